@@ -89,11 +89,11 @@ fn acks(criterion: &mut Criterion) {
         bencher.iter(|| {
             let mut last = 0;
             for _ in 0..ROWS {
-                last = acks.arrived(black_box(7));
+                last = acks.accept(black_box(7));
             }
             acks.complete_below(last + 1);
             while acks.due().is_some() {
-                acks.sent();
+                acks.mark_sent();
             }
         });
     });

@@ -1,6 +1,7 @@
-//! Obeys the commands of delivery: encodes batches, sends inserts, writes and reads spool files, and reports.
+//! Executes delivery's commands: encodes batches, sends inserts, writes and reads spool files, and
+//! reports each outcome.
 //!
-//! It decides nothing and blocks on nothing: every attempt and every disk operation is a task of its own.
+//! It decides nothing and blocks on nothing: every attempt and every disk operation is its own task.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -10,7 +11,7 @@ use std::time::Instant;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet, spawn_blocking};
 
-use milepost_core::delivery::events::{BatchId, Command, Loaded, Outcome, Piece, Report};
+use milepost_core::delivery::events::{BatchId, DeliveryCommand, Loaded, Outcome, Piece, Report};
 use milepost_core::delivery::sink::{Attempt, FailureKind, Sink};
 use milepost_core::encode::{self, Insert};
 use milepost_core::erased::Erased;
@@ -18,45 +19,46 @@ use milepost_core::error_chain;
 use milepost_core::screened::{NotScreened, ReadList};
 use milepost_spool::{LoadError, Spool};
 
-/// What the executor works with.
+/// The executor's connections to ClickHouse, the spool, and the driver.
 #[derive(Debug)]
 pub struct Executor<S> {
     pub sink: Arc<S>,
     pub spool: Option<Arc<Spool>>,
     pub database: String,
-    /// Whose rows are left out of every insert.
+    /// The list of erased drivers; their rows are left out of every insert.
     pub erased: watch::Receiver<ReadList>,
     pub reports: mpsc::Sender<Report>,
 }
 
-/// The inserts of a batch, encoded.
+/// The encoded inserts of a batch, kept until delivery sends [`DeliveryCommand::Forget`].
 struct EncodedBatch {
     inserts: Arc<Vec<Insert>>,
     positions: u64,
-    /// The list that its rows were checked against. `Member::erased` counts the holders of each list by its strong count, and reports a new list
-    /// only when no batch holds an older one: rows of a driver that was erased since may still go to a file. The count is right
-    /// whatever ends a batch or a task, a panic too, which a counter beside it would not be.
+    /// The list that its rows were checked against. `Member::erased` counts the holders of each list by
+    /// the `Arc`'s strong count, and reports a new list only when no batch holds an older one: until then
+    /// rows of a driver that was erased since may still go to a file. The count is correct however a
+    /// batch or a task ends, even by a panic.
     _erased: Arc<Erased>,
     attempt: Option<AbortHandle>,
 }
 
 impl<S: Sink> Executor<S> {
-    /// Work until `commands` is closed; what is under way then ends with it.
-    pub async fn run(self, mut commands: mpsc::Receiver<Command>) {
-        let mut works = Work { executor: self, batches: HashMap::new(), tasks: JoinSet::new() };
+    /// Runs until `commands` is closed. Tasks that are still running are cancelled then.
+    pub async fn run(self, mut commands: mpsc::Receiver<DeliveryCommand>) {
+        let mut state = State { executor: self, batches: HashMap::new(), tasks: JoinSet::new() };
         loop {
             tokio::select! {
                 command = commands.recv() => match command {
-                    Some(command) => works.obey(command),
+                    Some(command) => state.execute(command),
                     None => return,
                 },
-                Some(ended) = works.tasks.join_next() => works.ended(ended),
+                Some(ended) = state.tasks.join_next() => state.task_ended(ended),
             }
         }
     }
 }
 
-struct Work<S> {
+struct State<S> {
     executor: Executor<S>,
     batches: HashMap<BatchId, EncodedBatch>,
     tasks: JoinSet<Done>,
@@ -67,27 +69,29 @@ enum Done {
     Loaded(BatchId, Result<Vec<Insert>, LoadError>),
 }
 
-impl<S: Sink> Work<S> {
-    fn obey(&mut self, command: Command) {
+impl<S: Sink> State<S> {
+    fn execute(&mut self, command: DeliveryCommand) {
         match command {
-            Command::Take(batch) => {
+            DeliveryCommand::Encode(batch) => {
                 let (id, positions, erased) =
                     (batch.id, batch.positions.len() as u64, Arc::clone(&batch.erased));
-                self.keep(id, encode::encode(batch, &self.executor.database), positions, erased);
+                self.insert(id, encode::encode(batch, &self.executor.database), positions, erased);
             }
-            Command::Attempt { batch, piece, attempt } => self.attempt(batch, &piece, attempt),
-            Command::Abort(batch) => {
-                if let Some(attempt) = self.batches.get(&batch).and_then(|kept| kept.attempt.as_ref()) {
+            DeliveryCommand::Attempt { batch, piece, attempt } => self.attempt(batch, &piece, attempt),
+            DeliveryCommand::Abort(batch) => {
+                if let Some(attempt) =
+                    self.batches.get(&batch).and_then(|batch_state| batch_state.attempt.as_ref())
+                {
                     attempt.abort();
                 }
             }
-            Command::Store(batch) => self.store(batch),
-            Command::Load(batch, file) => {
+            DeliveryCommand::Store(batch) => self.store(batch),
+            DeliveryCommand::Load(batch, file) => {
                 let spool = self.spool();
                 let load = blocking(move || spool.load(&file));
                 self.tasks.spawn(async move { Done::Loaded(batch, load.await) });
             }
-            Command::Remove(batch, file) => {
+            DeliveryCommand::Remove(batch, file) => {
                 let spool = self.spool();
                 self.on_disk(batch, move || {
                     if let Err(error) = spool.remove(&file) {
@@ -96,7 +100,7 @@ impl<S: Sink> Work<S> {
                     Outcome::Removed
                 });
             }
-            Command::Quarantine(batch, file) => {
+            DeliveryCommand::Quarantine(batch, file) => {
                 let spool = self.spool();
                 self.on_disk(batch, move || {
                     if let Err(error) = spool.quarantine(&file) {
@@ -105,12 +109,12 @@ impl<S: Sink> Work<S> {
                     Outcome::Quarantined
                 });
             }
-            Command::QuarantineRow(batch, piece) => self.quarantine_row(batch, &piece),
-            Command::Forget(batch) => drop(self.batches.remove(&batch)),
+            DeliveryCommand::QuarantineRow(batch, piece) => self.quarantine_row(batch, &piece),
+            DeliveryCommand::Forget(batch) => drop(self.batches.remove(&batch)),
         }
     }
 
-    fn keep(&mut self, batch: BatchId, inserts: Vec<Insert>, positions: u64, erased: Arc<Erased>) {
+    fn insert(&mut self, batch: BatchId, inserts: Vec<Insert>, positions: u64, erased: Arc<Erased>) {
         self.batches.insert(
             batch,
             EncodedBatch { inserts: Arc::new(inserts), positions, _erased: erased, attempt: None },
@@ -130,16 +134,16 @@ impl<S: Sink> Work<S> {
         let insert = match screened {
             Ok(insert) => insert,
             Err(NotScreened::UnknownColumns) => {
-                return self.reported(batch, async { Outcome::Unsplittable });
+                return self.report_when_done(batch, async { Outcome::Unsplittable });
             }
             Err(error @ (NotScreened::Unread | NotScreened::TooOld(_))) => {
                 let (kind, why) = (FailureKind::Transient, error.to_string());
-                return self.reported(batch, async move { Outcome::Failed { kind, why } });
+                return self.report_when_done(batch, async move { Outcome::Failed { kind, why } });
             }
         };
         let left_out = insert.left_out() as u64;
         if insert.rows == 0 {
-            return self.reported(batch, async move { Outcome::LeftOut { rows: left_out } });
+            return self.report_when_done(batch, async move { Outcome::LeftOut { rows: left_out } });
         }
         attempt.token = insert.token(attempt.token);
         let sink = Arc::clone(&self.executor.sink);
@@ -149,11 +153,13 @@ impl<S: Sink> Work<S> {
                 Err(error) => Outcome::Failed { kind: error.kind, why: error_chain(&error) },
             }
         });
-        if let Some(kept) = self.batches.get_mut(&batch) {
-            kept.attempt = Some(running.abort_handle());
+        if let Some(batch_state) = self.batches.get_mut(&batch) {
+            batch_state.attempt = Some(running.abort_handle());
         }
+        // The attempt is a task of its own, so that `Abort` can cancel it, and this future can still
+        // report how it ended. Dropping a `JoinHandle` detaches its task; the wrapper cancels it.
         let mut running = AbortOnDrop(running);
-        self.reported(batch, async move {
+        self.report_when_done(batch, async move {
             match (&mut running.0).await {
                 Ok(outcome) => outcome,
                 Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
@@ -166,8 +172,9 @@ impl<S: Sink> Work<S> {
     }
 
     fn store(&mut self, batch: BatchId) {
-        let (spool, kept) = (self.spool(), self.batches.get(&batch).expect("what is to be stored was taken"));
-        let (inserts, positions) = (Arc::clone(&kept.inserts), kept.positions);
+        let (spool, batch_state) =
+            (self.spool(), self.batches.get(&batch).expect("what is to be stored was taken"));
+        let (inserts, positions) = (Arc::clone(&batch_state.inserts), batch_state.positions);
         self.on_disk(batch, move || match spool.store(&inserts, positions) {
             Ok(file) => Outcome::Stored(file),
             Err(error) => Outcome::Refused(error_chain(&error)),
@@ -177,8 +184,8 @@ impl<S: Sink> Work<S> {
     fn quarantine_row(&mut self, batch: BatchId, piece: &Piece) {
         let row = self.piece(batch, piece).expect("it was attempted as it is");
         let erased = Arc::clone(self.executor.erased.borrow().erased());
-        if row.without(|id| erased.has_bytes(id)).is_some_and(|(others, _)| others.rows == 0) {
-            return self.reported(batch, async { Outcome::LeftOut { rows: 1 } });
+        if row.without(|id| erased.contains_bytes(id)).is_some_and(|(others, _)| others.rows == 0) {
+            return self.report_when_done(batch, async { Outcome::LeftOut { rows: 1 } });
         }
         let spool = self.spool();
         self.on_disk(batch, move || match spool.quarantine_row(&row) {
@@ -188,27 +195,27 @@ impl<S: Sink> Work<S> {
     }
 
     fn on_disk(&mut self, batch: BatchId, work: impl FnOnce() -> Outcome + Send + 'static) {
-        self.reported(batch, blocking(work));
+        self.report_when_done(batch, blocking(work));
     }
 
-    fn reported(&mut self, batch: BatchId, outcome: impl Future<Output = Outcome> + Send + 'static) {
+    fn report_when_done(&mut self, batch: BatchId, outcome: impl Future<Output = Outcome> + Send + 'static) {
         let reports = self.executor.reports.clone();
         self.tasks.spawn(async move {
             let outcome = outcome.await;
-            // The receiver is gone only when the process ends.
+            // Sending fails only when the process ends; the broker still holds the messages.
             let _ = reports.send(Report { batch, outcome }).await;
             Done::Reported
         });
     }
 
-    fn ended(&mut self, ended: Result<Done, tokio::task::JoinError>) {
+    fn task_ended(&mut self, ended: Result<Done, tokio::task::JoinError>) {
         match ended.expect("tasks here neither panic nor are cancelled") {
             Done::Reported => {}
             Done::Loaded(batch, loaded) => {
                 let (inserts, loaded) = describe(loaded);
                 let erased = Arc::clone(self.executor.erased.borrow().erased());
-                self.keep(batch, inserts, 0, erased);
-                self.reported(batch, async { Outcome::Loaded(loaded) });
+                self.insert(batch, inserts, 0, erased);
+                self.report_when_done(batch, async { Outcome::Loaded(loaded) });
             }
         }
     }
@@ -218,7 +225,8 @@ impl<S: Sink> Work<S> {
     }
 }
 
-/// A spawned task lives on without its handle; an attempt must end with its executor.
+/// Cancels a task when its handle is dropped. A plain `JoinHandle` would detach it, and the attempt
+/// would outlive its executor.
 struct AbortOnDrop<T>(JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {
@@ -287,44 +295,44 @@ mod tests {
         Batch { positions: decoded.positions, ..Batch::default() }
     }
 
-    fn work() -> (Work<Nowhere>, Ends) {
+    fn work() -> (State<Nowhere>, Ends) {
         let ((to_report, reports), (list, erased)) = (mpsc::channel(1), watch::channel(read(&[])));
         let (sink, database) = (Arc::new(Nowhere), "fleet".to_owned());
         let executor = Executor { sink, spool: None, database, erased, reports: to_report };
-        (Work { executor, batches: HashMap::new(), tasks: JoinSet::new() }, Ends { reports, list })
+        (State { executor, batches: HashMap::new(), tasks: JoinSet::new() }, Ends { reports, list })
     }
 
     #[tokio::test]
     async fn clickhouse_is_not_asked_for_erased_drivers_alone_and_nobody_says_it_answered() {
-        let (mut works, Ends { mut reports, list }) = work();
-        works.obey(Command::Take(batch_of_d1()));
+        let (mut state, Ends { mut reports, list }) = work();
+        state.execute(DeliveryCommand::Encode(batch_of_d1()));
         list.send_replace(read(&["d1"]));
         let attempt = Attempt { token: String::new(), timeout: Duration::from_secs(1) };
-        works.obey(Command::Attempt { batch: 0, piece: Piece { insert: 0, rows: 0..1 }, attempt });
+        state.execute(DeliveryCommand::Attempt { batch: 0, piece: Piece { insert: 0, rows: 0..1 }, attempt });
         let outcome = reports.recv().await.unwrap().outcome;
         assert!(matches!(outcome, Outcome::LeftOut { rows: 1 }), "{outcome:?}");
     }
 
     #[tokio::test]
     async fn a_row_that_is_too_large_and_of_an_erased_driver_becomes_no_file() {
-        let (mut works, Ends { mut reports, list }) = work();
-        works.obey(Command::Take(batch_of_d1()));
+        let (mut state, Ends { mut reports, list }) = work();
+        state.execute(DeliveryCommand::Encode(batch_of_d1()));
         list.send_replace(read(&["d1"]));
-        works.obey(Command::QuarantineRow(0, Piece { insert: 0, rows: 0..1 }));
+        state.execute(DeliveryCommand::QuarantineRow(0, Piece { insert: 0, rows: 0..1 }));
         let outcome = reports.recv().await.unwrap().outcome;
         assert!(matches!(outcome, Outcome::LeftOut { rows: 1 }), "{outcome:?}");
     }
 
-    /// Otherwise a member would report a driver as left out whose rows may still go to a file.
+    /// Guards against reporting a driver as erased while rows of that driver may still go to a file.
     #[tokio::test]
     async fn a_batch_holds_the_list_that_it_was_made_by() {
-        let (mut works, Ends { reports: _reports, list }) = work();
+        let (mut state, Ends { reports: _reports, list }) = work();
         let before = Arc::downgrade(list.borrow().erased());
         let batch = Batch { erased: Arc::clone(list.borrow().erased()), ..Batch::default() };
         list.send_replace(read(&["d1"]));
-        works.obey(Command::Take(batch));
+        state.execute(DeliveryCommand::Encode(batch));
         assert!(before.upgrade().is_some(), "a batch waits that may have rows of d1");
-        works.obey(Command::Forget(0));
+        state.execute(DeliveryCommand::Forget(0));
         assert!(before.upgrade().is_none());
     }
 }

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         }
     };
     execute(arguments).unwrap_or_else(|failure| {
-        // Also if nobody can read why, the exit code is this one.
+        // Keep the exit code even if stderr is closed.
         let _ = writeln!(std::io::stderr(), "milepost: {failure:#}");
         if failure.is::<BadUsage>() { BAD_USAGE.into() } else { FAILED.into() }
     })
@@ -163,7 +163,7 @@ fn decode_lines(
     if is_printed { usage(decoded) } else { decoded }.map(good)
 }
 
-/// A file, or standard input for `-`.
+/// Reads a file, or standard input for `-`.
 fn open(file: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     if file == Path::new("-") {
         return Ok(Box::new(std::io::stdin().lock()));
@@ -182,7 +182,8 @@ fn without_logs<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(ended_by_signals(command))
 }
 
-/// The kernel ends a process at a signal that it does not take, but not the first one of a container.
+/// Installs handlers for commands that have none. The kernel ends a process at an unhandled signal, but
+/// not a container's first process.
 async fn ended_by_signals<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     if std::process::id() != 1 {
         return command.await;
@@ -205,12 +206,13 @@ fn code(outcome: Outcome) -> ExitCode {
     }
 }
 
-/// Writes a result to stdout. A reader that leaves early, such as `head`, has what it wants: the exit code stays the result's.
+/// Writes a result to stdout. If the reader closes the pipe early (`head`), the exit code stays the
+/// result's.
 fn put(text: &str, code: ExitCode) -> anyhow::Result<ExitCode> {
     put_some(text).map(|_| code)
 }
 
-/// The same of a result that comes in parts: `false` once the reader has left.
+/// Writes one part of a result to stdout. Returns `false` once the reader has closed the pipe.
 fn put_some(text: &str) -> anyhow::Result<bool> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -219,12 +221,12 @@ fn put_some(text: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// Of a service alone: before the result of a command this line would only be in the way.
+/// Logs the version. Long-running commands only: a one-shot command prints nothing before its result.
 fn log_start(config: &Config) {
     info!(configuration = %config.to_string().replace('\n', " "), version = milepost_observe::build::LONG, "milepost");
 }
 
-/// Of a command that takes no signals itself.
+/// Runs a command that installs no signal handlers of its own.
 fn with_logs(
     config: Config,
     command: impl AsyncFnOnce(Config) -> anyhow::Result<ExitCode>,

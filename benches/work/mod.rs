@@ -7,12 +7,12 @@ use loadgen::format::Format;
 use milepost_config::Config;
 use milepost_core::batch::Batch;
 use milepost_core::consumer::{self, Connections, Consumer, Now};
-use milepost_core::delivery::Left;
-use milepost_core::delivery::events::{Command, Outcome, Report, ServerStatus};
+use milepost_core::delivery::SpoolInventory;
+use milepost_core::delivery::events::{DeliveryCommand, Outcome, Report, ServerStatus};
 use milepost_core::delivery::policy::{self, Delivery};
 use milepost_core::intake::{self, Intake};
 use milepost_core::session::ConnAck;
-use milepost_core::session::events::{self, Event};
+use milepost_core::session::events::{self, SessionEvent};
 use milepost_decode::Decoder;
 use milepost_decode::Message;
 use milepost_decode::position::Timestamp;
@@ -78,8 +78,9 @@ impl Live {
     pub fn new(decoder: Decoder) -> Self {
         let config = Config::defaults().expect("the host has a name");
         let seed = 1;
-        let intake = intake::Settings { batch: config.batch, buffer_bytes_max: config.mqtt.buffer_bytes_max };
-        let delivery = policy::Settings {
+        let intake =
+            intake::IntakeConfig { batch: config.batch, buffer_bytes_max: config.mqtt.buffer_bytes_max };
+        let delivery = policy::DeliveryConfig {
             inserts_in_flight: config.clickhouse.inserts_in_flight,
             spool: false,
             insert_timeout: config.clickhouse.insert_timeout,
@@ -87,10 +88,10 @@ impl Live {
             incarnation: 1,
             seed,
         };
-        let settings = consumer::Settings {
+        let settings = consumer::ConsumerConfig {
             nodes: vec!["broker:1883".into()],
             connections: Connections::Fixed(1),
-            session: events::Settings {
+            session: events::SessionConfig {
                 receive_maximum: config.mqtt.receive_maximum,
                 answer_within: config.mqtt.connect_timeout,
                 session_expiry: config.mqtt.session_expiry,
@@ -102,11 +103,12 @@ impl Live {
             clock_jump_max: Duration::from_secs(300),
         };
         let now = Now { instant: Instant::now(), wall: Timestamp::from_unix_ms(WALL_MS) };
-        let (intake, delivery) = (Intake::new(intake, decoder), Delivery::new(delivery, Left::default()));
+        let (intake, delivery) =
+            (Intake::new(intake, decoder), Delivery::new(delivery, SpoolInventory::default()));
         let mut consumer = Consumer::new(settings, intake, delivery);
-        consumer.server(ServerStatus::ready(), now.instant);
-        consumer.handle_event(0, Event::Connected(ConnAck::default()), now.instant);
-        consumer.handle_event(0, Event::Subscribed { refusals: Vec::new() }, now.instant);
+        consumer.handle_server_status(ServerStatus::ready(), now.instant);
+        consumer.handle_event(0, SessionEvent::Connected(ConnAck::default()), now.instant);
+        consumer.handle_event(0, SessionEvent::Subscribed { refusals: Vec::new() }, now.instant);
         consumer.handle_timeout(now.instant);
         while consumer.session_mut(0).poll_command().is_some() {}
         Self { consumer, now, packet_id: 0 }
@@ -117,9 +119,9 @@ impl Live {
         self.packet_id = self.packet_id % u16::MAX + 1;
         let packet_id = Some(self.packet_id);
         let message = Message { packet_id, ..Message::new(topic.as_bytes(), payload.as_bytes()) };
-        self.consumer.published(0, message, self.now);
+        self.consumer.handle_publish(0, message, self.now);
         match self.consumer.poll_command() {
-            Some(Command::Take(batch)) => Some(batch),
+            Some(DeliveryCommand::Encode(batch)) => Some(batch),
             _ => None,
         }
     }

@@ -51,7 +51,7 @@ fn hear(mut sent: &[u8], pieces: [usize; 2], packet_bytes_max: usize) -> Vec<Hea
         let bytes = piece.min(space.len()).min(sent.len());
         let (now, later) = sent.split_at(bytes);
         space[..bytes].copy_from_slice(now);
-        input.came(bytes);
+        input.advance(bytes);
         sent = later;
         loop {
             match input.packet() {

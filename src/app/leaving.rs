@@ -40,7 +40,8 @@ fn is_elsewhere(peer: &Peer) -> bool {
 }
 
 /// Decides at SIGTERM what becomes of the sessions, after the member has [said that it leaves](milepost_core::peers::standing::Member::leaves).
-/// Also returns whether they are kept because a peer did not answer: if no process comes back to them, what the broker queues is lost.
+/// Returns, too, whether they are kept because a peer did not answer: if no process resumes them, the
+/// messages that the broker queues for them are lost.
 ///
 /// Where peers do not answer, the sessions are kept. If all members had left, the broker would drop every message; a kept session
 /// queues only its share, which a process or `milepost drain` can still take.

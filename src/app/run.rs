@@ -19,8 +19,8 @@ use crate::executor::Executor;
 use crate::mqtt::shared::names;
 use milepost_clickhouse::ClickHouse;
 use milepost_config::Config;
-use milepost_core::consumer::{self, Consumer, Totals};
-use milepost_core::delivery::Left;
+use milepost_core::consumer::{self, Consumer, ConsumerTotals};
+use milepost_core::delivery::SpoolInventory;
 use milepost_core::delivery::events::{Attention, Schema, ServerStatus};
 use milepost_core::delivery::policy::{self, Delivery};
 use milepost_core::intake::{self, Intake};
@@ -40,7 +40,7 @@ const PART: &str = "process";
 /// `milepost run`.
 ///
 /// # Errors
-/// What ended the process outside a shutdown.
+/// The error that ended the process outside a shutdown.
 pub async fn run(config: Config) -> Result<Outcome> {
     let shared = Shared::new(&config);
     let Shared { metrics, health, member } = &shared;
@@ -96,8 +96,8 @@ async fn hand_over(
     config: &Config,
     shared: &Shared,
     leave: &watch::Sender<Option<Leave>>,
-    driver: &mut oneshot::Receiver<Totals>,
-) -> Result<(Totals, bool)> {
+    driver: &mut oneshot::Receiver<ConsumerTotals>,
+) -> Result<(ConsumerTotals, bool)> {
     let ours = shared.member.standing(shared.metrics.is_subscribed(), 0);
     let (decided, uncertain) = leaving::decide(config, ours).await;
     leave.send_replace(Some(decided));
@@ -105,7 +105,7 @@ async fn hand_over(
     Ok((totals, uncertain))
 }
 
-/// What the parts write, and the HTTP server reads.
+/// State that the tasks write and the HTTP server reads.
 pub(super) struct Shared {
     pub(super) metrics: Arc<Metrics>,
     health: Arc<Health>,
@@ -122,7 +122,7 @@ impl Shared {
 pub(super) struct Started {
     /// The watcher of ClickHouse.
     pub(super) watch: JoinSet<Result<Infallible>>,
-    pub(super) driver: oneshot::Receiver<Totals>,
+    pub(super) driver: oneshot::Receiver<ConsumerTotals>,
     pub(super) leave: watch::Sender<Option<Leave>>,
     server: watch::Receiver<ServerStatus>,
 }
@@ -130,7 +130,7 @@ pub(super) struct Started {
 pub(super) fn start(
     config: &Config,
     spool: Option<Arc<Spool>>,
-    left: Left,
+    left: SpoolInventory,
     Shared { metrics, health, member }: &Shared,
     tasks: &mut JoinSet<&'static str>,
 ) -> Result<Started> {
@@ -176,8 +176,8 @@ pub(super) fn start(
     Ok(Started { watch, driver, leave, server: to_watch })
 }
 
-async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, Left)> {
-    let Some(settings) = config.spool.clone() else { return Ok((None, Left::default())) };
+async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, SpoolInventory)> {
+    let Some(settings) = config.spool.clone() else { return Ok((None, SpoolInventory::default())) };
     let (spool, left) = spawn_blocking(move || Spool::open(&settings.dir, settings.bytes_max)).await??;
     if !left.files.is_empty() {
         let dir = spool.dir().display();
@@ -196,16 +196,16 @@ fn full_batches(config: &Config) -> usize {
     (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max
 }
 
-/// The flow, as the configuration wants it.
-fn consumer(config: &Config, left: Left) -> Consumer {
+/// Builds the consumer from the configuration.
+fn consumer(config: &Config, left: SpoolInventory) -> Consumer {
     let seed = fastrand::u64(..);
     let intake =
-        intake::Settings { batch: config.batch.clone(), buffer_bytes_max: config.mqtt.buffer_bytes_max };
+        intake::IntakeConfig { batch: config.batch.clone(), buffer_bytes_max: config.mqtt.buffer_bytes_max };
     let decoder = Decoder::new(&config.sources, config.decode.clone());
-    let settings = consumer::Settings {
+    let settings = consumer::ConsumerConfig {
         nodes: names(&config.mqtt.nodes),
         connections: config.mqtt.connections,
-        session: events::Settings {
+        session: events::SessionConfig {
             receive_maximum: config.mqtt.receive_maximum,
             answer_within: config.mqtt.connect_timeout,
             session_expiry: config.mqtt.session_expiry,
@@ -219,8 +219,8 @@ fn consumer(config: &Config, left: Left) -> Consumer {
     Consumer::new(settings, Intake::new(intake, decoder), Delivery::new(delivery(config), left))
 }
 
-pub(super) fn delivery(config: &Config) -> policy::Settings {
-    policy::Settings {
+pub(super) fn delivery(config: &Config) -> policy::DeliveryConfig {
+    policy::DeliveryConfig {
         inserts_in_flight: config.clickhouse.inserts_in_flight,
         spool: config.spool.is_some(),
         insert_timeout: config.clickhouse.insert_timeout,
@@ -230,7 +230,7 @@ pub(super) fn delivery(config: &Config) -> policy::Settings {
     }
 }
 
-/// What will go wrong, in the log; beside the work, which it neither delays nor stops.
+/// Logs warnings about foreseeable problems, in a task of its own that delays nothing.
 async fn log_preflight(config: Config, mut server: watch::Receiver<ServerStatus>) {
     let of_spool = config.clone();
     if let Ok(report) = spawn_blocking(move || check::spool_at_start(&of_spool)).await {
@@ -254,8 +254,8 @@ fn log_findings(report: &CheckReport) {
 }
 
 /// Every position that was taken, and where it is.
-fn log_ledger(totals: &Totals) {
-    let Totals { intake, delivery, .. } = totals;
+fn log_ledger(totals: &ConsumerTotals) {
+    let ConsumerTotals { intake, delivery, .. } = totals;
     info!(
         received = intake.received,
         spool_at_start = delivery.spool_at_start,
@@ -273,7 +273,7 @@ fn log_ledger(totals: &Totals) {
 }
 
 /// Whether something stays in the spool; says where.
-fn spool_keeps(config: &Config, totals: &Totals) -> bool {
+fn spool_keeps(config: &Config, totals: &ConsumerTotals) -> bool {
     let batches = totals.delivery.spool_batches;
     if let Some(spool) = config.spool.as_ref().filter(|_| batches > 0) {
         warn!(
@@ -284,7 +284,7 @@ fn spool_keeps(config: &Config, totals: &Totals) -> bool {
     batches > 0
 }
 
-fn flushed(totals: &Totals, uncertain: bool) -> Outcome {
+fn flushed(totals: &ConsumerTotals, uncertain: bool) -> Outcome {
     if totals.sessions.held_by_broker > 0 {
         warn!("everything taken is durable, but not all of it acknowledged: the broker sends it again");
         return Outcome::DataLeft;
@@ -293,7 +293,7 @@ fn flushed(totals: &Totals, uncertain: bool) -> Outcome {
     if uncertain { Outcome::DataLeft } else { Outcome::Clean }
 }
 
-fn unflushed(totals: &Totals, why: &str) -> Outcome {
+fn unflushed(totals: &ConsumerTotals, why: &str) -> Outcome {
     let (positions, unacked_messages) = (totals.in_flight(), totals.sessions.unacked);
     if totals.still_subscribed {
         warn!("not unsubscribed: the broker keeps queueing for this process until mqtt.session_expiry");

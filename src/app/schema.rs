@@ -57,7 +57,7 @@ pub(super) async fn until_ready(clickhouse: &ClickHouse, tell: impl Fn(&str)) ->
     Ok(())
 }
 
-/// The same without waiting, for commands.
+/// Checks the tables once, without waiting, for commands.
 pub(super) async fn ready(config: &Config) -> Result<ClickHouse> {
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     match tables(&clickhouse, &not_asked()).await? {
@@ -311,7 +311,7 @@ mod tests {
     use crate::app::run::delivery;
     use milepost_config::Config;
     use milepost_core::batch::Batch;
-    use milepost_core::delivery::Left;
+    use milepost_core::delivery::SpoolInventory;
     use milepost_core::delivery::events::{Outcome, Report};
     use milepost_core::delivery::policy::Delivery;
     use milepost_decode::Message;
@@ -323,11 +323,11 @@ mod tests {
         let mut decoded = Decoded::default();
         let message = Message::new(b"drivers/d/gps", br#"{"lat":1,"lng":2}"#);
         Decoder::new(&config.sources, config.decode.clone()).decode(message, now(), &mut decoded);
-        let mut policy = Delivery::new(delivery(&config), Left::default());
-        policy.server(ServerStatus::ready(), Instant::now().into_std());
+        let mut policy = Delivery::new(delivery(&config), SpoolInventory::default());
+        policy.handle_server_status(ServerStatus::ready(), Instant::now().into_std());
         for id in 0..600 {
             let batch = Batch { id, positions: decoded.positions.clone(), ..Batch::default() };
-            policy.take(batch, Instant::now().into_std());
+            policy.accept(batch, Instant::now().into_std());
             attention.send_replace(policy.attention(Instant::now().into_std()));
             let took = Duration::from_millis(50);
             sleep(took).await;

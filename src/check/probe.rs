@@ -163,7 +163,7 @@ impl Probe {
                         return Err(ProbeError::Closed);
                     }
                     Err(error) => return Err(error.into()),
-                    Ok(bytes) => self.input.came(bytes),
+                    Ok(bytes) => self.input.advance(bytes),
                 }
             }
         };

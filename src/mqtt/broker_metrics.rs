@@ -29,7 +29,7 @@ impl BrokerMetrics {
     }
 
     /// Whether this session, now subscribed, asks.
-    pub(super) fn asks(&mut self, index: SessionIndex) -> bool {
+    pub(super) fn should_subscribe(&mut self, index: SessionIndex) -> bool {
         if self.filters(index).is_empty() {
             return false;
         }
@@ -49,7 +49,7 @@ impl BrokerMetrics {
         if index == ASKING { self.wanted.as_slice() } else { &[] }
     }
 
-    pub(super) fn answered(&mut self, grants: &[Grant]) {
+    pub(super) fn handle_suback(&mut self, grants: &[Grant]) {
         self.unanswered = 0;
         let granted = grants.iter().all(|grant| matches!(grant, Grant::Granted(_)));
         if self.granted.replace(granted) == Some(granted) {
@@ -73,11 +73,11 @@ mod tests {
 
     #[test]
     fn only_the_first_session_asks_and_only_if_that_is_wanted() {
-        assert!(!BrokerMetrics::new(false).asks(0));
+        assert!(!BrokerMetrics::new(false).should_subscribe(0));
         let mut metrics = BrokerMetrics::new(true);
-        assert!(!metrics.asks(1));
+        assert!(!metrics.should_subscribe(1));
         assert!(metrics.filters(1).is_empty());
-        assert!(metrics.asks(0));
+        assert!(metrics.should_subscribe(0));
         assert_eq!(metrics.filters(0), [FILTER]);
     }
 
@@ -85,8 +85,8 @@ mod tests {
     fn a_broker_that_answers_is_asked_on_every_connection() {
         let mut metrics = BrokerMetrics::new(true);
         for grant in [Grant::NotAuthorized, Grant::Granted(Qos::AtMostOnce)].iter().cycle().take(20) {
-            assert!(metrics.asks(0));
-            metrics.answered(std::slice::from_ref(grant));
+            assert!(metrics.should_subscribe(0));
+            metrics.handle_suback(std::slice::from_ref(grant));
         }
     }
 
@@ -94,10 +94,10 @@ mod tests {
     fn a_broker_that_closes_instead_is_left_alone() {
         let mut metrics = BrokerMetrics::new(true);
         for _ in 0..UNANSWERED_MAX {
-            assert!(metrics.asks(0));
+            assert!(metrics.should_subscribe(0));
         }
-        assert!(!metrics.asks(0));
-        assert!(!metrics.asks(0));
+        assert!(!metrics.should_subscribe(0));
+        assert!(!metrics.should_subscribe(0));
         assert!(metrics.filters(0).is_empty());
     }
 }

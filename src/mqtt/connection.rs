@@ -124,7 +124,7 @@ impl Connection {
             return end.map_or(Poll::Pending, |end| Poll::Ready(Err(end)));
         }
         self.end = end;
-        self.input.came(bytes);
+        self.input.advance(bytes);
         self.bytes += bytes;
         Poll::Ready(Ok(()))
     }
@@ -199,13 +199,13 @@ impl Connection {
         self.unflushed || !self.unsent.is_empty()
     }
 
-    /// When to call [`watch`](Self::watch) at the latest.
+    /// When to call [`check_keep_alive`](Self::check_keep_alive) at the latest.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.keep_alive.next(self.has_unsent()).map(|(at, _)| at)
     }
 
     /// Pings when it is time to, and ends a connection that hangs.
-    pub(super) fn watch(&mut self, now: Instant) -> Result<(), ConnectionError> {
+    pub(super) fn check_keep_alive(&mut self, now: Instant) -> Result<(), ConnectionError> {
         let due = self.keep_alive.next(self.has_unsent()).filter(|(at, _)| *at <= now);
         match due.map(|(_, due)| due) {
             None => Ok(()),
@@ -235,7 +235,7 @@ mod tests {
     fn open(socket_bytes: usize, now: Instant) -> (Connection, DuplexStream) {
         let (ours, theirs) = duplex(socket_bytes);
         let mut connection = Connection::new(Box::new(ours), BytesMut::new(), PACKET_BYTES_MAX, now);
-        connection.keep_alive.agreed(KEEP_ALIVE);
+        connection.keep_alive.start(KEEP_ALIVE);
         (connection, theirs)
     }
 
@@ -295,7 +295,7 @@ mod tests {
         for second in 0..seconds {
             let now = began + Duration::from_secs(second);
             assert!(connection.deadline().is_some_and(|at| at > began), "time passes");
-            if let Err(error) = connection.watch(now) {
+            if let Err(error) = connection.check_keep_alive(now) {
                 return (pings, Some(error));
             }
             if connection.has_unsent() && write(connection).is_ready() {
@@ -321,9 +321,9 @@ mod tests {
         let (mut connection, _broker) = open(1_000, began);
         for round in 1..9 {
             let now = began + round * KEEP_ALIVE;
-            connection.watch(now).unwrap();
+            connection.check_keep_alive(now).unwrap();
             assert!(write(&mut connection).is_ready());
-            connection.keep_alive.heard(now);
+            connection.keep_alive.received(now);
         }
     }
 
@@ -341,7 +341,7 @@ mod tests {
         assert!(connection.refuse(&[], began).is_ok(), "no message was at QoS 2");
         assert!(write(&mut connection).is_pending(), "and does not block");
         assert_eq!(connection.unsent.len(), UNSENT_BYTES_MAX - 100);
-        connection.keep_alive.heard(began + 2 * KEEP_ALIVE);
+        connection.keep_alive.received(began + 2 * KEEP_ALIVE);
         let (pings, end) = pass(&mut connection, began, 60);
         assert!(pings.is_empty(), "they would come after what waits");
         assert!(matches!(end, Some(ConnectionError::Blocked(_))), "{end:?}");

@@ -34,7 +34,7 @@ pub(super) struct Dialer {
 
 #[derive(Debug)]
 struct Last {
-    /// Of the last good read.
+    /// The login of the last successful read.
     login: Option<Login>,
     unreadable_log: Throttle,
 }

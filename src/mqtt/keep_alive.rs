@@ -32,11 +32,11 @@ impl KeepAlive {
     }
 
     /// CONNACK came: starts pings.
-    pub(super) fn agreed(&mut self, keep_alive: Duration) {
+    pub(super) fn start(&mut self, keep_alive: Duration) {
         self.keep_alive = Some(keep_alive);
     }
 
-    pub(super) fn heard(&mut self, now: Instant) {
+    pub(super) fn received(&mut self, now: Instant) {
         self.heard_at = now;
         self.pinged_at = None;
     }
@@ -54,7 +54,7 @@ impl KeepAlive {
         self.pinged_at.get_or_insert(now);
     }
 
-    /// What is due next, and when.
+    /// Returns the next action and its time.
     pub(super) fn next(&self, has_unsent: bool) -> Option<(Instant, Due)> {
         let keep_alive = self.keep_alive?;
         let quarter = keep_alive / 4;

@@ -1,7 +1,9 @@
-//! The connections of one session, one after another: none, dialing, open. Carries packets between them and the consumer.
+//! The connection of one session: down, dialing, or open. Carries packets between the socket and the
+//! consumer.
 //!
-//! The session has a connection state of its own ([`ConnectionState`]): what it wants. This one is what the socket does, which can
-//! end at any time. [`Transport::follow`] acts on what the session wants, and events report what happened.
+//! The session has a connection state of its own ([`ConnectionState`]), which is the desired one. The
+//! state here is the socket's, which can end at any time. [`Transport::sync_connection`] follows the
+//! desired state, and events report what happened to the socket.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use milepost_core::consumer::{Consumer, Now};
 use milepost_core::error_chain;
 use milepost_core::intake::SessionIndex;
 use milepost_core::session::ConnAck;
-use milepost_core::session::events::{Command, ConnectionState, Event};
+use milepost_core::session::events::{ConnectionState, SessionCommand, SessionEvent};
 use milepost_mqtt as codec;
 use milepost_mqtt::{CodecError, Packet, Subscribing};
 use milepost_tls as tls;
@@ -91,8 +93,8 @@ impl Transport {
         Self { index, state: State::Down, node: None }
     }
 
-    /// Opens and closes the connection as the session wants.
-    pub(crate) fn follow(&mut self, consumer: &mut Consumer, shared: &Shared, now: Instant) {
+    /// Opens or closes the socket to match the session's connection state.
+    pub(crate) fn sync_connection(&mut self, consumer: &mut Consumer, shared: &Shared, now: Instant) {
         let session = consumer.session(self.index);
         let is_down = matches!(self.state, State::Down);
         match session.connection() {
@@ -107,7 +109,8 @@ impl Transport {
                 let by = within.map_or(latest, |_| latest.min(now + ANSWERS_WITHIN));
                 self.state = State::Dialing { dialing, answer: Answer { by, latest, probing: None } };
             }
-            // Both buffers are dropped with it.
+            // Dropping the connection drops its buffers: no unsent PUBACK reaches the next connection,
+            // where its packet id may belong to another message.
             ConnectionState::BackingOff { .. } | ConnectionState::Ended => self.state = State::Down,
             ConnectionState::Connecting
             | ConnectionState::Subscribing { .. }
@@ -116,7 +119,7 @@ impl Transport {
         }
     }
 
-    /// Reads and writes; ready when the consumer has something to do.
+    /// Reads and writes the socket. Ready when the consumer's state may have changed.
     pub(crate) fn poll(
         &mut self,
         consumer: &mut Consumer,
@@ -141,12 +144,12 @@ impl Transport {
             State::Open { connection, answer } => {
                 let reads = answer.is_some() || !consumer.holds_back(now.instant);
                 if reads && let Poll::Ready(read) = connection.poll_read(cx) {
-                    read.and_then(|()| self.hand_on(consumer, shared, now))
+                    read.and_then(|()| self.dispatch_packets(consumer, shared, now))
                 } else if connection.has_unsent()
                     && let Poll::Ready(written) = connection.poll_write(cx)
                 {
                     written
-                } else if let Err(error) = connection.watch(now.instant) {
+                } else if let Err(error) = connection.check_keep_alive(now.instant) {
                     Err(error)
                 } else {
                     let Some(answer) = answer else { return Poll::Pending };
@@ -166,13 +169,14 @@ impl Transport {
             }
         };
         if let Err(error) = result {
-            self.ended(&error, consumer, now.instant);
+            self.connection_ended(&error, consumer, now.instant);
         }
         Poll::Ready(())
     }
 
-    /// Hands packets to the consumer. One `now` for all of them: they came within one read delay.
-    fn hand_on(
+    /// Dispatches the packets that were read to the consumer. All share one `now`: they arrived within
+    /// one read delay.
+    fn dispatch_packets(
         &mut self,
         consumer: &mut Consumer,
         shared: &mut Shared,
@@ -180,32 +184,34 @@ impl Transport {
     ) -> Result<(), ConnectionError> {
         let index = self.index;
         let State::Open { connection, answer } = &mut self.state else { return Ok(()) };
-        connection.keep_alive.heard(now.instant);
+        connection.keep_alive.received(now.instant);
         let (mut replies, mut asks_for_metrics) = (Vec::new(), false);
         while let Some(packet) = connection.packet()? {
             match packet {
-                Packet::Published(message) => consumer.published(index, message, now),
+                Packet::Published(message) => consumer.handle_publish(index, message, now),
                 Packet::Connected(connack) => {
                     *answer = None;
                     shared.speaking.extend(self.node.iter().map(|(node, _)| Arc::clone(node)));
                     shared.compare_expiry(connack, now.instant);
-                    consumer.handle_event(index, Event::Connected(connack), now.instant);
-                    connection.keep_alive.agreed(agreed_keep_alive(shared.mqtt.keep_alive, connack));
+                    consumer.handle_event(index, SessionEvent::Connected(connack), now.instant);
+                    connection.keep_alive.start(agreed_keep_alive(shared.mqtt.keep_alive, connack));
                 }
                 Packet::Subscribed(Subscribing::Group, grants) => {
                     let refusals = shared.refusals(&grants);
-                    consumer.handle_event(index, Event::Subscribed { refusals }, now.instant);
-                    // Not if they were refused, and not behind an UNSUBSCRIBE.
+                    consumer.handle_event(index, SessionEvent::Subscribed { refusals }, now.instant);
+                    // Only with a granted subscription, and not once UNSUBSCRIBE was sent.
                     let is_live = consumer.session(index).connection().live_since().is_some();
-                    asks_for_metrics = is_live && shared.metrics.asks(index);
+                    asks_for_metrics = is_live && shared.metrics.should_subscribe(index);
                 }
-                Packet::Subscribed(Subscribing::BrokerMetrics, grants) => shared.metrics.answered(&grants),
+                Packet::Subscribed(Subscribing::BrokerMetrics, grants) => {
+                    shared.metrics.handle_suback(&grants)
+                }
                 Packet::Unsubscribed(refusals) => {
-                    consumer.handle_event(index, Event::Unsubscribed { refusals }, now.instant);
+                    consumer.handle_event(index, SessionEvent::Unsubscribed { refusals }, now.instant);
                 }
                 Packet::ExactlyOnce { reply } => {
                     replies.extend(reply);
-                    consumer.handle_event(index, Event::ExactlyOnceRefused, now.instant);
+                    consumer.handle_event(index, SessionEvent::ExactlyOnceRefused, now.instant);
                 }
                 Packet::Pong => {}
                 Packet::Acked(_) => return Err(CodecError::Unexpected(codec::PUBACK).into()),
@@ -220,30 +226,38 @@ impl Transport {
         Ok(())
     }
 
-    /// Carries out the session's commands; `true` if there were any.
-    pub(crate) fn obey(&mut self, consumer: &mut Consumer, shared: &Shared, now: Instant) -> bool {
+    /// Executes the session's commands and writes its due PUBACKs into the buffer. Returns whether there
+    /// were any.
+    pub(crate) fn execute_commands(
+        &mut self,
+        consumer: &mut Consumer,
+        shared: &Shared,
+        now: Instant,
+    ) -> bool {
         let session = consumer.session_mut(self.index);
         let mut did_anything = false;
         while let Some(command) = session.poll_command() {
             did_anything = true;
-            // A command for a connection that is gone is void.
+            // Ignore commands for a connection that has ended.
             let State::Open { connection, .. } = &mut self.state else { continue };
-            if let Err(error) = carry_out(command, self.index, connection, shared, now) {
-                self.ended(&error, consumer, now);
+            if let Err(error) = execute(command, self.index, connection, shared, now) {
+                self.connection_ended(&error, consumer, now);
                 return true;
             }
-            if command == Command::HangUp {
+            if command == SessionCommand::HangUp {
                 self.state = State::Down;
             }
         }
         let State::Open { connection, .. } = &mut self.state else { return did_anything };
+        // PUBACKs leave in arrival order (MQTT-4.6.0-2). The write buffer is bounded: the others wait in
+        // the session, two bytes each, until the broker reads.
         while let Some(ack) = session.ack_due().filter(|_| connection.takes_more()) {
             codec::put_ack(ack, connection.output(now));
             session.ack_sent();
             did_anything = true;
         }
         if connection.take_disconnect_sent() {
-            consumer.handle_event(self.index, Event::DisconnectSent, now);
+            consumer.handle_event(self.index, SessionEvent::DisconnectSent, now);
             did_anything = true;
         }
         did_anything
@@ -253,14 +267,14 @@ impl Transport {
         let State::Open { connection, .. } = &mut self.state else { return };
         let written = match connection.poll_write(cx) {
             Poll::Ready(written) => written,
-            Poll::Pending => Ok(()), // the rest goes when the broker takes it
+            Poll::Pending => Ok(()), // the socket is full; the rest is written when it drains
         };
-        if let Err(error) = written.and_then(|()| connection.watch(now)) {
-            self.ended(&error, consumer, now);
+        if let Err(error) = written.and_then(|()| connection.check_keep_alive(now)) {
+            self.connection_ended(&error, consumer, now);
         }
     }
 
-    /// When to call [`poll`](Self::poll) and [`write`](Self::write) at the latest.
+    /// Returns the latest time for the next [`poll`](Self::poll) and [`write`](Self::write).
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match &self.state {
             State::Down => None,
@@ -271,7 +285,7 @@ impl Transport {
         }
     }
 
-    /// Bytes read since the last call.
+    /// Returns the bytes read since the last call.
     pub(crate) fn take_bytes(&mut self) -> usize {
         match &mut self.state {
             State::Open { connection, .. } => connection.take_bytes(),
@@ -279,7 +293,7 @@ impl Transport {
         }
     }
 
-    fn ended(&mut self, error: &ConnectionError, consumer: &mut Consumer, now: Instant) {
+    fn connection_ended(&mut self, error: &ConnectionError, consumer: &mut Consumer, now: Instant) {
         let before_connack = match &self.state {
             State::Dialing { .. } | State::Open { answer: Some(_), .. } => true,
             State::Down | State::Open { answer: None, .. } => false,
@@ -292,12 +306,12 @@ impl Transport {
         if before_connack && !is_proven && error.may_be_tls() {
             why = format!("{why}; {}", tls::is_this_the_port(Server::Broker, false));
         }
-        consumer.handle_event(self.index, Event::Disconnected { taken_over, why }, now);
+        consumer.handle_event(self.index, SessionEvent::Disconnected { taken_over, why }, now);
     }
 }
 
-fn carry_out(
-    command: Command,
+fn execute(
+    command: SessionCommand,
     index: SessionIndex,
     connection: &mut Connection,
     shared: &Shared,
@@ -305,15 +319,15 @@ fn carry_out(
 ) -> Result<(), ConnectionError> {
     let filters = shared.filters.as_slice();
     match command {
-        Command::Subscribe => {
+        SessionCommand::Subscribe => {
             codec::put_subscribe(Subscribing::Group, filters, shared.mqtt.qos, connection.output(now))?;
         }
-        Command::Unsubscribe => {
+        SessionCommand::Unsubscribe => {
             let all = [filters, shared.metrics.filters(index)].concat();
             codec::put_unsubscribe(&all, connection.output(now))?;
         }
-        Command::Disconnect { end_session } => connection.disconnect(end_session, now),
-        Command::HangUp => {}
+        SessionCommand::Disconnect { end_session } => connection.disconnect(end_session, now),
+        SessionCommand::HangUp => {}
     }
     Ok(())
 }

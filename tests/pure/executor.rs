@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use milepost::executor::Executor;
 use milepost_core::batch::Batch;
-use milepost_core::delivery::events::{Command, Piece, Report};
+use milepost_core::delivery::events::{DeliveryCommand, Piece, Report};
 use milepost_core::delivery::sink::{Attempt, Sink, SinkError};
 use milepost_core::erased::Erased;
 use milepost_core::screened::{ReadList, Screened};
@@ -42,7 +42,7 @@ impl Sink for Scripted {
 
 struct Rig {
     server: Arc<Scripted>,
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<DeliveryCommand>,
     reports: mpsc::Receiver<Report>,
     erased: watch::Sender<ReadList>,
     running: JoinHandle<()>,
@@ -62,7 +62,7 @@ async fn rig(does: Does) -> Rig {
     };
     let running = tokio::spawn(executor.run(to_execute));
     let batch = Batch { positions: vec![position("d1", 1), position("d2", 2)], ..Batch::default() };
-    commands.send(Command::Take(batch)).await.unwrap();
+    commands.send(DeliveryCommand::Encode(batch)).await.unwrap();
     Rig { server, commands, reports, erased, running }
 }
 
@@ -70,7 +70,7 @@ impl Rig {
     async fn attempt(&self) {
         let attempt = Attempt { token: "token".to_owned(), timeout: Duration::from_secs(1) };
         let piece = Piece { insert: 0, rows: 0..2 };
-        self.commands.send(Command::Attempt { batch: 0, piece, attempt }).await.unwrap();
+        self.commands.send(DeliveryCommand::Attempt { batch: 0, piece, attempt }).await.unwrap();
     }
 }
 

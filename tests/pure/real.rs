@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use milepost::executor::Executor;
-use milepost_core::delivery::Left;
-use milepost_core::delivery::events::{BatchId, Command, Outcome, Report};
+use milepost_core::delivery::SpoolInventory;
+use milepost_core::delivery::events::{BatchId, DeliveryCommand, Outcome, Report};
 use milepost_core::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
 use milepost_core::encode::Insert;
 use milepost_core::erased::Erased;
@@ -34,7 +34,7 @@ pub struct Real {
     runtime: Runtime,
     server: Arc<Scripted>,
     folder: TempDir,
-    commands: Option<mpsc::Sender<Command>>,
+    commands: Option<mpsc::Sender<DeliveryCommand>>,
     reports: Option<mpsc::Receiver<Report>>,
     /// Came while time passed.
     came: Vec<Report>,
@@ -218,7 +218,7 @@ impl Real {
         (real, began)
     }
 
-    fn open(&self) -> (Spool, Left) {
+    fn open(&self) -> (Spool, SpoolInventory) {
         loop {
             match Spool::open(self.folder.path(), SPOOL_BYTES_MAX) {
                 Ok(opened) => return opened,
@@ -262,7 +262,7 @@ fn runtime() -> Runtime {
 }
 
 impl Backend for Real {
-    fn restart(&mut self, spool: bool) -> Left {
+    fn restart(&mut self, spool: bool) -> SpoolInventory {
         (self.commands, self.reports) = (None, None);
         self.attempts.clear();
         self.server.state().has_spool = spool;
@@ -277,7 +277,7 @@ impl Backend for Real {
             let (spool, left) = self.open();
             (Some(Arc::new(spool)), left)
         } else {
-            (None, Left::default())
+            (None, SpoolInventory::default())
         };
         let ((commands, to_execute), (to_report, reports)) = (mpsc::channel(100), mpsc::channel(100));
         let sink = Arc::clone(&self.server);
@@ -306,8 +306,8 @@ impl Backend for Real {
     /// Real disks do not do this on demand.
     fn disk(&mut self, _: Disk, _: Instant) {}
 
-    fn obey(&mut self, command: Command, _: Instant) {
-        if let Command::Attempt { batch, .. } = &command {
+    fn execute(&mut self, command: DeliveryCommand, _: Instant) {
+        if let DeliveryCommand::Attempt { batch, .. } = &command {
             self.attempts.insert(*batch);
         }
         let commands = self.commands.as_ref().expect("an executor");

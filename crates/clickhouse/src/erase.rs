@@ -349,7 +349,7 @@ mod tests {
         let clickhouse = ClickHouse::new(&config.clickhouse).unwrap();
         for is_erased in [true, true, true, false] {
             let erased = clickhouse.erased().await.unwrap();
-            assert_eq!(erased.erased().has_bytes(b"d"), is_erased);
+            assert_eq!(erased.erased().contains_bytes(b"d"), is_erased);
         }
         server.await.unwrap();
     }

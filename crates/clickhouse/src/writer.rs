@@ -2,7 +2,7 @@
 //!
 //! Guarantee: each piece of an insert is [screened](milepost_core::screened) by a list of erased drivers that is read
 //! again while the insert is retried. An insert that a proxy refuses as too large (HTTP 413) is halved until it passes,
-//! and later inserts begin at the size that passed. A retry has the token that [`Tries`] gives it. `run` and
+//! and later inserts begin at the size that passed. A retry has the token that [`Attempts`] gives it. `run` and
 //! `spool replay` share these parts through the executor, and have delivery's policy in place of this loop.
 
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use tracing::warn;
 
 use super::client::{ClickHouse, Error};
 use milepost_core::delivery::events::Piece;
-use milepost_core::delivery::retry::{self, Identity, Tries};
+use milepost_core::delivery::retry::{self, Attempts, Identity};
 use milepost_core::delivery::sink::{FailureKind, Sink as _, SinkError};
 use milepost_core::encode::Insert;
 use milepost_core::error_chain;
@@ -114,7 +114,7 @@ impl Writer {
         insert: &Insert,
         identity: Identity,
     ) -> Result<Written, WriteError> {
-        let (mut tries, mut written) = (Tries::new(identity), Written::default());
+        let (mut attempts, mut written) = (Attempts::new(identity), Written::default());
         let mut pieces = VecDeque::from([Piece { insert: 0, rows: 0..insert.rows }]);
         while let Some(piece) = pieces.front() {
             let part = insert.part(piece.rows.clone()).ok_or(NotScreened::UnknownColumns)?;
@@ -123,9 +123,9 @@ impl Writer {
                 halve(&mut pieces);
                 continue;
             }
-            match self.attempt(clickhouse, part, &tries, piece).await {
+            match self.attempt(clickhouse, part, &attempts, piece).await {
                 Ok(screened) => {
-                    tries.succeeded();
+                    attempts.succeeded();
                     written.rows += screened.rows as u64;
                     written.erased += screened.left_out() as u64;
                     pieces.pop_front();
@@ -137,7 +137,7 @@ impl Writer {
                     self.refused(rows, bytes, &error);
                     halve(&mut pieces);
                 }
-                Err(error) => self.failed(error, &mut tries, rows).await?,
+                Err(error) => self.failed(error, &mut attempts, rows).await?,
             }
         }
         Ok(written)
@@ -147,7 +147,7 @@ impl Writer {
         &mut self,
         clickhouse: &ClickHouse,
         part: Insert,
-        tries: &Tries,
+        attempts: &Attempts,
         piece: &Piece,
     ) -> Result<Screened, WriteError> {
         if self.list.age(Instant::now()).is_none_or(|age| age >= LIST_READ_AGAIN) {
@@ -155,7 +155,7 @@ impl Writer {
         }
         let screened = self.list.screen(part, Instant::now())?;
         if screened.rows > 0 {
-            let mut attempt = tries.next(piece, self.timeout);
+            let mut attempt = attempts.next(piece, self.timeout);
             attempt.token = screened.token(attempt.token);
             clickhouse.insert(&screened, &attempt).await?;
         }
@@ -176,13 +176,18 @@ impl Writer {
     }
 
     /// Waits for the next attempt, if there is one.
-    async fn failed(&mut self, error: WriteError, tries: &mut Tries, rows: usize) -> Result<(), WriteError> {
+    async fn failed(
+        &mut self,
+        error: WriteError,
+        attempts: &mut Attempts,
+        rows: usize,
+    ) -> Result<(), WriteError> {
         let kind = error.kind();
-        tries.failed(kind);
+        attempts.failed(kind);
         if kind == FailureKind::Permanent || self.retry == Retry::Never {
             return Err(error);
         }
-        let (failures, why) = (tries.failures, error_chain(&error));
+        let (failures, why) = (attempts.failures, error_chain(&error));
         let delay = retry::delay(failures, &mut self.jitter);
         if self.log.allow(&why, Instant::now()) {
             warn!(rows, failures, retry_in = ?delay, error = why, "insert failed");

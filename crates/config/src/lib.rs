@@ -56,7 +56,7 @@ pub struct Config {
     pub spool: Option<Spool>,
     pub http: Http,
     pub shutdown: Shutdown,
-    /// Of `milepost events`.
+    /// Settings of `milepost events`.
     pub events: Events,
     pub webhook: Option<Webhook>,
     pub log: Log,
@@ -75,7 +75,7 @@ impl Config {
     /// Reads a file's text, without the environment.
     ///
     /// # Errors
-    /// As [`Config::load`].
+    /// Fails like [`Config::load`].
     pub fn parse(toml: &str) -> Result<Self, Error> {
         Self::from_settings(&mut merged(toml, None)?)
     }
@@ -162,7 +162,7 @@ pub fn settings(path: Option<&Path>, default_file: &str, prefix: &str) -> Result
     Ok(settings)
 }
 
-/// What the variables of a prefix say.
+/// The environment variables with the prefix, by key.
 #[derive(Debug, Default)]
 struct Environment {
     given: config::Map<String, String>,
@@ -197,7 +197,7 @@ impl Environment {
 /// Reads a file's text, without the environment.
 ///
 /// # Errors
-/// As [`settings`].
+/// Fails like [`settings`].
 pub fn settings_of(toml: &str) -> Result<Settings, Error> {
     merged(toml, None)
 }

@@ -12,7 +12,7 @@ use milepost_core::consumer::{CONNECTIONS_MAX, Connections};
 pub trait Setting: Sized {
     /// Parses a value of the file or the environment. The error says what the value must be.
     fn parse(value: Value) -> Result<Self, String>;
-    /// As TOML.
+    /// The value as TOML.
     fn show(&self) -> String;
 }
 
@@ -50,7 +50,7 @@ fn text(value: &Value) -> Option<&str> {
     if let ValueKind::String(text) = &value.kind { Some(text.trim()) } else { None }
 }
 
-/// Not by the library, which rounds, and takes `true` for 1.
+/// Parses a number strictly: the config library rounds, and accepts `true` as 1.
 fn whole_number(value: &Value) -> Option<i128> {
     use ValueKind::{I64, I128, U64, U128};
     if let I64(_) | I128(_) | U64(_) | U128(_) = &value.kind {

@@ -138,7 +138,7 @@ impl Entry<'_> {
         self.s.is_given(&self.key(name))
     }
 
-    /// Not added to the effective configuration.
+    /// Reads a value without adding it to the effective configuration.
     fn hidden(&mut self, name: &str) -> Option<String> {
         self.s.given(&self.key(name))
     }

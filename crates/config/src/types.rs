@@ -26,16 +26,16 @@ pub struct Mqtt {
     pub topics: Vec<String>,
     /// Whether to subscribe to the broker's own counters as well.
     pub broker_metrics: bool,
-    /// Of the subscription. Not a key: only the laboratory subscribes at QoS 0.
+    /// QoS of the subscription. No key sets it; only the laboratory subscribes at QoS 0.
     pub qos: Qos,
     pub connections: Connections,
-    /// Unacknowledged messages that each session asks for. Not a key.
+    /// Unacknowledged messages that each session asks for. Derived; no key sets it.
     pub receive_maximum: u16,
-    /// How long TCP, TLS and CONNACK may take together, and then SUBACK. Not a key.
+    /// How long TCP, TLS and CONNACK may take together, and then SUBACK. Derived; no key sets it.
     pub connect_timeout: Duration,
     /// How long the broker keeps a session without a connection.
     pub session_expiry: Duration,
-    /// Not a key.
+    /// Keep Alive in CONNECT. Derived; no key sets it.
     pub keep_alive: Duration,
     /// Maximum Packet Size. A larger packet that the broker sends anyway is truncated and rejected.
     pub max_packet_bytes: u32,
@@ -102,7 +102,7 @@ pub struct Tier {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replication {
-    /// Not: there is one server.
+    /// Inserts ask for no quorum: there is one server.
     None,
     /// Each table names a path, with the server's macros `{shard}` and `{replica}`.
     Macros,

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use milepost_core::Qos;
 use milepost_core::batch;
 use milepost_core::consumer::{self, Connections, Consumer, Now};
-use milepost_core::delivery::Left;
-use milepost_core::delivery::events::{Command, Outcome, Report, ServerStatus};
+use milepost_core::delivery::SpoolInventory;
+use milepost_core::delivery::events::{DeliveryCommand, Outcome, Report, ServerStatus};
 use milepost_core::delivery::policy::{self, Delivery};
 use milepost_core::delivery::sink::FailureKind;
 use milepost_core::intake::{self, Intake};
 use milepost_core::session::ConnAck;
-use milepost_core::session::events::{self, Event};
+use milepost_core::session::events::{self, SessionEvent};
 use milepost_decode::position::Timestamp;
 use milepost_decode::{Decoder, Limits, Message, Source};
 
@@ -45,11 +45,11 @@ pub(crate) fn play(out: &mut impl Write) -> io::Result<()> {
     let (node, _) = consumer.dial(0, at(0).instant);
     say(0, &format!("session 0 connects to {node}"), "consumer/nodes.rs")?;
     let connack = ConnAck { session_present: false, receive_maximum: Some(1_000), ..ConnAck::default() };
-    consumer.handle_event(0, Event::Connected(connack), at(10).instant);
+    consumer.handle_event(0, SessionEvent::Connected(connack), at(10).instant);
     let subscribe = consumer.session_mut(0).poll_command().expect("a new session subscribes");
     say(10, &format!("CONNACK, no session present → {subscribe:?}"), "session/mod.rs")?;
-    consumer.handle_event(0, Event::Subscribed { refusals: Vec::new() }, at(20).instant);
-    consumer.server(ServerStatus::ready(), at(20).instant);
+    consumer.handle_event(0, SessionEvent::Subscribed { refusals: Vec::new() }, at(20).instant);
+    consumer.handle_server_status(ServerStatus::ready(), at(20).instant);
     consumer.handle_timeout(at(20).instant);
     say(20, "SUBACK, and ClickHouse has its tables: the session is live", "session/mod.rs")?;
 
@@ -57,7 +57,7 @@ pub(crate) fn play(out: &mut impl Write) -> io::Result<()> {
     let payload = br#"{"lat":25.7617,"lng":-80.1918,"speed":12.4,"ts":1767225600000}"#;
     let message = Message { packet_id: Some(7), ..Message::new(b"drivers/d7/gps", payload) };
     consumer.read_clock(at(200));
-    consumer.published(0, message, at(200));
+    consumer.handle_publish(0, message, at(200));
     consumer.handle_timeout(at(200).instant);
     let unacked = consumer.session(0).unacked();
     say(
@@ -113,7 +113,7 @@ pub(crate) fn play(out: &mut impl Write) -> io::Result<()> {
 /// Takes commands until the next attempt to insert, as the executor would.
 fn next_attempt(consumer: &mut Consumer) -> (u64, String) {
     while let Some(command) = consumer.poll_command() {
-        if let Command::Attempt { batch, attempt, .. } = command {
+        if let DeliveryCommand::Attempt { batch, attempt, .. } = command {
             return (batch, attempt.token);
         }
     }
@@ -124,8 +124,8 @@ fn next_attempt(consumer: &mut Consumer) -> (u64, String) {
 fn consumer() -> Consumer {
     let limits = batch::Limits { rows_max: 5_000, age_max: Duration::from_secs(1), bytes_max: 8 << 20 };
     let decoder = Decoder::new(&[Source::milepost("drivers/+/gps")], Limits::default());
-    let intake = Intake::new(intake::Settings { batch: limits, buffer_bytes_max: 64 << 20 }, decoder);
-    let delivery = policy::Settings {
+    let intake = Intake::new(intake::IntakeConfig { batch: limits, buffer_bytes_max: 64 << 20 }, decoder);
+    let delivery = policy::DeliveryConfig {
         inserts_in_flight: 3,
         spool: false,
         insert_timeout: Duration::from_secs(60),
@@ -133,10 +133,10 @@ fn consumer() -> Consumer {
         incarnation: 1,
         seed: 1,
     };
-    let settings = consumer::Settings {
+    let settings = consumer::ConsumerConfig {
         nodes: vec!["broker:1883".into()],
         connections: Connections::Fixed(1),
-        session: events::Settings {
+        session: events::SessionConfig {
             receive_maximum: 1_000,
             answer_within: Duration::from_secs(30),
             session_expiry: Duration::from_secs(120),
@@ -147,5 +147,5 @@ fn consumer() -> Consumer {
         buffer_bytes_max: 64 << 20,
         clock_jump_max: Duration::from_secs(300),
     };
-    Consumer::new(settings, intake, Delivery::new(delivery, Left::default()))
+    Consumer::new(settings, intake, Delivery::new(delivery, SpoolInventory::default()))
 }

@@ -1,7 +1,8 @@
 //! Collects rows into the open batch.
 //!
-//! Guarantee: rows leave in the order in which they came, each once. The open batch is due by rows or by age, and never holds more than
-//! `bytes_max`. Time comes in as `now`. The consumer decides when a due batch closes, since it depends on the server's room.
+//! Guarantee: rows leave in arrival order, each once. The open batch is due by rows or by age, and
+//! never holds more than `bytes_max`. The caller passes `now`. The consumer decides when a due batch
+//! closes, because that depends on the free insert slots.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,11 +11,11 @@ use super::erased::Erased;
 use milepost_decode::position::Position;
 use milepost_decode::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reject, TOPIC_BYTES_MAX};
 
-/// Bytes of a position in memory without attributes: the row, and its encoded form while it is sent.
+/// Bytes of a position in memory without attributes: the row, and its encoding while it is sent.
 pub const POSITION_BYTES_MAX: usize = size_of::<Position>() + 128;
-/// Bytes of a reject's fixed part; its strings and payload count twice, for the same reason.
+/// Bytes of a reject's fixed part. Its strings and payload count twice: as a row, and encoded.
 const REJECT_FIXED_BYTES: usize = size_of::<Reject>() + 64;
-/// Every row fits into a batch of this size.
+/// Smallest allowed `bytes_max`: every single row fits into a batch of this size.
 pub const BYTES_MAX_MIN: usize = 256 * 1024;
 const _: () = assert!(
     REJECT_FIXED_BYTES + 2 * (PAYLOAD_BYTES_MAX + 3 * TOPIC_BYTES_MAX + 4 * DETAIL_CHARS_MAX + 64)
@@ -40,19 +41,20 @@ pub struct Limits {
 /// Rows that go to ClickHouse together and become durable together.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Unique in the process, and rising.
+    /// Unique in the process; each batch has the next number.
     pub id: u64,
-    /// In arrival order.
+    /// Positions in arrival order.
     pub positions: Vec<Position>,
-    /// In arrival order.
+    /// Rejects in arrival order.
     pub rejects: Vec<Reject>,
     /// Upper bound of the bytes in memory.
     pub bytes: usize,
-    /// Arrival of the first row.
+    /// Arrival time of the first row.
     pub opened_at: Option<Instant>,
-    /// At least one message of it gets a PUBACK, which the broker's window waits for.
+    /// At least one of its messages is QoS 1, so the broker waits for a PUBACK.
     pub at_least_once: bool,
-    /// The list of erased drivers that its first row was checked against: a later one may name a driver of its rows.
+    /// The list of erased drivers that its first row was checked against. A later list may name a
+    /// driver of these rows, so inserts check again.
     pub erased: Arc<Erased>,
 }
 
@@ -87,18 +89,18 @@ impl Batcher {
         &self.open
     }
 
-    /// Lowers the bound of a batch to this, at least [`BYTES_MAX_MIN`]; never raises it.
+    /// Lowers `bytes_max` to this, but not below [`BYTES_MAX_MIN`]. Never raises it.
     pub fn lower_bytes_max(&mut self, bytes: usize) {
         self.limits.bytes_max = self.limits.bytes_max.min(bytes.max(BYTES_MAX_MIN));
     }
 
-    /// Whether this position still fits under `bytes_max`.
+    /// Returns whether this position still fits under `bytes_max`.
     #[must_use]
     pub fn fits_position(&self, position: &Position) -> bool {
         self.open.bytes + bytes_of_position(position) <= self.limits.bytes_max
     }
 
-    /// Whether this reject still fits under `bytes_max`.
+    /// Returns whether this reject still fits under `bytes_max`.
     #[must_use]
     pub fn fits_reject(&self, reject: &Reject) -> bool {
         self.open.bytes + bytes_of(reject) <= self.limits.bytes_max
@@ -112,8 +114,8 @@ impl Batcher {
         self.grow(bytes, now);
     }
 
-    /// Adds all of a message's positions at once, which is cheaper, and leaves `positions` empty; not if one of them does not fit, or if
-    /// the batch is due before the last one.
+    /// Adds all positions of a message at once, and leaves `positions` empty: the cheap way for the
+    /// usual message. Does nothing if not all of them fit, or if the batch is due before the last one.
     #[expect(
         clippy::extend_with_drain,
         reason = "most messages have one position: dearer than its copy is a call of memcpy"
@@ -154,19 +156,19 @@ impl Batcher {
         );
     }
 
-    /// `rows_max` rows, or older than `age_max`.
+    /// Returns whether the batch has `rows_max` rows, or is older than `age_max`.
     #[must_use]
     pub fn is_due(&self, now: Instant) -> bool {
         self.is_full() || self.deadline().is_some_and(|deadline| deadline <= now)
     }
 
-    /// `rows_max` rows.
+    /// Returns whether the batch has `rows_max` rows.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.open.rows() >= self.limits.rows_max
     }
 
-    /// When the open batch becomes due by age; `None` while it is empty.
+    /// Returns when the open batch becomes due by age; `None` while it is empty.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.open.opened_at.map(|opened_at| opened_at + self.limits.age_max)
@@ -179,7 +181,7 @@ impl Batcher {
     }
 }
 
-/// Attributes count twice: in the row, and encoded while they are sent.
+/// Returns the bytes of a position. Attributes count twice: in the row, and encoded.
 fn bytes_of_position(position: &Position) -> usize {
     POSITION_BYTES_MAX + 2 * position.attributes.memory_bytes()
 }

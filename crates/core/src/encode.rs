@@ -15,7 +15,7 @@ use milepost_decode::row_binary::{DRIVER_ID, EVENTS, FENCES, Kind, Table, count_
 
 /// Every table that the consumer inserts into.
 pub static TABLES: [&Table; 2] = [&position::TABLE, &reject::TABLE];
-/// Tables of commands.
+/// Tables that only commands insert into.
 static OTHERS: [&Table; 2] = [&EVENTS, &FENCES];
 
 fn tables() -> impl Iterator<Item = &'static Table> {
@@ -31,7 +31,7 @@ pub struct Insert {
     pub rows: usize,
 }
 
-/// The inserts of a batch: positions, rejects, or both.
+/// Encodes a batch: an insert of its positions, one of its rejects, or both.
 #[must_use]
 pub fn encode(batch: Batch, database: &str) -> Vec<Insert> {
     let positions = insert(&position::TABLE, database, in_order(&batch.positions), 96, Position::encode);
@@ -39,7 +39,7 @@ pub fn encode(batch: Batch, database: &str) -> Vec<Insert> {
     positions.into_iter().chain(rejects).collect()
 }
 
-/// ORDER BY of the table.
+/// The sort key: the table's ORDER BY.
 fn order(position: &Position) -> impl Ord + '_ {
     (day(position.ts), &position.driver_id, position.ts, position.seq, position.lat, position.lng)
 }
@@ -48,8 +48,9 @@ fn day(ts: Timestamp) -> i64 {
     ts.unix_ms().div_euclid(86_400_000)
 }
 
-/// The rows by [`order`]. What sorts is one integer a row, computed once: eight bytes of the id, behind those that all ids begin with, the
-/// time since the earliest row, and the row's index. Ids or times that do not fit leave out the time.
+/// Sorts the rows by [`order`]. For speed it sorts one integer per row: eight bytes of the id after
+/// the prefix that all ids share, the time since the earliest row, and the row's index. If ids or
+/// times do not fit, the key has no time, and rows with equal keys are compared whole.
 fn in_order(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
     let first = rows.first().map_or(&[][..], |row| row.driver_id.as_bytes());
     let (mut shared, mut longest) = (first.len(), 0);
@@ -74,7 +75,7 @@ fn in_order(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
         u128::from(u64::from_be_bytes(of_id)) << 64 | u128::from(of_time) << 32 | u128::from(index)
     };
     let mut keys: Vec<u128> = (0..).zip(rows).map(key).collect();
-    keys.sort(); // not unstable: it merges runs, and the points of an array are one
+    keys.sort(); // stable on purpose: it merges runs, and the points of one array arrive sorted
     for equal in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32).filter(|equal| equal.len() > 1) {
         equal.sort_unstable_by(|a, b| order(row(*a)).cmp(&order(row(*b))));
     }
@@ -98,7 +99,8 @@ fn insert<'r, T: 'r>(
 }
 
 impl Insert {
-    /// A range of its rows; `None` if its columns are not those of a known table, as in a file of another version.
+    /// Returns a range of the rows as an insert of its own. `None` if the columns are not those of a
+    /// known table, as in a file of another version.
     #[must_use]
     pub fn part(&self, rows: Range<usize>) -> Option<Self> {
         if rows == (0..self.rows) {
@@ -110,8 +112,8 @@ impl Insert {
         Some(Self { statement: self.statement.clone(), body: self.body.slice(begin..end), rows: rows.len() })
     }
 
-    /// Without the rows of drivers that are gone, and how many those are; `None` if it is not known where its rows say whose they
-    /// are, as in a file of a newer version.
+    /// Returns the insert without the rows for whose driver id `is_gone` is true, and their number.
+    /// `None` if the driver id cannot be located, as in a file of a newer version.
     #[must_use]
     pub fn without(&self, is_gone: impl Fn(&[u8]) -> bool) -> Option<(Self, usize)> {
         let kinds = self.columns()?;
@@ -139,7 +141,8 @@ impl Insert {
         Some((Self { statement: self.statement.clone(), body: body.into(), rows: self.rows - gone }, gone))
     }
 
-    /// The columns that the statement names, if they belong to a known table; the file of an older version has fewer.
+    /// Returns the columns that the statement names, if they belong to a known table. A file of an
+    /// older version names fewer columns.
     fn columns(&self) -> Option<Vec<(&'static str, Kind)>> {
         let (into, rest) = self.statement.strip_prefix("INSERT INTO ")?.split_once(" (")?;
         let (names, _) = rest.split_once(") FORMAT RowBinary")?;

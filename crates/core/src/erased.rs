@@ -10,10 +10,10 @@ use twox_hash::XxHash3_128;
 use crate::throttle::Throttle;
 use milepost_decode::position::DriverId;
 
-/// Erased drivers at a time. A member that cannot load the whole list inserts nothing.
+/// Maximum number of erased drivers. A member that cannot load the whole list inserts nothing.
 pub const ERASED_MAX: usize = 50_000;
 
-/// Of two lists the lower one is the older: when somebody was last added or lifted, by the server's clock, and how many ever were.
+/// Orders list versions: last change time, then number of drivers ever listed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     pub changed_ms: u64,
@@ -29,14 +29,14 @@ pub struct Erased {
 }
 
 impl fmt::Debug for Erased {
-    /// Without the ids: they do not belong in a log.
+    /// Omits the ids: they are personal data and do not belong in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} drivers, {}", self.ids.len(), self.digest())
     }
 }
 
 impl Erased {
-    /// `ids` in any order.
+    /// Creates a list from ids in any order.
     #[must_use]
     pub fn new(ids: impl IntoIterator<Item = String>) -> Self {
         let mut sorted: Vec<String> = ids.into_iter().collect();
@@ -64,29 +64,29 @@ impl Erased {
     }
 
     #[must_use]
-    pub fn has(&self, driver_id: &DriverId) -> bool {
-        self.has_bytes(driver_id.as_bytes())
+    pub fn contains(&self, driver_id: &DriverId) -> bool {
+        self.contains_bytes(driver_id.as_bytes())
     }
 
-    /// As [`Self::has`], with the id as RowBinary encodes it.
+    /// Like [`Self::contains`], with the id as RowBinary encodes it.
     #[must_use]
-    pub fn has_bytes(&self, driver_id: &[u8]) -> bool {
+    pub fn contains_bytes(&self, driver_id: &[u8]) -> bool {
         self.ids.contains(driver_id)
     }
 
-    /// Those who are not in the other list, in any order.
+    /// Returns the ids that are not in the other list, in any order.
     pub fn not_in<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a str> {
         self.ids.difference(&other.ids).filter_map(|id| str::from_utf8(id).ok())
     }
 
-    /// A hash of the list: equal lists have equal digests, and the ids cannot be read from it.
+    /// Returns a hash of the list. Equal lists have equal digests; the ids cannot be read from it.
     #[must_use]
     pub fn digest(&self) -> String {
         format!("{:032x}", self.digest)
     }
 }
 
-/// The newest list that was read.
+/// The newest list of erased drivers that was read from any replica.
 #[derive(Debug)]
 pub struct Newest {
     list: Arc<Erased>,

@@ -7,8 +7,8 @@
 //!                             └── PUBACK ◀── complete below arrival n ◀────┘ reports
 //! ```
 //!
-//! Guarantee: nothing is acknowledged before every row of it is durable, and no state waits for something that may never
-//! come without a reason in `/readyz`. Refuses: to read a clock, to draw randomness, to know a socket.
+//! Guarantee: nothing is acknowledged before every row of it is durable. Every wait has a deadline or
+//! a reason in `/readyz`. Refuses: clocks, global randomness, sockets.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "a test begins at the real now"))]
 

@@ -39,7 +39,7 @@ impl ReadList {
         Self { erased, read_at: Some(read_at) }
     }
 
-    /// An equal list, as of the time at which this one was read.
+    /// Returns `equal`, an equal list, with the time at which this one was read.
     #[must_use]
     pub fn read_again(&self, equal: Arc<Erased>) -> Self {
         Self { erased: equal, read_at: self.read_at }
@@ -50,7 +50,7 @@ impl ReadList {
         &self.erased
     }
 
-    /// `None`: it was never read.
+    /// Returns the age of the list; `None` if it was never read.
     #[must_use]
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.read_at.map(|read_at| now.saturating_duration_since(read_at))
@@ -68,7 +68,7 @@ impl ReadList {
         let (insert, left_out) = if self.erased.is_empty() {
             (insert, 0)
         } else {
-            insert.without(|id| self.erased.has_bytes(id)).ok_or(NotScreened::UnknownColumns)?
+            insert.without(|id| self.erased.contains_bytes(id)).ok_or(NotScreened::UnknownColumns)?
         };
         Ok(Screened { insert, left_out, erased: Arc::clone(&self.erased) })
     }

@@ -1,12 +1,12 @@
-//! Log lines that would repeat: once, or at most once an interval.
+//! Limits log lines that would repeat: once, or at most once per interval.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// See the module's documentation.
+/// Limits one log line.
 #[derive(Debug)]
 pub struct Throttle {
-    /// `None`: once, until [`reset`](Self::reset).
+    /// Shortest time between two lines. `None`: one line until [`reset`](Self::reset).
     interval: Option<Duration>,
     last: Option<Instant>,
 }
@@ -20,7 +20,7 @@ impl Throttle {
         Self { interval: Some(interval), last: None }
     }
 
-    /// Whether to log now. If so, not again before the interval is over.
+    /// Returns whether to log now. If so, the interval starts anew.
     pub fn allow(&mut self, now: Instant) -> bool {
         let is_due =
             self.last.is_none_or(|last| self.interval.is_some_and(|interval| now >= last + interval));
@@ -30,12 +30,12 @@ impl Throttle {
         is_due
     }
 
-    /// The condition is over: its next occurrence is logged at once.
+    /// Resets the limit, because the condition ended: its next occurrence is logged at once.
     pub fn reset(&mut self) {
         self.last = None;
     }
 
-    /// Whether `condition` is to be logged now. One that is over is forgotten.
+    /// Returns whether to log `condition` now. Resets the limit while it is `false`.
     pub fn allow_while(&mut self, condition: bool, now: Instant) -> bool {
         if !condition {
             self.reset();
@@ -44,7 +44,8 @@ impl Throttle {
     }
 }
 
-/// The last reasons of something that fails for several reasons in turn. Digits are ignored, so "3 s" and "4 s" are one reason.
+/// Limits the log lines of something that fails for several reasons in turn, each for itself. Digits
+/// are ignored, so "3 s" and "4 s" are one reason.
 #[derive(Debug)]
 pub struct Reasons {
     interval: Duration,
@@ -58,7 +59,7 @@ impl Reasons {
         Self { interval, known: VecDeque::new() }
     }
 
-    /// As [`Throttle::allow`], for this reason.
+    /// Like [`Throttle::allow`], for this reason.
     pub fn allow(&mut self, why: &str, now: Instant) -> bool {
         let why: String = why.chars().filter(|c| !c.is_ascii_digit()).collect();
         if !self.known.iter().any(|(known, _)| *known == why) {

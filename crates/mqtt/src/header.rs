@@ -13,12 +13,12 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Of a PUBLISH: 0 to 3, of which 3 does not exist.
+    /// Returns the QoS of a PUBLISH, 0 to 3; 3 is invalid (MQTT-3.3.1-4).
     pub(super) fn qos(self) -> u8 {
         (self.flags >> 1) & 3
     }
 
-    /// DUP.
+    /// Returns the DUP flag: the broker has sent this message before.
     pub(super) fn is_redelivered(self) -> bool {
         self.flags & 8 != 0
     }

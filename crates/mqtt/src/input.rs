@@ -40,7 +40,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// Of a PUBLISH above `packet_bytes_max` the payload is truncated.
+    /// Longest packet in bytes. The payload of a longer PUBLISH is truncated.
     #[must_use]
     pub fn new(packet_bytes_max: usize) -> Self {
         Self {
@@ -75,8 +75,8 @@ impl Input {
         &mut self.buffer[self.waiting.end..]
     }
 
-    /// `bytes` were read into [`space`](Self::space).
-    pub fn came(&mut self, bytes: usize) {
+    /// Records that `bytes` were read into [`space`](Self::space).
+    pub fn advance(&mut self, bytes: usize) {
         self.waiting.end += bytes;
         // The socket may hold more than fitted.
         if self.waiting.end == self.buffer.len() && self.buffer.len() < READ_BYTES_BUSY {
@@ -84,7 +84,7 @@ impl Input {
         }
     }
 
-    /// The next packet, once it is there as a whole.
+    /// Returns the next packet, once all of its bytes were read.
     ///
     /// # Errors
     /// The connection must end.
@@ -143,7 +143,7 @@ impl Input {
 
 enum Frame {
     Incomplete,
-    /// With the range of its body in the buffer.
+    /// A whole frame, with the range of its body in the buffer.
     Whole(Header, Range<usize>),
     Truncated(Truncated),
 }
@@ -181,8 +181,9 @@ fn decode(header: Header, buffer: &[u8], body: Range<usize>) -> Result<Packet<'_
     }
 }
 
-/// A PUBLISH. One at QoS 2 is refused: milepost subscribes at QoS 1 at most, so another program has subscribed with our client
-/// id. The broker discards what is refused (MQTT 5, 4.4); without an answer it would send it on every connection.
+/// Builds a PUBLISH. One at QoS 2 is refused: milepost subscribes at QoS 1 at most, so another program
+/// has subscribed with our client id. After a PUBREC with an error code the broker discards the
+/// message (MQTT 5, 4.4); without an answer it would redeliver it on every connection.
 fn published<'a>(
     header: Header,
     topic: &'a [u8],
@@ -211,12 +212,13 @@ fn refused(kind: u8, packet_id: u16, reason: u8) -> Packet<'static> {
 struct Head {
     topic: Range<usize>,
     packet_id: Option<u16>,
-    /// With their length; empty if that does not fit: then the payload begins here.
+    /// The properties, their length field included. Empty if the length is larger than the body: then
+    /// the payload begins here.
     properties: Range<usize>,
 }
 
 impl Head {
-    /// From the body's first bytes; `None` if there are too few of them.
+    /// Parses the first bytes of the body; `None` if more are needed.
     fn read(header: Header, body: &[u8]) -> Result<Option<Self>, CodecError> {
         let has_packet_id = match header.qos() {
             0 => false,

@@ -10,7 +10,7 @@ use rumqttc::v5::mqttbytes::v5::{
 use super::packet::{CodecError, Connect, Subscribing, UNSUBSCRIBE_PACKET_ID};
 use milepost_core::Qos;
 
-/// CONNECT.
+/// Writes CONNECT.
 ///
 /// # Errors
 /// Something in it is longer than MQTT allows.
@@ -59,7 +59,7 @@ pub fn put_subscribe(
     Ok(())
 }
 
-/// UNSUBSCRIBE.
+/// Writes UNSUBSCRIBE.
 ///
 /// # Errors
 /// The filters are longer than MQTT allows.
@@ -80,7 +80,7 @@ pub fn put_publish(topic: &str, payload: &[u8], retain: bool, out: &mut BytesMut
     Ok(())
 }
 
-/// PINGREQ.
+/// Writes PINGREQ.
 ///
 /// # Errors
 /// None that we know of.
@@ -99,7 +99,7 @@ pub fn put_disconnect(end_session: bool, out: &mut BytesMut) {
     }
 }
 
-/// PUBACK, with success.
+/// Writes PUBACK with reason code 0, which MQTT 5 omits (3.4.2.1).
 pub fn put_ack(packet_id: u16, out: &mut BytesMut) {
     let [high, low] = packet_id.to_be_bytes();
     out.put_slice(&[0x40, 2, high, low]);

@@ -21,23 +21,23 @@ pub(super) const DISCONNECT: u8 = 14;
 /// Why a connection cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
-    /// No such length exists (MQTT 5, 1.5.5).
+    /// A Variable Byte Integer of more than four bytes (MQTT 5, 1.5.5).
     #[error("the broker sends a malformed length: does it speak MQTT?")]
     RemainingLength,
-    /// Not a packet for a client that only subscribes, or not now.
+    /// A packet type that a subscriber never receives, or not in this state.
     #[error("the broker sends packet type {0}, which has no place here: does it speak MQTT 5?")]
     Unexpected(u8),
-    /// Longer than any such packet has a reason to be.
+    /// A packet other than PUBLISH above `mqtt.max_packet_bytes`.
     #[error("the broker sends {bytes} bytes of packet type {kind}, above mqtt.max_packet_bytes")]
     TooLarge {
         kind: u8,
-        /// The whole packet's.
+        /// Length of the whole packet.
         bytes: usize,
     },
     /// SUBACK or UNSUBACK with another packet id than ours.
     #[error("the broker answers to packet id {0}, which nothing of ours has")]
     NotAsked(u16),
-    /// Nothing that could be acknowledged.
+    /// A PUBLISH whose topic or packet id is cut off, so that it cannot be acknowledged.
     #[error("the broker sends a PUBLISH without a whole topic and packet id")]
     Publish,
     /// CONNACK with a reason other than success.
@@ -61,10 +61,10 @@ pub enum CodecError {
     Library(#[from] LibraryError),
 }
 
-/// What the broker says.
+/// A packet from the broker.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// At QoS 0 or 1.
+    /// PUBLISH at QoS 0 or 1.
     Published(Message<'a>),
     /// A step of a QoS 2 delivery, which is refused.
     ExactlyOnce {
@@ -85,7 +85,7 @@ pub enum Packet<'a> {
 /// Which filters a SUBSCRIBE is about: at most one of each kind is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subscribing {
-    /// Those of our group.
+    /// The `$share/…` filters of our group.
     Group,
     /// The broker's own counters.
     BrokerMetrics,
@@ -107,12 +107,12 @@ impl Subscribing {
 /// The packet id of UNSUBSCRIBE: at most one is under way.
 pub(super) const UNSUBSCRIBE_PACKET_ID: u16 = 3;
 
-/// What became of one filter.
+/// The broker's answer for one filter of a SUBSCRIBE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Grant {
-    /// At most this.
+    /// The subscription is granted, with this maximum QoS.
     Granted(Qos),
-    /// By the broker's access rules.
+    /// The broker's access rules refuse the filter.
     NotAuthorized,
     /// The broker has none, or they are off.
     NoSharedSubscriptions,
@@ -120,19 +120,19 @@ pub enum Grant {
     Refused(String),
 }
 
-/// What we ask for when we connect.
+/// The fields of CONNECT.
 #[derive(Debug)]
 pub struct Connect<'a> {
     /// Names the session.
     pub client_id: String,
-    /// Forget what the broker holds of this client.
+    /// Clean Start: discard the session that the broker holds for this client.
     pub clean_start: bool,
     /// User name and password.
     pub login: Option<&'a (String, String)>,
     pub keep_alive_seconds: u16,
-    /// How long the broker is to keep the session without us.
+    /// Session Expiry Interval: how long the broker keeps the session without a connection.
     pub session_expiry_seconds: u32,
-    /// Unacknowledged messages.
+    /// Receive Maximum: how many unacknowledged messages the broker may send.
     pub receive_maximum: u16,
     /// Maximum Packet Size.
     pub packet_bytes_max: u32,

@@ -47,7 +47,7 @@ fn read<'a>(chunks: impl Iterator<Item = &'a [u8]>, bytes_max: usize) -> (Vec<Me
             assert!(!space.is_empty() && space.len() <= bytes_max.max(INPUT_BYTES_MAX));
             let bytes = chunk.len().min(space.len());
             space[..bytes].copy_from_slice(&chunk[..bytes]);
-            input.came(bytes);
+            input.advance(bytes);
             chunk = &chunk[bytes..];
             loop {
                 match input.packet() {
@@ -67,7 +67,7 @@ fn feed(input: &mut Input, mut bytes: &[u8]) {
         let space = input.space();
         let some = bytes.len().min(space.len());
         space[..some].copy_from_slice(&bytes[..some]);
-        input.came(some);
+        input.advance(some);
         bytes = &bytes[some..];
         while input.packet().unwrap().is_some() {}
     }
@@ -168,7 +168,7 @@ fn what_cannot_be_acknowledged_ends_the_connection() {
     let before_connack = publish(&message(b"t", b"", 1), b"\x00");
     let mut input = Input::new(PACKET_BYTES_MAX);
     input.space()[..before_connack.len()].copy_from_slice(&before_connack);
-    input.came(before_connack.len());
+    input.advance(before_connack.len());
     assert!(matches!(input.packet(), Err(CodecError::Unexpected(3))));
 }
 
@@ -192,7 +192,7 @@ fn qos_2_is_refused_step_by_step() {
         assert!(space.len() >= bytes.len());
         space = &mut space[..bytes.len()];
         space.copy_from_slice(&bytes);
-        input.came(bytes.len());
+        input.advance(bytes.len());
         assert!(matches!(input.packet(), Ok(Some(Packet::Connected(_)))));
         let Ok(Some(Packet::ExactlyOnce { reply })) = input.packet() else { panic!("{bytes:?}") };
         by_library(BytesMut::from(&reply[..]))
@@ -216,7 +216,7 @@ fn a_broker_of_another_version_is_told_as_such() {
     for connack in [&[0x20, 2, 0, 0x01][..], &[0x20, 3, 0, 0x84, 0]] {
         let mut input = Input::new(PACKET_BYTES_MAX);
         input.space()[..connack.len()].copy_from_slice(connack);
-        input.came(connack.len());
+        input.advance(connack.len());
         let told = input.packet().unwrap_err().to_string();
         assert!(told.contains("it does not speak MQTT 5"), "{connack:?}: {told}");
     }
@@ -327,7 +327,7 @@ fn what_we_say_is_mqtt() {
 fn first_answer(bytes: &[u8]) -> Result<ConnAck, String> {
     let mut input = Input::new(PACKET_BYTES_MAX);
     input.space()[..bytes.len()].copy_from_slice(bytes);
-    input.came(bytes.len());
+    input.advance(bytes.len());
     match input.packet() {
         Ok(Some(Packet::Connected(connack))) => Ok(connack),
         Ok(other) => panic!("{other:?}"),
@@ -370,7 +370,7 @@ fn the_brokers_answers_are_understood() {
     ]
     .concat();
     input.space()[..bytes.len()].copy_from_slice(&bytes);
-    input.came(bytes.len());
+    input.advance(bytes.len());
     assert!(matches!(input.packet(), Ok(Some(Packet::Connected(_)))));
     let grants = vec![
         Grant::Granted(Qos::AtLeastOnce),
@@ -477,7 +477,7 @@ proptest! {
         read_whole(&packet);
         let mut input = Input::new(PACKET_BYTES_MAX);
         input.space()[..packet.len()].copy_from_slice(&packet);
-        input.came(packet.len());
+        input.advance(packet.len());
         while let Ok(Some(_)) = input.packet() {}
     }
 }

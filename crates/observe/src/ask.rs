@@ -29,7 +29,7 @@ const ADDRESSES_MAX: usize = 256;
 /// Bytes of an answer that are read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// What becomes of a name without addresses.
+/// The handling of a host name without addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
     LookedUpAgain,
@@ -46,7 +46,8 @@ enum Came {
 /// certain, at the latest after `within`.
 pub async fn ask(peers: &[Peer], ours: Standing, within: Duration) -> Decision {
     let mut inquiry = Inquiry::new(ours);
-    hear(peers, within, Unknown::LookedUpAgain, |address, answer| inquiry.heard(address, answer)).await;
+    hear(peers, within, Unknown::LookedUpAgain, |address, answer| inquiry.handle_answer(address, answer))
+        .await;
     inquiry.decision()
 }
 
@@ -143,7 +144,7 @@ async fn ask_one(address: SocketAddr) -> Result<Standing, String> {
     }
 }
 
-/// What a member answers on a path of its HTTP port, at most 64 KiB of it. Has no time limit of its own.
+/// Requests a path of a member's HTTP port. Returns at most 64 KiB of the answer. Has no timeout.
 pub async fn get(address: SocketAddr, path: &str) -> Result<(StatusCode, Bytes), String> {
     let broken = |error: hyper::Error| format!("the connection broke: {error}");
     let stream = TcpStream::connect(address).await.map_err(|error| format!("cannot be reached: {error}"))?;

@@ -5,5 +5,5 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub const COMMIT: &str = env!("MILEPOST_BUILD_COMMIT");
 /// The day of the commit in UTC, such as `2026-11-22`. Empty if unknown.
 pub const DATE: &str = env!("MILEPOST_BUILD_DATE");
-/// What `--version` prints after the program's name: `0.1.0 (9b5362934c1d, 2026-11-22)`.
+/// The version as `--version` prints it: `0.1.0 (9b5362934c1d, 2026-11-22)`.
 pub const LONG: &str = env!("MILEPOST_BUILD");

@@ -36,7 +36,7 @@ const CONNECTION_AGE_MIN: Duration = Duration::from_millis(100);
 /// How long a client may take to send a request's head, and then to read the answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
-/// What metrics are in, and everything that people read.
+/// Content type of metrics and of plain-text answers.
 pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The answers of a member.
@@ -133,7 +133,7 @@ pub fn answer(status: StatusCode, text: String, kind: &'static str) -> Response<
 /// Asks the `/readyz` of a running milepost, for health checks in images without a shell.
 ///
 /// # Errors
-/// What it said, or why it could not be asked.
+/// The reasons that it reported, or why it could not be reached.
 pub fn ask_ready(listen: SocketAddr) -> Result<(), String> {
     ask_ready_over(listen, |_, stream| Ok(stream))
 }
@@ -141,7 +141,7 @@ pub fn ask_ready(listen: SocketAddr) -> Result<(), String> {
 /// [`ask_ready`] over what `wrap` makes of a connection to that address.
 ///
 /// # Errors
-/// As [`ask_ready`].
+/// Fails like [`ask_ready`].
 pub fn ask_ready_over<S: Read + Write>(
     listen: SocketAddr,
     wrap: impl FnOnce(SocketAddr, TcpStream) -> std::io::Result<S>,

@@ -1,8 +1,8 @@
-//! What a process says of itself: `/metrics`, `/readyz`, `/livez`, `/member` and log lines; and the questions that members
-//! ask each other.
+//! Observability: `/metrics`, `/readyz`, `/livez`, `/member` and log lines; and the requests that
+//! members send each other.
 //!
 //! ```text
-//! Totals ─▶ metrics ─┐
+//! totals ─▶ metrics ─┐
 //! reasons ─▶ health ─┼─▶ http ─▶ Prometheus, probes, operators
 //! Member ────────────┘        ◀─ ask ─▶ other members' /member
 //! log lines ─▶ logging (a bounded queue, a thread of its own) ─▶ stderr

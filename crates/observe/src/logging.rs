@@ -83,9 +83,9 @@ struct State {
     bytes: usize,
     bytes_max: usize,
     is_writing: bool,
-    /// From a dropped line until everything queued is written.
+    /// Set from a dropped line until every queued line is written.
     is_dropping: bool,
-    /// Of the dropped lines, how many the log itself has reported.
+    /// Number of dropped lines that the log has reported.
     reported: u64,
 }
 

@@ -1,6 +1,6 @@
 //! The metrics. Each is one entry of [`COUNTED`] or one histogram: its name, its help, and where its value comes from.
 //!
-//! Guarantee: all values of a scrape belong to one moment. The consumer publishes its [`Totals`] as a whole, and a scrape
+//! Guarantee: all values of a scrape belong to one moment. The consumer publishes its [`ConsumerTotals`] as a whole, and a scrape
 //! reads one of them.
 
 use std::sync::{Arc, Mutex};
@@ -12,10 +12,10 @@ use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Regist
 use super::health::lock;
 use super::logging;
 use crate::build;
-use milepost_core::consumer::Totals;
+use milepost_core::consumer::ConsumerTotals;
 use milepost_core::consumer::broker_drops;
 use milepost_core::consumer::nodes::Node;
-use milepost_core::delivery::events::{Outcome, Report, StoreBecause};
+use milepost_core::delivery::events::{Outcome, Report, StoreReason};
 use milepost_core::delivery::sink::FailureKind;
 use milepost_core::intake::Ages;
 use milepost_decode::reject::Reason;
@@ -28,7 +28,7 @@ const SECONDS: [f64; 15] =
 /// Upper bounds of batch sizes, in rows.
 const ROWS: [f64; 10] = [1.0, 10.0, 100.0, 500.0, 1_000.0, 2_500.0, 5_000.0, 10_000.0, 25_000.0, 50_000.0];
 
-/// A metric whose value is in [`Totals`].
+/// A metric whose value is in [`ConsumerTotals`].
 struct Counted {
     name: &'static str,
     help: &'static str,
@@ -36,21 +36,21 @@ struct Counted {
 }
 
 enum Value {
-    Counter(fn(&Totals) -> u64),
-    Gauge(fn(&Totals) -> u64),
+    Counter(fn(&ConsumerTotals) -> u64),
+    Gauge(fn(&ConsumerTotals) -> u64),
     /// A label's name, and a value for each of its values.
-    Counters(&'static str, fn(&Totals) -> Vec<(&'static str, u64)>),
-    /// As many values of the label as there are.
-    Gauges(&'static str, fn(&Totals) -> &[(Node, u64)]),
+    Counters(&'static str, fn(&ConsumerTotals) -> Vec<(&'static str, u64)>),
+    /// A gauge per value of the label; the values change at run time.
+    Gauges(&'static str, fn(&ConsumerTotals) -> &[(Node, u64)]),
     /// In seconds.
-    Histogram(fn(&Totals) -> &Ages),
+    Histogram(fn(&ConsumerTotals) -> &Ages),
 }
 
-const fn counter(name: &'static str, help: &'static str, value: fn(&Totals) -> u64) -> Counted {
+const fn counter(name: &'static str, help: &'static str, value: fn(&ConsumerTotals) -> u64) -> Counted {
     Counted { name, help, value: Value::Counter(value) }
 }
 
-const fn gauge(name: &'static str, help: &'static str, value: fn(&Totals) -> u64) -> Counted {
+const fn gauge(name: &'static str, help: &'static str, value: fn(&ConsumerTotals) -> u64) -> Counted {
     Counted { name, help, value: Value::Gauge(value) }
 }
 
@@ -58,7 +58,7 @@ const fn counters(
     name: &'static str,
     help: &'static str,
     label: &'static str,
-    values: fn(&Totals) -> Vec<(&'static str, u64)>,
+    values: fn(&ConsumerTotals) -> Vec<(&'static str, u64)>,
 ) -> Counted {
     Counted { name, help, value: Value::Counters(label, values) }
 }
@@ -89,7 +89,11 @@ static COUNTED: &[Counted] = &[
         "Points of QoS 0 messages dropped because the buffer was full or the process was stopping.",
         |t| t.intake.shed,
     ),
-    counter("positions_erased_total", "Points of erased drivers (milepost erase), dropped.", Totals::erased),
+    counter(
+        "positions_erased_total",
+        "Points of erased drivers (milepost erase), dropped.",
+        ConsumerTotals::erased,
+    ),
     counter(
         "positions_undated_total",
         "Positions without ts. They get the time of receipt, so a redelivery is a second row.",
@@ -109,7 +113,7 @@ static COUNTED: &[Counted] = &[
     gauge(
         "positions_in_flight",
         "Positions in memory: received, and neither in ClickHouse nor in the spool.",
-        Totals::in_flight,
+        ConsumerTotals::in_flight,
     ),
     gauge("positions_in_spool", "Positions in the spool, waiting for ClickHouse.", |t| t.delivery.in_spool),
     gauge("positions_in_spool_at_start", "Positions that an earlier process left in the spool.", |t| {
@@ -169,7 +173,7 @@ static COUNTED: &[Counted] = &[
     ),
     gauge("mqtt_unacked", "Messages received and not yet acknowledged.", |t| t.sessions.unacked),
     counters("batches_spooled_total", "Batches that went to the spool, by the reason.", "reason", |t| {
-        StoreBecause::ALL.iter().map(|reason| (reason.name(), t.delivery.stored[*reason as usize])).collect()
+        StoreReason::ALL.iter().map(|reason| (reason.name(), t.delivery.stored[*reason as usize])).collect()
     }),
     counters(
         "broker_dropped_total",
@@ -194,7 +198,7 @@ static COUNTED: &[Counted] = &[
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    totals: Arc<Mutex<Totals>>,
+    totals: Arc<Mutex<ConsumerTotals>>,
     batch_rows: Histogram,
     insert_duration: Histogram,
     insert_errors: IntCounterVec,
@@ -207,7 +211,7 @@ impl Default for Metrics {
     fn default() -> Self {
         let registry = Registry::new_custom(Some(PREFIX.to_owned()), None).expect("the prefix is not empty");
         // Until the consumer names the nodes.
-        let totals = Totals { nodes: vec![("".into(), 0)], ..Totals::default() };
+        let totals = ConsumerTotals { nodes: vec![("".into(), 0)], ..ConsumerTotals::default() };
         let totals = Arc::new(Mutex::new(totals));
         registry.register(Box::new(FromTotals(Arc::clone(&totals)))).expect("no name comes twice");
         let histogram = |name: &str, help: &str, buckets: &[f64]| {
@@ -251,7 +255,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    pub fn publish(&self, totals: Totals) {
+    pub fn publish(&self, totals: ConsumerTotals) {
         *lock(&self.totals) = totals;
     }
 
@@ -262,7 +266,7 @@ impl Metrics {
     }
 
     #[must_use]
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> ConsumerTotals {
         lock(&self.totals).clone()
     }
 
@@ -314,7 +318,7 @@ pub fn text(registry: &Registry) -> String {
 }
 
 /// Collects [`COUNTED`] and the build's version.
-struct FromTotals(Arc<Mutex<Totals>>);
+struct FromTotals(Arc<Mutex<ConsumerTotals>>);
 
 impl Collector for FromTotals {
     /// None: names are constants of this file, and a test checks that they are unique.

@@ -22,7 +22,7 @@ impl<S> ReadInTime<S> {
         Self { stream, within, deadline: Box::pin(sleep(within)), is_armed: false }
     }
 
-    /// What a write or a flush gives, unless it waits past the deadline.
+    /// Returns the result of a write or a flush, or an error once it has waited past the deadline.
     fn bounded<T>(&mut self, polled: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if polled.is_pending() {
             if !self.is_armed {

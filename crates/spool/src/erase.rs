@@ -10,7 +10,7 @@ use std::path::Path;
 use bytes::Bytes;
 
 use super::{Kind, LoadError, Spool, StoreError, format, list, sync_dir};
-use milepost_core::delivery::Left;
+use milepost_core::delivery::SpoolInventory;
 use milepost_core::encode::Insert;
 
 /// Counts of one run.
@@ -36,7 +36,7 @@ impl Spool {
     ///
     /// # Errors
     /// See [`EraseError`].
-    pub fn erase(&self, left: &Left, is_gone: impl Fn(&[u8]) -> bool) -> Result<Found, EraseError> {
+    pub fn erase(&self, left: &SpoolInventory, is_gone: impl Fn(&[u8]) -> bool) -> Result<Found, EraseError> {
         let mut found = Found::default();
         for file in &left.files {
             let inserts = match self.load(file) {
@@ -96,7 +96,7 @@ impl Spool {
     }
 }
 
-/// The same without a change, also while a process uses the directory.
+/// Counts like [`Spool::erase`], without changing a file; works while a process uses the directory.
 ///
 /// # Errors
 /// The directory or a file cannot be read.

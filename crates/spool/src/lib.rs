@@ -10,8 +10,9 @@
 //! 00000000000000000042-4980-730194.batch      sequence - positions - tag
 //! ```
 //!
-//! So a listing is the order of arrival, and gives the counts without opening a file. Quarantine: milepost renames a damaged file to
-//! `….damaged`, and stores a single row that ClickHouse or a proxy refuses as too large as `….row`. The operator removes both.
+//! A sorted listing is the order of arrival, and gives the counts without opening a file. Quarantine:
+//! milepost renames a damaged file to `….damaged`, and stores a single row that ClickHouse or a proxy
+//! refuses as too large as `….row`. The operator removes both.
 //!
 //! Every function blocks for as long as the disk takes: call none on a thread that serves.
 //!
@@ -29,7 +30,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 pub use milepost_core::delivery::File;
-use milepost_core::delivery::{BATCH, Left};
+use milepost_core::delivery::{BATCH, SpoolInventory};
 use milepost_core::encode::Insert;
 
 const LOCK: &str = "lock";
@@ -87,7 +88,7 @@ pub enum LoadError {
 pub struct Spool {
     dir: PathBuf,
     bytes_max: u64,
-    /// In the names of the files that this process writes.
+    /// Random number of this process, part of the names of its files.
     tag: u32,
     state: Mutex<State>,
     _lock: fs::File,
@@ -96,7 +97,7 @@ pub struct Spool {
 #[derive(Debug, Default)]
 struct State {
     next_sequence: u64,
-    /// Of all spool files, quarantine and unfinished ones included.
+    /// Bytes of all spool files, including quarantine and unfinished ones.
     bytes: u64,
 }
 
@@ -105,7 +106,7 @@ impl Spool {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn open(dir: &Path, bytes_max: u64) -> Result<(Self, Left), OpenError> {
+    pub fn open(dir: &Path, bytes_max: u64) -> Result<(Self, SpoolInventory), OpenError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source| OpenError::Io { path, source }
@@ -118,12 +119,13 @@ impl Spool {
             Err(TryLockError::WouldBlock) => return Err(OpenError::InUse(dir.to_owned())),
             Err(TryLockError::Error(error)) => return Err(failed(&lock_path)(error)),
         }
-        let (mut state, mut left) = (State::default(), Left::default());
+        let (mut state, mut left) = (State::default(), SpoolInventory::default());
         for listed in list(dir).map_err(failed(dir))? {
             let path = dir.join(&listed.name);
             match (listed.kind, listed.file) {
                 (Kind::Batch, Some(file)) => left.files.push(file),
-                // Its messages were not acknowledged: the broker sends them again.
+                // A crash interrupted this write. Its messages were not acknowledged, so the broker
+                // redelivers them.
                 (Kind::Unfinished, _) => {
                     fs::remove_file(&path).map_err(failed(&path))?;
                     continue;
@@ -165,13 +167,18 @@ impl Spool {
         self.write(std::slice::from_ref(row), 1, ROW)
     }
 
+    /// Writes a file so that a power cut leaves either the whole file or none under its final name:
+    /// write and fsync under another name, rename, fsync the directory.
     fn write(&self, inserts: &[Insert], positions: u64, extension: &str) -> Result<File, StoreError> {
         let file = self.reserve(format::length(inserts), positions)?;
         let (unfinished, path) = (self.path(&file, UNFINISHED), self.path(&file, extension));
+        // A crash before the rename leaves an `.unfinished` file, which the next start removes. A rename
+        // is durable only after an fsync of its directory; until then no PUBACK may be sent.
         let written = write_durably(&unfinished, inserts)
             .and_then(|()| fs::rename(&unfinished, &path))
             .and_then(|()| sync_dir(&self.dir));
         if let Err(error) = written {
+            // Leave no file behind: its messages stay unacknowledged, and a replay would insert them twice.
             let _ = fs::remove_file(&unfinished);
             let _ = fs::remove_file(&path);
             self.state().bytes -= file.bytes;
@@ -180,6 +187,8 @@ impl Spool {
         Ok(file)
     }
 
+    /// Reserves disk space and a sequence number before the write, so that concurrent writes together
+    /// stay below the bound.
     fn reserve(&self, bytes: u64, positions: u64) -> Result<File, StoreError> {
         let mut state = self.state();
         if state.bytes + bytes > self.bytes_max {
@@ -307,7 +316,8 @@ fn write_durably(path: &Path, inserts: &[Insert]) -> io::Result<()> {
 fn create_durably(dir: &Path) -> io::Result<()> {
     let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if dir.exists() {
-        // Who made it may have been killed before the fsync. Where we may not, or cannot, it was there before us.
+        // Another process may have created it, and been killed before the fsync. If we have no
+        // permission to fsync the parent, the directory was not created by milepost.
         use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
         let may_be = |error: &io::Error| {
             matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)

@@ -4,7 +4,7 @@ use std::fs;
 
 use bytes::Bytes;
 use milepost_core::batch::Batch;
-use milepost_core::delivery::{File, Left};
+use milepost_core::delivery::{File, SpoolInventory};
 use milepost_core::encode::{self, Insert};
 use milepost_decode::position::{Position, Timestamp};
 use milepost_decode::reject::{Reason, Reject};
@@ -101,7 +101,7 @@ fn same(a: &[Insert], b: &[Insert]) -> bool {
     a.iter().map(parts).eq(b.iter().map(parts))
 }
 
-fn open(folder: &TempDir) -> (Spool, Left) {
+fn open(folder: &TempDir) -> (Spool, SpoolInventory) {
     Spool::open(folder.path(), 1 << 20).unwrap()
 }
 

@@ -92,7 +92,7 @@ struct Contents {
 }
 
 impl Files {
-    /// What is wrong with the files now, one line per key.
+    /// Returns the faults of the files, one line per key.
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
         let mut told = Vec::new();
@@ -234,7 +234,7 @@ struct Last {
 }
 
 impl fmt::Debug for Tls {
-    /// Not derived, because the value holds the private key.
+    /// Hides the private key, so it is not derived.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").field("files", &self.files).finish_non_exhaustive()
     }

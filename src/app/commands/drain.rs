@@ -18,8 +18,8 @@ use crate::app::leaving::ASK_WITHIN;
 use crate::app::run::{Shared, Started, start};
 use crate::app::{Outcome, Signals, schema};
 use milepost_config::Config;
-use milepost_core::consumer::{Connections, Totals};
-use milepost_core::delivery::Left;
+use milepost_core::consumer::{Connections, ConsumerTotals};
+use milepost_core::delivery::SpoolInventory;
 use milepost_core::peers::decision::Next;
 use milepost_core::session::events::Leave;
 use milepost_observe::ask::{Unknown, hear};
@@ -41,7 +41,7 @@ pub struct Orders {
 /// What was there, and what became of it.
 #[derive(Debug)]
 pub struct Drained {
-    totals: Totals,
+    totals: ConsumerTotals,
     /// Every session that there may be was looked at.
     has_looked: bool,
 }
@@ -49,7 +49,7 @@ pub struct Drained {
 impl Drained {
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        let Totals { sessions, former, .. } = &self.totals;
+        let ConsumerTotals { sessions, former, .. } = &self.totals;
         let is_left =
             !self.has_looked || former.left > 0 || former.contested > 0 || sessions.held_by_broker > 0;
         if is_left { Outcome::DataLeft } else { Outcome::Clean }
@@ -58,7 +58,7 @@ impl Drained {
 
 impl Shown for Drained {
     fn json(&self) -> serde_json::Value {
-        let Totals { sessions, former, delivery, .. } = &self.totals;
+        let ConsumerTotals { sessions, former, delivery, .. } = &self.totals;
         serde_json::json!({
             "sessions_found": former.found,
             "sessions_taken_back": former.contested,
@@ -72,7 +72,7 @@ impl Shown for Drained {
 
 impl fmt::Display for Drained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Totals { sessions, former, delivery, .. } = &self.totals;
+        let ConsumerTotals { sessions, former, delivery, .. } = &self.totals;
         writeln!(f, "sessions found            {:>10}", former.found)?;
         writeln!(f, "messages taken            {:>10}", sessions.messages_received)?;
         writeln!(f, "positions inserted        {:>10}", delivery.inserted)?;
@@ -121,7 +121,7 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
     let shared = Shared::new(&config);
     let mut tasks = JoinSet::new();
     let Started { mut watch, mut driver, leave, .. } =
-        start(&config, None, Left::default(), &shared, &mut tasks)?;
+        start(&config, None, SpoolInventory::default(), &shared, &mut tasks)?;
     let why = tokio::select! {
         ended = &mut driver => return looked(ended),
         Some(ended) = tasks.join_next() => {
@@ -154,7 +154,7 @@ async fn contested(metrics: &Metrics) {
 }
 
 /// The driver has ended by itself: there is no session left to look at.
-fn looked(ended: Result<Totals, RecvError>) -> Result<Drained> {
+fn looked(ended: Result<ConsumerTotals, RecvError>) -> Result<Drained> {
     let totals = ended.context("the driver's thread died; its panic is on stderr")?;
     Ok(Drained { totals, has_looked: true })
 }

@@ -296,7 +296,7 @@ async fn look(
 ) -> Result<Left> {
     let erased = Arc::clone(clickhouse.erased().await?.erased());
     // A replica that has not got the row yet agrees with members that have not read it.
-    let digest = if yes && !erased.has(&driver_id) { String::new() } else { erased.digest() };
+    let digest = if yes && !erased.contains(&driver_id) { String::new() } else { erased.digest() };
     let members = members(config, &digest).await;
     let spool = in_spool(config, driver_id, yes).await?;
     let hosts = clickhouse.hosts().await?;
@@ -309,7 +309,7 @@ async fn look(
         0
     };
     let tables = clickhouse.traces(&hosts, &clickhouse.tables_of_drivers().await?, &driver_id).await?;
-    let is_erased = erased.has(&driver_id);
+    let is_erased = erased.contains(&driver_id);
     Ok(Left { driver_id, yes, is_erased, tables, hosts, refreshes, inserts, members, spool, is_sure: false })
 }
 

@@ -20,7 +20,7 @@ use crate::app::{Outcome, Signals, schema};
 use crate::executor::Executor;
 use milepost_clickhouse::ClickHouse;
 use milepost_config::Config;
-use milepost_core::delivery::events::{Command, Report, ServerStatus};
+use milepost_core::delivery::events::{DeliveryCommand, Report, ServerStatus};
 use milepost_core::delivery::policy::Delivery;
 use milepost_core::encode::Insert;
 use milepost_core::error_chain;
@@ -222,7 +222,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
         erased,
         reports: to_report,
     };
-    policy.server(ServerStatus::ready(), Instant::now());
+    policy.handle_server_status(ServerStatus::ready(), Instant::now());
     tokio::select! {
         () = executor.run(to_execute) => {}
         drained = drain(&mut policy, &clickhouse, commands, reports) => drained?,
@@ -250,7 +250,7 @@ fn data_left(settings: &milepost_config::Spool, batches: u64) -> Outcome {
 async fn drain(
     policy: &mut Delivery,
     clickhouse: &ClickHouse,
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<DeliveryCommand>,
     mut reports: mpsc::Receiver<Report>,
 ) -> Result<()> {
     let (mut told_at, mut refused) = (Instant::now(), 0);
@@ -262,7 +262,7 @@ async fn drain(
             schema::until_ready(clickhouse, |_| {}).await?;
             refused = refusals;
         }
-        policy.server(ServerStatus { refusals, ..ServerStatus::ready() }, now);
+        policy.handle_server_status(ServerStatus { refusals, ..ServerStatus::ready() }, now);
         policy.handle_timeout(now);
         while let Some(command) = policy.poll_command() {
             if commands.send(command).await.is_err() {

@@ -1,4 +1,5 @@
-//! Messages that the broker reports as dropped: EMQX publishes its counters about once a minute to subscribers of [`FILTER`].
+//! Counts messages that the broker reports as dropped. EMQX publishes its counters about once a minute
+//! to subscribers of [`FILTER`].
 //!
 //! The broker's counters start at 0 when it restarts. Here they become counts that only rise, over restarts and over all nodes
 //! of a cluster. Drops before the first report of a node are not counted.
@@ -7,11 +8,12 @@
 
 use std::collections::BTreeMap;
 
-/// What to subscribe to: every counter of every node. An access rule for it names this very filter.
+/// Filter of every counter of every node. The broker's access rules must allow exactly this filter.
 pub const FILTER: &str = "$SYS/brokers/+/metrics/#";
-/// Topics of brokers themselves. No filter of a fleet's topics matches them (MQTT 5, 4.7.2).
+/// Prefix of the brokers' own topics. A filter that begins with a wildcard does not match them
+/// (MQTT-4.7.2-1).
 const BROKERS_OWN: &[u8] = b"$SYS/";
-/// Nodes that are counted.
+/// Maximum number of nodes that are counted.
 const NODES_MAX: usize = 64;
 
 /// Why a broker dropped messages: our name, and EMQX's name of the counter below `metrics/`.
@@ -35,7 +37,7 @@ pub type Dropped = [u64; REASONS.len()];
 
 #[derive(Debug, Default)]
 pub(super) struct BrokerDrops {
-    /// Each node's counters as last heard, by its name; `None`: not yet.
+    /// Each node's last reported counters, by its name; `None`: not reported yet.
     nodes: BTreeMap<Vec<u8>, [Option<u64>; REASONS.len()]>,
     dropped: Dropped,
 }
@@ -45,8 +47,8 @@ impl BrokerDrops {
         self.dropped
     }
 
-    /// Counts a report; `false` if the message is not one.
-    pub(super) fn heard(&mut self, topic: &[u8], payload: &[u8]) -> bool {
+    /// Counts a report. Returns `false` if the message is not one.
+    pub(super) fn handle_message(&mut self, topic: &[u8], payload: &[u8]) -> bool {
         let Some(topic) = topic.strip_prefix(BROKERS_OWN) else { return false };
         if let Some((node, reason, count)) = counter(topic, payload) {
             self.count(node, reason, count);
@@ -61,14 +63,15 @@ impl BrokerDrops {
         let counters = self.nodes.entry(node.to_vec()).or_default();
         let more = match counters[reason].replace(count) {
             None => 0,
-            // The broker restarted.
+            // A lower value than the last one: the broker restarted and counts from 0.
             Some(last) => count.checked_sub(last).unwrap_or(count),
         };
         self.dropped[reason] = self.dropped[reason].saturating_add(more);
     }
 }
 
-/// `brokers/{node}/metrics/{counter}`, and a number. Returns the node, the reason's index, and the number.
+/// Parses a report: topic `brokers/{node}/metrics/{counter}`, payload a number. Returns the node, the
+/// reason's index, and the number.
 fn counter<'a>(topic: &'a [u8], payload: &[u8]) -> Option<(&'a [u8], usize, u64)> {
     let topic = topic.strip_prefix(b"brokers/")?;
     let node = topic.split(|byte| *byte == b'/').next()?;
@@ -86,7 +89,7 @@ mod tests {
 
     fn hear(drops: &mut BrokerDrops, node: &str, counter: &str, payload: &str) -> u64 {
         let topic = format!("$SYS/brokers/{node}/{counter}");
-        assert!(drops.heard(topic.as_bytes(), payload.as_bytes()));
+        assert!(drops.handle_message(topic.as_bytes(), payload.as_bytes()));
         drops.dropped()[0]
     }
 
@@ -126,6 +129,6 @@ mod tests {
             hear(&mut drops, "a", counter, payload);
         }
         assert_eq!(drops.dropped(), [1; REASONS.len()]);
-        assert!(!drops.heard(b"drivers/d7/gps", b"1"), "not the broker's own");
+        assert!(!drops.handle_message(b"drivers/d7/gps", b"1"), "not the broker's own");
     }
 }

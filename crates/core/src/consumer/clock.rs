@@ -1,8 +1,9 @@
-//! Whether the wall clock can be trusted. The age of a fix is measured with it.
+//! Decides whether the wall clock can be trusted; the age of each fix is measured with it.
 //!
-//! `app/schema.rs` compares it with ClickHouse's every 30 s. Between two comparisons a jump shows against the monotonic clock.
-//! Before the first one, with ClickHouse away, the fleet is the witness: a right clock finds most messages fresh. While it would refuse
-//! as many as it finds fresh, what it would refuse or date waits. The others flow.
+//! `src/app/schema.rs` compares it with ClickHouse's clock every 30 s. Between two comparisons a jump
+//! shows against the monotonic clock. Before the first comparison, with ClickHouse away, the fleet is
+//! the reference: by a correct clock most messages are fresh. While our clock would reject as many
+//! messages as are fresh, the messages that it would reject or date are deferred; the others flow.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,11 +17,12 @@ pub(super) struct Clock {
     off: Option<String>,
     jumps: u64,
     was_compared: bool,
-    /// Messages before the first comparison: with a fix of about now by our clock, and with one that it would refuse.
+    /// Messages before the first comparison: fresh ones, and (`refused`) those with a fix that our clock
+    /// would reject.
     fresh: u64,
     refused: u64,
-    /// Sessions with a message that waits until the clock is trusted.
-    wanted_by: BTreeSet<SessionIndex>,
+    /// Sessions with a message that is deferred until the clock is trusted.
+    awaited_by: BTreeSet<SessionIndex>,
 }
 
 impl Clock {
@@ -32,28 +34,29 @@ impl Clock {
         self.was_compared
     }
 
-    /// Before the first comparison: whether this message of a session may be judged. At QoS 0 nobody would send it again.
+    /// Returns whether a message may be taken before the first comparison. At QoS 0 (`session`: `None`) it
+    /// may, because the broker would not redeliver it.
     pub(super) fn may_judge(&mut self, session: Option<SessionIndex>, judged: Judged) -> bool {
         self.fresh += u64::from(judged.fresh);
         self.refused += u64::from(judged.refused);
         let waits = self.is_in_doubt() && (judged.refused || judged.dated);
-        self.wanted_by.extend(session.filter(|_| waits));
+        self.awaited_by.extend(session.filter(|_| waits));
         !waits || session.is_none()
     }
 
-    pub(super) fn is_wanted_by(&self, session: SessionIndex) -> bool {
-        self.is_in_doubt() && self.wanted_by.contains(&session)
+    pub(super) fn is_awaited_by(&self, session: SessionIndex) -> bool {
+        self.is_in_doubt() && self.awaited_by.contains(&session)
     }
 
     fn is_in_doubt(&self) -> bool {
         !self.was_compared && self.refused > 0 && self.refused >= self.fresh
     }
 
-    /// For `/readyz`.
+    /// Returns the line of `/readyz`.
     pub(super) fn unready_reason(&self) -> Option<&str> {
         let awaited = "our clock was not compared with ClickHouse's yet, and would refuse most fixes: these, and what came behind \
                        them, stay with the broker";
-        self.off().or((self.is_in_doubt() && !self.wanted_by.is_empty()).then_some(awaited))
+        self.off().or((self.is_in_doubt() && !self.awaited_by.is_empty()).then_some(awaited))
     }
 
     pub(super) fn off(&self) -> Option<&str> {
@@ -79,11 +82,11 @@ impl Clock {
         }
     }
 
-    /// The clocks were compared. A result from before the last jump is void.
+    /// Processes a comparison with ClickHouse's clock. A result from before the last jump is void.
     pub(super) fn compared(&mut self, off: Option<String>, jumps: u64) {
         if jumps == self.jumps {
             (self.off, self.was_compared) = (off, true);
-            self.wanted_by.clear();
+            self.awaited_by.clear();
         }
     }
 }

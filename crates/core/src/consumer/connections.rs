@@ -1,5 +1,5 @@
-//! How many sessions a process has: as many as the configuration says, or as the broker's windows ask for. Behind them are
-//! visits to [former sessions](super::former).
+//! The number of sessions of a process: fixed by the configuration, or as many as the broker's
+//! windows require. Sessions with higher indices are visits to [former sessions](super::former).
 
 use std::time::Instant;
 
@@ -10,30 +10,31 @@ use crate::session::events::ConnectionState;
 /// `mqtt.connections`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connections {
-    /// As many as fill `window_wanted`.
+    /// Open sessions until their windows add up to `window_wanted`.
     Auto,
-    /// 0, which no configuration has: only visits to former sessions.
+    /// Open this many. 0, which no configuration has, means: only visit former sessions.
     Fixed(usize),
 }
 
 impl Connections {
-    /// How many [`Connections::Auto`] opens if `enough` fill the window.
+    /// Returns how many sessions [`Connections::Auto`] opens if `enough` of them fill the window.
     pub fn auto(enough: usize) -> usize {
         enough.clamp(AUTO_MIN, CONNECTIONS_MAX)
     }
 }
 
-/// A session is one process at the broker, and one of them carries some 20,000 messages a second there (EMQX).
+/// Sessions that [`Connections::Auto`] starts with. EMQX runs each session as one Erlang process, which
+/// carries some 20,000 messages per second.
 const AUTO_MIN: usize = 4;
-/// Sessions that `/readyz` names.
+/// Maximum number of sessions that `/readyz` names.
 const NAMED_MAX: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum GrowthStep {
     Nothing,
-    /// One more member, with the next id.
+    /// Add a member, with the next index.
     Grow,
-    /// A visit to the next index.
+    /// Visit the next index.
     Visit,
 }
 
@@ -59,7 +60,7 @@ impl Growth {
         self.members
     }
 
-    /// Sum of the windows, with the average for sessions that are not live.
+    /// Returns the sum of the windows. A session that is not live counts with the average.
     pub(super) fn window(&self, sessions: &[Session]) -> usize {
         let live = sessions[..self.members].iter().filter(|session| is_live(session));
         let (sum, count) = live.fold((0, 0), |(sum, count), session| (sum + session.window(), count + 1));
@@ -67,45 +68,47 @@ impl Growth {
     }
 
     pub(super) fn is_complete(&self, sessions: &[Session], window_wanted: usize) -> bool {
-        self.members > 0 && self.have_begun(sessions) && !self.wants_more(sessions, window_wanted)
+        self.members > 0 && self.have_begun(sessions) && !self.needs_more(sessions, window_wanted)
     }
 
-    /// What to do next. The caller does it before it asks again. `node_without`: some node of the broker has no session. Its new session
-    /// waits for that node, so it must not be a former one, whose messages would wait too.
+    /// Returns the next step, which the caller takes before it calls again. `node_without`: some node of
+    /// the broker has no session. A new session waits for that node as long as it takes, so it must not
+    /// reuse the index of a former session, whose messages would wait too.
     pub(super) fn step(
         &mut self,
         sessions: &[Session],
         window_wanted: usize,
         node_without: bool,
         nodes: usize,
-    ) -> Step {
+    ) -> GrowthStep {
         if !self.have_begun(sessions) {
-            return Step::Nothing;
+            return GrowthStep::Nothing;
         }
-        let wants_visit = self.former.wants_visit(sessions, self.members, nodes);
+        let needs_visit = self.former.needs_visit(sessions, self.members, nodes);
         let for_node = node_without && self.former.has_looked() && self.members < CONNECTIONS_MAX;
-        if for_node || self.wants_more(sessions, window_wanted) {
+        if for_node || self.needs_more(sessions, window_wanted) {
             let visited = sessions.get(self.members);
             if visited.is_none_or(|visited| visited.connection() == ConnectionState::Ended) {
                 visited.into_iter().for_each(|visited| self.former.becomes_member(visited));
                 self.members += 1;
-                return Step::Grow;
+                return GrowthStep::Grow;
             }
         }
-        if wants_visit { Step::Visit } else { Step::Nothing }
+        if needs_visit { GrowthStep::Visit } else { GrowthStep::Nothing }
     }
 
     fn have_begun(&self, sessions: &[Session]) -> bool {
         sessions[..self.at_start].iter().all(is_live)
     }
 
-    fn wants_more(&self, sessions: &[Session], window_wanted: usize) -> bool {
+    fn needs_more(&self, sessions: &[Session], window_wanted: usize) -> bool {
         self.connections == Connections::Auto
             && self.members < CONNECTIONS_MAX
             && self.window(sessions) < window_wanted
     }
 
-    /// A line per session that does not consume. A session added later counts once it has been subscribed.
+    /// Returns a line of `/readyz` per session that does not consume. A session that was added later
+    /// counts once it has been subscribed.
     pub(super) fn unready_reasons(&self, sessions: &[Session], now: Instant) -> Vec<String> {
         let mut reasons = Vec::new();
         let mut unnamed = 0;
@@ -135,19 +138,19 @@ mod tests {
 
     use super::*;
     use crate::session::ConnAck;
-    use crate::session::events::{Event, Settings};
+    use crate::session::events::{SessionConfig, SessionEvent};
 
     fn away() -> Session {
         let answer_within = Duration::from_secs(10);
         let session_expiry = Duration::from_secs(120);
-        Session::member(Settings { receive_maximum: 100, answer_within, session_expiry, seed: 1 })
+        Session::member(SessionConfig { receive_maximum: 100, answer_within, session_expiry, seed: 1 })
     }
 
     fn live(window: u16) -> Session {
         let (mut session, now) = (away(), Instant::now());
         let connack = ConnAck { receive_maximum: Some(window), ..ConnAck::default() };
-        session.handle_event(Event::Connected(connack), now);
-        session.handle_event(Event::Subscribed { refusals: Vec::new() }, now);
+        session.handle_event(SessionEvent::Connected(connack), now);
+        session.handle_event(SessionEvent::Subscribed { refusals: Vec::new() }, now);
         session
     }
 
@@ -167,9 +170,9 @@ mod tests {
     #[test]
     fn a_session_for_a_node_begins_when_no_former_one_can_have_its_id() {
         let (mut growth, mut sessions) = (Growth::new(Connections::Fixed(1)), vec![live(20)]);
-        assert_eq!(growth.step(&sessions, 0, true, 2), Step::Visit);
+        assert_eq!(growth.step(&sessions, 0, true, 2), GrowthStep::Visit);
         sessions.push(away());
-        assert_ne!(growth.step(&sessions, 0, true, 2), Step::Grow, "the visit has not ended");
+        assert_ne!(growth.step(&sessions, 0, true, 2), GrowthStep::Grow, "the visit has not ended");
         assert_eq!(growth.members(), 1);
     }
 }

@@ -1,4 +1,5 @@
-//! Former sessions: an earlier process had more sessions, and the broker keeps queueing for each.
+//! Former sessions: sessions of an earlier process that had more of them. The broker keeps queueing
+//! messages for each until it expires.
 //!
 //! Guarantee: all are unsubscribed at once, side by side, and then emptied. They are ended from the highest index down: a process
 //! that dies meanwhile leaves no gap in the indices, where its successor would stop looking.
@@ -6,7 +7,7 @@
 use crate::session::Session;
 use crate::session::events::ConnectionState;
 
-/// Sessions of a process. More would not help: a broker whose window is that small is not made for this.
+/// Maximum number of sessions of a process. A broker whose windows need more is unsuitable.
 pub const CONNECTIONS_MAX: usize = 64;
 /// The search ends after this many absent indices in a row, and one more for each further node of the broker: a node that was away when the
 /// former process made a session for it leaves a gap.
@@ -19,21 +20,21 @@ const VISITS_PER_FOUND: usize = 3;
 pub struct FormerTotals {
     /// Sessions that the broker still held.
     pub found: u64,
-    /// Visits that did not reach a session, or not to its end.
+    /// Visits that did not reach a session, or could not empty it.
     pub left: u64,
-    /// Sessions below one that was found, and gone with what they held.
+    /// Sessions that were gone, with the messages they held, although one with a higher index exists.
     pub expired: u64,
-    /// Sessions that another client has taken back while they were visited.
+    /// Sessions that another client took over while they were visited.
     pub contested: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Former {
-    /// Look at every index: for `milepost drain`, whose former process may have been of any size.
+    /// Visit every index: for `milepost drain`, whose former process may have had any number.
     all: bool,
-    /// Every index where a session may be was visited.
+    /// Every index at which a session may exist was visited.
     looked: bool,
-    /// Those that expired, and visits that have become members.
+    /// Counts of expired sessions, and of visits that have become members.
     counted: FormerTotals,
 }
 
@@ -50,8 +51,9 @@ impl Former {
         self.counted.expired
     }
 
-    /// Whether to visit the next index, with a broker of so many `nodes`. The sessions behind the first `members` are visits.
-    pub(super) fn wants_visit(&mut self, sessions: &[Session], members: usize, nodes: usize) -> bool {
+    /// Returns whether to visit the next index. `nodes`: number of the broker's nodes. The sessions after
+    /// the first `members` are visits.
+    pub(super) fn needs_visit(&mut self, sessions: &[Session], members: usize, nodes: usize) -> bool {
         if self.looked {
             return false;
         }
@@ -65,18 +67,18 @@ impl Former {
         }
         self.looked = visits[found..].iter().all(has_ended);
         if self.looked && !self.all {
-            let is_gone = |visit: &&Session| has_ended(visit) && !visit.was_found() && !visit.was_left();
+            let is_gone = |visit: &&Session| has_ended(visit) && !visit.was_found() && !visit.was_abandoned();
             self.counted.expired = visits[..found].iter().filter(is_gone).count() as u64;
         }
         false
     }
 
-    /// Whether a visit may end its session: those with a higher index are ended.
+    /// Returns whether a visit may end its session: all sessions with a higher index have ended.
     pub(super) fn may_end(&self, sessions: &[Session], index: usize) -> bool {
         self.looked && sessions[index + 1..].iter().all(has_ended)
     }
 
-    /// A visit that has ended becomes a member. What it counted stays: a counter never falls.
+    /// Keeps the counts of a visit that becomes a member: a counter never decreases.
     pub(super) fn becomes_member(&mut self, visit: &Session) {
         self.counted = self.totals(std::slice::from_ref(visit));
     }
@@ -85,7 +87,7 @@ impl Former {
         let count = |is: fn(&Session) -> bool| visits.iter().filter(|visit| is(visit)).count() as u64;
         FormerTotals {
             found: self.counted.found + count(Session::was_found),
-            left: self.counted.left + count(Session::was_left),
+            left: self.counted.left + count(Session::was_abandoned),
             expired: self.counted.expired,
             contested: self.counted.contested + count(Session::is_contested),
         }

@@ -6,12 +6,12 @@
 //! acks      ◀─ session: in order ◀─ intake: complete below ◀─ delivery: durable             ◀─ reports
 //! ```
 //!
-//! Guarantee: what [`session`](crate::session), [`intake`](crate::intake) and
-//! [`delivery`](crate::delivery) promise, put together. Nothing is acknowledged before every row of it is durable. Every
-//! position is in exactly one of the places that [`Totals`] names. Memory is bounded. When no acknowledgements go out,
-//! [`Consumer::unready_reasons`] says why.
+//! Guarantee: those of [`session`](crate::session), [`intake`](crate::intake) and
+//! [`delivery`](crate::delivery) together. Nothing is acknowledged before every row of it is durable.
+//! Every position is in exactly one of the places that [`ConsumerTotals`] counts. Memory is bounded.
+//! When acknowledgements stall, [`Consumer::unready_reasons`] explains why.
 //!
-//! Its shell is `app/driver.rs`, which owns the connections. `delivery/executor.rs` obeys its commands.
+//! Its shell is `src/app/driver.rs`, which owns the connections. `src/executor.rs` executes its commands.
 
 pub mod broker_drops;
 mod clock;
@@ -30,46 +30,49 @@ use std::time::{Duration, Instant};
 use self::broker_drops::BrokerDrops;
 use self::clock::Clock;
 pub use self::connections::Connections;
-use self::connections::{Growth, Step};
+use self::connections::{Growth, GrowthStep};
 pub use self::former::{CONNECTIONS_MAX, FormerTotals};
 use self::nodes::{Node, Nodes};
 use self::notice::Log;
-pub use self::notice::{ACKNOWLEDGED_WITHIN, Notice};
-pub use self::totals::Totals;
-use crate::delivery::events::{Attention, Command, Durable, Report, ServerStatus};
-use crate::delivery::policy::{Delivery, Want};
+pub use self::notice::{ACKNOWLEDGED_WITHIN, ConsumerNotice};
+pub use self::totals::ConsumerTotals;
+use crate::delivery::events::{Attention, DeliveryCommand, Durable, Report, ServerStatus};
+use crate::delivery::policy::{Delivery, Demand};
 use crate::erased::Erased;
 pub use crate::intake::Now;
 use crate::intake::{CloseWhen, Intake, SessionIndex};
 use crate::qos::Qos;
 use crate::session::Session;
-use crate::session::events::{self, Admission, ConnectionState, Event, Leave};
+use crate::session::events::{self, Admission, ConnectionState, Leave, SessionEvent};
 use milepost_decode::Ignored;
 use milepost_decode::Message;
 
-/// An open batch that closes early for the spool, or because the process is leaving, waits this long for more rows: a file costs two
-/// fsyncs and an insert.
+/// Age at which an open batch may close early, for the spool or while the process is leaving. Each
+/// file costs two fsyncs and an insert, so a batch waits this long for more rows.
 const EARLY_AGE: Duration = Duration::from_millis(100);
-/// `/readyz` reports acknowledgements that stand still for this long, whatever the cause.
+/// `/readyz` reports a stall when no acknowledgement was sent for this long, whatever the cause.
 const STALLED_AFTER: Duration = Duration::from_secs(20);
 
+/// Configuration of the whole consumer.
 #[derive(Debug, Clone)]
-pub struct Settings {
-    /// Not empty. [`Consumer::set_nodes`] changes it.
+pub struct ConsumerConfig {
+    /// The broker's nodes; at least one. [`Consumer::set_nodes`] replaces them.
     pub nodes: Vec<Node>,
     pub connections: Connections,
-    pub session: events::Settings,
-    /// Unacknowledged messages that keep every insert busy: (inserts in flight + 1) × rows of a batch.
+    pub session: events::SessionConfig,
+    /// In-flight messages that keep every insert slot busy: (inserts in flight + 1) × rows of a batch.
     pub window_wanted: usize,
     pub qos: Qos,
     pub buffer_bytes_max: usize,
-    /// After a larger jump of the wall clock, messages are deferred until it was compared with ClickHouse's.
+    /// Largest tolerated jump of the wall clock. After a larger one messages are deferred until our
+    /// clock was compared with ClickHouse's.
     pub clock_jump_max: Duration,
 }
 
+/// The whole flow of one process; see the module's documentation.
 #[derive(Debug)]
 pub struct Consumer {
-    settings: Settings,
+    settings: ConsumerConfig,
     sessions: Vec<Session>,
     intake: Intake,
     delivery: Delivery,
@@ -78,20 +81,20 @@ pub struct Consumer {
     clock: Clock,
     broker_drops: BrokerDrops,
     leaving: Option<Leave>,
-    /// At QoS 0: since when there has been no room for one more read.
+    /// At QoS 0: since when the buffer has had no room for one more read.
     full_since: Option<Instant>,
     log: Log,
     /// The longest time for which a member's window has been full.
     window_full_for: Duration,
-    /// Acknowledgements at the last look, and since when there have been no more while messages waited.
+    /// Acknowledgements sent so far, and since when the number has not changed while messages waited.
     progress: (u64, Option<Instant>),
-    notices: VecDeque<Notice>,
+    notices: VecDeque<ConsumerNotice>,
     durable: VecDeque<Durable>,
 }
 
 impl Consumer {
     #[must_use]
-    pub fn new(settings: Settings, intake: Intake, delivery: Delivery) -> Self {
+    pub fn new(settings: ConsumerConfig, intake: Intake, delivery: Delivery) -> Self {
         let mut consumer = Self {
             growth: Growth::new(settings.connections),
             nodes: Nodes::new(&settings.nodes),
@@ -117,12 +120,12 @@ impl Consumer {
 
     fn add_session(&mut self, is_visit: bool) {
         let seed = self.settings.session.seed.wrapping_add(self.sessions.len() as u64);
-        let settings = events::Settings { seed, ..self.settings.session };
+        let settings = events::SessionConfig { seed, ..self.settings.session };
         self.sessions.push(if is_visit { Session::visit(settings) } else { Session::member(settings) });
         self.nodes.add_session(is_visit);
     }
 
-    /// Number of sessions; it only grows. The client id of a session ends in its index.
+    /// Returns the number of sessions; it never shrinks. The client id of a session ends in its index.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.sessions.len()
@@ -133,12 +136,12 @@ impl Consumer {
         &self.sessions[index]
     }
 
-    /// For its shell to carry out commands and acknowledgements.
+    /// Returns a session, so that the shell can execute its commands and send its acknowledgements.
     pub fn session_mut(&mut self, index: SessionIndex) -> &mut Session {
         &mut self.sessions[index]
     }
 
-    /// The broker's nodes, when their names were resolved again. Not empty.
+    /// Replaces the broker's nodes after their names were resolved again. `nodes` is not empty.
     pub fn set_nodes(&mut self, nodes: &[Node]) {
         self.nodes.set(nodes);
     }
@@ -148,19 +151,20 @@ impl Consumer {
         self.nodes.dial(index, now)
     }
 
-    /// Call [`handle_timeout`](Self::handle_timeout) afterwards.
-    pub fn handle_event(&mut self, index: SessionIndex, event: Event, now: Instant) {
+    /// Processes an event of a session. Call [`handle_timeout`](Self::handle_timeout) afterwards.
+    pub fn handle_event(&mut self, index: SessionIndex, event: SessionEvent, now: Instant) {
         self.sessions[index].handle_event(event, now);
     }
 
-    pub fn published(&mut self, index: SessionIndex, message: Message<'_>, now: Now) {
-        if message.packet_id.is_none() && self.broker_drops.heard(message.topic, message.payload) {
+    /// Processes a PUBLISH: the session decides whether to take it, and the intake decodes it.
+    pub fn handle_publish(&mut self, index: SessionIndex, message: Message<'_>, now: Now) {
+        if message.packet_id.is_none() && self.broker_drops.handle_message(message.topic, message.payload) {
             return;
         }
         let room = self.room_for(index, message, now.wall);
-        match self.sessions[index].published(message, room, now.instant) {
+        match self.sessions[index].admit(message, room, now.instant) {
             Admission::Take(arrival) => {
-                self.intake.take(message, arrival.map(|arrival| (index, arrival)), now);
+                self.intake.push(message, arrival.map(|arrival| (index, arrival)), now);
                 // The other reasons to close a batch concern all sessions, and wait for `handle_timeout`.
                 if self.intake.is_due(now.instant) {
                     self.move_batches(now.instant);
@@ -169,60 +173,62 @@ impl Consumer {
             Admission::Defer => {}
             Admission::Shed => {
                 self.intake.shed(message, now.wall);
-                self.notices.extend(self.log.shedding.allow(now.instant).then_some(Notice::Shedding));
+                self.notices.extend(self.log.shedding.allow(now.instant).then_some(ConsumerNotice::Shedding));
             }
         }
     }
 
-    /// The outcome of a command.
+    /// Processes the executor's report about a command.
     pub fn handle_report(&mut self, report: Report, now: Instant) {
         self.delivery.handle_report(report, now);
     }
 
-    /// What ClickHouse answered when it was last asked.
-    pub fn server(&mut self, status: ServerStatus, now: Instant) {
+    /// Processes the result of the watcher's last queries to ClickHouse.
+    pub fn handle_server_status(&mut self, status: ServerStatus, now: Instant) {
         if status.answers.is_ok() {
             self.clock.compared(status.clock_off.clone(), status.clock_jumps);
         }
-        self.delivery.server(status, now);
+        self.delivery.handle_server_status(status, now);
     }
 
-    /// What to ask ClickHouse, and how soon.
+    /// Returns which queries the watcher should send to ClickHouse, and how soon.
     #[must_use]
     pub fn attention(&self, now: Instant) -> Attention {
         Attention { clock_jumps: self.clock.jumps(), ..self.delivery.attention(now) }
     }
 
-    /// From now on nothing of these drivers is taken.
-    pub fn erase(&mut self, erased: Arc<Erased>) {
-        self.intake.erase(erased);
+    /// Sets the list of erased drivers; their messages are dropped from now on.
+    pub fn set_erased(&mut self, erased: Arc<Erased>) {
+        self.intake.set_erased(erased);
     }
 
-    /// The driver calls this before [`published`](Self::published) with the same `now`, which judges the age of each fix.
+    /// Checks the wall clock for jumps. Call it before [`handle_publish`](Self::handle_publish), with the
+    /// same `now`: the age of each fix is measured with it.
     pub fn read_clock(&mut self, now: Now) {
         self.clock.read(now);
     }
 
-    /// The process shuts down.
+    /// Starts the shutdown.
     pub fn leave(&mut self, leave: Leave, now: Instant) {
         self.leaving.get_or_insert(leave);
         self.delivery.leave(now);
         for (index, session) in self.sessions.iter_mut().enumerate() {
-            // What waits for its node is new: without a connection it was never subscribed.
+            // A session that still waits for its node was never subscribed: it has nothing to empty.
             let is_unused = self.nodes.is_waiting(index) && !session.has_connected();
             let leave = if is_unused { Leave::KeepSession } else { leave };
-            session.handle_event(Event::Leave(leave), now);
+            session.handle_event(SessionEvent::Leave(leave), now);
         }
     }
 
-    /// Does everything that follows from the events so far and from the time.
+    /// Advances everything by the events so far and by time. The order matters: batches move first, so
+    /// that their outcomes and completions reach the sessions in the same call.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.delivery.set_under_pressure(self.is_under_pressure());
         self.move_batches(now);
         self.delivery.handle_timeout(now);
         self.complete(now);
-        self.nodes.follow(&mut self.sessions, now, &mut self.notices);
-        // Before the sessions' turn: a former one may end as soon as the last look at an index has.
+        self.nodes.reassign(&mut self.sessions, now, &mut self.notices);
+        // Before the sessions: a former session may end as soon as the search for others has ended.
         if self.leaving.is_none() {
             self.grow(now);
         }
@@ -234,31 +240,31 @@ impl Consumer {
         self.full_since = self.is_full_for_a_read().then(|| self.full_since.unwrap_or(now));
         self.watch_progress(now);
         self.window_full_for = self.longest_full_window(now);
-        self.tell(now);
+        self.collect_notices(now);
     }
 
-    /// The next command for the executor.
-    pub fn poll_command(&mut self) -> Option<Command> {
+    /// Returns the next command for the executor.
+    pub fn poll_command(&mut self) -> Option<DeliveryCommand> {
         self.delivery.poll_command()
     }
 
-    pub fn poll_notice(&mut self) -> Option<Notice> {
+    pub fn poll_notice(&mut self) -> Option<ConsumerNotice> {
         self.notices.pop_front()
     }
 
-    /// The next batch that has become durable, for the metrics.
+    /// Returns the next batch that has become durable, for the metrics.
     pub fn poll_durable(&mut self) -> Option<Durable> {
         self.durable.pop_front()
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due, if nothing happens before.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is due, if no event arrives before.
     #[must_use]
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let sessions = self.sessions.iter().filter_map(Session::poll_timeout);
-        let batch = match self.delivery.wants(now) {
-            Want::ToInsert(_) if self.leaving.is_none() => self.intake.deadline(),
-            Want::ToInsert(_) | Want::ToStore => self.closes_early_at(),
-            Want::Nothing => None,
+        let batch = match self.delivery.demand(now) {
+            Demand::ToInsert(_) if self.leaving.is_none() => self.intake.deadline(),
+            Demand::ToInsert(_) | Demand::ToStore => self.closes_early_at(),
+            Demand::Nothing => None,
         };
         let held = self.held_back_until().filter(|until| now < *until);
         sessions
@@ -270,7 +276,7 @@ impl Consumer {
             .min()
     }
 
-    /// Every session has ended, and no batch of theirs is under way.
+    /// Returns whether every session has ended, and all of their batches are durable.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         (self.leaving.is_some() || self.growth.former.has_looked())
@@ -279,7 +285,7 @@ impl Consumer {
             && !self.delivery.is_busy()
     }
 
-    /// And no replay is under way.
+    /// Returns whether the consumer [has ended](Self::has_ended), and no replay is running.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.has_ended() && self.delivery.is_idle()
@@ -290,14 +296,14 @@ impl Consumer {
         self.delivery.is_replaying()
     }
 
-    /// The smallest in-flight window of a member.
+    /// Returns the smallest in-flight window of a member, in messages.
     #[must_use]
     pub fn smallest_window(&self) -> usize {
         let members = &self.sessions[..self.growth.members()];
         members.iter().map(Session::window).min().unwrap_or(usize::MAX)
     }
 
-    /// The lines of `/readyz`; empty when ready.
+    /// Returns the lines of `/readyz`; empty when ready.
     #[must_use]
     pub fn unready_reasons(&self, now: Instant) -> Vec<String> {
         let mut reasons = self.growth.unready_reasons(&self.sessions, now);
@@ -315,11 +321,11 @@ impl Consumer {
         reasons
     }
 
-    /// Counts and levels of one moment.
+    /// Returns the counts and levels of this moment.
     #[must_use]
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> ConsumerTotals {
         let (members, visits) = self.sessions.split_at(self.growth.members());
-        Totals {
+        ConsumerTotals {
             sessions: self.sessions.iter().map(Session::totals).reduce(|a, b| a.plus(b)).unwrap_or_default(),
             intake: self.intake.totals(),
             delivery: self.delivery.totals(),
@@ -335,27 +341,28 @@ impl Consumer {
         self.sessions.iter().map(Session::unacked).sum()
     }
 
-    /// From the intake to delivery, as many as delivery wants.
+    /// Moves batches from the intake to delivery, as many as delivery accepts.
     fn move_batches(&mut self, now: Instant) {
         loop {
-            let want = self.delivery.wants(now);
+            let want = self.delivery.demand(now);
             let when = match want {
-                Want::ToInsert(places) => {
-                    self.intake.set_wanted(places);
+                Demand::ToInsert(places) => {
+                    self.intake.set_demand(places);
                     self.closes_to_insert(now)
                 }
-                Want::ToStore => {
-                    self.intake.set_wanted(0);
+                Demand::ToStore => {
+                    self.intake.set_demand(0);
                     self.closes_to_store(now)
                 }
-                Want::Nothing => return self.intake.set_wanted(0),
+                Demand::Nothing => return self.intake.set_demand(0),
             };
-            let Some(batch) = self.intake.next(when, now) else { return };
-            self.delivery.take(batch, now);
+            let Some(batch) = self.intake.next_batch(when, now) else { return };
+            self.delivery.accept(batch, now);
         }
     }
 
-    /// An open batch closes before it is due if the broker can send nothing more.
+    /// Decides when the open batch closes for an insert: before it is due, if the broker can send
+    /// nothing more until its rows are acknowledged.
     fn closes_to_insert(&mut self, now: Instant) -> CloseWhen {
         let mut sessions = self.sessions.iter().enumerate();
         let leaves = self.is_flushing() || self.leaving.is_some() && self.closes_early(now);
@@ -370,7 +377,8 @@ impl Consumer {
         CloseWhen::NotEmpty
     }
 
-    /// It gets nothing more, and rows of its messages are in the open batch.
+    /// Returns whether a session receives nothing more until the open batch, which has rows of its
+    /// messages, is durable.
     fn waits_for_open(&self, index: SessionIndex, session: &Session) -> bool {
         let is_full = session.unacked() >= session.window();
         (session.is_paused() || is_full) && self.intake.is_open_for(index)
@@ -393,8 +401,8 @@ impl Consumer {
         self.leaving.is_some() && self.sessions.iter().all(Session::is_flushing)
     }
 
-    /// When a silence suggests that a window is full. Not while a batch is under way: the broker may wait for its
-    /// acknowledgements.
+    /// Returns when a silence suggests that a session's window is full. `None` while a batch is in
+    /// flight: the broker may be waiting for the acknowledgements of that one.
     fn suspicion_at(&self) -> Option<Instant> {
         if self.intake.open().is_empty() || self.delivery.is_busy() {
             return None;
@@ -402,10 +410,10 @@ impl Consumer {
         self.sessions.iter().filter_map(Session::suspicion_at).min()
     }
 
-    /// From delivery through the intake to the sessions.
+    /// Passes durable batches to the intake, and the completions that follow to the sessions.
     fn complete(&mut self, now: Instant) {
         while let Some(durable) = self.delivery.poll_durable() {
-            self.intake.durable(durable.batch);
+            self.intake.mark_durable(durable.batch);
             self.durable.push_back(durable);
         }
         while let Some(completion) = self.intake.poll_completion() {
@@ -423,56 +431,60 @@ impl Consumer {
         self.progress = (acks, (self.unacked() > 0).then(|| since.unwrap_or(now)));
     }
 
-    fn tell(&mut self, now: Instant) {
+    fn collect_notices(&mut self, now: Instant) {
         for (index, session) in self.sessions.iter_mut().enumerate() {
             let notices = std::iter::from_fn(|| session.poll_notice());
-            self.notices.extend(notices.map(|notice| Notice::Session(index, notice)));
+            self.notices.extend(notices.map(|notice| ConsumerNotice::Session(index, notice)));
         }
-        self.notices.extend(std::iter::from_fn(|| self.delivery.poll_notice()).map(Notice::Delivery));
+        self.notices.extend(std::iter::from_fn(|| self.delivery.poll_notice()).map(ConsumerNotice::Delivery));
         let intake = self.intake.totals();
         let encrypted = intake.ignored[Ignored::Encrypted as usize];
         if encrypted > 0 && self.log.encrypted.allow(now) {
-            self.notices.push_back(Notice::Encrypted);
+            self.notices.push_back(ConsumerNotice::Encrypted);
         }
         let foreign = intake.foreign_messages;
         if foreign > self.log.foreign_messages && self.log.foreign.allow(now) {
             self.log.foreign_messages = foreign;
-            self.notices.push_back(Notice::Foreign { messages: foreign });
+            self.notices.push_back(ConsumerNotice::Foreign { messages: foreign });
         }
         let expired = self.growth.former.expired();
         if expired > 0 && self.log.expired.allow(now) {
-            self.notices.push_back(Notice::FormerExpired { sessions: expired });
+            self.notices.push_back(ConsumerNotice::FormerExpired { sessions: expired });
         }
     }
 
-    /// More sessions where their windows are small, or a node has none; visits to former ones.
+    /// Adds sessions while the windows are too small or a node has none, and visits former sessions.
     fn grow(&mut self, now: Instant) {
         let wanted = self.settings.window_wanted;
         let without = loop {
             let may_grow = self.settings.connections == Connections::Auto;
             let node = self.nodes.without_session(self.growth.members(), may_grow);
             match self.growth.step(&self.sessions, wanted, node.is_some(), self.nodes.count()) {
-                Step::Nothing => break node.filter(|_| self.growth.members() == CONNECTIONS_MAX),
-                Step::Visit => self.add_session(true),
-                Step::Grow => {
+                GrowthStep::Nothing => break node.filter(|_| self.growth.members() == CONNECTIONS_MAX),
+                GrowthStep::Visit => self.add_session(true),
+                GrowthStep::Grow => {
                     let sessions = self.growth.members();
                     // A session that may still hold a former process's messages must not wait for a node that is away.
-                    let was_left = self.sessions.get(sessions - 1).is_some_and(Session::was_left);
-                    let node = node.filter(|_| self.growth.former.has_looked() && !was_left);
+                    let was_abandoned = self.sessions.get(sessions - 1).is_some_and(Session::was_abandoned);
+                    let node = node.filter(|_| self.growth.former.has_looked() && !was_abandoned);
                     match self.sessions.get_mut(sessions - 1) {
                         Some(visited) => visited.become_member(),
                         None => self.add_session(false),
                     }
                     node.iter().for_each(|node| self.nodes.assign(sessions - 1, Arc::clone(node)));
-                    self.notices.push_back(Notice::Growing { sessions, node });
+                    self.notices.push_back(ConsumerNotice::Growing { sessions, node });
                 }
             }
         };
         let is_new = self.log.no_more.allow_while(without.is_some(), now);
-        self.notices.extend(without.filter(|_| is_new).map(|node| Notice::NoMoreSessions { node }));
+        self.notices.extend(without.filter(|_| is_new).map(|node| ConsumerNotice::NoMoreSessions { node }));
         let window = self.growth.window(&self.sessions);
         if window < wanted && self.growth.is_complete(&self.sessions, wanted) && self.log.window.allow(now) {
-            self.notices.push_back(Notice::WindowSmall { window, wanted, sessions: self.growth.members() });
+            self.notices.push_back(ConsumerNotice::WindowSmall {
+                window,
+                wanted,
+                sessions: self.growth.members(),
+            });
         }
     }
 }

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::notice::ConsumerNotice;
 pub use super::notice::Node;
-use super::notice::Notice;
 use crate::session::Session;
 use crate::session::events::ConnectionState;
 
@@ -116,9 +116,14 @@ impl Nodes {
     }
 
     /// Takes note of connections, and sends sessions whose node stays away to another one.
-    pub(super) fn follow(&mut self, sessions: &mut [Session], now: Instant, notices: &mut VecDeque<Notice>) {
+    pub(super) fn reassign(
+        &mut self,
+        sessions: &mut [Session],
+        now: Instant,
+        notices: &mut VecDeque<ConsumerNotice>,
+    ) {
         for (index, session) in sessions.iter_mut().enumerate() {
-            notices.extend(self.note(index, session.connection(), now));
+            notices.extend(self.record_connection(index, session.connection(), now));
             let leaves_at = session.next_try().and_then(|next_try| self.leaves_at(index, *next_try));
             self.places[index].leaves_at = leaves_at.filter(|at| now < *at);
             if leaves_at.is_some_and(|at| at <= now) {
@@ -137,7 +142,12 @@ impl Nodes {
     }
 
     /// Returns a log line if the session has moved.
-    fn note(&mut self, session: usize, connection: ConnectionState, now: Instant) -> Option<Notice> {
+    fn record_connection(
+        &mut self,
+        session: usize,
+        connection: ConnectionState,
+        now: Instant,
+    ) -> Option<ConsumerNotice> {
         let mut moved = None;
         let place = &mut self.places[session];
         let known = self.known.iter_mut().find(|known| known.node == place.node);
@@ -148,7 +158,7 @@ impl Nodes {
             (place.lost_at, place.moves) = (None, 0);
             let to = &place.node;
             let from = place.left.take().filter(|from| from != to);
-            moved = from.map(|from| Notice::Moved { session, from, to: Arc::clone(to) });
+            moved = from.map(|from| ConsumerNotice::Moved { session, from, to: Arc::clone(to) });
             place.patience = place.patience.or(Some(PATIENCE));
             known.into_iter().for_each(|known| known.failed_at = None);
         } else if ended == Some(false) {

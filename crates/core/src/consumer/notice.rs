@@ -1,4 +1,4 @@
-//! Log lines of the consumer.
+//! The consumer's log lines.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::throttle::Throttle;
 pub type Node = Arc<str>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
-    Session(SessionIndex, session::events::Notice),
-    Delivery(delivery::events::Notice),
+pub enum ConsumerNotice {
+    Session(SessionIndex, session::events::SessionNotice),
+    Delivery(delivery::events::DeliveryNotice),
     /// The sum of the windows caps every batch below `rows_max`.
     WindowSmall {
         /// Messages in flight that the broker allows, over all sessions.
@@ -57,7 +57,7 @@ pub enum Notice {
 /// Interval between log lines about messages that match no source, or are dropped.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
-/// What limits them.
+/// Limits of the log lines.
 #[derive(Debug)]
 pub(super) struct Log {
     pub(super) shedding: Throttle,
@@ -67,7 +67,7 @@ pub(super) struct Log {
     /// Once while a node has no session.
     pub(super) no_more: Throttle,
     pub(super) foreign: Throttle,
-    /// When that was last logged.
+    /// The number of foreign messages that was last logged.
     pub(super) foreign_messages: u64,
 }
 
@@ -82,7 +82,7 @@ impl Default for Log {
 /// Typical time from a message's arrival to its acknowledgement: the batch fills, and the insert runs.
 pub const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(200);
 
-impl Notice {
+impl ConsumerNotice {
     /// Logged at WARN instead of INFO.
     #[must_use]
     pub fn is_warning(&self) -> bool {
@@ -101,7 +101,7 @@ impl Notice {
     }
 }
 
-impl fmt::Display for Notice {
+impl fmt::Display for ConsumerNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Session(_, notice) => notice.fmt(f),

@@ -1,6 +1,8 @@
-//! Whether a message can be taken now, and whether a session may ask for those that it left.
+//! Admission by free memory: whether a message can be taken now, and whether a session may reconnect
+//! for its deferred messages.
 //!
-//! At QoS 0 nothing is acknowledged, so a broker sends as fast as we read. Not reading is the only way to slow it down.
+//! At QoS 0 nothing is acknowledged, so a broker sends as fast as we read. Pausing reads is the only
+//! back-pressure.
 //! Guarantee: while there is no room, nothing is read, for [`HELD_BACK_MAX`] at most. After that, messages are read and
 //! dropped until there is room again: a broker that cannot write closes the connection.
 
@@ -14,19 +16,21 @@ use crate::session::events::NoRoom;
 use milepost_decode::Message;
 use milepost_decode::position::Timestamp;
 
-/// An insert that hangs for longer is an outage. EMQX gives up a socket that takes nothing for 15 s.
+/// Longest pause of reading. EMQX closes a socket that takes nothing for 15 s.
 const HELD_BACK_MAX: Duration = Duration::from_secs(2);
-/// What is kept free for the messages of one more read (64 KiB): they are taken out of the socket already.
+/// Buffer space reserved for the messages of one more read (64 KiB), which can no longer be left in
+/// the socket.
 const READ_ROOM_BYTES: usize = 128 * 1024;
 
 impl Consumer {
-    /// Whether to stop reading, so that the broker waits. Only at QoS 0: at QoS 1 acknowledgements hold it back.
+    /// Returns whether to pause reading, as back-pressure. `false` at QoS 1, where withheld
+    /// acknowledgements are the back-pressure.
     #[must_use]
     pub fn holds_back(&self, now: Instant) -> bool {
         self.is_full_for_a_read() && self.held_back_until().is_none_or(|until| now < until)
     }
 
-    /// When reading resumes even without room.
+    /// Returns when reading resumes even if the buffer is still full.
     pub(super) fn held_back_until(&self) -> Option<Instant> {
         self.full_since.map(|since| since + HELD_BACK_MAX)
     }
@@ -41,7 +45,7 @@ impl Consumer {
         if self.clock.was_compared() {
             return Ok(());
         }
-        let judged = self.intake.judged_by_clock(message, received_at);
+        let judged = self.intake.judge_by_clock(message, received_at);
         let session = message.packet_id.map(|_| index);
         if self.clock.may_judge(session, judged) { Ok(()) } else { Err(NoRoom::ClockOff) }
     }
@@ -53,7 +57,8 @@ impl Consumer {
         if self.intake.room_bytes() == 0 { Err(NoRoom::BufferFull) } else { Ok(()) }
     }
 
-    /// At QoS 0: whether one more read may find no room. The open batch is not in the backlog yet.
+    /// At QoS 0: returns whether one more read might not fit. The open batch counts too, although it is
+    /// not in the backlog yet.
     pub(super) fn is_full_for_a_read(&self) -> bool {
         let has_room = self.intake.room_bytes() >= self.intake.open().bytes + READ_ROOM_BYTES;
         self.settings.qos == Qos::AtMostOnce
@@ -61,14 +66,16 @@ impl Consumer {
             && !(has_room && self.clock.off().is_none())
     }
 
-    /// Whether a session can take the messages it deferred: half its share of the buffer is free.
+    /// Returns whether a session can take its deferred messages: half its share of the buffer is free.
     pub(super) fn has_room_to_renew(&self, index: SessionIndex) -> bool {
         let share = self.settings.buffer_bytes_max / self.sessions.len().max(1);
-        self.clock.off().is_none() && !self.clock.is_wanted_by(index) && self.intake.room_bytes() * 2 >= share
+        self.clock.off().is_none()
+            && !self.clock.is_awaited_by(index)
+            && self.intake.room_bytes() * 2 >= share
     }
 
-    /// A broker that waits for acknowledgements queues little, and then drops messages. A session that waits for the clock
-    /// alone waits for none.
+    /// Returns whether the buffer or a session's window is half used. A broker whose window is full queues
+    /// few messages, and then drops.
     pub(super) fn is_under_pressure(&self) -> bool {
         let is_pressed = |session: &Session| {
             let unacked = session.unacked();

@@ -1,4 +1,4 @@
-//! Where every position is.
+//! The counts of the whole process: where every position is.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::{delivery, intake, session};
 
 /// Counts and levels of the whole process, all of one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Totals {
-    pub sessions: session::events::Totals,
-    pub intake: intake::Totals,
-    pub delivery: delivery::events::Totals,
+pub struct ConsumerTotals {
+    pub sessions: session::events::SessionTotals,
+    pub intake: intake::IntakeTotals,
+    pub delivery: delivery::events::DeliveryTotals,
     /// The broker's nodes, each with the number of its subscribed sessions.
     pub nodes: Vec<(Node, u64)>,
     /// Messages that the broker reports as dropped.
@@ -20,34 +20,35 @@ pub struct Totals {
     pub former: FormerTotals,
     /// The longest time for which a member's window has been full for most of the time.
     pub window_full_for: Duration,
-    /// A session wanted to unsubscribe, and has not been able to.
+    /// A session is leaving, and its UNSUBACK is outstanding.
     pub still_subscribed: bool,
 }
 
-impl Totals {
-    /// Points and messages refused.
+impl ConsumerTotals {
+    /// Returns the number of rejected points and messages.
     pub fn rejected(&self) -> u64 {
         self.intake.rejected.iter().sum()
     }
 
-    /// Valid messages without a fix.
+    /// Returns the number of valid messages without a fix.
     pub fn ignored(&self) -> u64 {
         self.intake.ignored.iter().sum()
     }
 
-    /// Points of erased drivers.
+    /// Returns the number of points of erased drivers.
     #[must_use]
     pub fn erased(&self) -> u64 {
         self.intake.erased + self.delivery.erased
     }
 
-    /// Received, and neither in ClickHouse nor in the spool.
+    /// Returns the number of positions that are neither in ClickHouse nor in the spool yet.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         self.intake.in_flight + self.delivery.in_flight
     }
 
-    /// `received + spool at start = inserted + rejected + ignored + shed + erased + quarantined + in spool + in flight`.
+    /// Returns whether the counters balance: `received + spool at start = inserted + rejected + ignored +
+    /// shed + erased + quarantined + in spool + in flight`.
     #[must_use]
     pub fn adds_up(&self) -> bool {
         let Self { intake, delivery, .. } = self;

@@ -10,49 +10,50 @@ use crate::delivery::File;
 
 /// [`Batch::id`], or the number of a file that was loaded.
 pub type BatchId = u64;
-/// Numbers of batches that come from files; others are below.
+/// First number of batches that are loaded from files; ids of the intake's batches are below it.
 pub(super) const FIRST_LOADED: BatchId = 1 << 63;
 
-/// A run of rows of one insert of a batch. The whole insert, unless something on the way to the server does not
-/// let it through.
+/// A range of rows of one insert of a batch: the whole insert, unless a proxy refused its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// Which insert of the batch: its positions, or its rejects.
+    /// Index of the insert in the batch: its positions, or its rejects.
     pub insert: usize,
-    /// Which rows of it.
+    /// The rows, by index.
     pub rows: Range<usize>,
 }
 
-/// What the executor has to do. It reports each once, except [`Command::Take`] and [`Command::Forget`].
+/// A command for the executor. Each is reported once, except [`DeliveryCommand::Encode`],
+/// [`DeliveryCommand::Abort`] and [`DeliveryCommand::Forget`].
 #[derive(Debug)]
-pub enum Command {
-    /// Encode it, and keep its inserts.
-    Take(Batch),
-    /// Insert a piece of it.
+pub enum DeliveryCommand {
+    /// Encode the batch, and keep its inserts in memory.
+    Encode(Batch),
+    /// Insert a piece of the batch.
     Attempt { batch: BatchId, piece: Piece, attempt: Attempt },
-    /// End its attempt now, if one is still under way.
+    /// Cancel the attempt of the batch, if one is in flight; it is reported as ambiguous.
     Abort(BatchId),
-    /// Write it to the spool.
+    /// Write the batch to the spool.
     Store(BatchId),
-    /// Read it from the spool, and keep its inserts.
+    /// Read the batch from the spool, and keep its inserts in memory.
     Load(BatchId, File),
-    /// Remove its file.
+    /// Remove the batch's file.
     Remove(BatchId, File),
-    /// Put its damaged file out of the way.
+    /// Rename the batch's damaged file, so that it is not replayed.
     Quarantine(BatchId, File),
-    /// Keep a row that no way to the server takes in a file of its own.
+    /// Write a row that is too large to insert to a file of its own.
     QuarantineRow(BatchId, Piece),
-    /// Drop its inserts.
+    /// Drop the batch's inserts from memory.
     Forget(BatchId),
 }
 
+/// The executor's report about one command.
 #[derive(Debug)]
 pub struct Report {
     pub batch: BatchId,
     pub outcome: Outcome,
 }
 
-/// See [`Report`].
+/// The outcome of a command.
 #[derive(Debug)]
 pub enum Outcome {
     /// The insert committed. `took`: duration; `erased`: rows left out because their driver is erased.
@@ -60,108 +61,109 @@ pub enum Outcome {
         took: Duration,
         erased: u64,
     },
-    /// ClickHouse was not asked: the drivers of all these rows are erased.
+    /// No insert was sent: the drivers of all these rows are erased.
     LeftOut {
         rows: u64,
     },
     /// The attempt failed.
     Failed {
-        /// What to do about it.
+        /// The kind of failure, which decides about the retry.
         kind: FailureKind,
         /// The whole error chain.
         why: String,
     },
-    /// It was to be split, and cannot be: a file whose columns are those of another version.
+    /// The insert cannot be split: its file has the columns of another version.
     Unsplittable,
-    /// Its file is durable.
+    /// The batch's file is fsynced.
     Stored(File),
-    /// The spool did not take it, or the row.
+    /// The spool did not take the batch, or the row.
     Refused(String),
     Loaded(Loaded),
-    /// Its file is gone, or as good as.
+    /// The batch's file is removed, or the disk refused to remove it.
     Removed,
-    /// Its file is out of the way.
+    /// The batch's damaged file is renamed.
     Quarantined,
-    /// The row's file is durable.
+    /// The row's file is fsynced.
     RowQuarantined(File),
 }
 
-/// What was in a file.
+/// The content of a spool file.
 #[derive(Debug)]
 pub enum Loaded {
-    /// These many rows, insert by insert.
+    /// The number of rows of each insert.
     Rows(Vec<usize>),
-    /// Not what was written.
+    /// The content differs from what was written; a checksum or a length is wrong.
     Damaged(String),
-    /// It is not there any more.
+    /// The file is missing.
     Gone,
-    /// Whole, and of a newer format.
+    /// The file is intact, and was written by a newer version.
     Newer(String),
-    /// It cannot be read now.
+    /// The disk failed; a later read may succeed.
     Unreadable(String),
 }
 
-/// Whether the tables are there, and as ours: rows inserted before a view exists never reach it.
+/// Whether the tables and views exist with this version's columns. Rows that are inserted before a
+/// materialized view exists never reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Schema {
-    /// Nobody has answered yet, or not lately.
+    /// ClickHouse has not answered yet, or not recently.
     Unknown(String),
-    /// They are not, or the login is refused: a person must act.
+    /// The tables are missing or different, or the login is refused: an operator must act.
     Refused(String),
     Ready,
 }
 
-/// What is known of ClickHouse, from questions on a connection of their own.
+/// The state of ClickHouse, from queries on a connection of their own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerStatus {
     pub schema: Schema,
-    /// Whether it answers, or why not.
+    /// Whether ClickHouse answers, or why not.
     pub answers: Result<(), String>,
     /// Why our clock cannot be trusted, if it differs too much from ClickHouse's.
     pub clock_off: Option<String>,
     /// [`Attention::clock_jumps`] when the clock was compared.
     pub clock_jumps: u64,
-    /// [`Attention::refusals`] when the tables were looked at.
+    /// [`Attention::refusals`] when the tables were checked.
     pub refusals: u64,
 }
 
 impl ServerStatus {
-    /// The tables are there, and the clocks agree.
+    /// Returns the status of a healthy server: the tables exist, and the clocks agree.
     #[must_use]
     pub fn ready() -> Self {
         Self { schema: Schema::Ready, answers: Ok(()), clock_off: None, clock_jumps: 0, refusals: 0 }
     }
 }
 
-/// What to ask ClickHouse, and how soon.
+/// Which queries the watcher should send to ClickHouse, and how soon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Attention {
-    /// An insert is slow or failed, or ClickHouse is silent: ask every second.
+    /// An insert is slow or failed, or ClickHouse is silent: query every second.
     pub in_doubt: bool,
-    /// Rises with each insert that was refused for good: ask now whether the tables are still ours.
+    /// Incremented by each permanently refused insert: check now whether the tables are still ours.
     pub refusals: u64,
-    /// Rises with each jump of our clock: compare the clocks now.
+    /// Incremented by each jump of our clock: compare the clocks now.
     pub clock_jumps: u64,
 }
 
 /// Why a batch goes to the spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StoreBecause {
-    /// It is not known that the tables are there.
+pub enum StoreReason {
+    /// It is not known whether the tables exist.
     NoTables,
     /// An attempt to insert it failed.
     ItFailed,
     /// An attempt to insert another batch failed, and files wait already.
     ServerIsAway,
-    /// It takes long, and the broker will soon send nothing more.
+    /// The insert is slow, and the broker's window is half full.
     ServerIsSlow,
-    /// It is one more than can be inserted: the server is slow, and it was taken for the spool.
+    /// All insert slots are taken by slow inserts; this batch was accepted for the spool.
     NoSlot,
     /// The process is leaving.
     Leaving,
 }
 
-impl StoreBecause {
+impl StoreReason {
     pub const ALL: [Self; 6] =
         [Self::NoTables, Self::ItFailed, Self::ServerIsAway, Self::ServerIsSlow, Self::NoSlot, Self::Leaving];
 
@@ -179,7 +181,7 @@ impl StoreBecause {
     }
 }
 
-impl fmt::Display for StoreBecause {
+impl fmt::Display for StoreReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoTables => "it is not known that the tables are there",
@@ -202,19 +204,19 @@ pub struct Durable {
     pub batch: BatchId,
     /// Positions and rejects.
     pub rows: usize,
-    /// When its first row came.
+    /// Arrival time of its first row.
     pub opened_at: Option<Instant>,
 }
 
 /// A log line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
+pub enum DeliveryNotice {
     InsertFailed {
         batch: BatchId,
         /// Rows of the piece.
         rows: usize,
         failures: u32,
-        /// When it is tried again; `None`: when its turn comes.
+        /// Delay before the retry; `None`: a spool file, which queues for its turn.
         retry_in: Option<Duration>,
         /// The error chain.
         why: String,
@@ -228,7 +230,7 @@ pub enum Notice {
         for_: Duration,
     },
     /// A batch goes to the spool.
-    Spooling(StoreBecause),
+    Spooling(StoreReason),
     SpoolRefuses(String),
     SpoolTakesAgain,
     /// The disk has not answered for a while.
@@ -237,7 +239,7 @@ pub enum Notice {
     },
     /// The spool was not empty, and is.
     SpoolEmpty {
-        /// Batches replayed since it was not.
+        /// Batches replayed since it was last empty.
         batches: u64,
     },
     /// A proxy or the server refuses an insert of this size.
@@ -249,7 +251,7 @@ pub enum Notice {
         /// The error chain.
         why: String,
     },
-    /// Not even a single row.
+    /// Even a one-row insert is refused as too large.
     RowTooLarge {
         /// The error chain.
         why: String,
@@ -257,10 +259,10 @@ pub enum Notice {
     /// A file cannot be used.
     Quarantined {
         file: File,
-        /// What is wrong with it.
+        /// The damage.
         why: String,
     },
-    /// A file is not there any more.
+    /// A file is missing: another program removed it.
     Gone(File),
     /// A file is left in the spool for now.
     Deferred {
@@ -269,7 +271,7 @@ pub enum Notice {
     },
 }
 
-/// What people call a batch.
+/// The batch's name in log lines.
 struct Name(BatchId);
 
 impl fmt::Display for Name {
@@ -281,7 +283,7 @@ impl fmt::Display for Name {
     }
 }
 
-impl Notice {
+impl DeliveryNotice {
     /// Logged at WARN instead of INFO.
     #[must_use]
     pub fn is_warning(&self) -> bool {
@@ -289,7 +291,7 @@ impl Notice {
     }
 }
 
-impl fmt::Display for Notice {
+impl fmt::Display for DeliveryNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InsertFailed { batch, rows, failures, retry_in, why } => {
@@ -346,31 +348,31 @@ impl fmt::Display for Notice {
 
 /// Counts since the process began, and levels now, in positions unless it says otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct DeliveryTotals {
     /// Durable in ClickHouse, straight or through the spool.
     pub inserted: u64,
     /// Batches durable in ClickHouse.
     pub batches_inserted: u64,
-    /// Batches that went to the spool, by [`StoreBecause`].
-    pub stored: [u64; StoreBecause::ALL.len()],
+    /// Batches that went to the spool, by [`StoreReason`].
+    pub stored: [u64; StoreReason::ALL.len()],
     /// In batches that no file holds and ClickHouse has not got, or that are being inserted beside their file.
     pub in_flight: u64,
     /// In the spool when it was opened.
     pub spool_at_start: u64,
     /// In the spool, to be replayed.
     pub in_spool: u64,
-    /// Of files that are damaged or gone, and rows that no way takes.
+    /// Positions of files that are damaged or missing, and rows that are too large to insert.
     pub quarantined: u64,
     /// Positions of erased drivers, left out of an insert or a replay.
     pub erased: u64,
-    /// Damaged, or gone.
+    /// Files that were damaged or missing.
     pub files_quarantined: u64,
-    /// Batches, and rows for quarantine, that the spool did not take.
+    /// Batches, and rows for quarantine, that the spool refused.
     pub refused: u64,
     pub spool_batches: u64,
-    /// Files in quarantine, also those of earlier processes.
+    /// Files in quarantine, including those of earlier processes.
     pub spool_quarantined: u64,
-    /// Of these files.
+    /// Bytes of all spool files, quarantine included.
     pub spool_bytes: u64,
 }
 
@@ -381,10 +383,10 @@ mod tests {
     #[test]
     fn an_end_of_trouble_is_no_warning() {
         for (notice, is_warning) in [
-            (Notice::InsertSucceeded { batch: 1, failures: 2 }, false),
-            (Notice::SpoolTakesAgain, false),
-            (Notice::SpoolEmpty { batches: 3 }, false),
-            (Notice::SpoolRefuses("full".to_owned()), true),
+            (DeliveryNotice::InsertSucceeded { batch: 1, failures: 2 }, false),
+            (DeliveryNotice::SpoolTakesAgain, false),
+            (DeliveryNotice::SpoolEmpty { batches: 3 }, false),
+            (DeliveryNotice::SpoolRefuses("full".to_owned()), true),
         ] {
             assert_eq!(notice.is_warning(), is_warning, "{notice}");
         }

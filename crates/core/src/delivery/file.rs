@@ -5,9 +5,9 @@ use std::fmt;
 /// Extension of a batch to replay.
 pub const BATCH: &str = "batch";
 
-/// A batch on disk.
+/// The name of a batch on disk.
 ///
-/// Ordered by sequence number. Merged directories can hold the same number twice: the tag differs.
+/// Ordered by sequence number. Merged directories can hold the same number twice; their tags differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct File {
     pub sequence: u64,
@@ -44,10 +44,10 @@ impl fmt::Display for File {
     }
 }
 
-/// Files of an earlier process.
+/// The files that an earlier process left in the spool.
 #[derive(Debug, Clone, Default)]
-pub struct Left {
-    /// To replay, in order of arrival.
+pub struct SpoolInventory {
+    /// Batches to replay, oldest first.
     pub files: Vec<File>,
     /// Size of the files in quarantine.
     pub quarantined_bytes: u64,

@@ -1,10 +1,10 @@
-//! From closed batches to durable rows: in ClickHouse, or in the spool until ClickHouse takes them.
+//! Delivers closed batches: to ClickHouse, or to the spool until ClickHouse takes them.
 //!
-//! [`policy`] decides what each batch does next; [`executor`] does it, against a [`sink`] and the spool's directory,
-//! and reports. What goes in: batches. What comes out: "this batch is durable".
+//! Input: batches. Output: "this batch is durable". [`policy`] decides the next step of each batch;
+//! `src/executor.rs` executes it against a [`sink`] and the spool's directory, and reports.
 //!
-//! Guarantee: a batch is called durable only when every row of it is committed, or its file is fsynced. Until then it is
-//! tried for ever. It is never dropped and never changed.
+//! Guarantee: a batch is called durable only when every row of it is committed, or its file is
+//! fsynced. Until then it is retried without end. It is never dropped and never changed.
 
 pub mod events;
 mod file;
@@ -12,4 +12,4 @@ pub mod policy;
 pub mod retry;
 pub mod sink;
 
-pub use self::file::{BATCH, File, Left};
+pub use self::file::{BATCH, File, SpoolInventory};

@@ -1,4 +1,4 @@
-//! When an insert is tried again, and under which token.
+//! Retry delays, and the deduplication token of each attempt.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const DELAY_MIN: Duration = Duration::from_millis(100);
 /// Longest delay before a retry.
 const DELAY_MAX: Duration = Duration::from_secs(5);
 
-/// Delay after this many consecutive failures.
+/// Returns the delay after this many consecutive failures: exponential, with jitter, at most 5 s.
 pub fn delay(failures: u32, jitter: &mut fastrand::Rng) -> Duration {
     let doubled = DELAY_MIN.saturating_mul(1 << failures.saturating_sub(1).min(10));
     doubled.min(DELAY_MAX).mul_f64(0.5 + jitter.f64() / 2.0)
@@ -24,24 +24,26 @@ pub struct Identity {
     pub number: u64,
 }
 
-/// The attempts at one batch so far.
+/// The failed attempts of one batch.
 #[derive(Debug, Clone)]
-pub struct Tries {
+pub struct Attempts {
     identity: Identity,
     pub failures: u32,
-    /// Attempts that may have been committed.
+    /// Attempts that may have committed.
     ambiguous_ends: u32,
 }
 
-impl Tries {
-    /// A batch that an earlier process tried gets another identity here: its last attempt may have been committed.
+impl Attempts {
+    /// Starts without attempts. A batch of an earlier process gets a new identity, and so new tokens:
+    /// its last attempt may have committed.
     #[must_use]
     pub fn new(identity: Identity) -> Self {
         Self { identity, failures: 0, ambiguous_ends: 0 }
     }
 
-    /// The next attempt. After an error the same token lets the server recognise rows that it has. A server that crashed can know
-    /// a token and have lost its rows, so after an ambiguous end the token is fresh.
+    /// Returns the next attempt. After a definite failure the token stays the same, so the server
+    /// recognises rows that it already has. After an ambiguous one the token is new: a server that
+    /// crashed can remember a token and have lost its rows.
     #[must_use]
     pub fn next(&self, piece: &Piece, timeout: Duration) -> Attempt {
         let Identity { incarnation, number } = self.identity;
@@ -51,7 +53,7 @@ impl Tries {
         Attempt { token, timeout }
     }
 
-    /// An attempt failed.
+    /// Records a failed attempt.
     pub fn failed(&mut self, kind: FailureKind) {
         self.failures = self.failures.saturating_add(1);
         match kind {
@@ -62,7 +64,7 @@ impl Tries {
         }
     }
 
-    /// An attempt got through; returns how many failed before it.
+    /// Records a commit. Returns how many attempts failed before it.
     pub fn succeeded(&mut self) -> u32 {
         std::mem::take(&mut self.failures)
     }
@@ -74,22 +76,23 @@ mod tests {
 
     #[test]
     fn a_definite_failure_keeps_the_token_and_an_ambiguous_one_does_not() {
-        let token = |tries: &Tries, rows| tries.next(&Piece { insert: 0, rows }, Duration::ZERO).token;
-        let mut tries = Tries::new(Identity { incarnation: 7, number: 1 });
-        let first = token(&tries, 0..10);
-        tries.failed(FailureKind::Transient);
-        assert_eq!(token(&tries, 0..10), first);
-        tries.failed(FailureKind::Ambiguous);
-        let second = token(&tries, 0..10);
+        let token =
+            |attempts: &Attempts, rows| attempts.next(&Piece { insert: 0, rows }, Duration::ZERO).token;
+        let mut attempts = Attempts::new(Identity { incarnation: 7, number: 1 });
+        let first = token(&attempts, 0..10);
+        attempts.failed(FailureKind::Transient);
+        assert_eq!(token(&attempts, 0..10), first);
+        attempts.failed(FailureKind::Ambiguous);
+        let second = token(&attempts, 0..10);
         assert_ne!(second, first);
-        tries.failed(FailureKind::TimedOut);
-        assert_ne!(token(&tries, 0..10), second);
-        assert_eq!(tries.succeeded(), 3);
+        attempts.failed(FailureKind::TimedOut);
+        assert_ne!(token(&attempts, 0..10), second);
+        assert_eq!(attempts.succeeded(), 3);
 
-        assert_ne!(token(&tries, 0..5), token(&tries, 0..10), "other rows");
-        let again = Tries::new(Identity { incarnation: 8, number: 1 });
+        assert_ne!(token(&attempts, 0..5), token(&attempts, 0..10), "other rows");
+        let again = Attempts::new(Identity { incarnation: 8, number: 1 });
         assert_ne!(token(&again, 0..10), first, "another process");
-        let other = Tries::new(Identity { incarnation: 7, number: 2 });
+        let other = Attempts::new(Identity { incarnation: 7, number: 2 });
         assert_ne!(token(&other, 0..10), first, "another batch of the same rows");
     }
 

@@ -1,4 +1,5 @@
-//! Where inserts go, and how one can end. The server is behind a trait, so that tests can script it.
+//! The destination of inserts, and the ways in which one can end. ClickHouse is behind a trait, so
+//! that tests can script it.
 
 use std::error::Error as StdError;
 use std::fmt::Write as _;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use crate::screened::Screened;
 
 pub trait Sink: Send + Sync + 'static {
-    /// One attempt. `Ok` only when the rows are durable.
+    /// Makes one attempt. `Ok` only if the server confirmed that the rows are durable.
     fn insert(
         &self,
         insert: &Screened,
@@ -19,24 +20,25 @@ pub trait Sink: Send + Sync + 'static {
 /// One attempt to insert.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// Deduplication token: never used for other rows, nor again after an end that may have been a commit.
+    /// Deduplication token. It is never used for other rows, nor again after an attempt that may have
+    /// committed.
     pub token: String,
-    /// Give up, ambiguously, after this long.
+    /// The attempt ends as [`FailureKind::TimedOut`] after this long.
     pub timeout: Duration,
 }
 
 /// How an attempt failed, by what to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
-    /// Not committed; a retry may succeed.
+    /// The rows were not committed; a retry may succeed.
     Transient,
-    /// May have been committed: the connection was lost, or the answer is not ClickHouse's.
+    /// The rows may be committed: the connection broke, or the response is not ClickHouse's.
     Ambiguous,
-    /// May have been committed: it took longer than the timeout.
+    /// The rows may be committed: the insert took longer than the timeout.
     TimedOut,
-    /// Not committed; a person must mend the table, the grant or the login first.
+    /// The rows were not committed; an operator must fix the table, the grant or the login first.
     Permanent,
-    /// Not committed: a proxy limits the size of an insert. A smaller one may pass.
+    /// The rows were not committed: a proxy limits the size of an insert. A smaller one may pass.
     TooLarge,
 }
 

@@ -2,23 +2,24 @@
 
 use milepost_decode::Decoded;
 
-/// Upper bounds of the classes, in milliseconds. Most fixes are young, and the classes are looked at from the first.
+/// Upper bounds of the buckets, in milliseconds. Most fixes are young, so a linear search is fast.
 pub(super) const BOUNDS_MS: [i64; 14] = [
     250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 900_000, 3_600_000, 21_600_000,
     86_400_000,
 ];
 
-/// Messages by class.
+/// Messages by age.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ages {
-    /// The last class has no bound.
+    /// Messages per bucket; the last bucket has no bound.
     classes: [u64; BOUNDS_MS.len() + 1],
-    /// Of all ages. A clock that is ahead counts as 0.
+    /// Sum of all ages in milliseconds. A device clock that is ahead counts as 0.
     sum_ms: u64,
 }
 
 impl Ages {
-    /// Not of a message with an undated fix: that one is as new as its message, whatever delayed it.
+    /// Counts a message by the age of its newest fix. Skips messages with an undated fix: such a fix gets
+    /// the message's arrival time, so its age says nothing.
     pub(super) fn observe(&mut self, decoded: &Decoded) {
         let newest = decoded.positions.iter().max_by_key(|position| position.ts);
         let Some(newest) = newest.filter(|_| decoded.lacking.undated == 0) else { return };
@@ -28,7 +29,7 @@ impl Ages {
         self.sum_ms = self.sum_ms.saturating_add(u64::try_from(age_ms).unwrap_or(0));
     }
 
-    /// For each of [`BOUNDS_MS`], how many messages were at most that old.
+    /// Returns each of [`BOUNDS_MS`] with the number of messages that were at most that old.
     pub fn cumulative(&self) -> impl Iterator<Item = (i64, u64)> {
         let sums = self.classes.iter().scan(0, |sum, count| {
             *sum += count;

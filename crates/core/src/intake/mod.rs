@@ -1,13 +1,14 @@
-//! From messages to closed batches: one batcher and one backlog for all sessions of the process.
+//! The intake: decodes messages into batches, with one open batch and one backlog for all sessions.
 //!
-//! Messages of all sessions go in, batches come out. When batches become durable, it returns for each session the arrival number
-//! below which every message is complete: all its rows are durable.
+//! When batches become durable, it returns for each session the arrival number below which every
+//! message is complete: all its rows are durable.
 //!
-//! Guarantee: rows leave in the order of arrival. Every row that was taken leaves, whatever happens to its connection. A message is complete only when the batch that holds its last row is durable, and every batch before that
-//! one. Closed batches never hold more than `buffer_bytes_max`, one batch, and one
-//! message, which takes at most 33 times its bytes.
+//! Guarantee: rows leave in the order of arrival. Every row that was taken leaves, whatever happens
+//! to its connection. A message is complete only when the batch that holds its last row is durable,
+//! and every batch before that one. Closed batches never hold more than `buffer_bytes_max`, one
+//! batch, and one message, which takes at most 33 times its bytes.
 //!
-//! Pure: it takes `now`, and knows no packet ids, sockets or servers.
+//! Pure: it takes `now`, and handles no packet ids, sockets or servers.
 
 mod ages;
 
@@ -23,63 +24,64 @@ use milepost_decode::position::{Position, Timestamp};
 use milepost_decode::reject::{Reason, Reject};
 use milepost_decode::{Decoded, Decoder, Ignored, Lacking};
 
-/// A fix of about now: most of what comes from a fleet that is connected.
+/// Greatest difference between a fix and our clock at which the fix counts as fresh, in milliseconds.
 const FRESH_MS: u64 = 300_000;
 
-/// What our clock makes of a message.
+/// The decoder's verdict about the fixes of a message, by our clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Judged {
-    /// A fix is of about now.
+    /// At least one fix is within five minutes of our clock.
     pub fresh: bool,
-    /// A fix is too old or too new.
+    /// At least one fix would be rejected as too old or too new.
     pub refused: bool,
-    /// A fix gets its time from our clock.
+    /// At least one fix has no time of its own, and would get the time of our clock.
     pub dated: bool,
 }
 
 /// A session of this process; its client id ends in this number.
 pub type SessionIndex = usize;
 
-/// The two clocks, read once by the shell.
+/// The time, as the shell read it: the core has no clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
-    /// For deadlines.
+    /// Monotonic time, for deadlines.
     pub instant: Instant,
-    /// For rows.
+    /// Wall-clock time, for rows.
     pub wall: Timestamp,
 }
 
+/// Configuration of the intake.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct IntakeConfig {
     pub batch: batch::Limits,
-    /// Bytes of closed batches that may wait.
+    /// Upper bound for the bytes of closed batches in the backlog.
     pub buffer_bytes_max: usize,
 }
 
-/// Every message of this session below this arrival number is complete.
+/// Declares every message of a session below an arrival number complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
     pub session: SessionIndex,
     pub below: u64,
 }
 
-/// Why the open batch may close now.
+/// The condition under which the open batch closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseWhen {
-    /// It has its rows, or its age.
+    /// It is due, by rows or by age.
     Due,
-    /// Nothing more will come before something is acknowledged, or it is time to leave.
+    /// It has any row: the broker sends nothing more before an acknowledgement, or the process leaves.
     NotEmpty,
 }
 
 /// Counts since the intake began, and levels now, in positions unless it says otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Points, good or broken, and one for each message refused whole.
+pub struct IntakeTotals {
+    /// Points, valid or not, and one for each message that was rejected as a whole.
     pub received: u64,
-    /// Points and messages refused, by [`Reason`].
+    /// Points and messages rejected, by [`Reason`].
     pub rejected: [u64; Reason::ALL.len()],
-    /// Messages, or parts of one, that are in order and hold no fix, by [`Ignored`].
+    /// Valid messages, or parts of one, without a fix, by [`Ignored`].
     pub ignored: [u64; Ignored::ALL.len()],
     /// Points of QoS 0 messages dropped on a full buffer or while leaving.
     pub shed: u64,
@@ -89,11 +91,11 @@ pub struct Totals {
     pub ages: Ages,
     /// Messages on topics that match no configured filter.
     pub foreign_messages: u64,
-    /// In the open batch and in the backlog.
+    /// Positions in the open batch and in the backlog.
     pub in_flight: u64,
 }
 
-/// A closed batch that is not durable, or is behind one that is not.
+/// A closed batch that is not durable, or that waits for an earlier one.
 #[derive(Debug)]
 struct Closed {
     batch: u64,
@@ -103,7 +105,7 @@ struct Closed {
 }
 
 impl Closed {
-    /// One entry a session: messages without rows must not collect behind a batch that waits.
+    /// Keeps one entry per session, so messages without rows cannot pile up behind a waiting batch.
     fn complete(&mut self, completion: Completion) {
         match self.completes.iter_mut().find(|known| known.session == completion.session) {
             Some(known) => known.below = completion.below,
@@ -114,31 +116,32 @@ impl Closed {
 
 #[derive(Debug)]
 pub struct Intake {
-    settings: Settings,
+    settings: IntakeConfig,
     decoder: Decoder,
     erased: Arc<Erased>,
-    /// The list when the open batch got its first row.
+    /// The list of erased drivers when the open batch got its first row.
     opened_by: Arc<Erased>,
     batcher: Batcher,
-    /// Closed batches that delivery has not taken.
+    /// Closed batches that delivery has not accepted yet.
     backlog: VecDeque<Batch>,
     backlog_bytes: usize,
-    /// How many more batches delivery takes: a copy of `Delivery::wants`, which looks at every batch and is too dear for each
-    /// message. `handle_timeout` renews it, and [`next`](Self::next) counts it down.
-    wanted: usize,
-    /// By session: below which arrival number its messages are wholly in the open batch or before it; 0 where none has
-    /// come since the last batch closed.
+    /// Number of batches that delivery still accepts. It caches `Delivery::demand`, which iterates over
+    /// all batches and costs too much for each message. `handle_timeout` refreshes it, and
+    /// [`next_batch`](Self::next_batch) decrements it.
+    demand: usize,
+    /// For each session, the arrival number below which its messages are in the open batch or before
+    /// it; 0 if none arrived since the last batch closed.
     taken_below: Vec<u64>,
-    /// In the order in which they closed.
+    /// Closed batches that are not complete, in the order in which they closed.
     closed: VecDeque<Closed>,
     completions: VecDeque<Completion>,
     decoded: Decoded,
-    totals: Totals,
+    totals: IntakeTotals,
 }
 
 impl Intake {
     #[must_use]
-    pub fn new(settings: Settings, decoder: Decoder) -> Self {
+    pub fn new(settings: IntakeConfig, decoder: Decoder) -> Self {
         Self {
             batcher: Batcher::new(settings.batch.clone()),
             settings,
@@ -147,41 +150,44 @@ impl Intake {
             opened_by: Arc::default(),
             backlog: VecDeque::new(),
             backlog_bytes: 0,
-            wanted: 0,
+            demand: 0,
             taken_below: Vec::new(),
             closed: VecDeque::new(),
             completions: VecDeque::new(),
             decoded: Decoded::default(),
-            totals: Totals::default(),
+            totals: IntakeTotals::default(),
         }
     }
 
-    /// How many batches delivery takes now; that many close as soon as they are due.
-    pub fn set_wanted(&mut self, batches: usize) {
-        self.wanted = batches;
+    /// Sets how many batches delivery accepts now; that many close as soon as they are due.
+    pub fn set_demand(&mut self, batches: usize) {
+        self.demand = batches;
     }
 
-    /// From now on nothing of these drivers is taken.
-    pub fn erase(&mut self, erased: Arc<Erased>) {
+    /// Sets the list of erased drivers; messages that arrive from now on are checked against it.
+    pub fn set_erased(&mut self, erased: Arc<Erased>) {
         self.erased = erased;
         if self.batcher.open().is_empty() {
             self.opened_by = Arc::clone(&self.erased);
         }
     }
 
-    /// Takes a message's rows. `arrival`: its session and its number there; none at QoS 0.
-    pub fn take(&mut self, message: Message<'_>, arrival: Option<(SessionIndex, u64)>, now: Now) {
+    /// Decodes a message and adds its rows to the open batch. `arrival`: its session and arrival number;
+    /// `None` at QoS 0.
+    pub fn push(&mut self, message: Message<'_>, arrival: Option<(SessionIndex, u64)>, now: Now) {
         self.decode(message, now.wall);
         let now = now.instant;
         let awaited = arrival.is_some();
         self.totals.lacking.add(self.decoded.lacking);
         self.totals.ages.observe(&self.decoded);
+        // The usual case: all rows of the message fit into the open batch.
         self.batcher.push_positions(&mut self.decoded.positions, awaited, now);
-        // Each list is moved for itself, and back: `Decoded` is large, and every message passes here.
+        // Otherwise row by row, closing batches on the way. `mem::take` moves the vector out, so that
+        // `self` can be borrowed mutably inside the loop; it is put back to keep its allocation.
         let mut positions = std::mem::take(&mut self.decoded.positions);
         let mut moving = positions.drain(..);
         while let Some(next) = moving.as_slice().first() {
-            if !self.batcher.fits_position(next) || (self.has_taker() && self.batcher.is_due(now)) {
+            if !self.batcher.fits_position(next) || (self.has_demand() && self.batcher.is_due(now)) {
                 self.close();
             }
             moving.next().into_iter().for_each(|position| self.batcher.push_position(position, awaited, now));
@@ -190,7 +196,7 @@ impl Intake {
         self.decoded.positions = positions;
         for reject in std::mem::take(&mut self.decoded.rejects) {
             self.totals.rejected[reject.reason as usize] += 1;
-            if !self.batcher.fits_reject(&reject) || (self.has_taker() && self.batcher.is_due(now)) {
+            if !self.batcher.fits_reject(&reject) || (self.has_demand() && self.batcher.is_due(now)) {
                 self.close();
             }
             self.batcher.push_reject(reject, awaited, now);
@@ -199,12 +205,12 @@ impl Intake {
             self.totals.ignored[kind as usize] += 1;
         }
         if let Some((session, arrival)) = arrival {
-            self.note_taken(session, arrival + 1);
+            self.record_arrival(session, arrival + 1);
         }
     }
 
-    /// What our clock makes of a message, which is not taken.
-    pub fn judged_by_clock(&mut self, message: Message<'_>, received_at: Timestamp) -> Judged {
+    /// Decodes a message without taking it, and returns the verdict about its fixes by our clock.
+    pub fn judge_by_clock(&mut self, message: Message<'_>, received_at: Timestamp) -> Judged {
         self.decoded.clear();
         self.decoder.decode(message, received_at, &mut self.decoded);
         let Decoded { positions, rejects, lacking, .. } = &self.decoded;
@@ -223,6 +229,7 @@ impl Intake {
         self.totals.shed += self.decoded.points();
     }
 
+    /// Decodes a message into `self.decoded`, counts it, and drops the points of erased drivers.
     fn decode(&mut self, message: Message<'_>, received_at: Timestamp) {
         self.decoded.clear();
         self.decoder.decode(message, received_at, &mut self.decoded);
@@ -230,14 +237,17 @@ impl Intake {
         self.totals.foreign_messages += u64::from(self.decoded.is_foreign);
         if !self.erased.is_empty() {
             let points = self.decoded.points();
-            self.decoded.positions.retain(|position| !self.erased.has(&position.driver_id));
-            self.decoded.rejects.retain(|reject| !self.erased.has_bytes(reject.driver_id.as_bytes()));
+            self.decoded.positions.retain(|position| !self.erased.contains(&position.driver_id));
+            self.decoded.rejects.retain(|reject| !self.erased.contains_bytes(reject.driver_id.as_bytes()));
             self.totals.erased += points - self.decoded.points();
         }
     }
 
-    fn note_taken(&mut self, session: SessionIndex, below: u64) {
+    /// Remembers which batch completes the messages of this session below this arrival number.
+    fn record_arrival(&mut self, session: SessionIndex, below: u64) {
         if self.batcher.open().is_empty() {
+            // The message left no row in the open batch, so it is complete with the last closed batch,
+            // or at once if no batch is outstanding.
             let completion = Completion { session, below };
             match self.closed.back_mut() {
                 Some(last) => last.complete(completion),
@@ -251,11 +261,11 @@ impl Intake {
         self.taken_below[session] = below;
     }
 
-    fn has_taker(&self) -> bool {
-        self.backlog.len() < self.wanted
+    fn has_demand(&self) -> bool {
+        self.backlog.len() < self.demand
     }
 
-    /// Closes the open batch. It completes every message that is wholly in it or before it.
+    /// Closes the open batch and queues it. It completes every message that is in it or before it.
     fn close(&mut self) {
         let mut batch = self.batcher.close();
         batch.erased = std::mem::replace(&mut self.opened_by, Arc::clone(&self.erased));
@@ -268,8 +278,8 @@ impl Intake {
         self.backlog.push_back(batch);
     }
 
-    /// The oldest batch that waits, or the open one if it may close.
-    pub fn next(&mut self, when: CloseWhen, now: Instant) -> Option<Batch> {
+    /// Returns the oldest batch of the backlog, or the open batch if it may close.
+    pub fn next_batch(&mut self, when: CloseWhen, now: Instant) -> Option<Batch> {
         let may_close = match when {
             CloseWhen::Due => self.batcher.is_due(now),
             CloseWhen::NotEmpty => !self.batcher.open().is_empty(),
@@ -279,22 +289,24 @@ impl Intake {
         }
         let batch = self.backlog.pop_front()?;
         self.backlog_bytes -= batch.bytes;
-        self.wanted = self.wanted.saturating_sub(1);
+        self.demand = self.demand.saturating_sub(1);
         Some(batch)
     }
 
-    /// Delivery takes a batch, and one is closed or due.
+    /// Returns whether delivery accepts a batch, and one is closed or due.
     pub fn is_due(&self, now: Instant) -> bool {
-        self.wanted > 0 && (!self.backlog.is_empty() || self.batcher.is_due(now))
+        self.demand > 0 && (!self.backlog.is_empty() || self.batcher.is_due(now))
     }
 
-    /// The open batch has rows of this session.
+    /// Returns whether the open batch has rows of this session.
     #[must_use]
     pub fn is_open_for(&self, session: SessionIndex) -> bool {
         self.taken_below.get(session).is_some_and(|below| *below > 0)
     }
 
-    pub fn durable(&mut self, batch: u64) {
+    /// Records that a batch is durable. Batches may become durable in any order, but messages become
+    /// complete in order: a batch completes its messages only after all batches before it.
+    pub fn mark_durable(&mut self, batch: u64) {
         if let Some(closed) = self.closed.iter_mut().find(|closed| closed.batch == batch) {
             closed.durable = true;
         }
@@ -307,7 +319,7 @@ impl Intake {
         self.completions.pop_front()
     }
 
-    /// From now on batches are at most this large.
+    /// Lowers the size of later batches to at most this many bytes.
     pub fn lower_batch_bytes(&mut self, bytes: usize) {
         self.batcher.lower_bytes_max(bytes);
     }
@@ -333,9 +345,12 @@ impl Intake {
     }
 
     #[must_use]
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> IntakeTotals {
         let waiting: usize = self.backlog.iter().map(|batch| batch.positions.len()).sum();
-        Totals { in_flight: (waiting + self.batcher.open().positions.len()) as u64, ..self.totals.clone() }
+        IntakeTotals {
+            in_flight: (waiting + self.batcher.open().positions.len()) as u64,
+            ..self.totals.clone()
+        }
     }
 }
 
@@ -349,7 +364,7 @@ mod tests {
 
     const AGE_MAX: Duration = Duration::from_secs(1);
 
-    /// Of this topic; the driver's id is its `+`.
+    /// A source with this topic filter; its `+` is the driver's id.
     fn source(topic: &str, format: Format, keep: Keep) -> Source {
         Source::new(topic, Driver::Topic(Template::first()), format, keep)
     }
@@ -362,12 +377,12 @@ mod tests {
         ];
         let batch = batch::Limits { rows_max: 2, age_max: AGE_MAX, bytes_max: batch::BYTES_MAX_MIN };
         let decoder = Decoder::new(&sources, Limits::default());
-        Intake::new(Settings { batch, buffer_bytes_max: 1 << 20 }, decoder)
+        Intake::new(IntakeConfig { batch, buffer_bytes_max: 1 << 20 }, decoder)
     }
 
     fn take(intake: &mut Intake, topic: &str, payload: &str, instant: Instant) {
         let now = Now { instant, wall: Timestamp::from_unix_ms(1_760_000_000_000) };
-        intake.take(Message::new(topic.as_bytes(), payload.as_bytes()), None, now);
+        intake.push(Message::new(topic.as_bytes(), payload.as_bytes()), None, now);
     }
 
     #[test]
@@ -379,7 +394,7 @@ mod tests {
                 let instant = began + ages * AGE_MAX;
                 for wanted in 0..2 {
                     let mut intake = intake();
-                    intake.set_wanted(wanted);
+                    intake.set_demand(wanted);
                     take(&mut intake, "drivers/a/gps", first, began);
                     take(&mut intake, "drivers/b/gps", late, instant);
                     let is_closed = wanted > 0 && instant > began;
@@ -389,7 +404,7 @@ mod tests {
                         "{first}, {late}, {wanted}"
                     );
                     assert_eq!(
-                        intake.next(CloseWhen::NotEmpty, instant).map(|batch| batch.rows()),
+                        intake.next_batch(CloseWhen::NotEmpty, instant).map(|batch| batch.rows()),
                         Some(if is_closed { 1 } else { 2 })
                     );
                 }
@@ -400,29 +415,29 @@ mod tests {
     #[test]
     fn a_message_of_more_rows_than_a_batch_fills_several_and_what_its_fixes_lack_adds_up() {
         let (mut intake, now) = (intake(), Instant::now());
-        intake.set_wanted(9);
+        intake.set_demand(9);
         let point = format!(r#"{{"lat":1,"lng":2,"acc":-1,"{}":1}}"#, "x".repeat(129));
         (0..2).for_each(|_| take(&mut intake, "drivers/a/gps", &format!("[{point},{point},{point}]"), now));
         let mut lacking = Lacking { undated: 6, attributes_cut: 6, ..Lacking::default() };
         lacking.fields[Field::Acc as usize] = 6;
         assert_eq!(intake.totals().lacking, lacking);
-        let rows = || intake.next(CloseWhen::NotEmpty, now).map(|batch| batch.rows());
+        let rows = || intake.next_batch(CloseWhen::NotEmpty, now).map(|batch| batch.rows());
         assert_eq!(std::iter::from_fn(rows).collect::<Vec<_>>(), [2, 2, 2]);
     }
 
-    /// Otherwise this member would report a driver as left out whose rows still go to a file.
+    /// Guards against reporting a driver as erased while rows of that driver still go to a file.
     #[test]
     fn a_batch_names_the_list_that_its_first_row_was_checked_against() {
         let (mut intake, now) = (intake(), Instant::now());
         let lists = ["a", "b"].map(|driver| Arc::new(Erased::new([driver.to_owned()])));
-        intake.erase(Arc::clone(&lists[0]));
+        intake.set_erased(Arc::clone(&lists[0]));
         take(&mut intake, "drivers/b/gps", r#"{"lat":1,"lng":2}"#, now);
-        intake.erase(Arc::clone(&lists[1]));
-        intake.set_wanted(2);
-        let batch = intake.next(CloseWhen::NotEmpty, now).unwrap();
+        intake.set_erased(Arc::clone(&lists[1]));
+        intake.set_demand(2);
+        let batch = intake.next_batch(CloseWhen::NotEmpty, now).unwrap();
         assert!(Arc::ptr_eq(&batch.erased, &lists[0]));
         take(&mut intake, "drivers/c/gps", r#"{"lat":1,"lng":2}"#, now);
-        let batch = intake.next(CloseWhen::NotEmpty, now).unwrap();
+        let batch = intake.next_batch(CloseWhen::NotEmpty, now).unwrap();
         assert!(Arc::ptr_eq(&batch.erased, &lists[1]));
     }
 
@@ -439,7 +454,7 @@ mod tests {
             let payload = format!("[{}]", vec![point.as_str(); points].join(","));
             let batch = batch::Limits { rows_max: 5_000, age_max: AGE_MAX, bytes_max: 8 << 20 };
             let decoder = Decoder::new(&sources, Limits::default());
-            let mut intake = Intake::new(Settings { batch, buffer_bytes_max: 1 << 20 }, decoder);
+            let mut intake = Intake::new(IntakeConfig { batch, buffer_bytes_max: 1 << 20 }, decoder);
             take(&mut intake, "drivers/a/gps", &payload, Instant::now());
             let bytes = intake.backlog_bytes + intake.open().bytes;
             assert!(bytes <= 33 * payload.len(), "{bytes} of {}: {}", payload.len(), &point[..2]);
@@ -450,16 +465,16 @@ mod tests {
     fn messages_without_rows_wait_for_the_batch_before_them_as_one_completion() {
         let (mut intake, instant) = (intake(), Instant::now());
         let now = Now { instant, wall: Timestamp::from_unix_ms(1_760_000_000_000) };
-        intake.set_wanted(1);
-        intake.take(Message::new(b"drivers/a/gps", br#"{"lat":1,"lng":2}"#), Some((1, 0)), now);
+        intake.set_demand(1);
+        intake.push(Message::new(b"drivers/a/gps", br#"{"lat":1,"lng":2}"#), Some((1, 0)), now);
         assert_eq!((intake.deadline(), intake.is_empty()), (Some(instant + AGE_MAX), false));
-        let batch = intake.next(CloseWhen::NotEmpty, instant).unwrap();
+        let batch = intake.next_batch(CloseWhen::NotEmpty, instant).unwrap();
         assert_eq!((batch.at_least_once, intake.is_empty(), intake.room_bytes()), (true, true, 1 << 20));
         for arrival in 1..4 {
-            intake.take(Message::new(b"owntracks/b", br#"{"_type":"lwt","tst":1}"#), Some((1, arrival)), now);
+            intake.push(Message::new(b"owntracks/b", br#"{"_type":"lwt","tst":1}"#), Some((1, arrival)), now);
         }
         assert_eq!((intake.poll_completion(), intake.deadline()), (None, None));
-        intake.durable(batch.id);
+        intake.mark_durable(batch.id);
         let completions: Vec<_> = std::iter::from_fn(|| intake.poll_completion()).collect();
         assert_eq!(completions, [Completion { session: 1, below: 4 }], "and none of another session");
     }
@@ -467,7 +482,7 @@ mod tests {
     #[test]
     fn what_is_no_fix_or_of_an_erased_driver_is_counted_and_not_taken() {
         let (mut intake, now) = (intake(), Instant::now());
-        intake.erase(Arc::new(Erased::new(["a".to_owned()])));
+        intake.set_erased(Arc::new(Erased::new(["a".to_owned()])));
         for _ in 0..2 {
             take(&mut intake, "drivers/a/gps", r#"[{"lat":1,"lng":2},{"lat":91,"lng":2}]"#, now);
             take(&mut intake, "owntracks/b", r#"{"_type":"lwt","tst":1}"#, now);

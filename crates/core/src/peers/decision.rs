@@ -1,7 +1,7 @@
-//! Which member leaves the group at SIGTERM, and which keeps its session for its next process.
+//! The decision of one member at SIGTERM: leave the group, or keep the session for the next process.
 //!
-//! A member leaves if a member with a lower name stays: subscribed to the same topics, not leaving. Names are ordered, so two members that
-//! stop at once cannot both rely on each other: the lowest always keeps its session.
+//! A member leaves if a member with a lower name stays: subscribed to the same topics, not leaving.
+//! Names are totally ordered, so two members that stop at once cannot both rely on each other.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use super::standing::Standing;
 /// Peers that a log line names.
 const NAMED_MAX: usize = 8;
 
-/// What to do with the sessions of this member.
+/// The fate of this member's sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// Unsubscribe: this peer stays.
@@ -21,7 +21,8 @@ pub enum Decision {
     Keep {
         /// One reason per peer, for the log.
         because: Vec<String>,
-        /// Every peer answered, and none that may yet take our share. Otherwise the log warns: nobody may come back to our sessions.
+        /// Every peer has answered, and none may still become able to take our share. Otherwise the log
+        /// warns: if no process resumes our sessions, their messages are lost.
         certain: bool,
     },
 }
@@ -43,7 +44,7 @@ impl fmt::Display for Decision {
     }
 }
 
-/// Whether a peer is asked again, while there is time.
+/// Whether to ask a peer again, while there is time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Its answer will not change.
@@ -59,19 +60,19 @@ pub enum Next {
 pub struct Inquiry {
     ours: Standing,
     heir: Option<(String, String)>,
-    /// By address: why this peer does not take our share, by its last answer.
+    /// For each address, why the peer does not take our share, by its last answer.
     others: BTreeMap<String, (String, Next)>,
 }
 
 impl Inquiry {
-    /// An inquiry without answers.
+    /// Starts without answers.
     #[must_use]
     pub fn new(ours: Standing) -> Self {
         Self { ours, heir: None, others: BTreeMap::new() }
     }
 
-    /// Takes the answer of `address`, or the cause of a missing one.
-    pub fn heard(&mut self, address: &str, answer: Result<Standing, String>) -> Next {
+    /// Processes the answer of `address`, or the cause of a missing one.
+    pub fn handle_answer(&mut self, address: &str, answer: Result<Standing, String>) -> Next {
         let (why, next) = match answer {
             Err(why) => (format!("{address}: {why}"), Next::AskAgain),
             Ok(theirs) => {
@@ -99,7 +100,7 @@ impl Inquiry {
         next
     }
 
-    /// The decision from the answers so far. A peer that has not answered counts as absent.
+    /// Decides by the answers so far. A peer that has not answered counts as absent.
     #[must_use]
     pub fn decision(self) -> Decision {
         if let Some((to, address)) = self.heir {
@@ -176,7 +177,7 @@ mod tests {
         let ours = standing("milepost-2");
         let decide = |theirs: Standing| {
             let mut inquiry = Inquiry::new(ours.clone());
-            let next = inquiry.heard("10.0.0.1:9464", Ok(theirs));
+            let next = inquiry.handle_answer("10.0.0.1:9464", Ok(theirs));
             let decision = inquiry.decision();
             assert_eq!(next == Next::Stop, matches!(decision, Decision::Leave { .. }));
             decision.to_string()
@@ -206,13 +207,13 @@ mod tests {
         }
     }
 
-    /// A pod that cannot ask and does not come back loses its share: that must not look like a good end.
+    /// A pod that reaches no peer and does not come back loses its share, so its log must warn.
     #[test]
     fn a_decision_without_answers_is_uncertain() {
         let certain = |answers: Vec<Result<Standing, String>>| {
             let mut inquiry = Inquiry::new(standing("milepost-2"));
             for answer in answers {
-                inquiry.heard("10.0.0.1:9464", answer);
+                inquiry.handle_answer("10.0.0.1:9464", answer);
             }
             match inquiry.decision() {
                 Decision::Keep { certain, .. } => certain,
@@ -232,7 +233,7 @@ mod tests {
     fn a_log_line_has_a_bound() {
         let mut inquiry = Inquiry::new(standing("milepost-2"));
         for n in 0..1_000 {
-            inquiry.heard(&format!("10.0.0.{n}:1"), Err("no answer".to_owned()));
+            inquiry.handle_answer(&format!("10.0.0.{n}:1"), Err("no answer".to_owned()));
         }
         let told = inquiry.decision().to_string();
         assert!(told.ends_with("; and 992 more)") && told.len() < 500, "{told}");

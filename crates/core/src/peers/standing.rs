@@ -1,4 +1,4 @@
-//! The answer of a member of the share group to `/member`.
+//! The `/member` document of a member of the share group.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,8 @@ pub struct Standing {
     pub subscribed: bool,
     /// It got SIGTERM.
     pub leaving: bool,
-    /// Digest of the list of erased drivers that everything under way was checked against; `None` while a batch or an insert still has an older one.
+    /// Digest of the list of erased drivers that everything in flight was checked against; `None` while a
+    /// batch or an insert still holds an older list.
     pub erased: Option<String>,
     /// Files in its spool, quarantine included.
     pub spool_files: u64,
@@ -72,7 +73,8 @@ pub struct Member {
     erased: Mutex<Lists>,
 }
 
-/// Weak references to lists of erased drivers: each batch holds the list that its rows were checked against, each running insert its own.
+/// Weak references to lists of erased drivers. Each batch holds the list that its rows were checked
+/// against, and each running insert its own; a list without holders is no longer in use.
 #[derive(Debug, Default)]
 struct Lists {
     current: Weak<Erased>,
@@ -81,7 +83,7 @@ struct Lists {
 }
 
 impl Member {
-    /// A member that is not leaving.
+    /// Creates a member that is not leaving.
     #[must_use]
     pub fn new(name: &str, group: &str, topics: &[String]) -> Self {
         let topics = topics.iter().cloned().collect();
@@ -99,13 +101,13 @@ impl Member {
         self.leaving.store(true, Ordering::SeqCst);
     }
 
-    /// Rows are checked against this list until ClickHouse's is known.
+    /// Registers the list that rows are checked against until ClickHouse's list is known.
     pub fn begins_with(&self, erased: &Arc<Erased>) {
         let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         lists.older.push(Arc::downgrade(erased));
     }
 
-    /// Rows that come from now on are checked against this list.
+    /// Registers the list that rows are checked against from now on.
     pub fn erases(&self, erased: &Arc<Erased>) {
         let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         let current = Arc::downgrade(erased);
@@ -116,14 +118,14 @@ impl Member {
         lists.older.retain(|older| older.strong_count() > 0 && !older.ptr_eq(&current));
     }
 
-    /// The list that everything under way was checked against.
+    /// Returns the digest of the list that everything in flight was checked against.
     fn erased(&self) -> Option<String> {
         let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         lists.older.retain(|older| older.strong_count() > 0);
         lists.current.upgrade().filter(|_| lists.older.is_empty()).map(|erased| erased.digest())
     }
 
-    /// The answer at this moment.
+    /// Returns the document of this moment.
     #[must_use]
     pub fn standing(&self, subscribed: bool, spool_files: u64) -> Standing {
         Standing {

@@ -1,17 +1,18 @@
 //! Which messages of a connection may be acknowledged, and in which order.
 //!
-//! Guarantee: a message is acknowledged only after the intake has called it complete, and in the order of arrival (MQTT 5,
-//! 4.6.0-2). Messages are known by arrival number, because brokers reuse packet ids. The numbers continue over connections, so
-//! a late "complete" for an old connection acknowledges nothing on a new one.
+//! Guarantee: a message is acknowledged only after the intake has called it complete, and PUBACKs
+//! are sent in the order in which the PUBLISH packets arrived (MQTT-4.6.0-2). Messages are known by
+//! arrival number, because brokers reuse packet ids. The numbers continue over connections, so a
+//! late "complete" for an old connection acknowledges nothing on a new one.
 
 use std::collections::VecDeque;
 
 /// Messages of one connection that the broker waits for.
 #[derive(Debug, Default)]
 pub struct Acks {
-    /// Packet ids of what was taken, in arrival order; the front is the oldest.
+    /// Packet ids of the messages that were taken, in arrival order; the front is the oldest.
     unacked: VecDeque<u16>,
-    /// These ids, and those of what was left with the broker.
+    /// All packet ids in flight on this connection: those in `unacked`, and those of deferred messages.
     ids: PacketIds,
     /// Arrival number of the front.
     front: u64,
@@ -20,30 +21,31 @@ pub struct Acks {
 }
 
 impl Acks {
-    /// A message came; `false`: under the id of another one that came on this connection and is unacknowledged.
-    pub fn came(&mut self, packet_id: u16) -> bool {
+    /// Registers a packet id; `false` if it is already in flight on this connection.
+    pub fn register(&mut self, packet_id: u16) -> bool {
         self.ids.insert(packet_id)
     }
 
-    /// A message was taken; returns its arrival number.
-    pub fn arrived(&mut self, packet_id: u16) -> u64 {
+    /// Queues a message that was taken for its acknowledgement. Returns its arrival number.
+    pub fn accept(&mut self, packet_id: u16) -> u64 {
         self.unacked.push_back(packet_id);
         self.front + self.unacked.len() as u64 - 1
     }
 
-    /// Every row of the messages below this arrival number is durable.
+    /// Records that every row of the messages below this arrival number is durable.
     pub fn complete_below(&mut self, arrival: u64) {
+        // Completions can arrive out of order after a reconnect; the watermark never goes back.
         self.complete_below = self.complete_below.max(arrival);
     }
 
-    /// The packet id to acknowledge next, if any.
+    /// Returns the packet id to acknowledge next, if the oldest unacknowledged message is complete.
     #[must_use]
     pub fn due(&self) -> Option<u16> {
         self.unacked.front().copied().filter(|_| self.front < self.complete_below)
     }
 
-    /// What was [due](Self::due) has been handed to the connection.
-    pub fn sent(&mut self) {
+    /// Removes the message that was [due](Self::due), once its PUBACK is in the write buffer.
+    pub fn mark_sent(&mut self) {
         let packet_id = self.due().expect("an acknowledgement is sent when it is due");
         self.ids.remove(packet_id);
         self.unacked.pop_front();
@@ -55,8 +57,10 @@ impl Acks {
         self.unacked.len()
     }
 
-    /// The connection is gone: the broker sends all of these again, so none may be acknowledged.
+    /// Forgets all messages of the connection that ended. The broker redelivers them on the next one
+    /// (MQTT-4.4.0-1), or reuses their ids in a new session; an old PUBACK must not reach it there.
     pub fn new_epoch(&mut self) {
+        // Arrival numbers go on: a completion for one of these messages stays below `front`.
         self.front += self.unacked.len() as u64;
         self.unacked.clear();
         self.ids = PacketIds::default();
@@ -74,7 +78,7 @@ impl Default for PacketIds {
 }
 
 impl PacketIds {
-    /// `false`: it was there.
+    /// Returns `false` if the id was already in the set.
     fn insert(&mut self, packet_id: u16) -> bool {
         let (word, bit) = self.bit(packet_id);
         let was_there = *word & bit != 0;

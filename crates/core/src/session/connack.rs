@@ -1,17 +1,17 @@
-//! What CONNACK grants.
+//! The terms that a broker grants in CONNACK.
 
-/// CONNACK's terms. The default is those of a CONNACK without properties.
+/// The terms of one connection. The default is a CONNACK without properties.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConnAck {
-    /// The broker still holds our session.
+    /// The broker resumes the session: it still has our subscriptions and unacknowledged messages.
     pub session_present: bool,
     pub receive_maximum: Option<u16>,
     /// Server Keep Alive, in seconds; 0 is none.
     pub keep_alive_seconds: Option<u16>,
     /// Session Expiry Interval, where it is not the one we asked for.
     pub session_expiry_seconds: Option<u32>,
-    /// The server's Maximum Packet Size: for what is published there.
+    /// Maximum Packet Size: the largest packet that we may publish to this broker.
     pub packet_bytes_max: Option<u32>,
-    /// Shared Subscription Available is 0.
+    /// Shared Subscription Available is 0: the broker refuses `$share/…` filters.
     pub no_shared_subscriptions: bool,
 }

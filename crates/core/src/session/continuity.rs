@@ -1,11 +1,11 @@
-//! Whether the broker kept a session from one connection to the next, with everything in it.
+//! Detects whether the broker kept a session, with its queue, from one connection to the next.
 
 use std::time::{Duration, Instant};
 
-use super::events::{AtRisk, LostSession, Notice};
+use super::events::{AtRisk, LostSession, SessionNotice};
 use crate::session::connack::ConnAck;
 
-/// What is known of a session when its connection ends.
+/// The state of a session at the moment its connection ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended {
     /// Messages that milepost had taken and not acknowledged. Their rows are inserted whatever the broker does.
@@ -30,7 +30,7 @@ pub(super) struct Terms {
 
 #[derive(Debug, Default)]
 pub(super) struct Continuity {
-    /// To this session.
+    /// At least one connection to this session was accepted.
     pub(super) has_connected: bool,
     /// At least one connection resumed the session.
     pub(super) was_found: bool,
@@ -38,24 +38,26 @@ pub(super) struct Continuity {
     pub(super) sessions_lost: u64,
     /// Those among them that may have held messages that are stored nowhere.
     pub(super) lost_at_risk: u64,
-    /// The last connection that was accepted, at its end.
+    /// The end of the last connection that was accepted.
     last: Option<Ended>,
     /// An attempt to connect has failed since: the broker, or its node, was away.
     attempt_failed: bool,
-    /// Messages that were unacknowledged when the last connection ended, and have not come again.
+    /// Messages that were unacknowledged when the last connection ended, and were not redelivered yet.
     owed: usize,
     /// Receive Maximum in the last CONNACK.
     announced: Option<u16>,
 }
 
 impl Continuity {
-    /// The next connection is of another session.
+    /// Resets the state before the next connection, which belongs to another session.
     pub(super) fn forget(&mut self) {
         (self.has_connected, self.owed) = (false, 0);
     }
 
-    /// A connection ended that the broker had accepted.
+    /// Records the end of a connection that the broker had accepted.
     pub(super) fn ended(&mut self, ended: Ended) {
+        // A connection that ends before it received anything says nothing of earlier messages, so the
+        // count of the connection before it stays.
         let owed = ended.taken + ended.deferred;
         if owed > 0 {
             self.owed = owed;
@@ -63,13 +65,18 @@ impl Continuity {
         (self.last, self.attempt_failed) = (Some(ended), false);
     }
 
-    /// A connection ended before the broker accepted it.
+    /// Records that a connection ended before the broker accepted it.
     pub(super) fn attempt_failed(&mut self) {
         self.attempt_failed = true;
     }
 
     /// Processes CONNACK. Returns a warning if the broker lost the session or shrank its window.
-    pub(super) fn connected(&mut self, connack: ConnAck, terms: Terms, now: Instant) -> Option<Notice> {
+    pub(super) fn connected(
+        &mut self,
+        connack: ConnAck,
+        terms: Terms,
+        now: Instant,
+    ) -> Option<SessionNotice> {
         let ConnAck { session_present, receive_maximum: announced, .. } = connack;
         self.was_found |= session_present;
         let before = std::mem::replace(&mut self.announced, announced);
@@ -85,19 +92,20 @@ impl Continuity {
             return (!terms.clean).then(|| self.session_lost(owed, terms.session_expiry, now));
         }
         let (from, to) = (before?.min(terms.asked), announced?);
-        (to < from).then_some(Notice::WindowLowered { from: from.into(), to: to.into() })
+        (to < from).then_some(SessionNotice::WindowLowered { from: from.into(), to: to.into() })
     }
 
-    fn session_lost(&mut self, unacked: usize, session_expiry: Duration, now: Instant) -> Notice {
+    fn session_lost(&mut self, unacked: usize, session_expiry: Duration, now: Instant) -> SessionNotice {
         self.sessions_lost += 1;
         let at_risk = self.at_risk(session_expiry, now);
         self.lost_at_risk += u64::from(at_risk.is_some());
         let deferred = self.last.map_or(0, |last| last.deferred);
-        Notice::SessionLost(LostSession { taken: unacked.saturating_sub(deferred), at_risk })
+        SessionNotice::SessionLost(LostSession { taken: unacked.saturating_sub(deferred), at_risk })
     }
 
-    /// Why the lost session may have held messages that are stored nowhere. `None`: the broker went away with the connection, so
-    /// nothing can have been queued after it, and everything before it was taken.
+    /// Returns why the lost session may have held messages that are stored nowhere. `None`: the broker
+    /// went away with the connection, so it queued nothing after it, and milepost had taken everything
+    /// before it.
     fn at_risk(&self, session_expiry: Duration, now: Instant) -> Option<AtRisk> {
         let last = self.last?;
         let away = now.saturating_duration_since(last.at);
@@ -114,18 +122,20 @@ impl Continuity {
         }
     }
 
-    /// A message came. A broker that kept the session resends unacknowledged messages before new ones (MQTT 5, 4.4 and 4.6).
-    pub(super) fn arrived(&mut self, redelivered: bool) -> Option<Notice> {
+    /// Processes a message. A broker that kept the session redelivers unacknowledged messages before
+    /// it sends new ones (MQTT 5, 4.4 and 4.6), so a new one that arrives earlier proves that the
+    /// session was emptied. Returns a warning in that case.
+    pub(super) fn handle_message(&mut self, redelivered: bool) -> Option<SessionNotice> {
         if redelivered {
             self.owed = self.owed.saturating_sub(1);
             return None;
         }
         let owed = std::mem::take(&mut self.owed);
         (owed > 0).then(|| {
-            // The queue went with them, and nobody knows how long it was.
+            // The broker's queue is gone with them, and its length is unknown.
             self.sessions_lost += 1;
             self.lost_at_risk += 1;
-            Notice::SessionEmptied { owed }
+            SessionNotice::SessionEmptied { owed }
         })
     }
 }
@@ -141,12 +151,12 @@ mod tests {
         session_present: bool,
         clean: bool,
         now: Instant,
-    ) -> Option<Notice> {
+    ) -> Option<SessionNotice> {
         let connack = ConnAck { session_present, receive_maximum: Some(100), ..ConnAck::default() };
         continuity.connected(connack, Terms { asked: 1_000, clean, session_expiry: EXPIRY }, now)
     }
 
-    fn connect(continuity: &mut Continuity, session_present: bool, clean: bool) -> Option<Notice> {
+    fn connect(continuity: &mut Continuity, session_present: bool, clean: bool) -> Option<SessionNotice> {
         connect_at(continuity, session_present, clean, Instant::now())
     }
 
@@ -163,25 +173,28 @@ mod tests {
         // It sends the two that were not acknowledged again, and then a new one.
         it.ended(ended(2));
         assert!(connect(&mut it, true, false).is_none() && it.was_found);
-        assert!([true, true, false].into_iter().all(|redelivered| it.arrived(redelivered).is_none()));
+        assert!([true, true, false].into_iter().all(|redelivered| it.handle_message(redelivered).is_none()));
         // It sends one of two. A connection without a message says nothing of what is owed.
         it.ended(ended(2));
         assert!(connect(&mut it, true, false).is_none());
         it.ended(ended(0));
-        assert!(connect(&mut it, true, false).is_none() && it.arrived(true).is_none());
-        assert!(matches!(it.arrived(false), Some(Notice::SessionEmptied { owed: 1 })));
-        assert!(it.arrived(false).is_none(), "told once");
+        assert!(connect(&mut it, true, false).is_none() && it.handle_message(true).is_none());
+        assert!(matches!(it.handle_message(false), Some(SessionNotice::SessionEmptied { owed: 1 })));
+        assert!(it.handle_message(false).is_none(), "told once");
         assert_eq!((it.reconnects, it.sessions_lost, it.lost_at_risk), (3, 1, 1));
 
         it.ended(ended(5));
-        assert!(matches!(connect(&mut it, false, false), Some(Notice::SessionLost(_))));
-        assert!(it.arrived(false).is_none(), "that is told");
+        assert!(matches!(connect(&mut it, false, false), Some(SessionNotice::SessionLost(_))));
+        assert!(it.handle_message(false).is_none(), "that is told");
         assert!(connect(&mut it, false, true).is_none(), "it was asked to");
         assert_eq!((it.reconnects, it.sessions_lost), (5, 2));
 
         it.ended(ended(5));
         it.forget();
-        assert!(connect(&mut it, true, false).is_none() && it.arrived(false).is_none(), "another session's");
+        assert!(
+            connect(&mut it, true, false).is_none() && it.handle_message(false).is_none(),
+            "another session's"
+        );
         assert_eq!((it.reconnects, it.sessions_lost), (5, 2));
     }
 
@@ -204,7 +217,7 @@ mod tests {
                 it.attempt_failed();
             }
             let notice = connect_at(&mut it, false, false, back_at);
-            assert_eq!(notice, Some(Notice::SessionLost(LostSession { taken: 7, at_risk })));
+            assert_eq!(notice, Some(SessionNotice::SessionLost(LostSession { taken: 7, at_risk })));
             assert_eq!((it.sessions_lost, it.lost_at_risk), (1, u64::from(at_risk.is_some())));
         }
     }
@@ -216,7 +229,7 @@ mod tests {
             let connack = ConnAck { session_present: true, receive_maximum, ..ConnAck::default() };
             let terms = Terms { asked, clean: false, session_expiry: EXPIRY };
             it.connected(connack, terms, Instant::now())
-                .map(|notice| matches!(notice, Notice::WindowLowered { from: 50, to: 20 }))
+                .map(|notice| matches!(notice, SessionNotice::WindowLowered { from: 50, to: 20 }))
         };
         let said =
             [Some(100), Some(50), Some(100), Some(20), Some(20), None, Some(10)].map(|to| announces(to, 50));

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::session::connack::ConnAck;
 
+/// Configuration of one MQTT session.
 #[derive(Debug, Clone, Copy)]
-pub struct Settings {
+pub struct SessionConfig {
     /// Receive Maximum in CONNECT.
     pub receive_maximum: u16,
     /// How long CONNACK, SUBACK and UNSUBACK may take.
@@ -17,9 +18,9 @@ pub struct Settings {
     pub seed: u64,
 }
 
-/// What happened on a connection.
+/// An event on a connection, reported by the shell.
 #[derive(Debug)]
-pub enum Event {
+pub enum SessionEvent {
     /// CONNACK. With Session Present the broker resumes the session and resends unacknowledged messages.
     Connected(ConnAck),
     /// SUBACK.
@@ -47,7 +48,7 @@ pub enum Event {
     Leave(Leave),
 }
 
-/// What becomes of the session when its process ends.
+/// The fate of the session when its process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leave {
     /// The broker keeps it for the next process with this client id.
@@ -56,25 +57,26 @@ pub enum Leave {
     Unsubscribe,
 }
 
-/// What to do with a message.
+/// The decision about one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// Take its rows. `Some`: its arrival number (QoS 1).
     Take(Option<u64>),
-    /// Take none of it: the broker sends it again on the next connection, or it is a copy of one that came on this.
+    /// Leave it unacknowledged: the broker redelivers it on the next connection, or it is a copy of a
+    /// message that is already in flight on this one.
     Defer,
     /// Drop it and count its points: at QoS 0 the broker does not send it again.
     Shed,
 }
 
-/// What the shell has to do.
+/// A command for the shell that owns the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Command {
+pub enum SessionCommand {
     /// Send SUBSCRIBE for every filter.
     Subscribe,
     /// Send UNSUBSCRIBE for every filter.
     Unsubscribe,
-    /// Send DISCONNECT behind the acknowledgements that are in the write buffer.
+    /// Send DISCONNECT after the acknowledgements that are already in the write buffer.
     Disconnect {
         /// Tell the broker to end the session at once.
         end_session: bool,
@@ -85,7 +87,7 @@ pub enum Command {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionState {
-    /// No connection until then.
+    /// No connection before `until`.
     BackingOff {
         until: Instant,
         /// The last connection had been live, perhaps for less than one turn of the consumer.
@@ -93,12 +95,12 @@ pub enum ConnectionState {
     },
     /// The shell connects; the session waits for CONNACK.
     Connecting,
-    /// CONNACK came; the session waits for SUBACK, or for UNSUBACK while it is emptied.
+    /// CONNACK arrived; the session waits for SUBACK, or for UNSUBACK while it is emptied.
     Subscribing {
         /// Deadline.
         until: Instant,
     },
-    /// SUBACK came, or UNSUBACK.
+    /// SUBACK or UNSUBACK arrived.
     Live { since: Instant },
     /// DISCONNECT is on its way.
     Closing {
@@ -139,8 +141,8 @@ pub enum NoRoom {
 
 /// A log line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
-    /// CONNACK came.
+pub enum SessionNotice {
+    /// CONNACK arrived.
     Connected {
         session_present: bool,
         /// Messages in flight that the broker allows, as far as known.
@@ -155,7 +157,7 @@ pub enum Notice {
     SessionLost(LostSession),
     /// CONNACK with Session Present, and a new message before all of those that were unacknowledged.
     SessionEmptied {
-        /// Messages that were unacknowledged and did not come again.
+        /// Messages that were unacknowledged and were not redelivered.
         owed: usize,
     },
     /// The Receive Maximum of a resumed session is smaller than before.
@@ -174,7 +176,7 @@ pub enum Notice {
     },
     /// Messages are deferred.
     Paused(NoRoom),
-    /// There is room again: the next connection brings the deferred messages.
+    /// There is room again. The session reconnects, and the broker redelivers the deferred messages.
     Renewed {
         deferred: u64,
     },
@@ -204,9 +206,9 @@ pub struct LostSession {
 /// Why a lost session may have held messages that are stored nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtRisk {
-    /// The broker had sent these, and milepost had left them with it.
+    /// The broker had sent these messages, and milepost had deferred them.
     Deferred { messages: usize },
-    /// As many messages as the broker allows were in flight, so others may have waited in its queue.
+    /// The in-flight window was full, so more messages may have waited in the broker's queue.
     WindowFull,
     /// The session had no connection for as long as the broker keeps it.
     Expired { away: Duration },
@@ -231,7 +233,7 @@ impl fmt::Display for AtRisk {
     }
 }
 
-impl Notice {
+impl SessionNotice {
     /// Logged at WARN instead of INFO.
     pub fn is_warning(&self) -> bool {
         !matches!(
@@ -249,7 +251,7 @@ impl Notice {
 const LOST_BECAUSE: &str = "the broker was restarted, it killed the session (EMQX: force_shutdown, look for \
      check_oom_shutdown in its log), or we were away for longer than mqtt.session_expiry";
 
-impl fmt::Display for Notice {
+impl fmt::Display for SessionNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connected { session_present: true, window } => {
@@ -325,9 +327,9 @@ impl fmt::Display for Notice {
 
 /// Counts since the session began, and levels now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct SessionTotals {
     pub messages_received: u64,
-    /// Messages left with the broker for want of room.
+    /// Messages that were deferred because the buffer was full.
     pub messages_deferred: u64,
     pub acks: u64,
     /// Connections after the first.
@@ -344,7 +346,7 @@ pub struct Totals {
     pub held_by_broker: u64,
 }
 
-impl Totals {
+impl SessionTotals {
     pub fn plus(self, other: Self) -> Self {
         Self {
             messages_received: self.messages_received + other.messages_received,

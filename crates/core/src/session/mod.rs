@@ -1,11 +1,12 @@
-//! What one MQTT session does next, over all its connections: events in, commands out.
+//! One MQTT session over all its connections, as a state machine: events in, commands out.
 //!
-//! It knows arrival numbers and packet ids, not rows. It decides when to connect, which messages to take, which may be
-//! acknowledged, and how to leave.
+//! A session decides when to connect, which messages to take, which may be acknowledged, and how to
+//! leave. It handles packet ids and arrival numbers; rows are the intake's.
 //!
 //! Guarantee: no message is acknowledged before the intake calls it complete. No message of one connection is acknowledged on
 //! another. What a connection took is acknowledged on it, if it lives. Every wait has a deadline.
-//! It holds no clock, socket or task: its shell, `mqtt/transport.rs`, reports what happened and when, and obeys.
+//! It holds no clock, socket or task. Its shell, `src/mqtt/transport.rs`, reports events with their
+//! time and executes the commands.
 
 pub mod acks;
 mod connack;
@@ -23,59 +24,66 @@ use std::time::{Duration, Instant};
 use self::acks::Acks;
 pub use self::connack::ConnAck;
 use self::continuity::{Continuity, Ended, Terms};
-use self::events::{Admission, Command, ConnectionState, Event, Leave, NoRoom, Notice, Settings, Totals};
-use self::purpose::{Emptying, Purpose, Step, Then};
+use self::events::{
+    Admission, ConnectionState, Leave, NoRoom, SessionCommand, SessionConfig, SessionEvent, SessionNotice,
+    SessionTotals,
+};
+use self::purpose::{AfterEmptying, Emptying, EmptyingStep, Purpose};
 use self::reconnect::{End, Reconnect};
 use self::saturation::Saturation;
 use self::window::Window;
 use crate::throttle::Throttle;
 use milepost_decode::Message;
 
-/// Attempts to reach a former session that the broker has not confirmed. The session may not exist, so the attempts end; they last some
-/// seconds, in case the broker's node is restarting.
+/// Attempts to reach a former session that the broker has not confirmed. The session may not exist,
+/// so the attempts end; they span several seconds, in case the broker's node is restarting.
 const VISITS_MAX: u32 = 8;
 /// How long the broker may take to close after DISCONNECT.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
+/// The state machine of one MQTT session; see the module's documentation.
 #[derive(Debug)]
 pub struct Session {
-    settings: Settings,
+    settings: SessionConfig,
     connection: ConnectionState,
     purpose: Purpose,
     acks: Acks,
     window: Window,
     saturation: Saturation,
-    /// Why messages are deferred on this connection, if they are. None is taken before the next connection.
+    /// Why messages are deferred on this connection. Once set, it stays set until the connection ends:
+    /// MQTT acknowledges in order (MQTT-4.6.0-2), so no later message could be acknowledged either.
     paused: Option<NoRoom>,
     /// Messages deferred on this connection.
     deferred: u64,
     continuity: Continuity,
-    /// How long the broker keeps the session without a connection.
+    /// How long the broker keeps the session without a connection, as it granted in CONNACK.
     session_lasts: Duration,
-    /// It has been subscribed at least once.
+    /// A SUBACK granted the subscription at least once.
     has_lived: bool,
     exactly_once_logged: Throttle,
     copies_logged: Throttle,
-    /// The last connection ended with messages unacknowledged, or with acknowledgements that may not have left.
+    /// The last connection ended with unacknowledged messages, or with acknowledgements that may not
+    /// have been written.
     held_by_broker: bool,
     reconnect: Reconnect,
-    commands: VecDeque<Command>,
-    notices: VecDeque<Notice>,
-    totals: Totals,
+    commands: VecDeque<SessionCommand>,
+    notices: VecDeque<SessionNotice>,
+    totals: SessionTotals,
 }
 
 impl Session {
-    /// A member of the group. It connects at once.
-    pub fn member(settings: Settings) -> Self {
+    /// Creates a member of the share group. It connects at once.
+    pub fn member(settings: SessionConfig) -> Self {
         Self::new(settings, Purpose::Consume)
     }
 
-    /// A visit to a session that an earlier process may have left: it is unsubscribed, emptied and ended.
-    pub fn visit(settings: Settings) -> Self {
-        Self::new(settings, Purpose::Empty(Emptying::Unsubscribing, Then::End))
+    /// Creates a visit to a session that an earlier process may have left behind: it is unsubscribed,
+    /// emptied and ended.
+    pub fn visit(settings: SessionConfig) -> Self {
+        Self::new(settings, Purpose::Empty(Emptying::Unsubscribing, AfterEmptying::End))
     }
 
-    fn new(settings: Settings, purpose: Purpose) -> Self {
+    fn new(settings: SessionConfig, purpose: Purpose) -> Self {
         Self {
             connection: ConnectionState::Connecting,
             purpose,
@@ -93,33 +101,33 @@ impl Session {
             reconnect: Reconnect::new(settings.session_expiry, settings.seed),
             commands: VecDeque::new(),
             notices: VecDeque::new(),
-            totals: Totals::default(),
+            totals: SessionTotals::default(),
             settings,
         }
     }
 
-    /// Call [`handle_timeout`](Self::handle_timeout) afterwards.
-    pub fn handle_event(&mut self, event: Event, now: Instant) {
+    /// Processes an event of the connection. Call [`handle_timeout`](Self::handle_timeout) afterwards.
+    pub fn handle_event(&mut self, event: SessionEvent, now: Instant) {
         match event {
-            Event::Connected(connack) => self.connected(connack, now),
-            Event::Subscribed { refusals } => self.subscribed(&refusals, now),
-            Event::Unsubscribed { refusals } => self.unsubscribed(&refusals, now),
-            Event::ExactlyOnceRefused => {
+            SessionEvent::Connected(connack) => self.connected(connack, now),
+            SessionEvent::Subscribed { refusals } => self.subscribed(&refusals, now),
+            SessionEvent::Unsubscribed { refusals } => self.unsubscribed(&refusals, now),
+            SessionEvent::ExactlyOnceRefused => {
                 let first = self.exactly_once_logged.allow(now);
-                self.notices.extend(first.then_some(Notice::ExactlyOnceRefused));
+                self.notices.extend(first.then_some(SessionNotice::ExactlyOnceRefused));
             }
-            Event::DisconnectSent => {
+            SessionEvent::DisconnectSent => {
                 if let ConnectionState::Closing { sent, .. } = &mut self.connection {
                     *sent = true;
                 }
             }
-            Event::Disconnected { taken_over, why } => self.disconnected(taken_over, why, now),
-            Event::Leave(leave) => self.leave(leave, now),
+            SessionEvent::Disconnected { taken_over, why } => self.disconnected(taken_over, why, now),
+            SessionEvent::Leave(leave) => self.leave(leave, now),
         }
     }
 
-    /// Decides what to do with a message.
-    pub fn published(
+    /// Decides whether to take a message. `room`: whether its rows fit into the buffer, or why not.
+    pub fn admit(
         &mut self,
         Message { packet_id, redelivered, .. }: Message<'_>,
         room: Result<(), NoRoom>,
@@ -133,40 +141,43 @@ impl Session {
             self.totals.messages_received += 1;
             return if takes { Admission::Take(None) } else { Admission::Shed };
         };
-        // Read together with what ended the connection: the next one brings it.
+        // Arrived in the same read as the disconnect; the broker redelivers it.
         if !self.is_open() {
             return Admission::Defer;
         }
-        if !self.acks.came(packet_id) {
-            self.came_again(packet_id, redelivered, now);
+        if !self.acks.register(packet_id) {
+            self.handle_duplicate(packet_id, redelivered, now);
             return Admission::Defer;
         }
-        if let Some(notice) = self.continuity.arrived(redelivered) {
+        if let Some(notice) = self.continuity.handle_message(redelivered) {
             self.notices.push_back(notice);
         }
         let takes = self.purpose.takes_messages() && self.is_connected();
         if let (true, None, Err(why)) = (takes, self.paused, room) {
             self.paused = Some(why);
-            self.notices.push_back(Notice::Paused(why));
+            self.notices.push_back(SessionNotice::Paused(why));
         }
+        // No PUBACK may overtake an older one (MQTT-4.6.0-2). So once one message is deferred, all later
+        // ones of this connection are deferred too, until a reconnect makes the broker redeliver them.
         if !takes || self.paused.is_some() {
             self.deferred += 1;
             self.totals.messages_deferred += u64::from(self.paused.is_some());
             return Admission::Defer;
         }
         self.totals.messages_received += 1;
-        let arrival = self.acks.arrived(packet_id);
+        let arrival = self.acks.accept(packet_id);
         self.window.arrived(self.acks.unacked(), now);
         Admission::Take(Some(arrival))
     }
 
-    /// A message came under the id of one that is unacknowledged. With DUP it is a copy, and the one PUBACK is for both. Without, it
-    /// is a new one, and the other is a copy that crossed our PUBACK: a second PUBACK would be for the new one. The next connection
-    /// shows what the broker waits for.
-    fn came_again(&mut self, packet_id: u16, redelivered: bool, now: Instant) {
+    /// Handles a packet id that is already in flight. With DUP set (MQTT 5, 3.3.1.1) the message is a
+    /// copy, and one PUBACK answers both. Without DUP it is a new message, and the one in flight is a
+    /// copy that crossed our PUBACK: a PUBACK for the copy would acknowledge the new message before it
+    /// is stored. So the session reconnects, and the broker redelivers what it still waits for.
+    fn handle_duplicate(&mut self, packet_id: u16, redelivered: bool, now: Instant) {
         if redelivered {
             let first = self.copies_logged.allow(now);
-            self.notices.extend(first.then_some(Notice::CopiesIgnored));
+            self.notices.extend(first.then_some(SessionNotice::CopiesIgnored));
         } else {
             self.hang_up(
                 format!("the broker uses packet id {packet_id} again before its acknowledgement"),
@@ -175,80 +186,86 @@ impl Session {
         }
     }
 
-    /// Every row of the messages below this arrival number is durable.
+    /// Records that every row of the messages below this arrival number is durable.
     pub fn complete_below(&mut self, arrival: u64, now: Instant) {
         self.acks.complete_below(arrival);
         self.window.acked(now);
     }
 
-    /// The packet id to acknowledge next. Write it, then call [`ack_sent`](Self::ack_sent); until then it stays first.
+    /// Returns the packet id to acknowledge next. Write its PUBACK, then call
+    /// [`ack_sent`](Self::ack_sent); until then the same id is returned.
     #[must_use]
     pub fn ack_due(&self) -> Option<u16> {
         self.acks.due()
     }
 
+    /// Records that the PUBACK of [`ack_due`](Self::ack_due) is in the write buffer.
     pub fn ack_sent(&mut self) {
-        self.acks.sent();
+        self.acks.mark_sent();
         self.totals.acks += 1;
     }
 
-    /// Steps that depend on time and on acknowledgements. `room`: there is room for what was deferred. `may_end`: a former
-    /// session that is empty may be ended.
+    /// Advances by time and acknowledgements. `room`: there is room for the deferred messages.
+    /// `may_end`: a former session that is empty may be ended.
     pub fn handle_timeout(&mut self, room: bool, may_end: bool, now: Instant) {
-        self.window.tick(now);
+        self.window.expire_probe(now);
         // Nine tenths, as in the alert: the last acknowledgements may be on their way.
         self.saturation.sample(self.acks.unacked() * 10 >= self.window.messages() * 9, now);
         let settled = self.is_settled();
         if let Purpose::Empty(ref mut emptying, then) = self.purpose {
             match emptying.handle_timeout(settled, now) {
-                Step::Unsubscribe => self.unsubscribe(now),
-                Step::Finish if then == Then::Keep || may_end => self.finish_emptying(then, now),
-                Step::Finish | Step::Wait => {}
+                EmptyingStep::Unsubscribe => self.unsubscribe(now),
+                EmptyingStep::Finish if then == AfterEmptying::Keep || may_end => {
+                    self.finish_emptying(then, now)
+                }
+                EmptyingStep::Finish | EmptyingStep::Wait => {}
             }
         }
         self.advance(room, now);
     }
 
-    pub fn poll_command(&mut self) -> Option<Command> {
+    pub fn poll_command(&mut self) -> Option<SessionCommand> {
         self.commands.pop_front()
     }
 
-    pub fn poll_notice(&mut self) -> Option<Notice> {
+    pub fn poll_notice(&mut self) -> Option<SessionNotice> {
         self.notices.pop_front()
     }
 
-    /// The shell keeps a connection in every state but `BackingOff` and `Ended`.
+    /// Returns the state of the connection. The shell holds a socket in every state but `BackingOff`
+    /// and `Ended`.
     #[must_use]
     pub fn connection(&self) -> ConnectionState {
         self.connection
     }
 
-    /// CONNECT and DISCONNECT ask the broker to forget the session: a clean start, and an expiry of 0.
+    /// Returns whether CONNECT and DISCONNECT ask the broker to discard the session, by Clean Start = 1
+    /// and a Session Expiry Interval of 0 (MQTT 5, 3.1.2.4 and 3.1.2.11.2).
     #[must_use]
     pub fn ends_session(&self) -> bool {
         self.purpose == Purpose::End
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due, if nothing happens before.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is due, if no event arrives before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let emptying = self.purpose.poll_timeout().filter(|_| self.is_settled());
         self.connection.deadline().into_iter().chain(emptying).min()
     }
 
-    /// The open batch closes early because of a [suspicion](Window::suspicion_at).
+    /// Records that the open batch closes early because of a [suspicion](Window::suspicion_at).
     pub fn probed(&mut self, now: Instant) {
         self.window.probed(self.acks.unacked(), now);
     }
 
-    /// Turns a visit that has ended into a member. Arrival numbers continue.
+    /// Turns a visit that has ended into a member. Arrival numbers continue, so they stay unique.
     pub fn become_member(&mut self) {
         self.purpose = Purpose::Consume;
         self.connection = ConnectionState::Connecting;
         self.continuity.forget();
     }
 
-    /// The time of the next connection attempt, which the caller may move. `None` if none is planned, or another client has taken the
-    /// session over.
+    /// Returns the time of the next connection attempt, which the caller may move. `None` if none is
+    /// planned, or if another client has taken the session over.
     pub fn next_try(&mut self) -> Option<&mut Instant> {
         let ConnectionState::BackingOff { until, .. } = &mut self.connection else { return None };
         (!self.reconnect.taken_over).then_some(until)
@@ -262,7 +279,7 @@ impl Session {
         matches!(self.connection, ConnectionState::Subscribing { .. } | ConnectionState::Live { .. })
     }
 
-    /// The broker waits for no acknowledgement and holds no deferred message.
+    /// Returns whether the broker waits for no acknowledgement and holds no deferred message.
     fn is_settled(&self) -> bool {
         self.is_connected() && self.acks.unacked() == 0 && self.paused.is_none()
     }
@@ -270,7 +287,8 @@ impl Session {
     fn connected(&mut self, connack: ConnAck, now: Instant) {
         let ConnAck { session_present, receive_maximum, session_expiry_seconds, .. } = connack;
         let asked = self.settings.session_expiry;
-        // One of 0 ends with its connection: no delay is short enough.
+        // An expiry of 0 ends the session with its connection; no reconnect delay is short enough, so
+        // the usual delays apply.
         let granted = session_expiry_seconds.filter(|seconds| *seconds > 0);
         let lasts = granted.map_or(asked, |seconds| Duration::from_secs(seconds.into()).min(asked));
         let lasted = std::mem::replace(&mut self.session_lasts, lasts);
@@ -279,24 +297,24 @@ impl Session {
         self.window.connected(receive_maximum);
         if self.reconnect.connected(now) && (session_present || self.purpose == Purpose::Consume) {
             let window = self.window.messages();
-            self.notices.push_back(Notice::Connected { session_present, window });
+            self.notices.push_back(SessionNotice::Connected { session_present, window });
         }
         let terms = Terms {
             asked: self.settings.receive_maximum,
             clean: self.ends_session(),
-            // The one that held for the session that was lost.
+            // The expiry that applied to the session that may have been lost, not the new one.
             session_expiry: lasted,
         };
         let lost = self.continuity.connected(connack, terms, now);
         self.notices.extend(lost);
         self.connection = ConnectionState::Subscribing { until: now + self.settings.answer_within };
         match self.purpose {
-            Purpose::Consume => self.commands.push_back(Command::Subscribe),
+            Purpose::Consume => self.commands.push_back(SessionCommand::Subscribe),
             Purpose::Empty(_, then) if session_present => {
                 self.purpose = Purpose::Empty(Emptying::Unsubscribing, then);
-                self.commands.push_back(Command::Unsubscribe);
+                self.commands.push_back(SessionCommand::Unsubscribe);
             }
-            // There is no session, so no subscription either.
+            // Without Session Present there is no session, and so no subscription to remove.
             Purpose::Empty(_, then) => self.finish_emptying(then, now),
             Purpose::Flush | Purpose::End => self.disconnect(false, now),
         }
@@ -310,7 +328,7 @@ impl Session {
         if refusals.is_empty() {
             self.connection = ConnectionState::Live { since: now };
             self.has_lived = true;
-            self.notices.extend(self.reconnect.succeeded().then_some(Notice::Subscribed));
+            self.notices.extend(self.reconnect.succeeded().then_some(SessionNotice::Subscribed));
             return;
         }
         self.hang_up(format!("subscription refused: {}", refusals.join("; ")), now);
@@ -324,24 +342,25 @@ impl Session {
         if refusals.is_empty() {
             self.connection = ConnectionState::Live { since: now };
         } else {
-            self.notices.push_back(Notice::UnsubscriptionRefused(refusals.join("; ")));
+            self.notices.push_back(SessionNotice::UnsubscriptionRefused(refusals.join("; ")));
             self.held_by_broker = true;
             self.purpose = Purpose::Flush;
         }
     }
 
-    /// The broker holds no more messages of this session.
-    fn finish_emptying(&mut self, then: Then, now: Instant) {
+    /// Ends the emptying: the broker holds no more messages of this session.
+    fn finish_emptying(&mut self, then: AfterEmptying, now: Instant) {
         match then {
-            Then::Keep => self.purpose = Purpose::Flush,
-            // The next connection's clean start ends it, and the broker gives what came meanwhile to the group.
-            Then::End if self.was_found() => {
+            AfterEmptying::Keep => self.purpose = Purpose::Flush,
+            // Reconnect with a clean start: that discards the session, and the broker hands messages
+            // that arrived meanwhile to the other members of the group.
+            AfterEmptying::End if self.was_found() => {
                 let messages = self.totals.messages_received;
-                self.notices.push_back(Notice::FormerEmptied { messages });
+                self.notices.push_back(SessionNotice::FormerEmptied { messages });
                 self.disconnect(true, now);
                 self.purpose = Purpose::End;
             }
-            Then::End => {
+            AfterEmptying::End => {
                 self.purpose = Purpose::End;
                 self.disconnect(false, now);
             }
@@ -350,12 +369,13 @@ impl Session {
 
     /// `again`: a new connection follows.
     fn disconnect(&mut self, again: bool, now: Instant) {
-        self.commands.push_back(Command::Disconnect { end_session: self.ends_session() });
+        self.commands.push_back(SessionCommand::Disconnect { end_session: self.ends_session() });
         self.connection = ConnectionState::Closing { until: now + CLOSE_WITHIN, again, sent: false };
     }
 
+    /// Drops the connection without DISCONNECT, and backs off.
     fn hang_up(&mut self, why: String, now: Instant) {
-        self.commands.push_back(Command::HangUp);
+        self.commands.push_back(SessionCommand::HangUp);
         self.disconnected(false, why, now);
     }
 
@@ -364,7 +384,7 @@ impl Session {
             return;
         }
         let (unacked, deferred) = (self.acks.unacked(), std::mem::take(&mut self.deferred));
-        // The last acknowledgements may not have been written.
+        // The last PUBACKs may not have been written, so the broker may redeliver their messages.
         let unsent = matches!(self.connection, ConnectionState::Closing { sent: false, .. });
         self.held_by_broker |= unacked > 0 || unsent;
         if self.is_open() {
@@ -392,9 +412,9 @@ impl Session {
         let end = End { lived, taken_over, leaving, why: why.clone() };
         let until = self.reconnect.failed(end, now, &mut self.notices);
         let is_nowhere = !self.was_found() && self.reconnect.failures >= VISITS_MAX;
-        // Another process uses the session, or nobody knows that it exists.
+        // A visit ends if another process uses the session, or if the session may not exist.
         self.connection = if is_visit && (taken_over || is_nowhere) {
-            self.notices.push_back(Notice::FormerLeft { why });
+            self.notices.push_back(SessionNotice::FormerLeft { why });
             ConnectionState::Ended
         } else {
             ConnectionState::BackingOff { until, lived: lived.is_some() }
@@ -403,26 +423,27 @@ impl Session {
 
     fn leave(&mut self, leave: Leave, now: Instant) {
         match (self.purpose, leave) {
-            // A visit that gave up stays counted as one.
+            // A visit that gave up keeps its purpose, so it stays counted as abandoned.
             _ if self.connection == ConnectionState::Ended => {}
             // The next process visits a former session again.
-            (Purpose::Empty(_, Then::End) | Purpose::End, _) | (Purpose::Consume, Leave::KeepSession) => {
+            (Purpose::Empty(_, AfterEmptying::End) | Purpose::End, _)
+            | (Purpose::Consume, Leave::KeepSession) => {
                 self.purpose = Purpose::Flush;
             }
             (Purpose::Consume, Leave::Unsubscribe) => {
-                self.purpose = Purpose::Empty(Emptying::Unsubscribing, Then::Keep);
+                self.purpose = Purpose::Empty(Emptying::Unsubscribing, AfterEmptying::Keep);
                 if self.is_connected() {
                     self.unsubscribe(now);
                 } else if let ConnectionState::BackingOff { until, .. } = &mut self.connection {
-                    *until = now; // the grace may be shorter than that
+                    *until = now; // the grace period may be shorter than the backoff
                 }
             }
-            (Purpose::Empty(_, Then::Keep) | Purpose::Flush, _) => {}
+            (Purpose::Empty(_, AfterEmptying::Keep) | Purpose::Flush, _) => {}
         }
     }
 
     fn unsubscribe(&mut self, now: Instant) {
-        self.commands.push_back(Command::Unsubscribe);
+        self.commands.push_back(SessionCommand::Unsubscribe);
         self.connection = ConnectionState::Subscribing { until: now + self.settings.answer_within };
     }
 
@@ -431,22 +452,23 @@ impl Session {
         if flushes && !self.is_open() {
             self.connection = ConnectionState::Ended;
         } else if self.connection.deadline().is_some_and(|until| until <= now) {
-            self.waited_long_enough(now);
+            self.handle_deadline(now);
         } else if self.acks.unacked() > 0 {
-            // What this connection took is acknowledged on it.
+            // Wait: messages that this connection took can be acknowledged only on it.
         } else if flushes && self.is_connected() {
             self.disconnect(false, now);
         } else if self.paused.is_some() && room && self.connection.live_since().is_some() {
-            // The next connection brings what was deferred on this one.
-            self.notices.push_back(Notice::Renewed { deferred: self.deferred });
+            // Reconnect: the broker redelivers deferred messages only on a new connection
+            // (MQTT-4.4.0-1).
+            self.notices.push_back(SessionNotice::Renewed { deferred: self.deferred });
             self.disconnect(true, now);
         }
     }
 
-    fn waited_long_enough(&mut self, now: Instant) {
+    fn handle_deadline(&mut self, now: Instant) {
         match self.connection {
             ConnectionState::BackingOff { .. } => self.connection = ConnectionState::Connecting,
-            // What leaves waits for acknowledgements alone.
+            // A session that is leaving needs no SUBACK, only the remaining acknowledgements.
             ConnectionState::Subscribing { .. } if self.purpose == Purpose::Flush => {
                 self.connection = ConnectionState::Live { since: now };
             }
@@ -467,9 +489,9 @@ impl Session {
 mod tests {
     use super::*;
 
-    fn settings() -> Settings {
+    fn settings() -> SessionConfig {
         let (answer_within, session_expiry) = (Duration::from_secs(10), Duration::from_secs(120));
-        Settings { receive_maximum: 100, answer_within, session_expiry, seed: 1 }
+        SessionConfig { receive_maximum: 100, answer_within, session_expiry, seed: 1 }
     }
 
     /// A member with a connection to a session that the broker kept.
@@ -482,15 +504,15 @@ mod tests {
     fn connect(session: &mut Session, now: Instant) {
         session.connection = ConnectionState::Connecting;
         let connack = ConnAck { session_present: true, ..ConnAck::default() };
-        session.handle_event(Event::Connected(connack), now);
+        session.handle_event(SessionEvent::Connected(connack), now);
     }
 
     fn subscribed(session: &mut Session, now: Instant) {
-        session.handle_event(Event::Subscribed { refusals: Vec::new() }, now);
+        session.handle_event(SessionEvent::Subscribed { refusals: Vec::new() }, now);
     }
 
     fn cut(session: &mut Session, now: Instant) {
-        session.handle_event(Event::Disconnected { taken_over: false, why: "cut".to_owned() }, now);
+        session.handle_event(SessionEvent::Disconnected { taken_over: false, why: "cut".to_owned() }, now);
     }
 
     fn at_least_once(packet_id: u16) -> Message<'static> {
@@ -501,7 +523,7 @@ mod tests {
         Message { redelivered: true, ..at_least_once(packet_id) }
     }
 
-    /// What was taken before this arrival number is durable; the acknowledgements.
+    /// Completes all messages below this arrival number. Returns the packet ids that are acknowledged.
     fn acks(session: &mut Session, below: u64, now: Instant) -> Vec<u16> {
         session.complete_below(below, now);
         let mut acks = Vec::new();
@@ -517,13 +539,13 @@ mod tests {
         let (mut session, now) = connected();
         subscribed(&mut session, now);
         for _ in 0..2 {
-            assert_eq!(session.published(Message::new(b"t", b""), Ok(()), now), Admission::Take(None));
+            assert_eq!(session.admit(Message::new(b"t", b""), Ok(()), now), Admission::Take(None));
         }
-        assert_eq!(session.published(at_least_once(1), Ok(()), now), Admission::Take(Some(0)));
+        assert_eq!(session.admit(at_least_once(1), Ok(()), now), Admission::Take(Some(0)));
         assert_eq!(session.totals().messages_received, 3);
         cut(&mut session, now);
         assert_eq!(
-            session.published(at_least_once(2), Ok(()), now),
+            session.admit(at_least_once(2), Ok(()), now),
             Admission::Defer,
             "its PUBACK could not leave"
         );
@@ -534,22 +556,22 @@ mod tests {
     fn a_copy_on_the_same_connection_is_not_taken_counted_or_acknowledged_again() {
         let (mut session, now) = connected();
         subscribed(&mut session, now);
-        assert_eq!(session.published(at_least_once(5), Ok(()), now), Admission::Take(Some(0)));
-        session.published(at_least_once(6), Err(NoRoom::BufferFull), now);
+        assert_eq!(session.admit(at_least_once(5), Ok(()), now), Admission::Take(Some(0)));
+        session.admit(at_least_once(6), Err(NoRoom::BufferFull), now);
         let copies = || [again(5), again(6), again(5)];
         for copy in copies() {
-            assert_eq!(session.published(copy, Ok(()), now), Admission::Defer);
+            assert_eq!(session.admit(copy, Ok(()), now), Admission::Defer);
         }
-        let Totals { messages_received, messages_deferred, unacked, .. } = session.totals();
+        let SessionTotals { messages_received, messages_deferred, unacked, .. } = session.totals();
         assert_eq!((messages_received, messages_deferred, unacked), (1, 1, 1));
 
         cut(&mut session, now);
         connect(&mut session, now);
         subscribed(&mut session, now);
-        let admissions = copies().map(|copy| session.published(copy, Ok(()), now));
+        let admissions = copies().map(|copy| session.admit(copy, Ok(()), now));
         assert_eq!(admissions, [Admission::Take(Some(1)), Admission::Take(Some(2)), Admission::Defer]);
         assert_eq!(acks(&mut session, 3, now), [5, 6], "once each");
-        session.published(at_least_once(5), Ok(()), now);
+        session.admit(at_least_once(5), Ok(()), now);
         assert_eq!(session.totals().sessions_lost, 0, "two were owed, and two came");
         assert_eq!(acks(&mut session, 4, now), [5], "another message");
     }
@@ -559,24 +581,24 @@ mod tests {
     fn the_acknowledgement_of_a_copy_is_none_of_the_next_message_under_its_id() {
         let (mut session, now) = connected();
         subscribed(&mut session, now);
-        session.published(at_least_once(5), Ok(()), now);
+        session.admit(at_least_once(5), Ok(()), now);
         assert_eq!(acks(&mut session, 1, now), [5]);
-        assert_eq!(session.published(again(5), Ok(()), now), Admission::Take(Some(1)), "or its first coming");
-        assert_eq!(session.published(at_least_once(5), Ok(()), now), Admission::Defer);
+        assert_eq!(session.admit(again(5), Ok(()), now), Admission::Take(Some(1)), "or its first coming");
+        assert_eq!(session.admit(at_least_once(5), Ok(()), now), Admission::Defer);
         assert_eq!(acks(&mut session, 2, now), Vec::<u16>::new(), "the connection ends");
         assert!(matches!(session.connection(), ConnectionState::BackingOff { .. }));
     }
 
     #[test]
     fn who_leaves_acknowledges_what_it_took_whatever_becomes_of_its_subscription() {
-        let refused = Event::Unsubscribed { refusals: vec!["not authorized".to_owned()] };
+        let refused = SessionEvent::Unsubscribed { refusals: vec!["not authorized".to_owned()] };
         let ways = [
-            ("SUBACK is awaited", vec![Event::Leave(Leave::KeepSession)]),
-            ("UNSUBACK refuses", vec![Event::Leave(Leave::Unsubscribe), refused]),
+            ("SUBACK is awaited", vec![SessionEvent::Leave(Leave::KeepSession)]),
+            ("UNSUBACK refuses", vec![SessionEvent::Leave(Leave::Unsubscribe), refused]),
         ];
         for (way, events) in ways {
             let (mut session, mut now) = connected();
-            session.published(at_least_once(1), Ok(()), now);
+            session.admit(at_least_once(1), Ok(()), now);
             for event in events {
                 session.handle_event(event, now);
             }
@@ -585,7 +607,11 @@ mod tests {
             session.handle_timeout(true, false, now);
             assert_eq!(acks(&mut session, 1, now), [1], "{way}");
             session.handle_timeout(true, false, now);
-            assert_eq!(session.poll_command(), Some(Command::Disconnect { end_session: false }), "{way}");
+            assert_eq!(
+                session.poll_command(),
+                Some(SessionCommand::Disconnect { end_session: false }),
+                "{way}"
+            );
         }
     }
 
@@ -598,8 +624,9 @@ mod tests {
         {
             session.connection = ConnectionState::Connecting;
             let connack = ConnAck { session_present: true, session_expiry_seconds, ..ConnAck::default() };
-            session.handle_event(Event::Connected(connack), now);
-            session.handle_event(Event::Disconnected { taken_over: true, why: "taken".to_owned() }, now);
+            session.handle_event(SessionEvent::Connected(connack), now);
+            session
+                .handle_event(SessionEvent::Disconnected { taken_over: true, why: "taken".to_owned() }, now);
             let until = now + waits_s * second;
             assert_eq!(
                 session.connection(),
@@ -613,11 +640,12 @@ mod tests {
     fn a_subscription_that_stays_refused_is_logged_once_a_minute() {
         let (mut session, mut now) = connected();
         for _ in 0..20 {
-            session.handle_event(Event::Subscribed { refusals: vec!["not authorized".to_owned()] }, now);
+            session
+                .handle_event(SessionEvent::Subscribed { refusals: vec!["not authorized".to_owned()] }, now);
             now += Duration::from_secs(5);
             connect(&mut session, now);
         }
-        let lines = session.notices.iter().filter(|notice| notice.is_warning()).map(Notice::to_string);
+        let lines = session.notices.iter().filter(|notice| notice.is_warning()).map(SessionNotice::to_string);
         let lines: Vec<_> =
             lines.filter(|line| line.contains("subscription refused: not authorized")).collect();
         assert_eq!(lines.len(), 2, "{lines:?}");
@@ -628,7 +656,7 @@ mod tests {
     fn a_visit_counts_as_no_subscribed_connection() {
         let (mut session, now) = (Session::visit(settings()), Instant::now());
         connect(&mut session, now);
-        session.handle_event(Event::Unsubscribed { refusals: Vec::new() }, now);
+        session.handle_event(SessionEvent::Unsubscribed { refusals: Vec::new() }, now);
         assert!(matches!(session.connection(), ConnectionState::Live { .. }));
         assert_eq!(session.totals().connected, 0);
     }
@@ -636,19 +664,19 @@ mod tests {
     #[test]
     fn what_comes_behind_a_refused_subscription_is_of_no_connection() {
         let (mut session, now) = connected();
-        assert_eq!(session.published(at_least_once(1), Ok(()), now), Admission::Take(Some(0)));
-        session.handle_event(Event::Subscribed { refusals: vec!["not authorized".to_owned()] }, now);
-        assert_eq!(session.published(at_least_once(2), Ok(()), now), Admission::Defer);
+        assert_eq!(session.admit(at_least_once(1), Ok(()), now), Admission::Take(Some(0)));
+        session.handle_event(SessionEvent::Subscribed { refusals: vec!["not authorized".to_owned()] }, now);
+        assert_eq!(session.admit(at_least_once(2), Ok(()), now), Admission::Defer);
         assert_eq!(session.totals().sessions_lost, 0, "the first one was not to come again yet");
 
         connect(&mut session, now);
         subscribed(&mut session, now);
-        let taken = [1, 2].map(|packet_id| session.published(again(packet_id), Ok(()), now));
+        let taken = [1, 2].map(|packet_id| session.admit(again(packet_id), Ok(()), now));
         assert_eq!(taken, [1, 2].map(|arrival| Admission::Take(Some(arrival))));
         assert_eq!(acks(&mut session, 3, now), [1, 2]);
         cut(&mut session, now);
         connect(&mut session, now);
-        session.published(at_least_once(3), Ok(()), now);
+        session.admit(at_least_once(3), Ok(()), now);
         assert_eq!(session.totals().sessions_lost, 0, "nothing was unacknowledged");
     }
 }

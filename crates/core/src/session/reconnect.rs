@@ -1,11 +1,11 @@
-//! When to connect again after a connection ended, and what the log and `/readyz` say meanwhile.
+//! Backoff after a connection ended, and the reason that the log and `/readyz` report meanwhile.
 //!
 //! Guarantee: the next attempt comes long before the broker ends the session.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::events::Notice;
+use super::events::SessionNotice;
 use crate::throttle::{Reasons, Throttle};
 
 /// First delay before a reconnect; doubles up to [`BACKOFF_MAX`], halved at random.
@@ -14,41 +14,43 @@ const BACKOFF_MIN: Duration = Duration::from_millis(250);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// Longest delay while leaving: the grace is short.
 const LEAVING_BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// Delay when another client took our id: a configuration error, and each attempt throws the other one out.
+/// Delay after another client connected with our client id. That is a configuration error, and
+/// each of our attempts disconnects the other client (MQTT-3.1.4-3).
 const TAKEN_OVER_DELAY: Duration = Duration::from_secs(30);
 /// The longest delay is the session expiry divided by this, so one attempt may fail before the broker ends the session.
 const DELAYS_PER_EXPIRY: u32 = 3;
 /// After a connection that lasted this long, the next delay starts from the minimum.
 const GOOD_CONNECTION: Duration = Duration::from_secs(10);
-/// After this many short connections in a row the log names the likely cause.
+/// Number of consecutive short connections after which the log names the likely cause.
 const SHORT_LIVES_MAX: u32 = 3;
 /// Interval between log lines with the same reason.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
-/// How a connection ended.
+/// The end of a connection, or of an attempt to connect.
 pub(super) struct End {
-    /// For how long it had been subscribed, if it had been.
+    /// How long it had been subscribed; `None` if it never was.
     pub(super) lived: Option<Duration>,
-    /// By another client with our id.
+    /// Another client connected with our client id.
     pub(super) taken_over: bool,
-    /// While we leave.
+    /// The process is shutting down.
     pub(super) leaving: bool,
-    /// In words.
+    /// The cause in words, for the log and `/readyz`.
     pub(super) why: String,
 }
 
 #[derive(Debug)]
 pub(super) struct Reconnect {
-    /// Connections in a row that ended soon, or never began.
+    /// Consecutive connections that ended within [`GOOD_CONNECTION`], or were never established.
     pub(super) failures: u32,
     /// Those among them that had been subscribed.
     short_lives: u32,
-    /// Why there is none now, and since when there has been none.
+    /// Why there is no connection, and since when. `None` while subscribed.
     why: Option<(String, Instant)>,
     pub(super) taken_over: bool,
-    /// Why there was none. Once connections end soon, again and again, a reason that comes back is no news.
+    /// Limits log lines about lost connections. While connections are repeatedly short, a reason that
+    /// recurs is logged once per interval.
     log: Reasons,
-    /// A connection that may not last, and whether this one is told.
+    /// Limits log lines about connections while they are repeatedly short.
     success_log: Throttle,
     success_is_news: bool,
     delay_max: Duration,
@@ -70,17 +72,18 @@ impl Reconnect {
         }
     }
 
-    /// The broker keeps the session for so long while it is not connected.
+    /// Sets how long the broker keeps the session without a connection.
     pub(super) fn session_lasts(&mut self, session_expiry: Duration) {
         self.delay_max = session_expiry / DELAYS_PER_EXPIRY;
     }
 
-    /// Another client uses the session: the broker said so, or keeps closing what it had just accepted.
+    /// Returns whether another client seems to use the session: the broker reported a takeover, or
+    /// repeatedly closed connections soon after it had accepted them.
     pub(super) fn is_contested(&self) -> bool {
         self.taken_over || self.short_lives >= SHORT_LIVES_MAX
     }
 
-    /// Subscribed. Returns whether that is news, as the connection was.
+    /// Records a granted subscription. Returns whether to log it.
     pub(super) fn succeeded(&mut self) -> bool {
         self.why = None;
         if self.short_lives < SHORT_LIVES_MAX {
@@ -89,22 +92,27 @@ impl Reconnect {
         self.success_is_news
     }
 
-    /// Whether a connection is news. Those that end soon, again and again, are not.
+    /// Records a CONNACK. Returns whether to log it: repeatedly short connections are logged rarely.
     pub(super) fn connected(&mut self, now: Instant) -> bool {
         self.success_is_news = self.short_lives < SHORT_LIVES_MAX || self.success_log.allow(now);
         self.success_is_news
     }
 
-    /// A connection ended, or could not begin; returns when the next is tried.
-    pub(super) fn failed(&mut self, end: End, now: Instant, notices: &mut VecDeque<Notice>) -> Instant {
+    /// Records the end of a connection or attempt. Returns the time of the next attempt.
+    pub(super) fn failed(
+        &mut self,
+        end: End,
+        now: Instant,
+        notices: &mut VecDeque<SessionNotice>,
+    ) -> Instant {
         let End { lived, taken_over, leaving, why } = end;
-        self.judge(lived, taken_over, notices);
+        self.count_failure(lived, taken_over, notices);
         let delay = if taken_over { TAKEN_OVER_DELAY } else { self.backoff(leaving) };
         let retry_in = delay.min(self.delay_max);
         let notice = if taken_over {
-            Notice::TakenOver { retry_in }
+            SessionNotice::TakenOver { retry_in }
         } else {
-            Notice::Disconnected { why: why.clone(), retry_in }
+            SessionNotice::Disconnected { why: why.clone(), retry_in }
         };
         let why = if taken_over { notice.to_string() } else { why };
         if lived.is_some_and(|lived| lived >= GOOD_CONNECTION) {
@@ -112,7 +120,7 @@ impl Reconnect {
         }
         if self.log.allow(&why, now) {
             notices.push_back(notice);
-            self.success_log.reset(); // or the log would end with this
+            self.success_log.reset(); // log the next success too: the log must not end with a failure
         }
         self.taken_over = taken_over;
         let since = self.why.take().map_or(now, |(_, since)| since);
@@ -120,8 +128,14 @@ impl Reconnect {
         now + retry_in
     }
 
-    /// A broker that lets us in and closes soon after has a reason that it may not tell.
-    fn judge(&mut self, lived: Option<Duration>, taken_over: bool, notices: &mut VecDeque<Notice>) {
+    /// Counts consecutive failures. A broker that accepts a connection and closes it soon after may
+    /// not send a reason, so the log names the likely one.
+    fn count_failure(
+        &mut self,
+        lived: Option<Duration>,
+        taken_over: bool,
+        notices: &mut VecDeque<SessionNotice>,
+    ) {
         if lived.is_some_and(|lived| lived >= GOOD_CONNECTION) {
             (self.failures, self.short_lives) = (0, 0);
             return;
@@ -132,10 +146,12 @@ impl Reconnect {
         }
         self.short_lives = self.short_lives.saturating_add(1);
         if self.short_lives == SHORT_LIVES_MAX {
-            notices.push_back(Notice::ClosedSoon { times: self.short_lives });
+            notices.push_back(SessionNotice::ClosedSoon { times: self.short_lives });
         }
     }
 
+    /// Returns the next delay: exponential, with jitter, so that a fleet of members that lost its
+    /// broker at one moment does not reconnect at one moment.
     fn backoff(&mut self, leaving: bool) -> Duration {
         let doubled = BACKOFF_MIN.saturating_mul(1 << self.failures.saturating_sub(1).min(10));
         doubled
@@ -143,7 +159,7 @@ impl Reconnect {
             .mul_f64(0.5 + self.jitter.f64() / 2.0)
     }
 
-    /// Why there is no connection, or why the one since `live_since` may not last.
+    /// Returns why there is no connection, or why the one since `live_since` may not last.
     pub(super) fn unready_reason(&self, live_since: Option<Instant>, now: Instant) -> Option<String> {
         let Some(since) = live_since else {
             let Some((why, since)) = &self.why else { return Some("not subscribed yet".to_owned()) };
@@ -151,7 +167,7 @@ impl Reconnect {
             return Some(format!("no connection for {seconds} s: {why}"));
         };
         let is_doubtful = self.short_lives >= SHORT_LIVES_MAX && now < since + GOOD_CONNECTION;
-        is_doubtful.then(|| Notice::ClosedSoon { times: self.short_lives }.to_string())
+        is_doubtful.then(|| SessionNotice::ClosedSoon { times: self.short_lives }.to_string())
     }
 }
 
@@ -199,7 +215,8 @@ mod tests {
         notices.clear();
         for times in 1..=4 {
             it.failed(end(Some(SECOND), "closed"), now, &mut notices);
-            let told = notices.drain(..).any(|notice| matches!(notice, Notice::ClosedSoon { times: 3 }));
+            let told =
+                notices.drain(..).any(|notice| matches!(notice, SessionNotice::ClosedSoon { times: 3 }));
             assert_eq!(told, times == SHORT_LIVES_MAX);
             let doubt = it.unready_reason(Some(now), now + SECOND).is_some();
             assert_eq!(doubt, times >= SHORT_LIVES_MAX);

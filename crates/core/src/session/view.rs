@@ -1,10 +1,10 @@
-//! What others read from a session: its counts and levels, and what it does now.
+//! Read-only accessors of [`Session`]: counts, levels, and its current state.
 
 use std::time::{Duration, Instant};
 
 use super::Session;
-use super::events::{ConnectionState, Notice, Totals};
-use super::purpose::{Emptying, Purpose, Then};
+use super::events::{ConnectionState, SessionNotice, SessionTotals};
+use super::purpose::{AfterEmptying, Emptying, Purpose};
 
 impl Session {
     /// Messages taken on this connection and not acknowledged.
@@ -18,7 +18,8 @@ impl Session {
         self.window.messages()
     }
 
-    /// When the broker's silence suggests that the window is full. Not without messages that wait for acknowledgements.
+    /// Returns when the broker's silence suggests that its window is full. `None` without
+    /// unacknowledged messages.
     pub fn suspicion_at(&self) -> Option<Instant> {
         if self.acks.unacked() > 0 { self.window.suspicion_at() } else { None }
     }
@@ -32,12 +33,12 @@ impl Session {
         self.paused.is_some()
     }
 
-    /// It takes no more messages, so the open batch need not wait.
+    /// Returns whether the session takes no more messages, so the open batch need not wait for any.
     pub fn is_flushing(&self) -> bool {
         matches!(self.purpose, Purpose::Flush | Purpose::End) || self.connection == ConnectionState::Ended
     }
 
-    /// SUBSCRIBE has been sent at least once, if it is a member.
+    /// Returns whether a member has sent SUBSCRIBE at least once.
     pub fn has_connected(&self) -> bool {
         self.continuity.has_connected
     }
@@ -46,32 +47,33 @@ impl Session {
         self.has_lived
     }
 
-    /// The broker held this session when we came.
+    /// Returns whether the broker already held this session at an earlier CONNECT of this process.
     pub fn was_found(&self) -> bool {
         self.continuity.was_found
     }
 
-    /// A visit that gave up before the session was empty.
-    pub fn was_left(&self) -> bool {
-        self.connection == ConnectionState::Ended && matches!(self.purpose, Purpose::Empty(_, Then::End))
+    /// Returns whether a visit gave up before the session was empty.
+    pub fn was_abandoned(&self) -> bool {
+        self.connection == ConnectionState::Ended
+            && matches!(self.purpose, Purpose::Empty(_, AfterEmptying::End))
     }
 
-    /// Another client uses the session, as far as one can tell.
+    /// Returns whether another client seems to use the session.
     pub fn is_contested(&self) -> bool {
         self.reconnect.is_contested()
     }
 
-    /// UNSUBSCRIBE was not answered yet.
+    /// Returns whether the session is leaving and its UNSUBACK is still outstanding.
     pub fn is_still_subscribed(&self) -> bool {
-        self.purpose == Purpose::Empty(Emptying::Unsubscribing, Then::Keep)
+        self.purpose == Purpose::Empty(Emptying::Unsubscribing, AfterEmptying::Keep)
     }
 
-    /// Why it does not consume, for `/readyz`.
+    /// Returns why the session does not consume, as a line of `/readyz`.
     pub fn unready_reason(&self, now: Instant) -> Option<String> {
         if self.purpose != Purpose::Consume {
             return Some("leaving".to_owned());
         }
-        let paused = self.paused.map(|why| Notice::Paused(why).to_string());
+        let paused = self.paused.map(|why| SessionNotice::Paused(why).to_string());
         self.reconnect.unready_reason(self.connection.live_since(), now).or(paused)
     }
 
@@ -80,9 +82,9 @@ impl Session {
     }
 
     #[must_use]
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> SessionTotals {
         let is_visit = self.purpose.is_visit();
-        Totals {
+        SessionTotals {
             unacked: self.acks.unacked() as u64,
             // A visit is unsubscribed.
             window: if is_visit { 0 } else { self.window.messages() as u64 },

@@ -1,31 +1,34 @@
 //! The in-flight window that the broker grants, as far as it can be learned.
 //!
-//! Messages are acknowledged after the insert, so the window caps a batch: when it is full the broker sends nothing more, and
-//! waiting for the batch's rows or age would only stall. CONNACK does not state it reliably (its Receive Maximum is what *we*
-//! may publish; EMQX puts the delivery window there, HiveMQ and Mosquitto do not), so:
+//! Messages are acknowledged after the insert, so the window caps a batch: when it is full the
+//! broker sends nothing more, and waiting for the batch's rows or age would only stall. CONNACK does
+//! not state the window reliably: its Receive Maximum limits what *we* may publish (MQTT 5,
+//! 3.2.2.3.3). EMQX puts its delivery window there; HiveMQ and Mosquitto do not. So:
 //!
-//! - what is announced is a first guess; more unacknowledged messages than the guess refute it;
-//! - a silence much longer than the gaps before it, with rows waiting, is a suspicion, and an early flush its
-//!   probe; traffic that comes back with the acknowledgements, twice at the same count, makes that count the
-//!   guess;
-//! - a probe that brings nothing back is not repeated soon: a quiet fleet keeps its one flush a second.
+//! - the announced value is the first guess; more unacknowledged messages than that refute it;
+//! - a silence much longer than the usual gaps, with rows waiting, is a suspicion. An early flush is
+//!   the probe: if traffic resumes with the acknowledgements, twice at the same count, that count is
+//!   the new guess;
+//! - an unanswered probe is not repeated soon: a quiet fleet keeps its one flush a second.
 
 use std::time::{Duration, Instant};
 
-/// A silence of this many usual gaps is a suspicion.
+/// A silence of this many average gaps is a suspicion.
 const SILENCE_GAPS: u32 = 20;
-/// A shorter silence is none: threads and brokers pause for milliseconds, and so does our own thread (`app/read_delay.rs`).
+/// Shortest suspicious silence. Threads and brokers pause for milliseconds, and so does our own
+/// read loop (`app/read_delay.rs`).
 pub const SILENCE_MIN: Duration = Duration::from_millis(150);
-/// A longer one needs no probe: the batch's age closes it.
+/// Longest silence that needs a probe. After a longer one the batch closes by age.
 const SILENCE_MAX: Duration = Duration::from_millis(500);
-/// A broker that waited for acknowledgements sends as soon as they arrive; a fleet that sends in bursts sends its next burst later. So only
-/// a message within this fraction of the silence counts as an answer.
+/// An answer to a probe arrives within the silence divided by this. A broker that waited for
+/// acknowledgements sends as soon as it has them; a fleet that publishes in bursts sends its next
+/// burst later.
 const SILENCE_PER_ANSWER: u32 = 2;
-/// And within this time at the latest.
+/// Latest time for an answer to a probe, however long the silence was.
 const ANSWER_WITHIN: Duration = Duration::from_millis(100);
-/// Pause after a first probe in vain; doubles up to [`PAUSE_MAX`].
+/// Pause after the first unanswered probe; doubles up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_secs(5);
-/// Longest pause between probes in vain.
+/// Longest pause between unanswered probes.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// The in-flight window of one connection.
@@ -33,11 +36,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 pub struct Window {
     asked: usize,
     guess: usize,
-    /// Usual time between arrivals, a moving average.
+    /// Time between two arrivals, as a moving average.
     gap: Duration,
     last_arrival: Option<Instant>,
     probe: Option<Probe>,
-    /// The count at which the last successful probe was made.
+    /// Unacknowledged messages at the last probe that was answered.
     answered_at: Option<usize>,
     no_probe_before: Option<Instant>,
     pause: Duration,
@@ -46,9 +49,9 @@ pub struct Window {
 #[derive(Debug)]
 struct Probe {
     unacked: usize,
-    /// How long nothing had come.
+    /// Time since the last arrival, when the probe was made.
     silence: Duration,
-    /// When its acknowledgements were due.
+    /// When its acknowledgements were sent.
     acked_at: Option<Instant>,
 }
 
@@ -76,13 +79,14 @@ impl Window {
         }
     }
 
-    /// A message came; this many are unacknowledged with it.
+    /// Records an arrival; `unacked` counts this message too.
     pub fn arrived(&mut self, unacked: usize, now: Instant) {
+        // More messages in flight than the guess: the window is larger, so learn it anew.
         if unacked > self.guess {
             self.guess = self.asked;
             self.answered_at = None;
         }
-        self.tick(now);
+        self.expire_probe(now);
         if let Some(probe) = self.probe.take_if(|probe| probe.acked_at.is_some()) {
             if self.answered_at == Some(probe.unacked) {
                 self.guess = probe.unacked;
@@ -90,13 +94,14 @@ impl Window {
             self.answered_at = Some(probe.unacked);
             self.pause = PAUSE_MIN;
         } else if let Some(last) = self.last_arrival {
-            // Without the gap before an answer: there the broker waited for acknowledgements, and the fleet did not pause.
+            // The gap before an answer is left out of the average: the broker waited for
+            // acknowledgements, the fleet did not pause.
             self.gap = (self.gap * 31 + now.duration_since(last).min(SILENCE_MAX)) / 32;
         }
         self.last_arrival = Some(now);
     }
 
-    /// When the silence since the last arrival becomes a suspicion; `None` if no probe is wanted.
+    /// Returns when the silence since the last arrival becomes a suspicion; `None` if no probe is due.
     pub fn suspicion_at(&self) -> Option<Instant> {
         let silence = (self.gap * SILENCE_GAPS).max(SILENCE_MIN);
         if silence > SILENCE_MAX || self.probe.is_some() {
@@ -106,21 +111,21 @@ impl Window {
         Some(self.no_probe_before.map_or(suspicion_at, |before| before.max(suspicion_at)))
     }
 
-    /// Rows were flushed early, because of a suspicion.
+    /// Records a probe: rows were flushed early because of a suspicion.
     pub fn probed(&mut self, unacked: usize, now: Instant) {
         let silence = self.last_arrival.map_or(Duration::ZERO, |last| now.duration_since(last));
         self.probe = Some(Probe { unacked, silence, acked_at: None });
     }
 
-    /// A batch has settled: acknowledgements go out now.
+    /// Records that a batch is durable and its acknowledgements are sent.
     pub fn acked(&mut self, now: Instant) {
         if let Some(probe) = &mut self.probe {
             probe.acked_at.get_or_insert(now);
         }
     }
 
-    /// Gives a probe up that brought nothing back.
-    pub fn tick(&mut self, now: Instant) {
+    /// Drops a probe whose answer is overdue, and doubles the pause before the next one.
+    pub fn expire_probe(&mut self, now: Instant) {
         let in_vain = |probe: &mut Probe| {
             let answer_within = (probe.silence / SILENCE_PER_ANSWER).min(ANSWER_WITHIN);
             probe.acked_at.is_some_and(|at| now.duration_since(at) > answer_within)
@@ -132,7 +137,7 @@ impl Window {
         }
     }
 
-    /// Messages in flight at which nothing more will come.
+    /// Returns the size of the window, in messages, as far as it is known.
     pub fn messages(&self) -> usize {
         self.guess
     }
@@ -163,10 +168,10 @@ mod tests {
             }
         }
 
-        /// The shell's part: waits for the suspicion, or for the batch's age; inserts; acknowledges.
+        /// Plays the shell: waits for the suspicion or the batch's age, inserts, acknowledges.
         fn flush(&mut self) -> bool {
             self.now += ANSWER_WITHIN + Duration::from_millis(1);
-            self.window.tick(self.now);
+            self.window.expire_probe(self.now);
             let suspicion =
                 self.window.suspicion_at().filter(|at| *at <= self.now + Duration::from_millis(500));
             if suspicion.is_some() {

@@ -109,7 +109,7 @@ fn a_full_window_does_not_close_batches_that_hold_none_of_its_rows() {
         let payload = payload(&[u32::from(packet_id)]);
         let publish =
             Message { packet_id: Some(packet_id), ..Message::new(b"drivers/d/gps", payload.as_bytes()) };
-        world.consumer.published(session, publish, now(world.instant(), Duration::ZERO));
+        world.consumer.handle_publish(session, publish, now(world.instant(), Duration::ZERO));
         world.turn();
     };
     (1..=4).for_each(|packet_id| arrives(&mut world, 0, packet_id));
@@ -292,7 +292,7 @@ fn messages_of_no_source_are_told_once() {
     assert_eq!(told(&world), [1, 0]);
     for packet_id in 1..4 {
         let message = Message { packet_id: Some(packet_id), ..Message::new(b"elsewhere", b"{}") };
-        world.consumer.published(0, message, now(world.instant(), Duration::ZERO));
+        world.consumer.handle_publish(0, message, now(world.instant(), Duration::ZERO));
         world.turn();
     }
     assert_eq!(told(&world), [1, 1]);

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use milepost_core::batch::{Limits, POSITION_BYTES_MAX};
 use milepost_core::consumer::{CONNECTIONS_MAX, Connections, Consumer, Now};
-use milepost_core::delivery::events::{BatchId, Command, Loaded, Outcome, Report, ServerStatus};
+use milepost_core::delivery::events::{BatchId, DeliveryCommand, Loaded, Outcome, Report, ServerStatus};
 use milepost_core::delivery::policy::Delivery;
-use milepost_core::delivery::{File, Left};
+use milepost_core::delivery::{File, SpoolInventory};
 use milepost_core::erased::Erased;
 use milepost_core::intake::{self, Intake};
-use milepost_core::session::events::{ConnectionState, Event, Leave};
+use milepost_core::session::events::{ConnectionState, Leave, SessionEvent};
 use milepost_decode::Decoder;
 use milepost_decode::Message;
 use milepost_decode::position::Timestamp;
@@ -35,11 +35,11 @@ struct Rig {
 
 impl Rig {
     fn new(setup: Setup) -> Self {
-        Self::after(setup, Left::default())
+        Self::after(setup, SpoolInventory::default())
     }
 
     /// With what an earlier process left in the spool.
-    fn after(setup: Setup, left: Left) -> Self {
+    fn after(setup: Setup, left: SpoolInventory) -> Self {
         let decoder = Decoder::new(&rows::sources(), limits());
         let delivery = Delivery::new(setup.delivery, left);
         let now = Instant::now();
@@ -55,19 +55,19 @@ impl Rig {
 
     /// ClickHouse has its tables, and the clocks agree.
     fn ready(&mut self) {
-        self.it.server(ServerStatus::ready(), self.now);
+        self.it.handle_server_status(ServerStatus::ready(), self.now);
     }
 
     fn live(&mut self, session: usize, window: u16) {
         self.it.handle_event(session, connected(true, Some(window)), self.now);
-        self.it.handle_event(session, Event::Subscribed { refusals: Vec::new() }, self.now);
+        self.it.handle_event(session, SessionEvent::Subscribed { refusals: Vec::new() }, self.now);
     }
 
     fn arrives(&mut self, session: usize, qos1: bool, topic: &str, payload: &str) {
         self.packet_id += 1;
         let packet_id = qos1.then_some(self.packet_id);
         let message = Message { packet_id, ..Message::new(topic.as_bytes(), payload.as_bytes()) };
-        self.it.published(session, message, rows::now(self.began, self.now - self.began));
+        self.it.handle_publish(session, message, rows::now(self.began, self.now - self.began));
     }
 
     /// Messages at QoS 1, one each millisecond.
@@ -91,9 +91,9 @@ impl Rig {
             }
         }
         while let Some(command) = self.it.poll_command() {
-            if let Command::Attempt { batch, .. } = command {
+            if let DeliveryCommand::Attempt { batch, .. } = command {
                 self.attempts.push(batch);
-            } else if matches!(command, Command::Store(_)) {
+            } else if matches!(command, DeliveryCommand::Store(_)) {
                 self.stored += 1;
             }
         }
@@ -151,7 +151,7 @@ fn a_driver_is_erased_from_the_next_message_on() {
     rig.live(0, 100);
     let topic = "drivers/e/gps";
     rig.arrives(0, true, topic, &payload(&[1]));
-    rig.it.erase(Arc::new(Erased::new(["e".to_owned()])));
+    rig.it.set_erased(Arc::new(Erased::new(["e".to_owned()])));
     rig.arrives(0, true, topic, &payload(&[2]));
     rig.arrives(0, true, GPS, &payload(&[3]));
     let totals = rig.it.totals();
@@ -177,7 +177,7 @@ fn encrypted_messages_are_counted_and_logged_once() {
 #[test]
 fn a_process_that_has_left_is_idle_when_no_file_is_being_replayed() {
     let file = File { sequence: 0, positions: 1, tag: 1, bytes: 100 };
-    let mut rig = Rig::after(plain(), Left { files: vec![file], ..Left::default() });
+    let mut rig = Rig::after(plain(), SpoolInventory { files: vec![file], ..SpoolInventory::default() });
     let is = |rig: &Rig| [rig.it.is_replaying(), rig.it.has_ended(), rig.it.is_idle()];
     rig.it.handle_timeout(rig.now);
     assert_eq!(is(&rig), [false, false, false], "the tables are not known to be there");
@@ -187,7 +187,7 @@ fn a_process_that_has_left_is_idle_when_no_file_is_being_replayed() {
     rig.it.leave(Leave::KeepSession, rig.now);
     rig.it.handle_timeout(rig.now);
     assert_eq!(is(&rig), [true, true, false]);
-    let Some(Command::Load(batch, _)) = rig.it.poll_command() else { panic!("it reads the file") };
+    let Some(DeliveryCommand::Load(batch, _)) = rig.it.poll_command() else { panic!("it reads the file") };
     let outcome = Outcome::Loaded(Loaded::Newer("format 9".to_owned()));
     rig.it.handle_report(Report { batch, outcome }, rig.now);
     assert_eq!(is(&rig), [false, true, true], "the file stays for the next run");
@@ -247,7 +247,7 @@ fn small_windows_make_64_sessions_at_most_and_one_that_was_added_is_missed_once_
     assert_eq!(grown.iter().filter(|(warns, _)| !warns).count(), CONNECTIONS_MAX - 4);
     assert_eq!(rig.unready_reasons(), [""; 0], "60 of them have not been subscribed");
     rig.live(4, 10);
-    rig.it.handle_event(4, Event::Disconnected { taken_over: false, why: "cut".to_owned() }, rig.now);
+    rig.it.handle_event(4, SessionEvent::Disconnected { taken_over: false, why: "cut".to_owned() }, rig.now);
     assert_eq!(rig.unready_reasons(), ["session 4: no connection for 0 s: cut"]);
 }
 
@@ -296,7 +296,7 @@ fn of_eight_batches() -> Rig {
     let mut setup = plain();
     let bytes_max = 10 * POSITION_BYTES_MAX;
     let batch = Limits { rows_max: 1_000, age_max: Duration::from_secs(60), bytes_max };
-    setup.intake = intake::Settings { batch, buffer_bytes_max: 8 * bytes_max };
+    setup.intake = intake::IntakeConfig { batch, buffer_bytes_max: 8 * bytes_max };
     setup.consumer.buffer_bytes_max = 8 * bytes_max;
     (setup.delivery.inserts_in_flight, setup.delivery.spool) = (1, true);
     let mut rig = Rig::new(setup);

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use milepost_core::batch::Batch;
 use milepost_core::delivery::events::{
-    BatchId, Command, Loaded, Notice, Outcome, Piece, Report, Schema, ServerStatus,
+    BatchId, DeliveryCommand, DeliveryNotice, Loaded, Outcome, Piece, Report, Schema, ServerStatus,
 };
-use milepost_core::delivery::policy::{Delivery, Settings, Want};
+use milepost_core::delivery::policy::{Delivery, DeliveryConfig, Demand};
 use milepost_core::delivery::sink::FailureKind;
-use milepost_core::delivery::{File, Left};
+use milepost_core::delivery::{File, SpoolInventory};
 use milepost_decode::reject::Reason;
 
 use crate::rows::{policy_settings, position, reject};
@@ -36,7 +36,7 @@ struct Rig {
     pending: Vec<(Instant, Report)>,
     inserted: Vec<String>,
     durable: BTreeSet<BatchId>,
-    notices: Vec<Notice>,
+    notices: Vec<DeliveryNotice>,
     quarantined: usize,
     next_batch: BatchId,
     disk_is_full: bool,
@@ -49,13 +49,13 @@ struct Rig {
     attempts: usize,
 }
 
-fn rig(settings: Settings, rule: impl Fn(&str, &Piece) -> Result<(), FailureKind> + 'static) -> Rig {
+fn rig(settings: DeliveryConfig, rule: impl Fn(&str, &Piece) -> Result<(), FailureKind> + 'static) -> Rig {
     with_files(settings, &[], rule)
 }
 
 /// With files of these names in the spool, each of ten rows.
 fn with_files(
-    settings: Settings,
+    settings: DeliveryConfig,
     names: &[String],
     rule: impl Fn(&str, &Piece) -> Result<(), FailureKind> + 'static,
 ) -> Rig {
@@ -63,10 +63,11 @@ fn with_files(
         (File { sequence, positions: 10, tag: 1, bytes: 100 }, (name.clone(), Ok(10)))
     };
     let files: BTreeMap<_, _> = (0..).zip(names).map(file).collect();
-    let left = Left { files: files.keys().copied().collect(), quarantined_bytes: 0, files_quarantined: 0 };
+    let left =
+        SpoolInventory { files: files.keys().copied().collect(), quarantined_bytes: 0, files_quarantined: 0 };
     let now = Instant::now();
     let mut policy = Delivery::new(settings, left);
-    policy.server(ServerStatus::ready(), now);
+    policy.handle_server_status(ServerStatus::ready(), now);
     Rig {
         policy,
         takes: Duration::from_millis(20),
@@ -91,8 +92,8 @@ fn with_files(
     }
 }
 
-fn spooling() -> Settings {
-    Settings { spool: true, ..policy_settings() }
+fn spooling() -> DeliveryConfig {
+    DeliveryConfig { spool: true, ..policy_settings() }
 }
 
 impl Rig {
@@ -100,17 +101,17 @@ impl Rig {
     fn schema(&mut self, schema: Schema) {
         self.status.schema = schema;
         self.status.refusals = self.policy.attention(self.now).refusals;
-        self.policy.server(self.status.clone(), self.now);
+        self.policy.handle_server_status(self.status.clone(), self.now);
     }
 
     fn answers(&mut self, answers: Result<(), String>) {
         self.status.answers = answers;
-        self.policy.server(self.status.clone(), self.now);
+        self.policy.handle_server_status(self.status.clone(), self.now);
     }
 
     /// Hands over a batch of so many rows, if it is wanted.
     fn offer(&mut self, name: &str, rows: u32, at_least_once: bool) -> Option<BatchId> {
-        if self.policy.wants(self.now) == Want::Nothing {
+        if self.policy.demand(self.now) == Demand::Nothing {
             return None;
         }
         let id = self.next_batch;
@@ -125,8 +126,8 @@ impl Rig {
             ..Batch::default()
         };
         self.names.insert(id, (name.to_owned(), rows as usize));
-        self.policy.take(batch, self.now);
-        self.obey();
+        self.policy.accept(batch, self.now);
+        self.execute();
         Some(id)
     }
 
@@ -134,12 +135,12 @@ impl Rig {
         self.pending.push((self.now + Duration::from_millis(millis), Report { batch, outcome }));
     }
 
-    fn obey(&mut self) {
+    fn execute(&mut self) {
         while let Some(command) = self.policy.poll_command() {
             match command {
-                Command::Take(_) => {}
-                Command::Forget(batch) => drop(self.names.remove(&batch)),
-                Command::Attempt { batch, piece, attempt } => {
+                DeliveryCommand::Encode(_) => {}
+                DeliveryCommand::Forget(batch) => drop(self.names.remove(&batch)),
+                DeliveryCommand::Attempt { batch, piece, attempt } => {
                     self.attempts += 1;
                     let (name, rows) = self.names[&batch].clone();
                     assert!(piece.rows.end <= rows);
@@ -159,25 +160,31 @@ impl Rig {
                     let takes = if timed_out { attempt.timeout } else { took };
                     self.later(u64::try_from(takes.as_millis()).unwrap(), batch, outcome);
                 }
-                Command::Abort(batch) => {
+                DeliveryCommand::Abort(batch) => {
                     let attempt = self.pending.iter_mut().find(|(_, report)| report.batch == batch).unwrap();
                     let outcome = Outcome::Failed { kind: FailureKind::Ambiguous, why: "aborted".to_owned() };
                     *attempt = (self.now, Report { batch, outcome });
                 }
-                Command::Store(_) | Command::Load(..) | Command::QuarantineRow(..) if self.disk_hangs => {
+                DeliveryCommand::Store(_)
+                | DeliveryCommand::Load(..)
+                | DeliveryCommand::QuarantineRow(..)
+                    if self.disk_hangs =>
+                {
                     self.hanging += 1;
                 }
-                Command::Store(batch) | Command::QuarantineRow(batch, _) if self.disk_is_full => {
+                DeliveryCommand::Store(batch) | DeliveryCommand::QuarantineRow(batch, _)
+                    if self.disk_is_full =>
+                {
                     self.later(10, batch, Outcome::Refused("full".to_owned()));
                 }
-                Command::Store(batch) => {
+                DeliveryCommand::Store(batch) => {
                     let sequence = self.files.keys().last().map_or(0, |file| file.sequence + 1);
                     let (name, rows) = self.names[&batch].clone();
                     let file = File { sequence, positions: rows as u64, tag: 1, bytes: 100 };
                     self.files.insert(file, (name, Ok(rows)));
                     self.later(10, batch, Outcome::Stored(file));
                 }
-                Command::Load(batch, file) => {
+                DeliveryCommand::Load(batch, file) => {
                     let loaded = match self.files.get(&file).cloned() {
                         Some((name, Ok(rows))) => {
                             self.names.insert(batch, (name, rows));
@@ -190,12 +197,12 @@ impl Rig {
                     };
                     self.later(5, batch, Outcome::Loaded(loaded));
                 }
-                Command::Remove(batch, file) => {
+                DeliveryCommand::Remove(batch, file) => {
                     self.files.remove(&file);
                     self.later(5, batch, Outcome::Removed);
                 }
-                Command::Quarantine(batch, _) => self.later(5, batch, Outcome::Quarantined),
-                Command::QuarantineRow(batch, piece) => {
+                DeliveryCommand::Quarantine(batch, _) => self.later(5, batch, Outcome::Quarantined),
+                DeliveryCommand::QuarantineRow(batch, piece) => {
                     self.quarantined += piece.rows.len();
                     let file = File { sequence: 1 << 60, positions: 1, tag: 1, bytes: 7 };
                     self.later(5, batch, Outcome::RowQuarantined(file));
@@ -212,7 +219,7 @@ impl Rig {
         let until = self.now + duration;
         loop {
             self.policy.handle_timeout(self.now);
-            self.obey();
+            self.execute();
             let due = self.pending.iter().map(|(at, _)| *at).chain(self.policy.poll_timeout(self.now)).min();
             let Some(at) = due.filter(|at| *at <= until) else { break };
             self.now = self.now.max(at);
@@ -222,12 +229,12 @@ impl Rig {
                     self.inserted.push(self.names[&report.batch].0.clone());
                 }
                 self.policy.handle_report(report, self.now);
-                self.obey();
+                self.execute();
             }
         }
         self.now = until;
         self.policy.handle_timeout(self.now);
-        self.obey();
+        self.execute();
     }
 
     fn wait_for_inserted(&mut self, count: usize) -> Duration {
@@ -247,7 +254,7 @@ impl Rig {
         self.policy.unready_reasons(self.now).join("; ")
     }
 
-    fn notice(&self, is_it: impl Fn(&Notice) -> bool) -> bool {
+    fn notice(&self, is_it: impl Fn(&DeliveryNotice) -> bool) -> bool {
         self.notices.iter().any(is_it)
     }
 }
@@ -266,7 +273,7 @@ fn an_insert_that_succeeds_after_failures_says_so_and_one_that_succeeds_at_once_
     });
     rig.offer("good", 1, true).unwrap();
     rig.wait_for_inserted(1);
-    assert!(!rig.notice(|notice| matches!(notice, Notice::InsertSucceeded { .. })));
+    assert!(!rig.notice(|notice| matches!(notice, DeliveryNotice::InsertSucceeded { .. })));
     let id = rig.offer("bad", 1, true).unwrap();
     rig.wait_for_inserted(2);
     let line = format!("insert succeeded after 2 failures, batch {id}");
@@ -284,9 +291,9 @@ fn positions_left_out_as_erased_are_counted_as_such_and_rejects_are_not() {
             rejects: (0..rejects).map(|_| reject(Reason::Empty, 0)).collect(),
             ..Batch::default()
         };
-        policy.take(batch, now);
+        policy.accept(batch, now);
         while let Some(command) = policy.poll_command() {
-            if let Command::Attempt { batch, .. } = command {
+            if let DeliveryCommand::Attempt { batch, .. } = command {
                 policy.handle_report(
                     Report { batch, outcome: Outcome::Inserted { took: Duration::ZERO, erased: 2 } },
                     now,
@@ -355,7 +362,7 @@ fn what_the_spool_does_not_take_is_not_counted_as_spooled_and_a_failure_that_sta
     rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(120));
     assert_eq!(rig.policy.totals().stored.iter().sum::<u64>(), 0);
-    let failed = rig.notices.iter().filter(|notice| matches!(notice, Notice::InsertFailed { .. }));
+    let failed = rig.notices.iter().filter(|notice| matches!(notice, DeliveryNotice::InsertFailed { .. }));
     assert!((1..=13).contains(&failed.count()));
     rig.disk_is_full = false;
     rig.wait(Duration::from_secs(10));
@@ -464,7 +471,7 @@ fn a_spool_whose_disk_is_away_is_not_read_and_logged_file_after_file() {
     let mut rig = with_files(spooling(), &names(0, 1_000), |_, _| Ok(()));
     rig.files.values_mut().for_each(|(_, rows)| *rows = Err("no such directory"));
     rig.wait(Duration::from_secs(600));
-    let lines = rig.notices.iter().filter(|notice| matches!(notice, Notice::Deferred { .. })).count();
+    let lines = rig.notices.iter().filter(|notice| matches!(notice, DeliveryNotice::Deferred { .. })).count();
     assert!((50..=300).contains(&lines), "{lines} lines in ten minutes");
     rig.files.values_mut().for_each(|(_, rows)| *rows = Ok(10));
     let took = rig.wait_for_inserted(1_000);
@@ -484,10 +491,11 @@ fn in_turn_and_ready_again_when_the_spool_is_empty() {
     assert!("0123401234".contains(&order) && order.len() == 5, "{order}");
     assert_eq!(rig.troubles(), "");
     rig.wait(Duration::from_secs(1));
-    let emptied = rig.notices.iter().filter(|notice| matches!(notice, Notice::SpoolEmpty { .. }));
-    assert_eq!(emptied.collect::<Vec<_>>(), [&Notice::SpoolEmpty { batches: 5 }]);
-    let succeeded = rig.notices.iter().filter(|notice| matches!(notice, Notice::InsertSucceeded { .. }));
-    let lines: Vec<_> = succeeded.map(Notice::to_string).collect();
+    let emptied = rig.notices.iter().filter(|notice| matches!(notice, DeliveryNotice::SpoolEmpty { .. }));
+    assert_eq!(emptied.collect::<Vec<_>>(), [&DeliveryNotice::SpoolEmpty { batches: 5 }]);
+    let succeeded =
+        rig.notices.iter().filter(|notice| matches!(notice, DeliveryNotice::InsertSucceeded { .. }));
+    let lines: Vec<_> = succeeded.map(DeliveryNotice::to_string).collect();
     assert!(
         lines.len() == 5 && lines.iter().all(|line| line.ends_with(", a batch from the spool")),
         "{lines:?}"
@@ -509,7 +517,7 @@ fn a_damaged_file_goes_into_quarantine_one_that_is_gone_does_not_and_a_newer_one
     assert_eq!((totals.quarantined, totals.in_spool, totals.inserted), (20, 10, 10));
     assert_eq!((totals.files_quarantined, totals.spool_quarantined, totals.spool_bytes), (2, 1, 200));
     assert_eq!(totals.spool_batches, 1);
-    assert!(rig.notice(|notice| matches!(notice, Notice::Gone(file) if file.positions == 10)));
+    assert!(rig.notice(|notice| matches!(notice, DeliveryNotice::Gone(file) if file.positions == 10)));
     assert!(rig.troubles().contains("format version 2"), "{}", rig.troubles());
     assert!(!rig.policy.has_more_to_replay());
 }
@@ -540,7 +548,7 @@ fn what_was_asked_before_an_insert_was_refused_says_nothing_of_the_tables() {
     let asked_before = rig.status.clone();
     rig.wait(Duration::from_secs(1));
     rig.rule = Box::new(|_, _| Ok(())); // the table is there again, and its views may not be
-    rig.policy.server(asked_before, rig.now);
+    rig.policy.handle_server_status(asked_before, rig.now);
     rig.wait(Duration::from_secs(10));
     assert_eq!(rig.inserted.len(), 0);
     rig.schema(Schema::Ready);
@@ -572,17 +580,17 @@ fn nothing_is_inserted_before_the_tables_are_there() {
 fn a_crowded_broker_gets_its_acknowledgements_from_the_spool_while_inserts_are_slow() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::TimedOut));
     for (name, wanted) in [("a", 2), ("b", 1)] {
-        assert_eq!(rig.policy.wants(rig.now), Want::ToInsert(wanted), "two at once");
+        assert_eq!(rig.policy.demand(rig.now), Demand::ToInsert(wanted), "two at once");
         rig.offer(name, 1, true).unwrap();
     }
     assert_eq!(rig.offer("c", 1, true), None);
     rig.wait(Duration::from_secs(1));
     assert!(rig.durable.is_empty(), "not crowded: it may still get through");
-    assert_eq!(rig.policy.wants(rig.now), Want::Nothing);
+    assert_eq!(rig.policy.demand(rig.now), Demand::Nothing);
     rig.policy.set_under_pressure(true);
     rig.wait(Duration::from_millis(50));
     assert_eq!(rig.durable.len(), 2, "saved, while they are being inserted");
-    assert_eq!(rig.policy.wants(rig.now), Want::ToStore);
+    assert_eq!(rig.policy.demand(rig.now), Demand::ToStore);
     rig.offer("c", 1, true).unwrap();
     rig.wait(Duration::from_millis(50));
     assert_eq!((rig.durable.len(), rig.files.len()), (3, 3), "and what waits behind them");
@@ -595,7 +603,7 @@ fn a_crowded_broker_gets_its_acknowledgements_from_the_spool_while_inserts_are_s
 #[test]
 fn an_insert_under_way_is_looked_at_when_the_spool_may_take_its_batch() {
     for (spool, under_pressure) in [(false, false), (false, true), (true, false), (true, true)] {
-        let mut rig = rig(Settings { spool, ..policy_settings() }, |_, _| Ok(()));
+        let mut rig = rig(DeliveryConfig { spool, ..policy_settings() }, |_, _| Ok(()));
         rig.policy.set_under_pressure(under_pressure);
         rig.offer("d", 1, true).unwrap();
         let later = rig.began + Duration::from_millis(100);
@@ -609,7 +617,7 @@ fn a_hanging_server_is_told_in_seconds_and_its_recovery_noticed_at_once() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::TimedOut));
     let id = rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(6));
-    assert!(rig.notice(|notice| matches!(notice, Notice::NoAnswer { .. })), "{:?}", rig.notices);
+    assert!(rig.notice(|notice| matches!(notice, DeliveryNotice::NoAnswer { .. })), "{:?}", rig.notices);
     assert_eq!(rig.troubles(), "");
     rig.answers(Err("no answer".to_owned()));
     rig.wait(Duration::from_secs(20));
@@ -636,7 +644,7 @@ fn a_server_whose_answers_flicker_is_not_kept_from_finishing() {
     let aborted = rig
         .notices
         .iter()
-        .filter(|notice| matches!(notice, Notice::InsertFailed { why, .. } if why == "aborted"));
+        .filter(|notice| matches!(notice, DeliveryNotice::InsertFailed { why, .. } if why == "aborted"));
     assert_eq!(aborted.count(), 1, "an attempt is ended early once, not whenever a question had no answer");
     assert!(!rig.durable.contains(&id));
 }
@@ -654,7 +662,8 @@ fn what_is_too_large_is_split_and_bounds_what_comes_after() {
     assert!(rig.troubles().is_empty(), "{}", rig.troubles());
     assert_eq!(rig.policy.totals().inserted, 100);
     for (bytes, bytes_max) in [(1 << 22, 1 << 19), (1 << 18, 1 << 17)] {
-        let told = rig.notices.iter().filter(|notice| matches!(notice, Notice::TooLarge { .. })).count();
+        let told =
+            rig.notices.iter().filter(|notice| matches!(notice, DeliveryNotice::TooLarge { .. })).count();
         assert_eq!(told, 1, "once, not for every half, nor for one that is larger");
         rig.bytes = bytes;
         rig.offer("d", 100, true).unwrap();
@@ -690,7 +699,7 @@ fn a_row_that_no_way_takes_goes_into_quarantine_and_the_others_do_not() {
             assert_eq!((rig.quarantined, totals.quarantined), (batches, batches as u64));
             assert_eq!((totals.inserted, totals.in_spool, totals.in_flight), (9 * batches as u64, 0, 0));
             assert_eq!(rig.durable.len(), 1);
-            assert!(rig.notice(|notice| matches!(notice, Notice::RowTooLarge { .. })));
+            assert!(rig.notice(|notice| matches!(notice, DeliveryNotice::RowTooLarge { .. })));
             assert_eq!(rig.troubles(), "", "every insert has had its answer");
         }
     }
@@ -774,7 +783,9 @@ fn a_spool_that_refuses_or_takes_by_turns_is_logged_once_a_minute() {
             rig.offer("d", 1, true).unwrap();
             rig.wait(Duration::from_millis(500));
         }
-        let of_spool = |notice: &&Notice| matches!(notice, Notice::SpoolRefuses(_) | Notice::SpoolTakesAgain);
+        let of_spool = |notice: &&DeliveryNotice| {
+            matches!(notice, DeliveryNotice::SpoolRefuses(_) | DeliveryNotice::SpoolTakesAgain)
+        };
         let lines = rig.notices.iter().filter(of_spool).count();
         assert_eq!((lines, rig.inserted.len()), (if by_turns { 4 } else { 2 }, 240));
     }
@@ -797,7 +808,7 @@ fn a_spool_that_refuses_does_not_keep_a_batch_from_being_inserted() {
 #[test]
 fn retries_are_delayed_without_a_spool_and_with_a_disk_that_hangs() {
     for spool in [false, true] {
-        let mut rig = rig(Settings { spool, ..policy_settings() }, |_, _| Err(FailureKind::Transient));
+        let mut rig = rig(DeliveryConfig { spool, ..policy_settings() }, |_, _| Err(FailureKind::Transient));
         rig.disk_hangs = true;
         rig.offer("d", 10, true).unwrap();
         rig.wait(Duration::from_secs(60));
@@ -808,14 +819,14 @@ fn retries_are_delayed_without_a_spool_and_with_a_disk_that_hangs() {
 #[test]
 fn a_crowded_broker_gives_no_more_than_can_be_inserted_or_stored() {
     for spool in [false, true] {
-        let mut rig = rig(Settings { spool, inserts_in_flight: 3, ..policy_settings() }, |_, _| Ok(()));
+        let mut rig = rig(DeliveryConfig { spool, inserts_in_flight: 3, ..policy_settings() }, |_, _| Ok(()));
         rig.policy.set_under_pressure(true);
         rig.takes = Duration::from_millis(300);
         rig.disk_hangs = true;
         (0..3).for_each(|_| assert!(rig.offer("d", 1, true).is_some()));
         assert_eq!((rig.offer("d", 1, true), rig.hanging), (None, 0), "all three are being inserted");
         rig.wait(Duration::from_millis(251));
-        assert_eq!(rig.policy.wants(rig.now), if spool { Want::ToStore } else { Want::Nothing });
+        assert_eq!(rig.policy.demand(rig.now), if spool { Demand::ToStore } else { Demand::Nothing });
         for _ in 0..50 {
             rig.offer("d", 1, true);
             rig.wait(Duration::from_millis(200));

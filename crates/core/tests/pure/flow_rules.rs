@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use milepost_core::batch::{Batch, POSITION_BYTES_MAX};
-use milepost_core::consumer::{Consumer, Settings};
-use milepost_core::delivery::Left;
-use milepost_core::delivery::events::{Command as Work, Outcome, Report, ServerStatus};
+use milepost_core::consumer::{Consumer, ConsumerConfig};
+use milepost_core::delivery::SpoolInventory;
+use milepost_core::delivery::events::{DeliveryCommand as Work, Outcome, Report, ServerStatus};
 use milepost_core::delivery::policy::Delivery;
 use milepost_core::delivery::sink::FailureKind;
 use milepost_core::intake::Intake;
-use milepost_core::session::events::{Command, ConnectionState, Event, Leave, Totals};
+use milepost_core::session::events::{ConnectionState, Leave, SessionCommand, SessionEvent, SessionTotals};
 use milepost_decode::Message;
 
 use crate::rows::{
@@ -30,7 +30,7 @@ struct Rig {
 
 /// No `sessions`: visits to former sessions alone.
 fn rig(sessions: usize, rows_max: usize) -> Rig {
-    let delivery = Delivery::new(policy_settings(), Left::default());
+    let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
     let intake = Intake::new(intake_settings(rows_max), decoder());
     let consumer = Consumer::new(consumer_settings(sessions), intake, delivery);
     let mut rig = Rig { consumer, now: Instant::now(), batches: Vec::new(), attempts: Vec::new() };
@@ -44,7 +44,7 @@ impl Rig {
         self.consumer.handle_timeout(self.now);
         while let Some(command) = self.consumer.poll_command() {
             match command {
-                Work::Take(batch) => self.batches.push(batch),
+                Work::Encode(batch) => self.batches.push(batch),
                 Work::Attempt { batch, .. } => self.attempts.push(batch),
                 Work::Forget(_) => {}
                 Work::Abort(_)
@@ -62,7 +62,7 @@ impl Rig {
         self.turn();
     }
 
-    fn event(&mut self, id: usize, event: Event) {
+    fn event(&mut self, id: usize, event: SessionEvent) {
         self.consumer.handle_event(id, event, self.now);
     }
 
@@ -72,16 +72,16 @@ impl Rig {
 
     fn live(&mut self, id: usize) {
         self.connected(id, true);
-        self.event(id, Event::Subscribed { refusals: Vec::new() });
+        self.event(id, SessionEvent::Subscribed { refusals: Vec::new() });
         self.turn();
     }
 
     fn unsuback(&mut self, id: usize) {
-        self.event(id, Event::Unsubscribed { refusals: Vec::new() });
+        self.event(id, SessionEvent::Unsubscribed { refusals: Vec::new() });
     }
 
     fn cut(&mut self, id: usize) {
-        self.event(id, Event::Disconnected { taken_over: false, why: "cut".to_owned() });
+        self.event(id, SessionEvent::Disconnected { taken_over: false, why: "cut".to_owned() });
     }
 
     /// The connection ends, or cannot begin. Returns after how long the session tries again, and lets it.
@@ -98,13 +98,13 @@ impl Rig {
     fn publish(&mut self, id: usize, packet_id: Option<u16>, points: u32) {
         let payload = payload(&(0..points).collect::<Vec<_>>());
         let message = Message { packet_id, ..Message::new(b"drivers/d/gps", payload.as_bytes()) };
-        self.consumer.published(id, message, now(self.now, Duration::ZERO));
+        self.consumer.handle_publish(id, message, now(self.now, Duration::ZERO));
     }
 
     /// What ClickHouse's clock says of ours.
     fn clock(&mut self, off: Option<&str>) {
         let clock_off = off.map(str::to_owned);
-        self.consumer.server(ServerStatus { clock_off, ..ServerStatus::ready() }, self.now);
+        self.consumer.handle_server_status(ServerStatus { clock_off, ..ServerStatus::ready() }, self.now);
     }
 
     fn answer(&mut self, outcome: impl Fn() -> Outcome) {
@@ -129,7 +129,7 @@ impl Rig {
         self.consumer.session(id).connection()
     }
 
-    fn commands(&mut self, id: usize) -> Vec<Command> {
+    fn commands(&mut self, id: usize) -> Vec<SessionCommand> {
         std::iter::from_fn(|| self.consumer.session_mut(id).poll_command()).collect()
     }
 
@@ -137,18 +137,18 @@ impl Rig {
         std::iter::from_fn(|| self.consumer.poll_notice()).map(|notice| notice.to_string()).collect()
     }
 
-    fn totals(&self) -> Totals {
+    fn totals(&self) -> SessionTotals {
         self.consumer.totals().sessions
     }
 }
 
-const CLOSE: Command = Command::Disconnect { end_session: false };
+const CLOSE: SessionCommand = SessionCommand::Disconnect { end_session: false };
 
 #[test]
 fn counts_and_levels_are_those_of_all_sessions() {
     let mut it = rig(2, 50);
     let each = |it: &mut Rig, act: fn(&mut Rig, usize)| (0..2).for_each(|id| act(it, id));
-    let mut wanted = Totals { window: 2_000, ..Totals::default() };
+    let mut wanted = SessionTotals { window: 2_000, ..SessionTotals::default() };
     assert_eq!(it.totals(), wanted, "nothing is announced yet");
 
     each(&mut it, Rig::live);
@@ -181,11 +181,11 @@ fn a_session_that_keeps_its_subscription_takes_nothing_more_and_closes() {
         it.consumer.leave(Leave::KeepSession, it.now);
         it.publish(0, Some(1), 1);
         it.turn();
-        assert_eq!(it.commands(0), [Command::Subscribe, CLOSE]);
+        assert_eq!(it.commands(0), [SessionCommand::Subscribe, CLOSE]);
         it.publish(0, Some(2), 1);
         assert_eq!(it.totals().messages_received, 0, "the broker keeps both");
         if sent {
-            it.event(0, Event::DisconnectSent);
+            it.event(0, SessionEvent::DisconnectSent);
         }
         it.cut(0);
         // Otherwise the last acknowledgements may not have left either.
@@ -201,8 +201,8 @@ fn deferred_messages_come_on_the_next_connection_which_waits_for_the_subscriptio
     (1..3).for_each(|packet_id| it.publish(0, Some(packet_id), 1));
     it.clock(None);
     it.turn();
-    assert_eq!(it.commands(0), [Command::Subscribe]);
-    it.event(0, Event::Subscribed { refusals: Vec::new() });
+    assert_eq!(it.commands(0), [SessionCommand::Subscribe]);
+    it.event(0, SessionEvent::Subscribed { refusals: Vec::new() });
     it.turn();
     assert_eq!(it.commands(0), [CLOSE]);
     let lines = it.lines().join("\n");
@@ -256,12 +256,12 @@ fn a_visit_gives_up_after_eight_attempts_unless_the_session_is_known_to_exist() 
 #[test]
 fn a_broker_that_does_not_answer_loses_the_connection() {
     for (sessions, command, asked) in
-        [(1, Command::Subscribe, "our SUBSCRIBE"), (0, Command::Unsubscribe, "our UNSUBSCRIBE")]
+        [(1, SessionCommand::Subscribe, "our SUBSCRIBE"), (0, SessionCommand::Unsubscribe, "our UNSUBSCRIBE")]
     {
         let mut it = rig(sessions, 50);
         it.connected(0, true);
         it.wait(session_settings().answer_within);
-        assert_eq!(it.commands(0), [command, Command::HangUp]);
+        assert_eq!(it.commands(0), [command, SessionCommand::HangUp]);
         let lines = it.lines().join("\n");
         assert!(lines.contains(&format!("no answer to {asked} within 30s")), "{lines}");
     }
@@ -289,7 +289,7 @@ fn a_session_is_left_empty_after_a_second_without_messages_and_a_second_unsuback
     assert!(!it.consumer.totals().still_subscribed);
     it.consumer.leave(Leave::Unsubscribe, it.now);
     it.turn();
-    assert_eq!(it.commands(0), [Command::Subscribe, Command::Unsubscribe]);
+    assert_eq!(it.commands(0), [SessionCommand::Subscribe, SessionCommand::Unsubscribe]);
     assert!(it.consumer.totals().still_subscribed);
 
     it.unsuback(0);
@@ -305,7 +305,7 @@ fn a_session_is_left_empty_after_a_second_without_messages_and_a_second_unsuback
     it.wait(999 * MS);
     assert_eq!(it.commands(0), []);
     it.wait(MS);
-    assert_eq!(it.commands(0), [Command::Unsubscribe]);
+    assert_eq!(it.commands(0), [SessionCommand::Unsubscribe]);
 
     it.unsuback(0);
     it.cut(0);
@@ -314,7 +314,7 @@ fn a_session_is_left_empty_after_a_second_without_messages_and_a_second_unsuback
     it.wait(SECOND);
     it.connected(0, true);
     for _ in 0..2 {
-        assert_eq!(it.commands(0), [Command::Unsubscribe]);
+        assert_eq!(it.commands(0), [SessionCommand::Unsubscribe]);
         it.unsuback(0);
         it.wait(SECOND);
     }
@@ -329,7 +329,7 @@ fn a_read_of_several_batches_finds_room_for_all_that_delivery_takes() {
     it.consumer = Consumer::new(
         consumer_settings(1),
         Intake::new(settings, decoder()),
-        Delivery::new(policy_settings(), Left::default()),
+        Delivery::new(policy_settings(), SpoolInventory::default()),
     );
     it.clock(None);
     it.live(0);
@@ -370,8 +370,8 @@ fn after_an_insert_was_too_large_batches_are_half_as_large() {
 fn window_that_stays_full_is_a_reason_with_the_setting() {
     for (wanted, advice) in [(4_000, "raise mqtt.max_inflight to 32000"), (100, "ClickHouse stores less")] {
         let mut it = rig(1, 50);
-        let settings = Settings { window_wanted: wanted, ..consumer_settings(1) };
-        let delivery = Delivery::new(policy_settings(), Left::default());
+        let settings = ConsumerConfig { window_wanted: wanted, ..consumer_settings(1) };
+        let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
         it.consumer = Consumer::new(settings, Intake::new(intake_settings(50), decoder()), delivery);
         it.clock(None);
         it.live(0); // a window of 100

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use milepost_core::consumer::{Connections, Consumer, FormerTotals, Settings};
-use milepost_core::delivery::Left;
+use milepost_core::consumer::{Connections, Consumer, ConsumerConfig, FormerTotals};
+use milepost_core::delivery::SpoolInventory;
 use milepost_core::delivery::policy::Delivery;
 use milepost_core::intake::Intake;
-use milepost_core::session::events::{Command, ConnectionState, Event, Leave};
+use milepost_core::session::events::{ConnectionState, Leave, SessionCommand, SessionEvent};
 use proptest::prelude::*;
 
 use crate::model::server::{Mood, Server};
@@ -57,12 +57,12 @@ fn former_sessions_are_emptied_before_any_of_them_expires() {
 /// A broker's CONNACK can take a second under load, and messages wait in a session until it is visited.
 #[test]
 fn sixty_former_sessions_are_visited_within_four_answers() {
-    let delivery = Delivery::new(policy_settings(), Left::default());
+    let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
     let mut it = Consumer::new(consumer_settings(4), Intake::new(intake_settings(50), decoder()), delivery);
     let now = Instant::now();
     (0..4).for_each(|index| {
         it.handle_event(index, connected(true, None), now);
-        it.handle_event(index, Event::Subscribed { refusals: Vec::new() }, now);
+        it.handle_event(index, SessionEvent::Subscribed { refusals: Vec::new() }, now);
     });
     it.handle_timeout(now);
     let (mut answered, mut rounds) = (4, 0);
@@ -107,12 +107,12 @@ fn a_process_that_dies_while_the_last_former_session_is_full_leaves_no_gap_befor
 /// One that is empty waits for those behind it. Nothing else may happen afterwards: its turn is then, not at the next beat.
 #[test]
 fn an_empty_former_session_is_ended_in_the_turn_in_which_the_last_look_ended() {
-    let delivery = Delivery::new(policy_settings(), Left::default());
+    let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
     let mut it = Consumer::new(consumer_settings(1), Intake::new(intake_settings(50), decoder()), delivery);
     let mut now = Instant::now();
-    let gone = || Event::Disconnected { taken_over: false, why: String::new() };
+    let gone = || SessionEvent::Disconnected { taken_over: false, why: String::new() };
     it.handle_event(0, connected(true, None), now);
-    it.handle_event(0, Event::Subscribed { refusals: Vec::new() }, now);
+    it.handle_event(0, SessionEvent::Subscribed { refusals: Vec::new() }, now);
     it.handle_timeout(now);
     assert_eq!(it.sessions(), 4, "it looks at the next three");
 
@@ -121,7 +121,7 @@ fn an_empty_former_session_is_ended_in_the_turn_in_which_the_last_look_ended() {
     it.handle_timeout(now);
     assert_eq!(it.sessions(), 5, "and at one more");
     for _ in 0..2 {
-        it.handle_event(1, Event::Unsubscribed { refusals: Vec::new() }, now);
+        it.handle_event(1, SessionEvent::Unsubscribed { refusals: Vec::new() }, now);
         now += Duration::from_secs(2);
         it.handle_timeout(now);
     }
@@ -130,11 +130,11 @@ fn an_empty_former_session_is_ended_in_the_turn_in_which_the_last_look_ended() {
         it.handle_event(absent, gone(), now);
     }
     let commands = |it: &mut Consumer| std::iter::from_fn(|| it.session_mut(1).poll_command()).last();
-    assert_eq!(commands(&mut it), Some(Command::Unsubscribe));
+    assert_eq!(commands(&mut it), Some(SessionCommand::Unsubscribe));
     it.handle_timeout(now);
     assert_eq!(
         commands(&mut it),
-        Some(Command::Disconnect { end_session: false }),
+        Some(SessionCommand::Disconnect { end_session: false }),
         "the next connection ends it"
     );
 }
@@ -142,17 +142,18 @@ fn an_empty_former_session_is_ended_in_the_turn_in_which_the_last_look_ended() {
 /// Prometheus takes a counter that falls for one that began again, and adds all of it.
 #[test]
 fn a_visit_that_was_not_ended_stays_counted_when_it_becomes_a_member() {
-    let delivery = Delivery::new(policy_settings(), Left::default());
-    let settings = Settings { connections: Connections::Auto, window_wanted: 4_000, ..consumer_settings(1) };
+    let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
+    let settings =
+        ConsumerConfig { connections: Connections::Auto, window_wanted: 4_000, ..consumer_settings(1) };
     let mut it = Consumer::new(settings, Intake::new(intake_settings(50), decoder()), delivery);
     let now = Instant::now();
     let live = |it: &mut Consumer, index, window| {
         it.handle_event(index, connected(true, Some(window)), now);
-        it.handle_event(index, Event::Subscribed { refusals: Vec::new() }, now);
+        it.handle_event(index, SessionEvent::Subscribed { refusals: Vec::new() }, now);
     };
     (0..4).for_each(|index| live(&mut it, index, 1_000));
     it.handle_timeout(now);
-    let cut = |taken_over| Event::Disconnected { taken_over, why: String::new() };
+    let cut = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
     it.handle_event(4, connected(true, Some(1_000)), now);
     it.handle_event(4, cut(true), now);
     it.handle_timeout(now);
@@ -180,7 +181,7 @@ fn a_visit_that_was_not_ended_stays_counted_when_it_becomes_a_member() {
 /// counts none as expired: it does not know how many there were.
 #[test]
 fn a_session_is_logged_once_as_expired_if_one_behind_it_is_there() {
-    let gone = |taken_over| Event::Disconnected { taken_over, why: String::new() };
+    let gone = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
     let one = FormerTotals { found: 1, ..FormerTotals::default() };
     let cases = [
         (1, vec![connected(false, None), gone(false)], FormerTotals { expired: 1, ..one }),
@@ -189,12 +190,12 @@ fn a_session_is_logged_once_as_expired_if_one_behind_it_is_there() {
         (0, vec![connected(false, None), gone(false)], one),
     ];
     for (members, first, totals) in cases {
-        let delivery = Delivery::new(policy_settings(), Left::default());
+        let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
         let intake = Intake::new(intake_settings(50), decoder());
         let (mut it, now) = (Consumer::new(consumer_settings(members), intake, delivery), Instant::now());
         if members > 0 {
             it.handle_event(0, connected(true, None), now);
-            it.handle_event(0, Event::Subscribed { refusals: Vec::new() }, now);
+            it.handle_event(0, SessionEvent::Subscribed { refusals: Vec::new() }, now);
         }
         it.handle_timeout(now);
         first.into_iter().for_each(|event| it.handle_event(members, event, now));
@@ -215,12 +216,12 @@ fn a_session_is_logged_once_as_expired_if_one_behind_it_is_there() {
 
 #[test]
 fn a_visit_that_was_not_ended_stays_counted_when_the_process_leaves() {
-    let delivery = Delivery::new(policy_settings(), Left::default());
+    let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
     let mut it = Consumer::new(consumer_settings(0), Intake::new(intake_settings(50), decoder()), delivery);
     let now = Instant::now();
     it.handle_timeout(now);
     it.handle_event(0, connected(true, None), now);
-    it.handle_event(0, Event::Disconnected { taken_over: true, why: String::new() }, now);
+    it.handle_event(0, SessionEvent::Disconnected { taken_over: true, why: String::new() }, now);
     let left = FormerTotals { found: 1, left: 1, contested: 1, expired: 0 };
     assert_eq!(it.totals().former, left);
     it.leave(Leave::KeepSession, now);

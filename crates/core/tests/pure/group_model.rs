@@ -349,7 +349,7 @@ impl Group {
                 let answer =
                     if self.is_cut_up { Err("no answer".to_owned()) } else { answer(process, &ours) };
                 heard |= answer.is_ok();
-                inquiry.heard(&format!("10.0.0.{peer}:9464"), answer);
+                inquiry.handle_answer(&format!("10.0.0.{peer}:9464"), answer);
             }
             let leaves = matches!(inquiry.decision(), Decision::Leave { .. })
                 || self.mistake == Mistake::LeaveWithoutAnswers && !heard;

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use milepost_core::consumer::nodes::{ANSWERS_WITHIN, PATIENCE};
 use milepost_core::consumer::{CONNECTIONS_MAX, Connections, Consumer};
-use milepost_core::delivery::Left;
+use milepost_core::delivery::SpoolInventory;
 use milepost_core::delivery::policy::Delivery;
 use milepost_core::intake::Intake;
-use milepost_core::session::events::{ConnectionState, Event, Leave};
+use milepost_core::session::events::{ConnectionState, Leave, SessionEvent};
 use proptest::prelude::*;
 
 use crate::model::schedule::plain;
@@ -246,13 +246,13 @@ fn the_only_node_gets_no_session_of_its_own_when_its_name_leads_elsewhere() {
 fn a_former_session_that_was_not_emptied_does_not_wait_for_a_new_node() {
     let mut setup = plain();
     (setup.consumer.connections, setup.consumer.nodes) = (Connections::Auto, nodes(2));
-    let delivery = Delivery::new(setup.delivery, Left::default());
+    let delivery = Delivery::new(setup.delivery, SpoolInventory::default());
     let mut it = Consumer::new(setup.consumer, Intake::new(setup.intake, decoder()), delivery);
     let now = Instant::now();
-    let gone = |taken_over| Event::Disconnected { taken_over, why: String::new() };
+    let gone = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
     for session in 0..4 {
         it.handle_event(session, connected(true, None), now);
-        it.handle_event(session, Event::Subscribed { refusals: Vec::new() }, now);
+        it.handle_event(session, SessionEvent::Subscribed { refusals: Vec::new() }, now);
     }
     it.handle_timeout(now);
     it.handle_event(4, connected(true, None), now);

@@ -124,7 +124,7 @@ impl World {
         let Some(process) = &self.pods[asker].process else { return };
         let Some(answer) = self.answer(asked, &process.member.standing(process.connected, 0)) else { return };
         let inquiry = self.pods[asker].process.as_mut().and_then(|process| process.inquiry.as_mut());
-        if inquiry.is_some_and(|inquiry| inquiry.heard(NAMES[asked], answer) == Next::Stop) {
+        if inquiry.is_some_and(|inquiry| inquiry.handle_answer(NAMES[asked], answer) == Next::Stop) {
             self.decide(asker);
         }
     }

@@ -10,7 +10,7 @@ use milepost_core::consumer::{self, Connections, Now};
 use milepost_core::delivery::policy;
 use milepost_core::intake;
 use milepost_core::session::ConnAck;
-use milepost_core::session::events::{self, Event};
+use milepost_core::session::events::{self, SessionEvent};
 use milepost_decode as decode;
 use milepost_decode::Message;
 use milepost_decode::formats::{Format, shipped};
@@ -85,12 +85,12 @@ pub fn batch_limits(rows_max: usize) -> batch::Limits {
     batch::Limits { rows_max, age_max: Duration::from_secs(1), bytes_max: 1 << 20 }
 }
 
-pub fn intake_settings(rows_max: usize) -> intake::Settings {
-    intake::Settings { batch: batch_limits(rows_max), buffer_bytes_max: 1 << 20 }
+pub fn intake_settings(rows_max: usize) -> intake::IntakeConfig {
+    intake::IntakeConfig { batch: batch_limits(rows_max), buffer_bytes_max: 1 << 20 }
 }
 
-pub fn session_settings() -> events::Settings {
-    events::Settings {
+pub fn session_settings() -> events::SessionConfig {
+    events::SessionConfig {
         receive_maximum: 1_000,
         answer_within: Duration::from_secs(30),
         session_expiry: Duration::from_secs(120),
@@ -102,8 +102,8 @@ pub fn nodes(number: usize) -> Vec<Node> {
     (0..number).map(|node| format!("n{node}:1883").into()).collect()
 }
 
-pub fn consumer_settings(sessions: usize) -> consumer::Settings {
-    consumer::Settings {
+pub fn consumer_settings(sessions: usize) -> consumer::ConsumerConfig {
+    consumer::ConsumerConfig {
         nodes: nodes(1),
         connections: Connections::Fixed(sessions),
         session: session_settings(),
@@ -114,8 +114,8 @@ pub fn consumer_settings(sessions: usize) -> consumer::Settings {
     }
 }
 
-pub fn policy_settings() -> policy::Settings {
-    policy::Settings {
+pub fn policy_settings() -> policy::DeliveryConfig {
+    policy::DeliveryConfig {
         inserts_in_flight: 2,
         spool: false,
         insert_timeout: Duration::from_secs(60),
@@ -132,6 +132,6 @@ pub fn now(began: Instant, after: Duration) -> Now {
 }
 
 /// CONNACK.
-pub fn connected(session_present: bool, receive_maximum: Option<u16>) -> Event {
-    Event::Connected(ConnAck { session_present, receive_maximum, ..ConnAck::default() })
+pub fn connected(session_present: bool, receive_maximum: Option<u16>) -> SessionEvent {
+    SessionEvent::Connected(ConnAck { session_present, receive_maximum, ..ConnAck::default() })
 }

@@ -82,7 +82,7 @@ pub(super) struct Ends {
 
 impl Ends {
     fn is_erased(&self, event: &Event) -> bool {
-        self.erased.borrow().has_bytes(event.driver_id.as_bytes())
+        self.erased.borrow().contains_bytes(event.driver_id.as_bytes())
     }
 
     async fn answer(&self, channel: Channel, id: String, is_taken: bool) {

@@ -331,7 +331,7 @@ impl Events {
         }
         self.watch.rules = self.rules().await?;
         let erased = Arc::clone(self.clickhouse.erased().await?.erased());
-        let is_erased = |id: &str| erased.has_bytes(id.as_bytes());
+        let is_erased = |id: &str| erased.contains_bytes(id.as_bytes());
         self.unwritten.retain(|told| !is_erased(&told.event.driver_id));
         self.telling.forget(is_erased);
         for (driver_id, fences) in self.watch.forget(is_erased) {

@@ -1,9 +1,9 @@
-//! Which file of the spool is replayed next.
+//! The replay queue: which file of the spool is replayed next.
 //!
-//! Files queue for their turn, the oldest first. A file that failed queues behind the others. One that fails while inserts of others
-//! commit is itself at fault: it is deferred, for longer each time, before it queues again. So is one that cannot be read. A
-//! file of a newer format is left for a newer milepost. After a replayed file did not get in or could not be read, none is tried for
-//! a while, which is longer the more of them there were in a row.
+//! Files are replayed one at a time, the oldest first. A file that fails queues behind the others. If
+//! it fails while other inserts commit, the file itself is at fault: it is deferred with exponential
+//! backoff. A file that cannot be read is deferred too. A file of a newer format stays for a newer
+//! milepost. After each failure the whole queue pauses, longer with each consecutive one.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,52 +13,53 @@ use crate::delivery::File;
 use crate::delivery::retry;
 use crate::delivery::sink::FailureKind;
 
-/// How long a file at fault is deferred the first time; doubles up to [`DEFERRED_MAX`].
+/// First deferral of a file that is at fault; doubles up to [`DEFERRED_MAX`].
 const DEFERRED_MIN: Duration = Duration::from_secs(1);
-/// Longest deferral: a mended cause is noticed within it.
+/// Longest deferral: after this a fixed cause is noticed.
 const DEFERRED_MAX: Duration = Duration::from_secs(30);
 
 /// A failed attempt to insert a file.
 pub(super) struct Failure<'a> {
     pub(super) kind: FailureKind,
     pub(super) why: &'a str,
-    /// With this attempt.
+    /// The progress including this attempt.
     pub(super) progress: Progress,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
     progress: Option<Progress>,
-    /// Committed inserts, of any batch, when it failed first or was last deferred.
+    /// Number of committed inserts, of any batch, when the file first failed or was last deferred.
     successes: Option<u64>,
     deferrals: u32,
-    /// Since when, or from when on, it queues; `None`: from the start.
+    /// Time at which the file queues; `None`: since the process started.
     not_before: Option<Instant>,
-    /// Why it does not get in, if that is its own fault.
+    /// Why the file is not inserted, if the file itself is at fault.
     why: Option<String>,
-    /// Of a newer format: never, in this process.
+    /// The file has a newer format: this process never replays it.
     newer: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Files {
     entries: BTreeMap<File, Entry>,
-    /// In a row, of any file, while nothing gets through.
+    /// Consecutive failures of any file, while no insert commits.
     failures: u32,
-    /// In a row, of files that were deferred.
+    /// Consecutive deferrals of any file.
     deferrals: u32,
-    /// No file is tried before.
+    /// No file is replayed before this.
     rests_until: Option<Instant>,
 }
 
 impl Files {
-    /// A file from before this process queues from the start, any other from `now`. One that is known keeps its deferrals.
+    /// Queues a file. `now`: `None` for a file of an earlier process, which is first in the queue. A
+    /// file that was queued before keeps its deferrals.
     pub(super) fn add(&mut self, file: File, progress: Option<Progress>, now: Option<Instant>) {
         let entry = self.entries.entry(file).or_default();
         (entry.progress, entry.not_before) = (progress, now);
     }
 
-    /// A file is gone, or is not replayed from now on.
+    /// Removes a file from the queue.
     pub(super) fn remove(&mut self, file: &File) {
         self.entries.remove(file);
     }
@@ -67,17 +68,17 @@ impl Files {
         self.entries.len()
     }
 
-    /// There are some that are not of a newer format.
+    /// Returns whether any file can be replayed by this version.
     pub(super) fn has_any(&self) -> bool {
         self.entries.values().any(|entry| !entry.newer)
     }
 
-    /// Positions in them, by their names.
+    /// Returns the positions in all files, from their names.
     pub(super) fn positions(&self) -> u64 {
         self.entries.keys().map(|file| file.positions).sum()
     }
 
-    /// The file that has queued longest, if any is due.
+    /// Returns the file that has queued longest, if any is due.
     pub(super) fn next(&self, now: Instant) -> Option<File> {
         if self.rests_until.is_some_and(|until| until > now) {
             return None;
@@ -86,13 +87,13 @@ impl Files {
         due.min_by_key(|(file, entry)| (entry.not_before, **file)).map(|(file, _)| *file)
     }
 
-    /// When a file that is deferred now is due.
+    /// Returns when the next deferred file is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let due = self.entries.values().filter(|entry| !entry.newer).map(|entry| entry.not_before);
         due.min().map(|at| at.max(self.rests_until)).unwrap_or_default()
     }
 
-    /// How much of it is in ClickHouse, if it was tried.
+    /// Returns the file's progress, if it was attempted.
     pub(super) fn progress(&self, file: &File) -> Option<Progress> {
         self.entries.get(file)?.progress.clone()
     }
@@ -106,7 +107,7 @@ impl Files {
         (self.failures, self.deferrals) = (0, 0);
     }
 
-    /// Tries it again later.
+    /// Defers the file, twice as long as the last time.
     pub(super) fn defer(&mut self, file: &File, why: &str, successes: u64, now: Instant) {
         let Some(entry) = self.entries.get_mut(file) else { return };
         entry.why = Some(why.to_owned());
@@ -116,7 +117,7 @@ impl Files {
         entry.not_before = Some(now + deferred);
     }
 
-    /// Leaves it for a newer milepost.
+    /// Leaves the file for a newer milepost.
     pub(super) fn leave(&mut self, file: &File, why: &str) {
         if let Some(entry) = self.entries.get_mut(file) {
             entry.why = Some(why.to_owned());
@@ -124,8 +125,8 @@ impl Files {
         }
     }
 
-    /// An attempt to insert it failed. `successes`: inserts that got through so far, anyone's. Returns whether it was
-    /// deferred.
+    /// Handles a failed attempt. `successes`: inserts of any batch that have committed so far. Returns
+    /// whether the file was deferred.
     pub(super) fn failed(
         &mut self,
         file: &File,
@@ -141,7 +142,7 @@ impl Files {
             entry.not_before = Some(now);
             successes > *entry.successes.get_or_insert(successes)
         });
-        // One that takes its whole timeout each time is not asked about the server's health again and again.
+        // A file that times out would block the queue for the whole timeout each time, so defer it.
         let defers = others_get_through || matches!(kind, FailureKind::Permanent | FailureKind::TimedOut);
         if defers {
             self.defer(file, why, successes, now);
@@ -155,14 +156,14 @@ impl Files {
         defers
     }
 
-    /// A file was deferred, and the next one's turn comes. But many at fault in a row mean a server that takes little, or a disk that is
-    /// away.
+    /// Pauses the queue after a deferral. Many consecutive deferrals mean that the server takes little,
+    /// or that the disk is away, so the pause grows.
     pub(super) fn rest_after_deferral(&mut self, jitter: &mut fastrand::Rng, now: Instant) {
         self.deferrals = self.deferrals.saturating_add(1);
         self.rests_until = Some(now + retry::delay(self.deferrals, jitter));
     }
 
-    /// The oldest file that is deferred, and why.
+    /// Returns the oldest deferred file and its reason, as a line of `/readyz`.
     pub(super) fn unready_reason(&self) -> Option<String> {
         let mut at_fault = self.entries.iter().filter_map(|(file, entry)| Some((file, entry.why.as_ref()?)));
         at_fault.next().map(|(file, why)| format!("spool replay: {file}: {why}"))
@@ -172,7 +173,7 @@ impl Files {
         self.entries.keys().map(|file| file.bytes).sum()
     }
 
-    /// The server may take inserts again: every file is due now.
+    /// Makes every file due now: the server answers again.
     pub(super) fn wake(&mut self, now: Instant) {
         self.rests_until = None;
         self.entries.values_mut().for_each(|entry| entry.not_before = entry.not_before.map(|at| at.min(now)));
@@ -190,7 +191,7 @@ mod tests {
     use std::collections::VecDeque;
 
     use super::*;
-    use crate::delivery::retry::{Identity, Tries};
+    use crate::delivery::retry::{Attempts, Identity};
 
     fn files() -> (Files, [File; 2], Instant) {
         let mut files = Files::default();
@@ -203,7 +204,7 @@ mod tests {
         Failure {
             kind,
             why: "why",
-            progress: Progress::new(Tries::new(Identity { incarnation: 1, number: 1 }), VecDeque::new()),
+            progress: Progress::new(Attempts::new(Identity { incarnation: 1, number: 1 }), VecDeque::new()),
         }
     }
 

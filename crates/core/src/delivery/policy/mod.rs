@@ -1,13 +1,13 @@
-//! What happens to each batch next: the only room that decides it.
+//! The delivery policy: decides the next step of each batch, and is the only module that does.
 //!
-//! Events in (a batch, an attempt ended, stored, refused, the tables, leaving), commands out (attempt, store, load,
-//! remove). Fresh batches and those that come back from the spool pass through the same states, see [`Stage`].
-//! [`Delivery::store_because`] says when a batch goes to the spool.
+//! Input: batches, reports of the executor, the state of ClickHouse. Output: commands (attempt,
+//! store, load, remove). Fresh batches and replayed ones pass through the same states, see [`Stage`].
+//! [`Delivery::store_reason`] decides when a batch goes to the spool.
 //!
-//! Guarantee: a batch is called durable only when every piece of it was inserted or its file is fsynced; no state waits
-//! for something that may never come, unless [`Delivery::unready_reasons`] names it.
+//! Guarantee: a batch is called durable only when every piece of it was inserted or its file is
+//! fsynced. Every wait has a deadline, or a reason in [`Delivery::unready_reasons`].
 //!
-//! Pure: it takes `now`. The executor obeys its commands.
+//! Pure: it takes `now`. `src/executor.rs` executes its commands.
 
 mod files;
 mod outcomes;
@@ -22,84 +22,85 @@ use self::files::Files;
 use self::server::Server;
 use self::stage::{BatchState, Fresh, Origin, Progress, Stage, pieces};
 use super::events::{
-    Attention, BatchId, Command, Durable, FIRST_LOADED, Notice, Outcome, Report, ServerStatus, StoreBecause,
-    Totals,
+    Attention, BatchId, DeliveryCommand, DeliveryNotice, DeliveryTotals, Durable, FIRST_LOADED, Outcome,
+    Report, ServerStatus, StoreReason,
 };
-use super::retry::{Identity, Tries};
+use super::retry::{Attempts, Identity};
 use crate::batch::Batch;
-use crate::delivery::Left;
+use crate::delivery::SpoolInventory;
 use crate::throttle::{Reasons, Throttle};
 
-/// With half the window unacknowledged, an insert that takes longer than this sends its rows to the spool, too: a
-/// broker whose window is full queues little, and then drops.
+/// Once half the window is unacknowledged, an insert that takes longer than this is stored in the
+/// spool as well: a broker whose window is full queues few messages, and then drops.
 pub const SLOW_AFTER: Duration = Duration::from_millis(250);
 /// Interval between log lines with the same reason to store a batch, or about a spool that refuses.
 const STORING_LOGGED_EVERY: Duration = Duration::from_secs(60);
-/// A spool that refused is asked again after this long.
+/// Delay before a batch that the spool refused is stored again.
 const STORE_AGAIN: Duration = Duration::from_secs(1);
-/// While anything is amiss, everything is looked at this often.
+/// Interval of [`Delivery::handle_timeout`] while any batch or file exists.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
+/// Configuration of the delivery policy.
 #[derive(Debug, Clone)]
-pub struct Settings {
-    /// Fresh batches that may be inserted at once.
+pub struct DeliveryConfig {
+    /// Maximum number of fresh batches that are inserted at the same time: the insert slots.
     pub inserts_in_flight: usize,
     pub spool: bool,
     /// First timeout of an insert.
     pub insert_timeout: Duration,
-    /// With a spool: how long leaving waits for inserts before it stores what is left.
+    /// Time after the start of the shutdown at which uninserted batches go to the spool, if there is one.
     pub store_when_leaving_after: Duration,
-    /// A random number that no other process has, for tokens.
+    /// Random number of this process, for deduplication tokens.
     pub incarnation: u64,
     /// Seed of the jitter in retry delays.
     pub seed: u64,
 }
 
-/// What delivery takes now.
+/// The batches that delivery accepts now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Want {
-    /// So many batches to insert.
+pub enum Demand {
+    /// This many batches: the free insert slots.
     ToInsert(usize),
-    /// One for the spool, though nothing is free.
+    /// One batch for the spool, although no insert slot is free.
     ToStore,
     Nothing,
 }
 
 #[derive(Debug)]
 pub struct Delivery {
-    settings: Settings,
+    settings: DeliveryConfig,
     server: Server,
     batches: BTreeMap<BatchId, BatchState>,
     files: Files,
     next_loaded: BatchId,
     /// Batches replayed since the spool was last empty.
     replayed: u64,
-    /// Half of a window or of the buffer is used up.
+    /// Half of a session's window, or of the buffer, is used.
     under_pressure: bool,
     leaving_since: Option<Instant>,
-    store_log: [Throttle; StoreBecause::ALL.len()],
+    store_log: [Throttle; StoreReason::ALL.len()],
     spool_refusal: Option<String>,
     refusal_log: Throttle,
     failure_log: Reasons,
     row_log: Throttle,
-    /// The log says that the spool refuses, and not yet that it takes batches again.
+    /// The refusal of the spool was logged, and its end was not yet.
     is_refusal_logged: bool,
     disk_log: Throttle,
-    /// Something on the way to the server refused a batch of twice this size.
+    /// Upper bound for new batches, after a proxy refused one of twice this size.
     batch_bytes_max: Option<usize>,
     /// Size of damaged files.
     quarantined_bytes: u64,
-    commands: VecDeque<Command>,
+    commands: VecDeque<DeliveryCommand>,
     durable: VecDeque<Durable>,
-    notices: VecDeque<Notice>,
-    totals: Totals,
+    notices: VecDeque<DeliveryNotice>,
+    totals: DeliveryTotals,
     jitter: fastrand::Rng,
 }
 
 impl Delivery {
-    /// With what an earlier process left in the spool.
+    /// Starts with the files that an earlier process left in the spool.
     #[must_use]
-    pub fn new(settings: Settings, left: Left) -> Self {
+    pub fn new(settings: DeliveryConfig, left: SpoolInventory) -> Self {
         let mut files = Files::default();
         left.files.into_iter().for_each(|file| files.add(file, None, None));
         Self {
@@ -109,7 +110,7 @@ impl Delivery {
             replayed: 0,
             under_pressure: false,
             leaving_since: None,
-            store_log: [const { Throttle::every(STORING_LOGGED_EVERY) }; StoreBecause::ALL.len()],
+            store_log: [const { Throttle::every(STORING_LOGGED_EVERY) }; StoreReason::ALL.len()],
             spool_refusal: None,
             refusal_log: Throttle::every(STORING_LOGGED_EVERY),
             failure_log: Reasons::every(STORING_LOGGED_EVERY),
@@ -121,10 +122,10 @@ impl Delivery {
             commands: VecDeque::new(),
             durable: VecDeque::new(),
             notices: VecDeque::new(),
-            totals: Totals {
+            totals: DeliveryTotals {
                 spool_at_start: files.positions(),
                 spool_quarantined: left.files_quarantined,
-                ..Totals::default()
+                ..DeliveryTotals::default()
             },
             jitter: fastrand::Rng::with_seed(settings.seed),
             files,
@@ -132,25 +133,29 @@ impl Delivery {
         }
     }
 
+    /// Returns how many batches the intake should close and pass to [`accept`](Self::accept).
     #[must_use]
-    pub fn wants(&self, now: Instant) -> Want {
+    pub fn demand(&self, now: Instant) -> Demand {
         let slots = self.settings.inserts_in_flight;
-        let held = self.insert_slots_held();
-        if held < slots {
-            return Want::ToInsert(slots - held);
+        let used = self.insert_slots_held();
+        if used < slots {
+            return Demand::ToInsert(slots - used);
         }
-        if held == slots
+        if used == slots
             && self.may_store(true, None, now)
             && (self.is_slow(now) || self.leaves_for_long(now))
         {
-            return Want::ToStore;
+            return Demand::ToStore;
         }
-        Want::Nothing
+        Demand::Nothing
     }
 
-    /// A batch that was [wanted](Self::wants).
-    pub fn take(&mut self, batch: Batch, now: Instant) {
-        assert!(self.wants(now) != Want::Nothing, "a batch was handed over that delivery does not want");
+    /// Accepts a batch that was [in demand](Self::demand).
+    ///
+    /// # Panics
+    /// If no batch was in demand: a bug in the caller.
+    pub fn accept(&mut self, batch: Batch, now: Instant) {
+        assert!(self.demand(now) != Demand::Nothing, "a batch was handed over that delivery does not want");
         let id = batch.id;
         let rows = [batch.positions.len(), batch.rejects.len()];
         let fresh = Fresh {
@@ -159,19 +164,19 @@ impl Delivery {
             bytes: batch.bytes,
             at_least_once: batch.at_least_once,
             refused_at: None,
-            stored_because: None,
+            stored_for: None,
             reported: false,
         };
         let positions = batch.positions.len() as u64;
-        let progress = Progress::new(self.tries(id), pieces(rows.into_iter().filter(|rows| *rows > 0)));
-        let held = BatchState::new(Stage::Waiting { at: now }, Origin::Intake(fresh), positions, progress);
-        self.batches.insert(id, held);
-        self.commands.push_back(Command::Take(batch));
+        let progress = Progress::new(self.attempts(id), pieces(rows.into_iter().filter(|rows| *rows > 0)));
+        let state = BatchState::new(Stage::Waiting { at: now }, Origin::Intake(fresh), positions, progress);
+        self.batches.insert(id, state);
+        self.commands.push_back(DeliveryCommand::Encode(batch));
         self.step(id, now);
     }
 
     fn insert_slots_held(&self) -> usize {
-        self.fresh().filter(|held| held.holds_insert_slot()).count()
+        self.fresh().filter(|state| state.holds_insert_slot()).count()
     }
 
     pub fn handle_report(&mut self, Report { batch, outcome }: Report, now: Instant) {
@@ -188,45 +193,46 @@ impl Delivery {
         }
         self.step(batch, now);
         if !self.has_more_to_replay() {
-            self.server.nothing_waits();
+            self.server.clear_failures();
         }
     }
 
-    /// What ClickHouse answered when it was last asked.
-    pub fn server(&mut self, status: ServerStatus, now: Instant) {
+    /// Processes the result of the watcher's last queries.
+    pub fn handle_server_status(&mut self, status: ServerStatus, now: Instant) {
         if status.answers.is_ok() && self.server.is_silent() {
-            // It is back, and will not answer what it had not answered by then.
+            // ClickHouse is back after a silence. It will not answer inserts from before, so cancel
+            // them instead of waiting for their timeouts.
             self.files.wake(now);
-            for (id, held) in &mut self.batches {
-                let hangs = held.stage.attempt_since().is_some();
-                if hangs && !std::mem::replace(&mut held.was_aborted, true) {
-                    self.commands.push_back(Command::Abort(*id));
+            for (id, state) in &mut self.batches {
+                let hangs = state.stage.attempt_since().is_some();
+                if hangs && !std::mem::replace(&mut state.was_aborted, true) {
+                    self.commands.push_back(DeliveryCommand::Abort(*id));
                 }
-                if let Stage::Waiting { at } | Stage::Storing { attempt_at: at, .. } = &mut held.stage {
+                if let Stage::Waiting { at } | Stage::Storing { attempt_at: at, .. } = &mut state.stage {
                     *at = now.min(*at);
                 }
             }
         }
-        self.server.observed(status, now);
+        self.server.update(status, now);
     }
 
-    /// What to ask ClickHouse, and how soon.
+    /// Returns which queries the watcher should send, and how soon.
     #[must_use]
     pub fn attention(&self, now: Instant) -> Attention {
         self.server.attention(now)
     }
 
-    /// Whether half of a window or of the buffer is used up.
+    /// Sets whether half of a session's window, or of the buffer, is used.
     pub fn set_under_pressure(&mut self, under_pressure: bool) {
         self.under_pressure = under_pressure;
     }
 
-    /// The process shuts down: no file is replayed any more.
+    /// Starts the shutdown: no further file is replayed.
     pub fn leave(&mut self, now: Instant) {
         self.leaving_since.get_or_insert(now);
     }
 
-    /// Steps that depend on time.
+    /// Advances every batch by time, and starts the replay of the next file.
     pub fn handle_timeout(&mut self, now: Instant) {
         let ids: Vec<BatchId> = self.batches.keys().copied().collect();
         ids.into_iter().for_each(|id| self.step(id, now));
@@ -234,99 +240,101 @@ impl Delivery {
         self.log(now);
     }
 
-    /// The next thing for the executor to do, if any.
-    pub fn poll_command(&mut self) -> Option<Command> {
+    /// Returns the next command for the executor.
+    pub fn poll_command(&mut self) -> Option<DeliveryCommand> {
         self.commands.pop_front()
     }
 
-    /// The next fresh batch that has become durable, if any.
+    /// Returns the next fresh batch that has become durable.
     pub fn poll_durable(&mut self) -> Option<Durable> {
         self.durable.pop_front()
     }
 
-    /// The next thing to log, if any.
-    pub fn poll_notice(&mut self) -> Option<Notice> {
+    /// Returns the next log line.
+    pub fn poll_notice(&mut self) -> Option<DeliveryNotice> {
         self.notices.pop_front()
     }
 
-    /// Batches must not be larger, because something on the way has refused one.
+    /// Returns the upper bound for new batches in bytes, if a proxy has refused one.
     #[must_use]
     pub fn batch_bytes_max(&self) -> Option<usize> {
         self.batch_bytes_max
     }
 
-    /// How many commands can wait for the executor at once: each batch has a few, and there are few batches.
+    /// Returns the capacity that the executor's queue needs. Each batch has at most eight commands
+    /// outstanding, and the number of batches is bounded.
     #[must_use]
     pub const fn commands_max(inserts_in_flight: usize) -> usize {
         8 * (inserts_in_flight + 1 + disk_operations_max(inserts_in_flight))
     }
 
-    /// When a batch goes to the spool, and why. `None`: it does not, now.
-    fn store_because(&self, held: &BatchState, now: Instant) -> Option<StoreBecause> {
-        let fresh = held.fresh()?;
-        if !held.stage.is_unstored() || !self.may_store(fresh.at_least_once, fresh.refused_at, now) {
+    /// Returns why a batch should go to the spool now; `None` if it should not.
+    fn store_reason(&self, state: &BatchState, now: Instant) -> Option<StoreReason> {
+        let fresh = state.fresh()?;
+        if !state.stage.is_unstored() || !self.may_store(fresh.at_least_once, fresh.refused_at, now) {
             return None;
         }
         if self.leaves_for_long(now) {
-            return Some(StoreBecause::Leaving);
+            return Some(StoreReason::Leaving);
         }
-        if let Some(since) = held.stage.attempt_since() {
-            return (self.under_pressure && now >= since + SLOW_AFTER).then_some(StoreBecause::ServerIsSlow);
+        if let Some(since) = state.stage.attempt_since() {
+            return (self.under_pressure && now >= since + SLOW_AFTER).then_some(StoreReason::ServerIsSlow);
         }
         if self.insert_slots_held() > self.settings.inserts_in_flight {
-            Some(StoreBecause::NoSlot)
+            Some(StoreReason::NoSlot)
         } else if !self.server.has_tables() {
-            Some(StoreBecause::NoTables)
-        } else if held.progress.tries.failures > 0 {
-            Some(StoreBecause::ItFailed)
+            Some(StoreReason::NoTables)
+        } else if state.progress.attempts.failures > 0 {
+            Some(StoreReason::ItFailed)
         } else if self.server.is_away(now) && self.files.len() > 0 {
-            Some(StoreBecause::ServerIsAway)
+            Some(StoreReason::ServerIsAway)
         } else {
             None
         }
     }
 
-    /// What only a person can mend is not spooled over: not to acknowledge it is what stops the flow. QoS 0 knows no
-    /// such stop.
+    /// Returns whether the spool may take a batch. It must not hide a fault that an operator has to fix:
+    /// there, withheld PUBACKs are the back-pressure. QoS 0 has no PUBACKs, so its batches are spooled.
     fn may_store(&self, at_least_once: bool, refused_at: Option<Instant>, now: Instant) -> bool {
-        let held_back = at_least_once && self.server.needs_a_person();
+        let held_back = at_least_once && self.server.needs_operator();
         let refused = refused_at.is_some_and(|at| now < at + STORE_AGAIN);
         self.settings.spool && !held_back && !refused && self.has_disk_place()
     }
 
-    /// A disk that hangs must not collect what it is asked.
+    /// Bounds the disk operations in flight, so a hung disk cannot pile them up.
     fn has_disk_place(&self) -> bool {
-        let waiting = self.batches.values().filter(|held| held.stage.disk_since().is_some()).count();
+        let waiting = self.batches.values().filter(|state| state.stage.disk_since().is_some()).count();
         waiting < disk_operations_max(self.settings.inserts_in_flight)
     }
 
-    /// The next step of one batch, as far as time or others allow it.
+    /// Takes the next step of one batch, if its time has come and a slot is free.
     fn step(&mut self, id: BatchId, now: Instant) {
-        let Some(held) = self.batches.get(&id) else { return };
-        if let Some(because) = self.store_because(held, now) {
+        let Some(state) = self.batches.get(&id) else { return };
+        if let Some(because) = self.store_reason(state, now) {
             if self.store_log[because as usize].allow(now) {
-                self.notices.push_back(Notice::Spooling(because));
+                self.notices.push_back(DeliveryNotice::Spooling(because));
             }
             self.store(id, because, now);
-        } else if held.stage.is_attempt_due(now) && self.may_attempt(id) {
+        } else if state.stage.is_attempt_due(now) && self.may_attempt(id) {
             self.attempt(id, now);
         }
     }
 
-    /// A file's turn is counted apart: there is one at a time.
+    /// Returns whether the batch may be inserted now. Replayed files need no insert slot: one file is
+    /// replayed at a time.
     fn may_attempt(&self, id: BatchId) -> bool {
-        let is_fresh = |held: &BatchState| held.fresh().is_some();
-        let others = self.batches.iter().filter(|(other, held)| **other != id && is_fresh(held));
-        let attempts = others.filter(|(_, held)| held.stage.attempt_since().is_some()).count();
+        let is_fresh = |state: &BatchState| state.fresh().is_some();
+        let others = self.batches.iter().filter(|(other, state)| **other != id && is_fresh(state));
+        let attempts = others.filter(|(_, state)| state.stage.attempt_since().is_some()).count();
         let has_place =
             attempts < self.settings.inserts_in_flight || !self.batches.get(&id).is_some_and(is_fresh);
         self.server.has_tables() && has_place
     }
 
-    /// Has the next piece inserted.
+    /// Starts an attempt to insert the next piece.
     fn attempt(&mut self, id: BatchId, now: Instant) {
-        let Some(held) = self.batches.get_mut(&id) else { return };
-        held.stage = match held.stage {
+        let Some(state) = self.batches.get_mut(&id) else { return };
+        state.stage = match state.stage {
             Stage::Waiting { .. } | Stage::Inserting { .. } | Stage::QuarantiningRow { file: None, .. } => {
                 Stage::Inserting { since: now }
             }
@@ -341,24 +349,24 @@ impl Delivery {
                 unreachable!("what is in ClickHouse is not inserted again")
             }
         };
-        let piece = held
+        let piece = state
             .progress
             .pieces
             .front()
             .expect("a batch whose pieces are all inserted is not attempted")
             .clone();
-        let attempt = held.progress.tries.next(&piece, self.server.timeout());
+        let attempt = state.progress.attempts.next(&piece, self.server.timeout());
         self.server.attempted(now);
-        self.commands.push_back(Command::Attempt { batch: id, piece, attempt });
+        self.commands.push_back(DeliveryCommand::Attempt { batch: id, piece, attempt });
     }
 
-    /// Has the batch written to the spool, beside its attempt if there is one.
-    fn store(&mut self, id: BatchId, because: StoreBecause, now: Instant) {
-        let Some(held) = self.batches.get_mut(&id) else { return };
-        if let Some(fresh) = held.fresh_mut() {
-            fresh.stored_because = Some(because);
+    /// Starts to write the batch to the spool. An attempt that is in flight continues.
+    fn store(&mut self, id: BatchId, because: StoreReason, now: Instant) {
+        let Some(state) = self.batches.get_mut(&id) else { return };
+        if let Some(fresh) = state.fresh_mut() {
+            fresh.stored_for = Some(because);
         }
-        held.stage = match held.stage {
+        state.stage = match state.stage {
             Stage::Waiting { at } => Stage::Storing { since: now, attempt_at: at },
             Stage::Inserting { since } => Stage::InsertingAndStoring { since, storing_since: now },
             Stage::InsertingAndStoring { .. }
@@ -371,10 +379,10 @@ impl Delivery {
                 unreachable!("what is in the spool, or on its way there, is not stored again")
             }
         };
-        self.commands.push_back(Command::Store(id));
+        self.commands.push_back(DeliveryCommand::Store(id));
     }
 
-    /// Begins with the next file, if there is one and nothing stands in the way.
+    /// Starts the replay of the next file, if there is one and the tables exist.
     fn replay(&mut self, now: Instant) {
         if self.is_replaying()
             || !self.server.has_tables()
@@ -384,17 +392,18 @@ impl Delivery {
             return;
         }
         if self.files.len() == 0 && self.replayed > 0 {
-            self.notices.push_back(Notice::SpoolEmpty { batches: std::mem::take(&mut self.replayed) });
+            self.notices
+                .push_back(DeliveryNotice::SpoolEmpty { batches: std::mem::take(&mut self.replayed) });
         }
         let Some(file) = self.files.next(now) else { return };
         let id = self.next_loaded;
         self.next_loaded += 1;
-        let untried = || Progress::new(self.tries(id), VecDeque::new());
+        let untried = || Progress::new(self.attempts(id), VecDeque::new());
         let progress = self.files.progress(&file).unwrap_or_else(untried);
-        let held =
+        let state =
             BatchState::new(Stage::Loading { file, since: now }, Origin::Spool, file.positions, progress);
-        self.batches.insert(id, held);
-        self.commands.push_back(Command::Load(id, file));
+        self.batches.insert(id, state);
+        self.commands.push_back(DeliveryCommand::Load(id, file));
     }
 
     fn report_durable(&mut self, id: BatchId) {
@@ -407,21 +416,21 @@ impl Delivery {
 
     fn forget(&mut self, id: BatchId) {
         self.batches.remove(&id);
-        self.commands.push_back(Command::Forget(id));
+        self.commands.push_back(DeliveryCommand::Forget(id));
     }
 
     fn fresh(&self) -> impl Iterator<Item = &BatchState> {
-        self.batches.values().filter(|held| held.fresh().is_some())
+        self.batches.values().filter(|state| state.fresh().is_some())
     }
 
-    fn tries(&self, number: BatchId) -> Tries {
+    fn attempts(&self, number: BatchId) -> Attempts {
         let identity = Identity { incarnation: self.settings.incarnation, number };
-        Tries::new(identity)
+        Attempts::new(identity)
     }
 
     fn is_slow(&self, now: Instant) -> bool {
         let slow =
-            |held: &BatchState| held.stage.attempt_since().is_some_and(|since| now >= since + SLOW_AFTER);
+            |state: &BatchState| state.stage.attempt_since().is_some_and(|since| now >= since + SLOW_AFTER);
         self.under_pressure && self.fresh().any(slow)
     }
 
@@ -430,7 +439,7 @@ impl Delivery {
     }
 }
 
-/// Files that are being written, read or removed at once.
+/// Maximum number of files that are written, read or removed at the same time.
 const fn disk_operations_max(inserts_in_flight: usize) -> usize {
     inserts_in_flight + 2
 }

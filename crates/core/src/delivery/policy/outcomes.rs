@@ -1,4 +1,4 @@
-//! What a report does to a batch: an attempt ended, or something on the disk did.
+//! The transitions of a batch when the executor reports an outcome: of an attempt, or of the disk.
 
 use std::time::{Duration, Instant};
 
@@ -6,75 +6,78 @@ use super::files::Failure;
 use super::stage::{BatchState, DISK_PATIENCE, Origin, Stage, pieces};
 use super::{Delivery, STORE_AGAIN};
 use crate::delivery::File;
-use crate::delivery::events::{BatchId, Command, Loaded, Notice, Piece};
+use crate::delivery::events::{BatchId, DeliveryCommand, DeliveryNotice, Loaded, Piece};
 use crate::delivery::retry;
 use crate::delivery::sink::FailureKind;
 
 impl Delivery {
-    /// An insert committed.
+    /// Handles a commit.
     pub(super) fn inserted(&mut self, id: BatchId, took: Duration, erased: u64, now: Instant) {
-        self.needs_no_spool(id);
-        self.answered(id);
+        self.clear_spool_refusal(id);
+        self.attempt_answered(id);
         self.server.succeeded(took);
-        let Some(held) = self.batches.get_mut(&id) else { return };
-        let failures = held.progress.tries.succeeded();
+        let Some(state) = self.batches.get_mut(&id) else { return };
+        let failures = state.progress.attempts.succeeded();
         if failures > 0 {
-            self.notices.push_back(Notice::InsertSucceeded { batch: id, failures });
+            self.notices.push_back(DeliveryNotice::InsertSucceeded { batch: id, failures });
         }
-        if held.fresh().is_none() {
+        if state.fresh().is_none() {
             self.files.succeeded();
         }
-        held.progress.erased += if held.pass_piece() { erased } else { 0 };
-        self.go_on(id, now);
+        state.progress.erased += if state.finish_piece() { erased } else { 0 };
+        self.continue_batch(id, now);
     }
 
-    /// Every row of the piece is of an erased driver. That says nothing of the server.
+    /// Handles a piece whose rows all belong to erased drivers. No insert was sent, so this proves
+    /// nothing about the server's health.
     pub(super) fn left_out(&mut self, id: BatchId, rows: u64, now: Instant) {
-        self.needs_no_spool(id);
-        self.answered(id);
-        let Some(held) = self.batches.get_mut(&id) else { return };
-        held.progress.erased += if held.pass_piece() { rows } else { 0 };
-        self.go_on(id, now);
+        self.clear_spool_refusal(id);
+        self.attempt_answered(id);
+        let Some(state) = self.batches.get_mut(&id) else { return };
+        state.progress.erased += if state.finish_piece() { rows } else { 0 };
+        self.continue_batch(id, now);
     }
 
-    /// If no other batch was refused by the spool either, its next need will tell whether it takes batches.
-    fn needs_no_spool(&mut self, id: BatchId) {
-        let refused = |held: &BatchState| held.fresh().is_some_and(|fresh| fresh.refused_at.is_some());
-        if !self.batches.iter().any(|(other, held)| *other != id && refused(held)) {
+    /// Clears the spool's refusal once no other batch waits for the spool: the next store shows whether
+    /// it takes batches again.
+    fn clear_spool_refusal(&mut self, id: BatchId) {
+        let refused = |state: &BatchState| state.fresh().is_some_and(|fresh| fresh.refused_at.is_some());
+        if !self.batches.iter().any(|(other, state)| *other != id && refused(state)) {
             self.spool_refusal = None;
         }
     }
 
-    /// An attempt has had an answer that says nothing against the server: another one's may be waited for.
-    fn answered(&mut self, id: BatchId) {
+    /// Records that the server answered an attempt. The oldest attempt still in flight now counts as
+    /// the one that is waited for.
+    fn attempt_answered(&mut self, id: BatchId) {
         let others = self.batches.iter().filter(|(other, _)| **other != id);
-        self.server.waits_since(others.filter_map(|(_, held)| held.stage.attempt_since()).min());
+        self.server.waits_since(others.filter_map(|(_, state)| state.stage.attempt_since()).min());
     }
 
-    /// With the next piece, if there is one; not if the tables have gone meanwhile, or others took its place while a row of it was written.
-    fn go_on(&mut self, id: BatchId, now: Instant) {
+    /// Inserts the next piece, or parks the batch if the tables are gone or its slot is taken.
+    fn continue_batch(&mut self, id: BatchId, now: Instant) {
         match self.batches.get(&id) {
-            Some(held) if held.progress.pieces.is_empty() => self.finished(id, now),
+            Some(state) if state.progress.pieces.is_empty() => self.finished(id, now),
             Some(_) if self.may_attempt(id) => self.attempt(id, now),
-            Some(_) => self.put_back(id, now),
+            Some(_) => self.park(id, now),
             None => {}
         }
     }
 
-    /// To where it waits for the tables.
-    fn put_back(&mut self, id: BatchId, now: Instant) {
-        let Some(held) = self.batches.get_mut(&id) else { return };
-        match held.stage {
+    /// Parks the batch until it may be inserted.
+    fn park(&mut self, id: BatchId, now: Instant) {
+        let Some(state) = self.batches.get_mut(&id) else { return };
+        match state.stage {
             Stage::Inserting { .. } | Stage::QuarantiningRow { file: None, .. } => {
-                held.stage = Stage::Waiting { at: now };
+                state.stage = Stage::Waiting { at: now };
             }
             Stage::InsertingAndStoring { storing_since: since, .. } => {
-                held.stage = Stage::Storing { since, attempt_at: now };
+                state.stage = Stage::Storing { since, attempt_at: now };
             }
             Stage::InsertingStored { file, .. }
             | Stage::QuarantiningRow { file: Some(file), .. }
             | Stage::Loading { file, .. } => {
-                self.leave_to_replay(id, file, None, now);
+                self.release_to_replay(id, file, None, now);
             }
             Stage::Waiting { .. }
             | Stage::Storing { .. }
@@ -83,26 +86,26 @@ impl Delivery {
         }
     }
 
-    /// Every piece of it is in ClickHouse, or in quarantine.
+    /// Ends a batch whose pieces are all in ClickHouse or in quarantine.
     fn finished(&mut self, id: BatchId, now: Instant) {
         self.report_durable(id);
-        let Some(held) = self.batches.get_mut(&id) else { return };
-        self.totals.inserted += held.positions - held.progress.quarantined - held.progress.erased;
-        self.totals.erased += held.progress.erased;
-        self.totals.quarantined += held.progress.quarantined;
+        let Some(state) = self.batches.get_mut(&id) else { return };
+        self.totals.inserted += state.positions - state.progress.quarantined - state.progress.erased;
+        self.totals.erased += state.progress.erased;
+        self.totals.quarantined += state.progress.quarantined;
         self.totals.batches_inserted += 1;
-        self.replayed += u64::from(held.fresh().is_none());
-        match held.stage {
+        self.replayed += u64::from(state.fresh().is_none());
+        match state.stage {
             Stage::Inserting { .. } | Stage::QuarantiningRow { file: None, .. } => self.forget(id),
             Stage::InsertingStored { file, .. }
             | Stage::QuarantiningRow { file: Some(file), .. }
             | Stage::Loading { file, .. } => {
-                held.stage = Stage::Removing { file, since: now };
+                state.stage = Stage::Removing { file, since: now };
                 self.files.remove(&file);
-                self.commands.push_back(Command::Remove(id, file));
+                self.commands.push_back(DeliveryCommand::Remove(id, file));
             }
             Stage::InsertingAndStoring { storing_since: since, .. } => {
-                held.stage = Stage::InsertedWhileStoring { since };
+                state.stage = Stage::InsertedWhileStoring { since };
             }
             Stage::Waiting { .. }
             | Stage::Storing { .. }
@@ -111,26 +114,27 @@ impl Delivery {
         }
     }
 
-    /// An attempt failed.
+    /// Handles a failed attempt: decides the next stage and the delay. The spool, if it may take the
+    /// batch, does so in the same round, see [`Delivery::store_reason`].
     pub(super) fn failed(&mut self, id: BatchId, kind: FailureKind, why: String, now: Instant) {
-        let Some(held) = self.batches.get_mut(&id) else { return };
+        let Some(state) = self.batches.get_mut(&id) else { return };
         if kind == FailureKind::TooLarge {
             return self.too_large(id, why, now);
         }
-        held.progress.tries.failed(kind);
-        let failures = held.progress.tries.failures;
-        let rows = held.progress.pieces.front().map_or(0, |piece| piece.rows.len());
-        // Files take turns, so their failures count together.
-        let in_a_row = if held.fresh().is_some() { failures } else { self.files.failures() + 1 };
+        state.progress.attempts.failed(kind);
+        let failures = state.progress.attempts.failures;
+        let rows = state.progress.pieces.front().map_or(0, |piece| piece.rows.len());
+        // Files are attempted in turn, so an outage shows as one failure each: count them together.
+        let in_a_row = if state.fresh().is_some() { failures } else { self.files.failures() + 1 };
         self.server.failed(kind, &why, in_a_row, now);
         let delay = retry::delay(failures, &mut self.jitter);
-        let retry_in = match held.stage {
+        let retry_in = match state.stage {
             Stage::InsertingStored { file, .. } => {
-                self.leave_to_replay(id, file, Some((kind, &why)), now);
+                self.release_to_replay(id, file, Some((kind, &why)), now);
                 None
             }
             Stage::InsertingAndStoring { storing_since: since, .. } => {
-                held.stage = Stage::Storing { since, attempt_at: now + delay };
+                state.stage = Stage::Storing { since, attempt_at: now + delay };
                 None
             }
             Stage::Waiting { .. }
@@ -140,32 +144,33 @@ impl Delivery {
             | Stage::QuarantiningRow { .. }
             | Stage::Loading { .. }
             | Stage::Removing { .. } => {
-                held.stage = Stage::Waiting { at: now + delay };
+                state.stage = Stage::Waiting { at: now + delay };
                 Some(delay)
             }
         };
         if self.failure_log.allow(&why, now) {
-            self.notices.push_back(Notice::InsertFailed { batch: id, rows, failures, retry_in, why });
+            self.notices.push_back(DeliveryNotice::InsertFailed { batch: id, rows, failures, retry_in, why });
         }
     }
 
-    /// Halves the piece; a row that is too large by itself goes into quarantine, or is gone if there is no spool.
+    /// Halves the piece. A single row that is too large goes into quarantine; without a spool it is
+    /// dropped and counted.
     fn too_large(&mut self, id: BatchId, why: String, now: Instant) {
-        self.answered(id);
-        let Some(held) = self.batches.get_mut(&id) else { return };
-        let Some(Piece { insert, rows }) = held.progress.pieces.front().cloned() else { return };
+        self.attempt_answered(id);
+        let Some(state) = self.batches.get_mut(&id) else { return };
+        let Some(Piece { insert, rows }) = state.progress.pieces.front().cloned() else { return };
         if rows.len() > 1 {
-            held.progress.pieces.pop_front();
+            state.progress.pieces.pop_front();
             let middle = rows.start + rows.len() / 2;
-            held.progress.pieces.push_front(Piece { insert, rows: middle..rows.end });
-            held.progress.pieces.push_front(Piece { insert, rows: rows.start..middle });
-            if held.fresh().is_some() {
+            state.progress.pieces.push_front(Piece { insert, rows: middle..rows.end });
+            state.progress.pieces.push_front(Piece { insert, rows: rows.start..middle });
+            if state.fresh().is_some() {
                 self.bound_batches(id, rows.len(), why);
             }
-            self.go_on(id, now);
+            self.continue_batch(id, now);
         } else {
             if self.row_log.allow(now) {
-                self.notices.push_back(Notice::RowTooLarge { why });
+                self.notices.push_back(DeliveryNotice::RowTooLarge { why });
             }
             if self.settings.spool {
                 self.quarantine_row(id, Piece { insert, rows }, now);
@@ -176,11 +181,12 @@ impl Delivery {
     }
 
     fn quarantine_row(&mut self, id: BatchId, row: Piece, now: Instant) {
-        let Some(held) = self.batches.get_mut(&id) else { return };
-        let file = match held.stage {
-            // One thing at a time: the row's turn comes with the next attempt, from the file if the spool takes it.
+        let Some(state) = self.batches.get_mut(&id) else { return };
+        let file = match state.stage {
+            // One disk operation per batch: the row is handled by the next attempt, from the file if
+            // the spool takes the batch.
             Stage::InsertingAndStoring { storing_since: since, .. } => {
-                held.stage = Stage::Storing { since, attempt_at: now + DISK_PATIENCE };
+                state.stage = Stage::Storing { since, attempt_at: now + DISK_PATIENCE };
                 return;
             }
             Stage::InsertingStored { file, .. } => Some(file),
@@ -192,11 +198,11 @@ impl Delivery {
             | Stage::Loading { .. }
             | Stage::Removing { .. } => None,
         };
-        held.stage = Stage::QuarantiningRow { since: now, file };
-        self.commands.push_back(Command::QuarantineRow(id, row));
+        state.stage = Stage::QuarantiningRow { since: now, file };
+        self.commands.push_back(DeliveryCommand::QuarantineRow(id, row));
     }
 
-    /// The row's file is durable.
+    /// Handles a row whose file is fsynced.
     pub(super) fn row_quarantined(&mut self, id: BatchId, file: File, now: Instant) {
         self.spool_takes();
         self.totals.spool_quarantined += 1;
@@ -205,35 +211,35 @@ impl Delivery {
     }
 
     fn row_passed(&mut self, id: BatchId, now: Instant) {
-        let Some(held) = self.batches.get_mut(&id) else { return };
-        held.progress.quarantined += u64::from(held.pass_piece());
-        self.go_on(id, now);
+        let Some(state) = self.batches.get_mut(&id) else { return };
+        state.progress.quarantined += u64::from(state.finish_piece());
+        self.continue_batch(id, now);
     }
 
-    /// A file that something on the way to ClickHouse does not let through, and that cannot be split.
+    /// Defers a file that a proxy refuses as too large and that cannot be split.
     pub(super) fn unsplittable(&mut self, id: BatchId, now: Instant) {
-        self.answered(id);
-        let Some(held) = self.batches.get(&id) else { return };
-        let Stage::InsertingStored { file, .. } = held.stage else { return };
+        self.attempt_answered(id);
+        let Some(state) = self.batches.get(&id) else { return };
+        let Stage::InsertingStored { file, .. } = state.stage else { return };
         let why = "something on the way to ClickHouse does not let an insert of this size through, and it cannot be split: \
                    its columns are those of another version of milepost";
         self.files.defer(&file, why, self.server.successes(), now);
-        self.notices.push_back(Notice::Deferred { file, why: why.to_owned() });
+        self.notices.push_back(DeliveryNotice::Deferred { file, why: why.to_owned() });
         self.forget(id);
     }
 
-    /// What was too large this time shall not be tried again with every batch.
+    /// Lowers the bound of new batches, so that not every batch is refused and split.
     fn bound_batches(&mut self, id: BatchId, rows: usize, why: String) {
         let Some(fresh) = self.batches.get(&id).and_then(BatchState::fresh) else { return };
         let batch_bytes_max = fresh.bytes / 2;
         if self.batch_bytes_max.is_none_or(|max| batch_bytes_max < max) {
             self.batch_bytes_max = Some(batch_bytes_max);
-            self.notices.push_back(Notice::TooLarge { rows, batch_bytes_max, why });
+            self.notices.push_back(DeliveryNotice::TooLarge { rows, batch_bytes_max, why });
         }
     }
 
-    /// From here on it is a file among others.
-    fn leave_to_replay(
+    /// Drops the batch from memory; the replay owns its file now.
+    fn release_to_replay(
         &mut self,
         id: BatchId,
         file: File,
@@ -242,7 +248,7 @@ impl Delivery {
     ) {
         self.report_durable(id);
         let Some(BatchState { origin, progress, .. }) = self.batches.remove(&id) else { return };
-        self.commands.push_back(Command::Forget(id));
+        self.commands.push_back(DeliveryCommand::Forget(id));
         let failure = match origin {
             Origin::Intake(_) => None,
             Origin::Spool => failure,
@@ -252,31 +258,32 @@ impl Delivery {
         };
         let failure = Failure { kind, why, progress };
         if self.files.failed(&file, failure, self.server.successes(), &mut self.jitter, now) {
-            self.notices.push_back(Notice::Deferred { file, why: why.to_owned() });
+            self.notices.push_back(DeliveryNotice::Deferred { file, why: why.to_owned() });
         }
     }
 
     fn spool_takes(&mut self) {
         self.spool_refusal = None;
         let is_news = std::mem::take(&mut self.is_refusal_logged);
-        self.notices.extend(is_news.then_some(Notice::SpoolTakesAgain));
+        self.notices.extend(is_news.then_some(DeliveryNotice::SpoolTakesAgain));
     }
 
-    /// Its file is durable.
+    /// Handles a batch whose file and directory are fsynced: from here on its messages may be
+    /// acknowledged.
     pub(super) fn stored(&mut self, id: BatchId, file: File, now: Instant) {
         self.spool_takes();
-        let Some(held) = self.batches.get_mut(&id) else { return };
-        if let Some(because) = held.fresh().and_then(|fresh| fresh.stored_because) {
+        let Some(state) = self.batches.get_mut(&id) else { return };
+        if let Some(because) = state.fresh().and_then(|fresh| fresh.stored_for) {
             self.totals.stored[because as usize] += 1;
         }
-        match held.stage {
+        match state.stage {
             Stage::InsertingAndStoring { since, .. } => {
-                held.stage = Stage::InsertingStored { since, file };
+                state.stage = Stage::InsertingStored { since, file };
                 self.report_durable(id);
             }
             Stage::InsertedWhileStoring { .. } => {
-                held.stage = Stage::Removing { file, since: now };
-                self.commands.push_back(Command::Remove(id, file));
+                state.stage = Stage::Removing { file, since: now };
+                self.commands.push_back(DeliveryCommand::Remove(id, file));
             }
             Stage::Waiting { .. }
             | Stage::Inserting { .. }
@@ -284,32 +291,32 @@ impl Delivery {
             | Stage::Storing { .. }
             | Stage::QuarantiningRow { .. }
             | Stage::Loading { .. }
-            | Stage::Removing { .. } => self.leave_to_replay(id, file, None, now),
+            | Stage::Removing { .. } => self.release_to_replay(id, file, None, now),
         }
     }
 
-    /// The spool did not take it, or a row of it.
+    /// Handles a refusal of the spool: it is full, or the disk failed.
     pub(super) fn refused(&mut self, id: BatchId, why: String, now: Instant) {
         self.totals.refused += 1;
         self.spool_refusal = Some(why.clone());
         if self.refusal_log.allow(now) {
             self.is_refusal_logged = true;
-            self.notices.push_back(Notice::SpoolRefuses(why.clone()));
+            self.notices.push_back(DeliveryNotice::SpoolRefuses(why.clone()));
         }
-        let Some(held) = self.batches.get_mut(&id) else { return };
-        if let Some(fresh) = held.fresh_mut() {
+        let Some(state) = self.batches.get_mut(&id) else { return };
+        if let Some(fresh) = state.fresh_mut() {
             fresh.refused_at = Some(now);
         }
-        match held.stage {
-            Stage::InsertingAndStoring { since, .. } => held.stage = Stage::Inserting { since },
+        match state.stage {
+            Stage::InsertingAndStoring { since, .. } => state.stage = Stage::Inserting { since },
             Stage::InsertedWhileStoring { .. } => self.forget(id),
-            Stage::Storing { attempt_at: at, .. } => held.stage = Stage::Waiting { at },
-            // The row is attempted again: whoever makes room for it may as well have raised the limit that it meets.
+            Stage::Storing { attempt_at: at, .. } => state.stage = Stage::Waiting { at },
+            // Attempt the row again: an operator who makes room may also have raised the size limit.
             Stage::QuarantiningRow { file: None, .. } => {
-                held.stage = Stage::Waiting { at: now + STORE_AGAIN };
+                state.stage = Stage::Waiting { at: now + STORE_AGAIN };
             }
             Stage::QuarantiningRow { file: Some(file), .. } => {
-                self.leave_to_replay(id, file, None, now);
+                self.release_to_replay(id, file, None, now);
                 self.files.defer(&file, &why, self.server.successes(), now);
             }
             Stage::Waiting { .. }
@@ -320,41 +327,41 @@ impl Delivery {
         }
     }
 
-    /// What was in its file.
+    /// Handles the content of a file that was read for replay.
     pub(super) fn loaded(&mut self, id: BatchId, loaded: Loaded, now: Instant) {
-        let Some(held) = self.batches.get_mut(&id) else { return };
-        let Stage::Loading { file, .. } = held.stage else { return };
+        let Some(state) = self.batches.get_mut(&id) else { return };
+        let Stage::Loading { file, .. } = state.stage else { return };
         match loaded {
             Loaded::Rows(rows) => {
-                if held.progress.pieces.is_empty() {
-                    held.progress.pieces = pieces(rows);
+                if state.progress.pieces.is_empty() {
+                    state.progress.pieces = pieces(rows);
                 }
-                self.go_on(id, now);
+                self.continue_batch(id, now);
             }
             Loaded::Damaged(_) | Loaded::Gone => {
-                held.stage = Stage::Removing { file, since: now };
+                state.stage = Stage::Removing { file, since: now };
                 self.files.remove(&file);
                 self.totals.quarantined += file.positions;
                 self.totals.files_quarantined += 1;
                 if let Loaded::Damaged(why) = loaded {
                     self.totals.spool_quarantined += 1;
                     self.quarantined_bytes += file.bytes;
-                    self.notices.push_back(Notice::Quarantined { file, why });
-                    self.commands.push_back(Command::Quarantine(id, file));
+                    self.notices.push_back(DeliveryNotice::Quarantined { file, why });
+                    self.commands.push_back(DeliveryCommand::Quarantine(id, file));
                 } else {
-                    self.notices.push_back(Notice::Gone(file));
-                    self.commands.push_back(Command::Remove(id, file));
+                    self.notices.push_back(DeliveryNotice::Gone(file));
+                    self.commands.push_back(DeliveryCommand::Remove(id, file));
                 }
             }
             Loaded::Newer(why) => {
                 self.files.leave(&file, &why);
-                self.notices.push_back(Notice::Deferred { file, why });
+                self.notices.push_back(DeliveryNotice::Deferred { file, why });
                 self.forget(id);
             }
             Loaded::Unreadable(why) => {
                 self.files.defer(&file, &why, self.server.successes(), now);
                 self.files.rest_after_deferral(&mut self.jitter, now);
-                self.notices.push_back(Notice::Deferred { file, why });
+                self.notices.push_back(DeliveryNotice::Deferred { file, why });
                 self.forget(id);
             }
         }

@@ -1,4 +1,4 @@
-//! The state of ClickHouse: whether inserts may begin, whether it answers, and since when it does not.
+//! The health of ClickHouse: whether inserts may start, whether it answers, and since when not.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use crate::delivery::events::{Attention, Schema, ServerStatus};
 use crate::delivery::sink::FailureKind;
 use crate::throttle::Throttle;
 
-/// While ClickHouse seems to be away, a fresh batch is tried this often: the failing one may itself be the cause.
+/// While inserts fail, a fresh batch is attempted this often: the failing batch may be the cause.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 /// An insert without an answer makes ClickHouse's health doubtful after this.
 const DOUBT_AFTER: Duration = Duration::from_secs(1);
@@ -25,23 +25,23 @@ const FAILURES_UNREADY: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Server {
     schema: Schema,
-    /// The last attempt failed, and a person must act.
+    /// The last attempt failed permanently: an operator must act.
     stopped: bool,
-    /// If the last attempt failed: when a fresh batch is tried next.
+    /// When a fresh batch is attempted next; `None` if the last attempt succeeded.
     probe_at: Option<Instant>,
-    /// How long an insert may take: at least what is configured; more after one that ran into it.
+    /// Timeout of the next insert: at least the configured one, longer after a timeout.
     timeout: Duration,
     timeout_min: Duration,
-    /// Inserts that got through.
+    /// Number of inserts that committed.
     successes: u64,
-    /// The first attempt since one last had an answer, failures aside.
+    /// Start of the oldest attempt since the server last answered one; failures do not count as answers.
     waiting_since: Option<Instant>,
     no_answer_log: Throttle,
-    /// Why the last attempt failed, if none has got through since, and how many of its batch had failed.
+    /// Why the last attempt failed, and the number of consecutive failures; `None` after a commit.
     last_failure: Option<(String, u32)>,
-    /// A question on another connection has no answer.
+    /// Why the watcher's query was not answered, and since when.
     silent: Option<(String, Instant)>,
-    /// Inserts that were refused for good.
+    /// Number of inserts that failed permanently.
     refusals: u64,
 }
 
@@ -66,12 +66,13 @@ impl Server {
         self.schema == Schema::Ready
     }
 
-    /// A person must mend a table, a grant or a login before an insert can succeed. While nothing answers, that is not known.
-    pub(super) fn needs_a_person(&self) -> bool {
+    /// Returns whether an operator must fix a table, a grant or a login before an insert can succeed.
+    /// `false` while ClickHouse does not answer: then the cause is unknown.
+    pub(super) fn needs_operator(&self) -> bool {
         self.stopped && self.silent.is_none() || matches!(self.schema, Schema::Refused(_))
     }
 
-    /// Attempts fail, and it is not time to try a fresh batch.
+    /// Returns whether inserts fail, and the next attempt of a fresh batch is not due yet.
     pub(super) fn is_away(&self, now: Instant) -> bool {
         !self.stopped && self.probe_at.is_some_and(|at| now < at)
     }
@@ -80,7 +81,7 @@ impl Server {
         self.successes
     }
 
-    /// An attempt begins.
+    /// Records the start of an attempt.
     pub(super) fn attempted(&mut self, now: Instant) {
         self.waiting_since.get_or_insert(now);
         if let Some(at) = self.probe_at.as_mut().filter(|_| !self.stopped) {
@@ -88,17 +89,17 @@ impl Server {
         }
     }
 
-    /// How long the next insert may take.
+    /// Returns the timeout of the next insert.
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// An attempt was answered. `next`: since when another one has been under way.
+    /// Records that an attempt was answered. `next`: start of the oldest one still in flight.
     pub(super) fn waits_since(&mut self, next: Option<Instant>) {
         self.waiting_since = next;
     }
 
-    /// An insert committed.
+    /// Records a commit. The next timeout is a multiple of the time it took.
     pub(super) fn succeeded(&mut self, took: Duration) {
         self.timeout = (took * TIMEOUT_PER_INSERT).clamp(self.timeout_min, TIMEOUT_MAX.max(self.timeout_min));
         self.successes += 1;
@@ -108,7 +109,7 @@ impl Server {
         self.last_failure = None;
     }
 
-    /// An attempt failed. `failures`: consecutive ones of its batch.
+    /// Records a failed attempt. `failures`: consecutive failures of its batch.
     pub(super) fn failed(&mut self, kind: FailureKind, why: &str, failures: u32, now: Instant) {
         let permanent = kind == FailureKind::Permanent;
         if kind == FailureKind::TimedOut {
@@ -119,22 +120,22 @@ impl Server {
         let worst = self.last_failure.as_ref().map_or(0, |(_, failures)| *failures);
         self.last_failure = Some((why.to_owned(), failures.max(worst)));
         if permanent {
-            // A table may be another one, or gone: the ledger of migrations is asked before anything else is inserted.
+            // The table may be missing or replaced: check the migrations before the next insert.
             self.schema = Schema::Unknown(format!("asked again after: {why}"));
             self.refusals += 1;
         }
     }
 
-    /// What failed last is not to be inserted any more: its drivers are erased, or it is in quarantine.
-    pub(super) fn nothing_waits(&mut self) {
+    /// Clears the failure once no batch is left: the failing rows were erased or put in quarantine.
+    pub(super) fn clear_failures(&mut self) {
         self.last_failure = None;
         self.waiting_since = None;
     }
 
-    /// What ClickHouse answered when it was last asked.
-    pub(super) fn observed(&mut self, status: ServerStatus, now: Instant) {
+    /// Processes the result of the watcher's queries.
+    pub(super) fn update(&mut self, status: ServerStatus, now: Instant) {
         let ServerStatus { schema, answers, refusals, .. } = status;
-        // Tables that were looked at before the last refusal may have gone since.
+        // A check from before the last refusal is stale: the tables may be gone since.
         if refusals == self.refusals {
             self.schema = schema;
         }
@@ -145,22 +146,22 @@ impl Server {
         self.silent.is_some()
     }
 
-    /// What to ask ClickHouse, and how soon. An insert under way is no doubt until it has taken long: under traffic there
-    /// always is one.
+    /// Returns which queries the watcher should send, and how soon. Under traffic an insert is always
+    /// in flight, so only a slow one makes the health doubtful.
     pub(super) fn attention(&self, now: Instant) -> Attention {
         let is_slow = self.waiting_since.is_some_and(|since| now >= since + DOUBT_AFTER);
         let in_doubt = is_slow || self.last_failure.is_some() || self.silent.is_some() || !self.has_tables();
         Attention { in_doubt, refusals: self.refusals, clock_jumps: 0 }
     }
 
-    /// For how long an insert has had no answer, when that is to be logged.
+    /// Returns how long an insert has had no answer, if that is due to be logged.
     pub(super) fn no_answer_to_log(&mut self, now: Instant) -> Option<Duration> {
         let for_ = now.saturating_duration_since(self.waiting_since?);
         let is_due = for_ >= LOGGED_AFTER && self.last_failure.is_none() && self.no_answer_log.allow(now);
         is_due.then_some(for_)
     }
 
-    /// Lines of `/readyz`: why inserts fail.
+    /// Returns the lines of `/readyz` that explain why inserts fail.
     pub(super) fn unready_reasons(&self, now: Instant) -> Vec<String> {
         let mut reasons = Vec::new();
         match &self.schema {
@@ -192,7 +193,7 @@ mod tests {
 
     fn server() -> (Server, Instant) {
         let (mut server, began) = (Server::new(Duration::from_secs(60)), Instant::now());
-        server.observed(ServerStatus::ready(), began);
+        server.update(ServerStatus::ready(), began);
         (server, began)
     }
 
@@ -258,7 +259,7 @@ mod tests {
         }
         let (mut server, began) = server();
         let silent = ServerStatus { answers: Err("nobody".to_owned()), ..ServerStatus::ready() };
-        server.observed(silent, began);
+        server.update(silent, began);
         let told =
             [19, 20].map(|seconds| server.unready_reasons(began + Duration::from_secs(seconds)).join("; "));
         assert_eq!(told, ["", "clickhouse: nobody"]);

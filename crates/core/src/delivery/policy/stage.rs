@@ -1,96 +1,99 @@
-//! Where a batch is, and what runs for it.
+//! The states of a batch. Each names where the rows are, and which operations are in flight.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::delivery::File;
-use crate::delivery::events::{Piece, StoreBecause};
-use crate::delivery::retry::Tries;
+use crate::delivery::events::{Piece, StoreReason};
+use crate::delivery::retry::Attempts;
 
-/// After this the disk counts as hanging, and inserts do not wait for it.
+/// A disk operation that takes longer than this counts as hung; inserts no longer wait for it.
 pub(super) const DISK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where a batch is, and what runs.
+/// The state of a batch; ARCHITECTURE.md draws the transitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// In memory alone; its next attempt is due then.
+    /// In memory only; the next attempt is due at `at`.
     Waiting { at: Instant },
-    /// In memory alone, being inserted.
+    /// In memory only, being inserted.
     Inserting { since: Instant },
-    /// In memory, being inserted and being written to the spool.
+    /// In memory, being inserted and written to the spool at the same time.
     InsertingAndStoring { since: Instant, storing_since: Instant },
-    /// Being inserted; its file is there.
+    /// Being inserted; its file is fsynced.
     InsertingStored { since: Instant, file: File },
-    /// In memory, being written to the spool, for the replay to go on with. If the spool refuses, the next attempt is due
-    /// when it would have been: a spool that always refuses must not put it off for ever.
+    /// In memory, being written to the spool; the replay inserts it later. If the spool refuses, the
+    /// next attempt is due at `attempt_at`, as it was before: a spool that always refuses must not
+    /// postpone it for ever.
     Storing { since: Instant, attempt_at: Instant },
-    /// In ClickHouse, while its file is still being written.
+    /// In ClickHouse, while its file is still being written; the file is removed afterwards.
     InsertedWhileStoring { since: Instant },
     /// Being read from its file.
     Loading { file: File, since: Instant },
-    /// A row of it is too large for any way to the server, and is being written to a file of its own. `file`: the batch's, if
-    /// there is one.
+    /// One row is too large to insert, and is being written to a file of its own. `file`: the batch's
+    /// own file, if there is one.
     QuarantiningRow { since: Instant, file: Option<File> },
-    /// In ClickHouse, or of no use: its file is being removed or put into quarantine.
+    /// In ClickHouse, or damaged: its file is being removed or renamed.
     Removing { file: File, since: Instant },
 }
 
-/// A batch that is not done, as decisions need it. Its rows are the executor's, and which messages it completes is the intake's:
-/// both are told by its id.
+/// A batch in delivery, without its rows. The executor holds the encoded rows, and the intake knows
+/// which messages the batch completes; both refer to it by its id.
 #[derive(Debug)]
 pub(super) struct BatchState {
     pub(super) stage: Stage,
     pub(super) origin: Origin,
     pub(super) positions: u64,
     pub(super) progress: Progress,
-    /// An attempt was ended because the server had been silent; not done twice, or a server that flickers would get nothing.
+    /// An attempt was cancelled because the server had been silent. A batch is cancelled once only, or
+    /// a server that flickers would never commit it.
     pub(super) was_aborted: bool,
 }
 
-/// Where a batch comes from.
+/// The origin of a batch.
 #[derive(Debug)]
 pub(super) enum Origin {
     Intake(Fresh),
-    /// From its file, so it is durable.
+    /// A file of the spool, so the batch is durable already.
     Spool,
 }
 
-/// What is known of a batch from the intake.
+/// A batch from the intake, which is not durable yet.
 #[derive(Debug)]
 pub(super) struct Fresh {
     /// Positions and rejects.
     pub(super) rows: usize,
-    /// When its first row came.
+    /// Arrival time of its first row.
     pub(super) opened_at: Option<Instant>,
     pub(super) bytes: usize,
     pub(super) at_least_once: bool,
     /// When the spool last refused it.
     pub(super) refused_at: Option<Instant>,
-    /// Why it was last given to the spool.
-    pub(super) stored_because: Option<StoreBecause>,
-    /// The intake knows that it is durable.
+    /// Why it was last sent to the spool.
+    pub(super) stored_for: Option<StoreReason>,
+    /// The intake was notified that it is durable.
     pub(super) reported: bool,
 }
 
-/// How much of a batch is in ClickHouse. It outlives the batch in memory, as long as its file is there.
+/// The progress of inserting a batch. It is kept with the batch's file, so a replay continues with
+/// the next piece.
 #[derive(Debug, Clone)]
 pub(super) struct Progress {
-    pub(super) tries: Tries,
-    /// What is not in ClickHouse; the front is next. Empty for a file that was never read.
+    pub(super) attempts: Attempts,
+    /// Pieces that are not in ClickHouse yet; the front is next. Empty for a file that was never read.
     pub(super) pieces: VecDeque<Piece>,
-    /// Positions that something on the way to the server does not let through.
+    /// Positions that are too large to insert.
     pub(super) quarantined: u64,
     /// Positions that were left out because their driver is erased.
     pub(super) erased: u64,
 }
 
 impl Progress {
-    pub(super) fn new(tries: Tries, pieces: VecDeque<Piece>) -> Self {
-        Self { tries, pieces, quarantined: 0, erased: 0 }
+    pub(super) fn new(attempts: Attempts, pieces: VecDeque<Piece>) -> Self {
+        Self { attempts, pieces, quarantined: 0, erased: 0 }
     }
 }
 
-/// A piece for each insert.
+/// Returns one piece per insert.
 pub(super) fn pieces(rows: impl IntoIterator<Item = usize>) -> VecDeque<Piece> {
     rows.into_iter().enumerate().map(|(insert, rows)| Piece { insert, rows: 0..rows }).collect()
 }
@@ -100,7 +103,7 @@ impl BatchState {
         Self { stage, origin, positions, progress, was_aborted: false }
     }
 
-    /// What is known of it, if it comes from the intake.
+    /// Returns the details of a batch from the intake; `None` for one from the spool.
     pub(super) fn fresh(&self) -> Option<&Fresh> {
         if let Origin::Intake(fresh) = &self.origin { Some(fresh) } else { None }
     }
@@ -109,13 +112,13 @@ impl BatchState {
         if let Origin::Intake(fresh) = &mut self.origin { Some(fresh) } else { None }
     }
 
-    /// Nothing is left to do for the front piece; whether it is one of positions.
-    pub(super) fn pass_piece(&mut self) -> bool {
+    /// Removes the front piece, which is done. Returns whether it held positions.
+    pub(super) fn finish_piece(&mut self) -> bool {
         let piece = self.progress.pieces.pop_front();
         piece.is_some_and(|Piece { insert, .. }| insert == 0 && self.positions > 0)
     }
 
-    /// It takes a place among the batches being inserted.
+    /// Returns whether the batch occupies an insert slot.
     pub(super) fn holds_insert_slot(&self) -> bool {
         match self.stage {
             Stage::Waiting { .. }
@@ -131,12 +134,12 @@ impl BatchState {
 }
 
 impl Stage {
-    /// Neither in the spool nor on its way there, and not in ClickHouse.
+    /// Returns whether the batch is in memory only.
     pub(super) fn is_unstored(self) -> bool {
         matches!(self, Self::Waiting { .. } | Self::Inserting { .. })
     }
 
-    /// An attempt should begin: its time has come, or the disk that has it does not answer.
+    /// Returns whether an attempt should start: its time has come, or the disk that writes it hangs.
     pub(super) fn is_attempt_due(self, now: Instant) -> bool {
         match self {
             Self::Waiting { at } => at <= now,
@@ -151,7 +154,7 @@ impl Stage {
         }
     }
 
-    /// Since when an attempt has been under way.
+    /// Returns the start of the attempt that is in flight.
     pub(super) fn attempt_since(self) -> Option<Instant> {
         match self {
             Self::Inserting { since }
@@ -166,7 +169,7 @@ impl Stage {
         }
     }
 
-    /// Since when the disk has been asked for something.
+    /// Returns the start of the disk operation that is in flight.
     pub(super) fn disk_since(self) -> Option<Instant> {
         match self {
             Self::InsertingAndStoring { storing_since: since, .. }

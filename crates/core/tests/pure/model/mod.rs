@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use milepost_core::consumer::nodes::ANSWERS_WITHIN;
-use milepost_core::consumer::{Connections, Consumer, Settings};
-use milepost_core::delivery::Left;
-use milepost_core::delivery::events::{Command as Work, Report, ServerStatus};
+use milepost_core::consumer::{Connections, Consumer, ConsumerConfig};
+use milepost_core::delivery::SpoolInventory;
+use milepost_core::delivery::events::{DeliveryCommand as Work, Report, ServerStatus};
 use milepost_core::delivery::policy::{self, Delivery};
 use milepost_core::erased::Erased;
 use milepost_core::intake::{self, Intake};
-use milepost_core::session::events::{Command, ConnectionState, Event, Leave};
+use milepost_core::session::events::{ConnectionState, Leave, SessionCommand, SessionEvent};
 use milepost_decode::Message;
 
 use self::broker::{Broker, Sending};
@@ -34,9 +34,9 @@ const SILENT_AFTER: Duration = Duration::from_secs(3);
 /// How a process is set up.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    pub consumer: Settings,
-    pub intake: intake::Settings,
-    pub delivery: policy::Settings,
+    pub consumer: ConsumerConfig,
+    pub intake: intake::IntakeConfig,
+    pub delivery: policy::DeliveryConfig,
     /// Of each session, at the broker; announced in CONNACK.
     pub window: u16,
 }
@@ -44,12 +44,12 @@ pub struct Setup {
 /// ClickHouse, the disk, and whoever carries commands to them.
 pub trait Backend {
     /// The process is gone: so is what it was told. What an earlier one left.
-    fn restart(&mut self, spool: bool) -> Left;
+    fn restart(&mut self, spool: bool) -> SpoolInventory;
     fn mood(&mut self, mood: Mood);
     fn disk(&mut self, disk: Disk, now: Instant);
     /// From now on nothing of these drivers is inserted, in the lives to come too.
     fn erase(&mut self, erased: Arc<Erased>);
-    fn obey(&mut self, command: Work, now: Instant);
+    fn execute(&mut self, command: Work, now: Instant);
     /// What has come by now.
     fn report(&mut self, now: Instant) -> Option<Report>;
     /// Lets time pass until something is reported, or until then; the time it is now.
@@ -177,7 +177,7 @@ impl<B: Backend> World<B> {
         self.consumer = process(&self.setup, self.server.restart(self.setup.delivery.spool), self.lives);
         (self.silent_at, self.left) = (None, None);
         if self.erased {
-            self.consumer.erase(gone());
+            self.consumer.set_erased(gone());
         }
         self.status = ServerStatus::ready();
         if self.server.is_silent() {
@@ -193,7 +193,7 @@ impl<B: Backend> World<B> {
             return;
         }
         self.server.erase(gone());
-        self.consumer.erase(gone());
+        self.consumer.set_erased(gone());
         self.look_at_the_erased();
     }
 
@@ -243,7 +243,7 @@ impl<B: Backend> World<B> {
                 ConnectionState::BackingOff { .. } | ConnectionState::Ended
             )
         {
-            let event = Event::Disconnected { taken_over: false, why: "cut".to_owned() };
+            let event = SessionEvent::Disconnected { taken_over: false, why: "cut".to_owned() };
             self.consumer.handle_event(id, event, self.instant());
         }
     }
@@ -295,7 +295,7 @@ impl<B: Backend> World<B> {
         self.ask();
         loop {
             self.consumer.handle_timeout(self.instant());
-            if !self.obey() {
+            if !self.execute() {
                 break;
             }
         }
@@ -308,7 +308,7 @@ impl<B: Backend> World<B> {
             self.commands.len()
         );
         for command in std::mem::take(&mut self.commands) {
-            self.server.obey(command, self.instant());
+            self.server.execute(command, self.instant());
         }
         self.look_at_the_erased();
         self.check();
@@ -331,7 +331,7 @@ impl<B: Backend> World<B> {
             if is_open && self.broker.session(id).is_none() {
                 self.unanswered.retain(|asked| *asked != id);
                 let taken_over = self.broker.is_connected(id);
-                let event = Event::Disconnected { taken_over, why: "the broker".to_owned() };
+                let event = SessionEvent::Disconnected { taken_over, why: "the broker".to_owned() };
                 self.consumer.handle_event(id, event, self.instant());
             }
         }
@@ -360,7 +360,7 @@ impl<B: Backend> World<B> {
                 continue;
             }
             if self.broker.away.contains(&node) {
-                let event = Event::Disconnected { taken_over: false, why: "refused".to_owned() };
+                let event = SessionEvent::Disconnected { taken_over: false, why: "refused".to_owned() };
                 self.consumer.handle_event(id, event, self.instant());
                 continue;
             }
@@ -381,7 +381,7 @@ impl<B: Backend> World<B> {
         if !is_hung {
             return false;
         }
-        let event = Event::Disconnected { taken_over: false, why: "no CONNACK".to_owned() };
+        let event = SessionEvent::Disconnected { taken_over: false, why: "no CONNACK".to_owned() };
         self.consumer.handle_event(id, event, self.instant());
         true
     }
@@ -398,7 +398,7 @@ impl<B: Backend> World<B> {
                     ..Message::new(message.topic.as_bytes(), message.payload.as_bytes())
                 };
                 let before = self.consumer.session(id).totals().messages_received;
-                self.consumer.published(id, publish, now(self.began, self.after));
+                self.consumer.handle_publish(id, publish, now(self.began, self.after));
                 if self.consumer.session(id).totals().messages_received > before {
                     self.taken.extend(&message.seqs);
                 }
@@ -424,7 +424,7 @@ impl<B: Backend> World<B> {
 
     fn observe(&mut self) {
         self.status.refusals = self.consumer.attention(self.instant()).refusals;
-        self.consumer.server(self.status.clone(), self.instant());
+        self.consumer.handle_server_status(self.status.clone(), self.instant());
     }
 
     /// Whether our clock agrees with ClickHouse's, which was asked after so many jumps of ours.
@@ -433,12 +433,12 @@ impl<B: Backend> World<B> {
         self.observe();
     }
 
-    fn obey(&mut self) -> bool {
+    fn execute(&mut self) -> bool {
         let mut did_anything = false;
         for id in 0..self.consumer.sessions() {
             while let Some(command) = self.consumer.session_mut(id).poll_command() {
                 did_anything = true;
-                self.obey_session(id, command);
+                self.execute_session_command(id, command);
             }
             while let Some(packet_id) = self.consumer.session(id).ack_due() {
                 did_anything = true;
@@ -463,35 +463,35 @@ impl<B: Backend> World<B> {
         did_anything
     }
 
-    fn obey_session(&mut self, id: usize, command: Command) {
+    fn execute_session_command(&mut self, id: usize, command: SessionCommand) {
         let now = self.instant();
         let Some(session) = self.broker.session(id) else { return };
         match command {
-            Command::Subscribe => {
+            SessionCommand::Subscribe => {
                 session.subscribed = true;
-                self.consumer.handle_event(id, Event::Subscribed { refusals: Vec::new() }, now);
+                self.consumer.handle_event(id, SessionEvent::Subscribed { refusals: Vec::new() }, now);
                 if self.cut_at_suback > 0 {
                     self.cut_at_suback -= 1;
                     self.cut(id, true, false);
                 }
             }
-            Command::Unsubscribe => {
+            SessionCommand::Unsubscribe => {
                 session.subscribed = false;
                 self.unanswered.push(id);
             }
-            Command::Disconnect { end_session } => {
+            SessionCommand::Disconnect { end_session } => {
                 assert_eq!(
                     self.consumer.session(id).unacked(),
                     0,
                     "disconnected with messages unacknowledged"
                 );
-                self.consumer.handle_event(id, Event::DisconnectSent, now);
+                self.consumer.handle_event(id, SessionEvent::DisconnectSent, now);
                 self.cut(id, true, false);
                 if end_session {
                     self.broker.redispatch(id);
                 }
             }
-            Command::HangUp => {
+            SessionCommand::HangUp => {
                 self.broker.disconnected(id);
                 self.unanswered.retain(|asked| *asked != id);
             }
@@ -501,7 +501,11 @@ impl<B: Backend> World<B> {
     /// In order: what was to be delivered has been.
     fn answer(&mut self) {
         for id in std::mem::take(&mut self.unanswered) {
-            self.consumer.handle_event(id, Event::Unsubscribed { refusals: Vec::new() }, self.instant());
+            self.consumer.handle_event(
+                id,
+                SessionEvent::Unsubscribed { refusals: Vec::new() },
+                self.instant(),
+            );
         }
     }
 
@@ -619,8 +623,8 @@ fn gone() -> Arc<Erased> {
     Arc::new(Erased::new(["e".to_owned()]))
 }
 
-fn process(setup: &Setup, left: milepost_core::delivery::Left, incarnation: u64) -> Consumer {
-    let delivery = policy::Settings { incarnation, ..setup.delivery.clone() };
+fn process(setup: &Setup, left: milepost_core::delivery::SpoolInventory, incarnation: u64) -> Consumer {
+    let delivery = policy::DeliveryConfig { incarnation, ..setup.delivery.clone() };
     let intake = Intake::new(setup.intake.clone(), decoder());
     Consumer::new(setup.consumer.clone(), intake, Delivery::new(delivery, left))
 }

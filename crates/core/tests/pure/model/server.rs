@@ -6,9 +6,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use milepost_core::delivery::events::{BatchId, Command, Loaded, Outcome, Piece, Report};
+use milepost_core::delivery::events::{BatchId, DeliveryCommand, Loaded, Outcome, Piece, Report};
 use milepost_core::delivery::sink::FailureKind;
-use milepost_core::delivery::{File, Left};
+use milepost_core::delivery::{File, SpoolInventory};
 use milepost_core::erased::Erased;
 use milepost_decode::position::DriverId;
 
@@ -258,7 +258,7 @@ impl Server {
         self.table
             .identities
             .get(&seq)
-            .is_some_and(|(driver, ..)| self.erased.has_bytes(driver.as_str().as_bytes()))
+            .is_some_and(|(driver, ..)| self.erased.contains_bytes(driver.as_str().as_bytes()))
     }
 
     fn store(&mut self, batch: BatchId, now: Instant) {
@@ -285,11 +285,15 @@ impl Server {
 }
 
 impl Backend for Server {
-    fn restart(&mut self, spool: bool) -> Left {
+    fn restart(&mut self, spool: bool) -> SpoolInventory {
         self.has_spool = spool;
         self.kept.clear();
         self.pending.clear();
-        Left { files: self.files.keys().copied().collect(), quarantined_bytes: 0, files_quarantined: 0 }
+        SpoolInventory {
+            files: self.files.keys().copied().collect(),
+            quarantined_bytes: 0,
+            files_quarantined: 0,
+        }
     }
 
     fn mood(&mut self, mood: Mood) {
@@ -349,9 +353,9 @@ impl Backend for Server {
         self.pending.iter().filter(|pending| pending.is_attempt).count()
     }
 
-    fn obey(&mut self, command: Command, now: Instant) {
+    fn execute(&mut self, command: DeliveryCommand, now: Instant) {
         match command {
-            Command::Take(batch) => {
+            DeliveryCommand::Encode(batch) => {
                 for position in &batch.positions {
                     let identity =
                         (position.driver_id, position.ts.unix_ms(), position.lat.e7(), position.lng.e7());
@@ -364,11 +368,11 @@ impl Backend for Server {
                 let rows = [positions, rejects].into_iter().filter(|rows| !rows.is_empty()).collect();
                 assert!(self.kept.insert(batch.id, rows).is_none(), "a batch is taken once");
             }
-            Command::Attempt { batch, piece, attempt } => {
+            DeliveryCommand::Attempt { batch, piece, attempt } => {
                 let Piece { insert, rows } = piece;
                 self.attempt(batch, insert, rows, &attempt.token, attempt.timeout, now);
             }
-            Command::Abort(batch) => {
+            DeliveryCommand::Abort(batch) => {
                 let under_way = |pending: &&mut Pending| pending.is_attempt && pending.report.batch == batch;
                 if let Some(pending) = self.pending.iter_mut().find(under_way) {
                     let why = "aborted".to_owned();
@@ -376,8 +380,8 @@ impl Backend for Server {
                     pending.report.outcome = Outcome::Failed { kind: FailureKind::Ambiguous, why };
                 }
             }
-            Command::Store(batch) => self.store(batch, now),
-            Command::Load(batch, file) => {
+            DeliveryCommand::Store(batch) => self.store(batch, now),
+            DeliveryCommand::Load(batch, file) => {
                 let rows = self.files.get(&file).cloned();
                 let loaded = rows.as_ref().map_or(Loaded::Damaged("gone".to_owned()), |rows| {
                     Loaded::Rows(rows.iter().map(Vec::len).collect())
@@ -385,18 +389,18 @@ impl Backend for Server {
                 self.kept.extend(rows.map(|rows| (batch, rows)));
                 self.later(batch, Outcome::Loaded(loaded), self.disk_takes(), now);
             }
-            Command::Remove(batch, file) => {
+            DeliveryCommand::Remove(batch, file) => {
                 self.files.remove(&file);
                 self.later(batch, Outcome::Removed, self.disk_takes(), now);
             }
-            Command::Quarantine(batch, file) => {
+            DeliveryCommand::Quarantine(batch, file) => {
                 self.files.remove(&file);
                 self.later(batch, Outcome::Quarantined, self.disk_takes(), now);
             }
-            Command::QuarantineRow(batch, _) if self.disk_mood == Disk::Full => {
+            DeliveryCommand::QuarantineRow(batch, _) if self.disk_mood == Disk::Full => {
                 self.later(batch, Outcome::Refused("full".to_owned()), self.disk_takes(), now);
             }
-            Command::QuarantineRow(batch, piece) => {
+            DeliveryCommand::QuarantineRow(batch, piece) => {
                 let row = self.kept[&batch][piece.insert][piece.rows][0].position();
                 if row.is_some_and(|seq| self.is_gone(seq)) {
                     return self.later(batch, Outcome::LeftOut { rows: 1 }, self.disk_takes(), now);
@@ -406,7 +410,7 @@ impl Backend for Server {
                 self.next_sequence += 1;
                 self.later(batch, Outcome::RowQuarantined(file), self.disk_takes(), now);
             }
-            Command::Forget(batch) => drop(self.kept.remove(&batch)),
+            DeliveryCommand::Forget(batch) => drop(self.kept.remove(&batch)),
         }
     }
 }
