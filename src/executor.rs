@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clickhouse_is_not_asked_for_erased_drivers_alone_and_nobody_says_it_answered() {
+    async fn insert_of_only_erased_drivers_is_not_sent() {
         let (mut state, Ends { mut reports, list }) = work();
         state.execute(DeliveryCommand::Encode(batch_of_d1()));
         list.send_replace(read(&["d1"]));

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn many_connections_are_looked_at_more_rarely_and_without_acknowledgements_too() {
+    fn read_delay_grows_with_the_number_of_connections() {
         for (qos, one, eight) in [
             (Qos::AtLeastOnce, Duration::from_millis(8), Duration::from_millis(22)),
             (Qos::AtMostOnce, DELAY_MAX_UNACKNOWLEDGED, Duration::from_millis(22)),

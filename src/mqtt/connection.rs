@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn one_read_takes_all_records_and_the_end_is_told_after_them() {
+    fn read_takes_all_records_and_reports_the_end_last() {
         let records: [&[u8]; 3] = [&[0x20, 3, 0], &[0, 0], &[0xD0, 0]]; // CONNACK in two records, PINGRESP
         let stream = Box::new(Records(records.into()));
         let mut connection = Connection::new(stream, BytesMut::new(), PACKET_BYTES_MAX, Instant::now());
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_connection_is_pinged_and_a_silent_one_given_up_after_two_keep_alives() {
+    fn idle_connection_is_pinged_and_closed_after_two_keep_alives() {
         let began = Instant::now();
         let (mut connection, _broker) = open(1_000, began);
         let (pings, end) = pass(&mut connection, began, 60);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_that_reads_nothing_is_given_up_and_costs_no_more_than_the_bound() {
+    fn broker_that_reads_nothing_is_closed_at_a_bounded_cost() {
         let began = Instant::now();
         let (mut connection, _broker) = open(100, began);
         for packet_id in 1..=u16::MAX {

@@ -32,4 +32,5 @@ mod rows;
 mod saved;
 mod sources;
 mod tidy;
+mod tour;
 mod unpack;

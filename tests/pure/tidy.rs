@@ -2,7 +2,7 @@
 //! reference documents every key and metric.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use milepost_config::Config;
 use milepost_observe::metrics::Metrics;
@@ -234,6 +234,36 @@ fn broker_drops_have_one_series_per_reason() {
     }
 }
 
+/// Words with which a doc comment would continue another line.
+const DANGLING: [&str; 14] =
+    ["And", "As", "But", "From", "Nor", "Not", "Of", "Or", "So", "The same", "To", "What", "Who", "With"];
+
+/// Returns the numbers of lines that begin a doc comment with a dangling word.
+fn dangling(text: &str) -> Vec<usize> {
+    let docs: Vec<Option<&str>> = text
+        .lines()
+        .map(str::trim_start)
+        .map(|line| line.strip_prefix("///").or(line.strip_prefix("//!")).map(str::trim_start))
+        .collect();
+    let begins = |at: usize| at == 0 || docs[at - 1].is_none_or(str::is_empty);
+    let is_word = |doc: &str, word: &str| {
+        doc.strip_prefix(word).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+    };
+    (0..docs.len())
+        .filter(|at| docs[*at].is_some_and(|doc| DANGLING.iter().any(|word| is_word(doc, word))))
+        .filter(|at| begins(*at))
+        .map(|at| at + 1)
+        .collect()
+}
+
+/// Returns the files of a folder and of those below it.
+fn files(path: PathBuf) -> Vec<PathBuf> {
+    if path.is_file() {
+        return vec![path];
+    }
+    fs::read_dir(path).unwrap().flat_map(|entry| files(entry.unwrap().path())).collect()
+}
+
 /// Doc comments stand alone, in rustdoc and on hover: none begins with a word that continues another
 /// line. The list of folders grows with the words of each crate.
 #[test]
@@ -250,33 +280,8 @@ fn doc_comments_do_not_begin_with_a_dangling_word() {
         "src/main.rs",
         "src/app/driver.rs",
     ];
-    const DANGLING: [&str; 14] =
-        ["And", "As", "But", "From", "Nor", "Not", "Of", "Or", "So", "The same", "To", "What", "Who", "With"];
-    /// Returns the numbers of lines that begin a doc comment with a dangling word.
-    fn dangling(text: &str) -> Vec<usize> {
-        let docs: Vec<Option<&str>> = text
-            .lines()
-            .map(str::trim_start)
-            .map(|line| line.strip_prefix("///").or(line.strip_prefix("//!")).map(str::trim_start))
-            .collect();
-        let begins = |at: usize| at == 0 || docs[at - 1].is_none_or(str::is_empty);
-        let is_word = |doc: &str, word: &str| {
-            doc.strip_prefix(word).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
-        };
-        (0..docs.len())
-            .filter(|at| docs[*at].is_some_and(|doc| DANGLING.iter().any(|word| is_word(doc, word))))
-            .filter(|at| begins(*at))
-            .map(|at| at + 1)
-            .collect()
-    }
     assert_eq!(dangling("/// To the socket.\n/// Also fine.\n\n/// Total.\n"), [1]);
 
-    fn files(path: std::path::PathBuf) -> Vec<std::path::PathBuf> {
-        if path.is_file() {
-            return vec![path];
-        }
-        fs::read_dir(path).unwrap().flat_map(|entry| files(entry.unwrap().path())).collect()
-    }
     let mut found = Vec::new();
     for file in FOLDERS.iter().flat_map(|folder| files(here().join(folder))) {
         let text = fs::read_to_string(&file).unwrap();

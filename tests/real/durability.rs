@@ -7,7 +7,7 @@ use lab_harness::proxy::{Fault, Proxy};
 use crate::world::{wait_for_metric, world};
 
 #[test]
-fn an_acknowledgement_follows_the_fsync_of_file_and_directory() -> Result<()> {
+fn puback_waits_for_fsync_of_file_and_directory() -> Result<()> {
     let world = world("durability")?;
     let folder = world.folder.path();
     let log = folder.join("calls");

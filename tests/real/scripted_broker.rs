@@ -352,7 +352,7 @@ fn garbage_refusals_and_a_takeover_are_told_and_survived() -> Result<()> {
 
 /// As EMQX before 5.8 does every 30 s.
 #[test]
-fn what_is_sent_again_on_the_same_connection_is_taken_and_acknowledged_once() -> Result<()> {
+fn redelivery_on_the_same_connection_is_acked_once() -> Result<()> {
     let world = unmigrated("copies")?;
     let broker = Scripted::start(|peer| {
         peer.welcome(&[], &[1])?;

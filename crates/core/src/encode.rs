@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_leave_in_the_order_of_the_table_whatever_the_ids_have_in_common() {
+    fn rows_are_encoded_in_the_tables_sort_order() {
         let limits = Limits { fix_age_max: Duration::from_secs(200 * 86_400), ..Limits::default() };
         let decoder = Decoder::new(&[Source::milepost("drivers/+/gps")], limits);
         let mut random = fastrand::Rng::with_seed(1);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_insert_can_be_taken_apart_at_any_row_and_put_together_again() {
+    fn insert_can_be_split_at_any_row() {
         for insert in inserts() {
             assert_eq!(insert.rows, 10);
             for cut in 0..=insert.rows {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_driver_can_be_left_out_and_the_others_stay_as_they_are() {
+    fn erasing_a_driver_keeps_all_other_rows() {
         for insert in inserts() {
             for gone in 0..insert.rows {
                 let id = "d".repeat(1 + gone * 7);

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_comes_once_or_once_an_interval_and_anew_after_a_reset() {
+    fn throttle_allows_once_per_interval_or_after_reset() {
         let began = Instant::now();
         let after = |seconds| began + Duration::from_secs(seconds);
         let (mut once, mut minutely) = (Throttle::once(), Throttle::every(Duration::from_secs(60)));

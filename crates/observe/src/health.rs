@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_unready_until_it_reports_otherwise_and_dead_without_a_heartbeat() {
+    fn part_is_unready_until_it_reports_and_dead_without_heartbeat() {
         let health = Health::default();
         let start = Instant::now();
         health.set("consumer", vec!["session 0: not subscribed yet".to_owned()]);

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_logs_never_waits_and_what_is_dropped_is_counted_and_reported() {
+    fn logging_never_blocks_and_dropped_lines_are_counted() {
         let (lines, over) = (Lines::default(), AtomicBool::new(false));
         lines.lock().bytes_max = 100;
         let (sender, reader) = mpsc::sync_channel(0);

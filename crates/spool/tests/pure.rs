@@ -129,7 +129,7 @@ fn a_file_that_is_torn_flipped_or_longer_anywhere_does_not_come_back() {
 }
 
 #[test]
-fn a_whole_file_of_another_version_or_kind_is_told_from_a_damaged_one() {
+fn newer_format_is_distinguished_from_damage() {
     let sealed = |content: &[u8]| {
         let checksum = twox_hash::XxHash3_128::oneshot(content);
         Bytes::from([content, &checksum.to_le_bytes()].concat())
@@ -141,7 +141,7 @@ fn a_whole_file_of_another_version_or_kind_is_told_from_a_damaged_one() {
 }
 
 #[test]
-fn what_was_stored_is_found_by_the_next_process_in_order() {
+fn stored_batches_are_listed_in_order_by_the_next_process() {
     let folder = TempDir::new().unwrap();
     let (spool, left) = open(&folder);
     assert!(left.files.is_empty());

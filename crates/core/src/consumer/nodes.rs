@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn names_resolved_again_keep_what_is_known_and_move_who_is_not_connected() {
+    fn resolving_again_moves_only_unconnected_sessions() {
         let (mut nodes, now) = (Nodes::new(&named(&["a", "b"])), Instant::now());
         (0..4).for_each(|_| nodes.add_session(false));
         nodes.known[1].failed_at = Some(now);

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_definite_failure_keeps_the_token_and_an_ambiguous_one_does_not() {
+    fn token_changes_only_after_an_ambiguous_failure() {
         let token =
             |attempts: &Attempts, rows| attempts.next(&Piece { insert: 0, rows }, Duration::ZERO).token;
         let mut attempts = Attempts::new(Identity { incarnation: 7, number: 1 });

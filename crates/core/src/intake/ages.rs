@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_counts_once_by_its_newest_fix_and_not_without_one_or_its_time() {
+    fn message_age_is_that_of_its_newest_dated_fix() {
         let mut ages = Ages::default();
         ages.observe(&decoded(&[Some(90_000), Some(700), Some(60_000)]));
         ages.observe(&decoded(&[Some(250)]));

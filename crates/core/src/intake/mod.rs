@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_more_rows_than_a_batch_fills_several_and_what_its_fixes_lack_adds_up() {
+    fn large_message_fills_several_batches() {
         let (mut intake, now) = (intake(), Instant::now());
         intake.set_demand(9);
         let point = format!(r#"{{"lat":1,"lng":2,"acc":-1,"{}":1}}"#, "x".repeat(129));
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_without_rows_wait_for_the_batch_before_them_as_one_completion() {
+    fn rowless_messages_complete_with_the_batch_before_them() {
         let (mut intake, instant) = (intake(), Instant::now());
         let now = Now { instant, wall: Timestamp::from_unix_ms(1_760_000_000_000) };
         intake.set_demand(1);
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fix_or_of_an_erased_driver_is_counted_and_not_taken() {
+    fn ignored_and_erased_points_are_counted_and_dropped() {
         let (mut intake, now) = (intake(), Instant::now());
         intake.set_erased(Arc::new(Erased::new(["a".to_owned()])));
         for _ in 0..2 {

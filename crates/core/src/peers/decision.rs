@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_is_lower_and_stays_with_the_same_is_left_to() {
+    fn member_leaves_only_to_a_lower_member_with_its_topics() {
         let ours = standing("milepost-2");
         let decide = |theirs: Standing| {
             let mut inquiry = Inquiry::new(ours.clone());

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_member_says_can_be_read_and_nothing_else_can() {
+    fn member_document_round_trips() {
         let member = Member::new("milepost-2", "fleet", &["b/+".to_owned(), "a/+".to_owned()]);
         let standing = member.standing(true, 3);
         assert!(!standing.leaving);

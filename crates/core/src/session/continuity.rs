@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_became_smaller_than_what_was_asked_for_is_told() {
+    fn lowered_window_is_reported() {
         let mut it = Continuity::default();
         let mut announces = |receive_maximum, asked| {
             let connack = ConnAck { session_present: true, receive_maximum, ..ConnAck::default() };

@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_on_the_same_connection_is_not_taken_counted_or_acknowledged_again() {
+    fn copy_on_the_same_connection_is_ignored() {
         let (mut session, now) = connected();
         subscribed(&mut session, now);
         assert_eq!(session.admit(at_least_once(5), Ok(()), now), Admission::Take(Some(0)));
@@ -578,7 +578,7 @@ mod tests {
 
     /// A broker can send a copy before our PUBACK is there, and the next message under this id after it.
     #[test]
-    fn the_acknowledgement_of_a_copy_is_none_of_the_next_message_under_its_id() {
+    fn ack_of_a_copy_never_acks_the_next_message_with_its_id() {
         let (mut session, now) = connected();
         subscribed(&mut session, now);
         session.admit(at_least_once(5), Ok(()), now);
@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_acknowledges_what_it_took_whatever_becomes_of_its_subscription() {
+    fn leaving_session_acks_all_it_took() {
         let refused = SessionEvent::Unsubscribed { refusals: vec!["not authorized".to_owned()] };
         let ways = [
             ("SUBACK is awaited", vec![SessionEvent::Leave(Leave::KeepSession)]),
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_the_broker_keeps_shorter_than_asked_is_sought_sooner() {
+    fn shorter_granted_expiry_shortens_reconnect_delays() {
         let (mut session, now) = connected();
         let second = Duration::from_secs(1);
         for (session_expiry_seconds, waits_s) in
@@ -662,7 +662,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_behind_a_refused_subscription_is_of_no_connection() {
+    fn messages_after_a_refused_subscription_are_deferred() {
         let (mut session, now) = connected();
         assert_eq!(session.admit(at_least_once(1), Ok(()), now), Admission::Take(Some(0)));
         session.handle_event(SessionEvent::Subscribed { refusals: vec!["not authorized".to_owned()] }, now);

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_logged_once_a_minute_and_anew_when_it_is_another_or_came_back() {
+    fn reconnect_reason_is_logged_once_a_minute_or_when_it_changes() {
         let (began, mut it, mut notices) = (Instant::now(), Reconnect::new(120 * SECOND, 1), VecDeque::new());
         let mut logs = |it: &mut Reconnect, why, second| {
             it.failed(end(None, why), began + SECOND * second, &mut notices);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_double_until_a_connection_was_good_and_closing_soon_is_told() {
+    fn reconnect_delays_double_until_a_connection_lasts() {
         let (now, mut it, mut notices) = (Instant::now(), Reconnect::new(120 * SECOND, 1), VecDeque::new());
         for doubled in [250, 500, 1_000, 2_000, 4_000, 5_000, 5_000] {
             let delay = it.failed(end(None, "away"), now, &mut notices) - now;

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announced_window_is_believed_until_more_arrives_but_never_above_what_we_asked_for() {
+    fn announced_window_holds_until_refuted_and_never_exceeds_ours() {
         let mut window = Window::new(32_000);
         window.connected(Some(65_535));
         assert_eq!(window.messages(), 32_000);

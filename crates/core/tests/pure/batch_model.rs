@@ -115,7 +115,7 @@ fn a_batch_is_awaited_if_one_of_its_messages_is() {
 }
 
 #[test]
-fn a_batch_counts_at_least_the_bytes_of_its_rows_and_less_than_twice_as_many() {
+fn batch_bytes_are_between_one_and_two_times_its_rows() {
     let limits = Limits { rows_max: 10_000, age_max: Duration::from_secs(1), bytes_max: 8 << 20 };
     for are_rejects in [false, true] {
         let mut batcher = Batcher::new(limits.clone());
@@ -143,7 +143,7 @@ fn a_batch_counts_at_least_the_bytes_of_its_rows_and_less_than_twice_as_many() {
 }
 
 #[test]
-fn above_the_flood_limit_one_row_stands_for_several_and_counts_stay_exact() {
+fn flood_limit_merges_reject_rows_and_keeps_counts_exact() {
     let limits = Limits { rows_max: 100_000, age_max: Duration::from_secs(1), bytes_max: 8 << 20 };
     let mut batcher = Batcher::new(limits);
     let now = Instant::now();

@@ -81,7 +81,7 @@ proptest! {
 }
 
 #[test]
-fn a_disk_that_hangs_does_not_hold_up_what_clickhouse_takes() {
+fn hung_disk_does_not_delay_inserts() {
     let mut setup = plain();
     setup.delivery.spool = true;
     let mut world = World::new(setup, Server::new(1), Instant::now());
@@ -166,7 +166,7 @@ fn half_a_window_unacknowledged_sends_a_slow_insert_to_the_spool_too() {
 }
 
 #[test]
-fn at_qos_0_a_full_buffer_holds_the_broker_back_before_anything_is_dropped() {
+fn full_buffer_at_qos_0_pauses_reading_before_dropping() {
     let mut setup = plain();
     setup.consumer.qos = Qos::AtMostOnce;
     let mut world = World::new(setup, Server::new(1), Instant::now());
@@ -266,7 +266,7 @@ fn a_process_ends_after_the_inserts_that_no_acknowledgement_waits_for() {
 }
 
 #[test]
-fn dropped_messages_are_logged_once_a_minute_however_often_there_is_room_again() {
+fn shed_messages_are_logged_once_a_minute() {
     let mut setup = plain();
     setup.consumer.qos = Qos::AtMostOnce;
     let mut world = World::new(setup, Server::new(1), Instant::now());
@@ -329,7 +329,7 @@ fn a_slow_server_is_not_given_up() {
 }
 
 #[test]
-fn before_the_first_comparison_the_clock_judges_nothing_and_what_it_does_not_judge_flows() {
+fn uncompared_clock_rejects_no_fix() {
     let fix = |ts: String| format!(r#"{{"lat":1,"lng":2,"seq":1000000{ts}}}"#);
     let too_new = fix(format!(r#","ts":{}"#, WALL_MS + 3_600_000));
     let judged = [too_new.clone(), fix(r#","ts":1000000000"#.to_owned()), fix(String::new())];
@@ -373,7 +373,7 @@ fn before_the_first_comparison_the_clock_judges_nothing_and_what_it_does_not_jud
 }
 
 #[test]
-fn a_device_whose_clock_is_wrong_holds_up_nobody_while_the_fleet_s_fixes_are_fresh() {
+fn one_wrong_device_clock_defers_nobody_else() {
     let mut setup = plain();
     setup.delivery.spool = true;
     setup.delivery.insert_timeout = Duration::from_secs(5);
@@ -389,7 +389,7 @@ fn a_device_whose_clock_is_wrong_holds_up_nobody_while_the_fleet_s_fixes_are_fre
 }
 
 #[test]
-fn a_clock_that_jumps_judges_nothing_before_clickhouse_has_said_what_time_it_is() {
+fn jumped_clock_rejects_nothing_before_it_is_compared() {
     let mut world = World::new(plain(), Server::new(1), Instant::now());
     let clock = |world: &mut World<Server>, seconds: u64, wall_seconds: i64| {
         let began = world.instant();

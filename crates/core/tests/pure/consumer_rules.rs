@@ -194,7 +194,7 @@ fn a_process_that_has_left_is_idle_when_no_file_is_being_replayed() {
 }
 
 #[test]
-fn a_process_that_leaves_for_good_before_its_first_connection_still_unsubscribes() {
+fn leaving_before_the_first_connection_still_unsubscribes() {
     let mut rig = Rig::new(plain());
     rig.it.leave(Leave::Unsubscribe, rig.now);
     rig.turn();
@@ -212,7 +212,7 @@ fn the_smallest_window_is_that_of_a_member() {
 }
 
 #[test]
-fn windows_that_are_too_small_are_logged_once_and_only_when_every_session_has_begun() {
+fn small_windows_are_logged_once_after_all_sessions_connected() {
     for (sessions, wanted, lines) in [(1, 19, 0), (1, 20, 0), (1, 21, 1), (0, 21, 0)] {
         let mut setup = of_sessions(sessions);
         setup.consumer.window_wanted = wanted;
@@ -232,7 +232,7 @@ fn windows_that_are_too_small_are_logged_once_and_only_when_every_session_has_be
 }
 
 #[test]
-fn small_windows_make_64_sessions_at_most_and_one_that_was_added_is_missed_once_it_has_been_subscribed() {
+fn small_windows_open_at_most_64_sessions() {
     let mut setup = plain();
     (setup.consumer.connections, setup.consumer.window_wanted) = (Connections::Auto, 10_000);
     let mut rig = Rig::new(setup);
@@ -252,7 +252,7 @@ fn small_windows_make_64_sessions_at_most_and_one_that_was_added_is_missed_once_
 }
 
 #[test]
-fn acknowledgements_that_stand_still_for_20_s_make_unready_and_rare_ones_do_not() {
+fn acks_stalled_for_20_s_make_unready() {
     let mut setup = plain();
     setup.intake.batch.age_max = Duration::from_secs(60);
     let mut world = World::new(setup, Server::new(1), Instant::now());
@@ -272,7 +272,7 @@ fn acknowledgements_that_stand_still_for_20_s_make_unready_and_rare_ones_do_not(
 
 /// A session without rows in the open batch is not probed: no acknowledgement would end that probe, and it prevents the next one.
 #[test]
-fn a_silence_closes_the_batch_of_those_whose_messages_wait_and_probes_no_others() {
+fn silence_closes_the_batch_and_probes_only_waiting_sessions() {
     let mut setup = of_sessions(2);
     setup.intake = intake_settings(300);
     setup.intake.batch.age_max = Duration::from_secs(60);
@@ -313,7 +313,7 @@ fn fill(rig: &mut Rig, batches: usize) {
 }
 
 #[test]
-fn a_session_asks_for_deferred_messages_when_half_of_its_share_of_the_buffer_is_free() {
+fn session_reconnects_when_half_its_buffer_share_is_free() {
     let mut rig = of_eight_batches();
     assert_eq!(rig.it.sessions(), 4, "with three visits, so a share is two batches");
     fill(&mut rig, 8);
@@ -337,7 +337,7 @@ fn half_of_the_buffer_sends_a_slow_insert_to_the_spool_too() {
 }
 
 #[test]
-fn a_session_that_waits_for_the_clock_alone_sends_no_slow_insert_to_the_spool() {
+fn waiting_for_the_clock_is_no_pressure_to_spool() {
     let mut setup = of_sessions(2);
     setup.intake = intake_settings(1);
     setup.delivery.spool = true;
@@ -377,7 +377,7 @@ fn a_wall_clock_has_jumped_when_it_moved_by_more_than_is_normal() {
 }
 
 #[test]
-fn before_the_first_comparison_messages_wait_only_while_the_clock_would_refuse_most() {
+fn uncompared_clock_defers_only_while_it_would_reject_most() {
     let too_new = format!(r#"{{"lat":1,"lng":2,"ts":{}}}"#, WALL_MS + 3_600_000);
     let mut rig = Rig::new(of_sessions(2));
     let doubts = |rig: &Rig| rig.unready_reasons().iter().any(|reason| reason.starts_with("clock:"));

@@ -264,7 +264,7 @@ fn names(bad: usize, good: usize) -> Vec<String> {
 }
 
 #[test]
-fn an_insert_that_succeeds_after_failures_says_so_and_one_that_succeeds_at_once_does_not() {
+fn only_an_insert_that_failed_before_logs_its_success() {
     let failing = Cell::new(2);
     let mut rig = rig(policy_settings(), move |name, _| {
         let fails = name == "bad" && failing.get() > 0;
@@ -345,7 +345,7 @@ fn a_file_that_failed_and_is_damaged_by_now_is_waited_for_no_longer() {
 }
 
 #[test]
-fn a_refusal_before_the_server_went_away_does_not_keep_batches_out_of_the_spool() {
+fn old_refusal_does_not_block_the_spool_once_the_server_is_away() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::Permanent));
     let id = rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(60));
@@ -356,7 +356,7 @@ fn a_refusal_before_the_server_went_away_does_not_keep_batches_out_of_the_spool(
 }
 
 #[test]
-fn what_the_spool_does_not_take_is_not_counted_as_spooled_and_a_failure_that_stays_is_logged_now_and_then() {
+fn spool_refusals_are_not_counted_as_spooled_and_logged_once_a_minute() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::Transient));
     rig.disk_is_full = true;
     rig.offer("d", 1, true).unwrap();
@@ -370,7 +370,7 @@ fn what_the_spool_does_not_take_is_not_counted_as_spooled_and_a_failure_that_sta
 }
 
 #[test]
-fn one_batch_that_never_gets_in_does_not_take_the_others_with_it() {
+fn one_failing_batch_does_not_stop_the_others() {
     for kind in [FailureKind::Transient, FailureKind::Ambiguous, FailureKind::TimedOut] {
         let mut rig = rig(spooling(), move |name, _| if name == "poison" { Err(kind) } else { Ok(()) });
         let mut straight = 0;
@@ -437,7 +437,7 @@ fn with_nothing_coming_in_a_bad_oldest_file_does_not_hold_up_the_spool() {
 }
 
 #[test]
-fn files_nobody_can_insert_do_not_slow_the_others() {
+fn rejected_spool_files_do_not_delay_the_rest() {
     let rule =
         |name: &str, _: &Piece| if name.contains("bad") { Err(FailureKind::Permanent) } else { Ok(()) };
     let mut rig = with_files(spooling(), &names(30, 30), rule);
@@ -505,7 +505,7 @@ fn in_turn_and_ready_again_when_the_spool_is_empty() {
 }
 
 #[test]
-fn a_damaged_file_goes_into_quarantine_one_that_is_gone_does_not_and_a_newer_one_is_left() {
+fn only_damaged_spool_files_are_quarantined() {
     let mut rig = with_files(spooling(), &names(3, 1), |_, _| Ok(()));
     let files: Vec<File> = rig.files.keys().copied().collect();
     rig.files.get_mut(&files[0]).unwrap().1 = Err("damaged");
@@ -523,7 +523,7 @@ fn a_damaged_file_goes_into_quarantine_one_that_is_gone_does_not_and_a_newer_one
 }
 
 #[test]
-fn what_only_a_person_can_mend_is_held_at_qos_1_and_spooled_at_qos_0() {
+fn operator_faults_hold_qos_1_and_spool_qos_0() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::Permanent));
     rig.policy.set_under_pressure(true);
     let held = rig.offer("d1", 1, true).unwrap();
@@ -542,7 +542,7 @@ fn what_only_a_person_can_mend_is_held_at_qos_1_and_spooled_at_qos_0() {
 }
 
 #[test]
-fn what_was_asked_before_an_insert_was_refused_says_nothing_of_the_tables() {
+fn table_check_from_before_a_refused_insert_is_stale() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Permanent));
     rig.offer("d", 1, true).unwrap();
     let asked_before = rig.status.clone();
@@ -577,7 +577,7 @@ fn nothing_is_inserted_before_the_tables_are_there() {
 }
 
 #[test]
-fn a_crowded_broker_gets_its_acknowledgements_from_the_spool_while_inserts_are_slow() {
+fn slow_inserts_under_pressure_are_acknowledged_by_the_spool() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::TimedOut));
     for (name, wanted) in [("a", 2), ("b", 1)] {
         assert_eq!(rig.policy.demand(rig.now), Demand::ToInsert(wanted), "two at once");
@@ -673,7 +673,7 @@ fn what_is_too_large_is_split_and_bounds_what_comes_after() {
 }
 
 #[test]
-fn a_row_that_is_too_large_while_its_batch_is_being_stored_waits_for_the_disk() {
+fn oversized_row_waits_while_its_batch_is_being_stored() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::TooLarge));
     rig.policy.set_under_pressure(true);
     rig.takes = Duration::from_millis(255); // stored after 250 ms, and refused after 260
@@ -686,7 +686,7 @@ fn a_row_that_is_too_large_while_its_batch_is_being_stored_waits_for_the_disk() 
 }
 
 #[test]
-fn a_row_that_no_way_takes_goes_into_quarantine_and_the_others_do_not() {
+fn only_the_oversized_row_goes_into_quarantine() {
     for row in [7, 9] {
         let rule = move |_: &str, piece: &Piece| {
             if piece.rows.contains(&row) { Err(FailureKind::TooLarge) } else { Ok(()) }
@@ -706,7 +706,7 @@ fn a_row_that_no_way_takes_goes_into_quarantine_and_the_others_do_not() {
 }
 
 #[test]
-fn a_row_that_no_way_takes_is_acknowledged_when_its_own_file_is_durable() {
+fn oversized_row_is_acked_when_its_own_file_is_durable() {
     let rule =
         |_: &str, piece: &Piece| if piece.rows.contains(&9) { Err(FailureKind::TooLarge) } else { Ok(()) };
     for (is_full, trouble) in [(true, "spool: full"), (false, "spool.dir has not answered")] {
@@ -759,7 +759,7 @@ fn without_a_spool_a_row_that_no_way_takes_is_gone_and_counted() {
 }
 
 #[test]
-fn a_file_that_cannot_be_split_is_deferred_and_no_insert_is_waited_for() {
+fn unsplittable_file_is_deferred() {
     let rule = |_: &str, _: &Piece| Err(FailureKind::TooLarge);
     let mut rig = with_files(spooling(), &["foreign".to_owned()], rule);
     rig.wait(Duration::from_secs(2));

@@ -194,7 +194,7 @@ fn a_session_that_keeps_its_subscription_takes_nothing_more_and_closes() {
 }
 
 #[test]
-fn deferred_messages_come_on_the_next_connection_which_waits_for_the_subscription() {
+fn deferred_messages_are_redelivered_after_the_next_suback() {
     let mut it = rig(1, 50);
     it.connected(0, true);
     it.clock(Some("off"));
@@ -225,7 +225,7 @@ fn a_broker_owes_what_was_not_acknowledged_and_what_was_deferred() {
 }
 
 #[test]
-fn a_session_that_leaves_tries_again_within_a_second_and_a_member_within_five() {
+fn leaving_session_retries_within_1_s_and_member_within_5_s() {
     for (leaves, longest) in [(false, 5 * SECOND), (true, SECOND)] {
         let mut it = rig(1, 50);
         it.live(0);
@@ -238,7 +238,7 @@ fn a_session_that_leaves_tries_again_within_a_second_and_a_member_within_five() 
 }
 
 #[test]
-fn a_visit_gives_up_after_eight_attempts_unless_the_session_is_known_to_exist() {
+fn visit_gives_up_after_eight_attempts_unless_session_exists() {
     for is_known in [false, true] {
         let mut it = rig(0, 50);
         if is_known {
@@ -283,7 +283,7 @@ fn connections_that_end_soon_are_logged_until_the_likely_cause_is() {
 
 /// A broker that is silent may be busy, so the second UNSUBACK decides. The first one is followed by what was queued.
 #[test]
-fn a_session_is_left_empty_after_a_second_without_messages_and_a_second_unsuback() {
+fn session_is_empty_after_a_quiet_second_and_second_unsuback() {
     let mut it = rig(1, 1);
     it.live(0);
     assert!(!it.consumer.totals().still_subscribed);

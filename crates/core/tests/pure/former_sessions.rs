@@ -78,7 +78,7 @@ fn sixty_former_sessions_are_visited_within_four_answers() {
 
 /// Sessions that are empty are there until the last one is: a gap before it would hide it from the next process.
 #[test]
-fn a_process_that_dies_while_the_last_former_session_is_full_leaves_no_gap_before_it() {
+fn killed_drain_leaves_no_gap_in_session_numbers() {
     let setup = Setup {
         consumer: consumer_settings(9),
         intake: intake_settings(50),
@@ -106,7 +106,7 @@ fn a_process_that_dies_while_the_last_former_session_is_full_leaves_no_gap_befor
 
 /// One that is empty waits for those behind it. Nothing else may happen afterwards: its turn is then, not at the next beat.
 #[test]
-fn an_empty_former_session_is_ended_in_the_turn_in_which_the_last_look_ended() {
+fn empty_former_session_ends_with_the_search() {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
     let mut it = Consumer::new(consumer_settings(1), Intake::new(intake_settings(50), decoder()), delivery);
     let mut now = Instant::now();
@@ -234,7 +234,7 @@ proptest! {
 
     /// A process that dies in the midst of it leaves no gap that hides a session from the next one.
     #[test]
-    fn a_visit_that_is_cut_short_is_taken_up_by_the_next_process(
+    fn next_process_continues_an_interrupted_visit(
         members in 1_usize..5,
         former in 1_usize..30,
         kills in prop::collection::vec(1_u64..4_000, 0..4),

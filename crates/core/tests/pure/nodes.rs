@@ -48,7 +48,7 @@ fn a_session_that_is_cut_off_tries_its_own_node_first() {
 }
 
 #[test]
-fn a_connection_that_ends_with_its_suback_has_reached_the_node() {
+fn suback_counts_as_reaching_the_node() {
     let mut world = world(Connections::Fixed(4), 2);
     for _ in 0..5 {
         (0..4).for_each(|id| world.cut(id, true, false));
@@ -59,7 +59,7 @@ fn a_connection_that_ends_with_its_suback_has_reached_the_node() {
 }
 
 #[test]
-fn a_node_that_is_away_is_left_within_a_second_and_gets_a_session_of_its_own_when_it_is_back() {
+fn dead_node_is_left_within_a_second_and_gets_a_session_when_back() {
     let mut world = world(Connections::Fixed(4), 2);
     for dead in [false, true] {
         let (members, takeovers) = (world.consumer.sessions(), world.broker.takeovers);
@@ -140,7 +140,7 @@ fn a_session_that_finds_no_node_is_logged_as_moved_when_it_has_found_one() {
 
 /// Otherwise it would change nodes every 750 ms for as long as the broker refuses it.
 #[test]
-fn a_session_that_every_node_refuses_waits_longer_after_a_round() {
+fn session_refused_by_every_node_backs_off() {
     let mut world = world(Connections::Fixed(3), 3);
     world.broker_up = false; // the other two sessions stay connected
     world.cut(0, true, false);
@@ -175,7 +175,7 @@ fn where_there_are_fewer_sessions_than_nodes_none_is_added() {
 }
 
 #[test]
-fn a_node_without_a_session_is_logged_once_if_there_can_be_no_more_sessions() {
+fn node_without_session_is_logged_once_at_the_session_limit() {
     for (sessions, lines) in [(CONNECTIONS_MAX - 1, 0), (CONNECTIONS_MAX, 1)] {
         let mut world = world(Connections::Fixed(sessions), 2);
         world.node_away(0, true);
@@ -189,7 +189,7 @@ fn a_node_without_a_session_is_logged_once_if_there_can_be_no_more_sessions() {
 }
 
 #[test]
-fn who_leaves_for_good_does_not_wait_for_a_node_that_is_away() {
+fn leaving_member_does_not_wait_for_a_dead_node() {
     let mut world = world(Connections::Fixed(2), 2);
     world.node_away(0, true);
     world.wait(Duration::from_secs(2));
@@ -201,7 +201,7 @@ fn who_leaves_for_good_does_not_wait_for_a_node_that_is_away() {
 
 /// Its SUBACK has not come, and the broker has subscribed it.
 #[test]
-fn a_session_for_a_node_that_is_back_is_unsubscribed_before_the_process_leaves() {
+fn leaving_unsubscribes_a_session_whose_node_came_back() {
     let mut world = world(Connections::Fixed(2), 2);
     world.node_away(0, true);
     world.wait(Duration::from_secs(2));
@@ -220,7 +220,7 @@ fn a_session_for_a_node_that_is_back_is_unsubscribed_before_the_process_leaves()
 }
 
 #[test]
-fn a_node_that_is_gone_from_its_name_is_left_and_a_new_one_gets_a_session() {
+fn node_gone_from_dns_is_left_and_a_new_one_gets_a_session() {
     let mut world = world(Connections::Fixed(2), 2);
     let [_, second, third] = nodes(3).try_into().unwrap();
     world.consumer.set_nodes(&[second, third]);
@@ -233,7 +233,7 @@ fn a_node_that_is_gone_from_its_name_is_left_and_a_new_one_gets_a_session() {
 }
 
 #[test]
-fn the_only_node_gets_no_session_of_its_own_when_its_name_leads_elsewhere() {
+fn single_node_gets_no_extra_session_when_its_address_changes() {
     let mut world = world(Connections::Fixed(1), 1);
     world.setup.consumer.nodes = nodes(2);
     world.consumer.set_nodes(&nodes(2)[1..]);
@@ -273,7 +273,7 @@ fn a_former_session_that_was_not_emptied_does_not_wait_for_a_new_node() {
 }
 
 #[test]
-fn a_process_that_comes_back_while_a_node_is_away_finds_the_sessions_that_had_moved() {
+fn restart_resumes_sessions_that_moved_to_another_node() {
     let mut world = world(Connections::Fixed(4), 2);
     world.node_away(0, false);
     world.wait(Duration::from_secs(2));

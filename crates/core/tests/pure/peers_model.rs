@@ -145,7 +145,7 @@ impl World {
 }
 
 #[test]
-fn a_list_of_erased_drivers_that_is_current_again_is_waited_for_no_longer() {
+fn erased_list_that_is_current_again_is_not_waited_for() {
     let (one, other) = (Arc::new(Erased::new([])), Arc::new(Erased::new(["d1".to_owned()])));
     let member = Member::new("milepost-0", "milepost", &[]);
     member.begins_with(&one);
@@ -203,7 +203,7 @@ proptest! {
 
     /// A scale-in, whatever order its steps take: no share of the messages stays with who has gone.
     #[test]
-    fn who_goes_while_a_lower_one_stays_leaves_nothing_behind(
+    fn member_leaves_cleanly_while_a_lower_one_stays(
         stay in 1..NAMES.len(),
         mut questions in Just((0..NAMES.len() * NAMES.len()).collect::<Vec<_>>()).prop_shuffle(),
         told_first in any::<bool>(),

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_at_fault_is_deferred_twice_as_long_each_time_and_due_when_the_server_is_back() {
+    fn faulty_file_backs_off_and_is_due_when_the_server_is_back() {
         let (mut files, [file, other], now) = files();
         files.remove(&other);
         for seconds in [1, 2, 4, 8, 16, 30, 30] {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_at_fault_if_others_get_through_or_a_retry_would_not_help() {
+    fn file_is_at_fault_if_others_commit_or_its_failure_is_permanent() {
         use FailureKind::{Permanent, TimedOut, Transient};
         let mut jitter = fastrand::Rng::with_seed(1);
         for (kind, is_at_fault) in [(Transient, false), (Permanent, true), (TimedOut, true)] {

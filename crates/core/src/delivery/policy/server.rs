@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn an_insert_may_take_four_times_the_last_one_and_twice_as_long_after_a_timeout() {
+    fn insert_timeout_is_four_times_the_last_and_doubles_on_timeout() {
         let (mut server, now) = server();
         server.succeeded(Duration::from_secs(40));
         let mut timeouts = vec![server.timeout()];
