@@ -360,7 +360,7 @@ impl Params {
         metres.ok_or_else(|| format!("simplify: {} is invalid; expected metres from 0 to 10000", shown(text)))
     }
 
-    /// Of the map.
+    /// The zoom of the map.
     ///
     /// # Errors
     /// It is missing, or no whole number from 0 to 20.

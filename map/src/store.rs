@@ -191,7 +191,7 @@ impl Store {
             .with_setting("max_memory_usage", self.config.query_memory_bytes_max.to_string())
     }
 
-    /// In words.
+    /// Explains a failed query to the viewer.
     pub fn error(&self, error: &ClientError) -> Error {
         let (code, advice) = self.reader.failed(error);
         match code {

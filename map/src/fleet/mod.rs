@@ -92,7 +92,7 @@ pub struct Fleet {
     spare: Vec<Row>,
     /// Numbers whose row differs from their fix.
     changed: Vec<u32>,
-    /// The same as a bitmap.
+    /// `changed` as a bitmap.
     is_changed: Vec<u64>,
     /// By number; empty while the directory has no groups.
     groups: Vec<u16>,
@@ -345,7 +345,7 @@ impl Fleet {
         found.into_iter().map(|(_, id)| id.to_owned()).collect()
     }
 
-    /// Of memory that is taken.
+    /// Bytes in memory.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.ids.memory_bytes()

@@ -14,7 +14,7 @@ use crate::wire::{GZIP_BYTES_MIN, gzip};
 pub(super) const JSON: &str = "application/json";
 pub(super) const BINARY: &str = "application/octet-stream";
 
-/// What is wrong with a parameter.
+/// 400: explains an invalid parameter.
 pub(super) fn bad(what: String) -> Refusal {
     Refusal(StatusCode::BAD_REQUEST, what)
 }
@@ -34,13 +34,13 @@ pub(super) fn unknown(id: &str) -> Refusal {
     Refusal(StatusCode::NOT_FOUND, format!("nobody has heard of a driver {id}"))
 }
 
-/// JSON that nobody keeps.
+/// A short JSON response, which no cache keeps.
 pub(super) fn answer(value: &impl Serialize) -> Response {
     let json = serde_json::to_vec(value).unwrap_or_default();
     ([(CONTENT_TYPE, JSON), (CACHE_CONTROL, "no-store")], json).into_response()
 }
 
-/// The same of what may be long.
+/// A response that may be long: gzip if the client accepts it.
 pub(super) fn packed(headers: &HeaderMap, kind: &'static str, bytes: impl Into<Bytes>) -> Response {
     let bytes = bytes.into();
     let is_packed = bytes.len() >= GZIP_BYTES_MIN && takes_gzip(headers);

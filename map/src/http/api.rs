@@ -85,7 +85,8 @@ async fn config(
     })))
 }
 
-/// Those of the tiles that have changed since who asks got them, in one answer: a request costs more than what is in it.
+/// Returns the requested tiles that differ from the client's versions, all in one response: a request costs more than
+/// its content.
 async fn live_tiles(
     From(state): From<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
@@ -114,7 +115,7 @@ async fn live_tiles(
     Ok(answer)
 }
 
-/// Server-sent events: a tick a second, from now until the viewer leaves.
+/// Server-sent events: one tick a second until the viewer leaves.
 async fn stream(
     From(state): From<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
@@ -148,7 +149,7 @@ async fn stream(
     Ok(answer)
 }
 
-/// A stream; its place is free again when it is dropped.
+/// An open page. Dropping it frees its place among `http.viewers_max`.
 struct Listener {
     scope: Arc<Scope>,
     ticks: watch::Receiver<Tick>,
@@ -159,7 +160,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// The newest tick: who reads slowly misses those between. `None`: the process ends.
+    /// Returns the newest tick; a slow reader skips those between. `None`: the process ends.
     async fn next(&mut self) -> Option<Bytes> {
         if std::mem::take(&mut self.is_new) {
             let _ = self.state.live.look().await; // if it cannot, the tick says so
