@@ -1,4 +1,4 @@
-//! What nothing here can run, the images and the stack of containers, at least agrees with itself and with the code.
+//! The images and the stack of containers agree with themselves and with the code. `make containers` runs them where there is a Docker.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -20,7 +20,7 @@ fn a_position_is_published_and_read_back() -> Result<()> {
 }
 
 #[test]
-fn every_reason_becomes_a_row_and_the_next_good_fix_goes_through() -> Result<()> {
+fn a_reject_becomes_a_row_while_the_next_good_fix_is_stored() -> Result<()> {
     let world = world("reasons")?;
     let settings =
         world.settings.clone().with("LAB__PAYLOAD_BYTES_MAX", "5000").with("LAB__POINTS_MAX", "20");
@@ -45,11 +45,10 @@ fn every_reason_becomes_a_row_and_the_next_good_fix_goes_through() -> Result<()>
         ("too_old", topic, br#"{"lat":1,"lng":2,"ts":0}"#),
         ("too_new", topic, br#"{"lat":1,"lng":2,"ts":4102444800}"#),
     ];
-    for (index, (reason, topic, payload)) in cases.iter().enumerate() {
+    for (index, (_, topic, payload)) in cases.iter().enumerate() {
         let seq = index + 1;
         let good = format!(r#"{{"lat":1,"lng":2,"seq":{seq}}}"#);
         world.publish(&[(topic, payload), ("drivers/good/gps", good.as_bytes())])?;
-        assert!(!reason.is_empty());
     }
     let reasons: Vec<&str> = cases.iter().map(|(reason, ..)| *reason).collect();
     let mut sorted = reasons.clone();

@@ -3,7 +3,8 @@
 Steps run side by side. Nothing stops at the first failure. The end is a summary: what failed with its last words, the
 slowest tests, and one line `N passed, N failed`. With names of steps only these run, and what they need.
 
-Guarantee: the same verdict every time. Models play fixed cases (.cargo/config.toml); no step writes into the tree, or the
+Guarantee: pure tests give the same verdict every time, because models play fixed cases (.cargo/config.toml). Tests of real
+processes share the machine with each other: see below. No step writes into the tree, or the
 run fails. What fails keeps its log, its servers' logs and their data, and the summary prints where.
 
 A test of real processes that fails among all the others is played once more, alone, when the rest has ended: on few
