@@ -1,0 +1,285 @@
+"""Labelled days: where a vehicle really was, second by second, and the fixes that a receiver makes of it.
+
+The truth is the simulated movement: when the wheels stood, how far they rolled. Fixes follow from it by a rate, an error of
+position and one kind of trouble. Nothing here knows how milepost finds stops or trips.
+"""
+from __future__ import annotations
+
+import functools
+import math
+import random
+from dataclasses import dataclass, field
+
+START_MS = 1_780_282_800_000  # 2026-06-01T03:00:00Z
+STOP_S = 180  # a dispatcher's stop: the wheels stood for three minutes
+MERIDIAN_M, EQUATOR_M = 111_132.954, 6_378_137.0
+RATES = (1, 5, 15, 30, 60, 300)
+ERRORS = (3, 8, 15, 30, 50)
+
+
+@dataclass
+class Journey:
+    """A vehicle's movement, one state a second."""
+    seed: str
+    lat: float = 52.5
+    lng: float = 13.4
+    heading: float = 0.7
+    speed: float = 0.0
+    states: list[tuple[float, float, float]] = field(default_factory=list)  # lat, lng, speed
+    metres: float = 0.0
+    stops: list[tuple[int, int]] = field(default_factory=list)  # seconds from the start
+
+    def __post_init__(self):
+        self.chance = random.Random(self.seed)
+        self.states.append((self.lat, self.lng, 0.0))
+
+    def _step(self, speed: float) -> None:
+        mean, self.speed = (self.speed + speed) / 2, speed
+        phi = math.radians(self.lat)
+        north = MERIDIAN_M - 559.822 * math.cos(2 * phi) + 1.175 * math.cos(4 * phi)  # metres of a degree of latitude on WGS84
+        east = math.pi / 180 * EQUATOR_M * math.cos(phi) / math.sqrt(1 - 0.00669437999 * math.sin(phi) ** 2)
+        self.lat += mean * math.cos(self.heading) / north
+        self.lng += mean * math.sin(self.heading) / east
+        self.metres += mean
+        self.states.append((self.lat, self.lng, speed))
+
+    def stand(self, seconds: int) -> "Journey":
+        began = len(self.states) - 1
+        for _ in range(seconds):
+            self._step(0.0)
+        if seconds >= STOP_S:
+            self.stops.append((began, began + seconds))
+        return self
+
+    def _roll(self, metres: float, cruise: float, push: float, wobble: float, until: float) -> None:
+        """Accelerates to the cruising speed, and brakes to `until` after so many metres."""
+        end = self.metres + metres
+        while self.metres < end:
+            left = end - self.metres
+            wanted = min(cruise, math.sqrt(until**2 + 2 * push * left), self.speed + push)
+            self.heading += self.chance.gauss(0, wobble)
+            self._step(max(wanted, min(cruise, 0.6)))
+
+    def drive(self, metres: float, cruise: float, block: tuple[float, float], push: float = 1.5, wobble: float = 0.004,
+              turn: float = 0.5, light: float = 0.15, slow: float = 4.5) -> "Journey":
+        """Blocks of a street; at the end of one a turn, a light, or neither."""
+        end = self.metres + metres
+        while self.metres < end:
+            is_turn, is_light = self.chance.random() < turn, self.chance.random() < light
+            way = min(self.chance.uniform(*block), end - self.metres)
+            is_last = self.metres + way >= end - 1
+            self._roll(way, cruise, push, wobble, 0.0 if is_light or is_last else min(slow, cruise) if is_turn else cruise)
+            if is_light and not is_last:
+                self.speed = 0.0
+                self.stand(self.chance.randrange(8, 70))
+            if is_turn:
+                bend = self.chance.choice((-1, 1)) * self.chance.uniform(0.9, 1.7)
+                for _ in range(3):
+                    self.heading += bend / 3
+                    self._step(min(slow, cruise))
+        self.speed = 0.0
+        return self
+
+
+def town_car(seed="town car") -> Journey:
+    """A parcel van in a town: 14 doors."""
+    day = Journey(seed).stand(1500)
+    for _ in range(14):
+        day.drive(day.chance.uniform(1500, 5500), 13.5, (90, 450)).stand(day.chance.randrange(240, 1500))
+    return day
+
+
+def truck() -> Journey:
+    """Motorway and yards; the depot at both ends."""
+    day = Journey("truck").stand(2400)
+    for _ in range(4):
+        day.drive(1500, 12, (150, 500)).drive(day.chance.uniform(30_000, 60_000), 23, (3000, 9000), push=0.6, wobble=0.002, turn=0.2, light=0, slow=20)
+        day.drive(1200, 12, (150, 500)).stand(day.chance.randrange(1500, 3600))
+    return day
+
+
+def bicycle() -> Journey:
+    day = Journey("bicycle").stand(900)
+    for _ in range(9):
+        day.drive(day.chance.uniform(1200, 4000), 5.2, (60, 350), push=0.8, wobble=0.01, slow=3).stand(day.chance.randrange(240, 1200))
+    return day
+
+
+def walker() -> Journey:
+    day = Journey("walker").stand(1200)
+    for _ in range(7):
+        day.drive(day.chance.uniform(500, 1500), 1.35, (60, 220), push=0.8, wobble=0.02, light=0.05).stand(day.chance.randrange(300, 1800))
+    return day
+
+
+def train() -> Journey:
+    day = Journey("train").stand(1200)
+    for number in range(6):
+        day.drive(day.chance.uniform(20_000, 45_000), 50, (5000, 12_000), push=0.5, wobble=0.0015, turn=0, light=0)
+        day.stand(60 if number % 2 else day.chance.randrange(240, 500))
+    return day.stand(600)
+
+
+def ferry() -> Journey:
+    day = Journey("ferry", lat=54.6, lng=10.2).stand(1500)
+    for _ in range(4):
+        day.drive(day.chance.uniform(9000, 16_000), 8.5, (4000, 8000), push=0.05, wobble=0.001, turn=0.3, light=0, slow=7)
+        day.stand(day.chance.randrange(900, 2400))
+        day.heading += math.pi
+    return day
+
+
+def parked() -> Journey:
+    return Journey("parked").stand(8 * 3600)
+
+
+def commuter() -> Journey:
+    """To work and home, and a short way at noon; the car sleeps in between."""
+    day = Journey("commuter").stand(3 * 3600).drive(14_000, 16, (200, 900)).stand(4 * 3600)
+    return day.drive(1800, 12, (100, 400)).stand(1500).drive(1800, 12, (100, 400)).stand(4 * 3600).drive(14_000, 16, (200, 900)).stand(3 * 3600)
+
+
+@functools.cache
+def unit_errors(seed: str, seconds: int) -> list[tuple[float, float]]:
+    """An error of position each second, north and east, of variance 1 each: nine tenths of it have a memory of 40 s, the rest has none."""
+    chance, memory = random.Random(f"errors of {seed}"), math.exp(-1 / 40)
+    old, white = math.sqrt(0.9), math.sqrt(0.1)
+    fresh = old * math.sqrt(1 - memory**2)
+    slow, found = [chance.gauss(0, old), chance.gauss(0, old)], []
+    for _ in range(seconds):
+        slow = [memory * one + chance.gauss(0, fresh) for one in slow]
+        found.append((slow[0] + chance.gauss(0, white), slow[1] + chance.gauss(0, white)))
+    return found
+
+
+def fixes_of(driver: str, day: Journey, rate_s: int, error_m: float, has_speed: bool = True, spikes: float = 0.0, tunnels: int = 0,
+             canyons: int = 0, sleeps: bool = False) -> list[dict]:
+    """What a receiver sends. error_m: root mean square of its error (`unit_errors`).
+
+    spikes: share of fixes that are 200 to 900 m off. tunnels: so many silences of up to 150 s while driving. canyons: so many times
+    of 2 to 4 min with four times the error. sleeps: standing for two minutes, it sends a last fix, and the next one when it
+    wakes, 20 s before it moves.
+    """
+    chance = random.Random(f"{driver}/{rate_s}/{error_m}")
+    errors = unit_errors(day.seed, len(day.states))
+    axis = error_m / math.sqrt(2)
+    moving = dict.fromkeys(second for second, (_, _, speed) in enumerate(day.states) if speed > 2)
+    dark, rough = set(), set()
+    for _ in range(tunnels):
+        begin = chance.choice(tuple(moving))
+        dark.update(second for second in range(begin, begin + chance.randrange(40, 150)) if second in moving)
+    for _ in range(canyons):
+        begin = chance.choice(tuple(moving))
+        rough.update(range(begin, begin + chance.randrange(120, 240)))
+    asleep, awake = set(), set()
+    for began, ended in day.stops if sleeps else ():
+        asleep.update(range(began + 120, ended - 20))
+        awake.update((began + 119, ended - 20))
+    fixes, phase = [], chance.randrange(rate_s)
+    for second, (lat, lng, speed) in enumerate(day.states):
+        if (second % rate_s != phase or second in dark or second in asleep) and second not in awake:
+            continue
+        scale = 4 if second in rough else 1
+        north, east = (scale * axis * one for one in errors[second])
+        if chance.random() < spikes:
+            far, way = chance.uniform(200, 900), chance.uniform(0, 2 * math.pi)
+            north, east = far * math.cos(way), far * math.sin(way)
+        fix = {"driver": driver, "ms": START_MS + second * 1000, "seq": len(fixes) + 1,
+               "lat": lat + north / 111_200, "lng": lng + east / (111_320 * math.cos(math.radians(lat)))}
+        if has_speed:
+            fix["speed"] = round(max(0.0, speed + chance.gauss(0, 0.2)), 2) if speed else 0.0
+        fixes.append(fix)
+    return fixes
+
+
+@dataclass
+class Labelled:
+    """A labelled day: its row and its cell in the table, its fixes and the truth."""
+    row: str
+    rate_s: int
+    error_m: float
+    fixes: list[dict]
+    day: Journey
+
+    @property
+    def driver(self) -> str:
+        return self.fixes[0]["driver"]
+
+    @property
+    def stops(self) -> list[tuple[int, int]]:
+        return [(START_MS + a * 1000, START_MS + b * 1000) for a, b in self.day.stops]
+
+    @property
+    def trips(self) -> int:
+        return max(0, len(self.day.stops) - 1)
+
+
+def corpus(rates=RATES, errors=ERRORS) -> list[Labelled]:
+    rows = [
+        ("town", town_car(), {}), ("town, no speed", town_car(), {"has_speed": False}),
+        ("town, spikes", town_car("spikes"), {"spikes": 0.01, "has_speed": False}),
+        ("town, tunnels and canyons", town_car("canyon"), {"tunnels": 5, "canyons": 6, "has_speed": False}),
+        ("truck", truck(), {}), ("bicycle", bicycle(), {"has_speed": False}), ("walker", walker(), {"has_speed": False}),
+        ("train", train(), {"has_speed": False, "tunnels": 3}), ("ferry", ferry(), {"has_speed": False}),
+        ("parked, spikes", parked(), {"spikes": 0.004}), ("sleeper", commuter(), {"sleeps": True}),
+    ]
+    found = []
+    for row, day, trouble in rows:
+        for rate in rates:
+            for error in errors:
+                fixes = fixes_of(f"{row}/{rate}/{error}", day, rate, error, **trouble)
+                found.append(Labelled(row, rate, error, fixes, day))
+    return found
+
+
+def matched(found: list[tuple[int, int]], true: list[tuple[int, int]]) -> int:
+    """Stops that overlap by half of their union, each used once."""
+    free, hits = set(range(len(found))), 0
+    for began, ended in true:
+        for place in sorted(free):
+            a, b = found[place]
+            if 2 * (min(b, ended) - max(a, began)) >= max(b, ended) - min(a, began):
+                free.discard(place)
+                hits += 1
+                break
+    return hits
+
+
+@dataclass
+class Score:
+    hits: int = 0
+    found: int = 0
+    true: int = 0
+    metres: float = 0.0
+    true_metres: float = 0.0
+    off_metres: float = 0.0
+    trips: int = 0
+    true_trips: int = 0
+
+    def add(self, labelled: Labelled, stops: list[tuple[int, int]], metres: float, trips: int) -> "Score":
+        self.hits += matched(stops, labelled.stops)
+        self.found += len(stops)
+        self.true += len(labelled.stops)
+        self.metres += metres
+        self.true_metres += labelled.day.metres
+        self.off_metres += abs(metres - labelled.day.metres)
+        self.trips += trips
+        self.true_trips += labelled.trips
+        return self
+
+    @property
+    def precision(self) -> float:
+        return self.hits / self.found if self.found else 1.0
+
+    @property
+    def recall(self) -> float:
+        return self.hits / self.true if self.true else 1.0
+
+    @property
+    def f1(self) -> float:
+        return 2 * self.hits / (self.found + self.true) if self.found + self.true else 1.0
+
+    @property
+    def mileage_error(self) -> float:
+        """Mean of the absolute errors, as a part of the true way; of a parked day in kilometres."""
+        return self.off_metres / (self.true_metres or 1000)
