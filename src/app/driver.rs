@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::yield_now;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{sleep_until, timeout};
 use tracing::{info, warn};
 
@@ -86,6 +86,8 @@ struct Driver {
     state: State,
     delay: ReadDelay,
     nodes: watch::Receiver<Vec<Address>>,
+    /// Resolves their names.
+    resolver: Option<JoinHandle<()>>,
     /// Earliest time of the next update of `/readyz`.
     next_health_update: Instant,
     health_update_pending: bool,
@@ -106,6 +108,7 @@ impl Driver {
         let (_, nodes) = watch::channel(Vec::new());
         Self {
             nodes,
+            resolver: None,
             wiring,
             state: State { consumer, transports: Vec::new(), shared },
             delay,
@@ -147,7 +150,10 @@ impl Driver {
     /// Resolves the nodes' names and waits for ClickHouse's first answers, side by side, unless the process is to end.
     async fn prepare(&mut self) {
         let Wiring { server, leave, mqtt, .. } = &mut self.wiring;
-        let names = async { self.nodes = nodes::watch(mqtt.nodes.clone()).await };
+        let names = async {
+            let (nodes, resolver) = nodes::watch(mqtt.nodes.clone()).await;
+            (self.nodes, self.resolver) = (nodes, Some(resolver));
+        };
         let first_answer = async {
             let has_looked = |status: &ServerStatus| status.schema != not_asked();
             let _ = timeout(FIRST_ANSWER_WITHIN, server.wait_for(has_looked)).await;
@@ -161,6 +167,8 @@ impl Driver {
 
     fn drain_channels(&mut self) {
         let now = Instant::now();
+        let is_dead = self.resolver.as_ref().is_some_and(JoinHandle::is_finished);
+        assert!(!is_dead, "the task that resolves the broker's names has died"); // nobody would follow its nodes any more
         while let Ok(report) = self.wiring.reports.try_recv() {
             self.handle_report(report, now);
         }

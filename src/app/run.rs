@@ -69,6 +69,8 @@ pub async fn run(config: Config) -> Result<Outcome> {
 
     tokio::select! {
         () = signals.next() => {}
+        // It ends by itself when it has logged what it found.
+        Some(Err(died)) = preflight.join_next() => bail!("the preflight died: {died}"),
         Some(ended) = tasks.join_next() => bail!("the {} ended", ended.context("a task died")?),
         ended = &mut driver => bail!("the driver ended: {:?}", ended.context("its thread died; its panic is on stderr")?),
         Some(ended) = watch.join_next() => bail!("the watcher of ClickHouse ended: {:#}", ended.context("a task died")?.unwrap_err()),
@@ -265,6 +267,7 @@ fn log_ledger(totals: &ConsumerTotals) {
         shed = intake.shed,
         erased = totals.erased(),
         quarantined = delivery.quarantined,
+        dropped = delivery.dropped,
         in_spool = delivery.in_spool,
         in_flight = totals.in_flight(),
         adds_up = totals.adds_up(),

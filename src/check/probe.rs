@@ -1,4 +1,4 @@
-//! A short MQTT session, for one check or a few events.
+//! A short MQTT session, for one check.
 
 use std::io;
 use std::sync::Arc;
@@ -178,23 +178,6 @@ impl Probe {
             if let Packet::Subscribed(_, grants) = packet { Some(grants) } else { None }
         });
         grants.await
-    }
-
-    /// PUBLISH at QoS 1: the reason code of the broker's acknowledgement.
-    pub(crate) async fn publish(
-        &mut self,
-        topic: &str,
-        payload: &[u8],
-        retain: bool,
-    ) -> Result<u8, ProbeError> {
-        let mut bytes = BytesMut::new();
-        codec::put_publish(topic, payload, retain, &mut bytes)?;
-        self.say(&bytes).await?;
-        self.hear(
-            ANSWER_WITHIN,
-            |packet| if let Packet::Acked(reason) = packet { Some(reason) } else { None },
-        )
-        .await
     }
 
     pub(crate) async fn leave(mut self) {

@@ -146,6 +146,17 @@ impl EventStore<'_> {
         self.events("event_states", &format!("known_at <= fromUnixTimestamp64Milli({known_at})")).await
     }
 
+    /// The newest event of each driver, state and fence, oldest first.
+    pub(crate) async fn states(&self) -> Result<Vec<Told>, Error> {
+        self.events("event_states", "1").await
+    }
+
+    /// Events of the last two days that were known before this and that no webhook took.
+    pub(crate) async fn unposted_before(&self, known_at: i64) -> Result<u64, Error> {
+        let condition = format!("known_at <= fromUnixTimestamp64Milli({known_at}) AND webhook_at IS NULL");
+        Ok(self.events("recent_events", &condition).await?.len() as u64)
+    }
+
     /// All events that were known after this, at most two days ago.
     pub(crate) async fn events_since(&self, known_at: i64) -> Result<Vec<Told>, Error> {
         self.events("recent_events", &format!("known_at > fromUnixTimestamp64Milli({known_at})")).await

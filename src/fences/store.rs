@@ -21,7 +21,7 @@ impl FenceStore<'_> {
     /// All areas, as the newest rows have them.
     pub(crate) async fn fences(&self) -> Result<Vec<StoredFence>, Error> {
         let sql = format!(
-            "SELECT name, toUnixTimestamp64Milli(valid_from), toUnixTimestamp64Milli(valid_until), \
+            "SELECT toValidUTF8(name), toUnixTimestamp64Milli(valid_from), toUnixTimestamp64Milli(valid_until), \
              translate(toString(polygons), '()', '[]') FROM {}.fences FINAL",
             self.database
         );

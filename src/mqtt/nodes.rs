@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::spawn;
+use tokio::task::{JoinHandle, spawn};
 use tokio::time::sleep;
 
 use milepost_tls::Address;
@@ -11,11 +11,12 @@ use milepost_tls::Address;
 /// How often names are resolved: nodes come and go.
 const RESOLVED_EVERY: Duration = Duration::from_secs(10);
 
-/// The addresses now, and whenever they change. Needs a runtime that lives as long as they are wanted.
-pub(crate) async fn watch(nodes: Vec<Address>) -> watch::Receiver<Vec<Address>> {
+/// The addresses now, and whenever they change, with the task that resolves them: it ends only if it dies. Needs a runtime
+/// that lives as long as they are wanted.
+pub(crate) async fn watch(nodes: Vec<Address>) -> (watch::Receiver<Vec<Address>>, JoinHandle<()>) {
     let (sender, mut receiver) = watch::channel(resolve(&nodes, &[]).await);
     receiver.mark_changed();
-    spawn(async move {
+    let resolver = spawn(async move {
         while !sender.is_closed() {
             sleep(RESOLVED_EVERY).await;
             let last = sender.borrow().clone();
@@ -27,7 +28,7 @@ pub(crate) async fn watch(nodes: Vec<Address>) -> watch::Receiver<Vec<Address>> 
             });
         }
     });
-    receiver
+    (receiver, resolver)
 }
 
 /// A name that is not resolved now keeps its last addresses. Two names can have the same address.

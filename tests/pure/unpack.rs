@@ -123,6 +123,16 @@ fn a_bit_that_flips_is_noticed() {
 }
 
 #[test]
+fn frames_and_members_one_behind_the_other_are_one_payload() {
+    let (begin, end) = TRACK.as_bytes().split_at(TRACK.len() / 2);
+    for pack in [gzip as fn(&[u8]) -> Vec<u8>, zstd] {
+        let both = [pack(begin), pack(end)].concat();
+        assert_eq!(decode_on(TOPICS[0], &both).positions.len(), 3);
+    }
+    check_refused(&[zstd(TRACK.as_bytes()), zstd(b"").repeat(16)].concat(), Reason::InvalidUtf8);
+}
+
+#[test]
 fn more_than_the_limits_is_too_large() {
     let spaces = vec![b' '; 20_000_000];
     for bomb in [gzip(&spaces), zstd(&spaces), gzip(&spaces[..900_000]), zstd(&spaces[..900_000])] {

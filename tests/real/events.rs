@@ -480,3 +480,73 @@ fn start_reads_no_history_of_events() -> Result<()> {
         SOON,
     )
 }
+
+/// The broker restarts without its persistence; then the process does.
+#[test]
+fn states_are_retained_again_after_the_broker_lost_them() -> Result<()> {
+    let mut world = world("events_lost")?;
+    for (driver, kind) in [("d1", "entered"), ("d2", "left")] {
+        world.query(&format!(
+            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at, mqtt_at) SELECT '{driver}', known, '{kind}', \
+             'yard', 52, 13, now64(3) - INTERVAL 700 MINUTE AS known, known"
+        ))?;
+    }
+    let states =
+        |world: &World| -> Result<usize> { Ok(retained(world.broker.port, "fleet/events/#")?.len()) };
+    let watcher = Watcher::watching(&world.settings, &world, "lost")?;
+    wait_until("a start retains them", SOON, || Ok(states(&world)? == 2))?;
+    world.broker.kill()?;
+    world.broker = world.broker.restart()?;
+    wait_until("they are retained again", SOON, || Ok(states(&world)? == 2))?;
+    drop(watcher);
+    Ok(())
+}
+
+/// SQL takes any bytes as a name; no event can have such a one.
+#[test]
+fn fence_whose_name_is_not_utf8_stops_no_events() -> Result<()> {
+    let world = world("events_name")?;
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons) SELECT unhex('ff61'), [[[(20, 52), (20.1, 52), (20.1, 52.1), (20, 52.1)]]] \
+         UNION ALL SELECT 'yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]]",
+    )?;
+    let _watcher = Watcher::watching(&world.settings, &world, "name")?;
+    world.query("INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3), 520500000, 130500000")?;
+    world.wait_for("SELECT count() FROM {db}.events FINAL WHERE fence = 'yard'", "1", SOON)
+}
+
+/// One after the other, each post would wait ten seconds for an answer that does not come.
+#[test]
+fn webhook_gets_eight_posts_at_once() -> Result<()> {
+    let world = world("events_many")?;
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]])",
+    )?;
+    let hook = Webhook::start()?;
+    hook.status.store(0, Ordering::SeqCst);
+    let settings = world
+        .settings
+        .clone()
+        .with("WEBHOOK__URL", format!("http://127.0.0.1:{}/services/s3cret", hook.port))
+        .with("WEBHOOK__TOKEN", "t");
+    // Of yesterday, and never posted.
+    world.query(
+        "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at) SELECT 'old', known, 'entered', 'yard', 52, 13, \
+         now64(3) - INTERVAL 300 MINUTE AS known",
+    )?;
+    let watcher = Watcher::watching(&settings, &world, "many")?;
+    let dropped = "milepost_events_dropped_total{to=\"webhook\"} 1";
+    wait_until("what is too old is counted", SOON, || Ok(watcher.get("/metrics")?.contains(dropped)))?;
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT concat('d', toString(number % 20)), \
+         now64(3) - 300 + intDiv(number, 20) * 100, 520500000, 130500000 + (intDiv(number, 20) % 2) * 1000000 FROM numbers(60)",
+    )?;
+    let posts = || hook.tokens.lock().unwrap_or_else(PoisonError::into_inner).len();
+    wait_until("a post came", SOON, || Ok(posts() > 0))?;
+    wait_until("eight are under way", Duration::from_secs(9), || Ok(posts() == 8))?;
+    hook.status.store(200, Ordering::SeqCst);
+    world.wait_for("SELECT countIf(webhook_at > 0) FROM {db}.events FINAL", "60", SOON)?;
+    let log = watcher.process.log()?;
+    ensure!(!log.contains("s3cret"), "the webhook's path is a secret: {log}");
+    Ok(())
+}

@@ -68,6 +68,7 @@ fn assert_ledger(milepost: &Milepost) -> Result<()> {
         "erased_total",
         "abandoned_total",
         "quarantined_total",
+        "dropped_total",
         "in_spool",
         "in_flight",
     ];

@@ -512,7 +512,8 @@ mod tests {
             assert!(!told.contains("hunter"), "{told}");
         }
         let config = with("[webhook]\nurl = 'https://h/hook?key=hunter2&to=me'").unwrap();
-        assert!(config.to_string().contains("url = \"https://h/hook?***\""), "{config}");
+        assert!(config.to_string().contains("url = \"https://h/***\""), "{config}");
+        assert!(!format!("{config:?}").contains("hunter"), "{config:?}");
         assert_eq!(config.webhook.unwrap().url, "https://h/hook?key=hunter2&to=me");
         let source = config::File::from_str("[mqtt]\npassword = hunter2", config::FileFormat::Toml);
         let error = config::Config::builder().add_source(source).build().unwrap_err();

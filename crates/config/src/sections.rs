@@ -281,8 +281,13 @@ impl Events {
 impl Webhook {
     pub(super) fn read(s: &mut Settings) -> Option<Self> {
         let url: String = s.given("webhook.url").unwrap_or_default();
-        // Many services have their key behind the question mark.
-        let shown = url.split_once('?').map_or(url.clone(), |(place, _)| format!("{place}?***"));
+        // Slack and Teams keep the secret in the path, other services behind the question mark.
+        let host_end = url.find("://").map_or(0, |at| at + 3);
+        let path_at = url[host_end..].find(['/', '?', '#']).map(|at| host_end + at);
+        let shown = match path_at {
+            Some(at) if url[at..] != *"/" => format!("{}/***", &url[..at]),
+            Some(_) | None => url.clone(),
+        };
         s.show("webhook.url", &shown);
         let (url, with_tls) = s.valid("webhook.url", webhook_url(url)).unwrap_or_default();
         let ca = s.path("webhook.ca_file");

@@ -1,5 +1,6 @@
 //! The sections of the configuration, after validation.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -177,11 +178,18 @@ pub struct Events {
 }
 
 /// A web service that events are posted to.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Webhook {
+    /// May hold a secret.
     pub url: String,
     /// `None`: plain text.
     pub tls: Option<tls::Files>,
     /// Sent as a bearer token.
     pub token: Option<Secret>,
+}
+
+impl fmt::Debug for Webhook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Webhook").field("tls", &self.tls).field("token", &self.token).finish_non_exhaustive()
+    }
 }

@@ -14,6 +14,8 @@ use crate::reject::Reason;
 
 /// Bytes unpacked for each compressed byte. A parked vehicle's array of points has about 20.
 const RATIO_MAX: usize = 100;
+/// Each frame costs a decoder.
+const ZSTD_FRAMES_MAX: usize = 16;
 /// What RFC 8878 asks every decoder to support.
 const ZSTD_WINDOW_BYTES_MAX: u64 = 8 << 20;
 /// About what JSON may have.
@@ -53,25 +55,35 @@ fn gzip(payload: &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
     read.map(|_| unpacked).map_err(|error| unreadable(format!("gzip: {error}")))
 }
 
-/// One frame. May return a block, 128 KiB, more than `limit`.
+/// Frames one behind the other, as gzip's members. May return a block, 128 KiB, more than `limit`.
 fn zstd(mut payload: &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
+    let mut unpacked = Vec::new();
+    for _ in 0..ZSTD_FRAMES_MAX {
+        unpacked.append(&mut frame(&mut payload, limit - unpacked.len())?);
+        if payload.is_empty() || unpacked.len() > limit {
+            return Ok(unpacked);
+        }
+    }
+    Err(unreadable(format!("zstd: more than {ZSTD_FRAMES_MAX} frames")))
+}
+
+/// The frame at the beginning of `payload`, which is behind it then.
+fn frame(payload: &mut &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
     let mut decoder = FrameDecoder::new();
     decoder.set_max_window_size(ZSTD_WINDOW_BYTES_MAX);
     let read = decoder
-        .init(&mut payload)
-        .and_then(|()| decoder.decode_blocks(&mut payload, BlockDecodingStrategy::UptoBytes(limit + 1)));
+        .init(&mut *payload)
+        .and_then(|()| decoder.decode_blocks(&mut *payload, BlockDecodingStrategy::UptoBytes(limit + 1)));
     match read {
         Err(error) => return Err(unreadable(format!("zstd: {error}"))),
         Ok(false) => return Ok(vec![0; limit + 1]),
         Ok(true) => {}
     }
     let unpacked = decoder.collect().unwrap_or_default();
-    let is_whole =
-        decoder.get_checksum_from_data().is_none_or(|sum| Some(sum) == decoder.get_calculated_checksum());
-    if is_whole && payload.is_empty() {
+    if decoder.get_checksum_from_data().is_none_or(|sum| Some(sum) == decoder.get_calculated_checksum()) {
         Ok(unpacked)
     } else {
-        Err(unreadable("zstd: a wrong checksum, or bytes after the frame".into()))
+        Err(unreadable("zstd: a wrong checksum".into()))
     }
 }
 

@@ -110,6 +110,11 @@ static COUNTED: &[Counted] = &[
         "Positions in spool files that are damaged or gone, counted by the files' names, and single positions too large for a proxy before ClickHouse.",
         |t| t.delivery.quarantined,
     ),
+    counter(
+        "positions_dropped_total",
+        "Single positions too large for a proxy before ClickHouse, without a spool to keep them in.",
+        |t| t.delivery.dropped,
+    ),
     gauge(
         "positions_in_flight",
         "Positions in memory: received, and neither in ClickHouse nor in the spool.",

@@ -48,11 +48,12 @@ impl ConsumerTotals {
     }
 
     /// Returns whether the counters balance: `received + spool at start = inserted + rejected + ignored +
-    /// shed + erased + quarantined + in spool + in flight`.
+    /// shed + erased + quarantined + dropped + in spool + in flight`.
     #[must_use]
     pub fn adds_up(&self) -> bool {
         let Self { intake, delivery, .. } = self;
-        let gone = self.rejected() + self.ignored() + intake.shed + self.erased() + delivery.quarantined;
+        let lost = delivery.quarantined + delivery.dropped;
+        let gone = self.rejected() + self.ignored() + intake.shed + self.erased() + lost;
         intake.received + delivery.spool_at_start
             == delivery.inserted + gone + delivery.in_spool + self.in_flight()
     }

@@ -255,6 +255,8 @@ pub enum DeliveryNotice {
     RowTooLarge {
         /// The error chain.
         why: String,
+        /// It goes into a file; without a spool it is dropped.
+        is_kept: bool,
     },
     /// A file cannot be used.
     Quarantined {
@@ -323,10 +325,15 @@ impl fmt::Display for DeliveryNotice {
                 "something on the way to ClickHouse lets no insert of {rows} rows through: it is split, and batches are at \
                  most {batch_bytes_max} bytes from now on; raise the limit there, which must let 8 MiB through: {why}"
             ),
-            Self::RowTooLarge { why } => {
+            Self::RowTooLarge { why, is_kept } => {
+                let end = if *is_kept {
+                    "it goes into quarantine"
+                } else {
+                    "it is dropped, because spool.dir is not set; raise the limit there, or set spool.dir, which keeps such rows"
+                };
                 write!(
                     f,
-                    "something on the way to ClickHouse does not let a single row through: it goes into quarantine: {why}"
+                    "something on the way to ClickHouse does not let a single row through: {end}: {why}"
                 )
             }
             Self::Quarantined { file, why } => write!(
@@ -363,6 +370,8 @@ pub struct DeliveryTotals {
     pub in_spool: u64,
     /// Positions of files that are damaged or missing, and rows that are too large to insert.
     pub quarantined: u64,
+    /// Rows that no way takes, without a spool to keep them in.
+    pub dropped: u64,
     /// Positions of erased drivers, left out of an insert or a replay.
     pub erased: u64,
     /// Files that were damaged or missing.

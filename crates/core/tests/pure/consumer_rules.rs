@@ -139,7 +139,8 @@ fn the_ledger_adds_up_only_if_every_position_is_in_one_place() {
     (totals.intake.shed, totals.intake.erased, totals.delivery.erased) = (4, 8, 16);
     (totals.delivery.quarantined, totals.delivery.inserted, totals.delivery.in_spool) = (32, 64, 128);
     (totals.intake.in_flight, totals.delivery.in_flight) = (256, 512);
-    (totals.intake.received, totals.delivery.spool_at_start) = (1_000, 23);
+    totals.delivery.dropped = 1_024;
+    (totals.intake.received, totals.delivery.spool_at_start) = (2_000, 47);
     assert!(totals.adds_up(), "{totals:?}");
     totals.intake.received += 1;
     assert!(!totals.adds_up(), "{totals:?}");

@@ -754,8 +754,12 @@ fn without_a_spool_a_row_that_no_way_takes_is_gone_and_counted() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::TooLarge));
     rig.offer("d", 2, true).unwrap();
     rig.wait(Duration::from_secs(1));
-    assert_eq!((rig.durable.len(), rig.quarantined, rig.policy.totals().quarantined), (1, 0, 2));
-    assert_eq!(rig.policy.totals().spool_quarantined, 0);
+    let totals = rig.policy.totals();
+    assert_eq!((rig.durable.len(), rig.quarantined, totals.quarantined, totals.dropped), (1, 0, 0, 2));
+    assert_eq!(totals.spool_quarantined, 0);
+    let says_so =
+        |notice: &DeliveryNotice| notice.to_string().contains("it is dropped, because spool.dir is not set");
+    assert!(rig.notice(says_so) && totals.inserted == 0);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Two channels for events: MQTT, retained, and a webhook. Each has a queue and a task of its own, so neither waits for the other.
 
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,11 +12,12 @@ use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
+use super::publisher::Publisher;
 use super::status::Status;
-use crate::check::probe::{self, Door, Probe};
 use crate::events::{Event, Kind};
 use milepost_clickhouse::Connector;
 use milepost_config::{Mqtt, Webhook};
@@ -30,6 +32,10 @@ pub(super) const QUEUE_MAX: usize = 10_000;
 const AGAIN_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 /// An event that a webhook has not taken by then is dropped.
 const WEBHOOK_PATIENCE: Duration = Duration::from_secs(900);
+/// Posts at once.
+const WEBHOOK_POSTS_MAX: usize = 8;
+/// Events that are looked through for the next post.
+const WEBHOOK_WAITING_MAX: usize = 100;
 const WEBHOOK_ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// The rest of an answer is read for so long and so far, to use the connection again.
 const WEBHOOK_BODY_WITHIN: Duration = Duration::from_secs(1);
@@ -58,6 +64,8 @@ impl Channel {
 #[derive(Debug)]
 pub(super) enum Order {
     Tell(Event),
+    /// A state that the channel took before, which the broker may have lost.
+    Again(Event),
     /// The state of this topic is not to be kept any more.
     Clear(String),
 }
@@ -78,6 +86,8 @@ pub(super) struct Ends {
     pub(super) answers: mpsc::Sender<Answer>,
     /// An event of an erased driver is not told, however long it has waited.
     pub(super) erased: watch::Receiver<Arc<Erased>>,
+    /// How often the broker may have lost what it retained.
+    pub(super) retained_lost: watch::Sender<u64>,
 }
 
 impl Ends {
@@ -155,20 +165,45 @@ impl Outage {
     }
 }
 
-/// Publishes what comes, in its order, until it is dropped. Connects for it each time: events are rare.
+/// Publishes orders in their sequence until their sender is dropped. Stays connected meanwhile, and tells `ends` when the
+/// broker may have lost what it retained.
 pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc<Status>) {
     let mut outage = Outage::new(Channel::Mqtt, status);
-    let mut node = 0;
-    let mut batch = Vec::new();
-    while ends.orders.recv_many(&mut batch, 100).await > 0 {
-        while !batch.is_empty() {
-            let published = publish(&mqtt, node, &prefix, &mut batch, &ends).await;
-            match published {
-                Ok(()) => outage.is_over(),
-                Err(why) => {
-                    node += 1;
-                    outage.failed(&why).await;
+    let (mut nodes, mut batch) = (mqtt.nodes.iter().cycle(), Vec::new());
+    let (mut node, mut connected, mut is_first) = (nodes.next(), None::<Publisher>, true);
+    loop {
+        let Some(at) = node else { return };
+        let Some(publisher) = &mut connected else {
+            match Publisher::open(&mqtt, at).await {
+                Ok(publisher) => {
+                    if is_first || !publisher.is_resumed() {
+                        ends.retained_lost.send_modify(|times| *times += 1);
+                    }
+                    (connected, is_first) = (Some(publisher), false);
+                    outage.is_over();
                 }
+                Err(error) => {
+                    node = nodes.next();
+                    outage.failed(&format!("{at}: {}", error_chain(&error))).await;
+                }
+            }
+            continue;
+        };
+        if batch.is_empty() {
+            tokio::select! {
+                orders = ends.orders.recv_many(&mut batch, 100) => if orders == 0 { return },
+                _ = publisher.idle() => {
+                    connected = None;
+                    sleep(AGAIN_AFTER[0]).await; // another client may have our id
+                }
+            }
+            continue;
+        }
+        match publish(publisher, &mqtt, &prefix, &mut batch, &ends).await {
+            Ok(()) => outage.is_over(),
+            Err(why) => {
+                (connected, node) = (None, nodes.next());
+                outage.failed(&format!("{at}: {why}")).await;
             }
         }
     }
@@ -176,31 +211,27 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
 
 /// Takes from `batch` what the broker has acknowledged.
 async fn publish(
+    publisher: &mut Publisher,
     mqtt: &Mqtt,
-    node: usize,
     prefix: &str,
     batch: &mut Vec<Order>,
     ends: &Ends,
 ) -> Result<(), String> {
-    let login = probe::login(mqtt).map_err(|error| format!("mqtt.password_file cannot be read: {error}"))?;
-    let node = &mqtt.nodes[node % mqtt.nodes.len()];
-    let door = Door { mqtt, node, login: login.as_ref() };
-    let opened = Probe::open_as(format!("{}-events", mqtt.client_id), door, Duration::ZERO).await;
-    let (mut probe, _) = opened.map_err(|error| format!("{node}: {}", error_chain(&error)))?;
     while let Some(order) = batch.first() {
         let (topic, payload, is_kept, id) = match order {
-            Order::Tell(event) if ends.is_erased(event) => {
+            Order::Tell(event) | Order::Again(event) if ends.is_erased(event) => {
                 batch.remove(0);
                 continue;
             }
-            Order::Tell(event) => {
+            Order::Tell(event) | Order::Again(event) => {
                 let topic = topic(prefix, &event.driver_id, event.kind, &event.fence);
-                (topic, payload(event), event.kind != Kind::Jump, Some(event.id()))
+                let id = matches!(order, Order::Tell(_)).then(|| event.id());
+                (topic, payload(event), event.kind != Kind::Jump, id)
             }
             Order::Clear(topic) => (topic.clone(), Vec::new(), true, None),
         };
-        let reason = probe.publish(&topic, &payload, is_kept).await;
-        let reason = reason.map_err(|error| format!("{node}: {}", error_chain(&error)))?;
+        let reason = publisher.publish(&topic, &payload, is_kept).await;
+        let reason = reason.map_err(|error| error_chain(&error))?;
         let is_taken = reason < REFUSED_FROM;
         if REFUSED_FOR_EVER.contains(&reason) {
             warn!(topic, reason, "the broker refuses an event: it is not published again");
@@ -215,45 +246,83 @@ async fn publish(
             ends.answer(Channel::Mqtt, id, is_taken).await;
         }
     }
-    probe.leave().await;
     Ok(())
 }
 
-/// Posts what comes, one after the other, until it is dropped.
+/// An event on its way to the webhook.
+struct Post {
+    event: Event,
+    /// When it was posted first.
+    since: Instant,
+    /// When it was posted last.
+    began: Instant,
+}
+
+/// Posts events until their sender is dropped: several at once, those of one driver one after the other.
 pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status>) {
     let tls = webhook.tls.clone().map(|files| Arc::new(Tls::new(files)));
     let client: legacy::Client<Connector, Full<Bytes>> =
         legacy::Client::builder(TokioExecutor::new()).build(Connector::new(tls));
-    let mut outage = Outage::new(Channel::Webhook, status);
-    while let Some(order) = ends.orders.recv().await {
-        let Order::Tell(event) = order else { continue };
-        let (began, id) = (Instant::now(), event.id());
-        let is_taken = loop {
-            if ends.is_erased(&event) {
-                break None;
+    let target = Arc::new((client, webhook));
+    let (mut outage, mut failed_at) = (Outage::new(Channel::Webhook, status), None);
+    let (mut waiting, mut posted, mut posts) = (VecDeque::<Post>::new(), HashSet::new(), JoinSet::new());
+    loop {
+        while posts.len() < WEBHOOK_POSTS_MAX {
+            let is_next = |post: &Post| !posted.contains(&post.event.driver_id);
+            let next = waiting.iter().position(is_next).and_then(|at| waiting.remove(at));
+            let Some(mut post) = next else { break };
+            if ends.is_erased(&post.event) {
+                continue;
             }
-            match post(&client, &webhook, &event).await {
-                Ok(()) => {
-                    outage.is_over();
-                    break Some(true);
+            posted.insert(post.event.driver_id.clone());
+            post.began = Instant::now();
+            let target = Arc::clone(&target);
+            posts.spawn(async move {
+                let (client, webhook) = &*target;
+                let answer = self::post(client, webhook, &post.event).await;
+                (post, answer)
+            });
+        }
+        let (post, answer) = tokio::select! {
+            Some(ended) = posts.join_next() => ended.expect("a post neither panics nor is cancelled"),
+            order = ends.orders.recv(), if waiting.len() < WEBHOOK_WAITING_MAX => {
+                let now = Instant::now();
+                match order {
+                    None => return,
+                    Some(Order::Tell(event)) => waiting.push_back(Post { event, since: now, began: now }),
+                    Some(Order::Again(_) | Order::Clear(_)) => {}
                 }
-                Err(Failure::Refused(why)) => {
-                    warn!(id, why, "the webhook refuses an event: it is not posted again");
-                    break Some(false);
-                }
-                Err(Failure::Passing(why)) if began.elapsed() >= WEBHOOK_PATIENCE => {
-                    warn!(
-                        id,
-                        why,
-                        "the webhook has not taken an event for a quarter of an hour: it is not posted again"
-                    );
-                    break Some(false);
-                }
-                Err(Failure::Passing(why)) => outage.failed(&why).await,
+                continue;
             }
         };
-        if let Some(is_taken) = is_taken {
-            ends.answer(Channel::Webhook, id, is_taken).await;
+        posted.remove(&post.event.driver_id);
+        let id = post.event.id();
+        match answer {
+            Ok(()) => {
+                outage.is_over();
+                ends.answer(Channel::Webhook, id, true).await;
+            }
+            Err(Failure::Refused(why)) => {
+                warn!(id, why, "the webhook refuses an event: it is not posted again");
+                ends.answer(Channel::Webhook, id, false).await;
+            }
+            Err(Failure::Passing(why)) if post.since.elapsed() >= WEBHOOK_PATIENCE => {
+                warn!(
+                    id,
+                    why,
+                    "the webhook has not taken an event for a quarter of an hour: it is not posted again"
+                );
+                ends.answer(Channel::Webhook, id, false).await;
+            }
+            Err(Failure::Passing(why)) => {
+                // Posts that began before the last failure say nothing new.
+                let is_news = failed_at.is_none_or(|at| post.began >= at);
+                waiting.push_front(post); // its driver's next events are behind it
+                if is_news {
+                    outage.failed(&why).await;
+                    failed_at = Some(Instant::now());
+                }
+            }
         }
     }
 }

@@ -8,6 +8,7 @@
 //! A process of its own, not the consumer's, whose path it must never be in; nor the map's, which sees each driver's newest fix alone.
 
 mod deliver;
+mod publisher;
 mod status;
 mod tell;
 
@@ -75,6 +76,8 @@ struct Events {
     known_order: VecDeque<(i64, String)>,
     /// Their topics are cleared, and no channel gets an event of them.
     erased: watch::Sender<Arc<Erased>>,
+    /// The broker may have lost what it retained.
+    retained_lost: watch::Receiver<u64>,
     read_at: Option<Instant>,
     /// Names of fences that make no events, which is logged already.
     bad_fences: BTreeSet<String>,
@@ -100,7 +103,8 @@ pub async fn run(config: Config) -> Result<Outcome> {
 
     let (sender, mut answers) = mpsc::channel(QUEUE_MAX);
     let erased = watch::Sender::new(Arc::default());
-    let lines = channels(&config, &status, &sender, &erased, &mut tasks);
+    let (retained_lost, lost) = watch::channel(0);
+    let lines = channels(&config, &status, &sender, (&erased, &retained_lost), &mut tasks);
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     let waited = Cell::new(false);
     let waits = |why: &str| {
@@ -131,6 +135,7 @@ pub async fn run(config: Config) -> Result<Outcome> {
         known: HashSet::new(),
         known_order: VecDeque::new(),
         erased,
+        retained_lost: lost,
         read_at: None,
         bad_fences: BTreeSet::new(),
         began: Instant::now(),
@@ -151,14 +156,19 @@ fn channels(
     config: &Config,
     status: &Arc<Status>,
     answers: &mpsc::Sender<Answer>,
-    erased: &watch::Sender<Arc<Erased>>,
+    (erased, retained_lost): (&watch::Sender<Arc<Erased>>, &watch::Sender<u64>),
     tasks: &mut JoinSet<()>,
 ) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut line = |channel, prefix: &str| {
         let (orders, queue) = mpsc::channel(QUEUE_MAX);
         lines.push(Line::new(channel, prefix, orders));
-        let ends = Ends { orders: queue, answers: answers.clone(), erased: erased.subscribe() };
+        let ends = Ends {
+            orders: queue,
+            answers: answers.clone(),
+            erased: erased.subscribe(),
+            retained_lost: retained_lost.clone(),
+        };
         (ends, Arc::clone(status))
     };
     if let Some(prefix) = config.events.topic.clone() {
@@ -227,6 +237,18 @@ impl Events {
         (self.watch, self.reader) = (watch, Reader::new(since));
         known.iter().for_each(|told| self.note(&told.event));
         self.telling.take_over(before, known);
+        if self.config.webhook.is_some() {
+            let unposted = EventStore(&self.clickhouse).unposted_before(since).await?;
+            if unposted > 0 {
+                let to = Channel::Webhook.name();
+                warn!(
+                    to,
+                    events = unposted,
+                    "events of the last two days are older than a quarter of an hour and were not posted: they stay in the table alone"
+                );
+                self.status.dropped.with_label_values(&[to]).inc_by(unposted);
+            }
+        }
         Ok(())
     }
 
@@ -252,6 +274,9 @@ impl Events {
                 break;
             }
         }
+        if self.retained_lost.has_changed().unwrap_or(false) {
+            self.retain_again().await?;
+        }
         self.reader.end(&mut self.watch, &mut found);
         self.keep(&mut found);
         self.write(answers).await?;
@@ -259,6 +284,15 @@ impl Events {
         let lag = self.reader.lag();
         self.status.behind.set((began.elapsed() + lag).as_secs_f64());
         Ok(lag)
+    }
+
+    /// Publishes every state once more: at the start, and after the broker lost its sessions.
+    async fn retain_again(&mut self) -> Result<()> {
+        let states = EventStore(&self.clickhouse).states().await?;
+        self.retained_lost.mark_unchanged();
+        info!(states = states.len(), "publishing every state: the broker may not have them");
+        self.telling.retain_again(states);
+        Ok(())
     }
 
     fn report(&mut self) {

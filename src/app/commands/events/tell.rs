@@ -34,10 +34,10 @@ impl Line {
     fn push(&mut self, order: Order) -> Option<Order> {
         let state = match (&order, self.channel) {
             (Order::Clear(topic), Channel::Mqtt) => Some(topic.clone()),
-            (Order::Tell(event), Channel::Mqtt) if event.kind != Kind::Jump => {
+            (Order::Tell(event) | Order::Again(event), Channel::Mqtt) if event.kind != Kind::Jump => {
                 Some(topic(&self.prefix, &event.driver_id, event.kind, &event.fence))
             }
-            (Order::Tell(_) | Order::Clear(_), _) => None,
+            (Order::Tell(_) | Order::Again(_) | Order::Clear(_), _) => None,
         };
         match state {
             Some(state) if !self.behind.is_empty() => self.behind.insert(state, order),
@@ -130,6 +130,11 @@ impl Telling {
         let states: Vec<_> =
             states.into_iter().chain(fences.iter().map(|fence| topic(Kind::Left, fence))).collect();
         states.into_iter().for_each(|order| self.order(Channel::Mqtt, order));
+    }
+
+    /// States that the broker may have lost, oldest first.
+    pub(super) fn retain_again(&mut self, states: Vec<Told>) {
+        states.into_iter().for_each(|told| self.order(Channel::Mqtt, Order::Again(told.event)));
     }
 
     pub(super) fn forget(&mut self, is_erased: impl Fn(&str) -> bool) {

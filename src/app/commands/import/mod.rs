@@ -162,7 +162,8 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
             counted_at = Some(Instant::now());
         }
         known += known::leave_out_known(clickhouse, &mut batch, config.clickhouse.insert_timeout).await?;
-        let written = insert(config, clickhouse, &mut writer, batch, &stored).await?;
+        let fixes: Vec<_> = stored.iter().map(|(path, mark)| (path.clone(), mark.fixes)).collect();
+        let written = insert(config, clickhouse, &mut writer, batch, &fixes).await?;
         (inserted, erased) = (inserted + written.rows, erased + written.erased);
         seen.inserted.store(inserted, Relaxed);
         seen.waits_for_merges.store(false, Relaxed);

@@ -1,17 +1,20 @@
 //! How far an import is: a bar for who watches, and a file for the next run.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{IsTerminal as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tracing::info;
+use twox_hash::XxHash3_128;
 
 const DRAWN_EVERY: Duration = Duration::from_millis(250);
 const LOGGED_EVERY: Duration = Duration::from_secs(5);
@@ -74,43 +77,138 @@ fn bar(read: u64, bytes: u64, fixes: u64, took: Duration, waits: bool) -> String
     format!("[{bar}] {percent:>3} %  {fixes} fixes  {rate:.0}/s{waits}")
 }
 
-/// How many fixes of each file are stored, by its path.
+/// How much of a file was read: its first fixes, as the reader passed them on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Mark {
+    pub(super) fixes: u64,
+    /// Of these fixes, as JSON.
+    bytes: u64,
+    /// Each fix is hashed with the hash of those before it as seed.
+    hash: u64,
+}
+
+impl Mark {
+    #[expect(clippy::cast_possible_truncation, reason = "a hash")]
+    pub(super) fn add(&mut self, fix: &[u8]) {
+        self.fixes += 1;
+        self.bytes += fix.len() as u64;
+        self.hash = XxHash3_128::oneshot_with_seed(self.hash, fix) as u64;
+    }
+}
+
+/// What the state has of a file.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Stored {
+    Read(Mark),
+    /// As milepost of 2026-11-25 and before wrote it: which fixes these were is not known.
+    Fixes(u64),
+}
+
+impl Stored {
+    pub(super) fn fixes(self) -> u64 {
+        match self {
+            Self::Read(mark) => mark.fixes,
+            Self::Fixes(fixes) => fixes,
+        }
+    }
+
+    /// Whether the file begins as it did.
+    pub(super) fn is(self, mark: Mark) -> bool {
+        match self {
+            Self::Read(stored) => stored == mark,
+            Self::Fixes(fixes) => fixes == mark.fixes,
+        }
+    }
+}
+
+/// How much of each file is stored, by its path. One import at a time uses it.
 #[derive(Debug)]
 pub(super) struct Resume {
     path: PathBuf,
-    files: BTreeMap<PathBuf, u64>,
+    /// Locked. Each save replaces it by a file that is locked already.
+    file: File,
+    files: BTreeMap<PathBuf, Stored>,
 }
 
 impl Resume {
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let files = match fs::read(path) {
-            Ok(json) => serde_json::from_slice(&json).with_context(|| {
-                format!("--resume {}: not written by an import; remove it to begin anew", path.display())
-            })?,
-            Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
-            Err(error) => return Err(error).with_context(|| format!("{}", path.display())),
+        let at = || format!("--resume {}", path.display());
+        let file = lock(path).with_context(at)?;
+        let json = fs::read(path).with_context(at)?;
+        let files = if json.is_empty() {
+            BTreeMap::new()
+        } else {
+            serde_json::from_slice(&json)
+                .with_context(|| format!("{}: not written by an import; remove it to begin anew", at()))?
         };
         // Written once: what stands in the way is known before anything is imported.
-        let mut resume = Self { path: path.to_owned(), files };
+        let mut resume = Self { path: path.to_owned(), file, files };
         resume.save(Vec::new())?;
         Ok(resume)
     }
 
-    pub(super) fn stored(&self, file: &Path) -> u64 {
-        self.files.get(file).copied().unwrap_or_default()
+    pub(super) fn stored(&self, file: &Path) -> Option<Stored> {
+        self.files.get(file).copied()
     }
 
     /// Replaces the file; whatever happens, it is the old one or the new one.
-    pub(super) fn save(&mut self, stored: Vec<(PathBuf, u64)>) -> Result<()> {
-        self.files.extend(stored);
+    pub(super) fn save(&mut self, stored: Vec<(PathBuf, Mark)>) -> Result<()> {
+        self.files.extend(stored.into_iter().map(|(path, mark)| (path, Stored::Read(mark))));
         let mut new = self.path.clone().into_os_string();
         new.push(".new");
-        let save = || {
+        let mut save = || {
             let mut file = File::create(&new)?;
+            file.lock()?;
             file.write_all(&serde_json::to_vec(&self.files)?)?;
             file.sync_all()?;
-            fs::rename(&new, &self.path)
+            fs::rename(&new, &self.path)?;
+            self.file = file;
+            Ok::<_, std::io::Error>(())
         };
         save().with_context(|| format!("{} cannot be written", self.path.display()))
+    }
+}
+
+/// The file that has this name, made if there is none, and locked for this process.
+fn lock(path: &Path) -> Result<File> {
+    if let Ok(found) = fs::metadata(path) {
+        ensure!(found.is_file(), "it is no regular file");
+    }
+    loop {
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let file = open.with_context(|| format!("{} cannot be written", path.display()))?;
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            bail!(
+                "another import uses it: give each import a state of its own, or name all files in one import"
+            );
+        }
+        // The one that had it may have put another file in its place meanwhile.
+        let is_same = fs::metadata(path).is_ok_and(|there| {
+            file.metadata().is_ok_and(|ours| (there.dev(), there.ino()) == (ours.dev(), ours.ino()))
+        });
+        if is_same {
+            return Ok(file);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_is_used_by_one_import_at_a_time_and_is_a_regular_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.json");
+        let mut first = Resume::open(&path).unwrap();
+        first.save(vec![(PathBuf::from("a"), Mark { fixes: 1, bytes: 2, hash: 3 })]).unwrap();
+        assert!(format!("{:#}", Resume::open(&path).unwrap_err()).contains("another import uses it"));
+        drop(first);
+        let stored = Resume::open(&path).unwrap().stored(Path::new("a"));
+        assert!(stored.is_some_and(|stored| stored.is(Mark { fixes: 1, bytes: 2, hash: 3 })));
+        assert!(format!("{:#}", Resume::open(Path::new("/dev/full")).unwrap_err()).contains("regular file"));
+        fs::write(&path, r#"{"a":7}"#).unwrap();
+        assert_eq!(Resume::open(&path).unwrap().stored(Path::new("a")).map(Stored::fixes), Some(7));
     }
 }

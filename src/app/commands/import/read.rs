@@ -182,6 +182,8 @@ fn finish(record: &mut Record, take: Take<'_>) -> Result<()> {
 
 /// Lines that a row of CSV may have: a quoted value may hold line ends.
 const ROW_LINES_MAX: usize = 20;
+/// Why a row among the last ones cannot be read: the rest of it may be missing.
+pub(super) const OPEN_AT_END: &str = "a quote of this row has no end up to the end of the file";
 
 /// A CSV file whose first row names its columns. The separator is the one of `,` `;` and tab that the first row has most of.
 ///
@@ -192,6 +194,8 @@ pub(super) struct Table<R> {
     pub(super) columns: Vec<String>,
     /// Rows that were not UTF-8 and were read as windows-1252.
     pub(super) windows_1252: u64,
+    /// The search for the end of a quote reached the end of the file.
+    is_at_end: bool,
     /// Lines that were read in search of the end of a quote, with their lengths.
     ahead: VecDeque<(Vec<u8>, usize)>,
 }
@@ -222,7 +226,7 @@ impl<R: BufRead> Table<R> {
         ensure!(!row.is_open, "the first row: a quote has no end");
         let columns = row.values().map(|name| String::from_utf8_lossy(name).trim_matches(' ').to_owned());
         let columns: Vec<String> = columns.collect();
-        Ok(Self { input, separator, columns, windows_1252: 0, ahead: VecDeque::new() })
+        Ok(Self { input, separator, columns, windows_1252: 0, is_at_end: false, ahead: VecDeque::new() })
     }
 
     /// The values of the first row behind the names.
@@ -251,11 +255,16 @@ impl<R: BufRead> Table<R> {
                 continue;
             }
             row.clear();
+            self.is_at_end = false;
             row.add(&line, self.separator);
             let is_whole = length == line.len() && (!row.is_open || self.complete(&mut row)?);
             // Cut at the decimal comma of a latitude, all values would be taken for their neighbours.
             let has_more = row.values().skip(self.columns.len()).any(|value| !value.trim_ascii().is_empty());
-            fault.set(if is_whole { MORE_VALUES } else { "a quote of this row has no end" });
+            fault.set(match (is_whole, self.is_at_end) {
+                (true, _) => MORE_VALUES,
+                (false, false) => "a quote of this row has no end",
+                (false, true) => OPEN_AT_END,
+            });
             if !is_whole || has_more {
                 take(&line, length)?;
                 continue;
@@ -294,7 +303,10 @@ impl<R: BufRead> Table<R> {
         for n in 0..ROW_LINES_MAX - 1 {
             if n == self.ahead.len() {
                 let mut line = Vec::new();
-                let Some(length) = lines::next_line(&mut self.input, &mut line)? else { return Ok(false) };
+                let Some(length) = lines::next_line(&mut self.input, &mut line)? else {
+                    self.is_at_end = true;
+                    return Ok(false);
+                };
                 self.ahead.push_back((line, length));
             }
             let (line, length) = &self.ahead[n];

@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use super::features::features;
 use super::orders::{Kind, Orders};
 use super::plan::{Found, Plan, plan};
-use super::progress::{Resume, Seen};
+use super::progress::{Mark, Resume, Seen, Stored};
 use super::read::{self, Table};
 use super::text;
 use super::understood::Understood;
@@ -37,6 +37,10 @@ const BYTES_MAX: usize = 24 * 1024 * 1024;
 const SPANS_MAX: usize = 40;
 const SPAN_MS: i64 = 28 * 24 * 3_600_000;
 
+/// Nothing of such a file is stored.
+const CHANGED: &str = "it does not begin as it did when --resume noted what is stored of it: it was changed or replaced, or is read \
+                       with other options; import it without --resume, or with another state";
+
 /// A file to read.
 #[derive(Debug)]
 pub(super) struct Input {
@@ -45,8 +49,8 @@ pub(super) struct Input {
     key: PathBuf,
     kind: Kind,
     plan: Plan,
-    /// Of these its first fixes are stored already.
-    stored: u64,
+    /// Its first fixes are stored already.
+    stored: Option<Stored>,
     pub(super) bytes: u64,
     /// What was taken from a pipe, and the pipe.
     piped: Option<Piped>,
@@ -60,11 +64,11 @@ impl std::fmt::Debug for Piped {
     }
 }
 
-/// A batch, and how many fixes of which files are stored when it is.
+/// A batch, and how much of which files is stored when it is.
 #[derive(Debug)]
 pub(super) struct Closed {
     pub(super) batch: Batch,
-    pub(super) stored: Vec<(PathBuf, u64)>,
+    pub(super) stored: Vec<(PathBuf, Mark)>,
 }
 
 #[derive(Debug, Default)]
@@ -112,7 +116,7 @@ pub(super) fn files(config: &Config, orders: &Orders, resume: Option<&Resume>) -
         let named = if is_stdin { path.clone() } else { named(path)? };
         let found = Found { kind, path: &named, columns: &columns, sample: &sample };
         let plan = plan(&found, orders, config)?;
-        let stored = resume.map_or(0, |resume| resume.stored(&key));
+        let stored = resume.and_then(|resume| resume.stored(&key));
         let piped = (!is_file).then(|| Piped(head, input));
         Ok::<_, anyhow::Error>(Input { path: path.clone(), key, kind, plan, stored, bytes, piped })
     };
@@ -211,7 +215,7 @@ struct Work<'s> {
     /// The batcher's clock: a second a batch. So the same files give the same rows of `rejects`, however fast they are read.
     instant: Instant,
     counts: Counts,
-    since: Vec<(PathBuf, u64)>,
+    since: Vec<(PathBuf, Mark)>,
     seen: &'s Seen,
     to_insert: mpsc::Sender<Closed>,
 }
@@ -250,19 +254,26 @@ impl Work<'_> {
             .with_age_limit_of("clickhouse.retention.positions_days and rollups_days");
         let names_unread = kind != Kind::Csv && orders.keep.is_empty();
         let explaining = names_unread.then(|| decoder.clone().listing_unread());
-        let (fault, mut fixes) = (Cell::new(""), 0_u64);
+        let fault = Cell::new("");
         let mut rows_in_1252 = 0;
-        self.since.push((key, stored));
+        let (mut mark, mut is_left) = (Mark::default(), false);
+        let skipped = stored.map_or(0, Stored::fixes);
+        self.since.push((key, mark));
         let mut take = |payload: &[u8], length: usize| {
-            fixes += 1;
+            // The rest of the row may not be written yet.
+            is_left = orders.resume.is_some() && kind == Kind::Csv && fault.get() == read::OPEN_AT_END;
+            ensure!(!is_left, "the rest is left to the next run");
+            mark.add(payload);
             self.counts.fixes += 1;
-            if fixes <= stored {
+            if mark.fixes <= skipped {
                 self.counts.skipped += 1;
+                let is_told = mark.fixes == skipped;
+                ensure!(!is_told || stored.is_some_and(|stored| stored.is(mark)), CHANGED);
                 return Ok(());
             }
             self.decoded.clear();
             // The first ones show what the file has that nobody reads.
-            let decoder = explaining.as_ref().filter(|_| fixes <= EXPLAINED).unwrap_or(&decoder);
+            let decoder = explaining.as_ref().filter(|_| mark.fixes <= EXPLAINED).unwrap_or(&decoder);
             decoder.decode(lines::message(&plan.topic, payload, length), self.received_at, &mut self.decoded);
             self.understood.unread(&self.decoded.unread);
             if kind == Kind::Csv {
@@ -272,7 +283,7 @@ impl Work<'_> {
             }
             self.take(payload)?;
             if let Some((_, stored)) = self.since.last_mut() {
-                *stored = fixes;
+                *stored = mark;
             }
             Ok(())
         };
@@ -288,12 +299,21 @@ impl Work<'_> {
             Kind::OwnTracks => read::owntracks(input, &mut take),
         };
         self.understood.rows_in_1252(rows_in_1252);
-        self.understood.finish(fixes);
+        self.understood.finish(mark.fixes);
         self.show_understood();
-        if fixes <= stored {
+        if mark.fixes <= skipped {
             self.since.pop();
         }
-        read
+        if is_left {
+            warn!(
+                "{}: a quote in its last rows has no end yet: they are left to the next run",
+                path.display()
+            );
+            return Ok(());
+        }
+        read?;
+        ensure!(mark.fixes >= skipped, CHANGED);
+        Ok(())
     }
 
     /// Shows what was understood of the file, before any of it is stored, and once more when it is read.

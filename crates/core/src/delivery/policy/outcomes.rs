@@ -92,7 +92,11 @@ impl Delivery {
         let Some(state) = self.batches.get_mut(&id) else { return };
         self.totals.inserted += state.positions - state.progress.quarantined - state.progress.erased;
         self.totals.erased += state.progress.erased;
-        self.totals.quarantined += state.progress.quarantined;
+        if self.settings.spool {
+            self.totals.quarantined += state.progress.quarantined;
+        } else {
+            self.totals.dropped += state.progress.quarantined;
+        }
         self.totals.batches_inserted += 1;
         self.replayed += u64::from(state.fresh().is_none());
         match state.stage {
@@ -137,16 +141,16 @@ impl Delivery {
                 state.stage = Stage::Storing { since, attempt_at: now + delay };
                 None
             }
+            Stage::Inserting { .. } => {
+                state.stage = Stage::Waiting { at: now + delay };
+                Some(delay)
+            }
             Stage::Waiting { .. }
-            | Stage::Inserting { .. }
             | Stage::Storing { .. }
             | Stage::InsertedWhileStoring { .. }
             | Stage::QuarantiningRow { .. }
             | Stage::Loading { .. }
-            | Stage::Removing { .. } => {
-                state.stage = Stage::Waiting { at: now + delay };
-                Some(delay)
-            }
+            | Stage::Removing { .. } => unreachable!("it was not being inserted"),
         };
         if self.failure_log.allow(&why, now) {
             self.notices.push_back(DeliveryNotice::InsertFailed { batch: id, rows, failures, retry_in, why });
@@ -170,7 +174,7 @@ impl Delivery {
             self.continue_batch(id, now);
         } else {
             if self.row_log.allow(now) {
-                self.notices.push_back(DeliveryNotice::RowTooLarge { why });
+                self.notices.push_back(DeliveryNotice::RowTooLarge { why, is_kept: self.settings.spool });
             }
             if self.settings.spool {
                 self.quarantine_row(id, Piece { insert, rows }, now);
