@@ -10,6 +10,11 @@ use milepost::app::commands::import::{self, Orders};
 use milepost_config::Config;
 use serde_json::Value;
 
+/// Text in an encoding.
+type Encode = fn(&str) -> Vec<u8>;
+/// A moment of a day, as a file writes it.
+type ToText = fn(&str) -> String;
+
 #[derive(Parser)]
 struct Line {
     #[command(flatten)]
@@ -18,26 +23,9 @@ struct Line {
 
 /// A time of yesterday, which the retention keeps.
 fn yesterday(clock: &str) -> String {
-    let day = std::time::SystemTime::now() - std::time::Duration::from_secs(86_400);
-    format!("{}T{clock}", &humantime_day(day))
-}
-
-fn humantime_day(day: std::time::SystemTime) -> String {
-    let seconds = day.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    let (mut year, mut days) = (1970, seconds / 86_400);
-    let length = |year: u64| if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) { 366 } else { 365 };
-    while days >= length(year) {
-        days -= length(year);
-        year += 1;
-    }
-    let february = length(year) - 337;
-    let months = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let mut month = 0;
-    while days >= months[month] {
-        days -= months[month];
-        month += 1;
-    }
-    format!("{year}-{:02}-{:02}", month + 1, days + 1)
+    let now = jiff::Timestamp::from_millisecond(milepost_observe::now_ms()).unwrap();
+    let today = jiff::tz::TimeZone::UTC.to_datetime(now).date();
+    format!("{}T{clock}", today.yesterday().unwrap())
 }
 
 /// What `milepost import --dry-run` prints with `--json`; or its error.
@@ -287,7 +275,7 @@ fn gpx_and_geojson_survive_what_nobody_reads() {
 fn every_file_of_the_corpus_is_read_right() {
     let mut files = 0;
     let day = yesterday("")[..10].to_owned();
-    let encodings: [(&str, fn(&str) -> Vec<u8>); 5] = [
+    let encodings: [(&str, Encode); 5] = [
         ("utf-8", |text| text.as_bytes().to_vec()),
         ("utf-8 with a mark", |text| format!("\u{feff}{text}").into_bytes()),
         ("windows-1252", |text| text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect()),
@@ -296,7 +284,7 @@ fn every_file_of_the_corpus_is_read_right() {
         }),
         ("utf-16be", |text| text.encode_utf16().flat_map(u16::to_be_bytes).collect()),
     ];
-    let times: [(&[&str], fn(&str) -> String); 4] = [
+    let times: [(&[&str], ToText); 4] = [
         (&[], |day| format!("{day}T10:12:47Z")),
         (&["--zone", "-03:30"], |day| format!("{day} 06:42:47")),
         (&["--zone", "Asia/Kolkata"], |day| format!("{} 15:42:47", day.replace('-', "/"))),
