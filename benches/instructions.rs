@@ -1,7 +1,9 @@
-//! Instructions a message, counted by valgrind's callgrind: the repeatable figure, on any machine under any load.
-//! From the PUBLISH to the encoded insert and the acknowledgement; sockets and the insert itself are not in it.
+//! Instructions a message, counted by valgrind's callgrind: the repeatable figure, on any machine
+//! under any load. From the PUBLISH to the encoded insert and the acknowledgement; sockets and the
+//! insert itself are not in it.
 //!
-//! It fails if a figure is more than 2 % above that of [`HELD`]: a change that costs more has to change that number, too.
+//! It fails if a figure is more than 2 % above that of [`HELD`]: a change that costs more has to
+//! change that number, too.
 
 #[expect(unreachable_pub, reason = "a benchmark's rooms have no outside")]
 mod work;
@@ -32,7 +34,8 @@ fn main() {
     }
 }
 
-/// milepost's own format by itself, one point a message and many; then each format as a fleet's devices write it, and one that keeps a field.
+/// milepost's own format by itself, one point a message and many; then each format as a fleet's
+/// devices write it, and one that keeps a field.
 fn works() -> Vec<String> {
     let formats = Format::ALL.iter().map(|format| format!("{} (fleet)", format.name()));
     let kept = ["owntracks (fleet, keep = [\"batt\"])".to_owned()];
@@ -40,7 +43,8 @@ fn works() -> Vec<String> {
 }
 
 fn work(count: usize, name: &str) {
-    let format = Format::ALL.into_iter().find(|format| name.starts_with(&format!("{} ", format.name())));
+    let format =
+        Format::ALL.into_iter().find(|format| name.starts_with(&format!("{} ", format.name())));
     let keep = if name.contains("keep") { "keep = [\"batt\"]\n" } else { "" };
     let (messages, decoder) = match format {
         Some(format) => (work::messages_in(format, 5_000), work::decoder_of(format, keep)),

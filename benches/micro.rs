@@ -29,7 +29,11 @@ fn batch() -> Batch {
 fn decode(criterion: &mut Criterion) {
     let own = ("5,000 messages of one point".to_owned(), work::decoder(), work::messages(ROWS));
     let formats = Format::ALL.map(|format| {
-        (format!("5,000 of {}", format.name()), work::decoder_of(format, ""), work::messages_in(format, ROWS))
+        (
+            format!("5,000 of {}", format.name()),
+            work::decoder_of(format, ""),
+            work::messages_in(format, ROWS),
+        )
     });
     let arrays = work::arrays(&work::messages(ROWS), 100);
     let arrays = ("5,000 points in 50 messages".to_owned(), work::decoder(), arrays);
@@ -38,7 +42,12 @@ fn decode(criterion: &mut Criterion) {
     }
 }
 
-fn decode_all(criterion: &mut Criterion, name: &str, decoder: &Decoder, messages: &[(String, String)]) {
+fn decode_all(
+    criterion: &mut Criterion,
+    name: &str,
+    decoder: &Decoder,
+    messages: &[(String, String)],
+) {
     let (mut decoded, received_at) = (Decoded::default(), Timestamp::from_unix_ms(work::WALL_MS));
     let mut group = criterion.benchmark_group("decode");
     group.throughput(Throughput::Elements(ROWS as u64));
@@ -119,7 +128,8 @@ fn spool(criterion: &mut Criterion) {
 fn import_files(criterion: &mut Criterion) {
     const FIXES: usize = 100_000;
     let folder = tempfile::TempDir::new().expect("a folder for the files");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let config = Config::parse("").expect("the defaults");
     let now_s = milepost_observe::now().unix_ms() / 1_000;
     let fixes = |head: &str, tail: &str, fix: &dyn Fn(i64) -> String| {
@@ -127,8 +137,9 @@ fn import_files(criterion: &mut Criterion) {
         format!("{head}{fixes}{tail}")
     };
     let gpx = |ts: i64| {
-        let time =
-            humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + Duration::from_secs(ts.unsigned_abs()));
+        let time = humantime::format_rfc3339_seconds(
+            std::time::UNIX_EPOCH + Duration::from_secs(ts.unsigned_abs()),
+        );
         format!(
             "<trkpt lat=\"25.7617123\" lon=\"-80.1917712\"><ele>3</ele><time>{time}</time><speed>4.5</speed></trkpt>\n"
         )
@@ -170,7 +181,10 @@ fn import_files(criterion: &mut Criterion) {
                     ..Orders::default()
                 };
                 let imported = runtime
-                    .block_on(import::import(&config, import::open(&config, orders).expect("a file")))
+                    .block_on(import::import(
+                        &config,
+                        import::open(&config, orders).expect("a file"),
+                    ))
                     .expect("a dry run");
                 assert!(!imported.has_failed());
             });

@@ -1,5 +1,5 @@
-//! Puts page/dist into the binary. Without it a developer's build has no page; a build with `MILEPOST_MAP_PAGE=required`, as
-//! releases and images set it, fails.
+//! Puts page/dist into the binary. Without it a developer's build has no page; a build with
+//! `MILEPOST_MAP_PAGE=required`, as releases and images set it, fails.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,20 +7,27 @@ use std::path::{Path, PathBuf};
 fn main() {
     println!("cargo:rerun-if-changed=page/dist");
     println!("cargo:rerun-if-changed=build.rs");
-    let root = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("page/dist");
+    let root =
+        Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("page/dist");
     let mut files = Vec::new();
     collect(&root, &mut files);
     files.sort();
     println!("cargo:rerun-if-env-changed=MILEPOST_MAP_PAGE");
-    let is_required = std::env::var_os("MILEPOST_MAP_PAGE").is_some_and(|value| value == "required");
+    let is_required =
+        std::env::var_os("MILEPOST_MAP_PAGE").is_some_and(|value| value == "required");
     assert!(
         !is_required || root.join("index.html").is_file(),
         "map/page/dist has no index.html: run `make page`"
     );
     let mut code = format!("pub(super) static FILES: [File; {}] = [\n", files.len());
     for path in files {
-        let name = path.strip_prefix(&root).expect("it was found there").to_string_lossy().replace('\\', "/");
-        writeln!(code, "    ({name:?}, include_bytes!({path:?})),").expect("a string takes everything");
+        let name = path
+            .strip_prefix(&root)
+            .expect("it was found there")
+            .to_string_lossy()
+            .replace('\\', "/");
+        writeln!(code, "    ({name:?}, include_bytes!({path:?})),")
+            .expect("a string takes everything");
     }
     code += "];\n";
     let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets it"));

@@ -10,8 +10,8 @@ use milepost_decode::position::{DriverId, Timestamp};
 use milepost_decode::reject::Reason;
 use milepost_observe::now;
 
-/// Consume drivers' GPS positions from an MQTT broker and store them in ClickHouse. A message is acknowledged only when its
-/// rows are durable.
+/// Consume drivers' GPS positions from an MQTT broker and store them in ClickHouse. A message is
+/// acknowledged only when its rows are durable.
 #[derive(Parser)]
 #[command(version = milepost_observe::build::LONG)]
 pub(crate) struct Arguments {
@@ -28,7 +28,8 @@ pub(crate) enum Command {
     Run,
     /// Create or update the tables; safe to repeat, also from two places at once
     Migrate {
-        /// Only print the statements for an empty server, and where each would run; contacts no server
+        /// Only print the statements for an empty server, and where each would run; contacts no
+        /// server
         #[arg(long)]
         plan: bool,
     },
@@ -37,15 +38,18 @@ pub(crate) enum Command {
         /// Print one JSON object instead of lines
         #[arg(long)]
         json: bool,
-        /// Also publish a message to this topic and wait for it, such as drivers/ID/gps-check; the topic must not match a source
+        /// Also publish a message to this topic and wait for it, such as drivers/ID/gps-check; the
+        /// topic must not match a source
         #[arg(long)]
         probe_topic: Option<String>,
     },
     /// Print the effective configuration as TOML, secrets redacted
     Config,
-    /// Decode a payload and print each row, or why it is rejected, as JSON lines; contacts no server; exit 1 on rejects
+    /// Decode a payload and print each row, or why it is rejected, as JSON lines; contacts no
+    /// server; exit 1 on rejects
     Decode {
-        /// Number of the source in the configuration, from 1 [default: the only one, or the one that matches --topic]
+        /// Number of the source in the configuration, from 1 [default: the only one, or the one
+        /// that matches --topic]
         #[arg(long)]
         source: Option<usize>,
         /// Topic of the message
@@ -54,13 +58,15 @@ pub(crate) enum Command {
         /// Time of receipt, such as 2026-11-21T08:00:00Z, or an age such as 2h [default: now]
         #[arg(long, value_parser = moment)]
         received_at: Option<Timestamp>,
-        /// Each line is a message, decoded as it arrives: a payload, or what `mosquitto_sub -F %j` prints
+        /// Each line is a message, decoded as it arrives: a payload, or what `mosquitto_sub -F %j`
+        /// prints
         #[arg(long)]
         lines: bool,
         /// File with the payload of one message, or - for standard input
         file: PathBuf,
     },
-    /// Consume the backlog of a member that is gone for good, and end its sessions; exit 75 if a session is left
+    /// Consume the backlog of a member that is gone for good, and end its sessions; exit 75 if a
+    /// session is left
     Drain {
         /// The mqtt.client_id of that member
         #[arg(long, value_parser = client_id)]
@@ -80,7 +86,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: SpoolCommand,
     },
-    /// Remove all data of a driver and drop what arrives later; a dry run without --yes; exit 75 if data is left
+    /// Remove all data of a driver and drop what arrives later; a dry run without --yes; exit 75 if
+    /// data is left
     Erase {
         /// Id of the driver
         #[arg(long, value_parser = DriverId::named)]
@@ -98,7 +105,8 @@ pub(crate) enum Command {
         #[arg(long, conflicts_with = "lift")]
         json: bool,
     },
-    /// Report drivers who enter or leave a fence, fall silent, are too fast or jump: table events, MQTT, webhook; until SIGTERM
+    /// Report drivers who enter or leave a fence, fall silent, are too fast or jump: table events,
+    /// MQTT, webhook; until SIGTERM
     Events,
     /// Import geofences
     Fences {
@@ -110,7 +118,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: RejectsCommand,
     },
-    /// Import fixes of GPX, GeoJSON, CSV and OwnTracks Recorder files; safe to repeat; exit 1 if a file is not read to its end
+    /// Import fixes of GPX, GeoJSON, CSV and OwnTracks Recorder files; safe to repeat; exit 1 if a
+    /// file is not read to its end
     Import {
         #[command(flatten)]
         orders: import::Orders,
@@ -118,7 +127,8 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show all members on one screen and refresh it: rates, lag, age of fixes, windows, spool, errors
+    /// Show all members on one screen and refresh it: rates, lag, age of fixes, windows, spool,
+    /// errors
     Top {
         /// Refresh interval, such as 5s; rates cover this time
         #[arg(long, value_parser = interval, default_value = "2s")]
@@ -129,16 +139,19 @@ pub(crate) enum Command {
         /// Print one JSON object per screen
         #[arg(long)]
         json: bool,
-        /// Addresses of the members' http.listen, host:port [default: this configuration's, and shutdown.peers]
+        /// Addresses of the members' http.listen, host:port [default: this configuration's, and
+        /// shutdown.peers]
         #[arg(value_parser = peer)]
         members: Vec<Peer>,
     },
-    /// Report where a driver's fixes are: ClickHouse, rejects, erased, spool; exit 1 if ClickHouse has none
+    /// Report where a driver's fixes are: ClickHouse, rejects, erased, spool; exit 1 if ClickHouse
+    /// has none
     Trace {
         /// Print one JSON object instead of a table
         #[arg(long)]
         json: bool,
-        /// Print their messages as they pass, decoded, and when each fix is stored; one JSON object a line
+        /// Print their messages as they pass, decoded, and when each fix is stored; one JSON object
+        /// a line
         #[arg(long)]
         live: bool,
         /// How long, with --live
@@ -182,8 +195,8 @@ pub(crate) enum FencesCommand {
         /// Print one JSON object instead of a table
         #[arg(long)]
         json: bool,
-        /// FeatureCollection of Polygons and MultiPolygons with properties.name and, optionally, valid_from and valid_to; - for
-        /// standard input
+        /// FeatureCollection of Polygons and MultiPolygons with properties.name and, optionally,
+        /// valid_from and valid_to; - for standard input
         file: PathBuf,
     },
 }
@@ -195,7 +208,8 @@ pub(crate) enum RejectsCommand {
         /// Reason of the rejects, as in the rejects table
         #[arg(long, value_parser = reason)]
         reason: Reason,
-        /// Oldest time of receipt, such as 2026-11-21T08:00:00Z, or an age such as 2h [default: all]
+        /// Oldest time of receipt, such as 2026-11-21T08:00:00Z, or an age such as 2h [default:
+        /// all]
         #[arg(long, value_parser = moment)]
         since: Option<Timestamp>,
         /// Print one JSON object instead of a table
@@ -226,7 +240,9 @@ fn client_id(text: &str) -> Result<String, String> {
 }
 
 fn peer(text: &str) -> Result<Peer, String> {
-    milepost_config::peers(vec![text.to_owned()])?.pop().ok_or_else(|| "must be host:port".to_owned())
+    milepost_config::peers(vec![text.to_owned()])?
+        .pop()
+        .ok_or_else(|| "must be host:port".to_owned())
 }
 
 fn reason(name: &str) -> Result<Reason, String> {

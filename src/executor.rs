@@ -1,7 +1,8 @@
 //! Executes delivery's commands: encodes batches, sends inserts, writes and reads spool files, and
 //! reports each outcome.
 //!
-//! It decides nothing and blocks on nothing: every attempt and every disk operation is its own task.
+//! It decides nothing and blocks on nothing: every attempt and every disk operation is its own
+//! task.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -34,10 +35,10 @@ pub struct Executor<S> {
 struct EncodedBatch {
     inserts: Arc<Vec<Insert>>,
     positions: u64,
-    /// The list that its rows were checked against. `Member::erased` counts the holders of each list by
-    /// the `Arc`'s strong count, and reports a new list only when no batch holds an older one: until then
-    /// rows of a driver that was erased since may still go to a file. The count is correct however a
-    /// batch or a task ends, even by a panic.
+    /// The list that its rows were checked against. `Member::erased` counts the holders of each
+    /// list by the `Arc`'s strong count, and reports a new list only when no batch holds an older
+    /// one: until then rows of a driver that was erased since may still go to a file. The count is
+    /// correct however a batch or a task ends, even by a panic.
     _erased: Arc<Erased>,
     attempt: Option<AbortHandle>,
 }
@@ -77,7 +78,9 @@ impl<S: Sink> State<S> {
                     (batch.id, batch.positions.len() as u64, Arc::clone(&batch.erased));
                 self.insert(id, encode::encode(batch, &self.executor.database), positions, erased);
             }
-            DeliveryCommand::Attempt { batch, piece, attempt } => self.attempt(batch, &piece, attempt),
+            DeliveryCommand::Attempt { batch, piece, attempt } => {
+                self.attempt(batch, &piece, attempt)
+            }
             DeliveryCommand::Abort(batch) => {
                 if let Some(attempt) =
                     self.batches.get(&batch).and_then(|batch_state| batch_state.attempt.as_ref())
@@ -114,7 +117,13 @@ impl<S: Sink> State<S> {
         }
     }
 
-    fn insert(&mut self, batch: BatchId, inserts: Vec<Insert>, positions: u64, erased: Arc<Erased>) {
+    fn insert(
+        &mut self,
+        batch: BatchId,
+        inserts: Vec<Insert>,
+        positions: u64,
+        erased: Arc<Erased>,
+    ) {
         self.batches.insert(
             batch,
             EncodedBatch { inserts: Arc::new(inserts), positions, _erased: erased, attempt: None },
@@ -143,7 +152,8 @@ impl<S: Sink> State<S> {
         };
         let left_out = insert.left_out() as u64;
         if insert.rows == 0 {
-            return self.report_when_done(batch, async move { Outcome::LeftOut { rows: left_out } });
+            return self
+                .report_when_done(batch, async move { Outcome::LeftOut { rows: left_out } });
         }
         attempt.token = insert.token(attempt.token);
         let sink = Arc::clone(&self.executor.sink);
@@ -156,15 +166,17 @@ impl<S: Sink> State<S> {
         if let Some(batch_state) = self.batches.get_mut(&batch) {
             batch_state.attempt = Some(running.abort_handle());
         }
-        // The attempt is a task of its own, so that `Abort` can cancel it, and this future can still
-        // report how it ended. Dropping a `JoinHandle` detaches its task; the wrapper cancels it.
+        // The attempt is a task of its own, so that `Abort` can cancel it, and this future can
+        // still report how it ended. Dropping a `JoinHandle` detaches its task; the wrapper cancels
+        // it.
         let mut running = AbortOnDrop(running);
         self.report_when_done(batch, async move {
             match (&mut running.0).await {
                 Ok(outcome) => outcome,
                 Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
                 Err(_) => {
-                    let why = "given up: the server was away meanwhile, and answers again".to_owned();
+                    let why =
+                        "given up: the server was away meanwhile, and answers again".to_owned();
                     Outcome::Failed { kind: FailureKind::Ambiguous, why }
                 }
             }
@@ -198,7 +210,11 @@ impl<S: Sink> State<S> {
         self.report_when_done(batch, blocking(work));
     }
 
-    fn report_when_done(&mut self, batch: BatchId, outcome: impl Future<Output = Outcome> + Send + 'static) {
+    fn report_when_done(
+        &mut self,
+        batch: BatchId,
+        outcome: impl Future<Output = Outcome> + Send + 'static,
+    ) {
         let reports = self.executor.reports.clone();
         self.tasks.spawn(async move {
             let outcome = outcome.await;
@@ -308,7 +324,11 @@ mod tests {
         state.execute(DeliveryCommand::Encode(batch_of_d1()));
         list.send_replace(read(&["d1"]));
         let attempt = Attempt { token: String::new(), timeout: Duration::from_secs(1) };
-        state.execute(DeliveryCommand::Attempt { batch: 0, piece: Piece { insert: 0, rows: 0..1 }, attempt });
+        state.execute(DeliveryCommand::Attempt {
+            batch: 0,
+            piece: Piece { insert: 0, rows: 0..1 },
+            attempt,
+        });
         let outcome = reports.recv().await.unwrap().outcome;
         assert!(matches!(outcome, Outcome::LeftOut { rows: 1 }), "{outcome:?}");
     }
@@ -323,7 +343,8 @@ mod tests {
         assert!(matches!(outcome, Outcome::LeftOut { rows: 1 }), "{outcome:?}");
     }
 
-    /// Guards against reporting a driver as erased while rows of that driver may still go to a file.
+    /// Guards against reporting a driver as erased while rows of that driver may still go to a
+    /// file.
     #[tokio::test]
     async fn a_batch_holds_the_list_that_it_was_made_by() {
         let (mut state, Ends { reports: _reports, list }) = work();

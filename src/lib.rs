@@ -1,4 +1,5 @@
-//! milepost: drivers' GPS positions from an MQTT broker into ClickHouse, acknowledged when they are durable.
+//! milepost: drivers' GPS positions from an MQTT broker into ClickHouse, acknowledged when they are
+//! durable.
 //!
 //! ```text
 //! broker ─▶ mqtt::transport ─▶ milepost_core::consumer ─▶ executor ─▶ milepost_clickhouse | milepost_spool
@@ -6,11 +7,11 @@
 //!                └────── PUBACK ──────┴────── reports ────────┘
 //! ```
 //!
-//! The consumer alone: [`app`] wires the crates of `crates/` together, [`mqtt`] drives the connections, [`executor`] executes
-//! what the core decides.
+//! The consumer alone: [`app`] wires the crates of `crates/` together, [`mqtt`] drives the
+//! connections, [`executor`] executes what the core decides.
 //!
-//! Guarantee: any task that ends outside a shutdown ends the process. Refuses: to decide what happens to a batch or a
-//! session; `milepost_core` does.
+//! Guarantee: any task that ends outside a shutdown ends the process. Refuses: to decide what
+//! happens to a batch or a session; `milepost_core` does.
 
 pub mod app;
 pub mod check;

@@ -9,7 +9,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser as _;
 use milepost::app::commands::{
-    Shown as _, check, decode, drain, erase, events, fences, import, migrate, rejects, spool, top, trace,
+    Shown as _, check, decode, drain, erase, events, fences, import, migrate, rejects, spool, top,
+    trace,
 };
 use milepost::app::{Outcome, Signals, run};
 use milepost_config::Config;
@@ -86,8 +87,11 @@ fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
                 put(&left.shown(json), code(left.outcome()))
             })
         }
-        Command::Fences { command: FencesCommand::Import { dry_run, skip_invalid, file, json } } => {
-            let areas = String::from_utf8(read_file(&file)?).with_context(|| file.display().to_string())?;
+        Command::Fences {
+            command: FencesCommand::Import { dry_run, skip_invalid, file, json },
+        } => {
+            let areas =
+                String::from_utf8(read_file(&file)?).with_context(|| file.display().to_string())?;
             with_logs(config, async move |config| {
                 let orders = fences::Orders { dry_run, skip_invalid };
                 let imported = fences::import(&config, &areas, orders).await?;
@@ -128,9 +132,9 @@ fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Migrate { plan: true } => put(&migrate::plan(&config), ExitCode::SUCCESS),
-        Command::Migrate { plan: false } => {
-            with_logs(config, async |config| migrate::migrate(&config).await.map(|()| ExitCode::SUCCESS))
-        }
+        Command::Migrate { plan: false } => with_logs(config, async |config| {
+            migrate::migrate(&config).await.map(|()| ExitCode::SUCCESS)
+        }),
         Command::Events => with_logs_and_runtime(config, async |config| {
             log_start(&config);
             events::run(config).await.map(code)
@@ -179,12 +183,17 @@ fn read_file(file: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 fn without_logs<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(ended_by_signals(command))
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(ended_by_signals(command))
 }
 
-/// Installs handlers for commands that have none. The kernel ends a process at an unhandled signal, but
-/// not a container's first process.
-async fn ended_by_signals<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+/// Installs handlers for commands that have none. The kernel ends a process at an unhandled signal,
+/// but not a container's first process.
+async fn ended_by_signals<T>(
+    command: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
     if std::process::id() != 1 {
         return command.await;
     }
@@ -221,7 +230,8 @@ fn put_some(text: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// Logs the version. Long-running commands only: a one-shot command prints nothing before its result.
+/// Logs the version. Long-running commands only: a one-shot command prints nothing before its
+/// result.
 fn log_start(config: &Config) {
     info!(configuration = %config.to_string().replace('\n', " "), version = milepost_observe::build::LONG, "milepost");
 }
@@ -239,7 +249,8 @@ fn with_logs_and_runtime(
     command: impl AsyncFnOnce(Config) -> anyhow::Result<ExitCode>,
 ) -> anyhow::Result<ExitCode> {
     logging::start(&config.log);
-    // One thread beside the driver's: encoding, inserting and serving metrics need a small part of one core.
+    // One thread beside the driver's: encoding, inserting and serving metrics need a small part of
+    // one core.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
         let outcome = runtime.block_on(command(config));

@@ -1,4 +1,5 @@
-//! What both benchmarks work on: messages as a fleet sends them, through a consumer that is connected.
+//! What both benchmarks work on: messages as a fleet sends them, through a consumer that is
+//! connected.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,8 @@ use milepost_decode::position::Timestamp;
 /// 2026-11-21.
 pub const WALL_MS: i64 = 1_795_219_200_000;
 
-/// Topic and payload of each of `count` messages, of 500 drivers in turn; about 105 bytes of JSON each.
+/// Topic and payload of each of `count` messages, of 500 drivers in turn; about 105 bytes of JSON
+/// each.
 pub fn messages(count: usize) -> Vec<(String, String)> {
     let message = |n: usize| {
         let (driver, lat, ts) = (n % 500, 25.0 + n as f64 * 1e-5, WALL_MS + n as i64);
@@ -47,8 +49,15 @@ pub fn messages_in(format: Format, count: usize) -> Vec<(String, String)> {
     let message = |seq: u32| {
         let driver = format!("sim-bench-{:06}", seq % 500);
         let (lat, ts_ms) = (25.0 + f64::from(seq) * 1e-5, WALL_MS + i64::from(seq));
-        let fix =
-            Fix { lat, lng: -80.191_801_2, speed_mps: 12.4, heading_deg: 271.5, acc_m: 4.5, ts_ms, seq };
+        let fix = Fix {
+            lat,
+            lng: -80.191_801_2,
+            speed_mps: 12.4,
+            heading_deg: 271.5,
+            acc_m: 4.5,
+            ts_ms,
+            seq,
+        };
         let mut payload = String::new();
         format.write(&driver, &[fix], &mut payload);
         (format.topic(&driver), payload)
@@ -63,7 +72,8 @@ pub fn decoder() -> Decoder {
 
 /// `keep`: a line more of its source.
 pub fn decoder_of(format: Format, keep: &str) -> Decoder {
-    let config = Config::parse(&format!("{}{keep}", format.source())).expect("the source is well formed");
+    let config =
+        Config::parse(&format!("{}{keep}", format.source())).expect("the source is well formed");
     Decoder::new(&config.sources, config.decode)
 }
 
@@ -78,8 +88,10 @@ impl Live {
     pub fn new(decoder: Decoder) -> Self {
         let config = Config::defaults().expect("the host has a name");
         let seed = 1;
-        let intake =
-            intake::IntakeConfig { batch: config.batch, buffer_bytes_max: config.mqtt.buffer_bytes_max };
+        let intake = intake::IntakeConfig {
+            batch: config.batch,
+            buffer_bytes_max: config.mqtt.buffer_bytes_max,
+        };
         let delivery = policy::DeliveryConfig {
             inserts_in_flight: config.clickhouse.inserts_in_flight,
             spool: false,

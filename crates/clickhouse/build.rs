@@ -15,7 +15,8 @@ fn main() {
     files.sort();
 
     let mut source =
-        "/// The files of `sql/`, in order.\npub(super) const MIGRATIONS: &[Migration] = &[\n".to_owned();
+        "/// The files of `sql/`, in order.\npub(super) const MIGRATIONS: &[Migration] = &[\n"
+            .to_owned();
     for file in files {
         let name = file.file_stem().expect("has a name").to_string_lossy();
         let version: u32 = name

@@ -4,7 +4,8 @@ use std::env;
 use std::process::Command;
 
 /// Commit and date are empty if unknown. A release and an image set `MILEPOST_COMMIT` and
-/// `SOURCE_DATE_EPOCH`; any other optimised build asks git. A debug build does not: it would be rebuilt at every commit.
+/// `SOURCE_DATE_EPOCH`; any other optimised build asks git. A debug build does not: it would be
+/// rebuilt at every commit.
 fn main() {
     println!("cargo:rerun-if-env-changed=MILEPOST_COMMIT");
     println!("cargo:rerun-if-env-changed=SOURCE_DATE_EPOCH");
@@ -25,10 +26,15 @@ fn main() {
     println!("cargo:rustc-env=MILEPOST_BUILD_DATE={date}");
 }
 
-/// The commit that is checked out, with `+` if tracked files differ from it, and its time. `None` outside a clone of milepost.
+/// The commit that is checked out, with `+` if tracked files differ from it, and its time. `None`
+/// outside a clone of milepost.
 fn commit_of_git() -> Option<(String, Option<String>)> {
     let git = |arguments: &[&str]| {
-        let done = Command::new("git").args(arguments).output().ok().filter(|done| done.status.success())?;
+        let done = Command::new("git")
+            .args(arguments)
+            .output()
+            .ok()
+            .filter(|done| done.status.success())?;
         String::from_utf8(done.stdout).ok().map(|text| text.trim().to_owned())
     };
     // In a crate unpacked inside another project's clone, git would name that project's commit.
@@ -49,7 +55,8 @@ fn commit_of_git() -> Option<(String, Option<String>)> {
 fn date(epoch: u64) -> String {
     let days = epoch / 86_400 + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let months_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * months_from_march + 2) / 5 + 1;

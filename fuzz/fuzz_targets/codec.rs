@@ -1,6 +1,6 @@
-//! Five bytes say how the rest is read, the rest is what the broker sends:
-//! Maximum Packet Size, the sizes of the pieces (two, by turns), and where how much filler goes, since a
-//! topic or a payload that makes the buffer grow is longer than any input.
+//! Five bytes say how the rest is read, the rest is what the broker sends: Maximum Packet Size, the
+//! sizes of the pieces (two, by turns), and where how much filler goes, since a topic or a payload
+//! that makes the buffer grow is longer than any input.
 
 #![no_main]
 
@@ -37,8 +37,9 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn hear(mut sent: &[u8], pieces: [usize; 2], packet_bytes_max: usize) -> Vec<Heard> {
-    // The promise of `Input`: the larger of Maximum Packet Size and a PUBLISH's head, and one read. `space`
-    // never makes its buffer larger and panics when that is not enough, so this sees both sides of it.
+    // The promise of `Input`: the larger of Maximum Packet Size and a PUBLISH's head, and one read.
+    // `space` never makes its buffer larger and panics when that is not enough, so this sees both
+    // sides of it.
     let bytes_max = packet_bytes_max.max(5 + 2 + 65_535 + 2 + 4) + 16 * 1_024;
     let mut input = Input::new(packet_bytes_max);
     let mut heard = Vec::new();

@@ -41,8 +41,8 @@ fn load(toml: &[u8]) -> Result<Config, Error> {
     Config::load(Some(&FILE))
 }
 
-/// Whether the secret is only where one may be expected: as a password, or in a URL. Elsewhere it is no secret
-/// (`group = "hunter2"`); and in a text of many lines, a line is not what it seems.
+/// Whether the secret is only where one may be expected: as a password, or in a URL. Elsewhere it
+/// is no secret (`group = "hunter2"`); and in a text of many lines, a line is not what it seems.
 fn is_secret(text: &str) -> bool {
     let secret_place = |line: &str| {
         let line = line.trim_start();

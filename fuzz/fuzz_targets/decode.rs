@@ -1,6 +1,7 @@
-//! A message is a line with flags and topic, then the payload: `1drivers/7/gps\n{"lat":…}`.
-//! Flags, the bits of the first byte (so `0` to `7` are fine): 2 cut on the way, 4 tight limits. The topic decides the
-//! format: [`SOURCES`]. If `MILEPOST_FUZZ_FORMAT` names one, every message is of it, whatever its topic.
+//! A message is a line with flags and topic, then the payload: `1drivers/7/gps\n{"lat":…}`. Flags,
+//! the bits of the first byte (so `0` to `7` are fine): 2 cut on the way, 4 tight limits. The topic
+//! decides the format: [`SOURCES`]. If `MILEPOST_FUZZ_FORMAT` names one, every message is of it,
+//! whatever its topic.
 
 #![no_main]
 
@@ -18,7 +19,8 @@ use milepost_decode::reject::PAYLOAD_BYTES_MAX;
 
 /// 2026-09-21: fixed, so that an input means the same tomorrow.
 const RECEIVED_AT_MS: i64 = 1_790_000_000_000;
-/// RowBinary after the driver's id: ts, seq, lat, lng, speed, heading, alt, acc, `received_at`; then attributes.
+/// RowBinary after the driver's id: ts, seq, lat, lng, speed, heading, alt, acc, `received_at`;
+/// then attributes.
 const ROW_BYTES_AFTER_ID: usize = 8 + 4 + 4 + 4 + 2 + 2 + 4 + 2 + 8;
 
 /// Every format; some keep everything, some take the driver from the payload.

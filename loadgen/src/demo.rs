@@ -1,5 +1,5 @@
-//! `make demo`: the real parts on free ports, a fleet, the judge, a table and a picture. Nothing is left
-//! running, also when it is interrupted.
+//! `make demo`: the real parts on free ports, a fleet, the judge, a table and a picture. Nothing is
+//! left running, also when it is interrupted.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -42,7 +42,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 
 fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
     let &Arguments { ref milepost, drivers, rate, seconds } = arguments;
-    let Parts { broker, clickhouse, mut milepost } = Parts::start(milepost, folder, |settings| settings)?;
+    let Parts { broker, clickhouse, mut milepost } =
+        Parts::start(milepost, folder, |settings| settings)?;
 
     eprintln!("{drivers} drivers, {rate} messages a second at QoS 1, {seconds} s:");
     let plan = Plan {
@@ -55,7 +56,8 @@ fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
         ..Plan::default()
     };
     let (cpu_before, began) = (procfs::cpu_time(milepost.process.pid())?, Instant::now());
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let manifest = runtime.block_on(publish::run_with_bar(&plan))?;
     let took = began.elapsed();
     let cpu = procfs::cpu_time(milepost.process.pid())? - cpu_before;
@@ -88,11 +90,13 @@ fn print_figures(
     cpu: f64,
     took: f64,
 ) -> Result<()> {
-    let freshness =
-        verdict.freshness_ms.map_or("–".to_owned(), |(p50, p99)| format!("{p50:.0} / {p99:.0} ms"));
+    let freshness = verdict
+        .freshness_ms
+        .map_or("–".to_owned(), |(p50, p99)| format!("{p50:.0} / {p99:.0} ms"));
     let batches = milepost.metric("batch_rows_count")?;
     let rows = milepost.metric("batch_rows_sum")? / batches.max(1.0);
-    let [p50, p99] = [0.5, 0.99].map(|q| milepost.quantile("insert_duration_seconds", q).map(|s| s * 1e3));
+    let [p50, p99] =
+        [0.5, 0.99].map(|q| milepost.quantile("insert_duration_seconds", q).map(|s| s * 1e3));
     let (_, peak_bytes) = procfs::resident_bytes(milepost.process.pid())?;
     let memory = peak_bytes as f64 / f64::from(1 << 20);
     let lines = [
@@ -101,7 +105,11 @@ fn print_figures(
         ("lost", verdict.lost.to_string(), "by the set of (driver, seq)"),
         ("duplicates", verdict.duplicates_in_fixes.to_string(), "in the view analysts use"),
         ("freshness p50/p99", freshness, "published → in ClickHouse"),
-        ("batches", format!("{batches:.0} of {rows:.0} rows"), "rows or one second, whichever is first"),
+        (
+            "batches",
+            format!("{batches:.0} of {rows:.0} rows"),
+            "rows or one second, whichever is first",
+        ),
         ("flush p50/p99", format!("{:.0} / {:.0} ms", p50?, p99?), "one INSERT, durable (fsync)"),
         ("CPU", format!("{:.1} % of a core", 100.0 * cpu / took), "of milepost"),
         ("memory", format!("{memory:.1} MiB"), "of milepost, its peak"),

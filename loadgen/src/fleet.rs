@@ -1,7 +1,8 @@
-//! Drivers that move plausibly: they head somewhere, turn, speed up, stop, and their receivers are noisy.
+//! Drivers that move plausibly: they head somewhere, turn, speed up, stop, and their receivers are
+//! noisy.
 //!
-//! State is small (48 bytes a driver), so that ten million fit into half a GiB. A fix is a function of seed,
-//! driver and time: the same seed gives the same tracks.
+//! State is small (48 bytes a driver), so that ten million fit into half a GiB. A fix is a function
+//! of seed, driver and time: the same seed gives the same tracks.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -91,7 +92,8 @@ impl Fleet {
     /// Their numbers.
     #[must_use]
     pub fn numbers(&self) -> Range<u32> {
-        self.first..self.first + u32::try_from(self.drivers.len()).expect("made from a range of u32")
+        self.first
+            ..self.first + u32::try_from(self.drivers.len()).expect("made from a range of u32")
     }
 
     /// The id of driver `n`.
@@ -115,14 +117,17 @@ impl Fleet {
     pub fn fix(&mut self, n: u32, now_ms: i64, acc_m: f32) -> Fix {
         let rng = &mut self.rng;
         let driver = &mut self.drivers[(n - self.first) as usize];
-        let elapsed_s = if driver.ts_ms == 0 { 0.0 } else { seconds(now_ms - driver.ts_ms).clamp(0.0, 60.0) };
+        let elapsed_s =
+            if driver.ts_ms == 0 { 0.0 } else { seconds(now_ms - driver.ts_ms).clamp(0.0, 60.0) };
         driver.decides_in_s -= elapsed_s;
         if driver.decides_in_s <= 0.0 {
             driver.decides_in_s = 5.0 + rng.f32() * 40.0;
             driver.cruise_mps = if rng.f32() < 0.25 { 0.0 } else { 4.0 + rng.f32() * 26.0 };
-            driver.heading_deg = (driver.heading_deg + [-90.0, 0.0, 90.0][rng.usize(..3)]).rem_euclid(360.0);
+            driver.heading_deg =
+                (driver.heading_deg + [-90.0, 0.0, 90.0][rng.usize(..3)]).rem_euclid(360.0);
         }
-        let change = (driver.cruise_mps - driver.speed_mps).clamp(-4.0 * elapsed_s, 2.0 * elapsed_s);
+        let change =
+            (driver.cruise_mps - driver.speed_mps).clamp(-4.0 * elapsed_s, 2.0 * elapsed_s);
         driver.speed_mps = (driver.speed_mps + change).max(0.0);
         driver.heading_deg = (driver.heading_deg + (rng.f32() - 0.5) * elapsed_s).rem_euclid(360.0);
 
@@ -136,8 +141,9 @@ impl Fleet {
         driver.seq += 1;
         driver.ts_ms = now_ms.max(driver.ts_ms + 1);
 
-        let noise_deg =
-            |rng: &mut fastrand::Rng| (rng.f64() - 0.5) * f64::from(acc_m) * 0.4 / METRES_PER_DEGREE;
+        let noise_deg = |rng: &mut fastrand::Rng| {
+            (rng.f64() - 0.5) * f64::from(acc_m) * 0.4 / METRES_PER_DEGREE
+        };
         Fix {
             lat: driver.lat + noise_deg(rng),
             lng: driver.lng + noise_deg(rng),
@@ -176,7 +182,10 @@ mod tests {
                 assert!(fix.ts_ms > last.ts_ms && fix.seq == last.seq + 1);
                 let metres = (fix.lat - last.lat).hypot(fix.lng - last.lng) * METRES_PER_DEGREE;
                 assert!(metres < 45.0, "{metres} m in a second");
-                assert!((0.0..=200.0).contains(&fix.speed_mps) && (0.0..360.0).contains(&fix.heading_deg));
+                assert!(
+                    (0.0..=200.0).contains(&fix.speed_mps)
+                        && (0.0..360.0).contains(&fix.heading_deg)
+                );
                 last = fix;
             }
         }

@@ -95,7 +95,9 @@ impl Format {
             Self::TraccarClient => {
                 "[[sources]]\ntopic = \"traccar-client\"\ndriver = \"/device_id\"\nformat = \"traccar-client\"\n"
             }
-            Self::Teltonika => "[[sources]]\ntopic = \"teltonika/+/data\"\nformat = \"teltonika\"\n",
+            Self::Teltonika => {
+                "[[sources]]\ntopic = \"teltonika/+/data\"\nformat = \"teltonika\"\n"
+            }
             Self::Thingsboard => {
                 "[[sources]]\ntopic = \"v1/devices/+/telemetry\"\nformat = \"thingsboard\"\nspeed_unit = \"km/h\"\n"
             }
@@ -116,9 +118,16 @@ impl Format {
     pub fn write(self, driver: &str, fixes: &[Fix], out: &mut String) {
         match (self, fixes) {
             (Self::Nmea, _) => fixes.iter().for_each(|fix| write_nmea(fix, out)),
-            (Self::Mapped, _) => self.write_list(driver, fixes, [r#"{"data":{"track":["#, "]}}"], out),
+            (Self::Mapped, _) => {
+                self.write_list(driver, fixes, [r#"{"data":{"track":["#, "]}}"], out)
+            }
             (Self::Geojson, [_, _, ..]) => {
-                self.write_list(driver, fixes, [r#"{"type":"FeatureCollection","features":["#, "]}"], out);
+                self.write_list(
+                    driver,
+                    fixes,
+                    [r#"{"type":"FeatureCollection","features":["#, "]}"],
+                    out,
+                );
             }
             (_, [fix]) => self.write_one(driver, fix, out),
             (_, _) => self.write_list(driver, fixes, ["[", "]"], out),

@@ -1,4 +1,5 @@
-//! `loadgen fleet` sends, `loadgen verify` judges, `loadgen demo` does all of it once, `loadgen map` shows it.
+//! `loadgen fleet` sends, `loadgen verify` judges, `loadgen demo` does all of it once, `loadgen
+//! map` shows it.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -18,7 +19,8 @@ const NOT_EXACT: u8 = 1;
 /// Nothing can be said: bad usage, or a server that cannot be asked.
 const CANNOT_TELL: u8 = 2;
 
-/// A simulated fleet for milepost, and its judge. Passwords come from MQTT_PASSWORD and CLICKHOUSE_PASSWORD.
+/// A simulated fleet for milepost, and its judge. Passwords come from MQTT_PASSWORD and
+/// CLICKHOUSE_PASSWORD.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -32,7 +34,8 @@ enum Command {
     Fleet(FleetArguments),
     /// Compare what was sent with what is stored: exit 0 exact, 1 lost or double, 2 cannot tell
     Verify(VerifyArguments),
-    /// Broker, ClickHouse, milepost and a fleet on free ports; a table and a picture; nothing left running
+    /// Broker, ClickHouse, milepost and a fleet on free ports; a table and a picture; nothing left
+    /// running
     Demo(demo::Arguments),
     /// The same parts, a fleet and a live map of it, until Ctrl-C
     Map(map::Arguments),
@@ -46,7 +49,8 @@ struct FleetArguments {
     /// Login, with MQTT_PASSWORD
     #[arg(long)]
     username: Option<String>,
-    /// What the devices speak, each on topics of its own: it says what milepost needs in its configuration
+    /// What the devices speak, each on topics of its own: it says what milepost needs in its
+    /// configuration
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     /// Names the drivers sim-{run}-{n}; default: the time
@@ -95,7 +99,9 @@ struct FleetArguments {
 
 impl FleetArguments {
     fn plan(&self) -> Result<Plan> {
-        for (name, share) in [("bursts", self.bursts), ("late", self.late), ("duplicates", self.duplicates)] {
+        for (name, share) in
+            [("bursts", self.bursts), ("late", self.late), ("duplicates", self.duplicates)]
+        {
             if !(0.0..=1.0).contains(&share) {
                 bail!("--{name} {share}: a share from 0 to 1 is wanted");
             }
@@ -103,10 +109,16 @@ impl FleetArguments {
         if !(self.rate > 0.0 && self.rate <= 1e8) || self.drivers == 0 || self.connections == 0 {
             bail!("--rate, --drivers and --connections must be above 0");
         }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of messages")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a count of messages"
+        )]
         let by_duration = (self.rate * self.duration.as_secs_f64()).round() as u64;
-        let password =
-            || std::env::var("MQTT_PASSWORD").context("--username needs MQTT_PASSWORD in the environment");
+        let password = || {
+            std::env::var("MQTT_PASSWORD")
+                .context("--username needs MQTT_PASSWORD in the environment")
+        };
         Ok(Plan {
             broker: self.broker.clone(),
             login: self
@@ -178,13 +190,18 @@ fn main() -> ExitCode {
 fn fleet(arguments: &FleetArguments) -> Result<bool> {
     let plan = arguments.plan()?;
     if plan.format != Format::Milepost {
-        eprintln!("loadgen: a milepost that reads this has in its configuration:\n{}", plan.format.source());
+        eprintln!(
+            "loadgen: a milepost that reads this has in its configuration:\n{}",
+            plan.format.source()
+        );
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let (manifest, failure) = match runtime.block_on(publish::run_with_bar(&plan)) {
         Ok(manifest) => (manifest, None),
         Err(failure) => {
-            let EndedEarly { manifest, .. } = failure.downcast_ref().context(format!("{failure:#}"))?;
+            let EndedEarly { manifest, .. } =
+                failure.downcast_ref().context(format!("{failure:#}"))?;
             (manifest.clone(), Some(failure))
         }
     };
@@ -201,7 +218,8 @@ fn fleet(arguments: &FleetArguments) -> Result<bool> {
     );
     match failure {
         Some(failure) => {
-            Err(failure.context("the fleet ended early; its manifest holds what was sent until then"))
+            Err(failure
+                .context("the fleet ended early; its manifest holds what was sent until then"))
         }
         None => Ok(manifest.unacked.is_empty()),
     }
@@ -215,7 +233,8 @@ fn judge(arguments: &VerifyArguments) -> Result<bool> {
         database: arguments.database.clone(),
     };
     let verdict = verify::verify(&store, &manifest, arguments.wait)?;
-    let text = if arguments.json { serde_json::to_string(&verdict)? + "\n" } else { verdict.to_string() };
+    let text =
+        if arguments.json { serde_json::to_string(&verdict)? + "\n" } else { verdict.to_string() };
     // A reader that leaves early, such as `head`, has what it wants: the verdict is the exit code.
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error.into()),

@@ -27,7 +27,8 @@ pub struct Manifest {
     pub messages: u64,
     /// Points sent again on purpose.
     pub duplicates: u64,
-    /// PUBACKs 0x10: the broker dropped the message because no client was subscribed. Each message was sent again.
+    /// PUBACKs 0x10: the broker dropped the message because no client was subscribed. Each message
+    /// was sent again.
     pub no_subscriber: u64,
     /// Refusals of a starting broker, each followed by a retry.
     #[serde(default)]
@@ -44,7 +45,8 @@ impl Manifest {
     }
 
     pub fn save(&self, path: &Path) -> Result<()> {
-        let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let file =
+            File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
         serde_json::to_writer(BufWriter::new(file), self)
             .with_context(|| format!("cannot write {}", path.display()))
     }

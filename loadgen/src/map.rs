@@ -1,4 +1,5 @@
-//! `make map`: the real parts, a fleet with an hour behind it, and the live map of it, until Ctrl-C.
+//! `make map`: the real parts, a fleet with an hour behind it, and the live map of it, until
+//! Ctrl-C.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -82,7 +83,9 @@ fn keys(clickhouse: ClickHouse) -> Result<bool> {
         } else if is_up {
             clickhouse.kill()?;
             is_up = false;
-            say("ClickHouse is killed: milepost writes to its spool, the map says so. Enter brings it back.");
+            say(
+                "ClickHouse is killed: milepost writes to its spool, the map says so. Enter brings it back.",
+            );
         } else {
             clickhouse = step("starting ClickHouse again", || clickhouse.restart())?;
             is_up = true;
@@ -90,7 +93,8 @@ fn keys(clickhouse: ClickHouse) -> Result<bool> {
     }
 }
 
-/// Inserts an hour of fixes before now into ClickHouse. They are the driver's future reversed in time, so the fleet starts where they end.
+/// Inserts an hour of fixes before now into ClickHouse. They are the driver's future reversed in
+/// time, so the fleet starts where they end.
 fn past(clickhouse: &ClickHouse, plan: &Plan) -> Result<()> {
     let mut fleet = Fleet::new(&plan.run, 0..plan.drivers, plan.seed);
     let now_ms = unix_ms() - PAST_STEP_MS;
@@ -101,7 +105,8 @@ fn past(clickhouse: &ClickHouse, plan: &Plan) -> Result<()> {
         for n in first..(first + DRIVERS_AT_ONCE).min(plan.drivers) {
             for ahead_ms in (0..PAST_MS / PAST_STEP_MS).map(|step| step * PAST_STEP_MS) {
                 let fix = fleet.fix(n, now_ms + ahead_ms, LIVE_ACC_M);
-                let (ms, back_deg) = (now_ms - ahead_ms, (fix.heading_deg + 180.0).rem_euclid(360.0));
+                let (ms, back_deg) =
+                    (now_ms - ahead_ms, (fix.heading_deg + 180.0).rem_euclid(360.0));
                 let seconds = ms as f64 / 1_000.0;
                 writeln!(
                     sql,

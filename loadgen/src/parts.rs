@@ -18,12 +18,21 @@ pub(crate) struct Parts {
 
 impl Parts {
     /// Starts them with their data in `folder`; `settings` changes milepost's configuration.
-    pub(crate) fn start(milepost: &Path, folder: &Path, settings: fn(Settings) -> Settings) -> Result<Self> {
+    pub(crate) fn start(
+        milepost: &Path,
+        folder: &Path,
+        settings: fn(Settings) -> Settings,
+    ) -> Result<Self> {
         let binary = std::fs::canonicalize(milepost)
             .with_context(|| format!("no binary at {}", milepost.display()))?;
         let free = nix::sys::statvfs::statvfs(folder)?;
         let free = free.blocks_available() * free.fragment_size();
-        ensure!(free >= FREE_BYTES_MIN, "{} MiB free: the demo needs {}", free >> 20, FREE_BYTES_MIN >> 20);
+        ensure!(
+            free >= FREE_BYTES_MIN,
+            "{} MiB free: the demo needs {}",
+            free >> 20,
+            FREE_BYTES_MIN >> 20
+        );
 
         let (broker, clickhouse) = step("starting Mosquitto and the ClickHouse engine", || {
             Ok((Broker::start(folder)?, ClickHouse::start(folder)?))

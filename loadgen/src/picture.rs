@@ -38,7 +38,8 @@ fn tracks(clickhouse: &ClickHouse, run: &str) -> Result<Vec<Track>> {
         let mut columns = line.split('\t');
         let mut next = || columns.next().context("a column is missing");
         let driver = next()?.to_owned();
-        let (lat, lng, speed): (f64, f64, f64) = (next()?.parse()?, next()?.parse()?, next()?.parse()?);
+        let (lat, lng, speed): (f64, f64, f64) =
+            (next()?.parse()?, next()?.parse()?, next()?.parse()?);
         let (points, speeds) = by_driver.entry(driver).or_default();
         points.push((lng, lat));
         *speeds += speed;
@@ -53,15 +54,18 @@ fn tracks(clickhouse: &ClickHouse, run: &str) -> Result<Vec<Track>> {
 fn svg(tracks: &[Track]) -> Result<String> {
     let points = || tracks.iter().flat_map(|track| &track.points);
     let bounds = |of: fn(&(f64, f64)) -> f64| {
-        points().map(of).fold((f64::MAX, f64::MIN), |(min, max), value| (min.min(value), max.max(value)))
+        points()
+            .map(of)
+            .fold((f64::MAX, f64::MIN), |(min, max), value| (min.min(value), max.max(value)))
     };
     let ((west, east), (south, north)) = (bounds(|point| point.0), bounds(|point| point.1));
     // A degree of longitude is shorter than one of latitude, by the cosine of the latitude.
     let shrink = ((south + north) / 2.0).to_radians().cos();
     let degrees = (north - south).max((east - west) * shrink).max(1e-6);
     let scale = (SIZE - 2.0 * MARGIN) / degrees;
-    let place =
-        |(lng, lat): (f64, f64)| (MARGIN + (lng - west) * shrink * scale, MARGIN + (north - lat) * scale);
+    let place = |(lng, lat): (f64, f64)| {
+        (MARGIN + (lng - west) * shrink * scale, MARGIN + (north - lat) * scale)
+    };
 
     let mut out = String::new();
     write!(
@@ -85,7 +89,10 @@ fn svg(tracks: &[Track]) -> Result<String> {
             out,
             r#"<path d="{lines}" fill="none" stroke="{colour}" stroke-width="1.2" stroke-opacity="0.75"/>"#
         )?;
-        writeln!(out, r#"<path d="{heads}" stroke="{colour}" stroke-width="3.2" stroke-linecap="round"/>"#)?;
+        writeln!(
+            out,
+            r#"<path d="{heads}" stroke="{colour}" stroke-width="3.2" stroke-linecap="round"/>"#
+        )?;
     }
     let fixes = points().count();
     writeln!(
@@ -96,7 +103,9 @@ fn svg(tracks: &[Track]) -> Result<String> {
         km = degrees * 111.32
     )?;
     let mut x = MARGIN;
-    for ((_, colour), label) in SPEEDS.iter().zip(["standing", "below 10 m/s", "below 18 m/s", "faster"]) {
+    for ((_, colour), label) in
+        SPEEDS.iter().zip(["standing", "below 10 m/s", "below 18 m/s", "faster"])
+    {
         writeln!(out, r#"<text x="{x}" y="{}" fill="{colour}">● {label}</text>"#, SIZE + 38.0)?;
         x += 150.0;
     }

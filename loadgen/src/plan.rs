@@ -45,7 +45,8 @@ pub struct Progress {
     pub sent: AtomicU64,
     /// Messages acknowledged.
     pub acked: AtomicU64,
-    /// While set, the fleet continues beyond its plan, up to five times: for a test that needs load for an unknown time.
+    /// While set, the fleet continues beyond its plan, up to five times: for a test that needs load
+    /// for an unknown time.
     pub goes_on: AtomicBool,
     /// Ends the fleet at once. What was made and not acknowledged counts as unacknowledged.
     pub stopped: AtomicBool,

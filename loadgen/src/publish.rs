@@ -1,8 +1,10 @@
-//! Publishes a fleet's fixes over MQTT 5 at a rate, and counts exactly what the broker acknowledged.
+//! Publishes a fleet's fixes over MQTT 5 at a rate, and counts exactly what the broker
+//! acknowledged.
 //!
-//! Guarantee: at QoS 1 every message is sent until the broker acknowledges it, across reconnects and after PUBACK 0x10 (no subscriber). The
-//! result lists what was never acknowledged, and says if the rate was not held. Refusals of a starting broker (EMQX: CONNACK 0x87, 0x88 or
-//! 0x89, PUBACK 0x87) are retried within a bound, and counted.
+//! Guarantee: at QoS 1 every message is sent until the broker acknowledges it, across reconnects
+//! and after PUBACK 0x10 (no subscriber). The result lists what was never acknowledged, and says if
+//! the rate was not held. Refusals of a starting broker (EMQX: CONNACK 0x87, 0x88 or 0x89, PUBACK
+//! 0x87) are retried within a bound, and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +19,8 @@ use crate::manifest::Manifest;
 pub use crate::plan::{Plan, Progress};
 use crate::publisher::Publisher;
 
-/// The fleet ended before its plan did: the broker refused it or stayed away, or the operator stopped it.
+/// The fleet ended before its plan did: the broker refused it or stayed away, or the operator
+/// stopped it.
 #[derive(Debug, thiserror::Error)]
 #[error("{why:#}")]
 pub struct EndedEarly {
@@ -26,7 +29,8 @@ pub struct EndedEarly {
     why: anyhow::Error,
 }
 
-/// Sends everything. Fails with [`EndedEarly`] if the broker refuses the connection or stays away, or if
+/// Sends everything. Fails with [`EndedEarly`] if the broker refuses the connection or stays away,
+/// or if
 /// [`Progress::stopped`] is set.
 pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
     ensure!(

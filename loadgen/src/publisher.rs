@@ -1,4 +1,5 @@
-//! One connection of a fleet: makes messages when they are due, and keeps each until the broker acknowledges it.
+//! One connection of a fleet: makes messages when they are due, and keeps each until the broker
+//! acknowledges it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use crate::plan::{Plan, Progress};
 const TICK: Duration = Duration::from_millis(2);
 /// Messages per check; the others wait for the next one.
 const BURST_MAX: u64 = 20_000;
-/// Bytes that may wait for the socket. A broker that does not read slows the fleet down, and the result says so.
+/// Bytes that may wait for the socket. A broker that does not read slows the fleet down, and the
+/// result says so.
 const OUT_BYTES_MAX: usize = 1 << 20;
 /// PUBACK and CONNACK: not authorized, or not yet (3.2.2.2, 3.4.2.1).
 const NOT_AUTHORIZED: u8 = 0x87;
@@ -28,8 +30,8 @@ const SERVER_UNAVAILABLE: u8 = 0x88;
 const SERVER_BUSY: u8 = 0x89;
 /// A broker that has refused everything for this long is not starting: its access rules mean it.
 const STARTING_PATIENCE: Duration = Duration::from_secs(20);
-/// Longest refusal of a broker that has taken messages of this connection before. EMQX refuses for some 20 s around a graceful
-/// stop, and again while it boots.
+/// Longest refusal of a broker that has taken messages of this connection before. EMQX refuses for
+/// some 20 s around a graceful stop, and again while it boots.
 const RESTARTING_PATIENCE: Duration = Duration::from_secs(60);
 /// PUBACK: dropped, because no client was subscribed (3.4.2.1).
 const NO_SUBSCRIBER: u8 = 0x10;
@@ -96,7 +98,12 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     /// Connection `index`: a contiguous share of the drivers and of the plan's messages.
-    pub(crate) fn new(index: u32, connections: u32, plan: &Plan, progress: &Arc<Progress>) -> Result<Self> {
+    pub(crate) fn new(
+        index: u32,
+        connections: u32,
+        plan: &Plan,
+        progress: &Arc<Progress>,
+    ) -> Result<Self> {
         let part = |total: u64, index: u32| total * u64::from(index) / u64::from(connections);
         let cut = |index: u32| u32::try_from(part(plan.drivers.into(), index));
         let fleet = Fleet::new(&plan.run, cut(index)?..cut(index + 1)?, plan.seed);
@@ -114,8 +121,8 @@ impl Publisher {
         })
     }
 
-    /// Runs until everything is sent and, at QoS 1, acknowledged, or until the fleet is stopped. Returns itself with the
-    /// outcome: what was sent before a failure counts.
+    /// Runs until everything is sent and, at QoS 1, acknowledged, or until the fleet is stopped.
+    /// Returns itself with the outcome: what was sent before a failure counts.
     pub(crate) async fn run(mut self) -> (Self, Result<()>) {
         let outcome = self.publish_all().await;
         (self, outcome)
@@ -130,7 +137,8 @@ impl Publisher {
             self.make_due(began);
             self.write_dropped();
             self.write_ready();
-            let all_sent = self.made >= self.wanted() && self.ready.is_empty() && self.late.is_empty();
+            let all_sent =
+                self.made >= self.wanted() && self.ready.is_empty() && self.late.is_empty();
             if all_sent && self.out.is_empty() {
                 let until = *drain_until.get_or_insert_with(|| Instant::now() + self.plan.drain);
                 if self.unacked.is_empty() || Instant::now() >= until {
@@ -162,14 +170,18 @@ impl Publisher {
 
     /// (driver, seq) of every point that was made and not acknowledged: these may be stored or not.
     pub(crate) fn unacknowledged(&self) -> impl Iterator<Item = (u32, u32)> {
-        let sent = self.unacked.values().map(|message| (message.driver, message.seq_first, message.seq_last));
+        let sent = self
+            .unacked
+            .values()
+            .map(|message| (message.driver, message.seq_first, message.seq_last));
         let late = self.late.iter().map(|(_, message)| message);
         let waiting = self
             .ready
             .iter()
             .chain(late)
             .map(|message| (message.driver, message.seq_first, message.seq_last));
-        sent.chain(waiting).flat_map(|(driver, first, last)| (first..=last).map(move |seq| (driver, seq)))
+        sent.chain(waiting)
+            .flat_map(|(driver, first, last)| (first..=last).map(move |seq| (driver, seq)))
     }
 
     /// Waits for the socket or the clock, and moves bytes.
@@ -215,7 +227,8 @@ impl Publisher {
                     return Ok(stream);
                 }
                 Ok(Err(error)) if began.elapsed() > RECONNECT_PATIENCE => {
-                    return Err(error).with_context(|| format!("no connection to {}", self.plan.broker));
+                    return Err(error)
+                        .with_context(|| format!("no connection to {}", self.plan.broker));
                 }
                 Ok(Err(error)) => {
                     if let Some(refused) = error.downcast_ref::<Refused>() {
@@ -240,7 +253,8 @@ impl Publisher {
     async fn try_connect(&mut self) -> Result<TcpStream> {
         let mut stream = TcpStream::connect(&self.plan.broker).await?;
         stream.set_nodelay(true)?;
-        let login = self.plan.login.as_ref().map(|(name, password)| (name.as_str(), password.as_str()));
+        let login =
+            self.plan.login.as_ref().map(|(name, password)| (name.as_str(), password.as_str()));
         let mut out = BytesMut::new();
         put_connect(&self.client_id, login, 0, &mut out);
         stream.write_all(&out).await?;
@@ -291,8 +305,11 @@ impl Publisher {
         self.next_driver = if driver + 1 < numbers.end { driver + 1 } else { numbers.start };
 
         let mut chance = |share: f64| share > 0.0 && self.rng.f64() < share;
-        let (burst, late, twice) =
-            (chance(self.plan.burst_share), chance(self.plan.late_share), chance(self.plan.duplicate_share));
+        let (burst, late, twice) = (
+            chance(self.plan.burst_share),
+            chance(self.plan.late_share),
+            chance(self.plan.duplicate_share),
+        );
         let message = if burst {
             self.burst(driver)
         } else {
@@ -397,7 +414,9 @@ impl Publisher {
                         self.unacked.remove(&packet_id);
                         self.progress.acked.fetch_add(1, Ordering::Relaxed);
                     }
-                    (_, reason) => bail!("the broker refused a message: {reason:#04x} (its ACL, its quota?)"),
+                    (_, reason) => {
+                        bail!("the broker refused a message: {reason:#04x} (its ACL, its quota?)")
+                    }
                 },
                 kind::DISCONNECT => bail!("the broker disconnects: {:#04x?}", packet.body.first()),
                 _ => {}
@@ -442,7 +461,8 @@ struct Denied(Duration);
 struct Refused(u8);
 
 impl Refused {
-    /// Before its listener has authentication, EMQX says 0x87, 0x88 or 0x89. A wrong password is 0x87 as well, for ever.
+    /// Before its listener has authentication, EMQX says 0x87, 0x88 or 0x89. A wrong password is
+    /// 0x87 as well, for ever.
     fn is_final(&self, refused_for: Duration, patience: Duration) -> bool {
         let may_be_starting = [NOT_AUTHORIZED, SERVER_UNAVAILABLE, SERVER_BUSY].contains(&self.0);
         !may_be_starting || refused_for > patience
@@ -482,7 +502,11 @@ mod tests {
             (0x86, false),
             (0x8A, false),
         ] {
-            assert_eq!(Refused(code).is_final(Duration::ZERO, STARTING_PATIENCE), !waits, "{code:#04x}");
+            assert_eq!(
+                Refused(code).is_final(Duration::ZERO, STARTING_PATIENCE),
+                !waits,
+                "{code:#04x}"
+            );
             assert!(Refused(code).is_final(later, STARTING_PATIENCE), "{code:#04x}");
         }
     }
@@ -508,7 +532,8 @@ mod tests {
     async fn new_connection_starts_the_clock_of_refusals() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let broker = listener.local_addr().unwrap().to_string();
-        let mut publisher = Publisher { plan: Plan { broker, ..Plan::default() }, ..Publisher::default() };
+        let mut publisher =
+            Publisher { plan: Plan { broker, ..Plan::default() }, ..Publisher::default() };
         publisher.refused_since = Instant::now().checked_sub(RESTARTING_PATIENCE);
         let (connected, ()) = tokio::join!(publisher.connect(), accept(listener));
         connected.unwrap();

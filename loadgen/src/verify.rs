@@ -1,9 +1,9 @@
 //! Compares what was sent with what is stored, as sets of (driver, seq), never by row counts alone.
 //!
-//! A driver numbers its fixes 1, 2, 3, …; so the stored set of a driver is right when it has as many
-//! different numbers as were sent, the smallest is 1 and the largest the last one sent. A driver for whom
-//! that does not hold is compared number by number. Devices of a format without such a number are compared by how many
-//! different fixes (time and place) they have.
+//! A driver numbers its fixes 1, 2, 3, …; so the stored set of a driver is right when it has as
+//! many different numbers as were sent, the smallest is 1 and the largest the last one sent. A
+//! driver for whom that does not hold is compared number by number. Devices of a format without
+//! such a number are compared by how many different fixes (time and place) they have.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -68,7 +68,11 @@ impl fmt::Display for Verdict {
             writeln!(f, "freshness            {p50:>9.0} ms   median, {p99:.0} ms at p99")?;
         }
         if self.never_sent > 0 {
-            writeln!(f, "never sent           {:>12}   stored under this run's names", self.never_sent)?;
+            writeln!(
+                f,
+                "never sent           {:>12}   stored under this run's names",
+                self.never_sent
+            )?;
         }
         for (driver, seq) in &self.examples {
             writeln!(f, "  lost: driver {driver}, seq {seq}")?;
@@ -94,7 +98,8 @@ struct Stored {
     largest: u32,
 }
 
-/// Waits until as many different fixes are stored as were sent, or none has arrived for `within`; then compares.
+/// Waits until as many different fixes are stored as were sent, or none has arrived for `within`;
+/// then compares.
 pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Verdict> {
     let (mut most, mut since) = (0, Instant::now());
     loop {
@@ -118,7 +123,9 @@ pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Ve
     let mut incomplete = Vec::new();
     for (n, last_seq) in (0_u32..).zip(&manifest.last_seq) {
         let complete = fixes.get(&n).is_some_and(|stored| {
-            stored.different == u64::from(*last_seq) && stored.smallest == 1 && stored.largest == *last_seq
+            stored.different == u64::from(*last_seq)
+                && stored.smallest == 1
+                && stored.largest == *last_seq
         });
         if !complete && *last_seq > 0 {
             incomplete.push((n, *last_seq));
@@ -182,7 +189,8 @@ fn compare(
                 }
             }
         }
-        verdict.never_sent += stored.iter().filter(|seq| **seq == 0 || **seq > *last_seq).count() as u64;
+        verdict.never_sent +=
+            stored.iter().filter(|seq| **seq == 0 || **seq > *last_seq).count() as u64;
     }
     Ok(())
 }
@@ -202,11 +210,14 @@ fn stored(store: &Store, table: &str, manifest: &Manifest) -> Result<HashMap<u32
     let prefix = driver_id(&manifest.run, 0);
     let prefix = prefix.trim_end_matches('0');
     let mut drivers = HashMap::new();
-    for line in select_from(store, &format!("{table} GROUP BY driver_id"), &select, manifest)?.lines() {
+    for line in
+        select_from(store, &format!("{table} GROUP BY driver_id"), &select, manifest)?.lines()
+    {
         let [id, rows, different, smallest, largest] = columns(line)?;
         let n = id.strip_prefix(prefix).context("another run's driver")?.parse()?;
         let (rows, different) = (rows.parse()?, different.parse()?);
-        let stored = Stored { rows, different, smallest: smallest.parse()?, largest: largest.parse()? };
+        let stored =
+            Stored { rows, different, smallest: smallest.parse()?, largest: largest.parse()? };
         ensure!(drivers.insert(n, stored).is_none(), "driver {n} came twice");
     }
     Ok(drivers)
@@ -220,7 +231,8 @@ fn identity(manifest: &Manifest) -> &'static str {
 fn freshness(store: &Store, manifest: &Manifest) -> Result<Option<(f64, f64)>> {
     let ms = "toUnixTimestamp64Milli(inserted_at) - toUnixTimestamp64Milli(ts)";
     let live = format!("acc = {LIVE_ACC_M}");
-    let select = format!("countIf({live}), quantileIf(0.5)({ms}, {live}), quantileIf(0.99)({ms}, {live})");
+    let select =
+        format!("countIf({live}), quantileIf(0.5)({ms}, {live}), quantileIf(0.99)({ms}, {live})");
     let line = select_from(store, "positions", &select, manifest)?;
     let [rows, p50, p99] = columns(line.trim())?;
     Ok(if rows == "0" { None } else { Some((p50.parse()?, p99.parse()?)) })
@@ -229,7 +241,11 @@ fn freshness(store: &Store, manifest: &Manifest) -> Result<Option<(f64, f64)>> {
 /// `table` may be followed by further conditions.
 fn select_from(store: &Store, table: &str, select: &str, manifest: &Manifest) -> Result<String> {
     let (table, rest) = table.split_once(' ').unwrap_or((table, ""));
-    store.query(&format!("SELECT {select} FROM {}.{table} WHERE {} {rest}", store.database, of(manifest)))
+    store.query(&format!(
+        "SELECT {select} FROM {}.{table} WHERE {} {rest}",
+        store.database,
+        of(manifest)
+    ))
 }
 
 fn columns<const COUNT: usize>(line: &str) -> Result<[&str; COUNT]> {

@@ -84,7 +84,11 @@ async fn a_broker_that_is_starting_is_waited_for() {
     use ConnectReturnCode::{NotAuthorized, ServerBusy, ServerUnavailable, Success};
     let script = Script {
         connects: vec![NotAuthorized, ServerUnavailable, ServerBusy, Success],
-        publishes: vec![PubAckReason::NotAuthorized, PubAckReason::NotAuthorized, PubAckReason::Success],
+        publishes: vec![
+            PubAckReason::NotAuthorized,
+            PubAckReason::NotAuthorized,
+            PubAckReason::Success,
+        ],
     };
     let (manifest, progress) = fleet(script).await;
     let manifest = manifest.unwrap();
@@ -123,8 +127,10 @@ async fn refused_fleet_returns_the_manifest_of_what_it_sent() {
 
 #[tokio::test]
 async fn stopped_fleet_returns_the_manifest_of_what_it_sent() {
-    let script =
-        Script { connects: vec![ConnectReturnCode::NotAuthorized], publishes: vec![PubAckReason::Success] };
+    let script = Script {
+        connects: vec![ConnectReturnCode::NotAuthorized],
+        publishes: vec![PubAckReason::Success],
+    };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let broker = listener.local_addr().unwrap().to_string();
     let plan = Plan { broker, run: "stopped".to_owned(), messages: 20, ..Plan::default() };

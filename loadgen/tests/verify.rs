@@ -1,4 +1,5 @@
-//! The judge is judged: consumers that drop, duplicate or invent are found; an honest one is not accused.
+//! The judge is judged: consumers that drop, duplicate or invent are found; an honest one is not
+//! accused.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +15,8 @@ use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
 use tempfile::TempDir;
 
-/// A store with milepost's tables, and the account of a run that was never sent: 20 drivers, 500 fixes each.
+/// A store with milepost's tables, and the account of a run that was never sent: 20 drivers, 500
+/// fixes each.
 struct Court {
     engine: ClickHouse,
     manifest: Manifest,
@@ -98,7 +100,8 @@ fn a_fix_nobody_sent_and_a_driver_nobody_has_are_found() -> Result<()> {
 fn a_store_that_cannot_be_asked_is_not_a_verdict() -> Result<()> {
     let folder = TempDir::new()?;
     let manifest = folder.path().join("manifest.json");
-    let empty = Manifest { run: "x".into(), qos: 1, last_seq: vec![1], messages: 1, ..Manifest::default() };
+    let empty =
+        Manifest { run: "x".into(), qos: 1, last_seq: vec![1], messages: 1, ..Manifest::default() };
     empty.save(&manifest)?;
     let exit = |path: &Path| -> Result<Option<i32>> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_loadgen"));
@@ -138,7 +141,8 @@ fn a_fleet_sends_what_it_says() -> Result<()> {
     let folder = TempDir::new()?;
     let broker = Broker::start(folder.path())?;
     subscribe(broker.port)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let plan = |qos, connections| Plan {
         broker: format!("127.0.0.1:{}", broker.port),
         run: format!("says-{qos}-{connections}"),
@@ -155,9 +159,11 @@ fn a_fleet_sends_what_it_says() -> Result<()> {
     };
     for (qos, connections) in [(0, 1), (1, 3), (1, 100)] {
         let progress = Arc::new(Progress::default());
-        let manifest = runtime.block_on(publish::run(&plan(qos, connections), Arc::clone(&progress)))?;
-        let load =
-            |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+        let manifest =
+            runtime.block_on(publish::run(&plan(qos, connections), Arc::clone(&progress)))?;
+        let load = |counter: &std::sync::atomic::AtomicU64| {
+            counter.load(std::sync::atomic::Ordering::Relaxed)
+        };
         assert_eq!(load(&progress.sent), manifest.messages);
         assert!(manifest.messages > 5_300, "5,000, and about a tenth twice: {}", manifest.messages);
         assert!(manifest.sent() > 7_000, "bursts hold more than one fix: {}", manifest.sent());
@@ -180,7 +186,8 @@ fn an_end_to_end_run_through_files_and_exit_codes() -> Result<()> {
     settings.migrate()?;
     let _milepost = settings.run()?;
     let mut fleet = Command::new(env!("CARGO_BIN_EXE_loadgen"));
-    let arguments = "fleet --rate 3000 --count 6000 --drivers 60 --late 0.01 --bursts 0.05 --duplicates 0.05";
+    let arguments =
+        "fleet --rate 3000 --count 6000 --drivers 60 --late 0.01 --bursts 0.05 --duplicates 0.05";
     fleet.args(arguments.split(' ')).args(["--broker", &format!("127.0.0.1:{}", broker.port)]);
     fleet.current_dir(folder.path());
     assert_eq!(fleet.output()?.status.code(), Some(0));

@@ -1,6 +1,8 @@
-//! Who may see what: the configured viewers, and read-only links that expire. Pure but for reading the links' secret.
+//! Who may see what: the configured viewers, and read-only links that expire. Pure but for reading
+//! the links' secret.
 //!
-//! Guarantee: a link cannot be changed, or used after its end, by anybody who does not know the secret.
+//! Guarantee: a link cannot be changed, or used after its end, by anybody who does not know the
+//! secret.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,7 +41,8 @@ impl Access {
     }
 }
 
-/// Parses `access.viewers`: `NAME: *` sees all drivers, `NAME: north; south; driver:van-1` two groups and a driver.
+/// Parses `access.viewers`: `NAME: *` sees all drivers, `NAME: north; south; driver:van-1` two
+/// groups and a driver.
 ///
 /// # Errors
 /// An entry of another form.
@@ -110,10 +113,12 @@ impl Link {
         format!("{}.{}", hex(&content), hex(signature.as_ref()))
     }
 
-    /// The link in a signed string; `None`: it was changed, made with another secret, or has expired.
+    /// The link in a signed string; `None`: it was changed, made with another secret, or has
+    /// expired.
     #[must_use]
     pub fn open(text: &str, secret: &str, now_ms: i64) -> Option<Self> {
-        let (content, signature) = text.split_once('.').filter(|_| text.len() <= 2 * LINK_BYTES_MAX)?;
+        let (content, signature) =
+            text.split_once('.').filter(|_| text.len() <= 2 * LINK_BYTES_MAX)?;
         let (content, signature) = (bytes(content)?, bytes(signature)?);
         hmac::verify(&key(secret), &content, &signature).ok()?;
         let link: Self = serde_json::from_slice(&content).ok()?;
@@ -142,7 +147,8 @@ mod tests {
 
     #[test]
     fn viewers_are_parsed() {
-        let parsed = viewers(vec!["ada: *".to_owned(), "eve: north; driver:van-1;".to_owned()]).unwrap();
+        let parsed =
+            viewers(vec!["ada: *".to_owned(), "eve: north; driver:van-1;".to_owned()]).unwrap();
         assert_eq!(parsed[0], ("ada".to_owned(), Arc::default()));
         let groups = BTreeSet::from(["north".to_owned()]);
         let drivers = BTreeSet::from(["van-1".to_owned()]);
@@ -154,7 +160,8 @@ mod tests {
 
     #[test]
     fn unlisted_viewer_has_no_scope() {
-        let access = Access { viewers: viewers(vec!["ada: *".to_owned()]).unwrap(), links_key: None };
+        let access =
+            Access { viewers: viewers(vec!["ada: *".to_owned()]).unwrap(), links_key: None };
         assert!(access.scope(Some("ada")).is_some_and(|scope| scope.is_all()));
         assert_eq!((access.scope(Some("eve")), access.scope(None)), (None, None));
         assert!(Access::default().scope(None).is_some());
@@ -171,7 +178,11 @@ mod tests {
         for at in 0..signed.len() {
             let mut changed = signed.clone().into_bytes();
             changed[at] = if changed[at] == b'0' { b'1' } else { b'0' };
-            assert_eq!(Link::open(std::str::from_utf8(&changed).unwrap(), "secret", 999), None, "{at}");
+            assert_eq!(
+                Link::open(std::str::from_utf8(&changed).unwrap(), "secret", 999),
+                None,
+                "{at}"
+            );
         }
         for wrong in ["", ".", "é.é", "0.0"] {
             assert_eq!(Link::open(wrong, "secret", 0), None, "{wrong}");

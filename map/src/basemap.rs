@@ -21,7 +21,8 @@ pub struct Range {
     pub tag: String,
 }
 
-/// Reads at most [`RANGE_BYTES_MAX`] bytes from `first` to `last`, both included. `None`: the file ends before.
+/// Reads at most [`RANGE_BYTES_MAX`] bytes from `first` to `last`, both included. `None`: the file
+/// ends before.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -44,8 +45,8 @@ pub fn read(path: &Path, first: u64, last: u64) -> io::Result<Option<Range>> {
 /// # Errors
 /// It cannot be read, or is no PMTiles file.
 pub fn check(path: &Path) -> Result<(), String> {
-    let begin =
-        read(path, 0, MAGIC.len() as u64 - 1).map_err(|error| format!("{}: {error}", path.display()))?;
+    let begin = read(path, 0, MAGIC.len() as u64 - 1)
+        .map_err(|error| format!("{}: {error}", path.display()))?;
     if begin.is_some_and(|range| range.bytes == MAGIC) {
         return Ok(());
     }

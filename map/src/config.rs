@@ -127,7 +127,8 @@ impl Names {
 }
 
 impl Config {
-    /// Reads the file (`path`, or `./milepost-map.toml` if there is one), then the environment over it.
+    /// Reads the file (`path`, or `./milepost-map.toml` if there is one), then the environment over
+    /// it.
     ///
     /// # Errors
     /// [`Error::Source`]: the file is missing or not TOML; [`Error::Violations`]: its content is invalid.
@@ -152,11 +153,13 @@ impl Config {
         };
         if !access.viewers.is_empty() && http.user_header.is_none() && http.login.is_none() {
             s.violations.push(
-                "access.viewers: requires http.user_header or http.username, which name viewers".to_owned(),
+                "access.viewers: requires http.user_header or http.username, which name viewers"
+                    .to_owned(),
             );
         }
         if access.links_key.is_some() && !http.wants_login() && !http.behind_proxy {
-            s.violations.push("access.links_key: requires a login, which a link replaces".to_owned());
+            s.violations
+                .push("access.links_key: requires a login, which a link replaces".to_owned());
         }
         let (map, log) = (Map::read(s), Log::read(s));
         let effective = s.finish()?;
@@ -209,9 +212,13 @@ impl Http {
             s.violations.extend(crate::tls::read(cert, key).err());
         }
         if username.is_some() != password.is_some() {
-            s.violations.push("http.username: give it and http.password_file, or neither".to_owned());
+            s.violations
+                .push("http.username: give it and http.password_file, or neither".to_owned());
         }
-        if username.as_ref().is_some_and(|name| name.contains(':') || name.chars().any(char::is_control)) {
+        if username
+            .as_ref()
+            .is_some_and(|name| name.contains(':') || name.chars().any(char::is_control))
+        {
             s.violations.push("http.username: must not contain : or control characters".to_owned());
         }
         let login = username.zip(password);
@@ -255,7 +262,8 @@ impl Http {
     /// Who asks, as the proxy says.
     #[must_use]
     pub fn user<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
-        // A proxy that adds its header to the client's, instead of replacing it, does not say who asks.
+        // A proxy that adds its header to the client's, instead of replacing it, does not say who
+        // asks.
         let mut given = headers.get_all(self.user_header.as_ref()?).iter();
         let (Some(one), None) = (given.next(), given.next()) else { return None };
         Some(str::from_utf8(one.as_bytes()).ok()?.trim()).filter(|name| !name.is_empty())
@@ -276,7 +284,8 @@ impl Fences {
         }
         let editors = s.value("fences.editors", Vec::<String>::new());
         if !editors.is_empty() && http.user_header.is_none() {
-            s.violations.push("fences.editors: requires http.user_header, which names who asks".to_owned());
+            s.violations
+                .push("fences.editors: requires http.user_header, which names who asks".to_owned());
         }
         Self { writer: user.map(|user| Server { user, password, ..server.clone() }), editors }
     }
@@ -296,7 +305,8 @@ impl Map {
         }
         let basemap = s.path("map.basemap");
         if basemap.is_some() && style_url.is_some() {
-            s.violations.push("map.basemap: give either map.basemap or map.style_url, not both".to_owned());
+            s.violations
+                .push("map.basemap: give either map.basemap or map.style_url, not both".to_owned());
         }
         Self {
             style_url,
@@ -330,7 +340,8 @@ fn origins(texts: Vec<String>) -> Result<Vec<String>, String> {
 fn origin(text: &str) -> Result<String, String> {
     let wanted = || format!("\"{text}\": expected https://host/…");
     let url = url::Url::parse(text).map_err(|_| wanted())?;
-    let is_good =
-        matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.password().is_none();
+    let is_good = matches!(url.scheme(), "http" | "https")
+        && url.username().is_empty()
+        && url.password().is_none();
     if is_good { Ok(url.origin().ascii_serialization()) } else { Err(wanted()) }
 }

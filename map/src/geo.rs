@@ -7,7 +7,8 @@ const BITS: u32 = 20;
 /// Bits of a [`key`].
 pub const KEY_BITS: u32 = 2 * BITS;
 
-/// A square of the map at a zoom: x from the antimeridian eastwards, y from 85.05° north southwards.
+/// A square of the map at a zoom: x from the antimeridian eastwards, y from 85.05° north
+/// southwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tile {
     /// 0: the whole world.
@@ -37,8 +38,8 @@ impl Tile {
     }
 }
 
-/// The position of a place on the Z-order curve, in which every tile of every zoom is one contiguous range. Places beyond 85.05° are in the
-/// outermost tiles.
+/// The position of a place on the Z-order curve, in which every tile of every zoom is one
+/// contiguous range. Places beyond 85.05° are in the outermost tiles.
 #[must_use]
 pub fn key(lat_e7: i32, lng_e7: i32) -> u64 {
     let (x, y) = square(f64::from(lat_e7) / 1e7, f64::from(lng_e7) / 1e7);

@@ -1,4 +1,5 @@
-//! The past: a driver's track and episodes, and cells of an area. Each is a ClickHouse query, which ends when the client disconnects.
+//! The past: a driver's track and episodes, and cells of an area. Each is a ClickHouse query, which
+//! ends when the client disconnects.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -89,14 +90,20 @@ pub struct Track {
 /// # Errors
 /// In words.
 pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Result<Track, Error> {
-    const VIEW: &str = "(driver = {driver:String}, from = {from:String}, to = {to:String}, tz = 'UTC')";
+    const VIEW: &str =
+        "(driver = {driver:String}, from = {from:String}, to = {to:String}, tz = 'UTC')";
     let (from, to) = (iso(span.from_ms), iso(span.to_ms));
     let question = |select: &str, view: &str, order: &str, limit: usize| {
-        let sql = format!("SELECT {select} FROM {{db}}_ask.{view}{VIEW} ORDER BY {order} LIMIT {limit}");
+        let sql =
+            format!("SELECT {select} FROM {{db}}_ask.{view}{VIEW} ORDER BY {order} LIMIT {limit}");
         store.ask(&sql).param("driver", driver).param("from", &from).param("to", &to)
     };
-    let points =
-        question("toUnixTimestamp64Milli(ts) AS ms, lat, lng, speed", "track", "ts, seq", POINTS_MAX + 1);
+    let points = question(
+        "toUnixTimestamp64Milli(ts) AS ms, lat, lng, speed",
+        "track",
+        "ts, seq",
+        POINTS_MAX + 1,
+    );
     let episodes = question(
         "kind, toUnixTimestamp64Milli(began) AS `from`, toUnixTimestamp64Milli(ended) AS `to`, lat, lng, \
          metres + untracked_m AS distance_m",
@@ -104,7 +111,8 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
         "began",
         EPISODES_MAX + 1,
     );
-    let both = async { tokio::try_join!(points.fetch_all::<TrackRow>(), episodes.fetch_all::<Episode>()) };
+    let both =
+        async { tokio::try_join!(points.fetch_all::<TrackRow>(), episodes.fetch_all::<Episode>()) };
     let (mut rows, mut episodes) = both.await.map_err(|error| failed(store, &error))?;
     let truncated = rows.len() > POINTS_MAX || episodes.len() > EPISODES_MAX;
     rows.truncate(POINTS_MAX);
@@ -137,9 +145,11 @@ pub struct Tail {
     moving_ms: i64,
 }
 
-/// Counts the fixes since `counted_ms`. A longer gap than [`GAP_MS`] counts for nothing: nobody knows the way.
+/// Counts the fixes since `counted_ms`. A longer gap than [`GAP_MS`] counts for nothing: nobody
+/// knows the way.
 fn tail(rows: &[TrackRow], counted_ms: Option<i64>) -> Option<Tail> {
-    let first = counted_ms.map_or(0, |ms| rows.partition_point(|row| row.ms < ms).saturating_sub(1));
+    let first =
+        counted_ms.map_or(0, |ms| rows.partition_point(|row| row.ms < ms).saturating_sub(1));
     let rows = rows.get(first..).filter(|rows| rows.len() > 1)?;
     let counted_ms = counted_ms.unwrap_or(rows[0].ms).max(rows[0].ms);
     let mut tail = Tail { from: counted_ms, metres: 0.0, moving_ms: 0 };
@@ -150,7 +160,8 @@ fn tail(rows: &[TrackRow], counted_ms: Option<i64>) -> Option<Tail> {
             continue;
         }
         let east = (b.lng - a.lng) * a.lat.to_radians().cos();
-        let metres = (b.lat - a.lat).hypot(east) * METRES_PER_DEGREE * ms as f64 / (b.ms - a.ms) as f64;
+        let metres =
+            (b.lat - a.lat).hypot(east) * METRES_PER_DEGREE * ms as f64 / (b.ms - a.ms) as f64;
         // A device knows its speed better than its places tell.
         if b.speed.map_or(metres * 1_000.0 / ms as f64, f64::from) >= MOVING_MPS {
             tail.metres += metres;
@@ -183,7 +194,8 @@ struct CellRow {
     speed_cms: u16,
 }
 
-/// Fixes of an area and a time, in cells of the live tiles' size at this zoom, the fullest first, and whether there are more.
+/// Fixes of an area and a time, in cells of the live tiles' size at this zoom, the fullest first,
+/// and whether there are more.
 ///
 /// # Errors
 /// In words.
@@ -206,7 +218,8 @@ pub async fn cells(
         ORDER BY fixes DESC, lat_e7, lng_e7 LIMIT {}",
         CELLS_MAX + 1
     );
-    let question = store.ask_in(scope, &sql).param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
+    let question =
+        store.ask_in(scope, &sql).param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
     let question = within(question.param("side", 1_u32 << (zoom + CELL_BITS)), bbox);
     let mut rows = question.fetch_all::<CellRow>().await.map_err(|error| failed(store, &error))?;
     let truncated = rows.len() > CELLS_MAX;
@@ -248,7 +261,8 @@ struct PastRow {
     mps: Option<f32>,
 }
 
-/// The newest fix of each driver in each of `STEPS` steps of a span, of drivers with fixes in the area then, in the order of time.
+/// The newest fix of each driver in each of `STEPS` steps of a span, of drivers with fixes in the
+/// area then, in the order of time.
 ///
 /// # Errors
 /// In words.
@@ -263,9 +277,13 @@ pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Resul
         PAST_MAX + 1
     );
     let step = ((span.to_ms - span.from_ms) / STEPS).max(1_000);
-    let question = store.ask_in(scope, &sql).param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
+    let question =
+        store.ask_in(scope, &sql).param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
     let question = question.param("from_ms", span.from_ms).param("step", step);
-    let rows = within(question, bbox).fetch_all::<PastRow>().await.map_err(|error| failed(store, &error))?;
+    let rows = within(question, bbox)
+        .fetch_all::<PastRow>()
+        .await
+        .map_err(|error| failed(store, &error))?;
     let mut past = Past {
         from: span.from_ms,
         to: span.to_ms,
@@ -289,7 +307,8 @@ pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Resul
     Ok(past)
 }
 
-/// A visit of a fence, by the driver's fixes inside. One that goes on has its newest fix as its end.
+/// A visit of a fence, by the driver's fixes inside. One that goes on has its newest fix as its
+/// end.
 #[derive(Debug, Row, Serialize, Deserialize)]
 pub struct Visit {
     driver_id: String,
@@ -303,7 +322,12 @@ pub struct Visit {
 ///
 /// # Errors
 /// In words.
-pub async fn visits(store: &Store, scope: &Scope, fence: &str, span: Span) -> Result<Vec<Visit>, Error> {
+pub async fn visits(
+    store: &Store,
+    scope: &Scope,
+    fence: &str,
+    span: Span,
+) -> Result<Vec<Visit>, Error> {
     let sql = format!(
         "SELECT driver_id, toUnixTimestamp64Milli(visit.entered) AS entered, toUnixTimestamp64Milli(visit.left_at) AS left_at,
             toBool(visit.left_at >= last.ts) AS is_inside
@@ -321,7 +345,12 @@ pub async fn visits(store: &Store, scope: &Scope, fence: &str, span: Span) -> Re
 ///
 /// # Errors
 /// In words.
-pub async fn days(store: &Store, driver: &str, span: Span, zone: &str) -> Result<Vec<String>, Error> {
+pub async fn days(
+    store: &Store,
+    driver: &str,
+    span: Span,
+    zone: &str,
+) -> Result<Vec<String>, Error> {
     const SQL: &str = "SELECT DISTINCT toString(toDate(ts, {tz:String})) AS day FROM {db}.positions
         WHERE driver_id = {driver:String} AND ts >= fromUnixTimestamp64Milli({from:Int64}) AND ts < fromUnixTimestamp64Milli({to:Int64})
             AND toDate(ts) >= toDate(fromUnixTimestamp64Milli({from:Int64}, 'UTC')) AND toDate(ts) <= toDate(fromUnixTimestamp64Milli({to:Int64}, 'UTC'))
@@ -345,7 +374,12 @@ struct FileRow {
 ///
 /// # Errors
 /// In words; more fixes than one file holds.
-pub async fn file(store: &Store, driver: &str, span: Span, format: Format) -> Result<String, Error> {
+pub async fn file(
+    store: &Store,
+    driver: &str,
+    span: Span,
+    format: Format,
+) -> Result<String, Error> {
     let sql = format!(
         "SELECT toUnixTimestamp64Milli(fixes.ts) AS ms, lat, lng, alt, speed, heading FROM {{db}}.fixes
         WHERE driver_id = {{driver:String}} AND fixes.ts >= parseDateTime64BestEffort({{from:String}}, 3, 'UTC')
@@ -372,7 +406,13 @@ fn as_csv(driver: &str, rows: &[FileRow]) -> String {
     let mut text = "driver_id,ts,lat,lng,alt,speed,heading\n".to_owned();
     for row in rows {
         let (alt, speed, heading) = (number(row.alt), number(row.speed), number(row.heading));
-        let _ = writeln!(text, "{driver},{},{},{},{alt},{speed},{heading}", iso(row.ms), row.lat, row.lng);
+        let _ = writeln!(
+            text,
+            "{driver},{},{},{},{alt},{speed},{heading}",
+            iso(row.ms),
+            row.lat,
+            row.lng
+        );
     }
     text
 }
@@ -425,7 +465,8 @@ mod tests {
     fn tail_counts_what_no_episode_has() {
         // 100 m a step of 10 s, then standing, then a gap.
         let step = 100.0 / METRES_PER_DEGREE;
-        let mut rows: Vec<TrackRow> = (0..7).map(|n| row(n * 10, n as f64 * step, Some(10.0))).collect();
+        let mut rows: Vec<TrackRow> =
+            (0..7).map(|n| row(n * 10, n as f64 * step, Some(10.0))).collect();
         rows.extend([row(70, 6.0 * step, Some(0.0)), row(1_000, 9.0 * step, Some(10.0))]);
         let counted = |from_s: Option<i64>| {
             let tail = tail(&rows, from_s.map(|s| s * 1_000)).unwrap();

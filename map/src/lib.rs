@@ -1,4 +1,5 @@
-//! milepost-map: the last position of every driver on a map. It reads ClickHouse, and writes fences alone.
+//! milepost-map: the last position of every driver on a map. It reads ClickHouse, and writes fences
+//! alone.
 //!
 //! ```text
 //! ClickHouse ── store ──▶ live ──▶ fleet ──▶ tiles ──▶ http ──▶ page/
@@ -29,7 +30,8 @@
 //! | [`shared`] | a question that many ask → one answer |
 //! | [`http`] | requests → responses; authentication |
 //!
-//! A room uses only rooms above it in this list. `geo`, `fleet`, `tiles`, `wire`, `params` and `simplify` are pure.
+//! A room uses only rooms above it in this list. `geo`, `fleet`, `tiles`, `wire`, `params` and
+//! `simplify` are pure.
 
 pub mod access;
 pub mod alerts;

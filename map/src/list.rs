@@ -1,4 +1,5 @@
-//! Drivers by what they do: ClickHouse filters `last_positions`, which has the attributes that are not in memory.
+//! Drivers by what they do: ClickHouse filters `last_positions`, which has the attributes that are
+//! not in memory.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +31,9 @@ impl Found {
     /// Adds the driver's name and group.
     pub fn name(&mut self, directory: &Directory) {
         directory.name(&self.driver_id).clone_into(&mut self.name);
-        directory.group_name(directory.group(self.driver_id.as_bytes())).clone_into(&mut self.in_group);
+        directory
+            .group_name(directory.group(self.driver_id.as_bytes()))
+            .clone_into(&mut self.in_group);
     }
 }
 
@@ -40,8 +43,9 @@ struct Attributes {
     attributes: Vec<(String, String)>,
 }
 
-/// In the order of their ids, and whether there are more. `named`: the ids that `filter.find` matches. A condition on what a driver does now holds only for those
-/// heard of within `ages`: somebody silent for months is not "faster than 30".
+/// In the order of their ids, and whether there are more. `named`: the ids that `filter.find`
+/// matches. A condition on what a driver does now holds only for those heard of within `ages`:
+/// somebody silent for months is not "faster than 30".
 ///
 /// # Errors
 /// In words.
@@ -73,9 +77,11 @@ pub async fn list(
                 OR {group_attribute:String} != '' AND attributes[{group_attribute:String}] = {group:String}",
         limit = DRIVERS_MAX + 1
     );
-    let question = store.ask_in(scope, &sql).param("prefix", &filter.prefix).param("silent", filter.silent_s);
+    let question =
+        store.ask_in(scope, &sql).param("prefix", &filter.prefix).param("silent", filter.silent_s);
     let question = question.param("find", &filter.find).param("found", named);
-    let question = question.param("has_group", !filter.group.is_empty()).param("group", &filter.group);
+    let question =
+        question.param("has_group", !filter.group.is_empty()).param("group", &filter.group);
     let question = question.param("has_hidden", filter.has_hidden).param("hidden", ages.hidden_s);
     let question = question.param("recent", ages.silent_s);
     let question = question.param("faster", filter.faster_than).param("stopped", filter.is_stopped);
@@ -114,7 +120,7 @@ pub async fn attributes(
         Err(error) if store.is_missing(&error) => None,
         card => card.map_err(|error| failed(store, &error))?,
     };
-    let (ts, attributes) =
-        found.map_or_else(Default::default, |found| (found.ts, found.attributes.into_iter().collect()));
+    let (ts, attributes) = found
+        .map_or_else(Default::default, |found| (found.ts, found.attributes.into_iter().collect()));
     Ok((ts, attributes, card.unwrap_or_default()))
 }

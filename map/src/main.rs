@@ -28,7 +28,8 @@ use self::cli::{Arguments, Command};
 const FAILED: u8 = 1;
 /// Bad usage or configuration (sysexits' EX_USAGE).
 const BAD_USAGE: u8 = 64;
-/// Answers of ClickHouse are at most so long: everybody's last position, a hundred bytes each, and more.
+/// Answers of ClickHouse are at most so long: everybody's last position, a hundred bytes each, and
+/// more.
 const ANSWER_BYTES_MAX: u64 = 4 << 30;
 
 fn main() -> ExitCode {
@@ -60,7 +61,8 @@ fn main() -> ExitCode {
         Command::Run => {
             logging::start(&config.log);
             info!(configuration = %config.to_string().replace('\n', " "), version = milepost_observe::build::LONG, "milepost-map");
-            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
             runtime
                 .map_err(anyhow::Error::from)
                 .and_then(|runtime| {
@@ -88,10 +90,12 @@ fn print_result(config: &Config) {
 
 /// Until SIGTERM or SIGINT; a task that ends before ends the process.
 async fn run(config: Config) -> Result<()> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let listen = config.http.listen;
-    let listener =
-        TcpListener::bind(listen).await.with_context(|| format!("http.listen: cannot listen at {listen}"))?;
+    let listener = TcpListener::bind(listen)
+        .await
+        .with_context(|| format!("http.listen: cannot listen at {listen}"))?;
     if let Some(path) = &config.map.basemap {
         milepost_map::basemap::check(path).map_err(|why| anyhow::anyhow!("map.basemap: {why}"))?;
     }
@@ -123,7 +127,9 @@ async fn run(config: Config) -> Result<()> {
     let router = http::router(Arc::clone(&state));
     let serving = Arc::clone(&state);
     let mut server =
-        tokio::spawn(async move { http::serve(listener, router, &serving.config.http, ending).await });
+        tokio::spawn(
+            async move { http::serve(listener, router, &serving.config.http, ending).await },
+        );
     let scheme = if state.config.http.tls.is_some() { "https" } else { "http" };
     info!("{scheme}://{listen}");
     tokio::select! {

@@ -1,11 +1,13 @@
 //! `/metrics`. The names are a contract: docs/map.md.
 
 use prometheus::{
-    Encoder as _, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
+    Encoder as _, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
+    TextEncoder,
 };
 
 /// Upper bounds of latency buckets, in seconds.
-const SECONDS: [f64; 13] = [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const SECONDS: [f64; 13] =
+    [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// Everything that is counted.
 pub struct Metrics {
@@ -24,11 +26,12 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let registry =
-            Registry::new_custom(Some("milepost_map".to_owned()), None).expect("the prefix is a name");
+        let registry = Registry::new_custom(Some("milepost_map".to_owned()), None)
+            .expect("the prefix is a name");
         let name = |name: &str, help: &str| Opts::new(name, help);
         let seconds = |name: &str, help: &str| {
-            Histogram::with_opts(HistogramOpts::new(name, help).buckets(SECONDS.to_vec())).expect("a name")
+            Histogram::with_opts(HistogramOpts::new(name, help).buckets(SECONDS.to_vec()))
+                .expect("a name")
         };
         let counter = |name: &str, help: &str| IntCounter::new(name, help).expect("a name");
         let gauge = |name: &str, help: &str| IntGauge::new(name, help).expect("a name");
@@ -39,9 +42,15 @@ impl Default for Metrics {
             viewers: gauge("viewers", "Pages that are open: streams of ticks"),
             drivers: gauge("drivers", "Drivers held in memory"),
             memory_bytes: gauge("fleet_bytes", "Memory that they take"),
-            reads: seconds("read_seconds", "The question of every second: what has changed, or everything"),
+            reads: seconds(
+                "read_seconds",
+                "The question of every second: what has changed, or everything",
+            ),
             rows_read: counter("rows_read_total", "Rows of last_positions_state that it read"),
-            read_errors: counter("read_errors_total", "Of these questions, those without an answer"),
+            read_errors: counter(
+                "read_errors_total",
+                "Of these questions, those without an answer",
+            ),
             tiles_cut: counter("tiles_cut_total", "Tiles made; viewers share them for a second"),
             questions: seconds(
                 "question_seconds",

@@ -36,12 +36,19 @@ pub fn csv(text: &str) -> Result<Vec<Card>, String> {
         return Err(format!("column {other:?}: expected some of {}", known.join(", ")));
     }
     if !columns.iter().any(|column| column == "driver_id") {
-        return Err("expected a first line with the names of the columns, driver_id among them".to_owned());
+        return Err(
+            "expected a first line with the names of the columns, driver_id among them".to_owned()
+        );
     }
     let mut cards = Vec::new();
     for (number, fields) in lines.enumerate() {
         if fields.len() != columns.len() {
-            return Err(format!("row {}: {} fields; expected {}", number + 2, fields.len(), columns.len()));
+            return Err(format!(
+                "row {}: {} fields; expected {}",
+                number + 2,
+                fields.len(),
+                columns.len()
+            ));
         }
         let mut card = Card::default();
         for (column, field) in columns.iter().zip(fields) {
@@ -99,7 +106,11 @@ fn records(text: &str) -> Result<Vec<Vec<String>>, String> {
 ///
 /// # Errors
 /// ClickHouse's.
-pub async fn write(writer: &Reader, database: &str, cards: &[Card]) -> Result<(), clickhouse::error::Error> {
+pub async fn write(
+    writer: &Reader,
+    database: &str,
+    cards: &[Card],
+) -> Result<(), clickhouse::error::Error> {
     if cards.is_empty() {
         return Ok(());
     }
@@ -119,9 +130,10 @@ mod tests {
 
     #[test]
     fn csv_columns_come_in_any_order_with_quotes() {
-        let cards =
-            csv("\u{feff}name,driver_id,note\r\n\"Anna \"\"A\"\", Jr.\",d1,\r\n\nBen,d2,\"two\nlines\"")
-                .unwrap();
+        let cards = csv(
+            "\u{feff}name,driver_id,note\r\n\"Anna \"\"A\"\", Jr.\",d1,\r\n\nBen,d2,\"two\nlines\"",
+        )
+        .unwrap();
         let card = |id: &str, name: &str, note: &str| Card {
             driver_id: id.to_owned(),
             name: name.to_owned(),

@@ -112,7 +112,10 @@ impl Params {
         for (name, value) in url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
             if !known.contains(&&*name) {
                 let there_are = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                return Err(format!("{}: there is no such parameter; there are: {there_are}", shown(&name)));
+                return Err(format!(
+                    "{}: there is no such parameter; there are: {there_are}",
+                    shown(&name)
+                ));
             }
             if given.insert(name.clone().into_owned(), value.into_owned()).is_some() {
                 return Err(format!("{name}: give it once"));
@@ -130,8 +133,8 @@ impl Params {
     pub fn bbox(&self) -> Result<Bbox, String> {
         let text = self.text("bbox");
         let wanted = || {
-            let given =
-                text.map_or_else(|| "missing".to_owned(), |text| format!("{} is no box", shown(text)));
+            let given = text
+                .map_or_else(|| "missing".to_owned(), |text| format!("{} is no box", shown(text)));
             format!(
                 "bbox: {given}; expected west,south,east,north in degrees, such as -80.3,25.6,-80.1,25.9 (west above east crosses the antimeridian)"
             )
@@ -142,9 +145,15 @@ impl Params {
             return Err(wanted());
         };
         let (lng, lat) = (-180.0..=180.0, -90.0..=90.0);
-        let is_good =
-            lng.contains(&west) && lng.contains(&east) && lat.contains(&south) && lat.contains(&north);
-        if is_good && south <= north { Ok(Bbox { west, south, east, north }) } else { Err(wanted()) }
+        let is_good = lng.contains(&west)
+            && lng.contains(&east)
+            && lat.contains(&south)
+            && lat.contains(&north);
+        if is_good && south <= north {
+            Ok(Bbox { west, south, east, north })
+        } else {
+            Err(wanted())
+        }
     }
 
     /// The requested tiles, each with the version that the client has.
@@ -161,7 +170,8 @@ impl Params {
         if count > TILES_MAX {
             return Err(format!("of: {count} tiles are too many; expected at most {TILES_MAX}"));
         }
-        let each = |text| tile(text).ok_or_else(|| format!("of: {} is no tile; {right}", shown(text)));
+        let each =
+            |text| tile(text).ok_or_else(|| format!("of: {} is no tile; {right}", shown(text)));
         text.split(',').map(each).collect()
     }
 
@@ -208,7 +218,10 @@ impl Params {
         let Some(text) = self.text("limit") else { return Ok(default) };
         let limit = text.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
         limit.ok_or_else(|| {
-            format!("limit: {} is invalid; expected a whole number from 1 to {LIMIT_MAX}", shown(text))
+            format!(
+                "limit: {} is invalid; expected a whole number from 1 to {LIMIT_MAX}",
+                shown(text)
+            )
         })
     }
 
@@ -218,7 +231,11 @@ impl Params {
     /// No id begins so.
     pub fn prefix(&self) -> Result<&str, String> {
         let prefix = self.text("prefix").unwrap_or_default();
-        if prefix.is_empty() { Ok(prefix) } else { driver(prefix).map_err(|what| format!("prefix: {what}")) }
+        if prefix.is_empty() {
+            Ok(prefix)
+        } else {
+            driver(prefix).map_err(|what| format!("prefix: {what}"))
+        }
     }
 
     /// Conditions of a list of drivers; one that is missing holds for everybody.
@@ -247,12 +264,15 @@ impl Params {
     fn number(&self, name: &str, most: f64, unit: &str) -> Result<f64, String> {
         let Some(text) = self.text(name) else { return Ok(0.0) };
         let number = text.parse().ok().filter(|number| (0.0..=most).contains(number));
-        number.ok_or_else(|| format!("{name}: {} is invalid; expected {unit} from 0 to {most}", shown(text)))
+        number.ok_or_else(|| {
+            format!("{name}: {} is invalid; expected {unit} from 0 to {most}", shown(text))
+        })
     }
 
     fn flag(&self, name: &str) -> Result<bool, String> {
         let text = self.text(name).unwrap_or("false");
-        text.parse().map_err(|_| format!("{name}: {} is invalid; expected true or false", shown(text)))
+        text.parse()
+            .map_err(|_| format!("{name}: {} is invalid; expected true or false", shown(text)))
     }
 
     /// Part of a driver's id or name; `None`: not given.
@@ -287,7 +307,10 @@ impl Params {
         let text = self.text("of").ok_or("of: missing; expected ids of drivers, with commas")?;
         let ids: Vec<&str> = text.split(',').collect();
         if ids.len() > NAMES_MAX {
-            return Err(format!("of: {} drivers are too many; expected at most {NAMES_MAX}", ids.len()));
+            return Err(format!(
+                "of: {} drivers are too many; expected at most {NAMES_MAX}",
+                ids.len()
+            ));
         }
         ids.iter().try_for_each(|id| driver(id).map(drop)).map_err(|what| format!("of: {what}"))?;
         Ok(ids)
@@ -340,14 +363,20 @@ impl Params {
             None | Some("json") => Ok(None),
             Some("csv") => Ok(Some(Format::Csv)),
             Some("gpx") => Ok(Some(Format::Gpx)),
-            Some(other) => Err(format!("format: {} is unknown; expected json, csv or gpx", shown(other))),
+            Some(other) => {
+                Err(format!("format: {} is unknown; expected json, csv or gpx", shown(other)))
+            }
         }
     }
 
     fn short(&self, name: &str) -> Result<&str, String> {
         let text = self.text(name).unwrap_or_default();
         let is_good = text.len() <= TEXT_BYTES_MAX;
-        if is_good { Ok(text) } else { Err(format!("{name}: expected at most {TEXT_BYTES_MAX} bytes")) }
+        if is_good {
+            Ok(text)
+        } else {
+            Err(format!("{name}: expected at most {TEXT_BYTES_MAX} bytes"))
+        }
     }
 
     /// Metres; 0: not simplified.
@@ -357,7 +386,9 @@ impl Params {
     pub fn simplify(&self) -> Result<f64, String> {
         let Some(text) = self.text("simplify") else { return Ok(0.0) };
         let metres = text.parse().ok().filter(|metres| (0.0..=SIMPLIFY_M_MAX).contains(metres));
-        metres.ok_or_else(|| format!("simplify: {} is invalid; expected metres from 0 to 10000", shown(text)))
+        metres.ok_or_else(|| {
+            format!("simplify: {} is invalid; expected metres from 0 to 10000", shown(text))
+        })
     }
 
     /// The zoom of the map.
@@ -368,7 +399,10 @@ impl Params {
         let text = self.text("zoom").unwrap_or_default();
         let zoom = text.parse().ok().filter(|zoom| *zoom <= ZOOM_MAX);
         zoom.ok_or_else(|| {
-            format!("zoom: {} is invalid; expected a whole number from 0 to {ZOOM_MAX}", shown(text))
+            format!(
+                "zoom: {} is invalid; expected a whole number from 0 to {ZOOM_MAX}",
+                shown(text)
+            )
         })
     }
 }
@@ -382,7 +416,10 @@ pub fn driver(id: &str) -> Result<&str, String> {
     if !id.is_empty() && id.len() <= ID_BYTES_MAX && id.bytes().all(is_known) {
         return Ok(id);
     }
-    Err(format!("{} is no driver's id; expected 1 to {ID_BYTES_MAX} letters, digits and . _ : -", shown(id)))
+    Err(format!(
+        "{} is no driver's id; expected 1 to {ID_BYTES_MAX} letters, digits and . _ : -",
+        shown(id)
+    ))
 }
 
 /// A tile, and the version that the client has.
@@ -391,14 +428,16 @@ fn tile(text: &str) -> Option<(Tile, Option<u64>)> {
         Some((place, version)) => (place, Some(version.parse().ok()?)),
         None => (text, None),
     };
-    let numbers: Vec<u32> = place.split('/').map(|number| number.parse().ok()).collect::<Option<_>>()?;
+    let numbers: Vec<u32> =
+        place.split('/').map(|number| number.parse().ok()).collect::<Option<_>>()?;
     let &[z, x, y] = numbers.as_slice() else { return None };
     Some((Tile::new(u8::try_from(z).ok()?, x, y)?, version))
 }
 
 /// The given value in quotes, shortened and without control characters.
 fn shown(text: &str) -> String {
-    let begin: String = text.chars().take(40).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let begin: String =
+        text.chars().take(40).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     let rest = if text.chars().count() > 40 { "…" } else { "" };
     format!("\"{begin}{rest}\"")
 }

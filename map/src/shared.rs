@@ -10,7 +10,8 @@ use tokio::time::Instant;
 /// How old an answer may be.
 const AGE_MAX: Duration = Duration::from_secs(5);
 
-/// By what is asked. Bounded: ClickHouse answers few questions at once, and an answer stays for [`AGE_MAX`].
+/// By what is asked. Bounded: ClickHouse answers few questions at once, and an answer stays for
+/// [`AGE_MAX`].
 #[derive(Debug)]
 pub struct Shared<T>(Mutex<HashMap<String, Asked<T>>>);
 
@@ -24,8 +25,8 @@ impl<T> Default for Shared<T> {
 }
 
 impl<T: Clone> Shared<T> {
-    /// The answer that somebody got a moment ago or waits for, or else that of `question`. Whoever asks it may leave: then the next
-    /// one who waits does.
+    /// The answer that somebody got a moment ago or waits for, or else that of `question`. Whoever
+    /// asks it may leave: then the next one who waits does.
     pub async fn answer(&self, key: String, question: impl Future<Output = T>) -> T {
         let cell = {
             let mut cells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,7 +66,8 @@ mod tests {
         let ask = |key: &str| shared.answer(key.to_owned(), question());
         // The first one leaves; of the others one asks again.
         let second = Duration::from_secs(1);
-        let (left, one, two, other) = tokio::join!(timeout(second, ask("a")), ask("a"), ask("a"), ask("b"));
+        let (left, one, two, other) =
+            tokio::join!(timeout(second, ask("a")), ask("a"), ask("a"), ask("b"));
         assert!(left.is_err());
         assert_eq!((one, two, other, asked.get()), (3, 3, 3, 3));
         assert_eq!((ask("a").await, asked.get()), (3, 3));

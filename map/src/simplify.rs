@@ -13,8 +13,9 @@ pub struct Point {
     pub lng: f64,
 }
 
-/// Returns the points to keep: an even movement between them is never further than `metres` from the original at the same moment (Meratnia
-/// and de By's TD-TR, which is Douglas-Peucker with time). So stops and speeds stay too.
+/// Returns the points to keep: an even movement between them is never further than `metres` from
+/// the original at the same moment (Meratnia and de By's TD-TR, which is Douglas-Peucker with
+/// time). So stops and speeds stay too.
 #[must_use]
 pub fn simplify(points: &[Point], metres: f64) -> Vec<usize> {
     if metres <= 0.0 || points.len() < 3 {
@@ -27,7 +28,8 @@ pub fn simplify(points: &[Point], metres: f64) -> Vec<usize> {
         stays[end] = true;
     }
     let begins = (0..last).step_by(AT_ONCE);
-    let mut open: Vec<(usize, usize)> = begins.map(|begin| (begin, (begin + AT_ONCE).min(last))).collect();
+    let mut open: Vec<(usize, usize)> =
+        begins.map(|begin| (begin, (begin + AT_ONCE).min(last))).collect();
     while let Some((from, to)) = open.pop() {
         let errors = (from + 1..to).map(|at| (at, error_m(points[from], points[to], points[at])));
         let Some((worst, error)) = errors.max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
@@ -41,7 +43,8 @@ pub fn simplify(points: &[Point], metres: f64) -> Vec<usize> {
 
 /// Distance of a point from an even movement between the two others at that moment.
 fn error_m(from: Point, to: Point, at: Point) -> f64 {
-    let share = if to.ms > from.ms { (at.ms - from.ms) as f64 / (to.ms - from.ms) as f64 } else { 0.0 };
+    let share =
+        if to.ms > from.ms { (at.ms - from.ms) as f64 / (to.ms - from.ms) as f64 } else { 0.0 };
     let east = |lng: f64| (lng - from.lng + 540.0).rem_euclid(360.0) - 180.0; // the shorter way round
     let lat_m = (at.lat - from.lat - share * (to.lat - from.lat)) * METRES;
     let lng_m = (east(at.lng) - share * east(to.lng)) * METRES * from.lat.to_radians().cos();
@@ -60,7 +63,8 @@ mod tests {
 
     #[test]
     fn who_moves_evenly_needs_two_points_and_a_stop_stays() {
-        let even: Vec<Point> = (0..100).map(|n| point(n * 1_000, 50.0 + n as f64 * 1e-4, 8.0)).collect();
+        let even: Vec<Point> =
+            (0..100).map(|n| point(n * 1_000, 50.0 + n as f64 * 1e-4, 8.0)).collect();
         assert_eq!(simplify(&even, 1.0), [0, 99]);
         let stop: Vec<Point> =
             (0..100).map(|n| point(n * 1_000, 50.0 + n.clamp(30, 60) as f64 * 1e-4, 8.0)).collect();

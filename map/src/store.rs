@@ -1,4 +1,5 @@
-//! ClickHouse queries. The server enforces limits of time, memory and rows for each, and cancels it when the map disconnects.
+//! ClickHouse queries. The server enforces limits of time, memory and rows for each, and cancels it
+//! when the map disconnects.
 
 use std::time::Duration;
 
@@ -98,8 +99,9 @@ impl Store {
             .with_setting("max_rows_to_read", self.config.query_rows_max.to_string())
     }
 
-    /// The rows of all parts that have something new in them: ClickHouse opens no others. Each column is made what [`Changed`] has
-    /// there, so the client need not compare their types, which it does for every row.
+    /// The rows of all parts that have something new in them: ClickHouse opens no others. Each
+    /// column is made what [`Changed`] has there, so the client need not compare their types, which
+    /// it does for every row.
     pub fn changes(&self, read: &Parts) -> Query {
         const SQL: &str = "WITH splitByChar('_', _part) AS name, toUInt64OrZero(name[2]) AS first, toUInt64OrZero(name[3]) AS last_one
             SELECT first, last_one AS last, toString(driver_id), toInt64(toUnixTimestamp64Milli(ts)), toUInt32(seq), toInt32(lat_e7),
@@ -118,8 +120,11 @@ impl Store {
     /// ClickHouse's.
     pub async fn names_stamp(&self) -> Result<(u64, i64, i64), ClientError> {
         // Attributes have no time of change: they are read again every five minutes.
-        let period =
-            if self.names.is_from_attributes() { "intDiv(toUnixTimestamp(now()), 300)" } else { "0" };
+        let period = if self.names.is_from_attributes() {
+            "intDiv(toUnixTimestamp(now()), 300)"
+        } else {
+            "0"
+        };
         let sql = format!(
             "SELECT count(), toUnixTimestamp64Milli(max(written_at)), toInt64({period}) FROM {{db}}.drivers"
         );
@@ -184,7 +189,8 @@ impl Store {
         let sql = sql.replace("{db}", self.database());
         client
             .query_raw(&sql)
-            // Must come first: the server cancels only readonly queries when the client disconnects.
+            // Must come first: the server cancels only readonly queries when the client
+            // disconnects.
             .with_setting("readonly", "2")
             .with_setting("cancel_http_readonly_queries_on_client_close", "1")
             .with_setting("max_execution_time", timeout.as_secs().to_string())
@@ -195,7 +201,8 @@ impl Store {
     pub fn error(&self, error: &ClientError) -> Error {
         let (code, advice) = self.reader.failed(error);
         match code {
-            // TOO_MANY_ROWS, TIMEOUT_EXCEEDED, TOO_SLOW, MEMORY_LIMIT_EXCEEDED, TOO_MANY_ROWS_OR_BYTES
+            // TOO_MANY_ROWS, TIMEOUT_EXCEEDED, TOO_SLOW, MEMORY_LIMIT_EXCEEDED,
+            // TOO_MANY_ROWS_OR_BYTES
             Some(158 | 159 | 160 | 241 | 396) => Error::TooMuch(
                 "this reads more than is allowed at once (clickhouse.query_timeout, query_rows_max, query_memory_bytes_max): \
                  choose a shorter time, or a smaller area"

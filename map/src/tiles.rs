@@ -1,4 +1,5 @@
-//! The bytes of a tile: points, or cells if there are too many points. The format is in docs/map.md.
+//! The bytes of a tile: points, or cells if there are too many points. The format is in
+//! docs/map.md.
 
 use std::borrow::Cow;
 
@@ -32,7 +33,8 @@ pub struct Cell {
     pub speed_cms: u16,
 }
 
-/// The kind for all tiles of a view: if each decided alone, the border between points and cells would run through the picture.
+/// The kind for all tiles of a view: if each decided alone, the border between points and cells
+/// would run through the picture.
 #[must_use]
 pub fn kind(
     fleet: &Fleet,

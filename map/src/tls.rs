@@ -1,16 +1,22 @@
-//! The server's certificate, read again every minute so that you can renew it without a restart; and `milepost-map health` over TLS.
+//! The server's certificate, read again every minute so that you can renew it without a restart;
+//! and `milepost-map health` over TLS.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 use milepost_observe::http::ask_ready_over;
-use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use tokio_rustls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
+use tokio_rustls::rustls::crypto::{
+    CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature,
+};
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, ServerConfig, SignatureScheme, StreamOwned,
+    ClientConfig, ClientConnection, DigitallySignedStruct, Error, ServerConfig, SignatureScheme,
+    StreamOwned,
 };
 
 /// Blocks for as long as the disk takes.
@@ -18,13 +24,18 @@ use tokio_rustls::rustls::{
 /// # Errors
 /// The key and what is wrong with its file.
 pub fn read(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect);
+    let certificates: Result<Vec<_>, _> =
+        CertificateDer::pem_file_iter(cert).and_then(Iterator::collect);
     let certificates =
         certificates.map_err(|error| format!("http.cert_file: {}: {error}", cert.display()))?;
     if certificates.is_empty() {
-        return Err(format!("http.cert_file: {}: holds no certificate; give a PEM file", cert.display()));
+        return Err(format!(
+            "http.cert_file: {}: holds no certificate; give a PEM file",
+            cert.display()
+        ));
     }
-    let key_unusable = |why: &dyn std::fmt::Display| format!("http.key_file: {}: {why}", key.display());
+    let key_unusable =
+        |why: &dyn std::fmt::Display| format!("http.key_file: {}: {why}", key.display());
     let private = PrivateKeyDer::from_pem_file(key).map_err(|error| key_unusable(&error))?;
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -51,7 +62,8 @@ pub fn ask_ready(listen: SocketAddr) -> Result<(), String> {
     })
 }
 
-/// Accepts any certificate: `health` asks its own address, sends no secret, and the certificate names the public host.
+/// Accepts any certificate: `health` asks its own address, sends no secret, and the certificate
+/// names the public host.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

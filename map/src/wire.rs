@@ -1,6 +1,7 @@
 //! Tiles on the wire, several in one response. The format is in docs/map.md.
 //!
-//! Guarantee: a tile is compressed once for all viewers: a gzip stream may consist of blocks that were compressed separately.
+//! Guarantee: a tile is compressed once for all viewers: a gzip stream may consist of blocks that
+//! were compressed separately.
 
 use std::cell::RefCell;
 use std::io::Write as _;
@@ -37,7 +38,8 @@ impl Part {
     pub fn new(tile: Tile, body: &[u8]) -> Self {
         // Without the header, whose time changes when nothing else does.
         let version = XxHash3_64::oneshot(&body[HEADER_BYTES..]) ^ u64::from(body[1]);
-        let length = u32::try_from(body.len()).expect("map.points_max and the cells of a tile are bounded");
+        let length =
+            u32::try_from(body.len()).expect("map.points_max and the cells of a tile are bounded");
         let mut plain = Vec::with_capacity(24 + body.len());
         for number in [u32::from(tile.z), tile.x, tile.y, length] {
             plain.extend(number.to_le_bytes());

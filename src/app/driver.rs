@@ -1,7 +1,9 @@
-//! The consumer's shell: one thread that polls every connection of the process, with one wait between two rounds.
+//! The consumer's shell: one thread that polls every connection of the process, with one wait
+//! between two rounds.
 //!
-//! Guarantee: read and write buffers are dropped with their connection ([`Transport`]). So no acknowledgement of an old
-//! connection goes out on a new one, and no message of an old one reaches the consumer later. This thread blocks for at most a
+//! Guarantee: read and write buffers are dropped with their connection ([`Transport`]). So no
+//! acknowledgement of an old connection goes out on a new one, and no message of an old one reaches
+//! the consumer later. This thread blocks for at most a
 //! [`ReadDelay`], touches no disk, and buffers a bounded amount: acknowledgements wait in the session until the broker takes them.
 
 use std::future::{pending, poll_fn};
@@ -48,7 +50,8 @@ pub(crate) const PART: &str = "consumer";
 #[derive(Debug)]
 pub(crate) struct Wiring {
     pub mqtt: config::Mqtt,
-    /// Commands for the executor. The capacity is [`Delivery::commands_max`], so a send never waits.
+    /// Commands for the executor. The capacity is [`Delivery::commands_max`], so a send never
+    /// waits.
     ///
     /// [`Delivery::commands_max`]: milepost_core::delivery::policy::Delivery::commands_max
     pub commands: mpsc::Sender<DeliveryCommand>,
@@ -74,7 +77,8 @@ pub(crate) fn spawn(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("driver".to_owned()).spawn(move || {
         // Unconstrained: tokio's cooperative budget would make a full socket look dry.
-        let totals = runtime.block_on(tokio::task::unconstrained(Driver::new(wiring, consumer).run()));
+        let totals =
+            runtime.block_on(tokio::task::unconstrained(Driver::new(wiring, consumer).run()));
         let _ = ended.send(totals);
         runtime.shutdown_background(); // a hanging DNS lookup or file read must not delay the exit
     })?;
@@ -147,7 +151,8 @@ impl Driver {
         self.state.consumer.totals()
     }
 
-    /// Resolves the nodes' names and waits for ClickHouse's first answers, side by side, unless the process is to end.
+    /// Resolves the nodes' names and waits for ClickHouse's first answers, side by side, unless the
+    /// process is to end.
     async fn prepare(&mut self) {
         let Wiring { server, leave, mqtt, .. } = &mut self.wiring;
         let names = async {
@@ -197,7 +202,8 @@ impl Driver {
         loop {
             let now = Instant::now();
             self.state.consumer.handle_timeout(now);
-            let did_anything = poll_fn(|cx| Poll::Ready(self.state.execute_commands(now, cx))).await;
+            let did_anything =
+                poll_fn(|cx| Poll::Ready(self.state.execute_commands(now, cx))).await;
             self.send_commands();
             if !did_anything {
                 return;
@@ -219,15 +225,24 @@ impl Driver {
 
     /// Sleeps for one [`ReadDelay`], so that the next round reads a few hundred messages at once.
     fn delay(&mut self) {
-        let came = self.state.transports.iter_mut().map(Transport::take_bytes).filter(|bytes| *bytes > 0);
-        let (bytes, connections) = came.fold((0, 0), |(sum, count), bytes| (sum + bytes, count + 1));
+        let came =
+            self.state.transports.iter_mut().map(Transport::take_bytes).filter(|bytes| *bytes > 0);
+        let (bytes, connections) =
+            came.fold((0, 0), |(sum, count), bytes| (sum + bytes, count + 1));
         if bytes == 0 {
             return;
         }
         let consumer = &self.state.consumer;
-        let delay = self.delay.next(bytes, connections, consumer.smallest_window(), consumer.is_replaying());
+        let delay = self.delay.next(
+            bytes,
+            connections,
+            consumer.smallest_window(),
+            consumer.is_replaying(),
+        );
         let now = Instant::now();
-        thread::sleep(self.deadline(now).map_or(delay, |at| delay.min(at.saturating_duration_since(now))));
+        thread::sleep(
+            self.deadline(now).map_or(delay, |at| delay.min(at.saturating_duration_since(now))),
+        );
     }
 
     async fn wait(&mut self) {
@@ -283,11 +298,14 @@ impl Driver {
         self.wiring.metrics.publish(consumer.totals());
         self.wiring.health.beat(PART, now);
         let attention = consumer.attention(now);
-        self.wiring.attention.send_if_modified(|last| std::mem::replace(last, attention) != attention);
+        self.wiring
+            .attention
+            .send_if_modified(|last| std::mem::replace(last, attention) != attention);
         self.health_update_pending = now < self.next_health_update;
         if !self.health_update_pending {
             let reasons = self.state.consumer.unready_reasons(now);
-            let interval = if reasons.is_empty() { HEALTH_EVERY_READY } else { HEALTH_EVERY_UNREADY };
+            let interval =
+                if reasons.is_empty() { HEALTH_EVERY_READY } else { HEALTH_EVERY_UNREADY };
             self.next_health_update = now + interval;
             self.wiring.health.set(PART, reasons);
         }

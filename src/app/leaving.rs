@@ -14,7 +14,8 @@ use milepost_observe::ask::ask;
 
 /// For commands, which have no grace period: a busy member must not count as gone.
 pub(super) const ASK_WITHIN: Duration = Duration::from_secs(10);
-/// Asking takes at most 1/3 of the grace. Half of it is for flushing to ClickHouse, and the rest for the spool.
+/// Asking takes at most 1/3 of the grace. Half of it is for flushing to ClickHouse, and the rest
+/// for the spool.
 const ASKING_SHARE: u32 = 3;
 
 /// Logs at start what will happen at SIGTERM.
@@ -24,10 +25,14 @@ pub(super) fn announce(config: &Config) {
         LeaveGroup::Auto if peers.is_empty() => info!(
             "shutdown.leave = \"auto\" without shutdown.peers: at a shutdown the session is kept, as with false"
         ),
-        LeaveGroup::Auto if config.http.listen.ip().is_loopback() && peers.iter().any(is_elsewhere) => warn!(
-            listen = %config.http.listen,
-            "shutdown.peers are on other machines, and cannot ask us: let http.listen be an address that they reach"
-        ),
+        LeaveGroup::Auto
+            if config.http.listen.ip().is_loopback() && peers.iter().any(is_elsewhere) =>
+        {
+            warn!(
+                listen = %config.http.listen,
+                "shutdown.peers are on other machines, and cannot ask us: let http.listen be an address that they reach"
+            )
+        }
         LeaveGroup::Auto | LeaveGroup::Always | LeaveGroup::Never => {}
     }
 }
@@ -39,20 +44,24 @@ fn is_elsewhere(peer: &Peer) -> bool {
     }
 }
 
-/// Decides at SIGTERM what becomes of the sessions, after the member has [said that it leaves](milepost_core::peers::standing::Member::leaves).
-/// Returns, too, whether they are kept because a peer did not answer: if no process resumes them, the
-/// messages that the broker queues for them are lost.
+/// Decides at SIGTERM what becomes of the sessions, after the member has [said that it
+/// leaves](milepost_core::peers::standing::Member::leaves). Returns, too, whether they are kept
+/// because a peer did not answer: if no process resumes them, the messages that the broker queues
+/// for them are lost.
 ///
-/// Where peers do not answer, the sessions are kept. If all members had left, the broker would drop every message; a kept session
-/// queues only its share, which a process or `milepost drain` can still take.
+/// Where peers do not answer, the sessions are kept. If all members had left, the broker would drop
+/// every message; a kept session queues only its share, which a process or `milepost drain` can
+/// still take.
 pub(super) async fn decide(config: &Config, ours: Standing) -> (Leave, bool) {
     let Shutdown { leave, peers, grace } = &config.shutdown;
     let (leave, uncertain, why) = match leave {
         LeaveGroup::Always => (Leave::Unsubscribe, false, "true: unsubscribing".to_owned()),
         LeaveGroup::Never => (Leave::KeepSession, false, "false: keeping the session".to_owned()),
-        LeaveGroup::Auto if peers.is_empty() => {
-            (Leave::KeepSession, false, "\"auto\" without shutdown.peers: keeping the session".to_owned())
-        }
+        LeaveGroup::Auto if peers.is_empty() => (
+            Leave::KeepSession,
+            false,
+            "\"auto\" without shutdown.peers: keeping the session".to_owned(),
+        ),
         LeaveGroup::Auto => {
             let decision = ask(peers, ours, *grace / ASKING_SHARE).await;
             let (leave, uncertain) = match decision {

@@ -1,7 +1,8 @@
 //! Wiring and supervision: the only room that knows every other.
 //!
-//! Guarantee: every task and thread is owned here; any that ends outside a shutdown ends the process with an error. A
-//! shutdown flushes within `shutdown.grace`, and says so when it could not.
+//! Guarantee: every task and thread is owned here; any that ends outside a shutdown ends the
+//! process with an error. A shutdown flushes within `shutdown.grace`, and says so when it could
+//! not.
 
 pub mod commands;
 mod driver;
@@ -18,7 +19,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub enum Outcome {
     /// Everything taken is durable and acknowledged.
     Clean,
-    /// Shut down with data left in the spool, or in the broker, which keeps it for the session's expiry.
+    /// Shut down with data left in the spool, or in the broker, which keeps it for the session's
+    /// expiry.
     DataLeft,
 }
 
@@ -33,7 +35,10 @@ impl Signals {
     /// # Errors
     /// The process may not take signals.
     pub fn new() -> Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
     /// Waits for one.

@@ -1,14 +1,16 @@
 //! How long the driver's thread sleeps between two rounds of reads.
 //!
-//! Brokers write each PUBLISH as a small segment, so an eager reader pays a wake-up and a recv for every message. A
-//! wake-up costs as much as fifty messages, mostly because caches have grown cold. So a round should find a few hundred messages.
+//! Brokers write each PUBLISH as a small segment, so an eager reader pays a wake-up and a recv for
+//! every message. A wake-up costs as much as fifty messages, mostly because caches have grown cold.
+//! So a round should find a few hundred messages.
 
 use std::time::Duration;
 
 use milepost_core::Qos;
 use milepost_core::session::window::SILENCE_MIN;
 
-/// Bytes that should come between two rounds: a few hundred messages, and a quarter of a socket buffer.
+/// Bytes that should come between two rounds: a few hundred messages, and a quarter of a socket
+/// buffer.
 const BYTES: usize = 32 * 1024;
 /// Added for each further connection: a round costs a system call for each with data.
 const BYTES_EACH: usize = 8 * 1024;
@@ -16,12 +18,13 @@ const DELAY_MIN: Duration = Duration::from_millis(1);
 const DELAY_MAX: Duration = Duration::from_millis(50);
 /// Our own delay must not look like a silence of the broker.
 const _: () = assert!(SILENCE_MIN.as_millis() >= 3 * DELAY_MAX.as_millis());
-/// Without acknowledgements nothing holds a burst back but the sockets' buffers, and each connection has its own; what
-/// overflows them and the broker's queue is gone.
+/// Without acknowledgements nothing holds a burst back but the sockets' buffers, and each
+/// connection has its own; what overflows them and the broker's queue is gone.
 const DELAY_MAX_UNACKNOWLEDGED: Duration = Duration::from_millis(5);
 /// A file that is replayed goes on by a step at each look.
 const DELAY_MAX_REPLAYING: Duration = Duration::from_millis(5);
-/// A broker that lets us have fewer unacknowledged messages than this stops soon, and a long delay would be a pause.
+/// A broker that lets us have fewer unacknowledged messages than this stops soon, and a long delay
+/// would be a pause.
 const WINDOW_MIN: usize = 1_024;
 
 #[derive(Debug)]
@@ -35,8 +38,9 @@ impl ReadDelay {
         Self { delay: DELAY_MIN, qos }
     }
 
-    /// How long to wait now: `bytes` came since the last delay, on so many connections, and the broker lets us have
-    /// `window` messages on one of them. `replays`: files of the spool are being replayed.
+    /// How long to wait now: `bytes` came since the last delay, on so many connections, and the
+    /// broker lets us have `window` messages on one of them. `replays`: files of the spool are
+    /// being replayed.
     pub(super) fn next(
         &mut self,
         bytes: usize,
@@ -71,7 +75,11 @@ mod tests {
         let (mut bytes, turns) = (0.0, 1_000);
         for _ in 0..turns {
             let came = bytes_per_second * wait.as_secs_f64();
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and positive")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "small and positive"
+            )]
             let next = delay.next(came as usize, 1, window, false);
             (bytes, wait) = (bytes + came, next);
         }
@@ -111,7 +119,11 @@ mod tests {
             for (connections, expected) in [(1, one), (8, eight)] {
                 let (mut delay, mut wait) = (ReadDelay::new(qos), DELAY_MIN);
                 for _ in 0..100 {
-                    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small")]
+                    #[expect(
+                        clippy::cast_possible_truncation,
+                        clippy::cast_sign_loss,
+                        reason = "small"
+                    )]
                     let came = (4e6 * wait.as_secs_f64()) as usize;
                     wait = delay.next(came, connections, ROOMY, false);
                 }

@@ -89,11 +89,15 @@ pub async fn run(config: Config) -> Result<Outcome> {
         Err(why) => unflushed(&metrics.totals(), why),
     };
     log_ledger(&metrics.totals());
-    Ok(if spool.is_some() && spool_keeps(&config, &metrics.totals()) { Outcome::DataLeft } else { outcome })
+    Ok(if spool.is_some() && spool_keeps(&config, &metrics.totals()) {
+        Outcome::DataLeft
+    } else {
+        outcome
+    })
 }
 
-/// Stops the driver, once it is known how; until then it works as ever. Returns its last totals, and whether the sessions were
-/// kept because a peer did not answer.
+/// Stops the driver, once it is known how; until then it works as ever. Returns its last totals,
+/// and whether the sessions were kept because a peer did not answer.
 async fn hand_over(
     config: &Config,
     shared: &Shared,
@@ -164,7 +168,8 @@ pub(super) fn start(
         metrics: Arc::clone(metrics),
         health: Arc::clone(health),
     };
-    let driver = driver::spawn(wiring, consumer(config, left)).context("no thread for the driver")?;
+    let driver =
+        driver::spawn(wiring, consumer(config, left)).context("no thread for the driver")?;
     let mut watch = JoinSet::new();
     let watcher = Watcher {
         clickhouse,
@@ -180,7 +185,8 @@ pub(super) fn start(
 
 async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, SpoolInventory)> {
     let Some(settings) = config.spool.clone() else { return Ok((None, SpoolInventory::default())) };
-    let (spool, left) = spawn_blocking(move || Spool::open(&settings.dir, settings.bytes_max)).await??;
+    let (spool, left) =
+        spawn_blocking(move || Spool::open(&settings.dir, settings.bytes_max)).await??;
     if !left.files.is_empty() {
         let dir = spool.dir().display();
         info!(%dir, batches = left.files.len(), "an earlier process left batches in the spool: replaying them");
@@ -188,7 +194,8 @@ async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, SpoolInvento
     Ok((Some(Arc::new(spool)), left))
 }
 
-/// A fix from a right clock must not be too new for ours. So much is normal, whatever is configured.
+/// A fix from a right clock must not be too new for ours. So much is normal, whatever is
+/// configured.
 fn clocks_may_differ(config: &Config) -> Duration {
     config.decode.fix_future_max.max(Duration::from_secs(2))
 }
@@ -201,8 +208,10 @@ fn full_batches(config: &Config) -> usize {
 /// Builds the consumer from the configuration.
 fn consumer(config: &Config, left: SpoolInventory) -> Consumer {
     let seed = fastrand::u64(..);
-    let intake =
-        intake::IntakeConfig { batch: config.batch.clone(), buffer_bytes_max: config.mqtt.buffer_bytes_max };
+    let intake = intake::IntakeConfig {
+        batch: config.batch.clone(),
+        buffer_bytes_max: config.mqtt.buffer_bytes_max,
+    };
     let decoder = Decoder::new(&config.sources, config.decode.clone());
     let settings = consumer::ConsumerConfig {
         nodes: names(&config.mqtt.nodes),
@@ -289,7 +298,9 @@ fn spool_keeps(config: &Config, totals: &ConsumerTotals) -> bool {
 
 fn flushed(totals: &ConsumerTotals, uncertain: bool) -> Outcome {
     if totals.sessions.held_by_broker > 0 {
-        warn!("everything taken is durable, but not all of it acknowledged: the broker sends it again");
+        warn!(
+            "everything taken is durable, but not all of it acknowledged: the broker sends it again"
+        );
         return Outcome::DataLeft;
     }
     info!("everything taken is durable and acknowledged");
@@ -299,11 +310,14 @@ fn flushed(totals: &ConsumerTotals, uncertain: bool) -> Outcome {
 fn unflushed(totals: &ConsumerTotals, why: &str) -> Outcome {
     let (positions, unacked_messages) = (totals.in_flight(), totals.sessions.unacked);
     if totals.still_subscribed {
-        warn!("not unsubscribed: the broker keeps queueing for this process until mqtt.session_expiry");
+        warn!(
+            "not unsubscribed: the broker keeps queueing for this process until mqtt.session_expiry"
+        );
     }
     warn!(
         positions,
-        unacked_messages, "{why}: unacknowledged messages stay with the broker, for mqtt.session_expiry"
+        unacked_messages,
+        "{why}: unacknowledged messages stay with the broker, for mqtt.session_expiry"
     );
     Outcome::DataLeft
 }

@@ -1,7 +1,8 @@
-//! Watches ClickHouse on a connection of its own: whether it answers, whether the tables are those of this version, and whether
-//! its clock agrees with ours.
+//! Watches ClickHouse on a connection of its own: whether it answers, whether the tables are those
+//! of this version, and whether its clock agrees with ours.
 //!
-//! A hanging insert says nothing until its timeout; a question shows within seconds that the server is away or back.
+//! A hanging insert says nothing until its timeout; a question shows within seconds that the server
+//! is away or back.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -35,7 +36,11 @@ pub(super) const WAITING_LOGGED_EVERY: Duration = Duration::from_secs(30);
 
 /// Before the first question.
 pub(super) fn unknown() -> ServerStatus {
-    ServerStatus { schema: not_asked(), answers: Err(NOT_ASKED.to_owned()), ..ServerStatus::ready() }
+    ServerStatus {
+        schema: not_asked(),
+        answers: Err(NOT_ASKED.to_owned()),
+        ..ServerStatus::ready()
+    }
 }
 
 pub(super) fn not_asked() -> Schema {
@@ -46,7 +51,8 @@ pub(super) fn not_asked() -> Schema {
 /// Fails if a migration was edited after it was applied.
 pub(super) async fn until_ready(clickhouse: &ClickHouse, tell: impl Fn(&str)) -> Result<()> {
     let mut log = Throttle::every(WAITING_LOGGED_EVERY);
-    while let Schema::Unknown(why) | Schema::Refused(why) = tables(clickhouse, &not_asked()).await? {
+    while let Schema::Unknown(why) | Schema::Refused(why) = tables(clickhouse, &not_asked()).await?
+    {
         tell(&why);
         clickhouse.leave_endpoint(&why);
         if log.allow(Instant::now().into_std()) {
@@ -66,7 +72,8 @@ pub(super) async fn ready(config: &Config) -> Result<ClickHouse> {
     }
 }
 
-/// Every migration of this binary is recorded: for commands that use other tables than `run` does, with other rights.
+/// Every migration of this binary is recorded: for commands that use other tables than `run` does,
+/// with other rights.
 pub(super) async fn migrated(config: &Config) -> Result<ClickHouse> {
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     let pending = clickhouse.pending().await?;
@@ -113,7 +120,8 @@ impl Watcher {
                 self.server.send_replace(server.clone());
                 Ok::<(), Schema>(())
             };
-            // Side by side: the first round is what a start waits for. Without an answer to the first the others do not count.
+            // Side by side: the first round is what a start waits for. Without an answer to the
+            // first the others do not count.
             let tables = async { Ok(self.tables(&before, &mut list).await) };
             let schema = match tokio::try_join!(clock, tables) {
                 Ok(((), schema)) => schema?,
@@ -122,13 +130,15 @@ impl Watcher {
                     server.answers = Err(why.clone());
                     Schema::Unknown(why)
                 }
-                // A refusal is an answer: what it refuses is for a person to mend, also for inserts.
+                // A refusal is an answer: what it refuses is for a person to mend, also for
+                // inserts.
                 Err(refused) => {
                     server.answers = Ok(());
                     refused
                 }
             };
-            // A question without an answer changes nothing: the inserts will show it. But no insert would show an old list.
+            // A question without an answer changes nothing: the inserts will show it. But no insert
+            // would show an old list.
             if before != Schema::Ready || list.is_old() || !matches!(schema, Schema::Unknown(_)) {
                 (server.schema, server.refusals) = (schema, attention.refusals);
             }
@@ -142,15 +152,19 @@ impl Watcher {
     /// Whether they are there, and whose rows do not go into them.
     async fn tables(&self, before: &Schema, list: &mut List) -> Result<Schema> {
         let within = if *before == Schema::Ready { LIST_WITHIN } else { Duration::MAX };
-        let (schema, erased) =
-            tokio::join!(tables(&self.clickhouse, before), timeout(within, self.clickhouse.erased()));
+        let (schema, erased) = tokio::join!(
+            tables(&self.clickhouse, before),
+            timeout(within, self.clickhouse.erased())
+        );
         let erased = match erased {
             Ok(erased) => erased.map_err(|error| refusal(&error)),
             Err(_) => Err(Schema::Unknown(format!("no answer within {LIST_WITHIN:?}"))),
         };
         let (schema, erased) = match (schema?, erased) {
             (schema, Ok(erased)) => (schema, erased),
-            (schema @ (Schema::Ready | Schema::Unknown(_)), Err(why)) if *before == Schema::Ready => {
+            (schema @ (Schema::Ready | Schema::Unknown(_)), Err(why))
+                if *before == Schema::Ready =>
+            {
                 let judged = list.not_read(why);
                 return Ok(if schema == Schema::Ready || list.is_old() { judged } else { schema });
             }
@@ -203,7 +217,9 @@ impl Watcher {
             Ok(Ok(theirs)) => theirs,
             Ok(Err(error)) => return Err(refusal(&error)),
             Err(_) => {
-                return Err(Schema::Unknown(format!("no answer to a question within {ANSWER_WITHIN:?}")));
+                return Err(Schema::Unknown(format!(
+                    "no answer to a question within {ANSWER_WITHIN:?}"
+                )));
             }
         };
         // It was asked at some moment in between, however long that took.
@@ -232,12 +248,14 @@ impl List {
             warn!(why, "the list of erased drivers could not be read; milepost asks again");
         }
         let age = self.read_at.elapsed().as_secs();
-        let told = format!("the list of erased drivers is {age} s old, so nothing is inserted: {why}");
+        let told =
+            format!("the list of erased drivers is {age} s old, so nothing is inserted: {why}");
         if self.is_old() { Schema::Unknown(told) } else { Schema::Ready }
     }
 }
 
-/// Rows inserted before a view exists never reach it, and other columns would take other numbers for ours.
+/// Rows inserted before a view exists never reach it, and other columns would take other numbers
+/// for ours.
 async fn tables(clickhouse: &ClickHouse, before: &Schema) -> Result<Schema> {
     // Who is late with the replicas leaves the last answer in force: nothing else waits for it.
     let replicas = timeout(ANSWER_WITHIN, clickhouse.count_replicas());
@@ -273,7 +291,12 @@ struct Log {
 
 impl Log {
     fn new() -> Self {
-        Self { waiting: Throttle::every(WAITING_LOGGED_EVERY), silent: false, clock_off: false, open: false }
+        Self {
+            waiting: Throttle::every(WAITING_LOGGED_EVERY),
+            silent: false,
+            clock_off: false,
+            open: false,
+        }
     }
 
     fn status(&mut self, server: &ServerStatus, now: Instant) {
@@ -297,7 +320,10 @@ impl Log {
             (Ok(()), true) => info!("ClickHouse answers again"),
             (Err(_) | Ok(()), _) => {}
         }
-        match (&server.clock_off, std::mem::replace(&mut self.clock_off, server.clock_off.is_some())) {
+        match (
+            &server.clock_off,
+            std::mem::replace(&mut self.clock_off, server.clock_off.is_some()),
+        ) {
             (Some(why), false) => warn!("{why}"),
             (None, true) => info!("the clocks agree again"),
             (Some(_) | None, _) => {}
@@ -368,7 +394,9 @@ mod tests {
         assert_eq!(list.not_read(unknown()), Schema::Ready);
         assert!(!list.is_old());
         sleep(LIST_AGE_MAX - EVERY).await;
-        assert!(matches!(list.not_read(unknown()), Schema::Unknown(why) if why.contains("is 35 s old")));
+        assert!(
+            matches!(list.not_read(unknown()), Schema::Unknown(why) if why.contains("is 35 s old"))
+        );
         assert!(list.is_old());
         assert!(matches!(list.not_read(Schema::Refused("a grant".to_owned())), Schema::Refused(_)));
     }

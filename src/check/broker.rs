@@ -30,7 +30,9 @@ pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Opt
     let mqtt = &config.mqtt;
     let login = match probe::login(mqtt) {
         Ok(login) => login,
-        Err(error) => return report.failure("broker", format!("mqtt.password_file cannot be read: {error}")),
+        Err(error) => {
+            return report.failure("broker", format!("mqtt.password_file cannot be read: {error}"));
+        }
     };
     let nodes = nodes::resolve(&mqtt.nodes, &[]).await;
     let door = |node| Door { mqtt, node, login: login.as_ref() };
@@ -73,10 +75,17 @@ fn not_open(report: &mut Report, config: &Config, address: &Address, error: &Pro
         }
         // The probe has repeated the CONNECT for as long as a busy broker may take.
         ProbeError::Codec(CodecError::Refused { reason, .. }) if probe::BUSY.contains(reason) => {
-            report.error("broker", why, "see the broker's log for what keeps it from taking clients");
+            report.error(
+                "broker",
+                why,
+                "see the broker's log for what keeps it from taking clients",
+            );
         }
         ProbeError::Codec(CodecError::Refused { .. }) => report.failure("login", why),
-        ProbeError::Codec(_) | ProbeError::Broken(_) | ProbeError::Closed | ProbeError::Unanswered => {
+        ProbeError::Codec(_)
+        | ProbeError::Broken(_)
+        | ProbeError::Closed
+        | ProbeError::Unanswered => {
             report.error("broker", why, tls::is_this_the_port(Server::Broker, mqtt.tls.is_some()));
         }
     }
@@ -84,15 +93,17 @@ fn not_open(report: &mut Report, config: &Config, address: &Address, error: &Pro
 
 fn transport(report: &mut Report, config: &Config, Door { node, login, .. }: Door<'_>) {
     let mqtt = &config.mqtt;
-    let advice =
-        "mqtts:// in mqtt.url (EMQX: listeners.ssl.default; Mosquitto: a listener with certfile and keyfile)";
+    let advice = "mqtts:// in mqtt.url (EMQX: listeners.ssl.default; Mosquitto: a listener with certfile and keyfile)";
     report.transport(["broker TLS", "broker"], mqtt.tls.as_ref(), &node.host, advice);
     let certificate = mqtt.tls.as_ref().is_some_and(|files| files.cert.is_some());
     if login.is_some() || certificate {
         let how = if certificate { "with a certificate" } else { "with a password" };
         report.ok(
             "broker login",
-            format!("the broker accepts {} {how}", mqtt.username.as_deref().unwrap_or("the client")),
+            format!(
+                "the broker accepts {} {how}",
+                mqtt.username.as_deref().unwrap_or("the client")
+            ),
         );
     } else if tls::is_this_machine(&node.host) {
         report.ok("broker login", "none; the broker is this machine");
@@ -153,7 +164,8 @@ fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize)
     if window >= wanted {
         return report.ok("window", found);
     }
-    let rate = window * 1_000 / usize::try_from(ACKNOWLEDGED_WITHIN.as_millis()).unwrap_or(usize::MAX);
+    let rate =
+        window * 1_000 / usize::try_from(ACKNOWLEDGED_WITHIN.as_millis()).unwrap_or(usize::MAX);
     let found = format!(
         "{found}: at most about {rate} messages/s; above that the broker's queue overflows and drops the oldest. \
          {wanted} keep {} inserts busy",
@@ -174,7 +186,11 @@ fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize)
 }
 
 /// The check's own share group receives copies of messages until its session ends.
-async fn subscription(report: &mut Report, config: &Config, door: Door<'_>) -> Result<(), ProbeError> {
+async fn subscription(
+    report: &mut Report,
+    config: &Config,
+    door: Door<'_>,
+) -> Result<(), ProbeError> {
     const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \"…\"}]}; Mosquitto acl_file: topic read …";
     let mqtt = &config.mqtt;
     let (mut probe, connack) = Probe::open(door, Duration::ZERO).await?;
@@ -201,9 +217,11 @@ async fn subscription(report: &mut Report, config: &Config, door: Door<'_>) -> R
             Some(Grant::Granted(Qos::AtMostOnce | Qos::AtLeastOnce)) => {
                 report.ok("subscription", format!("{filter} granted at QoS {}", qos.number()));
             }
-            Some(Grant::NotAuthorized) => {
-                report.error("subscription", format!("{filter}: not authorized"), format!("allow it: {ACL}"))
-            }
+            Some(Grant::NotAuthorized) => report.error(
+                "subscription",
+                format!("{filter}: not authorized"),
+                format!("allow it: {ACL}"),
+            ),
             Some(Grant::NoSharedSubscriptions) => report.error(
                 "subscription",
                 format!("{filter}: the broker has no shared subscriptions"),
@@ -220,11 +238,13 @@ async fn subscription(report: &mut Report, config: &Config, door: Door<'_>) -> R
     Ok(())
 }
 
-/// Checks the counters of messages that the broker dropped: EMQX's, if `mqtt.broker_metrics` asks for them, or Mosquitto's.
+/// Checks the counters of messages that the broker dropped: EMQX's, if `mqtt.broker_metrics` asks
+/// for them, or Mosquitto's.
 async fn queue_drops(report: &mut Report, door: Door<'_>) {
     if door.mqtt.broker_metrics {
         match broker_metrics(report, door).await {
-            true => report.ok("queue drops", "counted while milepost runs: milepost_broker_dropped_total"),
+            true => report
+                .ok("queue drops", "counted while milepost runs: milepost_broker_dropped_total"),
             false => report.ok("queue drops", "not visible: the line \"broker metrics\" says why"),
         }
         return;
@@ -244,7 +264,8 @@ async fn queue_drops(report: &mut Report, door: Door<'_>) {
     }
 }
 
-/// Whether the broker grants its counters. Asks on a separate connection: some brokers close it instead of refusing.
+/// Whether the broker grants its counters. Asks on a separate connection: some brokers close it
+/// instead of refusing.
 async fn broker_metrics(report: &mut Report, door: Door<'_>) -> bool {
     const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \"$SYS/brokers/+/metrics/#\"}]}; or mqtt.broker_metrics = false";
     let granted = async {
@@ -260,7 +281,11 @@ async fn broker_metrics(report: &mut Report, door: Door<'_>) -> bool {
         }
         Ok(false) => report.warning("broker metrics", format!("{FILTER}: not granted"), ACL),
         Err(error) if error.is_hang_up() => {
-            report.warning("broker metrics", format!("{FILTER}: no answer: {}", error_chain(&error)), ACL);
+            report.warning(
+                "broker metrics",
+                format!("{FILTER}: no answer: {}", error_chain(&error)),
+                ACL,
+            );
         }
         // The access rules have nothing to do with a connection that was not opened.
         Err(error) => report.failure("broker metrics", error_chain(&error)),
@@ -291,9 +316,16 @@ async fn dropped(door: Door<'_>) -> Result<Option<u64>, ProbeError> {
 }
 
 /// Publishes a message and waits for it.
-async fn message(report: &mut Report, door: Door<'_>, probe_topic: Option<&str>) -> Result<(), ProbeError> {
+async fn message(
+    report: &mut Report,
+    door: Door<'_>,
+    probe_topic: Option<&str>,
+) -> Result<(), ProbeError> {
     let Some(topic) = probe_topic else {
-        report.ok("message", "none sent; --probe-topic drivers/ID/gps-check publishes one and waits for it");
+        report.ok(
+            "message",
+            "none sent; --probe-topic drivers/ID/gps-check publishes one and waits for it",
+        );
         return Ok(());
     };
     let (mut probe, _) = Probe::open(door, Duration::ZERO).await?;

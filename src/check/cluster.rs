@@ -1,4 +1,5 @@
-//! Whether the broker is a cluster, whether `mqtt.url` has all of its nodes, and which member gets a message.
+//! Whether the broker is a cluster, whether `mqtt.url` has all of its nodes, and which member gets
+//! a message.
 
 use std::time::Duration;
 
@@ -27,13 +28,18 @@ pub(super) async fn check(
     match nodes {
         Some(nodes) if nodes.len() > reached => report.warning(
             "cluster",
-            format!("{} nodes, of which milepost reaches {reached}: {}", nodes.len(), nodes.join(" ")),
+            format!(
+                "{} nodes, of which milepost reaches {reached}: {}",
+                nodes.len(),
+                nodes.join(" ")
+            ),
             "mqtt.url: a URL for each node, or a name with all their addresses",
         ),
-        Some(nodes) => report.ok("cluster", format!("{} nodes, as many as milepost reaches", nodes.len())),
-        None if reached > 1 => {
-            report.ok("cluster", format!("{reached} nodes; whether these are all is not visible here"))
+        Some(nodes) => {
+            report.ok("cluster", format!("{} nodes, as many as milepost reaches", nodes.len()))
         }
+        None if reached > 1 => report
+            .ok("cluster", format!("{reached} nodes; whether these are all is not visible here")),
         None => report.ok("cluster", "one node; whether the broker has more is not visible here"),
     }
     if is_untestable {
@@ -82,7 +88,8 @@ async fn named(door: Door<'_>) -> Result<Option<Vec<String>>, ProbeError> {
     Ok(named)
 }
 
-/// Subscribes a member on each of two nodes, publishes to the first, and counts the messages that each member receives.
+/// Subscribes a member on each of two nodes, publishes to the first, and counts the messages that
+/// each member receives.
 async fn came(here: Door<'_>, there: Door<'_>, topic: &str) -> Result<(usize, usize), ProbeError> {
     let filter = [share_alone(here.mqtt, topic)];
     let (mut ours, _) = Probe::open(here, Duration::ZERO).await?;

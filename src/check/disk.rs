@@ -18,8 +18,10 @@ const OVERLAYFS: u32 = 0x794C_7630;
 
 pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
     let Some(spool) = spool else {
-        return report
-            .ok(WHAT, "none (spool.dir): while ClickHouse is down, only the broker's queue holds messages");
+        return report.ok(
+            WHAT,
+            "none (spool.dir): while ClickHouse is down, only the broker's queue holds messages",
+        );
     };
     let dir = spool.dir.display();
     // What is missing of it is made at the start: so the nearest that is there counts.
@@ -36,9 +38,11 @@ pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
     }
     match statfs(there) {
         Ok(found) => kind_and_space(report, spool, &found),
-        Err(error) => {
-            report.warning(WHAT, format!("{dir}: {error}"), "its file system does not say what is free")
-        }
+        Err(error) => report.warning(
+            WHAT,
+            format!("{dir}: {error}"),
+            "its file system does not say what is free",
+        ),
     }
 }
 
@@ -90,6 +94,9 @@ fn kind_and_space(report: &mut Report, spool: &Spool, found: &StatFs) {
             "free the space, mount a larger volume, or lower spool.bytes_max",
         );
     } else {
-        report.ok("spool space", format!("{free} bytes are free, spool.bytes_max wants {wanted} more"));
+        report.ok(
+            "spool space",
+            format!("{free} bytes are free, spool.bytes_max wants {wanted} more"),
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! `milepost check`: checks the configured servers and the disk, and names each setting to change and where.
+//! `milepost check`: checks the configured servers and the disk, and names each setting to change
+//! and where.
 //!
-//! Guarantee: it changes nothing and does not disturb the members of the group: its sessions have their own client id and
-//! share group, and end with it. What it cannot see it reports as such, never as good.
+//! Guarantee: it changes nothing and does not disturb the members of the group: its sessions have
+//! their own client id and share group, and end with it. What it cannot see it reports as such,
+//! never as good.
 
 mod broker;
 mod cluster;
@@ -16,7 +18,11 @@ pub(crate) use self::report::{Level, Report};
 use milepost_config::Config;
 
 /// All checks. `probe_topic`: topic of a message to publish and receive.
-pub(crate) async fn all(config: &Config, probe_topic: Option<&str>, unix_ms: fn() -> i64) -> Report {
+pub(crate) async fn all(
+    config: &Config,
+    probe_topic: Option<&str>,
+    unix_ms: fn() -> i64,
+) -> Report {
     let mut report = Report::default();
     broker::check(&mut report, config, probe_topic).await;
     server::check(&mut report, config, unix_ms).await;

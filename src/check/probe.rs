@@ -25,8 +25,9 @@ pub(super) const RETAINED_WITHIN: Duration = Duration::from_millis(500);
 const BUSY_FOR: Duration = Duration::from_secs(10);
 /// Pause between two such attempts.
 const RETRY_BUSY: Duration = Duration::from_millis(250);
-/// CONNACK reasons that pass by themselves (MQTT 5, 3.2.2.2): server unavailable, server busy, connection rate exceeded. EMQX answers
-/// 0x89 to a client id whose former process is not cleaned up yet.
+/// CONNACK reasons that pass by themselves (MQTT 5, 3.2.2.2): server unavailable, server busy,
+/// connection rate exceeded. EMQX answers 0x89 to a client id whose former process is not cleaned
+/// up yet.
 pub(super) const BUSY: [u8; 3] = [0x88, 0x89, 0x9F];
 
 #[derive(Debug, thiserror::Error)]
@@ -49,12 +50,15 @@ impl ProbeError {
         matches!(self, Self::Codec(CodecError::Refused { reason, .. }) if BUSY.contains(reason))
     }
 
-    /// The broker accepted the connection and then ended it or fell silent. Some brokers answer so to a subscription that
-    /// their access rules forbid.
+    /// The broker accepted the connection and then ended it or fell silent. Some brokers answer so
+    /// to a subscription that their access rules forbid.
     pub(super) fn is_hang_up(&self) -> bool {
         matches!(
             self,
-            Self::Closed | Self::Broken(_) | Self::Unanswered | Self::Codec(CodecError::Disconnected { .. })
+            Self::Closed
+                | Self::Broken(_)
+                | Self::Unanswered
+                | Self::Codec(CodecError::Disconnected { .. })
         )
     }
 }
@@ -73,7 +77,8 @@ pub(crate) fn login(mqtt: &Mqtt) -> io::Result<Option<(String, String)>> {
     Ok(mqtt.username.clone().map(|username| (username, password.unwrap_or_default())))
 }
 
-/// A share group for this run only: another check in the same group would receive a part of our messages.
+/// A share group for this run only: another check in the same group would receive a part of our
+/// messages.
 pub(crate) fn share_alone(mqtt: &Mqtt, topic: &str) -> String {
     format!("$share/{}-check-{}/{topic}", mqtt.group, fastrand::u32(..))
 }
@@ -84,14 +89,18 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Connects with a clean start, under a client id that no other probe has: EMQX refuses an id for a moment after its
-    /// former connection ended. `expiry`: of the session.
-    pub(crate) async fn open(door: Door<'_>, expiry: Duration) -> Result<(Self, ConnAck), ProbeError> {
+    /// Connects with a clean start, under a client id that no other probe has: EMQX refuses an id
+    /// for a moment after its former connection ended. `expiry`: of the session.
+    pub(crate) async fn open(
+        door: Door<'_>,
+        expiry: Duration,
+    ) -> Result<(Self, ConnAck), ProbeError> {
         let client_id = format!("{}-check-{:016x}", door.mqtt.client_id, fastrand::u64(..));
         Self::open_as(client_id, door, expiry).await
     }
 
-    /// Connects with a clean start under `client_id`. Repeats a CONNECT that the broker refuses for the moment.
+    /// Connects with a clean start under `client_id`. Repeats a CONNECT that the broker refuses for
+    /// the moment.
     pub(crate) async fn open_as(
         client_id: String,
         door: Door<'_>,
@@ -100,7 +109,9 @@ impl Probe {
         let began = Instant::now();
         loop {
             match Self::connect(client_id.clone(), door, expiry).await {
-                Err(error) if error.is_busy() && began.elapsed() < BUSY_FOR => sleep(RETRY_BUSY).await,
+                Err(error) if error.is_busy() && began.elapsed() < BUSY_FOR => {
+                    sleep(RETRY_BUSY).await
+                }
                 outcome => return outcome,
             }
         }
@@ -170,7 +181,11 @@ impl Probe {
         timeout(within, heard).await.unwrap_or(Err(ProbeError::Unanswered))
     }
 
-    pub(crate) async fn subscribe(&mut self, filters: &[String], qos: Qos) -> Result<Vec<Grant>, ProbeError> {
+    pub(crate) async fn subscribe(
+        &mut self,
+        filters: &[String],
+        qos: Qos,
+    ) -> Result<Vec<Grant>, ProbeError> {
         let mut bytes = BytesMut::new();
         codec::put_subscribe(Subscribing::Group, filters, qos, &mut bytes)?;
         self.say(&bytes).await?;

@@ -1,5 +1,5 @@
-//! Replicated tables: whether an acknowledged insert is on more than one server, and the state of the replicas, as the one that
-//! answers reports it.
+//! Replicated tables: whether an acknowledged insert is on more than one server, and the state of
+//! the replicas, as the one that answers reports it.
 
 use super::report::Report;
 use milepost_clickhouse::{ClickHouse, Error};
@@ -34,7 +34,8 @@ pub(super) fn setting(engine_full: &str, name: &str, defaults: &[[String; 2]]) -
     text.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse().unwrap_or(0)
 }
 
-/// `tables`: name, engine and engine_full of those that hold rows. `defaults`: of the server's MergeTree settings.
+/// `tables`: name, engine and engine_full of those that hold rows. `defaults`: of the server's
+/// MergeTree settings.
 pub(super) async fn check(
     report: &mut Report,
     config: &config::ClickHouse,
@@ -75,7 +76,8 @@ fn replica(row: [String; 8]) -> Replica {
 /// Returns whether there are replicas to check.
 fn engines(report: &mut Report, config: &config::ClickHouse, tables: &[[String; 3]]) -> bool {
     let named = |test: fn(&str) -> bool| {
-        let names = tables.iter().filter(|[_, engine, _]| test(engine)).map(|[name, ..]| name.as_str());
+        let names =
+            tables.iter().filter(|[_, engine, _]| test(engine)).map(|[name, ..]| name.as_str());
         names.collect::<Vec<_>>().join(", ")
     };
     let replicated = named(|engine| engine.starts_with("Replicated"));
@@ -107,7 +109,10 @@ fn engines(report: &mut Report, config: &config::ClickHouse, tables: &[[String; 
         (Replication::Macros | Replication::Managed, InsertQuorum::Replicas(0 | 1)) => {
             "clickhouse.insert_quorum = \"auto\""
         }
-        (Replication::Macros | Replication::Managed, InsertQuorum::Auto | InsertQuorum::Replicas(_)) => {
+        (
+            Replication::Macros | Replication::Managed,
+            InsertQuorum::Auto | InsertQuorum::Replicas(_),
+        ) => {
             report.ok("insert quorum", "acknowledged rows are on more than one replica");
             return true;
         }
@@ -131,12 +136,16 @@ fn quorum(config: &config::ClickHouse, replicas: u64) -> u64 {
 
 fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]) {
     let with = |test: &dyn Fn(&Replica) -> bool| {
-        let names = replicas.iter().filter(|replica| test(replica)).map(|replica| replica.table.as_str());
+        let names =
+            replicas.iter().filter(|replica| test(replica)).map(|replica| replica.table.as_str());
         names.collect::<Vec<_>>().join(", ")
     };
     let keeper = with(&|replica| replica.expired || !replica.exception.is_empty());
     if !keeper.is_empty() {
-        let words = replicas.iter().map(|replica| replica.exception.as_str()).find(|words| !words.is_empty());
+        let words = replicas
+            .iter()
+            .map(|replica| replica.exception.as_str())
+            .find(|words| !words.is_empty());
         report.error(
             "Keeper",
             format!("{keeper}: no session with Keeper {}", words.unwrap_or_default()).trim_end().to_owned(),
@@ -173,7 +182,9 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
     } else if least.active < wanted {
         report.error(
             "replicas",
-            format!("{found}: fewer than the {wanted} that an insert waits for, so nothing is inserted"),
+            format!(
+                "{found}: fewer than the {wanted} that an insert waits for, so nothing is inserted"
+            ),
             "start the servers that are down; system.replicas names them",
         );
     } else if wanted > 0 && least.total == wanted {
@@ -199,7 +210,8 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
 }
 
 fn tokens(report: &mut Report, database: &str, tables: &[[String; 3]], defaults: &[[String; 2]]) {
-    let (count, seconds) = ("replicated_deduplication_window", "replicated_deduplication_window_seconds");
+    let (count, seconds) =
+        ("replicated_deduplication_window", "replicated_deduplication_window_seconds");
     let mut statements = Vec::new();
     for [name, engine, full] in tables {
         let value = |name: &str| setting(full, name, defaults);
@@ -229,7 +241,8 @@ mod tests {
     }
 
     fn of_engines(toml: &str, of: &[[&str; 2]]) -> Report {
-        let tables: Vec<_> = of.iter().map(|[name, engine]| [name, engine, ""].map(str::to_owned)).collect();
+        let tables: Vec<_> =
+            of.iter().map(|[name, engine]| [name, engine, ""].map(str::to_owned)).collect();
         let mut report = Report::default();
         engines(&mut report, &config(toml), &tables);
         report
@@ -237,19 +250,30 @@ mod tests {
 
     #[test]
     fn an_insert_that_one_replica_alone_acknowledges_is_an_error() {
-        let both = [["positions", "ReplicatedReplacingMergeTree"], ["rejects", "ReplicatedMergeTree"]];
+        let both =
+            [["positions", "ReplicatedReplacingMergeTree"], ["rejects", "ReplicatedMergeTree"]];
         let report = of_engines("", &both);
-        assert!(report.finds(Level::Error, "insert quorum", "clickhouse.replication = "), "{report}");
+        assert!(
+            report.finds(Level::Error, "insert quorum", "clickhouse.replication = "),
+            "{report}"
+        );
         let report = of_engines("replication = 'macros'\ninsert_quorum = 0", &both);
-        assert!(report.finds(Level::Error, "insert quorum", "insert_quorum = \"auto\""), "{report}");
+        assert!(
+            report.finds(Level::Error, "insert quorum", "insert_quorum = \"auto\""),
+            "{report}"
+        );
         assert!(!of_engines("replication = 'macros'", &both).has_errors());
         assert!(!of_engines("replication = 'managed'\ninsert_quorum = 3", &both).has_errors());
         let report = of_engines("replication = 'macros'", &[both[0], ["rejects", "MergeTree"]]);
-        assert!(report.finds(Level::Error, "replication", "rejects: on one server alone"), "{report}");
+        assert!(
+            report.finds(Level::Error, "replication", "rejects: on one server alone"),
+            "{report}"
+        );
         let report = of_engines("replication = 'macros'", &[["positions", "ReplacingMergeTree"]]);
         assert!(report.finds(Level::Error, "replication", "a quorum has no effect"), "{report}");
         assert!(of_engines("", &[["positions", "ReplacingMergeTree"]]).findings().is_empty());
-        let report = of_engines("replication = 'managed'", &[["positions", "SharedReplacingMergeTree"]]);
+        let report =
+            of_engines("replication = 'managed'", &[["positions", "SharedReplacingMergeTree"]]);
         assert!(report.finds(Level::Ok, "insert quorum", "none is needed"), "{report}");
     }
 
@@ -265,22 +289,44 @@ mod tests {
         let of = |row| of_replicas("replication = 'macros'", row);
         for (row, level, what, words) in [
             (["0", "0", "0", "0", "3", "3", ""], Level::Ok, "replicas", "3 of 3 live"),
-            (["0", "0", "0", "0", "2", "2", ""], Level::Warning, "replicas", "losing one stops inserts"),
+            (
+                ["0", "0", "0", "0", "2", "2", ""],
+                Level::Warning,
+                "replicas",
+                "losing one stops inserts",
+            ),
             (["0", "0", "0", "0", "3", "2", ""], Level::Warning, "replicas", "start the servers"),
             (["0", "0", "0", "0", "2", "1", ""], Level::Error, "replicas", "fewer than the 2"),
             (["0", "0", "0", "0", "5", "2", ""], Level::Error, "replicas", "fewer than the 3"),
             (["0", "0", "0", "0", "1", "1", ""], Level::Error, "replicas", "another server"),
-            (["0", "0", "61", "9", "3", "3", ""], Level::Warning, "replica lag", "system.replication_queue"),
-            (["1", "0", "0", "0", "3", "3", ""], Level::Error, "read-only replica", "SYSTEM RESTART REPLICA"),
+            (
+                ["0", "0", "61", "9", "3", "3", ""],
+                Level::Warning,
+                "replica lag",
+                "system.replication_queue",
+            ),
+            (
+                ["1", "0", "0", "0", "3", "3", ""],
+                Level::Error,
+                "read-only replica",
+                "SYSTEM RESTART REPLICA",
+            ),
             (["1", "1", "0", "0", "3", "3", ""], Level::Error, "Keeper", "<zookeeper>"),
-            (["0", "0", "0", "0", "0", "0", "Connection loss"], Level::Error, "Keeper", "Connection loss"),
+            (
+                ["0", "0", "0", "0", "0", "0", "Connection loss"],
+                Level::Error,
+                "Keeper",
+                "Connection loss",
+            ),
         ] {
             assert!(of(row).finds(level, what, words), "{row:?}: {}", of(row));
         }
         let lag = of(["0", "0", "60", "0", "3", "3", ""]);
         assert!(lag.findings().iter().all(|finding| finding.level == Level::Ok), "{lag}");
-        let four =
-            of_replicas("replication = 'macros'\ninsert_quorum = 4", ["0", "0", "0", "0", "3", "3", ""]);
+        let four = of_replicas(
+            "replication = 'macros'\ninsert_quorum = 4",
+            ["0", "0", "0", "0", "3", "3", ""],
+        );
         assert!(four.finds(Level::Error, "replicas", "fewer than the 4"), "{four}");
         let mut none = Report::default();
         health(&mut none, &config("replication = 'macros'"), &[]);
@@ -303,9 +349,18 @@ mod tests {
                 ["replicated_deduplication_window", "10000"],
                 ["replicated_deduplication_window_seconds", "3600"],
             ];
-            tokens(&mut report, "fleet", &[row], &defaults.map(|default| default.map(str::to_owned)));
+            tokens(
+                &mut report,
+                "fleet",
+                &[row],
+                &defaults.map(|default| default.map(str::to_owned)),
+            );
             let words = "ALTER TABLE fleet.positions MODIFY SETTING replicated_deduplication_window = 10000";
-            assert_eq!(report.finds(Level::Warning, "token window", words), is_short, "{full}: {report}");
+            assert_eq!(
+                report.finds(Level::Warning, "token window", words),
+                is_short,
+                "{full}: {report}"
+            );
         }
     }
 }

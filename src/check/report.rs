@@ -66,14 +66,24 @@ impl Report {
         self.findings.push(Finding { level: Level::Warning, what, found: found.into(), advice });
     }
 
-    pub(super) fn error(&mut self, what: &'static str, found: impl Into<String>, advice: impl Into<String>) {
+    pub(super) fn error(
+        &mut self,
+        what: &'static str,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
         let advice = Some(advice.into());
         self.findings.push(Finding { level: Level::Error, what, found: found.into(), advice });
     }
 
     /// An error whose text names the setting to change.
     pub(super) fn failure(&mut self, what: &'static str, found: impl Into<String>) {
-        self.findings.push(Finding { level: Level::Error, what, found: found.into(), advice: None });
+        self.findings.push(Finding {
+            level: Level::Error,
+            what,
+            found: found.into(),
+            advice: None,
+        });
     }
 
     /// Whether the connection to a `peer` is encrypted. `advice`: how to encrypt it.
@@ -86,11 +96,15 @@ impl Report {
     ) {
         match files {
             Some(files) => {
-                let by =
-                    files.ca.as_ref().map_or("a public CA".to_owned(), |path| path.display().to_string());
+                let by = files
+                    .ca
+                    .as_ref()
+                    .map_or("a public CA".to_owned(), |path| path.display().to_string());
                 self.ok(what, format!("its certificate is signed by {by}, and for {host}"));
             }
-            None if tls::is_this_machine(host) => self.ok(what, format!("none; the {peer} is this machine")),
+            None if tls::is_this_machine(host) => {
+                self.ok(what, format!("none; the {peer} is this machine"))
+            }
             None => self.warning(
                 what,
                 "positions and the password travel in plain text",
@@ -113,7 +127,8 @@ impl Report {
         self.findings.iter().filter(|finding| finding.level == level).count()
     }
 
-    /// One object: `errors`, `warnings`, and `checks` with `level`, `what`, `found` and `advice` (or null).
+    /// One object: `errors`, `warnings`, and `checks` with `level`, `what`, `found` and `advice`
+    /// (or null).
     #[must_use]
     pub fn json(&self) -> String {
         #[derive(Serialize)]
@@ -133,7 +148,8 @@ impl Report {
     /// Whether there is such a finding, with these words in it or its advice.
     pub(super) fn finds(&self, level: Level, what: &str, words: &str) -> bool {
         self.findings.iter().any(|finding| {
-            let text = format!("{} {}", finding.found, finding.advice.as_deref().unwrap_or_default());
+            let text =
+                format!("{} {}", finding.found, finding.advice.as_deref().unwrap_or_default());
             finding.level == level && finding.what == what && text.contains(words)
         })
     }

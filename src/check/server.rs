@@ -1,4 +1,5 @@
-//! ClickHouse: version, clock, grants, tables, and the settings that make an insert durable and single.
+//! ClickHouse: version, clock, grants, tables, and the settings that make an insert durable and
+//! single.
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use milepost_config::Config;
 use milepost_core::encode::TABLES;
 use milepost_core::error_chain;
 
-/// Older ones lack what the tables or inserts use: refreshable views without a setting that allows them (027).
+/// Older ones lack what the tables or inserts use: refreshable views without a setting that allows
+/// them (027).
 const VERSION_MIN: (u32, u32) = (24, 10);
 /// The tests run on 26.9, the stack of containers on this.
 const VERSION_TRIED: (u32, u32) = (26, 8);
@@ -38,8 +40,10 @@ async fn check_endpoint(report: &mut Report, config: &Config, url: &str, unix_ms
         Err(error) => return report.failure("clickhouse", error_chain(&error)),
     };
     let before = unix_ms();
-    let asked = clickhouse
-        .ask("asking for the version", "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)))");
+    let asked = clickhouse.ask(
+        "asking for the version",
+        "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)))",
+    );
     let [its_version, its_ms]: [String; 2] = match asked.await {
         Ok(rows) => rows.into_iter().next().unwrap_or_default(),
         Err(error) => return not_reached(report, url, &error),
@@ -82,8 +86,7 @@ fn not_reached(report: &mut Report, url: &str, error: &Error) {
 fn transport(report: &mut Report, config: &Config, url: &str) {
     let url = Url::parse(url).expect("the configuration has checked it");
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    let advice =
-        "https:// in clickhouse.url (ClickHouse: https_port and openSSL.server, see deploy/clickhouse)";
+    let advice = "https:// in clickhouse.url (ClickHouse: https_port and openSSL.server, see deploy/clickhouse)";
     report.transport(["clickhouse TLS", "server"], config.clickhouse.tls.as_ref(), host, advice);
 }
 
@@ -94,7 +97,11 @@ fn version(report: &mut Report, text: &str) {
     };
     let (min, tried) = (VERSION_MIN, VERSION_TRIED);
     if (major, minor) < min {
-        report.error("version", text, format!("update ClickHouse to {}.{} or later", tried.0, tried.1));
+        report.error(
+            "version",
+            text,
+            format!("update ClickHouse to {}.{} or later", tried.0, tried.1),
+        );
     } else if (major, minor) < tried {
         report.warning(
             "version",
@@ -130,14 +137,22 @@ fn clocks(report: &mut Report, config: &Config, difference_ms: Option<i64>) {
     }
 }
 
-async fn grants(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -> Result<(), Error> {
+async fn grants(
+    report: &mut Report,
+    config: &Config,
+    clickhouse: &ClickHouse,
+) -> Result<(), Error> {
     let (database, user) = (&config.clickhouse.database, &config.clickhouse.user);
     let mut missing = Vec::new();
-    let [positions, rejects] =
-        if config.clickhouse.shards { ["positions_all", "rejects_all"] } else { ["positions", "rejects"] };
+    let [positions, rejects] = if config.clickhouse.shards {
+        ["positions_all", "rejects_all"]
+    } else {
+        ["positions", "rejects"]
+    };
     let read = ["schema_migrations", "erased"].map(|table| ("SELECT", table));
     for (what, table) in [("INSERT", positions), ("INSERT", rejects)].into_iter().chain(read) {
-        let Some(has_it) = has_grant(clickhouse, what, &format!("{database}.{table}")).await? else {
+        let Some(has_it) = has_grant(clickhouse, what, &format!("{database}.{table}")).await?
+        else {
             report.ok("grants", "not visible on this server (no CHECK GRANT)");
             return Ok(());
         };
@@ -146,7 +161,10 @@ async fn grants(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
         }
     }
     if missing.is_empty() {
-        report.ok("grants", format!("{user} can insert, and read the migrations and the erased drivers"));
+        report.ok(
+            "grants",
+            format!("{user} can insert, and read the migrations and the erased drivers"),
+        );
     } else {
         report.error(
             "grants",
@@ -159,7 +177,8 @@ async fn grants(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -
 
 /// `None`: the server has no such statement.
 async fn has_grant(clickhouse: &ClickHouse, what: &str, on: &str) -> Result<Option<bool>, Error> {
-    let answer = clickhouse.ask_if_allowed("CHECK GRANT", &format!("CHECK GRANT {what} ON {on}")).await?;
+    let answer =
+        clickhouse.ask_if_allowed("CHECK GRANT", &format!("CHECK GRANT {what} ON {on}")).await?;
     Ok(answer.and_then(|rows| rows.into_iter().next()).map(|[flag]| flag == "1"))
 }
 
@@ -182,10 +201,17 @@ async fn migrations(report: &mut Report, clickhouse: &ClickHouse) -> bool {
     }
 }
 
-async fn tables(report: &mut Report, config: &Config, clickhouse: &ClickHouse) -> Result<(), Error> {
+async fn tables(
+    report: &mut Report,
+    config: &Config,
+    clickhouse: &ClickHouse,
+) -> Result<(), Error> {
     let database = &config.clickhouse.database;
-    let all_seen = has_grant(clickhouse, "SHOW TABLES", &format!("{database}.*")).await? != Some(false);
-    let sql = format!("SELECT name, engine, engine_full FROM system.tables WHERE database = '{database}'");
+    let all_seen =
+        has_grant(clickhouse, "SHOW TABLES", &format!("{database}.*")).await? != Some(false);
+    let sql = format!(
+        "SELECT name, engine, engine_full FROM system.tables WHERE database = '{database}'"
+    );
     let there: Vec<[String; 3]> = clickhouse.ask("reading system.tables", &sql).await?;
     let is_inserted = |name: &str| TABLES.iter().any(|table| table.name == name);
     let is_there = |name: &str| there.iter().any(|[there, ..]| there == name);
@@ -245,7 +271,12 @@ async fn views(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error
 }
 
 /// A replicated table has its own window, on by default, and other replicas instead of fsync.
-fn durability(report: &mut Report, database: &str, tables: &[[String; 3]], defaults: &[[String; 2]]) {
+fn durability(
+    report: &mut Report,
+    database: &str,
+    tables: &[[String; 3]],
+    defaults: &[[String; 2]],
+) {
     let (mut windows, mut syncs) = (Vec::new(), Vec::new());
     for [name, engine, full] in tables {
         let value = |name: &str| setting(full, name, defaults);
@@ -340,7 +371,8 @@ mod tests {
     #[test]
     fn a_host_that_is_called_clickhouse_is_advised_like_any_other() {
         let advice = |host: &str, source: &str| {
-            let config = Config::parse(&format!("[clickhouse]\nurl = 'http://{host}:8123'")).unwrap();
+            let config =
+                Config::parse(&format!("[clickhouse]\nurl = 'http://{host}:8123'")).unwrap();
             let (what, kind, code) = ("asking".to_owned(), FailureKind::Transient, None);
             let error = Error::Server { what, kind, code, source: source.into() };
             let mut report = Report::default();
@@ -348,7 +380,10 @@ mod tests {
             report.findings()[0].advice.clone()
         };
         for host in ["db.internal", "clickhouse.internal"] {
-            assert!(advice(host, "refused").is_some_and(|advice| advice.contains("8123")), "{host}");
+            assert!(
+                advice(host, "refused").is_some_and(|advice| advice.contains("8123")),
+                "{host}"
+            );
             assert_eq!(advice(host, "then clickhouse.url wants https://"), None, "{host}");
         }
     }

@@ -1,5 +1,5 @@
-//! Shards: whether tables, views, hosts and `clickhouse.shards` agree. Where they do not, readers see a part of the drivers, or one
-//! driver's fixes are on two shards, without an error.
+//! Shards: whether tables, views, hosts and `clickhouse.shards` agree. Where they do not, readers
+//! see a part of the drivers, or one driver's fixes are on two shards, without an error.
 
 use super::report::Report;
 use milepost_clickhouse::{ClickHouse, Error};
@@ -40,9 +40,14 @@ pub(super) async fn check(
         "SELECT shard_num, internal_replication FROM system.clusters WHERE cluster = {} ORDER BY shard_num, replica_num",
         named(cluster)
     );
-    let Some(rows) = clickhouse.ask_if_allowed("reading system.clusters", &sql).await? else { return Ok(()) };
+    let Some(rows) = clickhouse.ask_if_allowed("reading system.clusters", &sql).await? else {
+        return Ok(());
+    };
     let hosts: Vec<Host> = (rows.into_iter())
-        .map(|[shard, internal_replication]| Host { shard, written_by_itself: internal_replication == "0" })
+        .map(|[shard, internal_replication]| Host {
+            shard,
+            written_by_itself: internal_replication == "0",
+        })
         .collect();
     let one_is_meant = made(report, config, tables, &hosts);
     if one_is_meant {
@@ -77,14 +82,22 @@ fn named(cluster: &str) -> String {
     }
 }
 
-/// Compares the tables with the configuration and the cluster. Returns whether there are no shards to check.
-fn made(report: &mut Report, config: &config::ClickHouse, tables: &[[String; 3]], hosts: &[Host]) -> bool {
+/// Compares the tables with the configuration and the cluster. Returns whether there are no shards
+/// to check.
+fn made(
+    report: &mut Report,
+    config: &config::ClickHouse,
+    tables: &[[String; 3]],
+    hosts: &[Host],
+) -> bool {
     let over = tables.iter().find(|[name, ..]| name == OVER_POSITIONS).map(|[.., full]| full);
-    let shards = hosts.iter().map(|host| &host.shard).collect::<std::collections::BTreeSet<_>>().len();
+    let shards =
+        hosts.iter().map(|host| &host.shard).collect::<std::collections::BTreeSet<_>>().len();
     let Some(over) = over.filter(|_| config.shards) else {
         if config.shards {
-            let found =
-                format!("{OVER_POSITIONS} is missing: these tables were made without clickhouse.shards");
+            let found = format!(
+                "{OVER_POSITIONS} is missing: these tables were made without clickhouse.shards"
+            );
             report.error(WHAT, found, ELSEWHERE);
         } else if over.is_some() {
             let found = format!("{OVER_POSITIONS} exists, but inserts go to one shard's own table");
@@ -102,11 +115,17 @@ fn made(report: &mut Report, config: &config::ClickHouse, tables: &[[String; 3]]
         report.error(
             WHAT,
             found,
-            format!("if nothing was inserted yet, drop it and run milepost migrate; else {ELSEWHERE}"),
+            format!(
+                "if nothing was inserted yet, drop it and run milepost migrate; else {ELSEWHERE}"
+            ),
         );
     } else if hosts.is_empty() {
         let found = format!("the server knows no cluster {cluster}");
-        report.error(WHAT, found, "add it to <remote_servers> on every host, or correct clickhouse.cluster");
+        report.error(
+            WHAT,
+            found,
+            "add it to <remote_servers> on every host, or correct clickhouse.cluster",
+        );
     } else if hosts.len() > shards && hosts.iter().any(|host| host.written_by_itself) {
         let found = format!(
             "the cluster {cluster} has replicas without internal_replication: each insert is written to all of them by one host"
@@ -125,23 +144,35 @@ fn views(report: &mut Report, names: &[String]) {
     }
     report.error(
         WHAT,
-        format!("{}: reads one shard's table, so it shows only the drivers there", names.join(", ")),
+        format!(
+            "{}: reads one shard's table, so it shows only the drivers there",
+            names.join(", ")
+        ),
         "run the statement of `milepost migrate --plan` that creates it",
     );
 }
 
 /// `rows`: number of the replica, its name, and its macro `{shard}`.
 fn macros(report: &mut Report, hosts: &[Host], rows: &[[String; 3]]) {
-    let shard = |row: &[String; 3]| Some(&hosts.get(row[0].parse::<usize>().ok()?.checked_sub(1)?)?.shard);
+    let shard =
+        |row: &[String; 3]| Some(&hosts.get(row[0].parse::<usize>().ok()?.checked_sub(1)?)?.shard);
     for a in rows {
         for b in rows {
             let found = match (shard(a) == shard(b), a[2] == b[2]) {
-                (true, false) => "are one shard but do not replicate each other: their macros {shard} differ",
-                (false, true) => "are two shards but replicate each other: their macro {shard} is the same",
+                (true, false) => {
+                    "are one shard but do not replicate each other: their macros {shard} differ"
+                }
+                (false, true) => {
+                    "are two shards but replicate each other: their macro {shard} is the same"
+                }
                 (true, true) | (false, false) => continue,
             };
             let found = format!("{} ({}) and {} ({}) {found}", a[1], a[2], b[1], b[2]);
-            return report.error(WHAT, found, "<macros> of each host: {shard} as <remote_servers> has it");
+            return report.error(
+                WHAT,
+                found,
+                "<macros> of each host: {shard} as <remote_servers> has it",
+            );
         }
     }
 }
@@ -205,10 +236,14 @@ mod tests {
         let good = of_tables(SHARDS, Some(OVER), &[("1", false), ("1", false), ("2", false)]);
         assert!(good.finds(Level::Ok, WHAT, "2, and inserts reach all"), "{good}");
         let alone = of_tables(SHARDS, Some(OVER), &[("1", true), ("2", true)]);
-        assert!(alone.finds(Level::Ok, WHAT, "2, and"), "one replica each, whoever writes: {alone}");
-        for one in
-            [of_tables("", None, &[]), of_tables("replication = 'macros'\ncluster = 'c'", None, &two[..1])]
-        {
+        assert!(
+            alone.finds(Level::Ok, WHAT, "2, and"),
+            "one replica each, whoever writes: {alone}"
+        );
+        for one in [
+            of_tables("", None, &[]),
+            of_tables("replication = 'macros'\ncluster = 'c'", None, &two[..1]),
+        ] {
             assert!(one.findings().is_empty(), "{one}");
         }
     }

@@ -1,6 +1,7 @@
 //! Whether a fix is in a fence.
 
-/// A row of `fences`: rings of `[lng, lat]`, each polygon's outline first. ClickHouse closes an open ring, and so do we.
+/// A row of `fences`: rings of `[lng, lat]`, each polygon's outline first. ClickHouse closes an
+/// open ring, and so do we.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Area {
     pub name: String,
@@ -13,12 +14,19 @@ pub struct Area {
 
 impl Area {
     #[must_use]
-    pub fn new(name: String, valid_from: i64, valid_until: i64, polygons: Vec<Vec<Vec<[f64; 2]>>>) -> Self {
+    pub fn new(
+        name: String,
+        valid_from: i64,
+        valid_until: i64,
+        polygons: Vec<Vec<Vec<[f64; 2]>>>,
+    ) -> Self {
         let none = [f64::INFINITY, f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY];
-        let bounds =
-            polygons.iter().flatten().flatten().fold(none, |[west, south, east, north], [lng, lat]| {
+        let bounds = polygons.iter().flatten().flatten().fold(
+            none,
+            |[west, south, east, north], [lng, lat]| {
                 [west.min(*lng), south.min(*lat), east.max(*lng), north.max(*lat)]
-            });
+            },
+        );
         Self { name, valid_from, valid_until, polygons, bounds }
     }
 
@@ -29,7 +37,8 @@ impl Area {
         (self.valid_from..self.valid_until).contains(&ts)
             && (west..=east).contains(&lng)
             && (south..=north).contains(&lat)
-            // Inside the outline and no hole: the ray to the east meets an odd number of edges of all rings.
+            // Inside the outline and no hole: the ray to the east meets an odd number of edges of
+            // all rings.
             && self.polygons.iter().any(|rings| rings.iter().map(|ring| crossings(ring, [lng, lat])).sum::<usize>() % 2 == 1)
     }
 }

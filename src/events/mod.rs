@@ -1,7 +1,9 @@
-//! Fixes in the order in which ClickHouse took them → events: entered and left a fence, silent and heard again, fast and slow again, jumps.
+//! Fixes in the order in which ClickHouse took them → events: entered and left a fence, silent and
+//! heard again, fast and slow again, jumps.
 //!
-//! Guarantee: an event is a function of the fixes before it. Fixes that are repeated, or older than one that was taken, change
-//! nothing; so the same fixes in the same order make the same events, with the same ids, however often the process begins again.
+//! Guarantee: an event is a function of the fixes before it. Fixes that are repeated, or older than
+//! one that was taken, change nothing; so the same fixes in the same order make the same events,
+//! with the same ids, however often the process begins again.
 
 mod area;
 pub mod reader;
@@ -106,7 +108,8 @@ pub struct Event {
     pub kind: Kind,
     /// Name of the fence; empty for other kinds.
     pub fence: String,
-    /// Of the fix: the first inside or outside, the first that is fast or slow, the last before a silence, the one that jumped.
+    /// Of the fix: the first inside or outside, the first that is fast or slow, the last before a
+    /// silence, the one that jumped.
     pub ts: i64,
     /// Of the same fix: a device may send several in one millisecond, or have a clock of seconds.
     pub seq: u32,
@@ -169,12 +172,14 @@ struct Driver {
 pub struct Watch {
     pub rules: Rules,
     drivers: HashMap<String, Driver>,
-    /// Known already of the time that is played again, oldest first; and when each state was last decided there.
+    /// Known already of the time that is played again, oldest first; and when each state was last
+    /// decided there.
     known: VecDeque<Event>,
     decided: HashMap<(String, State), i64>,
     /// Fixes of drivers beyond [`DRIVERS_MAX`].
     pub passed_over: u64,
-    /// Numbers in the drivers' `seq` that never came, since the process began. Late fixes take them back.
+    /// Numbers in the drivers' `seq` that never came, since the process began. Late fixes take them
+    /// back.
     missing: i64,
 }
 
@@ -184,7 +189,8 @@ impl Watch {
         Self { rules, ..Self::default() }
     }
 
-    /// A fix that was taken before this process began, oldest first: the last three of a driver say whether one of them is a jump.
+    /// A fix that was taken before this process began, oldest first: the last three of a driver say
+    /// whether one of them is a jump.
     pub fn begin_with(&mut self, fix: Fix) {
         if let Some(driver) = driver(&mut self.drivers, &fix.driver_id) {
             driver.sequence.begin(fix.seq, fix.ts);
@@ -192,13 +198,16 @@ impl Watch {
         }
     }
 
-    /// Events of the time that is played again, oldest first. They decide the states of that time: fences and limits may be others by now.
+    /// Events of the time that is played again, oldest first. They decide the states of that time:
+    /// fences and limits may be others by now.
     pub fn play_again(&mut self, known: Vec<Event>) {
-        self.decided = known.iter().filter_map(|event| Some((event.state()?, event.known_at))).collect();
+        self.decided =
+            known.iter().filter_map(|event| Some((event.state()?, event.known_at))).collect();
         self.known = known.into();
     }
 
-    /// States before these events, which are given oldest first: an event ends the opposite state. After the fixes.
+    /// States before these events, which are given oldest first: an event ends the opposite state.
+    /// After the fixes.
     pub fn begin_before<'a>(&mut self, known: impl DoubleEndedIterator<Item = &'a Event>) {
         for event in known.rev() {
             self.begin_with_event(&Event { kind: event.kind.opposite(), ..event.clone() });
@@ -234,7 +243,10 @@ impl Watch {
         driver.take(fix, rules, out);
         if !decided.is_empty() {
             let is_later = |event: &Event| {
-                event.state().and_then(|state| decided.get(&state)).is_none_or(|at| *at <= event.known_at)
+                event
+                    .state()
+                    .and_then(|state| decided.get(&state))
+                    .is_none_or(|at| *at <= event.known_at)
             };
             let found = out.split_off(first);
             out.extend(found.into_iter().filter(is_later));

@@ -1,5 +1,5 @@
-//! Which inserts are read: the new ones; older ones again, because an insert gets its time before its rows can be read; and none
-//! before which the replica that answers lacks something.
+//! Which inserts are read: the new ones; older ones again, because an insert gets its time before
+//! its rows can be read; and none before which the replica that answers lacks something.
 
 use std::time::Duration;
 
@@ -7,15 +7,17 @@ use super::{Event, Fix, Watch};
 
 /// Each look reads the inserts of so long before the last one again.
 const BACK_MS: i64 = 2_000;
-/// Every insert is read again at these ages, which finds one that took as long. Each look reads a slice: all of them at once would
-/// hold up the events of that look.
+/// Every insert is read again at these ages, which finds one that took as long. Each look reads a
+/// slice: all of them at once would hold up the events of that look.
 const AGES_MS: [i64; 2] = [6_000, 30_000];
 /// The server's clock was set, or another replica with another clock answers.
 const STEP_MS: i64 = 30_000;
-/// A replica that is behind by more is waited for no longer: a driver's fixes may then be taken in another order than that of their inserts.
+/// A replica that is behind by more is waited for no longer: a driver's fixes may then be taken in
+/// another order than that of their inserts.
 pub(crate) const LAG_MAX_MS: i64 = 900_000;
 
-/// So long after ClickHouse was away nobody falls silent: what drivers sent meanwhile is inserted first.
+/// So long after ClickHouse was away nobody falls silent: what drivers sent meanwhile is inserted
+/// first.
 const SETTLE_MS: i64 = 60_000;
 
 /// Times of inserts: after the first, up to the second.
@@ -81,7 +83,8 @@ impl Reader {
     pub fn wanted(&self) -> impl Iterator<Item = Span> {
         let again = self.again.into_iter().zip(self.again_until);
         let all = again.chain([(self.new_after, i64::MAX)]);
-        all.map(|(after, until)| (after.max(self.from), until)).filter(|(after, until)| after < until)
+        all.map(|(after, until)| (after.max(self.from), until))
+            .filter(|(after, until)| after < until)
     }
 
     /// Whether more is to be read in this look.
@@ -98,7 +101,8 @@ impl Reader {
         let last = fixes.last().map(|fix| fix.inserted_at);
         let is_complete = |fix: &Fix| self.lag_ms == 0 || fix.inserted_at <= self.complete_until;
         for fix in fixes.into_iter().take_while(is_complete) {
-            // Not past the server's time: another replica, whose clock is ahead, may have inserted it.
+            // Not past the server's time: another replica, whose clock is ahead, may have inserted
+            // it.
             self.cursor = self.cursor.max(fix.inserted_at.min(now));
             watch.take(fix, out);
         }
@@ -109,7 +113,8 @@ impl Reader {
         is_more
     }
 
-    /// After a step of the server's clock nobody's silence can be measured; and if it went back, so does what is read.
+    /// After a step of the server's clock nobody's silence can be measured; and if it went back, so
+    /// does what is read.
     fn compare(&mut self, now: i64, watch: &Watch) {
         let before = self.compared.replace((now, self.at));
         let step = before.map_or(0, |(then, at)| now - then - (self.at - at));
@@ -126,7 +131,8 @@ impl Reader {
         for (n, age) in AGES_MS.into_iter().enumerate() {
             self.again[n] = self.again[n].max(self.again_until[n].min(self.complete_until - age));
         }
-        // A driver of the last seconds is not silent, though the row cannot be read yet; nor is one whose rows are on another replica.
+        // A driver of the last seconds is not silent, though the row cannot be read yet; nor is one
+        // whose rows are on another replica.
         let all_read_until = self.complete_until + self.lag_ms.min(LAG_MAX_MS) - self.lag_ms;
         if all_read_until >= self.settled_at {
             watch.tick(all_read_until - BACK_MS, out);
@@ -139,7 +145,8 @@ impl Reader {
         Duration::from_millis(u64::try_from(self.lag_ms).unwrap_or(0))
     }
 
-    /// By how many milliseconds the server's clock was set, or differs from that of the replica that answered before; 0: it was not.
+    /// By how many milliseconds the server's clock was set, or differs from that of the replica
+    /// that answered before; 0: it was not.
     #[must_use]
     pub fn step_ms(&self) -> i64 {
         self.step_ms

@@ -1,17 +1,18 @@
 //! Numbers of one device that never came: the gaps in its `seq`.
 //!
-//! The broker and the network can lose messages that nobody counts. A device that numbers its fixes shows them: a number between two
-//! others that came is missing until it comes too.
+//! The broker and the network can lose messages that nobody counts. A device that numbers its fixes
+//! shows them: a number between two others that came is missing until it comes too.
 //!
-//! Guarantee: late, repeated and reordered fixes change the count only by what they bring. It is the number of values between the
-//! first and the highest `seq` of each run of the device's counter that no fix had.
+//! Guarantee: late, repeated and reordered fixes change the count only by what they bring. It is
+//! the number of values between the first and the highest `seq` of each run of the device's counter
+//! that no fix had.
 
 /// Gaps that a device's late fixes can fill. Beyond these the oldest stay missing for ever.
 const GAPS_MAX: usize = 64;
 /// A counter that jumps further ahead was set anew.
 const JUMP_MAX: u32 = 1_000_000;
-/// A fix that is older than the one with the highest number, and further ahead of it than this, is of the run before. A device whose clock
-/// was set back sends the next numbers.
+/// A fix that is older than the one with the highest number, and further ahead of it than this, is
+/// of the run before. A device whose clock was set back sends the next numbers.
 const OLDER_JUMP_MAX: u32 = 100;
 
 /// One device's counter: 40 bytes, and 8 for each open gap.
@@ -35,7 +36,8 @@ impl Sequence {
         }
     }
 
-    /// Takes a fix; returns by how much the count of missing numbers changes. A device without a counter sends 0.
+    /// Takes a fix; returns by how much the count of missing numbers changes. A device without a
+    /// counter sends 0.
     pub(super) fn take(&mut self, seq: u32, ts: i64) -> i64 {
         if seq == 0 {
             return 0;
@@ -75,12 +77,16 @@ impl Sequence {
     /// Whether the number was missing.
     fn fill(&mut self, seq: u32) -> bool {
         let at = self.gaps.partition_point(|(_, last)| *last < seq);
-        let Some((first, last)) = self.gaps.get(at).copied().filter(|(first, _)| *first <= seq) else {
+        let Some((first, last)) = self.gaps.get(at).copied().filter(|(first, _)| *first <= seq)
+        else {
             return false;
         };
         let rest = [(first, seq.wrapping_sub(1)), (seq.wrapping_add(1), last)];
         let is_left = [first < seq, seq < last];
-        self.gaps.splice(at..=at, rest.into_iter().zip(is_left).filter_map(|(gap, is)| is.then_some(gap)));
+        self.gaps.splice(
+            at..=at,
+            rest.into_iter().zip(is_left).filter_map(|(gap, is)| is.then_some(gap)),
+        );
         if self.gaps.len() > GAPS_MAX {
             self.gaps.remove(0);
         }
@@ -124,8 +130,15 @@ mod tests {
     #[test]
     fn counter_that_begins_again_keeps_what_was_missing() {
         let mut it = Sequence::default();
-        let fixes =
-            [(900, 1_000), (903, 2_000), (1, 3_000), (3, 4_000), (901, 1_500), (2, 3_500), (4, 5_000)];
+        let fixes = [
+            (900, 1_000),
+            (903, 2_000),
+            (1, 3_000),
+            (3, 4_000),
+            (901, 1_500),
+            (2, 3_500),
+            (4, 5_000),
+        ];
         let changes: Vec<i64> = fixes.iter().map(|(seq, ts)| it.take(*seq, *ts)).collect();
         // 901 comes too late: it is of the run before.
         assert_eq!(changes, [0, 2, 0, 1, 0, -1, 0]);

@@ -67,9 +67,11 @@ fn put_nullable<const BYTES: usize>(value: Option<[u8; BYTES]>, row: &mut Vec<u8
 const FIX: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat, lng, speed, acc, toUnixTimestamp64Milli(inserted_at) AS i";
 /// Of one answer, which is in memory.
 const FIXES_MAX: usize = 200_000;
-/// So far the clocks of replicas may differ. Rows further ahead were inserted before the clock was set back.
+/// So far the clocks of replicas may differ. Rows further ahead were inserted before the clock was
+/// set back.
 const AHEAD_S_MAX: u32 = 30;
-/// For the question at the start, which sorts the positions of two hours: 8 million took 1.7 s, and 10,000 a second are 72 million.
+/// For the question at the start, which sorts the positions of two hours: 8 million took 1.7 s, and
+/// 10,000 a second are 72 million.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(120);
 /// An older fix is nobody's news.
 const FIX_AGE_MAX: &str = "1 DAY";
@@ -87,7 +89,10 @@ impl Deref for EventStore<'_> {
 
 impl EventStore<'_> {
     /// Fixes that were inserted in these spans, at most [`FIXES_MAX`].
-    pub(crate) async fn fixes_of(&self, spans: impl Iterator<Item = Span>) -> Result<Inserted, Error> {
+    pub(crate) async fn fixes_of(
+        &self,
+        spans: impl Iterator<Item = Span>,
+    ) -> Result<Inserted, Error> {
         let moment = |ms| format!("fromUnixTimestamp64Milli({ms})");
         let span = |(after, until)| {
             let until = if until == i64::MAX {
@@ -102,7 +107,8 @@ impl EventStore<'_> {
             "ifNull((SELECT max(absolute_delay) FROM system.replicas WHERE database = '{}' AND table = 'positions'), 0) * 1000",
             self.database
         );
-        // One answer with both: behind a balancer the next question may go to another replica. Nobody's row has the server's time and lag.
+        // One answer with both: behind a balancer the next question may go to another replica.
+        // Nobody's row has the server's time and lag.
         let sql = format!(
             "SELECT * FROM ((SELECT {FIX} FROM {} WHERE ({spans}) \
              AND inserted_at <= now64(3) + INTERVAL {AHEAD_S_MAX} SECOND \
@@ -113,13 +119,15 @@ impl EventStore<'_> {
         );
         let mut fixes = self.fixes(&sql, QUESTION_TIMEOUT).await?;
         let nobody = fixes.iter().position(|fix| fix.driver_id.is_empty());
-        let nobody = nobody.ok_or_else(|| self.failed("reading fixes", ClientError::RowNotFound))?;
+        let nobody =
+            nobody.ok_or_else(|| self.failed("reading fixes", ClientError::RowNotFound))?;
         let Fix { inserted_at: now, ts: lag_ms, .. } = fixes.remove(nobody);
         Ok(Inserted { is_cut: fixes.len() >= FIXES_MAX, fixes, now, lag_ms })
     }
 
-    /// Of those that were inserted before this, oldest first: the newest fix of each driver, and the last three that are accurate, which say
-    /// where the driver is. Of drivers who were heard in the last day, and in `silent_for` before it.
+    /// Of those that were inserted before this, oldest first: the newest fix of each driver, and
+    /// the last three that are accurate, which say where the driver is. Of drivers who were heard
+    /// in the last day, and in `silent_for` before it.
     pub(crate) async fn last_fixes_before(
         &self,
         inserted_at: i64,
@@ -140,10 +148,12 @@ impl EventStore<'_> {
         Ok(fixes)
     }
 
-    /// The newest event of each driver, state and fence, if it was known before this, oldest first. A state whose newest
-    /// event was known later is not among them: [`Self::events_since`] has that event.
+    /// The newest event of each driver, state and fence, if it was known before this, oldest first.
+    /// A state whose newest event was known later is not among them: [`Self::events_since`] has
+    /// that event.
     pub(crate) async fn states_before(&self, known_at: i64) -> Result<Vec<Told>, Error> {
-        self.events("event_states", &format!("known_at <= fromUnixTimestamp64Milli({known_at})")).await
+        self.events("event_states", &format!("known_at <= fromUnixTimestamp64Milli({known_at})"))
+            .await
     }
 
     /// The newest event of each driver, state and fence, oldest first.
@@ -153,13 +163,15 @@ impl EventStore<'_> {
 
     /// Events of the last two days that were known before this and that no webhook took.
     pub(crate) async fn unposted_before(&self, known_at: i64) -> Result<u64, Error> {
-        let condition = format!("known_at <= fromUnixTimestamp64Milli({known_at}) AND webhook_at IS NULL");
+        let condition =
+            format!("known_at <= fromUnixTimestamp64Milli({known_at}) AND webhook_at IS NULL");
         Ok(self.events("recent_events", &condition).await?.len() as u64)
     }
 
     /// All events that were known after this, at most two days ago.
     pub(crate) async fn events_since(&self, known_at: i64) -> Result<Vec<Told>, Error> {
-        self.events("recent_events", &format!("known_at > fromUnixTimestamp64Milli({known_at})")).await
+        self.events("recent_events", &format!("known_at > fromUnixTimestamp64Milli({known_at})"))
+            .await
     }
 
     /// The insert that writes rows, or writes them again.
@@ -171,7 +183,8 @@ impl EventStore<'_> {
 
     async fn fixes(&self, sql: &str, timeout: Duration) -> Result<Vec<Fix>, Error> {
         let rows = self.unbounded().query_raw(sql).fetch_all::<FixRow>();
-        let rows = within(timeout, rows).await.map_err(|error| self.failed("reading fixes", error))?;
+        let rows =
+            within(timeout, rows).await.map_err(|error| self.failed("reading fixes", error))?;
         let fix = |(driver_id, ts, seq, lat, lng, speed, acc, inserted_at): FixRow| Fix {
             driver_id,
             ts,
@@ -194,10 +207,23 @@ impl EventStore<'_> {
             self.database
         );
         let rows = self.unbounded().query_raw(&sql).fetch_all::<EventRow>();
-        let rows = within(BEGIN_TIMEOUT, rows).await.map_err(|error| self.failed("reading events", error))?;
+        let rows = within(BEGIN_TIMEOUT, rows)
+            .await
+            .map_err(|error| self.failed("reading events", error))?;
         let told = |row: EventRow| {
-            let EventRow { driver_id, kind, fence, ts, seq, lat, lng, speed, known_at, mqtt_at, webhook_at } =
-                row;
+            let EventRow {
+                driver_id,
+                kind,
+                fence,
+                ts,
+                seq,
+                lat,
+                lng,
+                speed,
+                known_at,
+                mqtt_at,
+                webhook_at,
+            } = row;
             let kind = Kind::named(&kind)?; // a later version's is not ours
             let event = Event {
                 driver_id,

@@ -1,4 +1,5 @@
-//! Whether a polygon is valid, computed in integers, so that rounding neither creates nor hides a crossing.
+//! Whether a polygon is valid, computed in integers, so that rounding neither creates nor hides a
+//! crossing.
 
 use std::cmp::Ordering;
 
@@ -7,7 +8,8 @@ pub(super) type Point = [f64; 2];
 /// The outline, then holes; each ring's last point is its first.
 pub(super) type Polygon = Vec<Vec<Point>>;
 
-/// Longitude and latitude in half billionths of a degree, so that the middle of two points is an integer too. 1e-9 degrees are 0.1 mm.
+/// Longitude and latitude in half billionths of a degree, so that the middle of two points is an
+/// integer too. 1e-9 degrees are 0.1 mm.
 type Place = (i64, i64);
 
 const BILLION: f64 = 1e9;
@@ -20,8 +22,9 @@ pub(super) fn check(polygon: &Polygon) -> Result<(), String> {
     if points > POINTS_MAX {
         return Err(format!("{points} points; the limit is {POINTS_MAX} a polygon"));
     }
-    let ring =
-        |(index, ring): (usize, &Vec<Point>)| places(ring).map_err(|fault| format!("ring {index}: {fault}"));
+    let ring = |(index, ring): (usize, &Vec<Point>)| {
+        places(ring).map_err(|fault| format!("ring {index}: {fault}"))
+    };
     let rings = polygon.iter().enumerate().map(ring).collect::<Result<Vec<_>, _>>()?;
     meetings(&rings)?;
     for (hole, ring) in rings.iter().enumerate().skip(1) {
@@ -40,7 +43,10 @@ pub(super) fn check(polygon: &Polygon) -> Result<(), String> {
 /// The corners of a ring, each once; repeated points in a row count once.
 fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
     if ring.len() < 4 {
-        return Err(format!("{} points; a ring has at least 4, the last equal to the first", ring.len()));
+        return Err(format!(
+            "{} points; a ring has at least 4, the last equal to the first",
+            ring.len()
+        ));
     }
     assert_eq!(ring.first(), ring.last(), "`closed` has closed it");
     for [lng, lat] in ring {
@@ -58,8 +64,10 @@ fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
             ));
         }
     }
-    // A side along a parallel or a pole may have any length, unless it jumps from one end of the map to the other.
-    let jumps = |pair: &&[Point]| (pair[0][0] - pair[1][0]).abs() > 180.0 && !is_of_the_whole_world(ring);
+    // A side along a parallel or a pole may have any length, unless it jumps from one end of the
+    // map to the other.
+    let jumps =
+        |pair: &&[Point]| (pair[0][0] - pair[1][0]).abs() > 180.0 && !is_of_the_whole_world(ring);
     if let Some(pair) = ring.windows(2).find(jumps) {
         return Err(format!(
             "crosses the antimeridian between {} and {}: cut it there into two polygons (RFC 7946, 3.1.9)",
@@ -67,8 +75,13 @@ fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
             told(pair[1])
         ));
     }
-    #[expect(clippy::cast_possible_truncation, reason = "180 degrees are far from the end of an i64")]
-    let place = |[lng, lat]: &Point| (2 * (lng * BILLION).round() as i64, 2 * (lat * BILLION).round() as i64);
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "180 degrees are far from the end of an i64"
+    )]
+    let place = |[lng, lat]: &Point| {
+        (2 * (lng * BILLION).round() as i64, 2 * (lat * BILLION).round() as i64)
+    };
     let mut places: Vec<Place> = ring.iter().map(place).collect();
     places.dedup();
     places.pop();
@@ -105,7 +118,11 @@ impl Side {
 fn meetings(rings: &[Vec<Place>]) -> Result<(), String> {
     let mut sides: Vec<Side> = Vec::new();
     for (ring, places) in rings.iter().enumerate() {
-        sides.extend((0..places.len()).map(|index| Side { ring, index, ends: side(places, index) }));
+        sides.extend((0..places.len()).map(|index| Side {
+            ring,
+            index,
+            ends: side(places, index),
+        }));
     }
     sides.sort_by_key(Side::west);
     for (number, one) in sides.iter().enumerate() {
@@ -116,7 +133,9 @@ fn meetings(rings: &[Vec<Place>]) -> Result<(), String> {
                 let (hole, outer) = (one.ring.max(other.ring), one.ring.min(other.ring));
                 match meets {
                     Meet::Not | Meet::Touch => {}
-                    Meet::Cross => return Err(format!("ring {hole} crosses ring {outer} near {}", near())),
+                    Meet::Cross => {
+                        return Err(format!("ring {hole} crosses ring {outer} near {}", near()));
+                    }
                     Meet::Along => {
                         return Err(format!("ring {hole} runs along ring {outer} near {}", near()));
                     }
@@ -132,7 +151,8 @@ fn meetings(rings: &[Vec<Place>]) -> Result<(), String> {
                 Meet::Cross => "crosses itself",
                 Meet::Along => "runs back along itself",
             };
-            let corner = if meets == Meet::Along { shared(one.ends, other.ends) } else { one.ends.0 };
+            let corner =
+                if meets == Meet::Along { shared(one.ends, other.ends) } else { one.ends.0 };
             return Err(format!("ring {}: {what} near {}", one.ring, told_place(corner)));
         }
     }
@@ -196,7 +216,8 @@ fn locate(place: Place, ring: &[Place]) -> Where {
         let (a, b) = side(ring, index);
         let (low, high) = if a.1 <= b.1 { (a, b) } else { (b, a) };
         let of = turn(low, high, place);
-        let in_box = (a.0.min(b.0)..=a.0.max(b.0)).contains(&place.0) && (low.1..=high.1).contains(&place.1);
+        let in_box =
+            (a.0.min(b.0)..=a.0.max(b.0)).contains(&place.0) && (low.1..=high.1).contains(&place.1);
         if of == Ordering::Equal && in_box {
             return Where::On;
         }

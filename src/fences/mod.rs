@@ -2,8 +2,9 @@
 //!
 //! Open rings are closed.
 //!
-//! Guarantee: a returned area has closed rings that neither cross nor touch themselves, holes inside its outline, and valid degrees,
-//! so `fence_visits` can decide for every fix whether it is inside. Polygons of one area may overlap: their union counts.
+//! Guarantee: a returned area has closed rings that neither cross nor touch themselves, holes
+//! inside its outline, and valid degrees, so `fence_visits` can decide for every fix whether it is
+//! inside. Polygons of one area may overlap: their union counts.
 
 mod geometry;
 pub(crate) mod store;
@@ -72,13 +73,18 @@ pub fn read(json: &str) -> Result<Read, String> {
         if let Some(fence) = fence(feature, &mut faults) {
             match known.insert((fence.name.clone(), fence.valid_from.unix_ms()), index) {
                 None => read.fences.push(fence),
-                Some(other) => faults.push(format!("has the name and the valid_from of feature {other}")),
+                Some(other) => {
+                    faults.push(format!("has the name and the valid_from of feature {other}"))
+                }
             }
         }
         read.invalid_features += usize::from(!faults.is_empty());
-        let name = feature["properties"]["name"].as_str().map(|name| format!(" \"{}\"", name.escape_debug()));
+        let name = feature["properties"]["name"]
+            .as_str()
+            .map(|name| format!(" \"{}\"", name.escape_debug()));
         let name = name.unwrap_or_default();
-        read.invalid.extend(faults.into_iter().map(|fault| format!("feature {index}{name}: {fault}")));
+        read.invalid
+            .extend(faults.into_iter().map(|fault| format!("feature {index}{name}: {fault}")));
     }
     Ok(read)
 }
@@ -97,15 +103,21 @@ fn fence(feature: &Value, faults: &mut Vec<String>) -> Option<Fence> {
         faults.push("valid_to is not after valid_from".to_owned());
     }
     let polygons = polygons(&feature["geometry"], faults);
-    let fence =
-        Fence { name: name.ok()?, valid_from: valid_from.ok()?, valid_until: valid_until.ok()?, polygons };
+    let fence = Fence {
+        name: name.ok()?,
+        valid_from: valid_from.ok()?,
+        valid_until: valid_until.ok()?,
+        polygons,
+    };
     faults.is_empty().then_some(fence)
 }
 
 fn name(value: &Value) -> Result<String, String> {
     let name = value.as_str().ok_or("has no properties.name, a string")?;
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(char::is_control) {
-        return Err(format!("properties.name must have 1-{NAME_BYTES_MAX} bytes and no control characters"));
+        return Err(format!(
+            "properties.name must have 1-{NAME_BYTES_MAX} bytes and no control characters"
+        ));
     }
     Ok(name.to_owned())
 }
@@ -115,7 +127,11 @@ fn moment(value: &Value, otherwise: Timestamp) -> Result<Timestamp, String> {
         return Ok(otherwise);
     }
     let text = value.as_str().unwrap_or_default();
-    let whole = if text.len() == "2026-11-21".len() { format!("{text}T00:00:00Z") } else { text.to_owned() };
+    let whole = if text.len() == "2026-11-21".len() {
+        format!("{text}T00:00:00Z")
+    } else {
+        text.to_owned()
+    };
     let moment = rfc3339(&whole).filter(|moment| MOMENTS_MS.contains(&moment.unix_ms()));
     moment.ok_or_else(|| {
         format!("{value} is no date or time of the years 1900 to 2299 such as \"2026-11-21\" (UTC) or \"2026-11-21T08:00:00+01:00\"")
@@ -165,8 +181,8 @@ fn polygon(coordinates: &Value) -> Result<Polygon, String> {
     rings.iter().enumerate().map(ring).collect()
 }
 
-/// Repeats the first point of an open ring at its end, as RFC 7946 requires. ClickHouse closes open rings by
-/// itself, so a row that SQL inserted may hold one.
+/// Repeats the first point of an open ring at its end, as RFC 7946 requires. ClickHouse closes open
+/// rings by itself, so a row that SQL inserted may hold one.
 #[must_use]
 pub fn closed(mut ring: Vec<[f64; 2]>) -> Vec<[f64; 2]> {
     if ring.first() != ring.last() {
@@ -177,7 +193,8 @@ pub fn closed(mut ring: Vec<[f64; 2]>) -> Vec<[f64; 2]> {
 
 /// Ignores a third number, the height.
 fn point(value: &Value) -> Result<Point, String> {
-    let numbers = value.as_array().map(|numbers| numbers.iter().map_while(Value::as_f64).collect::<Vec<_>>());
+    let numbers =
+        value.as_array().map(|numbers| numbers.iter().map_while(Value::as_f64).collect::<Vec<_>>());
     match numbers.as_deref() {
         Some([lng, lat] | [lng, lat, _]) => Ok([*lng, *lat]),
         Some(_) | None => Err(format!("{value} is no point; expected [lng, lat]")),
@@ -197,7 +214,9 @@ pub(crate) fn insert(fences: &[Fence], database: &str) -> Insert {
             put_count(polygon.len(), &mut body);
             for ring in polygon {
                 put_count(ring.len(), &mut body);
-                ring.iter().flatten().for_each(|degrees| body.extend_from_slice(&degrees.to_le_bytes()));
+                ring.iter()
+                    .flatten()
+                    .for_each(|degrees| body.extend_from_slice(&degrees.to_le_bytes()));
             }
         }
     }
@@ -220,9 +239,17 @@ mod tests {
 
     fn refused(coordinates: &str, why: &str) {
         let read = polygon(coordinates);
-        assert_eq!((read.fences.len(), read.invalid.len(), read.invalid_features), (0, 1, 1), "{read:?}");
+        assert_eq!(
+            (read.fences.len(), read.invalid.len(), read.invalid_features),
+            (0, 1, 1),
+            "{read:?}"
+        );
         let told = read.invalid[0].strip_prefix("feature 0 \"depot\": ");
-        assert!(told.is_some_and(|told| told.starts_with(why)), "{:?} does not say {why:?}", read.invalid);
+        assert!(
+            told.is_some_and(|told| told.starts_with(why)),
+            "{:?} does not say {why:?}",
+            read.invalid
+        );
     }
 
     #[test]
@@ -241,7 +268,10 @@ mod tests {
         let read = read(&whole).unwrap();
         assert_eq!(read.invalid, Vec::<String>::new());
         let [a, b] = &read.fences[..] else { panic!("{read:?}") };
-        assert_eq!((a.valid_from.unix_ms(), a.valid_until.unix_ms()), (1_767_225_600_000, 1_769_904_000_000));
+        assert_eq!(
+            (a.valid_from.unix_ms(), a.valid_until.unix_ms()),
+            (1_767_225_600_000, 1_769_904_000_000)
+        );
         assert_eq!((b.valid_from, b.valid_until), (ALWAYS, FOR_EVER));
         assert_eq!(a.polygons[0], b.polygons[0]);
         assert_eq!(a.polygons[0][1][1], [1.0, 2.0], "without its height");
@@ -267,7 +297,10 @@ mod tests {
             ("[[[0,0],[1,0],[1,0],[0,0]]]", "ring 0: has no area"),
             ("[[[0,0],[2,0],[1,0],[0,0]]]", "ring 0: runs back along itself near 0, 0"),
             ("[[[0,0],[4,0],[2,0],[2,3],[0,0]]]", "ring 0: runs back along itself near 4, 0"),
-            ("[[[52.5,113],[52.6,113],[52.6,114],[52.5,113]]]", "ring 0: 113 is no latitude: are the two"),
+            (
+                "[[[52.5,113],[52.6,113],[52.6,114],[52.5,113]]]",
+                "ring 0: 113 is no latitude: are the two",
+            ),
             ("[[[0,0],[1,0],[1,91],[0,0]]]", "ring 0: 91 is no latitude"),
             (
                 "[[[170,0],[190,0],[190,5],[170,5],[170,0]]]",
@@ -277,18 +310,36 @@ mod tests {
             // Along one edge of the map only, or along one and to the other.
             ("[[[180,0],[-170,0],[-170,5],[180,5],[180,0]]]", "ring 0: crosses the antimeridian"),
             ("[[[-180,0],[180,0],[180,5],[-180,0]]]", "ring 0: crosses the antimeridian"),
-            ("[[[-7.5,2.25],[-3,6],[-3,2],[-7,6],[-7.5,2.25]]]", "ring 0: crosses itself near -7.5, 2.25"),
+            (
+                "[[[-7.5,2.25],[-3,6],[-3,2],[-7,6],[-7.5,2.25]]]",
+                "ring 0: crosses itself near -7.5, 2.25",
+            ),
             ("[[[0,0],[4,0],[2,2],[4,4],[0,4],[2,2],[0,0]]]", "ring 0: touches itself"),
-            ("[[[0,0],[4,0],[4,4],[0,4],[0,0]],[[3,1],[5,1],[5,2],[3,2],[3,1]]]", "ring 1 crosses ring 0"),
-            ("[[[0,0],[4,0],[4,4],[0,4],[0,0]],[[5,5],[6,5],[6,6],[5,5]]]", "ring 1 is a hole outside"),
-            ("[[[0,0],[4,0],[4,4],[0,4],[0,0]],[[-3,1],[-2,1],[-2,2],[-3,1]]]", "ring 1 is a hole outside"),
+            (
+                "[[[0,0],[4,0],[4,4],[0,4],[0,0]],[[3,1],[5,1],[5,2],[3,2],[3,1]]]",
+                "ring 1 crosses ring 0",
+            ),
+            (
+                "[[[0,0],[4,0],[4,4],[0,4],[0,0]],[[5,5],[6,5],[6,6],[5,5]]]",
+                "ring 1 is a hole outside",
+            ),
+            (
+                "[[[0,0],[4,0],[4,4],[0,4],[0,0]],[[-3,1],[-2,1],[-2,2],[-3,1]]]",
+                "ring 1 is a hole outside",
+            ),
             // Beyond a slanted side, and beside a stair in line with its steps.
-            ("[[[0,0],[4,0],[0,4],[0,0]],[[3,3],[3.5,3],[3,3.5],[3,3]]]", "ring 1 is a hole outside"),
+            (
+                "[[[0,0],[4,0],[0,4],[0,0]],[[3,3],[3.5,3],[3,3.5],[3,3]]]",
+                "ring 1 is a hole outside",
+            ),
             (
                 "[[[0,0],[4,0],[4,1],[3,1],[3,2],[0,2],[0,0]],[[10,0],[12,0],[12,2],[10,0]]]",
                 "ring 1 is a hole outside",
             ),
-            ("[[[0,0],[4,0],[4,4],[0,4],[0,0]],[[0,1],[0,2],[1,2],[1,1],[0,1]]]", "ring 1 runs along ring 0"),
+            (
+                "[[[0,0],[4,0],[4,4],[0,4],[0,0]],[[0,1],[0,2],[1,2],[1,1],[0,1]]]",
+                "ring 1 runs along ring 0",
+            ),
             (
                 "[[[0,0],[9,0],[9,9],[0,9],[0,0]],[[1,1],[5,1],[5,5],[1,5],[1,1]],[[2,2],[3,2],[3,3],[2,2]]]",
                 "ring 2 is a hole in the hole of ring 1",
@@ -315,7 +366,11 @@ mod tests {
         let features = [
             feature("{}", "Polygon", square),
             feature(r#"{"name":"a","valid_from":"then"}"#, "Polygon", square),
-            feature(r#"{"name":"b","valid_from":"2026-02-01","valid_to":"2026-02-01"}"#, "Polygon", square),
+            feature(
+                r#"{"name":"b","valid_from":"2026-02-01","valid_to":"2026-02-01"}"#,
+                "Polygon",
+                square,
+            ),
             feature(r#"{"name":"c"}"#, "Point", "[0,0]"),
             feature(r#"{"name":"d"}"#, "MultiPolygon", &format!("[{square},[[[0,0]]],[]]")),
             feature(r#"{"name":"e"}"#, "Polygon", square),
@@ -340,7 +395,9 @@ mod tests {
         for (told, expected) in read.invalid.iter().zip(expected) {
             assert!(told.starts_with(expected), "{told:?} is not {expected:?}");
         }
-        for (name, fences) in [("", 0), ("a\\u0007", 0), (&*"x".repeat(256), 1), (&*"x".repeat(257), 0)] {
+        for (name, fences) in
+            [("", 0), ("a\\u0007", 0), (&*"x".repeat(256), 1), (&*"x".repeat(257), 0)]
+        {
             let one = feature(&format!(r#"{{"name":"{name}"}}"#), "Polygon", square);
             assert_eq!(super::read(&one).unwrap().fences.len(), fences, "{name}");
         }

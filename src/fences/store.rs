@@ -3,7 +3,8 @@
 use milepost_clickhouse::{ClickHouse, Error, QUESTION_TIMEOUT, within};
 use std::ops::Deref;
 
-/// An area as it is stored: its name, both ends of its validity in milliseconds, and its polygons as JSON.
+/// An area as it is stored: its name, both ends of its validity in milliseconds, and its polygons
+/// as JSON.
 pub(crate) type StoredFence = (String, i64, i64, String);
 
 /// The queries for fences.

@@ -1,8 +1,8 @@
-//! Subscribes to the broker's own counters (`mqtt.broker_metrics`): a second SUBSCRIBE, on the first session alone, after the
-//! first was granted. `consumer/broker_drops.rs` counts the reports.
+//! Subscribes to the broker's own counters (`mqtt.broker_metrics`): a second SUBSCRIBE, on the
+//! first session alone, after the first was granted. `consumer/broker_drops.rs` counts the reports.
 //!
-//! Guarantee: positions flow whatever the answer. A refusal is logged once. After three connections that the broker closed
-//! instead of answering, milepost stops asking.
+//! Guarantee: positions flow whatever the answer. A refusal is logged once. After three connections
+//! that the broker closed instead of answering, milepost stops asking.
 
 use tracing::{info, warn};
 
@@ -56,7 +56,9 @@ impl BrokerMetrics {
             return;
         }
         if granted {
-            info!("the broker reports what it drops ({FILTER}): milepost_broker_dropped_total counts it");
+            info!(
+                "the broker reports what it drops ({FILTER}): milepost_broker_dropped_total counts it"
+            );
         } else {
             info!(
                 "the broker does not report what it drops ({FILTER}: {grants:?}): milepost_broker_dropped_total stays \
@@ -84,7 +86,8 @@ mod tests {
     #[test]
     fn a_broker_that_answers_is_asked_on_every_connection() {
         let mut metrics = BrokerMetrics::new(true);
-        for grant in [Grant::NotAuthorized, Grant::Granted(Qos::AtMostOnce)].iter().cycle().take(20) {
+        for grant in [Grant::NotAuthorized, Grant::Granted(Qos::AtMostOnce)].iter().cycle().take(20)
+        {
             assert!(metrics.should_subscribe(0));
             metrics.handle_suback(std::slice::from_ref(grant));
         }

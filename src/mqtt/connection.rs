@@ -1,5 +1,5 @@
-//! One connection: a stream, its read and write buffers, and its keep-alive. It is dropped as a whole, so no byte of it
-//! reaches the next connection.
+//! One connection: a stream, its read and write buffers, and its keep-alive. It is dropped as a
+//! whole, so no byte of it reaches the next connection.
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +15,8 @@ use milepost_mqtt::{CodecError, Input, Packet};
 use milepost_tls as tls;
 use milepost_tls::{Server, Stream};
 
-/// More bytes than this are not put into the write buffer: acknowledgements wait in the session instead.
+/// More bytes than this are not put into the write buffer: acknowledgements wait in the session
+/// instead.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
 /// A TLS alert (0x15), taken for MQTT's fixed header.
@@ -53,13 +54,18 @@ pub(super) enum ConnectionError {
 }
 
 impl ConnectionError {
-    /// Whether a connection can end so before CONNACK because one side speaks TLS and the other does not.
+    /// Whether a connection can end so before CONNACK because one side speaks TLS and the other
+    /// does not.
     pub(super) fn may_be_tls(&self) -> bool {
-        matches!(self, Self::Broken(_) | Self::Closed | Self::Codec(CodecError::Unexpected(TLS_ALERT)))
+        matches!(
+            self,
+            Self::Broken(_) | Self::Closed | Self::Codec(CodecError::Unexpected(TLS_ALERT))
+        )
     }
 }
 
-/// In TLS 1.3 the server refuses a client certificate after the handshake, so reads and writes return TLS errors, too.
+/// In TLS 1.3 the server refuses a client certificate after the handshake, so reads and writes
+/// return TLS errors, too.
 fn broken(source: io::Error) -> ConnectionError {
     match tls::explain(Server::Broker, &source) {
         Some(words) => ConnectionError::Tls { words, source },
@@ -103,10 +109,12 @@ impl Connection {
         }
     }
 
-    /// Reads what is there; ready when something came. Not for one whose packets have not all been taken.
+    /// Reads what is there; ready when something came. Not for one whose packets have not all been
+    /// taken.
     ///
-    /// Until the stream is dry: TLS gives one record at a time, and brokers write a record for each message. A socket that
-    /// gave less than was asked for is known to be dry, without another system call.
+    /// Until the stream is dry: TLS gives one record at a time, and brokers write a record for each
+    /// message. A socket that gave less than was asked for is known to be dry, without another
+    /// system call.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let mut buffer = ReadBuf::new(self.input.space());
         let mut end = self.end.take();
@@ -166,8 +174,9 @@ impl Connection {
         &mut self.unsent
     }
 
-    /// Refuses messages. A message whose refusal is dropped would keep its place in the broker's window, so without room the
-    /// connection ends: the broker sends these messages again on the next one.
+    /// Refuses messages. A message whose refusal is dropped would keep its place in the broker's
+    /// window, so without room the connection ends: the broker sends these messages again on the
+    /// next one.
     pub(super) fn refuse(&mut self, refusals: &[u8], now: Instant) -> Result<(), ConnectionError> {
         if !refusals.is_empty() {
             if !self.takes_more() {
@@ -215,7 +224,9 @@ impl Connection {
                 Ok(())
             }
             Some(Due::Silent) => Err(ConnectionError::Silent(now - self.keep_alive.heard_at)),
-            Some(Due::Blocked) => Err(ConnectionError::Blocked(now - self.keep_alive.waiting_since)),
+            Some(Due::Blocked) => {
+                Err(ConnectionError::Blocked(now - self.keep_alive.waiting_since))
+            }
         }
     }
 }
@@ -234,7 +245,8 @@ mod tests {
 
     fn open(socket_bytes: usize, now: Instant) -> (Connection, DuplexStream) {
         let (ours, theirs) = duplex(socket_bytes);
-        let mut connection = Connection::new(Box::new(ours), BytesMut::new(), PACKET_BYTES_MAX, now);
+        let mut connection =
+            Connection::new(Box::new(ours), BytesMut::new(), PACKET_BYTES_MAX, now);
         connection.keep_alive.start(KEEP_ALIVE);
         (connection, theirs)
     }
@@ -254,7 +266,11 @@ mod tests {
     }
 
     impl AsyncWrite for Records {
-        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
             Poll::Ready(Ok(bytes.len()))
         }
 
@@ -271,7 +287,8 @@ mod tests {
     fn read_takes_all_records_and_reports_the_end_last() {
         let records: [&[u8]; 3] = [&[0x20, 3, 0], &[0, 0], &[0xD0, 0]]; // CONNACK in two records, PINGRESP
         let stream = Box::new(Records(records.into()));
-        let mut connection = Connection::new(stream, BytesMut::new(), PACKET_BYTES_MAX, Instant::now());
+        let mut connection =
+            Connection::new(stream, BytesMut::new(), PACKET_BYTES_MAX, Instant::now());
         let mut cx = Context::from_waker(Waker::noop());
         assert!(matches!(connection.poll_read(&mut cx), Poll::Ready(Ok(()))));
         assert_eq!(connection.take_bytes(), 7);
@@ -312,7 +329,10 @@ mod tests {
         let (mut connection, _broker) = open(1_000, began);
         let (pings, end) = pass(&mut connection, began, 60);
         assert_eq!(pings, [6, 12]);
-        assert!(matches!(end, Some(ConnectionError::Silent(after)) if after == 2 * KEEP_ALIVE), "{end:?}");
+        assert!(
+            matches!(end, Some(ConnectionError::Silent(after)) if after == 2 * KEEP_ALIVE),
+            "{end:?}"
+        );
     }
 
     #[test]

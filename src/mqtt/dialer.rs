@@ -1,4 +1,5 @@
-//! Opens connections: reads the password file, connects over TCP and TLS, and puts CONNECT into the write buffer.
+//! Opens connections: reads the password file, connects over TCP and TLS, and puts CONNECT into the
+//! write buffer.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,7 +44,12 @@ impl Dialer {
     pub(super) fn new(mqtt: &config::Mqtt) -> Self {
         let tls = mqtt.tls.clone().map(|files| Arc::new(Tls::new(files)));
         let last = Last { login: None, unreadable_log: Throttle::every(UNREADABLE_LOGGED_EVERY) };
-        Self { mqtt: Arc::new(mqtt.clone()), tls, reader: Arc::default(), last: Arc::new(Mutex::new(last)) }
+        Self {
+            mqtt: Arc::new(mqtt.clone()),
+            tls,
+            reader: Arc::default(),
+            last: Arc::new(Mutex::new(last)),
+        }
     }
 
     /// Connects this session; `ends_session`: for the last time. `within`: for TCP alone.
@@ -63,8 +69,8 @@ impl Dialer {
         }
     }
 
-    /// Whether the node answers a client that has no session, within [`ANSWERS_WITHIN`]. A node that resumes a large session
-    /// answers the client of that session late, and this one at once.
+    /// Whether the node answers a client that has no session, within [`ANSWERS_WITHIN`]. A node
+    /// that resumes a large session answers the client of that session late, and this one at once.
     pub(super) fn probe(
         &self,
         index: SessionIndex,
@@ -74,8 +80,11 @@ impl Dialer {
         let answers = async move {
             let login = this.login().await?;
             let mut stream = tls::open(&address, None, this.tls.clone()).await?;
-            let mut connect =
-                this.connect_as(format!("{}-probe-{index}", this.mqtt.client_id), true, login.as_ref())?;
+            let mut connect = this.connect_as(
+                format!("{}-probe-{index}", this.mqtt.client_id),
+                true,
+                login.as_ref(),
+            )?;
             stream.write_all(&connect).await.map_err(ConnectionError::Broken)?;
             let read = stream.read(&mut [0; 64]).await.map_err(ConnectionError::Broken)?;
             connect.clear();
@@ -83,13 +92,19 @@ impl Dialer {
             let _ = stream.write_all(&connect).await; // it has answered
             Ok::<_, ConnectionError>(read > 0)
         };
-        async move { timeout(ANSWERS_WITHIN, answers).await.is_ok_and(|answered| answered.is_ok_and(|any| any)) }
+        async move {
+            timeout(ANSWERS_WITHIN, answers)
+                .await
+                .is_ok_and(|answered| answered.is_ok_and(|any| any))
+        }
     }
 
     /// Keeps the last password while the file cannot be read: it may be about to be replaced.
     async fn login(&self) -> Result<Option<Login>, ConnectionError> {
         let Some(username) = self.mqtt.username.clone() else { return Ok(None) };
-        let Some(secret) = self.mqtt.password.clone() else { return Ok(Some((username, String::new()))) };
+        let Some(secret) = self.mqtt.password.clone() else {
+            return Ok(Some((username, String::new())));
+        };
         let read = self.reader.read(move || secret.read()).await;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match (read, &last.login) {
@@ -100,7 +115,9 @@ impl Dialer {
                 }
             }
             (Err(error), None) => {
-                return Err(ConnectionError::Login(format!("mqtt.password_file cannot be read: {error}")));
+                return Err(ConnectionError::Login(format!(
+                    "mqtt.password_file cannot be read: {error}"
+                )));
             }
         }
         Ok(last.login.clone())

@@ -1,7 +1,7 @@
 //! When to ping, and when to close a connection that hangs.
 //!
-//! Pings after three quarters of the keep-alive without a packet either way, and closes after two whole ones. Brokers close
-//! after one and a half.
+//! Pings after three quarters of the keep-alive without a packet either way, and closes after two
+//! whole ones. Brokers close after one and a half.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,13 @@ pub(super) struct KeepAlive {
 
 impl KeepAlive {
     pub(super) fn new(now: Instant) -> Self {
-        Self { keep_alive: None, heard_at: now, written_at: now, waiting_since: now, pinged_at: None }
+        Self {
+            keep_alive: None,
+            heard_at: now,
+            written_at: now,
+            waiting_since: now,
+            pinged_at: None,
+        }
     }
 
     /// CONNACK came: starts pings.

@@ -1,4 +1,5 @@
-//! Connections to the broker: packets in → the [consumer](milepost_core::consumer), its acknowledgements → the broker.
+//! Connections to the broker: packets in → the [consumer](milepost_core::consumer), its
+//! acknowledgements → the broker.
 //!
 //! Guarantee: bytes that were read or are to be written die with their connection.
 

@@ -1,4 +1,5 @@
-//! The addresses of the broker's nodes: those in `mqtt.url`, and of a name with several addresses each of them.
+//! The addresses of the broker's nodes: those in `mqtt.url`, and of a name with several addresses
+//! each of them.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use milepost_tls::Address;
 /// How often names are resolved: nodes come and go.
 const RESOLVED_EVERY: Duration = Duration::from_secs(10);
 
-/// The addresses now, and whenever they change, with the task that resolves them: it ends only if it dies. Needs a runtime
-/// that lives as long as they are wanted.
+/// The addresses now, and whenever they change, with the task that resolves them: it ends only if
+/// it dies. Needs a runtime that lives as long as they are wanted.
 pub(crate) async fn watch(nodes: Vec<Address>) -> (watch::Receiver<Vec<Address>>, JoinHandle<()>) {
     let (sender, mut receiver) = watch::channel(resolve(&nodes, &[]).await);
     receiver.mark_changed();
@@ -34,7 +35,8 @@ pub(crate) async fn watch(nodes: Vec<Address>) -> (watch::Receiver<Vec<Address>>
 /// A name that is not resolved now keeps its last addresses. Two names can have the same address.
 pub(crate) async fn resolve(nodes: &[Address], last: &[Address]) -> Vec<Address> {
     // Side by side: a resolver that is away costs its time-out once.
-    let asked: Vec<_> = nodes.iter().cloned().map(|node| spawn(async move { node.all().await })).collect();
+    let asked: Vec<_> =
+        nodes.iter().cloned().map(|node| spawn(async move { node.all().await })).collect();
     let mut found = Vec::<Address>::new();
     for (node, asked) in nodes.iter().zip(asked) {
         let same = |known: &&Address| known.host == node.host && known.port == node.port;
@@ -45,7 +47,8 @@ pub(crate) async fn resolve(nodes: &[Address], last: &[Address]) -> Vec<Address>
         if all.is_empty() {
             all.push(node.clone());
         }
-        let is_new = |address: &Address| found.iter().all(|known| known.to_string() != address.to_string());
+        let is_new =
+            |address: &Address| found.iter().all(|known| known.to_string() != address.to_string());
         all.retain(is_new);
         found.append(&mut all);
     }

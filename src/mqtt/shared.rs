@@ -1,4 +1,5 @@
-//! State that all connections share: the dialer, the filters, and log lines that would repeat for each.
+//! State that all connections share: the dialer, the filters, and log lines that would repeat for
+//! each.
 
 use std::collections::BTreeSet;
 use std::time::Instant;

@@ -1,9 +1,9 @@
-//! The connection of one session: down, dialing, or open. Carries packets between the socket and the
-//! consumer.
+//! The connection of one session: down, dialing, or open. Carries packets between the socket and
+//! the consumer.
 //!
-//! The session has a connection state of its own ([`ConnectionState`]), which is the desired one. The
-//! state here is the socket's, which can end at any time. [`Transport::sync_connection`] follows the
-//! desired state, and events report what happened to the socket.
+//! The session has a connection state of its own ([`ConnectionState`]), which is the desired one.
+//! The state here is the socket's, which can end at any time. [`Transport::sync_connection`]
+//! follows the desired state, and events report what happened to the socket.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -84,7 +84,8 @@ impl Answer {
 pub(crate) struct Transport {
     index: SessionIndex,
     state: State,
-    /// The node of the last connection, and whether it had spoken MQTT to us before that: then an end is not for a wrong port.
+    /// The node of the last connection, and whether it had spoken MQTT to us before that: then an
+    /// end is not for a wrong port.
     node: Option<(Node, bool)>,
 }
 
@@ -94,7 +95,12 @@ impl Transport {
     }
 
     /// Opens or closes the socket to match the session's connection state.
-    pub(crate) fn sync_connection(&mut self, consumer: &mut Consumer, shared: &Shared, now: Instant) {
+    pub(crate) fn sync_connection(
+        &mut self,
+        consumer: &mut Consumer,
+        shared: &Shared,
+        now: Instant,
+    ) {
         let session = consumer.session(self.index);
         let is_down = matches!(self.state, State::Down);
         match session.connection() {
@@ -104,13 +110,15 @@ impl Transport {
                 let address = shared.address(&node);
                 let has_spoken = shared.speaking.contains(&node);
                 self.node = Some((node, has_spoken));
-                let dialing = Box::pin(shared.dialer.dial(self.index, ends_session, address, within));
+                let dialing =
+                    Box::pin(shared.dialer.dial(self.index, ends_session, address, within));
                 let latest = now + shared.mqtt.connect_timeout;
                 let by = within.map_or(latest, |_| latest.min(now + ANSWERS_WITHIN));
-                self.state = State::Dialing { dialing, answer: Answer { by, latest, probing: None } };
+                self.state =
+                    State::Dialing { dialing, answer: Answer { by, latest, probing: None } };
             }
-            // Dropping the connection drops its buffers: no unsent PUBACK reaches the next connection,
-            // where its packet id may belong to another message.
+            // Dropping the connection drops its buffers: no unsent PUBACK reaches the next
+            // connection, where its packet id may belong to another message.
             ConnectionState::BackingOff { .. } | ConnectionState::Ended => self.state = State::Down,
             ConnectionState::Connecting
             | ConnectionState::Subscribing { .. }
@@ -138,7 +146,9 @@ impl Transport {
                 }
                 Poll::Ready(Err(error)) => Err(error),
                 // No session can be the cause: it is not asked for yet.
-                Poll::Pending if now.instant >= answer.by => Err(ConnectionError::Unanswered(ANSWERS_WITHIN)),
+                Poll::Pending if now.instant >= answer.by => {
+                    Err(ConnectionError::Unanswered(ANSWERS_WITHIN))
+                }
                 Poll::Pending => return Poll::Pending,
             },
             State::Open { connection, answer } => {
@@ -174,8 +184,8 @@ impl Transport {
         Poll::Ready(())
     }
 
-    /// Dispatches the packets that were read to the consumer. All share one `now`: they arrived within
-    /// one read delay.
+    /// Dispatches the packets that were read to the consumer. All share one `now`: they arrived
+    /// within one read delay.
     fn dispatch_packets(
         &mut self,
         consumer: &mut Consumer,
@@ -198,7 +208,11 @@ impl Transport {
                 }
                 Packet::Subscribed(Subscribing::Group, grants) => {
                     let refusals = shared.refusals(&grants);
-                    consumer.handle_event(index, SessionEvent::Subscribed { refusals }, now.instant);
+                    consumer.handle_event(
+                        index,
+                        SessionEvent::Subscribed { refusals },
+                        now.instant,
+                    );
                     // Only with a granted subscription, and not once UNSUBSCRIBE was sent.
                     let is_live = consumer.session(index).connection().live_since().is_some();
                     asks_for_metrics = is_live && shared.metrics.should_subscribe(index);
@@ -207,7 +221,11 @@ impl Transport {
                     shared.metrics.handle_suback(&grants)
                 }
                 Packet::Unsubscribed(refusals) => {
-                    consumer.handle_event(index, SessionEvent::Unsubscribed { refusals }, now.instant);
+                    consumer.handle_event(
+                        index,
+                        SessionEvent::Unsubscribed { refusals },
+                        now.instant,
+                    );
                 }
                 Packet::ExactlyOnce { reply } => {
                     replies.extend(reply);
@@ -226,8 +244,8 @@ impl Transport {
         Ok(())
     }
 
-    /// Executes the session's commands and writes its due PUBACKs into the buffer. Returns whether there
-    /// were any.
+    /// Executes the session's commands and writes its due PUBACKs into the buffer. Returns whether
+    /// there were any.
     pub(crate) fn execute_commands(
         &mut self,
         consumer: &mut Consumer,
@@ -249,8 +267,8 @@ impl Transport {
             }
         }
         let State::Open { connection, .. } = &mut self.state else { return did_anything };
-        // PUBACKs leave in arrival order (MQTT-4.6.0-2). The write buffer is bounded: the others wait in
-        // the session, two bytes each, until the broker reads.
+        // PUBACKs leave in arrival order (MQTT-4.6.0-2). The write buffer is bounded: the others
+        // wait in the session, two bytes each, until the broker reads.
         while let Some(ack) = session.ack_due().filter(|_| connection.takes_more()) {
             codec::put_ack(ack, connection.output(now));
             session.ack_sent();
@@ -299,8 +317,10 @@ impl Transport {
             State::Down | State::Open { answer: None, .. } => false,
         };
         self.state = State::Down;
-        let taken_over =
-            matches!(error, ConnectionError::Codec(CodecError::Disconnected { taken_over: true, .. }));
+        let taken_over = matches!(
+            error,
+            ConnectionError::Codec(CodecError::Disconnected { taken_over: true, .. })
+        );
         let mut why = error_chain(error);
         let is_proven = self.node.as_ref().is_some_and(|(_, has_spoken)| *has_spoken);
         if before_connack && !is_proven && error.may_be_tls() {
@@ -320,7 +340,12 @@ fn execute(
     let filters = shared.filters.as_slice();
     match command {
         SessionCommand::Subscribe => {
-            codec::put_subscribe(Subscribing::Group, filters, shared.mqtt.qos, connection.output(now))?;
+            codec::put_subscribe(
+                Subscribing::Group,
+                filters,
+                shared.mqtt.qos,
+                connection.output(now),
+            )?;
         }
         SessionCommand::Unsubscribe => {
             let all = [filters, shared.metrics.filters(index)].concat();

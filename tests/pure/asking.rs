@@ -1,4 +1,5 @@
-//! Which peers are asked for `/member`, and how often. The peers are tasks on the loopback interface.
+//! Which peers are asked for `/member`, and how often. The peers are tasks on the loopback
+//! interface.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -29,8 +30,10 @@ async fn member(name: &str) -> (Peer, Arc<AtomicUsize>) {
             let mut question = [0; 4096];
             let length = asker.read(&mut question).await.unwrap();
             assert!(question[..length].starts_with(format!("GET {PATH} ").as_bytes()));
-            let head =
-                format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                body.len()
+            );
             asker.write_all((head + &body).as_bytes()).await.unwrap();
         }
     });
@@ -51,7 +54,8 @@ async fn an_address_is_asked_once_however_many_names_lead_to_it() {
 #[tokio::test]
 async fn a_lower_member_that_stays_is_found_behind_one_that_hangs() {
     let hangs = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let hangs = (Peer { host: "127.0.0.1".to_owned(), port: hangs.local_addr().unwrap().port() }, hangs);
+    let hangs =
+        (Peer { host: "127.0.0.1".to_owned(), port: hangs.local_addr().unwrap().port() }, hangs);
     let (lower, _) = member("milepost-0").await;
     let address = format!("{}:{}", lower.host, lower.port);
     let decision = ask(&[hangs.0, lower], standing("milepost-1"), Duration::from_secs(600)).await;

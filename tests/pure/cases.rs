@@ -1,13 +1,15 @@
-//! How many cases a property is tried on, for every crate of the workspace. Which these are follows from PROPTEST_RNG_SEED.
+//! How many cases a property is tried on, for every crate of the workspace. Which these are follows
+//! from PROPTEST_RNG_SEED.
 //!
-//! Guarantee: a failure writes nothing into the tree. It is repeated by running the same command with the same seed.
+//! Guarantee: a failure writes nothing into the tree. It is repeated by running the same command
+//! with the same seed.
 
 use proptest::prelude::ProptestConfig;
 
 /// So many cases, or the share of them that the environment's CASES_PERCENT says.
 pub(crate) fn cases(all: u32) -> ProptestConfig {
-    let percent =
-        std::env::var("CASES_PERCENT").map_or(100, |text| text.parse().expect("CASES_PERCENT is a number"));
+    let percent = std::env::var("CASES_PERCENT")
+        .map_or(100, |text| text.parse().expect("CASES_PERCENT is a number"));
     ProptestConfig {
         cases: (all * percent / 100).max(1),
         failure_persistence: None,

@@ -39,8 +39,8 @@ fn own(mapping: &str) -> String {
     format!("[formats.f]\n{mapping}\n{}", source("format = 'f'"))
 }
 
-/// Each result as a line: seconds before noon, lat, lng, m/s, degrees, m, m; a reject with its detail;
-/// an ignored part.
+/// Each result as a line: seconds before noon, lat, lng, m/s, degrees, m, m; a reject with its
+/// detail; an ignored part.
 fn shown(decoded: &Decoded) -> Vec<String> {
     let number = |units: i64, per_one: f64, unknown: i64| {
         if units == unknown { "-".to_owned() } else { (units as f64 / per_one).to_string() }
@@ -58,7 +58,8 @@ fn shown(decoded: &Decoded) -> Vec<String> {
             number(fix.acc.dm().into(), 10.0, none),
         )
     });
-    let rejects = decoded.rejects.iter().map(|reject| format!("{}: {}", reject.reason.name(), reject.detail));
+    let rejects =
+        decoded.rejects.iter().map(|reject| format!("{}: {}", reject.reason.name(), reject.detail));
     fixes.chain(rejects).chain(decoded.ignored.iter().map(|kind| kind.name().to_owned())).collect()
 }
 
@@ -66,7 +67,8 @@ fn shown(decoded: &Decoded) -> Vec<String> {
 #[track_caller]
 fn check(toml: &str, payload: impl AsRef<[u8]>, expected: &[&str]) {
     let decoded = decode_on(toml, "in/d7", &payload);
-    let (lines, payload) = (shown(&decoded), String::from_utf8_lossy(payload.as_ref()).into_owned());
+    let (lines, payload) =
+        (shown(&decoded), String::from_utf8_lossy(payload.as_ref()).into_owned());
     assert_eq!(lines.len(), expected.len(), "{toml}\n{payload}: {lines:?}");
     for (line, expected) in lines.iter().zip(expected) {
         let is_fix = expected.starts_with(['-', '0', '1']);
@@ -77,7 +79,8 @@ fn check(toml: &str, payload: impl AsRef<[u8]>, expected: &[&str]) {
 }
 
 fn nmea(bodies: &[&str]) -> String {
-    let line = |body: &&str| format!("${body}*{:02X}\r\n", body.bytes().fold(0, |sum, byte| sum ^ byte));
+    let line =
+        |body: &&str| format!("${body}*{:02X}\r\n", body.bytes().fold(0, |sum, byte| sum ^ byte));
     bodies.iter().map(line).collect()
 }
 
@@ -86,17 +89,25 @@ fn nmea(bodies: &[&str]) -> String {
 fn nmea_sentences_of_one_moment_are_one_dated_fix() {
     let toml = source("format = 'nmea'");
     let rmc = |time: &str| format!("GPRMC,{time},A,3351.0000,S,15112.0000,E,20.0,45.0,241126,,,A");
-    let gga = |time: &str| format!("GNGGA,{time},3351.0000,S,15112.0000,E,1,09,0.9,50.0,M,40.0,M,,");
+    let gga =
+        |time: &str| format!("GNGGA,{time},3351.0000,S,15112.0000,E,1,09,0.9,50.0,M,40.0,M,,");
     let (full, flat) = ("-3600 -33.85 151.2 10.29 45 90 -", "-3600 -33.85 151.2 - - 90 -");
-    for (first, second) in
-        [("110000", "110000.00"), ("110000.000", "110000"), ("110000.0", "110000.00"), ("110000", "110000")]
-    {
+    for (first, second) in [
+        ("110000", "110000.00"),
+        ("110000.000", "110000"),
+        ("110000.0", "110000.00"),
+        ("110000", "110000"),
+    ] {
         check(&toml, nmea(&[&rmc(first), &gga(second)]), &[full]);
         check(&toml, nmea(&[&gga(first), &rmc(second)]), &[full]);
     }
     // Wherever they stand: all RMCs first, then all GGAs.
     let other = "-3599 -33.85 151.2 10.29 45 90 -";
-    check(&toml, nmea(&[&rmc("110000"), &rmc("110001"), &gga("110000"), &gga("110001")]), &[full, other]);
+    check(
+        &toml,
+        nmea(&[&rmc("110000"), &rmc("110001"), &gga("110000"), &gga("110001")]),
+        &[full, other],
+    );
     // A GGA alone is of the day on which it is nearest; what is then in the future is refused.
     check(&toml, nmea(&[&gga("110000")]), &[flat]);
     check(&toml, nmea(&[&gga("010000")]), &["-39600 -33.85 151.2 - - 90 -"]);
@@ -221,27 +232,55 @@ fn times_without_an_offset_are_of_the_zone_that_is_named() {
         ("ts_unit = 'rfc3339'\nts_zone = 'Z'", r#""t":"2026-11-24T10:30:37""#, -5_363),
         ("ts_unit = 'rfc3339'\nts_zone = '+01:00'", r#""t":"2026-11-24T11:30:37""#, -5_363),
         ("ts_unit = 'rfc3339'\nts_zone = 'Europe/Berlin'", r#""t":"2026-11-24 11:30:37""#, -5_363),
-        ("ts_unit = 'rfc3339'\nts_zone = 'Europe/Berlin'", r#""t":"2026-07-01T12:00:00""#, -12_621_600),
+        (
+            "ts_unit = 'rfc3339'\nts_zone = 'Europe/Berlin'",
+            r#""t":"2026-07-01T12:00:00""#,
+            -12_621_600,
+        ),
         ("ts_unit = 'rfc3339'\nts_zone = 'Europe/Berlin'", r#""t":"2026-11-24T10:30:37Z""#, -5_363),
         (
             "ts_unit = '%d/%m/%Y %H:%M:%S'\nts_zone = 'America/Sao_Paulo'",
             r#""t":"24/11/2026 07:30:37""#,
             -5_363,
         ),
-        ("ts_unit = '%m/%d/%Y %I:%M:%S %p'\nts_zone = 'Z'", r#""t":"11/24/2026 10:30:37 AM""#, -5_363),
+        (
+            "ts_unit = '%m/%d/%Y %I:%M:%S %p'\nts_zone = 'Z'",
+            r#""t":"11/24/2026 10:30:37 AM""#,
+            -5_363,
+        ),
         ("ts_unit = 'auto'\nts_zone = 'Z'", r#""t":1795510800123"#, -10_800),
         ("ts_unit = 'us'", r#""t":1795510800123456"#, -10_800),
         ("ts_unit = 'ns'", r#""t":1795510800123456789"#, -10_800),
-        ("ts_unit = 'rfc3339'\nts_zone = 'Z'\nts_date = '/d'", r#""d":"2026/11/24","t":"10:30:37""#, -5_363),
-        ("ts_unit = 'rfc3339'\nts_zone = 'Z'\nts_date = '/d'", r#""d":20261124,"t":"10:30:37.5""#, -5_363),
-        ("ts_unit = '%d%m%y %H%M%S'\nts_zone = 'Z'\nts_date = '/d'", r#""d":"241126","t":"103037""#, -5_363),
+        (
+            "ts_unit = 'rfc3339'\nts_zone = 'Z'\nts_date = '/d'",
+            r#""d":"2026/11/24","t":"10:30:37""#,
+            -5_363,
+        ),
+        (
+            "ts_unit = 'rfc3339'\nts_zone = 'Z'\nts_date = '/d'",
+            r#""d":20261124,"t":"10:30:37.5""#,
+            -5_363,
+        ),
+        (
+            "ts_unit = '%d%m%y %H%M%S'\nts_zone = 'Z'\nts_date = '/d'",
+            r#""d":"241126","t":"103037""#,
+            -5_363,
+        ),
     ] {
         check(&mapping(keys), fix(members), &[&format!("{seconds} 1 2 - - - -")]);
     }
     for (keys, members, cause) in [
         ("ts_unit = 'rfc3339'", r#""t":"2026-11-24T10:30:37""#, "ts_zone"),
-        ("ts_unit = 'rfc3339'\nts_zone = 'Europe/Berlin'", r#""t":"2026-10-25T02:30:00""#, "happens twice"),
-        ("ts_unit = 'rfc3339'\nts_zone = 'Europe/Berlin'", r#""t":"2026-03-29T02:30:00""#, "does not exist"),
+        (
+            "ts_unit = 'rfc3339'\nts_zone = 'Europe/Berlin'",
+            r#""t":"2026-10-25T02:30:00""#,
+            "happens twice",
+        ),
+        (
+            "ts_unit = 'rfc3339'\nts_zone = 'Europe/Berlin'",
+            r#""t":"2026-03-29T02:30:00""#,
+            "does not exist",
+        ),
         ("ts_unit = 'rfc3339'\nts_zone = 'Z'", r#""t":"03/04/2026 10:00:00""#, "which order"),
         ("ts_unit = 'rfc3339'\nts_zone = 'Z'\nts_date = '/d'", r#""t":"10:30:37""#, "has no date"),
         ("ts_unit = 'rfc3339'\nts_zone = 'Z'", r#""t":"10:30:37""#, "without a date"),
@@ -262,7 +301,8 @@ fn times_without_an_offset_are_of_the_zone_that_is_named() {
 fn a_time_under_another_name_is_read_or_named() {
     let toml = source("");
     let fix = |member: &str| format!(r#"{{"lat":1,"lon":2,{member}}}"#);
-    for name in ["timestamp", "time", "datetime", "fixTime", "TS", "tst", "date_time", "Timestamp"] {
+    for name in ["timestamp", "time", "datetime", "fixTime", "TS", "tst", "date_time", "Timestamp"]
+    {
         for value in ["1795510800", "1795510800123", "\"2026-11-24T09:00:00Z\""] {
             check(&toml, fix(&format!("\"{name}\":{value}")), &["-10800 1 2 - - - -"]);
         }
@@ -278,7 +318,11 @@ fn a_time_under_another_name_is_read_or_named() {
     // Neither a time nor a time's name.
     for member in [r#""uptime":500"#, r#""id":1795510800"#, r#""time":null"#] {
         let decoded = decode_on(&toml, "in/d7", fix(member));
-        assert_eq!((decoded.positions.len(), decoded.lacking.undated), (1, 1), "{member}: {decoded:?}");
+        assert_eq!(
+            (decoded.positions.len(), decoded.lacking.undated),
+            (1, 1),
+            "{member}: {decoded:?}"
+        );
     }
     check(
         &toml,
@@ -309,7 +353,8 @@ fn bytes_that_end_a_c_string_are_no_part_of_the_payload() {
         check(&source(""), format!("{json}{end}"), &["-9 1 2 - - - -"]);
         check(&source(""), format!("[{json},{json}]{end}"), &["-9 1 2 - - - -", "-9 1 2 - - - -"]);
     }
-    let owntracks = format!("{{\"_type\":\"location\",\"lat\":1,\"lon\":2,\"tst\":{}}}\0", NOW_S - 9);
+    let owntracks =
+        format!("{{\"_type\":\"location\",\"lat\":1,\"lon\":2,\"tst\":{}}}\0", NOW_S - 9);
     check(&source("format = 'owntracks'"), owntracks, &["-9 1 2 - - - -"]);
     let line = nmea(&["GPGGA,110000,3351.0000,S,15112.0000,E,1,09,0.9,50.0,M,40.0,M,,"]) + "\0";
     check(&source("format = 'nmea'"), line, &["-3600 -33.85 151.2 - - 90 -"]);
@@ -329,19 +374,32 @@ fn a_refused_time_says_what_was_read_and_what_to_change() {
     check(
         &own,
         at("1795525200"),
-        &["2026-11-24T13:00:00Z is 3600 s ahead of the clock here; decode.fix_future_max allows 300 s"],
+        &[
+            "2026-11-24T13:00:00Z is 3600 s ahead of the clock here; decode.fix_future_max allows 300 s",
+        ],
     );
     check(&own, at("45985.4"), &["a spreadsheet's number of days"]);
     check(&own, at("86400"), &["never set"]);
     check(
         &own,
         at("1176113700"),
-        &["2007-04-09T10:15:00Z is 1024 weeks before 2026-11-23: the receiver has the GPS week rollover"],
+        &[
+            "2007-04-09T10:15:00Z is 1024 weeks before 2026-11-23: the receiver has the GPS week rollover",
+        ],
     );
-    let mapped =
-        |unit: &str| self::own(&format!("lat = '/lat'\nlng = '/lng'\nts = '/ts'\nts_unit = '{unit}'"));
-    check(&mapped("s"), at("1795510800123"), &["a factor of 1,000 makes it right: set ts_unit = \"ms\""]);
-    check(&mapped("ms"), at("1795510800"), &["a factor of 1,000 makes it right: set ts_unit = \"s\""]);
+    let mapped = |unit: &str| {
+        self::own(&format!("lat = '/lat'\nlng = '/lng'\nts = '/ts'\nts_unit = '{unit}'"))
+    };
+    check(
+        &mapped("s"),
+        at("1795510800123"),
+        &["a factor of 1,000 makes it right: set ts_unit = \"ms\""],
+    );
+    check(
+        &mapped("ms"),
+        at("1795510800"),
+        &["a factor of 1,000 makes it right: set ts_unit = \"s\""],
+    );
     check(&mapped("auto"), at("\"1.79555E+12\""), &["lost its last digits"]);
     check(&mapped("s"), at("\"1.7955108E9\""), &["lost its last digits"]);
     check(&mapped("s"), at("\"1.795510800E9\""), &["-10800 1 2 - - - -"]);
@@ -393,7 +451,8 @@ fn a_drivers_id_may_be_any_whole_number_or_any_text() {
         assert_eq!(id(keys, sent), expected);
     }
     let toml = "[[sources]]\ntopic = 'owntracks/+/+'\ndriver = '{1}:{2}'\nformat = 'owntracks'\ndriver_other = 'hex'";
-    let payload = format!(r#"{{"_type":"location","tst":{NOW_S},"lat":"48.85","lon":"2.29","vel":"36"}}"#);
+    let payload =
+        format!(r#"{{"_type":"location","tst":{NOW_S},"lat":"48.85","lon":"2.29","vel":"36"}}"#);
     let decoded = decode_on(toml, "owntracks/jo@example.org/phone", payload);
     assert_eq!(decoded.positions[0].driver_id.as_str(), "jo_40example.org:phone", "{decoded:?}");
 }

@@ -154,12 +154,13 @@ static DECODERS: LazyLock<Vec<[[Decoder; 2]; 2]>> = LazyLock::new(|| {
 fn check_agree(format: Format, keeps: bool, payload: impl AsRef<[u8]>) -> Decoded {
     let payload = payload.as_ref();
     let topic = format.topic("d7");
-    let [plain, by_serde_json] = DECODERS[format as usize][usize::from(keeps)].each_ref().map(|decoder| {
-        let mut decoded = Decoded::default();
-        let message = Message::new(topic.as_bytes(), payload);
-        decoder.decode(message, Timestamp::from_unix_ms(WALL_MS), &mut decoded);
-        decoded
-    });
+    let [plain, by_serde_json] =
+        DECODERS[format as usize][usize::from(keeps)].each_ref().map(|decoder| {
+            let mut decoded = Decoded::default();
+            let message = Message::new(topic.as_bytes(), payload);
+            decoder.decode(message, Timestamp::from_unix_ms(WALL_MS), &mut decoded);
+            decoded
+        });
     assert_eq!(plain, by_serde_json, "{format:?}: {}", String::from_utf8_lossy(payload));
     plain
 }
@@ -201,7 +202,8 @@ fn a_byte_that_is_not_utf8_in_every_place() {
         for at in 0..=payload.len() {
             for byte in [0x80, 0xC3, 0xFF] {
                 let (before, after) = payload.as_bytes().split_at(at);
-                let decoded = check_agree(Format::Milepost, keeps, [before, &[byte], after].concat());
+                let decoded =
+                    check_agree(Format::Milepost, keeps, [before, &[byte], after].concat());
                 assert_eq!(
                     decoded.rejects.first().map(|reject| reject.reason),
                     Some(Reason::InvalidUtf8),

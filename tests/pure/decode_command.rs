@@ -9,7 +9,11 @@ const RECEIVED_AT_MS: i64 = 1_767_225_600_000;
 const SOURCES: &str = "[[sources]]\ntopic = 'owntracks/+/+'\ndriver = '{1}:{2}'\nformat = 'owntracks'\nkeep = ['batt']\n\
                        [[sources]]\ntopic = 'traccar'\nformat = 'traccar'\ndriver = '/device/uniqueId'";
 
-fn run(source: Option<usize>, topic: Option<&str>, payload: &str) -> Result<(Vec<String>, bool), String> {
+fn run(
+    source: Option<usize>,
+    topic: Option<&str>,
+    payload: &str,
+) -> Result<(Vec<String>, bool), String> {
     let received_at = Timestamp::from_unix_ms(RECEIVED_AT_MS);
     let origin = Origin { source, topic: topic.map(str::to_owned), received_at };
     let decoded = decode(&Config::parse(SOURCES).unwrap(), &origin, payload.as_bytes());
@@ -83,21 +87,31 @@ fn a_stream_is_decoded_line_by_line_each_by_its_own_topic() {
             r#"{{"tst":"2026-01-01T00:00:00.000000Z+0000","topic":{topic},"qos":1,"retain":1,"payloadlen":{bytes},"payload":{text}}}"#
         )
     };
-    let lines =
-        [heard("owntracks/jo/phone", &fix.replace(',', ",\n")), heard("nobody", "{}"), heard("traccar", "")];
+    let lines = [
+        heard("owntracks/jo/phone", &fix.replace(',', ",\n")),
+        heard("nobody", "{}"),
+        heard("traccar", ""),
+    ];
     let (printed, is_good) = stream(None, &lines.join("\n"), 9).unwrap();
     let [position, other, empty] = &printed[..] else { panic!("{printed:#?}") };
     assert!(
-        position.starts_with(r#"{"message":{"bytes":56,"retained":true,"topic":"owntracks/jo/phone"}}"#)
-            && position.contains(r#""driver_id":"jo:phone""#),
+        position.starts_with(
+            r#"{"message":{"bytes":56,"retained":true,"topic":"owntracks/jo/phone"}}"#
+        ) && position.contains(r#""driver_id":"jo:phone""#),
         "{position}"
     );
-    assert!(other.contains("bad_topic") && empty.contains(r#""reason":"empty""#) && !is_good, "{printed:#?}");
+    assert!(
+        other.contains("bad_topic") && empty.contains(r#""reason":"empty""#) && !is_good,
+        "{printed:#?}"
+    );
 
     // Payloads alone; and a reader that leaves.
     let payloads = format!("{fix}\n{fix}\n{fix}");
     let (printed, is_good) = stream(Some("owntracks/jo/phone"), &payloads, 2).unwrap();
-    assert!(printed.len() == 2 && is_good && printed[0].starts_with(r#"{"position""#), "{printed:#?}");
+    assert!(
+        printed.len() == 2 && is_good && printed[0].starts_with(r#"{"position""#),
+        "{printed:#?}"
+    );
     assert!(stream(None, &payloads, 9).unwrap_err().contains("--source or --topic"));
     let (printed, _) = stream(Some("owntracks/jo/phone"), &"x".repeat(2 << 20), 9).unwrap();
     assert!(printed[0].contains("too_large"), "{printed:#?}");

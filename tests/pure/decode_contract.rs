@@ -45,10 +45,14 @@ fn the_detail_of_a_reject_states_what_was_expected() {
         (r#"{"lng":2}"#, "lat is missing; the names here are lng".to_owned()),
         (
             "[7]",
-            "invalid type: integer `7`, expected an object with lat and lng at line 1 column 1".to_owned(),
+            "invalid type: integer `7`, expected an object with lat and lng at line 1 column 1"
+                .to_owned(),
         ),
         (r#"{"lat":1,"lng":"2"}"#, "lng is \"2\", not a number".to_owned()),
-        (r#"{"lat":1,"lng":2,"ts":"1760000000123"}"#, format!("ts is \"1760000000123\", {expected}")),
+        (
+            r#"{"lat":1,"lng":2,"ts":"1760000000123"}"#,
+            format!("ts is \"1760000000123\", {expected}"),
+        ),
         (
             r#"{"lat":1,"lng":2,"ts":"2026-01-31T08:00:00"}"#,
             format!(
@@ -67,7 +71,10 @@ fn a_full_fix_is_taken_in_the_tables_units() {
     );
     assert_eq!((fix.driver_id.as_str(), &*format!("{:?}", fix.driver_id)), ("d7", "\"d7\""));
     assert_eq!((fix.lat.e7(), fix.lng.e7()), (257_617_000, -801_918_000));
-    assert_eq!((fix.speed.cms(), fix.heading.cdeg(), fix.alt.dm(), fix.acc.dm()), (1_240, 27_100, -33, 50));
+    assert_eq!(
+        (fix.speed.cms(), fix.heading.cdeg(), fix.alt.dm(), fix.acc.dm()),
+        (1_240, 27_100, -33, 50)
+    );
     assert_eq!((fix.ts.unix_ms(), fix.seq), (1_767_225_599_123, 42));
     assert_eq!(fix.received_at.unix_ms(), WALL_MS);
 }
@@ -77,7 +84,8 @@ fn the_least_fix_is_undated_and_unknown() {
     let decoded = decode(r#"{"lat":1,"lon":2}"#);
     assert_eq!(decoded.lacking.undated, 1);
     assert_eq!(decoded.lacking.fields, [0; Field::ALL.len()], "absent is not unusable");
-    let fix = good(r#" {"lat":1,"lng":2,"ts":null,"speed":null,"driver_id":"d7","extra":{"a":[1,2]}} "#);
+    let fix =
+        good(r#" {"lat":1,"lng":2,"ts":null,"speed":null,"driver_id":"d7","extra":{"a":[1,2]}} "#);
     assert_eq!(fix.ts.unix_ms(), WALL_MS);
     assert_eq!((fix.seq, fix.speed.cms(), fix.heading.cdeg()), (0, u16::MAX, u16::MAX));
 }
@@ -131,8 +139,12 @@ fn every_reason_is_given_for_what_it_names() {
         check_refused(topic, payload, *reason);
     }
     // Of formats.rs.
-    let of_other_formats =
-        [Reason::UnknownFormatKind, Reason::InvalidSentence, Reason::BadChecksum, Reason::BadDriver];
+    let of_other_formats = [
+        Reason::UnknownFormatKind,
+        Reason::InvalidSentence,
+        Reason::BadChecksum,
+        Reason::BadDriver,
+    ];
     for reason in Reason::ALL.into_iter().filter(|reason| !of_other_formats.contains(reason)) {
         assert!(cases.iter().any(|(.., given)| *given == reason), "{reason:?} is not tried");
     }
@@ -142,7 +154,11 @@ fn every_reason_is_given_for_what_it_names() {
 fn the_first_reason_in_the_order_counts() {
     check_refused("other", &[b' '; 1_000_001], Reason::TooLarge);
     check_refused("other", b"", Reason::BadTopic);
-    check_refused("drivers/d7/gps", br#"{"lat":91,"lng":181,"driver_id":"x"}"#, Reason::DriverMismatch);
+    check_refused(
+        "drivers/d7/gps",
+        br#"{"lat":91,"lng":181,"driver_id":"x"}"#,
+        Reason::DriverMismatch,
+    );
     check_refused("drivers/d7/gps", br#"{"lat":91,"lng":181,"ts":0}"#, Reason::LatRange);
     check_refused("drivers/d7/gps", br#"{"lat":0,"lng":0,"ts":"x"}"#, Reason::NullIsland);
 }
@@ -180,7 +196,8 @@ fn the_edges_of_time_belong_to_it() {
 
 #[test]
 fn an_unusable_optional_field_costs_itself() {
-    let decoded = decode(r#"{"lat":1,"lng":2,"speed":-1,"heading":361,"alt":"high","acc":[5],"seq":-1}"#);
+    let decoded =
+        decode(r#"{"lat":1,"lng":2,"speed":-1,"heading":361,"alt":"high","acc":[5],"seq":-1}"#);
     assert_eq!(decoded.lacking.fields[..5], [1; 5]);
     let fix = &decoded.positions[0];
     assert_eq!(
@@ -188,13 +205,17 @@ fn an_unusable_optional_field_costs_itself() {
         (u16::MAX, u16::MAX, i32::MAX, u16::MAX)
     );
     assert_eq!(fix.seq, 0);
-    assert_eq!(decode(r#"{"lat":1,"lng":2,"seq":4294967296}"#).lacking.fields[Field::Seq as usize], 1);
+    assert_eq!(
+        decode(r#"{"lat":1,"lng":2,"seq":4294967296}"#).lacking.fields[Field::Seq as usize],
+        1
+    );
     assert_eq!(good(r#"{"lat":1,"lng":2,"heading":360}"#).heading.cdeg(), 0);
 }
 
 #[test]
 fn a_broken_point_costs_itself_not_its_neighbours() {
-    let decoded = decode(r#"[{"lat":1,"lng":2,"seq":1}, {"lat":91,"lng":2}, 5, {"lat":1,"lng":2,"seq":4}]"#);
+    let decoded =
+        decode(r#"[{"lat":1,"lng":2,"seq":1}, {"lat":91,"lng":2}, 5, {"lat":1,"lng":2,"seq":4}]"#);
     assert_eq!(decoded.positions.iter().map(|position| position.seq).collect::<Vec<_>>(), [1, 4]);
     let told: Vec<_> = decoded
         .rejects
@@ -203,7 +224,10 @@ fn a_broken_point_costs_itself_not_its_neighbours() {
         .collect();
     assert_eq!(
         told,
-        [(Reason::LatRange, r#"{"lat":91,"lng":2}"#.to_owned()), (Reason::WrongShape, "5".to_owned())]
+        [
+            (Reason::LatRange, r#"{"lat":91,"lng":2}"#.to_owned()),
+            (Reason::WrongShape, "5".to_owned())
+        ]
     );
 }
 
@@ -220,14 +244,16 @@ fn the_limits_are_allowed_and_deep_nesting_is_not_a_stack() {
     assert_eq!(decode(&full).positions.len(), limits().points_max);
     let point = r#"{"lat":1,"lng":2}"#;
     good(&[point, &" ".repeat(limits().payload_bytes_max - point.len())].concat());
-    let one = Decoder::new(&Config::defaults().unwrap().sources, Limits { points_max: 1, ..limits() });
+    let one =
+        Decoder::new(&Config::defaults().unwrap().sources, Limits { points_max: 1, ..limits() });
     let mut two = Decoded::default();
     let message = Message::new(b"drivers/d7/gps", br#"[{"lat":1,"lng":2},{"lat":1,"lng":2}]"#);
     one.decode(message, Timestamp::from_unix_ms(WALL_MS), &mut two);
     assert_eq!((two.positions.len(), two.rejects[0].reason), (0, Reason::TooManyPoints));
     let deep = format!(r#"{{"lat":1,"lng":2,"x":{}{}}}"#, "[".repeat(200_000), "]".repeat(200_000));
     assert_eq!(decode(&deep).positions.len() + decode(&deep).rejects.len(), 1);
-    let deep_seq = format!(r#"{{"lat":1,"lng":2,"seq":{}{}}}"#, "[".repeat(200_000), "]".repeat(200_000));
+    let deep_seq =
+        format!(r#"{{"lat":1,"lng":2,"seq":{}{}}}"#, "[".repeat(200_000), "]".repeat(200_000));
     assert_eq!(decode(&deep_seq).positions.len() + decode(&deep_seq).rejects.len(), 1);
 }
 

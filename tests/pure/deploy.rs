@@ -1,4 +1,5 @@
-//! The images and the stack of containers agree with themselves and with the code. `make containers` runs them where there is a Docker.
+//! The images and the stack of containers agree with themselves and with the code. `make
+//! containers` runs them where there is a Docker.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,7 +39,8 @@ fn services() -> Vec<(String, Value)> {
 
 /// Those that run an image of this repository.
 fn ours() -> Vec<(String, Value)> {
-    let ours: Vec<_> = services().into_iter().filter(|(_, service)| service.get("build").is_some()).collect();
+    let ours: Vec<_> =
+        services().into_iter().filter(|(_, service)| service.get("build").is_some()).collect();
     assert!(ours.len() >= 4, "migrate, two mileposts, loadgen");
     ours
 }
@@ -90,7 +92,8 @@ fn every_metric_and_label_exists() {
     let mut known = BTreeSet::new();
     for line in rendered.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
         let (name, kind) = line.split_once(' ').unwrap();
-        let suffixes: &[&str] = if kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
+        let suffixes: &[&str] =
+            if kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
         known.extend(suffixes.iter().map(|suffix| format!("{name}{suffix}")));
     }
     for file in [DASHBOARD, ALERTS] {
@@ -101,10 +104,15 @@ fn every_metric_and_label_exists() {
             assert!(known.contains(&name), "{file}: there is no metric {name}");
         }
         for label in ["kind", "reason", "field"] {
-            for value in
-                text.split(&format!("{label}=\"")).skip(1).map(|rest| rest.split('"').next().unwrap())
+            for value in text
+                .split(&format!("{label}=\""))
+                .skip(1)
+                .map(|rest| rest.split('"').next().unwrap())
             {
-                assert!(rendered.contains(&format!("{label}=\"{value}\"")), "{file}: no {label} is {value}");
+                assert!(
+                    rendered.contains(&format!("{label}=\"{value}\"")),
+                    "{file}: no {label} is {value}"
+                );
             }
         }
     }
@@ -115,8 +123,9 @@ fn every_metric_and_label_exists() {
 fn a_row_that_is_too_large_is_no_damaged_file() {
     let alerts = yaml(ALERTS);
     let rules = alerts["groups"][0]["rules"].as_array().unwrap();
-    let expr =
-        |alert: &str| rules.iter().find(|rule| rule["alert"] == alert).unwrap()["expr"].as_str().unwrap();
+    let expr = |alert: &str| {
+        rules.iter().find(|rule| rule["alert"] == alert).unwrap()["expr"].as_str().unwrap()
+    };
     assert_eq!(expr("MilepostSpoolDamaged"), "increase(milepost_spool_quarantined_total[15m]) > 0");
     let (counts, except) = expr("MilepostRowTooLarge").split_once(" unless ").unwrap();
     assert_eq!(counts, "increase(milepost_positions_quarantined_total[15m]) > 0");
@@ -129,7 +138,8 @@ fn what_prometheus_and_grafana_read_is_complete() {
     let guide = read("docs/operations.md");
     for rule in yaml(ALERTS)["groups"][0]["rules"].as_array().unwrap() {
         let name = rule["alert"].as_str().unwrap();
-        let section = guide.split_once(&format!("\n### {name}\n\n**Meaning:** ")).map(|(_, rest)| rest);
+        let section =
+            guide.split_once(&format!("\n### {name}\n\n**Meaning:** ")).map(|(_, rest)| rest);
         let section = section.unwrap_or_else(|| panic!("docs/operations.md has no section {name}"));
         let section = section.split("\n#").next().unwrap_or_default();
         for part in ["\n**First look:** ", "\n**Fix:** "] {
@@ -147,10 +157,15 @@ fn what_prometheus_and_grafana_read_is_complete() {
     let source = &yaml("deploy/grafana/provisioning/datasources/prometheus.yml")["datasources"][0];
     for panel in dashboard["panels"].as_array().unwrap() {
         assert_eq!(panel["datasource"]["uid"], source["uid"], "{}", panel["title"]);
-        assert!(panel["targets"].as_array().is_some_and(|targets| !targets.is_empty()), "{}", panel["title"]);
+        assert!(
+            panel["targets"].as_array().is_some_and(|targets| !targets.is_empty()),
+            "{}",
+            panel["title"]
+        );
     }
     let provider = &yaml("deploy/grafana/provisioning/dashboards/milepost.yml")["providers"][0];
-    let mount = format!("./deploy/grafana/dashboards:{}:ro", provider["options"]["path"].as_str().unwrap());
+    let mount =
+        format!("./deploy/grafana/dashboards:{}:ro", provider["options"]["path"].as_str().unwrap());
     assert!(read(COMPOSE).contains(&mount), "{mount}");
 }
 
@@ -192,9 +207,16 @@ fn the_ports_agree() {
         .iter()
         .filter(|(_, service)| texts(&service["command"]) == ["run"])
         .map(|(name, service)| {
-            assert_eq!(texts(&service["healthcheck"]["test"]), ["CMD", "/milepost", "health"], "{name}");
+            assert_eq!(
+                texts(&service["healthcheck"]["test"]),
+                ["CMD", "/milepost", "health"],
+                "{name}"
+            );
             let listen = service["environment"]["MILEPOST__HTTP__LISTEN"].as_str().unwrap();
-            format!("{name}:{}", listen.strip_prefix("0.0.0.0:").expect("reached from outside the container"))
+            format!(
+                "{name}:{}",
+                listen.strip_prefix("0.0.0.0:").expect("reached from outside the container")
+            )
         })
         .collect();
     let prometheus = yaml(PROMETHEUS);
@@ -210,7 +232,10 @@ fn the_ports_agree() {
     }
     for (name, service) in services() {
         for published in texts(&service["ports"]) {
-            assert!(published.starts_with("127.0.0.1:"), "{name} publishes {published} to the world");
+            assert!(
+                published.starts_with("127.0.0.1:"),
+                "{name} publishes {published} to the world"
+            );
         }
     }
 }
@@ -223,8 +248,12 @@ fn passwords_come_from_env_alone() {
         .split("${")
         .skip(1)
         .map(|rest| {
-            let (name, hint) = rest.split_once(":?").unwrap_or_else(|| panic!("${{{rest} has no hint"));
-            assert!(hint.split('}').next().unwrap().ends_with("cp .env.example .env"), "{name}: {hint}");
+            let (name, hint) =
+                rest.split_once(":?").unwrap_or_else(|| panic!("${{{rest} has no hint"));
+            assert!(
+                hint.split('}').next().unwrap().ends_with("cp .env.example .env"),
+                "{name}: {hint}"
+            );
             name
         })
         .collect();
@@ -235,7 +264,12 @@ fn passwords_come_from_env_alone() {
     assert!(lines().all(|line| line.ends_with("=change-me")), "a usable default password");
     let checked = services().into_iter().find(|(name, _)| name == "credentials").unwrap().1;
     assert_eq!(
-        checked["environment"].as_object().unwrap().keys().map(String::as_str).collect::<BTreeSet<_>>(),
+        checked["environment"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect::<BTreeSet<_>>(),
         given
     );
     assert!(read(".gitignore").lines().any(|line| line == "/.env"));
@@ -251,14 +285,24 @@ fn images_are_pinned() {
         pinned(service["image"].as_str().unwrap_or_else(|| panic!("{name} has no image")));
     }
     let dockerfile = read(DOCKERFILE);
-    let stages: Vec<&str> =
-        dockerfile.lines().filter_map(|line| line.split_once(" AS ")).map(|(_, stage)| stage).collect();
-    let images = dockerfile.lines().filter_map(|line| line.strip_prefix("FROM ")?.split(' ').next());
+    let stages: Vec<&str> = dockerfile
+        .lines()
+        .filter_map(|line| line.split_once(" AS "))
+        .map(|(_, stage)| stage)
+        .collect();
+    let images =
+        dockerfile.lines().filter_map(|line| line.strip_prefix("FROM ")?.split(' ').next());
     images.filter(|image| !stages.contains(image)).for_each(pinned);
     let manifest = read("Cargo.toml");
-    let rust =
-        manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap().trim_matches('"');
-    assert!(dockerfile.contains(&format!("FROM rust:{rust}-")), "built with another Rust than {rust}");
+    let rust = manifest
+        .lines()
+        .find_map(|line| line.strip_prefix("rust-version = "))
+        .unwrap()
+        .trim_matches('"');
+    assert!(
+        dockerfile.contains(&format!("FROM rust:{rust}-")),
+        "built with another Rust than {rust}"
+    );
 }
 
 #[test]
@@ -287,7 +331,8 @@ fn our_containers_are_locked_down_and_may_finish() {
         assert_eq!(service["read_only"], true, "{name}");
         assert_eq!(texts(&service["cap_drop"]), ["ALL"], "{name}");
         assert!(texts(&service["security_opt"]).contains(&"no-new-privileges:true"), "{name}");
-        let stop = humantime::parse_duration(service["stop_grace_period"].as_str().unwrap()).unwrap();
+        let stop =
+            humantime::parse_duration(service["stop_grace_period"].as_str().unwrap()).unwrap();
         assert!(
             stop >= grace + Duration::from_secs(5),
             "{name} is killed after {stop:?}, and flushes for {grace:?}"
@@ -298,7 +343,10 @@ fn our_containers_are_locked_down_and_may_finish() {
         .filter(|(_, service)| texts(&service["command"]) == ["run"])
         .map(|(name, service)| (name, service["hostname"].as_str().map(str::to_owned)))
         .collect();
-    assert!(hosts.iter().all(|(name, host)| host.as_ref() == Some(name)), "client ids change: {hosts:?}");
+    assert!(
+        hosts.iter().all(|(name, host)| host.as_ref() == Some(name)),
+        "client ids change: {hosts:?}"
+    );
 }
 
 /// The others run images of somebody else: no right that they do not need.
@@ -320,7 +368,8 @@ fn the_networks_join_those_who_talk() {
         let (_, service) = services.iter().find(|(known, _)| known == name).unwrap();
         texts(&service["networks"]).into_iter().map(str::to_owned).collect()
     };
-    let known: BTreeSet<String> = yaml(COMPOSE)["networks"].as_object().unwrap().keys().cloned().collect();
+    let known: BTreeSet<String> =
+        yaml(COMPOSE)["networks"].as_object().unwrap().keys().cloned().collect();
     let with = |peer: &str| -> String {
         let names = services.iter().map(|(name, _)| name.clone()).filter(|name| name != peer);
         names
@@ -332,19 +381,30 @@ fn the_networks_join_those_who_talk() {
     };
     for (name, service) in &services {
         assert!(of(name).is_subset(&known), "{name}");
-        assert_eq!(of(name).is_empty(), service["network_mode"] == "none", "{name} is in the network of all");
+        assert_eq!(
+            of(name).is_empty(),
+            service["network_mode"] == "none",
+            "{name} is in the network of all"
+        );
     }
     assert_eq!(with("door"), "emqx");
     assert_eq!(with("clickhouse"), "grafana loadgen map migrate milepost-a milepost-b");
-    // Only milepost and loadgen have business at 1884; a network cannot tell it from the ports that the others ask.
+    // Only milepost and loadgen have business at 1884; a network cannot tell it from the ports that
+    // the others ask.
     assert_eq!(with("emqx"), "door loadgen milepost-a milepost-b prometheus");
     assert_eq!(with("grafana"), "clickhouse prometheus");
 }
 
 #[test]
 fn every_command_is_one_of_the_binary() {
-    let enum_of_main =
-        read("src/cli.rs").split_once("enum Command {").unwrap().1.split_once("\n}").unwrap().0.to_owned();
+    let enum_of_main = read("src/cli.rs")
+        .split_once("enum Command {")
+        .unwrap()
+        .1
+        .split_once("\n}")
+        .unwrap()
+        .0
+        .to_owned();
     let commands: Vec<String> = enum_of_main
         .lines()
         .filter_map(|line| line.trim().strip_suffix(',').or(line.trim().strip_suffix(" {")))
@@ -352,9 +412,12 @@ fn every_command_is_one_of_the_binary() {
         .map(str::to_lowercase)
         .collect();
     assert!(commands.contains(&"run".to_owned()), "{commands:?}");
-    let known =
-        |command: &str| assert!(commands.iter().any(|name| name == command), "milepost has no {command}");
-    for (_, service) in ours().iter().filter(|(_, service)| service["build"]["target"] == "milepost") {
+    let known = |command: &str| {
+        assert!(commands.iter().any(|name| name == command), "milepost has no {command}")
+    };
+    for (_, service) in
+        ours().iter().filter(|(_, service)| service["build"]["target"] == "milepost")
+    {
         known(texts(&service["command"])[0]);
         if let Some(test) = service.pointer("/healthcheck/test") {
             known(texts(test)[2]);
@@ -364,7 +427,8 @@ fn every_command_is_one_of_the_binary() {
     known(dockerfile.split_once("\nCMD [\"").unwrap().1.split('"').next().unwrap());
 }
 
-/// `docker compose up --wait` takes a service without one for healthy, even while it dies and is restarted for ever.
+/// `docker compose up --wait` takes a service without one for healthy, even while it dies and is
+/// restarted for ever.
 #[test]
 fn every_service_that_stays_has_a_health_check() {
     for (name, service) in services() {
@@ -375,15 +439,20 @@ fn every_service_that_stays_has_a_health_check() {
     for program in ["milepost", "milepost-map"] {
         assert!(dockerfile.contains(&format!(" CMD [\"/{program}\", \"health\"]\n")), "{program}");
     }
-    assert!(!dockerfile.contains("# syntax"), "a registry is asked for a front end that nothing here needs");
+    assert!(
+        !dockerfile.contains("# syntax"),
+        "a registry is asked for a front end that nothing here needs"
+    );
 }
 
-/// A setting that is commented out is a setting all the same: whoever takes the `# ` away must get what the line says.
+/// A setting that is commented out is a setting all the same: whoever takes the `# ` away must get
+/// what the line says.
 #[test]
 fn the_configuration_of_the_package_is_one_with_its_comments_taken_away() {
     let text = read("deploy/release/package/milepost.toml");
     Config::parse(&text).unwrap();
-    let is_setting = |line: &str| line.split_once(" = ").is_some_and(|(key, _)| key.chars().all(lower));
+    let is_setting =
+        |line: &str| line.split_once(" = ").is_some_and(|(key, _)| key.chars().all(lower));
     let mut known = BTreeSet::new();
     let mut section = "";
     for line in text.lines() {
@@ -393,7 +462,8 @@ fn the_configuration_of_the_package_is_one_with_its_comments_taken_away() {
             known.insert(setting.split_once(" = ").unwrap().0);
             // One at a time: two of a key are alternatives, and the files are not here.
             let one = format!("[{section}]\n{setting}\n");
-            let error = Config::parse(&one).err().map(|error| error.to_string()).unwrap_or_default();
+            let error =
+                Config::parse(&one).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(!error.contains("unknown"), "{one}{error}");
             assert!(
                 setting.contains("_file") || setting.contains("mqtts:") || error.is_empty(),
@@ -411,8 +481,9 @@ fn every_flag_is_one_of_loadgen() {
     let mut lines = vec![texts(&compose["services"]["loadgen"]["command"]).join(" ")];
     for file in [COMPOSE, WORKFLOW] {
         let text = read(file).replace("\\\n", " ");
-        let runs =
-            text.lines().filter_map(|line| line.split_once("docker compose run ")?.1.split_once(" loadgen "));
+        let runs = text
+            .lines()
+            .filter_map(|line| line.split_once("docker compose run ")?.1.split_once(" loadgen "));
         lines.extend(runs.map(|(_, arguments)| arguments.to_owned()));
     }
     assert!(lines.len() >= 4, "{lines:?}");
@@ -421,8 +492,12 @@ fn every_flag_is_one_of_loadgen() {
         let name = words.next().unwrap();
         let name = name[..1].to_uppercase() + &name[1..];
         let arguments = source.split_once(&format!("struct {name}Arguments {{"));
-        let fields =
-            arguments.unwrap_or_else(|| panic!("loadgen has no {line}")).1.split_once("\n}").unwrap().0;
+        let fields = arguments
+            .unwrap_or_else(|| panic!("loadgen has no {line}"))
+            .1
+            .split_once("\n}")
+            .unwrap()
+            .0;
         for flag in words.filter_map(|word| word.strip_prefix("--")) {
             let field = format!("    {}: ", flag.replace('-', "_"));
             assert!(fields.contains(&field), "loadgen has no --{flag}: {line}");
@@ -433,8 +508,9 @@ fn every_flag_is_one_of_loadgen() {
 #[test]
 fn services_wait_for_what_can_be_waited_for() {
     let services = services();
-    let find =
-        |name: &str| &services.iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("{name}")).1;
+    let find = |name: &str| {
+        &services.iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("{name}")).1
+    };
     let mut finished = BTreeSet::new();
     for (name, service) in &services {
         for (on, how) in service["depends_on"].as_object().into_iter().flatten() {
@@ -450,7 +526,8 @@ fn services_wait_for_what_can_be_waited_for() {
         }
     }
     // `up --wait` takes the end of any other service for a failure.
-    for (name, service) in services.iter().filter(|(_, service)| service.get("profiles").is_none()) {
+    for (name, service) in services.iter().filter(|(_, service)| service.get("profiles").is_none())
+    {
         assert_eq!(finished.contains(name), service.get("restart").is_none(), "{name}");
     }
 }
@@ -462,7 +539,10 @@ fn users_and_grants_are_for_what_exists() {
     for (name, service) in ours() {
         for key in ["MILEPOST__CLICKHOUSE__USER", "CLICKHOUSE_USER"] {
             if let Some(user) = service["environment"][key].as_str() {
-                assert!(users.contains(&format!("<{user}>")), "{name} is {user}, who is not in users.xml");
+                assert!(
+                    users.contains(&format!("<{user}>")),
+                    "{name} is {user}, who is not in users.xml"
+                );
             }
         }
         if let Some(user) = service["environment"]["MILEPOST__MQTT__USERNAME"].as_str() {
@@ -480,12 +560,18 @@ fn users_and_grants_are_for_what_exists() {
         .collect();
     for table in users.split("ON fleet.").skip(1).map(|rest| rest.split('<').next().unwrap()) {
         let created = format!(" {{database}}.{table}{{on_cluster}}");
-        assert!(table == "*" || migrations.contains(&created), "a grant on {table}, which nobody makes");
+        assert!(
+            table == "*" || migrations.contains(&created),
+            "a grant on {table}, which nobody makes"
+        );
     }
     assert_eq!(default_of("clickhouse.database"), "fleet");
     let compose = yaml(COMPOSE);
     for variable in users.split("from_env=\"").skip(1).map(|rest| rest.split('"').next().unwrap()) {
-        assert!(compose["services"]["clickhouse"]["environment"].get(variable).is_some(), "{variable}");
+        assert!(
+            compose["services"]["clickhouse"]["environment"].get(variable).is_some(),
+            "{variable}"
+        );
     }
     assert!(acl.trim_end().ends_with("{deny, all}."), "what no rule allows is denied");
 }
@@ -520,7 +606,10 @@ fn drivers_have_limits_and_milepost_a_listener_of_its_own() {
         let broker = read(file);
         let drivers = block(&broker, &format!("listeners.{transport}.default"));
         let ours = block(&broker, &format!("listeners.{transport}.milepost"));
-        assert!(drivers.contains("zone = drivers") && drivers.contains("messages_rate = "), "{file}");
+        assert!(
+            drivers.contains("zone = drivers") && drivers.contains("messages_rate = "),
+            "{file}"
+        );
         assert!(ours.contains("zone = milepost") && ours.contains("authentication = ["), "{file}");
         assert!(!ours.contains("_rate"), "{file}: acknowledgements count as messages");
     }
@@ -530,12 +619,18 @@ fn drivers_have_limits_and_milepost_a_listener_of_its_own() {
     let port = ours.lines().find_map(|line| line.trim().strip_prefix("bind = \"0.0.0.0:")).unwrap();
     let port = port.trim_end_matches('"');
     for (name, service) in ours_of_the_broker() {
-        assert!(service.contains(&format!("emqx:{port}")), "{name} does not use milepost's listener");
+        assert!(
+            service.contains(&format!("emqx:{port}")),
+            "{name} does not use milepost's listener"
+        );
     }
-    let published = services()
-        .into_iter()
-        .flat_map(|(_, service)| texts(&service["ports"]).into_iter().map(str::to_owned).collect::<Vec<_>>());
-    assert!(published.into_iter().all(|published| !published.ends_with(port)), "{port} is published");
+    let published = services().into_iter().flat_map(|(_, service)| {
+        texts(&service["ports"]).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    });
+    assert!(
+        published.into_iter().all(|published| !published.ends_with(port)),
+        "{port} is published"
+    );
 }
 
 /// The services that speak MQTT to the broker, as text.
@@ -552,7 +647,9 @@ fn ours_of_the_broker() -> Vec<(String, String)> {
 #[test]
 fn what_the_stack_asks_the_broker_for_is_granted() {
     let acl = read("deploy/emqx/acl.conf");
-    let asked = ours().into_iter().any(|(_, s)| s["environment"]["MILEPOST__MQTT__BROKER_METRICS"] == "true");
+    let asked = ours()
+        .into_iter()
+        .any(|(_, s)| s["environment"]["MILEPOST__MQTT__BROKER_METRICS"] == "true");
     assert!(asked);
     let rule = r#"{allow, {username, "milepost"}, subscribe, [{eq, "$SYS/brokers/+/metrics/#"}]}."#;
     assert!(acl.contains(rule), "{rule}");
@@ -568,10 +665,15 @@ fn the_doors_for_other_networks_are_locked() {
         "messages_rate = ",
         "max_conn_rate = ",
     ] {
-        assert!(broker.lines().any(|found| found.trim().starts_with(line)), "tls.conf has no {line}");
+        assert!(
+            broker.lines().any(|found| found.trim().starts_with(line)),
+            "tls.conf has no {line}"
+        );
     }
     let server = read("deploy/clickhouse/tls.xml");
-    for element in ["<https_port>8443<", "<http_port remove=", "<tcp_port remove=", "<certificateFile>"] {
+    for element in
+        ["<https_port>8443<", "<http_port remove=", "<tcp_port remove=", "<certificateFile>"]
+    {
         assert!(server.contains(element), "tls.xml has no {element}");
     }
     // The topic of a check is nobody's fix, and its own user may use it.
@@ -583,7 +685,8 @@ fn the_doors_for_other_networks_are_locked() {
 
 #[test]
 fn what_the_way_to_production_shows_is_what_a_check_looks_at() {
-    let sources = ["broker", "server", "disk"].map(|room| read(&format!("src/check/{room}.rs"))).concat();
+    let sources =
+        ["broker", "server", "disk"].map(|room| read(&format!("src/check/{room}.rs"))).concat();
     let guide = read(PRODUCTION);
     let mut shown = BTreeSet::new();
     for line in guide.lines().filter_map(|line| line.strip_prefix("    ")) {
@@ -622,7 +725,8 @@ fn each_member_has_a_spool_of_its_own() {
 
 #[test]
 fn the_workflows_can_do_little() {
-    let folder = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".github/workflows")).unwrap();
+    let folder =
+        std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".github/workflows")).unwrap();
     let files = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     for file in files {
         let path = format!(".github/workflows/{file}");
@@ -634,25 +738,31 @@ fn the_workflows_can_do_little() {
                 .then(|| serde_json::json!({"contents": "write", "packages": "write"}));
             assert_eq!(job.get("permissions"), may.as_ref(), "{path}: {name}");
             assert!(job["timeout-minutes"].is_u64(), "{path}: {name}");
-            for action in job["steps"].as_array().unwrap().iter().filter_map(|step| step["uses"].as_str()) {
+            for action in
+                job["steps"].as_array().unwrap().iter().filter_map(|step| step["uses"].as_str())
+            {
                 let hash = action.split_once('@').map_or("", |(_, hash)| hash);
                 let is_hash = hash.len() == 40 && hash.chars().all(|c| c.is_ascii_hexdigit());
                 assert!(is_hash, "{action}: name a commit, a tag can be moved");
             }
         }
         let text = read(&path);
-        for target in text.split("run: make ").skip(1).map(|rest| rest.split_whitespace().next().unwrap()) {
+        for target in
+            text.split("run: make ").skip(1).map(|rest| rest.split_whitespace().next().unwrap())
+        {
             assert!(read("Makefile").contains(&format!("\n{target}:")), "make {target}");
         }
     }
 }
 
-/// The fixed words of a line as `/readyz` shows it: without the part's name, numbers and what stands for the rest.
+/// The fixed words of a line as `/readyz` shows it: without the part's name, numbers and what
+/// stands for the rest.
 fn fixed_words(line: &str) -> impl Iterator<Item = String> {
     let line = line.split_once(": ").map_or(line, |(_, line)| line);
     let words: Vec<&str> = line.split(' ').collect();
     let varies = |word: &&str| word.contains(|c: char| c.is_ascii_digit() || c == '…');
-    let fixed = words.split(varies).map(|words| words.join(" ").trim_matches([':', ',']).to_owned());
+    let fixed =
+        words.split(varies).map(|words| words.join(" ").trim_matches([':', ',']).to_owned());
     fixed.filter(|words| words.len() > 6).collect::<Vec<_>>().into_iter()
 }
 
@@ -663,7 +773,11 @@ fn the_lines_of_readyz_in_the_guide_are_those_of_the_code() {
         ["src", "crates"].map(|folder| Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).to_vec();
     while let Some(folder) = folders.pop() {
         for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-            if path.is_dir() { folders.push(path) } else { sources += &fs::read_to_string(path).unwrap() }
+            if path.is_dir() {
+                folders.push(path)
+            } else {
+                sources += &fs::read_to_string(path).unwrap()
+            }
         }
     }
     // A string that goes on in the next line is one string.

@@ -1,5 +1,6 @@
-//! Events against a device that repeats itself, a broker that delivers again, clocks that are wrong and a process that is killed:
-//! the room's guarantee, and the definitions of each kind, computed here in another way.
+//! Events against a device that repeats itself, a broker that delivers again, clocks that are wrong
+//! and a process that is killed: the room's guarantee, and the definitions of each kind, computed
+//! here in another way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,8 @@ const BEGAN: i64 = 1_760_000_000_000;
 const SILENT_FOR: i64 = 120_000;
 const LIMIT: f64 = 25.0;
 
-/// Squares of a tenth of a degree, side by side on the equator, with a gap between the second and the third.
+/// Squares of a tenth of a degree, side by side on the equator, with a gap between the second and
+/// the third.
 fn rules() -> Rules {
     let square = |name: &str, west: f64| {
         let east = west + 0.1;
@@ -40,7 +42,8 @@ fn fix(driver: u8, ts: i64, lng: f64) -> Fix {
     }
 }
 
-/// A drive of one driver: each step is seconds since the one before, metres to the east, speed, accuracy.
+/// A drive of one driver: each step is seconds since the one before, metres to the east, speed,
+/// accuracy.
 fn drives() -> impl Strategy<Value = Vec<Fix>> {
     let step = (
         0u8..3,
@@ -89,8 +92,9 @@ fn end_of(inserts: &[Fix]) -> i64 {
     inserts.last().unwrap().inserted_at + SILENT_FOR * 2
 }
 
-/// What a replica answers at a moment: the rows that it has got, how far it is behind, and at most so many rows. A server says whole
-/// seconds; rounded up, because rows that change places within a second may be taken so.
+/// What a replica answers at a moment: the rows that it has got, how far it is behind, and at most
+/// so many rows. A server says whole seconds; rounded up, because rows that change places within a
+/// second may be taken so.
 fn answer(inserts: &[(Fix, i64)], reader: &Reader, now: i64, most: usize) -> Inserted {
     let lacks = inserts.iter().filter(|(fix, there_at)| fix.inserted_at <= now && *there_at > now);
     let oldest = lacks.map(|(fix, _)| fix.inserted_at).min().unwrap_or(now);
@@ -102,15 +106,17 @@ fn answer(inserts: &[(Fix, i64)], reader: &Reader, now: i64, most: usize) -> Ins
 
 /// Of what the reader asks for, what can be read.
 fn readable(inserts: &[(Fix, i64)], reader: &Reader, now: i64) -> Vec<Fix> {
-    let is_wanted =
-        |fix: &Fix| reader.wanted().any(|(after, until)| (after + 1..=until).contains(&fix.inserted_at));
+    let is_wanted = |fix: &Fix| {
+        reader.wanted().any(|(after, until)| (after + 1..=until).contains(&fix.inserted_at))
+    };
     let has = inserts.iter().filter(|(fix, there_at)| *there_at <= now && is_wanted(fix));
     has.map(|(fix, _)| fix.clone()).collect()
 }
 
 /// The events that are found by looks at a replica.
 fn looked(inserts: &[(Fix, i64)], pauses: &[i64], most: usize, until: i64) -> Vec<Event> {
-    let (mut watch, mut reader, mut out) = (Watch::new(rules()), Reader::new(BEGAN - 1), Vec::new());
+    let (mut watch, mut reader, mut out) =
+        (Watch::new(rules()), Reader::new(BEGAN - 1), Vec::new());
     let (mut now, mut pauses) = (BEGAN, pauses.iter().cycle());
     while now < until + 5_000 {
         now += pauses.next().unwrap();
@@ -178,7 +184,8 @@ proptest! {
         let (contacts, others): (Vec<_>, Vec<_>) = watched(&mut Watch::new(rules()), drive, until).into_iter().partition(is_contact);
         let (found_contacts, found): (Vec<_>, Vec<_>) = looked(&inserts, &pauses, most, until).into_iter().partition(is_contact);
         prop_assert_eq!(others, found);
-        // A silence that ends within the seconds that a look is late is not found; none is invented.
+        // A silence that ends within the seconds that a look is late is not found; none is
+        // invented.
         prop_assert!(ids(&found_contacts).is_subset(&ids(&contacts)), "{:?} {:?}", contacts, found_contacts);
     }
 
@@ -238,7 +245,8 @@ proptest! {
     fn a_killed_process_finds_the_same_events(drive in drives(), kill in any::<Index>(), back in 0usize..10) {
         let until = end_of(&drive);
         let whole = watched(&mut Watch::new(rules()), &drive, until);
-        // All before `kill` was decided and written. The next process reads again from some fixes before.
+        // All before `kill` was decided and written. The next process reads again from some fixes
+        // before.
         let kill = kill.index(drive.len());
         let from = kill.saturating_sub(back);
         let until_then = drive[kill].inserted_at;
@@ -249,7 +257,8 @@ proptest! {
         for fix in &drive[..from] {
             second.begin_with(fix.clone());
         }
-        // Of each state there is the newest event alone; the earlier events of what is played again say what was before.
+        // Of each state there is the newest event alone; the earlier events of what is played again
+        // say what was before.
         let newest = |event: &&Event| {
             let of = |event: &Event| (event.driver_id.clone(), about(event), event.fence.clone());
             let same = |other: &&Event| of(other) == of(event);
@@ -291,7 +300,10 @@ proptest! {
 
 /// Kinds and fences of a list.
 fn told(events: &[Event]) -> Vec<(Kind, &str, i64)> {
-    events.iter().map(|event| (event.kind, event.fence.as_str(), (event.ts - BEGAN) / 1_000)).collect()
+    events
+        .iter()
+        .map(|event| (event.kind, event.fence.as_str(), (event.ts - BEGAN) / 1_000))
+        .collect()
 }
 
 #[test]
@@ -301,7 +313,8 @@ fn in_and_out_of_a_fence_is_one_event_each() {
             .into_iter()
             .map(|(second, lng)| fix(1, BEGAN + second * 1_000, lng))
             .collect();
-    let events = watched(&mut Watch::new(Rules { silent_for: None, ..rules() }), &drive, end_of(&drive));
+    let events =
+        watched(&mut Watch::new(Rules { silent_for: None, ..rules() }), &drive, end_of(&drive));
     assert_eq!(told(&events), [(Kind::Entered, "c", 120), (Kind::Left, "c", 300)]);
 }
 
@@ -312,7 +325,8 @@ fn a_speed_around_the_limit_does_not_flap() {
         .zip(speeds)
         .map(|(n, speed)| Fix { speed: Some(speed), ..fix(1, BEGAN + n * 10_000, 0.25) })
         .collect();
-    let events = watched(&mut Watch::new(Rules { silent_for: None, ..rules() }), &drive, end_of(&drive));
+    let events =
+        watched(&mut Watch::new(Rules { silent_for: None, ..rules() }), &drive, end_of(&drive));
     assert_eq!(told(&events), [(Kind::Fast, "", 10), (Kind::Slow, "", 80)]);
 }
 
@@ -322,7 +336,8 @@ fn a_jump_is_one_event_and_enters_nothing() {
         .into_iter()
         .map(|(second, lng)| fix(1, BEGAN + second * 1_000, lng))
         .collect();
-    let events = watched(&mut Watch::new(Rules { silent_for: None, ..rules() }), &drive, end_of(&drive));
+    let events =
+        watched(&mut Watch::new(Rules { silent_for: None, ..rules() }), &drive, end_of(&drive));
     assert_eq!(told(&events), [(Kind::Jump, "", 10)]);
 }
 
@@ -407,8 +422,9 @@ fn an_insert_of_half_a_minute_is_found_however_rare_the_looks_are() {
             let slow = Fix { inserted_at: BEGAN + begin, ..fix(1, BEGAN, 0.35) };
             let inserts = [(slow, BEGAN + begin + 29_500)];
             let looks = (1..100).map(|n| n * pause);
-            let found: Vec<_> =
-                looks.flat_map(|at| look_late(&mut reader, &mut watch, &inserts, (at, BEGAN + at))).collect();
+            let found: Vec<_> = looks
+                .flat_map(|at| look_late(&mut reader, &mut watch, &inserts, (at, BEGAN + at)))
+                .collect();
             let entered = found.iter().filter(|event| event.kind == Kind::Entered);
             assert_eq!(entered.count(), 1, "a look every {pause} ms, inserted at {begin} ms");
         }
@@ -428,7 +444,8 @@ fn every_look_reads_about_as_much_and_a_long_gap_is_read_once() {
         let now = BEGAN + second * 1_000;
         reader.begin(second * 1_000);
         read.push(readable(&inserts, &reader, now).len());
-        while reader.take(answer(&inserts, &reader, now, usize::MAX), &mut watch, &mut Vec::new()) {}
+        while reader.take(answer(&inserts, &reader, now, usize::MAX), &mut watch, &mut Vec::new()) {
+        }
         reader.end(&mut watch, &mut Vec::new());
     }
     let gap = read.remove(199);
@@ -440,7 +457,8 @@ fn every_look_reads_about_as_much_and_a_long_gap_is_read_once() {
 fn a_clock_of_the_server_that_is_set_forward_and_back_makes_nobody_silent_and_hides_nobody() {
     const HOUR: i64 = 3_600_000;
     let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN - 1));
-    // A driver who sends every five seconds, under a clock that is an hour ahead in the second minute.
+    // A driver who sends every five seconds, under a clock that is an hour ahead in the second
+    // minute.
     let inserted = |second: i64| BEGAN + second * 1_000 + if second / 60 == 1 { HOUR } else { 0 };
     let mut inserts = Vec::new();
     let mut found = Vec::new();
@@ -449,7 +467,10 @@ fn a_clock_of_the_server_that_is_set_forward_and_back_makes_nobody_silent_and_hi
         if second % 5 == 0 {
             let place = if second < 150 { 0.35 } else { 0.25 };
             inserts.push((
-                Fix { inserted_at: now, ..fix(1, BEGAN + second * 1_000, place + 0.0001 * second as f64) },
+                Fix {
+                    inserted_at: now,
+                    ..fix(1, BEGAN + second * 1_000, place + 0.0001 * second as f64)
+                },
                 now,
             ));
         }
@@ -473,15 +494,19 @@ fn crossings_within_a_second_are_events_of_their_own() {
 
 #[test]
 fn what_was_known_of_the_time_that_is_played_again_decides() {
-    // A fence that was drawn at 60 s around somebody who had been there, and one that was taken away after somebody entered it.
+    // A fence that was drawn at 60 s around somebody who had been there, and one that was taken
+    // away after somebody entered it.
     let fixes = [
         fix(1, BEGAN, 0.35),
         fix(2, BEGAN, 0.05),
         fix(1, BEGAN + 65_000, 0.35),
         fix(2, BEGAN + 65_000, 0.05),
     ];
-    let mut before =
-        Watch::new(Rules { areas: vec![rules().areas.remove(0)], silent_for: None, faster_than: None });
+    let mut before = Watch::new(Rules {
+        areas: vec![rules().areas.remove(0)],
+        silent_for: None,
+        faster_than: None,
+    });
     let mut known = Vec::new();
     before.take(fixes[0].clone(), &mut known);
     before.take(fixes[1].clone(), &mut known);
@@ -489,8 +514,11 @@ fn what_was_known_of_the_time_that_is_played_again_decides() {
     before.take(fixes[2].clone(), &mut known);
     assert_eq!(told(&known), [(Kind::Entered, "a", 0), (Kind::Entered, "c", 65)]);
 
-    let mut after =
-        Watch::new(Rules { areas: vec![rules().areas.remove(3)], silent_for: None, faster_than: None });
+    let mut after = Watch::new(Rules {
+        areas: vec![rules().areas.remove(3)],
+        silent_for: None,
+        faster_than: None,
+    });
     after.play_again(known);
     let mut out = Vec::new();
     for fix in fixes {
@@ -520,7 +548,10 @@ fn the_erased_are_forgotten() {
     watch.take(fix(1, BEGAN + 300_000, 0.25), &mut out);
     watch.take(fix(1, BEGAN + 600_000, 0.15), &mut out);
     // Inside b; c was left, and subscribers have that as a state, too.
-    assert_eq!(watch.forget(|id| id == "d1"), [("d1".to_owned(), vec!["b".to_owned(), "c".to_owned()])]);
+    assert_eq!(
+        watch.forget(|id| id == "d1"),
+        [("d1".to_owned(), vec!["b".to_owned(), "c".to_owned()])]
+    );
     out.clear();
     watch.tick(BEGAN + SILENT_FOR, &mut out);
     assert_eq!(out.iter().map(|event| event.driver_id.as_str()).collect::<Vec<_>>(), ["d2"]);

@@ -1,5 +1,5 @@
-//! Files as people have them, through a dry run of `milepost import`: each is read right, or refused
-//! with line or value, cause and remedy. `tests/pure/data_kinds.rs` has the payloads.
+//! Files as people have them, through a dry run of `milepost import`: each is read right, or
+//! refused with line or value, cause and remedy. `tests/pure/data_kinds.rs` has the payloads.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -35,18 +35,20 @@ fn import(toml: &str, arguments: &[&str], name: &str, bytes: &[u8]) -> Result<Va
     std::fs::write(&path, bytes).unwrap();
     let path: &Path = &path;
     let line = ["import", "--dry-run"].into_iter().chain(arguments.iter().copied());
-    let line =
-        Line::try_parse_from(line.chain([path.to_str().unwrap()])).map_err(|error| error.to_string())?;
+    let line = Line::try_parse_from(line.chain([path.to_str().unwrap()]))
+        .map_err(|error| error.to_string())?;
     let config = Config::parse(toml).map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let opened = import::open(&config, line.orders).map_err(|error| format!("{error:#}"))?;
-        let imported = import::import(&config, opened).await.map_err(|error| format!("{error:#}"))?;
+        let imported =
+            import::import(&config, opened).await.map_err(|error| format!("{error:#}"))?;
         Ok(serde_json::from_str::<Value>(&imported.shown(true)).unwrap())
     })
 }
 
-/// `lat lng speed heading alt acc` of the only fix, and its time if it is not that of [`yesterday`].
+/// `lat lng speed heading alt acc` of the only fix, and its time if it is not that of
+/// [`yesterday`].
 fn fix(result: &Value) -> String {
     let example = &result["understood"][0]["example"];
     let mut shown = String::new();
@@ -93,7 +95,12 @@ fn columns_state_hemispheres_units_and_dates() {
         (&[], "time,lat,lat_ns,lon,lon_ew", "TS,33.5,N,70.25,E", "33.5 70.25 - - - -"),
         (&[], "time,lat,lon", "TS,33.5S,70.25W", "-33.5 -70.25 - - - -"),
         (&[], "time,latitudeE7,longitudeE7", "TS,335000000,-702500000", "33.5 -70.25 - - - -"),
-        (&["--unit", "lat=1e-6 deg"], "time,lat,lon", "TS,33500000,-70250000", "33.5 -70.25 - - - -"),
+        (
+            &["--unit", "lat=1e-6 deg"],
+            "time,lat,lon",
+            "TS,33500000,-70250000",
+            "33.5 -70.25 - - - -",
+        ),
         (&["--unit", "lat=ddmm.mmmm"], "time,lat,lon", "TS,3330.0,-07015.0", "33.5 -70.25 - - - -"),
         (&[], "time,lat,lon,Speed (km/h)", "TS,1,2,36", "1 2 10 - - -"),
         (&[], "time,lat,lon,speed_kn", "TS,1,2,10", "1 2 5.14 - - -"),
@@ -101,7 +108,12 @@ fn columns_state_hemispheres_units_and_dates() {
         (&["--speed-unit", "0.1 km/h"], "time,lat,lon,speed", "TS,1,2,360", "1 2 10 - - -"),
         (&[], "time,lat,lon,Altitude (ft)", "TS,1,2,1000", "1 2 - - 304.8 -"),
         (&["--alt-unit", "ft"], "time,lat,lon,alt", "TS,1,2,1000", "1 2 - - 304.8 -"),
-        (&["--field", "alt=GPS Alt ft"], "time,lat,lon,GPS Alt ft", "TS,1,2,1000", "1 2 - - 304.8 -"),
+        (
+            &["--field", "alt=GPS Alt ft"],
+            "time,lat,lon,GPS Alt ft",
+            "TS,1,2,1000",
+            "1 2 - - 304.8 -",
+        ),
         (&["--unit", "acc=ft"], "time,lat,lon,acc", "TS,1,2,100", "1 2 - - - 30.5"),
         (&["--unit", "heading=0.01 deg"], "time,lat,lon,course", "TS,1,2,9000", "1 2 - 90 - -"),
         (&[], "DATE,TIME,lat,lon", "DAY,CLOCK,1,2", "1 2 - - - -"),
@@ -147,7 +159,12 @@ fn columns_state_hemispheres_units_and_dates() {
             "it has no column lat, only 1, 2026-11-24T10:00:00Z, 52.5",
         ),
         (&[], "Time,My Latitude Value,lon", "TS,1,2", "--field lat='My Latitude Value'"),
-        (&[], "time,lat,lon", "2001-01-01T00:00:00Z,1,2", "raise clickhouse.retention.positions_days"),
+        (
+            &[],
+            "time,lat,lon",
+            "2001-01-01T00:00:00Z,1,2",
+            "raise clickhouse.retention.positions_days",
+        ),
     ] {
         check_refused(arguments, "log.csv", of(names, row), said);
     }
@@ -158,7 +175,8 @@ fn one_description_reads_csv_and_geojson() {
     let ts = yesterday("10:12:47");
     let toml = "[formats.acme]\nimport = true\nlat = '/y'\nlng = '/x'\nlat_unit = '1e-6 deg'\nts = '/when'\nts_unit = 'rfc3339'\n\
                 ts_zone = 'Z'\nspeed = '/v'\nspeed_unit = 'km/h'\nunknown = ['speed=-1']\ndriver = '/who'";
-    let lines = format!("{{\"who\":\"d7\",\"y\":1500000,\"x\":\"-2250000\",\"when\":\"{ts}\",\"v\":36}}\n");
+    let lines =
+        format!("{{\"who\":\"d7\",\"y\":1500000,\"x\":\"-2250000\",\"when\":\"{ts}\",\"v\":36}}\n");
     let row = format!("who;y;x;when;v\nd7;1500000;-2250000;{ts};36\n");
     for (name, text, formats) in [
         ("a.geojsonl", &lines, &["--format", "acme"][..]),
@@ -169,7 +187,8 @@ fn one_description_reads_csv_and_geojson() {
         assert_eq!(fix(&result), "1.5 -2.25 10 - - -", "{name}: {result}");
         assert_eq!(result["understood"][0]["example"]["driver_id"], "d7");
     }
-    let unknown = import(toml, &["--format", "acme"], "a.csv", row.replace(";36", ";-1").as_bytes()).unwrap();
+    let unknown =
+        import(toml, &["--format", "acme"], "a.csv", row.replace(";36", ";-1").as_bytes()).unwrap();
     assert_eq!(fix(&unknown), "1.5 -2.25 - - - -");
 }
 
@@ -183,7 +202,8 @@ fn what_was_not_understood_is_listed() {
     // From Berlin to Santiago in ten seconds, and back.
     let track = |row: &str| format!("time,lat,lon,speed\n{}", row.replace("DAY", &ts[..10]));
     let jumps = track("DAYT10:00:00Z,52.5,13.4,\nDAYT10:00:10Z,-33.5,-70.6,\n");
-    let result = import("", &["--driver", "d7", "--speed-unit", "m/s"], "a.csv", jumps.as_bytes()).unwrap();
+    let result =
+        import("", &["--driver", "d7", "--speed-unit", "m/s"], "a.csv", jumps.as_bytes()).unwrap();
     assert!(
         result["understood"][0]["warnings"]
             .to_string()
@@ -204,7 +224,8 @@ fn what_was_not_understood_is_listed() {
     });
     for (unit, warns) in [("m/s", true), ("km/h", false)] {
         let result =
-            import("", &["--driver", "d7", "--speed-unit", unit], "a.csv", track(&rows).as_bytes()).unwrap();
+            import("", &["--driver", "d7", "--speed-unit", unit], "a.csv", track(&rows).as_bytes())
+                .unwrap();
         let warnings = result["understood"][0]["warnings"].to_string();
         assert_eq!(warnings.contains("km/h read as m/s"), warns, "{unit}: {warnings}");
     }
@@ -219,8 +240,14 @@ fn gpx_and_geojson_survive_what_nobody_reads() {
         )
     };
     let expected = "1.5 -2.25 - - 7 -";
-    for name in ["Smith & Sons", "AT&T;", "a &nbsp; b", "&#0;", "a < b".replace('<', "&lt;").as_str(), "Höhe"]
-    {
+    for name in [
+        "Smith & Sons",
+        "AT&T;",
+        "a &nbsp; b",
+        "&#0;",
+        "a < b".replace('<', "&lt;").as_str(),
+        "Höhe",
+    ] {
         check(&[], "t.gpx", gpx("", name), expected);
         check(&[], "t.gpx", gpx("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", name), expected);
     }
@@ -261,13 +288,21 @@ fn gpx_and_geojson_survive_what_nobody_reads() {
         check(
             &unit,
             "a.geojson",
-            format!("{{\"type\":\"FeatureCollection\",\"features\":[\n{},\n]}}", feature(properties)),
+            format!(
+                "{{\"type\":\"FeatureCollection\",\"features\":[\n{},\n]}}",
+                feature(properties)
+            ),
             expected,
         );
         check(&unit, "a.geojson", format!("\u{1e}{}\n", feature(properties)), expected);
     }
     check_refused(&unit, "a.geojson", r#"{"type":"Topology"}"#, "has no features");
-    check_refused(&unit, "a.geojson", format!("{{\"features\":[{}", &feature("")[..40]), "EOF in line 1");
+    check_refused(
+        &unit,
+        "a.geojson",
+        format!("{{\"features\":[{}", &feature("")[..40]),
+        "EOF in line 1",
+    );
 }
 
 /// CSV files over encodings, separators, line ends, decimal signs, zones and units: more than 200.
@@ -278,7 +313,9 @@ fn every_file_of_the_corpus_is_read_right() {
     let encodings: [(&str, Encode); 5] = [
         ("utf-8", |text| text.as_bytes().to_vec()),
         ("utf-8 with a mark", |text| format!("\u{feff}{text}").into_bytes()),
-        ("windows-1252", |text| text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect()),
+        ("windows-1252", |text| {
+            text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect()
+        }),
         ("utf-16le with a mark", |text| {
             format!("\u{feff}{text}").encode_utf16().flat_map(u16::to_le_bytes).collect()
         }),
@@ -301,12 +338,24 @@ fn every_file_of_the_corpus_is_read_right() {
                             (true, _) => text.replace('.', ","),
                         };
                         let names = ["Zeit", "lat", "lon", "Höhe (ft)", "speed"].join(separator);
-                        let row =
-                            [time(&day), number("-33.5"), number("151.25"), number("1000.5"), number("36.0")];
+                        let row = [
+                            time(&day),
+                            number("-33.5"),
+                            number("151.25"),
+                            number("1000.5"),
+                            number("36.0"),
+                        ];
                         let text = format!("{names}{end}{}{end}", row.join(separator));
                         let arguments = [
                             zone,
-                            &["--field", "ts=Zeit", "--field", "alt=Höhe (ft)", "--speed-unit", "km/h"],
+                            &[
+                                "--field",
+                                "ts=Zeit",
+                                "--field",
+                                "alt=Höhe (ft)",
+                                "--speed-unit",
+                                "km/h",
+                            ],
                         ]
                         .concat();
                         check(&arguments, "a.csv", encode(&text), "-33.5 151.25 10 - 305 -");

@@ -21,15 +21,23 @@ struct Source {
 impl Source {
     fn new(toml: &str, topic: &'static str, received_at_s: i64) -> Self {
         let sources = Config::parse(toml).unwrap_or_else(|error| panic!("{toml}: {error}")).sources;
-        let limits =
-            Limits { payload_bytes_max: 1_000_000, points_max: 100, fix_age_max: YEAR, fix_future_max: YEAR };
+        let limits = Limits {
+            payload_bytes_max: 1_000_000,
+            points_max: 100,
+            fix_age_max: YEAR,
+            fix_future_max: YEAR,
+        };
         let received_at = Timestamp::from_unix_ms(received_at_s * 1_000);
         Self { decoder: Decoder::new(&sources, limits), topic, received_at }
     }
 
     fn of(format: &str, received_at_s: i64) -> Self {
         let toml = format!("[[sources]]\ntopic = 'in/+'\nkeep = '*'\n{format}");
-        Self::new(&toml.replace("keep = '*'\nformat = 'nmea'", "format = 'nmea'"), "in/d7", received_at_s)
+        Self::new(
+            &toml.replace("keep = '*'\nformat = 'nmea'", "format = 'nmea'"),
+            "in/d7",
+            received_at_s,
+        )
     }
 
     fn decode(&self, payload: &str) -> Decoded {
@@ -53,7 +61,10 @@ impl Source {
         let mut decoded = self.decode(payload);
         let reasons: Vec<Reason> = decoded.rejects.iter().map(|reject| reject.reason).collect();
         assert_eq!(reasons, [reason], "{payload}: {decoded:?}");
-        assert!(decoded.positions.is_empty() && decoded.ignored.is_empty(), "{payload}: {decoded:?}");
+        assert!(
+            decoded.positions.is_empty() && decoded.ignored.is_empty(),
+            "{payload}: {decoded:?}"
+        );
         decoded.rejects.remove(0).detail
     }
 
@@ -61,13 +72,22 @@ impl Source {
     fn ignored(&self, payload: &str, kind: Ignored) {
         let decoded = self.decode(payload);
         assert_eq!(decoded.ignored, [kind], "{payload}: {decoded:?}");
-        assert!(decoded.positions.is_empty() && decoded.rejects.is_empty(), "{payload}: {decoded:?}");
+        assert!(
+            decoded.positions.is_empty() && decoded.rejects.is_empty(),
+            "{payload}: {decoded:?}"
+        );
     }
 }
 
 /// Longitude, latitude in 1e-7 degrees; cm/s, hundredths of a degree, dm, dm; milliseconds.
 #[track_caller]
-fn check(fix: &Position, (lat, lng): (i32, i32), motion: (u16, u16), (alt, acc): (i32, u16), ts: i64) {
+fn check(
+    fix: &Position,
+    (lat, lng): (i32, i32),
+    motion: (u16, u16),
+    (alt, acc): (i32, u16),
+    ts: i64,
+) {
     assert_eq!((fix.lat.e7(), fix.lng.e7()), (lat, lng), "{fix:?}");
     assert_eq!((fix.speed.cms(), fix.heading.cdeg()), motion, "{fix:?}");
     assert_eq!((fix.alt.dm(), fix.acc.dm()), (alt, acc), "{fix:?}");
@@ -89,8 +109,9 @@ fn owntracks() {
     );
     check(&fix, (257_600_000, -801_900_000), (1_500, 27_000), (NO_ALT, 120), 1_760_000_000_000);
     assert_eq!(attributes(&fix), ["batt=80", "tid=d7"]);
-    let fix = source
-        .good(r#"{"_type":"loc\u0061tion","lat":1,"lon":2,"tst":1760000000.25,"vel":0,"cog":0,"acc":0}"#);
+    let fix = source.good(
+        r#"{"_type":"loc\u0061tion","lat":1,"lon":2,"tst":1760000000.25,"vel":0,"cog":0,"acc":0}"#,
+    );
     check(&fix, (10_000_000, 20_000_000), (0, 0), (NO_ALT, 0), 1_760_000_000_250);
     let fix = source.good(
         r#"{"_type":"location","lat":-1.5e1,"lon":2,"tst":1760000000,"vel":-1,"cog":-1,"alt":13,"p":99.1}"#,
@@ -110,26 +131,37 @@ fn owntracks() {
         ("dump", Ignored::Configuration),
         ("request", Ignored::Request),
     ] {
-        source.ignored(&format!(r#"{{"_type":"{kind}","tst":1760000000,"lat":1,"lon":2}}"#), ignored);
+        source
+            .ignored(&format!(r#"{{"_type":"{kind}","tst":1760000000,"lat":1,"lon":2}}"#), ignored);
     }
     assert!(
-        source.refused(r#"{"_type":"news","lat":1,"lon":2}"#, Reason::UnknownFormatKind).contains("news")
+        source
+            .refused(r#"{"_type":"news","lat":1,"lon":2}"#, Reason::UnknownFormatKind)
+            .contains("news")
     );
     source.refused(r#"{"lat":1,"lon":2}"#, Reason::UnknownFormatKind);
-    source.refused(r#"{"_type":"location","lat":1,"lon":2,"tst":"2026-01-01T00:00:00Z"}"#, Reason::BadTs);
-    source.refused(r#"{"_type":"location","lat":0,"lon":0.0,"tst":1760000000}"#, Reason::NullIsland);
-    assert!(source.refused(r#"{"_type":"location","lat":1}"#, Reason::MissingField).contains("lon"));
+    source.refused(
+        r#"{"_type":"location","lat":1,"lon":2,"tst":"2026-01-01T00:00:00Z"}"#,
+        Reason::BadTs,
+    );
+    source
+        .refused(r#"{"_type":"location","lat":0,"lon":0.0,"tst":1760000000}"#, Reason::NullIsland);
+    assert!(
+        source.refused(r#"{"_type":"location","lat":1}"#, Reason::MissingField).contains("lon")
+    );
     // A clock in 1970 and in 2100.
     source.refused(r#"{"_type":"location","lat":1,"lon":2,"tst":12}"#, Reason::TooOld);
     source.refused(r#"{"_type":"location","lat":1,"lon":2,"tst":4102444800}"#, Reason::TooNew);
     source.refused(r#"{"_type":"location","lat":1,"lon":2,"tst":1760000000000}"#, Reason::TooNew);
-    source.refused(r#"{"_type":"location","lat":1,"lon":2,"tst":9223372036854775807}"#, Reason::TooNew);
+    source.refused(
+        r#"{"_type":"location","lat":1,"lon":2,"tst":9223372036854775807}"#,
+        Reason::TooNew,
+    );
 }
 
 #[test]
 fn traccar() {
-    let toml =
-        "[[sources]]\ntopic = 'positions'\nformat = 'traccar'\ndriver = '/device/uniqueId'\nkeep = '*'";
+    let toml = "[[sources]]\ntopic = 'positions'\nformat = 'traccar'\ndriver = '/device/uniqueId'\nkeep = '*'";
     let source = Source::new(toml, "positions", 1_704_067_300);
     let fix = source.good(
         r#"{"position":{"id":1,"attributes":{"batteryLevel":80.5,"motion":true,"ip":null},"deviceId":3,"protocol":"osmand",
@@ -140,20 +172,29 @@ fn traccar() {
     // 10 knots.
     check(&fix, (-335_000_000, 1_512_500_000), (514, 9_000), (123, 50), 1_704_067_200_000);
     assert_eq!(fix.driver_id.as_str(), "359710049095095");
-    let kept =
-        ["id=1", "attributes/batteryLevel=80.5", "attributes/motion=true", "deviceId=3", "protocol=osmand"];
+    let kept = [
+        "id=1",
+        "attributes/batteryLevel=80.5",
+        "attributes/motion=true",
+        "deviceId=3",
+        "protocol=osmand",
+    ];
     assert_eq!(attributes(&fix), kept);
     let older = r#"{"position":{"fixTime":"2024-01-01T01:00:00.000+0100","latitude":1,"longitude":2},"device":{"uniqueId":7}}"#;
     let fix = source.good(older);
     assert_eq!((fix.ts.unix_ms(), fix.driver_id.as_str()), (1_704_067_200_000, "7"));
-    source.ignored(r#"{"event":{"type":"deviceOnline"},"device":{"uniqueId":"7"}}"#, Ignored::Event);
+    source
+        .ignored(r#"{"event":{"type":"deviceOnline"},"device":{"uniqueId":"7"}}"#, Ignored::Event);
     source.refused(r#"{"position":{"latitude":1,"longitude":2}}"#, Reason::BadDriver);
     source.refused(
         r#"{"position":{"latitude":1,"longitude":2},"device":{"uniqueId":"a b"}}"#,
         Reason::BadDriver,
     );
     source.refused(r#"{"position":null,"device":{"uniqueId":"7"}}"#, Reason::MissingField);
-    source.refused(&older.replace("\"2024-01-01T01:00:00.000+0100\"", "1704067200000"), Reason::BadTs);
+    source.refused(
+        &older.replace("\"2024-01-01T01:00:00.000+0100\"", "1704067200000"),
+        Reason::BadTs,
+    );
 }
 
 #[test]
@@ -167,17 +208,28 @@ fn traccar_client() {
     check(&fix, (257_600_000, -801_900_000), (1_240, 27_100), (-15, 50), 1_767_225_600_000);
     assert_eq!(
         attributes(&fix),
-        ["is_moving=true", "battery/level=0.8", "battery/is_charging=false", "activity/type=in_vehicle"]
+        [
+            "is_moving=true",
+            "battery/level=0.8",
+            "battery/is_charging=false",
+            "activity/type=in_vehicle"
+        ]
     );
     // Apple's unknown.
     let one = r#"{"timestamp":"2026-01-01T00:00:00Z","coords":{"latitude":1,"longitude":2,"speed":-1,"heading":-1}}"#;
     let unknown = |fix: &Position| {
-        check(fix, (10_000_000, 20_000_000), (UNKNOWN, UNKNOWN), (NO_ALT, UNKNOWN), 1_767_225_600_000)
+        check(
+            fix,
+            (10_000_000, 20_000_000),
+            (UNKNOWN, UNKNOWN),
+            (NO_ALT, UNKNOWN),
+            1_767_225_600_000,
+        )
     };
     unknown(&source.good(&format!(r#"{{"location":{one}}}"#)));
     unknown(&source.good(one));
-    let several =
-        source.decode(&format!(r#"{{"location":[{one},{{"coords":{{}}}},{one}],"device_id":"x"}}"#));
+    let several = source
+        .decode(&format!(r#"{{"location":[{one},{{"coords":{{}}}},{one}],"device_id":"x"}}"#));
     assert_eq!((several.positions.len(), several.rejects.len()), (2, 1));
     several.positions.iter().for_each(unknown);
     assert_eq!(several.rejects[0].payload, br#"{"coords":{}}"#);
@@ -218,7 +270,13 @@ fn thingsboard() {
     let source = Source::of("format = 'thingsboard'\nspeed_unit = 'km/h'", 1_760_000_100);
     let one = r#"{"ts":1760000000123,"values":{"latitude":25.76,"longitude":-80.19,"speed":36,"temperature":21.5}}"#;
     let fix = source.good(one);
-    check(&fix, (257_600_000, -801_900_000), (1_000, UNKNOWN), (NO_ALT, UNKNOWN), 1_760_000_000_123);
+    check(
+        &fix,
+        (257_600_000, -801_900_000),
+        (1_000, UNKNOWN),
+        (NO_ALT, UNKNOWN),
+        1_760_000_000_123,
+    );
     assert_eq!(attributes(&fix), ["temperature=21.5"]);
     let several = source.decode(&format!(r#"[{one},{{"ts":1,"values":{{"rpm":3}}}},7,{one}]"#));
     assert_eq!((several.positions.len(), several.rejects.len()), (2, 1), "{several:?}");
@@ -255,16 +313,19 @@ fn geojson() {
     );
     let line = r#"{"type":"Feature","geometry":{"type":"LineString","coordinates":[[2,1],[3,4]]},"properties":null}"#;
     assert!(source.refused(line, Reason::UnknownFormatKind).contains("LineString"));
-    let collection = format!(r#"{{"type":"FeatureCollection","features":[{point},{line},{point}]}}"#);
+    let collection =
+        format!(r#"{{"type":"FeatureCollection","features":[{point},{line},{point}]}}"#);
     let decoded = source.decode(&collection);
     assert_eq!((decoded.positions.len(), decoded.rejects.len()), (2, 1));
-    let nested = source.decode(&format!(r#"{{"type":"FeatureCollection","features":[{collection}]}}"#));
+    let nested =
+        source.decode(&format!(r#"{{"type":"FeatureCollection","features":[{collection}]}}"#));
     assert!(nested.positions.is_empty(), "a collection holds no collections: {nested:?}");
     assert_eq!(nested.rejects[0].reason, Reason::UnknownFormatKind);
     source.ignored(r#"{"type":"Feature","geometry":null,"properties":{}}"#, Ignored::NoFix);
     source.refused(r#"{"type":"Point","coordinates":[1,2]}"#, Reason::UnknownFormatKind);
     source.refused(r#"{"type":"FeatureCollection","features":[]}"#, Reason::WrongShape);
-    let most = format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, vec![point; 100].join(","));
+    let most =
+        format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, vec![point; 100].join(","));
     assert_eq!(source.decode(&most).positions.len(), 100);
     let many = vec![point; 60].join(",");
     let two = format!(r#"{{"type":"FeatureCollection","features":[{many}]}}"#);
@@ -305,16 +366,30 @@ fn nmea_sentences() {
         check(&source.good(&both), place, (1_152, 8_440), (5_923, UNKNOWN), 764_426_119_000);
     }
     let alone = source.decode(gga);
-    assert_eq!((alone.positions.len(), alone.lacking.undated), (1, 0), "its day is that of the receipt");
+    assert_eq!(
+        (alone.positions.len(), alone.lacking.undated),
+        (1, 0),
+        "its day is that of the receipt"
+    );
     assert_eq!(alone.positions[0].ts.unix_ms(), 764_426_119_000);
     let other = rmc.replace("123519", "123520").replace("*6A", "*60");
     let decoded = source.decode(&[gga, &other, "$GPGSV,1,1,00*79", "rubbish"].join("\n"));
     assert_eq!((decoded.positions.len(), decoded.lacking.undated), (2, 0), "{decoded:?}");
-    assert_eq!((&*decoded.ignored, decoded.rejects.len()), (&[Ignored::Sentence][..], 1), "{decoded:?}");
+    assert_eq!(
+        (&*decoded.ignored, decoded.rejects.len()),
+        (&[Ignored::Sentence][..], 1),
+        "{decoded:?}"
+    );
 
     let at = |lat: &str, lng: &str| nmea(&format!("GNRMC,123519.50,A,{lat},{lng},,,230394,,,A"));
     let fix = source.good(&at("3351.0000,S", "07040.5000,W"));
-    check(&fix, (-338_500_000, -706_750_000), (UNKNOWN, UNKNOWN), (NO_ALT, UNKNOWN), 764_426_119_500);
+    check(
+        &fix,
+        (-338_500_000, -706_750_000),
+        (UNKNOWN, UNKNOWN),
+        (NO_ALT, UNKNOWN),
+        764_426_119_500,
+    );
     check(
         &source.good(&at("9000.0000,N", "18000.0000,W")),
         (900_000_000, -1_800_000_000),
@@ -332,7 +407,9 @@ fn nmea_sentences() {
     assert_eq!(source.good(&at("4859.9999,N", "01159.99999,E")).lng.e7(), 119_999_998);
     source.refused(&at("9000.0001,N", "01131.0,E"), Reason::LatRange);
     source.refused(&at("0000.0000,N", "00000.0000,E"), Reason::NullIsland);
-    for lat in ["4860.0000,N", "48.1,N", "4807.038,E", "-4807.038,N", "4807.038,", "x,N", "4807.0.1,N"] {
+    for lat in
+        ["4860.0000,N", "48.1,N", "4807.038,E", "-4807.038,N", "4807.038,", "x,N", "4807.0.1,N"]
+    {
         source.refused(&at(lat, "01131.000,E"), Reason::InvalidSentence);
     }
     source.refused(&rmc.replace("*6A", "*6B"), Reason::BadChecksum);
@@ -393,7 +470,8 @@ fn mapped() {
     );
     check(&fix, (424_697_320, -750_648_010), (UNKNOWN, 12_229), (3_242, 60), 1_592_486_562_000);
     assert_eq!(attributes(&fix), ["loc/batt=98.8", "req_id=2"]);
-    let detail = source.refused(r#"{"cmd":"loc","loc":{"lck":0,"time":1592486562}}"#, Reason::MissingField);
+    let detail =
+        source.refused(r#"{"cmd":"loc","loc":{"lck":0,"time":1592486562}}"#, Reason::MissingField);
     assert!(detail.contains("/loc/lat"), "{detail}");
 
     let toml = "[formats.acme]\npoints = '/data/track'\nlat = '/0'\nlng = '/1'\nts = '/2'\nts_unit = 'rfc3339'\n\
@@ -426,32 +504,49 @@ fn what_is_kept_is_bounded_and_counted() {
     let source = Source::new("[[sources]]\ntopic = 'in/+'\nkeep = '*'", "in/d7", 1_767_225_600);
     let fields: Vec<String> = (0..70).map(|n| format!(r#""f{n}":{n}"#)).collect();
     let decoded = source.decode(&format!(r#"{{"lat":1,"lng":2,{}}}"#, fields.join(",")));
-    assert_eq!((decoded.positions[0].attributes.iter().count(), decoded.lacking.attributes_cut), (64, 6));
+    assert_eq!(
+        (decoded.positions[0].attributes.iter().count(), decoded.lacking.attributes_cut),
+        (64, 6)
+    );
     let long = "x".repeat(4_000);
     let decoded = source.decode(&format!(
         r#"{{"lat":1,"lng":2,"a":"{long}","b":"{long}","c":{{"d":[1],"e":null,"f":false}}}}"#
     ));
-    assert_eq!((decoded.positions[0].attributes.iter().count(), decoded.lacking.attributes_cut), (2, 1));
-    // 4,096 bytes of names and values, each value in place of the former one of its name; then one more.
+    assert_eq!(
+        (decoded.positions[0].attributes.iter().count(), decoded.lacking.attributes_cut),
+        (2, 1)
+    );
+    // 4,096 bytes of names and values, each value in place of the former one of its name; then one
+    // more.
     let [full, rest] = [4_094, 4_091].map(|bytes| "x".repeat(bytes));
-    let decoded = source
-        .decode(&format!(r#"{{"lat":1,"lng":2,"ab":"{full}","ab":"{full}","ab":"x","cd":"{rest}","e":""}}"#));
-    assert_eq!((decoded.positions[0].attributes.iter().count(), decoded.lacking.attributes_cut), (2, 1));
+    let decoded = source.decode(&format!(
+        r#"{{"lat":1,"lng":2,"ab":"{full}","ab":"{full}","ab":"x","cd":"{rest}","e":""}}"#
+    ));
+    assert_eq!(
+        (decoded.positions[0].attributes.iter().count(), decoded.lacking.attributes_cut),
+        (2, 1)
+    );
     let none = Source::new("[[sources]]\ntopic = 'in/+'", "in/d7", 1_767_225_600);
-    assert!(none.decode(r#"{"lat":1,"lng":2,"a":1}"#).positions[0].attributes.iter().next().is_none());
+    assert!(
+        none.decode(r#"{"lat":1,"lng":2,"a":1}"#).positions[0].attributes.iter().next().is_none()
+    );
 }
 
 #[test]
 fn what_is_kept_is_what_was_sent_whatever_stands_beside_it() {
     let kept = |keep: &str, payload: &str| {
-        let source =
-            Source::new(&format!("[[sources]]\ntopic = 'in/+'\nkeep = {keep}"), "in/d7", 1_767_225_600);
+        let source = Source::new(
+            &format!("[[sources]]\ntopic = 'in/+'\nkeep = {keep}"),
+            "in/d7",
+            1_767_225_600,
+        );
         let decoded = source.decode(payload);
         (attributes(&decoded.positions[0]), decoded.lacking.attributes_cut)
     };
     // Digit by digit: a card's number is no float.
     let numbers = r#"{"lat":1,"lng":2,"iccid":8988280666000002864123,"v":1.50,"e":-1E2,"x":1e999,"ok":true,"t":"a\u00e9"}"#;
-    let all = ["iccid=8988280666000002864123", "v=1.50", "e=-1E2", "x=1e999", "ok=true", "t=a\u{e9}"];
+    let all =
+        ["iccid=8988280666000002864123", "v=1.50", "e=-1E2", "x=1e999", "ok=true", "t=a\u{e9}"];
     assert_eq!(kept("'*'", numbers), (all.map(str::to_owned).to_vec(), 0));
     // JSON's grammar has half a surrogate, and no text has it.
     let half = r#"{"lat":1,"lng":2,"a":"\ud800","b":{"\ud800":1,"c":2},"batt":80}"#;
@@ -459,11 +554,17 @@ fn what_is_kept_is_what_was_sent_whatever_stands_beside_it() {
     assert_eq!(kept("'*'", half), (vec!["batt=80".to_owned()], 2));
     let (deep, deeper) = (r#"{"":"#.repeat(16), r#"{"":"#.repeat(100_000));
     let nested = |open: &str| {
-        format!(r#"{{"lat":1,"lng":2,"a":{open}{{"z":1}}{},"batt":80}}"#, "}".repeat(open.len() / 4))
+        format!(
+            r#"{{"lat":1,"lng":2,"a":{open}{{"z":1}}{},"batt":80}}"#,
+            "}".repeat(open.len() / 4)
+        )
     };
     assert_eq!(kept("'*'", &nested(&deep)), (vec!["batt=80".to_owned()], 1));
     assert_eq!(kept("'*'", &nested(&deeper)), (vec!["batt=80".to_owned()], 1));
-    assert_eq!(kept("['a/b']", r#"{"lat":1,"lng":2,"a":{"b":1,"c":2},"a/b":{"b":3}}"#).0, ["a/b=1"]);
+    assert_eq!(
+        kept("['a/b']", r#"{"lat":1,"lng":2,"a":{"b":1,"c":2},"a/b":{"b":3}}"#).0,
+        ["a/b=1"]
+    );
 }
 
 #[test]
@@ -486,7 +587,10 @@ fn drivers_come_from_the_levels_that_are_named() {
     assert_eq!(id("{1}:{2}", "owntracks//phone"), None, "an empty level names nobody");
     assert_eq!(id("{1}", "owntracks/jo/phone/event"), None, "another topic");
     let toml = "[[sources]]\ntopic = 'in/+'\ndriver = 'van-{1}'";
-    assert_eq!(Source::new(toml, "in/d7", 0).good(r#"{"lat":1,"lng":2}"#).driver_id.as_str(), "van-d7");
+    assert_eq!(
+        Source::new(toml, "in/d7", 0).good(r#"{"lat":1,"lng":2}"#).driver_id.as_str(),
+        "van-d7"
+    );
 }
 
 #[test]
@@ -514,7 +618,8 @@ proptest! {
     }
 }
 
-/// The driver is said beside the array: a point of it that is refused is that driver's, and can be read again alone.
+/// The driver is said beside the array: a point of it that is refused is that driver's, and can be
+/// read again alone.
 #[test]
 fn a_refused_point_of_an_array_keeps_its_driver() {
     let mapped = "[[sources]]\ntopic = 'in'\nformat = 'acme'\ndriver = '/dev'\n[formats.acme]\npoints = '/p'\nlat = '/a'\nlng = '/o'";
@@ -533,7 +638,11 @@ fn a_refused_point_of_an_array_keeps_its_driver() {
         let source = Source::new(toml, "in", 0);
         let refused = source.decode(payload).rejects;
         assert_eq!(refused.len(), 1, "{payload}: {refused:?}");
-        assert_eq!((refused[0].reason, &*refused[0].driver_id), (Reason::LatRange, "d7"), "{payload}");
+        assert_eq!(
+            (refused[0].reason, &*refused[0].driver_id),
+            (Reason::LatRange, "d7"),
+            "{payload}"
+        );
 
         let stored = String::from_utf8(refused[0].payload.clone()).unwrap();
         let good = payload.replace("91", "9");

@@ -1,4 +1,5 @@
-//! What devices do in the field, tried on every format that is JSON: the same habits, each in the format's own words.
+//! What devices do in the field, tried on every format that is JSON: the same habits, each in the
+//! format's own words.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -121,8 +122,9 @@ const DEVICES: [Device; 9] = [
 
 impl Device {
     fn decode(&self, payload: &str) -> Decoded {
-        let sources =
-            Config::parse(&format!("[[sources]]\ntopic = 'in/+'\n{}", self.source)).unwrap().sources;
+        let sources = Config::parse(&format!("[[sources]]\ntopic = 'in/+'\n{}", self.source))
+            .unwrap()
+            .sources;
         let day = Duration::from_secs(86_400);
         let limits = Limits {
             payload_bytes_max: 1_000_000,
@@ -132,7 +134,11 @@ impl Device {
         };
         let mut decoded = Decoded::default();
         let message = Message::new(b"in/d7", payload.as_bytes());
-        Decoder::new(&sources, limits).decode(message, Timestamp::from_unix_ms(NOW_MS), &mut decoded);
+        Decoder::new(&sources, limits).decode(
+            message,
+            Timestamp::from_unix_ms(NOW_MS),
+            &mut decoded,
+        );
         decoded
     }
 
@@ -157,7 +163,10 @@ impl Device {
     #[track_caller]
     fn reasons(&self, payload: &str) -> Vec<Reason> {
         let decoded = self.decode(payload);
-        assert!(decoded.positions.is_empty() && decoded.ignored.is_empty(), "{payload}: {decoded:?}");
+        assert!(
+            decoded.positions.is_empty() && decoded.ignored.is_empty(),
+            "{payload}: {decoded:?}"
+        );
         decoded.rejects.iter().map(|reject| reject.reason).collect()
     }
 }
@@ -184,7 +193,8 @@ fn a_fix_has_the_formats_place_unit_and_time() {
 #[test]
 fn hours_that_were_kept_come_newest_first_and_the_same_fix_twice() {
     for device in DEVICES {
-        let hours: Vec<i64> = [0, 1, 1, 2, 3].iter().map(|hour| NOW_MS - hour * 60 * MINUTE_MS).collect();
+        let hours: Vec<i64> =
+            [0, 1, 1, 2, 3].iter().map(|hour| NOW_MS - hour * 60 * MINUTE_MS).collect();
         let fixes: Vec<String> = hours.iter().map(|ms| device.fix(PLACE, "36", *ms)).collect();
         let [open, close] = device.several;
         let decoded = device.decode(&format!("{open}{}{close}", fixes.join(" ,\n")));
@@ -197,9 +207,19 @@ fn hours_that_were_kept_come_newest_first_and_the_same_fix_twice() {
 #[test]
 fn a_clock_in_1970_or_2100_is_refused() {
     for device in DEVICES {
-        assert_eq!(device.reasons(&device.fix(PLACE, "36", 12_000)), [Reason::TooOld], "{}", device.source);
+        assert_eq!(
+            device.reasons(&device.fix(PLACE, "36", 12_000)),
+            [Reason::TooOld],
+            "{}",
+            device.source
+        );
         let in_2100 = 4_102_444_800_000;
-        assert_eq!(device.reasons(&device.fix(PLACE, "36", in_2100)), [Reason::TooNew], "{}", device.source);
+        assert_eq!(
+            device.reasons(&device.fix(PLACE, "36", in_2100)),
+            [Reason::TooNew],
+            "{}",
+            device.source
+        );
     }
 }
 
@@ -208,7 +228,12 @@ fn a_speed_that_is_not_known_costs_itself() {
     for device in DEVICES {
         let unknown = |speed: &str| {
             let decoded = device.decode(&device.fix(PLACE, speed, NOW_MS));
-            assert_eq!(decoded.positions[0].speed.cms(), UNKNOWN, "{} {speed}: {decoded:?}", device.source);
+            assert_eq!(
+                decoded.positions[0].speed.cms(),
+                UNKNOWN,
+                "{} {speed}: {decoded:?}",
+                device.source
+            );
             decoded.lacking.fields[Field::Speed as usize]
         };
         assert_eq!(unknown("null"), 0, "{}: null is not unusable", device.source);
@@ -249,10 +274,16 @@ fn arrays_of_nothing_or_of_arrays_are_refused() {
     for device in DEVICES {
         let [open, close] = device.several;
         assert_eq!(device.reasons("[]"), [Reason::WrongShape], "{}", device.source);
-        assert_eq!(device.reasons(&format!("{open}{close}")), [Reason::WrongShape], "{}", device.source);
+        assert_eq!(
+            device.reasons(&format!("{open}{close}")),
+            [Reason::WrongShape],
+            "{}",
+            device.source
+        );
         let nested = format!("[[{}]]", device.fix(PLACE, "36", NOW_MS));
         assert_eq!(device.reasons(&nested).len(), 1, "{}", device.source);
-        for payload in ["null", "7", "\"text\"", "[null]", "[7]", "{\"lat\":1", "{}x", "\u{feff}{}"] {
+        for payload in ["null", "7", "\"text\"", "[null]", "[7]", "{\"lat\":1", "{}x", "\u{feff}{}"]
+        {
             assert_eq!(device.reasons(payload).len(), 1, "{} {payload}", device.source);
         }
     }

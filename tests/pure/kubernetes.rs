@@ -1,5 +1,5 @@
-//! deploy/kubernetes and deploy/helm against the code: what `deploy/kubernetes/test_manifests.py`, which knows
-//! Kubernetes, cannot know.
+//! deploy/kubernetes and deploy/helm against the code: what `deploy/kubernetes/test_manifests.py`,
+//! which knows Kubernetes, cannot know.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -46,7 +46,8 @@ fn configuration(toml: &str) -> Config {
 fn together(toml: &str) -> Config {
     let mut toml = toml.to_owned();
     for (name, value) in variables(&pod()) {
-        let Some((section, key)) = name.strip_prefix("MILEPOST__").and_then(|name| name.split_once("__"))
+        let Some((section, key)) =
+            name.strip_prefix("MILEPOST__").and_then(|name| name.split_once("__"))
         else {
             continue;
         };
@@ -69,14 +70,21 @@ fn every_variable_is_a_setting_and_every_file_a_configuration() {
     let defaults = Config::defaults().unwrap();
     let job = yaml("deploy/kubernetes/base/migrate.yaml")["spec"]["template"]["spec"].clone();
     let patch = yaml("deploy/kubernetes/components/cert-manager/members.yaml");
+    let added = patch
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|change| change["path"].as_str().unwrap().contains("/env/"));
     let added =
-        patch.as_array().unwrap().iter().filter(|change| change["path"].as_str().unwrap().contains("/env/"));
-    let added = added.map(|change| (change["value"]["name"].as_str().unwrap().to_owned(), String::new()));
+        added.map(|change| (change["value"]["name"].as_str().unwrap().to_owned(), String::new()));
     let named = [variables(&pod()), variables(&job), added.collect()].concat();
     assert!(named.len() >= 12, "{named:?}");
     for (name, _) in named.iter().filter(|(name, _)| name.starts_with("MILEPOST__")) {
         let key = name.trim_start_matches("MILEPOST__").replace("__", ".").to_lowercase();
-        assert!(defaults.effective().iter().any(|(known, _)| *known == key), "{name} is no setting");
+        assert!(
+            defaults.effective().iter().any(|(known, _)| *known == key),
+            "{name} is no setting"
+        );
     }
     let values = yaml("deploy/helm/milepost/values.yaml");
     for toml in [
@@ -99,9 +107,11 @@ fn a_pod_may_finish_and_has_the_memory_that_it_may_need() {
         // The bound of docs/operations.md, with a spool whose disk hangs.
         let batches = 2 * config.clickhouse.inserts_in_flight + 5;
         let connection = config.mqtt.max_packet_bytes as usize + MIB / 16;
-        let bound =
-            config.mqtt.buffer_bytes_max + batches * config.batch.bytes_max + CONNECTIONS_MAX * connection;
-        let limit = pod()["containers"][0]["resources"]["limits"]["memory"].as_str().unwrap().to_owned();
+        let bound = config.mqtt.buffer_bytes_max
+            + batches * config.batch.bytes_max
+            + CONNECTIONS_MAX * connection;
+        let limit =
+            pod()["containers"][0]["resources"]["limits"]["memory"].as_str().unwrap().to_owned();
         let limit = limit.strip_suffix("Mi").unwrap().parse::<usize>().unwrap() * MIB;
         assert!(bound + 8 * MIB <= limit, "{} MiB of {} MiB", bound / MIB, limit / MIB);
         assert!(pod()["containers"][0]["resources"]["limits"].get("cpu").is_none());
@@ -129,10 +139,15 @@ fn a_spool_fits_into_its_volume() {
 /// A pod's name is before the suffix that all have.
 #[test]
 fn members_are_ordered_as_their_pods_are() {
-    let id = variables(&pod()).into_iter().find(|(name, _)| name == "MILEPOST__MQTT__CLIENT_ID").unwrap().1;
+    let id = variables(&pod())
+        .into_iter()
+        .find(|(name, _)| name == "MILEPOST__MQTT__CLIENT_ID")
+        .unwrap()
+        .1;
     for suffix in ["a1b2", "77", "0f"] {
         let name = |n: u32| {
-            id.replace("$(POD_NAME)", &format!("milepost-{n}")).replace("$(CLIENT_ID_SUFFIX)", suffix)
+            id.replace("$(POD_NAME)", &format!("milepost-{n}"))
+                .replace("$(CLIENT_ID_SUFFIX)", suffix)
         };
         assert!((0..12).all(|n| order(&name(n), &name(n + 1)) == Ordering::Less), "{}", name(10));
     }
@@ -142,7 +157,11 @@ fn members_are_ordered_as_their_pods_are() {
 fn the_operators_rules_are_prometheus_rules() {
     let rules = yaml("deploy/kubernetes/components/monitoring/rules.yaml");
     let groups = rules["spec"]["groups"].as_array().unwrap();
-    assert_eq!(groups[0], yaml("deploy/prometheus/alerts.yml")["groups"][0], "copy the group again");
+    assert_eq!(
+        groups[0],
+        yaml("deploy/prometheus/alerts.yml")["groups"][0],
+        "copy the group again"
+    );
     let record = groups[1]["rules"][0]["record"].as_str().unwrap();
     let metrics = Metrics::default().render();
     let expression = groups[1]["rules"][0]["expr"].as_str().unwrap();
@@ -159,7 +178,10 @@ fn the_operators_rules_are_prometheus_rules() {
     assert!(expression.contains(&format!("{} * count", trigger["threshold"].as_str().unwrap())));
     let hpa = yaml("deploy/kubernetes/components/hpa/autoscaler.yaml");
     let target = &hpa["spec"]["metrics"][0]["external"]["target"]["averageValue"];
-    assert_eq!(target.as_str().unwrap().replace('k', "000"), trigger["threshold"].as_str().unwrap());
+    assert_eq!(
+        target.as_str().unwrap().replace('k', "000"),
+        trigger["threshold"].as_str().unwrap()
+    );
     let behavior = "/spec/advanced/horizontalPodAutoscalerConfig/behavior";
     assert_eq!(keda.pointer(behavior).unwrap(), &hpa["spec"]["behavior"]);
 }

@@ -19,7 +19,8 @@ fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Without the blocks in which a line that begins with `#` is a comment of a shell, and a bracket is an example.
+/// Without the blocks in which a line that begins with `#` is a comment of a shell, and a bracket
+/// is an example.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut is_fenced = false;
     text.lines().filter(move |line| {
@@ -55,8 +56,10 @@ fn every_link_leads_somewhere() {
             }
             links += 1;
             let (file, heading) = target.split_once('#').unwrap_or((target, ""));
-            let file = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
-            let is_there = file.exists() && (heading.is_empty() || anchors(&file).contains(heading));
+            let file =
+                if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            let is_there =
+                file.exists() && (heading.is_empty() || anchors(&file).contains(heading));
             if !is_there {
                 broken.push(format!("{}: {target}", path.display()));
             }

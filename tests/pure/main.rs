@@ -1,4 +1,5 @@
-//! What needs no server: the rooms against naive models, the input contract, the pipeline under paused time.
+//! What needs no server: the rooms against naive models, the input contract, the pipeline under
+//! paused time.
 #![expect(
     unreachable_pub,
     clippy::unwrap_used,

@@ -12,7 +12,8 @@ pub fn crates() -> Vec<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let manifest = fs::read_to_string(here.join("Cargo.toml")).unwrap();
     let members = manifest.lines().find_map(|line| line.strip_prefix("members = [")).unwrap();
-    let members = members.trim_end_matches(']').split(", ").map(|member| here.join(member.trim_matches('"')));
+    let members =
+        members.trim_end_matches(']').split(", ").map(|member| here.join(member.trim_matches('"')));
     [here.to_owned()].into_iter().chain(members).collect()
 }
 
@@ -51,14 +52,15 @@ pub fn of_crate(folder: &Path) -> BTreeMap<Name, String> {
     found
 }
 
-/// The modules that a module names: after `crate::`, `super::` or `self::`, alone or in braces, or as its own child.
+/// The modules that a module names: after `crate::`, `super::` or `self::`, alone or in braces, or
+/// as its own child.
 pub fn imports(of: &Name, known: &BTreeMap<Name, String>) -> BTreeSet<Name> {
     let code = &known[of];
     let mut found = BTreeSet::new();
     for (word, up) in [("crate::", of.len()), ("super::", 1), ("self::", 0)] {
         let starts = code.match_indices(word).map(|(at, _)| at);
-        for at in
-            starts.filter(|at| !code[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c)))
+        for at in starts
+            .filter(|at| !code[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c)))
         {
             let rest = &code[at + word.len()..];
             let names = match rest.strip_prefix('{') {
@@ -93,16 +95,21 @@ fn target(base: &[String], name: &str, known: &BTreeMap<Name, String>) -> Name {
 
 /// What imports itself round about, and by whom.
 pub fn circles(known: &BTreeMap<Name, String>) -> BTreeMap<Name, BTreeSet<Name>> {
-    let mut left: BTreeMap<_, _> = known.keys().map(|name| (name.clone(), imports(name, known))).collect();
+    let mut left: BTreeMap<_, _> =
+        known.keys().map(|name| (name.clone(), imports(name, known))).collect();
     // Whoever imports nobody that is left is in order.
-    while let Some(name) = left.iter().find(|(_, uses)| uses.is_empty()).map(|(name, _)| name.clone()) {
+    while let Some(name) =
+        left.iter().find(|(_, uses)| uses.is_empty()).map(|(name, _)| name.clone())
+    {
         left.remove(&name);
         for uses in left.values_mut() {
             uses.remove(&name);
         }
     }
     // The same from the other end: what nobody imports that is left only leads to a circle.
-    while let Some(name) = left.keys().find(|name| !left.values().any(|uses| uses.contains(*name))).cloned() {
+    while let Some(name) =
+        left.keys().find(|name| !left.values().any(|uses| uses.contains(*name))).cloned()
+    {
         left.remove(&name);
     }
     left

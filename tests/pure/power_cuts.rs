@@ -1,8 +1,10 @@
-//! The spool after a power cut: this test runs the spool in a process whose file operations are logged (`power_cuts.c`), and then opens
-//! every directory that a file system may have kept of them.
+//! The spool after a power cut: this test runs the spool in a process whose file operations are
+//! logged (`power_cuts.c`), and then opens every directory that a file system may have kept of
+//! them.
 //!
-//! A file system may keep any subset of the directory changes (mkdir, create, rename, unlink) since the directory's last fsync, and of
-//! a file without fsync nothing, parts, zeros, or everything. It keeps everything before an fsync. A rename is atomic.
+//! A file system may keep any subset of the directory changes (mkdir, create, rename, unlink) since
+//! the directory's last fsync, and of a file without fsync nothing, parts, zeros, or everything. It
+//! keeps everything before an fsync. A rename is atomic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -74,7 +76,8 @@ fn store_remove_quarantine_and_erase(root: &Path) {
 
 /// From now on these rows are kept, or may be missing (free), or are gone.
 fn promise(what: &str, rows: impl IntoIterator<Item = u32>) {
-    let mut log = fs::OpenOptions::new().append(true).open(std::env::var_os("DISK_LOG").unwrap()).unwrap();
+    let mut log =
+        fs::OpenOptions::new().append(true).open(std::env::var_os("DISK_LOG").unwrap()).unwrap();
     let rows: Vec<String> = rows.into_iter().map(|row| row.to_string()).collect();
     writeln!(log, "{what} {} ", rows.join(",")).unwrap();
 }
@@ -96,7 +99,8 @@ use Operation::{Create, Fsync, Mkdir, Promise, Rename, Unlink, Write};
 impl Operation {
     fn parse(line: &str, root: &Path) -> Self {
         let mut words = line.split(' ');
-        let (what, path, more) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+        let (what, path, more) =
+            (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
         let hex = |at: usize| u8::from_str_radix(&more[at..at + 2], 16).unwrap();
         let bytes: Bytes = (0..more.len()).step_by(2).map(hex).collect();
         let below = |path: &str| Path::new(path).strip_prefix(root).map(Path::to_owned);
@@ -105,9 +109,13 @@ impl Operation {
             "create" => Create(below(path).unwrap()),
             "write" => Write(below(path).unwrap(), bytes),
             "fsync" => Fsync(below(path).unwrap()),
-            "rename" => Rename(below(path).unwrap(), below(str::from_utf8(&bytes).unwrap()).unwrap()),
+            "rename" => {
+                Rename(below(path).unwrap(), below(str::from_utf8(&bytes).unwrap()).unwrap())
+            }
             "unlink" => Unlink(below(path).unwrap()),
-            _ => Promise(what.to_owned(), path.split(',').map(|row| row.parse().unwrap()).collect()),
+            _ => {
+                Promise(what.to_owned(), path.split(',').map(|row| row.parse().unwrap()).collect())
+            }
         }
     }
 }
@@ -155,7 +163,11 @@ impl Disk {
     }
 
     fn node(&self, path: &Path) -> Node {
-        if path == Path::new("") { Node::Folder } else { self.with(self.pending.iter().cloned())[path] }
+        if path == Path::new("") {
+            Node::Folder
+        } else {
+            self.with(self.pending.iter().cloned())[path]
+        }
     }
 
     fn play(&mut self, operation: &Operation) {
@@ -192,7 +204,8 @@ impl Disk {
         assert!(self.pending.len() < 16, "2^{} states: fsync more often", self.pending.len());
         for subset in 0_u32..1 << self.pending.len() {
             let is_kept = |(index, _): &(usize, &Change)| subset & 1 << index != 0;
-            let kept = self.pending.iter().enumerate().filter(is_kept).map(|(_, change)| change.clone());
+            let kept =
+                self.pending.iter().enumerate().filter(is_kept).map(|(_, change)| change.clone());
             let mut found = vec![Tree::new()];
             for (path, node) in self.with(kept) {
                 let parent = path.parent().unwrap();
@@ -296,7 +309,9 @@ fn judge(tree: &Tree, kept: &BTreeSet<u32>, gone: &BTreeSet<u32>) -> Result<(), 
         let quarantined: Vec<_> = quarantined.collect();
         for row in quarantined.iter().filter(|file| file.kind == Kind::Row) {
             let row = format::read(&fs::read(dir.join(&row.name)).unwrap().into());
-            found.extend(row.map_err(|error| format!("a quarantined row: {error:?}"))?.iter().flat_map(seqs));
+            found.extend(
+                row.map_err(|error| format!("a quarantined row: {error:?}"))?.iter().flat_map(seqs),
+            );
         }
         if open()?.1.files_quarantined != quarantined.len() as u64 {
             return Err("a file in quarantine is not counted".to_owned());
@@ -371,12 +386,17 @@ fn after_a_power_cut_a_batch_is_whole_or_absent_or_quarantined_and_counted() {
         assert_eq!(cut_everywhere(&initial, &planted), Err(wanted.to_owned()), "{mistake}");
     };
     let without = |is_left_out: &dyn Fn(&Path) -> bool| -> Vec<Operation> {
-        let is_kept = |operation: &&Operation| !matches!(operation, Fsync(path) if is_left_out(path));
+        let is_kept =
+            |operation: &&Operation| !matches!(operation, Fsync(path) if is_left_out(path));
         operations.iter().filter(is_kept).cloned().collect()
     };
     let is_file = |path: &Path| path.extension().is_some();
     found("no fsync of the file", without(&is_file), "a batch is torn");
-    found("no fsync of the directory", without(&|path| path.ends_with("spool")), "a stored row is lost");
+    found(
+        "no fsync of the directory",
+        without(&|path| path.ends_with("spool")),
+        "a stored row is lost",
+    );
     found("no fsync of a parent", without(&|path| path == Path::new("")), "a stored row is lost");
     let mut renamed_first = operations.clone();
     for at in 1..renamed_first.len() {

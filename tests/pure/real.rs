@@ -1,4 +1,5 @@
-//! The real executor and the real spool, under paused time, against a sink that does everything a server does.
+//! The real executor and the real spool, under paused time, against a sink that does everything a
+//! server does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -109,7 +110,8 @@ impl State {
 }
 
 impl Sink for Scripted {
-    /// A server goes on with an insert that it has, though the process that sent it is killed or waits no longer.
+    /// A server goes on with an insert that it has, though the process that sent it is killed or
+    /// waits no longer.
     async fn insert(&self, insert: &Screened, attempt: &Attempt) -> Result<(), SinkError> {
         let (server, insert, attempt) =
             (Self { state: Arc::clone(&self.state) }, Insert::clone(insert), attempt.clone());
@@ -222,8 +224,8 @@ impl Real {
         loop {
             match Spool::open(self.folder.path(), SPOOL_BYTES_MAX) {
                 Ok(opened) => return opened,
-                // Another test's child process holds what was open when it began, until it becomes its program; and a
-                // write of the process before ends with it.
+                // Another test's child process holds what was open when it began, until it becomes
+                // its program; and a write of the process before ends with it.
                 Err(OpenError::InUse(_)) => std::thread::yield_now(),
                 Err(error) => panic!("{error}"),
             }
@@ -243,7 +245,11 @@ impl Real {
 
     fn is_in_file(&self, kind: Kind, seq: u32) -> bool {
         let inserts = self.spooled(kind);
-        inserts.iter().filter(|insert| is_positions(insert)).flat_map(seqs).any(|other| other == seq)
+        inserts
+            .iter()
+            .filter(|insert| is_positions(insert))
+            .flat_map(seqs)
+            .any(|other| other == seq)
     }
 
     fn came(&mut self, report: Report) {
@@ -279,7 +285,8 @@ impl Backend for Real {
         } else {
             (None, SpoolInventory::default())
         };
-        let ((commands, to_execute), (to_report, reports)) = (mpsc::channel(100), mpsc::channel(100));
+        let ((commands, to_execute), (to_report, reports)) =
+            (mpsc::channel(100), mpsc::channel(100));
         let sink = Arc::clone(&self.server);
         let executor = Executor {
             sink,
@@ -352,7 +359,11 @@ impl Backend for Real {
     }
 
     fn files(&self) -> usize {
-        spool::list(self.folder.path()).unwrap().iter().filter(|file| file.kind == Kind::Batch).count()
+        spool::list(self.folder.path())
+            .unwrap()
+            .iter()
+            .filter(|file| file.kind == Kind::Batch)
+            .count()
     }
 
     fn attempts(&self) -> usize {
@@ -385,7 +396,8 @@ proptest! {
     }
 }
 
-/// A server that still has the insert of a killed process commits it after the driver was erased; nothing that begins later does.
+/// A server that still has the insert of a killed process commits it after the driver was erased;
+/// nothing that begins later does.
 #[test]
 fn an_insert_of_a_killed_process_may_still_commit_and_none_that_begins_later() {
     let (real, began) = Real::new(1);

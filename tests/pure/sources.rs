@@ -35,7 +35,11 @@ fn a_wrong_source_is_told_with_what_is_right() {
         let told = violations(&format!("[[sources]]\ntopic = '{topic}'\ndriver = '{{1}}'"));
         assert!(told.len() == 1 && told[0].starts_with("sources[1].topic:"), "{topic}: {told:#?}");
     }
-    check(&source("format = 'own-tracks'"), "sources[1].format", &["owntracks, traccar,", "[formats.NAME]"]);
+    check(
+        &source("format = 'own-tracks'"),
+        "sources[1].format",
+        &["owntracks, traccar,", "[formats.NAME]"],
+    );
     check("[[sources]]\ntopic = 'a/+/+'", "sources[1].driver", &["\"{1}:{2}\""]);
     check(
         "[[sources]]\ntopic = 'positions'\nformat = 'traccar'",
@@ -49,16 +53,29 @@ fn a_wrong_source_is_told_with_what_is_right() {
     check(&source("driver = '/'"), "sources[1].driver", &["JSON pointer"]);
     check(&source("driver = '/id'\nformat = 'nmea'"), "sources[1].driver", &["{1}"]);
     check(&source("format = 'thingsboard'"), "sources[1].speed_unit", &["\"km/h\"", "\"knots\""]);
-    check(&source("format = 'geojson'\nspeed_unit = 'kmh'"), "sources[1].speed_unit", &["\"km/h\""]);
-    check(&source("format = 'owntracks'\nspeed_unit = 'km/h'"), "sources[1].speed_unit", &["its own"]);
+    check(
+        &source("format = 'geojson'\nspeed_unit = 'kmh'"),
+        "sources[1].speed_unit",
+        &["\"km/h\""],
+    );
+    check(
+        &source("format = 'owntracks'\nspeed_unit = 'km/h'"),
+        "sources[1].speed_unit",
+        &["its own"],
+    );
     check(&source("keep = ['/batt']"), "sources[1].keep", &["without /"]);
     check(&source("keep = ['*', 'batt']"), "sources[1].keep", &["alone"]);
     check(&source("keep = 'batt'\nformat = 'nmea'"), "sources[1].keep", &["nmea"]);
     check(&source("formt = 'nmea'"), "sources[1].formt", &["did you mean sources[1].format?"]);
     let keep = |names: String| source(&format!("keep = [{names}]"));
-    check(&keep((0..65).map(|n| format!("'f{n}',")).collect()), "sources[1].keep", &["at most 64 names"]);
+    check(
+        &keep((0..65).map(|n| format!("'f{n}',")).collect()),
+        "sources[1].keep",
+        &["at most 64 names"],
+    );
     check(&keep(format!("'{}'", "x".repeat(129))), "sources[1].keep", &["\"batt\""]);
-    let most = (0..63).map(|n| format!("'f{n}',")).chain([format!("'{}'", "x".repeat(128))]).collect();
+    let most =
+        (0..63).map(|n| format!("'f{n}',")).chain([format!("'{}'", "x".repeat(128))]).collect();
     assert!(Config::parse(&keep(most)).is_ok());
     check(&source("driver = '/a~2'"), "sources[1].driver", &["~0", "~1"]);
     for nothing in ["topic = ''", "", "topic = ''\n[[sources]]\ntopic = 'a/+'"] {
@@ -102,8 +119,16 @@ fn a_wrong_mapping_is_told_with_what_is_right() {
         "formats.acme.speed_unit",
         &["\"km/h\""],
     );
-    check(&format(&format!("{good}ts = '/t'")), "formats.acme.ts_unit", &["\"s\"", "\"ms\"", "\"rfc3339\""]);
-    check(&format(&format!("{good}alt = '/t'\nalt_unit = 'feet'")), "formats.acme.alt_unit", &["\"ft\""]);
+    check(
+        &format(&format!("{good}ts = '/t'")),
+        "formats.acme.ts_unit",
+        &["\"s\"", "\"ms\"", "\"rfc3339\""],
+    );
+    check(
+        &format(&format!("{good}alt = '/t'\nalt_unit = 'feet'")),
+        "formats.acme.alt_unit",
+        &["\"ft\""],
+    );
     check(&format(&format!("{good}speed_unit = 'm/s'")), "formats.acme.speed_unit", &["no speed"]);
     check(
         &format(&format!("{good}speeed = '/v'")),
@@ -111,7 +136,11 @@ fn a_wrong_mapping_is_told_with_what_is_right() {
         &["did you mean formats.acme.speed"],
     );
     check("[formats.nmea]\nlat = '/lat'\nlng = '/lng'", "formats.nmea", &["choose another"]);
-    check("[formats.'a b']\nlat = '/lat'\nlng = '/lng'", "formats.a b", &["letters, digits, _ and -"]);
+    check(
+        "[formats.'a b']\nlat = '/lat'\nlng = '/lng'",
+        "formats.a b",
+        &["letters, digits, _ and -"],
+    );
     check(
         "[formats.acme]\nlat = '/lat'\nlng = '/lng'",
         "formats.acme",
@@ -123,11 +152,19 @@ fn a_wrong_mapping_is_told_with_what_is_right() {
 
 #[test]
 fn an_empty_text_is_none_and_what_it_leaves_out_is_told() {
-    check(&source("format = 'thingsboard'\nspeed_unit = ''"), "sources[1].speed_unit", &["\"km/h\""]);
+    check(
+        &source("format = 'thingsboard'\nspeed_unit = ''"),
+        "sources[1].speed_unit",
+        &["\"km/h\""],
+    );
     check("[[sources]]\ntopic = ''\ndriver = '/id'", "sources[1].topic", &["owntracks/+/+"]);
     check(&format("lat = ''\nlng = '/lng'"), "formats.acme.lat", &["JSON pointer"]);
     let good = "lat = '/lat'\nlng = '/lng'\n";
-    check(&format(&format!("{good}speed = '/v'\nspeed_unit = ''")), "formats.acme.speed_unit", &["\"m/s\""]);
+    check(
+        &format(&format!("{good}speed = '/v'\nspeed_unit = ''")),
+        "formats.acme.speed_unit",
+        &["\"m/s\""],
+    );
     check(&format(&format!("{good}ts = ''\nts_unit = 's'")), "formats.acme.ts_unit", &["no ts"]);
     let nothing = "points = ''\nspeed = ''\nspeed_unit = ''\nheading = ''\ndriver = ''\n";
     let config = Config::parse(&format(&format!("{good}{nothing}"))).unwrap();
@@ -146,7 +183,10 @@ fn what_is_shown_gives_the_same_sources_again() {
     let again = Config::parse(&shown).unwrap_or_else(|error| panic!("{error}\n{shown}"));
     assert_eq!(config.effective(), again.effective());
     assert_eq!(shown.matches("[[sources]]").count(), 3, "{shown}");
-    assert!(shown.contains("driver = \"{1}\"") && shown.contains("format = \"milepost\""), "{shown}");
+    assert!(
+        shown.contains("driver = \"{1}\"") && shown.contains("format = \"milepost\""),
+        "{shown}"
+    );
     assert!(!shown.contains("topics"), "{shown}");
     assert_eq!(config.mqtt.topics, ["owntracks/+/+", "acme", "drivers/+/gps"]);
 }

@@ -1,5 +1,5 @@
-//! The structure of the crates: which room may name a library, which way imports run, how long a file is, and that the
-//! reference documents every key and metric.
+//! The structure of the crates: which room may name a library, which way imports run, how long a
+//! file is, and that the reference documents every key and metric.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,17 @@ use milepost_observe::metrics::Metrics;
 use crate::modules;
 
 /// Packages that a crate without I/O may not depend on, not even through another one.
-const IO: [&str; 9] =
-    ["anyhow", "clickhouse", "config", "hyper", "prometheus", "rumqttc", "rustls", "tokio", "tracing"];
+const IO: [&str; 9] = [
+    "anyhow",
+    "clickhouse",
+    "config",
+    "hyper",
+    "prometheus",
+    "rumqttc",
+    "rustls",
+    "tokio",
+    "tracing",
+];
 
 /// A file reads in ten minutes: lines of code, without tests and comments.
 const LINES_MAX: usize = 400;
@@ -26,15 +35,13 @@ fn no_crate_has_a_circle_of_imports_or_a_long_file() {
     for folder in modules::crates() {
         let known = modules::of_crate(&folder);
         let long = known.iter().filter(|(_, code)| code.lines().count() > LINES_MAX);
-        found.extend(
-            long.map(|(name, _)| format!("{} {name:?}: more than {LINES_MAX} lines", folder.display())),
-        );
+        found.extend(long.map(|(name, _)| {
+            format!("{} {name:?}: more than {LINES_MAX} lines", folder.display())
+        }));
         let circles = modules::circles(&known);
-        found.extend(
-            circles
-                .iter()
-                .map(|(name, uses)| format!("{} {name:?} in a circle with {uses:?}", folder.display())),
-        );
+        found.extend(circles.iter().map(|(name, uses)| {
+            format!("{} {name:?} in a circle with {uses:?}", folder.display())
+        }));
     }
     assert!(found.is_empty(), "{found:#?}");
 }
@@ -42,16 +49,25 @@ fn no_crate_has_a_circle_of_imports_or_a_long_file() {
 #[test]
 fn architecture_lists_every_crate_and_each_says_what_it_guarantees() {
     let architecture = fs::read_to_string(here().join("ARCHITECTURE.md")).unwrap();
-    for folder in modules::crates().iter().filter(|folder| folder.starts_with(here().join("crates"))) {
+    for folder in
+        modules::crates().iter().filter(|folder| folder.starts_with(here().join("crates")))
+    {
         let name = folder.file_name().unwrap().to_str().unwrap();
-        assert!(architecture.contains(&format!("`crates/{name}`")), "ARCHITECTURE.md does not show {name}");
+        assert!(
+            architecture.contains(&format!("`crates/{name}`")),
+            "ARCHITECTURE.md does not show {name}"
+        );
         let lib = fs::read_to_string(folder.join("src/lib.rs")).unwrap();
         let head: Vec<&str> = lib.lines().take_while(|line| line.starts_with("//!")).collect();
-        assert!(head.iter().any(|line| line.contains("Guarantee: ")), "{name}: its head has no guarantee");
+        assert!(
+            head.iter().any(|line| line.contains("Guarantee: ")),
+            "{name}: its head has no guarantee"
+        );
     }
 }
 
-/// A path that begins with the name of a crate is below `crates/NAME/src/`, another one at the root.
+/// A path that begins with the name of a crate is below `crates/NAME/src/`, another one at the
+/// root.
 #[test]
 fn architecture_names_only_files_that_exist() {
     let architecture = fs::read_to_string(here().join("ARCHITECTURE.md")).unwrap();
@@ -66,7 +82,8 @@ fn architecture_names_only_files_that_exist() {
         .iter()
         .filter(|path| {
             let (first, rest) = path.split_once('/').unwrap();
-            !here().join(path).exists() && !here().join("crates").join(first).join("src").join(rest).exists()
+            !here().join(path).exists()
+                && !here().join("crates").join(first).join("src").join(rest).exists()
         })
         .collect();
     assert!(missing.is_empty(), "ARCHITECTURE.md names {missing:?}");
@@ -108,9 +125,15 @@ fn the_reference_names_every_setting_with_its_default() {
     for (key, value) in Config::defaults().unwrap().effective() {
         let row = reference.lines().find(|line| line.starts_with(&format!("| `{key}` |")));
         let row = row.unwrap_or_else(|| panic!("docs/reference.md has no row for {key}"));
-        let default =
-            if key == "mqtt.client_id" || value == "\"\"" { String::new() } else { format!("`{value}`") };
-        assert!(row.contains(&default), "{key}: the default is {value}, docs/reference.md says {row}");
+        let default = if key == "mqtt.client_id" || value == "\"\"" {
+            String::new()
+        } else {
+            format!("`{value}`")
+        };
+        assert!(
+            row.contains(&default),
+            "{key}: the default is {value}, docs/reference.md says {row}"
+        );
     }
     let table = reference
         .lines()
@@ -135,10 +158,16 @@ fn the_reference_names_every_metric() {
         assert!(text.contains(&format!("# HELP {name} ")), "{name} has no help");
     }
     for name in ["insert_errors_total", "batches_spooled_total", "broker_dropped_total"] {
-        let row = reference.lines().find(|line| line.starts_with(&format!("| `milepost_{name}{{"))).unwrap();
+        let row = reference
+            .lines()
+            .find(|line| line.starts_with(&format!("| `milepost_{name}{{")))
+            .unwrap();
         for series in text.lines().filter(|line| line.starts_with(&format!("milepost_{name}{{"))) {
             let label = series.split('"').nth(1).unwrap();
-            assert!(row.contains(&format!("`{label}`")), "docs/reference.md does not name {label:?}: {row}");
+            assert!(
+                row.contains(&format!("`{label}`")),
+                "docs/reference.md does not name {label:?}: {row}"
+            );
         }
     }
 }
@@ -148,7 +177,11 @@ fn every_table_and_column_says_what_it_is() {
     for entry in fs::read_dir(here().join("sql")).unwrap() {
         let path = entry.unwrap().path();
         let Ok(sql) = fs::read_to_string(&path) else { continue };
-        assert!(sql.trim_start().starts_with("-- "), "{}: begins with what it is for", path.display());
+        assert!(
+            sql.trim_start().starts_with("-- "),
+            "{}: begins with what it is for",
+            path.display()
+        );
         let declares = |line: &&str| line.contains("CODEC(") || line.contains(" ALIAS ");
         for column in sql.lines().filter(declares).filter(|line| !line.contains("MODIFY COLUMN ")) {
             assert!(column.contains("COMMENT '"), "{}: {column}", path.display());
@@ -168,8 +201,10 @@ fn the_recipe_for_a_field_takes_a_number_after_all_others() {
     let files = fs::read_dir(here().join("sql")).unwrap();
     let names = files.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     // It may have been followed.
-    let last =
-        names.filter(|name| made.iter().all(|(made, _)| made != name)).filter_map(|name| number(&name)).max();
+    let last = names
+        .filter(|name| made.iter().all(|(made, _)| made != name))
+        .filter_map(|name| number(&name))
+        .max();
     assert!(
         made.len() == 1 && Some(made[0].1) > last,
         "{made:?}: {last:?} would run after what it stands on"
@@ -183,13 +218,22 @@ fn no_dependency_wants_a_newer_rust_than_we_state() {
     let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
     // Offline, and so of this platform: others' crates were never fetched.
     let cargo = std::process::Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--locked", "--offline", "--filter-platform", host])
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--locked",
+            "--offline",
+            "--filter-platform",
+            host,
+        ])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
     let metadata: serde_json::Value = serde_json::from_slice(&cargo.stdout).unwrap();
-    let version =
-        |text: &str| text.split('.').map(|part| part.parse::<u32>().unwrap()).take(2).collect::<Vec<_>>();
+    let version = |text: &str| {
+        text.split('.').map(|part| part.parse::<u32>().unwrap()).take(2).collect::<Vec<_>>()
+    };
     let ours = version(env!("CARGO_PKG_RUST_VERSION"));
     for package in metadata["packages"].as_array().unwrap() {
         let Some(wanted) = package["rust_version"].as_str() else { continue };
@@ -210,7 +254,8 @@ fn no_property_writes_into_the_tree() {
                 folders.push(entry);
             } else if entry.extension().is_some_and(|kind| kind == "rs") {
                 let text = fs::read_to_string(&entry).unwrap();
-                let count = |word: &str| text.lines().filter(|line| line.trim().starts_with(word)).count();
+                let count =
+                    |word: &str| text.lines().filter(|line| line.trim().starts_with(word)).count();
                 let here = count("proptest! {");
                 properties += here;
                 if here != count("#![proptest_config(") {
@@ -228,15 +273,18 @@ fn no_property_writes_into_the_tree() {
 #[test]
 fn broker_drops_have_one_series_per_reason() {
     let rendered = Metrics::default().render();
-    for reason in ["queue_full", "expired", "too_large", "qos0", "no_subscribers", "quota_exceeded"] {
+    for reason in ["queue_full", "expired", "too_large", "qos0", "no_subscribers", "quota_exceeded"]
+    {
         let series = format!("milepost_broker_dropped_total{{reason=\"{reason}\"}} 0\n");
         assert!(rendered.contains(&series), "{series}");
     }
 }
 
 /// Words with which a doc comment would continue another line.
-const DANGLING: [&str; 14] =
-    ["And", "As", "But", "From", "Nor", "Not", "Of", "Or", "So", "The same", "To", "What", "Who", "With"];
+const DANGLING: [&str; 14] = [
+    "And", "As", "But", "From", "Nor", "Not", "Of", "Or", "So", "The same", "To", "What", "Who",
+    "With",
+];
 
 /// Returns the numbers of lines that begin a doc comment with a dangling word.
 fn dangling(text: &str) -> Vec<usize> {
@@ -264,8 +312,8 @@ fn files(path: PathBuf) -> Vec<PathBuf> {
     fs::read_dir(path).unwrap().flat_map(|entry| files(entry.unwrap().path())).collect()
 }
 
-/// Doc comments stand alone, in rustdoc and on hover: none begins with a word that continues another
-/// line. The list of folders grows with the words of each crate.
+/// Doc comments stand alone, in rustdoc and on hover: none begins with a word that continues
+/// another line. The list of folders grows with the words of each crate.
 #[test]
 fn doc_comments_do_not_begin_with_a_dangling_word() {
     const FOLDERS: [&str; 10] = [

@@ -1,5 +1,5 @@
-//! docs/tour.md shows real code: every block equals the lines of its source file that the marker above it
-//! names. `MILEPOST_UPDATE_TOUR=1 cargo test --test pure -- tour` rewrites the blocks.
+//! docs/tour.md shows real code: every block equals the lines of its source file that the marker
+//! above it names. `MILEPOST_UPDATE_TOUR=1 cargo test --test pure -- tour` rewrites the blocks.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,8 +9,8 @@ use std::path::Path;
 const LINES_MAX: usize = 40;
 const STOPS_MAX: usize = 15;
 
-/// Returns the lines that `<!-- tour: FILE | FIRST | LAST -->` names: from the first line that begins with
-/// FIRST to the next one that begins with LAST, without their common indentation.
+/// Returns the lines that `<!-- tour: FILE | FIRST | LAST -->` names: from the first line that
+/// begins with FIRST to the next one that begins with LAST, without their common indentation.
 fn block(marker: &str) -> String {
     let body = marker.strip_prefix("<!-- tour: ").unwrap().strip_suffix(" -->").unwrap();
     let [file, first, last] = *body.split(" | ").collect::<Vec<_>>() else { panic!("{marker}") };
@@ -23,12 +23,16 @@ fn block(marker: &str) -> String {
         .unwrap_or_else(|| panic!("{marker}: no first line"));
     let indent = |line: &str| line.len() - line.trim_start().len();
     // A closing brace ends the block that the first line opened.
-    let is_end = |line: &&str| begins(line, last) && (last != "}" || indent(line) == indent(lines[begin]));
-    let length =
-        lines[begin + 1..].iter().position(is_end).unwrap_or_else(|| panic!("{marker}: no last line"));
+    let is_end =
+        |line: &&str| begins(line, last) && (last != "}" || indent(line) == indent(lines[begin]));
+    let length = lines[begin + 1..]
+        .iter()
+        .position(is_end)
+        .unwrap_or_else(|| panic!("{marker}: no last line"));
     let shown = &lines[begin..=begin + 1 + length];
     assert!(shown.len() <= LINES_MAX, "{marker}: {} lines", shown.len());
-    let common = shown.iter().filter(|line| !line.trim().is_empty()).map(|line| indent(line)).min().unwrap();
+    let common =
+        shown.iter().filter(|line| !line.trim().is_empty()).map(|line| indent(line)).min().unwrap();
     let mut out = String::new();
     for line in shown {
         writeln!(out, "{}", line.get(common..).unwrap_or_default()).unwrap();

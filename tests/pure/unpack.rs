@@ -36,10 +36,15 @@ const BY_THE_TOOLS: [&str; 2] = [
 ];
 
 fn decode_on(topic: &str, payload: &[u8]) -> Decoded {
-    static DECODER: LazyLock<Decoder> =
-        LazyLock::new(|| Decoder::new(&Config::parse(SOURCES).expect("well formed").sources, limits()));
+    static DECODER: LazyLock<Decoder> = LazyLock::new(|| {
+        Decoder::new(&Config::parse(SOURCES).expect("well formed").sources, limits())
+    });
     let mut out = Decoded::default();
-    DECODER.decode(Message::new(topic.as_bytes(), payload), Timestamp::from_unix_ms(WALL_MS), &mut out);
+    DECODER.decode(
+        Message::new(topic.as_bytes(), payload),
+        Timestamp::from_unix_ms(WALL_MS),
+        &mut out,
+    );
     out
 }
 
@@ -95,8 +100,10 @@ fn what_the_tools_compress_is_read() {
 
 #[test]
 fn cut_or_followed_by_more_it_is_refused_whole() {
-    for packed in
-        BY_THE_TOOLS.map(unhex).into_iter().chain([cbor(&serde_json::from_str(TRACK).expect("JSON"))])
+    for packed in BY_THE_TOOLS
+        .map(unhex)
+        .into_iter()
+        .chain([cbor(&serde_json::from_str(TRACK).expect("JSON"))])
     {
         for end in 2..packed.len() {
             check_refused(&packed[..end], Reason::InvalidUtf8);
@@ -143,7 +150,8 @@ fn more_than_the_limits_is_too_large() {
     check_refused(&cbor(&json!([{ "x": "\u{1}".repeat(200_000) }, 1])), Reason::TooLarge);
     // An item after this many bytes of JSON is read, after one more it is not.
     let long = |bytes: usize| json!([{ "lat": 1, "lng": 2, "x": "y".repeat(bytes) }, 1]);
-    let bytes = limits().payload_bytes_max - json!([{ "lat": 1, "lng": 2, "x": "" }]).to_string().len();
+    let bytes =
+        limits().payload_bytes_max - json!([{ "lat": 1, "lng": 2, "x": "" }]).to_string().len();
     assert_eq!(decode_on(TOPICS[0], &cbor(&long(bytes))).positions.len(), 1);
     check_refused(&cbor(&long(bytes + 1)), Reason::TooLarge);
     let window_of_2_gib = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 0x01, 0x00, 0x00];
@@ -152,7 +160,8 @@ fn more_than_the_limits_is_too_large() {
 
 #[test]
 fn a_hundred_bytes_for_each_compressed_one_are_allowed_and_not_one_more() {
-    // The track and spaces; the name of a file fills the header up to the length that the ratio asks for.
+    // The track and spaces; the name of a file fills the header up to the length that the ratio
+    // asks for.
     let gzip = |text: &[u8], bytes: usize| {
         let packed = |name: usize| {
             let mut encoder =
@@ -168,7 +177,8 @@ fn a_hundred_bytes_for_each_compressed_one_are_allowed_and_not_one_more() {
             [&(length << 3 | kind).to_le_bytes()[..3], content].concat()
         };
         let spaces = text.len() - TRACK.len();
-        let blocks = [block(0, TRACK.len(), TRACK.as_bytes()), block(2, spaces, b" "), block(1, 0, b"")];
+        let blocks =
+            [block(0, TRACK.len(), TRACK.as_bytes()), block(2, spaces, b" "), block(1, 0, b"")];
         [&[0x28, 0xb5, 0x2f, 0xfd, 0, 0x38][..], &blocks.concat()].concat()
     };
     for pack in [gzip as fn(&[u8], usize) -> Vec<u8>, zstd] {
@@ -184,9 +194,14 @@ fn a_hundred_bytes_for_each_compressed_one_are_allowed_and_not_one_more() {
 fn cbor_says_all_that_json_says() {
     // With the tag for CBOR and half floats:
     // {_ "lat": 1.5, (_ "l", "ng"): -2, "ts": 1(1767225600), "alt": NaN, "x": h'00', 7: 8, -3: 9}
-    let odd = "d9d9f7bf636c6174f93e007f616c626e67ff21627473c11a6955b90063616c74f97e006178410007082209ff";
+    let odd =
+        "d9d9f7bf636c6174f93e007f616c626e67ff21627473c11a6955b90063616c74f97e006178410007082209ff";
     let decoded = decode_on(TOPICS[0], &unhex(odd));
-    assert_eq!((decoded.positions.len(), decoded.lacking.fields), (1, [0; Field::ALL.len()]), "{decoded:?}");
+    assert_eq!(
+        (decoded.positions.len(), decoded.lacking.fields),
+        (1, [0; Field::ALL.len()]),
+        "{decoded:?}"
+    );
     let fix = &decoded.positions[0];
     assert_eq!((fix.lat.e7(), fix.lng.e7()), (15_000_000, -20_000_000));
     assert_eq!(fix.ts.unix_ms(), WALL_MS);
@@ -218,11 +233,22 @@ fn document() -> impl Strategy<Value = Value> {
         "[a-z\"\\\\\u{e9}\u{1f}]{0,6}".prop_map(Value::from),
     ];
     scalar.prop_recursive(4, 40, 5, |inner| {
-        let key = prop::sample::select(vec!["lat", "lng", "ts", "seq", "speed", "id", "driver_id", "a\"b"]);
-        let point = prop::collection::vec((key, inner.clone()), 0..6)
-            .prop_map(|fields| fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect());
-        let good = (-90.0..90.0, -180.0..180.0, inner.clone())
-            .prop_map(|(lat, lng, x): (f64, f64, _)| json!({ "lat": lat, "lng": lng, "id": "d", "x": x }));
+        let key = prop::sample::select(vec![
+            "lat",
+            "lng",
+            "ts",
+            "seq",
+            "speed",
+            "id",
+            "driver_id",
+            "a\"b",
+        ]);
+        let point = prop::collection::vec((key, inner.clone()), 0..6).prop_map(|fields| {
+            fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+        });
+        let good = (-90.0..90.0, -180.0..180.0, inner.clone()).prop_map(
+            |(lat, lng, x): (f64, f64, _)| json!({ "lat": lat, "lng": lng, "id": "d", "x": x }),
+        );
         prop_oneof![good, point, prop::collection::vec(inner, 0..5).prop_map(Value::from)]
     })
 }

@@ -10,9 +10,14 @@ use crate::world::{Engine, shared_engine};
 
 /// Statements between semicolons, without comments.
 fn statements(sql: &str) -> Vec<String> {
-    let code: Vec<&str> = sql.lines().map(|line| line.split("--").next().unwrap_or_default()).collect();
+    let code: Vec<&str> =
+        sql.lines().map(|line| line.split("--").next().unwrap_or_default()).collect();
     let statements = code.join("\n");
-    statements.split(';').map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()).collect()
+    statements
+        .split(';')
+        .map(|text| text.trim().to_owned())
+        .filter(|text| !text.is_empty())
+        .collect()
 }
 
 /// The tables, not the views, that have a driver's name.
@@ -68,7 +73,9 @@ fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
         ("reader", "READER"),
     ] {
         let by = format!("IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_{hash}'");
-        for begin in [format!("CREATE USER IF NOT EXISTS {user} {by}"), format!("ALTER USER {user} {by}")] {
+        for begin in
+            [format!("CREATE USER IF NOT EXISTS {user} {by}"), format!("ALTER USER {user} {by}")]
+        {
             ensure!(rules.iter().any(|rule| rule.starts_with(&begin)), "{begin}");
         }
     }
@@ -77,7 +84,10 @@ fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
     assert!(tables.len() >= 3, "{tables:?}");
     for table in &tables {
         let policies = rules.iter().filter(|rule| rule.starts_with("CREATE ROW POLICY"));
-        ensure!(policies.filter(|policy| policy.contains(&format!("fleet.{table}"))).count() == 2, "{table}");
+        ensure!(
+            policies.filter(|policy| policy.contains(&format!("fleet.{table}"))).count() == 2,
+            "{table}"
+        );
     }
     // And can be erased from.
     for table in tables.iter().filter(|table| *table != "erased") {
@@ -86,10 +96,13 @@ fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
         );
         ensure!(rules.contains(&grant), "{grant}");
     }
-    for kind in ["CREATE ROLE", "CREATE USER", "CREATE QUOTA", "CREATE SETTINGS PROFILE", "GRANT INSERT"] {
+    for kind in
+        ["CREATE ROLE", "CREATE USER", "CREATE QUOTA", "CREATE SETTINGS PROFILE", "GRANT INSERT"]
+    {
         ensure!(rules.iter().any(|rule| rule.starts_with(kind)), "no {kind}");
     }
-    // What `milepost check` wants of the writer, `migrate` needs, and readers ask is what the rules give.
+    // What `milepost check` wants of the writer, `migrate` needs, and readers ask is what the rules
+    // give.
     for wanted in [
         "GRANT INSERT ON fleet.positions TO",
         "GRANT INSERT ON fleet.rejects TO",
@@ -119,14 +132,18 @@ fn both_files_grant_the_same_and_what_the_migrations_need() -> Result<()> {
             .collect()
     };
     let to_user = |user: &str| -> BTreeSet<String> {
-        let of_user =
-            xml.split(&format!("<{user}>")).nth(1).and_then(|rest| rest.split(&format!("</{user}>")).next());
+        let of_user = xml
+            .split(&format!("<{user}>"))
+            .nth(1)
+            .and_then(|rest| rest.split(&format!("</{user}>")).next());
         let queries = of_user.unwrap_or_default().split("<query>").skip(1);
         queries.filter_map(|rest| rest.split("</query>").next()).map(str::to_owned).collect()
     };
-    for (role, user) in
-        [("milepost_migrator", "migrate"), ("milepost_writer", "milepost"), ("milepost_reader", "reader")]
-    {
+    for (role, user) in [
+        ("milepost_migrator", "migrate"),
+        ("milepost_writer", "milepost"),
+        ("milepost_reader", "reader"),
+    ] {
         ensure!(!to_role(role).is_empty(), "{role} has no grants");
         assert_eq!(to_role(role), to_user(user), "access.sql for {role}, users.xml for {user}");
     }

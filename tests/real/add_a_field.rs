@@ -1,5 +1,5 @@
-//! docs/add-a-field.md is true: the patch it names applies, builds and passes the tests, and the column is in every table and view of fixes, also on a replica
-//! that is added later.
+//! docs/add-a-field.md is true: the patch it names applies, builds and passes the tests, and the
+//! column is in every table and view of fixes, also on a replica that is added later.
 
 use std::sync::Arc;
 
@@ -25,7 +25,8 @@ fn columns(world: &World) -> Result<String> {
 fn the_recipe_works_as_written() -> Result<()> {
     let patch = std::fs::read_to_string(repository().join("docs/examples/add-a-field.diff"))?;
     let files = patch.lines().filter(|line| line.starts_with("+++ ")).count();
-    let lines = patch.lines().filter(|line| line.starts_with('+') && !line.starts_with("+++ ")).count();
+    let lines =
+        patch.lines().filter(|line| line.starts_with('+') && !line.starts_with("+++ ")).count();
     ensure!(files <= FILES_MAX && lines <= LINES_MAX, "{files} files, {lines} lines");
     let binary = patched::build(&patch)?;
     patched::test()?;
@@ -52,7 +53,11 @@ fn the_recipe_works_as_written() -> Result<()> {
     let replica = unmigrated("add_a_field_replica")?;
     let settings = cluster::through(patched(&replica), &replica, &Arc::new(Hosts::default()))?;
     settings.migrate()?;
-    assert_eq!(columns(&replica)?, columns(&world)?, "a replica that is added later makes other tables");
+    assert_eq!(
+        columns(&replica)?,
+        columns(&world)?,
+        "a replica that is added later makes other tables"
+    );
     ensure!(columns(&world)?.contains("hdop_tenths"), "{}", columns(&world)?);
     Ok(())
 }

@@ -9,14 +9,19 @@ use crate::world::{SOON, world};
 
 const DAY_MS: i64 = 86_400_000;
 
-/// East along the equator, a thousandth of a degree (111.3195 m) every 10 s, sixty times, then ten minutes in one place.
+/// East along the equator, a thousandth of a degree (111.3195 m) every 10 s, sixty times, then ten
+/// minutes in one place.
 fn drive(began_ms: i64) -> String {
     let mut points = String::new();
     for number in 0..=120_u32 {
         let lng = 100.0 + f64::from(number.min(60)) / 1000.0;
         let ts = began_ms + i64::from(number) * 10_000;
         let separator = if number == 0 { '[' } else { ',' };
-        let _ = write!(points, "{separator}{{\"lat\":0,\"lng\":{lng},\"ts\":{ts},\"seq\":{}}}", number + 1);
+        let _ = write!(
+            points,
+            "{separator}{{\"lat\":0,\"lng\":{lng},\"ts\":{ts},\"seq\":{}}}",
+            number + 1
+        );
     }
     points + "]"
 }
@@ -25,7 +30,8 @@ fn drive(began_ms: i64) -> String {
 fn a_drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
     let world = world("answers")?;
     let _milepost = world.settings.run()?;
-    // Noon of yesterday: no midnight is near, and the end of the drive is a moment at which the definition looks.
+    // Noon of yesterday: no midnight is near, and the end of the drive is a moment at which the
+    // definition looks.
     let began_ms = (unix_ms() / DAY_MS - 1) * DAY_MS + DAY_MS / 2;
     let payload = drive(began_ms);
     // A device that did not hear its acknowledgement sends everything again.
@@ -39,8 +45,10 @@ fn a_drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
     let quarters = "SELECT round(sum(distance_m)), round(sum(moving_s)), round(sum(tracked_s)), sum(fixes) FROM {db}.driver_quarters";
     // The stop begins 100 m before its place, and 10 s are 111 m.
     world.wait_for(quarters, "6679\t600\t1200\t121", SOON)?;
-    let window = format!("from = '{began_ms}', to = '{}', tz = 'Asia/Jakarta'", began_ms + 3_600_000);
-    let episodes = "SELECT kind, seconds, round(metres), fixes FROM {db}_ask.episodes(driver = 'd1', ";
+    let window =
+        format!("from = '{began_ms}', to = '{}', tz = 'Asia/Jakarta'", began_ms + 3_600_000);
+    let episodes =
+        "SELECT kind, seconds, round(metres), fixes FROM {db}_ask.episodes(driver = 'd1', ";
     let episodes = world.query(&format!("{episodes}{window}) ORDER BY began"))?;
     assert_eq!(episodes, "trip\t600\t6679\t60\nstop\t600\t0\t60");
     let days = world.query(&format!(

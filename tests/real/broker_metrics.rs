@@ -1,5 +1,5 @@
-//! `mqtt.broker_metrics`: the broker's own counters become a metric, and are never positions; a broker that refuses them,
-//! or closes the connection because of them, costs nothing else.
+//! `mqtt.broker_metrics`: the broker's own counters become a metric, and are never positions; a
+//! broker that refuses them, or closes the connection because of them, costs nothing else.
 
 use std::sync::mpsc;
 
@@ -17,7 +17,8 @@ const NODE: &str = "$SYS/brokers/emqx@10.0.0.7";
 /// Hears the question for the counters; its packet id.
 fn hear_question(peer: &mut Peer) -> Result<u16> {
     let Packet::Subscribe(asked) = peer.hear()? else { bail!("no second SUBSCRIBE") };
-    let filters: Vec<_> = asked.filters.iter().map(|filter| (filter.path.as_str(), filter.qos)).collect();
+    let filters: Vec<_> =
+        asked.filters.iter().map(|filter| (filter.path.as_str(), filter.qos)).collect();
     ensure!(filters == [("$SYS/brokers/+/metrics/#", QoS::AtMostOnce)], "{filters:?}");
     Ok(asked.pkid)
 }
@@ -90,7 +91,8 @@ fn a_broker_that_refuses_its_counters_is_told_of_and_the_rest_goes_on() -> Resul
     milepost.get("/readyz")?;
     assert_eq!(broker.seen().connections.len(), 1);
     let log = milepost.process.log()?;
-    let told: Vec<_> = log.lines().filter(|line| line.contains("does not report what it drops")).collect();
+    let told: Vec<_> =
+        log.lines().filter(|line| line.contains("does not report what it drops")).collect();
     ensure!(told.len() == 1 && told[0].contains(" INFO "), "{log}");
     milepost.terminate(SOON).map(drop)
 }
@@ -109,7 +111,10 @@ fn a_broker_that_closes_because_of_the_question_is_not_asked_for_ever() -> Resul
     let mut milepost = broker.settings(&world)?.with("MQTT__BROKER_METRICS", "true").start()?;
     takes_a_fix(&milepost, &broker)?;
     assert_eq!(broker.seen().connections.len(), 4);
-    ensure!(milepost.process.log()?.contains("set mqtt.broker_metrics = false"), "it says what to do");
+    ensure!(
+        milepost.process.log()?.contains("set mqtt.broker_metrics = false"),
+        "it says what to do"
+    );
     milepost.terminate(SOON).map(drop)
 }
 

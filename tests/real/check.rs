@@ -1,4 +1,5 @@
-//! `milepost check`: what is planted is found, with the setting to change; and where nothing is wrong it says so.
+//! `milepost check`: what is planted is found, with the setting to change; and where nothing is
+//! wrong it says so.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,10 +38,19 @@ fn check(settings: &Settings, arguments: &[&str]) -> Result<(i32, Lines)> {
 }
 
 /// The line says this, at this level.
-fn finds(settings: &Settings, arguments: &[&str], what: &str, level: &str, words: &str) -> Result<()> {
+fn finds(
+    settings: &Settings,
+    arguments: &[&str],
+    what: &str,
+    level: &str,
+    words: &str,
+) -> Result<()> {
     let (_, lines) = check(settings, arguments)?;
     let (found, text) = lines.get(what).with_context(|| format!("no {what} in {lines:#?}"))?;
-    ensure!(found == level && text.contains(words), "{what}: {level}, {words:?} wanted in {lines:#?}");
+    ensure!(
+        found == level && text.contains(words),
+        "{what}: {level}, {words:?} wanted in {lines:#?}"
+    );
     ensure!(!format!("{lines:?}").contains("Secret"), "{lines:#?}");
     Ok(())
 }
@@ -67,7 +77,10 @@ fn where_nothing_is_wrong_nothing_is_found_and_nobody_is_disturbed() -> Result<(
     ensure!(!log.contains("WARN"), "nothing to warn of at the start: {log}");
     milepost.terminate(crate::world::SOON)?;
     let (code, printed) = world.settings.call(&["check", "--probe-topic", "drivers/d1/gps"])?;
-    ensure!(code == 64 && printed.contains("the running group reads it as a fix"), "{code} {printed}");
+    ensure!(
+        code == 64 && printed.contains("the running group reads it as a fix"),
+        "{code} {printed}"
+    );
     Ok(())
 }
 
@@ -76,7 +89,11 @@ fn a_broker_that_is_closed_to_us_is_named_with_the_setting() -> Result<()> {
     let world = unmigrated("check_doors")?;
     let folder = world.folder.path();
     let ca = Authority::new("ca")?;
-    let acl = put(folder, "acl", "user reads\ntopic write drivers/#\nuser writes\ntopic read drivers/#\n")?;
+    let acl = put(
+        folder,
+        "acl",
+        "user reads\ntopic write drivers/#\nuser writes\ntopic read drivers/#\n",
+    )?;
     let passwords = broker_password(folder, "milepost", "right")?;
     let tls = tls_lines(folder, "tls", &ca.pem, &ca.sign(&["localhost"])?)?;
     let broker = SecureBroker::start(
@@ -91,19 +108,44 @@ fn a_broker_that_is_closed_to_us_is_named_with_the_setting() -> Result<()> {
         let url = format!("{scheme}://localhost:{}", broker.port(listener));
         world.settings.clone().with("MQTT__URL", url)
     };
-    let nobody = world.settings.clone().with("MQTT__URL", format!("mqtt://localhost:{}", free_port()?));
+    let nobody =
+        world.settings.clone().with("MQTT__URL", format!("mqtt://localhost:{}", free_port()?));
     finds(&nobody, &[], "broker", "error", "set mqtt.url to the host and port of a listener")?;
-    finds(&at("mqtt", "tls"), &[], "broker", "error", "is this a TLS port? Then set mqtt.url to mqtts://")?;
+    finds(
+        &at("mqtt", "tls"),
+        &[],
+        "broker",
+        "error",
+        "is this a TLS port? Then set mqtt.url to mqtts://",
+    )?;
     finds(&at("mqtts", "plain"), &[], "broker", "error", "does not speak TLS there")?;
-    finds(&at("mqtts", "tls"), &[], "broker", "error", "set mqtt.ca_file to the CA that signed it")?;
+    finds(
+        &at("mqtts", "tls"),
+        &[],
+        "broker",
+        "error",
+        "set mqtt.ca_file to the CA that signed it",
+    )?;
     let with_ca = at("mqtts", "tls").with("MQTT__CA_FILE", put(folder, "ca.pem", &ca.pem)?);
     finds(&with_ca, &[], "broker TLS", "ok", "its certificate is signed by")?;
     let user = |name: &str, listener: &str| {
         at("mqtt", listener).with("MQTT__USERNAME", name).with("MQTT__PASSWORD", "Wrong-Secret")
     };
-    finds(&user("milepost", "password"), &[], "login", "error", "set mqtt.username and mqtt.password_file")?;
+    finds(
+        &user("milepost", "password"),
+        &[],
+        "login",
+        "error",
+        "set mqtt.username and mqtt.password_file",
+    )?;
     let probe = ["--probe-topic", PROBE];
-    finds(&user("reads", "acl"), &probe, "message", "error", "allow this user to publish, but not to read")?;
+    finds(
+        &user("reads", "acl"),
+        &probe,
+        "message",
+        "error",
+        "allow this user to publish, but not to read",
+    )?;
     finds(&user("writes", "acl"), &probe, "message", "warning", "publishing is not authorized")
 }
 
@@ -134,7 +176,13 @@ fn a_brokers_terms_are_held_against_what_we_want() -> Result<()> {
     let alone = on(b"\x21\x00\x20", 1)?.with("MQTT__CONNECTIONS", "1");
     finds(&alone, &[], "window", "error", "at most about 160 messages/s")?;
     let ours = on(b"", 1)?.with("LAB__RECEIVE_MAXIMUM", "100");
-    finds(&ours, &[], "window", "warning", "milepost: mqtt.connections = \"auto\", or 150 of 64 at most")?;
+    finds(
+        &ours,
+        &[],
+        "window",
+        "warning",
+        "milepost: mqtt.connections = \"auto\", or 150 of 64 at most",
+    )?;
     finds(
         &on(b"\x27\x10\x00\x00\x00", 1)?,
         &[],
@@ -149,7 +197,13 @@ fn a_brokers_terms_are_held_against_what_we_want() -> Result<()> {
         "error",
         "mqtt.max_session_expiry_interval",
     )?;
-    finds(&on(b"\x2A\x00", 1)?, &[], "subscription", "error", "EMQX: mqtt.shared_subscription = true")?;
+    finds(
+        &on(b"\x2A\x00", 1)?,
+        &[],
+        "subscription",
+        "error",
+        "EMQX: mqtt.shared_subscription = true",
+    )?;
     finds(&on(b"", 0x87)?, &[], "subscription", "error", "allow it: EMQX acl.conf")?;
     finds(&on(b"", 0x9E)?, &[], "subscription", "error", "EMQX: mqtt.shared_subscription = true")?;
     finds(&on(b"", 0)?, &[], "subscription", "error", "EMQX: mqtt.max_qos_allowed")?;
@@ -161,8 +215,8 @@ fn a_brokers_terms_are_held_against_what_we_want() -> Result<()> {
     finds(&asks(0x87)?, &[], "broker metrics", "warning", "mqtt.broker_metrics = false")
 }
 
-/// Refuses each client id the first time, and each one that it has accepted before, as EMQX does while the id's former process
-/// is not cleaned up.
+/// Refuses each client id the first time, and each one that it has accepted before, as EMQX does
+/// while the id's former process is not cleaned up.
 #[test]
 fn busy_broker_is_asked_again_and_fails_no_check() -> Result<()> {
     const CONNACK_BUSY: [u8; 5] = [0x20, 3, 0, 0x89, 0];
@@ -177,11 +231,13 @@ fn busy_broker_is_asked_again_and_fails_no_check() -> Result<()> {
         };
         if attempt == 2 { oblige(peer, b"", 1) } else { peer.say(&CONNACK_BUSY) }
     })?;
-    let settings = world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
+    let settings =
+        world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
     for settings in [&settings, &settings.clone().with("MQTT__BROKER_METRICS", "true")] {
         let (_, lines) = check(settings, &[])?;
         for what in ["broker", "subscription", "queue drops", "message", "cluster"] {
-            let (level, text) = lines.get(what).with_context(|| format!("no {what} in {lines:#?}"))?;
+            let (level, text) =
+                lines.get(what).with_context(|| format!("no {what} in {lines:#?}"))?;
             ensure!(level == "ok", "{what}: {text}");
         }
         ensure!(!lines.contains_key("login"), "{lines:#?}");
@@ -194,7 +250,8 @@ fn busy_broker_is_asked_again_and_fails_no_check() -> Result<()> {
 fn broker_that_stays_busy_is_an_error_and_no_login() -> Result<()> {
     let world = unmigrated("check_always_busy")?;
     let broker = ScriptedBroker::start(|peer| peer.say(&[0x20, 3, 0, 0x89, 0]))?;
-    let settings = world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
+    let settings =
+        world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
     finds(&settings, &[], "broker", "error", "the server is busy; see the broker's log")
 }
 
@@ -216,7 +273,8 @@ fn nodes_that_the_url_lacks_are_named_and_the_strategy_is_not_called_tested() ->
             }
         }
     })?;
-    let settings = world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
+    let settings =
+        world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
     let words = "2 nodes, of which milepost reaches 1: emqx@a b; mqtt.url: a URL for each node";
     finds(&settings, &[], "cluster", "warning", words)?;
     finds(&settings, &[], "strategy", "ok", "emqx ctl conf show mqtt")
@@ -240,7 +298,8 @@ fn broker_that_hangs_up_on_its_own_topics_fails_no_check() -> Result<()> {
             }
         }
     })?;
-    let settings = world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
+    let settings =
+        world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
     finds(&settings, &[], "queue drops", "ok", "not visible here")?;
     finds(&settings, &[], "cluster", "ok", "whether the broker has more is not visible here")?;
     let asks = settings.with("MQTT__BROKER_METRICS", "true");
@@ -256,12 +315,16 @@ fn a_clickhouse_that_is_not_as_it_must_be_is_named_with_the_statement() -> Resul
         finds(&world.settings, &[], what, "ok", "")?;
     }
     let of = |what: &str, words: &str| finds(&world.settings, &[], what, "error", words);
-    world.query("ALTER TABLE {db}.positions MODIFY SETTING non_replicated_deduplication_window = 0")?;
+    world.query(
+        "ALTER TABLE {db}.positions MODIFY SETTING non_replicated_deduplication_window = 0",
+    )?;
     of(
         "deduplication",
         "ALTER TABLE check_tables.positions MODIFY SETTING non_replicated_deduplication_window = 10000",
     )?;
-    world.query("ALTER TABLE {db}.positions MODIFY SETTING non_replicated_deduplication_window = 10000")?;
+    world.query(
+        "ALTER TABLE {db}.positions MODIFY SETTING non_replicated_deduplication_window = 10000",
+    )?;
     world.query("ALTER TABLE {db}.rejects MODIFY SETTING fsync_after_insert = 0")?;
     of("fsync", "ALTER TABLE check_tables.rejects MODIFY SETTING fsync_after_insert = 1")?;
     let milepost = world.settings.run()?;
@@ -295,7 +358,13 @@ fn a_clickhouse_that_is_old_late_or_locked_is_named_with_the_setting() -> Result
     let old = "SELECT '23.3.1.2823', toString(toUnixTimestamp64Milli(now64(3)))";
     finds(&changed(&world, "version()", old)?, &[], "version", "error", "update ClickHouse to")?;
     let late = "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)) - 600000)";
-    finds(&changed(&world, "version()", late)?, &[], "clocks", "error", "synchronise both hosts by NTP")?;
+    finds(
+        &changed(&world, "version()", late)?,
+        &[],
+        "clocks",
+        "error",
+        "synchronise both hosts by NTP",
+    )?;
     let early = "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)) + 60000)";
     finds(
         &changed(&world, "version()", early)?,
@@ -308,9 +377,18 @@ fn a_clickhouse_that_is_old_late_or_locked_is_named_with_the_setting() -> Result
     finds(&no_grant, &[], "grants", "error", "GRANT INSERT ON check_server.positions TO default")?;
     let profile = "SELECT 'insert_deduplicate', '0'";
     let profile = changed(&world, "system.settings", profile)?;
-    finds(&profile, &[], "profile", "error", "in the profile of this user: insert_deduplicate = 1")?;
+    finds(
+        &profile,
+        &[],
+        "profile",
+        "error",
+        "in the profile of this user: insert_deduplicate = 1",
+    )?;
     let denied = scripted_clickhouse(world.engine.server.port, |_| {
-        Scripted::Answer(403, "Code: 497. DB::Exception: milepost: Not enough privileges.".to_owned())
+        Scripted::Answer(
+            403,
+            "Code: 497. DB::Exception: milepost: Not enough privileges.".to_owned(),
+        )
     })?;
     let denied = world.settings.clone().with("CLICKHOUSE__URL", denied);
     finds(&denied, &[], "clickhouse", "error", "grant clickhouse.user what it lacks")?;
@@ -318,11 +396,23 @@ fn a_clickhouse_that_is_old_late_or_locked_is_named_with_the_setting() -> Result
     let ca = Authority::new("ca")?;
     let https = TlsFront::start(&ca.sign(&["localhost"])?, world.engine.server.port)?;
     let at = |scheme: &str| {
-        world.settings.clone().with("CLICKHOUSE__URL", format!("{scheme}://localhost:{}", https.port))
+        world
+            .settings
+            .clone()
+            .with("CLICKHOUSE__URL", format!("{scheme}://localhost:{}", https.port))
     };
     finds(&at("http"), &[], "clickhouse", "error", "set clickhouse.url to https://")?;
-    finds(&at("https"), &[], "clickhouse", "error", "set clickhouse.ca_file to the CA that signed it")?;
-    let nobody = world.settings.clone().with("CLICKHOUSE__URL", format!("http://localhost:{}", free_port()?));
+    finds(
+        &at("https"),
+        &[],
+        "clickhouse",
+        "error",
+        "set clickhouse.ca_file to the CA that signed it",
+    )?;
+    let nobody = world
+        .settings
+        .clone()
+        .with("CLICKHOUSE__URL", format!("http://localhost:{}", free_port()?));
     finds(&nobody, &[], "clickhouse", "error", "set clickhouse.url to its HTTP port")
 }
 
@@ -366,7 +456,13 @@ const PLANTED: [Planted; 16] = [
         settings: &[("REPLICATION", "macros"), ("INSERT_QUORUM", "0")],
         ..GOOD
     },
-    Planted { level: "error", what: "replication", words: "a quorum has no effect", replicated: "0", ..GOOD },
+    Planted {
+        level: "error",
+        what: "replication",
+        words: "a quorum has no effect",
+        replicated: "0",
+        ..GOOD
+    },
     Planted {
         level: "error",
         what: "replication",
@@ -376,7 +472,12 @@ const PLANTED: [Planted; 16] = [
     },
     Planted { level: "error", words: "fewer than the 2", replica: "0, 0, 0, 0, 2, 1", ..GOOD },
     Planted { level: "error", words: "another server", replica: "0, 0, 0, 0, 1, 1", ..GOOD },
-    Planted { level: "warning", words: "losing one stops inserts", replica: "0, 0, 0, 0, 2, 2", ..GOOD },
+    Planted {
+        level: "warning",
+        words: "losing one stops inserts",
+        replica: "0, 0, 0, 0, 2, 2",
+        ..GOOD
+    },
     Planted {
         level: "warning",
         words: "start the servers that are down",
@@ -390,7 +491,13 @@ const PLANTED: [Planted; 16] = [
         replica: "1, 0, 0, 0, 3, 3",
         ..GOOD
     },
-    Planted { level: "error", what: "Keeper", words: "<zookeeper>", replica: "1, 1, 0, 0, 3, 3", ..GOOD },
+    Planted {
+        level: "error",
+        what: "Keeper",
+        words: "<zookeeper>",
+        replica: "1, 1, 0, 0, 3, 3",
+        ..GOOD
+    },
     Planted {
         level: "warning",
         what: "replica lag",
@@ -398,7 +505,12 @@ const PLANTED: [Planted; 16] = [
         replica: "0, 0, 61, 9, 3, 3",
         ..GOOD
     },
-    Planted { level: "warning", what: "token window", words: "ALTER TABLE check_replicas.rejects", ..GOOD },
+    Planted {
+        level: "warning",
+        what: "token window",
+        words: "ALTER TABLE check_replicas.rejects",
+        ..GOOD
+    },
     Planted {
         level: "error",
         what: "shards",
@@ -453,7 +565,13 @@ fn a_spool_that_would_not_hold_is_named() -> Result<()> {
     let with = |dir: &str| settings(folder.path(), 1, "http://127.0.0.1:1").with("SPOOL__DIR", dir);
     finds(&with("/dev/shm/milepost-check"), &[], "spool", "error", "is memory")?;
     ensure!(!Path::new("/dev/shm/milepost-check").exists(), "a check makes nothing");
-    finds(&with("/proc/milepost"), &[], "spool", "error", "to a directory that this user can write to")?;
+    finds(
+        &with("/proc/milepost"),
+        &[],
+        "spool",
+        "error",
+        "to a directory that this user can write to",
+    )?;
     let large = with("spool").with("SPOOL__BYTES_MAX", "4000000000000");
     finds(&large, &[], "spool space", "error", "lower spool.bytes_max")?;
     finds(&with("spool"), &[], "spool space", "ok", "bytes are free")

@@ -1,5 +1,5 @@
-//! `migrate` on a cluster. The engine here runs no ON CLUSTER: something in front of it takes the cluster out of each
-//! statement, and says of the other hosts what the test wants.
+//! `migrate` on a cluster. The engine here runs no ON CLUSTER: something in front of it takes the
+//! cluster out of each statement, and says of the other hosts what the test wants.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -81,9 +81,17 @@ fn a_migration_is_recorded_when_every_host_has_done_it() -> Result<()> {
 
     hosts.away.store(2, Ordering::SeqCst);
     settings.migrate()?;
-    ensure!(hosts.waited.load(Ordering::SeqCst) == 2, "it goes on asking while a host is away: {hosts:?}");
-    ensure!(recorded()? == files.to_string(), "{files} migrations are recorded, not {}", recorded()?);
-    let order = "SELECT version FROM {db}.schema_migrations FINAL ORDER BY applied_at, version LIMIT 2";
+    ensure!(
+        hosts.waited.load(Ordering::SeqCst) == 2,
+        "it goes on asking while a host is away: {hosts:?}"
+    );
+    ensure!(
+        recorded()? == files.to_string(),
+        "{files} migrations are recorded, not {}",
+        recorded()?
+    );
+    let order =
+        "SELECT version FROM {db}.schema_migrations FINAL ORDER BY applied_at, version LIMIT 2";
     ensure!(
         world.query(order)? == "1\n10",
         "nothing is recorded before the one that waits: {}",
@@ -99,7 +107,11 @@ fn a_migration_is_recorded_when_every_host_has_done_it() -> Result<()> {
     settings.migrate()?;
     let again = hosts.done.load(Ordering::SeqCst);
     ensure!(again >= files, "a new host gets everything: {again} statements of {files} files");
-    ensure!(recorded()? == files.to_string(), "{files} migrations are recorded, not {}", recorded()?);
+    ensure!(
+        recorded()? == files.to_string(),
+        "{files} migrations are recorded, not {}",
+        recorded()?
+    );
     Ok(())
 }
 
@@ -126,9 +138,11 @@ fn told(inserts: &Inserts) -> Vec<String> {
     inserts.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// A cluster of one shard and one of two, each of them the engine itself: it reads and writes them without a network. Of two
-/// shards that are the same tables, each row is seen twice. Of the third one a shard is away.
-const SHARDS: &str = "<clickhouse><tcp_port>9000</tcp_port><macros><shard>01</shard></macros><remote_servers>
+/// A cluster of one shard and one of two, each of them the engine itself: it reads and writes them
+/// without a network. Of two shards that are the same tables, each row is seen twice. Of the third
+/// one a shard is away.
+const SHARDS: &str =
+    "<clickhouse><tcp_port>9000</tcp_port><macros><shard>01</shard></macros><remote_servers>
 <c><shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard></c>
 <two><shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard>
 <shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard></two>
@@ -146,7 +160,8 @@ fn sharded(world: &World, inserts: &Inserts) -> Result<Settings> {
         }
         Scripted::Instead(alone(statement, 0))
     })?;
-    let settings = world.settings.clone().with("CLICKHOUSE__URL", url).with("CLICKHOUSE__CLUSTER", "c");
+    let settings =
+        world.settings.clone().with("CLICKHOUSE__URL", url).with("CLICKHOUSE__CLUSTER", "c");
     Ok(settings.with("CLICKHOUSE__REPLICATION", "macros").with("CLICKHOUSE__SHARDS", "true"))
 }
 
@@ -156,7 +171,9 @@ fn turn(world: &World, table: &str, from: &str, to: &str) -> Result<()> {
         "SELECT create_table_query FROM system.tables WHERE database = '{{db}}' AND name = '{table}' FORMAT TSVRaw"
     );
     let create = world.query(&create)?.replacen("CREATE TABLE", "CREATE OR REPLACE TABLE", 1);
-    world.query(&create.replace(&format!("Distributed('{from}'"), &format!("Distributed('{to}'"))).map(drop)
+    world
+        .query(&create.replace(&format!("Distributed('{from}'"), &format!("Distributed('{to}'")))
+        .map(drop)
 }
 
 /// Every parameterised view, with arguments.
@@ -204,10 +221,14 @@ fn shards_are_written_and_read_through_the_tables_over_them() -> Result<()> {
         ensure!(rows(table)? == rows(&format!("{table}_all"))?, "{table}");
         let sent = told(&inserts);
         let through = |line: &String| {
-            line.contains(&format!(".{table}_all+")) && line.contains("distributed_foreground_insert=1")
+            line.contains(&format!(".{table}_all+"))
+                && line.contains("distributed_foreground_insert=1")
         };
         ensure!(sent.iter().any(through), "{table}: {sent:#?}");
-        ensure!(sent.iter().all(|line| line.contains("insert_quorum=2")), "with the quorum: {sent:#?}");
+        ensure!(
+            sent.iter().all(|line| line.contains("insert_quorum=2")),
+            "with the quorum: {sent:#?}"
+        );
     }
     ensure!(world.query("SELECT sum(count) FROM {db}.rejects")? == "1");
     let (_, printed) = settings.call(&["check"])?;
@@ -235,8 +256,8 @@ fn shards_are_written_and_read_through_the_tables_over_them() -> Result<()> {
     world.query("SELECT throwIf(sum(fixes) != 200) FROM {db}.driver_quarters")?;
     world.query("SELECT throwIf(pending != 0) FROM {db}.rollups")?;
 
-    // Two shards: each is asked, nothing is refused (a subquery on a table over shards would be), and what is told by driver is
-    // still told by driver.
+    // Two shards: each is asked, nothing is refused (a subquery on a table over shards would be),
+    // and what is told by driver is still told by driver.
     let over = "SELECT name FROM system.tables WHERE database = '{db}' AND engine = 'Distributed'";
     for table in world.query(over)?.lines() {
         turn(&world, table, "c", "two")?;
@@ -273,7 +294,9 @@ fn a_history_on_two_shards_is_read_when_its_views_are_made() -> Result<()> {
     }
     settings.migrate()?;
     let drivers = |table: &str| {
-        world.query(&format!("SELECT uniqExact(driver_id) FROM {{db}}.{table} WHERE length(driver_id) = 1"))
+        world.query(&format!(
+            "SELECT uniqExact(driver_id) FROM {{db}}.{table} WHERE length(driver_id) = 1"
+        ))
     };
     ensure!(drivers("last_positions_state")? == "3");
     for sql in lab_stack::sql::REFRESH_ROLLUPS {
@@ -310,9 +333,11 @@ fn what_one_shard_has_and_another_has_not_is_sent_again_under_a_fresh_token() ->
     world.wait_for("SELECT count() FROM {db}.fixes", "20", SOON)?;
     wait_for_metric(&milepost, "acks_total", 20.0)?;
     let value = |line: &String, name: &str| {
-        line.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=').map(str::to_owned))
+        line.split('&')
+            .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=').map(str::to_owned))
     };
-    let all = |name: &str| told(&inserts).iter().filter_map(|line| value(line, name)).collect::<Vec<_>>();
+    let all =
+        |name: &str| told(&inserts).iter().filter_map(|line| value(line, name)).collect::<Vec<_>>();
     let tokens = all("insert_deduplication_token");
     ensure!(all("log_comment") == tokens, "by which system.query_log finds what our log names");
     let log = milepost.process.log()?;
@@ -344,7 +369,8 @@ fn tables_made_for_one_shard_are_not_taken_for_more_and_the_other_way_round() ->
     let mut milepost = without.start()?;
     world.publish(&[("drivers/d/gps", br#"{"lat":1,"lng":2}"#)])?;
     lab_stack::wait_until("/readyz says what is wrong", SOON, || {
-        let said = milepost.get("/readyz").map_or_else(|error| error.to_string(), |_| String::new());
+        let said =
+            milepost.get("/readyz").map_or_else(|error| error.to_string(), |_| String::new());
         Ok(said.contains("these tables are for clickhouse.shards = true"))
     })?;
     milepost.process.kill()?;
@@ -376,8 +402,11 @@ fn nothing_waits_for_a_server_that_never_says_how_many_replicas_there_are() -> R
         }
         Scripted::Pass
     })?;
-    let settings =
-        world.settings.clone().with("CLICKHOUSE__URL", url).with("CLICKHOUSE__REPLICATION", "macros");
+    let settings = world
+        .settings
+        .clone()
+        .with("CLICKHOUSE__URL", url)
+        .with("CLICKHOUSE__REPLICATION", "macros");
     let milepost = settings.run()?;
     world.publish(&[("drivers/d/gps", br#"{"lat":1,"lng":2}"#)])?;
     wait_for_metric(&milepost, "acks_total", 1.0)?;

@@ -48,10 +48,13 @@ fn what_was_dropped_is_made_again_from_the_history() -> Result<()> {
             "INSERT INTO {{db}}.positions (driver_id, ts, seq, speed_cms) \
              SELECT toString(number % 3), now64(3), 1000 * {round} + number, 100 + {round} FROM numbers(300)"
         ))?;
-        let newest =
-            world.query("SELECT driver_id, max(seq) FROM {db}.positions GROUP BY ALL ORDER BY ALL")?;
+        let newest = world
+            .query("SELECT driver_id, max(seq) FROM {db}.positions GROUP BY ALL ORDER BY ALL")?;
         world.settings.migrate()?;
-        assert_eq!(world.query("SELECT driver_id, seq FROM {db}.last_positions ORDER BY driver_id")?, newest);
+        assert_eq!(
+            world.query("SELECT driver_id, seq FROM {db}.last_positions ORDER BY driver_id")?,
+            newest
+        );
         for sql in lab_stack::sql::REFRESH_ROLLUPS {
             world.query(sql)?;
         }
@@ -61,14 +64,21 @@ fn what_was_dropped_is_made_again_from_the_history() -> Result<()> {
         );
         assert_eq!(world.query(&untouched)?, "0", "{dropped:?}");
         for table in dropped {
-            world.query(&format!("EXISTS TABLE {table}")).map(|there| assert_eq!(there, "1", "{table}"))?;
+            world
+                .query(&format!("EXISTS TABLE {table}"))
+                .map(|there| assert_eq!(there, "1", "{table}"))?;
         }
     }
-    // The table behind a view that is still there: inserts fail until it is back, with everybody in it.
-    let newest = world.query("SELECT driver_id, max(seq) FROM {db}.positions GROUP BY ALL ORDER BY ALL")?;
+    // The table behind a view that is still there: inserts fail until it is back, with everybody in
+    // it.
+    let newest =
+        world.query("SELECT driver_id, max(seq) FROM {db}.positions GROUP BY ALL ORDER BY ALL")?;
     world.query("DROP TABLE {db}.last_positions_state SYNC")?;
     world.settings.migrate()?;
-    assert_eq!(world.query("SELECT driver_id, seq FROM {db}.last_positions ORDER BY driver_id")?, newest);
+    assert_eq!(
+        world.query("SELECT driver_id, seq FROM {db}.last_positions ORDER BY driver_id")?,
+        newest
+    );
     Ok(())
 }
 
@@ -143,12 +153,16 @@ fn a_plan_is_what_migrate_does_and_the_engine_reads_it_for_replicas_too() -> Res
         assert_eq!(code, 0, "{printed}");
         Ok(printed.split(";\n\n").filter(|sql| !sql.trim().is_empty()).map(str::to_owned).collect())
     };
-    let on = |replication: &str| world.settings.clone().with("CLICKHOUSE__REPLICATION", replication);
+    let on =
+        |replication: &str| world.settings.clone().with("CLICKHOUSE__REPLICATION", replication);
     let cluster = on("macros").with("CLICKHOUSE__CLUSTER", "{cluster}");
     let shards = cluster.clone().with("CLICKHOUSE__SHARDS", "true");
     for settings in [on("macros"), on("managed"), cluster, shards] {
         let statements = plan(settings)?;
-        assert!(statements.iter().any(|sql| sql.contains("ReplicatedReplacingMergeTree")), "{statements:#?}");
+        assert!(
+            statements.iter().any(|sql| sql.contains("ReplicatedReplacingMergeTree")),
+            "{statements:#?}"
+        );
         for sql in statements {
             world.query(&format!("EXPLAIN AST {sql}"))?;
         }
@@ -180,13 +194,23 @@ fn decode_says_what_a_file_becomes_and_whether_all_of_it_is_good() -> Result<()>
     let decode = |payload: &str| {
         std::fs::write(&file, payload)?;
         let file = file.to_string_lossy();
-        settings.call(&["decode", "--topic", "in/d7", "--received-at", "2026-01-01T00:00:00Z", &file])
+        settings.call(&[
+            "decode",
+            "--topic",
+            "in/d7",
+            "--received-at",
+            "2026-01-01T00:00:00Z",
+            &file,
+        ])
     };
     let (code, printed) = decode(r#"{"lat":1,"lng":2,"speed":3,"ts":1767225599000}"#)?;
     assert_eq!(code, 0, "{printed}");
-    for words in
-        [r#""driver_id":"d7""#, r#""lat":1.0"#, r#""speed":3.0"#, r#""ts":"2025-12-31T23:59:59.000Z""#]
-    {
+    for words in [
+        r#""driver_id":"d7""#,
+        r#""lat":1.0"#,
+        r#""speed":3.0"#,
+        r#""ts":"2025-12-31T23:59:59.000Z""#,
+    ] {
         assert!(printed.contains(words), "{words} in {printed}");
     }
     let (code, printed) = decode(r#"[{"lat":1,"lng":2},{"lat":91,"lng":2}]"#)?;
@@ -199,8 +223,11 @@ fn decode_says_what_a_file_becomes_and_whether_all_of_it_is_good() -> Result<()>
 fn decode_prints_the_rows_of_a_message_before_the_next_one_comes() -> Result<()> {
     let folder = lab_stack::folder()?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
-    let mut decode =
-        settings.command(&["decode", "--lines", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut decode = settings
+        .command(&["decode", "--lines", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
     let mut device = decode.stdin.take().context("stdin")?;
     let mut rows = BufReader::new(decode.stdout.take().context("stdout")?).lines();
     for n in 1..=3 {
@@ -246,7 +273,8 @@ fn a_variable_with_one_underscore_stops_the_start_if_a_setting_is_meant() -> Res
         Ok((output.status.code(), String::from_utf8(output.stderr)?))
     };
     let (code, told) = printed("MILEPOST_CLICKHOUSE_RETENTION_REJECTS_DAYS")?;
-    let right = "not read; write MILEPOST__CLICKHOUSE__RETENTION__REJECTS_DAYS, with two underscores";
+    let right =
+        "not read; write MILEPOST__CLICKHOUSE__RETENTION__REJECTS_DAYS, with two underscores";
     assert!(code == Some(64) && told.contains(right), "{code:?} {told}");
     for (key, right) in [
         ("MILEPOST_CLICKHOUSE__USER", "MILEPOST__CLICKHOUSE__USER"),
@@ -272,8 +300,11 @@ fn an_empty_variable_leaves_what_the_file_gives() -> Result<()> {
         "[spool]\ndir = \"/from/file\"\n[events]\ntopic = \"from/file\"\n[[sources]]\ntopic = \"own/+\"\n",
     )?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
-    let empty =
-        settings.with("SPOOL__DIR", "").with("SPOOL", "").with("SOURCES", "").with("EVENTS__TOPIC", "");
+    let empty = settings
+        .with("SPOOL__DIR", "")
+        .with("SPOOL", "")
+        .with("SOURCES", "")
+        .with("EVENTS__TOPIC", "");
     let (code, printed) = empty.call(&["config"])?;
     assert_eq!(code, 0, "{printed}");
     for line in ["dir = \"/from/file\"", "topic = \"own/+\"", "topic = \"\""] {
@@ -310,7 +341,10 @@ fn usage_and_files_are_told_in_a_line() -> Result<()> {
         (&["top", "--every", "0s"], "at least 100ms"),
         (&["trace", "a b"], "a driver id is 1-64 bytes"),
         (&["erase", "--driver", "", "--yes"], "a driver id is 1-64 bytes"),
-        (&["rejects", "replay", "--reason", "too_old", "--since", "yesterday"], "an age such as 2h"),
+        (
+            &["rejects", "replay", "--reason", "too_old", "--since", "yesterday"],
+            "an age such as 2h",
+        ),
         (&["drain", "--client-id", "", "--leave"], "must have 1-200 bytes"),
         (&["drain", "--client-id", "a\nb", "--leave"], "without control characters"),
     ] {
@@ -360,9 +394,13 @@ fn no_secret_of_the_environment_is_repeated() -> Result<()> {
         ("MILEPOST__SHUTDOWN__PEERS", "http://u:hunter2@x:1".as_ref()),
         ("MILEPOST__MQTT__PASSWORD", odd),
     ] {
-        let output =
-            settings.command(&["check"]).env(key, value).env("MILEPOST__BATCH__ROWS_MAX", "0").output()?;
-        let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        let output = settings
+            .command(&["check"])
+            .env(key, value)
+            .env("MILEPOST__BATCH__ROWS_MAX", "0")
+            .output()?;
+        let printed =
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         assert_eq!(output.status.code(), Some(64), "{printed}");
         let name = key.trim_start_matches("MILEPOST__").replace("__", ".").to_lowercase();
         assert!(!printed.contains("hunter"), "{printed}");
@@ -464,7 +502,10 @@ fn older_positions_move_to_the_volume_that_is_configured() -> Result<()> {
     let tiered = tiered.with("CLICKHOUSE__RETENTION__POSITIONS_VOLUME", "cold");
     tiered.migrate()?;
     let (code, printed) = tiered.call(&["migrate"])?;
-    assert!(code == 0 && !printed.contains("storage policy") && !printed.contains("rows stay"), "{printed}");
+    assert!(
+        code == 0 && !printed.contains("storage policy") && !printed.contains("rows stay"),
+        "{printed}"
+    );
     world.query("INSERT INTO {db}.positions (driver_id, ts) VALUES ('d', now64(3) - INTERVAL 60 DAY), ('d', now64(3))")?;
     let disks = "SELECT groupArray(disk_name) FROM (SELECT disk_name FROM system.parts WHERE database = '{db}' AND table = 'positions' \
                  AND active ORDER BY partition_id)";
@@ -473,8 +514,7 @@ fn older_positions_move_to_the_volume_that_is_configured() -> Result<()> {
 
     let anew = tiered.with("CLICKHOUSE__DATABASE", "tiered_anew");
     anew.migrate()?;
-    let policy =
-        "SELECT storage_policy FROM system.tables WHERE database = 'tiered_anew' AND name = 'positions'";
+    let policy = "SELECT storage_policy FROM system.tables WHERE database = 'tiered_anew' AND name = 'positions'";
     assert_eq!(world.query(policy)?, "tiered");
     Ok(())
 }
@@ -493,7 +533,8 @@ fn a_page_of_a_proxy_is_neither_a_last_fix_nor_proof_that_nobody_is_erased() -> 
                 Scripted::Pass
             }
         })?;
-        let (code, printed) = world.settings.clone().with("CLICKHOUSE__URL", url).call(&["trace", "d7"])?;
+        let (code, printed) =
+            world.settings.clone().with("CLICKHOUSE__URL", url).call(&["trace", "d7"])?;
         assert_eq!(code, 1, "{printed}");
         assert!(printed.contains(failed) && printed.contains("is this ClickHouse?"), "{printed}");
     }
@@ -505,15 +546,19 @@ fn a_driver_is_traced_to_clickhouse_rejects_and_the_spool() -> Result<()> {
     let mut world = world("trace")?;
     let dir = world.folder.path().join("spool");
     world.settings = world.settings.clone().with("SPOOL__DIR", dir.to_string_lossy());
-    let trace = |settings: &lab_stack::Settings, driver: &str| -> Result<(i32, serde_json::Value)> {
-        let (code, printed) = settings.call(&["trace", "--json", driver])?;
-        Ok((code, serde_json::from_str(&printed).with_context(|| printed)?))
-    };
+    let trace =
+        |settings: &lab_stack::Settings, driver: &str| -> Result<(i32, serde_json::Value)> {
+            let (code, printed) = settings.call(&["trace", "--json", driver])?;
+            Ok((code, serde_json::from_str(&printed).with_context(|| printed)?))
+        };
     let (code, nothing) = trace(&world.settings, "d7")?;
     assert!(code == 1 && nothing["last"].is_null() && nothing["spool"]["rows"] == 0, "{nothing}");
 
     let mut milepost = world.settings.run()?;
-    let fix = format!(r#"{{"lat":25.5,"lng":-80.25,"speed":12.5,"ts":{}}}"#, lab_stack::unix_ms() - 5_000);
+    let fix = format!(
+        r#"{{"lat":25.5,"lng":-80.25,"speed":12.5,"ts":{}}}"#,
+        lab_stack::unix_ms() - 5_000
+    );
     world.publish(&[
         ("drivers/d7/gps", fix.as_bytes()),
         ("drivers/d7/gps", br#"{"lat":91,"lng":1}"#),
@@ -530,7 +575,10 @@ fn a_driver_is_traced_to_clickhouse_rejects_and_the_spool() -> Result<()> {
     assert!(found["last"]["age_seconds"].as_i64().is_some_and(|age| age >= 5), "{found}");
     assert!(found["fixes_last_hour"] == 1 && found["erased_seconds_ago"].is_null(), "{found}");
     let rejects = found["rejects_last_hour"].as_array().context("rejects")?;
-    assert!(rejects.len() == 1 && rejects[0]["reason"] == "lat_range" && rejects[0]["count"] == 1, "{found}");
+    assert!(
+        rejects.len() == 1 && rejects[0]["reason"] == "lat_range" && rejects[0]["count"] == 1,
+        "{found}"
+    );
     let member = found["members"][0].as_str().context("a member")?;
     assert!(member.ends_with("its spool is empty"), "{found}");
 
@@ -602,9 +650,10 @@ fn top_shows_every_member_and_why_one_is_not_ready() -> Result<()> {
     let milepost = world.settings.run()?;
     let nobody = format!("127.0.0.1:{}", free_port()?);
     let top = |arguments: &[&str]| {
-        world
-            .settings
-            .call(&[&["top", "--once", "--every", "100ms", milepost.address(), &*nobody], arguments].concat())
+        world.settings.call(
+            &[&["top", "--once", "--every", "100ms", milepost.address(), &*nobody], arguments]
+                .concat(),
+        )
     };
     let (code, printed) = top(&[])?;
     assert_eq!(code, 0, "{printed}");
@@ -616,8 +665,9 @@ fn top_shows_every_member_and_why_one_is_not_ready() -> Result<()> {
     let (_, printed) = top(&["--json"])?;
     let screen: serde_json::Value = serde_json::from_str(&printed).with_context(|| printed)?;
     let members = screen["members"].as_array().context("members")?;
-    let by_address =
-        |address: &str| members.iter().find(|member| member["address"] == address).context("a member");
+    let by_address = |address: &str| {
+        members.iter().find(|member| member["address"] == address).context("a member")
+    };
     let (ours, other) = (by_address(milepost.address())?, by_address(&nobody)?);
     assert!(
         ours["ready"] == true && ours["messages_per_second"] == 0.0 && other["answers"] == false,

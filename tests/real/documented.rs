@@ -1,8 +1,9 @@
-//! Each format's documented example, through the real broker and the real engine: the rows are written by hand.
+//! Each format's documented example, through the real broker and the real engine: the rows are
+//! written by hand.
 //!
-//! The moment of a fix is the only thing that is changed in what is quoted: milepost refuses a fix that is years old. `<s>`,
-//! `<ms>`, `<iso>`, `<hhmmss>` and `<ddmmyy>` stand for it. Where a document gives names and units but no values, the values
-//! are ours, and the example says so.
+//! The moment of a fix is the only thing that is changed in what is quoted: milepost refuses a fix
+//! that is years old. `<s>`, `<ms>`, `<iso>`, `<hhmmss>` and `<ddmmyy>` stand for it. Where a
+//! document gives names and units but no values, the values are ours, and the example says so.
 
 use anyhow::{Result, ensure};
 use lab_stack::unix_ms;
@@ -83,7 +84,8 @@ struct Example {
     topic: &'static str,
     payload: &'static str,
     driver: &'static str,
-    /// lat, lng, speed, heading, alt, acc; the fix's time after `<s>` in milliseconds, or `now`; what is kept. From north to south.
+    /// lat, lng, speed, heading, alt, acc; the fix's time after `<s>` in milliseconds, or `now`;
+    /// what is kept. From north to south.
     rows: &'static [&'static str],
 }
 
@@ -95,14 +97,16 @@ const EXAMPLES: &[Example] = &[
         driver: "jane:nokia",
         rows: &["48.856826 2.292713 0 NULL 154 NULL 0 batt=53"],
     },
-    // https://owntracks.org/booklet/images/OwnTracksPosterA1.pdf: vel, cog, alt and acc; the place is ours. 54 km/h ÷ 3.6.
+    // https://owntracks.org/booklet/images/OwnTracksPosterA1.pdf: vel, cog, alt and acc; the place
+    // is ours. 54 km/h ÷ 3.6.
     Example {
         topic: "owntracks/jane/phone",
         payload: r#"{"_type":"location","batt":80,"cog":270,"lat":25.76,"lon":-80.19,"acc":75,"tid":"YY","tst":<s>,"alt":13,"vel":54}"#,
         driver: "jane:phone",
         rows: &["25.76 -80.19 15 270 13 75 0 batt=80"],
     },
-    // https://www.traccar.org/forward/ and the server's model of a position and a device; values are ours. 10 knots × 0.514444.
+    // https://www.traccar.org/forward/ and the server's model of a position and a device; values
+    // are ours. 10 knots × 0.514444.
     Example {
         topic: "traccar/positions",
         payload: r#"{"position":{"id":12345,"attributes":{"batteryLevel":85,"distance":15.4,"motion":true},"deviceId":10,"protocol":"osmand",
@@ -112,7 +116,8 @@ const EXAMPLES: &[Example] = &[
         driver: "123456789012345",
         rows: &["-23.55052 -46.633308 5.14 180 760 0 0 attributes/batteryLevel=85"],
     },
-    // https://www.traccar.org/osmand/ shows this message at 0, 0, which is no place (see below); the place is ours.
+    // https://www.traccar.org/osmand/ shows this message at 0, 0, which is no place (see below);
+    // the place is ours.
     Example {
         topic: "traccar-client",
         payload: r#"{"location":{"timestamp":"<iso>Z","coords":{"latitude":25.76,"longitude":-80.19,"accuracy":0,"speed":0,"heading":0,
@@ -121,8 +126,9 @@ const EXAMPLES: &[Example] = &[
         driver: "48241179",
         rows: &["25.76 -80.19 0 0 0 0 0 battery/level=1"],
     },
-    // https://transistorsoft.github.io/react-native-background-geolocation/latest/interfaces/Location.html and HttpConfig.html:
-    // `location` of a batch is an array, `params` stand beside it, -1 is unknown; values are ours.
+    // https://transistorsoft.github.io/react-native-background-geolocation/latest/interfaces/Location.html
+    // and HttpConfig.html: `location` of a batch is an array, `params` stand beside it, -1 is
+    // unknown; values are ours.
     Example {
         topic: "sdk",
         payload: r#"{"location":[
@@ -140,7 +146,8 @@ const EXAMPLES: &[Example] = &[
         driver: "356307042441013",
         rows: &["55.661378 12.584098 15 270 12 NULL 123 239=1"],
     },
-    // https://thingsboard.io/docs/reference/mqtt-api/telemetry/: an array of `ts` and `values`; the place and the speed are ours.
+    // https://thingsboard.io/docs/reference/mqtt-api/telemetry/: an array of `ts` and `values`; the
+    // place and the speed are ours.
     Example {
         topic: "v1/devices/van/telemetry",
         payload: r#"[{"ts":<ms>,"values":{"temperature":22.5,"humidity":61,"latitude":25.76,"longitude":-80.19,"speed":36}},
@@ -155,7 +162,8 @@ const EXAMPLES: &[Example] = &[
         driver: "island",
         rows: &["10.1 125.6 NULL NULL NULL NULL now name=Dinagat Islands"],
     },
-    // https://www.rfc-editor.org/rfc/rfc7946#section-1.5: the Point of the collection; ts and speed are ours. 36 km/h ÷ 3.6.
+    // https://www.rfc-editor.org/rfc/rfc7946#section-1.5: the Point of the collection; ts and speed
+    // are ours. 36 km/h ÷ 3.6.
     Example {
         topic: "geojson/rfc",
         payload: r#"{"type":"FeatureCollection","features":[{"type":"Feature","geometry":{"type":"Point","coordinates":[102.0,0.5]},
@@ -163,8 +171,8 @@ const EXAMPLES: &[Example] = &[
         driver: "rfc",
         rows: &["0.5 102 10 NULL NULL NULL 0 prop0=value0"],
     },
-    // http://www.gpsinformation.org/dale/nmea.htm shows both sentences. 7.038′ ÷ 60, 31′ ÷ 60; 22.4 knots × 0.514444;
-    // 545.4 m above the sea, which is 46.9 m above the ellipsoid.
+    // http://www.gpsinformation.org/dale/nmea.htm shows both sentences. 7.038′ ÷ 60, 31′ ÷ 60; 22.4
+    // knots × 0.514444; 545.4 m above the sea, which is 46.9 m above the ellipsoid.
     Example {
         topic: "nmea/both",
         payload: "<rmc>\r\n<gga>\r\n",
@@ -199,7 +207,8 @@ const EXAMPLES: &[Example] = &[
         driver: "tracker",
         rows: &["42.469732 -75.064801 NULL 122.29 324.2 6 0 loc/batt=98.8"],
     },
-    // https://hwb.developer.frammr.no/topic/sensors/location shows this message. It does not say the unit of its speed.
+    // https://hwb.developer.frammr.no/topic/sensors/location shows this message. It does not say
+    // the unit of its speed.
     Example {
         topic: "bus/b12/sensors/location",
         payload: r#"{"traceId":"48b12d1f-6b96-4f70-94f9-f785cef96812","eventTimestamp":"<iso>Z","latitudeDegree":62.734393,
@@ -246,7 +255,8 @@ fn every_documented_example_becomes_its_row() -> Result<()> {
     let null_island = ("traccar-client", at(AT_NULL_ISLAND, moment_ms));
     let examples = EXAMPLES.iter().map(|example| (example.topic, at(example.payload, moment_ms)));
     let messages: Vec<_> = examples.chain([null_island]).collect();
-    let messages: Vec<_> = messages.iter().map(|(topic, payload)| (*topic, payload.as_bytes())).collect();
+    let messages: Vec<_> =
+        messages.iter().map(|(topic, payload)| (*topic, payload.as_bytes())).collect();
     world.publish(&messages)?;
 
     let columns = format!(
@@ -257,8 +267,9 @@ fn every_documented_example_becomes_its_row() -> Result<()> {
          mapValues(attributes)), ',')))"
     );
     for Example { topic, driver, rows, .. } in EXAMPLES {
-        let sql =
-            format!("SELECT {columns} FROM {{db}}.fixes WHERE driver_id = '{driver}' ORDER BY lat DESC");
+        let sql = format!(
+            "SELECT {columns} FROM {{db}}.fixes WHERE driver_id = '{driver}' ORDER BY lat DESC"
+        );
         world.wait_for(&sql, &rows.join("\n"), SOON).map_err(|error| error.context(*topic))?;
     }
     world.wait_for("SELECT driver_id, reason FROM {db}.rejects", "48241179\tnull_island", SOON)?;

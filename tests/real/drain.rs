@@ -25,8 +25,9 @@ fn what_the_broker_holds_for_a_member_that_is_gone_is_taken_and_its_sessions_end
     let drain = |settings: &lab_stack::Settings, more: &[&str]| {
         settings.call(&[&["drain", "--client-id", "pod-1"], more].concat())
     };
-    let known =
-        settings.clone().with("SHUTDOWN__PEERS", ports.map(|port| format!("127.0.0.1:{port}")).join(","));
+    let known = settings
+        .clone()
+        .with("SHUTDOWN__PEERS", ports.map(|port| format!("127.0.0.1:{port}")).join(","));
     let (code, printed) = drain(&known, &[])?;
     assert_eq!(code, 1, "{printed}");
     assert!(printed.contains("pod-1 lives, at 127.0.0.1:"), "{printed}");
@@ -39,8 +40,8 @@ fn what_the_broker_holds_for_a_member_that_is_gone_is_taken_and_its_sessions_end
     assert_eq!(code, 1, "{printed}");
     assert!(printed.contains("shutdown.peers is not set"), "{printed}");
 
-    // Its share of these is queued, and its subscription goes on queueing. What the other one has acknowledged would say nothing of
-    // that: it acknowledges by the batch, also what came before.
+    // Its share of these is queued, and its subscription goes on queueing. What the other one has
+    // acknowledged would say nothing of that: it acknowledges by the batch, also what came before.
     wait_until("the fleet has sent enough", SOON, || Ok(sent() >= sent_before + 2_000))?;
     let (code, printed) = drain(&known, &[])?;
     assert_eq!(code, 0, "{printed}");
@@ -76,7 +77,8 @@ fn a_session_behind_a_gap_is_found() -> Result<()> {
     }
     let (code, printed) = settings.call(&["drain", "--client-id", "pod-1", "--leave"])?;
     assert_eq!(code, 0, "{printed}");
-    let found = printed.lines().find_map(|line| line.strip_prefix("sessions found")).expect("a line");
+    let found =
+        printed.lines().find_map(|line| line.strip_prefix("sessions found")).expect("a line");
     assert_eq!(found.trim(), "1", "{printed}");
     Ok(())
 }
@@ -95,7 +97,8 @@ fn end_session(port: u16, client_id: &str) -> Result<()> {
 fn a_member_that_lives_is_left_alone() -> Result<()> {
     let world = world("drain_living")?;
     let port = free_port()?;
-    let settings = world.settings.clone().with("MQTT__CLIENT_ID", "pod-1").with("MQTT__SESSION_EXPIRY", "3s");
+    let settings =
+        world.settings.clone().with("MQTT__CLIENT_ID", "pod-1").with("MQTT__SESSION_EXPIRY", "3s");
     let mut lives = settings.start_at(port)?;
     lives.wait_until_ready()?;
     let drain = |settings: &lab_stack::Settings, more: &[&str]| {

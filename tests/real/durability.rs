@@ -1,5 +1,6 @@
-//! What a power cut would leave: the program's own calls, noted by a library that is loaded before libc. A test that
-//! kills a process cannot see a missing fsync, because the kernel still has the bytes.
+//! What a power cut would leave: the program's own calls, noted by a library that is loaded before
+//! libc. A test that kills a process cannot see a missing fsync, because the kernel still has the
+//! bytes.
 
 use anyhow::{Result, ensure};
 use lab_harness::proxy::{Fault, Proxy};

@@ -1,5 +1,5 @@
-//! Several endpoints in `clickhouse.url`: one that is away, hangs or is read-only is left for the next one. Scripted servers
-//! before one engine stand in for replicas.
+//! Several endpoints in `clickhouse.url`: one that is away, hangs or is read-only is left for the
+//! next one. Scripted servers before one engine stand in for replicas.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,7 +19,8 @@ struct Endpoint {
 
 impl Endpoint {
     fn before(world: &World) -> Result<Self> {
-        let (inserts, is_read_only) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (inserts, is_read_only) =
+            (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let (seen, switch) = (Arc::clone(&inserts), Arc::clone(&is_read_only));
         let url = scripted_clickhouse(world.engine.server.port, move |statement| {
             if !statement.contains("query=INSERT") || !statement.contains(".positions+") {
@@ -27,7 +28,10 @@ impl Endpoint {
             }
             seen.fetch_add(1, Ordering::SeqCst);
             if switch.load(Ordering::SeqCst) {
-                Scripted::Answer(500, "Code: 242. DB::Exception: Table is in readonly mode.".to_owned())
+                Scripted::Answer(
+                    500,
+                    "Code: 242. DB::Exception: Table is in readonly mode.".to_owned(),
+                )
             } else {
                 Scripted::Pass
             }

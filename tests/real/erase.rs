@@ -15,7 +15,8 @@ use crate::world::{SOON, World, finish, publish_in_background, wait_for_metric, 
 const DRIVER: &str = "sim-gone-7";
 const NUMBER: usize = 7;
 
-/// By default old parts stay for eight minutes, and the thread that removes them sleeps for up to five.
+/// By default old parts stay for eight minutes, and the thread that removes them sleeps for up to
+/// five.
 const AT_ONCE: &str = "old_parts_lifetime = 1, cleanup_delay_period = 1, max_cleanup_delay_period = 1, cleanup_delay_period_random_add = 0";
 
 const MERGE_TREES: &str =
@@ -24,7 +25,9 @@ const MERGE_TREES: &str =
 /// Has every roll-up counted again.
 fn count_again(world: &World) -> Result<()> {
     let views = world.query("SELECT view FROM system.view_refreshes WHERE database = '{db}'")?;
-    views.lines().try_for_each(|view| world.query(&format!("SYSTEM REFRESH VIEW {{db}}.{view}")).map(drop))
+    views
+        .lines()
+        .try_for_each(|view| world.query(&format!("SYSTEM REFRESH VIEW {{db}}.{view}")).map(drop))
 }
 
 /// Tables that have rows of drivers.
@@ -56,7 +59,8 @@ fn a_driver_is_erased_while_a_fleet_publishes_and_a_spool_holds_them() -> Result
     let http = Proxy::start(world.engine.server.port)?;
     let ports = [free_port()?, free_port()?];
     let peers = ports.map(|port| format!("127.0.0.1:{port}")).join(",");
-    let settings = world.settings.clone().with("SHUTDOWN__PEERS", peers).with("MQTT__SESSION_EXPIRY", "5m");
+    let settings =
+        world.settings.clone().with("SHUTDOWN__PEERS", peers).with("MQTT__SESSION_EXPIRY", "5m");
     let spooling = settings
         .clone()
         .with("MQTT__CLIENT_ID", "pod-0")
@@ -76,12 +80,14 @@ fn a_driver_is_erased_while_a_fleet_publishes_and_a_spool_holds_them() -> Result
     wait_for_metric(&spools, "positions_in_spool", 500.0)?;
     count_again(&world)?;
     wait_until("quarters are counted", 3 * SOON, || {
-        Ok(world
-            .query(&format!("SELECT count() FROM {{db}}.driver_quarters WHERE driver_id = '{DRIVER}'"))?
-            != "0")
+        Ok(world.query(&format!(
+            "SELECT count() FROM {{db}}.driver_quarters WHERE driver_id = '{DRIVER}'"
+        ))? != "0")
     })?;
     wait_until("the refusal is stored", SOON, || {
-        Ok(world.query(&format!("SELECT count() FROM {{db}}.rejects WHERE driver_id = '{DRIVER}'"))? == "1")
+        Ok(world
+            .query(&format!("SELECT count() FROM {{db}}.rejects WHERE driver_id = '{DRIVER}'"))?
+            == "1")
     })?;
     let before = rows(&world)?;
     assert!(before.len() >= 4 && before.iter().all(|(_, rows)| *rows > 0), "{before:?}");
@@ -97,14 +103,22 @@ fn a_driver_is_erased_while_a_fleet_publishes_and_a_spool_holds_them() -> Result
         .args(["erase", "--driver", DRIVER, "--yes"])
         .env("MILEPOST__CLICKHOUSE__URL", world.engine.server.url());
     command.env("MILEPOST__CLICKHOUSE__DATABASE", &world.database);
-    let mut killed = Process::start("milepost erase", &mut command, world.folder.path().join("erase.log"))?;
-    wait_until("it has begun", SOON, || Ok(world.query("SELECT count() FROM {db}.erased")? != "0"))?;
+    let mut killed =
+        Process::start("milepost erase", &mut command, world.folder.path().join("erase.log"))?;
+    wait_until(
+        "it has begun",
+        SOON,
+        || Ok(world.query("SELECT count() FROM {db}.erased")? != "0"),
+    )?;
     killed.kill()?;
 
     // Hidden at once, though a member cannot know it yet, and says so.
     let (code, printed) = erase(&["--yes", "--within", "4s"])?;
     assert_eq!(code, 75, "{printed}");
-    assert!(printed.contains("pod-0 at 127.0.0.1:") && printed.contains("has not read"), "{printed}");
+    assert!(
+        printed.contains("pod-0 at 127.0.0.1:") && printed.contains("has not read"),
+        "{printed}"
+    );
 
     http.set(proxy::Fault::None);
     let (code, printed) = erase(&["--yes", "--within", "20m"])?;
@@ -113,7 +127,8 @@ fn a_driver_is_erased_while_a_fleet_publishes_and_a_spool_holds_them() -> Result
     assert!(rows(&world)?.iter().all(|(_, rows)| *rows == 0), "{:?}", rows(&world)?);
     assert!(spools.metric("positions_erased_total")? > 0.0);
 
-    // What comes now is dropped, what is counted again does not bring them back, and all others are complete.
+    // What comes now is dropped, what is counted again does not bring them back, and all others are
+    // complete.
     let mut manifest = finish(fleet)?;
     assert!(manifest.last_seq[NUMBER] > 0);
     manifest.last_seq[NUMBER] = 0;
@@ -123,15 +138,17 @@ fn a_driver_is_erased_while_a_fleet_publishes_and_a_spool_holds_them() -> Result
     count_again(&world)?;
     // The second has nobody left to ask whether its session may go: it keeps it, and says so.
     for (milepost, code) in [(&mut spools, 0), (&mut stays, 75)] {
-        wait_until("everything is acknowledged", SOON, || Ok(milepost.metric("mqtt_unacked")? == 0.0))?;
+        wait_until("everything is acknowledged", SOON, || {
+            Ok(milepost.metric("mqtt_unacked")? == 0.0)
+        })?;
         assert_eq!(milepost.terminate(SOON)?, code);
         let log = milepost.process.log()?;
         assert!(log.contains("adds_up=true"), "{log}");
     }
     wait_until("quarters are counted", 3 * SOON, || {
-        Ok(world
-            .query("SELECT countIf(status = 'Running') FROM system.view_refreshes WHERE database = '{db}'")?
-            == "0")
+        Ok(world.query(
+            "SELECT countIf(status = 'Running') FROM system.view_refreshes WHERE database = '{db}'",
+        )? == "0")
     })?;
     assert!(rows(&world)?.iter().all(|(_, rows)| *rows == 0), "{:?}", rows(&world)?);
 
@@ -163,10 +180,13 @@ fn tables_that_the_operator_has_made_are_erased_too() -> Result<()> {
             "CREATE TABLE {{db}}.{table} (driver_id {kind}) ENGINE = MergeTree ORDER BY driver_id SETTINGS {settings}"
         );
         world.query(&sql.replace("''", "'"))?;
-        world.query(&format!("INSERT INTO {{db}}.{table} VALUES ('7'), ('8')").replace("''", "'"))?;
+        world
+            .query(&format!("INSERT INTO {{db}}.{table} VALUES ('7'), ('8')").replace("''", "'"))?;
     }
-    for table in
-        world.query(MERGE_TREES)?.lines().filter(|table| table.starts_with(|c: char| c.is_ascii_lowercase()))
+    for table in world
+        .query(MERGE_TREES)?
+        .lines()
+        .filter(|table| table.starts_with(|c: char| c.is_ascii_lowercase()))
     {
         if !table.contains(['-', ' ']) {
             world.query(&format!("ALTER TABLE {{db}}.{table} MODIFY SETTING {AT_ONCE}"))?;
@@ -175,7 +195,8 @@ fn tables_that_the_operator_has_made_are_erased_too() -> Result<()> {
     let inner = world.query(&format!("{MERGE_TREES} AND name LIKE '.inner%'"))?;
     world.query(&format!("ALTER TABLE {{db}}.`{inner}` MODIFY SETTING {AT_ONCE}"))?;
     world.query("INSERT INTO {db}.positions (driver_id, ts, seq) SELECT toString(7 + number % 2), now64(3), number FROM numbers(4)")?;
-    let (code, printed) = world.settings.call(&["erase", "--driver", "7", "--yes", "--within", "20m"])?;
+    let (code, printed) =
+        world.settings.call(&["erase", "--driver", "7", "--yes", "--within", "20m"])?;
     assert_eq!(code, 0, "{printed}");
     for table in [inner.as_str(), "my-drivers", "it's `odd` \\"] {
         assert!(printed.contains(table), "{table} in {printed}");
@@ -207,25 +228,29 @@ fn what_is_not_gone_for_certain_is_not_called_gone() -> Result<()> {
         "members read who is erased every 30 s: {printed}"
     );
 
-    // A merge was quicker than we: the rows are in old parts alone. These stay, however slow the machine is: else all may be gone.
+    // A merge was quicker than we: the rows are in old parts alone. These stay, however slow the
+    // machine is: else all may be gone.
     world.query("ALTER TABLE {db}.positions MODIFY SETTING old_parts_lifetime = 86400")?;
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts, seq) SELECT 'd7', now64(3), number + 1 FROM numbers(9)",
     )?;
-    world.query("DELETE FROM {db}.positions WHERE driver_id = 'd7' SETTINGS lightweight_deletes_sync = 2")?;
+    world.query(
+        "DELETE FROM {db}.positions WHERE driver_id = 'd7' SETTINGS lightweight_deletes_sync = 2",
+    )?;
     world.query(
         "DELETE FROM {db}.last_positions_state WHERE driver_id = 'd7' SETTINGS lightweight_deletes_sync = 2",
     )?;
     world.query("OPTIMIZE TABLE {db}.positions FINAL")?;
     world.query("OPTIMIZE TABLE {db}.last_positions_state FINAL")?;
-    // On a slow machine a command ends before its mutation does, and the next one begins another: each gets twice the time. None says that
-    // all is gone.
+    // On a slow machine a command ends before its mutation does, and the next one begins another:
+    // each gets twice the time. None says that all is gone.
     let mut within = 4;
     wait_until("old parts are named", SOON, || {
         within *= 2;
         let (code, printed) = erase("d7", &["--within", &format!("{within}s")])?;
         assert!(code == 75 && printed.contains("not done"), "{printed}");
-        let positions = printed.lines().find(|line| line.starts_with("positions ")).unwrap_or_default();
+        let positions =
+            printed.lines().find(|line| line.starts_with("positions ")).unwrap_or_default();
         let cells: Vec<&str> = positions.split_whitespace().collect();
         Ok(cells[1..4] == ["0", "0", "0"] && cells[4] != "0")
     })?;
@@ -237,7 +262,8 @@ fn what_is_not_gone_for_certain_is_not_called_gone() -> Result<()> {
     let port = free_port()?;
     let settings = world.settings.clone().with("SHUTDOWN__PEERS", format!("127.0.0.1:{port}"));
     erase("d8", &["--within", "1s"])?; // so the member knows from the start
-    let mut member = settings.clone().with("SPOOL__DIR", spool.display().to_string()).start_at(port)?;
+    let mut member =
+        settings.clone().with("SPOOL__DIR", spool.display().to_string()).start_at(port)?;
     member.wait_until_ready()?;
     let (code, printed) = settings.call(&["erase", "--driver", "d8", "--yes", "--within", "1s"])?;
     assert!(code == 75 && printed.contains("its spool has 1 files"), "{printed}");
@@ -254,15 +280,18 @@ fn what_is_not_gone_for_certain_is_not_called_gone() -> Result<()> {
     // A place for one, and four at once: never more than members may know, once they are through.
     world.query("INSERT INTO {db}.erased (driver_id, is_lifted) VALUES ('x0', true)")?;
     thread::scope(|scope| {
-        let at_once = ["e1", "e2", "e3", "e4"].map(|id| scope.spawn(move || erase(id, &["--within", "1s"])));
+        let at_once =
+            ["e1", "e2", "e3", "e4"].map(|id| scope.spawn(move || erase(id, &["--within", "1s"])));
         at_once.into_iter().try_for_each(|erasing| erasing.join().expect("no panic").map(drop))
     })?;
-    let count: u64 = world.query("SELECT count() FROM {db}.erased FINAL WHERE NOT is_lifted")?.parse()?;
+    let count: u64 =
+        world.query("SELECT count() FROM {db}.erased FINAL WHERE NOT is_lifted")?.parse()?;
     assert!(count <= 50_000, "{count}");
 
     // The server's clock was ahead when that was written.
-    world
-        .query("INSERT INTO {db}.erased (driver_id, written_at) VALUES ('x1', now64(3) + INTERVAL 1 HOUR)")?;
+    world.query(
+        "INSERT INTO {db}.erased (driver_id, written_at) VALUES ('x1', now64(3) + INTERVAL 1 HOUR)",
+    )?;
     let (code, printed) = world.settings.call(&["erase", "--driver", "x1", "--lift"])?;
     assert!(code == 0 && printed.starts_with("lifted"), "{code} {printed}");
     let (code, printed) = world.settings.call(&["erase", "--driver", "x1", "--lift"])?;
@@ -279,7 +308,8 @@ fn what_is_not_gone_for_certain_is_not_called_gone() -> Result<()> {
     Ok(())
 }
 
-/// A killed process leaves the server an insert that it works on; nobody waits for that any more, and no member mentions it.
+/// A killed process leaves the server an insert that it works on; nobody waits for that any more,
+/// and no member mentions it.
 #[test]
 fn an_insert_that_outlived_its_process_is_waited_for() -> Result<()> {
     let world = world("erase_late")?;
@@ -291,7 +321,8 @@ fn an_insert_that_outlived_its_process_is_waited_for() -> Result<()> {
         let under_way = "SELECT count() FROM system.processes WHERE query LIKE '%{db}.positions%' AND query_kind = 'Insert' \
              AND elapsed > 2";
         world.wait_for(under_way, "1", SOON)?;
-        // Members have known for a second that the driver is erased: what began before has nobody to leave the driver out.
+        // Members have known for a second that the driver is erased: what began before has nobody
+        // to leave the driver out.
         world.query(
             "INSERT INTO {db}.erased (driver_id, written_at) VALUES ('d7', now64(3) - INTERVAL 41 SECOND)",
         )?;
@@ -320,7 +351,8 @@ enum Fault {
     Cut,
 }
 
-/// The same for every driver, table and number, so that each kind of statement of an erasing is one.
+/// The same for every driver, table and number, so that each kind of statement of an erasing is
+/// one.
 fn kind(statement: &str, driver: &str, tables: &[String]) -> String {
     let mut kind = statement.replace(driver, "D");
     for table in tables {
@@ -330,7 +362,8 @@ fn kind(statement: &str, driver: &str, tables: &[String]) -> String {
     kind
 }
 
-/// Erases a driver with a fault at the n-th kind of statement: 1 if it was reached. Without a fault: how many kinds were seen.
+/// Erases a driver with a fault at the n-th kind of statement: 1 if it was reached. Without a
+/// fault: how many kinds were seen.
 fn erase_with(
     world: &World,
     driver: &str,
@@ -349,7 +382,9 @@ fn erase_with(
         if is_new {
             kinds.push(kind);
         }
-        let Some(fault) = fault.filter(|_| is_new && kinds.len() == at + 1) else { return Scripted::Pass };
+        let Some(fault) = fault.filter(|_| is_new && kinds.len() == at + 1) else {
+            return Scripted::Pass;
+        };
         flag.store(true, Ordering::SeqCst);
         match fault {
             Fault::KilledBefore => Scripted::Never,
@@ -377,45 +412,50 @@ fn erase_with(
     Ok(kinds)
 }
 
-/// Kill it, refuse it and cut its answer at every kind of statement that it sends: a plain run afterwards succeeds.
+/// Kill it, refuse it and cut its answer at every kind of statement that it sends: a plain run
+/// afterwards succeeds.
 #[test]
 fn wherever_an_erasing_is_broken_off_the_next_one_succeeds() -> Result<()> {
     let world = world("erase_broken")?;
     for table in world.query(MERGE_TREES)?.lines() {
         world.query(&format!("ALTER TABLE {{db}}.{table} MODIFY SETTING {AT_ONCE}"))?;
     }
-    let tables = world
-        .query("SELECT DISTINCT table FROM system.columns WHERE database = '{db}' AND name = 'driver_id'")?;
+    let tables = world.query(
+        "SELECT DISTINCT table FROM system.columns WHERE database = '{db}' AND name = 'driver_id'",
+    )?;
     let tables: Vec<String> = tables.lines().map(str::to_owned).collect();
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts, seq) SELECT concat('f', toString(number % 100)), now64(3), number FROM numbers(1000)",
     )?;
     let kinds = erase_with(&world, "f99", &tables, 0, None)?;
     ensure!((10..=20).contains(&kinds), "{kinds} kinds of statements");
-    // Killed after one statement is killed before the next one: before is a case of its own for the first alone.
+    // Killed after one statement is killed before the next one: before is a case of its own for the
+    // first alone.
     let faults = [Fault::KilledAfter, Fault::Refused, Fault::Cut];
     let each_kind = (0..kinds).flat_map(|at| faults.map(|fault| (at, fault)));
-    let plans: Vec<(usize, Fault)> = [(0, Fault::KilledBefore)].into_iter().chain(each_kind).collect();
+    let plans: Vec<(usize, Fault)> =
+        [(0, Fault::KilledBefore)].into_iter().chain(each_kind).collect();
     let driver = |n: usize| format!("f{n}");
     let next = AtomicUsize::new(0);
-    let each = |count: usize, threads: usize, work: &(dyn Fn(usize) -> Result<()> + Sync)| -> Result<()> {
-        next.store(0, Ordering::SeqCst);
-        thread::scope(|scope| {
-            let one = |_| {
-                scope.spawn(|| -> Result<()> {
-                    loop {
-                        let n = next.fetch_add(1, Ordering::SeqCst);
-                        if n >= count {
-                            return Ok(());
+    let each =
+        |count: usize, threads: usize, work: &(dyn Fn(usize) -> Result<()> + Sync)| -> Result<()> {
+            next.store(0, Ordering::SeqCst);
+            thread::scope(|scope| {
+                let one = |_| {
+                    scope.spawn(|| -> Result<()> {
+                        loop {
+                            let n = next.fetch_add(1, Ordering::SeqCst);
+                            if n >= count {
+                                return Ok(());
+                            }
+                            work(n)?;
                         }
-                        work(n)?;
-                    }
-                })
-            };
-            let at_once: Vec<_> = (0..threads).map(one).collect();
-            at_once.into_iter().try_for_each(|one| one.join().expect("no panic"))
-        })
-    };
+                    })
+                };
+                let at_once: Vec<_> = (0..threads).map(one).collect();
+                at_once.into_iter().try_for_each(|one| one.join().expect("no panic"))
+            })
+        };
     let reached: Vec<AtomicUsize> = (0..kinds).map(|_| AtomicUsize::new(0)).collect();
     each(plans.len(), 4, &|n| {
         let (at, fault) = plans[n];
@@ -431,7 +471,8 @@ fn wherever_an_erasing_is_broken_off_the_next_one_succeeds() -> Result<()> {
         went_on += usize::from(log.contains("it is tried again"));
     }
     ensure!(begun > 0 && went_on > 0, "{went_on} of {begun} went on");
-    // An erasing removes what others have hidden, so they may not send the last statements: an erasing alone does.
+    // An erasing removes what others have hidden, so they may not send the last statements: an
+    // erasing alone does.
     let mut alone = plans.len()..99;
     for at in (0..kinds).filter(|at| reached[*at].load(Ordering::SeqCst) == 0) {
         let n = alone.next().context("no driver is left")?;
@@ -439,7 +480,8 @@ fn wherever_an_erasing_is_broken_off_the_next_one_succeeds() -> Result<()> {
         ensure!(is_reached == 1, "statement {at} of {kinds}: {reached:?}");
     }
     let touched = alone.start;
-    // All at once: one after the other, each would wait for the old parts that the one before had just made.
+    // All at once: one after the other, each would wait for the old parts that the one before had
+    // just made.
     each(touched, touched, &|n| {
         let (code, printed) =
             world.settings.call(&["erase", "--driver", &driver(n), "--yes", "--within", "20m"])?;

@@ -37,9 +37,11 @@ impl Webhook {
     fn start() -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
-        let (status, posts, tokens) = (Arc::new(AtomicU16::new(200)), Arc::default(), Arc::default());
+        let (status, posts, tokens) =
+            (Arc::new(AtomicU16::new(200)), Arc::default(), Arc::default());
         let it = Self { port, status, endless: Arc::default(), posts, tokens };
-        let (status, posts, tokens) = (Arc::clone(&it.status), Arc::clone(&it.posts), Arc::clone(&it.tokens));
+        let (status, posts, tokens) =
+            (Arc::clone(&it.status), Arc::clone(&it.posts), Arc::clone(&it.tokens));
         let endless = Arc::clone(&it.endless);
         std::thread::spawn(move || {
             let mut open = Vec::new();
@@ -66,14 +68,16 @@ impl Webhook {
                 if answer == 200 {
                     let event: Value = serde_json::from_slice(&body).expect("an event");
                     let id = event["id"].as_str().expect("its id").to_owned();
-                    *posts.lock().unwrap_or_else(PoisonError::into_inner).entry(id).or_default() += 1;
+                    *posts.lock().unwrap_or_else(PoisonError::into_inner).entry(id).or_default() +=
+                        1;
                 }
                 if answer == 0 {
                     open.push(reader);
                     continue;
                 }
                 let is_endless = answer == 200 && endless.load(Ordering::SeqCst);
-                let body = if is_endless { "Transfer-Encoding: chunked" } else { "Content-Length: 0" };
+                let body =
+                    if is_endless { "Transfer-Encoding: chunked" } else { "Content-Length: 0" };
                 let head = format!("HTTP/1.1 {answer} x\r\n{body}\r\nConnection: close\r\n\r\n");
                 let _ = reader.get_mut().write_all(head.as_bytes());
                 if is_endless {
@@ -174,7 +178,8 @@ fn an_event_is_in_the_table_once_kept_by_the_broker_and_posted_whatever_dies() -
     let world = world("events")?;
     let yard = world.folder.path().join("yard.json");
     std::fs::write(&yard, YARD)?;
-    let (code, printed) = world.settings.call(&["fences", "import", &yard.display().to_string()])?;
+    let (code, printed) =
+        world.settings.call(&["fences", "import", &yard.display().to_string()])?;
     ensure!(code == 0, "{printed}");
     let hook = Webhook::start()?;
     let token = world.folder.path().join("token");
@@ -198,16 +203,23 @@ fn an_event_is_in_the_table_once_kept_by_the_broker_and_posted_whatever_dies() -
         world.publish(&[(&*format!("drivers/{driver}/gps"), payload.as_bytes())])
     };
     let count = |what: &str, expected: &str| {
-        world.wait_for(&format!("SELECT count() FROM {{db}}.events FINAL WHERE {what}"), expected, SOON)
+        world.wait_for(
+            &format!("SELECT count() FROM {{db}}.events FINAL WHERE {what}"),
+            expected,
+            SOON,
+        )
     };
 
     let away = settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1");
     let waiting = Watcher::start(&away, &world, "waiting")?;
-    wait_until("it says what it waits for", SOON, || Ok(waiting.get("/readyz")?.contains("\nclickhouse: ")))?;
+    wait_until("it says what it waits for", SOON, || {
+        Ok(waiting.get("/readyz")?.contains("\nclickhouse: "))
+    })?;
     drop(waiting);
     let mut first = Watcher::watching(&settings, &world, "first")?;
     publish("d1", &at(0, OUTSIDE, 10.0))?;
-    // An hour's way in an instant would be a jump: so slowly that it is none. The first fix inside is repeated, and one is late.
+    // An hour's way in an instant would be a jump: so slowly that it is none. The first fix inside
+    // is repeated, and one is late.
     for (second, lng) in [(100, INSIDE), (100, INSIDE), (50, 13.1), (110, INSIDE)] {
         publish("d1", &at(second, lng, 10.0))?;
     }
@@ -230,14 +242,18 @@ fn an_event_is_in_the_table_once_kept_by_the_broker_and_posted_whatever_dies() -
     assert!(first.get("/metrics")?.contains("milepost_events_total{kind=\"entered\"} 1"));
     assert!(first.get("/readyz")?.starts_with("HTTP/1.1 200 "), "{}", first.get("/readyz")?);
 
-    // The webhook is away, and the process dies with an event that only the table and the broker have.
+    // The webhook is away, and the process dies with an event that only the table and the broker
+    // have.
     hook.status.store(503, Ordering::SeqCst);
     publish("d1", &at(210, OUTSIDE, 10.0))?;
     count("kind = 'left' AND mqtt_at IS NOT NULL AND webhook_at IS NULL", "1")?;
-    wait_until("it says so", SOON, || Ok(first.get("/readyz")?.contains("webhook: it answers 503")))?;
+    wait_until("it says so", SOON, || {
+        Ok(first.get("/readyz")?.contains("webhook: it answers 503"))
+    })?;
     first.process.kill()?;
     // While nobody watches, somebody drives in, out, and too fast. One array, so one insert.
-    let fixes = [(310, INSIDE, 30.0), (410, OUTSIDE, 30.0), (415, OUTSIDE, 27.0), (420, OUTSIDE, 20.0)];
+    let fixes =
+        [(310, INSIDE, 30.0), (410, OUTSIDE, 30.0), (415, OUTSIDE, 27.0), (420, OUTSIDE, 20.0)];
     let fixes: Vec<Value> = fixes
         .iter()
         .map(|(s, lng, speed)| serde_json::from_str(&at(*s, *lng, *speed)))
@@ -246,7 +262,9 @@ fn an_event_is_in_the_table_once_kept_by_the_broker_and_posted_whatever_dies() -
     world.wait_for("SELECT count() FROM {db}.fixes WHERE driver_id = 'd1'", "9", SOON)?;
     hook.status.store(200, Ordering::SeqCst);
     let mut second = Watcher::watching(&settings, &world, "second")?;
-    for (kind, second) in [("left", 210), ("entered", 310), ("left", 410), ("fast", 310), ("slow", 420)] {
+    for (kind, second) in
+        [("left", 210), ("entered", 310), ("left", 410), ("fast", 310), ("slow", 420)]
+    {
         let id = format!("d1/{kind}/{}/0", begin + second * 1_000);
         let id = if second == 420 || kind == "fast" { id } else { format!("{id}/yard/1") };
         wait_until(&format!("{id} is posted"), SOON, || Ok(hook.has(&id)))?;
@@ -261,7 +279,8 @@ fn an_event_is_in_the_table_once_kept_by_the_broker_and_posted_whatever_dies() -
     wait_until("it is heard again", SOON, || {
         let kept = retained(world.broker.port, "fleet/events/d1/contact")?;
         Ok(kept.values().any(|event| {
-            event["event"] == "heard" || event["event"] == "silent" && event["ts"] == begin + 500_000
+            event["event"] == "heard"
+                || event["event"] == "silent" && event["ts"] == begin + 500_000
         }))
     })?;
 
@@ -301,7 +320,11 @@ fn a_webhook_gets_nothing_of_a_driver_who_was_erased_meanwhile_and_an_answer_wit
         ))
     };
     let count = |what: &str, expected: &str| {
-        world.wait_for(&format!("SELECT count() FROM {{db}}.events FINAL WHERE {what}"), expected, SOON)
+        world.wait_for(
+            &format!("SELECT count() FROM {{db}}.events FINAL WHERE {what}"),
+            expected,
+            SOON,
+        )
     };
     enter("d1")?;
     count("driver_id = 'd1'", "1")?;
@@ -365,10 +388,17 @@ fn a_new_process_takes_no_wrong_fix_behind_inaccurate_ones_for_a_crossing() -> R
         "INSERT INTO {db}.fences (name, polygons) VALUES ('depot', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]]), \
          ('broken', [[[(nan, 52), (13.1, 52), (13.1, 52.1)]]])",
     )?;
-    // Minutes ago: in the depot, three fixes that are accurate to 300 m, and then, in the time that is played again, a wrong one.
+    // Minutes ago: in the depot, three fixes that are accurate to 300 m, and then, in the time that
+    // is played again, a wrong one.
+    let fixes = [
+        (21, 130_500_000, 50),
+        (18, 130_500_000, 3_000),
+        (17, 130_500_000, 3_000),
+        (16, 130_500_000, 3_000),
+    ];
     let fixes =
-        [(21, 130_500_000, 50), (18, 130_500_000, 3_000), (17, 130_500_000, 3_000), (16, 130_500_000, 3_000)];
-    let fixes = [&fixes[..], &[(14, 138_000_000, 50), (13, 130_500_000, 50), (12, 130_500_000, 50)]].concat();
+        [&fixes[..], &[(14, 138_000_000, 50), (13, 130_500_000, 50), (12, 130_500_000, 50)]]
+            .concat();
     for (minutes, lng_e7, acc_dm) in fixes {
         world.query(&format!(
             "INSERT INTO {{db}}.positions (driver_id, ts, inserted_at, lat_e7, lng_e7, acc_dm) \
@@ -442,9 +472,14 @@ fn start_reads_no_history_of_events() -> Result<()> {
     let world = world("events_grown")?;
     let history = format!("{}.events ", world.database);
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
-        if statement.contains("SELECT") && statement.contains(&history) && !statement.contains("query=INSERT")
+        if statement.contains("SELECT")
+            && statement.contains(&history)
+            && !statement.contains("query=INSERT")
         {
-            return Scripted::Answer(500, "Code: 241. DB::Exception: Memory limit exceeded".to_owned());
+            return Scripted::Answer(
+                500,
+                "Code: 241. DB::Exception: Memory limit exceeded".to_owned(),
+            );
         }
         Scripted::Pass
     })?;
@@ -463,11 +498,13 @@ fn start_reads_no_history_of_events() -> Result<()> {
              52, 13, now64(3) - INTERVAL {minutes} MINUTE AS known"
         ))?;
     }
-    let settings = world.settings.clone().with("CLICKHOUSE__URL", url).with("EVENTS__FASTER_THAN", "30");
+    let settings =
+        world.settings.clone().with("CLICKHOUSE__URL", url).with("EVENTS__FASTER_THAN", "30");
     let _watcher = Watcher::watching(&settings, &world, "grown")?;
     wait_until("the broker keeps the states", SOON, || {
         let kept = retained(world.broker.port, "fleet/events/#")?;
-        let kinds: Vec<_> = kept.values().map(|event| event["event"].as_str().unwrap_or_default()).collect();
+        let kinds: Vec<_> =
+            kept.values().map(|event| event["event"].as_str().unwrap_or_default()).collect();
         Ok(kinds == ["entered", "left", "fast"])
     })?;
     // Whoever was inside is known to be: outside they leave.
@@ -491,8 +528,9 @@ fn states_are_retained_again_after_the_broker_lost_them() -> Result<()> {
              'yard', 52, 13, now64(3) - INTERVAL 700 MINUTE AS known, known"
         ))?;
     }
-    let states =
-        |world: &World| -> Result<usize> { Ok(retained(world.broker.port, "fleet/events/#")?.len()) };
+    let states = |world: &World| -> Result<usize> {
+        Ok(retained(world.broker.port, "fleet/events/#")?.len())
+    };
     let watcher = Watcher::watching(&world.settings, &world, "lost")?;
     wait_until("a start retains them", SOON, || Ok(states(&world)? == 2))?;
     world.broker.kill()?;
@@ -536,7 +574,9 @@ fn webhook_gets_eight_posts_at_once() -> Result<()> {
     )?;
     let watcher = Watcher::watching(&settings, &world, "many")?;
     let dropped = "milepost_events_dropped_total{to=\"webhook\"} 1";
-    wait_until("what is too old is counted", SOON, || Ok(watcher.get("/metrics")?.contains(dropped)))?;
+    wait_until("what is too old is counted", SOON, || {
+        Ok(watcher.get("/metrics")?.contains(dropped))
+    })?;
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT concat('d', toString(number % 20)), \
          now64(3) - 300 + intDiv(number, 20) * 100, 520500000, 130500000 + (intDiv(number, 20) % 2) * 1000000 FROM numbers(60)",

@@ -6,8 +6,7 @@ use anyhow::Result;
 
 use crate::world::world;
 
-const SQUARE: &str =
-    "[[[13,52],[14,52],[14,53],[13,53],[13,52]],[[13.25,52.25],[13.25,52.3],[13.3,52.3],[13.25,52.25]]]";
+const SQUARE: &str = "[[[13,52],[14,52],[14,53],[13,53],[13,52]],[[13.25,52.25],[13.25,52.3],[13.3,52.3],[13.25,52.25]]]";
 
 fn feature(properties: &str, kind: &str, coordinates: &str) -> String {
     format!(
@@ -20,8 +19,13 @@ fn areas_are_imported_once_all_of_them_or_none_and_found_by_what_asks_for_them()
     let world = world("fences")?;
     let file = world.folder.path().join("areas.geojson");
     let import = |features: &[String], more: &[&str]| -> Result<(i32, String)> {
-        fs::write(&file, format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, features.join(",")))?;
-        world.settings.call(&[&["fences", "import"], more, &[&*file.display().to_string()]].concat())
+        fs::write(
+            &file,
+            format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, features.join(",")),
+        )?;
+        world
+            .settings
+            .call(&[&["fences", "import"], more, &[&*file.display().to_string()]].concat())
     };
     let count = |code: i32, printed: &str, expected: &str, with: i32| {
         let numbers = |line: &str| {
@@ -66,7 +70,11 @@ fn areas_are_imported_once_all_of_them_or_none_and_found_by_what_asks_for_them()
     assert_eq!(world.query(visits)?, "Büro \"1\"\t1");
 
     fs::write(&file, format!("\u{feff}{SQUARE}"))?; // as Windows writes it
-    let (code, printed) = world.settings.call(&["fences", "import", &*file.display().to_string()])?;
-    assert!(code == 1 && printed.contains("expected a FeatureCollection or a Feature"), "{code} {printed}");
+    let (code, printed) =
+        world.settings.call(&["fences", "import", &*file.display().to_string()])?;
+    assert!(
+        code == 1 && printed.contains("expected a FeatureCollection or a Feature"),
+        "{code} {printed}"
+    );
     Ok(())
 }

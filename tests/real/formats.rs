@@ -1,4 +1,5 @@
-//! Every format end to end: a fleet of its devices, the real broker, the real engine, the fixes counted.
+//! Every format end to end: a fleet of its devices, the real broker, the real engine, the fixes
+//! counted.
 
 use anyhow::{Result, ensure};
 use lab_stack::unix_ms;
@@ -79,6 +80,9 @@ fn kinds_are_ignored_and_fields_are_kept() -> Result<()> {
     }
     milepost.terminate(SOON)?;
     let log = std::fs::read_to_string(world.folder.path().join("milepost.log"))?;
-    ensure!(log.contains("encrypted") && log.contains("ignored=3") && log.contains("adds_up=true"), "{log}");
+    ensure!(
+        log.contains("encrypted") && log.contains("ignored=3") && log.contains("adds_up=true"),
+        "{log}"
+    );
     Ok(())
 }

@@ -1,9 +1,10 @@
-//! Servers and proxies that lie, hang, cut and refuse: the real binary between a real broker and a ClickHouse that does
-//! so by script, in front of the real engine.
+//! Servers and proxies that lie, hang, cut and refuse: the real binary between a real broker and a
+//! ClickHouse that does so by script, in front of the real engine.
 //!
-//! In every case what was acknowledged is stored, at any moment; memory and log are bounded; the log and `/readyz` name
-//! the cause in time; and when the fault is over everything is stored and acknowledged. A case alone:
-//! `IMPOLITE=huge_error cargo test --test real impolite -- --nocapture`.
+//! In every case what was acknowledged is stored, at any moment; memory and log are bounded; the
+//! log and `/readyz` name the cause in time; and when the fault is over everything is stored and
+//! acknowledged. A case alone: `IMPOLITE=huge_error cargo test --test real impolite --
+//! --nocapture`.
 
 mod judge;
 
@@ -22,7 +23,8 @@ struct Case {
     name: &'static str,
     fault: Fault,
     expect: Expect,
-    /// The same server is one of several: `clickhouse.replication` says so to the process that inserts.
+    /// The same server is one of several: `clickhouse.replication` says so to the process that
+    /// inserts.
     on_replicas: bool,
 }
 
@@ -57,7 +59,8 @@ impl Case {
         Duration::from_secs(if self.hangs() { 35 } else { 20 })
     }
 
-    /// How soon is for the models, which have a clock of their own: here it must come, however busy the machine is.
+    /// How soon is for the models, which have a clock of their own: here it must come, however busy
+    /// the machine is.
     fn told_within(&self) -> Duration {
         Duration::from_secs(120)
     }
@@ -309,7 +312,10 @@ fn all_hold(cases: &'static [Case]) {
                     };
                     eprintln!("{} | {row}", case.name);
                     if !holds {
-                        failed.lock().expect("nobody panics with it").push(format!("{} | {row}", case.name));
+                        failed
+                            .lock()
+                            .expect("nobody panics with it")
+                            .push(format!("{} | {row}", case.name));
                     }
                 }
             });

@@ -1,5 +1,5 @@
-//! Files of other programs, into the real engine. Each file is as that program writes it; the dates are of the last weeks, because
-//! milepost rejects what the tables would remove at once.
+//! Files of other programs, into the real engine. Each file is as that program writes it; the dates
+//! are of the last weeks, because milepost rejects what the tables would remove at once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,8 @@ fn began_ms() -> i64 {
 }
 
 fn iso(ms: i64) -> String {
-    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(ms.unsigned_abs())).to_string()
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(ms.unsigned_abs()))
+        .to_string()
 }
 
 fn write(world: &World, name: &str, text: &str) -> Result<PathBuf> {
@@ -32,7 +33,8 @@ fn import(world: &World, arguments: &[&str], file: &Path) -> Result<(i32, String
     world.settings.call(&[&["import"], arguments, &[&*file.to_string_lossy()]].concat())
 }
 
-/// `fixes`, from the oldest: driver, seconds after `began`, lat, lng, speed, heading, alt, acc, what is kept.
+/// `fixes`, from the oldest: driver, seconds after `began`, lat, lng, speed, heading, alt, acc,
+/// what is kept.
 fn fixes(world: &World, driver: &str, began: i64) -> Result<String> {
     world.query(&format!(
         "SELECT concatWithSeparator(' ', toString((toUnixTimestamp64Milli(ts) - {began}) / 1000), toString(lat), toString(lng), \
@@ -55,7 +57,8 @@ fn files_of_traccar_dawarich_and_the_recorder_become_their_rows() -> Result<()> 
         Ok(())
     };
 
-    // Traccar: reports/CsvExportProvider.java. Times in the user's zone, speeds in knots, an attribute as a column.
+    // Traccar: reports/CsvExportProvider.java. Times in the user's zone, speeds in knots, an
+    // attribute as a column.
     let csv = write(
         &world,
         "traccar.csv",
@@ -108,7 +111,8 @@ fn files_of_traccar_dawarich_and_the_recorder_become_their_rows() -> Result<()> 
     )?;
     check(&["--driver", "{file}"], &gpx, "bike", &["1 10.5 20.25 - - 30.8 - {} 1"])?;
 
-    // dawarich: exports/point_gpx_serializer.rb and point_geojson_serializer.rb with point_serializer.rb.
+    // dawarich: exports/point_gpx_serializer.rb and point_geojson_serializer.rb with
+    // point_serializer.rb.
     let gpx = write(
         &world,
         "dawarich.gpx",
@@ -150,7 +154,8 @@ fn files_of_traccar_dawarich_and_the_recorder_become_their_rows() -> Result<()> 
     ];
     check(&dawarich, &geojson, "jane", &["0 52.5 13.4 1.5 - 34 8 {properties/battery:53} 1"])?;
 
-    // OwnTracks Recorder: recorder.c, RECFORMAT; the driver is who the configuration takes for the topic.
+    // OwnTracks Recorder: recorder.c, RECFORMAT; the driver is who the configuration takes for the
+    // topic.
     let rec = write(
         &world,
         "store/rec/jane/phone/2026-01.rec",
@@ -164,9 +169,12 @@ fn files_of_traccar_dawarich_and_the_recorder_become_their_rows() -> Result<()> 
         ),
     )?;
     let mut owntracks = world.settings.clone();
-    for (key, value) in
-        [("TOPIC", "owntracks/+/+"), ("DRIVER", "{1}:{2}"), ("FORMAT", "owntracks"), ("KEEP", "batt")]
-    {
+    for (key, value) in [
+        ("TOPIC", "owntracks/+/+"),
+        ("DRIVER", "{1}:{2}"),
+        ("FORMAT", "owntracks"),
+        ("KEEP", "batt"),
+    ] {
         owntracks = owntracks.with(&format!("SOURCE__{key}"), value);
     }
     let (code, printed) = owntracks.call(&["import", &*rec.to_string_lossy()])?;
@@ -184,30 +192,38 @@ fn files_of_traccar_dawarich_and_the_recorder_become_their_rows() -> Result<()> 
 fn what_is_imported_again_is_there_once_and_rejects_are_rejects() -> Result<()> {
     let world = world("import_again")?;
     let began = began_ms();
-    let rows: String =
-        (0..200).map(|n| format!("d{},{},{},2\n", n % 7, began + n * 1_000, 1.0 + n as f64 / 1e4)).collect();
-    let bad =
-        format!("d1,{began},91,2\nd1,,1,2\nno driver,{began},1,2\nd1,2001-01-01 00:00:00,1,2\nd1,{began}\n");
+    let rows: String = (0..200)
+        .map(|n| format!("d{},{},{},2\n", n % 7, began + n * 1_000, 1.0 + n as f64 / 1e4))
+        .collect();
+    let bad = format!(
+        "d1,{began},91,2\nd1,,1,2\nno driver,{began},1,2\nd1,2001-01-01 00:00:00,1,2\nd1,{began}\n"
+    );
     let file = write(&world, "fleet.csv", &format!("driver_id,ts,lat,lng\n{rows}{bad}"))?;
     let count = "SELECT count(), uniqExact(driver_id) FROM {db}.fixes";
     let rejects = "SELECT groupArray((reason, n)) FROM (SELECT reason, sum(count) AS n FROM {db}.rejects GROUP BY reason ORDER BY reason)";
 
     let (code, printed) = import(&world, &["--dry-run"], &file)?;
     ensure!(code == 1 && printed.contains("valid                              200"), "{printed}");
-    ensure!(printed.contains("nothing is imported: a dry run") && world.query(count)? == "0\t0", "{printed}");
+    ensure!(
+        printed.contains("nothing is imported: a dry run") && world.query(count)? == "0\t0",
+        "{printed}"
+    );
     for _ in 0..2 {
         let (code, printed) = import(&world, &["--json"], &file)?;
         ensure!(code == 0 && printed.contains("\"inserted\":200"), "{printed}");
         ensure!(world.query(count)? == "200\t7");
-        let expected = "[('bad_driver',1),('bad_ts',1),('lat_range',1),('missing_field',1),('too_old',1)]";
+        let expected =
+            "[('bad_driver',1),('bad_ts',1),('lat_range',1),('missing_field',1),('too_old',1)]";
         ensure!(world.query(rejects)? == expected, "{}", world.query(rejects)?);
     }
     // An erased driver stays erased.
-    let (code, printed) = world.settings.call(&["erase", "--driver", "d3", "--yes", "--within", "1s"])?;
+    let (code, printed) =
+        world.settings.call(&["erase", "--driver", "d3", "--yes", "--within", "1s"])?;
     ensure!(code == 75, "{printed}");
     let (_, printed) = import(&world, &["--json"], &file)?;
     ensure!(printed.contains("\"erased\":29,"), "{printed}");
-    // The same bad row further down, and of another driver, is one more; the rows beside a quote without an end are read.
+    // The same bad row further down, and of another driver, is one more; the rows beside a quote
+    // without an end are read.
     let state = world.folder.path().join("state.json").display().to_string();
     let resume = |file: &Path| import(&world, &["--driver", "grows", "--resume", &state], file);
     let (bad, open) = (format!("{began},91,2\n"), format!("{began},\"1,2\n"));
@@ -226,7 +242,8 @@ fn what_is_imported_again_is_there_once_and_rejects_are_rejects() -> Result<()> 
     ensure!(world.query("SELECT count() FROM {db}.fixes WHERE driver_id = 'grows'")? == "3");
     let why = "SELECT any(detail) FROM {db}.rejects WHERE reason = 'invalid_json'";
     ensure!(world.query(why)? == "a quote of this row has no end");
-    // A field whose unit nobody says is not guessed, and a file that breaks off is read as far as it goes.
+    // A field whose unit nobody says is not guessed, and a file that breaks off is read as far as
+    // it goes.
     let file = write(&world, "speed.csv", "driver_id,ts,lat,lng,speed\n")?;
     let (code, printed) = import(&world, &[], &file)?;
     ensure!(code == 64 && printed.contains("--speed-unit"), "{printed}");
@@ -241,7 +258,8 @@ fn what_is_imported_again_is_there_once_and_rejects_are_rejects() -> Result<()> 
 /// A dry run, which asks no server: its exit code, and what it printed as JSON.
 fn dry_run(world: &World, arguments: &[&str], file: &Path) -> Result<(i32, serde_json::Value)> {
     let (code, printed) = import(world, &[&["--dry-run", "--json"], arguments].concat(), file)?;
-    let line = printed.lines().find(|line| line.starts_with('{')).with_context(|| printed.clone())?;
+    let line =
+        printed.lines().find(|line| line.starts_with('{')).with_context(|| printed.clone())?;
     Ok((code, serde_json::from_str(line)?))
 }
 
@@ -250,7 +268,8 @@ fn what_was_not_read_or_not_used_is_told() -> Result<()> {
     let world = world("import_told")?;
     let (began, driver) = (began_ms(), ["--driver", "d1"]);
     let with_speed = [&driver[..], &["--speed-unit", "m/s"]].concat();
-    // Collections one behind the other are all read, and what follows them is named; a byte order mark is nothing.
+    // Collections one behind the other are all read, and what follows them is named; a byte order
+    // mark is nothing.
     let feature = |ms: i64| {
         format!(
             r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[1,2]}},"properties":{{"ts":{ms}}}}}"#
@@ -260,9 +279,11 @@ fn what_was_not_read_or_not_used_is_told() -> Result<()> {
     let two = format!("\u{feff}{}\n{}\n", collection(began), collection(began + 1_000));
     let (code, told) = dry_run(&world, &with_speed, &write(&world, "two.geojson", &two)?)?;
     ensure!((code, told["positions"].as_u64()) == (0, Some(2)), "{told}");
-    let (code, told) = dry_run(&world, &with_speed, &write(&world, "cut.geojson", &format!("{two}404"))?)?;
+    let (code, told) =
+        dry_run(&world, &with_speed, &write(&world, "cut.geojson", &format!("{two}404"))?)?;
     ensure!(
-        code == 1 && told["failures"][0].as_str().is_some_and(|why| why.contains("not read to its end")),
+        code == 1
+            && told["failures"][0].as_str().is_some_and(|why| why.contains("not read to its end")),
         "{told}"
     );
     let lines = format!("\u{feff}{}\n", feature(began));
@@ -284,14 +305,20 @@ fn what_was_not_read_or_not_used_is_told() -> Result<()> {
         );
     }
     // Decimal commas: a position is never made of parts of one; a speed is unknown, and counted.
-    let (code, told) =
-        dry_run(&world, &driver, &write(&world, "a.csv", &format!("lat,lon,ts\n52,5,13,4,{began}\n"))?)?;
+    let (code, told) = dry_run(
+        &world,
+        &driver,
+        &write(&world, "a.csv", &format!("lat,lon,ts\n52,5,13,4,{began}\n"))?,
+    )?;
     ensure!(code == 1 && told["rejected"]["invalid_json"] == 1 && told["positions"] == 0, "{told}");
     let comma = write(&world, "b.csv", &format!("lat;lon;ts;speed\n52.5;13.4;{began};12,5\n"))?;
     let (code, told) = dry_run(&world, &with_speed, &comma)?;
     ensure!(code == 0 && told["fields_unknown"]["speed"] == 1 && told["positions"] == 1, "{told}");
     let (_, printed) = import(&world, &[&with_speed[..], &["--dry-run"]].concat(), &comma)?;
-    ensure!(printed.contains("speed                                1   could not be used"), "{printed}");
+    ensure!(
+        printed.contains("speed                                1   could not be used"),
+        "{printed}"
+    );
     let (code, printed) = import(&world, &driver, &write(&world, "none.csv", "")?)?;
     ensure!(code == 64 && printed.contains("the first row must name the columns"), "{printed}");
     // What would be left out without a word.
@@ -306,7 +333,8 @@ fn what_was_not_read_or_not_used_is_told() -> Result<()> {
     }
     let (code, told) = dry_run(&world, &[&driver[..], &["--keep", "hr, ts"]].concat(), &heart)?;
     ensure!(code == 0 && told["positions"] == 1, "{told}");
-    let (code, printed) = import(&world, &["--driver", "{file}", "--format", "gpx"], Path::new("-"))?;
+    let (code, printed) =
+        import(&world, &["--driver", "{file}", "--format", "gpx"], Path::new("-"))?;
     ensure!(code == 64 && printed.contains("standard input has no name"), "{printed}");
     let state = world.folder.path().join("nowhere/state.json").display().to_string();
     let (code, printed) = import(&world, &[&driver[..], &["--resume", &state]].concat(), &heart)?;
@@ -318,7 +346,8 @@ fn what_was_not_read_or_not_used_is_told() -> Result<()> {
         "<trkpt lat=\"1\" lon=\"2\"><time>{}</time><name>A &amp; B</name></trkpt>",
         iso(began).replacen(':', "&#58;", 1)
     );
-    let file = write(&world, "amp.gpx", &format!("<gpx><trk><trkseg>{point}</trkseg></trk></gpx>"))?;
+    let file =
+        write(&world, "amp.gpx", &format!("<gpx><trk><trkseg>{point}</trkseg></trk></gpx>"))?;
     let (code, printed) = import(&world, &["--driver", "amp", "--keep", "name"], &file)?;
     ensure!(code == 0, "{printed}");
     let kept = world.query("SELECT attributes['name'] FROM {db}.fixes WHERE driver_id = 'amp'")?;
@@ -368,7 +397,9 @@ fn an_import_that_is_killed_goes_on_where_it_was() -> Result<()> {
         &*file.to_string_lossy(),
     ];
     let stored = || -> Result<i64> {
-        let Some(state) = fs::read(&state).ok().filter(|state| !state.is_empty()) else { return Ok(0) };
+        let Some(state) = fs::read(&state).ok().filter(|state| !state.is_empty()) else {
+            return Ok(0);
+        };
         let state: serde_json::Value = serde_json::from_slice(&state)?;
         let files = state.as_object().context("files and numbers")?;
         files.values().next().map_or(Ok(0), |mark| mark["fixes"].as_i64().context("a number"))
@@ -395,7 +426,8 @@ fn an_import_that_is_killed_goes_on_where_it_was() -> Result<()> {
     Ok(())
 }
 
-/// With --resume, a row whose quote has no end yet is left to the next run, and a file that begins otherwise is not skipped.
+/// With --resume, a row whose quote has no end yet is left to the next run, and a file that begins
+/// otherwise is not skipped.
 #[test]
 fn resumed_import_skips_only_what_it_stored() -> Result<()> {
     let world = world("import_grows")?;
@@ -403,8 +435,9 @@ fn resumed_import_skips_only_what_it_stored() -> Result<()> {
     let resume = |name: &str, text: &str| {
         import(&world, &["--driver", "{file}", "--resume", &state], &write(&world, name, text)?)
     };
-    let count =
-        |driver: &str| world.query(&format!("SELECT count() FROM {{db}}.fixes WHERE driver_id = '{driver}'"));
+    let count = |driver: &str| {
+        world.query(&format!("SELECT count() FROM {{db}}.fixes WHERE driver_id = '{driver}'"))
+    };
     let (began, head) = (began_ms(), "ts,lat,lng,note\n");
     let row = |n: i64| format!("{},1,2,x\n", began + n * 1_000);
     // Every prefix of a file with a note of three lines, as a program that writes it leaves it.
@@ -421,7 +454,8 @@ fn resumed_import_skips_only_what_it_stored() -> Result<()> {
     assert_eq!(count("grows")?, "11");
     assert_eq!(world.query("SELECT count() FROM {db}.rejects")?, "0");
 
-    let rows = |numbers: std::ops::Range<i64>| format!("{head}{}", numbers.map(row).collect::<String>());
+    let rows =
+        |numbers: std::ops::Range<i64>| format!("{head}{}", numbers.map(row).collect::<String>());
     let (code, printed) = resume("replaced.csv", &rows(0..5))?;
     ensure!(code == 0, "{printed}");
     for other in [rows(100..115), rows(0..3), rows(0..5).replacen(",1,2,", ",3,2,", 1)] {
@@ -467,7 +501,11 @@ fn fixes_that_a_device_sent_with_seq_are_not_stored_again() -> Result<()> {
                 if seq { format!(",{}", 41 + n) } else { String::new() }
             )
         };
-        format!("ts,lat,lng{}\n{}", if seq { ",seq" } else { "" }, (0..3).map(row).collect::<String>())
+        format!(
+            "ts,lat,lng{}\n{}",
+            if seq { ",seq" } else { "" },
+            (0..3).map(row).collect::<String>()
+        )
     };
     let sent = write(&world, "sent.csv", &rows(true))?;
     let (code, printed) = import(&world, &["--driver", "d7", "--json"], &sent)?;
@@ -475,7 +513,10 @@ fn fixes_that_a_device_sent_with_seq_are_not_stored_again() -> Result<()> {
     let export = rows(false) + &format!("{},53,13.4\n", began + 900_000);
     let file = write(&world, "export.csv", &export)?;
     let (code, printed) = import(&world, &["--driver", "d7", "--json"], &file)?;
-    ensure!(code == 0 && printed.contains("\"known\":3") && printed.contains("\"inserted\":1"), "{printed}");
+    ensure!(
+        code == 0 && printed.contains("\"known\":3") && printed.contains("\"inserted\":1"),
+        "{printed}"
+    );
     let count = "SELECT count() FROM {db}.fixes WHERE driver_id = 'd7'";
     ensure!(world.query(count)? == "4", "{}", world.query(count)?);
     // The same places and times of another driver are his own.

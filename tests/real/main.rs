@@ -1,4 +1,5 @@
-//! The real binary between a real broker and the real ClickHouse engine, on free ports of the loopback.
+//! The real binary between a real broker and the real ClickHouse engine, on free ports of the
+//! loopback.
 #![expect(unreachable_pub, reason = "a test's rooms have no outside")]
 
 mod access;

@@ -10,7 +10,10 @@ fn a_position_is_published_and_read_back() -> Result<()> {
     let world = world("read_back")?;
     let _milepost = world.settings.run()?;
     // It waits for no other: the models, which have a clock of their own, judge that it is age_max.
-    world.publish(&[("drivers/d7/gps", br#"{"lat":25.7617,"lng":-80.1918,"speed":12.4,"heading":271}"#)])?;
+    world.publish(&[(
+        "drivers/d7/gps",
+        br#"{"lat":25.7617,"lng":-80.1918,"speed":12.4,"heading":271}"#,
+    )])?;
     let columns = "driver_id, lat, lng, speed, heading, alt, acc";
     world.wait_for(
         &format!("SELECT {columns} FROM {{db}}.last_positions WHERE driver_id = 'd7'"),
@@ -67,8 +70,8 @@ fn a_reject_becomes_a_row_while_the_next_good_fix_is_stored() -> Result<()> {
     Ok(())
 }
 
-/// Mosquitto sends retained messages to shared subscriptions too, at every SUBSCRIBE. A fix without a time would be a new one each
-/// time.
+/// Mosquitto sends retained messages to shared subscriptions too, at every SUBSCRIBE. A fix without
+/// a time would be a new one each time.
 #[test]
 fn retained_messages_stay_with_the_broker() -> Result<()> {
     let world = world("retained")?;
@@ -81,7 +84,11 @@ fn retained_messages_stay_with_the_broker() -> Result<()> {
         wait_for_metric(&milepost, "acks_total", 1.0)?;
         let new = "SELECT groupArray(DISTINCT driver_id), count() FROM {db}.fixes";
         world.wait_for(new, &format!("['new']\t{run}"), SOON)?;
-        assert_eq!(milepost.metric("messages_received_total")?, 1.0, "only what was published meanwhile");
+        assert_eq!(
+            milepost.metric("messages_received_total")?,
+            1.0,
+            "only what was published meanwhile"
+        );
     }
     Ok(())
 }
@@ -95,7 +102,11 @@ fn an_array_keeps_its_good_points() -> Result<()> {
         r#"[{{"lat":1,"lng":2,"ts":{now},"seq":1}},{{"lat":99,"lng":2,"ts":{now},"seq":2}},{{"lat":1,"lng":2,"ts":{now},"seq":3}}]"#
     );
     world.publish(&[("drivers/d1/gps", array.as_bytes())])?;
-    world.wait_for("SELECT groupArray(seq) FROM (SELECT seq FROM {db}.fixes ORDER BY seq)", "[1,3]", SOON)?;
+    world.wait_for(
+        "SELECT groupArray(seq) FROM (SELECT seq FROM {db}.fixes ORDER BY seq)",
+        "[1,3]",
+        SOON,
+    )?;
     world.wait_for(
         "SELECT reason, payload FROM {db}.rejects",
         &format!("lat_range\t{{\"lat\":99,\"lng\":2,\"ts\":{now},\"seq\":2}}"),
@@ -135,7 +146,8 @@ fn identity_is_the_content() -> Result<()> {
     let milepost = world.settings.run()?;
     let now = unix_ms();
     let fix = |seq: u32| format!(r#"{{"lat":1,"lng":2,"ts":{now},"seq":{seq}}}"#);
-    world.publish(&[("drivers/d1/gps", fix(1).as_bytes()), ("drivers/d1/gps", fix(2).as_bytes())])?;
+    world
+        .publish(&[("drivers/d1/gps", fix(1).as_bytes()), ("drivers/d1/gps", fix(2).as_bytes())])?;
     wait_for_metric(&milepost, "positions_inserted_total", 2.0)?;
     // The same message again, in another batch: another part, one fix.
     world.publish(&[("drivers/d1/gps", fix(2).as_bytes())])?;

@@ -61,7 +61,9 @@ fn a_node_that_dies_is_left_and_gets_a_new_session_when_it_is_back() -> Result<(
     // The added session is a former one now.
     let mut milepost = world.settings.start()?;
     wait_for_spread(&world, &milepost, [2, 2])?;
-    wait_until("the added session is ended", SOON, || Ok(!world.broker.tell("sessions")?.contains("-4 ")))?;
+    wait_until("the added session is ended", SOON, || {
+        Ok(!world.broker.tell("sessions")?.contains("-4 "))
+    })?;
     assert_eq!(milepost.terminate(SOON)?, 0);
     Ok(())
 }
@@ -91,7 +93,8 @@ fn hung_node_costs_no_session() -> Result<()> {
     Ok(())
 }
 
-/// A broker takes seconds to resume a session with a long queue. Whoever gives it up meanwhile takes it over on another node.
+/// A broker takes seconds to resume a session with a long queue. Whoever gives it up meanwhile
+/// takes it over on another node.
 #[test]
 fn node_that_resumes_a_large_session_is_waited_for() -> Result<()> {
     let world = cluster("resumes", "local")?;
@@ -108,7 +111,8 @@ fn node_that_resumes_a_large_session_is_waited_for() -> Result<()> {
 
 #[test]
 fn check_names_the_strategy_and_a_node_that_does_not_answer() -> Result<()> {
-    for (strategy, found) in [("local", "ok       strategy             local"), ("round-robin", "not local")]
+    for (strategy, found) in
+        [("local", "ok       strategy             local"), ("round-robin", "not local")]
     {
         let world = cluster(&format!("check_{}", strategy.replace('-', "_")), strategy)?;
         let check = ["check", "--probe-topic", "drivers/check/gps-check"];
@@ -126,7 +130,8 @@ fn check_names_the_strategy_and_a_node_that_does_not_answer() -> Result<()> {
 #[test]
 fn check_gives_one_verdict_while_the_broker_cleans_up_its_client_ids() -> Result<()> {
     let world = cluster_with("check_cleanup", &["--strategy", "local", "--cleanup", "1h"])?;
-    for settings in [&world.settings, &world.settings.clone().with("MQTT__BROKER_METRICS", "true")] {
+    for settings in [&world.settings, &world.settings.clone().with("MQTT__BROKER_METRICS", "true")]
+    {
         for _ in 0..3 {
             let check = ["check", "--probe-topic", "drivers/check/gps-check"];
             let (code, printed) = settings.call(&check)?;

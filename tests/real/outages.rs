@@ -9,7 +9,8 @@ use lab_stack::{Broker, ClickHouse, free_port, unix_ms, wait_until};
 
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{
-    SOON, World, finish, publish, publish_in_background, settings, unmigrated, wait_for_metric, world,
+    SOON, World, finish, publish, publish_in_background, settings, unmigrated, wait_for_metric,
+    world,
 };
 
 /// How long `scripted_resolver.c` answers nothing.
@@ -53,10 +54,12 @@ fn sigterm_and_restart_of_the_only_member_under_load_loses_nothing() -> Result<(
 fn servers_that_are_not_there_yet_are_waited_for() -> Result<()> {
     let folder = lab_stack::folder()?;
     let (mqtt_port, clickhouse_port) = (free_port()?, free_port()?);
-    let settings = settings(folder.path(), mqtt_port, &format!("http://127.0.0.1:{clickhouse_port}"));
+    let settings =
+        settings(folder.path(), mqtt_port, &format!("http://127.0.0.1:{clickhouse_port}"));
     let mut milepost = settings.start()?;
     wait_until("it says what it waits for", SOON, || {
-        let unready = milepost.get("/readyz").is_err_and(|why| why.to_string().contains("clickhouse: "));
+        let unready =
+            milepost.get("/readyz").is_err_and(|why| why.to_string().contains("clickhouse: "));
         Ok(unready && milepost.process.log()?.contains("waiting for ClickHouse"))
     })?;
     assert!(milepost.get("/livez").is_ok());
@@ -65,14 +68,16 @@ fn servers_that_are_not_there_yet_are_waited_for() -> Result<()> {
 }
 
 #[test]
-fn names_are_resolved_side_by_side_and_a_stop_does_not_wait_for_a_resolver_that_hangs() -> Result<()> {
+fn names_are_resolved_side_by_side_and_a_stop_does_not_wait_for_a_resolver_that_hangs() -> Result<()>
+{
     let folder = lab_stack::folder()?;
     let asked = folder.path().join("asked");
     let names = "mqtt://a.invalid,mqtt://b.invalid,mqtt://c.invalid";
-    let settings = settings(folder.path(), free_port()?, &format!("http://127.0.0.1:{}", free_port()?))
-        .with("MQTT__URL", names)
-        .with_variable("ASKED", asked.display().to_string())
-        .with_preloaded("tests/real/scripted_resolver.c")?;
+    let settings =
+        settings(folder.path(), free_port()?, &format!("http://127.0.0.1:{}", free_port()?))
+            .with("MQTT__URL", names)
+            .with_variable("ASKED", asked.display().to_string())
+            .with_preloaded("tests/real/scripted_resolver.c")?;
     let mut milepost = settings.start()?;
     let mut at = Vec::new();
     wait_until("three names are asked for", SOON, || {
@@ -82,7 +87,10 @@ fn names_are_resolved_side_by_side_and_a_stop_does_not_wait_for_a_resolver_that_
         Ok(at.len() >= 3)
     })?;
     // One after the other, each takes its three seconds.
-    assert!(at.get(2).zip(at.first()).is_some_and(|(third, first)| third - first < 2_500), "{at:?} ms");
+    assert!(
+        at.get(2).zip(at.first()).is_some_and(|(third, first)| third - first < 2_500),
+        "{at:?} ms"
+    );
     assert_eq!(milepost.terminate(HANGS / 2)?, 0, "the resolver's minute is not ours");
     Ok(())
 }
@@ -115,7 +123,8 @@ fn a_clickhouse_that_dies_loses_nothing_and_a_stop_meanwhile_says_so() -> Result
     let folder = lab_stack::folder()?;
     let broker = Broker::start(folder.path())?;
     let mut server = ClickHouse::start(folder.path())?;
-    let settings = settings(folder.path(), broker.port, &server.url()).with("SHUTDOWN__GRACE", "1s");
+    let settings =
+        settings(folder.path(), broker.port, &server.url()).with("SHUTDOWN__GRACE", "1s");
     settings.migrate()?;
     let mut milepost = settings.run()?;
     publish(broker.port, &[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
@@ -172,7 +181,11 @@ fn nothing_is_inserted_or_acknowledged_before_the_migrations_are_recorded() -> R
     world.settings.migrate()?;
     wait_until("it goes on by itself", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
     wait_for_metric(&milepost, "acks_total", 1.0)?;
-    assert_eq!(world.query("SELECT count() FROM {db}.last_positions")?, "1", "also through the view");
+    assert_eq!(
+        world.query("SELECT count() FROM {db}.last_positions")?,
+        "1",
+        "also through the view"
+    );
     Ok(())
 }
 
@@ -180,7 +193,8 @@ fn nothing_is_inserted_or_acknowledged_before_the_migrations_are_recorded() -> R
 fn leaving_for_good_hands_over_to_the_others() -> Result<()> {
     let world = world("leave")?;
     let stays = world.settings.clone().with("MQTT__CLIENT_ID", "stays").run()?;
-    let leaves = world.settings.clone().with("MQTT__CLIENT_ID", "leaves").with("SHUTDOWN__LEAVE", "true");
+    let leaves =
+        world.settings.clone().with("MQTT__CLIENT_ID", "leaves").with("SHUTDOWN__LEAVE", "true");
     let mut leaves = leaves.run()?;
     let fleet = publish_in_background(world.plan("leave", 2_000, 5));
     wait_for_metric(&leaves, "acks_total", 500.0)?;
@@ -196,7 +210,8 @@ fn leaving_for_good_hands_over_to_the_others() -> Result<()> {
 
 /// By ClickHouse's clock ours is an hour slow; nobody says so before a correct fix has come.
 #[test]
-fn a_clock_that_was_never_compared_refuses_no_fix_and_is_compared_before_the_tables_are() -> Result<()> {
+fn a_clock_that_was_never_compared_refuses_no_fix_and_is_compared_before_the_tables_are()
+-> Result<()> {
     let world = world("clock_at_start")?;
     let phase = Arc::new(AtomicU8::new(0));
     let now = Arc::clone(&phase);
@@ -204,14 +219,18 @@ fn a_clock_that_was_never_compared_refuses_no_fix_and_is_compared_before_the_tab
         match (now.load(Ordering::SeqCst), statement.contains("now64(3)")) {
             (0, _) => Scripted::Answer(503, "away".to_owned()),
             (1, false) => Scripted::Never,
-            (1, true) => Scripted::Instead("SELECT toUnixTimestamp64Milli(now64(3)) + 3600000".to_owned()),
+            (1, true) => {
+                Scripted::Instead("SELECT toUnixTimestamp64Milli(now64(3)) + 3600000".to_owned())
+            }
             (_, _) => Scripted::Pass,
         }
     })?;
     let spool = world.folder.path().join("spool").display().to_string();
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url).with("SPOOL__DIR", spool);
     let milepost = settings.with("MQTT__CONNECTIONS", "2").start()?;
-    wait_until("it is subscribed", SOON, || Ok(milepost.metric("mqtt_connected").unwrap_or(0.0) == 2.0))?;
+    wait_until("it is subscribed", SOON, || {
+        Ok(milepost.metric("mqtt_connected").unwrap_or(0.0) == 2.0)
+    })?;
     let fix = |ts: i64, seq: u32| format!(r#"{{"lat":1,"lng":2,"ts":{ts},"seq":{seq}}}"#);
     let (good, ahead) = (fix(unix_ms(), 1), fix(unix_ms() + 3_600_000, 2));
     world.publish(&[("drivers/d1/gps", good.as_bytes())])?;
@@ -226,14 +245,18 @@ fn a_clock_that_was_never_compared_refuses_no_fix_and_is_compared_before_the_tab
     says("clock: our clock was not compared")?;
     phase.store(1, Ordering::SeqCst);
     says("clock: ClickHouse's clock is 3600s ahead of ours")?;
-    assert_eq!((milepost.metric("acks_total")?, milepost.metric("positions_received_total")?), (1.0, 1.0));
+    assert_eq!(
+        (milepost.metric("acks_total")?, milepost.metric("positions_received_total")?),
+        (1.0, 1.0)
+    );
     phase.store(2, Ordering::SeqCst);
     wait_for_metric(&milepost, "acks_total", 2.0)?;
     world.wait_for("SELECT groupArray(reason) FROM {db}.rejects", "['too_new']", SOON)?;
     wait_until("it is ready", SOON, || Ok(milepost.get("/readyz").is_ok()))
 }
 
-/// ClickHouse, which refuses the statements with these words while the switch is on: its URL, and the switch.
+/// ClickHouse, which refuses the statements with these words while the switch is on: its URL, and
+/// the switch.
 fn refusing(
     world: &World,
     words: &'static str,
@@ -254,7 +277,8 @@ fn refusing(
 
 /// Nothing is under way then, so no insert meets the refusal first.
 #[test]
-fn a_login_that_is_revoked_between_inserts_is_named_and_its_messages_stay_with_the_broker() -> Result<()> {
+fn a_login_that_is_revoked_between_inserts_is_named_and_its_messages_stay_with_the_broker()
+-> Result<()> {
     let world = world("revoked")?;
     let (url, is_revoked) =
         refusing(&world, "", 403, "Code: 516. DB::Exception: milepost: Authentication failed.")?;
@@ -284,7 +308,8 @@ fn without_a_new_list_of_erased_drivers_nothing_is_inserted_after_35_s() -> Resu
     let (url, is_refused) =
         refusing(&world, ".erased FINAL", 500, "Code: 241. DB::Exception: Memory limit exceeded.")?;
     let spool = world.folder.path().join("spool").display().to_string();
-    let milepost = world.settings.clone().with("CLICKHOUSE__URL", url).with("SPOOL__DIR", spool).run()?;
+    let milepost =
+        world.settings.clone().with("CLICKHOUSE__URL", url).with("SPOOL__DIR", spool).run()?;
     is_refused.store(true, Ordering::SeqCst);
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     world.wait_for("SELECT count() FROM {db}.fixes", "1", SOON)?;

@@ -10,15 +10,16 @@ use lab_stack::{free_port, wait_until};
 use crate::world::{SOON, wait_for_metric, world};
 
 #[test]
-fn a_member_leaves_if_a_lower_one_stays_and_keeps_its_session_if_nobody_can_be_asked() -> Result<()> {
+fn a_member_leaves_if_a_lower_one_stays_and_keeps_its_session_if_nobody_can_be_asked() -> Result<()>
+{
     let world = world("peers")?;
     let (first, second) = (free_port()?, free_port()?);
     let nobody = free_port()?;
     let hangs = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?; // it is connected to, and never answers
     // ClickHouse answers there, and is no member.
     let other = world.engine.server.port;
-    let peers =
-        [nobody, hangs.local_addr()?.port(), other, first, second].map(|port| format!("127.0.0.1:{port}"));
+    let peers = [nobody, hangs.local_addr()?.port(), other, first, second]
+        .map(|port| format!("127.0.0.1:{port}"));
     let settings = world.settings.clone().with("SHUTDOWN__PEERS", peers.join(","));
     let settings = settings.with("SHUTDOWN__GRACE", "30s"); // they are asked for at most a third of it
     let mut lower = settings.clone().with("MQTT__CLIENT_ID", "pod-9").start_at(first)?;
@@ -46,7 +47,13 @@ fn a_member_leaves_if_a_lower_one_stays_and_keeps_its_session_if_nobody_can_be_a
     let log = lower.process.log()?;
     let kept = log.lines().find(|line| line.contains("keeping the session")).unwrap_or_default();
     let hint = "milepost drain --client-id pod-9";
-    for why in ["WARN", "cannot be reached", "no answer within 10s", "not a milepost of this version", hint] {
+    for why in [
+        "WARN",
+        "cannot be reached",
+        "no answer within 10s",
+        "not a milepost of this version",
+        hint,
+    ] {
         assert!(kept.contains(why), "{why}: {log}");
     }
 
@@ -107,6 +114,9 @@ fn answer(peer: &TcpListener, standing: &str) -> Result<()> {
     let mut question = [0; 4096];
     let length = asked.read(&mut question)?;
     assert!(question[..length].starts_with(b"GET /member "));
-    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", standing.len());
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        standing.len()
+    );
     Ok(asked.write_all((head + standing).as_bytes())?)
 }

@@ -51,7 +51,9 @@ fn a_log_that_nobody_reads_stops_nothing_and_is_told() -> Result<()> {
     ensure!(dropped.is_some_and(|lines| lines > 0.0), "{dropped:?}");
 
     let began = Instant::now();
-    ensure!(std::process::Command::new("kill").arg(milepost.0.id().to_string()).status()?.success());
+    ensure!(
+        std::process::Command::new("kill").arg(milepost.0.id().to_string()).status()?.success()
+    );
     wait_until("it ends", SOON, || Ok(milepost.0.try_wait()?.is_some()))?;
     let status = milepost.0.wait()?;
     ensure!(status.code() == Some(0), "{status} after {:?}", began.elapsed());
@@ -80,7 +82,8 @@ fn sockets_that_never_read_keep_no_probe_out_and_are_closed() -> Result<()> {
     let world = world("unread_http")?;
     let mut milepost = world.settings.run()?;
     let port: u16 = milepost.address().rsplit_once(':').context("host:port")?.1.parse()?;
-    let _sockets: Vec<TcpStream> = (0..SOCKETS).map(|_| never_reads(port)).collect::<Result<_>>()?;
+    let _sockets: Vec<TcpStream> =
+        (0..SOCKETS).map(|_| never_reads(port)).collect::<Result<_>>()?;
     for _ in 0..20 {
         for path in ["/livez", "/readyz"] {
             let began = Instant::now();
@@ -120,7 +123,10 @@ fn a_reader_that_leaves_early_is_no_failure() -> Result<()> {
         &["--help"],
     ] {
         let (code, stderr) = into_a_closed_pipe(&settings, arguments)?;
-        ensure!(code == Some(0) && !stderr.contains("panicked"), "{arguments:?}: {code:?} {stderr}");
+        ensure!(
+            code == Some(0) && !stderr.contains("panicked"),
+            "{arguments:?}: {code:?} {stderr}"
+        );
     }
     // The exit code is the result's, read or not.
     let nowhere = settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1");
@@ -153,7 +159,8 @@ fn every_table_is_there_as_json() -> Result<()> {
     ensure!(json(&["check"])?["checks"].is_array());
     let erase = json(&["erase", "--driver", "d1"])?;
     ensure!(
-        erase["dry_run"] == true && erase["tables"].as_array().is_some_and(|tables| !tables.is_empty()),
+        erase["dry_run"] == true
+            && erase["tables"].as_array().is_some_and(|tables| !tables.is_empty()),
         "{erase}"
     );
     ensure!(json(&["rejects", "replay", "--reason", "too_new"])?["rejects"] == 0);

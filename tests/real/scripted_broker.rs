@@ -67,7 +67,8 @@ impl Scripted {
     }
 }
 
-/// `NAME-1` to `NAME-63`: where only one session is held, these ids are looked at for what an earlier run left.
+/// `NAME-1` to `NAME-63`: where only one session is held, these ids are looked at for what an
+/// earlier run left.
 fn is_a_visit(client_id: &str) -> bool {
     client_id.rsplit_once('-').is_some_and(|(_, number)| number != "0" && number.len() <= 2)
 }
@@ -218,7 +219,8 @@ fn a_subscription_refused_in_part_acknowledges_nothing_that_is_not_stored() -> R
         peer.say(&(1..=10).flat_map(fix).collect::<Vec<u8>>())?;
         peer.listen()
     })?;
-    let mut milepost = broker.settings(&world)?.with("MQTT__TOPICS", "drivers/+/gps,other/+").start()?;
+    let mut milepost =
+        broker.settings(&world)?.with("MQTT__TOPICS", "drivers/+/gps,other/+").start()?;
     wait_until("it has tried three times", SOON, || Ok(broker.seen().connections.len() >= 3))?;
     wait_until("it says why", SOON, || {
         Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("not authorized")))
@@ -282,7 +284,8 @@ fn no_message_ends_the_connection_or_harms_its_neighbours() -> Result<()> {
         .collect::<std::collections::BTreeSet<_>>()
         .into_iter()
         .collect();
-    let found = world.query("SELECT groupArray(seq) FROM (SELECT seq FROM {db}.fixes ORDER BY seq)")?;
+    let found =
+        world.query("SELECT groupArray(seq) FROM (SELECT seq FROM {db}.fixes ORDER BY seq)")?;
     assert_eq!(found, format!("{stored:?}").replace(' ', ""));
 
     let mut expected = BTreeMap::<&str, usize>::new();
@@ -295,12 +298,17 @@ fn no_message_ends_the_connection_or_harms_its_neighbours() -> Result<()> {
         "SELECT concat(reason, ' ', toString(payload_bytes), ' ', toString(length(payload))) AS line, \
          toString(sum(count)) FROM {db}.rejects GROUP BY line ORDER BY line",
     )?;
-    let expected: Vec<String> = expected.iter().map(|(line, count)| format!("{line}\t{count}")).collect();
+    let expected: Vec<String> =
+        expected.iter().map(|(line, count)| format!("{line}\t{count}")).collect();
     assert_eq!(rejects.lines().collect::<Vec<_>>(), expected);
 
     assert_eq!(milepost.terminate(SOON)?, 0, "nothing is left with the broker");
     let seen = broker.seen();
-    assert_eq!(seen.acked, [(1..=21).collect::<Vec<u16>>()], "once each, in order, on one connection");
+    assert_eq!(
+        seen.acked,
+        [(1..=21).collect::<Vec<u16>>()],
+        "once each, in order, on one connection"
+    );
     Ok(())
 }
 
@@ -334,7 +342,9 @@ fn garbage_refusals_and_a_takeover_are_told_and_survived() -> Result<()> {
     })?;
     let mut milepost = broker.settings(&world)?.start()?;
     wait_until("it says that another took its place", SOON, || {
-        Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("another client connected"))
+        Ok(milepost
+            .get("/readyz")
+            .is_err_and(|why| why.to_string().contains("another client connected"))
             || milepost.process.log()?.contains("another client connected"))
     })?;
     ensure!(milepost.get("/livez").is_ok(), "it lives");
@@ -374,7 +384,8 @@ fn redelivery_on_the_same_connection_is_acked_once() -> Result<()> {
 }
 
 #[test]
-fn a_session_that_the_broker_keeps_for_less_than_asked_is_resumed_before_that_is_over() -> Result<()> {
+fn a_session_that_the_broker_keeps_for_less_than_asked_is_resumed_before_that_is_over() -> Result<()>
+{
     let world = unmigrated("granted")?;
     let broker = Scripted::start(|peer| {
         peer.welcome(&[0x11, 0, 0, 0, 12], &[1])?; // Session Expiry Interval: 12 s
@@ -400,8 +411,10 @@ const fn server_keep_alive(seconds: u8) -> [u8; 3] {
 fn pings_come_as_often_as_the_broker_wants_and_ours_where_it_wants_none() -> Result<()> {
     let world = unmigrated("pings")?;
     let (hasty, patient) = (server_keep_alive(3), server_keep_alive(0));
-    let hasty = Scripted::start(move |peer| peer.welcome(&hasty, &[1]).and_then(|()| peer.listen()))?;
-    let patient = Scripted::start(move |peer| peer.welcome(&patient, &[1]).and_then(|()| peer.listen()))?;
+    let hasty =
+        Scripted::start(move |peer| peer.welcome(&hasty, &[1]).and_then(|()| peer.listen()))?;
+    let patient =
+        Scripted::start(move |peer| peer.welcome(&patient, &[1]).and_then(|()| peer.listen()))?;
     let mut mileposts = Vec::new();
     for broker in [&hasty, &patient] {
         mileposts.push(broker.settings(&world)?.with("LAB__KEEP_ALIVE", "5s").start()?);
@@ -414,7 +427,8 @@ fn pings_come_as_often_as_the_broker_wants_and_ours_where_it_wants_none() -> Res
     for (broker, at_most) in [(&hasty, 3_200), (&patient, 5_000)] {
         let seen = broker.seen();
         assert_eq!(seen.connections.len(), 1);
-        let mut gaps: Vec<Duration> = seen.pings[0].windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let mut gaps: Vec<Duration> =
+            seen.pings[0].windows(2).map(|pair| pair[1] - pair[0]).collect();
         gaps.sort_unstable();
         let usual = gaps[gaps.len() / 2];
         ensure!(usual <= Duration::from_millis(at_most), "{usual:?} between two pings");
@@ -467,7 +481,10 @@ fn a_message_at_qos_2_is_refused_and_the_connection_goes_on() -> Result<()> {
         peer.welcome(&[], &[1])?;
         // A resumed session may begin in the middle of a handshake.
         peer.say(&with_id(0x62, 900))?;
-        ensure!(matches!(peer.hear()?, Packet::PubComp(done) if done.pkid == 900), "PUBREL is answered");
+        ensure!(
+            matches!(peer.hear()?, Packet::PubComp(done) if done.pkid == 900),
+            "PUBREL is answered"
+        );
         let mut at_qos_2 = fix(7);
         at_qos_2[0] = 0x34;
         peer.say(&at_qos_2)?;
@@ -482,7 +499,10 @@ fn a_message_at_qos_2_is_refused_and_the_connection_goes_on() -> Result<()> {
     wait_until("the message after it is acknowledged", SOON, || {
         Ok(broker.seen().acked.first().is_some_and(|acked| acked == &[8]))
     })?;
-    assert_eq!(world.query("SELECT groupArray(seq) FROM (SELECT seq FROM {db}.fixes ORDER BY seq)")?, "[8]");
+    assert_eq!(
+        world.query("SELECT groupArray(seq) FROM (SELECT seq FROM {db}.fixes ORDER BY seq)")?,
+        "[8]"
+    );
     assert_eq!(broker.seen().connections.len(), 1, "on one connection");
     let log = milepost.process.log()?;
     ensure!(log.contains("the broker sends messages at QoS 2"), "{log}");

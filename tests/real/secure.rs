@@ -1,5 +1,5 @@
-//! What stands between milepost and the world in production, made on the spot: a broker with locks on its doors, and a ClickHouse
-//! that answers by script.
+//! What stands between milepost and the world in production, made on the spot: a broker with locks
+//! on its doors, and a ClickHouse that answers by script.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -29,7 +29,8 @@ pub struct SecureBroker {
 }
 
 impl SecureBroker {
-    /// Each listener has a name and its lines of configuration; "plain" is there for the tests themselves.
+    /// Each listener has a name and its lines of configuration; "plain" is there for the tests
+    /// themselves.
     pub fn start(folder: &Path, listeners: &[(&'static str, String)]) -> Result<Self> {
         let folder = folder.join("mosquitto");
         std::fs::create_dir_all(&folder)?;
@@ -110,7 +111,8 @@ pub enum Scripted {
     Cut,
 }
 
-/// Before the engine. The script is given statements; of an insert, which passes, the first line of its request.
+/// Before the engine. The script is given statements; of an insert, which passes, the first line of
+/// its request.
 pub fn scripted_clickhouse(
     engine: u16,
     script: impl Fn(&str) -> Scripted + Send + Sync + 'static,
@@ -135,7 +137,11 @@ pub fn scripted_by_size(
     Ok(url)
 }
 
-fn answer(mut stream: TcpStream, engine: u16, script: &dyn Fn(&str, usize) -> Scripted) -> Result<()> {
+fn answer(
+    mut stream: TcpStream,
+    engine: u16,
+    script: &dyn Fn(&str, usize) -> Scripted,
+) -> Result<()> {
     let mut request = Vec::new();
     let (head, body) = loop {
         let mut chunk = [0; 4096];
@@ -143,7 +149,8 @@ fn answer(mut stream: TcpStream, engine: u16, script: &dyn Fn(&str, usize) -> Sc
         ensure!(read > 0, "hung up");
         request.extend_from_slice(&chunk[..read]);
         let Some(end) = request.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { continue };
-        let (head, body) = (String::from_utf8_lossy(&request[..end]).into_owned(), &request[end + 4..]);
+        let (head, body) =
+            (String::from_utf8_lossy(&request[..end]).into_owned(), &request[end + 4..]);
         let is_length = |line: &&str| line.to_lowercase().starts_with("content-length:");
         let length = head.lines().find(is_length).map_or("0", |line| line.split_at(15).1.trim());
         if body.len() >= length.parse()? {

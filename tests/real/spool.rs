@@ -36,7 +36,8 @@ fn scene(name: &str) -> Result<Scene> {
 }
 
 impl Scene {
-    /// A milepost that has put so many messages of d1 into the spool, each into a file of its own. ClickHouse goes on refusing.
+    /// A milepost that has put so many messages of d1 into the spool, each into a file of its own.
+    /// ClickHouse goes on refusing.
     fn spooled(&self, messages: u32) -> Result<Milepost> {
         let milepost = self.settings.run()?;
         self.http.set(Fault::Refuse);
@@ -90,14 +91,16 @@ fn messages_are_acknowledged_while_clickhouse_is_away_and_a_kill_loses_none() ->
     }
     milepost.process.kill()?;
 
-    // A start does not wait for ClickHouse: what an earlier process left is found, and more is taken.
+    // A start does not wait for ClickHouse: what an earlier process left is found, and more is
+    // taken.
     milepost = scene.settings.start()?;
     wait_until("it takes and acknowledges messages", SOON, || {
         Ok(milepost.metric("acks_total").unwrap_or(0.0) > 1_000.0)
     })?;
     assert_ledger(&milepost)?;
     ensure!(milepost.metric("positions_in_spool_at_start")? >= 3_000.0);
-    let why = milepost.get("/readyz").err().context("it must say that ClickHouse is away")?.to_string();
+    let why =
+        milepost.get("/readyz").err().context("it must say that ClickHouse is away")?.to_string();
     ensure!(why.contains("clickhouse"), "{why}");
 
     scene.http.set(Fault::None);
@@ -119,7 +122,8 @@ fn what_stays_in_the_spool_ends_in_75_and_is_listed_exported_and_replayed() -> R
     let mut milepost = scene.settings.run()?;
     scene.http.set(Fault::Refuse);
     let manifest = finish(publish_in_background(scene.world.plan("left", 1_000, 2)))?;
-    // What a drain has not read stays in the broker's session, and this test wants all of it in the spool.
+    // What a drain has not read stays in the broker's session, and this test wants all of it in the
+    // spool.
     wait_for_metric(&milepost, "positions_received_total", manifest.sent() as f64)?;
     wait_for_metric(&milepost, "positions_in_spool", 1.0)?;
     assert_eq!(milepost.terminate(SOON)?, 75);
@@ -131,14 +135,16 @@ fn what_stays_in_the_spool_ends_in_75_and_is_listed_exported_and_replayed() -> R
     ensure!(code == 0 && listed.contains(".batch"), "{listed}");
     ensure!(listed.contains(&format!("with {} positions", manifest.sent())), "{listed}");
     let exported = scene.world.folder.path().join("exported");
-    let (code, printed) = scene.settings.call(&["spool", "export", &exported.display().to_string()])?;
+    let (code, printed) =
+        scene.settings.call(&["spool", "export", &exported.display().to_string()])?;
     ensure!(code == 0 && printed.contains(" rows\n"), "{printed}");
     let sql = std::fs::read_dir(&exported)?
         .filter_map(Result::ok)
         .find(|f| f.path().extension() == Some("sql".as_ref()));
     let sql = std::fs::read_to_string(sql.context("a statement was exported")?.path())?;
     ensure!(sql.starts_with("INSERT INTO spool_commands.positions ("), "{sql}");
-    let mode = |path: &Path| std::fs::metadata(path).map(|found| found.permissions().mode() & 0o777);
+    let mode =
+        |path: &Path| std::fs::metadata(path).map(|found| found.permissions().mode() & 0o777);
     ensure!(mode(&exported)? == 0o700, "positions are nobody else's to read");
     for file in std::fs::read_dir(&exported)? {
         ensure!(mode(&file?.path())? == 0o600);
@@ -150,9 +156,13 @@ fn what_stays_in_the_spool_ends_in_75_and_is_listed_exported_and_replayed() -> R
     let rows = name.replace(".batch", ".row");
     std::fs::copy(scene.dir.join(&name), scene.dir.join(format!("1{rows}")))?;
     std::fs::write(scene.dir.join(format!("2{}", name.replace(".batch", ".damaged"))), "torn")?;
-    let (code, printed) = scene.settings.call(&["spool", "export", &exported.display().to_string()])?;
+    let (code, printed) =
+        scene.settings.call(&["spool", "export", &exported.display().to_string()])?;
     ensure!(code == 75 && printed.contains("1 files are not exported"), "{code} {printed}");
-    ensure!(printed.contains(".damaged: not exported") && printed.contains("rows, too large"), "{printed}");
+    ensure!(
+        printed.contains(".damaged: not exported") && printed.contains("rows, too large"),
+        "{printed}"
+    );
     for name in [format!("1{rows}"), format!("2{}", name.replace(".batch", ".damaged"))] {
         std::fs::remove_file(scene.dir.join(name))?;
     }
@@ -161,7 +171,8 @@ fn what_stays_in_the_spool_ends_in_75_and_is_listed_exported_and_replayed() -> R
     let (code, printed) = scene.settings.call(&["spool", "replay"])?;
     ensure!(code == 0, "{printed}");
     ensure!(scene.settings.call(&["spool", "list"])?.1.contains("0 batches"));
-    let (code, printed) = scene.settings.call(&["spool", "export", &exported.display().to_string()])?;
+    let (code, printed) =
+        scene.settings.call(&["spool", "export", &exported.display().to_string()])?;
     ensure!((code, &*printed) == (0, "no insert to export\n"), "{code} {printed}");
     let verdict = scene.world.verify(&manifest)?;
     assert!(verdict.is_exact(), "{verdict}");
@@ -195,16 +206,20 @@ fn a_replay_inserts_nothing_before_the_tables_are_known_to_be_ours() -> Result<(
         ensure!(scene.settings.call(&["spool", "list"])?.1.contains("1 batches with 1 positions"));
         Ok(())
     };
-    scene
-        .world
-        .query("ALTER TABLE {db}.schema_migrations DELETE WHERE version = 30 SETTINGS mutations_sync = 2")?;
+    scene.world.query(
+        "ALTER TABLE {db}.schema_migrations DELETE WHERE version = 30 SETTINGS mutations_sync = 2",
+    )?;
     waits_for("030_")?;
     scene.world.settings.migrate()?;
-    scene.world.query("ALTER TABLE {db}.rejects MODIFY COLUMN count UInt32 SETTINGS mutations_sync = 2")?;
+    scene
+        .world
+        .query("ALTER TABLE {db}.rejects MODIFY COLUMN count UInt32 SETTINGS mutations_sync = 2")?;
     waits_for("rejects.count")?;
     let (code, printed) = scene.settings.call(&["rejects", "replay", "--reason", "too_new"])?;
     ensure!(code == 1 && printed.contains("rejects.count is UInt32"), "{code}: {printed}");
-    scene.world.query("ALTER TABLE {db}.rejects MODIFY COLUMN count UInt64 SETTINGS mutations_sync = 2")?;
+    scene
+        .world
+        .query("ALTER TABLE {db}.rejects MODIFY COLUMN count UInt64 SETTINGS mutations_sync = 2")?;
     let (code, printed) = scene.settings.call(&["spool", "replay"])?;
     ensure!(code == 0, "{printed}");
     ensure!(scene.world.query("SELECT count() FROM {db}.positions")? == "1");
@@ -248,11 +263,15 @@ fn a_replay_ends_when_the_list_of_erased_drivers_is_too_old() -> Result<()> {
             Scripted::Pass
         }
     })?;
-    let mut command = scene.settings.clone().with("CLICKHOUSE__URL", url).command(&["spool", "replay"]);
+    let mut command =
+        scene.settings.clone().with("CLICKHOUSE__URL", url).command(&["spool", "replay"]);
     let log = scene.world.folder.path().join("replay.log");
     let mut replay = Process::start("milepost spool replay", &mut command, log)?;
     let (code, printed) = (replay.wait(SOON)?.code(), replay.log()?);
-    ensure!(code == Some(1) && printed.contains("asking who is erased failed"), "{code:?} {printed}");
+    ensure!(
+        code == Some(1) && printed.contains("asking who is erased failed"),
+        "{code:?} {printed}"
+    );
     ensure!(printed.matches("could not be read; milepost asks again").count() == 1, "{printed}");
     scene.http.set(Fault::None);
     let (code, printed) = scene.settings.call(&["spool", "replay"])?;
@@ -276,7 +295,10 @@ fn an_answer_without_a_list_is_not_taken_for_a_list_of_nobody() -> Result<()> {
         })?;
         let (code, printed) =
             scene.settings.clone().with("CLICKHOUSE__URL", url).call(&["spool", "replay"])?;
-        ensure!(code == 1 && printed.contains("asking who is erased failed"), "{answer}: {code} {printed}");
+        ensure!(
+            code == 1 && printed.contains("asking who is erased failed"),
+            "{answer}: {code} {printed}"
+        );
         ensure!(scene.world.query("SELECT count() FROM {db}.positions")? == "0", "{answer}");
     }
     Ok(())
@@ -286,7 +308,8 @@ fn an_answer_without_a_list_is_not_taken_for_a_list_of_nobody() -> Result<()> {
 fn a_directory_has_one_process() -> Result<()> {
     let scene = scene("spool_lock")?;
     let _milepost = scene.settings.run()?;
-    let second = scene.settings.clone().with("MQTT__CLIENT_ID", "other").with("HTTP__LISTEN", "127.0.0.1:0");
+    let second =
+        scene.settings.clone().with("MQTT__CLIENT_ID", "other").with("HTTP__LISTEN", "127.0.0.1:0");
     for command in [vec!["run"], vec!["spool", "replay"]] {
         let (code, printed) = second.call(&command)?;
         ensure!(code == 1 && printed.contains("in use by another process"), "{code}: {printed}");
@@ -323,8 +346,11 @@ fn a_torn_file_is_set_aside_and_the_others_are_replayed() -> Result<()> {
 #[test]
 fn a_full_spool_stops_acknowledging_and_loses_nothing() -> Result<()> {
     let scene = scene("spool_full")?;
-    let settings =
-        scene.settings.clone().with("SPOOL__BYTES_MAX", "1048576").with("LAB__BATCH_BYTES_MAX", "1048576");
+    let settings = scene
+        .settings
+        .clone()
+        .with("SPOOL__BYTES_MAX", "1048576")
+        .with("LAB__BATCH_BYTES_MAX", "1048576");
     let milepost = settings.run()?;
     scene.http.set(Fault::Refuse);
     let fleet = publish_in_background(scene.world.plan("full", 5_000, 6));
@@ -368,15 +394,26 @@ fn rejects_are_replayed_after_the_contract_has_changed_however_often() -> Result
             settings.call(&["rejects", "replay", "--reason", "too_new", "--since", "1h"])?;
         ensure!(code == 0, "{printed}");
         let told = |line: &str, count: &str| {
-            printed.lines().any(|l| l.starts_with(line) && l[line.len()..].trim_start().starts_with(count))
+            printed
+                .lines()
+                .any(|l| l.starts_with(line) && l[line.len()..].trim_start().starts_with(count))
         };
         ensure!(told("refusals", "45"), "{printed}");
         ensure!(told("positions inserted", "4"), "{printed}");
-        ensure!(told("not replayable: cut", "1") && told("not replayable: sampled", "40"), "{printed}");
-        assert_eq!(world.query("SELECT count(), uniqExact(driver_id, seq) FROM {db}.fixes")?, "3\t3");
+        ensure!(
+            told("not replayable: cut", "1") && told("not replayable: sampled", "40"),
+            "{printed}"
+        );
+        assert_eq!(
+            world.query("SELECT count(), uniqExact(driver_id, seq) FROM {db}.fixes")?,
+            "3\t3"
+        );
     }
     let (_, again) = world.settings.call(&["rejects", "replay", "--reason", "too_new"])?;
-    ensure!(again.contains("too_new") && again.contains("refused again"), "the contract decides: {again}");
+    ensure!(
+        again.contains("too_new") && again.contains("refused again"),
+        "the contract decides: {again}"
+    );
     let (code, printed) = settings.call(&["rejects", "replay", "--reason", "no_such"])?;
     ensure!(code == 64 && printed.contains("null_island"), "{printed}");
     Ok(())
@@ -409,9 +446,13 @@ fn refused_points_of_an_array_are_replayed_for_their_driver() -> Result<()> {
              replaceOne(payload, '2001-01-01T00:00', formatDateTime(now() - 600, '%FT%H:%i', 'UTC')), \
              length(payload), 1 FROM {db}.rejects",
     )?;
-    let (code, printed) = settings.call(&["rejects", "replay", "--reason", "bad_ts", "--since", "1h"])?;
+    let (code, printed) =
+        settings.call(&["rejects", "replay", "--reason", "bad_ts", "--since", "1h"])?;
     ensure!(code == 0 && !printed.contains("refused again"), "{printed}");
-    assert_eq!(world.query("SELECT driver_id, count() FROM {db}.fixes GROUP BY driver_id")?, "d7\t2");
+    assert_eq!(
+        world.query("SELECT driver_id, count() FROM {db}.fixes GROUP BY driver_id")?,
+        "d7\t2"
+    );
     Ok(())
 }
 

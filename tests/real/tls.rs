@@ -1,5 +1,6 @@
-//! TLS and logins between the real binary, a real broker's locked doors, and HTTPS before the real engine: what must
-//! work does, what cannot ends in one line that names the setting, and files are exchanged without a restart.
+//! TLS and logins between the real binary, a real broker's locked doors, and HTTPS before the real
+//! engine: what must work does, what cannot ends in one line that names the setting, and files are
+//! exchanged without a restart.
 
 use std::path::Path;
 
@@ -28,7 +29,9 @@ fn wait_for_words(milepost: &Milepost, words: &str) -> Result<()> {
         last = milepost.get("/readyz").err().map_or(String::new(), |error| error.to_string());
         Ok(last.contains(words))
     })
-    .with_context(|| format!("it says {last}, and the log {}", milepost.process.log().unwrap_or_default()))?;
+    .with_context(|| {
+        format!("it says {last}, and the log {}", milepost.process.log().unwrap_or_default())
+    })?;
     wait_until(&format!("a line of the log says {words:?}"), SOON, || {
         Ok(milepost.process.log()?.lines().any(|line| line.contains(words)))
     })?;
@@ -89,7 +92,10 @@ fn fixes_pass_through_tls_and_logins_and_every_file_is_exchanged_without_a_resta
     wait_for_words(&milepost, "not signed by a CA that we trust; set clickhouse.ca_file")?;
     put(folder, "clickhouse-ca.pem", &new.pem)?;
     wait_for_metric(&milepost, "acks_total", 3.0)?;
-    assert_eq!(engine.query("SELECT arraySort(groupArray(seq)) FROM fleet.fixes")?.trim(), "[1,2,3]");
+    assert_eq!(
+        engine.query("SELECT arraySort(groupArray(seq)) FROM fleet.fixes")?.trim(),
+        "[1,2,3]"
+    );
 
     let told = [milepost.process.log()?, milepost.get("/metrics")?, settings.call(&["config"])?.1];
     let cmdline = std::fs::read(format!("/proc/{}/cmdline", milepost.process.pid()))?;
@@ -126,7 +132,10 @@ fn a_client_certificate_is_a_login_and_is_exchanged_without_a_restart() -> Resul
 
     put(folder, "server-ca.pem", &others.pem)?;
     broker = broker.restart()?;
-    wait_for_words(&milepost, "the server refuses the client certificate; mqtt.cert_file must be valid")?;
+    wait_for_words(
+        &milepost,
+        "the server refuses the client certificate; mqtt.cert_file must be valid",
+    )?;
     let theirs = others.sign(&["milepost"])?;
     put(folder, "client.pem", &theirs.cert)?;
     put(folder, "client.key", &theirs.key)?;
@@ -173,7 +182,8 @@ fn a_fleet_passes_through_tls_on_both_sides_and_a_kill_loses_nothing() -> Result
     Ok(())
 }
 
-/// A milepost of its own folder, with a spool, so that neither server keeps it from asking the other.
+/// A milepost of its own folder, with a spool, so that neither server keeps it from asking the
+/// other.
 fn case(folder: &Path, name: &str, changes: &[(&str, String)]) -> Result<Milepost> {
     let folder = folder.join(name);
     std::fs::create_dir_all(&folder)?;
@@ -184,7 +194,8 @@ fn case(folder: &Path, name: &str, changes: &[(&str, String)]) -> Result<Milepos
     settings.start()
 }
 
-/// What a milepost is told beyond its own, by name, and the words in which it must tell what is wrong.
+/// What a milepost is told beyond its own, by name, and the words in which it must tell what is
+/// wrong.
 type Case<'a> = (&'a str, Vec<(&'a str, String)>, &'a str);
 
 /// All at once, because each waits for something that does not come.
@@ -202,7 +213,8 @@ fn each_is_told<'a>(folder: &Path, cases: impl IntoIterator<Item = Case<'a>>) ->
 }
 
 #[test]
-fn each_way_in_which_a_broker_and_we_do_not_meet_is_one_line_that_says_what_to_change() -> Result<()> {
+fn each_way_in_which_a_broker_and_we_do_not_meet_is_one_line_that_says_what_to_change() -> Result<()>
+{
     let folder = lab_stack::folder()?;
     let folder = folder.path();
     let (ca, other) = (Authority::new("ca")?, Authority::new("other")?);
@@ -234,13 +246,21 @@ fn each_way_in_which_a_broker_and_we_do_not_meet_is_one_line_that_says_what_to_c
     let cases = [
         ("wrong_ca", vec![url("mqtts", "tls"), other_file], untrusted),
         ("no_ca", vec![url("mqtts", "tls")], untrusted),
-        ("expired", vec![url("mqtts", "expired"), ca_file.clone()], "the server's certificate has expired"),
+        (
+            "expired",
+            vec![url("mqtts", "expired"), ca_file.clone()],
+            "the server's certificate has expired",
+        ),
         (
             "host_name",
             vec![url("mqtts", "elsewhere"), ca_file.clone()],
             "for another host name; set mqtt.url to",
         ),
-        ("no_cert", vec![url("mqtts", "mutual"), ca_file.clone()], "set mqtt.cert_file and mqtt.key_file"),
+        (
+            "no_cert",
+            vec![url("mqtts", "mutual"), ca_file.clone()],
+            "set mqtt.cert_file and mqtt.key_file",
+        ),
         (
             "cert",
             vec![url("mqtts", "mutual"), ca_file.clone(), cert, key],
@@ -251,7 +271,11 @@ fn each_way_in_which_a_broker_and_we_do_not_meet_is_one_line_that_says_what_to_c
             vec![url("mqtts", "password"), ca_file.clone(), user, password],
             "set mqtt.username and mqtt.password_file",
         ),
-        ("plain_to_tls", vec![url("mqtt", "tls")], "is this a TLS port? Then set mqtt.url to mqtts://"),
+        (
+            "plain_to_tls",
+            vec![url("mqtt", "tls")],
+            "is this a TLS port? Then set mqtt.url to mqtts://",
+        ),
         (
             "tls_to_plain",
             vec![url("mqtts", "plain"), ca_file],
@@ -265,10 +289,13 @@ fn each_way_in_which_a_broker_and_we_do_not_meet_is_one_line_that_says_what_to_c
 fn a_port_that_has_spoken_mqtt_is_not_taken_for_a_tls_port_when_it_hangs_up() -> Result<()> {
     let world = world("hangs_up")?;
     let proxy = Proxy::start(world.broker.port)?;
-    let settings = world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", proxy.port));
+    let settings =
+        world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", proxy.port));
     let mut milepost = settings.run()?;
     proxy.set(Fault::Refuse);
-    wait_until("attempts fail", SOON, || Ok(milepost.process.log()?.matches("no connection").count() >= 12))?;
+    wait_until("attempts fail", SOON, || {
+        Ok(milepost.process.log()?.matches("no connection").count() >= 12)
+    })?;
     let log = milepost.process.log()?;
     ensure!(!log.contains("TLS port"), "{log}");
     proxy.set(Fault::None);
@@ -278,7 +305,8 @@ fn a_port_that_has_spoken_mqtt_is_not_taken_for_a_tls_port_when_it_hangs_up() ->
 }
 
 #[test]
-fn each_way_in_which_a_clickhouse_and_we_do_not_meet_is_one_line_that_says_what_to_change() -> Result<()> {
+fn each_way_in_which_a_clickhouse_and_we_do_not_meet_is_one_line_that_says_what_to_change()
+-> Result<()> {
     let folder = lab_stack::folder()?;
     let folder = folder.path();
     let (ca, other) = (Authority::new("ca")?, Authority::new("other")?);
@@ -338,15 +366,22 @@ fn files_that_cannot_be_used_stop_the_start_with_every_violation() -> Result<()>
     let folder = folder.path();
     let ca = Authority::new("ca")?;
     let (one, two) = (ca.sign(&["one"])?, ca.sign(&["two"])?);
-    let tls = || settings(folder, 1, "http://127.0.0.1:1").with("MQTT__URL", "mqtts://localhost:8883");
+    let tls =
+        || settings(folder, 1, "http://127.0.0.1:1").with("MQTT__URL", "mqtts://localhost:8883");
     let cert = put(folder, "one.pem", &one.cert)?;
     let key = put(folder, "two.key", &two.key)?;
     let empty = put(folder, "empty.pem", "nothing\n")?;
     let cases = [
         (tls().with("MQTT__CERT_FILE", &cert), "mqtt.key_file: belongs to mqtt.cert_file"),
         (tls().with("MQTT__KEY_FILE", &key), "mqtt.cert_file: belongs to mqtt.key_file"),
-        (tls().with("MQTT__CERT_FILE", &cert).with("MQTT__KEY_FILE", &key), "two.key: is not the key of"),
-        (tls().with("MQTT__CERT_FILE", &cert).with("MQTT__KEY_FILE", &cert), "holds no private key"),
+        (
+            tls().with("MQTT__CERT_FILE", &cert).with("MQTT__KEY_FILE", &key),
+            "two.key: is not the key of",
+        ),
+        (
+            tls().with("MQTT__CERT_FILE", &cert).with("MQTT__KEY_FILE", &cert),
+            "holds no private key",
+        ),
         (tls().with("MQTT__CA_FILE", &empty), "empty.pem: holds no certificate"),
         (tls().with("MQTT__CA_FILE", "/dev/zero"), "/dev/zero: is larger than any list"),
         (tls().with("MQTT__CA_FILE", "nowhere.pem"), "mqtt.ca_file: nowhere.pem: No such file"),

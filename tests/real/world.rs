@@ -1,4 +1,5 @@
-//! A broker and a database of one's own for each test; the engine is shared by those that do not harm it.
+//! A broker and a database of one's own for each test; the engine is shared by those that do not
+//! harm it.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -75,8 +76,8 @@ pub fn unmigrated(name: &str) -> Result<World> {
 pub fn unmigrated_on(engine: Arc<Engine>, name: &str) -> Result<World> {
     let folder = lab_stack::folder()?;
     let broker = Broker::start(folder.path())?;
-    let settings =
-        settings(folder.path(), broker.port, &engine.server.url()).with("CLICKHOUSE__DATABASE", name);
+    let settings = settings(folder.path(), broker.port, &engine.server.url())
+        .with("CLICKHOUSE__DATABASE", name);
     Ok(World { broker, engine, database: name.to_owned(), settings, folder })
 }
 
@@ -88,7 +89,10 @@ pub fn settings(folder: &Path, mqtt_port: u16, clickhouse_url: &str) -> Settings
 impl World {
     /// Runs a statement on the engine; `{db}` is this test's database.
     pub fn query(&self, sql: &str) -> Result<String> {
-        self.engine.server.query(&sql.replace("{db}", &self.database)).map(|text| text.trim_end().to_owned())
+        self.engine
+            .server
+            .query(&sql.replace("{db}", &self.database))
+            .map(|text| text.trim_end().to_owned())
     }
 
     /// Waits until a query gives `expected`.

@@ -21,7 +21,8 @@ fn file(world: &World, name: &str, text: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A driver is erased while ClickHouse refuses the insert that has their rows. The command goes on with the same rows.
+/// A driver is erased while ClickHouse refuses the insert that has their rows. The command goes on
+/// with the same rows.
 #[test]
 fn retried_insert_leaves_out_a_driver_erased_meanwhile() -> Result<()> {
     let world = world("erased_meanwhile")?;
@@ -37,26 +38,33 @@ fn retried_insert_leaves_out_a_driver_erased_meanwhile() -> Result<()> {
          FROM (SELECT arrayJoin(['gone', 'stays']) AS d)",
     )?;
     let csv = csv.display().to_string();
-    for command in
-        [&["import", &*csv][..], &["rejects", "replay", "--reason", "invalid_json", "--since", "1h"]]
-    {
+    for command in [
+        &["import", &*csv][..],
+        &["rejects", "replay", "--reason", "invalid_json", "--since", "1h"],
+    ] {
         let (refuses, refusals) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
         let (refuse, refused) = (Arc::clone(&refuses), Arc::clone(&refusals));
         let url = scripted_clickhouse(world.engine.server.port, move |statement| {
             if statement.contains("query=INSERT") && refuse.load(Ordering::SeqCst) {
                 refused.fetch_add(1, Ordering::SeqCst);
-                return Scripted::Answer(500, "Code: 241. DB::Exception: Memory limit exceeded".to_owned());
+                return Scripted::Answer(
+                    500,
+                    "Code: 241. DB::Exception: Memory limit exceeded".to_owned(),
+                );
             }
             Scripted::Pass
         })?;
         world.query("TRUNCATE TABLE {db}.erased")?;
         let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
-        let arguments: Vec<String> = command.iter().map(|argument| (*argument).to_owned()).collect();
-        let running =
-            thread::spawn(move || settings.call(&arguments.iter().map(String::as_str).collect::<Vec<_>>()));
+        let arguments: Vec<String> =
+            command.iter().map(|argument| (*argument).to_owned()).collect();
+        let running = thread::spawn(move || {
+            settings.call(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+        });
         wait_until("the insert is refused", SOON, || Ok(refusals.load(Ordering::SeqCst) > 0))?;
         world.query("INSERT INTO {db}.erased (driver_id) VALUES ('gone')")?;
-        // No insert starts by a list that is older than 35 s, and `milepost erase` waits for longer than that.
+        // No insert starts by a list that is older than 35 s, and `milepost erase` waits for longer
+        // than that.
         let erased_at = Instant::now();
         wait_until("the list of before is too old", SOON, || {
             Ok(erased_at.elapsed() > Duration::from_secs(36))
@@ -94,7 +102,8 @@ fn behind_a_proxy(world: &World, largest: &Arc<AtomicUsize>) -> Result<String> {
 fn every_command_splits_an_insert_that_a_proxy_refuses_as_too_large() -> Result<()> {
     let world = world("too_large")?;
     let largest = Arc::new(AtomicUsize::new(0));
-    let settings = world.settings.clone().with("CLICKHOUSE__URL", behind_a_proxy(&world, &largest)?);
+    let settings =
+        world.settings.clone().with("CLICKHOUSE__URL", behind_a_proxy(&world, &largest)?);
     let (mut csv, began) = ("driver_id,ts,lat,lng\n".to_owned(), unix_ms() - 7_200_000);
     for n in 0..20_000_u32 {
         writeln!(
@@ -114,7 +123,10 @@ fn every_command_splits_an_insert_that_a_proxy_refuses_as_too_large() -> Result<
     ensure!(code == 0, "{code} {printed}");
     assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "20000");
     assert_eq!(world.query("SELECT sum(count) FROM {db}.rejects")?, "100");
-    assert!(largest.swap(0, Ordering::SeqCst) > BODY_BYTES_MAX / 5, "it is not split more than it must be");
+    assert!(
+        largest.swap(0, Ordering::SeqCst) > BODY_BYTES_MAX / 5,
+        "it is not split more than it must be"
+    );
 
     let ring = |n: u32| {
         let point = |k: u32| {
@@ -124,7 +136,8 @@ fn every_command_splits_an_insert_that_a_proxy_refuses_as_too_large() -> Result<
         (0..300).chain([0]).map(point).collect::<Vec<_>>().join(",")
     };
     let feature = |n: u32| {
-        let (yard, circle) = ("[[13,52],[13.1,52],[13.1,52.1],[13,52.1],[13,52]]".to_owned(), ring(n));
+        let (yard, circle) =
+            ("[[13,52],[13.1,52],[13.1,52.1],[13,52.1],[13,52]]".to_owned(), ring(n));
         format!(
             r#"{{"type":"Feature","properties":{{"name":"f{n}"}},"geometry":{{"type":"Polygon","coordinates":[{}]}}}}"#,
             if n == 0 { yard } else { format!("[{circle}]") }

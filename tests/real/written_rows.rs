@@ -1,4 +1,5 @@
-//! What ClickHouse's summary says of an INSERT: `clickhouse/insert.rs` takes fewer rows than it sent for an open end.
+//! What ClickHouse's summary says of an INSERT: `clickhouse/insert.rs` takes fewer rows than it
+//! sent for an open end.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -37,8 +38,9 @@ fn the_engine_counts_at_least_what_was_sent_unless_the_body_is_gone() -> Result<
     ensure!(written(&world, "plain", "a", rows)? == 3, "a token that it knows counts in full");
     ensure!(world.query("SELECT count() FROM {db}.plain")? == "3", "and stores nothing again");
     ensure!(written(&world, "plain", "b", "")? == 0, "a body that is gone");
-    world
-        .query("CREATE MATERIALIZED VIEW {db}.view TO {db}.behind AS SELECT n FROM {db}.plain WHERE n > 1")?;
+    world.query(
+        "CREATE MATERIALIZED VIEW {db}.view TO {db}.behind AS SELECT n FROM {db}.plain WHERE n > 1",
+    )?;
     let with_view = written(&world, "plain", "c", rows)?;
     ensure!(with_view >= 3, "rows of views only add: {with_view}");
     Ok(())

@@ -23,12 +23,14 @@ use milepost_core::screened::Screened;
 use milepost_tls as tls;
 use milepost_tls::{Server, Tls};
 
-/// How long a statement that is not an insert may take, on the server, and until its answer is here.
+/// How long a statement that is not an insert may take, on the server, and until its answer is
+/// here.
 pub(super) const STATEMENT_SECONDS_MAX: &str = "60";
 pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(65);
 /// How long a question may take.
 pub const QUESTION_TIMEOUT: Duration = Duration::from_secs(15);
-/// Of an answer to a question, so much is taken: the library collects an error whole, however long it is.
+/// Of an answer to a question, so much is taken: the library collects an error whole, however long
+/// it is.
 const ANSWER_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Why something was not done.
@@ -88,7 +90,11 @@ impl Error {
         Self::of_answer(what, FailureKind::Ambiguous, why)
     }
 
-    pub(super) fn server(what: impl Into<String>, error: ClientError, advice: Option<String>) -> Self {
+    pub(super) fn server(
+        what: impl Into<String>,
+        error: ClientError,
+        advice: Option<String>,
+    ) -> Self {
         let (kind, code) = (kind(&error), code(&error));
         let source: Box<dyn StdError + Send + Sync> = match advice {
             Some(advice) => Box::new(Advised { advice, source: error }),
@@ -171,14 +177,16 @@ impl ClickHouse {
         Error::server(what, error, advice)
     }
 
-    /// Rows of the answer to a question, as tab-separated values have them. A cell that is not there is empty.
+    /// Rows of the answer to a question, as tab-separated values have them. A cell that is not
+    /// there is empty.
     pub async fn ask<const CELLS: usize>(
         &self,
         what: &str,
         sql: &str,
     ) -> Result<Vec<[String; CELLS]>, Error> {
         let answer = async { self.client().query_raw(sql).fetch_bytes("TSVRaw")?.collect().await };
-        let answer = within(QUESTION_TIMEOUT, answer).await.map_err(|error| self.failed(what, error))?;
+        let answer =
+            within(QUESTION_TIMEOUT, answer).await.map_err(|error| self.failed(what, error))?;
         self.may_be_tls.store(false, Ordering::Relaxed);
         let text = String::from_utf8_lossy(&answer);
         let row = |line: &str| {
@@ -188,7 +196,8 @@ impl ClickHouse {
         Ok(text.lines().map(row).collect())
     }
 
-    /// The same; `None`: the server rejects the question. It may require a grant for it, or be too old.
+    /// The same; `None`: the server rejects the question. It may require a grant for it, or be too
+    /// old.
     pub async fn ask_if_allowed<const CELLS: usize>(
         &self,
         what: &str,
@@ -206,12 +215,14 @@ impl ClickHouse {
         Ok(self.ask(what, sql).await?.into_iter().next().map(|[value]| value))
     }
 
-    /// The same, of a number. What is none is the largest: never a reason to think that nothing is there.
+    /// The same, of a number. What is none is the largest: never a reason to think that nothing is
+    /// there.
     pub async fn number(&self, what: &str, sql: &str) -> Result<u64, Error> {
         Ok(self.value(what, sql).await?.and_then(|number| number.parse().ok()).unwrap_or(u64::MAX))
     }
 
-    /// Looks how many replicas there are, if that decides what an insert asks for. Who does not say it changes nothing.
+    /// Looks how many replicas there are, if that decides what an insert asks for. Who does not say
+    /// it changes nothing.
     pub async fn count_replicas(&self) {
         if !self.inserter.quorum.wants_to_know() {
             return;
@@ -234,12 +245,14 @@ impl ClickHouse {
         self.parsed("counting parts", &sql, "number").await
     }
 
-    /// Leaves the endpoint in use, because it does not answer, for the next one of `clickhouse.url`.
+    /// Leaves the endpoint in use, because it does not answer, for the next one of
+    /// `clickhouse.url`.
     pub fn leave_endpoint(&self, why: &str) {
         self.endpoints.leave(self.endpoints.current().0, why, Instant::now());
     }
 
-    /// Returns to this member's own endpoint once that answers within `patience`. Asks it only now and then.
+    /// Returns to this member's own endpoint once that answers within `patience`. Asks it only now
+    /// and then.
     pub async fn return_to_own_endpoint(&self, patience: Duration) {
         let Some(home) = self.endpoints.home_to_ask(Instant::now()) else { return };
         let client = self.login.log_in(self.client.clone().with_url(home.as_str()));

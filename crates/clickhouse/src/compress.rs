@@ -1,7 +1,9 @@
-//! ClickHouse's own framing of a compressed body (`decompress=1`): a checksum, a header, an LZ4 block.
+//! ClickHouse's own framing of a compressed body (`decompress=1`): a checksum, a header, an LZ4
+//! block.
 //!
-//! <https://clickhouse.com/docs/native-protocol/compression>: 16 bytes CityHash128 1.0.2 of what follows, 1 byte method,
-//! 4 bytes compressed size with this header, 4 bytes size; little-endian. The server refuses a block that was altered.
+//! <https://clickhouse.com/docs/native-protocol/compression>: 16 bytes CityHash128 1.0.2 of what
+//! follows, 1 byte method, 4 bytes compressed size with this header, 4 bytes size; little-endian.
+//! The server refuses a block that was altered.
 
 use bytes::{BufMut as _, Bytes};
 use lz4_flex::block;
@@ -47,7 +49,8 @@ mod tests {
         let compressed = compress(&body);
         let (mut rest, mut back) = (&compressed[..], Vec::new());
         while !rest.is_empty() {
-            let number = |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().unwrap()) as usize;
+            let number =
+                |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().unwrap()) as usize;
             let (size, original) = (number(17), number(21));
             let checksum = cityhash_rs::cityhash_102_128(&rest[16..16 + size]).rotate_right(64);
             assert_eq!(rest[..16], checksum.to_le_bytes());

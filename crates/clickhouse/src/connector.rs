@@ -50,7 +50,9 @@ impl Connector {
 
     /// A client that keeps connections for its next requests.
     pub(super) fn client<B: Body<Data: Send> + Send>(self) -> legacy::Client<Self, B> {
-        legacy::Client::builder(TokioExecutor::new()).pool_idle_timeout(POOL_IDLE_TIMEOUT).build(self)
+        legacy::Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+            .build(self)
     }
 }
 
@@ -72,14 +74,17 @@ impl Service<Uri> for Connector {
             let stream = connecting.await?.into_inner();
             let stream = match tls {
                 None => Box::new(stream),
-                Some(tls) => tokio::time::timeout(CONNECT_TIMEOUT, tls.handshake(&host, stream)).await??,
+                Some(tls) => {
+                    tokio::time::timeout(CONNECT_TIMEOUT, tls.handshake(&host, stream)).await??
+                }
             };
             Ok(TokioIo::new(Bounded { stream, bytes_max, left: bytes_max }))
         })
     }
 }
 
-/// A stream that ends with an error when an answer is too long. What is written is the next question.
+/// A stream that ends with an error when an answer is too long. What is written is the next
+/// question.
 pub struct Bounded {
     stream: Box<dyn Stream>,
     bytes_max: u64,
@@ -110,7 +115,11 @@ impl AsyncRead for Bounded {
 }
 
 impl AsyncWrite for Bounded {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.left = self.bytes_max;
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }

@@ -1,7 +1,8 @@
 //! The addresses of `clickhouse.url`: one is in use at a time.
 //!
-//! Guarantee: an endpoint that fails is left at once for the next one in the list, and its home is used again when it answers. Each
-//! member has its own home, so the members of a group spread over the list.
+//! Guarantee: an endpoint that fails is left at once for the next one in the list, and its home is
+//! used again when it answers. Each member has its own home, so the members of a group spread over
+//! the list.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,10 +12,12 @@ use url::Url;
 
 use milepost_core::throttle::Throttle;
 
-/// The home is asked again this long after it was left. Doubles each time it fails again soon after the return.
+/// The home is asked again this long after it was left. Doubles each time it fails again soon after
+/// the return.
 const HOME_AGAIN_AFTER: Duration = Duration::from_secs(30);
 const HOME_AGAIN_AFTER_MAX: Duration = Duration::from_secs(600);
-/// Log lines about failing endpoints are this far apart: if all fail, milepost moves on every second.
+/// Log lines about failing endpoints are this far apart: if all fail, milepost moves on every
+/// second.
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
 
 /// Which address is in use. Shared by inserts and queries.
@@ -39,8 +42,10 @@ impl Endpoints {
     /// # Panics
     /// There is no URL, or one cannot be parsed: the configuration has checked them.
     pub(super) fn new(urls: &[String], home: usize) -> Self {
-        let urls: Vec<Url> =
-            urls.iter().map(|url| Url::parse(url).expect("the configuration has checked it")).collect();
+        let urls: Vec<Url> = urls
+            .iter()
+            .map(|url| Url::parse(url).expect("the configuration has checked it"))
+            .collect();
         assert!(!urls.is_empty(), "at least one URL");
         let home = home % urls.len();
         let state = State {
@@ -67,8 +72,11 @@ impl Endpoints {
         }
         if index == self.home {
             let has_just_returned = state.returned_at.is_some_and(|at| now - at < state.pause);
-            state.pause =
-                if has_just_returned { HOME_AGAIN_AFTER_MAX.min(state.pause * 2) } else { HOME_AGAIN_AFTER };
+            state.pause = if has_just_returned {
+                HOME_AGAIN_AFTER_MAX.min(state.pause * 2)
+            } else {
+                HOME_AGAIN_AFTER
+            };
             state.home_due = Some(now + state.pause);
         }
         state.current = (index + 1) % self.urls.len();
@@ -81,7 +89,8 @@ impl Endpoints {
         }
     }
 
-    /// This member's own endpoint, if another is in use and it is time to ask it. The next question is due later.
+    /// This member's own endpoint, if another is in use and it is time to ask it. The next question
+    /// is due later.
     pub(super) fn home_to_ask(&self, now: Instant) -> Option<&Url> {
         let mut state = self.state();
         let is_due = state.home_due.is_some_and(|due| now >= due);
@@ -96,7 +105,10 @@ impl Endpoints {
         let mut state = self.state();
         if state.current != self.home {
             (state.current, state.home_due, state.returned_at) = (self.home, None, Some(now));
-            info!(endpoint = self.urls[self.home].as_str(), "back to this member's own ClickHouse endpoint");
+            info!(
+                endpoint = self.urls[self.home].as_str(),
+                "back to this member's own ClickHouse endpoint"
+            );
         }
     }
 

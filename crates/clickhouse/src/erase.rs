@@ -1,8 +1,10 @@
-//! What `milepost erase` asks and tells ClickHouse, and what every milepost asks of it: who is erased.
+//! What `milepost erase` asks and tells ClickHouse, and what every milepost asks of it: who is
+//! erased.
 //!
-//! A lightweight DELETE hides rows from everybody at once. APPLY DELETED MASK then writes the parts anew without them; a plain
-//! ALTER TABLE … DELETE would not: it passes over parts in which it sees no such row. The parts before stay on the disk for
-//! `old_parts_lifetime`, eight minutes. A part that a mutation has not passed has a lower `data_version` than its number.
+//! A lightweight DELETE hides rows from everybody at once. APPLY DELETED MASK then writes the parts
+//! anew without them; a plain ALTER TABLE … DELETE would not: it passes over parts in which it sees
+//! no such row. The parts before stay on the disk for `old_parts_lifetime`, eight minutes. A part
+//! that a mutation has not passed has a lower `data_version` than its number.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -21,7 +23,8 @@ use milepost_decode::position::DriverId;
 /// Of the old parts of a table, this many are named.
 const OLD_PARTS_NAMED: u8 = 3;
 
-/// A table with a column `driver_id`: one of ours, or what the operator has made beside them, under any name.
+/// A table with a column `driver_id`: one of ours, or what the operator has made beside them, under
+/// any name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableOfDrivers {
     pub name: String,
@@ -49,10 +52,11 @@ pub struct Traces {
     pub mutations: u64,
     /// Why one of them does not go on, or nothing.
     pub failure: String,
-    /// Rows were hidden since rows that are hidden were removed last. A merge may have removed these by itself; then they are in old
-    /// parts that nothing counts yet.
+    /// Rows were hidden since rows that are hidden were removed last. A merge may have removed
+    /// these by itself; then they are in old parts that nothing counts yet.
     pub is_masked: bool,
-    /// Parts out of use that are still on the disk, and that the last erasing of anybody has not passed.
+    /// Parts out of use that are still on the disk, and that the last erasing of anybody has not
+    /// passed.
     pub old_parts: u64,
     /// The first of them, and why each is still there, in ClickHouse's words.
     pub named: String,
@@ -94,11 +98,12 @@ fn escaped(text: &str, quote: char) -> String {
 }
 
 impl ClickHouse {
-    /// Whose data is to be gone. Never an older list than one that was read before: the replica that answers may lag.
-    /// Fails also if there are more than a member may know.
+    /// Whose data is to be gone. Never an older list than one that was read before: the replica
+    /// that answers may lag. Fails also if there are more than a member may know.
     pub async fn erased(&self) -> Result<ReadList, Error> {
         let what = "asking who is erased";
-        // One look at the table. The first row has no id: it has the version, also where nobody is erased.
+        // One look at the table. The first row has no id: it has the version, also where nobody is
+        // erased.
         let sql = format!(
             "SELECT arrayJoin(arrayPushFront(ids, '')), changed, drivers FROM (SELECT groupArrayIf(driver_id, NOT is_lifted) AS ids, \
              toUnixTimestamp64Milli(max(written_at)) AS changed, count() AS drivers FROM {}.{ERASED} FINAL) LIMIT {} \
@@ -109,7 +114,9 @@ impl ClickHouse {
         let rows: Vec<[String; 3]> = self.ask(what, &sql).await?;
         let read_at = Instant::now();
         if rows.len() > ERASED_MAX + 1 {
-            let why = format!("more than {ERASED_MAX} drivers are erased: lift some (milepost erase --lift)");
+            let why = format!(
+                "more than {ERASED_MAX} drivers are erased: lift some (milepost erase --lift)"
+            );
             return Err(Error::of_answer(what, FailureKind::Permanent, why));
         }
         let version = rows.first().and_then(|[_, changed_ms, drivers]| {
@@ -167,8 +174,10 @@ impl ClickHouse {
             self.database
         );
         let what = "asking for the tables";
-        let table = |[has_texts, name]: [String; 2]| TableOfDrivers { has_texts: has_texts == "1", name };
-        let tables: Vec<TableOfDrivers> = self.ask(what, &sql).await?.into_iter().map(table).collect();
+        let table =
+            |[has_texts, name]: [String; 2]| TableOfDrivers { has_texts: has_texts == "1", name };
+        let tables: Vec<TableOfDrivers> =
+            self.ask(what, &sql).await?.into_iter().map(table).collect();
         let of_drivers = MIGRATIONS.iter().filter(|migration| {
             ["\n    driver_id ", "\n{stored}"].iter().any(|column| migration.sql.contains(column))
         });
@@ -178,7 +187,10 @@ impl ClickHouse {
         if unseen.is_empty() {
             return Ok(tables);
         }
-        let why = format!("this login does not see {}: see milepost_eraser in access.sql", unseen.join(", "));
+        let why = format!(
+            "this login does not see {}: see milepost_eraser in access.sql",
+            unseen.join(", ")
+        );
         Err(Error::of_answer(what, FailureKind::Permanent, why))
     }
 
@@ -194,7 +206,9 @@ impl ClickHouse {
                     "SELECT DISTINCT cluster FROM system.clusters WHERE cluster IN ('{0}', 'default') ORDER BY cluster != '{0}'",
                     self.database
                 );
-                self.value("asking for the cluster", &sql).await?.map_or(Hosts::ThisAlone, Hosts::All)
+                self.value("asking for the cluster", &sql)
+                    .await?
+                    .map_or(Hosts::ThisAlone, Hosts::All)
             }
         })
     }
@@ -208,7 +222,8 @@ impl ClickHouse {
     ) -> Result<Vec<Traces>, Error> {
         let names = tables.iter().map(|table| literal(&table.name)).collect::<Vec<_>>().join(", ");
         let of = format!("WHERE database = '{}' AND table IN ({names})", self.database);
-        let (parts, mutations) = (hosts.table("system", "parts"), hosts.table("system", "mutations"));
+        let (parts, mutations) =
+            (hosts.table("system", "parts"), hosts.table("system", "mutations"));
         let count = |table: &TableOfDrivers| {
             let (name, rows) = (literal(&table.name), hosts.table(&self.database, &table.name));
             format!("SELECT {name} AS table, count() FROM {rows} WHERE {}", table.is_of(driver_id))
@@ -234,7 +249,8 @@ impl ClickHouse {
              WHERE (mutation.partition_id = '' OR mutation.partition_id = part.partition_id) \
              AND part.data_version < mutation.number GROUP BY part.table"
         );
-        // Each answer has a row of every table, so what is missing in it is never taken for nothing.
+        // Each answer has a row of every table, so what is missing in it is never taken for
+        // nothing.
         let answers = async |what: &str, select: &str, settings: &str| {
             let sql = format!(
                 "SELECT asked.table, found.* EXCEPT table FROM (SELECT arrayJoin([{names}]) AS table) AS asked \
@@ -250,8 +266,9 @@ impl ClickHouse {
 
         let number = |cell: &str| cell.parse().unwrap_or(u64::MAX);
         let traces = |table: &TableOfDrivers| {
-            let of =
-                |answer: &HashMap<String, [String; 3]>| answer.get(&table.name).cloned().unwrap_or_default();
+            let of = |answer: &HashMap<String, [String; 3]>| {
+                answer.get(&table.name).cloned().unwrap_or_default()
+            };
             let ([seen, ..], [stored, ..]) = (of(&seen), of(&stored));
             let ([mutations, is_masked, failure], [old_parts, named, _]) = (of(&mutated), of(&old));
             Traces {
@@ -278,8 +295,9 @@ impl ClickHouse {
         self.number("counting", &sql).await
     }
 
-    /// Inserts into this database that have been under way for at least this long. A server goes on with an insert whose
-    /// process was killed or has given up, and commits rows that no member will mention again.
+    /// Inserts into this database that have been under way for at least this long. A server goes on
+    /// with an insert whose process was killed or has given up, and commits rows that no member
+    /// will mention again.
     pub async fn inserts_older_than(&self, hosts: &Hosts, age: Duration) -> Result<u64, Error> {
         let sql = format!(
             "SELECT count() FROM {} WHERE query_kind IN ('Insert', 'AsyncInsertFlush') AND elapsed >= {} \
@@ -293,12 +311,14 @@ impl ClickHouse {
 
     /// Rows of this driver are not seen any more, when its mutation is done.
     pub async fn hide(&self, table: &TableOfDrivers, driver_id: &DriverId) -> Result<(), Error> {
-        let delete = format!("DELETE FROM {} WHERE {}", self.everywhere(table), table.is_of(driver_id));
+        let delete =
+            format!("DELETE FROM {} WHERE {}", self.everywhere(table), table.is_of(driver_id));
         let what = format!("hiding rows of {}", table.name);
         self.statement(&what, &format!("{delete} SETTINGS lightweight_deletes_sync = 0")).await
     }
 
-    /// Rows that are hidden are not on the disk any more, when its mutation is done and old parts are gone.
+    /// Rows that are hidden are not on the disk any more, when its mutation is done and old parts
+    /// are gone.
     pub async fn remove_hidden(&self, table: &TableOfDrivers) -> Result<(), Error> {
         let alter = format!("ALTER TABLE {} APPLY DELETED MASK", self.everywhere(table));
         let what = format!("removing hidden rows of {}", table.name);
@@ -340,8 +360,10 @@ mod tests {
             for rows in ["\t20\t2\nd\t20\t2\n", "\t10\t9\n", "\t20\t1\n", "\t30\t2\n"] {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
-                let head =
-                    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", rows.len());
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                    rows.len()
+                );
                 stream.write_all((head + rows).as_bytes()).await.unwrap();
             }
         });

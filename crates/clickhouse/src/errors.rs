@@ -7,14 +7,17 @@ use hyper_util::client::legacy;
 
 use milepost_core::delivery::sink::FailureKind;
 
-/// ClickHouse's error codes that only a person can mend: unknown column, table, database, format, setting or user, wrong
-/// types, a storage policy that does not fit (36) or is unknown (478), a read-only or constrained profile, a setting that the server's version does not allow here, no grant, failed
-/// login.
+/// ClickHouse's error codes that only a person can mend: unknown column, table, database, format,
+/// setting or user, wrong types, a storage policy that does not fit (36) or is unknown (478), a
+/// read-only or constrained profile, a setting that the server's version does not allow here, no
+/// grant, failed login.
 ///
-/// Not CANNOT_READ_ALL_DATA (33): our bytes are whole, so something on the way has cut them, and may not the next time.
+/// Not CANNOT_READ_ALL_DATA (33): our bytes are whole, so something on the way has cut them, and
+/// may not the next time.
 const PERMANENT: [u32; 19] =
     [16, 27, 36, 53, 60, 62, 73, 81, 115, 117, 164, 192, 193, 194, 344, 452, 478, 497, 516];
-/// The server itself does not know whether it committed: UNKNOWN_STATUS_OF_INSERT, KEEPER_EXCEPTION.
+/// The server itself does not know whether it committed: UNKNOWN_STATUS_OF_INSERT,
+/// KEEPER_EXCEPTION.
 const AMBIGUOUS: [u32; 2] = [UNKNOWN_STATUS_OF_INSERT, 999];
 pub(super) const UNKNOWN_TABLE: u32 = 60;
 pub(super) const UNKNOWN_DATABASE: u32 = 81;
@@ -29,13 +32,15 @@ const UNKNOWN_STATUS_OF_INSERT: u32 = 319;
 /// SUPPORT_IS_DISABLED.
 const NOT_SUPPORTED: u32 = 344;
 
-/// Of an insert into replicated tables, what a server says before it writes: too many queries, a read-only replica, too many
-/// parts, too few live replicas, an earlier insert without its quorum, overload. Under a quorum the same token stays
-/// truthful after them, also on another replica and where a part of the insert was written before.
+/// Of an insert into replicated tables, what a server says before it writes: too many queries, a
+/// read-only replica, too many parts, too few live replicas, an earlier insert without its quorum,
+/// overload. Under a quorum the same token stays truthful after them, also on another replica and
+/// where a part of the insert was written before.
 const BEFORE_THE_WRITE: [u32; 6] = [202, TABLE_IS_READ_ONLY, 252, TOO_FEW_LIVE_REPLICAS, 286, 745];
 
-/// Refusals of one server that another replica need not share: unknown table or database (not migrated there), wrong login,
-/// read-only, full disk (NOT_ENOUGH_SPACE), no Keeper (999 KEEPER_EXCEPTION).
+/// Refusals of one server that another replica need not share: unknown table or database (not
+/// migrated there), wrong login, read-only, full disk (NOT_ENOUGH_SPACE), no Keeper (999
+/// KEEPER_EXCEPTION).
 const OF_ENDPOINT: [u32; 6] =
     [UNKNOWN_TABLE, UNKNOWN_DATABASE, AUTHENTICATION_FAILED, TABLE_IS_READ_ONLY, 243, 999];
 
@@ -51,13 +56,15 @@ pub(super) enum Way {
     Alone,
     /// To one of several replicas. The next attempt may meet another one.
     Replicated,
-    /// Through one of several hosts, which hands each row on to its shard. What one shard refuses another may have written.
+    /// Through one of several hosts, which hands each row on to its shard. What one shard refuses
+    /// another may have written.
     Sharded,
 }
 
-/// What to do after ClickHouse answered with this code. A server that answers is alive and knows whether it committed,
-/// unless the code says otherwise. On replicas it may be another one that is asked next: whatever is not known to come before the
-/// write may have been written on one replica alone, and its token would be refused by the others for as long as that is away.
+/// What to do after ClickHouse answered with this code. A server that answers is alive and knows
+/// whether it committed, unless the code says otherwise. On replicas it may be another one that is
+/// asked next: whatever is not known to come before the write may have been written on one replica
+/// alone, and its token would be refused by the others for as long as that is away.
 pub(super) fn kind_of_code(code: u32, way: Way) -> FailureKind {
     if PERMANENT.contains(&code) {
         return FailureKind::Permanent;
@@ -75,7 +82,9 @@ pub(super) fn advice(code: u32) -> Option<&'static str> {
     Some(match code {
         AUTHENTICATION_FAILED => "wrong login; set clickhouse.user and clickhouse.password_file",
         NO_GRANT => "grant clickhouse.user what it lacks, see deploy/clickhouse",
-        NOT_SUPPORTED => "this server's version does not support what the insert asks for: update ClickHouse",
+        NOT_SUPPORTED => {
+            "this server's version does not support what the insert asks for: update ClickHouse"
+        }
         TABLE_IS_READ_ONLY => {
             "this replica is read-only: look whether it reaches its Keeper, and at system.replicas there"
         }
@@ -90,8 +99,8 @@ pub(super) fn advice(code: u32) -> Option<&'static str> {
     })
 }
 
-/// The `N` of ClickHouse's `Code: N. DB::Exception: …`, which begins its answer: a page that only mentions one is
-/// somebody else's.
+/// The `N` of ClickHouse's `Code: N. DB::Exception: …`, which begins its answer: a page that only
+/// mentions one is somebody else's.
 pub(super) fn code_in(text: &str) -> Option<u32> {
     let digits = text.trim_start().strip_prefix("Code: ")?;
     let end = digits.find(|c: char| !c.is_ascii_digit())?;
@@ -137,7 +146,10 @@ mod tests {
     #[test]
     fn failures_are_sorted_by_what_to_do_about_them() {
         for (text, expected) in [
-            ("Code: 60. DB::Exception: Table fleet.positions does not exist.", FailureKind::Permanent),
+            (
+                "Code: 60. DB::Exception: Table fleet.positions does not exist.",
+                FailureKind::Permanent,
+            ),
             ("Code: 497. DB::Exception: default: Not enough privileges.", FailureKind::Permanent),
             ("Code: 241. DB::Exception: Memory limit exceeded", FailureKind::Transient),
             ("Code: 12345. DB::Exception: what nobody listed", FailureKind::Transient),
@@ -156,11 +168,15 @@ mod tests {
         for (codes, expected) in [
             (&[60, 73, 115, 164, 344, 452, 497, 516][..], [Permanent; 3]),
             (&[202, 242, 252, 285, 286, 745], [Transient, Transient, Ambiguous]),
-            (&[33, 159, 209, 210, 225, 236, 241, 254, 394, 12_345], [Transient, Ambiguous, Ambiguous]),
+            (
+                &[33, 159, 209, 210, 225, 236, 241, 254, 394, 12_345],
+                [Transient, Ambiguous, Ambiguous],
+            ),
             (&[319, 999], [Ambiguous; 3]),
         ] {
             for code in codes {
-                let kinds = [Way::Alone, Way::Replicated, Way::Sharded].map(|way| kind_of_code(*code, way));
+                let kinds =
+                    [Way::Alone, Way::Replicated, Way::Sharded].map(|way| kind_of_code(*code, way));
                 assert_eq!(kinds, expected, "{code}");
             }
         }
@@ -168,9 +184,12 @@ mod tests {
 
     #[test]
     fn advice_names_what_to_look_at() {
-        for (code, words) in
-            [(242, "Keeper"), (285, "insert_quorum"), (319, "system.replicas"), (344, "update ClickHouse")]
-        {
+        for (code, words) in [
+            (242, "Keeper"),
+            (285, "insert_quorum"),
+            (319, "system.replicas"),
+            (344, "update ClickHouse"),
+        ] {
             assert!(advice(code).is_some_and(|advice| advice.contains(words)), "{code}");
         }
     }

@@ -13,7 +13,8 @@ pub(super) const ERASED: &str = "erased";
 #[derive(Debug, Clone, Copy)]
 pub struct Migration {
     pub version: u32,
-    /// File name without `.sql`. A file that makes a table or a view has its name behind the number.
+    /// File name without `.sql`. A file that makes a table or a view has its name behind the
+    /// number.
     pub name: &'static str,
     pub sql: &'static str,
 }
@@ -32,14 +33,17 @@ impl Migration {
     /// The table or view that it makes, if it makes one in the database of all tables.
     pub(super) fn makes(&self) -> Option<&'static str> {
         let name = self.object();
-        let made = |words: &str| self.sql.contains(&format!("{words} {{database}}.{name}{{on_cluster}}"));
+        let made =
+            |words: &str| self.sql.contains(&format!("{words} {{database}}.{name}{{on_cluster}}"));
         (made("IF NOT EXISTS") || made("CREATE OR REPLACE VIEW")).then_some(name)
     }
 
     /// The parameterised view that it makes, if it makes one.
     pub(super) fn makes_ask_view(&self) -> Option<&'static str> {
         let name = self.object().strip_prefix("ask_")?;
-        let made = |words: &str| self.sql.contains(&format!("{words} {{database}}_ask.{name}{{on_cluster}}"));
+        let made = |words: &str| {
+            self.sql.contains(&format!("{words} {{database}}_ask.{name}{{on_cluster}}"))
+        };
         (made("VIEW IF NOT EXISTS") || made("CREATE OR REPLACE VIEW")).then_some(name)
     }
 

@@ -1,11 +1,13 @@
-//! One attempt to insert, over HTTP. Not with the client library: it takes any 200 for a success, and collects an error's
-//! body whole.
+//! One attempt to insert, over HTTP. Not with the client library: it takes any 200 for a success,
+//! and collects an error's body whole.
 //!
-//! Guarantee: `Ok` means that ClickHouse itself said that it committed all rows (with fsync, as the tables ask for; where
-//! they are replicated, on as many replicas as [`Quorum`] says): a 200 with an empty body and a summary that counts at least
-//! the rows sent. Views add their own rows to that count. A server that recognises a token it has counts all of them, or on
-//! another replica none; none is ambiguous like any other gap, and the next attempt has another token. Every other answer is
-//! a failure of a [`FailureKind`]; where the commit is unknown, an ambiguous one. At most 8 KiB of any answer are read.
+//! Guarantee: `Ok` means that ClickHouse itself said that it committed all rows (with fsync, as the
+//! tables ask for; where they are replicated, on as many replicas as [`Quorum`] says): a 200 with
+//! an empty body and a summary that counts at least the rows sent. Views add their own rows to that
+//! count. A server that recognises a token it has counts all of them, or on another replica none;
+//! none is ambiguous like any other gap, and the next attempt has another token. Every other answer
+//! is a failure of a [`FailureKind`]; where the commit is unknown, an ambiguous one. At most 8 KiB
+//! of any answer are read.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -186,7 +188,12 @@ impl Inserter {
         request.body(body).expect("a URL that was checked, and headers that were")
     }
 
-    async fn send(&self, endpoint: &Url, insert: &Insert, attempt: &Attempt) -> Result<(), InsertError> {
+    async fn send(
+        &self,
+        endpoint: &Url,
+        insert: &Insert,
+        attempt: &Attempt,
+    ) -> Result<(), InsertError> {
         let response = self
             .http
             .request(self.request(endpoint, insert, attempt))
@@ -203,9 +210,12 @@ impl Inserter {
             return match written {
                 _ if !body.is_empty() => Err(InsertError::WithBody(told(&body))),
                 None => Err(InsertError::WithoutSummary),
-                // A Distributed table hands the rows on, and nobody could try here how it counts them. An insert of 5,000 rows
-                // into a server with two shards and `insert_distributed_sync = 1` would settle it: its summary says.
-                Some(written) if written < if self.way == Way::Sharded { sent.min(1) } else { sent } => {
+                // A Distributed table hands the rows on, and nobody could try here how it counts
+                // them. An insert of 5,000 rows into a server with two shards and
+                // `insert_distributed_sync = 1` would settle it: its summary says.
+                Some(written)
+                    if written < if self.way == Way::Sharded { sent.min(1) } else { sent } =>
+                {
                     Err(InsertError::WroteLess { sent, written })
                 }
                 Some(_) => Ok(()),

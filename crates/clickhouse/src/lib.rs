@@ -6,8 +6,8 @@
 //! a question ─▶ client (the clickhouse crate, answers bounded by connector) ─▶ rows
 //! ```
 //!
-//! Guarantee: `Ok` from an insert means that ClickHouse itself confirmed the commit of every row. Of an insert's answer
-//! at most 8 KiB are read, of a query's 4 MiB.
+//! Guarantee: `Ok` from an insert means that ClickHouse itself confirmed the commit of every row.
+//! Of an insert's answer at most 8 KiB are read, of a query's 4 MiB.
 //!
 //! Refuses: to take a proxy's HTTP 200 for ClickHouse's.
 

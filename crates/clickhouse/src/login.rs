@@ -52,12 +52,18 @@ impl Login {
     /// As the HTTP interface wants them.
     pub(super) fn headers(&self) -> Vec<(&'static str, String)> {
         let user = ("X-ClickHouse-User", self.user.clone());
-        [user].into_iter().chain(self.password().map(|password| ("X-ClickHouse-Key", password))).collect()
+        [user]
+            .into_iter()
+            .chain(self.password().map(|password| ("X-ClickHouse-Key", password)))
+            .collect()
     }
 
-    /// If the code says that the login is wrong, the file may have changed since it was read. Does not wait for the disk.
+    /// If the code says that the login is wrong, the file may have changed since it was read. Does
+    /// not wait for the disk.
     pub(super) fn read_again_after(self: &Arc<Self>, code: u32) {
-        let Some(secret) = self.secret.clone().filter(|_| code == AUTHENTICATION_FAILED) else { return };
+        let Some(secret) = self.secret.clone().filter(|_| code == AUTHENTICATION_FAILED) else {
+            return;
+        };
         if self.reading.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -68,7 +74,8 @@ impl Login {
                     *this.password.write().unwrap_or_else(PoisonError::into_inner) = Some(password);
                 }
                 Err(error) => {
-                    let mut log = this.unreadable_log.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut log =
+                        this.unreadable_log.lock().unwrap_or_else(PoisonError::into_inner);
                     if log.allow(Instant::now()) {
                         warn!(%error, "clickhouse.password_file cannot be read; keeping the last password");
                     }

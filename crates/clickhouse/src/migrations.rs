@@ -1,7 +1,7 @@
 //! The tables, and the ledger of what was done to them.
 //!
-//! Guarantee: migrations are numbered files of idempotent statements, recorded with a checksum; applying them twice,
-//! or from two places at once, changes nothing.
+//! Guarantee: migrations are numbered files of idempotent statements, recorded with a checksum;
+//! applying them twice, or from two places at once, changes nothing.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, STATEMENT_SECONDS_MAX, STATEMENT_TIMEOUT, within};
+use super::client::{
+    ClickHouse, Error, QUESTION_TIMEOUT, STATEMENT_SECONDS_MAX, STATEMENT_TIMEOUT, within,
+};
 use super::errors::{UNKNOWN_DATABASE, UNKNOWN_TABLE, code};
 use super::files::{LEDGER, MIGRATIONS, Migration};
 use super::render::Layout;
@@ -18,10 +20,11 @@ use milepost_config as config;
 use milepost_config::Replication;
 use milepost_core::encode::TABLES;
 
-/// What the database of the parameterised views has after the other's name. They are apart because tools that ask every table for
-/// its columns fail on them.
+/// What the database of the parameterised views has after the other's name. They are apart because
+/// tools that ask every table for its columns fail on them.
 const ASK: &str = "_ask";
-/// The views that inserts feed, each with its table, and the statement that does for stored rows what the view does for new ones. Idempotent.
+/// The views that inserts feed, each with its table, and the statement that does for stored rows
+/// what the view does for new ones. Idempotent.
 const FILLS: [([&str; 2], &str); 3] = [
     (
         ["last_positions_mv", "last_positions_state"],
@@ -43,8 +46,9 @@ const FILLS: [([&str; 2], &str); 3] = [
          WHERE known_at > now64(3) - INTERVAL 2 DAY SETTINGS max_execution_time = 0",
     ),
 ];
-/// How long all hosts of a cluster may take for a statement, each of its limits above the one before: what it waits for in its own
-/// words, what it may take, and until its answer is here. Then it is asked again.
+/// How long all hosts of a cluster may take for a statement, each of its limits above the one
+/// before: what it waits for in its own words, what it may take, and until its answer is here. Then
+/// it is asked again.
 const HOSTS_SECONDS_MAX: [&str; 2] = ["180", "200"];
 const HOSTS_TIMEOUT: Duration = Duration::from_secs(210);
 
@@ -64,7 +68,8 @@ impl ClickHouse {
         }
         let pending = self.pending().await?;
         self.ensure_made_for_shards(&pending).await?;
-        let is_pending = |of: &Migration| pending.iter().any(|migration| migration.version == of.version);
+        let is_pending =
+            |of: &Migration| pending.iter().any(|migration| migration.version == of.version);
         let lacking = self.lacking(&pending).await?;
         if !lacking.is_empty() {
             let names: Vec<&str> = lacking.iter().map(|(name, _)| &**name).collect();
@@ -74,22 +79,25 @@ impl ClickHouse {
             );
         }
         let mut applied = Vec::new();
-        for migration in MIGRATIONS.iter().filter(|migration| !lacking.is_empty() || is_pending(migration)) {
+        for migration in
+            MIGRATIONS.iter().filter(|migration| !lacking.is_empty() || is_pending(migration))
+        {
             let what = format!("migration {}", migration.name);
             for sql in self.layout.migration(migration) {
                 self.statement(&what, &sql).await?;
             }
             let is_new = |object| {
                 let name = format!("{}.{object}", self.database);
-                is_pending(migration) || lacking.iter().any(|(lacked, nowhere)| *lacked == name && *nowhere)
+                is_pending(migration)
+                    || lacking.iter().any(|(lacked, nowhere)| *lacked == name && *nowhere)
             };
             if let Some(([view, table], fill)) = migration.fill()
                 && (is_new(view) || is_new(table))
             {
                 self.fill(view, fill).await?;
             }
-            // Both are idempotent: a stop in between is mended by the next run, and another pod that does the
-            // same at the same time does no harm.
+            // Both are idempotent: a stop in between is mended by the next run, and another pod
+            // that does the same at the same time does no harm.
             self.statement(&what, &record(&self.database, migration)).await?;
             info!(migration = migration.name, place = self.layout.place(), "applied");
             applied.push(migration.name);
@@ -98,14 +106,20 @@ impl ClickHouse {
         Ok(applied)
     }
 
-    /// Gives each table the time-to-live that is configured, where it has another one. Rows that are older then go in the background.
+    /// Gives each table the time-to-live that is configured, where it has another one. Rows that
+    /// are older then go in the background.
     async fn retain(&self) -> Result<(), Error> {
-        let sql = format!("SELECT name, engine_full FROM system.tables WHERE database = '{}'", self.database);
-        let tables: HashMap<_, _> = (self.ask("asking for the times to live", &sql).await?.into_iter())
-            .map(|[name, engine]| (name, engine))
-            .collect();
-        let lacks =
-            |table: &str, words: &str| tables.get(table).is_some_and(|engine| !engine.contains(words));
+        let sql = format!(
+            "SELECT name, engine_full FROM system.tables WHERE database = '{}'",
+            self.database
+        );
+        let tables: HashMap<_, _> =
+            (self.ask("asking for the times to live", &sql).await?.into_iter())
+                .map(|[name, engine]| (name, engine))
+                .collect();
+        let lacks = |table: &str, words: &str| {
+            tables.get(table).is_some_and(|engine| !engine.contains(words))
+        };
         if let Some(policy) = self.layout.policy() {
             let table = TABLES[0].name;
             if lacks(table, &format!("storage_policy = '{policy}'")) {
@@ -127,18 +141,19 @@ impl ClickHouse {
     /// The view may be made beside a history. Takes as long as reading that takes.
     async fn fill(&self, view: &str, sql: &str) -> Result<(), Error> {
         let query = self.client().query_raw(&self.layout.statement(sql));
-        query
-            .execute()
-            .await
-            .map_err(|error| self.failed(format!("doing for old rows what {view} does for new ones"), error))
+        query.execute().await.map_err(|error| {
+            self.failed(format!("doing for old rows what {view} does for new ones"), error)
+        })
     }
 
-    /// What is recorded as made and not there on every host, and whether it is nowhere: somebody dropped it, or a host came to the
-    /// cluster when the others had recorded everything.
+    /// What is recorded as made and not there on every host, and whether it is nowhere: somebody
+    /// dropped it, or a host came to the cluster when the others had recorded everything.
     async fn lacking(&self, pending: &[Migration]) -> Result<Vec<(String, bool)>, Error> {
-        let is_recorded = |of: &&Migration| pending.iter().all(|migration| migration.version != of.version);
+        let is_recorded =
+            |of: &&Migration| pending.iter().all(|migration| migration.version != of.version);
         let names = MIGRATIONS.iter().filter(is_recorded).flat_map(|migration| {
-            let asked = migration.makes_ask_view().map(|name| format!("{}{ASK}.{name}", self.database));
+            let asked =
+                migration.makes_ask_view().map(|name| format!("{}{ASK}.{name}", self.database));
             self.made_by(migration).map(|name| format!("{}.{name}", self.database)).chain(asked)
         });
         let names = names.collect::<Vec<_>>().join("', '");
@@ -164,7 +179,9 @@ impl ClickHouse {
     async fn ensure_made_for_shards(&self, pending: &[Migration]) -> Result<(), Error> {
         let Some(cluster) = self.layout.shards() else { return Ok(()) };
         let first = MIGRATIONS.iter().find(|migration| migration.table() == Some(TABLES[0].name));
-        if first.is_none_or(|first| pending.iter().any(|migration| migration.version == first.version)) {
+        if first
+            .is_none_or(|first| pending.iter().any(|migration| migration.version == first.version))
+        {
             return Ok(());
         }
         let sql = format!(
@@ -172,8 +189,10 @@ impl ClickHouse {
             self.database,
             shards::over(TABLES[0].name)
         );
-        let is_made =
-            self.value("asking every host for its tables", &sql).await?.is_some_and(|flag| flag == "1");
+        let is_made = self
+            .value("asking every host for its tables", &sql)
+            .await?
+            .is_some_and(|flag| flag == "1");
         if is_made { Ok(()) } else { Err(Error::NotForShards { database: self.database.clone() }) }
     }
 
@@ -197,11 +216,13 @@ impl ClickHouse {
         Ok(pending)
     }
 
-    /// Columns of ours that a table lacks, or has with another type, in words. RowBinary carries no types: the server
-    /// would take other numbers for ours.
+    /// Columns of ours that a table lacks, or has with another type, in words. RowBinary carries no
+    /// types: the server would take other numbers for ours.
     pub async fn misfits(&self) -> Result<Vec<String>, Error> {
-        // Of these alone: the columns of all the views are four fifths of what the question costs, and a start waits for it.
-        let names = TABLES.iter().flat_map(|table| [table.name.to_owned(), shards::over(table.name)]);
+        // Of these alone: the columns of all the views are four fifths of what the question costs,
+        // and a start waits for it.
+        let names =
+            TABLES.iter().flat_map(|table| [table.name.to_owned(), shards::over(table.name)]);
         let sql = format!(
             "SELECT table, name, type FROM system.columns WHERE database = '{}' AND table IN ('{}')",
             self.database,
@@ -215,7 +236,9 @@ impl ClickHouse {
             let name = match self.layout.shards() {
                 Some(_) => &over,
                 None if is_there(&over) => {
-                    misfits.push(format!("{over} is there: these tables are for clickhouse.shards = true"));
+                    misfits.push(format!(
+                        "{over} is there: these tables are for clickhouse.shards = true"
+                    ));
                     continue;
                 }
                 None => table.name,
@@ -228,7 +251,9 @@ impl ClickHouse {
                 match rows.iter().find(|[table, there, _]| table == name && there == column) {
                     None => misfits.push(format!("{name}.{column} is missing")),
                     Some([.., other]) if !kind.fits(other) => {
-                        misfits.push(format!("{name}.{column} is {other}, which is not what is inserted"));
+                        misfits.push(format!(
+                            "{name}.{column} is {other}, which is not what is inserted"
+                        ));
                     }
                     Some(_) => {}
                 }
@@ -263,11 +288,16 @@ impl ClickHouse {
 
     /// Version and checksum of each.
     async fn recorded(&self) -> Result<Vec<(u32, String)>, Error> {
-        let sql = format!("SELECT version, checksum FROM {}.{LEDGER} FINAL ORDER BY version", self.database);
+        let sql = format!(
+            "SELECT version, checksum FROM {}.{LEDGER} FINAL ORDER BY version",
+            self.database
+        );
         let recorded = self.client().query_raw(&sql).fetch_all::<(u32, String)>();
         match within(QUESTION_TIMEOUT, recorded).await {
             Ok(recorded) => Ok(recorded),
-            Err(error) if matches!(code(&error), Some(UNKNOWN_TABLE | UNKNOWN_DATABASE)) => Ok(Vec::new()),
+            Err(error) if matches!(code(&error), Some(UNKNOWN_TABLE | UNKNOWN_DATABASE)) => {
+                Ok(Vec::new())
+            }
             Err(error) => Err(self.failed("reading the recorded migrations", error)),
         }
     }
@@ -294,19 +324,20 @@ impl ClickHouse {
     /// One that changes something: on one server within a minute, on several when all have it.
     pub async fn statement(&self, what: &str, sql: &str) -> Result<(), Error> {
         let query = self.client().query_raw(sql);
-        let (timeout, query) =
-            if self.layout.cluster().is_none() && self.layout.config.replication != Replication::Managed {
-                (STATEMENT_TIMEOUT, query.with_setting("max_execution_time", STATEMENT_SECONDS_MAX))
-            } else {
-                // It is done when every host is; the answer comes then, and says which is not.
-                let [hosts, own] = HOSTS_SECONDS_MAX;
-                let query = query
-                    .with_setting("distributed_ddl_task_timeout", hosts)
-                    .with_setting("distributed_ddl_output_mode", "throw")
-                    .with_setting("wait_end_of_query", "1")
-                    .with_setting("max_execution_time", own);
-                (HOSTS_TIMEOUT, query)
-            };
+        let (timeout, query) = if self.layout.cluster().is_none()
+            && self.layout.config.replication != Replication::Managed
+        {
+            (STATEMENT_TIMEOUT, query.with_setting("max_execution_time", STATEMENT_SECONDS_MAX))
+        } else {
+            // It is done when every host is; the answer comes then, and says which is not.
+            let [hosts, own] = HOSTS_SECONDS_MAX;
+            let query = query
+                .with_setting("distributed_ddl_task_timeout", hosts)
+                .with_setting("distributed_ddl_output_mode", "throw")
+                .with_setting("wait_end_of_query", "1")
+                .with_setting("max_execution_time", own);
+            (HOSTS_TIMEOUT, query)
+        };
         within(timeout, query.execute()).await.map_err(|error| self.failed(what, error))
     }
 }
@@ -316,7 +347,9 @@ fn create_database(name: &str) -> String {
 }
 
 fn modify_policy(table: &str, policy: &str) -> String {
-    format!("ALTER TABLE {{database}}.{table}{{on_cluster}}\n    MODIFY SETTING storage_policy = '{policy}'")
+    format!(
+        "ALTER TABLE {{database}}.{table}{{on_cluster}}\n    MODIFY SETTING storage_policy = '{policy}'"
+    )
 }
 
 fn modify_ttl(table: &str, ttl: &str) -> String {
@@ -335,7 +368,8 @@ fn databases(database: &str) -> [String; 2] {
     [database.to_owned(), format!("{database}{ASK}")]
 }
 
-/// Every statement of `migrate` on an empty server, in order, each with where it runs. Nobody is asked.
+/// Every statement of `migrate` on an empty server, in order, each with where it runs. Nobody is
+/// asked.
 pub fn plan(config: &config::ClickHouse) -> String {
     let layout = Layout::new(config);
     let mut plan = String::new();

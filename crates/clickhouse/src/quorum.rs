@@ -1,8 +1,8 @@
 //! How many replicas must have an insert before the server may say that it is done.
 //!
-//! Without a quorum a server answers when it alone has the rows. If it dies then, the same token is known to the others and
-//! the rows are not: a retry there is answered with a success and stores nothing. With a quorum of two or more the
-//! others say "unknown" until they have the rows.
+//! Without a quorum a server answers when it alone has the rows. If it dies then, the same token is
+//! known to the others and the rows are not: a retry there is answered with a success and stores
+//! nothing. With a quorum of two or more the others say "unknown" until they have the rows.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -52,7 +52,8 @@ impl Quorum {
         ]
     }
 
-    /// The server's own majority of one is one, hence a number where it would be: two of three are a majority, too.
+    /// The server's own majority of one is one, hence a number where it would be: two of three are
+    /// a majority, too.
     fn quorum(&self) -> Option<String> {
         match self.wanted? {
             InsertQuorum::Replicas(0) => None,
@@ -80,7 +81,10 @@ mod tests {
         none.learn(5);
         assert_eq!(none.settings(Duration::from_secs(60)), []);
         assert!(!none.wants_to_know());
-        assert_eq!(quorum("replication = 'macros'\ninsert_quorum = 0").settings(Duration::from_secs(60)), []);
+        assert_eq!(
+            quorum("replication = 'macros'\ninsert_quorum = 0").settings(Duration::from_secs(60)),
+            []
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! For programs that read what milepost stored: a client with our TLS, our login and our words for errors.
+//! For programs that read what milepost stored: a client with our TLS, our login and our words for
+//! errors.
 
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Reads the password's file. A connection ends when an answer has more than `answer_bytes_max`.
+    /// Reads the password's file. A connection ends when an answer has more than
+    /// `answer_bytes_max`.
     ///
     /// # Errors
     /// The password file cannot be read.
@@ -35,7 +37,8 @@ impl Reader {
         self.login.log_in(self.client.clone())
     }
 
-    /// ClickHouse's code, if it answered with one, and what to change. A refused login has the password's file read again.
+    /// ClickHouse's code, if it answered with one, and what to change. A refused login has the
+    /// password's file read again.
     pub fn failed(&self, error: &ClientError) -> (Option<u32>, Option<String>) {
         let code = code(error);
         if let Some(code) = code {

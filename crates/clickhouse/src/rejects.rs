@@ -50,13 +50,15 @@ fn reading_rejects(error: clickhouse::error::Error) -> Error {
 impl StoredRejects {
     pub async fn next(&mut self) -> Result<Option<StoredReject>, Error> {
         let row = within(QUESTION_TIMEOUT, self.rows.next()).await.map_err(reading_rejects)?;
-        Ok(row.map(|(received_ms, topic, driver_id, payload_hex, payload_bytes, count)| StoredReject {
-            received_at: Timestamp::from_unix_ms(received_ms),
-            topic,
-            driver_id,
-            payload: from_hex(&payload_hex),
-            payload_bytes,
-            count,
+        Ok(row.map(|(received_ms, topic, driver_id, payload_hex, payload_bytes, count)| {
+            StoredReject {
+                received_at: Timestamp::from_unix_ms(received_ms),
+                topic,
+                driver_id,
+                payload: from_hex(&payload_hex),
+                payload_bytes,
+                count,
+            }
         }))
     }
 }

@@ -1,4 +1,5 @@
-//! Fills the templates of `sql/`: the same files make the tables of one server, of replicas and of shards.
+//! Fills the templates of `sql/`: the same files make the tables of one server, of replicas and of
+//! shards.
 //!
 //! | placeholder | one server | replicas and shards |
 //! |---|---|---|
@@ -12,8 +13,9 @@
 //! | `{all}` behind a table | nothing | `_all` where `clickhouse.shards` is true: the table that reads all shards |
 //! | `{cluster}` | not used | `clickhouse.cluster` |
 //!
-//! Five placeholders stand for the columns of a fix, which `sql/columns.sql` has as they are by now: a new table has all of them from
-//! its first moment, and a later file brings the others there (docs/add-a-field.md).
+//! Five placeholders stand for the columns of a fix, which `sql/columns.sql` has as they are by
+//! now: a new table has all of them from its first moment, and a later file brings the others there
+//! (docs/add-a-field.md).
 //!
 //! | placeholder | stands for |
 //! |---|---|
@@ -23,15 +25,16 @@
 //! | `{shown_names}` | their names |
 //! | `{again:011_fixes}` as a statement | the statements of that file, once more |
 //!
-//! Everything else in braces is a parameter of a view, with its type: `{driver:String}`. Statements end with `;` at the end of a
-//! line.
+//! Everything else in braces is a parameter of a view, with its type: `{driver:String}`. Statements
+//! end with `;` at the end of a line.
 
 use super::files::{LEDGER, MIGRATIONS, Migration};
 use milepost_config as config;
 use milepost_config::{Replication, Retention, Tier};
 
 const TOKENS: &str = "non_replicated_deduplication_window = 10000";
-/// Tokens also expire by age: after a week instead of an hour, which is longer than a batch is retried under one token.
+/// Tokens also expire by age: after a week instead of an hour, which is longer than a batch is
+/// retried under one token.
 const REPLICATED_TOKENS: &str =
     "replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800";
 const RETENTION: &str = "{retention:";
@@ -93,9 +96,12 @@ impl Layout {
     }
 
     fn again(&self, name: &str, migration: &Migration) -> Vec<String> {
-        let earlier =
-            MIGRATIONS.iter().find(|earlier| earlier.name == name && earlier.version < migration.version);
-        self.migration(earlier.unwrap_or_else(|| panic!("{}: no earlier file is {name}", migration.name)))
+        let earlier = MIGRATIONS
+            .iter()
+            .find(|earlier| earlier.name == name && earlier.version < migration.version);
+        self.migration(
+            earlier.unwrap_or_else(|| panic!("{}: no earlier file is {name}", migration.name)),
+        )
     }
 
     /// A statement that is not in a file. It may use `{database}`, `{on_cluster}` and `{all}`.
@@ -116,8 +122,9 @@ impl Layout {
         let mut filled = String::with_capacity(template.len());
         let mut rest = template;
         while let Some((before, after)) = rest.split_once('{') {
-            let (placeholder, after) =
-                after.split_once('}').unwrap_or_else(|| panic!("{}: a brace is left open", migration.name));
+            let (placeholder, after) = after
+                .split_once('}')
+                .unwrap_or_else(|| panic!("{}: a brace is left open", migration.name));
             filled.push_str(before);
             match placeholder.split_once(':') {
                 None => filled.push_str(&self.word(placeholder, migration)),
@@ -140,13 +147,13 @@ impl Layout {
             "cluster" => self.cluster().unwrap_or_default().to_owned(),
             "all" if self.shards().is_some() => "_all".to_owned(),
             "all" => String::new(),
-            "policy" => {
-                self.policy().map_or(String::new(), |policy| format!("storage_policy = '{policy}', "))
-            }
+            "policy" => self
+                .policy()
+                .map_or(String::new(), |policy| format!("storage_policy = '{policy}', ")),
             "stored" => stored.to_owned(),
-            "add_stored" => {
-                columns(stored).map(|line| format!("\n    ADD COLUMN IF NOT EXISTS {line}")).collect()
-            }
+            "add_stored" => columns(stored)
+                .map(|line| format!("\n    ADD COLUMN IF NOT EXISTS {line}"))
+                .collect(),
             "shown" => shown.to_owned(),
             "shown_names" => {
                 let names = columns(shown).filter_map(|line| line.split(' ').next());
@@ -167,12 +174,18 @@ impl Layout {
         if self.config.replication == Replication::None || is_hosts_own {
             return engine.to_owned(); // a ledger of a host records what was done on that host
         }
-        // The table is written out, not `{table}`: a table that is renamed keeps its path. Where there are shards, what is not
-        // spread over them has one path for all of them.
+        // The table is written out, not `{table}`: a table that is renamed keeps its path. Where
+        // there are shards, what is not spread over them has one path for all of them.
         let path = match table == LEDGER || self.config.shards && migration.over().is_none() {
-            true => format!("'/clickhouse/tables/{}/{table}', '{{shard}}-{{replica}}'", self.config.database),
+            true => format!(
+                "'/clickhouse/tables/{}/{table}', '{{shard}}-{{replica}}'",
+                self.config.database
+            ),
             false => {
-                format!("'/clickhouse/tables/{}/{table}/{{shard}}', '{{replica}}'", self.config.database)
+                format!(
+                    "'/clickhouse/tables/{}/{table}/{{shard}}', '{{replica}}'",
+                    self.config.database
+                )
             }
         };
         let (name, arguments) = engine.split_once('(').unwrap_or((engine, ")"));
@@ -187,8 +200,13 @@ impl Layout {
     /// `key, time`: the time-to-live of rows of that time.
     fn expires(&self, what: &str) -> String {
         let (key, time) = what.split_once(", ").expect("a key of clickhouse.retention, and a time");
-        let Retention { positions_days, positions_tier, positions_policy: _, rejects_days, rollups_days } =
-            &self.config.retention;
+        let Retention {
+            positions_days,
+            positions_tier,
+            positions_policy: _,
+            rejects_days,
+            rollups_days,
+        } = &self.config.retention;
         let (days, tier) = match key {
             "positions" => (positions_days, positions_tier.as_ref()),
             "rejects" => (rejects_days, None),
@@ -220,7 +238,8 @@ mod tests {
 
     const CLUSTER: &str = "replication = 'macros'\ncluster = 'c'";
     const SHARDS: &str = "replication = 'macros'\ncluster = 'c'\nshards = true";
-    const LAYOUTS: [&str; 5] = ["", "replication = 'macros'", "replication = 'managed'", CLUSTER, SHARDS];
+    const LAYOUTS: [&str; 5] =
+        ["", "replication = 'macros'", "replication = 'managed'", CLUSTER, SHARDS];
 
     fn layout(toml: &str) -> Layout {
         Layout::new(&Config::parse(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse)
@@ -236,14 +255,19 @@ mod tests {
             for migration in MIGRATIONS {
                 for sql in layout(toml).migration(migration) {
                     let first = sql.lines().find(|line| !line.starts_with("--"));
-                    let first =
-                        first.unwrap_or_else(|| panic!("a semicolon ends a line of a comment: {sql}"));
+                    let first = first
+                        .unwrap_or_else(|| panic!("a semicolon ends a line of a comment: {sql}"));
                     assert!(!sql.contains(";\n") && !sql.ends_with(';'), "one statement: {sql}");
-                    let is_known =
-                        ["CREATE ", "ALTER ", "DROP VIEW IF EXISTS "].iter().any(|it| first.starts_with(it));
+                    let is_known = ["CREATE ", "ALTER ", "DROP VIEW IF EXISTS "]
+                        .iter()
+                        .any(|it| first.starts_with(it));
                     assert!(is_known, "{toml}: {sql}");
                     let on_cluster = usize::from(toml.contains("cluster"));
-                    assert_eq!(first.matches(" ON CLUSTER 'c'").count(), on_cluster, "{toml}: {sql}");
+                    assert_eq!(
+                        first.matches(" ON CLUSTER 'c'").count(),
+                        on_cluster,
+                        "{toml}: {sql}"
+                    );
                     assert_eq!(sql.matches(" ON CLUSTER ").count(), on_cluster, "{toml}: {sql}");
                     let is_plain = toml.is_empty() || !sql.contains("_deduplication_window");
                     assert!(is_plain || !sql.contains("non_replicated"), "{toml}: {sql}");
@@ -263,11 +287,17 @@ mod tests {
             ("replication = 'managed'", "ENGINE = ReplicatedReplacingMergeTree\n"),
         ] {
             let sql = rendered(toml, "010_positions").remove(0);
-            assert!(sql.contains(&format!("{engine}PARTITION BY toYYYYMM(ts)\nPRIMARY KEY")), "{sql}");
+            assert!(
+                sql.contains(&format!("{engine}PARTITION BY toYYYYMM(ts)\nPRIMARY KEY")),
+                "{sql}"
+            );
             assert_eq!(sql.contains(REPLICATED_TOKENS), !toml.is_empty(), "{sql}");
         }
         let fences = rendered("replication = 'macros'", "040_fences").remove(0);
-        assert!(fences.contains("/fences/{shard}', '{replica}', written_at)\nORDER BY"), "{fences}");
+        assert!(
+            fences.contains("/fences/{shard}', '{replica}', written_at)\nORDER BY"),
+            "{fences}"
+        );
         let fences = rendered("replication = 'managed'", "040_fences").remove(0);
         assert!(fences.contains("ENGINE = ReplicatedReplacingMergeTree(written_at)\n"), "{fences}");
     }
@@ -276,10 +306,11 @@ mod tests {
     fn hosts_that_one_statement_reaches_share_a_ledger() {
         let ledger = |toml| rendered(toml, "001_schema_migrations").remove(0);
         assert!(ledger("replication = 'macros'").contains("\nENGINE = ReplacingMergeTree\n"));
-        let path =
-            "ReplicatedReplacingMergeTree('/clickhouse/tables/fleet/schema_migrations', '{shard}-{replica}')";
+        let path = "ReplicatedReplacingMergeTree('/clickhouse/tables/fleet/schema_migrations', '{shard}-{replica}')";
         assert!(ledger(CLUSTER).contains(path), "{}", ledger(CLUSTER));
-        assert!(ledger("replication = 'managed'").contains("\nENGINE = ReplicatedReplacingMergeTree\n"));
+        assert!(
+            ledger("replication = 'managed'").contains("\nENGINE = ReplicatedReplacingMergeTree\n")
+        );
     }
 
     #[test]
@@ -311,13 +342,17 @@ mod tests {
         .remove(0);
         let ttl = "\nTTL toDateTime(ts) + toIntervalDay(30) TO VOLUME 'cold', toDateTime(ts) + toIntervalDay(399)\n";
         assert!(tiered.contains(ttl), "{tiered}");
-        assert!(tiered.contains("\nSETTINGS storage_policy = 'tiered', index_granularity"), "{tiered}");
+        assert!(
+            tiered.contains("\nSETTINGS storage_policy = 'tiered', index_granularity"),
+            "{tiered}"
+        );
         let ttls = layout(toml).ttls();
         assert!(
             ttls.contains(&("rejects", "toDateTime(inserted_at) + toIntervalDay(7)".to_owned())),
             "{ttls:?}"
         );
-        let of_rollups = ttls.iter().filter(|(_, ttl)| ttl.contains("(90)")).map(|(table, _)| *table);
+        let of_rollups =
+            ttls.iter().filter(|(_, ttl)| ttl.contains("(90)")).map(|(table, _)| *table);
         assert_eq!(
             of_rollups.collect::<Vec<_>>(),
             ["events", "event_states", "alerts_seen", "touched", "driver_days_state"]
@@ -339,13 +374,15 @@ mod tests {
             "{sql:?}"
         );
         assert!(
-            sql[0].contains("COMMENT 'Metres'") && sql[0].contains("',\n    ADD COLUMN IF NOT EXISTS ts "),
+            sql[0].contains("COMMENT 'Metres'")
+                && sql[0].contains("',\n    ADD COLUMN IF NOT EXISTS ts "),
             "{sql:?}"
         );
         assert_eq!(sql[1..], rendered("", "011_fixes"));
         let sharded = layout(SHARDS).migration(&later);
         assert!(
-            sharded[1].starts_with("ALTER TABLE fleet.positions_all ON CLUSTER 'c' \n    ADD COLUMN"),
+            sharded[1]
+                .starts_with("ALTER TABLE fleet.positions_all ON CLUSTER 'c' \n    ADD COLUMN"),
             "{sharded:?}"
         );
         assert_eq!(sharded[2..], rendered(SHARDS, "011_fixes"));

@@ -1,8 +1,10 @@
-//! Tables that are spread over shards. Each shard has the tables of `sql/` with the rows of its own drivers. Over each such table
-//! stands one named `…_all`, which reads all shards and sends each row of an insert to its own.
+//! Tables that are spread over shards. Each shard has the tables of `sql/` with the rows of its own
+//! drivers. Over each such table stands one named `…_all`, which reads all shards and sends each
+//! row of an insert to its own.
 //!
-//! A driver lives on one shard. So FINAL, which each shard does for itself, shows each fix once, a subquery behind IN may
-//! read the shard's own table, and each shard counts its own drivers' roll-ups.
+//! A driver lives on one shard. So FINAL, which each shard does for itself, shows each fix once, a
+//! subquery behind IN may read the shard's own table, and each shard counts its own drivers'
+//! roll-ups.
 
 use milepost_core::encode::TABLES;
 
@@ -60,7 +62,8 @@ mod tests {
             }
             for table in &spread {
                 let own = [" ", "\n", ")"].map(|end| format!("{{database}}.{table}{end}"));
-                let of_one_shard: usize = own.iter().map(|name| migration.sql.matches(name).count()).sum();
+                let of_one_shard: usize =
+                    own.iter().map(|name| migration.sql.matches(name).count()).sum();
                 let expected = usize::from((migration.name, *table) == BEHIND_IN);
                 assert_eq!(of_one_shard, expected, "{} reads {table} of one shard", migration.name);
             }
@@ -73,7 +76,10 @@ mod tests {
             insert("INSERT INTO fleet.positions (a) FORMAT RowBinary"),
             "INSERT INTO fleet.positions_all (a) FORMAT RowBinary"
         );
-        assert_eq!(insert("INSERT INTO rejects.rejects (a) X"), "INSERT INTO rejects.rejects_all (a) X");
+        assert_eq!(
+            insert("INSERT INTO rejects.rejects (a) X"),
+            "INSERT INTO rejects.rejects_all (a) X"
+        );
         assert_eq!(insert("INSERT INTO fleet.other (a) X"), "INSERT INTO fleet.other (a) X");
     }
 }

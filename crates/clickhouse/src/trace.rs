@@ -66,11 +66,13 @@ impl ClickHouse {
             self.database,
             driver_id.as_str()
         );
-        let counts: Option<[String; 2]> = self.ask("counting fixes", &sql).await?.into_iter().next();
+        let counts: Option<[String; 2]> =
+            self.ask("counting fixes", &sql).await?.into_iter().next();
         Ok(counts.map_or([0; 2], |counts| counts.map(|count| count.parse().unwrap_or(u64::MAX))))
     }
 
-    /// Rejects of the last hour, of messages that name the driver, also if only a level of their topic does.
+    /// Rejects of the last hour, of messages that name the driver, also if only a level of their
+    /// topic does.
     pub async fn rejects_lately(&self, driver_id: &DriverId) -> Result<Vec<RejectedFor>, Error> {
         let sql = format!(
             "SELECT reason, sum(count), toString(max(received_at)), replaceRegexpAll(argMax(detail, received_at), '[\\\\t\\\\n\\\\r]', ' ') \
@@ -116,7 +118,8 @@ impl ClickHouse {
     }
 }
 
-/// The times up to `around` from each moment. What overlaps is one: a device's backlog of days and its fix of now are two.
+/// The times up to `around` from each moment. What overlaps is one: a device's backlog of days and
+/// its fix of now are two.
 fn spans(moments: &[i64], around: i64) -> Vec<[i64; 2]> {
     let mut moments = moments.to_vec();
     moments.sort_unstable();

@@ -1,9 +1,10 @@
 //! The one way of every command to write rows: import, rejects replay, fences, events.
 //!
-//! Guarantee: each piece of an insert is [screened](milepost_core::screened) by a list of erased drivers that is read
-//! again while the insert is retried. An insert that a proxy refuses as too large (HTTP 413) is halved until it passes,
-//! and later inserts begin at the size that passed. A retry has the token that [`Attempts`] gives it. `run` and
-//! `spool replay` share these parts through the executor, and have delivery's policy in place of this loop.
+//! Guarantee: each piece of an insert is [screened](milepost_core::screened) by a list of erased
+//! drivers that is read again while the insert is retried. An insert that a proxy refuses as too
+//! large (HTTP 413) is halved until it passes, and later inserts begin at the size that passed. A
+//! retry has the token that [`Attempts`] gives it. `run` and `spool replay` share these parts
+//! through the executor, and have delivery's policy in place of this loop.
 
 use std::collections::VecDeque;
 use std::error::Error as StdError;
@@ -35,7 +36,8 @@ pub enum Retry {
     Never,
 }
 
-/// Returns the identity of a batch, for its tokens. `number`: no other batch of this process has it.
+/// Returns the identity of a batch, for its tokens. `number`: no other batch of this process has
+/// it.
 #[must_use]
 pub fn fresh_identity(number: u64) -> Identity {
     Identity { incarnation: fastrand::u64(..), number }
@@ -74,10 +76,12 @@ impl WriteError {
         match self {
             Self::Insert(error) => error.kind,
             Self::List(error) if error.may_pass() => FailureKind::Transient,
-            Self::NotScreened(NotScreened::Unread | NotScreened::TooOld(_)) => FailureKind::Transient,
-            Self::List(_) | Self::NotScreened(NotScreened::UnknownColumns) | Self::RowTooLarge { .. } => {
-                FailureKind::Permanent
+            Self::NotScreened(NotScreened::Unread | NotScreened::TooOld(_)) => {
+                FailureKind::Transient
             }
+            Self::List(_)
+            | Self::NotScreened(NotScreened::UnknownColumns)
+            | Self::RowTooLarge { .. } => FailureKind::Permanent,
         }
     }
 }
@@ -106,8 +110,8 @@ impl Writer {
         }
     }
 
-    /// Writes all rows of `insert`. `identity`: no insert of other rows has it. After an error a part of the rows may be
-    /// written.
+    /// Writes all rows of `insert`. `identity`: no insert of other rows has it. After an error a
+    /// part of the rows may be written.
     pub async fn write(
         &mut self,
         clickhouse: &ClickHouse,

@@ -5,8 +5,9 @@
 //!                                                   └▶ all violations at once
 //! ```
 //!
-//! Guarantee: either every value is usable and every key known, or all violations are reported at once, each with the
-//! key, what is wrong and what is right. `sections.rs` names every key once, with its default.
+//! Guarantee: either every value is usable and every key known, or all violations are reported at
+//! once, each with the key, what is wrong and what is right. `sections.rs` names every key once,
+//! with its default.
 //!
 //! Refuses: to show a secret, to start with a key that it does not know.
 
@@ -29,8 +30,8 @@ pub use self::sections::STAYS_DAYS_MIN;
 pub use self::setting::Setting;
 pub use self::settings::{Error, Settings};
 pub use self::types::{
-    ClickHouse, Events, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Retention, Server,
-    Shutdown, Spool, Tier, Webhook,
+    ClickHouse, Events, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication,
+    Retention, Server, Shutdown, Spool, Tier, Webhook,
 };
 use milepost_core::batch;
 use milepost_core::peers::Peer;
@@ -131,8 +132,8 @@ impl Config {
     }
 }
 
-/// Reads the file (`path`, or `default_file` if there is one). Variables that begin with `prefix` and two underscores
-/// override it.
+/// Reads the file (`path`, or `default_file` if there is one). Variables that begin with `prefix`
+/// and two underscores override it.
 ///
 /// # Errors
 /// [`Error::Source`] for a file that is missing or not TOML.
@@ -186,7 +187,9 @@ impl Environment {
                 (Some(_), Ok(value)) => drop(environment.given.insert(name, value)),
                 // Not by the library, which would repeat the value: it may be a password.
                 (Some(_), Err(_)) => environment.violations.push(format!("{name}: must be UTF-8")),
-                (None, _) if upper.starts_with(&format!("{prefix}_")) => environment.mistaken.push(name),
+                (None, _) if upper.starts_with(&format!("{prefix}_")) => {
+                    environment.mistaken.push(name)
+                }
                 (None, _) => {}
             }
         }
@@ -217,7 +220,8 @@ fn merged(toml: &str, environment: Option<config::Environment>) -> Result<Settin
     values.map(Settings::new).map_err(|error| Error::source(&error))
 }
 
-/// Rejects keys such as `"sources[9000000000].topic"`: the library would allocate a list of that length.
+/// Rejects keys such as `"sources[9000000000].topic"`: the library would allocate a list of that
+/// length.
 fn no_places(source: &impl config::Source) -> Result<(), Error> {
     let values = source.collect().map_err(|error| Error::source(&error))?;
     let places = values.keys().filter(|key| key.contains('['));
@@ -283,13 +287,17 @@ mod tests {
     #[test]
     fn a_url_says_whether_there_is_tls_and_where() {
         let shown = |urls: &[&str]| {
-            let (nodes, tls) = broker_addresses(urls.iter().map(ToString::to_string).collect()).unwrap();
+            let (nodes, tls) =
+                broker_addresses(urls.iter().map(ToString::to_string).collect()).unwrap();
             (nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), tls)
         };
         assert_eq!(shown(&["mqtt://h"]), ("h:1883".to_owned(), Some(false)));
         assert_eq!(shown(&["mqtts://h"]), ("h:8883".to_owned(), Some(true)));
         assert_eq!(shown(&["mqtts://[::1]:1"]), ("[::1]:1".to_owned(), Some(true)));
-        assert_eq!(shown(&["mqtt://a", "mqtt://b:1884"]), ("a:1883 b:1884".to_owned(), Some(false)));
+        assert_eq!(
+            shown(&["mqtt://a", "mqtt://b:1884"]),
+            ("a:1883 b:1884".to_owned(), Some(false))
+        );
         assert_eq!(http_url("https://h:8443".to_owned()).unwrap().1, Some(true));
     }
 
@@ -323,7 +331,8 @@ mod tests {
     fn an_empty_string_counts_as_unset() {
         let defaults = Config::defaults().unwrap();
         for (key, _) in defaults.effective() {
-            let config = with(&format!("{key} = ''")).unwrap_or_else(|error| panic!("{key}: {error}"));
+            let config =
+                with(&format!("{key} = ''")).unwrap_or_else(|error| panic!("{key}: {error}"));
             if key == "events.topic" {
                 assert_eq!(config.events.topic, None, "it means: not over MQTT");
             } else {
@@ -344,8 +353,14 @@ mod tests {
     #[test]
     fn what_is_unusable_is_told_once_with_its_key() {
         for (key, values) in [
-            ("mqtt.url", &["'https://h'", "['mqtt://a', 'mqtts://b']", "'mqtt://a,mqtt://a:1883'", "[]"][..]),
-            ("mqtt.topics", &["'a/b'", "'+/+'", "'a+/b'", "'$share/g/a/+'", "'a/+/#'", "['']", "[]"]),
+            (
+                "mqtt.url",
+                &["'https://h'", "['mqtt://a', 'mqtts://b']", "'mqtt://a,mqtt://a:1883'", "[]"][..],
+            ),
+            (
+                "mqtt.topics",
+                &["'a/b'", "'+/+'", "'a+/b'", "'$share/g/a/+'", "'a/+/#'", "['']", "[]"],
+            ),
             ("mqtt.topics", &["['a/+/gps', '+/x/gps']", "['a/+', 'a/+']"]),
             (
                 "clickhouse.url",
@@ -360,7 +375,10 @@ mod tests {
             ("clickhouse.replication", &["'zookeeper'"]),
             ("clickhouse.retention.positions_volume", &["'a b'"]),
             ("shutdown.leave", &["'perhaps'"]),
-            ("shutdown.peers", &["'milepost'", "'milepost:0'", "'milepost:65536'", "':1'", "'a b:1'"]),
+            (
+                "shutdown.peers",
+                &["'milepost'", "'milepost:0'", "'milepost:65536'", "':1'", "'a b:1'"],
+            ),
             ("shutdown.peers", &["'http://milepost:9464'", "'::1:1'", "'[milepost]:1'"]),
             ("webhook.token", &["'for whom?'"]),
             ("log.filter", &["'inof'", "'milepost'", "'milepost=debgu'", "'info,inof'"]),
@@ -379,13 +397,22 @@ mod tests {
             ("clickhouse = { replication = 'managed', cluster = 'c' }", "clickhouse.cluster: "),
             ("clickhouse = { replication = 'macros', cluster = \"it's\" }", "clickhouse.cluster: "),
             ("clickhouse = { replication = 'macros', shards = true }", "clickhouse.shards: "),
-            ("clickhouse = { replication = 'macros', insert_quorum = 1 }", "clickhouse.insert_quorum: "),
-            ("clickhouse = { replication = 'macros', insert_quorum = 'all' }", "clickhouse.insert_quorum: "),
+            (
+                "clickhouse = { replication = 'macros', insert_quorum = 1 }",
+                "clickhouse.insert_quorum: ",
+            ),
+            (
+                "clickhouse = { replication = 'macros', insert_quorum = 'all' }",
+                "clickhouse.insert_quorum: ",
+            ),
             (
                 "decode.fix_age_max = '30d'\nclickhouse.retention.positions_days = 39",
                 "clickhouse.retention.positions_days: must be at least 40",
             ),
-            ("clickhouse.retention.rejects_days = 0", "clickhouse.retention.rejects_days: 0 is outside"),
+            (
+                "clickhouse.retention.rejects_days = 0",
+                "clickhouse.retention.rejects_days: 0 is outside",
+            ),
             (
                 "clickhouse.retention.rollups_days = 7",
                 "clickhouse.retention.rollups_days: must be at least 400",
@@ -436,12 +463,16 @@ mod tests {
         ] {
             assert_eq!(violations(toml), [told]);
         }
-        assert_eq!(with("decode.fix_age_max = '60d'").unwrap().to_string().matches("\"60d\"").count(), 1);
+        assert_eq!(
+            with("decode.fix_age_max = '60d'").unwrap().to_string().matches("\"60d\"").count(),
+            1
+        );
     }
 
     #[test]
     fn thousands_of_sources_are_read_at_once() {
-        // 200 million pairs, and as many lines, if every pair were compared and reported: ten minutes, or more.
+        // 200 million pairs, and as many lines, if every pair were compared and reported: ten
+        // minutes, or more.
         let equal = "[[sources]]\ntopic = 'a/+'\nno_such_key = 1\n".repeat(20_000);
         let began = std::time::Instant::now();
         let told = violations(&equal);
@@ -470,7 +501,11 @@ mod tests {
         let shutdown = |toml: &str| with(&format!("[shutdown]\n{toml}")).unwrap().shutdown;
         assert_eq!(shutdown("").leave, LeaveGroup::Auto);
         assert_eq!(shutdown("leave = true").leave, LeaveGroup::Always);
-        assert_eq!(shutdown("leave = 'false'").leave, LeaveGroup::Never, "the environment has texts only");
+        assert_eq!(
+            shutdown("leave = 'false'").leave,
+            LeaveGroup::Never,
+            "the environment has texts only"
+        );
         let peers = shutdown("peers = 'milepost:9464,,[::1]:1,10.0.0.7:65535'").peers;
         let known: Vec<_> = peers.iter().map(|peer| (peer.host.as_str(), peer.port)).collect();
         assert_eq!(known, [("milepost", 9464), ("::1", 1), ("10.0.0.7", 65535)]);
@@ -480,7 +515,10 @@ mod tests {
     fn replicated_tables_may_have_a_cluster_and_a_quorum() {
         let read = |toml: &str| with(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse;
         let none = read("insert_quorum = 0");
-        assert_eq!((none.replication, none.insert_quorum), (Replication::None, InsertQuorum::Replicas(0)));
+        assert_eq!(
+            (none.replication, none.insert_quorum),
+            (Replication::None, InsertQuorum::Replicas(0))
+        );
         let macros = read("replication = 'macros'\ncluster = '{cluster}'\ninsert_quorum = '3'");
         assert_eq!(macros.replication, Replication::Macros);
         assert_eq!(macros.cluster.as_deref(), Some("{cluster}"));
@@ -490,8 +528,10 @@ mod tests {
 
     #[test]
     fn secrets_are_not_shown() {
-        let config =
-            with("[mqtt]\nusername = 'u'\npassword = 'hunter2'\n[clickhouse]\npassword = 'hunter3'").unwrap();
+        let config = with(
+            "[mqtt]\nusername = 'u'\npassword = 'hunter2'\n[clickhouse]\npassword = 'hunter3'",
+        )
+        .unwrap();
         let shown = format!("{config} {config:?}");
         assert!(!shown.contains("hunter"), "{shown}");
         assert_eq!(config.mqtt.password.unwrap().read().unwrap(), "hunter2");

@@ -11,7 +11,8 @@ use milepost_tls::Address;
 pub(super) fn broker_addresses(texts: Vec<String>) -> Result<(Vec<Address>, Option<bool>), String> {
     let (mut addresses, mut with_tls) = (Vec::new(), None);
     for text in texts {
-        let (url, tls) = server_url(&text, ["mqtt", "mqtts"], "mqtt.username and mqtt.password_file")?;
+        let (url, tls) =
+            server_url(&text, ["mqtt", "mqtts"], "mqtt.username and mqtt.password_file")?;
         if with_tls.replace(tls).is_some_and(|before| before != tls) {
             return Err("must be mqtts:// for all nodes, or for none".to_owned());
         }
@@ -32,7 +33,8 @@ pub(super) fn broker_addresses(texts: Vec<String>) -> Result<(Vec<Address>, Opti
 
 /// The URL, and whether with TLS.
 pub(super) fn http_url(text: String) -> Result<(String, Option<bool>), String> {
-    let (_, tls) = server_url(&text, ["http", "https"], "clickhouse.user and clickhouse.password_file")?;
+    let (_, tls) =
+        server_url(&text, ["http", "https"], "clickhouse.user and clickhouse.password_file")?;
     Ok((text, Some(tls)))
 }
 
@@ -55,20 +57,28 @@ pub(super) fn http_urls(texts: Vec<String>) -> Result<(Vec<String>, Option<bool>
     Ok((urls, with_tls.flatten()))
 }
 
-/// Parses `scheme://host:port`; the second scheme is the one with TLS. No error repeats the URL: it may hold a password.
-fn server_url(text: &str, schemes: [&str; 2], login_goes_to: &str) -> Result<(url::Url, bool), String> {
+/// Parses `scheme://host:port`; the second scheme is the one with TLS. No error repeats the URL: it
+/// may hold a password.
+fn server_url(
+    text: &str,
+    schemes: [&str; 2],
+    login_goes_to: &str,
+) -> Result<(url::Url, bool), String> {
     let [plain, tls] = schemes;
     let wanted = format!("must be {plain}://host:port or {tls}://host:port");
     let url = url::Url::parse(text).map_err(|error| format!("not a URL ({error}): {wanted}"))?;
     if !url.username().is_empty() || url.password().is_some() {
         return Err(format!("put the login into {login_goes_to}, not into the URL"));
     }
-    let complete = schemes.contains(&url.scheme()) && url.host_str().is_some_and(|host| !host.is_empty());
+    let complete =
+        schemes.contains(&url.scheme()) && url.host_str().is_some_and(|host| !host.is_empty());
     if !complete {
         return Err(wanted);
     }
     if url.query().is_some() || url.fragment().is_some() || !matches!(url.path(), "" | "/") {
-        return Err(format!("{wanted}, with nothing behind the port; a login goes into {login_goes_to}"));
+        return Err(format!(
+            "{wanted}, with nothing behind the port; a login goes into {login_goes_to}"
+        ));
     }
     let with_tls = url.scheme() == tls;
     Ok((url, with_tls))
@@ -84,7 +94,8 @@ pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String
     if !url.username().is_empty() || url.password().is_some() {
         return Err("put a secret into webhook.token_file, not into the URL".to_owned());
     }
-    let is_complete = url.host_str().is_some_and(|host| !host.is_empty()) && url.fragment().is_none();
+    let is_complete =
+        url.host_str().is_some_and(|host| !host.is_empty()) && url.fragment().is_none();
     match url.scheme() {
         "https" if is_complete => Ok((text, Some(true))),
         // Positions are personal data, and so is a token.
@@ -92,7 +103,8 @@ pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String
             Ok((text, Some(false)))
         }
         "http" if is_complete => {
-            Err("must be https:// unless it is on this machine: events say where people are".to_owned())
+            Err("must be https:// unless it is on this machine: events say where people are"
+                .to_owned())
         }
         _ => Err(wanted.to_owned()),
     }
@@ -155,7 +167,9 @@ pub(super) fn topics(topics: Vec<String>) -> Result<Vec<String>, String> {
 pub(super) fn identifier(text: String) -> Result<String, String> {
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if text.is_empty() || !plain || text.starts_with(|c: char| c.is_ascii_digit()) {
-        return Err(format!("\"{text}\": must have letters, digits and _ only, and not begin with a digit"));
+        return Err(format!(
+            "\"{text}\": must have letters, digits and _ only, and not begin with a digit"
+        ));
     }
     Ok(text)
 }
@@ -169,10 +183,10 @@ pub(super) fn cluster_name(text: &str) -> Result<(), String> {
 pub(super) fn log_filter(text: String) -> Result<String, String> {
     // The library takes a bare word for a target, so "inof" would log nothing but that target.
     let unknown = text.split(',').map(str::trim).find(|directive| {
-        !directive.contains('=') && directive.parse::<tracing_subscriber::filter::LevelFilter>().is_err()
+        !directive.contains('=')
+            && directive.parse::<tracing_subscriber::filter::LevelFilter>().is_err()
     });
-    let wanted =
-        "must be a level (off, error, warn, info, debug, trace) or a filter such as \"milepost=debug,info\"";
+    let wanted = "must be a level (off, error, warn, info, debug, trace) or a filter such as \"milepost=debug,info\"";
     match (unknown, text.parse::<tracing_subscriber::filter::Targets>()) {
         (Some(word), _) => Err(format!("\"{word}\" is no level: {wanted}")),
         (None, Err(error)) => Err(format!("\"{text}\": {error}: {wanted}")),
@@ -189,7 +203,8 @@ pub(super) fn host_name() -> String {
 /// One is not `host:port`. The error does not repeat it: a URL may hold a password.
 pub fn peers(texts: Vec<String>) -> Result<Vec<Peer>, String> {
     let peer = |(n, text): (usize, String)| {
-        let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+        let parts =
+            text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
         let in_brackets = |host: &str| host.strip_prefix('[')?.strip_suffix(']').map(str::to_owned);
         let good = |host: &str| {
             !host.is_empty() && !host.contains(|c: char| "[]/:@".contains(c) || c.is_whitespace())

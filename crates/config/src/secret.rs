@@ -13,14 +13,18 @@ pub enum Secret {
 }
 
 impl Secret {
-    /// The secret; a trailing newline of the file does not belong to it. Blocks for as long as the disk takes.
+    /// The secret; a trailing newline of the file does not belong to it. Blocks for as long as the
+    /// disk takes.
     ///
     /// # Errors
-    /// The file cannot be read, is empty, or is not a text of one line: no header of HTTP could carry that.
+    /// The file cannot be read, is empty, or is not a text of one line: no header of HTTP could
+    /// carry that.
     pub fn read(&self) -> io::Result<String> {
         let secret = match self {
             Self::Inline(secret) => secret.clone(),
-            Self::File(path) => std::fs::read_to_string(path)?.trim_end_matches(['\r', '\n']).to_owned(),
+            Self::File(path) => {
+                std::fs::read_to_string(path)?.trim_end_matches(['\r', '\n']).to_owned()
+            }
         };
         if secret.is_empty() {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it is empty"));

@@ -1,17 +1,18 @@
-//! Every key, section by section: its default and its rule. Below `lab`: values that the program knows.
+//! Every key, section by section: its default and its rule. Below `lab`: values that the program
+//! knows.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::rules::{
-    broker_addresses, client_id, cluster_name, group, host_name, http_url, http_urls, identifier, log_filter,
-    peers, topic_prefix, topics, user_name, webhook_url,
+    broker_addresses, client_id, cluster_name, group, host_name, http_url, http_urls, identifier,
+    log_filter, peers, topic_prefix, topics, user_name, webhook_url,
 };
 use super::settings::Settings;
 use super::sources;
 use super::types::{
-    ClickHouse, Events, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication, Retention, Server,
-    Shutdown, Spool, Tier, Webhook,
+    ClickHouse, Events, Http, InsertQuorum, LeaveGroup, Log, LogFormat, Mqtt, Replication,
+    Retention, Server, Shutdown, Spool, Tier, Webhook,
 };
 use milepost_core::Qos;
 use milepost_core::batch;
@@ -28,7 +29,8 @@ impl Mqtt {
         if password.is_some() && username.is_none() {
             s.wrong("mqtt.username", "required with a password");
         }
-        let (ca, cert, key) = (s.path("mqtt.ca_file"), s.path("mqtt.cert_file"), s.path("mqtt.key_file"));
+        let (ca, cert, key) =
+            (s.path("mqtt.ca_file"), s.path("mqtt.cert_file"), s.path("mqtt.key_file"));
         let tls = s.tls(tls::Files { server: tls::Server::Broker, ca, cert, key }, with_tls);
         Self {
             nodes,
@@ -38,12 +40,15 @@ impl Mqtt {
             client_id: s.checked("mqtt.client_id", host_name(), client_id),
             group: s.checked("mqtt.group", "milepost".to_owned(), group),
             topics: Self::topics(s),
-            // Off by default: some brokers close the connection of a client that subscribes to what it may not.
+            // Off by default: some brokers close the connection of a client that subscribes to what
+            // it may not.
             broker_metrics: s.value("mqtt.broker_metrics", false),
-            // At QoS 0 the broker forgets a message once it is sent: nothing sent could be promised.
+            // At QoS 0 the broker forgets a message once it is sent: nothing sent could be
+            // promised.
             qos: s.constant("qos", Qos::AtLeastOnce),
             connections: s.value("mqtt.connections", Connections::Auto),
-            // The broker's own limit may be lower. Above 32,767 packet ids of a resumed session can collide (EMQX).
+            // The broker's own limit may be lower. Above 32,767 packet ids of a resumed session can
+            // collide (EMQX).
             receive_maximum: s.constant("receive_maximum", 32_000),
             // A broker needs more than 5 s to resume a large session.
             connect_timeout: s.constant("connect_timeout", Duration::from_secs(30)),
@@ -73,19 +78,22 @@ impl Mqtt {
 /// A packet of the default size holds hardly more.
 const POINTS_MAX: usize = 10_000;
 
-/// Reads `[decode]`. `packet_bytes_max`: the broker sends no larger packets, so no payload is longer.
+/// Reads `[decode]`. `packet_bytes_max`: the broker sends no larger packets, so no payload is
+/// longer.
 pub(super) fn decode_limits(s: &mut Settings, packet_bytes_max: u32) -> decode::Limits {
     let payload_bytes_max = usize::try_from(packet_bytes_max).unwrap_or(usize::MAX);
     decode::Limits {
         payload_bytes_max: s.constant("payload_bytes_max", payload_bytes_max),
         points_max: s.constant("points_max", POINTS_MAX),
-        // An older fix would be past the table's TTL, and one insert would touch more partitions than ClickHouse allows.
+        // An older fix would be past the table's TTL, and one insert would touch more partitions
+        // than ClickHouse allows.
         fix_age_max: s.duration("decode.fix_age_max", "30d", "1s", "390d"),
         fix_future_max: s.duration("decode.fix_future_max", "5m", "0s", "30d"),
     }
 }
 
-/// An insert of this size takes ClickHouse a fraction of a second, and a process holds only a few of them.
+/// An insert of this size takes ClickHouse a fraction of a second, and a process holds only a few
+/// of them.
 const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Reads `[batch]`.
@@ -126,14 +134,20 @@ impl Retention {
     pub(super) fn against(&self, s: &mut Settings, limits: &decode::Limits) {
         let day = Duration::from_secs(86_400);
         if limits.fix_age_max + day * STAYS_DAYS_MIN > day * self.positions_days {
-            let days_min = limits.fix_age_max.as_secs().div_ceil(86_400) + u64::from(STAYS_DAYS_MIN);
-            let why =
-                format!("{STAYS_DAYS_MIN} more than decode.fix_age_max, or an accepted fix expires at once");
-            s.wrong("clickhouse.retention.positions_days", format!("must be at least {days_min}: {why}"));
+            let days_min =
+                limits.fix_age_max.as_secs().div_ceil(86_400) + u64::from(STAYS_DAYS_MIN);
+            let why = format!(
+                "{STAYS_DAYS_MIN} more than decode.fix_age_max, or an accepted fix expires at once"
+            );
+            s.wrong(
+                "clickhouse.retention.positions_days",
+                format!("must be at least {days_min}: {why}"),
+            );
         }
         if self.rollups_days < self.positions_days {
             let why = "a roll-up continues after its newest row, and would recompute expired quarters again and again";
-            let what = format!("must be at least {}, as positions_days: {why}", self.positions_days);
+            let what =
+                format!("must be at least {}, as positions_days: {why}", self.positions_days);
             s.wrong("clickhouse.retention.rollups_days", what);
         }
     }
@@ -147,7 +161,8 @@ fn named(s: &mut Settings, key: &str) -> Option<String> {
 
 const DEFAULT_URL: &str = "http://localhost:8123";
 
-/// Members whose names end in consecutive numbers, as pods of a StatefulSet, get endpoints in turn; others by a hash.
+/// Members whose names end in consecutive numbers, as pods of a StatefulSet, get endpoints in turn;
+/// others by a hash.
 fn home(member: &str, endpoints: usize) -> usize {
     let number = &member[member.trim_end_matches(|c: char| c.is_ascii_digit()).len()..];
     let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -166,7 +181,10 @@ impl Server {
     /// Everything but the URL.
     fn at(s: &mut Settings, with_tls: Option<bool>) -> Self {
         let ca = s.path("clickhouse.ca_file");
-        let tls = s.tls(tls::Files { server: tls::Server::ClickHouse, ca, cert: None, key: None }, with_tls);
+        let tls = s.tls(
+            tls::Files { server: tls::Server::ClickHouse, ca, cert: None, key: None },
+            with_tls,
+        );
         Self {
             url: String::new(),
             tls,
@@ -226,7 +244,10 @@ impl ClickHouse {
         }
         let asks = matches!(self.insert_quorum, InsertQuorum::Replicas(2..));
         if asks && self.replication == Replication::None {
-            s.wrong("clickhouse.insert_quorum", "requires replicated tables: set clickhouse.replication");
+            s.wrong(
+                "clickhouse.insert_quorum",
+                "requires replicated tables: set clickhouse.replication",
+            );
         }
         self
     }
@@ -235,9 +256,13 @@ impl ClickHouse {
 impl Spool {
     pub(super) fn read(s: &mut Settings, batch: &batch::Limits) -> Option<Self> {
         let dir = s.path("spool.dir");
-        let bytes_max = s.within("spool.bytes_max", 1_073_741_824, 1_048_576..=u64::from(u32::MAX) * 1_024);
+        let bytes_max =
+            s.within("spool.bytes_max", 1_073_741_824, 1_048_576..=u64::from(u32::MAX) * 1_024);
         if dir.is_some() && bytes_max < batch.bytes_max as u64 {
-            s.wrong("spool.bytes_max", format!("must be at least {}, the largest batch", batch.bytes_max));
+            s.wrong(
+                "spool.bytes_max",
+                format!("must be at least {}, the largest batch", batch.bytes_max),
+            );
         }
         dir.map(|dir| Self { dir, bytes_max })
     }
@@ -291,10 +316,14 @@ impl Webhook {
         s.show("webhook.url", &shown);
         let (url, with_tls) = s.valid("webhook.url", webhook_url(url)).unwrap_or_default();
         let ca = s.path("webhook.ca_file");
-        let tls = s.tls(tls::Files { server: tls::Server::Webhook, ca, cert: None, key: None }, with_tls);
+        let tls =
+            s.tls(tls::Files { server: tls::Server::Webhook, ca, cert: None, key: None }, with_tls);
         let token = s.secret("webhook.token");
         if token.is_some() && !s.is_given("webhook.url") {
-            s.wrong("webhook.token", "nothing is sent without webhook.url; set it, or remove the token");
+            s.wrong(
+                "webhook.token",
+                "nothing is sent without webhook.url; set it, or remove the token",
+            );
         }
         with_tls.map(|_| Self { url, tls, token })
     }

@@ -80,7 +80,9 @@ impl Setting for f64 {
         let is_number = !matches!(&value.kind, ValueKind::Boolean(_) | ValueKind::String(_));
         let told = text(&value).and_then(|text| text.parse().ok());
         let number = if is_number { value.into_float().ok() } else { told };
-        number.filter(|number: &Self| number.is_finite()).ok_or_else(|| "must be a number".to_owned())
+        number
+            .filter(|number: &Self| number.is_finite())
+            .ok_or_else(|| "must be a number".to_owned())
     }
     fn show(&self) -> String {
         format!("{self:?}")
@@ -90,8 +92,9 @@ impl Setting for f64 {
 impl Setting for Duration {
     fn parse(value: Value) -> Result<Self, String> {
         let text = value.into_string().unwrap_or_default();
-        humantime::parse_duration(&text)
-            .map_err(|_| format!("\"{text}\" is not a duration such as \"1s\", \"500ms\" or \"30d\""))
+        humantime::parse_duration(&text).map_err(|_| {
+            format!("\"{text}\" is not a duration such as \"1s\", \"500ms\" or \"30d\"")
+        })
     }
     /// Whole days as days: the library would make months and years of them.
     fn show(&self) -> String {
@@ -111,7 +114,8 @@ impl Setting for Vec<String> {
             // Not repeated: a URL may hold a password.
             if text.trim_start().starts_with('[') {
                 return Err(
-                    "[…] is not a list here: in the environment, separate with commas: a,b".to_owned()
+                    "[…] is not a list here: in the environment, separate with commas: a,b"
+                        .to_owned(),
                 );
             }
             return Ok(text.split(',').map(|item| item.trim().to_owned()).collect());
@@ -126,7 +130,8 @@ impl Setting for Vec<String> {
 impl Setting for SocketAddr {
     fn parse(value: Value) -> Result<Self, String> {
         let text = value.into_string().unwrap_or_default();
-        text.parse().map_err(|_| format!("\"{text}\" is not an address and port such as \"0.0.0.0:9464\""))
+        text.parse()
+            .map_err(|_| format!("\"{text}\" is not an address and port such as \"0.0.0.0:9464\""))
     }
     fn show(&self) -> String {
         format!("\"{self}\"")

@@ -38,9 +38,11 @@ pub struct Settings {
     known: Vec<String>,
     /// Keys that were given, whether or not they have been read.
     given_keys: BTreeSet<String>,
-    /// Keys with an empty string. It counts as unset, because a template of variables often cannot leave one out.
+    /// Keys with an empty string. It counts as unset, because a template of variables often cannot
+    /// leave one out.
     empty_keys: BTreeSet<String>,
-    /// A prefix, and variables that begin with it but not with two underscores behind it: `MILEPOST_MQTT_URL`.
+    /// A prefix, and variables that begin with it but not with two underscores behind it:
+    /// `MILEPOST_MQTT_URL`.
     pub(super) mistaken: (String, Vec<String>),
     effective: Vec<(String, String)>,
     /// A line each: the key, what is wrong, what is right.
@@ -51,7 +53,8 @@ impl Settings {
     pub fn new(values: config::Map<String, Value>) -> Self {
         let mut given = BTreeMap::new();
         flatten("", values, &mut given);
-        let is_empty = |value: &Value| matches!(&value.kind, ValueKind::String(text) if text.is_empty());
+        let is_empty =
+            |value: &Value| matches!(&value.kind, ValueKind::String(text) if text.is_empty());
         // A source that is listed has a topic: without one it would be as if it were not there.
         let is_needed = |key: &str| key.starts_with("sources[") && key.ends_with("].topic");
         let (empty, given): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -90,7 +93,8 @@ impl Settings {
         self.empty_keys.contains(key)
     }
 
-    /// Keys of empty variables, which leave what the file gives, unless an empty string has a meaning.
+    /// Keys of empty variables, which leave what the file gives, unless an empty string has a
+    /// meaning.
     pub(super) fn emptied(&mut self, keys: impl IntoIterator<Item = String>) {
         self.empty_keys.extend(keys);
     }
@@ -144,7 +148,10 @@ impl Settings {
             }
             (None, Some(file)) => {
                 let secret = Secret::File(file);
-                self.valid(&file_key, secret.read().map_err(|error| format!("{secret:?}: {error}")));
+                self.valid(
+                    &file_key,
+                    secret.read().map_err(|error| format!("{secret:?}: {error}")),
+                );
                 Some(secret)
             }
             (None, None) => None,
@@ -189,11 +196,14 @@ impl Settings {
         self.valid(key, check(value)).unwrap_or_default()
     }
 
-    /// A value that the program knows. Tests and the laboratory give another one as `lab.NAME`, which is not documented,
-    /// shown or suggested.
+    /// A value that the program knows. Tests and the laboratory give another one as `lab.NAME`,
+    /// which is not documented, shown or suggested.
     pub(super) fn constant<T: Setting>(&mut self, name: &str, constant: T) -> T {
         let key = format!("lab.{name}");
-        self.given.remove(&key).and_then(|value| self.valid(&key, T::parse(value))).unwrap_or(constant)
+        self.given
+            .remove(&key)
+            .and_then(|value| self.valid(&key, T::parse(value)))
+            .unwrap_or(constant)
     }
 
     pub fn within<T>(&mut self, key: &str, default: T, range: std::ops::RangeInclusive<T>) -> T
@@ -212,8 +222,9 @@ impl Settings {
     }
 
     pub fn duration(&mut self, key: &str, default: &str, min: &str, max: &str) -> Duration {
-        let parse =
-            |text| humantime::parse_duration(text).expect("the durations in this file are well formed");
+        let parse = |text| {
+            humantime::parse_duration(text).expect("the durations in this file are well formed")
+        };
         let value = self.value(key, parse(default));
         if value < parse(min) || value > parse(max) {
             self.wrong(key, format!("{} is outside {min}..={max}", value.show()));
@@ -253,7 +264,8 @@ impl Settings {
         let sources = ["source.topic", "source.format", "source.driver"];
         for name in mistaken {
             let keys = self.known.iter().map(String::as_str).chain(sources);
-            let right = keys.map(|key| format!("{prefix}__{}", key.replace('.', "__").to_uppercase()));
+            let right =
+                keys.map(|key| format!("{prefix}__{}", key.replace('.', "__").to_uppercase()));
             let right = right.into_iter().find(|right| plain(right) == plain(&name));
             if let Some(right) = right {
                 self.wrong(&name, format!("not read; write {right}, with two underscores"));
@@ -298,6 +310,7 @@ fn sections(value: &Value) -> Option<Vec<config::Map<String, Value>>> {
 /// A rough edit distance, good enough to suggest a key.
 fn distance(known: &str, given: &str) -> usize {
     let common = known.chars().zip(given.chars()).take_while(|(a, b)| a == b).count();
-    let common_end = known.chars().rev().zip(given.chars().rev()).take_while(|(a, b)| a == b).count();
+    let common_end =
+        known.chars().rev().zip(given.chars().rev()).take_while(|(a, b)| a == b).count();
     (known.len() + given.len()).saturating_sub(2 * common + common_end)
 }

@@ -8,8 +8,8 @@ use super::setting::Setting;
 use super::settings::Settings;
 use milepost_decode::formats::{Degrees, Fields, Format, Mapping, More, shipped, unknown};
 use milepost_decode::{
-    Driver, Keep, Local, OtherBytes, PLUSES_MAX, Pointer, Quantity, Source, SpeedUnit, Template, TimeUnit,
-    Zone, overlap,
+    Driver, Keep, Local, OtherBytes, PLUSES_MAX, Pointer, Quantity, Source, SpeedUnit, Template,
+    TimeUnit, Zone, overlap,
 };
 
 /// By NAME of `[formats.NAME]`; `None` after a violation.
@@ -21,7 +21,10 @@ pub(super) fn are_given(s: &Settings) -> bool {
 }
 
 /// `topics`: those of `mqtt.topics`; empty if `[[sources]]` are given.
-pub(super) fn read(s: &mut Settings, topics: &[String]) -> (Vec<Source>, BTreeMap<String, Arc<Mapping>>) {
+pub(super) fn read(
+    s: &mut Settings,
+    topics: &[String],
+) -> (Vec<Source>, BTreeMap<String, Arc<Mapping>>) {
     let mappings = mappings(s);
     let sources = sources(s, topics, &mappings);
     (sources, mappings.into_iter().filter_map(|(name, mapping)| Some((name, mapping?))).collect())
@@ -41,8 +44,10 @@ fn sources(s: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Sour
              MILEPOST__SOURCE__TOPIC and so on",
         );
     }
-    let mut entries: Vec<String> =
-        (1..).map(|n| format!("sources[{n}]")).take_while(|at| s.is_any_given(&format!("{at}."))).collect();
+    let mut entries: Vec<String> = (1..)
+        .map(|n| format!("sources[{n}]"))
+        .take_while(|at| s.is_any_given(&format!("{at}.")))
+        .collect();
     if s.is_any_given("source.") {
         if !entries.is_empty() {
             s.wrong("source", "give either this (from the environment) or [[sources]], not both");
@@ -54,7 +59,10 @@ fn sources(s: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Sour
         let shown = if at == "source" { "sources[1]".to_owned() } else { at.clone() };
         sources.extend(Entry { s, at, shown }.read(mappings));
     }
-    assert!(sources.len() == wanted || !s.violations.is_empty(), "a source without a violation was dropped");
+    assert!(
+        sources.len() == wanted || !s.violations.is_empty(),
+        "a source without a violation was dropped"
+    );
     if sources.len() == wanted {
         unused(s, mappings); // else the invalid source may be the one that uses it
     }
@@ -62,7 +70,8 @@ fn sources(s: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Sour
     sources
 }
 
-/// Names one neighbour of each source that overlaps: a list of all pairs grows with the square of the sources.
+/// Names one neighbour of each source that overlaps: a list of all pairs grows with the square of
+/// the sources.
 fn overlaps(s: &mut Settings, key: &str, sources: &[Source]) {
     let mut distinct: Vec<&str> = Vec::new();
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();
@@ -86,7 +95,8 @@ fn overlaps(s: &mut Settings, key: &str, sources: &[Source]) {
 fn unused(s: &mut Settings, mappings: &Mappings) {
     for (name, mapping) in mappings {
         let is_for_import = s.given::<bool>(&format!("formats.{name}.import")).unwrap_or(false);
-        if !is_for_import && mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) == 1) {
+        if !is_for_import && mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) == 1)
+        {
             let what = format!(
                 "no source has it: set format = \"{name}\" in one, or import = true for `milepost import`, or remove it"
             );
@@ -153,7 +163,11 @@ impl Entry<'_> {
         self.s.show(&format!("{}.{name}", self.shown), value);
     }
 
-    fn checked<T>(&mut self, name: &str, check: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+    fn checked<T>(
+        &mut self,
+        name: &str,
+        check: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
         let text = self.text(name)?;
         self.valid(name, check(&text))
     }
@@ -165,7 +179,9 @@ impl Entry<'_> {
     fn unit<T: Copy>(&mut self, name: &str, units: &[(&'static str, T)]) -> Option<T> {
         self.checked(name, |text| {
             let known = units.iter().find(|(unit, _)| *unit == text);
-            known.map(|(_, unit)| *unit).ok_or_else(|| format!("\"{text}\": must be one of {}", names(units)))
+            known
+                .map(|(_, unit)| *unit)
+                .ok_or_else(|| format!("\"{text}\": must be one of {}", names(units)))
         })
     }
 
@@ -196,7 +212,10 @@ impl Entry<'_> {
         let needs_unit = matches!(&*name, "thingsboard" | "geojson");
         if unit.is_none() && needs_unit && !self.has("speed_unit") {
             let units = names(&SpeedUnit::NAMES);
-            self.wrong("speed_unit", format!("{name} defines no unit of speed: set one of {units}"));
+            self.wrong(
+                "speed_unit",
+                format!("{name} defines no unit of speed: set one of {units}"),
+            );
         } else if unit.is_some() && !needs_unit {
             let what = format!("{name} has its own; only thingsboard and geojson need one here");
             self.wrong("speed_unit", what);
@@ -212,7 +231,8 @@ impl Entry<'_> {
                 (None, None) => {
                     let own = mappings.keys().map(String::as_str);
                     let known = Format::NAMES.into_iter().chain(own).collect::<Vec<_>>().join(", ");
-                    let what = format!("\"{name}\" is none of {known}; define your own as [formats.NAME]");
+                    let what =
+                        format!("\"{name}\" is none of {known}; define your own as [formats.NAME]");
                     self.wrong("format", what);
                     return None;
                 }
@@ -279,11 +299,24 @@ impl Entry<'_> {
         let ts = self.time(&mut more);
         let speed = self.with_unit("speed", Quantity::Speed);
         let alt = self.with_unit("alt", Quantity::Length);
-        let (heading, acc, seq) = (self.pointer("heading"), self.pointer("acc"), self.pointer("seq"));
+        let (heading, acc, seq) =
+            (self.pointer("heading"), self.pointer("acc"), self.pointer("seq"));
         let driver = self.pointer("driver");
         self.rarer(&mut more);
         let more = Some(Box::new(more)).filter(|more| **more != More::default());
-        let fields = Fields { points, lat: lat?, lng: lng?, ts, speed, heading, alt, acc, seq, driver, more };
+        let fields = Fields {
+            points,
+            lat: lat?,
+            lng: lng?,
+            ts,
+            speed,
+            heading,
+            alt,
+            acc,
+            seq,
+            driver,
+            more,
+        };
         let rarer = fields.more.iter().flat_map(|more| more.pointers()).map(|(_, pointer)| pointer);
         let pointers: Vec<&str> =
             fields.pointers().into_iter().flatten().chain(rarer).map(Pointer::as_str).collect();
@@ -306,7 +339,8 @@ impl Entry<'_> {
     fn with_unit(&mut self, name: &str, quantity: Quantity) -> Option<(Pointer, f64)> {
         let unit = format!("{name}_unit");
         self.unit_belongs(name, &unit, || quantity.factor("").err().unwrap_or_default());
-        let (pointer, factor) = (self.pointer(name), self.checked(&unit, |unit| quantity.factor(unit)));
+        let (pointer, factor) =
+            (self.pointer(name), self.checked(&unit, |unit| quantity.factor(unit)));
         Some((pointer?, factor?))
     }
 
@@ -318,7 +352,10 @@ impl Entry<'_> {
                 self.wrong(unit, format!("required with {name}: {units}"));
             }
             (false, true) => {
-                self.wrong(unit, format!("there is no {name}: remove the unit, or set the pointer"));
+                self.wrong(
+                    unit,
+                    format!("there is no {name}: remove the unit, or set the pointer"),
+                );
             }
             (true, true) | (false, false) => {}
         }
@@ -326,8 +363,12 @@ impl Entry<'_> {
 
     /// `ts` with its unit, or with a pattern of strftime; `ts_date` and `ts_zone`.
     fn time(&mut self, more: &mut More) -> Option<(Pointer, TimeUnit)> {
-        let units =
-            || format!("one of {}, or a pattern such as \"%d/%m/%Y %H:%M:%S\"", names(&TimeUnit::NAMES));
+        let units = || {
+            format!(
+                "one of {}, or a pattern such as \"%d/%m/%Y %H:%M:%S\"",
+                names(&TimeUnit::NAMES)
+            )
+        };
         self.unit_belongs("ts", "ts_unit", units);
         more.date = self.pointer("ts_date");
         let zone = self.checked("ts_zone", Zone::new);
@@ -340,11 +381,15 @@ impl Entry<'_> {
             let known = TimeUnit::NAMES.iter().find(|(unit, _)| *unit == text);
             known.map(|(_, unit)| *unit).ok_or_else(|| format!("\"{text}\": must be {}", units()))
         });
-        let is_number = unit
-            .is_some_and(|unit| !matches!(unit, TimeUnit::Rfc3339 | TimeUnit::Pattern | TimeUnit::BySize));
+        let is_number = unit.is_some_and(|unit| {
+            !matches!(unit, TimeUnit::Rfc3339 | TimeUnit::Pattern | TimeUnit::BySize)
+        });
         for key in ["ts_date", "ts_zone"] {
             if self.has(key) && (is_number || !self.has("ts")) {
-                self.wrong(key, "only for a ts that is text: set ts_unit = \"rfc3339\", or a pattern");
+                self.wrong(
+                    key,
+                    "only for a ts that is text: set ts_unit = \"rfc3339\", or a pattern",
+                );
             }
         }
         if zone.is_some() || pattern.is_some() || more.date.is_some() {
@@ -361,14 +406,18 @@ impl Entry<'_> {
             self.wrong("lng_unit", "lat_unit is missing; without lng_unit, it counts for both");
         }
         more.hemispheres = ["lat_hemisphere", "lng_hemisphere"].map(|key| self.pointer(key));
-        for (name, quantity, factor) in
-            [("heading", Quantity::Angle, &mut more.heading), ("acc", Quantity::Length, &mut more.acc)]
-        {
+        for (name, quantity, factor) in [
+            ("heading", Quantity::Angle, &mut more.heading),
+            ("acc", Quantity::Length, &mut more.acc),
+        ] {
             let unit = format!("{name}_unit");
             if let Some(given) = self.checked(&unit, |unit| quantity.factor(unit)) {
                 *factor = given;
                 if !self.has(name) {
-                    self.wrong(&unit, format!("there is no {name}: remove the unit, or set the pointer"));
+                    self.wrong(
+                        &unit,
+                        format!("there is no {name}: remove the unit, or set the pointer"),
+                    );
                 }
             }
         }
@@ -398,7 +447,8 @@ fn mappings(s: &mut Settings) -> Mappings {
     for name in s.names_in("formats.") {
         let at = format!("formats.{name}");
         let is_taken = Format::NAMES.contains(&&*name);
-        let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+        let is_name =
+            name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
         if is_taken {
             s.wrong(&at, "milepost ships a format of this name; choose another");
         }

@@ -190,6 +190,9 @@ pub struct Webhook {
 
 impl fmt::Debug for Webhook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Webhook").field("tls", &self.tls).field("token", &self.token).finish_non_exhaustive()
+        f.debug_struct("Webhook")
+            .field("tls", &self.tls)
+            .field("token", &self.token)
+            .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,9 @@
-//! One message through the core, in memory alone: a PUBLISH, its batch, an insert that fails, the retry, the PUBACK.
+//! One message through the core, in memory alone: a PUBLISH, its batch, an insert that fails, the
+//! retry, the PUBACK.
 //!
-//! `cargo run -p milepost-core --example one_message` prints each step with the code that decided it. The place of the
-//! broker and of ClickHouse is taken by the function below: it hands events in and prints what comes out.
+//! `cargo run -p milepost-core --example one_message` prints each step with the code that decided
+//! it. The place of the broker and of ClickHouse is taken by the function below: it hands events in
+//! and prints what comes out.
 #![expect(clippy::disallowed_methods, reason = "a shell reads the clock and hands it in")]
 
 use std::io::{self, Write};
@@ -37,14 +39,16 @@ pub(crate) fn play(out: &mut impl Write) -> io::Result<()> {
     };
     let ms_of = |instant: Instant| instant.duration_since(began).as_millis();
     let mut consumer = consumer();
-    let mut say =
-        |ms: u128, what: &str, decided_by: &str| writeln!(out, "{ms:>5} ms  {what:<78} {decided_by}");
+    let mut say = |ms: u128, what: &str, decided_by: &str| {
+        writeln!(out, "{ms:>5} ms  {what:<78} {decided_by}")
+    };
 
     // The shell connects, because the session is Connecting; the broker accepts.
     consumer.handle_timeout(at(0).instant);
     let (node, _) = consumer.dial(0, at(0).instant);
     say(0, &format!("session 0 connects to {node}"), "consumer/nodes.rs")?;
-    let connack = ConnAck { session_present: false, receive_maximum: Some(1_000), ..ConnAck::default() };
+    let connack =
+        ConnAck { session_present: false, receive_maximum: Some(1_000), ..ConnAck::default() };
     consumer.handle_event(0, SessionEvent::Connected(connack), at(10).instant);
     let subscribe = consumer.session_mut(0).poll_command().expect("a new session subscribes");
     say(10, &format!("CONNACK, no session present → {subscribe:?}"), "session/mod.rs")?;
@@ -83,7 +87,8 @@ pub(crate) fn play(out: &mut impl Write) -> io::Result<()> {
     consumer.handle_report(Report { batch, outcome }, failed);
     consumer.handle_timeout(failed);
     let notices = std::iter::from_fn(|| consumer.poll_notice()).map(|notice| notice.to_string());
-    let logged = notices.filter(|notice| notice.contains("insert failed")).last().unwrap_or_default();
+    let logged =
+        notices.filter(|notice| notice.contains("insert failed")).last().unwrap_or_default();
     say(ms_of(failed), &logged, "delivery/policy/outcomes.rs")?;
     let acknowledged = consumer.session(0).ack_due();
     assert_eq!(acknowledged, None);
@@ -93,19 +98,29 @@ pub(crate) fn play(out: &mut impl Write) -> io::Result<()> {
     let (batch, token) = next_attempt(&mut consumer);
     say(ms_of(retry), &format!("insert it again with token {token}"), "delivery/retry.rs")?;
 
-    // Now ClickHouse confirms the commit: the batch is durable, its message is complete, the PUBACK may leave.
+    // Now ClickHouse confirms the commit: the batch is durable, its message is complete, the PUBACK
+    // may leave.
     let committed = retry + Duration::from_millis(30);
     let took = Duration::from_millis(30);
-    consumer.handle_report(Report { batch, outcome: Outcome::Inserted { took, erased: 0 } }, committed);
+    consumer
+        .handle_report(Report { batch, outcome: Outcome::Inserted { took, erased: 0 } }, committed);
     consumer.handle_timeout(committed);
-    say(ms_of(committed), "ClickHouse confirms the commit: the batch is durable", "delivery/policy")?;
+    say(
+        ms_of(committed),
+        "ClickHouse confirms the commit: the batch is durable",
+        "delivery/policy",
+    )?;
     let packet_id = consumer.session(0).ack_due().expect("the message is complete");
     consumer.session_mut(0).ack_sent();
     say(ms_of(committed), &format!("PUBACK, packet id {packet_id}"), "session/acks.rs")?;
     let totals = consumer.totals();
     say(
         ms_of(committed),
-        &format!("{} position inserted; the counters add up: {}", totals.delivery.inserted, totals.adds_up()),
+        &format!(
+            "{} position inserted; the counters add up: {}",
+            totals.delivery.inserted,
+            totals.adds_up()
+        ),
         "consumer/totals.rs",
     )
 }
@@ -122,9 +137,11 @@ fn next_attempt(consumer: &mut Consumer) -> (u64, String) {
 
 /// One session, batches of 5,000 rows or one second, no spool.
 fn consumer() -> Consumer {
-    let limits = batch::Limits { rows_max: 5_000, age_max: Duration::from_secs(1), bytes_max: 8 << 20 };
+    let limits =
+        batch::Limits { rows_max: 5_000, age_max: Duration::from_secs(1), bytes_max: 8 << 20 };
     let decoder = Decoder::new(&[Source::milepost("drivers/+/gps")], Limits::default());
-    let intake = Intake::new(intake::IntakeConfig { batch: limits, buffer_bytes_max: 64 << 20 }, decoder);
+    let intake =
+        Intake::new(intake::IntakeConfig { batch: limits, buffer_bytes_max: 64 << 20 }, decoder);
     let delivery = policy::DeliveryConfig {
         inserts_in_flight: 3,
         spool: false,

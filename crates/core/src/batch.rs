@@ -1,8 +1,8 @@
 //! Collects rows into the open batch.
 //!
 //! Guarantee: rows leave in arrival order, each once. The open batch is due by rows or by age, and
-//! never holds more than `bytes_max`. The caller passes `now`. The consumer decides when a due batch
-//! closes, because that depends on the free insert slots.
+//! never holds more than `bytes_max`. The caller passes `now`. The consumer decides when a due
+//! batch closes, because that depends on the free insert slots.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -106,7 +106,8 @@ impl Batcher {
         self.open.bytes + bytes_of(reject) <= self.limits.bytes_max
     }
 
-    /// Adds a position that [fits](Self::fits_position). `awaited`: its message gets a PUBACK when the row is durable.
+    /// Adds a position that [fits](Self::fits_position). `awaited`: its message gets a PUBACK when
+    /// the row is durable.
     pub fn push_position(&mut self, position: Position, awaited: bool, now: Instant) {
         self.open.at_least_once |= awaited;
         let bytes = bytes_of_position(&position);
@@ -115,7 +116,8 @@ impl Batcher {
     }
 
     /// Adds all positions of a message at once, and leaves `positions` empty: the cheap way for the
-    /// usual message. Does nothing if not all of them fit, or if the batch is due before the last one.
+    /// usual message. Does nothing if not all of them fit, or if the batch is due before the last
+    /// one.
     #[expect(
         clippy::extend_with_drain,
         reason = "most messages have one position: dearer than its copy is a call of memcpy"
@@ -132,13 +134,14 @@ impl Batcher {
         }
     }
 
-    /// Adds a reject that [fits](Self::fits_reject), as a row of its own or, above the flood limit, to the count of
-    /// one of its reason.
+    /// Adds a reject that [fits](Self::fits_reject), as a row of its own or, above the flood limit,
+    /// to the count of one of its reason.
     pub fn push_reject(&mut self, reject: Reject, awaited: bool, now: Instant) {
         self.open.at_least_once |= awaited;
         let bytes = bytes_of(&reject);
         if self.flood.count_is_above_limit(bytes, now)
-            && let Some(row) = self.open.rejects.iter_mut().rev().find(|row| row.reason == reject.reason)
+            && let Some(row) =
+                self.open.rejects.iter_mut().rev().find(|row| row.reason == reject.reason)
         {
             row.count += reject.count;
             return;
@@ -188,7 +191,10 @@ fn bytes_of_position(position: &Position) -> usize {
 
 fn bytes_of(reject: &Reject) -> usize {
     REJECT_FIXED_BYTES
-        + 2 * (reject.payload.len() + reject.topic.len() + reject.driver_id.len() + reject.detail.len())
+        + 2 * (reject.payload.len()
+            + reject.topic.len()
+            + reject.driver_id.len()
+            + reject.detail.len())
 }
 
 /// Counts the rejects and their bytes of the current second.

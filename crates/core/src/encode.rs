@@ -1,7 +1,8 @@
 //! Encodes a closed batch into the bytes of its INSERT statements.
 //!
-//! Guarantee: rows are in the table's sort order, and the same batch gives the same bytes, so a retry repeats exactly what was sent. The
-//! format is [RowBinary](super::row_binary) with the columns named in the statement. A [position](super::position) and a
+//! Guarantee: rows are in the table's sort order, and the same batch gives the same bytes, so a
+//! retry repeats exactly what was sent. The format is [RowBinary](super::row_binary) with the
+//! columns named in the statement. A [position](super::position) and a
 //! [reject](super::reject) have their columns beside their fields.
 
 use std::ops::Range;
@@ -34,7 +35,8 @@ pub struct Insert {
 /// Encodes a batch: an insert of its positions, one of its rejects, or both.
 #[must_use]
 pub fn encode(batch: Batch, database: &str) -> Vec<Insert> {
-    let positions = insert(&position::TABLE, database, in_order(&batch.positions), 96, Position::encode);
+    let positions =
+        insert(&position::TABLE, database, in_order(&batch.positions), 96, Position::encode);
     let rejects = insert(&reject::TABLE, database, batch.rejects.iter(), 512, Reject::encode);
     positions.into_iter().chain(rejects).collect()
 }
@@ -54,7 +56,8 @@ fn day(ts: Timestamp) -> i64 {
 fn in_order(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
     let first = rows.first().map_or(&[][..], |row| row.driver_id.as_bytes());
     let (mut shared, mut longest) = (first.len(), 0);
-    let (mut earliest, mut latest) = (Timestamp::from_unix_ms(i64::MAX), Timestamp::from_unix_ms(i64::MIN));
+    let (mut earliest, mut latest) =
+        (Timestamp::from_unix_ms(i64::MAX), Timestamp::from_unix_ms(i64::MIN));
     for row in rows {
         let id = row.driver_id.as_bytes();
         longest = longest.max(id.len());
@@ -95,12 +98,16 @@ fn insert<'r, T: 'r>(
     let count = rows.len();
     let mut body = Vec::with_capacity(count * bytes_each);
     rows.for_each(|row| encode_row(row, &mut body));
-    (count > 0).then(|| Insert { statement: table.statement(database), body: body.into(), rows: count })
+    (count > 0).then(|| Insert {
+        statement: table.statement(database),
+        body: body.into(),
+        rows: count,
+    })
 }
 
 impl Insert {
-    /// Returns a range of the rows as an insert of its own. `None` if the columns are not those of a
-    /// known table, as in a file of another version.
+    /// Returns a range of the rows as an insert of its own. `None` if the columns are not those of
+    /// a known table, as in a file of another version.
     #[must_use]
     pub fn part(&self, rows: Range<usize>) -> Option<Self> {
         if rows == (0..self.rows) {
@@ -109,7 +116,11 @@ impl Insert {
         let table = tables().find(|table| self.statement.ends_with(&table.statement_end()))?;
         let begin = table.skip(&self.body, rows.start)?;
         let end = begin + table.skip(&self.body[begin..], rows.len())?;
-        Some(Self { statement: self.statement.clone(), body: self.body.slice(begin..end), rows: rows.len() })
+        Some(Self {
+            statement: self.statement.clone(),
+            body: self.body.slice(begin..end),
+            rows: rows.len(),
+        })
     }
 
     /// Returns the insert without the rows for whose driver id `is_gone` is true, and their number.
@@ -138,7 +149,10 @@ impl Insert {
             return Some((self.clone(), 0));
         }
         body.extend_from_slice(&self.body[kept..at]);
-        Some((Self { statement: self.statement.clone(), body: body.into(), rows: self.rows - gone }, gone))
+        Some((
+            Self { statement: self.statement.clone(), body: body.into(), rows: self.rows - gone },
+            gone,
+        ))
     }
 
     /// Returns the columns that the statement names, if they belong to a known table. A file of an
@@ -168,9 +182,10 @@ mod tests {
         let mut decoded = Decoded::default();
         for n in 0..10_usize {
             let topic = format!("drivers/{}/gps", "d".repeat(1 + n * 7));
-            for payload in
-                [format!(r#"{{"lat":{n},"lng":1,"a":{n},"b":"{}"}}"#, "x".repeat(n * 50)), "x".repeat(n * 50)]
-            {
+            for payload in [
+                format!(r#"{{"lat":{n},"lng":1,"a":{n},"b":"{}"}}"#, "x".repeat(n * 50)),
+                "x".repeat(n * 50),
+            ] {
                 let message = Message::new(topic.as_bytes(), payload.as_bytes());
                 decoder.decode(message, Timestamp::from_unix_ms(1), &mut decoded);
             }
@@ -200,16 +215,21 @@ mod tests {
                     .map(|_| random.choice(['-', '0', 'a']).unwrap())
                     .collect();
                 let [lat, ts, seq] = [2, 3, 2].map(|values| random.i64(1..=values));
-                let payload = format!(r#"{{"lat":{lat},"lng":1,"ts":{},"seq":{seq}}}"#, ts * apart_s);
+                let payload =
+                    format!(r#"{{"lat":{lat},"lng":1,"ts":{},"seq":{seq}}}"#, ts * apart_s);
                 let topic = format!("drivers/{begin}{end}/gps");
                 let message = Message::new(topic.as_bytes(), payload.as_bytes());
                 decoder.decode(message, Timestamp::from_unix_ms(86_400_000 * 200), &mut decoded);
             }
             let ordered: Vec<_> = in_order(&decoded.positions).collect();
             assert_eq!((ordered.len(), decoded.rejects.len()), (1_000, 0));
-            let sorted = |row: &Position| (row.ts.unix_ms() / 86_400_000, row.driver_id.as_bytes().to_vec());
+            let sorted =
+                |row: &Position| (row.ts.unix_ms() / 86_400_000, row.driver_id.as_bytes().to_vec());
             assert!(ordered.is_sorted_by_key(|row| sorted(row)), "{begin} {length_max} {apart_s}");
-            assert!(ordered.is_sorted_by(|a, b| order(a) <= order(b)), "{begin} {length_max} {apart_s}");
+            assert!(
+                ordered.is_sorted_by(|a, b| order(a) <= order(b)),
+                "{begin} {length_max} {apart_s}"
+            );
         }
         assert_eq!(in_order(&[]).len(), 0);
     }
@@ -223,8 +243,10 @@ mod tests {
                 assert_eq!([a.body, b.body].concat(), insert.body, "cut at row {cut}");
                 assert_eq!((a.rows, b.rows), (cut, insert.rows - cut));
             }
-            let other =
-                Insert { statement: "INSERT INTO fleet.positions (a, b) FORMAT RowBinary".into(), ..insert };
+            let other = Insert {
+                statement: "INSERT INTO fleet.positions (a, b) FORMAT RowBinary".into(),
+                ..insert
+            };
             assert!(other.part(0..1).is_none(), "columns of another version");
         }
     }
@@ -236,7 +258,8 @@ mod tests {
                 let id = "d".repeat(1 + gone * 7);
                 let (others, left_out) = insert.without(|driver| driver == id.as_bytes()).unwrap();
                 assert_eq!((others.rows, left_out), (9, 1));
-                let parts = [0..gone, gone + 1..insert.rows].map(|rows| insert.part(rows).unwrap().body);
+                let parts =
+                    [0..gone, gone + 1..insert.rows].map(|rows| insert.part(rows).unwrap().body);
                 assert_eq!(others.body, parts.concat(), "without row {gone}");
             }
             assert_eq!(insert.without(|_| false).unwrap().0.body, insert.body);

@@ -41,7 +41,8 @@ impl Erased {
     pub fn new(ids: impl IntoIterator<Item = String>) -> Self {
         let mut sorted: Vec<String> = ids.into_iter().collect();
         sorted.sort_unstable();
-        let digest = if sorted.is_empty() { 0 } else { XxHash3_128::oneshot(sorted.join("\n").as_bytes()) };
+        let digest =
+            if sorted.is_empty() { 0 } else { XxHash3_128::oneshot(sorted.join("\n").as_bytes()) };
         Self {
             ids: sorted.into_iter().map(String::into_bytes).collect(),
             digest,
@@ -104,7 +105,8 @@ impl Newest {
         Arc::clone(&self.list)
     }
 
-    /// Keeps the newer of the two. Returns whether to log that `answer` is older, for example from a lagging replica.
+    /// Keeps the newer of the two. Returns whether to log that `answer` is older, for example from
+    /// a lagging replica.
     pub fn take(&mut self, answer: Arc<Erased>, now: Instant) -> bool {
         let is_older = answer.version < self.list.version;
         if !is_older {

@@ -1,7 +1,8 @@
 //! Inserts without the rows of erased drivers.
 //!
-//! Guarantee: a [`Screened`] insert is the only one that a sink accepts, and [`ReadList::screen`] is the only way to
-//! make one. So no insert starts, whoever sends it, by a list of erased drivers that is older than [`LIST_AGE_MAX`].
+//! Guarantee: a [`Screened`] insert is the only one that a sink accepts, and [`ReadList::screen`]
+//! is the only way to make one. So no insert starts, whoever sends it, by a list of erased drivers
+//! that is older than [`LIST_AGE_MAX`].
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant};
 use super::encode::Insert;
 use super::erased::Erased;
 
-/// No insert starts by an older list. `milepost erase` waits longer than this before it reports that nothing is left.
+/// No insert starts by an older list. `milepost erase` waits longer than this before it reports
+/// that nothing is left.
 pub const LIST_AGE_MAX: Duration = Duration::from_secs(35);
 
 /// The list of erased drivers with the time at which it was read. The default was never read.
@@ -68,13 +70,16 @@ impl ReadList {
         let (insert, left_out) = if self.erased.is_empty() {
             (insert, 0)
         } else {
-            insert.without(|id| self.erased.contains_bytes(id)).ok_or(NotScreened::UnknownColumns)?
+            insert
+                .without(|id| self.erased.contains_bytes(id))
+                .ok_or(NotScreened::UnknownColumns)?
         };
         Ok(Screened { insert, left_out, erased: Arc::clone(&self.erased) })
     }
 }
 
-/// An insert without rows of erased drivers. It keeps its list alive: `Member::erases` counts the holders of a list.
+/// An insert without rows of erased drivers. It keeps its list alive: `Member::erases` counts the
+/// holders of a list.
 #[derive(Debug)]
 pub struct Screened {
     insert: Insert,
@@ -89,7 +94,8 @@ impl Screened {
         self.left_out
     }
 
-    /// The deduplication token for these rows: without some of them they are other rows, which need another token.
+    /// The deduplication token for these rows: without some of them they are other rows, which need
+    /// another token.
     #[must_use]
     pub fn token(&self, token: String) -> String {
         if self.left_out == 0 { token } else { format!("{token}-{}", self.erased.digest()) }
@@ -118,7 +124,8 @@ mod tests {
     fn only_a_list_that_was_read_lately_lets_an_insert_start() {
         let (read_at, statement) =
             (Instant::now(), "INSERT INTO fleet.positions (driver_id) FORMAT RowBinary");
-        let screened = |list: &ReadList, age| list.screen(insert(statement), read_at + age).map(|it| it.rows);
+        let screened =
+            |list: &ReadList, age| list.screen(insert(statement), read_at + age).map(|it| it.rows);
         assert_eq!(screened(&ReadList::default(), Duration::ZERO), Err(NotScreened::Unread));
         let list = ReadList::new(Arc::new(Erased::new(["a".to_owned()])), read_at);
         assert_eq!(screened(&list, LIST_AGE_MAX - Duration::from_millis(1)), Ok(1));
@@ -127,10 +134,14 @@ mod tests {
 
     #[test]
     fn columns_of_another_version_pass_while_nobody_is_erased() {
-        let (now, newer) = (Instant::now(), "INSERT INTO fleet.positions (driver_id, more) FORMAT RowBinary");
+        let (now, newer) =
+            (Instant::now(), "INSERT INTO fleet.positions (driver_id, more) FORMAT RowBinary");
         let nobody = ReadList::new(Arc::default(), now);
         assert_eq!(nobody.screen(insert(newer), now).map(|it| it.rows), Ok(2));
         let one = ReadList::new(Arc::new(Erased::new(["a".to_owned()])), now);
-        assert_eq!(one.screen(insert(newer), now).map(|it| it.rows), Err(NotScreened::UnknownColumns));
+        assert_eq!(
+            one.screen(insert(newer), now).map(|it| it.rows),
+            Err(NotScreened::UnknownColumns)
+        );
     }
 }

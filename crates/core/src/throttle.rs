@@ -22,8 +22,9 @@ impl Throttle {
 
     /// Returns whether to log now. If so, the interval starts anew.
     pub fn allow(&mut self, now: Instant) -> bool {
-        let is_due =
-            self.last.is_none_or(|last| self.interval.is_some_and(|interval| now >= last + interval));
+        let is_due = self
+            .last
+            .is_none_or(|last| self.interval.is_some_and(|interval| now >= last + interval));
         if is_due {
             self.last = Some(now);
         }
@@ -44,8 +45,8 @@ impl Throttle {
     }
 }
 
-/// Limits the log lines of something that fails for several reasons in turn, each for itself. Digits
-/// are ignored, so "3 s" and "4 s" are one reason.
+/// Limits the log lines of something that fails for several reasons in turn, each for itself.
+/// Digits are ignored, so "3 s" and "4 s" are one reason.
 #[derive(Debug)]
 pub struct Reasons {
     interval: Duration,
@@ -84,7 +85,10 @@ mod tests {
         let after = |seconds| began + Duration::from_secs(seconds);
         let (mut once, mut minutely) = (Throttle::once(), Throttle::every(Duration::from_secs(60)));
         assert_eq!([0, 59, 60, 200].map(|s| once.allow(after(s))), [true, false, false, false]);
-        assert_eq!([0, 59, 60, 100, 120].map(|s| minutely.allow(after(s))), [true, false, true, false, true]);
+        assert_eq!(
+            [0, 59, 60, 100, 120].map(|s| minutely.allow(after(s))),
+            [true, false, true, false, true]
+        );
         minutely.reset();
         assert!(minutely.allow(after(121)));
         assert_eq!(
@@ -97,10 +101,13 @@ mod tests {
     fn reasons_in_turn_are_each_logged_once_an_interval() {
         let began = Instant::now();
         let mut reasons = Reasons::every(Duration::from_secs(60));
-        let mut logs = |why: &str, seconds| reasons.allow(why, began + Duration::from_secs(seconds));
+        let mut logs =
+            |why: &str, seconds| reasons.allow(why, began + Duration::from_secs(seconds));
         assert!(logs("refused", 0) && logs("no answer for 3 s", 1));
         for second in 2..60 {
-            assert!(!logs("refused", second) && !logs(&format!("no answer for {second} s"), second));
+            assert!(
+                !logs("refused", second) && !logs(&format!("no answer for {second} s"), second)
+            );
         }
         assert!(logs("refused", 60) && !logs("no answer for 9 s", 60));
         for why in ["a", "b", "c", "d", "e"] {

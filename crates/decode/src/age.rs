@@ -1,5 +1,5 @@
-//! The time of a point, and how old it may be. A refusal says the time that was read, the limit, its
-//! key, and the usual cause.
+//! The time of a point, and how old it may be. A refusal says the time that was read, the limit,
+//! its key, and the usual cause.
 
 use super::json::Scalar;
 use super::reading::Reading;
@@ -60,7 +60,11 @@ impl AgeLimits {
 /// The time of a `ts` that is no number.
 fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i64, Refusal> {
     let wanted = match (ts, unit, local) {
-        (Scalar::Text(text), TimeUnit::BySize | TimeUnit::Rfc3339 | TimeUnit::Pattern, Some(local)) => {
+        (
+            Scalar::Text(text),
+            TimeUnit::BySize | TimeUnit::Rfc3339 | TimeUnit::Pattern,
+            Some(local),
+        ) => {
             let read = local.unix_ms(text);
             return read.map_err(|why| Refusal::new(Reason::BadTs, format!("ts is {ts}: {why}")));
         }
@@ -82,10 +86,18 @@ fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i
     refuse(Reason::BadTs, format!("ts is {ts}, {wanted}"))
 }
 
-fn too_old(limits: AgeLimits, ts: &Scalar<'_>, ms: i64, unit: TimeUnit, received_at: Timestamp) -> String {
+fn too_old(
+    limits: AgeLimits,
+    ts: &Scalar<'_>,
+    ms: i64,
+    unit: TimeUnit,
+    received_at: Timestamp,
+) -> String {
     let time = shown(ms);
     let is_good = |ms: i64| limits.is_good(ms, received_at);
-    if let Some(weeks) = [1_i64, 2].into_iter().find(|n| is_good(ms.saturating_add(n * ROLLOVER_MS))) {
+    if let Some(weeks) =
+        [1_i64, 2].into_iter().find(|n| is_good(ms.saturating_add(n * ROLLOVER_MS)))
+    {
         let meant = shown(ms + weeks * ROLLOVER_MS);
         let day = meant.get(..10).unwrap_or_default();
         return format!(
@@ -98,7 +110,9 @@ fn too_old(limits: AgeLimits, ts: &Scalar<'_>, ms: i64, unit: TimeUnit, received
     }
     // Days since 1899-12-30, as spreadsheets count them, until 2064.
     if ts.as_f64().is_some_and(|number| (20_000.0..60_000.0).contains(&number)) {
-        return format!("ts {ts} is a spreadsheet's number of days: save the file with this column as text");
+        return format!(
+            "ts {ts} is a spreadsheet's number of days: save the file with this column as text"
+        );
     }
     if ms < CLOCKS_SET_MS {
         return format!("{time}: the device's clock was never set");
@@ -107,13 +121,20 @@ fn too_old(limits: AgeLimits, ts: &Scalar<'_>, ms: i64, unit: TimeUnit, received
     format!("{time} is more than {days} days old; to store it, raise {key}")
 }
 
-fn too_new(limits: AgeLimits, ts: &Scalar<'_>, ms: i64, unit: TimeUnit, received_at: Timestamp) -> String {
+fn too_new(
+    limits: AgeLimits,
+    ts: &Scalar<'_>,
+    ms: i64,
+    unit: TimeUnit,
+    received_at: Timestamp,
+) -> String {
     let _ = ts;
     let time = shown(ms);
     if let Some(hint) = factor(ms, unit, |ms| limits.is_good(ms, received_at)) {
         return format!("{time} is in the future; {hint}");
     }
-    let (ahead, limit) = (ms.saturating_sub(received_at.unix_ms()) / 1_000, limits.future_ms / 1_000);
+    let (ahead, limit) =
+        (ms.saturating_sub(received_at.unix_ms()) / 1_000, limits.future_ms / 1_000);
     format!("{time} is {ahead} s ahead of the clock here; decode.fix_future_max allows {limit} s")
 }
 
@@ -145,5 +166,6 @@ fn factor(ms: i64, unit: TimeUnit, is_good: impl Fn(i64) -> bool) -> Option<&'st
 
 /// RFC 3339; the milliseconds, if the year has more than four digits.
 fn shown(ms: i64) -> String {
-    jiff::Timestamp::from_millisecond(ms).map_or_else(|_| format!("{ms} ms"), |time| time.to_string())
+    jiff::Timestamp::from_millisecond(ms)
+        .map_or_else(|_| format!("{ms} ms"), |time| time.to_string())
 }

@@ -75,7 +75,8 @@ mod tests {
         for n in 1..ATTRIBUTES_MAX {
             assert!(kept.put(&n.to_string(), "x"));
             let Pairs { pairs, bytes } = &**kept.0.as_ref().unwrap();
-            let held = size_of::<Pairs>() + size_of::<(String, String)>() * pairs.capacity() + bytes;
+            let held =
+                size_of::<Pairs>() + size_of::<(String, String)>() * pairs.capacity() + bytes;
             assert!(held <= kept.memory_bytes(), "{held} bytes of {} pairs", kept.len());
         }
         assert!(!kept.put("one more", "x") && kept.put("batt", "82"));

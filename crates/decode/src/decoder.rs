@@ -80,13 +80,14 @@ impl Decoder {
         self
     }
 
-    /// Appends the message's positions, rejects and ignored parts to `out`. `received_at`: the wall clock when the
-    /// message was read.
+    /// Appends the message's positions, rejects and ignored parts to `out`. `received_at`: the wall
+    /// clock when the message was read.
     pub fn decode(&self, message: Message<'_>, received_at: Timestamp, out: &mut Decoded) {
         self.decode_of(message, received_at, None, out);
     }
 
-    /// Decodes a part of a message. `otherwise`: the driver if the part does not name it, but the payload should.
+    /// Decodes a part of a message. `otherwise`: the driver if the part does not name it, but the
+    /// payload should.
     pub fn decode_of(
         &self,
         message: Message<'_>,
@@ -95,12 +96,15 @@ impl Decoder {
         out: &mut Decoded,
     ) {
         let mut text = Cow::Borrowed(message.payload);
-        let Err(refusal) = self.decode_message(message, &mut text, received_at, otherwise, out) else {
+        let Err(refusal) = self.decode_message(message, &mut text, received_at, otherwise, out)
+        else {
             return;
         };
         let may_be_presence =
-            matches!(refusal.reason, Reason::InvalidJson | Reason::WrongShape | Reason::InvalidSentence)
-                || matches!(refusal.reason, Reason::UnknownFormatKind | Reason::MissingField);
+            matches!(
+                refusal.reason,
+                Reason::InvalidJson | Reason::WrongShape | Reason::InvalidSentence
+            ) || matches!(refusal.reason, Reason::UnknownFormatKind | Reason::MissingField);
         if may_be_presence && is_presence(&text) {
             out.ignored.push(Ignored::Presence);
             return;
@@ -120,10 +124,11 @@ impl Decoder {
         out: &mut Decoded,
     ) -> Result<(), Refusal> {
         self.check_size(message)?;
-        let (Source { reading, format, .. }, driver) = self.source_of(message.topic).ok_or_else(|| {
-            out.is_foreign = true;
-            Refusal::new(Reason::BadTopic, "matches no source's topic")
-        })?;
+        let (Source { reading, format, .. }, driver) =
+            self.source_of(message.topic).ok_or_else(|| {
+                out.is_foreign = true;
+                Refusal::new(Reason::BadTopic, "matches no source's topic")
+            })?;
         let Ok(driver) = &driver else {
             return refuse(Reason::BadTopic, DRIVER_ID_RULE);
         };
@@ -168,7 +173,10 @@ impl Decoder {
         if message.payload_bytes > self.limits.payload_bytes_max {
             return refuse(
                 Reason::TooLarge,
-                format!("{} bytes; the limit is {}", message.payload_bytes, self.limits.payload_bytes_max),
+                format!(
+                    "{} bytes; the limit is {}",
+                    message.payload_bytes, self.limits.payload_bytes_max
+                ),
             );
         }
         if message.payload_bytes > message.payload.len() {

@@ -20,8 +20,13 @@ pub(super) enum Named<'s> {
 }
 
 impl Named<'_> {
-    /// The topic's driver, or that of the first object that has a value at the pointer, else `otherwise`.
-    pub(super) fn id(&self, objects: [&[u8]; 2], otherwise: Option<DriverId>) -> Result<DriverId, Refusal> {
+    /// The topic's driver, or that of the first object that has a value at the pointer, else
+    /// `otherwise`.
+    pub(super) fn id(
+        &self,
+        objects: [&[u8]; 2],
+        otherwise: Option<DriverId>,
+    ) -> Result<DriverId, Refusal> {
         let (pointer, other) = match self {
             Self::InTopic(id) => return Ok(*id),
             Self::InPayload(pointer, other) => (pointer, *other),
@@ -45,7 +50,11 @@ impl Named<'_> {
 }
 
 /// The id that a payload has at `pointer`.
-pub(super) fn id_of(pointer: &Pointer, other: OtherBytes, value: &Scalar<'_>) -> Result<DriverId, Refusal> {
+pub(super) fn id_of(
+    pointer: &Pointer,
+    other: OtherBytes,
+    value: &Scalar<'_>,
+) -> Result<DriverId, Refusal> {
     let id = match value {
         Scalar::Text(text) if resolution(text).is_some_and(|last| last > 1.0) => Err(OutOfRange),
         Scalar::Text(text) => other.id(text),
@@ -55,7 +64,10 @@ pub(super) fn id_of(pointer: &Pointer, other: OtherBytes, value: &Scalar<'_>) ->
     id.map_err(|OutOfRange| match value {
         Scalar::Text(text) => refusal(pointer, text),
         Scalar::Missing | Scalar::Integer(_) | Scalar::Number(_) | Scalar::Other(_) => {
-            Refusal::new(Reason::BadDriver, format!("{} is {value}; {DRIVER_ID_RULE}", pointer.as_str()))
+            Refusal::new(
+                Reason::BadDriver,
+                format!("{} is {value}; {DRIVER_ID_RULE}", pointer.as_str()),
+            )
         }
     })
 }
@@ -66,9 +78,13 @@ fn refusal(pointer: &Pointer, value: &str) -> Refusal {
     Refusal::new(
         Reason::BadDriver,
         if resolution(&value).is_some() {
-            format!("{at} is {value}, a number that has lost its last digits: send or save it as text")
+            format!(
+                "{at} is {value}, a number that has lost its last digits: send or save it as text"
+            )
         } else {
-            format!("{at} is {value:?}; {DRIVER_ID_RULE}; driver_other of the source maps other bytes")
+            format!(
+                "{at} is {value:?}; {DRIVER_ID_RULE}; driver_other of the source maps other bytes"
+            )
         },
     )
 }
@@ -81,7 +97,9 @@ fn whole_number(raw: &str) -> Option<String> {
     let exponent = exponent.parse::<usize>().ok()?;
     let (shifted, fraction) = decimals.split_at_checked(exponent)?;
     let is_whole = fraction.bytes().all(|digit| digit == b'0');
-    is_whole.then(|| format!("{}{shifted}", whole.trim_start_matches('-'))).filter(|_| !raw.starts_with('-'))
+    is_whole
+        .then(|| format!("{}{shifted}", whole.trim_start_matches('-')))
+        .filter(|_| !raw.starts_with('-'))
 }
 
 /// What becomes of bytes that a driver's id cannot have, such as the @ of an e-mail address.
@@ -158,7 +176,9 @@ impl Template {
             let (number, after) = after.split_once('}').ok_or_else(wanted)?;
             let number: usize = number.parse().map_err(|_| wanted())?;
             if number == 0 || number > pluses {
-                return Err(format!("\"{text}\": there is no {{{number}}}: the topic has {pluses} levels +"));
+                return Err(format!(
+                    "\"{text}\": there is no {{{number}}}: the topic has {pluses} levels +"
+                ));
             }
             literals.push_str(before);
             parts.extend([Part::Text(before.to_owned()), Part::Level(number - 1)]);

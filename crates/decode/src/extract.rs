@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::value::RawValue;
 
 use super::json::{Scalar, Text};
@@ -21,14 +23,16 @@ pub struct Pointer {
 
 impl Pointer {
     /// # Errors
-    /// What is wrong with it, in words: RFC 6901 wants `/a/b`, with `~1` for `/` and `~0` for `~` in a name.
+    /// What is wrong with it, in words: RFC 6901 wants `/a/b`, with `~1` for `/` and `~0` for `~`
+    /// in a name.
     pub fn new(text: &str) -> Result<Self, String> {
         let wanted = || format!("\"{text}\": must be a JSON pointer such as \"/device/id\"");
         let steps = text.strip_prefix('/').filter(|steps| !steps.is_empty()).ok_or_else(wanted)?;
         if steps.replace("~0", "").replace("~1", "").contains('~') {
             return Err(wanted() + "; in a name, ~ is ~0 and / is ~1");
         }
-        let steps: Vec<_> = steps.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect();
+        let steps: Vec<_> =
+            steps.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect();
         let mut paths = Paths::default();
         paths.add(steps.iter().map(String::as_str), 0);
         Ok(Self { text: text.to_owned(), steps, paths })
@@ -101,7 +105,8 @@ impl Paths {
         (at.slot, at.is_alias) = (Some(slot), false);
     }
 
-    /// Another name of a slot's value: of several in a payload, the one of [`add`](Self::add) counts.
+    /// Another name of a slot's value: of several in a payload, the one of [`add`](Self::add)
+    /// counts.
     pub(super) fn add_alias(&mut self, path: &str, slot: usize) {
         self.add(path.split('/'), slot);
         let mut at = self;
@@ -199,11 +204,19 @@ impl Paths {
 
 /// What a walk takes at the end of a path. Of a repeated key the last value counts.
 trait Wanted<'de>: Sized {
-    fn take<D: Deserializer<'de>>(&mut self, paths: &Paths, deserializer: D) -> Result<(), D::Error>;
+    fn take<D: Deserializer<'de>>(
+        &mut self,
+        paths: &Paths,
+        deserializer: D,
+    ) -> Result<(), D::Error>;
 }
 
 impl<'de> Wanted<'de> for Found<'de> {
-    fn take<D: Deserializer<'de>>(&mut self, paths: &Paths, deserializer: D) -> Result<(), D::Error> {
+    fn take<D: Deserializer<'de>>(
+        &mut self,
+        paths: &Paths,
+        deserializer: D,
+    ) -> Result<(), D::Error> {
         let value = deserializer.deserialize_any(Inside { paths, wanted: self })?;
         paths.put(value, self);
         Ok(())
@@ -212,7 +225,11 @@ impl<'de> Wanted<'de> for Found<'de> {
 
 /// The raw JSON at the only path.
 impl<'de> Wanted<'de> for Option<&'de RawValue> {
-    fn take<D: Deserializer<'de>>(&mut self, paths: &Paths, deserializer: D) -> Result<(), D::Error> {
+    fn take<D: Deserializer<'de>>(
+        &mut self,
+        paths: &Paths,
+        deserializer: D,
+    ) -> Result<(), D::Error> {
         *self = None;
         if paths.slot.is_some() {
             *self = Some(<&RawValue>::deserialize(deserializer)?);
@@ -271,7 +288,9 @@ impl<'de, W: Wanted<'de>> Visitor<'de> for Inside<'_, '_, W> {
         let mut index = 0_usize;
         loop {
             let more = match self.paths.at_index(index) {
-                Some(paths) => seq.next_element_seed(Inside { paths, wanted: self.wanted })?.is_some(),
+                Some(paths) => {
+                    seq.next_element_seed(Inside { paths, wanted: self.wanted })?.is_some()
+                }
                 None => seq.next_element::<IgnoredAny>()?.is_some(),
             };
             if !more {

@@ -84,8 +84,8 @@ pub(super) fn number(text: &str) -> Option<Scalar<'static>> {
     })
 }
 
-/// The last digit of a number in text that has an exponent: `1.79555E+12` is given to 1e7. `None`: it
-/// has none.
+/// The last digit of a number in text that has an exponent: `1.79555E+12` is given to 1e7. `None`:
+/// it has none.
 pub(super) fn resolution(text: &str) -> Option<f64> {
     let (mantissa, exponent) = text.trim_ascii().split_once(['e', 'E'])?;
     let decimals = mantissa.split_once('.').map_or(0, |(_, decimals)| decimals.len());
@@ -93,8 +93,8 @@ pub(super) fn resolution(text: &str) -> Option<f64> {
     Some(10_f64.powi(exponent.saturating_sub(i32::try_from(decimals).unwrap_or(i32::MAX))))
 }
 
-/// Seconds between a time in text and the next one that can be written like it, if an exponent makes
-/// that more than one second.
+/// Seconds between a time in text and the next one that can be written like it, if an exponent
+/// makes that more than one second.
 pub(super) fn seconds_lost(text: &str, unit: TimeUnit) -> Option<f64> {
     let (value, resolution) = (number(text)?.as_f64()?, resolution(text)?);
     let per_second = match unit {
@@ -124,9 +124,12 @@ impl fmt::Display for Scalar<'_> {
     }
 }
 
-/// Reads the elements of an array as raw JSON, so that an invalid one does not reject its neighbours, and how many there are. Those
-/// beyond `points_max` are only counted.
-pub(super) fn raw_points(json: &str, points_max: usize) -> serde_json::Result<(Vec<&RawValue>, usize)> {
+/// Reads the elements of an array as raw JSON, so that an invalid one does not reject its
+/// neighbours, and how many there are. Those beyond `points_max` are only counted.
+pub(super) fn raw_points(
+    json: &str,
+    points_max: usize,
+) -> serde_json::Result<(Vec<&RawValue>, usize)> {
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let points = deserializer.deserialize_seq(RawPoints { points_max })?;
     deserializer.end()?;

@@ -48,8 +48,11 @@ impl Keep {
     /// # Errors
     /// What is wrong with them.
     pub fn of_names(names: &[String]) -> Result<Self, String> {
-        let names: Vec<String> =
-            names.iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
+        let names: Vec<String> = names
+            .iter()
+            .map(|name| name.trim().to_owned())
+            .filter(|name| !name.is_empty())
+            .collect();
         if names.is_empty() {
             return Ok(Self::Nothing);
         }
@@ -60,8 +63,9 @@ impl Keep {
         if names.len() > ATTRIBUTES_MAX {
             return Err(format!("at most {ATTRIBUTES_MAX} names"));
         }
-        let is_wrong =
-            |name: &&String| name.starts_with('/') || name.ends_with('/') || name.len() > NAME_BYTES_MAX;
+        let is_wrong = |name: &&String| {
+            name.starts_with('/') || name.ends_with('/') || name.len() > NAME_BYTES_MAX
+        };
         if let Some(name) = names.iter().find(is_wrong) {
             return Err(format!(
                 "\"{name}\": must be a name such as \"batt\", or a path such as \"io/239\" without / before it"
@@ -70,7 +74,8 @@ impl Keep {
         Ok(Self::Named(names))
     }
 
-    /// The kept fields, and how many exceeded the limits. `used`: paths of the position's own fields.
+    /// The kept fields, and how many exceeded the limits. `used`: paths of the position's own
+    /// fields.
     #[inline]
     pub(super) fn collect(&self, origin: &Origin<'_>, used: &[String]) -> (Attributes, u64) {
         match self {
@@ -80,8 +85,13 @@ impl Keep {
     }
 
     fn walk(&self, origin: &Origin<'_>, used: &[String]) -> (Attributes, u64) {
-        let mut walk =
-            Walk { keep: self, used, path: String::new(), attributes: Attributes::default(), cut: 0 };
+        let mut walk = Walk {
+            keep: self,
+            used,
+            path: String::new(),
+            attributes: Attributes::default(),
+            cut: 0,
+        };
         let raw = std::str::from_utf8(origin.raw).expect("UTF-8");
         walk.members(raw.trim_ascii_start(), origin.root, 0);
         (walk.attributes, walk.cut)
@@ -108,8 +118,9 @@ struct Walk<'w> {
 }
 
 impl Walk<'_> {
-    /// Collects the members of an object, or of the one at `root` in it. Drops invalid ones: serde_json accepts half surrogates and 1e999
-    /// in the members that a format skips, so only here they surface.
+    /// Collects the members of an object, or of the one at `root` in it. Drops invalid ones:
+    /// serde_json accepts half surrogates and 1e999 in the members that a format skips, so only
+    /// here they surface.
     fn members(&mut self, json: &str, root: &'static [&'static str], depth: usize) {
         if !json.starts_with('{') {
             return;

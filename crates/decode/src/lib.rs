@@ -8,12 +8,13 @@
 //!                                    └─▶ Reject (a reason, the bytes) or Ignored (a reason)
 //! ```
 //!
-//! Guarantee: every byte string becomes at least one position, reject or ignored message, and never a panic. An invalid
-//! optional field becomes unknown; an invalid point does not reject its neighbours. The reasons for a reject, in the order
-//! of the checks, are the list of [`Reason`](reject::Reason)s.
+//! Guarantee: every byte string becomes at least one position, reject or ignored message, and never
+//! a panic. An invalid optional field becomes unknown; an invalid point does not reject its
+//! neighbours. The reasons for a reject, in the order of the checks, are the list of
+//! [`Reason`](reject::Reason)s.
 //!
-//! Refuses: to guess a unit from a value, to read a clock, to do I/O. The rules for a point are in `point.rs`, for all
-//! formats.
+//! Refuses: to guess a unit from a value, to read a clock, to do I/O. The rules for a point are in
+//! `point.rs`, for all formats.
 
 mod age;
 pub mod attributes;

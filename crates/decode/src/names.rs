@@ -116,21 +116,25 @@ pub(super) fn time_in<'j>(
     }
     let is_time = |name: &str, value: &Scalar<'_>| {
         let name = plain(name);
-        let is_named_so =
-            TIME_WORDS.iter().any(|word| name.contains(word)) || name.ends_with("at") || name == "t";
+        let is_named_so = TIME_WORDS.iter().any(|word| name.contains(word))
+            || name.ends_with("at")
+            || name == "t";
         let ms = match value {
             Scalar::Text(text) => rfc3339(text).map(Timestamp::unix_ms),
             Scalar::Missing | Scalar::Integer(_) | Scalar::Number(_) | Scalar::Other(_) => {
                 value.as_f64().map(epoch_ms_from_float)
             }
         };
-        let is_now = ms.is_some_and(|ms| ms.abs_diff(received_at.unix_ms()) < PLAUSIBLE_MS.unsigned_abs());
+        let is_now =
+            ms.is_some_and(|ms| ms.abs_diff(received_at.unix_ms()) < PLAUSIBLE_MS.unsigned_abs());
         is_now && is_named_so && !reading.used.contains(&name)
     };
     match members.into_iter().find(|(name, value)| is_time(name, value)) {
         Some((name, value)) => refuse(
             Reason::BadTs,
-            format!("there is no ts, but {name:.40} is {value}: rename it ts, or map it with [formats.NAME]"),
+            format!(
+                "there is no ts, but {name:.40} is {value}: rename it ts, or map it with [formats.NAME]"
+            ),
         ),
         None => Ok(Scalar::Missing),
     }
@@ -139,13 +143,16 @@ pub(super) fn time_in<'j>(
 /// Adds to the detail of a missing field what the point has instead.
 pub(super) fn hint(mut refusal: Refusal, json: &[u8], reading: &Reading) -> Refusal {
     let names: Vec<String> = members(json).into_iter().map(|(name, _)| name).collect();
-    let missing = refusal.detail.split(' ').next().unwrap_or_default().trim_start_matches('/').to_owned();
-    let near =
-        names.iter().find(|name| reading.is_own && meant(name) == Some(&*missing) && plain(name) != missing);
+    let missing =
+        refusal.detail.split(' ').next().unwrap_or_default().trim_start_matches('/').to_owned();
+    let near = names
+        .iter()
+        .find(|name| reading.is_own && meant(name) == Some(&*missing) && plain(name) != missing);
     match near {
         Some(name) => {
-            let hint =
-                format!("; {name:.40} is not read in format milepost: rename it {missing}, or set `format`");
+            let hint = format!(
+                "; {name:.40} is not read in format milepost: rename it {missing}, or set `format`"
+            );
             refusal.detail.push_str(&hint);
         }
         None if names.is_empty() => {}

@@ -27,7 +27,10 @@ pub enum Number {
 
 impl Number {
     /// As serde_json reads it: a decimal is its digits, divided once.
-    #[expect(clippy::cast_precision_loss, reason = "as in serde_json, digits beyond 2^53 may be lost")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "as in serde_json, digits beyond 2^53 may be lost"
+    )]
     pub fn as_f64(self) -> f64 {
         match self {
             Self::Decimal { digits, decimals } => digits as f64 / POWERS_OF_TEN[decimals] as f64,
@@ -35,9 +38,11 @@ impl Number {
         }
     }
 
-    /// In units of 10^-`decimals`, rounded to the nearest. `None`: outside `units`, which fit `i32`; so is NaN.
+    /// In units of 10^-`decimals`, rounded to the nearest. `None`: outside `units`, which fit
+    /// `i32`; so is NaN.
     ///
-    /// Of at most so many decimals, the digits are the units. The float gives the same: its errors are far below half a unit.
+    /// Of at most so many decimals, the digits are the units. The float gives the same: its errors
+    /// are far below half a unit.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a value in range fits i32")]
     #[expect(

@@ -1,8 +1,10 @@
-//! Reads plain JSON in one pass over its bytes: less than a third of what serde_json takes, and most messages are plain.
+//! Reads plain JSON in one pass over its bytes: less than a third of what serde_json takes, and
+//! most messages are plain.
 //!
-//! Guarantee: a method returns what serde_json would, or `None`: the text is not plain. It may be valid all the same, so the caller
-//! reads it again with serde_json, which also has the words for what is wrong with it. Not plain: what is not UTF-8, strings with escapes,
-//! numbers with an exponent or more than 18 digits, values nested deeper than 16.
+//! Guarantee: a method returns what serde_json would, or `None`: the text is not plain. It may be
+//! valid all the same, so the caller reads it again with serde_json, which also has the words for
+//! what is wrong with it. Not plain: what is not UTF-8, strings with escapes, numbers with an
+//! exponent or more than 18 digits, values nested deeper than 16.
 //!
 //! `decode_agrees.rs` and the fuzz target `decode` compare the two on every message.
 
@@ -14,7 +16,8 @@ const DEPTH_MAX: u8 = 16;
 static ENDS_ASCII: [bool; 256] = {
     let (mut table, mut byte) = ([false; 256], 0);
     while byte < 256 {
-        table[byte] = byte < 0x20 || byte >= 0x80 || byte == b'"' as usize || byte == b'\\' as usize;
+        table[byte] =
+            byte < 0x20 || byte >= 0x80 || byte == b'"' as usize || byte == b'\\' as usize;
         byte += 1;
     }
     table
@@ -64,7 +67,10 @@ impl<'a> Plain<'a> {
     }
 
     /// Calls `member` with each key; it reads the value.
-    pub(super) fn object(&mut self, mut member: impl FnMut(&mut Self, &'a [u8]) -> Option<()>) -> Option<()> {
+    pub(super) fn object(
+        &mut self,
+        mut member: impl FnMut(&mut Self, &'a [u8]) -> Option<()>,
+    ) -> Option<()> {
         self.members(|plain| {
             let key = plain.key()?;
             member(plain, key)
@@ -82,11 +88,14 @@ impl<'a> Plain<'a> {
         Some(key)
     }
 
-    /// Reads a key at once that `known` recognises by the eight bytes from its first quote on, the first byte lowest, and what follows
-    /// them. `known` returns what the key is, and how many bytes it takes in quotes and with its colon. `None`: the key is still to be
-    /// read.
+    /// Reads a key at once that `known` recognises by the eight bytes from its first quote on, the
+    /// first byte lowest, and what follows them. `known` returns what the key is, and how many
+    /// bytes it takes in quotes and with its colon. `None`: the key is still to be read.
     #[inline(always)]
-    pub(super) fn known_key<T>(&mut self, known: impl FnOnce(u64, &[u8]) -> Option<(T, usize)>) -> Option<T> {
+    pub(super) fn known_key<T>(
+        &mut self,
+        known: impl FnOnce(u64, &[u8]) -> Option<(T, usize)>,
+    ) -> Option<T> {
         if !self.rest.starts_with(b"\"") {
             self.rest = behind_space(self.rest);
         }
@@ -119,8 +128,12 @@ impl<'a> Plain<'a> {
         let value = match self.peek() {
             b'-' | b'0'..=b'9' => self.number()?,
             b'"' => Scalar::Text(std::str::from_utf8(self.string()?).ok()?.into()),
-            b'{' => self.object(|plain, _| plain.value().map(drop)).map(|()| Scalar::Other("an object"))?,
-            b'[' => self.array(|plain| plain.value().map(drop)).map(|()| Scalar::Other("an array"))?,
+            b'{' => self
+                .object(|plain, _| plain.value().map(drop))
+                .map(|()| Scalar::Other("an object"))?,
+            b'[' => {
+                self.array(|plain| plain.value().map(drop)).map(|()| Scalar::Other("an array"))?
+            }
             b'n' => self.word(b"null").map(|()| Scalar::Missing)?,
             b't' => self.word(b"true").map(|()| Scalar::Other("a boolean"))?,
             b'f' => self.word(b"false").map(|()| Scalar::Other("a boolean"))?,
@@ -130,7 +143,11 @@ impl<'a> Plain<'a> {
     }
 
     #[inline(always)]
-    fn list(&mut self, [begin, end]: [u8; 2], mut item: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+    fn list(
+        &mut self,
+        [begin, end]: [u8; 2],
+        mut item: impl FnMut(&mut Self) -> Option<()>,
+    ) -> Option<()> {
         let mut plain = *self; // a local copy is not loaded again after each item
         plain.token(begin)?;
         plain.depth += 1;
@@ -214,7 +231,8 @@ impl<'a> Plain<'a> {
     }
 }
 
-// Rare cases are calls. They take the bytes, not the reader, so that the compiler need not load it again after each call.
+// Rare cases are calls. They take the bytes, not the reader, so that the compiler need not load it
+// again after each call.
 
 #[inline(never)]
 fn behind_space(mut rest: &[u8]) -> &[u8] {
@@ -233,7 +251,8 @@ fn string_beyond_ascii(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((string, rest.strip_prefix(b"\"")?))
 }
 
-/// `number`, continued by the digits that `text` begins with, and how many those are. Of too many digits the value is meaningless.
+/// `number`, continued by the digits that `text` begins with, and how many those are. Of too many
+/// digits the value is meaningless.
 #[inline(always)]
 fn digits(mut number: i64, text: &[u8]) -> (i64, usize) {
     let mut count = 0;

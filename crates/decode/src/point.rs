@@ -1,7 +1,7 @@
 //! A point: its shape in milepost's own format, and the rules that turn it into a [`Position`].
 //!
-//! Every format fills a [`Point`]; the rules for points are only here. An invalid optional field becomes unknown, an invalid
-//! required field rejects the point.
+//! Every format fills a [`Point`]; the rules for points are only here. An invalid optional field
+//! becomes unknown, an invalid required field rejects the point.
 
 use std::fmt;
 
@@ -15,7 +15,8 @@ use super::refusal::{Refusal, refuse};
 use crate::attributes::Attributes;
 use crate::number::Number;
 use crate::position::{
-    Accuracy, Altitude, DriverId, Heading, Latitude, Longitude, OutOfRange, Position, Speed, Timestamp,
+    Accuracy, Altitude, DriverId, Heading, Latitude, Longitude, OutOfRange, Position, Speed,
+    Timestamp,
 };
 use crate::reject::Reason;
 
@@ -81,7 +82,8 @@ pub(super) struct Point<'a> {
 }
 
 impl<'a> Point<'a> {
-    /// Fills an empty point from milepost's own JSON. In place: it is large, and every message passes here.
+    /// Fills an empty point from milepost's own JSON. In place: it is large, and every message
+    /// passes here.
     pub(super) fn fill(&mut self, json: &'a str) -> serde_json::Result<()> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
         deserializer.deserialize_map(PointVisitor(self))?;
@@ -103,7 +105,8 @@ impl<'a> Point<'a> {
         })
     }
 
-    /// As [`field`](Self::field), from a word that begins with the key in quotes and its colon; and how many bytes those are.
+    /// As [`field`](Self::field), from a word that begins with the key in quotes and its colon; and
+    /// how many bytes those are.
     #[inline(always)]
     fn field_of_word(&mut self, word: u64, behind: &[u8]) -> Option<(&mut Scalar<'a>, usize)> {
         const LAT: u64 = word_of(b"\"lat\":");
@@ -198,7 +201,9 @@ impl Point<'_> {
             lat,
             lng,
             speed: lacking.number(Field::Speed, &self.speed, Speed::new).unwrap_or(Speed::UNKNOWN),
-            heading: lacking.number(Field::Heading, &self.heading, Heading::new).unwrap_or(Heading::UNKNOWN),
+            heading: lacking
+                .number(Field::Heading, &self.heading, Heading::new)
+                .unwrap_or(Heading::UNKNOWN),
             alt: lacking.number(Field::Alt, &self.alt, Altitude::new).unwrap_or(Altitude::UNKNOWN),
             acc: lacking.number(Field::Acc, &self.acc, Accuracy::new).unwrap_or(Accuracy::UNKNOWN),
             received_at,
@@ -227,7 +232,11 @@ impl Point<'_> {
         let lng = Longitude::new(lng_degrees).map_err(|OutOfRange| {
             Refusal::new(Reason::LngRange, outside("lng", lng_degrees, 180, lat_degrees))
         })?;
-        if lat.e7() == 0 && lng.e7() == 0 && lat_degrees.as_f64() == 0.0 && lng_degrees.as_f64() == 0.0 {
+        if lat.e7() == 0
+            && lng.e7() == 0
+            && lat_degrees.as_f64() == 0.0
+            && lng_degrees.as_f64() == 0.0
+        {
             return refuse(Reason::NullIsland, "lat and lng are both 0: no fix");
         }
         Ok((lat, lng))

@@ -52,13 +52,14 @@ impl Points<'_> {
             ts = &instead;
         }
         let context = Context { ts, driver_id, received_at, age, reading };
-        let position = point.position(&context, attributes, &mut self.out.lacking).map_err(|refusal| {
-            if refusal.reason == Reason::MissingField {
-                names::hint(refusal, origin.raw, reading)
-            } else {
-                refusal
-            }
-        })?;
+        let position =
+            point.position(&context, attributes, &mut self.out.lacking).map_err(|refusal| {
+                if refusal.reason == Reason::MissingField {
+                    names::hint(refusal, origin.raw, reading)
+                } else {
+                    refusal
+                }
+            })?;
         if reading.lists_unread {
             names::unread(origin, reading, &mut self.out.unread);
         }
@@ -78,7 +79,8 @@ impl Points<'_> {
         self.out.rejects.push(reject);
     }
 
-    /// Reads a payload in milepost's own format in one pass. `None`, and nothing is taken: it is not plain.
+    /// Reads a payload in milepost's own format in one pass. `None`, and nothing is taken: it is
+    /// not plain.
     pub(super) fn plain_documents(&mut self, json: &[u8]) -> Option<Result<(), Refusal>> {
         if self.reading.is_serde_json_only {
             return None;

@@ -1,7 +1,7 @@
 //! A validated position, scaled to integers as it is stored.
 //!
-//! Every field is a type that holds only valid values, so no later step validates again. Units are those of the table's columns; the
-//! largest value of an optional column's type means "unknown".
+//! Every field is a type that holds only valid values, so no later step validates again. Units are
+//! those of the table's columns; the largest value of an optional column's type means "unknown".
 
 use std::fmt;
 
@@ -95,7 +95,8 @@ pub const DRIVER_ID_RULE: &str = "a driver id is 1-64 bytes of A-Z a-z 0-9 . _ :
 static IS_ALLOWED_IN_ID: [bool; 256] = {
     let (mut table, mut byte) = ([false; 256], 0_u8);
     while byte < 128 {
-        table[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'-');
+        table[byte as usize] =
+            byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'-');
         byte += 1;
     }
     table
@@ -121,7 +122,8 @@ impl DriverId {
     pub fn new(id: impl AsRef<[u8]>) -> Result<Self, OutOfRange> {
         let id = id.as_ref();
         // To the end, whatever comes: cheaper than a branch for each byte.
-        let is_allowed = id.iter().fold(true, |all, byte| all & IS_ALLOWED_IN_ID[usize::from(*byte)]);
+        let is_allowed =
+            id.iter().fold(true, |all, byte| all & IS_ALLOWED_IN_ID[usize::from(*byte)]);
         if id.is_empty() || !is_allowed {
             return Err(OutOfRange);
         }
@@ -223,8 +225,8 @@ impl Heading {
     }
 }
 
-/// Defines the type of an optional number: its range in stored units, and their decimals. The largest value of its integer is "unknown", as
-/// in the table.
+/// Defines the type of an optional number: its range in stored units, and their decimals. The
+/// largest value of its integer is "unknown", as in the table.
 macro_rules! optional_number {
     ($(#[$doc:meta])* $name:ident, $units:expr, $decimals:expr, $read:ident -> $integer:ty) => {
         $(#[$doc])*
@@ -293,7 +295,10 @@ mod tests {
 
     #[test]
     fn driver_ids_are_short_and_plain() {
-        assert_eq!(DriverId::new("d-7_a.b:C").map(|id| id.as_str().to_owned()), Ok("d-7_a.b:C".to_owned()));
+        assert_eq!(
+            DriverId::new("d-7_a.b:C").map(|id| id.as_str().to_owned()),
+            Ok("d-7_a.b:C".to_owned())
+        );
         assert!(DriverId::new("x".repeat(64)).is_ok());
         for bad in ["", "a b", "a/b", "ü", "a\n", &"x".repeat(65)] {
             assert!(DriverId::new(bad).is_err(), "{bad:?}");

@@ -8,7 +8,10 @@ const KEYS: [&str; 2] = ["/status", "/state"];
 
 /// Whether a payload is such a word, alone or as `{"status": …}`.
 pub(super) fn is_presence(payload: &[u8]) -> bool {
-    let text = std::str::from_utf8(payload).ok().filter(|text| text.len() <= BYTES_MAX).map(str::trim_ascii);
+    let text = std::str::from_utf8(payload)
+        .ok()
+        .filter(|text| text.len() <= BYTES_MAX)
+        .map(str::trim_ascii);
     let Some(text) = text else { return false };
     let is_word = |word: &str| WORDS.iter().any(|known| known.eq_ignore_ascii_case(word));
     if !text.starts_with('{') {

@@ -23,7 +23,8 @@ pub(super) struct Reading {
     pub(super) local: Option<Arc<Local>>,
     /// milepost's own format, whose keys people mistake.
     pub(super) is_own: bool,
-    /// Names the fields that nobody reads: see [`Decoded::unread`](super::decoded::Decoded::unread).
+    /// Names the fields that nobody reads: see
+    /// [`Decoded::unread`](super::decoded::Decoded::unread).
     pub(super) lists_unread: bool,
     /// For tests: both readers give the same.
     pub(super) is_serde_json_only: bool,
@@ -32,6 +33,10 @@ pub(super) struct Reading {
 impl Reading {
     /// The values at [`paths`](Self::paths) of a JSON object or array.
     pub(super) fn find<'a>(&self, json: &'a str) -> serde_json::Result<Found<'a>> {
-        if self.is_serde_json_only { self.paths.find_by_serde_json(json) } else { self.paths.find(json) }
+        if self.is_serde_json_only {
+            self.paths.find_by_serde_json(json)
+        } else {
+            self.paths.find(json)
+        }
     }
 }

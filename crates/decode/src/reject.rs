@@ -12,7 +12,8 @@ pub const DETAIL_CHARS_MAX: usize = 200;
 /// The reason of a reject, in the order of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// The payload, or what it unpacks to, is larger than a packet may be, or the broker sent only a part.
+    /// The payload, or what it unpacks to, is larger than a packet may be, or the broker sent only
+    /// a part.
     TooLarge,
     /// The topic names no driver, or one outside the rule for ids.
     BadTopic,
@@ -107,7 +108,8 @@ impl Reason {
     }
 }
 
-/// One row of the `rejects` table: a refused point or message, or many of them above the flood limit.
+/// One row of the `rejects` table: a refused point or message, or many of them above the flood
+/// limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reject {
     /// Arrival of the message at milepost.

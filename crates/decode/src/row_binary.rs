@@ -1,6 +1,7 @@
 //! ClickHouse's RowBinary: the tables that milepost inserts into, and their values as bytes.
 //!
-//! The format carries no types, so each column states its type, and milepost compares it with the server's.
+//! The format carries no types, so each column states its type, and milepost compares it with the
+//! server's.
 
 /// The RowBinary form of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -56,7 +56,8 @@ impl Source {
 
     /// `None`: the topic does not match.
     pub(super) fn driver_in(&self, topic: &[u8]) -> Option<Result<Named<'_>, OutOfRange>> {
-        // The common case, and the cheapest: no other `+`, and an id has no `/`, so the topic matches.
+        // The common case, and the cheapest: no other `+`, and an id has no `/`, so the topic
+        // matches.
         if self.is_simple
             && let Some(Ok(id)) = self.filter.only_level(topic).map(DriverId::new)
         {
@@ -64,7 +65,9 @@ impl Source {
         }
         let levels = self.filter.levels(std::str::from_utf8(topic).ok()?)?;
         Some(match &self.reading.driver {
-            Driver::Topic(template) => self.other_bytes.id(&template.fill(&levels)).map(Named::InTopic),
+            Driver::Topic(template) => {
+                self.other_bytes.id(&template.fill(&levels)).map(Named::InTopic)
+            }
             Driver::Payload(pointer) => Ok(Named::InPayload(pointer, self.other_bytes)),
         })
     }

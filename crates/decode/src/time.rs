@@ -20,7 +20,8 @@ impl Zone {
     /// # Errors
     /// Neither an offset nor a name of the database.
     pub fn new(name: &str) -> Result<Self, String> {
-        let wanted = || format!("\"{name}\": must be a zone such as Europe/Berlin, or +02:00, or Z");
+        let wanted =
+            || format!("\"{name}\": must be a zone such as Europe/Berlin, or +02:00, or Z");
         let zone = match offset(name) {
             Some(seconds) => TimeZone::fixed(Offset::from_seconds(seconds).map_err(|_| wanted())?),
             None => TimeZone::get(name).map_err(|_| wanted())?,
@@ -41,9 +42,10 @@ impl Zone {
         let found = self.zone.to_ambiguous_timestamp(time);
         let name = &self.name;
         match found.offset() {
-            AmbiguousOffset::Unambiguous { .. } => {
-                found.unambiguous().map(jiff::Timestamp::as_millisecond).map_err(|error| error.to_string())
-            }
+            AmbiguousOffset::Unambiguous { .. } => found
+                .unambiguous()
+                .map(jiff::Timestamp::as_millisecond)
+                .map_err(|error| error.to_string()),
             AmbiguousOffset::Gap { .. } => {
                 Err(format!("{time} does not exist in {name}: the clocks go forward over it"))
             }
@@ -87,7 +89,8 @@ impl Local {
     }
 
     fn zoned(&self, time: DateTime) -> Result<i64, String> {
-        let zone = self.zone.as_ref().ok_or_else(|| format!("{time} has no zone: {NAME_THE_ZONE}"))?;
+        let zone =
+            self.zone.as_ref().ok_or_else(|| format!("{time} has no zone: {NAME_THE_ZONE}"))?;
         zone.unix_ms(time)
     }
 
@@ -103,7 +106,8 @@ impl Local {
     /// # Errors
     /// The pattern has no date, no time, or is not one of strftime.
     pub fn check_pattern(pattern: &str) -> Result<String, String> {
-        let example = TimeZone::UTC.to_zoned_datetime(jiff::civil::date(2026, 11, 24).at(22, 13, 14, 0));
+        let example =
+            TimeZone::UTC.to_zoned_datetime(jiff::civil::date(2026, 11, 24).at(22, 13, 14, 0));
         let wrong = |error: jiff::Error| format!("\"{pattern}\": {error}");
         let example = example.map_err(wrong)?;
         let text = jiff::fmt::strtime::format(pattern, &example).map_err(wrong)?;
@@ -112,12 +116,15 @@ impl Local {
         if read == example.timestamp().as_millisecond() {
             Ok(pattern.to_owned())
         } else {
-            Err(format!("\"{pattern}\": must hold a date and a time, such as \"%d/%m/%Y %H:%M:%S\""))
+            Err(format!(
+                "\"{pattern}\": must hold a date and a time, such as \"%d/%m/%Y %H:%M:%S\""
+            ))
         }
     }
 }
 
-const NAME_THE_ZONE: &str = "name it with `zone` of the source, `ts_zone` of the format, or --zone of import";
+const NAME_THE_ZONE: &str =
+    "name it with `zone` of the source, `ts_zone` of the format, or --zone of import";
 
 fn unread(text: &str) -> String {
     let text: String = text.chars().take(40).collect();
@@ -153,7 +160,8 @@ fn date_of(text: &str) -> Result<Date, String> {
         [year, month, day] if year.len() == 4 => date(year, month, day),
         [day, month, year] if year.len() == 4 && text.contains('.') => date(year, month, day),
         [day, name, year] if year.len() == 4 && !is_plain(name) => {
-            let known = MONTHS.iter().position(|month| name.to_ascii_lowercase().starts_with(month));
+            let known =
+                MONTHS.iter().position(|month| name.to_ascii_lowercase().starts_with(month));
             date(year, &known.map_or(0, |month| month + 1).to_string(), day)
         }
         [_, _, _] => {
@@ -222,8 +230,9 @@ fn offset(text: &str) -> Option<i32> {
         5 => digits.split_once(':')?,
         _ => return None,
     };
-    let number =
-        |text: &str| text.parse::<u8>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let number = |text: &str| {
+        text.parse::<u8>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
+    };
     let (hours, minutes) = (number(hours)?, number(minutes)?);
     (hours < 24 && minutes < 60).then(|| sign * (i32::from(hours) * 60 + i32::from(minutes)) * 60)
 }

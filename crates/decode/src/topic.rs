@@ -22,8 +22,8 @@ impl Filter {
         Self { before: parts.next().unwrap_or_default(), after: parts.collect() }
     }
 
-    /// What the only `+` of a filter stands for: one level if there is no `/` in it. `None`: the topic does not match, or the filter has
-    /// not one `+`.
+    /// What the only `+` of a filter stands for: one level if there is no `/` in it. `None`: the
+    /// topic does not match, or the filter has not one `+`.
     pub(super) fn only_level<'a>(&self, topic: &'a [u8]) -> Option<&'a [u8]> {
         let [after] = &self.after[..] else { return None };
         topic.strip_prefix(self.before.as_bytes())?.strip_suffix(after.as_bytes())
@@ -53,12 +53,17 @@ mod tests {
     use super::*;
 
     fn levels(filter: &str, topic: &str) -> Option<Vec<String>> {
-        Filter::new(filter).levels(topic).map(|levels| levels.iter().map(ToString::to_string).collect())
+        Filter::new(filter)
+            .levels(topic)
+            .map(|levels| levels.iter().map(ToString::to_string).collect())
     }
 
     #[test]
     fn levels_are_what_the_pluses_stand_for() {
-        assert_eq!(levels("owntracks/+/+", "owntracks/jo/phone"), Some(vec!["jo".into(), "phone".into()]));
+        assert_eq!(
+            levels("owntracks/+/+", "owntracks/jo/phone"),
+            Some(vec!["jo".into(), "phone".into()])
+        );
         assert_eq!(levels("+", "x"), Some(vec!["x".into()]));
         assert_eq!(levels("a/+/b/+/c", "a/1/b/2/c"), Some(vec!["1".into(), "2".into()]));
         assert_eq!(levels("positions", "positions"), Some(vec![]));

@@ -50,15 +50,20 @@ impl Quantity {
                 ("cm/s", 0.01),
                 ("mm/s", 0.001),
             ],
-            Self::Length => {
-                &[("m", 1.0), ("ft", 0.304_8), ("km", 1_000.0), ("dm", 0.1), ("cm", 0.01), ("mm", 0.001)]
-            }
+            Self::Length => &[
+                ("m", 1.0),
+                ("ft", 0.304_8),
+                ("km", 1_000.0),
+                ("dm", 0.1),
+                ("cm", 0.01),
+                ("mm", 0.001),
+            ],
             Self::Angle => &[("deg", 1.0), ("rad", 180.0 / std::f64::consts::PI)],
         }
     }
 
-    /// What a value of this unit is multiplied by. A unit is a name, or a number and a name: `km/h`,
-    /// `1e-7 deg`, `0.1 knots`.
+    /// What a value of this unit is multiplied by. A unit is a name, or a number and a name:
+    /// `km/h`, `1e-7 deg`, `0.1 knots`.
     ///
     /// # Errors
     /// The units that there are.

@@ -1,7 +1,8 @@
 //! Payloads in gzip, zstd or CBOR into the text that the formats read.
 //!
-//! Guarantee: UTF-8 passes as it is, after a look at its first byte, because none of the three can begin like it. Output is
-//! bounded in bytes, and compressed payloads also in their ratio, before the rest is unpacked.
+//! Guarantee: UTF-8 passes as it is, after a look at its first byte, because none of the three can
+//! begin like it. Output is bounded in bytes, and compressed payloads also in their ratio, before
+//! the rest is unpacked.
 
 use std::io::Read as _;
 
@@ -21,8 +22,13 @@ const ZSTD_WINDOW_BYTES_MAX: u64 = 8 << 20;
 /// About what JSON may have.
 const CBOR_DEPTH_MAX: usize = 100;
 
-/// `None`: the payload is none of the three. CBOR may be compressed; `is_json`: the format can read it.
-pub(super) fn unpack(payload: &[u8], is_json: bool, bytes_max: usize) -> Result<Option<Vec<u8>>, Refusal> {
+/// `None`: the payload is none of the three. CBOR may be compressed; `is_json`: the format can read
+/// it.
+pub(super) fn unpack(
+    payload: &[u8],
+    is_json: bool,
+    bytes_max: usize,
+) -> Result<Option<Vec<u8>>, Refusal> {
     let limit = bytes_max.min(payload.len().saturating_mul(RATIO_MAX));
     let unpacked = match payload {
         [0x1f, 0x8b, ..] => gzip(payload, limit)?,
@@ -33,10 +39,17 @@ pub(super) fn unpack(payload: &[u8], is_json: bool, bytes_max: usize) -> Result<
     if unpacked.len() > limit {
         return refuse(
             Reason::TooLarge,
-            format!("{} compressed bytes hold more than {limit}, the limit for them", payload.len()),
+            format!(
+                "{} compressed bytes hold more than {limit}, the limit for them",
+                payload.len()
+            ),
         );
     }
-    if is_json && is_cbor(&unpacked) { Json::of(&unpacked, bytes_max).map(Some) } else { Ok(Some(unpacked)) }
+    if is_json && is_cbor(&unpacked) {
+        Json::of(&unpacked, bytes_max).map(Some)
+    } else {
+        Ok(Some(unpacked))
+    }
 }
 
 /// An array, a map, or the tag that says "CBOR".
@@ -71,24 +84,27 @@ fn zstd(mut payload: &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
 fn frame(payload: &mut &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
     let mut decoder = FrameDecoder::new();
     decoder.set_max_window_size(ZSTD_WINDOW_BYTES_MAX);
-    let read = decoder
-        .init(&mut *payload)
-        .and_then(|()| decoder.decode_blocks(&mut *payload, BlockDecodingStrategy::UptoBytes(limit + 1)));
+    let read = decoder.init(&mut *payload).and_then(|()| {
+        decoder.decode_blocks(&mut *payload, BlockDecodingStrategy::UptoBytes(limit + 1))
+    });
     match read {
         Err(error) => return Err(unreadable(format!("zstd: {error}"))),
         Ok(false) => return Ok(vec![0; limit + 1]),
         Ok(true) => {}
     }
     let unpacked = decoder.collect().unwrap_or_default();
-    if decoder.get_checksum_from_data().is_none_or(|sum| Some(sum) == decoder.get_calculated_checksum()) {
+    if decoder
+        .get_checksum_from_data()
+        .is_none_or(|sum| Some(sum) == decoder.get_calculated_checksum())
+    {
         Ok(unpacked)
     } else {
         Err(unreadable("zstd: a wrong checksum".into()))
     }
 }
 
-/// CBOR as JSON, by RFC 8949, 6.1: a tag is left out, and what JSON cannot say is null; here byte strings as well. An integer as
-/// a key becomes a string.
+/// CBOR as JSON, by RFC 8949, 6.1: a tag is left out, and what JSON cannot say is null; here byte
+/// strings as well. An integer as a key becomes a string.
 struct Json<'a> {
     cbor: Decoder<&'a [u8]>,
     out: Vec<u8>,
@@ -97,15 +113,21 @@ struct Json<'a> {
 
 impl<'a> Json<'a> {
     fn of(payload: &'a [u8], bytes_max: usize) -> Result<Vec<u8>, Refusal> {
-        let mut json =
-            Self { cbor: Decoder::from(payload), out: Vec::with_capacity(2 * payload.len()), bytes_max };
+        let mut json = Self {
+            cbor: Decoder::from(payload),
+            out: Vec::with_capacity(2 * payload.len()),
+            bytes_max,
+        };
         let first = json.pull()?;
         json.item(first, 0)?;
         if json.cbor.offset() < payload.len() { Err(json.malformed()) } else { Ok(json.out) }
     }
 
     fn malformed(&mut self) -> Refusal {
-        unreadable(format!("neither UTF-8 nor CBOR, which is unreadable at byte {}", self.cbor.offset()))
+        unreadable(format!(
+            "neither UTF-8 nor CBOR, which is unreadable at byte {}",
+            self.cbor.offset()
+        ))
     }
 
     /// The next item without its tags.
@@ -121,7 +143,10 @@ impl<'a> Json<'a> {
 
     fn item(&mut self, header: Header, depth: usize) -> Result<(), Refusal> {
         if self.out.len() > self.bytes_max {
-            return refuse(Reason::TooLarge, format!("CBOR of more than {} bytes as JSON", self.bytes_max));
+            return refuse(
+                Reason::TooLarge,
+                format!("CBOR of more than {} bytes as JSON", self.bytes_max),
+            );
         }
         match header {
             Header::Positive(number) => self.scalar(&number),
@@ -138,7 +163,9 @@ impl<'a> Json<'a> {
                 self.skip(length)?;
                 self.scalar(&());
             }
-            Header::Array(_) | Header::Map(_) if depth == CBOR_DEPTH_MAX => return Err(self.malformed()),
+            Header::Array(_) | Header::Map(_) if depth == CBOR_DEPTH_MAX => {
+                return Err(self.malformed());
+            }
             Header::Array(count) => {
                 self.out.push(b'[');
                 self.items(count, |json, header| json.item(header, depth + 1))?;
@@ -164,7 +191,11 @@ impl<'a> Json<'a> {
             Header::Text(length) => self.text(length)?,
             Header::Positive(number) => number.to_string(),
             Header::Negative(number) => (-1 - i128::from(number)).to_string(),
-            Header::Float(_) | Header::Simple(_) | Header::Bytes(_) | Header::Array(_) | Header::Map(_) => {
+            Header::Float(_)
+            | Header::Simple(_)
+            | Header::Bytes(_)
+            | Header::Array(_)
+            | Header::Map(_) => {
                 return Err(self.malformed());
             }
             Header::Tag(_) | Header::Break => return Err(self.malformed()),

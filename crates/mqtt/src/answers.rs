@@ -13,7 +13,8 @@ pub(super) fn connack(body: &[u8]) -> Result<Packet<'static>, CodecError> {
     let reason = *body.get(1).ok_or(LibraryError::MalformedPacket)?;
     let answer = Header { kind: CONNACK, flags: 0, body_bytes: body.len() }.decode_rest(body);
     if reason != 0 {
-        let properties = if let Ok(Rest::ConnAck(answer)) = answer { answer.properties } else { None };
+        let properties =
+            if let Ok(Rest::ConnAck(answer)) = answer { answer.properties } else { None };
         let said = properties.and_then(|properties| properties.reason_string);
         let said = said.map_or(String::new(), |said| format!(" (\"{said}\")"));
         return Err(CodecError::Refused { reason, words: format!("{}{said}", refusal(reason)) });
@@ -28,7 +29,8 @@ pub(super) fn connack(body: &[u8]) -> Result<Packet<'static>, CodecError> {
         keep_alive_seconds: terms.and_then(|terms| terms.server_keep_alive),
         session_expiry_seconds: terms.and_then(|terms| terms.session_expiry_interval),
         packet_bytes_max: terms.and_then(|terms| terms.max_packet_size),
-        no_shared_subscriptions: terms.and_then(|terms| terms.shared_subscription_available) == Some(0),
+        no_shared_subscriptions: terms.and_then(|terms| terms.shared_subscription_available)
+            == Some(0),
     }))
 }
 
@@ -57,7 +59,9 @@ fn refusal(reason: u8) -> String {
 pub(super) fn grant(code: SubscribeReasonCode) -> Grant {
     match code {
         SubscribeReasonCode::Success(QoS::AtMostOnce) => Grant::Granted(Qos::AtMostOnce),
-        SubscribeReasonCode::Success(QoS::AtLeastOnce | QoS::ExactlyOnce) => Grant::Granted(Qos::AtLeastOnce),
+        SubscribeReasonCode::Success(QoS::AtLeastOnce | QoS::ExactlyOnce) => {
+            Grant::Granted(Qos::AtLeastOnce)
+        }
         SubscribeReasonCode::NotAuthorized => Grant::NotAuthorized,
         SubscribeReasonCode::SharedSubscriptionsNotSupported => Grant::NoSharedSubscriptions,
         SubscribeReasonCode::Failure
@@ -67,7 +71,9 @@ pub(super) fn grant(code: SubscribeReasonCode) -> Grant {
         | SubscribeReasonCode::PkidInUse
         | SubscribeReasonCode::QuotaExceeded
         | SubscribeReasonCode::SubscriptionIdNotSupported
-        | SubscribeReasonCode::WildcardSubscriptionsNotSupported => Grant::Refused(format!("{code:?}")),
+        | SubscribeReasonCode::WildcardSubscriptionsNotSupported => {
+            Grant::Refused(format!("{code:?}"))
+        }
     }
 }
 

@@ -8,14 +8,15 @@ use rumqttc::v5::mqttbytes::v5::{DisconnectReasonCode, Packet as Rest};
 use super::answers;
 use super::header::Header;
 use super::packet::{
-    CONNACK, CodecError, DISCONNECT, PINGRESP, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, Packet, SUBACK,
-    Subscribing, UNSUBACK,
+    CONNACK, CodecError, DISCONNECT, PINGRESP, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, Packet,
+    SUBACK, Subscribing, UNSUBACK,
 };
 use milepost_decode::{Message, PAYLOAD_BYTES_MAX};
 
 /// A DISCONNECT's reason when another client comes with our client id (MQTT 5, 3.14.2.1).
 const SESSION_TAKEN_OVER: u8 = 0x8E;
-/// PUBREC's reason for a message that is valid and not wanted: "Implementation specific error" (MQTT 5, 3.5.2.1).
+/// PUBREC's reason for a message that is valid and not wanted: "Implementation specific error"
+/// (MQTT 5, 3.5.2.1).
 const NOT_ACCEPTED: u8 = 0x83;
 /// PUBCOMP's reason for a PUBREL that follows no PUBREC of ours (MQTT 5, 3.7.2.1).
 const PACKET_ID_NOT_FOUND: u8 = 0x92;
@@ -52,7 +53,8 @@ impl Input {
         }
     }
 
-    /// The free part of the buffer. Read into it, then call [`came`](Self::came). Only after [`packet`](Self::packet) returned `None`.
+    /// The free part of the buffer. Read into it, then call [`came`](Self::came). Only after
+    /// [`packet`](Self::packet) returned `None`.
     pub fn space(&mut self) -> &mut [u8] {
         if self.waiting.is_empty() {
             self.waiting = 0..0;
@@ -161,8 +163,12 @@ fn decode(header: Header, buffer: &[u8], body: Range<usize>) -> Result<Packet<'_
             let Rest::SubAck(answer) = header.decode_rest(body)? else {
                 return Err(CodecError::Unexpected(header.kind));
             };
-            let which = Subscribing::from_packet_id(answer.pkid).ok_or(CodecError::NotAsked(answer.pkid))?;
-            Ok(Packet::Subscribed(which, answer.return_codes.into_iter().map(answers::grant).collect()))
+            let which = Subscribing::from_packet_id(answer.pkid)
+                .ok_or(CodecError::NotAsked(answer.pkid))?;
+            Ok(Packet::Subscribed(
+                which,
+                answer.return_codes.into_iter().map(answers::grant).collect(),
+            ))
         }
         PUBACK => Ok(Packet::Acked(body.get(2).copied().unwrap_or(0))),
         PUBREL => {
@@ -181,9 +187,9 @@ fn decode(header: Header, buffer: &[u8], body: Range<usize>) -> Result<Packet<'_
     }
 }
 
-/// Builds a PUBLISH. One at QoS 2 is refused: milepost subscribes at QoS 1 at most, so another program
-/// has subscribed with our client id. After a PUBREC with an error code the broker discards the
-/// message (MQTT 5, 4.4); without an answer it would redeliver it on every connection.
+/// Builds a PUBLISH. One at QoS 2 is refused: milepost subscribes at QoS 1 at most, so another
+/// program has subscribed with our client id. After a PUBREC with an error code the broker discards
+/// the message (MQTT 5, 4.4); without an answer it would redeliver it on every connection.
 fn published<'a>(
     header: Header,
     topic: &'a [u8],
@@ -212,8 +218,8 @@ fn refused(kind: u8, packet_id: u16, reason: u8) -> Packet<'static> {
 struct Head {
     topic: Range<usize>,
     packet_id: Option<u16>,
-    /// The properties, their length field included. Empty if the length is larger than the body: then
-    /// the payload begins here.
+    /// The properties, their length field included. Empty if the length is larger than the body:
+    /// then the payload begins here.
     properties: Range<usize>,
 }
 

@@ -5,8 +5,9 @@
 //! bytes to write ◀─ put_connect, put_subscribe, put_ack …
 //! ```
 //!
-//! Guarantee: a PUBLISH whose packet id can be read is never an error, because the broker would send it again on every
-//! connection. Properties are skipped unread. If a packet is larger than Maximum Packet Size, the payload is truncated.
+//! Guarantee: a PUBLISH whose packet id can be read is never an error, because the broker would
+//! send it again on every connection. Properties are skipped unread. If a packet is larger than
+//! Maximum Packet Size, the payload is truncated.
 //! [`Input`] holds at most the larger of that size and a topic's, and one read. rumqttc's codec reads and writes
 //! everything but PUBLISH, its acknowledgements and DISCONNECT.
 //!
@@ -20,6 +21,8 @@ mod packet;
 
 pub use self::input::Input;
 pub use self::output::put_publish;
-pub use self::output::{put_ack, put_connect, put_disconnect, put_ping, put_subscribe, put_unsubscribe};
+pub use self::output::{
+    put_ack, put_connect, put_disconnect, put_ping, put_subscribe, put_unsubscribe,
+};
 pub use self::packet::PUBACK;
 pub use self::packet::{CodecError, Connect, Grant, Packet, Subscribing};

@@ -3,8 +3,8 @@
 use bytes::{BufMut as _, BytesMut};
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{
-    Connect as ConnectPacket, ConnectProperties, Filter, Login, PingReq, Publish, RetainForwardRule,
-    Subscribe, Unsubscribe,
+    Connect as ConnectPacket, ConnectProperties, Filter, Login, PingReq, Publish,
+    RetainForwardRule, Subscribe, Unsubscribe,
 };
 
 use super::packet::{CodecError, Connect, Subscribing, UNSUBSCRIBE_PACKET_ID};
@@ -32,8 +32,9 @@ pub fn put_connect(connect: Connect<'_>, out: &mut BytesMut) -> Result<(), Codec
     Ok(())
 }
 
-/// SUBSCRIBE. The broker sends no retained messages for it, except its own counters. Mosquitto 2.0 would send them to every
-/// session at each reconnect: old fixes, and those without a time would be stored as new ones.
+/// SUBSCRIBE. The broker sends no retained messages for it, except its own counters. Mosquitto 2.0
+/// would send them to every session at each reconnect: old fixes, and those without a time would be
+/// stored as new ones.
 ///
 /// # Errors
 /// The filters are longer than MQTT allows.
@@ -64,7 +65,8 @@ pub fn put_subscribe(
 /// # Errors
 /// The filters are longer than MQTT allows.
 pub fn put_unsubscribe(filters: &[String], out: &mut BytesMut) -> Result<(), CodecError> {
-    Unsubscribe { pkid: UNSUBSCRIBE_PACKET_ID, filters: filters.to_vec(), properties: None }.write(out)?;
+    Unsubscribe { pkid: UNSUBSCRIBE_PACKET_ID, filters: filters.to_vec(), properties: None }
+        .write(out)?;
     Ok(())
 }
 
@@ -72,7 +74,12 @@ pub fn put_unsubscribe(filters: &[String], out: &mut BytesMut) -> Result<(), Cod
 ///
 /// # Errors
 /// The topic is longer than MQTT allows.
-pub fn put_publish(topic: &str, payload: &[u8], retain: bool, out: &mut BytesMut) -> Result<(), CodecError> {
+pub fn put_publish(
+    topic: &str,
+    payload: &[u8],
+    retain: bool,
+    out: &mut BytesMut,
+) -> Result<(), CodecError> {
     let mut publish = Publish::new(topic, QoS::AtLeastOnce, payload.to_vec(), None);
     publish.pkid = 1;
     publish.retain = retain;
@@ -89,8 +96,8 @@ pub fn put_ping(out: &mut BytesMut) -> Result<(), CodecError> {
     Ok(())
 }
 
-/// DISCONNECT, normal. The session stays for as long as CONNECT said, unless it is to end (a Session Expiry Interval of
-/// 0; MQTT 5, 3.14.2.2.2).
+/// DISCONNECT, normal. The session stays for as long as CONNECT said, unless it is to end (a
+/// Session Expiry Interval of 0; MQTT 5, 3.14.2.2.2).
 pub fn put_disconnect(end_session: bool, out: &mut BytesMut) {
     if end_session {
         out.put_slice(&[0xE0, 7, 0x00, 5, 0x11, 0, 0, 0, 0]);

@@ -1,4 +1,5 @@
-//! MQTT's bytes: whatever the pieces they come in, the same packets; whatever they are, no panic and no growth.
+//! MQTT's bytes: whatever the pieces they come in, the same packets; whatever they are, no panic
+//! and no growth.
 #![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
 
 #[path = "../../../tests/pure/cases.rs"]
@@ -32,13 +33,23 @@ struct Message {
 
 impl Message {
     fn of(message: milepost_decode::Message<'_>) -> Self {
-        let milepost_decode::Message { topic, payload, payload_bytes, packet_id, redelivered } = message;
-        Self { topic: topic.to_vec(), payload: payload.to_vec(), payload_bytes, packet_id, redelivered }
+        let milepost_decode::Message { topic, payload, payload_bytes, packet_id, redelivered } =
+            message;
+        Self {
+            topic: topic.to_vec(),
+            payload: payload.to_vec(),
+            payload_bytes,
+            packet_id,
+            redelivered,
+        }
     }
 }
 
 /// What comes out of a connackd connection that reads these chunks; and why it ended, if it did.
-fn read<'a>(chunks: impl Iterator<Item = &'a [u8]>, bytes_max: usize) -> (Vec<Message>, Option<CodecError>) {
+fn read<'a>(
+    chunks: impl Iterator<Item = &'a [u8]>,
+    bytes_max: usize,
+) -> (Vec<Message>, Option<CodecError>) {
     let mut input = Input::new(bytes_max);
     let mut messages = Vec::new();
     for mut chunk in std::iter::once(&CONNACK[..]).chain(chunks) {
@@ -119,7 +130,11 @@ fn a_large_packet_does_not_keep_its_memory() {
     let mut input = Input::new(1 << 20);
     feed(&mut input, &CONNACK);
     feed(&mut input, &publish(&message(b"drivers/d/gps", &vec![b' '; 1_000_000], 7), b"\x00"));
-    assert!(input.space().len() <= 64 * 1024, "{} bytes for the next small one", input.space().len());
+    assert!(
+        input.space().len() <= 64 * 1024,
+        "{} bytes for the next small one",
+        input.space().len()
+    );
 }
 
 #[test]
@@ -162,7 +177,10 @@ fn what_cannot_be_acknowledged_ends_the_connection() {
     }
     let endless = [0x30, 0xFF, 0xFF, 0xFF, 0xFF, 1];
     assert!(matches!(read_whole(&endless), (_, Some(CodecError::RemainingLength))));
-    assert!(matches!(read_whole(&CONNACK), (_, Some(CodecError::Unexpected(2)))), "a second CONNACK");
+    assert!(
+        matches!(read_whole(&CONNACK), (_, Some(CodecError::Unexpected(2)))),
+        "a second CONNACK"
+    );
     let large_suback = framed(0x90, &[0; 2_000]);
     assert!(matches!(read_whole(&large_suback), (_, Some(CodecError::TooLarge { kind: 9, .. }))));
     let before_connack = publish(&message(b"t", b"", 1), b"\x00");
@@ -207,7 +225,10 @@ fn qos_2_is_refused_step_by_step() {
         );
     }
     let library::Packet::PubComp(refused) = refusals(b"\x62\x02\x01\x08") else { panic!() };
-    assert_eq!((refused.pkid, refused.reason), (0x0108, library::PubCompReason::PacketIdentifierNotFound));
+    assert_eq!(
+        (refused.pkid, refused.reason),
+        (0x0108, library::PubCompReason::PacketIdentifierNotFound)
+    );
 }
 
 /// As NATS and Aedes answer, whose MQTT is 3.1.1, and as MQTT 5 has it.
@@ -244,7 +265,8 @@ fn what_is_too_large_is_cut_and_its_neighbours_are_not() {
             let large = message(&long_topic, &vec![b'y'; payload_bytes], 2);
             let properties = [varint(property_bytes), vec![0xFF; property_bytes]].concat();
             let bytes =
-                [publish(&before, b"\x00"), publish(&large, &properties), publish(&after, b"\x00")].concat();
+                [publish(&before, b"\x00"), publish(&large, &properties), publish(&after, b"\x00")]
+                    .concat();
             let kept = vec![b'y'; payload_bytes.min(REJECT_BYTES)];
             let cut = Message { payload: kept, ..large };
             for chunk in [1_000, 7_919, 2_000_000] {
@@ -280,7 +302,9 @@ fn what_we_say_is_mqtt() {
         packet_bytes_max: 4_096,
     };
     codec::put_connect(connect, &mut out).unwrap();
-    let library::Packet::Connect(connect, None, Some(login)) = by_library(out.split()) else { panic!() };
+    let library::Packet::Connect(connect, None, Some(login)) = by_library(out.split()) else {
+        panic!()
+    };
     let asked = connect.properties.unwrap();
     assert!(!connect.clean_start, "it would throw the session away");
     assert_eq!((connect.keep_alive, &*connect.client_id), (10, "pod-0"));
@@ -298,9 +322,14 @@ fn what_we_say_is_mqtt() {
     };
     subscribe(Subscribing::BrokerMetrics);
     let subscribe = subscribe(Subscribing::Group);
-    let never = |filter: &library::Filter| filter.retain_forward_rule == library::RetainForwardRule::Never;
-    assert!(subscribe.filters.iter().all(never), "the broker would send old fixes at every reconnect");
-    let asked: Vec<_> = subscribe.filters.iter().map(|filter| (filter.path.clone(), filter.qos)).collect();
+    let never =
+        |filter: &library::Filter| filter.retain_forward_rule == library::RetainForwardRule::Never;
+    assert!(
+        subscribe.filters.iter().all(never),
+        "the broker would send old fixes at every reconnect"
+    );
+    let asked: Vec<_> =
+        subscribe.filters.iter().map(|filter| (filter.path.clone(), filter.qos)).collect();
     assert_eq!(asked, filters.clone().map(|filter| (filter, QoS::AtLeastOnce)));
 
     codec::put_unsubscribe(&filters, &mut out).unwrap();
@@ -337,7 +366,8 @@ fn first_answer(bytes: &[u8]) -> Result<ConnAck, String> {
 
 #[test]
 fn the_brokers_answers_are_understood() {
-    let terms = first_answer(b"\x20\x0E\x01\x00\x0B\x11\x00\x00\x00\x1E\x21\x00\x20\x13\x00\x00").unwrap();
+    let terms =
+        first_answer(b"\x20\x0E\x01\x00\x0B\x11\x00\x00\x00\x1E\x21\x00\x20\x13\x00\x00").unwrap();
     let expected = ConnAck {
         session_present: true,
         receive_maximum: Some(32),
@@ -402,8 +432,10 @@ fn the_brokers_answers_are_understood() {
 
 fn publishes() -> impl Strategy<Value = library::Publish> {
     let topic = prop_oneof!["[a-z/]{0,40}", "[a-z]{300}", Just("x".repeat(65_535))];
-    let properties =
-        prop::option::of((any::<Option<u32>>(), prop::collection::vec(("[a-z]{0,9}", "[a-z]{0,200}"), 0..9)));
+    let properties = prop::option::of((
+        any::<Option<u32>>(),
+        prop::collection::vec(("[a-z]{0,9}", "[a-z]{0,200}"), 0..9),
+    ));
     let payload = prop::collection::vec(any::<u8>(), 0..600);
     (topic, properties, payload, 0..=u16::MAX, any::<bool>()).prop_map(
         |(topic, properties, payload, id, dup)| {

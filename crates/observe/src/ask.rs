@@ -20,7 +20,8 @@ use milepost_core::peers::standing::Standing;
 
 /// Path on the member's HTTP port.
 pub const PATH: &str = "/member";
-/// After this a further request starts beside the first: the connection may hang while the peer is healthy.
+/// After this a further request starts beside the first: the connection may hang while the peer is
+/// healthy.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// Pause before a peer that gave no answer is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -42,17 +43,19 @@ enum Came {
     Answer(SocketAddr, Result<Standing, String>),
 }
 
-/// Asks every address of every peer on behalf of `ours`, again where there is no answer. Returns as soon as the decision is
-/// certain, at the latest after `within`.
+/// Asks every address of every peer on behalf of `ours`, again where there is no answer. Returns as
+/// soon as the decision is certain, at the latest after `within`.
 pub async fn ask(peers: &[Peer], ours: Standing, within: Duration) -> Decision {
     let mut inquiry = Inquiry::new(ours);
-    hear(peers, within, Unknown::LookedUpAgain, |address, answer| inquiry.handle_answer(address, answer))
-        .await;
+    hear(peers, within, Unknown::LookedUpAgain, |address, answer| {
+        inquiry.handle_answer(address, answer)
+    })
+    .await;
     inquiry.decision()
 }
 
-/// Asks every address of every peer and passes each answer, or the cause of a missing one, to `heard`, which says whether to ask
-/// that peer again. Takes at most `within`.
+/// Asks every address of every peer and passes each answer, or the cause of a missing one, to
+/// `heard`, which says whether to ask that peer again. Takes at most `within`.
 pub async fn hear(
     peers: &[Peer],
     within: Duration,
@@ -121,8 +124,8 @@ pub async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     Ok(found.take(ADDRESSES_MAX).collect())
 }
 
-/// The first answer to any request to `address`. A refused connection is final if no other request is open: no process listens there. Has
-/// no time limit of its own.
+/// The first answer to any request to `address`. A refused connection is final if no other request
+/// is open: no process listens there. Has no time limit of its own.
 async fn ask_again(address: SocketAddr) -> Result<Standing, String> {
     let mut questions = JoinSet::new();
     loop {
@@ -147,7 +150,8 @@ async fn ask_one(address: SocketAddr) -> Result<Standing, String> {
 /// Requests a path of a member's HTTP port. Returns at most 64 KiB of the answer. Has no timeout.
 pub async fn get(address: SocketAddr, path: &str) -> Result<(StatusCode, Bytes), String> {
     let broken = |error: hyper::Error| format!("the connection broke: {error}");
-    let stream = TcpStream::connect(address).await.map_err(|error| format!("cannot be reached: {error}"))?;
+    let stream =
+        TcpStream::connect(address).await.map_err(|error| format!("cannot be reached: {error}"))?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
     let request = Request::get(path)
         .header(HOST, address.to_string())

@@ -6,7 +6,10 @@ use milepost_decode::position::Timestamp;
 
 /// Returns the wall clock's time.
 #[must_use]
-#[expect(clippy::disallowed_methods, reason = "the one place that reads it; the core is given the time")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that reads it; the core is given the time"
+)]
 pub fn now() -> Timestamp {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_unix_ms(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))

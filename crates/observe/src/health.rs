@@ -59,6 +59,9 @@ mod tests {
 
         health.beat("consumer", start);
         assert!(health.dead(start + Duration::from_secs(30)).is_empty());
-        assert_eq!(health.dead(start + Duration::from_secs(31)), ["consumer: no heartbeat for 31 s"]);
+        assert_eq!(
+            health.dead(start + Duration::from_secs(31)),
+            ["consumer: no heartbeat for 31 s"]
+        );
     }
 }

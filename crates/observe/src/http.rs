@@ -1,7 +1,8 @@
 //! `/metrics`, `/livez`, `/readyz`, and `/member` for the other members.
 //!
-//! Guarantee: answers as long as the process lives, and says why when the answer is no. No client keeps another one out: a
-//! new connection takes the place of the oldest, each gets one answer, and one that does not read it in time is closed.
+//! Guarantee: answers as long as the process lives, and says why when the answer is no. No client
+//! keeps another one out: a new connection takes the place of the oldest, each gets one answer, and
+//! one that does not read it in time is closed.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -28,10 +29,11 @@ pub use super::read_in_time::ReadInTime;
 use crate::ask::PATH;
 use milepost_core::peers::standing::Member;
 
-/// Connections at once. One more ends the oldest: only a request says whether a connection is a probe's, so no place can be
-/// kept for probes.
+/// Connections at once. One more ends the oldest: only a request says whether a connection is a
+/// probe's, so no place can be kept for probes.
 const CONNECTIONS_MAX: usize = 64;
-/// A younger connection is not ended for a new one: it may be a probe whose request is not read yet.
+/// A younger connection is not ended for a new one: it may be a probe whose request is not read
+/// yet.
 const CONNECTION_AGE_MIN: Duration = Duration::from_millis(100);
 /// How long a client may take to send a request's head, and then to read the answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -54,7 +56,9 @@ pub fn answers(
                 let nodes = metrics.totals().nodes;
                 if nodes.len() > 1 {
                     text.extend(
-                        nodes.iter().map(|(node, sessions)| format!("node {node}: sessions: {sessions}\n")),
+                        nodes
+                            .iter()
+                            .map(|(node, sessions)| format!("node {node}: sessions: {sessions}\n")),
                     );
                 }
                 (status, text + &logging::warning().map_or(String::new(), |warning| warning + "\n"))
@@ -64,7 +68,9 @@ pub fn answers(
                 let files = spool.spool_batches + spool.spool_quarantined;
                 (StatusCode::OK, member.standing(metrics.is_subscribed(), files).to_json() + "\n")
             }
-            _ => (StatusCode::NOT_FOUND, format!("there are /metrics, /livez, /readyz and {PATH}\n")),
+            _ => {
+                (StatusCode::NOT_FOUND, format!("there are /metrics, /livez, /readyz and {PATH}\n"))
+            }
         };
         answer(status, text, if path == PATH { "application/json" } else { TEXT })
     }
@@ -146,7 +152,8 @@ pub fn ask_ready_over<S: Read + Write>(
     listen: SocketAddr,
     wrap: impl FnOnce(SocketAddr, TcpStream) -> std::io::Result<S>,
 ) -> Result<(), String> {
-    let host = if listen.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listen.ip() };
+    let host =
+        if listen.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listen.ip() };
     let address = SocketAddr::new(host, listen.port());
     let ask = || -> std::io::Result<String> {
         let stream = TcpStream::connect_timeout(&address, HEALTH_TIMEOUT)?;
@@ -162,5 +169,9 @@ pub fn ask_ready_over<S: Read + Write>(
     };
     let answer = ask().map_err(|error| format!("no answer at {address}: {error}"))?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    if head.starts_with("HTTP/1.1 200 ") { Ok(()) } else { Err(format!("not ready: {}", body.trim_end())) }
+    if head.starts_with("HTTP/1.1 200 ") {
+        Ok(())
+    } else {
+        Err(format!("not ready: {}", body.trim_end()))
+    }
 }

@@ -1,7 +1,8 @@
 //! Log lines, on stderr.
 //!
-//! Guarantee: no thread that logs waits for whoever reads stderr. A thread of its own writes the lines from a bounded queue; a line
-//! that does not fit is dropped and counted. While lines are dropped, `/readyz` says so.
+//! Guarantee: no thread that logs waits for whoever reads stderr. A thread of its own writes the
+//! lines from a bounded queue; a line that does not fit is dropped and counted. While lines are
+//! dropped, `/readyz` says so.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -51,7 +52,8 @@ pub fn start(log: &Log) {
     }));
 }
 
-/// Waits until the queued lines are written, for a second at most. To be called before the process exits.
+/// Waits until the queued lines are written, for a second at most. To be called before the process
+/// exits.
 pub fn flush() {
     LINES.flush(FLUSH_WITHIN);
 }
@@ -65,7 +67,10 @@ pub fn dropped() -> u64 {
 pub fn warning() -> Option<String> {
     let is_dropping = LINES.lock().is_dropping;
     is_dropping.then(|| {
-        format!("log: nobody reads stderr: {} lines dropped (milepost_log_lines_dropped_total)", dropped())
+        format!(
+            "log: nobody reads stderr: {} lines dropped (milepost_log_lines_dropped_total)",
+            dropped()
+        )
     })
 }
 
@@ -107,12 +112,14 @@ impl Lines {
         self.changed.notify_all();
     }
 
-    /// Writes lines as they come, until `is_over` and none is left. A line that cannot be written counts as dropped.
+    /// Writes lines as they come, until `is_over` and none is left. A line that cannot be written
+    /// counts as dropped.
     fn write_to(&self, out: &mut impl Write, is_over: impl Fn() -> bool) {
         loop {
             let state = self.lock();
             let waits = |state: &mut State| state.queue.is_empty() && !is_over();
-            let mut state = self.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
+            let mut state =
+                self.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
             let Some(line) = state.queue.pop_front() else { return };
             state.is_writing = true;
             drop(state);
@@ -128,8 +135,9 @@ impl Lines {
                 let dropped = self.dropped.load(Ordering::Relaxed);
                 let unreported = dropped - std::mem::replace(&mut state.reported, dropped);
                 if unreported > 0 {
-                    let report =
-                        format!("milepost: {unreported} log lines were dropped: nobody read stderr\n");
+                    let report = format!(
+                        "milepost: {unreported} log lines were dropped: nobody read stderr\n"
+                    );
                     state.bytes += report.len();
                     state.queue.push_back(report.into_bytes());
                 }

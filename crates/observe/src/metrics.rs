@@ -1,12 +1,15 @@
-//! The metrics. Each is one entry of [`COUNTED`] or one histogram: its name, its help, and where its value comes from.
+//! The metrics. Each is one entry of [`COUNTED`] or one histogram: its name, its help, and where
+//! its value comes from.
 //!
-//! Guarantee: all values of a scrape belong to one moment. The consumer publishes its [`ConsumerTotals`] as a whole, and a scrape
-//! reads one of them.
+//! Guarantee: all values of a scrape belong to one moment. The consumer publishes its
+//! [`ConsumerTotals`] as a whole, and a scrape reads one of them.
 
 use std::sync::{Arc, Mutex};
 
 use prometheus::core::{Collector, Desc};
-use prometheus::proto::{self, Bucket, Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
+use prometheus::proto::{
+    self, Bucket, Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType,
+};
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 
 use super::health::lock;
@@ -23,10 +26,13 @@ use milepost_decode::{Field, Ignored};
 
 const PREFIX: &str = "milepost";
 /// Upper bounds of latency buckets, in seconds.
-const SECONDS: [f64; 15] =
-    [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const SECONDS: [f64; 15] = [
+    0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
+    10.0,
+];
 /// Upper bounds of batch sizes, in rows.
-const ROWS: [f64; 10] = [1.0, 10.0, 100.0, 500.0, 1_000.0, 2_500.0, 5_000.0, 10_000.0, 25_000.0, 50_000.0];
+const ROWS: [f64; 10] =
+    [1.0, 10.0, 100.0, 500.0, 1_000.0, 2_500.0, 5_000.0, 10_000.0, 25_000.0, 50_000.0];
 
 /// A metric whose value is in [`ConsumerTotals`].
 struct Counted {
@@ -46,11 +52,19 @@ enum Value {
     Histogram(fn(&ConsumerTotals) -> &Ages),
 }
 
-const fn counter(name: &'static str, help: &'static str, value: fn(&ConsumerTotals) -> u64) -> Counted {
+const fn counter(
+    name: &'static str,
+    help: &'static str,
+    value: fn(&ConsumerTotals) -> u64,
+) -> Counted {
     Counted { name, help, value: Value::Counter(value) }
 }
 
-const fn gauge(name: &'static str, help: &'static str, value: fn(&ConsumerTotals) -> u64) -> Counted {
+const fn gauge(
+    name: &'static str,
+    help: &'static str,
+    value: fn(&ConsumerTotals) -> u64,
+) -> Counted {
     Counted { name, help, value: Value::Gauge(value) }
 }
 
@@ -77,12 +91,19 @@ static COUNTED: &[Counted] = &[
         "Points received, good or broken, plus one for each message that is rejected whole.",
         |t| t.intake.received,
     ),
-    counter("positions_inserted_total", "Positions durable in ClickHouse.", |t| t.delivery.inserted),
+    counter("positions_inserted_total", "Positions durable in ClickHouse.", |t| {
+        t.delivery.inserted
+    }),
     counters(
         "positions_rejected_total",
         "Points and messages rejected. Each is a row of the rejects table, or is counted in one.",
         "reason",
-        |t| Reason::ALL.iter().map(|reason| (reason.name(), t.intake.rejected[*reason as usize])).collect(),
+        |t| {
+            Reason::ALL
+                .iter()
+                .map(|reason| (reason.name(), t.intake.rejected[*reason as usize]))
+                .collect()
+        },
     ),
     counter(
         "positions_shed_total",
@@ -103,7 +124,12 @@ static COUNTED: &[Counted] = &[
         "positions_ignored_total",
         "Valid messages, or parts of one, without a fix. Counted as received as well.",
         "kind",
-        |t| Ignored::ALL.iter().map(|kind| (kind.name(), t.intake.ignored[*kind as usize])).collect(),
+        |t| {
+            Ignored::ALL
+                .iter()
+                .map(|kind| (kind.name(), t.intake.ignored[*kind as usize]))
+                .collect()
+        },
     ),
     counter(
         "positions_quarantined_total",
@@ -120,12 +146,20 @@ static COUNTED: &[Counted] = &[
         "Positions in memory: received, and neither in ClickHouse nor in the spool.",
         ConsumerTotals::in_flight,
     ),
-    gauge("positions_in_spool", "Positions in the spool, waiting for ClickHouse.", |t| t.delivery.in_spool),
-    gauge("positions_in_spool_at_start", "Positions that an earlier process left in the spool.", |t| {
-        t.delivery.spool_at_start
+    gauge("positions_in_spool", "Positions in the spool, waiting for ClickHouse.", |t| {
+        t.delivery.in_spool
     }),
-    gauge("spool_bytes", "Size of the spool's files, quarantine included.", |t| t.delivery.spool_bytes),
-    gauge("spool_batches", "Batches in the spool, waiting for ClickHouse.", |t| t.delivery.spool_batches),
+    gauge(
+        "positions_in_spool_at_start",
+        "Positions that an earlier process left in the spool.",
+        |t| t.delivery.spool_at_start,
+    ),
+    gauge("spool_bytes", "Size of the spool's files, quarantine included.", |t| {
+        t.delivery.spool_bytes
+    }),
+    gauge("spool_batches", "Batches in the spool, waiting for ClickHouse.", |t| {
+        t.delivery.spool_batches
+    }),
     counter(
         "spool_quarantined_total",
         "Spool files that were damaged and moved to quarantine, or that are gone.",
@@ -143,7 +177,8 @@ static COUNTED: &[Counted] = &[
         "field",
         |t| {
             let lacking = &t.intake.lacking;
-            let fields = Field::ALL.iter().map(|field| (field.name(), lacking.fields[*field as usize]));
+            let fields =
+                Field::ALL.iter().map(|field| (field.name(), lacking.fields[*field as usize]));
             fields.chain([("attributes", lacking.attributes_cut)]).collect()
         },
     ),
@@ -177,9 +212,17 @@ static COUNTED: &[Counted] = &[
         |t| t.window_full_for.as_secs(),
     ),
     gauge("mqtt_unacked", "Messages received and not yet acknowledged.", |t| t.sessions.unacked),
-    counters("batches_spooled_total", "Batches that went to the spool, by the reason.", "reason", |t| {
-        StoreReason::ALL.iter().map(|reason| (reason.name(), t.delivery.stored[*reason as usize])).collect()
-    }),
+    counters(
+        "batches_spooled_total",
+        "Batches that went to the spool, by the reason.",
+        "reason",
+        |t| {
+            StoreReason::ALL
+                .iter()
+                .map(|reason| (reason.name(), t.delivery.stored[*reason as usize]))
+                .collect()
+        },
+    ),
     counters(
         "broker_dropped_total",
         "Messages that the broker reports as dropped, over all its clients, since this process listens (mqtt.broker_metrics). Every process counts the same.",
@@ -214,7 +257,8 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let registry = Registry::new_custom(Some(PREFIX.to_owned()), None).expect("the prefix is not empty");
+        let registry =
+            Registry::new_custom(Some(PREFIX.to_owned()), None).expect("the prefix is not empty");
         // Until the consumer names the nodes.
         let totals = ConsumerTotals { nodes: vec![("".into(), 0)], ..ConsumerTotals::default() };
         let totals = Arc::new(Mutex::new(totals));
@@ -226,7 +270,11 @@ impl Default for Metrics {
         let gauge = |name: &str, help: &str| registered(&registry, IntGauge::new(name, help));
         let insert_errors = Opts::new("insert_errors_total", "Failed INSERTs.");
         let metrics = Self {
-            batch_rows: histogram("batch_rows", "Rows of an inserted batch, positions and rejects.", &ROWS),
+            batch_rows: histogram(
+                "batch_rows",
+                "Rows of an inserted batch, positions and rejects.",
+                &ROWS,
+            ),
             insert_duration: histogram(
                 "insert_duration_seconds",
                 "Time of one successful INSERT, from the request to the answer.",
@@ -250,9 +298,12 @@ impl Default for Metrics {
             registry,
         };
         // Every series exists from the start, at 0: a rate over it must not miss the first event.
-        for kind in
-            [FailureKind::Transient, FailureKind::Ambiguous, FailureKind::Permanent, FailureKind::TooLarge]
-        {
+        for kind in [
+            FailureKind::Transient,
+            FailureKind::Ambiguous,
+            FailureKind::Permanent,
+            FailureKind::TooLarge,
+        ] {
             drop(metrics.insert_errors.with_label_values(&[kind.name()]));
         }
         metrics
@@ -283,7 +334,9 @@ impl Metrics {
     pub fn reported(&self, report: &Report) {
         match &report.outcome {
             Outcome::Inserted { took, .. } => self.insert_duration.observe(took.as_secs_f64()),
-            Outcome::Failed { kind, .. } => self.insert_errors.with_label_values(&[kind.name()]).inc(),
+            Outcome::Failed { kind, .. } => {
+                self.insert_errors.with_label_values(&[kind.name()]).inc()
+            }
             Outcome::LeftOut { .. }
             | Outcome::Unsplittable
             | Outcome::Stored(_)
@@ -312,14 +365,19 @@ impl Metrics {
 }
 
 /// A metric of this registry. Its name is a constant of the program.
-pub fn registered<M: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<M>) -> M {
+pub fn registered<M: Collector + Clone + 'static>(
+    registry: &Registry,
+    metric: prometheus::Result<M>,
+) -> M {
     let metric = metric.expect("name and labels are well formed");
     registry.register(Box::new(metric.clone())).expect("no name comes twice");
     metric
 }
 
 pub fn text(registry: &Registry) -> String {
-    TextEncoder::new().encode_to_string(&registry.gather()).expect("names and labels are well formed")
+    TextEncoder::new()
+        .encode_to_string(&registry.gather())
+        .expect("names and labels are well formed")
 }
 
 /// Collects [`COUNTED`] and the build's version.
@@ -349,12 +407,19 @@ impl Collector for FromTotals {
                     let values = of(&totals).into_iter();
                     (
                         COUNTER,
-                        values.map(|(value, count)| metric(&[(label, value)], count, COUNTER)).collect(),
+                        values
+                            .map(|(value, count)| metric(&[(label, value)], count, COUNTER))
+                            .collect(),
                     )
                 }
                 Value::Gauges(label, of) => {
                     let values = of(&totals).iter();
-                    (GAUGE, values.map(|(value, count)| metric(&[(label, value)], *count, GAUGE)).collect())
+                    (
+                        GAUGE,
+                        values
+                            .map(|(value, count)| metric(&[(label, value)], *count, GAUGE))
+                            .collect(),
+                    )
                 }
                 Value::Histogram(of) => (HISTOGRAM, vec![histogram_of(of(&totals))]),
             };

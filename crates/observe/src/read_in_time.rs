@@ -23,7 +23,11 @@ impl<S> ReadInTime<S> {
     }
 
     /// Returns the result of a write or a flush, or an error once it has waited past the deadline.
-    fn bounded<T>(&mut self, polled: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+    fn bounded<T>(
+        &mut self,
+        polled: Poll<io::Result<T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
         if polled.is_pending() {
             if !self.is_armed {
                 self.deadline.as_mut().reset(Instant::now() + self.within);
@@ -48,7 +52,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadInTime<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for ReadInTime<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.bounded(polled, cx)
     }

@@ -1,7 +1,8 @@
 //! Removes the rows of erased drivers from a spool directory that no process uses.
 //!
-//! Guarantee: all other rows stay. The new file is fsynced before the old one is removed. A crash in between leaves both; the other
-//! rows collapse in ClickHouse, and the next run removes the old file. After a run no power cut brings an erased row back.
+//! Guarantee: all other rows stay. The new file is fsynced before the old one is removed. A crash
+//! in between leaves both; the other rows collapse in ClickHouse, and the next run removes the old
+//! file. After a run no power cut brings an erased row back.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -36,7 +37,11 @@ impl Spool {
     ///
     /// # Errors
     /// See [`EraseError`].
-    pub fn erase(&self, left: &SpoolInventory, is_gone: impl Fn(&[u8]) -> bool) -> Result<Found, EraseError> {
+    pub fn erase(
+        &self,
+        left: &SpoolInventory,
+        is_gone: impl Fn(&[u8]) -> bool,
+    ) -> Result<Found, EraseError> {
         let mut found = Found::default();
         for file in &left.files {
             let inserts = match self.load(file) {
@@ -72,7 +77,11 @@ impl Spool {
     }
 
     /// Files in quarantine: single rows that were too large, and damaged files.
-    fn erase_quarantined(&self, is_gone: &impl Fn(&[u8]) -> bool, found: &mut Found) -> io::Result<()> {
+    fn erase_quarantined(
+        &self,
+        is_gone: &impl Fn(&[u8]) -> bool,
+        found: &mut Found,
+    ) -> io::Result<()> {
         for listed in list(&self.dir)? {
             match listed.kind {
                 Kind::Damaged => found.unreadable += 1,
@@ -109,7 +118,8 @@ pub fn count(dir: &Path, is_gone: impl Fn(&[u8]) -> bool) -> io::Result<Found> {
         };
         let inserts = format::read(&bytes).ok().filter(|_| listed.kind != Kind::Damaged);
         let counted = inserts.and_then(|inserts| {
-            let rows = |inserts: &[Insert]| inserts.iter().map(|insert| insert.rows as u64).sum::<u64>();
+            let rows =
+                |inserts: &[Insert]| inserts.iter().map(|insert| insert.rows as u64).sum::<u64>();
             Some(rows(&inserts) - rows(&without(&inserts, &is_gone)?))
         });
         match counted {

@@ -11,8 +11,8 @@
 //! | … | statement (UTF-8), then body |
 //! | 16 | XXH3-128 of everything before |
 //!
-//! A reader verifies the checksum first: a file that was truncated, flipped or extended anywhere is [`Damaged`], and no part of it
-//! is used.
+//! A reader verifies the checksum first: a file that was truncated, flipped or extended anywhere is
+//! [`Damaged`], and no part of it is used.
 
 use std::io::{self, Write};
 
@@ -76,7 +76,9 @@ pub fn write(inserts: &[Insert], to: &mut impl Write) -> io::Result<()> {
 /// # Errors
 /// See [`Damaged`].
 pub fn read(file: &Bytes) -> Result<Vec<Insert>, Damaged> {
-    let Some(content) = file.len().checked_sub(CHECKSUM_BYTES) else { return Err(Damaged::Checksum) };
+    let Some(content) = file.len().checked_sub(CHECKSUM_BYTES) else {
+        return Err(Damaged::Checksum);
+    };
     let mut checksum = file.slice(content..);
     if checksum.get_u128_le() != XxHash3_128::oneshot(&file[..content]) {
         return Err(Damaged::Checksum);
@@ -112,7 +114,8 @@ fn read_insert(rest: &mut Bytes) -> Result<Insert, Damaged> {
     };
     let statement = take(statement_length.into(), "a statement's length")?;
     let body = take(body_length, "a body's length")?;
-    let statement = String::from_utf8(statement.into()).map_err(|_| Damaged::Content("a statement"))?;
+    let statement =
+        String::from_utf8(statement.into()).map_err(|_| Damaged::Content("a statement"))?;
     let rows = usize::try_from(rows).map_err(|_| HEAD)?;
     Ok(Insert { statement, body, rows })
 }

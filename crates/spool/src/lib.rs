@@ -1,8 +1,9 @@
 //! Batches on disk while ClickHouse cannot take them.
 //!
-//! Guarantee: a batch that [`Spool::store`] has taken survives a crash and a power cut: the file is written under another name,
-//! fsynced, renamed, and the directory is fsynced. A file that was truncated or flipped is not used, not even in part. One process
-//! owns the directory and holds its lock. The files never exceed `bytes_max`. No file overwrites another one.
+//! Guarantee: a batch that [`Spool::store`] has taken survives a crash and a power cut: the file is
+//! written under another name, fsynced, renamed, and the directory is fsynced. A file that was
+//! truncated or flipped is not used, not even in part. One process owns the directory and holds its
+//! lock. The files never exceed `bytes_max`. No file overwrites another one.
 //!
 //! Each batch is one file, which never changes:
 //!
@@ -10,9 +11,9 @@
 //! 00000000000000000042-4980-730194.batch      sequence - positions - tag
 //! ```
 //!
-//! A sorted listing is the order of arrival, and gives the counts without opening a file. Quarantine:
-//! milepost renames a damaged file to `….damaged`, and stores a single row that ClickHouse or a proxy
-//! refuses as too large as `….row`. The operator removes both.
+//! A sorted listing is the order of arrival, and gives the counts without opening a file.
+//! Quarantine: milepost renames a damaged file to `….damaged`, and stores a single row that
+//! ClickHouse or a proxy refuses as too large as `….row`. The operator removes both.
 //!
 //! Every function blocks for as long as the disk takes: call none on a thread that serves.
 //!
@@ -169,16 +170,22 @@ impl Spool {
 
     /// Writes a file so that a power cut leaves either the whole file or none under its final name:
     /// write and fsync under another name, rename, fsync the directory.
-    fn write(&self, inserts: &[Insert], positions: u64, extension: &str) -> Result<File, StoreError> {
+    fn write(
+        &self,
+        inserts: &[Insert],
+        positions: u64,
+        extension: &str,
+    ) -> Result<File, StoreError> {
         let file = self.reserve(format::length(inserts), positions)?;
         let (unfinished, path) = (self.path(&file, UNFINISHED), self.path(&file, extension));
-        // A crash before the rename leaves an `.unfinished` file, which the next start removes. A rename
-        // is durable only after an fsync of its directory; until then no PUBACK may be sent.
+        // A crash before the rename leaves an `.unfinished` file, which the next start removes. A
+        // rename is durable only after an fsync of its directory; until then no PUBACK may be sent.
         let written = write_durably(&unfinished, inserts)
             .and_then(|()| fs::rename(&unfinished, &path))
             .and_then(|()| sync_dir(&self.dir));
         if let Err(error) = written {
-            // Leave no file behind: its messages stay unacknowledged, and a replay would insert them twice.
+            // Leave no file behind: its messages stay unacknowledged, and a replay would insert
+            // them twice.
             let _ = fs::remove_file(&unfinished);
             let _ = fs::remove_file(&path);
             self.state().bytes -= file.bytes;
@@ -187,8 +194,8 @@ impl Spool {
         Ok(file)
     }
 
-    /// Reserves disk space and a sequence number before the write, so that concurrent writes together
-    /// stay below the bound.
+    /// Reserves disk space and a sequence number before the write, so that concurrent writes
+    /// together stay below the bound.
     fn reserve(&self, bytes: u64, positions: u64) -> Result<File, StoreError> {
         let mut state = self.state();
         if state.bytes + bytes > self.bytes_max {
@@ -207,7 +214,8 @@ impl Spool {
     pub fn load(&self, file: &File) -> Result<Vec<Insert>, LoadError> {
         let bytes = fs::read(self.path(file, BATCH)).map_err(|error| {
             // If the directory is missing too, its file system may be mounted again later.
-            let only_the_file = error.kind() == io::ErrorKind::NotFound && self.dir.join(LOCK).exists();
+            let only_the_file =
+                error.kind() == io::ErrorKind::NotFound && self.dir.join(LOCK).exists();
             if only_the_file { LoadError::Gone } else { LoadError::Io(error) }
         })?;
         format::read(&Bytes::from(bytes)).map_err(|damage| {
@@ -306,7 +314,8 @@ pub fn list(dir: &Path) -> io::Result<Vec<Listed>> {
 }
 
 fn write_durably(path: &Path, inserts: &[Insert]) -> io::Result<()> {
-    let mut file = BufWriter::new(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?);
+    let mut file =
+        BufWriter::new(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?);
     format::write(inserts, &mut file)?;
     file.flush()?;
     file.get_ref().sync_all()
@@ -314,13 +323,17 @@ fn write_durably(path: &Path, inserts: &[Insert]) -> io::Result<()> {
 
 /// Creates missing parents too. Each directory is durable after an fsync of the one that it is in.
 fn create_durably(dir: &Path) -> io::Result<()> {
-    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent =
+        dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if dir.exists() {
         // Another process may have created it, and been killed before the fsync. If we have no
         // permission to fsync the parent, the directory was not created by milepost.
         use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
         let may_be = |error: &io::Error| {
-            matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)
+            matches!(
+                error.kind(),
+                PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported
+            )
         };
         return sync_dir(parent).or_else(|error| if may_be(&error) { Ok(()) } else { Err(error) });
     }

@@ -121,7 +121,11 @@ fn a_file_that_is_torn_flipped_or_longer_anywhere_does_not_come_back() {
         for bit in 0..8 {
             let mut flipped = file.clone();
             flipped[at] ^= 1 << bit;
-            assert_eq!(format::read(&flipped.into()).unwrap_err(), Damaged::Checksum, "byte {at}, bit {bit}");
+            assert_eq!(
+                format::read(&flipped.into()).unwrap_err(),
+                Damaged::Checksum,
+                "byte {at}, bit {bit}"
+            );
         }
     }
     let longer = [file.as_slice(), &[0]].concat();
@@ -134,7 +138,10 @@ fn newer_format_is_distinguished_from_damage() {
         let checksum = twox_hash::XxHash3_128::oneshot(content);
         Bytes::from([content, &checksum.to_le_bytes()].concat())
     };
-    assert_eq!(format::read(&sealed(b"MILEPOST\x02\0\0\0\x01\0\0\0")).unwrap_err(), Damaged::Version(2));
+    assert_eq!(
+        format::read(&sealed(b"MILEPOST\x02\0\0\0\x01\0\0\0")).unwrap_err(),
+        Damaged::Version(2)
+    );
     assert_eq!(format::read(&sealed(b"something else")).unwrap_err(), Damaged::NotOne);
     let lies = b"MILEPOST\x01\0\0\0\xff\xff\xff\xff";
     assert_eq!(format::read(&sealed(lies)).unwrap_err(), Damaged::Content("an insert's head"));
@@ -221,9 +228,13 @@ fn a_disk_that_refuses_leaves_nothing_and_is_tried_again() {
     fs::rename(&dir, &away).unwrap();
     assert!(matches!(spool.store(&inserts(), 3), Err(StoreError::Io(_))));
     fs::rename(&away, &dir).unwrap();
-    let stored = spool.store(&inserts(), 3).expect("the place of the one that failed is free again");
+    let stored =
+        spool.store(&inserts(), 3).expect("the place of the one that failed is free again");
     fs::rename(&dir, &away).unwrap();
-    assert!(matches!(spool.load(&stored), Err(LoadError::Io(_))), "a volume that is away may come back");
+    assert!(
+        matches!(spool.load(&stored), Err(LoadError::Io(_))),
+        "a volume that is away may come back"
+    );
 }
 
 #[test]
@@ -255,9 +266,16 @@ fn a_half_written_file_and_strangers_are_not_batches() {
     assert!(left.files.is_empty());
     assert!(folder.path().join("notes.txt").exists());
     assert!(folder.path().join("who-knows.batch").exists(), "not ours to touch");
-    assert!(!folder.path().join("00000000000000000007-5-0.unfinished").exists(), "it was never acknowledged");
+    assert!(
+        !folder.path().join("00000000000000000007-5-0.unfinished").exists(),
+        "it was never acknowledged"
+    );
     let stem = |text| File::from_stem(text, 0);
-    assert!(stem("00000000000000000007-5-0").is_some() && stem("7-5").is_none() && stem("7-5-0-1").is_none());
+    assert!(
+        stem("00000000000000000007-5-0").is_some()
+            && stem("7-5").is_none()
+            && stem("7-5-0-1").is_none()
+    );
 }
 
 #[test]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-/// Time for TCP over all addresses of a name. Shorter than the callers' time limit, so that an error can tell a silent network from a
-/// silent server.
+/// Time for TCP over all addresses of a name. Shorter than the callers' time limit, so that an
+/// error can tell a silent network from a silent server.
 const TCP_WITHIN: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,10 +33,12 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Every address of its name, or the name itself if it has one. `None`: it was not resolved. A host with both IPv4 and IPv6 is
-    /// one server: only the addresses of the first one's family count, which the resolver puts first if this machine can reach it.
+    /// Every address of its name, or the name itself if it has one. `None`: it was not resolved. A
+    /// host with both IPv4 and IPv6 is one server: only the addresses of the first one's family
+    /// count, which the resolver puts first if this machine can reach it.
     pub async fn all(&self) -> Option<Vec<Self>> {
-        let found = timeout(TCP_WITHIN, lookup_host((self.host.as_str(), self.port))).await.ok()?.ok()?;
+        let found =
+            timeout(TCP_WITHIN, lookup_host((self.host.as_str(), self.port))).await.ok()?.ok()?;
         let found: Vec<IpAddr> = found.map(|address| address.ip()).collect();
         let is_v4 = found.first().is_some_and(IpAddr::is_ipv4);
         let ips: BTreeSet<IpAddr> = found.into_iter().filter(|ip| ip.is_ipv4() == is_v4).collect();
@@ -46,7 +48,8 @@ impl Address {
         Some(ips.into_iter().map(|ip| Self { ip: Some(ip), ..self.clone() }).collect())
     }
 
-    /// Connects to the first address that answers. Each gets an equal share of the time, so that a dead one does not take it all.
+    /// Connects to the first address that answers. Each gets an equal share of the time, so that a
+    /// dead one does not take it all.
     pub(super) async fn reach(&self, within: Option<Duration>) -> io::Result<TcpStream> {
         let within = within.map_or(TCP_WITHIN, |within| within.min(TCP_WITHIN));
         let reached = timeout(within, self.reach_any(within)).await;
@@ -59,7 +62,8 @@ impl Address {
             None => lookup_host((self.host.as_str(), self.port)).await?.collect(),
         };
         let share = within / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name resolves to no address");
+        let mut last =
+            io::Error::new(io::ErrorKind::NotFound, "the host name resolves to no address");
         for address in addresses {
             match timeout(share, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => return stream.set_nodelay(true).map(|()| stream),

@@ -28,7 +28,8 @@ pub fn is_this_the_port(server: Server, with_tls: bool) -> String {
     }
 }
 
-/// The cause of a failed read, write or handshake, and the setting to change; `None` if it has nothing to do with TLS.
+/// The cause of a failed read, write or handshake, and the setting to change; `None` if it has
+/// nothing to do with TLS.
 #[must_use]
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
 pub fn explain(server: Server, error: &io::Error) -> Option<String> {
@@ -57,9 +58,11 @@ fn explain_certificate(section: &str, error: &CertificateError) -> String {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "the server's certificate is not valid yet; are both clocks right?".to_owned()
         }
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => format!(
-            "the server's certificate is for another host name; set {section}.url to a host name that is in the certificate"
-        ),
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            format!(
+                "the server's certificate is for another host name; set {section}.url to a host name that is in the certificate"
+            )
+        }
         _ => "the server's certificate cannot be used".to_owned(),
     }
 }
@@ -95,7 +98,9 @@ fn explain_alert(section: &str, alert: AlertDescription) -> String {
 /// Without the time of the attempt: each would have another text, and be logged.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
 pub(super) fn without_time(error: io::Error) -> io::Error {
-    let Some(RustlsError::InvalidCertificate(certificate)) = rustls_error(&error) else { return error };
+    let Some(RustlsError::InvalidCertificate(certificate)) = rustls_error(&error) else {
+        return error;
+    };
     let timeless = match certificate {
         CertificateError::ExpiredContext { .. } => CertificateError::Expired,
         CertificateError::NotValidYetContext { .. } => CertificateError::NotValidYet,
@@ -150,7 +155,8 @@ mod tests {
         let plain = is_this_the_port(Server::ClickHouse, false);
         assert_eq!(plain, "is this a TLS port? Then set clickhouse.url to https://");
         assert!(
-            is_this_the_port(Server::Broker, true).ends_with("set mqtt.url to its TLS port, or to mqtt://")
+            is_this_the_port(Server::Broker, true)
+                .ends_with("set mqtt.url to its TLS port, or to mqtt://")
         );
     }
 }

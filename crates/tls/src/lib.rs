@@ -1,14 +1,15 @@
-//! TCP and TLS connections to the broker and to ClickHouse: certificates and keys from files, the handshake, and the
-//! cause of a failed one.
+//! TCP and TLS connections to the broker and to ClickHouse: certificates and keys from files, the
+//! handshake, and the cause of a failed one.
 //!
 //! ```text
 //! address ─▶ TCP ─▶ TLS (certificates as the files have them now) ─▶ Stream
 //!                    └─▶ an error that says what to change
 //! ```
 //!
-//! Guarantee: the server's certificate and name are always verified; no setting disables it. Files are read again for
-//! every connection, so an operator can replace them without a restart. If one cannot be used, milepost logs that and
-//! keeps the last good ones. Uses rustls with ring, which needs no C library.
+//! Guarantee: the server's certificate and name are always verified; no setting disables it. Files
+//! are read again for every connection, so an operator can replace them without a restart. If one
+//! cannot be used, milepost logs that and keeps the last good ones. Uses rustls with ring, which
+//! needs no C library.
 //!
 //! Refuses: to connect with a certificate that does not verify.
 
@@ -75,7 +76,8 @@ pub enum Error {
 #[derive(Debug, Clone)]
 pub struct Files {
     pub server: Server,
-    /// PEM: the CAs that may sign the server's certificate. `None`: the system's list, where companies add their own CA.
+    /// PEM: the CAs that may sign the server's certificate. `None`: the system's list, where
+    /// companies add their own CA.
     pub ca: Option<PathBuf>,
     /// PEM: the client certificate and its intermediates.
     pub cert: Option<PathBuf>,
@@ -96,14 +98,21 @@ impl Files {
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
         let mut told = Vec::new();
-        for (name, path) in [("ca_file", &self.ca), ("cert_file", &self.cert), ("key_file", &self.key)] {
+        for (name, path) in
+            [("ca_file", &self.ca), ("cert_file", &self.cert), ("key_file", &self.key)]
+        {
             told.extend(self.read_one(name, path).err().map(|error| error.to_string()));
         }
         if self.cert.is_some() != self.key.is_some() {
-            let (given, missing) =
-                if self.cert.is_some() { ("cert_file", "key_file") } else { ("key_file", "cert_file") };
+            let (given, missing) = if self.cert.is_some() {
+                ("cert_file", "key_file")
+            } else {
+                ("key_file", "cert_file")
+            };
             let section = self.server.section();
-            told.push(format!("{section}.{missing}: belongs to {section}.{given}; give both or neither"));
+            told.push(format!(
+                "{section}.{missing}: belongs to {section}.{given}; give both or neither"
+            ));
         }
         if told.is_empty()
             && let Err(error) = self.read().and_then(|read| self.build(&read))
@@ -132,13 +141,16 @@ impl Files {
             .expect("ring knows TLS 1.2 and 1.3")
             .with_root_certificates(self.roots(read.ca.as_ref())?);
         let mut config = if let (Some(cert), Some(key)) = (&read.cert, &read.key) {
-            builder.with_client_auth_cert(cert.certificates()?, key.private_key()?).map_err(|error| {
-                if matches!(error, RustlsError::InconsistentKeys(InconsistentKeys::KeyMismatch)) {
-                    key.unusable(format!("is not the key of {}", cert.path.display()))
-                } else {
-                    cert.unusable(error)
-                }
-            })?
+            builder.with_client_auth_cert(cert.certificates()?, key.private_key()?).map_err(
+                |error| {
+                    if matches!(error, RustlsError::InconsistentKeys(InconsistentKeys::KeyMismatch))
+                    {
+                        key.unusable(format!("is not the key of {}", cert.path.display()))
+                    } else {
+                        cert.unusable(error)
+                    }
+                },
+            )?
         } else {
             builder.with_no_client_auth()
         };
@@ -201,8 +213,9 @@ impl Pem {
     }
 
     fn private_key(&self) -> Result<PrivateKeyDer<'static>, Error> {
-        PrivateKeyDer::from_pem_slice(&self.bytes)
-            .map_err(|_| self.unusable("holds no private key that can be read without a passphrase (PEM)"))
+        PrivateKeyDer::from_pem_slice(&self.bytes).map_err(|_| {
+            self.unusable("holds no private key that can be read without a passphrase (PEM)")
+        })
     }
 }
 
@@ -250,7 +263,11 @@ impl Tls {
 
     /// The handshake with `host`. Has no time limit of its own.
     /// Fails with [`Error::File`] if no earlier connection could read the files.
-    pub async fn handshake(self: Arc<Self>, host: &str, stream: TcpStream) -> Result<Box<dyn Stream>, Error> {
+    pub async fn handshake(
+        self: Arc<Self>,
+        host: &str,
+        stream: TcpStream,
+    ) -> Result<Box<dyn Stream>, Error> {
         let this = Arc::clone(&self);
         // A hung disk blocks connections to this server only.
         let config = self.reader.read(move || this.config()).await?;
@@ -259,7 +276,8 @@ impl Tls {
             let words = explain(self.files.server, &source).unwrap_or_else(|| self.ended(&source));
             Error::Handshake { words, source }
         };
-        let name = ServerName::try_from(host.to_owned()).map_err(|error| failed(io::Error::other(error)))?;
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|error| failed(io::Error::other(error)))?;
         let stream = TlsConnector::from(config).connect(name, stream).await.map_err(failed)?;
         Ok(Box::new(stream))
     }
@@ -275,7 +293,10 @@ impl Tls {
         {
             return Ok(Arc::clone(&known.config));
         }
-        match (read.and_then(|read| self.files.build(&read).map(|config| (read, Arc::new(config)))), &*last) {
+        match (
+            read.and_then(|read| self.files.build(&read).map(|config| (read, Arc::new(config)))),
+            &*last,
+        ) {
             (Ok((read, config)), _) => {
                 *last = Some(Last { read, at: Instant::now(), config: Arc::clone(&config) });
                 Ok(config)
@@ -291,8 +312,11 @@ impl Tls {
     }
 
     fn ended(&self, error: &io::Error) -> String {
-        let hung_up =
-            [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
+        let hung_up = [
+            io::ErrorKind::UnexpectedEof,
+            io::ErrorKind::ConnectionReset,
+            io::ErrorKind::BrokenPipe,
+        ];
         if hung_up.contains(&error.kind()) {
             return no_tls_there(self.files.server);
         }

@@ -13,8 +13,8 @@ impl<T> Default for OneReader<T> {
 }
 
 impl<T: Send + 'static> OneReader<T> {
-    /// Runs `read` on a blocking thread and returns its result. If an earlier caller gave up on a read that
-    /// still runs, waits for that one instead.
+    /// Runs `read` on a blocking thread and returns its result. If an earlier caller gave up on a
+    /// read that still runs, waits for that one instead.
     pub async fn read(&self, read: impl FnOnce() -> T + Send + 'static) -> T {
         let mut under_way = self.0.lock().await;
         let found = under_way.get_or_insert_with(|| spawn_blocking(read)).await;

@@ -1,7 +1,8 @@
-//! MQTT to ClickHouse as a team writes it in an afternoon: the well-known crates, each used as its documentation shows.
+//! MQTT to ClickHouse as a team writes it in an afternoon: the well-known crates, each used as its
+//! documentation shows.
 //!
-//! Not part of milepost: `make story` measures what it costs, and what it loses at a kill, an outage and
-//! a bad payload. It is meant to be good code of its size; no flaw is planted in it.
+//! Not part of milepost: `make story` measures what it costs, and what it loses at a kill, an
+//! outage and a bad payload. It is meant to be good code of its size; no flaw is planted in it.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use anyhow::{Context as _, Result, ensure};
 use clickhouse::{Client, Row, inserter::Inserter};
 use prometheus::{
-    Histogram, IntCounter, TextEncoder, exponential_buckets, register_histogram, register_int_counter,
+    Histogram, IntCounter, TextEncoder, exponential_buckets, register_histogram,
+    register_int_counter,
 };
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{Packet, Publish};
@@ -36,7 +38,8 @@ static INSERT_SECONDS: LazyLock<Histogram> = LazyLock::new(|| {
 static SUBSCRIBED: AtomicBool = AtomicBool::new(false);
 
 fn counter(name: &str, help: &str) -> IntCounter {
-    register_int_counter!(format!("afternoon_{name}_total"), help.to_owned()).expect("registered once")
+    register_int_counter!(format!("afternoon_{name}_total"), help.to_owned())
+        .expect("registered once")
 }
 
 #[derive(Deserialize)]
@@ -98,7 +101,8 @@ async fn main() -> Result<()> {
     insert(inserter, messages).await
 }
 
-/// Polls the connection. The client acknowledges each message as it arrives, and connects again after an error.
+/// Polls the connection. The client acknowledges each message as it arrives, and connects again
+/// after an error.
 async fn receive(client: AsyncClient, mut events: EventLoop, qos: QoS, messages: Sender<Publish>) {
     loop {
         match events.poll().await {
@@ -122,7 +126,10 @@ async fn receive(client: AsyncClient, mut events: EventLoop, qos: QoS, messages:
 }
 
 /// Writes each message as a row, and commits when the inserter's limits are reached.
-async fn insert(mut inserter: Inserter<Position<'static>>, mut messages: Receiver<Publish>) -> Result<()> {
+async fn insert(
+    mut inserter: Inserter<Position<'static>>,
+    mut messages: Receiver<Publish>,
+) -> Result<()> {
     let mut tick = tokio::time::interval(BATCH_AGE / 10);
     let mut terminated = signal(SignalKind::terminate())?;
     loop {
@@ -162,13 +169,23 @@ fn decode(message: &Publish) -> Result<(&str, Fix)> {
     let topic = std::str::from_utf8(&message.topic)?;
     let driver_id = topic.split('/').nth(1).context("no driver in the topic")?;
     let fix: Fix = serde_json::from_slice(&message.payload)?;
-    ensure!(fix.lat.abs() <= 90.0 && fix.lng.abs() <= 180.0, "{}, {} is no place", fix.lat, fix.lng);
+    ensure!(
+        fix.lat.abs() <= 90.0 && fix.lng.abs() <= 180.0,
+        "{}, {} is no place",
+        fix.lat,
+        fix.lng
+    );
     Ok((driver_id, fix))
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts from f64 saturate")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "casts from f64 saturate"
+)]
 fn position<'a>(driver_id: &'a str, fix: &Fix) -> Position<'a> {
-    let small = |value: Option<f64>, by: f64| value.map_or(u16::MAX, |value| (value * by).round() as u16);
+    let small =
+        |value: Option<f64>, by: f64| value.map_or(u16::MAX, |value| (value * by).round() as u16);
     let now = UNIX_EPOCH.elapsed().unwrap_or_default();
     Position {
         driver_id,
@@ -194,6 +211,7 @@ async fn answer(mut stream: TcpStream) -> Result<()> {
     } else {
         ("503 Service Unavailable", "not subscribed\n".to_owned())
     };
-    let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+    let head =
+        format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
     Ok(stream.write_all((head + &body).as_bytes()).await?)
 }

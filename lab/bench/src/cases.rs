@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::kind::Kind;
 
-/// Not counted at the start of a step: compilers at run time are at work, and batches fill for the first time.
+/// Not counted at the start of a step: compilers at run time are at work, and batches fill for the
+/// first time.
 pub(crate) const WARM_UP_SECONDS: u32 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +83,8 @@ impl Case {
 
     fn ceiling() -> Self {
         Self {
-            title: "Ceiling at QoS 0: firehose → null sink, as fast as the consumer reads".to_owned(),
+            title: "Ceiling at QoS 0: firehose → null sink, as fast as the consumer reads"
+                .to_owned(),
             source: Source::Firehose,
             rate: None,
             seconds: 4,
@@ -114,7 +116,9 @@ pub(crate) fn full() -> Vec<Case> {
     }
     cases.push(Case::real("sink-10k-qos0", 10_000, 0, Store::Sink));
     cases.extend([1, 4, 64].map(|connections| Case {
-        title: format!("{connections} connections; 50000 messages/s at QoS 0, Mosquitto → null sink"),
+        title: format!(
+            "{connections} connections; 50000 messages/s at QoS 0, Mosquitto → null sink"
+        ),
         connections: Some(connections),
         kinds: vec![Kind::Milepost],
         ..Case::real(&format!("connections-{connections}"), 50_000, 0, Store::Sink)

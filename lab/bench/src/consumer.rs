@@ -122,7 +122,10 @@ impl Consumer {
             Kind::Node => command.arg(peers::folder().join("consumer.js")),
             Kind::Telegraf => {
                 // The flag is for a variable that is a number.
-                command.arg("--config").arg(peers::telegraf_configuration()).arg("--non-strict-env-handling")
+                command
+                    .arg("--config")
+                    .arg(peers::telegraf_configuration())
+                    .arg("--non-strict-env-handling")
             }
             Kind::Milepost | Kind::Floor => command
                 .args(["floor", "--broker", &format!("127.0.0.1:{mqtt_port}")])

@@ -9,7 +9,8 @@ use crate::trial::Trial;
 
 /// Less than this share of the rate, and the generator fell behind.
 const RATE_MIN: f64 = 0.98;
-/// Rows that may be missing at any time without the consumer being behind: those of two batches that fill or travel.
+/// Rows that may be missing at any time without the consumer being behind: those of two batches
+/// that fill or travel.
 const BATCHES_UNDER_WAY: f64 = 10_000.0;
 /// At low rates, what comes while one fills for its second and another travels.
 const SECONDS_UNDER_WAY: f64 = 2.0;
@@ -22,8 +23,8 @@ pub(crate) fn figures(trial: &mut Trial, case: &Case) -> Result<()> {
     let sent = (last.sent - first.sent) as f64;
     let stored = (last.stored - first.stored) as f64;
     let cpu = last.cpu_seconds - first.cpu_seconds;
-    // Against the firehose a consumer's backlog is in the sockets' buffers, and one that cannot keep up with a fleet
-    // has it in the broker's queue: only what is stored is done.
+    // Against the firehose a consumer's backlog is in the sockets' buffers, and one that cannot
+    // keep up with a fleet has it in the broker's queue: only what is stored is done.
     let behind = case.store == Store::Sink && stored < sent * RATE_MIN - under_way(case);
     let done = if case.source == Source::Firehose || behind { stored } else { sent };
     trial.rate_held = sent / seconds;
@@ -32,7 +33,8 @@ pub(crate) fn figures(trial: &mut Trial, case: &Case) -> Result<()> {
     trial.cpu_us_per_message = cpu * 1e6 / done;
     trial.kernel_us_per_message = (last.kernel_seconds - first.kernel_seconds) * 1e6 / done;
     trial.rss_peak_mib = last.rss_peak_mib;
-    trial.stored_per_second = (case.source == Source::Firehose || behind).then_some(stored / seconds);
+    trial.stored_per_second =
+        (case.source == Source::Firehose || behind).then_some(stored / seconds);
     if done == 0.0 {
         trial.refuse(true, "nothing was stored".to_owned());
     }
@@ -46,17 +48,21 @@ pub(crate) fn figures(trial: &mut Trial, case: &Case) -> Result<()> {
 pub(crate) fn check_the_rate(trial: &mut Trial, wanted: f64) {
     let held = trial.rate_held;
     if held < wanted * RATE_MIN {
-        trial.refuse(true, format!("the generator held {held:.0} of {wanted:.0} messages a second"));
+        trial
+            .refuse(true, format!("the generator held {held:.0} of {wanted:.0} messages a second"));
     }
 }
 
 /// Rows that may be missing at any time without the consumer being behind.
 fn under_way(case: &Case) -> f64 {
-    case.rate.map_or(BATCHES_UNDER_WAY, |rate| (SECONDS_UNDER_WAY * f64::from(rate)).min(BATCHES_UNDER_WAY))
+    case.rate.map_or(BATCHES_UNDER_WAY, |rate| {
+        (SECONDS_UNDER_WAY * f64::from(rate)).min(BATCHES_UNDER_WAY)
+    })
 }
 
-/// What the counted seconds cost the consumer, by what the engine wrote in them: one that lags behind must not look cheap
-/// because its rows are still to come. `written` is what the engine wrote in all, in the rows of all tables.
+/// What the counted seconds cost the consumer, by what the engine wrote in them: one that lags
+/// behind must not look cheap because its rows are still to come. `written` is what the engine
+/// wrote in all, in the rows of all tables.
 pub(crate) fn figures_of_engine(trial: &mut Trial, case: &Case, written: u64) {
     let counted = &trial.samples[WARM_UP_SECONDS as usize..];
     let Some((first, last)) = counted.first().zip(counted.last()) else { return };
@@ -113,7 +119,8 @@ mod tests {
         assert!(behind.may_differ_next_time);
     }
 
-    /// A step before the engine: `written` rows in the counted seconds, of 240,000 messages at 20,000 a second.
+    /// A step before the engine: `written` rows in the counted seconds, of 240,000 messages at
+    /// 20,000 a second.
     fn before_engine(written: u64) -> Trial {
         let case = crate::cases::quick().remove(0);
         let sample = |second: u64| Sample {
@@ -133,7 +140,11 @@ mod tests {
     #[test]
     fn who_lags_behind_before_the_engine_pays_by_what_is_written() {
         let keeps_up = before_engine(200_000);
-        assert!((keeps_up.cpu_us_per_message - 5.0).abs() < 1e-6, "{}", keeps_up.cpu_us_per_message);
+        assert!(
+            (keeps_up.cpu_us_per_message - 5.0).abs() < 1e-6,
+            "{}",
+            keeps_up.cpu_us_per_message
+        );
         assert_eq!(keeps_up.stored_per_second, None);
         let lags = before_engine(100_000);
         assert!((lags.cpu_us_per_message - 10.0).abs() < 1e-6, "{}", lags.cpu_us_per_message);

@@ -1,9 +1,10 @@
 //! kill -9 at load: what is lost, what is there twice, how soon the consumer is back.
 //!
-//! The rule for the moment is the same for every consumer, and goes by its own inserts. It is killed when half a batch
-//! has come in since an insert was answered, and, the second time of three, when an insert is committed whose answer
-//! it has not had. The first shows who acknowledges too early, the second who inserts again what is there already.
-//! Whatever it started dies with it. It is started again at once, under the same client id; the load goes on.
+//! The rule for the moment is the same for every consumer, and goes by its own inserts. It is
+//! killed when half a batch has come in since an insert was answered, and, the second time of
+//! three, when an insert is committed whose answer it has not had. The first shows who acknowledges
+//! too early, the second who inserts again what is there already. Whatever it started dies with it.
+//! It is started again at once, under the same client id; the load goes on.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -80,7 +81,8 @@ pub(crate) fn measure(
     let (began, lasts) = (Instant::now(), lasts(case));
     let mut kills = Kills::default();
     kill_again_and_again(case, servers, &mut consumer, start_again, &mut kills)?;
-    // By the end of the load, not by the last byte: what met no session is sent again a second later.
+    // By the end of the load, not by the last byte: what met no session is sent again a second
+    // later.
     let held_to_the_end = lasts.checked_sub(began.elapsed()).map(|left| {
         sleep(left);
         load.sent() as f64 / began.elapsed().as_secs_f64()
@@ -146,7 +148,12 @@ fn kill_again_and_again(
 }
 
 /// Whether the generator sent what it should, and told the truth about it.
-fn check_the_load(trial: &mut Trial, case: &Case, servers: &Servers, manifest: &Manifest) -> Result<()> {
+fn check_the_load(
+    trial: &mut Trial,
+    case: &Case,
+    servers: &Servers,
+    manifest: &Manifest,
+) -> Result<()> {
     check_the_count(trial, servers, manifest)?;
     check_the_rate(trial, f64::from(case.rate.unwrap_or(0)));
     Ok(())
@@ -155,7 +162,8 @@ fn check_the_load(trial: &mut Trial, case: &Case, servers: &Servers, manifest: &
 /// Until nothing more is stored: a consumer that has lost something would be waited for in vain.
 fn wait_until_settled(servers: &Servers, manifest: &Manifest) -> Result<()> {
     let tables = servers.tables()?;
-    let (began, mut before, mut changed) = (Instant::now(), progress(&tables, manifest)?, Instant::now());
+    let (began, mut before, mut changed) =
+        (Instant::now(), progress(&tables, manifest)?, Instant::now());
     loop {
         let complete = before.different >= manifest.sent();
         let quiet = if complete { COMPLETE_QUIET } else { QUIET };

@@ -25,7 +25,8 @@ impl Kind {
     pub(crate) fn ready(self) -> (&'static str, &'static str) {
         match self {
             Self::Milepost | Self::Node | Self::Floor => ("/readyz", ""),
-            // Its inputs count from when all of them have started, and mqtt_consumer has with its SUBACK.
+            // Its inputs count from when all of them have started, and mqtt_consumer has with its
+            // SUBACK.
             Self::Telegraf => ("/metrics", "internal_mqtt_consumer_messages_received"),
         }
     }

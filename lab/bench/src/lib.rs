@@ -1,9 +1,11 @@
-//! `lab bench`: milepost beside Node, Telegraf and the floor, each alone in turn on fresh servers, under the same load.
+//! `lab bench`: milepost beside Node, Telegraf and the floor, each alone in turn on fresh servers,
+//! under the same load.
 //!
-//! The operating system reports CPU and memory of the whole process tree each second. The first seconds of a step warm
-//! the consumer up and do not count. Losses are counted by sets of (driver, seq). A step does not count when the
-//! generator fell behind, when its count differs from the broker's, or when other processes used the machine; the report
-//! says so. The report is written after every step, so an interrupt costs only the step under way.
+//! The operating system reports CPU and memory of the whole process tree each second. The first
+//! seconds of a step warm the consumer up and do not count. Losses are counted by sets of (driver,
+//! seq). A step does not count when the generator fell behind, when its count differs from the
+//! broker's, or when other processes used the machine; the report says so. The report is written
+//! after every step, so an interrupt costs only the step under way.
 
 mod cases;
 mod consumer;
@@ -71,7 +73,8 @@ pub struct Arguments {
     /// Name the cases, and end
     #[arg(long)]
     list: bool,
-    /// An argument for the floor, for the bench's test of itself: it must find what the floor does wrong
+    /// An argument for the floor, for the bench's test of itself: it must find what the floor does
+    /// wrong
     #[arg(long, hide = true, allow_hyphen_values = true)]
     floor_argument: Vec<String>,
     /// Where the reports go
@@ -97,7 +100,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     }
     let arguments = arguments.clone();
     let written = arguments.results.join("latest.md");
-    let outcome = lab_stack::in_scratch_folder("bench-", move |folder| measure(&arguments, &cases, folder));
+    let outcome =
+        lab_stack::in_scratch_folder("bench-", move |folder| measure(&arguments, &cases, folder));
     outcome.with_context(|| format!("not all was measured; {} has the rest", written.display()))
 }
 
@@ -105,7 +109,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 fn ensure_quiet() -> Result<()> {
     const LOOK: Duration = Duration::from_secs(3);
     let others = || {
-        Ok::<_, anyhow::Error>(busy_time_of_machine()?.saturating_sub(usage_of_tree(std::process::id())?.cpu))
+        Ok::<_, anyhow::Error>(
+            busy_time_of_machine()?.saturating_sub(usage_of_tree(std::process::id())?.cpu),
+        )
     };
     let before = others()?;
     std::thread::sleep(LOOK);
@@ -120,10 +126,14 @@ fn ensure_quiet() -> Result<()> {
 
 fn chosen(arguments: &Arguments) -> Result<Vec<Case>> {
     // Where both have a case of the same name, the one that was asked for counts.
-    let (mut cases, others) =
-        if arguments.full { (cases::full(), cases::quick()) } else { (cases::quick(), cases::full()) };
+    let (mut cases, others) = if arguments.full {
+        (cases::full(), cases::quick())
+    } else {
+        (cases::quick(), cases::full())
+    };
     if !arguments.only.is_empty() {
-        let more = others.into_iter().filter(|other| cases.iter().all(|case| case.name != other.name));
+        let more =
+            others.into_iter().filter(|other| cases.iter().all(|case| case.name != other.name));
         cases.extend(more.collect::<Vec<_>>());
     }
     for name in &arguments.only {
@@ -135,13 +145,18 @@ fn chosen(arguments: &Arguments) -> Result<Vec<Case>> {
     cases.retain(|case| arguments.only.is_empty() || arguments.only.contains(&case.name));
     let known = Kind::ALL.map(Kind::name);
     for name in &arguments.consumer {
-        ensure!(known.contains(&name.as_str()), "no consumer is called {name}: {}", known.join(", "));
+        ensure!(
+            known.contains(&name.as_str()),
+            "no consumer is called {name}: {}",
+            known.join(", ")
+        );
     }
     for case in &mut cases {
         case.seconds = arguments.seconds.unwrap_or(case.seconds);
         case.repetitions = arguments.repetitions.unwrap_or(case.repetitions);
         case.kinds.retain(|kind| {
-            arguments.consumer.is_empty() || arguments.consumer.iter().any(|name| name == kind.name())
+            arguments.consumer.is_empty()
+                || arguments.consumer.iter().any(|name| name == kind.name())
         });
     }
     cases.retain(|case| !case.kinds.is_empty());
@@ -161,7 +176,14 @@ fn measure(arguments: &Arguments, cases: &[Case], folder: &Path) -> Result<bool>
     eprintln!("{} steps, about {} minutes", steps.len(), total.as_secs().div_ceil(60));
     let others_cores_max = if arguments.busy { f64::INFINITY } else { OTHERS_CORES_MAX };
     for (index, &(case, kind, repetition)) in steps.iter().enumerate() {
-        eprint!("[{}/{}] {} · {} · {} … ", index + 1, steps.len(), case.name, kind.name(), repetition + 1);
+        eprint!(
+            "[{}/{}] {} · {} · {} … ",
+            index + 1,
+            steps.len(),
+            case.name,
+            kind.name(),
+            repetition + 1
+        );
         if binaries.missing(kind).is_some() {
             eprintln!("missing, see the report");
             continue;

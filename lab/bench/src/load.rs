@@ -40,7 +40,9 @@ pub(crate) enum Load<'a> {
 impl<'a> Load<'a> {
     pub(crate) fn start(case: &Case, servers: &'a Servers) -> Result<Self> {
         if let Some(firehose) = &servers.firehose {
-            wait_until("the consumer has subscribed", SUBSCRIBED_WITHIN, || Ok(firehose.subscribers() > 0))?;
+            wait_until("the consumer has subscribed", SUBSCRIBED_WITHIN, || {
+                Ok(firehose.subscribers() > 0)
+            })?;
             firehose.open();
             return Ok(Self::Firehose(firehose));
         }
@@ -76,16 +78,30 @@ impl<'a> Load<'a> {
             Self::Firehose(firehose) => {
                 firehose.close();
                 // What does not come to rest here is told by the judge.
-                let _ = wait_until_quiet(|| firehose.sent(), |sent| sent == firehose.dealt(), QUIET);
-                let _ = wait_until_quiet(|| servers.stored(), |stored| stored >= firehose.sent(), QUIET);
-                Ok(Sent { messages: firehose.sent(), manifest: None, by_driver: firehose.sent_by_driver() })
+                let _ =
+                    wait_until_quiet(|| firehose.sent(), |sent| sent == firehose.dealt(), QUIET);
+                let _ = wait_until_quiet(
+                    || servers.stored(),
+                    |stored| stored >= firehose.sent(),
+                    QUIET,
+                );
+                Ok(Sent {
+                    messages: firehose.sent(),
+                    manifest: None,
+                    by_driver: firehose.sent_by_driver(),
+                })
             }
         }
     }
 }
 
-/// Until it is done, or the count has stood still for a while; `false`: it still moves after a long time.
-pub(crate) fn wait_until_quiet(count: impl Fn() -> u64, done: impl Fn(u64) -> bool, quiet: Duration) -> bool {
+/// Until it is done, or the count has stood still for a while; `false`: it still moves after a long
+/// time.
+pub(crate) fn wait_until_quiet(
+    count: impl Fn() -> u64,
+    done: impl Fn(u64) -> bool,
+    quiet: Duration,
+) -> bool {
     let (began, mut before, mut changed) = (Instant::now(), count(), Instant::now());
     while !done(before) && changed.elapsed() < quiet {
         if began.elapsed() >= DRAINED_WITHIN {
@@ -110,7 +126,8 @@ pub(crate) fn sample(
     let began = Instant::now();
     let mut samples = Vec::new();
     for second in 0..=u64::from(WARM_UP_SECONDS + case.seconds) {
-        let counts = [WARM_UP_SECONDS, WARM_UP_SECONDS + case.seconds].map(u64::from).contains(&second);
+        let counts =
+            [WARM_UP_SECONDS, WARM_UP_SECONDS + case.seconds].map(u64::from).contains(&second);
         sleep(Duration::from_secs(second).saturating_sub(began.elapsed()));
         consumer.process.ensure_alive()?;
         let usage = usage_of_tree(consumer.process.pid())?;
@@ -132,11 +149,18 @@ pub(crate) fn sample(
 }
 
 /// The broker must count what the generator sent, twice what met no session.
-pub(crate) fn check_the_count(trial: &mut Trial, servers: &Servers, manifest: &Manifest) -> Result<()> {
+pub(crate) fn check_the_count(
+    trial: &mut Trial,
+    servers: &Servers,
+    manifest: &Manifest,
+) -> Result<()> {
     let written = manifest.messages + manifest.no_subscriber;
     let counted = broker_received(servers.mqtt_port, written)?;
     if counted != written {
-        trial.refuse(true, format!("the generator sent {written} messages, the broker counts {counted}"));
+        trial.refuse(
+            true,
+            format!("the generator sent {written} messages, the broker counts {counted}"),
+        );
     }
     if !manifest.unacked.is_empty() {
         trial.refuse(true, format!("the broker did not take {} messages", manifest.unacked.len()));

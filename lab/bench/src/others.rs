@@ -1,4 +1,5 @@
-//! The other benches, each a program of its own: `lab bench --what sql`, `inserts`, `map` and `micro`.
+//! The other benches, each a program of its own: `lab bench --what sql`, `inserts`, `map` and
+//! `micro`.
 
 use std::process::Command;
 
@@ -12,7 +13,8 @@ pub(crate) enum What {
     Peers,
     /// Analysts' questions, beside the obvious schema; `-- --millions 40` for more fixes
     Sql,
-    /// What a position costs ClickHouse, beside the story's schema, with 1, 4 and 16 members; a quarter of an hour
+    /// What a position costs ClickHouse, beside the story's schema, with 1, 4 and 16 members; a
+    /// quarter of an hour
     Inserts,
     /// The live map with a million drivers; four minutes
     Map,
@@ -42,7 +44,9 @@ fn commands(what: What) -> &'static [&'static str] {
             "deploy/local/setup --map",
             "deploy/local/npm --prefix map/page run frames",
         ],
-        What::Micro => &["cargo bench --locked --bench micro", "cargo bench --locked --bench instructions"],
+        What::Micro => {
+            &["cargo bench --locked --bench micro", "cargo bench --locked --bench instructions"]
+        }
     }
 }
 
@@ -60,7 +64,8 @@ pub(crate) fn run(what: What, more: &[String]) -> Result<bool> {
                 command.arg(word)
             };
         }
-        let status = command.current_dir(repository()).status().with_context(|| (*line).to_owned())?;
+        let status =
+            command.current_dir(repository()).status().with_context(|| (*line).to_owned())?;
         ensure!(status.success(), "{line}: {status}");
     }
     Ok(true)

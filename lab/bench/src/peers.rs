@@ -30,8 +30,12 @@ pub fn telegraf_configuration() -> PathBuf {
 pub fn node(logs: &Path) -> Result<PathBuf> {
     let node = PathBuf::from("node");
     let version = version(&node)?;
-    let major = version.trim_start_matches('v').split('.').next().and_then(|major| major.parse().ok());
-    ensure!(major >= Some(NODE_MIN), "Node {version}: @clickhouse/client needs {NODE_MIN} or newer");
+    let major =
+        version.trim_start_matches('v').split('.').next().and_then(|major| major.parse().ok());
+    ensure!(
+        major >= Some(NODE_MIN),
+        "Node {version}: @clickhouse/client needs {NODE_MIN} or newer"
+    );
     let lock = fs::read_to_string(folder().join("package-lock.json"))?;
     let stamp = folder().join("node_modules/installed-lock.json");
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == lock) {
@@ -48,27 +52,43 @@ pub fn node(logs: &Path) -> Result<PathBuf> {
 /// Returns Bun's binary for this machine's libc, which `npm ci` brought with Node's packages.
 pub fn bun(logs: &Path) -> Result<PathBuf> {
     node(logs)?;
-    let packages = fs::read_dir(folder().join("node_modules/@oven")).context("npm brought no Bun")?;
+    let packages =
+        fs::read_dir(folder().join("node_modules/@oven")).context("npm brought no Bun")?;
     let mut binaries = packages.flatten().map(|package| package.path().join("bin/bun"));
     binaries.find(|binary| version(binary).is_ok()).context("npm brought no Bun that runs here")
 }
 
-/// Returns Telegraf's binary; builds it unless that was done from the same go.mod. Go's checksum database stands in for
-/// a go.sum: go.mod is copied, and completed there.
+/// Returns Telegraf's binary; builds it unless that was done from the same go.mod. Go's checksum
+/// database stands in for a go.sum: go.mod is copied, and completed there.
 pub fn telegraf(logs: &Path) -> Result<PathBuf> {
     let modules = fs::read_to_string(folder().join("telegraf/go.mod"))?;
-    let (build, made_of) = (repository().join(".local/peers/telegraf"), modules.clone() + TELEGRAF_TAGS);
+    let (build, made_of) =
+        (repository().join(".local/peers/telegraf"), modules.clone() + TELEGRAF_TAGS);
     let (binary, stamp) = (build.join("telegraf"), build.join("stamp"));
     if binary.is_file() && fs::read_to_string(&stamp).is_ok_and(|before| before == made_of) {
         return Ok(binary);
     }
-    Command::new("go").arg("version").output().context("no go on the PATH to build Telegraf with")?;
+    Command::new("go")
+        .arg("version")
+        .output()
+        .context("no go on the PATH to build Telegraf with")?;
     eprintln!("building Telegraf {}, once, a few minutes", telegraf_version()?);
     fs::create_dir_all(&build)?;
     fs::write(build.join("go.mod"), modules)?;
     let mut command = Command::new("go");
-    // Two compilers, because linking takes a gigabyte as it is; without symbols it is a third smaller.
-    command.args(["build", "-mod=mod", "-p", "2", "-ldflags", "-s -w", "-tags", TELEGRAF_TAGS, "-o"]);
+    // Two compilers, because linking takes a gigabyte as it is; without symbols it is a third
+    // smaller.
+    command.args([
+        "build",
+        "-mod=mod",
+        "-p",
+        "2",
+        "-ldflags",
+        "-s -w",
+        "-tags",
+        TELEGRAF_TAGS,
+        "-o",
+    ]);
     command.arg(&binary).arg("github.com/influxdata/telegraf/cmd/telegraf").current_dir(&build);
     install("go build", &mut command, logs.join("telegraf-build.log"))?;
     fs::write(stamp, made_of)?;
@@ -93,8 +113,10 @@ fn install(name: &str, command: &mut Command, log: PathBuf) -> Result<()> {
 
 /// What `--version` prints.
 pub fn version(binary: &Path) -> Result<String> {
-    let output =
-        Command::new(binary).arg("--version").output().with_context(|| format!("no {}", binary.display()))?;
+    let output = Command::new(binary)
+        .arg("--version")
+        .output()
+        .with_context(|| format!("no {}", binary.display()))?;
     ensure!(output.status.success(), "{} --version failed", binary.display());
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
@@ -107,13 +129,17 @@ mod tests {
     fn telegraf_is_built_with_the_plugins_it_is_configured_with_and_no_others() {
         let configuration = fs::read_to_string(telegraf_configuration()).unwrap();
         let tags: Vec<&str> = TELEGRAF_TAGS.split(',').skip(1).collect();
-        let sections = configuration.lines().filter_map(|line| line.strip_prefix("[[")?.strip_suffix("]]"));
+        let sections =
+            configuration.lines().filter_map(|line| line.strip_prefix("[[")?.strip_suffix("]]"));
         for section in sections {
             assert!(tags.contains(&section), "{section} is not built");
         }
         for tag in tags {
             let format = tag == "parsers.json" && configuration.contains("data_format = \"json\"");
-            assert!(format || configuration.contains(&format!("[[{tag}]]")), "{tag} is not configured");
+            assert!(
+                format || configuration.contains(&format!("[[{tag}]]")),
+                "{tag} is not configured"
+            );
         }
         for setting in
             ["metric_batch_size = 5000", "flush_interval = \"1s\"", "$share/milepost/drivers/+/gps"]

@@ -1,7 +1,8 @@
-//! The report: figures over repetitions, and ratios between consumers, as JSON and as Markdown tables.
+//! The report: figures over repetitions, and ratios between consumers, as JSON and as Markdown
+//! tables.
 //!
-//! A ratio is taken within a repetition: its two steps ran within minutes of each other, so what drifts with the machine
-//! cancels. Every ratio of several repetitions says how far they are apart.
+//! A ratio is taken within a repetition: its two steps ran within minutes of each other, so what
+//! drifts with the machine cancels. Every ratio of several repetitions says how far they are apart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::once;
@@ -89,8 +90,11 @@ impl Figure {
     /// "12.30", or with its spread "12.30 (11.90–12.80)".
     fn text(self, digits: usize) -> String {
         let Self { median, least, most, of_several } = self;
-        let spread =
-            if of_several { format!(" ({least:.digits$}–{most:.digits$})") } else { String::new() };
+        let spread = if of_several {
+            format!(" ({least:.digits$}–{most:.digits$})")
+        } else {
+            String::new()
+        };
         format!("{median:.digits$}{spread}")
     }
 
@@ -178,23 +182,31 @@ impl Report {
     /// Every consumer of every case that can be had has a figure that counts.
     pub(crate) fn is_complete(&self) -> bool {
         let had = |row: &&Row<'_>| !self.missing.contains_key(row.kind.name());
-        self.cases.iter().all(|case| self.rows(case).iter().filter(had).all(|row| !row.good.is_empty()))
+        self.cases
+            .iter()
+            .all(|case| self.rows(case).iter().filter(had).all(|row| !row.good.is_empty()))
     }
 
     fn trials_of(&self, case: &Case, kind: Kind) -> impl Iterator<Item = &Trial> {
-        self.trials.iter().filter(move |trial| trial.case == case.name && trial.consumer == kind.name())
+        self.trials
+            .iter()
+            .filter(move |trial| trial.case == case.name && trial.consumer == kind.name())
     }
 
     fn rows(&self, case: &Case) -> Vec<Row<'_>> {
         let mut kinds = case.kinds.clone();
         kinds.sort_unstable();
-        let good = |kind| self.trials_of(case, kind).filter(|trial| trial.refused.is_empty()).collect();
+        let good =
+            |kind| self.trials_of(case, kind).filter(|trial| trial.refused.is_empty()).collect();
         kinds.into_iter().map(|kind| Row { kind, good: good(kind) }).collect()
     }
 
     pub(crate) fn markdown(&self) -> String {
-        let mut out =
-            format!("# milepost beside its peers, {}\n\n{}\n\n", self.machine.date, self.machine.in_words());
+        let mut out = format!(
+            "# milepost beside its peers, {}\n\n{}\n\n",
+            self.machine.date,
+            self.machine.in_words()
+        );
         out += &self.headlines().map_or(String::new(), |table| table.markdown() + "\n");
         for (name, why) in &self.missing {
             out += &format!("- missing: {name}: {why}\n");
@@ -225,14 +237,17 @@ impl Report {
 
     /// The most important figures of several cases: the ratio, then the figure itself.
     fn headlines(&self) -> Option<Table> {
-        let rows_of = |name: &str| Some(self.rows(self.cases.iter().find(|case| case.name == name)?));
-        let known: Vec<_> = HEADLINES.iter().filter_map(|line| Some((line, rows_of(line.1)?))).collect();
+        let rows_of =
+            |name: &str| Some(self.rows(self.cases.iter().find(|case| case.name == name)?));
+        let known: Vec<_> =
+            HEADLINES.iter().filter_map(|line| Some((line, rows_of(line.1)?))).collect();
         let kinds: Vec<Kind> = known.first()?.1.iter().map(|row| row.kind).collect();
         let base = *kinds.first()?;
         let killed = rows_of("kill-9");
-        let names =
-            once(format!("{} = 1", base.name())).chain(known.iter().map(|(line, _)| line.0.to_owned()));
-        let mut table = Table::of(names.chain(killed.iter().map(|_| "lost, twice after kill -9".to_owned())));
+        let names = once(format!("{} = 1", base.name()))
+            .chain(known.iter().map(|(line, _)| line.0.to_owned()));
+        let mut table =
+            Table::of(names.chain(killed.iter().map(|_| "lost, twice after kill -9".to_owned())));
         let find = |rows: &[Row<'_>], kind| rows.iter().position(|row| row.kind == kind);
         for kind in kinds {
             let mut cells = vec![kind.name().to_owned()];
@@ -245,7 +260,9 @@ impl Report {
                 cells.push(cell().unwrap_or_else(none));
             }
             cells.extend(
-                killed.iter().map(|rows| find(rows, kind).map_or_else(none, |at| rows[at].account())),
+                killed
+                    .iter()
+                    .map(|rows| find(rows, kind).map_or_else(none, |at| rows[at].account())),
             );
             table.rows.push(cells);
         }
@@ -255,11 +272,14 @@ impl Report {
     fn notes(&self, case: &Case, rows: &[Row<'_>]) -> Vec<String> {
         let mut notes = Vec::new();
         let row = |kind: Kind| rows.iter().find(|row| row.kind == kind);
-        let share =
-            row(Kind::Floor).zip(row(Kind::Node)).and_then(|(floor, node)| floor.ratio_to(node, CPU.1));
+        let share = row(Kind::Floor)
+            .zip(row(Kind::Node))
+            .and_then(|(floor, node)| floor.ratio_to(node, CPU.1));
         if let Some(Figure { median: share, .. }) = share.filter(|_| case.kills == 0) {
             let verdict = if share <= FLOOR_MAX { "a floor" } else { "NOT A FLOOR here" };
-            notes.push(format!("The floor takes {share:.2} of Node's CPU ({FLOOR_MAX} at most): {verdict}."));
+            notes.push(format!(
+                "The floor takes {share:.2} of Node's CPU ({FLOOR_MAX} at most): {verdict}."
+            ));
         }
         for row in rows.iter().skip(1).filter(|_| case.kills == 0) {
             let apart = row.ratio_to(&rows[0], CPU.1).map_or(0.0, Figure::apart);
@@ -285,10 +305,12 @@ impl Report {
 
     /// How milepost's CPU of a message grows with its connections.
     fn by_connections(&self) -> Option<Table> {
-        let cases: Vec<&Case> = self.cases.iter().filter(|case| case.connections.is_some()).collect();
+        let cases: Vec<&Case> =
+            self.cases.iter().filter(|case| case.connections.is_some()).collect();
         let first = cases.first().filter(|_| cases.len() > 1)?;
         let base = self.rows(first);
-        let cell = |case: &&Case| Some(self.rows(case).first()?.ratio_to(base.first()?, CPU.1)?.text(2));
+        let cell =
+            |case: &&Case| Some(self.rows(case).first()?.ratio_to(base.first()?, CPU.1)?.text(2));
         let mut table = Table::of(cases.iter().map(|case| case.name.clone()));
         table.rows.push(cases.iter().map(|case| cell(case).unwrap_or_else(none)).collect());
         Some(table)
@@ -297,18 +319,23 @@ impl Report {
 
 /// Each figure, and its ratio to the first consumer's.
 fn of_cost(rows: &[Row<'_>]) -> Table {
-    let columns: Vec<&Column> =
-        COLUMNS.iter().filter(|column| rows.iter().any(|row| row.figure(column.1).is_some())).collect();
+    let columns: Vec<&Column> = COLUMNS
+        .iter()
+        .filter(|column| rows.iter().any(|row| row.figure(column.1).is_some()))
+        .collect();
     let names = once("consumer").chain(columns.iter().map(|column| column.0));
     let mut table = Table::of(names.chain(["messages", "lost, twice"]));
     for (index, row) in rows.iter().enumerate() {
         let cell = |(_, of, digits): &&Column| {
             let Some(figure) = row.figure(of) else { return none() };
             let ratio = row.ratio_to(&rows[0], of).filter(|_| index > 0);
-            figure.text(*digits) + &ratio.map_or(String::new(), |ratio| format!("; × {}", ratio.text(2)))
+            figure.text(*digits)
+                + &ratio.map_or(String::new(), |ratio| format!("; × {}", ratio.text(2)))
         };
         let cells = once(row.kind.name().to_owned()).chain(columns.iter().map(cell));
-        table.rows.push(cells.chain([row.sum(|trial| trial.messages).to_string(), row.account()]).collect());
+        table.rows.push(
+            cells.chain([row.sum(|trial| trial.messages).to_string(), row.account()]).collect(),
+        );
     }
     table
 }
@@ -337,7 +364,8 @@ fn of_kills(rows: &[Row<'_>]) -> Table {
 mod tests {
     use super::*;
 
-    /// Milepost takes 1 µs in the first repetition and 2 µs in the second; Node takes this many times that.
+    /// Milepost takes 1 µs in the first repetition and 2 µs in the second; Node takes this many
+    /// times that.
     fn report(times: [f64; 2]) -> String {
         let case = crate::cases::quick().remove(0);
         let mut report = Report::new(Machine::default(), std::slice::from_ref(&case), None);
@@ -345,7 +373,13 @@ mod tests {
             for (kind, times) in [(Kind::Milepost, 1.0), (Kind::Node, times), (Kind::Floor, 0.5)] {
                 let (case, consumer) = (case.name.clone(), kind.name().to_owned());
                 let cpu_us_per_message = machine * times;
-                report.add(Trial { case, consumer, repetition, cpu_us_per_message, ..Trial::default() });
+                report.add(Trial {
+                    case,
+                    consumer,
+                    repetition,
+                    cpu_us_per_message,
+                    ..Trial::default()
+                });
             }
         }
         report.markdown()
@@ -360,6 +394,9 @@ mod tests {
             "{steady}"
         );
         let drifting = report([8.0, 12.0]);
-        assert!(drifting.contains("node: the repetitions of its CPU ratio are 40 % apart"), "{drifting}");
+        assert!(
+            drifting.contains("node: the repetitions of its CPU ratio are 40 % apart"),
+            "{drifting}"
+        );
     }
 }

@@ -74,10 +74,13 @@ impl Servers {
         self.engine.as_ref().map(|(_, proxy)| proxy).context("there is no proxy before a sink")
     }
 
-    /// Rows so far; in the engine those of the views' tables, too. Not while its CPU is measured: asking costs it some.
+    /// Rows so far; in the engine those of the views' tables, too. Not while its CPU is measured:
+    /// asking costs it some.
     pub(crate) fn stored(&self) -> u64 {
         let in_sink = || self.sink.as_ref().map_or(0, Sink::rows);
-        self.engine().and_then(inserted_rows).map_or_else(|_| in_sink(), |rows| rows - self.rows_before)
+        self.engine()
+            .and_then(inserted_rows)
+            .map_or_else(|_| in_sink(), |rows| rows - self.rows_before)
     }
 
     pub(crate) fn inserts_took(&self) -> Vec<Duration> {
@@ -95,7 +98,8 @@ impl Servers {
     }
 }
 
-/// Rows that inserts have written since the engine started, those of the views' tables included, by its own account.
+/// Rows that inserts have written since the engine started, those of the views' tables included, by
+/// its own account.
 pub(crate) fn inserted_rows(engine: &ClickHouse) -> Result<u64> {
     let rows = engine.query("SELECT sum(value) FROM system.events WHERE event = 'InsertedRows'")?;
     Ok(rows.trim().parse()?)
@@ -159,6 +163,10 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(publish::run(&plan, Arc::new(Progress::default()))).unwrap();
         assert_eq!(broker_received(broker.port, 25).unwrap(), 25);
-        assert_eq!(broker_received(broker.port, 26).unwrap(), 25, "a generator that claims too much");
+        assert_eq!(
+            broker_received(broker.port, 26).unwrap(),
+            25,
+            "a generator that claims too much"
+        );
     }
 }

@@ -98,7 +98,8 @@ fn verify(trial: &mut Trial, servers: &Servers, sent: &Sent) -> Result<()> {
             (verdict.lost, verdict.duplicates_in_fixes + verdict.never_sent)
         }
         (_, Some(sink)) => {
-            settled = wait_until_quiet(|| servers.stored(), |stored| stored >= sent.messages, QUIET);
+            settled =
+                wait_until_quiet(|| servers.stored(), |stored| stored >= sent.messages, QUIET);
             let verdict = sink.tally().compare(&sent.by_driver);
             (verdict.lost, verdict.duplicates + verdict.never_sent)
         }
@@ -110,11 +111,17 @@ fn verify(trial: &mut Trial, servers: &Servers, sent: &Sent) -> Result<()> {
     if let Some(firehose) = &servers.firehose {
         firehose.faults().into_iter().for_each(|fault| trial.refuse(false, fault));
         if firehose.sent() != firehose.dealt() {
-            trial.refuse(false, format!("{} messages dealt, {} written", firehose.dealt(), firehose.sent()));
+            trial.refuse(
+                false,
+                format!("{} messages dealt, {} written", firehose.dealt(), firehose.sent()),
+            );
         }
     }
     if !settled {
-        trial.refuse(false, format!("it still stores {} s after the load", DRAINED_WITHIN.as_secs()));
+        trial.refuse(
+            false,
+            format!("it still stores {} s after the load", DRAINED_WITHIN.as_secs()),
+        );
     }
     (trial.lost, trial.duplicates) = (Some(lost), Some(duplicates));
     Ok(())

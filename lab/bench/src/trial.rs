@@ -16,8 +16,8 @@ pub(crate) struct Trial {
     pub(crate) messages: u64,
     /// Messages per second of the generator while it counted.
     pub(crate) rate_held: f64,
-    /// Rows per second while it counted; only where that is not the generator's rate: it had none, or the consumer fell
-    /// behind.
+    /// Rows per second while it counted; only where that is not the generator's rate: it had none,
+    /// or the consumer fell behind.
     pub(crate) stored_per_second: Option<f64>,
     pub(crate) cpu_us_per_message: f64,
     /// The kernel's share of it: sockets and files.
@@ -25,8 +25,9 @@ pub(crate) struct Trial {
     /// Cores that other processes, and other guests of the host, used while it counted.
     pub(crate) others_cores: f64,
     pub(crate) rss_peak_mib: f64,
-    /// Median and 99th percentile at a proxy before ClickHouse, or in the sink, without the warm-up: the engine's first insert
-    /// is its slowest, and would be the 99th percentile of a step.
+    /// Median and 99th percentile at a proxy before ClickHouse, or in the sink, without the
+    /// warm-up: the engine's first insert is its slowest, and would be the 99th percentile of a
+    /// step.
     pub(crate) flush_ms: Option<(f64, f64)>,
     pub(crate) freshness_ms: Option<(f64, f64)>,
     pub(crate) lost: Option<u64>,
@@ -67,7 +68,10 @@ impl Trial {
             let back = gone.as_ref().map_or(back, |why| format!("did not come back: {why}"));
             return format!("{count} kills, lost {lost}, twice {twice}, {back}");
         }
-        format!("{:.2} µs/message, {:.1} MiB, lost {lost}", self.cpu_us_per_message, self.rss_peak_mib)
+        format!(
+            "{:.2} µs/message, {:.1} MiB, lost {lost}",
+            self.cpu_us_per_message, self.rss_peak_mib
+        )
     }
 
     pub(crate) fn refuse(&mut self, machine: bool, why: String) {
@@ -82,10 +86,11 @@ pub(crate) struct Kills {
     pub(crate) count: u32,
     /// From each kill to being subscribed again.
     pub(crate) back_after_ms: Vec<f64>,
-    /// Rows of `positions` beyond one a fix; merges are stopped, so these are all that were inserted again.
+    /// Rows of `positions` beyond one a fix; merges are stopped, so these are all that were
+    /// inserted again.
     pub(crate) duplicates_raw: u64,
-    /// Messages for which the broker had no session. It said so, and the fleet sent them again: no loss here, but one
-    /// with devices that ignore the reason code.
+    /// Messages for which the broker had no session. It said so, and the fleet sent them again: no
+    /// loss here, but one with devices that ignore the reason code.
     pub(crate) no_subscriber: u64,
     /// Why it did not come back.
     pub(crate) gone: Option<String>,

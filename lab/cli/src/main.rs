@@ -1,5 +1,5 @@
-//! `lab faults` judges the promises, `lab replicas` those that need several servers, `lab bench` the cost,
-//! `lab story` repeats the story's experiment; `floor` is the bench's yardstick.
+//! `lab faults` judges the promises, `lab replicas` those that need several servers, `lab bench`
+//! the cost, `lab story` repeats the story's experiment; `floor` is the bench's yardstick.
 
 mod replicas;
 
@@ -23,11 +23,13 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// The real parts with faults between them; a table of what was lost, doubled, and how long it took
+    /// The real parts with faults between them; a table of what was lost, doubled, and how long it
+    /// took
     Faults(lab_faults::Arguments),
     /// Milepost on your own replicas, which your own commands kill, cut off and bring back
     Replicas(replicas::Arguments),
-    /// Milepost beside Node, Telegraf and the floor under the same load; or another bench, with --what
+    /// Milepost beside Node, Telegraf and the floor under the same load; or another bench, with
+    /// --what
     Bench(lab_bench::Arguments),
     /// milepost beside Node, Bun and an afternoon's Rust, from a thousand drivers to ten million
     Story(lab_story::Arguments),

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 const COST: &str = "--only sink-10k-qos0 --seconds 2 --repetitions 1";
 const KILL: &str = "--only kill-9 --seconds 8";
-/// Runs of the floor that acknowledges first, until one is killed with what it acknowledged in memory.
+/// Runs of the floor that acknowledges first, until one is killed with what it acknowledged in
+/// memory.
 const TRIES_MAX: u32 = 4;
 
 /// One step of the floor with these arguments: its figures, and the page.
@@ -15,12 +16,14 @@ fn measured(step: &str, arguments: &[&str]) -> Result<(Value, String)> {
     let results = tempfile::tempdir()?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
     command.args(format!("bench --consumer floor --tries 5 --busy {step}").split(' '));
-    // The floor is the laboratory itself; there is no milepost in this step, but there must be a file.
+    // The floor is the laboratory itself; there is no milepost in this step, but there must be a
+    // file.
     command.args(["--milepost", env!("CARGO_BIN_EXE_lab"), "--results"]).arg(results.path());
     command.args(arguments.iter().map(|argument| format!("--floor-argument={argument}")));
     let output = command.output()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let report: Value = serde_json::from_str(&std::fs::read_to_string(results.path().join("latest.json"))?)?;
+    let report: Value =
+        serde_json::from_str(&std::fs::read_to_string(results.path().join("latest.json"))?)?;
     let markdown = std::fs::read_to_string(results.path().join("latest.md"))?;
     assert!(markdown.contains("| floor |"), "{markdown}");
     Ok((report["trials"][0].clone(), markdown))
@@ -55,7 +58,10 @@ fn drops_and_duplicates_are_in_the_report() {
 fn burnt_cpu_is_in_the_report() {
     let cpu = |arguments: &[&str]| cost(arguments).unwrap()["cpu_us_per_message"].as_f64().unwrap();
     let burns = || cpu(&["--burn-us", "20"]) - cpu(&[]);
-    assert!((0..3).any(|_| (14.0..=28.0).contains(&burns())), "20 µs a message were burnt, and not found");
+    assert!(
+        (0..3).any(|_| (14.0..=28.0).contains(&burns())),
+        "20 µs a message were burnt, and not found"
+    );
 }
 
 #[test]
@@ -69,8 +75,9 @@ fn a_busy_machine_is_refused() {
     assert!(said.contains("cores of this machine") && said.contains("--busy"), "{said}");
 }
 
-/// A consumer that keeps its session and acknowledges after its insert is not accused, one that acknowledges before it is found.
-/// A broker that has no CPU has not read an acknowledgement when the socket is reset: it sends those messages again, and nothing is lost.
+/// A consumer that keeps its session and acknowledges after its insert is not accused, one that
+/// acknowledges before it is found. A broker that has no CPU has not read an acknowledgement when
+/// the socket is reset: it sends those messages again, and nothing is lost.
 #[test]
 #[ignore = "judges the moment of a kill, on a machine that does nothing else: `make faults` runs it"]
 fn an_acknowledgement_before_the_insert_is_found() {
@@ -81,15 +88,18 @@ fn an_acknowledgement_before_the_insert_is_found() {
         (&3.into(), &0.into(), &0.into()),
         "{honest}"
     );
-    // An insert was committed whose answer the floor did not live to read: it inserted those rows once more.
+    // An insert was committed whose answer the floor did not live to read: it inserted those rows
+    // once more.
     assert!(honest["kills"]["duplicates_raw"].as_u64().unwrap() > 0, "{honest}");
     assert_eq!(honest["kills"]["no_subscriber"], 0, "{honest}");
     assert!(!markdown.contains("loses data"), "{markdown}");
 
-    // On a busy machine the messages may still be in the socket at each kill: nothing was acknowledged too early then.
+    // On a busy machine the messages may still be in the socket at each kill: nothing was
+    // acknowledged too early then.
     let mut lost = 0;
     for _ in 0..TRIES_MAX {
-        let (hasty, markdown) = measured(KILL, &[&session[..], &["--acknowledge-first"]].concat()).unwrap();
+        let (hasty, markdown) =
+            measured(KILL, &[&session[..], &["--acknowledge-first"]].concat()).unwrap();
         lost = hasty["lost"].as_u64().unwrap();
         assert_eq!(markdown.contains("**loses data**"), lost > 0, "{markdown}");
         if lost > 1_000 {

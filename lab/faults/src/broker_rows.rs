@@ -1,4 +1,5 @@
-//! Brokers that give little, or are as EMQX is: a session is one process there, and dies when it does not keep up.
+//! Brokers that give little, or are as EMQX is: a session is one process there, and dies when it
+//! does not keep up.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -13,9 +14,12 @@ use crate::scene::Scene;
 
 pub(crate) fn all() -> Vec<Row> {
     vec![
-        row("emqx-30k", "30,000 msg/s on a broker with EMQX's manners, a minute", (30_000, 60), |scene| {
-            under_load(scene, 60)
-        })
+        row(
+            "emqx-30k",
+            "30,000 msg/s on a broker with EMQX's manners, a minute",
+            (30_000, 60),
+            |scene| under_load(scene, 60),
+        )
         .on_emqx(""),
         row(
             "window-32",
@@ -24,20 +28,33 @@ pub(crate) fn all() -> Vec<Row> {
             |scene| under_load(scene, 30),
         )
         .on_strict_broker("--max-inflight 32 --max-queue 1000"),
-        row("in-flight-100", "10,000 msg/s with 100 in flight, half a minute", (10_000, 30), |scene| {
-            under_load(scene, 30)
-        })
+        row(
+            "in-flight-100",
+            "10,000 msg/s with 100 in flight, half a minute",
+            (10_000, 30),
+            |scene| under_load(scene, 30),
+        )
         .on_strict_broker("--max-inflight 100 --max-queue 1000"),
         row("member-gone", "two members, one gone for good", (4_000, 15), member_gone)
             .members(2)
             .with("MQTT__SESSION_EXPIRY", "5s")
             .on_strict_broker(""),
-        row("member-replaced", "two members, one replaced before its session ends", (4_000, 15), replaced)
-            .members(2)
-            .with("MQTT__SESSION_EXPIRY", "20s")
-            .on_strict_broker("--max-inflight 32000 --session-rate 25000 --dying 3s"),
-        row("session-killed", "the broker kills every session, in an outage", (2_000, 6), session_killed)
-            .on_emqx(""),
+        row(
+            "member-replaced",
+            "two members, one replaced before its session ends",
+            (4_000, 15),
+            replaced,
+        )
+        .members(2)
+        .with("MQTT__SESSION_EXPIRY", "20s")
+        .on_strict_broker("--max-inflight 32000 --session-rate 25000 --dying 3s"),
+        row(
+            "session-killed",
+            "the broker kills every session, in an outage",
+            (2_000, 6),
+            session_killed,
+        )
+        .on_emqx(""),
         row("queued-600k", "600,000 messages queued while milepost is away", (12_000, 50), queued)
             .with("MQTT__CONNECTIONS", "1")
             .with("MQTT__SESSION_EXPIRY", "5m")
@@ -56,7 +73,10 @@ fn under_load(scene: &Scene, seconds: u32) -> Result<()> {
     let rate = (scene.sent() - before) as f64 / f64::from(seconds);
     let connected = scene.members[0].process.metric("mqtt_connected")?;
     eprintln!("    {rate:.0} messages/s, {connected} connections");
-    ensure!(rate >= HELD * scene.rate(), "the fleet sent only {rate:.0} messages/s: nothing can be said");
+    ensure!(
+        rate >= HELD * scene.rate(),
+        "the fleet sent only {rate:.0} messages/s: nothing can be said"
+    );
     Ok(())
 }
 
@@ -70,7 +90,8 @@ fn member_gone(scene: &mut Scene) -> Result<()> {
     })
 }
 
-/// What comes while a session ends is lost there: a replacement with the same id takes it over before.
+/// What comes while a session ends is lost there: a replacement with the same id takes it over
+/// before.
 fn replaced(scene: &mut Scene) -> Result<()> {
     for _ in 0..2 {
         scene.meet_unacked(0)?;
@@ -82,7 +103,8 @@ fn replaced(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// What the broker had not sent is gone with its session; what milepost has taken must be stored all the same.
+/// What the broker had not sent is gone with its session; what milepost has taken must be stored
+/// all the same.
 fn session_killed(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.http.set(Bad::Refuse);
@@ -108,11 +130,15 @@ fn queued(scene: &mut Scene) -> Result<()> {
         .with_context(|| format!("{} were queued", queued()))?;
     scene.restart_member(0)?;
     wait_until("milepost is connected", SETTLE, || {
-        Ok(scene.members[0].process.metric("mqtt_connected").is_ok_and(|connected| connected == 1.0))
+        Ok(scene.members[0]
+            .process
+            .metric("mqtt_connected")
+            .is_ok_and(|connected| connected == 1.0))
     })
 }
 
-/// Sessions of ids that are no longer used would take their share of the messages until they expire.
+/// Sessions of ids that are no longer used would take their share of the messages until they
+/// expire.
 fn ids_left(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     let code = scene.members[0].process.terminate(SETTLE)?;

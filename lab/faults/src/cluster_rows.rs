@@ -1,4 +1,5 @@
-//! A broker that is a cluster of two, one of whose nodes dies; sessions that become fewer; peers that do not answer.
+//! A broker that is a cluster of two, one of whose nodes dies; sessions that become fewer; peers
+//! that do not answer.
 //!
 //! The fleet publishes to the second node, and the first one is killed for ten seconds.
 
@@ -22,7 +23,8 @@ const SHRINK_EXPIRY: &str = "20s";
 const SHRUNK_AFTER: Duration = Duration::from_secs(60);
 
 pub(crate) fn all() -> Vec<Row> {
-    let killed = |name, what, strategy| row(name, what, (1_500, 25), node_killed).on_cluster(strategy);
+    let killed =
+        |name, what, strategy| row(name, what, (1_500, 25), node_killed).on_cluster(strategy);
     vec![
         killed("node-killed", "a cluster's node killed for 10 s, strategy local", "local"),
         killed(
@@ -55,7 +57,8 @@ pub(crate) fn all() -> Vec<Row> {
     ]
 }
 
-/// What the dead node's sessions held is lost in any case: with `local` that is nothing, because nobody publishes there.
+/// What the dead node's sessions held is lost in any case: with `local` that is nothing, because
+/// nobody publishes there.
 fn node_killed(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.tell_broker("node 0 down")?;
@@ -74,7 +77,8 @@ fn counter(scene: &Scene, name: &str) -> Result<u64> {
     value.with_context(|| format!("no counter {name}"))
 }
 
-/// A CONNACK that does not come must not cost the sessions: the other node takes them over before they expire.
+/// A CONNACK that does not come must not cost the sessions: the other node takes them over before
+/// they expire.
 fn node_hung(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.tell_broker("node 0 hang")?;
@@ -90,14 +94,15 @@ fn node_hung(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// A takeover between nodes loses messages. So a session that is cut off comes back to its own node, and one that cannot goes to the
-/// other node once, and not back.
+/// A takeover between nodes loses messages. So a session that is cut off comes back to its own
+/// node, and one that cannot goes to the other node once, and not back.
 fn takeover(scene: &mut Scene) -> Result<()> {
     for _ in 0..5 {
         scene.meet_unacked(0)?;
         let before = scene.metric("mqtt_reconnects_total")?;
         scene.mqtt.set(Fault::Cut);
-        // Each cut must meet both sessions: the delay before a reconnect grows, and becomes longer than a session's patience.
+        // Each cut must meet both sessions: the delay before a reconnect grows, and becomes longer
+        // than a session's patience.
         let are_back = || Ok(scene.metric("mqtt_reconnects_total")? >= before + 2.0);
         wait_until("both sessions of the node are back", SETTLE, are_back)?;
         let needless = counter(scene, "takeovers ")?;
@@ -120,7 +125,8 @@ fn takeover(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// The sessions beyond the new number collect messages until they are unsubscribed, and lose them when they expire.
+/// The sessions beyond the new number collect messages until they are unsubscribed, and lose them
+/// when they expire.
 fn shrink(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     let code = scene.members[0].process.terminate(SETTLE)?;
@@ -132,7 +138,8 @@ fn shrink(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Whether the others stay cannot be known: the exit code says so, and whoever comes back soon has lost nothing.
+/// Whether the others stay cannot be known: the exit code says so, and whoever comes back soon has
+/// lost nothing.
 fn peers_unreachable(scene: &mut Scene) -> Result<()> {
     scene.set("SHUTDOWN__LEAVE", "false");
     for n in 0..2 {

@@ -1,4 +1,5 @@
-//! `milepost events` beside a fleet: drivers that cross a fence with every fix, while everything dies.
+//! `milepost events` beside a fleet: drivers that cross a fence with every fix, while everything
+//! dies.
 
 use std::collections::BTreeSet;
 use std::thread::sleep;
@@ -11,7 +12,8 @@ use crate::harm_rows::{fix, publish};
 use crate::row::{Row, SETTLE, row};
 use crate::scene::Scene;
 
-/// Its eastern edge is between the two places of a shuttle, which are too near to each other for a jump.
+/// Its eastern edge is between the two places of a shuttle, which are too near to each other for a
+/// jump.
 const FENCE: &str = r#"{"type":"Feature","properties":{"name":"pier"},"geometry":{"type":"Polygon",
     "coordinates":[[[0,0],[0.1,0],[0.1,0.1],[0,0.1],[0,0]]]}}"#;
 const PLACES: [f64; 2] = [0.1004, 0.0996];
@@ -29,8 +31,9 @@ pub(crate) fn all() -> Vec<Row> {
     )]
 }
 
-/// What it finds must have happened, be there once, and have been published; and in the end each driver is where the newest fix is.
-/// Fixes that are stored after newer ones make no event, so some crossings may be missing.
+/// What it finds must have happened, be there once, and have been published; and in the end each
+/// driver is where the newest fix is. Fixes that are stored after newer ones make no event, so some
+/// crossings may be missing.
 fn events(scene: &mut Scene) -> Result<()> {
     let fence = scene.write("fence.json", FENCE)?;
     scene.call(&["fences", "import", &fence])?;
@@ -57,7 +60,8 @@ fn events(scene: &mut Scene) -> Result<()> {
         let side = step % 2;
         let now = unix_ms();
         let shuttles = (0..SHUTTLES).map(|shuttle| format!("shuttle-{shuttle}"));
-        let fixes: Vec<_> = shuttles.clone().map(|driver| fix(&driver, 0.05, PLACES[side], now)).collect();
+        let fixes: Vec<_> =
+            shuttles.clone().map(|driver| fix(&driver, 0.05, PLACES[side], now)).collect();
         publish(scene.broker_port()?, &fixes)?;
         let kind = if side == 0 { "left" } else { "entered" };
         last = shuttles.map(|driver| format!("{driver}\t{kind}\t{now}")).collect();
@@ -65,8 +69,7 @@ fn events(scene: &mut Scene) -> Result<()> {
     }
     scene.wait_until_recovered(SETTLE)?;
 
-    let rows =
-        "SELECT driver_id, kind, toUnixTimestamp64Milli(ts) FROM fleet.events FINAL WHERE fence = 'pier'";
+    let rows = "SELECT driver_id, kind, toUnixTimestamp64Milli(ts) FROM fleet.events FINAL WHERE fence = 'pier'";
     let newest = format!("{rows} ORDER BY ts DESC LIMIT 1 BY driver_id");
     let mut found = BTreeSet::new();
     let settled = wait_until("each driver is where the newest fix is", SETTLE, || {

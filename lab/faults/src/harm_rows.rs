@@ -20,13 +20,23 @@ const TOPIC: &str = "drivers/harm/gps";
 pub(crate) fn all() -> Vec<Row> {
     vec![
         row("reject-flood", "60,000 refused messages beside the fleet", (3_000, 20), reject_flood),
-        row("poison", "every kind of harmful message, twenty times, between good ones", (3_000, 12), poison)
-            .quick()
-            // Below what the broker lets through.
-            .with("LAB__PAYLOAD_BYTES_MAX", "1000000"),
-        row("clock-back", "milepost's clock an hour back, then right again", (3_000, 20), clock_back)
-            .clock()
-            .with("DECODE__FIX_FUTURE_MAX", "2h"),
+        row(
+            "poison",
+            "every kind of harmful message, twenty times, between good ones",
+            (3_000, 12),
+            poison,
+        )
+        .quick()
+        // Below what the broker lets through.
+        .with("LAB__PAYLOAD_BYTES_MAX", "1000000"),
+        row(
+            "clock-back",
+            "milepost's clock an hour back, then right again",
+            (3_000, 20),
+            clock_back,
+        )
+        .clock()
+        .with("DECODE__FIX_FUTURE_MAX", "2h"),
     ]
 }
 
@@ -42,7 +52,14 @@ pub(crate) struct Harm {
 
 fn harm(payload: impl Into<Vec<u8>>, reason: impl Into<Option<&'static str>>) -> Harm {
     let (payload, reason) = (payload.into(), reason.into());
-    Harm { topic: TOPIC.to_owned(), payload, reason, qos: QoS::AtLeastOnce, retain: false, properties: 0 }
+    Harm {
+        topic: TOPIC.to_owned(),
+        payload,
+        reason,
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        properties: 0,
+    }
 }
 
 /// A good one.
@@ -62,7 +79,8 @@ pub(crate) fn publish(port: u16, messages: &[Harm]) -> Result<()> {
             for message in messages {
                 let property = |n: usize| (format!("key {n}"), "value".to_owned());
                 let user_properties = (0..message.properties).map(property).collect();
-                let properties = PublishProperties { user_properties, ..PublishProperties::default() };
+                let properties =
+                    PublishProperties { user_properties, ..PublishProperties::default() };
                 client.publish_with_properties(
                     &message.topic,
                     message.qos,
@@ -88,7 +106,8 @@ pub(crate) fn publish(port: u16, messages: &[Harm]) -> Result<()> {
 
 /// By reason, as stored; a row may stand for several.
 fn stored_rejects(scene: &Scene) -> Result<BTreeMap<String, u64>> {
-    let text = scene.engine()?.query("SELECT reason, sum(count) FROM fleet.rejects GROUP BY reason")?;
+    let text =
+        scene.engine()?.query("SELECT reason, sum(count) FROM fleet.rejects GROUP BY reason")?;
     let count = |line: &str| -> Result<(String, u64)> {
         let (reason, count) = line.split_once('\t').context("two columns")?;
         Ok((reason.to_owned(), count.parse()?))
@@ -112,7 +131,8 @@ fn expect_rejects(scene: &Scene, expected: &BTreeMap<String, u64>) -> Result<()>
 fn reject_flood(scene: &mut Scene) -> Result<()> {
     const MESSAGES: u64 = 60_000;
     scene.meet_unacked(0)?;
-    let flood: Vec<Harm> = (0..MESSAGES).map(|n| harm(format!("nonsense {n}"), "invalid_json")).collect();
+    let flood: Vec<Harm> =
+        (0..MESSAGES).map(|n| harm(format!("nonsense {n}"), "invalid_json")).collect();
     publish(scene.broker_port()?, &flood)?;
     expect_rejects(scene, &BTreeMap::from([("invalid_json".to_owned(), MESSAGES)]))?;
     let rows: u64 = scene.engine()?.query("SELECT count() FROM fleet.rejects")?.trim().parse()?;
@@ -157,7 +177,10 @@ fn poison_set() -> Vec<Harm> {
         harm(points(10_001), "too_many_points"),
         harm(vec![b' '; 1_000_001], "too_large"),
         harm(vec![0; 10_000], "invalid_json"),
-        Harm { topic: format!("drivers/{}/gps", "x".repeat(65_000)), ..harm(good.clone(), "bad_topic") },
+        Harm {
+            topic: format!("drivers/{}/gps", "x".repeat(65_000)),
+            ..harm(good.clone(), "bad_topic")
+        },
         Harm { topic: "drivers/a b/gps".to_owned(), ..harm(good.clone(), "bad_topic") },
         Harm { qos: QoS::ExactlyOnce, ..harm(good.clone(), None) },
         Harm { retain: true, ..harm(good.clone(), None) },
@@ -188,7 +211,8 @@ fn poison(scene: &mut Scene) -> Result<()> {
 fn clock_back(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.set_clock(-3_600)?;
-    let old = "SELECT count() FROM fleet.positions WHERE received_at < now64(3) - INTERVAL 50 MINUTE";
+    let old =
+        "SELECT count() FROM fleet.positions WHERE received_at < now64(3) - INTERVAL 50 MINUTE";
     wait_until("milepost takes the hour as it is told", SETTLE, || {
         Ok(scene.engine()?.query(old)?.trim().parse::<u64>()? > 0)
     })?;

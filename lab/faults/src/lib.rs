@@ -1,8 +1,8 @@
-//! `lab faults`: a fleet's bad days, on demand. The real binary between real servers, with proxies between
-//! them that cut, hang, delay and swallow; then the judge.
+//! `lab faults`: a fleet's bad days, on demand. The real binary between real servers, with proxies
+//! between them that cut, hang, delay and swallow; then the judge.
 //!
-//! A row holds when every fix the broker took is stored once, milepost came back by itself in time, and it
-//! stayed small. A row that does not hold prints its seed and the command that repeats it.
+//! A row holds when every fix the broker took is stored once, milepost came back by itself in time,
+//! and it stayed small. A row that does not hold prints its seed and the command that repeats it.
 
 mod broker_rows;
 mod cluster_rows;
@@ -63,7 +63,8 @@ pub struct Arguments {
     /// Name the rows, and end
     #[arg(long)]
     list: bool,
-    /// Run against mileposts made wrong on purpose: each must fail on its row; with --only, those of these rows
+    /// Run against mileposts made wrong on purpose: each must fail on its row; with --only, those
+    /// of these rows
     #[arg(long)]
     prove: bool,
 }
@@ -88,16 +89,21 @@ struct Finding {
 }
 
 impl Finding {
-    /// What does not hold, in words. How long it took is judged where the machine does nothing else: not in the quick subset, which
-    /// runs beside other tests, and where a member must only be back before the wait ends.
+    /// What does not hold, in words. How long it took is judged where the machine does nothing
+    /// else: not in the quick subset, which runs beside other tests, and where a member must only
+    /// be back before the wait ends.
     fn broken(&self, is_quick: bool) -> Vec<String> {
         let mut broken = Vec::new();
         let Verdict { lost, duplicates_in_fixes, never_sent, .. } = &self.verdict;
         if *lost > self.damaged || *duplicates_in_fixes > 0 || *never_sent > 0 {
-            broken.push(format!("{lost} lost, {duplicates_in_fixes} twice, {never_sent} never sent"));
+            broken
+                .push(format!("{lost} lost, {duplicates_in_fixes} twice, {never_sent} never sent"));
         }
         if self.no_subscriber > 0 {
-            broken.push(format!("{} messages met no subscriber: a session was lost", self.no_subscriber));
+            broken.push(format!(
+                "{} messages met no subscriber: a session was lost",
+                self.no_subscriber
+            ));
         }
         if self.last_wrong > 0 {
             broken.push(format!("{} drivers with an old last position", self.last_wrong));
@@ -106,7 +112,8 @@ impl Finding {
         broken.extend(self.silent_stall.clone());
         broken.extend(self.undone.clone());
         if self.recovered > RECOVERY_MAX && !is_quick {
-            broken.push(format!("recovered after {:?}, more than {RECOVERY_MAX:?}", self.recovered));
+            broken
+                .push(format!("recovered after {:?}, more than {RECOVERY_MAX:?}", self.recovered));
         }
         if self.peak_rss_bytes > RSS_BYTES_MAX {
             broken.push(format!("{:.0} MiB of memory", self.peak_rss_bytes as f64 / MIB));
@@ -140,7 +147,10 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
         row.setup.tls |= arguments.tls;
     }
     for name in &arguments.only {
-        ensure!(all.iter().any(|row| row.name == name), "no row is called {name}; --list names them");
+        ensure!(
+            all.iter().any(|row| row.name == name),
+            "no row is called {name}; --list names them"
+        );
     }
     let chosen = |row: &&Row| match arguments.only.as_slice() {
         [] if arguments.quick => row.quick,
@@ -176,8 +186,10 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
             eprintln!("    holds, after {:.0} s", row_began.elapsed().as_secs_f64());
         } else {
             let tls = if arguments.tls { "--tls " } else { "" };
-            let repeat =
-                format!("target/release/lab faults {tls}--only {} --seed {}", row.name, arguments.seed);
+            let repeat = format!(
+                "target/release/lab faults {tls}--only {} --seed {}",
+                row.name, arguments.seed
+            );
             eprintln!("    DOES NOT HOLD: {}\n    repeat: {repeat}", broken.join("; "));
             if let Some(kept) = kept {
                 eprintln!("    kept: {}", kept.display());
@@ -197,14 +209,18 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
 /// The harness is judged: each mistake must make its row fail.
 fn prove(rows: &[Row], arguments: &Arguments) -> Result<bool> {
     let mut all_found = true;
-    let is_chosen =
-        |mistake: &Mistake| arguments.only.is_empty() || arguments.only.iter().any(|row| row == mistake.row);
+    let is_chosen = |mistake: &Mistake| {
+        arguments.only.is_empty() || arguments.only.iter().any(|row| row == mistake.row)
+    };
     for mistake in mistakes::ALL.into_iter().filter(is_chosen) {
-        let row = rows.iter().find(|row| row.name == mistake.row).context("a mistake names its row")?;
+        let row =
+            rows.iter().find(|row| row.name == mistake.row).context("a mistake names its row")?;
         eprintln!("building a milepost that {}", mistake.what);
         let binary = lab_harness::patched::build(mistake.patch)?;
         // A row that could not be played has found nothing.
-        let verdict = match run_row(row, &binary, arguments, &mut None).map(|finding| finding.broken(false)) {
+        let verdict = match run_row(row, &binary, arguments, &mut None)
+            .map(|finding| finding.broken(false))
+        {
             Ok(broken) if broken.is_empty() => "NOT FOUND".to_owned(),
             Ok(broken) => format!("found: {}", broken.join("; ")),
             Err(error) => format!("NOT FOUND, the row did not run: {error:#}"),
@@ -216,10 +232,18 @@ fn prove(rows: &[Row], arguments: &Arguments) -> Result<bool> {
 }
 
 /// Plays a row. If it does not hold, its logs and data are `kept`.
-fn run_row(row: &Row, binary: &Path, arguments: &Arguments, kept: &mut Option<PathBuf>) -> Result<Finding> {
+fn run_row(
+    row: &Row,
+    binary: &Path,
+    arguments: &Arguments,
+    kept: &mut Option<PathBuf>,
+) -> Result<Finding> {
     // Rows differ in their moments, and each is repeatable by itself.
     let seed = arguments.seed;
-    let seed = row.name.bytes().fold(seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
+    let seed = row
+        .name
+        .bytes()
+        .fold(seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
     let mut scene = Scene::begin(binary, &arguments.strict_broker, &row.setup, row.name, seed)?;
     let played = play_row(row, &mut scene);
     if !played.as_ref().is_ok_and(|finding| finding.broken(arguments.quick).is_empty()) {
@@ -263,8 +287,8 @@ fn play_row(row: &Row, scene: &mut Scene) -> Result<Finding> {
     })
 }
 
-/// Drivers whose last position is not their newest fix, or who have none. An insert's rows can be seen a moment before those
-/// of its view, so what is wrong must stay wrong for so long.
+/// Drivers whose last position is not their newest fix, or who have none. An insert's rows can be
+/// seen a moment before those of its view, so what is wrong must stay wrong for so long.
 fn last_wrong(engine: &ClickHouse, within: Duration) -> Result<u64> {
     let until = Instant::now() + within;
     loop {

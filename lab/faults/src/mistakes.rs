@@ -1,4 +1,5 @@
-//! Mistakes that a consumer of this kind is made with, as patches; the harness must find each on its row.
+//! Mistakes that a consumer of this kind is made with, as patches; the harness must find each on
+//! its row.
 
 pub(crate) struct Mistake {
     pub(crate) what: &'static str,

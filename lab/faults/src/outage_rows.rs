@@ -72,16 +72,36 @@ pub(crate) fn all() -> Vec<Row> {
         row("fsync-slow", "fsync takes 0.5 s, and every insert is reset", (3_000, 25), fsync_slow)
             .spool()
             .slow_disk(),
-        row("fsync-hung", "fsync hangs, probes answer, SIGTERM ends in time", (2_000, 20), fsync_hung)
-            .spool()
-            .slow_disk()
-            .with("SHUTDOWN__GRACE", "3s"),
-        row("tables-again", "view, state and ledger dropped, then migrated again", (3_000, 20), tables_again),
-        row("spools-merged", "the files of one spool put into another's folder", (3_000, 20), spools_merged)
-            .members(2)
-            .spool(),
-        row("clock-40-days", "milepost's clock 40 days back, then right again", (2_000, 25), clock_40_days)
-            .clock(),
+        row(
+            "fsync-hung",
+            "fsync hangs, probes answer, SIGTERM ends in time",
+            (2_000, 20),
+            fsync_hung,
+        )
+        .spool()
+        .slow_disk()
+        .with("SHUTDOWN__GRACE", "3s"),
+        row(
+            "tables-again",
+            "view, state and ledger dropped, then migrated again",
+            (3_000, 20),
+            tables_again,
+        ),
+        row(
+            "spools-merged",
+            "the files of one spool put into another's folder",
+            (3_000, 20),
+            spools_merged,
+        )
+        .members(2)
+        .spool(),
+        row(
+            "clock-40-days",
+            "milepost's clock 40 days back, then right again",
+            (2_000, 25),
+            clock_40_days,
+        )
+        .clock(),
     ]
 }
 
@@ -98,7 +118,11 @@ fn kill_in_outage(scene: &mut Scene) -> Result<()> {
 fn full_buffer(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.http.set(Bad::Refuse);
-    wait_until("the buffer is full", OUTAGE, || Ok(scene.metric("messages_deferred_total")? > 0.0))?;
+    wait_until(
+        "the buffer is full",
+        OUTAGE,
+        || Ok(scene.metric("messages_deferred_total")? > 0.0),
+    )?;
     sleep(OUTAGE);
     scene.http.set(Bad::None);
     Ok(())
@@ -107,7 +131,9 @@ fn full_buffer(scene: &mut Scene) -> Result<()> {
 /// Ends the fleet while ClickHouse refuses; what it sent is then with milepost, unacknowledged.
 pub(crate) fn take_all_unacked(scene: &mut Scene) -> Result<()> {
     let sent = scene.wait_until_sent()? as f64;
-    wait_until("milepost has all of it", SETTLE, || Ok(scene.metric("messages_received_total")? >= sent))
+    wait_until("milepost has all of it", SETTLE, || {
+        Ok(scene.metric("messages_received_total")? >= sent)
+    })
 }
 
 /// What milepost took after the snapshot, the broker no longer knows.
@@ -135,16 +161,21 @@ fn session_emptied(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// The broker loses everything of the session, while milepost has everything of it: so many positions.
+/// The broker loses everything of the session, while milepost has everything of it: so many
+/// positions.
 fn lose_session(scene: &Scene) -> Result<f64> {
     scene.pause_fleet(true)?;
     let (mut queued, mut unacked) = (u64::MAX, u64::MAX);
     wait_until("milepost has all that was sent", SETTLE, || {
         sleep(Duration::from_millis(300)); // what the fleet has in hand
         let sessions = scene.tell_broker("sessions")?;
-        let ours = sessions.lines().find(|line| line.starts_with("member")).context("a session of ours")?;
+        let ours = sessions
+            .lines()
+            .find(|line| line.starts_with("member"))
+            .context("a session of ours")?;
         let number = |name: &str| -> Result<u64> {
-            let word = ours.split(' ').find_map(|word| word.strip_prefix(name)).context("a number")?;
+            let word =
+                ours.split(' ').find_map(|word| word.strip_prefix(name)).context("a number")?;
             Ok(word.parse()?)
         };
         (queued, unacked) = (number("queued=")? + number("mailbox=")?, number("unacked=")?);
@@ -155,13 +186,15 @@ fn lose_session(scene: &Scene) -> Result<f64> {
     let reconnects = scene.metric("mqtt_reconnects_total")?;
     scene.tell_broker("kill member")?;
     wait_until("milepost is back", SETTLE, || {
-        Ok(scene.metric("mqtt_reconnects_total")? > reconnects && scene.metric("mqtt_connected")? == 1.0)
+        Ok(scene.metric("mqtt_reconnects_total")? > reconnects
+            && scene.metric("mqtt_connected")? == 1.0)
     })?;
     scene.pause_fleet(false)?;
     Ok(positions)
 }
 
-/// A new session counts its packet ids from 1 again: they are those of messages that milepost still holds.
+/// A new session counts its packet ids from 1 again: they are those of messages that milepost still
+/// holds.
 fn session_reborn(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.http.set(Bad::Refuse);
@@ -170,13 +203,16 @@ fn session_reborn(scene: &mut Scene) -> Result<()> {
     let old = lose_session(scene)?;
     sleep(Duration::from_secs(2));
     scene.http.set(Bad::Delay(Duration::from_millis(300)));
-    wait_until("the old rows are stored", SETTLE, || Ok(scene.metric("positions_inserted_total")? >= old))?;
+    wait_until("the old rows are stored", SETTLE, || {
+        Ok(scene.metric("positions_inserted_total")? >= old)
+    })?;
     scene.kill_and_restart(0)?;
     scene.http.set(Bad::None);
     Ok(())
 }
 
-/// Who cannot tell the broker that it leaves says so; who can in time has left, and nothing waits for it.
+/// Who cannot tell the broker that it leaves says so; who can in time has left, and nothing waits
+/// for it.
 fn leave_while_away(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(1)?;
     scene.mqtt.set(Bad::Refuse);
@@ -201,8 +237,12 @@ fn leave_while_away(scene: &mut Scene) -> Result<()> {
 }
 
 fn answers_missing(scene: &mut Scene) -> Result<()> {
-    let manners =
-        ["next 2 connack late 2s", "next 2 suback late 2s", "next 4 connack never", "next 4 suback never"];
+    let manners = [
+        "next 2 connack late 2s",
+        "next 2 suback late 2s",
+        "next 4 connack never",
+        "next 4 suback never",
+    ];
     for manner in manners {
         scene.meet_unacked(0)?;
         scene.tell_broker(&format!("{manner} for member"))?;
@@ -243,8 +283,8 @@ fn fsync_hung(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Rows that arrive while the view is gone never pass through it, and drivers who send nothing more do not mend that: who
-/// makes the view again fills its table.
+/// Rows that arrive while the view is gone never pass through it, and drivers who send nothing more
+/// do not mend that: who makes the view again fills its table.
 fn tables_again(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     drop_and_migrate(scene)?;
@@ -291,12 +331,16 @@ fn spools_merged(scene: &mut Scene) -> Result<()> {
     })
 }
 
-/// A clock that is wrong would refuse good fixes as coming from the future, and put them where nobody finds them.
+/// A clock that is wrong would refuse good fixes as coming from the future, and put them where
+/// nobody finds them.
 fn clock_40_days(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.set_clock(-40 * 86_400)?;
     wait_until("/readyz tells of the clock", SETTLE, || {
-        Ok(scene.members[0].process.get("/readyz").is_err_and(|why| why.to_string().contains("clock")))
+        Ok(scene.members[0]
+            .process
+            .get("/readyz")
+            .is_err_and(|why| why.to_string().contains("clock")))
     })?;
     sleep(Duration::from_secs(5));
     scene.set_clock(0)?;

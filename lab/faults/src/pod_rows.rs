@@ -46,7 +46,8 @@ pub(crate) fn all() -> Vec<Row> {
     ]
 }
 
-/// A node hangs, its pod is started elsewhere, the node wakes up: two processes throw each other out until one is ended.
+/// A node hangs, its pod is started elsewhere, the node wakes up: two processes throw each other
+/// out until one is ended.
 fn zombie(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     let zombie = scene.members.remove(0);

@@ -102,14 +102,15 @@ impl Row {
         self
     }
 
-    /// On a strict-broker with these options; without any it is exact in everything, and gives as many messages as we ask for.
+    /// On a strict-broker with these options; without any it is exact in everything, and gives as
+    /// many messages as we ask for.
     pub(crate) fn on_strict_broker(mut self, options: impl Into<String>) -> Self {
         self.setup.strict = Some(options.into());
         self
     }
 
-    /// On a broker with EMQX's manners and the settings of deploy/emqx, and these: a session is one process that sends about
-    /// 20,000 messages a second, and is killed when it does not keep up.
+    /// On a broker with EMQX's manners and the settings of deploy/emqx, and these: a session is one
+    /// process that sends about 20,000 messages a second, and is killed when it does not keep up.
     pub(crate) fn on_emqx(self, more: &str) -> Self {
         const MANNERS: &str =
             "--max-inflight 32000 --session-rate 25000 --max-mailbox 100000 --resume-rate 60000";

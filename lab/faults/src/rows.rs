@@ -1,5 +1,5 @@
-//! The bad days, one function each. A function returns when the fault has ended; what it needs of the stage is
-//! in [`Scene`], and what must hold afterwards is the same for all of them.
+//! The bad days, one function each. A function returns when the fault has ended; what it needs of
+//! the stage is in [`Scene`], and what must hold afterwards is the same for all of them.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -36,10 +36,20 @@ pub(crate) fn all() -> Vec<Row> {
             kill_one_of_two,
         )
         .members(2),
-        row("scale", "scale 1 → 3 → 1 under load, leaving for good on the way down", (3_000, 25), scale)
-            .with("SHUTDOWN__LEAVE", "true"),
+        row(
+            "scale",
+            "scale 1 → 3 → 1 under load, leaving for good on the way down",
+            (3_000, 25),
+            scale,
+        )
+        .with("SHUTDOWN__LEAVE", "true"),
         row("restart", "SIGTERM and restart of the only member, five times", (3_000, 20), restart),
-        row("clickhouse-killed", "ClickHouse killed, and away 20 s", (2_000, 40), clickhouse_killed),
+        row(
+            "clickhouse-killed",
+            "ClickHouse killed, and away 20 s",
+            (2_000, 40),
+            clickhouse_killed,
+        ),
         row("answer-lost", "insert committed, its answer lost", (4_000, 12), |scene| {
             meet_inserts(scene, 4, Behaviour::SwallowAnswer)
         })
@@ -49,9 +59,12 @@ pub(crate) fn all() -> Vec<Row> {
         row("http-500", "HTTP 500 instead of an answer", (4_000, 15), |scene| {
             meet_inserts(scene, 6, Behaviour::ProxyError { status: 500 })
         }),
-        row("reset-mid-body", "connection reset in the middle of an insert", (4_000, 15), |scene| {
-            meet_inserts(scene, 4, Behaviour::ResetInBody { after_bytes: 5_000 })
-        }),
+        row(
+            "reset-mid-body",
+            "connection reset in the middle of an insert",
+            (4_000, 15),
+            |scene| meet_inserts(scene, 4, Behaviour::ResetInBody { after_bytes: 5_000 }),
+        ),
         row("clickhouse-slow", "ClickHouse takes 2 s an insert", (5_000, 25), clickhouse_slow)
             .with("LAB__INSERT_TIMEOUT", "30s"),
         row("broker-restarted", "broker restarted, persistence on", (3_000, 20), broker_restarted)
@@ -71,9 +84,14 @@ pub(crate) fn all() -> Vec<Row> {
         row("half-open", "what we send to the broker vanishes for 12 s", (2_500, 30), |scene| {
             broker_harmed(scene, Bad::HalfOpen, true)
         }),
-        row("window-announced", "broker's window of 32, announced", (SMALL_WINDOW_RATE, 8), small_window)
-            .with("MQTT__CONNECTIONS", "1")
-            .on_strict_broker("--max-inflight 32"),
+        row(
+            "window-announced",
+            "broker's window of 32, announced",
+            (SMALL_WINDOW_RATE, 8),
+            small_window,
+        )
+        .with("MQTT__CONNECTIONS", "1")
+        .on_strict_broker("--max-inflight 32"),
         row(
             "window-unannounced",
             "broker's window of 32, not announced",
@@ -83,13 +101,18 @@ pub(crate) fn all() -> Vec<Row> {
         .with("MQTT__CONNECTIONS", "1")
         .on_strict_broker("--max-inflight 32 --announce false"),
         row("table-renamed", "a table renamed away, then back", (3_000, 20), table_renamed).quick(),
-        row("wrong-password", "a wrong ClickHouse password, then the right one", (3_000, 20), wrong_password)
-            .with_password(),
+        row(
+            "wrong-password",
+            "a wrong ClickHouse password, then the right one",
+            (3_000, 20),
+            wrong_password,
+        )
+        .with_password(),
     ]
 }
 
-/// With inserts that take half a second, a kill meets rows in every place: open, on the way, and committed but
-/// not acknowledged.
+/// With inserts that take half a second, a kill meets rows in every place: open, on the way, and
+/// committed but not acknowledged.
 fn kill_times(scene: &mut Scene, times: u32) -> Result<()> {
     scene.http.set(Bad::Delay(Duration::from_millis(250)));
     for time in 1..=times {
@@ -170,7 +193,10 @@ fn answer_late(scene: &mut Scene) -> Result<()> {
     let said = scene.metric("positions_inserted_total")?;
     let done: f64 = scene.engine()?.query("SELECT count() FROM fleet.positions")?.trim().parse()?;
     scene.http.set(Bad::None);
-    ensure!(done > said && said - before <= 3.0 * scene.rate(), "{said} inserted, and {done} are there");
+    ensure!(
+        done > said && said - before <= 3.0 * scene.rate(),
+        "{said} inserted, and {done} are there"
+    );
     Ok(())
 }
 
@@ -213,20 +239,24 @@ fn cut(scene: &mut Scene) -> Result<()> {
         scene.meet_unacked(0)?;
         let before = scene.metric("mqtt_reconnects_total")?;
         scene.mqtt.set(Bad::Cut);
-        wait_until("it is connected again", SETTLE, || Ok(scene.metric("mqtt_reconnects_total")? > before))?;
+        wait_until("it is connected again", SETTLE, || {
+            Ok(scene.metric("mqtt_reconnects_total")? > before)
+        })?;
         if time < 5 {
             scene.wait_until_recovered(SETTLE)?;
         }
         if time == 4 {
-            // The third short life in a row backs off for seconds and keeps `/readyz` at 503 for ten more. Which cut was the third
-            // depended on the machine's load; the last one, which is judged, must not be it.
+            // The third short life in a row backs off for seconds and keeps `/readyz` at 503 for
+            // ten more. Which cut was the third depended on the machine's load; the last one, which
+            // is judged, must not be it.
             sleep(GOOD_CONNECTION);
         }
     }
     Ok(())
 }
 
-/// What an acknowledgement of the old connection would do on the new one shows when nothing is left to mend it.
+/// What an acknowledgement of the old connection would do on the new one shows when nothing is left
+/// to mend it.
 fn cut_then_kill(scene: &mut Scene) -> Result<()> {
     for time in 1..=5 {
         scene.meet_unacked(0)?;
@@ -245,14 +275,17 @@ fn cut_then_kill(scene: &mut Scene) -> Result<()> {
 /// `still_comes`: what the broker sends.
 fn broker_harmed(scene: &mut Scene, fault: Bad, still_comes: bool) -> Result<()> {
     scene.meet_unacked(0)?;
-    let (received, lost) = (scene.metric("messages_received_total")?, scene.metric("mqtt_reconnects_total")?);
+    let (received, lost) =
+        (scene.metric("messages_received_total")?, scene.metric("mqtt_reconnects_total")?);
     scene.mqtt.set(fault);
     sleep(Duration::from_secs(3));
     let came = scene.metric("messages_received_total")? - received;
     sleep(Duration::from_secs(9));
     scene.mqtt.set(Bad::None);
     ensure!((came > scene.rate()) == still_comes, "{came} messages came in 3 s of the fault");
-    wait_until("the connection was given up", SETTLE, || Ok(scene.metric("mqtt_reconnects_total")? > lost))
+    wait_until("the connection was given up", SETTLE, || {
+        Ok(scene.metric("mqtt_reconnects_total")? > lost)
+    })
 }
 
 /// A connection that lived this long was a good one (src/session/reconnect.rs).
@@ -260,14 +293,17 @@ const GOOD_CONNECTION: Duration = Duration::from_secs(10);
 /// Messages a second, more than a window of 32 carries on most machines.
 const SMALL_WINDOW_RATE: u32 = 3_000;
 
-/// With 32 messages in flight at most, the rate is 32 an insert; a consumer that waits for its clock would
-/// make 32 a second of it.
+/// With 32 messages in flight at most, the rate is 32 an insert; a consumer that waits for its
+/// clock would make 32 a second of it.
 fn small_window(scene: &mut Scene) -> Result<()> {
     const SHARE: f64 = 0.8;
     sleep(Duration::from_secs(3)); // time to learn
     let read = |name| scene.members[0].process.metric(name);
-    let before =
-        (read("acks_total")?, read("insert_duration_seconds_sum")?, read("insert_duration_seconds_count")?);
+    let before = (
+        read("acks_total")?,
+        read("insert_duration_seconds_sum")?,
+        read("insert_duration_seconds_count")?,
+    );
     let seconds = 6.0;
     sleep(Duration::from_secs_f64(seconds));
     let rate = (read("acks_total")? - before.0) / seconds;
@@ -287,7 +323,10 @@ fn table_renamed(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.engine()?.query("RENAME TABLE fleet.positions TO fleet.elsewhere")?;
     wait_until("/readyz names the table", SETTLE, || {
-        Ok(scene.members[0].process.get("/readyz").is_err_and(|why| why.to_string().contains("positions")))
+        Ok(scene.members[0]
+            .process
+            .get("/readyz")
+            .is_err_and(|why| why.to_string().contains("positions")))
     })?;
     sleep(Duration::from_secs(3));
     scene.engine()?.query("RENAME TABLE fleet.elsewhere TO fleet.positions")?;
@@ -300,7 +339,10 @@ fn wrong_password(scene: &mut Scene) -> Result<()> {
     std::fs::write(&scene.password_file, "a wrong one")?;
     scene.kill_and_restart(0)?;
     wait_until("/readyz tells of the login", SETTLE, || {
-        Ok(scene.members[0].process.get("/readyz").is_err_and(|why| why.to_string().contains("516")))
+        Ok(scene.members[0]
+            .process
+            .get("/readyz")
+            .is_err_and(|why| why.to_string().contains("516")))
     })?;
     sleep(Duration::from_secs(2));
     std::fs::write(&scene.password_file, PASSWORD)?;

@@ -1,4 +1,5 @@
-//! Where a fault plays: broker, engine, two proxies, members, and a fleet that does not stop sending.
+//! Where a fault plays: broker, engine, two proxies, members, and a fleet that does not stop
+//! sending.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -12,7 +13,9 @@ use lab_harness::background::Background;
 use lab_harness::proxy::Proxy;
 use lab_harness::scripted_clickhouse::ScriptedClickHouse;
 use lab_harness::tls::{Authority, TlsFront};
-use lab_stack::{Broker, BrokerKind, ClickHouse, Milepost, Process, Settings, free_port, wait_until};
+use lab_stack::{
+    Broker, BrokerKind, ClickHouse, Milepost, Process, Settings, free_port, wait_until,
+};
 use loadgen::manifest::Manifest;
 use loadgen::publish::Plan;
 
@@ -40,8 +43,9 @@ pub(crate) struct Setup {
     pub(crate) seconds: u32,
     pub(crate) members: u32,
     pub(crate) password: bool,
-    /// Mosquitto 2.0.11 brings sessions back after a restart, but not their shared subscriptions: until the
-    /// consumer has subscribed again, it drops messages and says so to the fleet, which sends them again.
+    /// Mosquitto 2.0.11 brings sessions back after a restart, but not their shared subscriptions:
+    /// until the consumer has subscribed again, it drops messages and says so to the fleet, which
+    /// sends them again.
     pub(crate) broker_forgets: bool,
     pub(crate) spool: bool,
     /// The members' wall clock is what the row says.
@@ -50,7 +54,8 @@ pub(crate) struct Setup {
     pub(crate) slow_disk: bool,
     /// The members are [`PODS`] of which some are there, and know each other's ports.
     pub(crate) pods: bool,
-    /// The broker is a cluster of two: the fleet publishes to the second node, and members know both.
+    /// The broker is a cluster of two: the fleet publishes to the second node, and members know
+    /// both.
     pub(crate) cluster: bool,
     /// Milepost speaks TLS to both servers. Not with `cluster`: its second node has no proxy.
     pub(crate) tls: bool,
@@ -89,7 +94,8 @@ pub(crate) struct Scene {
     pub(crate) password_file: PathBuf,
     /// Positions in spool files that the row damaged: these, and no others, may be missing.
     pub(crate) damaged: u64,
-    /// What the row saw and no consumer may do, beside losing: the row has been played, and does not hold.
+    /// What the row saw and no consumer may do, beside losing: the row has been played, and does
+    /// not hold.
     pub(crate) misdeed: Option<String>,
     tls: Option<Tls>,
     spool: bool,
@@ -110,8 +116,9 @@ pub(crate) struct Scene {
 /// The program's clock is libfaketime's: the machine's own is never touched.
 fn with_clock(settings: Settings, clock_file: &Path) -> Result<Settings> {
     let libraries = std::fs::read_dir("/usr/lib")?.filter_map(Result::ok);
-    let library =
-        libraries.map(|folder| folder.path().join("faketime/libfaketime.so.1")).find(|path| path.exists());
+    let library = libraries
+        .map(|folder| folder.path().join("faketime/libfaketime.so.1"))
+        .find(|path| path.exists());
     let library = library.context("libfaketime is missing: apt-get install faketime")?;
     std::fs::write(clock_file, "+0s")?;
     Ok(settings
@@ -132,7 +139,8 @@ impl Tls {
     fn start(mqtt_port: u16, http_port: u16) -> Result<Self> {
         let authority = Authority::new("lab")?;
         let identity = authority.sign(&[HOST])?;
-        let (mqtt, http) = (TlsFront::start(&identity, mqtt_port)?, TlsFront::start(&identity, http_port)?);
+        let (mqtt, http) =
+            (TlsFront::start(&identity, mqtt_port)?, TlsFront::start(&identity, http_port)?);
         Ok(Self { authority, mqtt, http })
     }
 }
@@ -171,11 +179,15 @@ impl Scene {
             tls.as_ref().map_or((broker.port, script.port), |tls| (tls.mqtt.port, tls.http.port));
         let (mqtt, http) = (Proxy::start(mqtt_port)?, Proxy::start(http_port)?);
         let scheme = if setup.tls { "https" } else { "http" };
-        let mut settings =
-            Settings::new(binary, folder.path(), mqtt.port, &format!("{scheme}://{HOST}:{}", http.port))
-                .with("LAB__KEEP_ALIVE", "5s")
-                .with("MQTT__SESSION_EXPIRY", "5m")
-                .with("LAB__INSERT_TIMEOUT", "5s");
+        let mut settings = Settings::new(
+            binary,
+            folder.path(),
+            mqtt.port,
+            &format!("{scheme}://{HOST}:{}", http.port),
+        )
+        .with("LAB__KEEP_ALIVE", "5s")
+        .with("MQTT__SESSION_EXPIRY", "5m")
+        .with("LAB__INSERT_TIMEOUT", "5s");
         if let Some(tls) = &tls {
             let ca_file = folder.path().join("ca.pem");
             std::fs::write(&ca_file, &tls.authority.pem)?;
@@ -187,7 +199,8 @@ impl Scene {
         let password_file = folder.path().join("password");
         if setup.password {
             std::fs::write(&password_file, PASSWORD)?;
-            settings = settings.with("CLICKHOUSE__PASSWORD_FILE", password_file.display().to_string());
+            settings =
+                settings.with("CLICKHOUSE__PASSWORD_FILE", password_file.display().to_string());
         }
         let clock_file = folder.path().join("clock");
         if setup.clock {
@@ -279,7 +292,8 @@ impl Scene {
 
     fn start(&self, client_id: &str) -> Result<Milepost> {
         let settings = self.settings_of(client_id);
-        let number = client_id.rsplit_once('-').and_then(|(_, number)| number.parse::<usize>().ok());
+        let number =
+            client_id.rsplit_once('-').and_then(|(_, number)| number.parse::<usize>().ok());
         match number.and_then(|number| self.ports.get(number)) {
             Some(port) => settings.start_at(*port),
             None => settings.start(),
@@ -343,8 +357,8 @@ impl Scene {
         self.settings_of("drain").call(&["drain", "--client-id", client_id])
     }
 
-    /// With this exit code a member may leave. Of pods some peers are not there: whether one of them stays cannot be known, and the member
-    /// says so. What is lost shows in the comparison.
+    /// With this exit code a member may leave. Of pods some peers are not there: whether one of
+    /// them stays cannot be known, and the member says so. What is lost shows in the comparison.
     pub(crate) fn may_leave_with(&self, code: i32) -> bool {
         code == 0 || code == UNDONE && !self.ports.is_empty()
     }
@@ -358,7 +372,8 @@ impl Scene {
 
     /// A command of milepost that goes on beside the members.
     pub(crate) fn start_beside(&self, command: &str) -> Result<Process> {
-        let settings = self.settings.clone().with("HTTP__LISTEN", format!("127.0.0.1:{}", free_port()?));
+        let settings =
+            self.settings.clone().with("HTTP__LISTEN", format!("127.0.0.1:{}", free_port()?));
         let log = self.folder.path().join(format!("{command}-{}.log", fastrand::u32(..)));
         Process::start(command, &mut settings.command(&[command]), log)
     }
@@ -378,9 +393,14 @@ impl Scene {
         Ok(())
     }
 
-    /// Acknowledgements of the living members since they started; a member that does not answer counts none.
+    /// Acknowledgements of the living members since they started; a member that does not answer
+    /// counts none.
     pub(crate) fn acks(&self) -> Result<f64> {
-        Ok(self.members.iter().map(|member| member.process.metric("acks_total").unwrap_or(0.0)).sum())
+        Ok(self
+            .members
+            .iter()
+            .map(|member| member.process.metric("acks_total").unwrap_or(0.0))
+            .sum())
     }
 
     /// Every member is ready, and acknowledges if it has anything to.
@@ -390,7 +410,8 @@ impl Scene {
         let before: Vec<f64> = self.members.iter().map(acks).collect();
         wait_until("every member is ready and acknowledges again", within, || {
             let is_back = |(member, before): (&Member, &f64)| {
-                let nothing_waits = member.process.metric("mqtt_unacked").is_ok_and(|unacked| unacked == 0.0);
+                let nothing_waits =
+                    member.process.metric("mqtt_unacked").is_ok_and(|unacked| unacked == 0.0);
                 member.process.get("/readyz").is_ok()
                     && (acks(member) > *before || nothing_waits && self.is_sent())
             };
@@ -403,7 +424,8 @@ impl Scene {
         self.fleet.as_ref().is_none_or(Background::is_finished)
     }
 
-    /// Waits until the fleet has sent everything, and the broker has all of it; how many messages that was.
+    /// Waits until the fleet has sent everything, and the broker has all of it; how many messages
+    /// that was.
     pub(crate) fn wait_until_sent(&self) -> Result<u64> {
         let fleet = self.fleet.as_ref().context("the fleet was started")?;
         fleet.progress.goes_on.store(false, Ordering::Relaxed);
@@ -450,16 +472,23 @@ impl Scene {
         self.settings = self.settings.clone().with(key, value);
     }
 
-    /// Waits until member `n` holds unacknowledged messages, then a random moment longer; notes how many the
-    /// fault meets. A fault that met none is none: the wait is repeated.
+    /// Waits until member `n` holds unacknowledged messages, then a random moment longer; notes how
+    /// many the fault meets. A fault that met none is none: the wait is repeated.
     pub(crate) fn meet_unacked(&mut self, n: usize) -> Result<()> {
         let began = Instant::now();
         loop {
-            ensure!(began.elapsed() < PATIENCE, "no moment with unacknowledged messages in {PATIENCE:?}");
+            ensure!(
+                began.elapsed() < PATIENCE,
+                "no moment with unacknowledged messages in {PATIENCE:?}"
+            );
             sleep(Duration::from_millis(self.rng.u64(..900)));
             let unacked = self.members[n].process.metric("mqtt_unacked").unwrap_or(0.0);
             if unacked > 0.0 {
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a count"
+                )]
                 let unacked = unacked as u64;
                 self.unacked = Some(self.unacked.map_or(unacked, |fewest| fewest.min(unacked)));
                 return Ok(());

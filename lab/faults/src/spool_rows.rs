@@ -1,4 +1,5 @@
-//! Days on which ClickHouse is away for longer than a broker's queue lasts, and days on which the disk is no help.
+//! Days on which ClickHouse is away for longer than a broker's queue lasts, and days on which the
+//! disk is no help.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -37,7 +38,13 @@ pub(crate) fn all() -> Vec<Row> {
         )
         .spool()
         .on_strict_broker(SHALLOW),
-        row("spool-disk-full", "ClickHouse away, and the spool's disk full", (5_000, 20), disk_full).spool(),
+        row(
+            "spool-disk-full",
+            "ClickHouse away, and the spool's disk full",
+            (5_000, 20),
+            disk_full,
+        )
+        .spool(),
         row(
             "spool-damaged",
             "a spool file torn, another flipped, while milepost is down",
@@ -53,14 +60,21 @@ pub(crate) fn all() -> Vec<Row> {
             kill,
         )
         .spool(),
-        row("soak", "ten minutes at 20,000 msg/s, ClickHouse away 5 s in each", (20_000, 600), soak)
-            .spool()
-            .by_name_only(),
+        row(
+            "soak",
+            "ten minutes at 20,000 msg/s, ClickHouse away 5 s in each",
+            (20_000, 600),
+            soak,
+        )
+        .spool()
+        .by_name_only(),
     ]
 }
 
 fn wait_until_empty(scene: &Scene, within: Duration) -> Result<()> {
-    wait_until("the spool is empty", within, || Ok(scene.metric("spool_batches").unwrap_or(1.0) == 0.0))
+    wait_until("the spool is empty", within, || {
+        Ok(scene.metric("spool_batches").unwrap_or(1.0) == 0.0)
+    })
 }
 
 fn away(scene: &mut Scene) -> Result<()> {
@@ -82,7 +96,8 @@ fn slow(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.http.set(Bad::Delay(Duration::from_secs(1))); // each way
     sleep(Duration::from_secs(15));
-    let (reconnects, spooled) = (scene.metric("mqtt_reconnects_total")?, scene.metric("positions_in_spool")?);
+    let (reconnects, spooled) =
+        (scene.metric("mqtt_reconnects_total")?, scene.metric("positions_in_spool")?);
     scene.http.set(Bad::None);
     ensure!(reconnects == 0.0, "a slow server must not cost a connection to the broker");
     ensure!(spooled > 0.0, "a slow server's batches go to the spool");
@@ -94,8 +109,10 @@ struct SmallDisk(PathBuf);
 
 impl SmallDisk {
     fn mount(at: PathBuf) -> Result<Self> {
-        let status =
-            Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "milepost"]).arg(&at).status()?;
+        let status = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=2m", "milepost"])
+            .arg(&at)
+            .status()?;
         ensure!(status.success(), "cannot mount a small disk: this row needs root");
         Ok(Self(at))
     }
@@ -120,7 +137,8 @@ fn disk_full(scene: &mut Scene) -> Result<()> {
     scene.http.set(Bad::Refuse);
     wait_until("the disk is full", SETTLE, || Ok(scene.metric("spool_refused_total")? >= 1.0))?;
     sleep(Duration::from_secs(3));
-    let why = scene.members[0].process.get("/readyz").err().context("it calls itself ready")?.to_string();
+    let why =
+        scene.members[0].process.get("/readyz").err().context("it calls itself ready")?.to_string();
     ensure!(why.contains("spool"), "/readyz does not tell of the spool: {why}");
     let unacked = scene.metric("mqtt_unacked")?;
     ensure!(unacked > 0.0, "with nowhere to put them, messages must stay unacknowledged");
@@ -140,7 +158,9 @@ fn batches(scene: &Scene) -> Result<Vec<PathBuf>> {
 
 fn damaged(scene: &mut Scene) -> Result<()> {
     scene.http.set(Bad::Refuse);
-    wait_until("four batches are in the spool", SETTLE, || Ok(scene.metric("spool_batches")? >= 4.0))?;
+    wait_until("four batches are in the spool", SETTLE, || {
+        Ok(scene.metric("spool_batches")? >= 4.0)
+    })?;
     scene.meet_unacked(0)?;
     scene.members[0].process.process.kill()?;
     let batches = batches(scene)?;
@@ -158,7 +178,9 @@ fn damaged(scene: &mut Scene) -> Result<()> {
     }
     scene.restart_member(0)?;
     // It answers before it has looked into its spool.
-    wait_until("it knows its spool", SETTLE, || Ok(scene.metric("spool_batches").unwrap_or(0.0) > 0.0))?;
+    wait_until("it knows its spool", SETTLE, || {
+        Ok(scene.metric("spool_batches").unwrap_or(0.0) > 0.0)
+    })?;
     scene.http.set(Bad::None);
     wait_until_empty(scene, SETTLE)?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
@@ -195,7 +217,10 @@ fn soak(scene: &mut Scene) -> Result<()> {
         let (now, _) = procfs::resident_bytes(scene.members[0].process.process.pid())?;
         eprintln!("    minute {minute}: {:.1} MiB", now as f64 / MIB as f64);
         let first = *after_first_minute.get_or_insert(now);
-        ensure!(now < first + 4 * MIB, "memory grows: {first} bytes after the first minute, {now} now");
+        ensure!(
+            now < first + 4 * MIB,
+            "memory grows: {first} bytes after the first minute, {now} now"
+        );
         scene.http.set(Bad::Refuse);
         sleep(Duration::from_secs(5));
         scene.http.set(Bad::None);

@@ -42,7 +42,8 @@ fn certificates(scene: &mut Scene) -> Result<()> {
     }
     let (said, sessions) = (expired(scene, "no connection")?, scene.metric("mqtt_connected")?);
     if said as f64 > 2.0 * sessions {
-        scene.misdeed = Some(format!("{said} lines say why {sessions} sessions had no connection, twice"));
+        scene.misdeed =
+            Some(format!("{said} lines say why {sessions} sessions had no connection, twice"));
     }
     scene.meet_unacked(0)?;
     scene.kill_and_restart(0)

@@ -1,5 +1,5 @@
-//! What is looked at all the time, whatever the row does: how large a milepost grows, and whether one that acknowledges
-//! nothing says so.
+//! What is looked at all the time, whatever the row does: how large a milepost grows, and whether
+//! one that acknowledges nothing says so.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use lab_stack::{Milepost, get, lock, procfs, prom};
 
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
-/// Messages that wait for so long while nothing is acknowledged are a stall that `/readyz` must tell of.
+/// Messages that wait for so long while nothing is acknowledged are a stall that `/readyz` must
+/// tell of.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
 /// Watches from a thread of its own, until it is dropped.
@@ -27,7 +28,8 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// A member's acknowledgements at the last look, and since when they have been as many while messages waited.
+/// A member's acknowledgements at the last look, and since when they have been as many while
+/// messages waited.
 type Progress = (f64, Option<Instant>);
 
 impl Watch {
@@ -96,7 +98,8 @@ impl Shared {
         let since = *since.get_or_insert_with(Instant::now);
         if since.elapsed() >= STALLED_AFTER && get(&format!("http://{address}/readyz")).is_ok() {
             let seconds = since.elapsed().as_secs();
-            let words = format!("{unacked} messages waited for {seconds} s, and /readyz said ready");
+            let words =
+                format!("{unacked} messages waited for {seconds} s, and /readyz said ready");
             lock(&self.silent_stall).get_or_insert(words);
         }
     }

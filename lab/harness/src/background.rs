@@ -18,7 +18,8 @@ impl Background {
     /// Starts it; one that [goes on](Progress::goes_on) does so until [`finish`](Self::finish).
     #[must_use]
     pub fn start(plan: Plan, goes_on: bool) -> Self {
-        let progress = Arc::new(Progress { goes_on: AtomicBool::new(goes_on), ..Progress::default() });
+        let progress =
+            Arc::new(Progress { goes_on: AtomicBool::new(goes_on), ..Progress::default() });
         let watched = Arc::clone(&progress);
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -1,5 +1,5 @@
-//! Builds a milepost with a patch applied, beside the checkout: for the recipe in docs/ that must work, and for
-//! the mistakes that the fault harness must find.
+//! Builds a milepost with a patch applied, beside the checkout: for the recipe in docs/ that must
+//! work, and for the mistakes that the fault harness must find.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,31 +22,39 @@ pub fn build(patch: &str) -> Result<PathBuf> {
     run(Command::new("git").arg("apply").arg(&file).current_dir(&sources))?;
     let target = repository().join("target/patched/build");
     take_dependencies(&target)?;
-    // Tests that wait for real servers run beside it. The whole workspace: so its dependencies have the same features.
-    let build = ["-n", "5", "cargo", "build", "--locked", "--offline", "--workspace", "--bin", "milepost"];
+    // Tests that wait for real servers run beside it. The whole workspace: so its dependencies have
+    // the same features.
+    let build =
+        ["-n", "5", "cargo", "build", "--locked", "--offline", "--workspace", "--bin", "milepost"];
     let mut nice = Command::new("nice");
     // tests/run sets it for what libtest prints.
-    nice.args(build).env("CARGO_TARGET_DIR", &target).env_remove("RUSTC_BOOTSTRAP").current_dir(&sources);
+    nice.args(build)
+        .env("CARGO_TARGET_DIR", &target)
+        .env_remove("RUSTC_BOOTSTRAP")
+        .current_dir(&sources);
     run(&mut nice)?;
     let built = target.join("debug/milepost");
     ensure!(built.exists(), "no binary at {}", built.display());
     Ok(built)
 }
 
-/// Compiles every test of the tree that [`build`] has left, and runs those of the decoder and the core.
+/// Compiles every test of the tree that [`build`] has left, and runs those of the decoder and the
+/// core.
 pub fn test() -> Result<()> {
     let compile: &[&str] = &["check", "--workspace", "--tests"];
     let play: &[&str] = &["test", "--lib", "-p", "milepost-decode", "-p", "milepost-core"];
     for arguments in [compile, play] {
         let mut nice = Command::new("nice");
         nice.args(["-n", "5", "cargo"]).args(arguments).args(["--locked", "--offline", "--quiet"]);
-        nice.env("CARGO_TARGET_DIR", repository().join("target/patched/build")).env_remove("RUSTC_BOOTSTRAP");
+        nice.env("CARGO_TARGET_DIR", repository().join("target/patched/build"))
+            .env_remove("RUSTC_BOOTSTRAP");
         run(nice.current_dir(repository().join("target/patched/sources")))?;
     }
     Ok(())
 }
 
-/// What the checkout's own build has compiled, as hard links: only the crates of the workspace, which have another path, are compiled.
+/// What the checkout's own build has compiled, as hard links: only the crates of the workspace,
+/// which have another path, are compiled.
 fn take_dependencies(target: &Path) -> Result<()> {
     let built = repository().join("target/debug");
     if target.exists() || !built.exists() {

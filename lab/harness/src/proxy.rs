@@ -1,6 +1,7 @@
 //! A TCP proxy that fails on demand, between a client and a real server.
 //!
-//! Guarantee: bytes go on unchanged, complete and in order, or their connection is cut. The one exception is
+//! Guarantee: bytes go on unchanged, complete and in order, or their connection is cut. The one
+//! exception is
 //! [`Fault::HalfOpen`], whose connections are cut when it ends. It holds at most 256 KiB a direction; then it stops reading.
 
 mod fault;
@@ -30,11 +31,12 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Listens on a free port of the loopback, for a server that listens on `upstream_port` of it, now or later. Cuts a
-    /// client whose connection the server refuses.
+    /// Listens on a free port of the loopback, for a server that listens on `upstream_port` of it,
+    /// now or later. Cuts a client whose connection the server refuses.
     pub fn start(upstream_port: u16) -> Result<Self> {
         let state = watch::Sender::new(State { fault: Fault::None, cuts: 0 });
-        let shared = Arc::new(Shared { upstream: (Ipv4Addr::LOCALHOST, upstream_port).into(), state });
+        let shared =
+            Arc::new(Shared { upstream: (Ipv4Addr::LOCALHOST, upstream_port).into(), state });
         let serving = Arc::clone(&shared);
         let server = Server::start(None, move |client| {
             let (shared, state) = (Arc::clone(&serving), *serving.state.borrow());
@@ -49,8 +51,8 @@ impl Proxy {
         Ok(Self { port: server.port, shared, _server: server })
     }
 
-    /// Behaves like this from now on: bytes that come in after the return, and those held back, meet the new fault. A cut
-    /// reaches the connections that are accepted.
+    /// Behaves like this from now on: bytes that come in after the return, and those held back,
+    /// meet the new fault. A cut reaches the connections that are accepted.
     pub fn set(&self, fault: Fault) {
         self.shared.state.send_modify(|state| {
             let ends_half_open = state.fault == Fault::HalfOpen && fault != Fault::HalfOpen;

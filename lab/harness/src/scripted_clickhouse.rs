@@ -1,9 +1,9 @@
 //! A ClickHouse that misbehaves by script, in front of a real engine.
 //!
-//! Guarantee: what it says it stored is stored, because the engine has said so first. What brings rows (an INSERT
-//! whose statement is in the URL) is treated by the [`Behaviour`] that the test sets at run time. Every other
-//! statement goes to the engine, and its answer comes back, whatever the behaviour.
-//! Refuses: TLS, pipelined requests, bodies above 256 MiB.
+//! Guarantee: what it says it stored is stored, because the engine has said so first. What brings
+//! rows (an INSERT whose statement is in the URL) is treated by the [`Behaviour`] that the test
+//! sets at run time. Every other statement goes to the engine, and its answer comes back, whatever
+//! the behaviour. Refuses: TLS, pipelined requests, bodies above 256 MiB.
 
 mod answers;
 mod client;
@@ -36,13 +36,14 @@ pub struct ScriptedClickHouse {
 }
 
 impl ScriptedClickHouse {
-    /// Listens on a free port of the loopback, in front of engines at these addresses (`http://127.0.0.1:8123`), and is
-    /// honest. All but [`Behaviour::InTurn`] use the first one.
+    /// Listens on a free port of the loopback, in front of engines at these addresses
+    /// (`http://127.0.0.1:8123`), and is honest. All but [`Behaviour::InTurn`] use the first one.
     ///
     /// # Errors
     /// There is no engine's address, or no port or thread left.
     pub fn start(engines: &[String]) -> Result<Self> {
-        let address = |url: &String| url.strip_prefix("http://").map(str::to_owned).context("it is http://…");
+        let address =
+            |url: &String| url.strip_prefix("http://").map(str::to_owned).context("it is http://…");
         let engines: Vec<String> = engines.iter().map(address).collect::<Result<_>>()?;
         ensure!(!engines.is_empty(), "a scripted ClickHouse needs an engine behind it");
         let shared = Arc::new(Shared::new(engines));
@@ -61,7 +62,8 @@ impl ScriptedClickHouse {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Treats INSERTs like this from now on, and releases those that hang. One whose answer has begun goes on as it was.
+    /// Treats INSERTs like this from now on, and releases those that hang. One whose answer has
+    /// begun goes on as it was.
     ///
     /// # Panics
     /// The code of an error is not among those that are known here.
@@ -69,14 +71,16 @@ impl ScriptedClickHouse {
         self.change(behaviour, None);
     }
 
-    /// Does so for the next `count` INSERTs that [`Behaviour::ClickHouseError`], [`Behaviour::ProxyError`], [`Behaviour::SwallowAnswer`] or
+    /// Does so for the next `count` INSERTs that [`Behaviour::ClickHouseError`],
+    /// [`Behaviour::ProxyError`], [`Behaviour::SwallowAnswer`] or
     /// [`Behaviour::ResetInBody`] hits, and is honest afterwards.
     pub fn set_for(&self, count: u32, behaviour: Behaviour) {
         self.change(behaviour, Some(count));
     }
 
     fn change(&self, behaviour: Behaviour, left: Option<u32>) {
-        if let Behaviour::ClickHouseError { code, .. } | Behaviour::ReplicaDies { code } = behaviour {
+        if let Behaviour::ClickHouseError { code, .. } | Behaviour::ReplicaDies { code } = behaviour
+        {
             assert!(answers::is_known(code), "there is no text for ClickHouse's error {code}");
         }
         self.shared.script.send_modify(|script| {

@@ -21,8 +21,9 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Listens on a free port. `serve` is called when a connection is accepted; what it returns runs in a task. With a small
-    /// `receive_buffer` a client is still writing a large body when the answer comes.
+    /// Listens on a free port. `serve` is called when a connection is accepted; what it returns
+    /// runs in a task. With a small `receive_buffer` a client is still writing a large body when
+    /// the answer comes.
     pub(crate) fn start<Served: Future<Output = ()> + Send + 'static>(
         receive_buffer: Option<u32>,
         serve: impl Fn(TcpStream) -> Served + Send + 'static,

@@ -16,8 +16,10 @@ impl Table {
     /// As Markdown: a column of numbers stands to the right.
     #[must_use]
     pub fn markdown(&self) -> String {
-        let number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit() || c == '–' || c == '-');
-        let is_number = |column: usize| column > 0 && self.rows.iter().all(|row| number(&row[column]));
+        let number =
+            |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit() || c == '–' || c == '-');
+        let is_number =
+            |column: usize| column > 0 && self.rows.iter().all(|row| number(&row[column]));
         let rule = (0..self.head.len()).map(|column| if is_number(column) { "--:" } else { "---" });
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
         let rule = format!("|{}|\n", rule.collect::<Vec<_>>().join("|"));
@@ -34,7 +36,8 @@ mod tests {
         let mut table = Table::of(["who", "lost", "in words"]);
         table.rows.push(["a", "0", "nothing"].map(str::to_owned).to_vec());
         table.rows.push(["b", "–", ""].map(str::to_owned).to_vec());
-        let wanted = "| who | lost | in words |\n|---|--:|---|\n| a | 0 | nothing |\n| b | – |  |\n";
+        let wanted =
+            "| who | lost | in words |\n|---|--:|---|\n| a | 0 | nothing |\n| b | – |  |\n";
         assert_eq!(table.markdown(), wanted);
     }
 }

@@ -39,8 +39,9 @@ impl Authority {
 
     /// Not valid from that year on.
     pub fn sign_until(&self, names: &[&str], year: i32) -> Result<Identity> {
-        let mut params =
-            CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())?;
+        let mut params = CertificateParams::new(
+            names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(),
+        )?;
         params.distinguished_name.push(DnType::CommonName, names[0]);
         params.not_before = date_time_ymd(2000, 1, 1);
         params.not_after = date_time_ymd(year, 1, 1);
@@ -63,11 +64,15 @@ pub struct TlsFront {
 }
 
 fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>> {
-    let certs = CertificateDer::pem_slice_iter(identity.cert.as_bytes()).collect::<Result<Vec<_>, _>>()?;
+    let certs =
+        CertificateDer::pem_slice_iter(identity.cert.as_bytes()).collect::<Result<Vec<_>, _>>()?;
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
     Ok(Arc::new(
-        builder.with_safe_default_protocol_versions()?.with_no_client_auth().with_single_cert(certs, key)?,
+        builder
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(certs, key)?,
     ))
 }
 

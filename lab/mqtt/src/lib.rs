@@ -1,8 +1,9 @@
 //! MQTT 5 as bytes: the one codec of the fleet, the firehose, the floor and the bench.
 //!
-//! By hand, and borrowed from the buffer that was read: the firehose sends millions of messages a second, and what the
-//! floor costs is a yardstick, so the cost of a library's codec (rumqttc's copies each topic and payload) must not be in
-//! either. Numbers in brackets are sections of the MQTT 5 standard.
+//! By hand, and borrowed from the buffer that was read: the firehose sends millions of messages a
+//! second, and what the floor costs is a yardstick, so the cost of a library's codec (rumqttc's
+//! copies each topic and payload) must not be in either. Numbers in brackets are sections of the
+//! MQTT 5 standard.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::BufMut;
@@ -43,7 +44,9 @@ pub struct Packet<'a> {
 
 /// The first packet in `input`, if it is there as a whole; an error if it cannot be MQTT.
 pub fn first_packet(input: &[u8]) -> Result<Option<Packet<'_>>> {
-    let Some((body_len, head_len)) = length(input.get(1..).unwrap_or_default())? else { return Ok(None) };
+    let Some((body_len, head_len)) = length(input.get(1..).unwrap_or_default())? else {
+        return Ok(None);
+    };
     ensure!(body_len <= PACKET_BYTES_MAX, "a packet of {body_len} bytes");
     let len = 1 + head_len + body_len;
     let Some(body) = input.get(1 + head_len..len) else { return Ok(None) };
@@ -83,11 +86,18 @@ pub fn put_string(text: &str, out: &mut impl BufMut) {
     out.put_slice(text.as_bytes());
 }
 
-/// Appends a CONNECT of MQTT 5 without keep-alive (3.1): a clean start, unless the session is to live on.
-pub fn put_connect(client_id: &str, login: Option<(&str, &str)>, expiry_s: u32, out: &mut impl BufMut) {
+/// Appends a CONNECT of MQTT 5 without keep-alive (3.1): a clean start, unless the session is to
+/// live on.
+pub fn put_connect(
+    client_id: &str,
+    login: Option<(&str, &str)>,
+    expiry_s: u32,
+    out: &mut impl BufMut,
+) {
     let mut body = Vec::new();
     put_string("MQTT", &mut body);
-    let flags = if expiry_s == 0 { 0b10 } else { 0 } | if login.is_some() { 0b1100_0000 } else { 0 };
+    let flags =
+        if expiry_s == 0 { 0b10 } else { 0 } | if login.is_some() { 0b1100_0000 } else { 0 };
     body.put_slice(&[5, flags, 0, 0]);
     if expiry_s == 0 {
         body.put_u8(0);
@@ -218,7 +228,8 @@ impl<'a> Reader<'a> {
         self.take(len)
     }
 
-    /// What the property block of a CONNACK says of it; without a word, as many as there are packet ids.
+    /// What the property block of a CONNACK says of it; without a word, as many as there are packet
+    /// ids.
     fn receive_maximum(&mut self) -> Result<u16> {
         let mut block = Reader(self.properties()?);
         while !block.0.is_empty() {
@@ -271,7 +282,8 @@ mod tests {
                 (&b"a/b"[..], packet_id, &b"payload"[..])
             );
         }
-        // EMQX: Receive Maximum after an assigned client id, before what is available. And a user property.
+        // EMQX: Receive Maximum after an assigned client id, before what is available. And a user
+        // property.
         let answer = [
             1,
             0,

@@ -27,10 +27,11 @@ pub struct Broker {
 /// Which broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BrokerKind {
-    /// Mosquitto with our configuration. Sessions and queues survive [`Broker::stop`]; after kill -9 they are as they were when
-    /// it last wrote them down, as it does at SIGUSR1.
+    /// Mosquitto with our configuration. Sessions and queues survive [`Broker::stop`]; after kill
+    /// -9 they are as they were when it last wrote them down, as it does at SIGUSR1.
     Mosquitto,
-    /// `strict-broker`, which has the window, the queue and the manners it is asked for. Its sessions end with it.
+    /// `strict-broker`, which has the window, the queue and the manners it is asked for. Its
+    /// sessions end with it.
     Strict {
         binary: PathBuf,
         /// See `strict-broker --help`.
@@ -50,7 +51,12 @@ impl Broker {
         Self::launch(kind, folder, free_port()?, second)
     }
 
-    fn launch(kind: BrokerKind, folder: &Path, port: u16, second_port: Option<u16>) -> Result<Self> {
+    fn launch(
+        kind: BrokerKind,
+        folder: &Path,
+        port: u16,
+        second_port: Option<u16>,
+    ) -> Result<Self> {
         let control = matches!(kind, BrokerKind::Strict { .. }).then(free_port).transpose()?;
         let mut command = match &kind {
             BrokerKind::Mosquitto => {
@@ -60,9 +66,14 @@ impl Broker {
             }
             BrokerKind::Strict { binary, options } => {
                 let mut command = Command::new(binary);
-                let ports = [("--port", Some(port)), ("--second-port", second_port), ("--control", control)];
+                let ports = [
+                    ("--port", Some(port)),
+                    ("--second-port", second_port),
+                    ("--control", control),
+                ];
                 for (option, port) in ports {
-                    command.args(port.iter().flat_map(|port| [option.to_owned(), port.to_string()]));
+                    command
+                        .args(port.iter().flat_map(|port| [option.to_owned(), port.to_string()]));
                 }
                 command.args(options);
                 command
@@ -91,7 +102,8 @@ impl Broker {
         self.process.kill()
     }
 
-    /// Gives a strict-broker a command, and returns what it says; lab/strict-broker/src/control.rs lists them.
+    /// Gives a strict-broker a command, and returns what it says; lab/strict-broker/src/control.rs
+    /// lists them.
     pub fn tell(&self, command: &str) -> Result<String> {
         let port = self.control.context("this broker takes no commands")?;
         let mut stream = BufReader::new(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?);

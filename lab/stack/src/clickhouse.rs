@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 use crate::process::{Process, READY_WITHIN, free_port, local_program};
 use crate::sql;
 
-/// The server's zone, where it is tomorrow for most of UTC's day: who takes its days for those of UTC fails.
+/// The server's zone, where it is tomorrow for most of UTC's day: who takes its days for those of
+/// UTC fails.
 const FAR_FROM_UTC: &str = "Pacific/Kiritimati";
 
 /// The ClickHouse engine; data survives [`kill`](Self::kill) and [`restart`](Self::restart).
@@ -37,7 +38,12 @@ impl ClickHouse {
         Self::launch(folder, free_port()?, None, Some(config.into()))
     }
 
-    fn launch(folder: &Path, port: u16, password: Option<String>, config: Option<PathBuf>) -> Result<Self> {
+    fn launch(
+        folder: &Path,
+        port: u16,
+        password: Option<String>,
+        config: Option<PathBuf>,
+    ) -> Result<Self> {
         let mut command = local_program("clickhouse", folder);
         command.env("CLICKHOUSE_PORT", port.to_string()).env("CLICKHOUSE_USER", "default");
         command.env("CLICKHOUSE_PASSWORD", password.clone().unwrap_or_default());
@@ -108,12 +114,14 @@ impl ClickHouse {
     }
 }
 
-/// The statements of a file of sql/, as `milepost migrate` renders them for one server (src/clickhouse/render.rs says how).
+/// The statements of a file of sql/, as `milepost migrate` renders them for one server
+/// (src/clickhouse/render.rs says how).
 fn for_one_server(template: &str, database: &str) -> Result<Vec<String>> {
     let [stored, shown] = sql::columns()?;
     let lines = shown.lines().map(str::trim).filter(|line| !line.starts_with("--"));
     let names: Vec<&str> = lines.filter_map(|line| line.split(' ').next()).collect();
-    let statements = template.trim_end().split(";\n").filter(|sql| !sql.trim_start().starts_with("{shards}"));
+    let statements =
+        template.trim_end().split(";\n").filter(|sql| !sql.trim_start().starts_with("{shards}"));
     let fill = |statement: &str| {
         let mut pieces = statement.split('{');
         let mut filled = pieces.next().unwrap_or_default().to_owned();
@@ -191,6 +199,8 @@ pub fn get(url: &str) -> Result<String> {
 }
 
 fn agent() -> ureq::Agent {
-    let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(READY_WITHIN));
+    let config = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(READY_WITHIN));
     config.build().new_agent()
 }

@@ -1,6 +1,6 @@
-//! Starts, asks and kills the real parts on free ports of the loopback: Mosquitto, the ClickHouse engine, milepost,
-//! milepost-map.
-//! For the demo, the tests and the laboratory. Whatever was started dies with its handle.
+//! Starts, asks and kills the real parts on free ports of the loopback: Mosquitto, the ClickHouse
+//! engine, milepost, milepost-map. For the demo, the tests and the laboratory. Whatever was started
+//! dies with its handle.
 
 mod broker;
 mod clickhouse;

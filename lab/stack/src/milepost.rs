@@ -1,4 +1,5 @@
-//! The real binaries: milepost and milepost-map, whose handles are the same, because configuration, HTTP and metrics are alike.
+//! The real binaries: milepost and milepost-map, whose handles are the same, because configuration,
+//! HTTP and metrics are alike.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -80,7 +81,8 @@ impl Settings {
     pub fn with_preloaded(self, source: &str) -> Result<Self> {
         let (source, library) = (repository().join(source), self.folder.join("preloaded.so"));
         let options = ["-shared", "-fPIC", "-Wall", "-Werror", "-o"];
-        let compiled = Command::new("cc").args(options).arg(&library).arg(source).arg("-ldl").status()?;
+        let compiled =
+            Command::new("cc").args(options).arg(&library).arg(source).arg("-ldl").status()?;
         ensure!(compiled.success(), "cc failed");
         Ok(self.with_variable("LD_PRELOAD", library.display().to_string()))
     }
@@ -174,7 +176,8 @@ impl Milepost {
 
     /// The sum of a metric over its labels.
     pub fn metric(&self, name: &str) -> Result<f64> {
-        prom::value(&self.get("/metrics")?, &self.full(name)).with_context(|| format!("no metric {name}"))
+        prom::value(&self.get("/metrics")?, &self.full(name))
+            .with_context(|| format!("no metric {name}"))
     }
 
     /// A metric's name with its program's.

@@ -1,4 +1,5 @@
-//! Processes and ports of ours: whatever was started dies with its handle, and all of it at an interrupt.
+//! Processes and ports of ours: whatever was started dies with its handle, and all of it at an
+//! interrupt.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,7 +17,8 @@ use crate::procfs;
 
 pub(crate) const READY_WITHIN: Duration = Duration::from_secs(240);
 const POLL: Duration = Duration::from_millis(20);
-/// Below those which the system gives to whoever connects or asks for any: it may take minutes until ours is bound.
+/// Below those which the system gives to whoever connects or asks for any: it may take minutes
+/// until ours is bound.
 const PORTS: Range<u16> = 10_000..32_000;
 const TRIES: usize = 1_000;
 
@@ -40,7 +42,11 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Waits until `condition` holds, with a bound.
-pub fn wait_until(what: &str, within: Duration, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+pub fn wait_until(
+    what: &str,
+    within: Duration,
+    mut condition: impl FnMut() -> Result<bool>,
+) -> Result<()> {
     let began = Instant::now();
     while !condition().with_context(|| format!("while waiting until {what}"))? {
         ensure!(began.elapsed() < within, "waited {within:?}, but never: {what}");
@@ -52,7 +58,10 @@ pub fn wait_until(what: &str, within: Duration, mut condition: impl FnMut() -> R
 /// The checkout that holds `deploy/local`.
 #[must_use]
 pub fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("this is lab/stack of the checkout")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("this is lab/stack of the checkout")
 }
 
 /// One of deploy/local's programs, which run in the foreground.
@@ -73,10 +82,14 @@ fn kill_all() {
 }
 
 /// Runs `work` on a thread of its own; an interrupt kills every child and ends it early.
-pub fn unless_interrupted<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+pub fn unless_interrupted<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let outcome = runtime.block_on(async {
-        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        let mut terminate =
+            tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
         tokio::select! {
             outcome = tokio::task::spawn_blocking(work) => outcome.context("a thread died")?,
             _ = tokio::signal::ctrl_c() => bail!("interrupted; nothing is left running"),
@@ -101,8 +114,8 @@ pub fn in_scratch_folder<T: Send + 'static>(
     unless_interrupted(move || work(&path))
 }
 
-/// A folder for a test's servers, which goes with its handle. With KEEP_FOLDERS in the environment it stays: whoever runs the
-/// tests removes it when they have passed.
+/// A folder for a test's servers, which goes with its handle. With KEEP_FOLDERS in the environment
+/// it stays: whoever runs the tests removes it when they have passed.
 pub fn folder() -> Result<tempfile::TempDir> {
     let mut folder = tempfile::TempDir::with_prefix("milepost-")?;
     folder.disable_cleanup(std::env::var_os("KEEP_FOLDERS").is_some());
@@ -133,8 +146,9 @@ impl Process {
         self.child.id()
     }
 
-    /// Everything it has written so far. A line comes a moment after what it reports, because a thread of its own writes the
-    /// log: read until the file has stopped growing, for a second at most.
+    /// Everything it has written so far. A line comes a moment after what it reports, because a
+    /// thread of its own writes the log: read until the file has stopped growing, for a second at
+    /// most.
     pub fn log(&self) -> Result<String> {
         let mut bytes = std::fs::read(&self.log)?;
         for _ in 0..20 {
@@ -170,7 +184,8 @@ impl Process {
 
     /// Sends a signal by name: `TERM`, `STOP`, …
     pub fn signal(&self, name: &str) -> Result<()> {
-        let status = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status()?;
+        let status =
+            Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status()?;
         ensure!(status.success(), "kill -{name} {} failed", self.name);
         Ok(())
     }
@@ -203,7 +218,11 @@ impl Process {
         Ok(())
     }
 
-    pub(crate) fn wait_until(&mut self, what: &str, mut condition: impl FnMut() -> bool) -> Result<()> {
+    pub(crate) fn wait_until(
+        &mut self,
+        what: &str,
+        mut condition: impl FnMut() -> bool,
+    ) -> Result<()> {
         wait_until(&format!("{} {what}", self.name), READY_WITHIN, || {
             self.ensure_alive()?;
             Ok(condition())

@@ -9,8 +9,8 @@ use nix::unistd::Pid;
 /// The kernel's unit of time in /proc/stat: USER_HZ, 100 on every Linux architecture in use.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// CPU time of all threads so far, user and system, to the nanosecond: /proc has it in ticks of 10 ms, of which a
-/// consumer may need no more than three a second.
+/// CPU time of all threads so far, user and system, to the nanosecond: /proc has it in ticks of 10
+/// ms, of which a consumer may need no more than three a second.
 pub fn cpu_time(pid: u32) -> Result<Duration> {
     let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid.cast_signed()))?;
     Ok(clock_gettime(clock)?.into())
@@ -41,8 +41,10 @@ pub struct Memory {
 pub fn memory(pid: u32) -> Result<Memory> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let kib = |name: &str| -> Result<u64> {
-        let line =
-            status.lines().find(|line| line.starts_with(name)).context("no such line in /proc/pid/status")?;
+        let line = status
+            .lines()
+            .find(|line| line.starts_with(name))
+            .context("no such line in /proc/pid/status")?;
         Ok(line.split_whitespace().nth(1).context("no value")?.parse()?)
     };
     Ok(Memory {
@@ -86,7 +88,8 @@ pub fn usage_of_tree(pid: u32) -> Result<Usage> {
 pub fn busy_time_of_machine() -> Result<Duration> {
     let stat = std::fs::read_to_string("/proc/stat")?;
     let line = stat.lines().next().context("/proc/stat is empty")?;
-    let ticks: Vec<u64> = line.split_whitespace().skip(1).map(str::parse).collect::<Result<_, _>>()?;
+    let ticks: Vec<u64> =
+        line.split_whitespace().skip(1).map(str::parse).collect::<Result<_, _>>()?;
     // user, nice, system, idle, iowait, irq, softirq, steal; guests are in user.
     let idle: u64 = ticks.iter().skip(3).take(2).sum();
     let all: u64 = ticks.iter().take(8).sum();
@@ -97,7 +100,8 @@ fn usage(pid: u32) -> Result<Usage> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The command's name comes before, in brackets, and may hold anything.
     let fields = stat.rsplit_once(')').context("no command in /proc/pid/stat")?.1;
-    let ticks: u64 = fields.split_whitespace().nth(12).context("no stime in /proc/pid/stat")?.parse()?;
+    let ticks: u64 =
+        fields.split_whitespace().nth(12).context("no stime in /proc/pid/stat")?.parse()?;
     let kernel = Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND);
     let Memory { resident_bytes, peak_bytes, private_bytes } = memory(pid)?;
     Ok(Usage { cpu: cpu_time(pid)?, kernel, peak_bytes, resident_bytes, private_bytes })
@@ -110,8 +114,10 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     while let Some(pid) = to_ask.pop() {
         let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { continue };
         for thread in threads.flatten() {
-            let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-            let children = children.split_whitespace().filter_map(|child| child.parse::<u32>().ok());
+            let children =
+                std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            let children =
+                children.split_whitespace().filter_map(|child| child.parse::<u32>().ok());
             to_ask.extend(children.inspect(|child| found.push(*child)));
         }
     }
@@ -132,7 +138,10 @@ mod tests {
         }
         let memory = memory(pid).unwrap();
         assert!(memory.private_bytes > 1 << 16 && memory.resident_bytes > 1 << 20);
-        assert!(memory.peak_bytes >= memory.resident_bytes && memory.resident_bytes > memory.private_bytes);
+        assert!(
+            memory.peak_bytes >= memory.resident_bytes
+                && memory.resident_bytes > memory.private_bytes
+        );
         assert!(busy_time_of_machine().unwrap() > cpu_time(pid).unwrap());
         let usage = usage_of_tree(pid).unwrap();
         assert!(
@@ -143,7 +152,8 @@ mod tests {
 
     #[test]
     fn children_are_counted_with_their_parent() {
-        let mut shell = std::process::Command::new("sh").args(["-c", "sleep 30 & sleep 30"]).spawn().unwrap();
+        let mut shell =
+            std::process::Command::new("sh").args(["-c", "sleep 30 & sleep 30"]).spawn().unwrap();
         let began = std::time::Instant::now();
         while descendants(shell.id()).len() < 2 {
             assert!(began.elapsed() < Duration::from_secs(20), "two sleeps are seen");

@@ -5,14 +5,16 @@
 pub fn value(scrape: &str, name: &str) -> Option<f64> {
     let sample = |line: &str| -> Option<f64> {
         let rest = line.strip_prefix(name)?;
-        let value = if rest.starts_with('{') { rest.rsplit_once("} ")?.1 } else { rest.strip_prefix(' ')? };
+        let value =
+            if rest.starts_with('{') { rest.rsplit_once("} ")?.1 } else { rest.strip_prefix(' ')? };
         value.parse().ok()
     };
     let values: Vec<f64> = scrape.lines().filter_map(sample).collect();
     (!values.is_empty()).then(|| values.iter().sum())
 }
 
-/// The `q` quantile of a histogram, interpolated within its bucket as Prometheus does; `le` is its last label.
+/// The `q` quantile of a histogram, interpolated within its bucket as Prometheus does; `le` is its
+/// last label.
 #[must_use]
 pub fn quantile(scrape: &str, name: &str, q: f64) -> Option<f64> {
     Histogram::read(scrape, name).quantile(q)
@@ -38,7 +40,13 @@ impl Histogram {
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let earlier = |n: usize| before.0.get(n).map_or(0.0, |(_, count)| *count);
-        Self(self.0.iter().enumerate().map(|(n, (bound, count))| (*bound, count - earlier(n))).collect())
+        Self(
+            self.0
+                .iter()
+                .enumerate()
+                .map(|(n, (bound, count))| (*bound, count - earlier(n)))
+                .collect(),
+        )
     }
 
     /// Interpolated within its bucket; `None` without observations.
@@ -49,7 +57,11 @@ impl Histogram {
         for &(bound, count) in &self.0 {
             if count >= rank && count > below.1 {
                 let share = (rank - below.1) / (count - below.1);
-                return Some(if bound.is_finite() { below.0 + (bound - below.0) * share } else { below.0 });
+                return Some(if bound.is_finite() {
+                    below.0 + (bound - below.0) * share
+                } else {
+                    below.0
+                });
             }
             below = (bound, count);
         }
@@ -63,10 +75,12 @@ mod tests {
 
     #[test]
     fn a_scrape_is_read() {
-        let bucket =
-            |(bound, count): (&str, u32)| format!("x_seconds_bucket{{a=\"b\",le=\"{bound}\"}} {count}\n");
-        let buckets =
-            [("0.001", 0), ("0.0025", 1), ("0.005", 3), ("0.05", 4), ("+Inf", 4)].map(bucket).concat();
+        let bucket = |(bound, count): (&str, u32)| {
+            format!("x_seconds_bucket{{a=\"b\",le=\"{bound}\"}} {count}\n")
+        };
+        let buckets = [("0.001", 0), ("0.0025", 1), ("0.005", 3), ("0.05", 4), ("+Inf", 4)]
+            .map(bucket)
+            .concat();
         let scrape = format!("# TYPE x_seconds histogram\n{buckets}x_seconds_count{{a=\"b\"}} 4\n");
         assert_eq!(value(&scrape, "x_seconds_count"), Some(4.0));
         let p50 = quantile(&scrape, "x_seconds", 0.5).unwrap();

@@ -21,11 +21,13 @@ pub fn migrations() -> Result<Vec<PathBuf>> {
 pub fn columns() -> Result<[String; 2]> {
     let text = fs::read_to_string(repository().join("sql/columns.sql"))?;
     let sections: Vec<&str> = text.trim_end().split("\n\n").skip(1).collect();
-    let sections: [&str; 2] = sections.try_into().ok().context("sql/columns.sql has not two sections")?;
+    let sections: [&str; 2] =
+        sections.try_into().ok().context("sql/columns.sql has not two sections")?;
     Ok(sections.map(str::to_owned))
 }
 
-/// The statements that run a roll-up now, in order, as its schedule does every five minutes; `{db}` is the database.
+/// The statements that run a roll-up now, in order, as its schedule does every five minutes; `{db}`
+/// is the database.
 pub const REFRESH_ROLLUPS: [&str; 4] = [
     "SYSTEM REFRESH VIEW {db}.touched_mv",
     "SYSTEM WAIT VIEW {db}.touched_mv",

@@ -1,9 +1,9 @@
 //! Plays the broker, and sends as fast as the consumer reads, or at a rate above what a broker can
 //! carry: the consumer is the ceiling.
 //!
-//! MQTT 5, QoS 0. Members of any share group get the same number of messages each, and nothing is sent twice. What was sent
-//! is known exactly: message `k` is fix [`FIRST_SEQ`] + `k / drivers` of driver `k % drivers`. Not a broker otherwise: it
-//! takes no messages, and matches no topics.
+//! MQTT 5, QoS 0. Members of any share group get the same number of messages each, and nothing is
+//! sent twice. What was sent is known exactly: message `k` is fix [`FIRST_SEQ`] + `k / drivers` of
+//! driver `k % drivers`. Not a broker otherwise: it takes no messages, and matches no topics.
 
 mod segment;
 
@@ -132,7 +132,8 @@ impl Firehose {
         self.shared.sent.load(Ordering::Relaxed)
     }
 
-    /// Messages dealt so far; once all are written, these are the first of the numbering, without a gap.
+    /// Messages dealt so far; once all are written, these are the first of the numbering, without a
+    /// gap.
     #[must_use]
     pub fn dealt(&self) -> u64 {
         lock(&self.shared.dealer).next
@@ -194,7 +195,8 @@ impl Shared {
                 }
             }
             input.drain(..at);
-            // A member that is killed resets its connection: that is its end, and not our fault to report.
+            // A member that is killed resets its connection: that is its end, and not our fault to
+            // report.
             let read = stream.read(&mut buffer).unwrap_or(0);
             if read == 0 {
                 return Ok(());
@@ -208,7 +210,10 @@ impl Shared {
         let mut link = lock(link);
         match packet.kind {
             kind::CONNECT => {
-                ensure!(packet.body.get(VERSION_AT) == Some(&VERSION), "only MQTT 5 is spoken here");
+                ensure!(
+                    packet.body.get(VERSION_AT) == Some(&VERSION),
+                    "only MQTT 5 is spoken here"
+                );
                 // Session present: no; reason: success; no properties.
                 put_packet(kind::CONNACK, 0, &[0, 0, 0], &mut link.control);
             }

@@ -1,11 +1,13 @@
 //! `lab floor`: the least a consumer could cost, as a yardstick for those that do more.
 //!
-//! Hand-written framing, reads as far apart as milepost's, one JSON parse into a plain struct, one row appended to one
-//! buffer, plain HTTP. What it leaves out is what a consumer is for: it checks nothing but types, retries nothing,
-//! survives nothing, and ends with its connection. At QoS 1 it acknowledges after the insert, a batch in one write.
+//! Hand-written framing, reads as far apart as milepost's, one JSON parse into a plain struct, one
+//! row appended to one buffer, plain HTTP. What it leaves out is what a consumer is for: it checks
+//! nothing but types, retries nothing, survives nothing, and ends with its connection. At QoS 1 it
+//! acknowledges after the insert, a batch in one write.
 //!
-//! Its HTTP is by hand because it is measured: with ureq and hyper instead it took 8 % more CPU a message at the ceiling
-//! (`lab bench --only ceiling-qos0 --consumer floor`, medians of four steps each) and 6.4 MiB instead of 5.7.
+//! Its HTTP is by hand because it is measured: with ureq and hyper instead it took 8 % more CPU a
+//! message at the ceiling (`lab bench --only ceiling-qos0 --consumer floor`, medians of four steps
+//! each) and 6.4 MiB instead of 5.7.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -17,7 +19,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
-use lab_mqtt::{ConnAck, Packet, Publish, first_packet, kind, put_connect, put_length, put_subscribe};
+use lab_mqtt::{
+    ConnAck, Packet, Publish, first_packet, kind, put_connect, put_length, put_subscribe,
+};
 use lab_stack::procfs::thread_cpu_time;
 use lab_stack::unix_ms;
 
@@ -26,7 +30,8 @@ const AGE_MAX: Duration = Duration::from_secs(1);
 /// Between two looks at a socket: as long as hundreds of messages need to come.
 const REST_BYTES: usize = 32 * 1024;
 const REST_MIN: Duration = Duration::from_millis(1);
-/// By QoS, and milepost's, for its reasons: longer rests cost less, but at QoS 0 a burst would overflow the buffers.
+/// By QoS, and milepost's, for its reasons: longer rests cost less, but at QoS 0 a burst would
+/// overflow the buffers.
 const REST_MAX: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];
 const SESSION_SECONDS: u32 = 60;
 const READ_BYTES: usize = 256 * 1024;
@@ -48,7 +53,8 @@ pub struct Arguments {
     /// Port of /readyz; 0 takes a free one
     #[arg(long, default_value_t = 9464)]
     http_port: u16,
-    /// Keep a session under this name. For the bench's test of itself: a consumer that a crash costs nothing
+    /// Keep a session under this name. For the bench's test of itself: a consumer that a crash
+    /// costs nothing
     #[arg(long, hide = true)]
     session: Option<String>,
     #[command(flatten)]
@@ -109,8 +115,8 @@ impl Batch {
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let subscribed = Arc::new(AtomicBool::new(false));
     let shown = Arc::clone(&subscribed);
-    let listener =
-        TcpListener::bind((Ipv4Addr::LOCALHOST, arguments.http_port)).context("the endpoint's port")?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, arguments.http_port))
+        .context("the endpoint's port")?;
     std::thread::spawn(move || serve(&listener, &shown));
 
     if let Some(mib) = arguments.mistakes.leak {
@@ -153,7 +159,10 @@ fn subscribe(arguments: &Arguments) -> Result<TcpStream> {
             stream.read_exact(&mut byte).context("the broker closed the connection")?;
             input.push(byte[0]);
         };
-        ensure!(packet.kind == expected && packet.body.last().is_some_and(|code| *code < 0x80), "{packet:?}");
+        ensure!(
+            packet.kind == expected && packet.body.last().is_some_and(|code| *code < 0x80),
+            "{packet:?}"
+        );
         let resumed = packet.kind == kind::CONNACK && ConnAck::read(packet.body)?.session_present;
         input.clear();
         if resumed {
@@ -177,7 +186,9 @@ fn read_all(
         let age = batch.began.map_or(Duration::ZERO, |began| began.elapsed());
         if batch.rows >= ROWS_MAX || age >= AGE_MAX {
             let next = used.try_recv().unwrap_or_default();
-            hand_over.send(std::mem::replace(&mut batch, next)).context("the inserting thread ended")?;
+            hand_over
+                .send(std::mem::replace(&mut batch, next))
+                .context("the inserting thread ended")?;
             continue;
         }
         let patience = batch.began.map(|_| (AGE_MAX - age).max(REST_MIN));
@@ -185,7 +196,9 @@ fn read_all(
         let read = match stream.read(&mut input[filled..]) {
             Ok(0) => break,
             Ok(read) => read,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                continue;
+            }
             Err(error) => return Err(error).context("reading"),
         };
         filled += read;
@@ -256,12 +269,18 @@ fn burn(wanted: Duration) -> Result<()> {
 }
 
 /// The columns of [`COLUMNS`] as RowBinary.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the floor checks nothing")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the floor checks nothing"
+)]
 fn put_row(publish: &Publish<'_>, received_at: i64, out: &mut Vec<u8>) -> Result<()> {
-    let driver_id = publish.topic.split(|byte| *byte == b'/').nth(1).context("a topic without a driver")?;
+    let driver_id =
+        publish.topic.split(|byte| *byte == b'/').nth(1).context("a topic without a driver")?;
     let fix: Fix = serde_json::from_slice(publish.payload)?;
-    let scaled =
-        |value: Option<f64>, by: f64, unknown: u16| value.map_or(unknown, |v| (v * by).round() as u16);
+    let scaled = |value: Option<f64>, by: f64, unknown: u16| {
+        value.map_or(unknown, |v| (v * by).round() as u16)
+    };
     put_length(driver_id.len(), out);
     out.extend_from_slice(driver_id);
     out.extend_from_slice(&fix.ts.to_le_bytes());
@@ -270,7 +289,9 @@ fn put_row(publish: &Publish<'_>, received_at: i64, out: &mut Vec<u8>) -> Result
     out.extend_from_slice(&((fix.lng * 1e7).round() as i32).to_le_bytes());
     out.extend_from_slice(&scaled(fix.speed, 100.0, u16::MAX).to_le_bytes());
     out.extend_from_slice(&scaled(fix.heading, 100.0, u16::MAX).to_le_bytes());
-    out.extend_from_slice(&fix.alt.map_or(i32::MAX, |alt| (alt * 10.0).round() as i32).to_le_bytes());
+    out.extend_from_slice(
+        &fix.alt.map_or(i32::MAX, |alt| (alt * 10.0).round() as i32).to_le_bytes(),
+    );
     out.extend_from_slice(&scaled(fix.acc, 10.0, u16::MAX).to_le_bytes());
     out.extend_from_slice(&received_at.to_le_bytes());
     Ok(())
@@ -285,7 +306,8 @@ fn insert_all(
     let stream = TcpStream::connect(server).context("no ClickHouse")?;
     stream.set_nodelay(true)?;
     let mut answers = BufReader::new(stream);
-    let statement = format!("INSERT INTO fleet.positions ({COLUMNS}) FORMAT RowBinary").replace(' ', "%20");
+    let statement =
+        format!("INSERT INTO fleet.positions ({COLUMNS}) FORMAT RowBinary").replace(' ', "%20");
     while let Ok(mut batch) = batches.recv() {
         if batch.rows > 0 {
             let head = format!(
@@ -323,8 +345,9 @@ fn read_answer(answers: &mut BufReader<TcpStream>) -> Result<()> {
     }
     let lower = head.to_ascii_lowercase();
     let chunked = lower.contains("transfer-encoding: chunked");
-    let length =
-        lower.split_once("content-length:").and_then(|(_, rest)| rest.lines().next()?.trim().parse().ok());
+    let length = lower
+        .split_once("content-length:")
+        .and_then(|(_, rest)| rest.lines().next()?.trim().parse().ok());
     let mut body = Vec::new();
     loop {
         let mut size = String::new();
@@ -351,7 +374,8 @@ fn read_answer(answers: &mut BufReader<TcpStream>) -> Result<()> {
 fn serve(listener: &TcpListener, subscribed: &AtomicBool) {
     for mut stream in listener.incoming().flatten() {
         let _ = stream.read(&mut [0; 4096]);
-        let status = if subscribed.load(Ordering::Relaxed) { "200 OK" } else { "503 Service Unavailable" };
+        let status =
+            if subscribed.load(Ordering::Relaxed) { "200 OK" } else { "503 Service Unavailable" };
         let answer = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
         let _ = stream.write_all(answer.as_bytes());
     }

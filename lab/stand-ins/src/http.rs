@@ -29,7 +29,9 @@ impl Asked {
         self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    async fn read(request: Request<Incoming>) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+    async fn read(
+        request: Request<Incoming>,
+    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let began = Instant::now();
         let query = request.uri().query().unwrap_or_default().as_bytes();
         let parameters = form_urlencoded::parse(query).into_owned().collect();
@@ -54,7 +56,8 @@ impl Answer {
     fn response(self) -> Response<Full<Bytes>> {
         let mut response = Response::builder().status(self.status);
         if let Some(rows) = self.written_rows {
-            response = response.header("X-ClickHouse-Summary", format!("{{\"written_rows\":\"{rows}\"}}"));
+            response =
+                response.header("X-ClickHouse-Summary", format!("{{\"written_rows\":\"{rows}\"}}"));
         }
         response.body(Full::new(Bytes::from(self.body))).expect("the header is well formed")
     }
@@ -68,7 +71,8 @@ pub(crate) fn listen(
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     listener.set_nonblocking(true)?;
     let port = listener.local_addr()?.port();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     std::thread::spawn(move || {
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener).expect("it is not blocking");

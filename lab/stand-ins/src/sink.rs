@@ -1,9 +1,10 @@
 //! Takes what ClickHouse would take and keeps nothing but counts, so that ClickHouse is not the
 //! ceiling.
 //!
-//! It reads inserts as RowBinary or JSONEachRow, whole or chunked, plain or in ClickHouse's LZ4 blocks. Of other
-//! statements it answers those of `milepost migrate` and `milepost run`: it remembers what is recorded in
-//! `schema_migrations`, and a CREATE succeeds. It answers an unknown format, column or codec with an error.
+//! It reads inserts as RowBinary or JSONEachRow, whole or chunked, plain or in ClickHouse's LZ4
+//! blocks. Of other statements it answers those of `milepost migrate` and `milepost run`: it
+//! remembers what is recorded in `schema_migrations`, and a CREATE succeeds. It answers an unknown
+//! format, column or codec with an error.
 
 mod bytes;
 mod rows;
@@ -57,7 +58,8 @@ impl Sink {
             migrations: Mutex::default(),
         });
         let serving = Arc::clone(&shared);
-        let port = http::listen(THREADS, move |asked| serving.serve(asked)).context("cannot listen")?;
+        let port =
+            http::listen(THREADS, move |asked| serving.serve(asked)).context("cannot listen")?;
         Ok(Self { port, shared })
     }
 
@@ -104,7 +106,9 @@ impl Shared {
         }
         let (statement, data) = match asked.parameter("query") {
             Some(statement) => (statement, &asked.body[..]),
-            None => (std::str::from_utf8(&asked.body).context("the statement is not UTF-8")?, &[][..]),
+            None => {
+                (std::str::from_utf8(&asked.body).context("the statement is not UTF-8")?, &[][..])
+            }
         };
         let statement = without_comment(statement);
         if statement.to_ascii_uppercase().starts_with("INSERT") && !data.is_empty() {

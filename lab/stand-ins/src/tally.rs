@@ -1,7 +1,8 @@
 //! What has been stored, as sets of (driver, seq), for stores that are not ClickHouse.
 //!
-//! Drivers are numbered, and number their fixes `first`, `first` + 1, …; so the set is one run of bits, fix after fix of
-//! all drivers. Memory: an eighth of a byte a fix, for ten million drivers as for one.
+//! Drivers are numbered, and number their fixes `first`, `first` + 1, …; so the set is one run of
+//! bits, fix after fix of all drivers. Memory: an eighth of a byte a fix, for ten million drivers
+//! as for one.
 
 /// Memory stays below half a GiB; rows beyond are strange.
 const BITS_MAX: u64 = 1 << 32;
@@ -62,7 +63,8 @@ impl Tally {
     }
 
     fn has(&self, driver: u32, fix: u32) -> bool {
-        let word = self.bit(driver, fix).and_then(|bit| Some(self.bits.get(bit / 64)? >> (bit % 64)));
+        let word =
+            self.bit(driver, fix).and_then(|bit| Some(self.bits.get(bit / 64)? >> (bit % 64)));
         word.is_some_and(|word| word & 1 == 1)
     }
 
@@ -87,7 +89,9 @@ fn number(driver_id: &[u8]) -> Option<u32> {
     if digits.is_empty() || digits.len() > 9 {
         return None;
     }
-    digits.iter().try_fold(0, |n, byte| byte.is_ascii_digit().then(|| n * 10 + u32::from(byte - b'0')))
+    digits
+        .iter()
+        .try_fold(0, |n, byte| byte.is_ascii_digit().then(|| n * 10 + u32::from(byte - b'0')))
 }
 
 #[cfg(test)]
@@ -116,10 +120,16 @@ mod tests {
             }
         }
         assert_eq!(tally.compare(&[100, 100, 100]), Verdict::default());
-        assert_eq!(tally.compare(&[101, 100, 99]), Verdict { lost: 1, duplicates: 0, never_sent: 1 });
+        assert_eq!(
+            tally.compare(&[101, 100, 99]),
+            Verdict { lost: 1, duplicates: 0, never_sent: 1 }
+        );
         tally.add(b"sim-t-2", 64);
         tally.add(b"nobody", 1);
-        assert_eq!(tally.compare(&[100, 100, 100]), Verdict { lost: 0, duplicates: 1, never_sent: 1 });
+        assert_eq!(
+            tally.compare(&[100, 100, 100]),
+            Verdict { lost: 0, duplicates: 1, never_sent: 1 }
+        );
         assert_eq!(tally.rows, 302);
     }
 }

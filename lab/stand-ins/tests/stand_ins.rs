@@ -14,7 +14,8 @@ fn insert(sink: &Sink, format: &str, settings: &str, body: &[u8]) -> Result<u16>
 
 fn row_binary(driver: u32, seqs: std::ops::RangeInclusive<u32>) -> Vec<u8> {
     let id = format!("sim-x-{driver}");
-    let row = |seq: u32| [&[6 + 1], id.as_bytes(), &seq.to_le_bytes(), &7_u16.to_le_bytes()].concat();
+    let row =
+        |seq: u32| [&[6 + 1], id.as_bytes(), &seq.to_le_bytes(), &7_u16.to_le_bytes()].concat();
     seqs.flat_map(row).collect()
 }
 
@@ -26,7 +27,8 @@ fn the_sink_counts_every_way_of_inserting() {
     let plain = row_binary(1, 1..=100);
     let packed = lz4_flex::block::compress(&plain);
     let sizes = [u32::try_from(packed.len() + 9).unwrap(), u32::try_from(plain.len()).unwrap()];
-    let block = [&[0; 16][..], &[0x82], &sizes[0].to_le_bytes(), &sizes[1].to_le_bytes(), &packed].concat();
+    let block =
+        [&[0; 16][..], &[0x82], &sizes[0].to_le_bytes(), &sizes[1].to_le_bytes(), &packed].concat();
     assert_eq!(insert(&sink, "RowBinary", "decompress=1&async_insert=0&", &block).unwrap(), 200);
 
     let lines: String = (1..=100)
@@ -38,6 +40,10 @@ fn the_sink_counts_every_way_of_inserting() {
     assert_eq!((verdict.lost, verdict.duplicates, verdict.never_sent), (1, 0, 0));
 
     assert_eq!(insert(&sink, "Parquet", "", b"PAR1").unwrap(), 500, "a format it does not know");
-    assert_eq!(insert(&sink, "RowBinary", "", &plain[..plain.len() - 1]).unwrap(), 500, "a cut row");
+    assert_eq!(
+        insert(&sink, "RowBinary", "", &plain[..plain.len() - 1]).unwrap(),
+        500,
+        "a cut row"
+    );
     assert_eq!(sink.rows(), 300, "what failed is not counted");
 }

@@ -50,7 +50,9 @@ impl Recipe<'_> {
     }
 
     fn arm(&self, command: &mut Command, arguments: &[String], http_port: u16) {
-        command.current_dir(self.folder).args(arguments.iter().map(|word| self.fill(word, http_port)));
+        command
+            .current_dir(self.folder)
+            .args(arguments.iter().map(|word| self.fill(word, http_port)));
         let environment = self.spec.environment.iter();
         command.envs(environment.map(|(name, value)| (name, self.fill(value, http_port))));
     }
@@ -62,7 +64,8 @@ impl Recipe<'_> {
         }
         let mut command = Command::new(&self.program);
         self.arm(&mut command, &self.spec.prepare, free_port()?);
-        let output = command.output().with_context(|| format!("cannot start {}", self.program.display()))?;
+        let output =
+            command.output().with_context(|| format!("cannot start {}", self.program.display()))?;
         ensure!(
             output.status.success(),
             "{:?}: {}",
@@ -92,7 +95,10 @@ impl Recipe<'_> {
                 return Ok((running, took));
             }
             running.process.ensure_alive()?;
-            ensure!(running.began.elapsed() < READY_WITHIN, "not subscribed within {READY_WITHIN:?}");
+            ensure!(
+                running.began.elapsed() < READY_WITHIN,
+                "not subscribed within {READY_WITHIN:?}"
+            );
             std::thread::sleep(READY_POLL);
         }
     }

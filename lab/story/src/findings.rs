@@ -1,13 +1,16 @@
-//! What the figures say against a consumer, each in a sentence. The page prints them; `--prove` asks for them.
+//! What the figures say against a consumer, each in a sentence. The page prints them; `--prove`
+//! asks for them.
 
 use crate::record::{Ceiling, Finding, Outcome};
 
-/// Private memory grows if its second half gains more than this, and more than this share of what it had.
+/// Private memory grows if its second half gains more than this, and more than this share of what
+/// it had.
 const GROWTH_MIB: f64 = 5.0;
 const GROWTH_SHARE: f64 = 0.2;
 /// A shorter run says nothing about growth: caches fill, compilers work.
 const GROWTH_SECONDS: f64 = 45.0;
-/// A broker that uses this much of a core is at its limit: Mosquitto has one thread, and shares the machine with the others.
+/// A broker that uses this much of a core is at its limit: Mosquitto has one thread, and shares the
+/// machine with the others.
 const BROKER_CORES: f64 = 0.7;
 /// With more cores used by other processes, nothing is said against a consumer that falls behind.
 const OTHERS_CORES: f64 = 0.15;
@@ -44,7 +47,10 @@ pub(crate) fn of(outcome: &Outcome) -> Vec<Finding> {
     }
     match outcome.twice.unwrap_or(0) {
         0 => {}
-        twice => add("doubles", format!("stores {twice} rows that are twice or were never sent, {during}")),
+        twice => add(
+            "doubles",
+            format!("stores {twice} rows that are twice or were never sent, {during}"),
+        ),
     }
     match outcome.bad_stored.unwrap_or(0) {
         0 => {}
@@ -59,7 +65,10 @@ pub(crate) fn of(outcome: &Outcome) -> Vec<Finding> {
     }
     let is_quiet = outcome.others_cores <= OTHERS_CORES;
     if (part == "pod" || part == "smaller") && !outcome.holds && is_quiet {
-        add("fails", format!("does not hold {during}: {:.0} stored a second", outcome.stored_per_s));
+        add(
+            "fails",
+            format!("does not hold {during}: {:.0} stored a second", outcome.stored_per_s),
+        );
     }
     found
 }
@@ -69,10 +78,13 @@ fn grows(outcome: &Outcome) -> bool {
     let Some((first, last)) = half.first().zip(half.last()) else { return false };
     let minutes = (last.seconds - first.seconds) / 60.0;
     let growth = outcome.slope_mib_per_min.unwrap_or(0.0) * minutes;
-    last.seconds >= GROWTH_SECONDS && growth > GROWTH_MIB && growth > first.memory.private * GROWTH_SHARE
+    last.seconds >= GROWTH_SECONDS
+        && growth > GROWTH_MIB
+        && growth > first.memory.private * GROWTH_SHARE
 }
 
-/// The most that any consumer stored through the broker at this QoS, if it was the broker that could not do more.
+/// The most that any consumer stored through the broker at this QoS, if it was the broker that
+/// could not do more.
 pub(crate) fn broker_ceiling(outcomes: &[Outcome], qos: u8) -> Option<Ceiling> {
     let of_broker = |outcome: &&Outcome| {
         outcome.part == "ramp"
@@ -101,7 +113,13 @@ mod tests {
     }
 
     fn good(part: &str) -> Outcome {
-        Outcome { part: part.to_owned(), lost: Some(0), is_alive: true, holds: true, ..Outcome::default() }
+        Outcome {
+            part: part.to_owned(),
+            lost: Some(0),
+            is_alive: true,
+            holds: true,
+            ..Outcome::default()
+        }
     }
 
     #[test]
@@ -122,7 +140,11 @@ mod tests {
         assert_eq!(whats(&busy), Vec::<String>::new(), "the machine may be the cause");
         assert_eq!(whats(&Outcome { error: Some("no".to_owned()), ..good("ramp") }), ["fails"]);
         let dropped = Outcome { lost: Some(7), broker_dropped: Some(7), ..good("ramp") };
-        assert_eq!(whats(&dropped), Vec::<String>::new(), "the broker's loss is not the consumer's");
+        assert_eq!(
+            whats(&dropped),
+            Vec::<String>::new(),
+            "the broker's loss is not the consumer's"
+        );
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! `lab story`: the experiment that milepost answers, whole: three runtimes and an afternoon's Rust, from a thousand
-//! drivers to ten million.
+//! `lab story`: the experiment that milepost answers, whole: three runtimes and an afternoon's
+//! Rust, from a thousand drivers to ten million.
 //!
-//! `story.toml` says who and what; each consumer runs alone, on fresh servers, one after the other. Every second the
-//! process tree, the broker and the store are measured, and what is lost is found by sets of (driver, seq). The record is
-//! written after every step; `page.py` makes the page, docs/story.md and README's picture from it.
+//! `story.toml` says who and what; each consumer runs alone, on fresh servers, one after the other.
+//! Every second the process tree, the broker and the store are measured, and what is lost is found
+//! by sets of (driver, seq). The record is written after every step; `page.py` makes the page,
+//! docs/story.md and README's picture from it.
 
 mod consumer;
 mod findings;
@@ -28,7 +29,8 @@ use self::programs::Program;
 use self::record::{Outcome, Player, Record};
 use self::stage::{Fault, Stage};
 
-const PARTS: [&str; 8] = ["ramp", "kill", "outage", "hostile", "pod", "smaller", "everyone", "memory"];
+const PARTS: [&str; 8] =
+    ["ramp", "kill", "outage", "hostile", "pod", "smaller", "everyone", "memory"];
 /// What only `--full` plays.
 const LONG: [&str; 2] = ["smaller", "everyone"];
 /// What `--prove` plays: where the planted mistakes show.
@@ -49,7 +51,8 @@ pub struct Arguments {
     /// The plan
     #[arg(long, default_value = "lab/story/story.toml")]
     plan: PathBuf,
-    /// Only this part: ramp, kill, outage, hostile, pod, smaller, everyone, memory; may be given several times
+    /// Only this part: ramp, kill, outage, hostile, pod, smaller, everyone, memory; may be given
+    /// several times
     #[arg(long)]
     only: Vec<String>,
     /// Only this consumer of the plan; may be given several times
@@ -118,7 +121,10 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     if arguments.list {
         for turn in turns(arguments, &plan, seconds, None) {
             let Step { drivers, rate, .. } = turn.step;
-            say(&format!("{:<10} {:<8} {drivers:>9} drivers {rate:>9}/s", turn.consumer.name, turn.part));
+            say(&format!(
+                "{:<10} {:<8} {drivers:>9} drivers {rate:>9}/s",
+                turn.consumer.name, turn.part
+            ));
         }
         return Ok(true);
     }
@@ -165,8 +171,14 @@ fn ensure_quiet() -> Result<()> {
     Ok(())
 }
 
-/// Everything that is played, part by part, the consumers in turn. Memory's rate is known when the ramp is over.
-fn turns<'a>(arguments: &Arguments, plan: &'a Plan, seconds: Seconds, ceiling: Option<f64>) -> Vec<Turn<'a>> {
+/// Everything that is played, part by part, the consumers in turn. Memory's rate is known when the
+/// ramp is over.
+fn turns<'a>(
+    arguments: &Arguments,
+    plan: &'a Plan,
+    seconds: Seconds,
+    ceiling: Option<f64>,
+) -> Vec<Turn<'a>> {
     let wanted = |part: &str| {
         let is_full = !LONG.contains(&part) || arguments.full;
         let is_proof = !arguments.prove || PROOF.contains(&part);
@@ -250,8 +262,10 @@ fn play(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path) -> 
         }
         record.outcomes.push(outcome);
         record.minutes = began.elapsed().as_secs_f64() / 60.0;
-        record.broker_ceilings =
-            [0, 1].into_iter().filter_map(|qos| findings::broker_ceiling(&record.outcomes, qos)).collect();
+        record.broker_ceilings = [0, 1]
+            .into_iter()
+            .filter_map(|qos| findings::broker_ceiling(&record.outcomes, qos))
+            .collect();
         write_down(&record, &arguments.results)?;
     }
     for player in &record.consumers {
@@ -265,8 +279,10 @@ fn play(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path) -> 
 }
 
 fn has_failed(record: &Record, name: &str) -> bool {
-    let mut tried =
-        record.outcomes.iter().filter(|outcome| outcome.part == "smaller" && outcome.consumer == name);
+    let mut tried = record
+        .outcomes
+        .iter()
+        .filter(|outcome| outcome.part == "smaller" && outcome.consumer == name);
     tried.any(|outcome| !outcome.holds)
 }
 
@@ -325,15 +341,18 @@ fn summary(player: &Player) -> String {
     if let Some(why) = &player.missing {
         return format!("missing: {why}");
     }
-    let sentences: Vec<&str> = player.findings.iter().map(|finding| finding.sentence.as_str()).collect();
+    let sentences: Vec<&str> =
+        player.findings.iter().map(|finding| finding.sentence.as_str()).collect();
     if sentences.is_empty() { "no finding".to_owned() } else { sentences.join("; ") }
 }
 
-/// Each planted mistake must be among its consumer's findings, and the consumer without one must have none.
+/// Each planted mistake must be among its consumer's findings, and the consumer without one must
+/// have none.
 fn prove(plan: &Plan, record: &Record) -> Result<bool> {
     let mut missed = Vec::new();
     for consumer in &plan.consumers {
-        let Some(player) = record.consumers.iter().find(|player| player.name == consumer.name) else {
+        let Some(player) = record.consumers.iter().find(|player| player.name == consumer.name)
+        else {
             bail!("{} did not take part", consumer.name);
         };
         match &consumer.must_show {
@@ -341,7 +360,10 @@ fn prove(plan: &Plan, record: &Record) -> Result<bool> {
                 missed.push(format!("{}: {}", player.name, summary(player)))
             }
             Some([part, what])
-                if !player.findings.iter().any(|finding| finding.part == *part && finding.what == *what) =>
+                if !player
+                    .findings
+                    .iter()
+                    .any(|finding| finding.part == *part && finding.what == *what) =>
             {
                 missed.push(format!("{}: not found that it {what} ({part})", player.name));
             }
@@ -350,7 +372,9 @@ fn prove(plan: &Plan, record: &Record) -> Result<bool> {
     }
     missed.iter().for_each(|line| say(&format!("NOT PROVEN: {line}")));
     if missed.is_empty() {
-        say("every planted mistake is in the report, and nothing is said against the honest consumer");
+        say(
+            "every planted mistake is in the report, and nothing is said against the honest consumer",
+        );
     }
     Ok(missed.is_empty())
 }
@@ -384,13 +408,17 @@ mod tests {
     fn parse(command: &str) -> Arguments {
         let words = command.strip_prefix("make story").unwrap().trim();
         let words = words.strip_prefix("ARGS=").unwrap_or(words).trim_matches('\'').to_owned();
-        Cli::try_parse_from(std::iter::once("story").chain(words.split_whitespace())).unwrap().arguments
+        Cli::try_parse_from(std::iter::once("story").chain(words.split_whitespace()))
+            .unwrap()
+            .arguments
     }
 
     #[test]
     fn command_repeats_the_run() {
         let all = "make story ARGS='--full --busy --only ramp --only kill --consumer node --broker mqtt://10.0.0.5:1883'";
-        for command in ["make story", "make story ARGS=--full", "make story ARGS='--only kill'", all] {
+        for command in
+            ["make story", "make story ARGS=--full", "make story ARGS='--only kill'", all]
+        {
             assert_eq!(parse(command).command(), command);
         }
     }
@@ -402,7 +430,8 @@ mod tests {
         let turns = turns(&arguments, &plan, seconds, None);
         for consumer in &plan.consumers {
             let Some([part, _]) = &consumer.must_show else { continue };
-            let is_played = turns.iter().any(|turn| turn.part == part && turn.consumer.name == consumer.name);
+            let is_played =
+                turns.iter().any(|turn| turn.part == part && turn.consumer.name == consumer.name);
             assert!(is_played, "{}: {part} is not played", consumer.name);
         }
     }
@@ -435,8 +464,11 @@ mod tests {
     #[test]
     fn documents_and_picture_are_the_last_recorded_run() {
         for script in ["docs/figures/draw.py", "lab/story/docs.py"] {
-            let checked =
-                Command::new("python3").arg(repository().join(script)).arg("--check").output().unwrap();
+            let checked = Command::new("python3")
+                .arg(repository().join(script))
+                .arg("--check")
+                .output()
+                .unwrap();
             assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
         }
         let picture = std::fs::read_to_string(repository().join("docs/figures/cost.svg")).unwrap();
@@ -445,7 +477,10 @@ mod tests {
         for consumer in ["milepost", "afternoon", "node", "bun"] {
             let player = record.consumers.iter().find(|player| player.name == consumer).unwrap();
             let title = player.title.replace('\'', "&#x27;");
-            assert!(picture.contains(&format!(">{title}</text>")), "the picture does not show {consumer}");
+            assert!(
+                picture.contains(&format!(">{title}</text>")),
+                "the picture does not show {consumer}"
+            );
         }
     }
 }

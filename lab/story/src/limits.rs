@@ -1,5 +1,6 @@
-//! A cgroup for the consumer: what a pod may use, and memory as `docker stats` counts it. v2 where its controllers are
-//! there, else v1; without either a consumer runs unlimited, and the report has no such figures.
+//! A cgroup for the consumer: what a pod may use, and memory as `docker stats` counts it. v2 where
+//! its controllers are there, else v1; without either a consumer runs unlimited, and the report has
+//! no such figures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,8 @@ impl Limits {
             fs::write(root.join("cgroup.subtree_control"), "+cpu +memory")
                 .context("cgroup v2 is read-only")?;
             let folder = make(root.join(name))?;
-            let this = Self { cpu: Some(folder.clone()), memory: Some(folder.clone()), is_v2: true };
+            let this =
+                Self { cpu: Some(folder.clone()), memory: Some(folder.clone()), is_v2: true };
             if let Some(limit) = limit {
                 fs::write(folder.join("cpu.max"), format!("{} {PERIOD_US}", quota_us(limit)))?;
                 fs::write(folder.join("memory.max"), bytes(limit))?;
@@ -71,15 +73,17 @@ impl Limits {
         };
         let usage: u64 = fs::read_to_string(folder.join(usage)).ok()?.trim().parse().ok()?;
         let stat = fs::read_to_string(folder.join("memory.stat")).ok()?;
-        let inactive: u64 = stat.lines().find_map(|line| line.strip_prefix(inactive))?.trim().parse().ok()?;
+        let inactive: u64 =
+            stat.lines().find_map(|line| line.strip_prefix(inactive))?.trim().parse().ok()?;
         Some(usage.saturating_sub(inactive))
     }
 
     /// Share of the periods in which the processes wanted more than their quota.
     pub(crate) fn throttled_share(&self) -> Option<f64> {
         let stat = fs::read_to_string(self.cpu.as_ref()?.join("cpu.stat")).ok()?;
-        let count =
-            |name: &str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+        let count = |name: &str| {
+            stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok())
+        };
         let periods = count("nr_periods ")?;
         (periods > 0.0).then(|| count("nr_throttled ").unwrap_or(0.0) / periods)
     }
@@ -120,7 +124,10 @@ fn own_group(controller: &str) -> Result<PathBuf> {
     let own = groups.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;
         let (controllers, path) = rest.split_once(':')?;
-        controllers.split(',').any(|name| name == controller).then(|| path.trim_start_matches('/').to_owned())
+        controllers
+            .split(',')
+            .any(|name| name == controller)
+            .then(|| path.trim_start_matches('/').to_owned())
     });
     let nested = root.join(own.with_context(|| format!("no cgroup controller {controller}"))?);
     Ok(if nested.is_dir() { nested } else { root })

@@ -45,9 +45,11 @@ pub(crate) struct Consumer {
     /// Histogram of insert durations in /metrics.
     pub(crate) flush: String,
     pub(crate) full_only: bool,
-    /// `false`: it needs a real broker and ClickHouse, because the stand-ins do not speak its protocol or format.
+    /// `false`: it needs a real broker and ClickHouse, because the stand-ins do not speak its
+    /// protocol or format.
     pub(crate) stand_ins: Option<bool>,
-    /// Client ids of its sessions, which are ended after each step at a broker that is not ours; `{n}` is 0 to 63.
+    /// Client ids of its sessions, which are ended after each step at a broker that is not ours;
+    /// `{n}` is 0 to 63.
     pub(crate) sessions: Vec<String>,
     /// A planted mistake that the report must name: a part and a finding.
     pub(crate) must_show: Option<[String; 2]>,
@@ -178,7 +180,14 @@ pub(crate) struct Price {
 }
 
 fn real(drivers: u32, rate: u32) -> Step {
-    Step { drivers, rate, through: Through::Broker, into: Into::ClickHouse, qos: 1, full_only: false }
+    Step {
+        drivers,
+        rate,
+        through: Through::Broker,
+        into: Into::ClickHouse,
+        qos: 1,
+        full_only: false,
+    }
 }
 
 impl Step {
@@ -194,7 +203,8 @@ impl Fleet {
 }
 
 impl Fleet {
-    /// The firehose straight into ClickHouse, until each driver has sent once; and how many seconds that takes.
+    /// The firehose straight into ClickHouse, until each driver has sent once; and how many seconds
+    /// that takes.
     pub(crate) fn each_once(self) -> (Step, u32) {
         let step = Step { through: Through::Firehose, qos: 0, ..self.step() };
         (step, self.drivers.div_ceil(self.rate))
@@ -227,7 +237,8 @@ impl Memory {
     /// At its share of the broker's ceiling, if one was measured.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate")]
     pub(crate) fn step(self, ceiling: Option<f64>) -> Step {
-        let rate = ceiling.map_or(self.rate, |ceiling| ((ceiling * self.share / 1e3).round() * 1e3) as u32);
+        let rate = ceiling
+            .map_or(self.rate, |ceiling| ((ceiling * self.share / 1e3).round() * 1e3) as u32);
         real(self.drivers, rate.max(1_000))
     }
 }
@@ -238,7 +249,8 @@ impl Plan {
         let text = |path: &Path| {
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
         };
-        let mut plan: Self = toml::from_str(&text(path)?).with_context(|| path.display().to_string())?;
+        let mut plan: Self =
+            toml::from_str(&text(path)?).with_context(|| path.display().to_string())?;
         if let Some(planted) = planted {
             #[derive(Deserialize)]
             struct Planted {
@@ -255,7 +267,8 @@ impl Plan {
         let known = self.consumers.clone();
         for consumer in &mut self.consumers {
             if let Some(like) = consumer.like.take() {
-                let original = known.iter().find(|other| other.name == like && other.like.is_none());
+                let original =
+                    known.iter().find(|other| other.name == like && other.like.is_none());
                 let original = original.with_context(|| {
                     format!("{}: like = {like:?} is not a consumer of its own", consumer.name)
                 })?;
@@ -327,7 +340,8 @@ mod tests {
     #[test]
     fn planted_consumers_use_the_storys_load() {
         let folder = repository().join("lab/story");
-        let plan = Plan::read(&folder.join("story.toml"), Some(&folder.join("planted.toml"))).unwrap();
+        let plan =
+            Plan::read(&folder.join("story.toml"), Some(&folder.join("planted.toml"))).unwrap();
         assert!(plan.consumers.iter().filter(|consumer| consumer.must_show.is_some()).count() >= 3);
     }
 }

@@ -19,7 +19,10 @@ pub(crate) struct Program {
 }
 
 /// Each consumer's program, or why there is none.
-pub(crate) fn find(consumers: &[Consumer], logs: &Path) -> BTreeMap<String, Result<Program, String>> {
+pub(crate) fn find(
+    consumers: &[Consumer],
+    logs: &Path,
+) -> BTreeMap<String, Result<Program, String>> {
     let find = |consumer: &Consumer| {
         let found = program(&consumer.program, logs).map_err(|error| format!("{error:#}"));
         (consumer.name.clone(), found)
@@ -30,7 +33,8 @@ pub(crate) fn find(consumers: &[Consumer], logs: &Path) -> BTreeMap<String, Resu
 fn program(name: &str, logs: &Path) -> Result<Program> {
     let beside = |name: &str| -> Result<PathBuf> {
         let path = std::env::current_exe()?.with_file_name(name);
-        fs::canonicalize(&path).with_context(|| format!("no {}: cargo build -p {name}", path.display()))
+        fs::canonicalize(&path)
+            .with_context(|| format!("no {}: cargo build -p {name}", path.display()))
     };
     let packages = || folder_bytes(&peers::folder().join("node_modules"), &["@oven", "bun"]);
     Ok(match name {
@@ -40,7 +44,11 @@ fn program(name: &str, logs: &Path) -> Result<Program> {
         }
         "afternoon" => {
             let path = beside(name)?;
-            Program { version: env!("CARGO_PKG_VERSION").to_owned(), bytes: file_bytes(&path)?, path }
+            Program {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                bytes: file_bytes(&path)?,
+                path,
+            }
         }
         "lab" => {
             let path = std::env::current_exe()?;
@@ -52,11 +60,19 @@ fn program(name: &str, logs: &Path) -> Result<Program> {
                 .map(|folder| folder.join(&path))
                 .find(|path| path.is_file())
                 .context("no node on the PATH")?;
-            Program { version: peers::version(&path)?, bytes: file_bytes(&binary)? + packages()?, path }
+            Program {
+                version: peers::version(&path)?,
+                bytes: file_bytes(&binary)? + packages()?,
+                path,
+            }
         }
         "bun" => {
             let path = peers::bun(logs)?;
-            Program { version: peers::version(&path)?, bytes: file_bytes(&path)? + packages()?, path }
+            Program {
+                version: peers::version(&path)?,
+                bytes: file_bytes(&path)? + packages()?,
+                path,
+            }
         }
         "telegraf" => {
             let path = peers::telegraf(logs)?;

@@ -20,7 +20,8 @@ pub(crate) struct Record {
     pub(crate) price: Price,
     pub(crate) consumers: Vec<Player>,
     pub(crate) outcomes: Vec<Outcome>,
-    /// By QoS, the highest rate that any consumer stored through the broker; only where the broker was at its limit.
+    /// By QoS, the highest rate that any consumer stored through the broker; only where the broker
+    /// was at its limit.
     pub(crate) broker_ceilings: Vec<Ceiling>,
 }
 
@@ -150,7 +151,8 @@ impl Record {
     /// Versions by consumer, for [`Machine`].
     pub(crate) fn versions(players: &[Player]) -> BTreeMap<&'static str, String> {
         let of = |name: &'static str| {
-            let player = players.iter().find(|player| player.name == name && !player.version.is_empty())?;
+            let player =
+                players.iter().find(|player| player.name == name && !player.version.is_empty())?;
             Some((name, player.version.clone()))
         };
         ["node", "bun", "telegraf"].into_iter().filter_map(of).collect()

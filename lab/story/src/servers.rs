@@ -113,8 +113,8 @@ impl Servers {
         Ok(())
     }
 
-    /// Ends what a consumer has left at a broker that is not ours: a session without a connection keeps its share of the
-    /// group's messages, and the next consumer would lose them.
+    /// Ends what a consumer has left at a broker that is not ours: a session without a connection
+    /// keeps its share of the group's messages, and the next consumer would lose them.
     pub(crate) fn end_sessions(&self, names: &[String]) -> Result<()> {
         if self.broker.is_some() || self.firehose.is_some() {
             return Ok(());
@@ -147,7 +147,11 @@ fn read_until(stream: &mut TcpStream, input: &mut Vec<u8>, wanted: u8) -> Result
         while let Some(packet) = first_packet(input)? {
             if packet.kind == wanted {
                 let is_publish = wanted == kind::PUBLISH;
-                return if is_publish { Ok(Publish::read(packet)?.payload.to_vec()) } else { Ok(Vec::new()) };
+                return if is_publish {
+                    Ok(Publish::read(packet)?.payload.to_vec())
+                } else {
+                    Ok(Vec::new())
+                };
             }
             let len = packet.len;
             input.drain(..len);

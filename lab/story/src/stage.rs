@@ -35,8 +35,8 @@ const ACKS_READ_WITHIN: Duration = Duration::from_millis(300);
 const HALF_A_BATCH_MESSAGES: u32 = 2_500;
 /// A generator or a consumer that is further behind does not hold the rate.
 const HOLDS_SHARE: f64 = 0.98;
-/// Rows that may be missing at any time without the consumer being behind: those of two batches that fill or travel, or, at
-/// low rates, of two seconds.
+/// Rows that may be missing at any time without the consumer being behind: those of two batches
+/// that fill or travel, or, at low rates, of two seconds.
 const UNDER_WAY_ROWS: f64 = 10_000.0;
 const UNDER_WAY_SECONDS: f64 = 2.0;
 
@@ -160,7 +160,8 @@ impl Stage<'_> {
             Some(sink) => Some(sink.rows()),
             None => {
                 let url = lock(&engine).as_ref().map(lab_stack::ClickHouse::url)?;
-                let count = lab_stack::query(&url, None, "SELECT count() FROM fleet.positions").ok()?;
+                let count =
+                    lab_stack::query(&url, None, "SELECT count() FROM fleet.positions").ok()?;
                 count.trim().parse().ok()
             }
         };
@@ -196,12 +197,18 @@ impl Stage<'_> {
     }
 
     fn target(&self, running: &Running) -> Target {
-        Target { pid: running.process.pid(), http: running.http.clone(), flush: self.consumer.flush.clone() }
+        Target {
+            pid: running.process.pid(),
+            http: running.http.clone(),
+            flush: self.consumer.flush.clone(),
+        }
     }
 
     fn start_load<'a>(&self, servers: &'a Servers, run: &str) -> Result<Load<'a>> {
         if let Some(firehose) = &servers.firehose {
-            wait_until("the consumer has subscribed", SUBSCRIBED_WITHIN, || Ok(firehose.subscribers() > 0))?;
+            wait_until("the consumer has subscribed", SUBSCRIBED_WITHIN, || {
+                Ok(firehose.subscribers() > 0)
+            })?;
             firehose.open_at(self.step.rate);
             return Ok(Load::Firehose(firehose));
         }
@@ -237,14 +244,18 @@ impl Stage<'_> {
                     let due = lasts * (2 * kill + 1) / (2 * times + 1);
                     sleep(due.saturating_sub(began.elapsed()));
                     wait_for_half_a_batch(servers, self.step.rate);
-                    // A broker without CPU loses the acknowledgements it has not read with the connection, and a consumer that
-                    // acknowledges too early looks careful: let it read what has left, then kill.
+                    // A broker without CPU loses the acknowledgements it has not read with the
+                    // connection, and a consumer that acknowledges too early looks careful: let it
+                    // read what has left, then kill.
                     running.process.signal("STOP")?;
                     sleep(ACKS_READ_WITHIN);
                     let killed = Instant::now();
                     running.process.kill_tree()?;
                     outcome.kills += 1;
-                    *running = recipe.start_until_ready().context("it does not come back after kill -9")?.0;
+                    *running = recipe
+                        .start_until_ready()
+                        .context("it does not come back after kill -9")?
+                        .0;
                     outcome.back_after_ms.push(killed.elapsed().as_secs_f64() * 1e3);
                     *lock(target) = self.target(running);
                 }
@@ -276,15 +287,18 @@ impl Stage<'_> {
         outcome.others_cores = per_second(|sample| sample.others_cpu_seconds).max(0.0);
         outcome.broker_cores =
             first.broker_cpu_seconds.zip(last.broker_cpu_seconds).map(|(a, b)| (b - a) / seconds);
-        let under_way = (UNDER_WAY_SECONDS * f64::from(self.step.rate)).min(UNDER_WAY_ROWS) / seconds;
-        // Rows come in batches, which a second cuts: what a consumer that keeps up has stored is what was sent.
+        let under_way =
+            (UNDER_WAY_SECONDS * f64::from(self.step.rate)).min(UNDER_WAY_ROWS) / seconds;
+        // Rows come in batches, which a second cuts: what a consumer that keeps up has stored is
+        // what was sent.
         if outcome.stored_per_s >= outcome.sent_per_s * HOLDS_SHARE - under_way {
             outcome.stored_per_s = outcome.sent_per_s;
         }
         let done = outcome.stored_per_s;
         outcome.cpu_us_per_message = (done > 0.0).then(|| outcome.cores / done * 1e6);
-        let most =
-            |of: fn(&MemoryMib) -> f64| counted.iter().map(|sample| of(&sample.memory)).fold(0.0, f64::max);
+        let most = |of: fn(&MemoryMib) -> f64| {
+            counted.iter().map(|sample| of(&sample.memory)).fold(0.0, f64::max)
+        };
         outcome.memory = MemoryMib {
             resident: most(|memory| memory.resident),
             private: most(|memory| memory.private),
@@ -319,7 +333,8 @@ impl Stage<'_> {
                 outcome.messages = firehose.sent();
                 wait_until_quiet(|| Ok(stored().unwrap_or(0)), |rows| rows >= firehose.sent())?;
                 let Some(sink) = &servers.sink else {
-                    let tables = lock(engine).as_ref().context("ClickHouse is away")?.store("fleet");
+                    let tables =
+                        lock(engine).as_ref().context("ClickHouse is away")?.store("fleet");
                     return ask_about_everyone(&tables, outcome);
                 };
                 let verdict = sink.tally().compare(&firehose.sent_by_driver());
@@ -361,7 +376,8 @@ impl Stage<'_> {
     }
 }
 
-/// What is stored of a fleet that the firehose sent straight into ClickHouse, and how long a driver's last position takes.
+/// What is stored of a fleet that the firehose sent straight into ClickHouse, and how long a
+/// driver's last position takes.
 fn ask_about_everyone(tables: &Store, outcome: &mut Outcome) -> Result<()> {
     let number = |sql: &str| -> Result<u64> { Ok(tables.query(sql)?.trim().parse()?) };
     let different = number("SELECT uniqExact(driver_id, seq) FROM fleet.positions")?;
@@ -400,7 +416,10 @@ fn wait_until_quiet(count: impl Fn() -> Result<u64>, done: impl Fn(u64) -> bool)
 fn quantiles_of(mut took: Vec<Duration>) -> Option<(f64, f64)> {
     took.sort_unstable();
     let at = |percent: usize| {
-        Some(took.get((took.len() * percent / 100).min(took.len().checked_sub(1)?))?.as_secs_f64() * 1e3)
+        Some(
+            took.get((took.len() * percent / 100).min(took.len().checked_sub(1)?))?.as_secs_f64()
+                * 1e3,
+        )
     };
     at(50).zip(at(99))
 }
@@ -428,7 +447,10 @@ mod tests {
     fn leaking(mib_per_second: f64) -> Vec<Sample> {
         let sample = |second: u32| Sample {
             seconds: f64::from(second),
-            memory: MemoryMib { private: 5.0 + mib_per_second * f64::from(second), ..MemoryMib::default() },
+            memory: MemoryMib {
+                private: 5.0 + mib_per_second * f64::from(second),
+                ..MemoryMib::default()
+            },
             ..Sample::default()
         };
         (0..30).map(sample).collect()

@@ -86,7 +86,8 @@ pub(crate) fn usage(pid: u32, limits: &Limits) -> Result<(f64, MemoryMib)> {
     Ok((usage.cpu.as_secs_f64(), memory))
 }
 
-/// Of everything that is neither ours nor idle: servers and consumers are our children, generator and sink our threads.
+/// Of everything that is neither ours nor idle: servers and consumers are our children, generator
+/// and sink our threads.
 pub(crate) fn others_cpu_seconds() -> Result<f64> {
     Ok(busy_time_of_machine()?.as_secs_f64() - usage_of_tree(std::process::id())?.cpu.as_secs_f64())
 }

@@ -112,7 +112,8 @@ pub(crate) struct Broker {
     pub(crate) down: [bool; 2],
     /// Nodes that accept connections and answer nothing.
     pub(crate) hung: [bool; 2],
-    /// Until then every CONNECT, SUBSCRIBE and PUBLISH is answered with 0x87, as EMQX does around a boot and a graceful stop.
+    /// Until then every CONNECT, SUBSCRIBE and PUBLISH is answered with 0x87, as EMQX does around a
+    /// boot and a graceful stop.
     pub(crate) denies_until: Option<Instant>,
     /// Messages to lose, from the next one on.
     pub(crate) to_lose: u64,
@@ -174,8 +175,8 @@ impl Broker {
         Opened { link, present, messages }
     }
 
-    /// CONNACK's reason if this client id is refused now (EMQX: not authorized while it starts and stops, busy while the
-    /// former process of the id is not cleaned up).
+    /// CONNACK's reason if this client id is refused now (EMQX: not authorized while it starts and
+    /// stops, busy while the former process of the id is not cleaned up).
     pub(crate) fn refusal(&self, client: &ClientId, now: Instant) -> Option<u8> {
         if self.denies(now) {
             return Some(NOT_AUTHORIZED);
@@ -194,7 +195,13 @@ impl Broker {
     }
 
     /// A connection is over. `expiry`: what its DISCONNECT says.
-    pub(crate) fn close(&mut self, client: &ClientId, link: &Rc<Link>, expiry: Option<Expiry>, now: Instant) {
+    pub(crate) fn close(
+        &mut self,
+        client: &ClientId,
+        link: &Rc<Link>,
+        expiry: Option<Expiry>,
+        now: Instant,
+    ) {
         let Some(session) = self.session(client, link) else { return };
         session.outbox.suspend();
         session.mailbox.set_stuck(false, now);
@@ -219,7 +226,9 @@ impl Broker {
         if let Some(link) = session.link() {
             match why {
                 End::CleanStart => link.end(Ending::TakenOver),
-                End::Killed | End::Expired | End::WithConnection | End::Lowered => link.end(Ending::Cut),
+                End::Killed | End::Expired | End::WithConnection | End::Lowered => {
+                    link.end(Ending::Cut)
+                }
             }
         }
         let inherited = if why.redispatches() { session.outbox.take_shared() } else { Vec::new() };
@@ -254,8 +263,9 @@ impl Broker {
     /// kill -9 of a node: its connections and sessions are gone, and its shared subscriptions stay.
     pub(crate) fn kill_node(&mut self, node: usize) {
         self.down[node] = true;
-        let of_node =
-            |(client, session): (&ClientId, &Session)| (session.node == node).then(|| Rc::clone(client));
+        let of_node = |(client, session): (&ClientId, &Session)| {
+            (session.node == node).then(|| Rc::clone(client))
+        };
         let clients: Vec<ClientId> = self.sessions.iter().filter_map(of_node).collect();
         self.router.kill_node(node, &clients);
         for session in clients.iter().filter_map(|client| self.sessions.remove(client)) {
@@ -273,7 +283,13 @@ impl Broker {
     }
 
     /// A message from a client of this node. `false`: nobody is subscribed.
-    pub(crate) fn receive(&mut self, topic: &str, node: usize, message: &Message, now: Instant) -> bool {
+    pub(crate) fn receive(
+        &mut self,
+        topic: &str,
+        node: usize,
+        message: &Message,
+        now: Instant,
+    ) -> bool {
         let mut targets = std::mem::take(&mut self.targets);
         self.router.targets(topic, node, &mut targets);
         let reached = !targets.is_empty();
@@ -298,7 +314,9 @@ impl Broker {
             self.to_lose -= 1;
             return true;
         }
-        self.options.lose_every.is_some_and(|every| self.counters.received.is_multiple_of(every.get()))
+        self.options
+            .lose_every
+            .is_some_and(|every| self.counters.received.is_multiple_of(every.get()))
     }
 
     fn deliver(&mut self, target: &Target, message: &Message, now: Instant) {
@@ -345,8 +363,14 @@ impl Broker {
         gone.into_iter().map(|was_there| if was_there { 0 } else { 0x11 }).collect()
     }
 
-    /// Lets a connected session handle what it had the time for; when it has handled the next message.
-    pub(crate) fn work(&mut self, client: &ClientId, link: &Rc<Link>, now: Instant) -> Option<Instant> {
+    /// Lets a connected session handle what it had the time for; when it has handled the next
+    /// message.
+    pub(crate) fn work(
+        &mut self,
+        client: &ClientId,
+        link: &Rc<Link>,
+        now: Instant,
+    ) -> Option<Instant> {
         let pace = self.pace?;
         let session = self.session(client, link)?;
         let worked = session.work(now, pace);
@@ -384,7 +408,9 @@ impl Broker {
         for (client, session) in &mut self.sessions {
             match session.life {
                 Life::Connected(_) => continue,
-                Life::Away(Some(until)) if until <= now => ends.push((Rc::clone(client), End::Expired)),
+                Life::Away(Some(until)) if until <= now => {
+                    ends.push((Rc::clone(client), End::Expired))
+                }
                 Life::Dying(until) if until <= now => ends.push((Rc::clone(client), End::Killed)),
                 Life::Away(_) | Life::Dying(_) => {}
             }

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::{Disconnect, Packet, PubAck, PubAckReason, Publish, Subscribe, Unsubscribe};
+use rumqttc::v5::mqttbytes::v5::{
+    Disconnect, Packet, PubAck, PubAckReason, Publish, Subscribe, Unsubscribe,
+};
 use tokio::net::TcpStream;
 
 use crate::broker::NOT_AUTHORIZED;
@@ -83,7 +85,12 @@ impl Connection<'_> {
                 Some(Ending::Cut) => return Bye::silent(),
             }
             let Greeted { client, link, .. } = &self.greeted;
-            let due = self.hub.broker.borrow_mut().write(client, link, &mut self.socket.out, Instant::now());
+            let due = self.hub.broker.borrow_mut().write(
+                client,
+                link,
+                &mut self.socket.out,
+                Instant::now(),
+            );
             let until = self.limits().chain(due).min();
             let reads = self.socket.out.len() < OUT_BYTES_MAX;
             let event = self.socket.event(Some(&self.greeted.link), reads, until).await;
@@ -189,10 +196,15 @@ impl Connection<'_> {
             return Ok(());
         }
         let message = Message::new(Publish { topic: bytes.clone(), ..publish });
-        let reached = self.hub.broker.borrow_mut().receive(topic, self.node, &message, Instant::now());
+        let reached =
+            self.hub.broker.borrow_mut().receive(topic, self.node, &message, Instant::now());
         if qos == QoS::AtLeastOnce {
-            let reason = if reached { PubAckReason::Success } else { PubAckReason::NoMatchingSubscribers };
-            put(&Packet::PubAck(PubAck { pkid: packet_id, reason, properties: None }), &mut self.socket.out);
+            let reason =
+                if reached { PubAckReason::Success } else { PubAckReason::NoMatchingSubscribers };
+            put(
+                &Packet::PubAck(PubAck { pkid: packet_id, reason, properties: None }),
+                &mut self.socket.out,
+            );
         }
         Ok(())
     }
@@ -222,7 +234,8 @@ impl Connection<'_> {
     }
 
     fn unsubscribe(&mut self, unsubscribe: &Unsubscribe) {
-        let codes = self.hub.broker.borrow_mut().unsubscribe(&self.greeted.client, &unsubscribe.filters);
+        let codes =
+            self.hub.broker.borrow_mut().unsubscribe(&self.greeted.client, &unsubscribe.filters);
         put_codes(UNSUBACK, unsubscribe.pkid, &codes, &mut self.socket.out);
     }
 

@@ -14,11 +14,13 @@
 //! | `lose N` | the next N messages with a subscriber are acknowledged and thrown away; `counters` shows them |
 //! | `kill PREFIX` | as EMQX's force_shutdown: TCP closed without a word, the session gone, nothing counted or passed on |
 //!
-//! `PREFIX` is what client ids begin with; `next` without one means every client. `MANNER` is one of
+//! `PREFIX` is what client ids begin with; `next` without one means every client. `MANNER` is one
+//! of
 //!
 //! * `never`: no answer, and the connection stays open;
 //! * `late D`: after `D`, such as `7s`; a client that has left by then keeps its session;
-//! * `lose`, for `connack` alone: the session is emptied, and the connection is closed without an answer.
+//! * `lose`, for `connack` alone: the session is emptied, and the connection is closed without an
+//!   answer.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -68,7 +70,8 @@ fn obey(words: &[&str], hub: &Hub) -> Result<String, String> {
             hub.orders.borrow_mut().push(order(count, answer, rest)?);
         }
         ["node", number, what @ ("down" | "up" | "hang")] => {
-            let node = number.parse().ok().filter(|node| *node < 2).ok_or("node 0 or 1 is wanted")?;
+            let node =
+                number.parse().ok().filter(|node| *node < 2).ok_or("node 0 or 1 is wanted")?;
             match what {
                 "down" => broker.kill_node(node),
                 "hang" => broker.hung[node] = true,
@@ -94,7 +97,11 @@ fn obey(words: &[&str], hub: &Hub) -> Result<String, String> {
 }
 
 fn order(count: &str, answer: &str, rest: &[&str]) -> Result<Order, String> {
-    let left = count.parse().ok().filter(|count| *count > 0).ok_or("next N: a number above 0 is wanted")?;
+    let left = count
+        .parse()
+        .ok()
+        .filter(|count| *count > 0)
+        .ok_or("next N: a number above 0 is wanted")?;
     let answer = match answer {
         "connack" => Answer::Connect,
         "suback" => Answer::Subscribe,
@@ -106,7 +113,9 @@ fn order(count: &str, answer: &str, rest: &[&str]) -> Result<Order, String> {
     };
     let manner = match *rest {
         ["never"] => Manner::Never,
-        ["late", time] => Manner::Late(humantime::parse_duration(time).map_err(|error| error.to_string())?),
+        ["late", time] => {
+            Manner::Late(humantime::parse_duration(time).map_err(|error| error.to_string())?)
+        }
         ["lose"] if answer == Answer::Connect => Manner::Lose,
         _ => return Err(format!("{rest:?} is no manner; see the top of src/control.rs")),
     };

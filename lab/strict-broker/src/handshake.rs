@@ -62,7 +62,9 @@ pub(crate) async fn greet(socket: &mut Socket, hub: &Hub, node: usize) -> Option
         link: Rc::clone(&opened.link),
         keep_alive: Duration::from_secs(connect.keep_alive.into()),
     };
-    if !resumes(socket, hub, &greeted, &opened).await || !answers(socket, hub, &greeted, manner).await {
+    if !resumes(socket, hub, &greeted, &opened).await
+        || !answers(socket, hub, &greeted, manner).await
+    {
         hub.broker.borrow_mut().close(&greeted.client, &greeted.link, None, Instant::now());
         return None;
     }
@@ -100,7 +102,8 @@ fn hello(connect: &Connect, client: &ClientId, node: usize, hub: &Hub) -> Hello 
     }
 }
 
-/// Takes over what the session holds, at its rate. A client that gives up leaves an empty session behind, as on EMQX.
+/// Takes over what the session holds, at its rate. A client that gives up leaves an empty session
+/// behind, as on EMQX.
 async fn resumes(socket: &mut Socket, hub: &Hub, greeted: &Greeted, opened: &Opened) -> bool {
     let Some(rate) = hub.options.resume_rate else { return true };
     let takes = Duration::from_secs_f64(opened.messages as f64 / rate);
@@ -113,7 +116,12 @@ async fn resumes(socket: &mut Socket, hub: &Hub, greeted: &Greeted, opened: &Ope
 }
 
 /// Whether the CONNACK is to be sent, after what was ordered.
-async fn answers(socket: &mut Socket, hub: &Hub, greeted: &Greeted, manner: Option<Manner>) -> bool {
+async fn answers(
+    socket: &mut Socket,
+    hub: &Hub,
+    greeted: &Greeted,
+    manner: Option<Manner>,
+) -> bool {
     let until = match manner {
         None => return true,
         Some(Manner::Lose) => {
@@ -126,7 +134,8 @@ async fn answers(socket: &mut Socket, hub: &Hub, greeted: &Greeted, manner: Opti
     socket.wait(hub, &greeted.client, &greeted.link, until).await == Waited::Over
 }
 
-/// EMQX's CONNACK, without the features that this broker lacks. Like EMQX, it echoes no session expiry.
+/// EMQX's CONNACK, without the features that this broker lacks. Like EMQX, it echoes no session
+/// expiry.
 fn connack(hello: &Hello, session_present: bool, hub: &Hub) -> Packet {
     let properties = ConnAckProperties {
         session_expiry_interval: None,

@@ -1,8 +1,9 @@
-//! A session as EMQX has it: one process, whose messages wait in its mailbox until it has handled those before.
+//! A session as EMQX has it: one process, whose messages wait in its mailbox until it has handled
+//! those before.
 //!
-//! Handling a message costs `1 / rate`, and so does sending one that waited for the window; each of them costs `scan` more
-//! for each message in the mailbox, for EMQX's process looks through it at each send. So one that is a little too slow
-//! becomes slower, until it is killed.
+//! Handling a message costs `1 / rate`, and so does sending one that waited for the window; each of
+//! them costs `scan` more for each message in the mailbox, for EMQX's process looks through it at
+//! each send. So one that is a little too slow becomes slower, until it is killed.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -52,7 +53,12 @@ impl Mailbox {
     }
 
     /// A message is routed to the session.
-    pub(crate) fn push(&mut self, message: Message, now: Instant, pace: Pace) -> Result<(), Overflow> {
+    pub(crate) fn push(
+        &mut self,
+        message: Message,
+        now: Instant,
+        pace: Pace,
+    ) -> Result<(), Overflow> {
         self.begin(now);
         self.waiting.push_back(message);
         if self.waiting.len() > pace.waiting_max { Err(Overflow) } else { Ok(()) }

@@ -1,20 +1,25 @@
 //! strict-broker: an MQTT 5 broker for tests. `strict-broker --help` lists its options.
 //!
-//! It is exact where Mosquitto 2.0.11 is not: a session's window is the smaller of the client's Receive Maximum and
-//! `--max-inflight`, and when it is full, each acknowledgement lets one more message out. A session that comes back gets
-//! what is unacknowledged, under its old packet ids and with DUP, in order, before anything new.
+//! It is exact where Mosquitto 2.0.11 is not: a session's window is the smaller of the client's
+//! Receive Maximum and `--max-inflight`, and when it is full, each acknowledgement lets one more
+//! message out. A session that comes back gets what is unacknowledged, under its old packet ids and
+//! with DUP, in order, before anything new.
 //!
-//! And it has the manners of EMQX 5.8, which no polite broker shows. Each has an option, or is a command while it runs
-//! (`control.rs`):
+//! And it has the manners of EMQX 5.8, which no polite broker shows. Each has an option, or is a
+//! command while it runs (`control.rs`):
 //!
-//! * a session is one process with a rate and a mailbox, and is killed when that overflows (`mailbox.rs`);
-//! * what a session held when it ends goes to its group, or not: it depends on how it ends (`broker.rs`);
+//! * a session is one process with a rate and a mailbox, and is killed when that overflows
+//!   (`mailbox.rs`);
+//! * what a session held when it ends goes to its group, or not: it depends on how it ends
+//!   (`broker.rs`);
 //! * taking over a large session takes time, and giving up empties it (`handshake.rs`);
-//! * two nodes are a cluster (`--second-port`); the shared subscriptions of one that was killed stay in the table as ghosts,
-//!   whose share is acknowledged to the publisher and lost (`router.rs`), and so is what comes while the other node takes a session
-//!   over;
-//! * a client id is refused for a while after its session ended (`--cleanup`), and everything around a stop and a boot (`deny`);
-//! * messages that are acknowledged and lost, as many as it is asked to lose (`--lose-every`, `lose`);
+//! * two nodes are a cluster (`--second-port`); the shared subscriptions of one that was killed
+//!   stay in the table as ghosts, whose share is acknowledged to the publisher and lost
+//!   (`router.rs`), and so is what comes while the other node takes a session over;
+//! * a client id is refused for a while after its session ended (`--cleanup`), and everything
+//!   around a stop and a boot (`deny`);
+//! * messages that are acknowledged and lost, as many as it is asked to lose (`--lose-every`,
+//!   `lose`);
 //! * answers that are late or never come.
 //!
 //! | room | job |
@@ -26,10 +31,11 @@
 //! | `socket`, `handshake`, `connection` | a client |
 //! | `control`, `orders`, `options` | what you tell it |
 //!
-//! What it does not do: QoS 2, retained messages, subscription identifiers, client ids of its own choice and topic aliases,
-//! all of which it refuses; a subscription at QoS 2 is granted QoS 1. MQTT 3.1.1, TLS, logins, wills, message expiry, "no
-//! local", a client's Maximum Packet Size and `$queue/`. One line on stderr says that it listens, and one each that a session
-//! was killed. SIGTERM or SIGINT ends it.
+//! What it does not do: QoS 2, retained messages, subscription identifiers, client ids of its own
+//! choice and topic aliases, all of which it refuses; a subscription at QoS 2 is granted QoS 1.
+//! MQTT 3.1.1, TLS, logins, wills, message expiry, "no local", a client's Maximum Packet Size and
+//! `$queue/`. One line on stderr says that it listens, and one each that a session was killed.
+//! SIGTERM or SIGINT ends it.
 
 mod broker;
 mod connection;

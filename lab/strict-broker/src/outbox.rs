@@ -1,8 +1,9 @@
 //! A session's messages for its client: queued ones, and those that are sent and unacknowledged.
 //!
-//! Unacknowledged ones never exceed the window, but for one case: a client that comes back with a smaller one gets all
-//! of them again, as on EMQX, and nothing new until there is room. The n-th message has packet id n modulo 65,535: when
-//! the next id still belongs to an unacknowledged message, EMQX's session dies of it, and this one says so.
+//! Unacknowledged ones never exceed the window, but for one case: a client that comes back with a
+//! smaller one gets all of them again, as on EMQX, and nothing new until there is room. The n-th
+//! message has packet id n modulo 65,535: when the next id still belongs to an unacknowledged
+//! message, EMQX's session dies of it, and this one says so.
 
 use std::collections::VecDeque;
 use std::ops::AddAssign;
@@ -38,10 +39,12 @@ impl AddAssign for Dropped {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     queue_max: usize,
-    /// Those that wait for the window leave one by one, by [`send`](Self::send), and not as soon as it has room.
+    /// Those that wait for the window leave one by one, by [`send`](Self::send), and not as soon as
+    /// it has room.
     paced: bool,
     window: usize,
-    /// In the order of their packet ids, without a gap. `None` is acknowledged, behind one that is not.
+    /// In the order of their packet ids, without a gap. `None` is acknowledged, behind one that is
+    /// not.
     sent: VecDeque<Option<Message>>,
     /// The number of the first in `sent`.
     first: u64,
@@ -110,7 +113,9 @@ impl Outbox {
 
     /// Whether one that waits may be sent.
     pub(crate) fn can_send(&self) -> bool {
-        self.queue.front().is_some_and(|next| next.qos == QoS::AtMostOnce || self.open < self.window)
+        self.queue
+            .front()
+            .is_some_and(|next| next.qos == QoS::AtMostOnce || self.open < self.window)
     }
 
     /// Sends one that waits, if there is one and it may be.
@@ -183,7 +188,8 @@ impl Outbox {
         }
     }
 
-    /// Takes out what another member of the group may have: unacknowledged ones, then those that wait.
+    /// Takes out what another member of the group may have: unacknowledged ones, then those that
+    /// wait.
     pub(crate) fn take_shared(&mut self) -> Vec<Message> {
         let queued = self.queue.drain(..).filter(|message| message.qos != QoS::AtMostOnce);
         let all = self.sent.iter_mut().filter_map(Option::take).chain(queued);

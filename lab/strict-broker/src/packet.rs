@@ -1,13 +1,15 @@
 //! Packets as they come and go.
 //!
-//! rumqttc's codec does the work. It takes a DISCONNECT without a reason for damage, and says of a damaged packet that
-//! more bytes are wanted: both are mended here.
+//! rumqttc's codec does the work. It takes a DISCONNECT without a reason for damage, and says of a
+//! damaged packet that more bytes are wanted: both are mended here.
 
 use std::rc::Rc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use lab_mqtt::put_length;
-use rumqttc::v5::mqttbytes::v5::{Disconnect, DisconnectReasonCode, Packet, Publish, PublishProperties};
+use rumqttc::v5::mqttbytes::v5::{
+    Disconnect, DisconnectReasonCode, Packet, Publish, PublishProperties,
+};
 use rumqttc::v5::mqttbytes::{Error, QoS};
 
 /// Largest packet that a client may send, in bytes.
@@ -36,7 +38,8 @@ impl Fault {
 
 /// Takes the first packet from `input`, if it is there as a whole.
 pub(crate) fn read(input: &mut BytesMut) -> Result<Option<Packet>, Fault> {
-    let length = lab_mqtt::length(input.get(1..).unwrap_or_default()).map_err(|_| Fault::Malformed)?;
+    let length =
+        lab_mqtt::length(input.get(1..).unwrap_or_default()).map_err(|_| Fault::Malformed)?;
     let Some((body, length_bytes)) = length else { return Ok(None) };
     let head = 1 + length_bytes;
     if head + body > PACKET_BYTES_MAX as usize {

@@ -19,7 +19,8 @@ pub(crate) struct Target {
     pub(crate) share: Option<Rc<Share>>,
 }
 
-/// A member of a share group. One whose node was killed stays in the table as a ghost, until the node is back.
+/// A member of a share group. One whose node was killed stays in the table as a ghost, until the
+/// node is back.
 #[derive(Debug)]
 struct Member {
     client: ClientId,
@@ -60,7 +61,9 @@ impl Router {
         let member = Member { client: Rc::clone(client), qos, node, is_ghost: false };
         match self.groups.iter_mut().find(|group| *group.share == share) {
             Some(group) => group.members.push(member),
-            None => self.groups.push(Group { share: Rc::new(share), members: vec![member], turn: 0 }),
+            None => {
+                self.groups.push(Group { share: Rc::new(share), members: vec![member], turn: 0 })
+            }
         }
     }
 
@@ -69,7 +72,10 @@ impl Router {
         match group {
             None => self.plain.retain(|(known, by, _)| known != filter || by != client),
             Some(name) => self.retain(|share, member| {
-                share.group != name || share.filter != filter || member.client != *client || member.is_ghost
+                share.group != name
+                    || share.filter != filter
+                    || member.client != *client
+                    || member.is_ghost
             }),
         }
     }
@@ -117,7 +123,8 @@ impl Router {
 }
 
 impl Group {
-    /// In turns, if possible on this node; an offline member has its turn too, and so has a ghost, as on EMQX.
+    /// In turns, if possible on this node; an offline member has its turn too, and so has a ghost,
+    /// as on EMQX.
     fn next(&mut self, node: Option<usize>) -> Option<Target> {
         let count = self.members.len();
         let is_wanted = |at: &usize| node.is_none_or(|node| self.members[*at].node == node);

@@ -49,7 +49,11 @@ pub(crate) enum Expiry {
 
 impl Expiry {
     pub(crate) fn from_seconds(seconds: u32) -> Self {
-        if seconds == u32::MAX { Self::Never } else { Self::After(Duration::from_secs(seconds.into())) }
+        if seconds == u32::MAX {
+            Self::Never
+        } else {
+            Self::After(Duration::from_secs(seconds.into()))
+        }
     }
 }
 

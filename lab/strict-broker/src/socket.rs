@@ -47,13 +47,19 @@ pub(crate) enum Waited {
 
 impl Socket {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        // Without it small answers wait for each other; a socket that refuses is about to fail anyhow.
+        // Without it small answers wait for each other; a socket that refuses is about to fail
+        // anyhow.
         let _ = stream.set_nodelay(true);
         Self { stream, input: BytesMut::with_capacity(READ_BYTES), out: BytesMut::new() }
     }
 
     /// Waits for what comes first. Nothing is lost when it is not waited for to the end.
-    pub(crate) async fn event(&mut self, link: Option<&Link>, reads: bool, until: Option<Instant>) -> Event {
+    pub(crate) async fn event(
+        &mut self,
+        link: Option<&Link>,
+        reads: bool,
+        until: Option<Instant>,
+    ) -> Event {
         if self.input.capacity() - self.input.len() < READ_BYTES / 4 {
             self.input.reserve(READ_BYTES);
         }
@@ -80,7 +86,8 @@ impl Socket {
         packet::read(&mut self.input)
     }
 
-    /// Waits while the client has to; without an end, until it leaves. What it sends meanwhile is kept.
+    /// Waits while the client has to; without an end, until it leaves. What it sends meanwhile is
+    /// kept.
     pub(crate) async fn wait(
         &mut self,
         hub: &Hub,
@@ -92,7 +99,9 @@ impl Socket {
             let due = hub.broker.borrow_mut().work(client, link, Instant::now());
             let reads = self.input.len() < PACKET_BYTES_MAX as usize;
             let first = [until, due].into_iter().flatten().min();
-            if self.event(Some(link), reads, first).await == Event::Gone || link.ending.get().is_some() {
+            if self.event(Some(link), reads, first).await == Event::Gone
+                || link.ending.get().is_some()
+            {
                 return Waited::InVain;
             }
             if until.is_some_and(|until| until <= Instant::now()) {

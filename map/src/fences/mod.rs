@@ -1,7 +1,8 @@
-//! Geofences: every viewer sees the ones valid now. Editors write them with a ClickHouse login of its own, which
-//! can do nothing else.
+//! Geofences: every viewer sees the ones valid now. Editors write them with a ClickHouse login of
+//! its own, which can do nothing else.
 //!
-//! Guarantee: a stored fence passed the rules of `milepost fences import`, and every ring that leaves here is closed.
+//! Guarantee: a stored fence passed the rules of `milepost fences import`, and every ring that
+//! leaves here is closed.
 
 pub mod versions;
 
@@ -30,7 +31,8 @@ impl Stored {
     /// Closes rings that SQL left open: GeoJSON and the map's editor need them closed.
     fn version(self) -> Version {
         let polygons: Polygons = serde_json::from_str(&self.polygons).unwrap_or_default();
-        let polygons = polygons.into_iter().map(|rings| rings.into_iter().map(closed).collect()).collect();
+        let polygons =
+            polygons.into_iter().map(|rings| rings.into_iter().map(closed).collect()).collect();
         Version { name: self.name, from_ms: self.valid_from, until_ms: self.valid_until, polygons }
     }
 }
@@ -48,7 +50,8 @@ pub async fn all(store: &Store) -> Result<Value, Error> {
         "SELECT {COLUMNS} FROM {{db}}.fences FINAL
         WHERE fences.valid_from <= now64(3) AND fences.valid_until > now64(3) ORDER BY name, valid_from LIMIT {FENCES_MAX}"
     );
-    let stored = store.ask(&sql).fetch_all::<Stored>().await.map_err(|error| failed(store, &error))?;
+    let stored =
+        store.ask(&sql).fetch_all::<Stored>().await.map_err(|error| failed(store, &error))?;
     let feature = |fence: Version| {
         json!({
             "type": "Feature",
@@ -60,8 +63,8 @@ pub async fn all(store: &Store) -> Result<Value, Error> {
     Ok(json!({ "type": "FeatureCollection", "features": features }))
 }
 
-/// Stores a GeoJSON Feature as [`plan`] says, and logs that `user` did so. The caller serialises the changes of one
-/// process: the rows are read before they are written.
+/// Stores a GeoJSON Feature as [`plan`] says, and logs that `user` did so. The caller serialises
+/// the changes of one process: the rows are read before they are written.
 ///
 /// # Errors
 /// What is wrong with the feature, or why ClickHouse did not take it.
@@ -73,7 +76,8 @@ pub async fn put(
 ) -> Result<(), Refused> {
     let change = change(feature).await?;
     let names = [&change.was, &change.name];
-    let (now_ms, stored) = read(writer, database, &names).await.map_err(|error| away(writer, &error))?;
+    let (now_ms, stored) =
+        read(writer, database, &names).await.map_err(|error| away(writer, &error))?;
     let rows = plan(&change, &stored, now_ms).map_err(Refused::Invalid)?;
     if rows.is_empty() {
         return Ok(());
@@ -94,9 +98,12 @@ async fn change(feature: &Value) -> Result<Change, Refused> {
     let Some(geometry) = feature.get("geometry") else {
         return Err(Refused::Invalid("expected a geometry; null ends the fence".to_owned()));
     };
-    let (from_ms, until_ms) = (moment(properties, "valid_from")?, moment(properties, "valid_until")?);
+    let (from_ms, until_ms) =
+        (moment(properties, "valid_from")?, moment(properties, "valid_until")?);
     if from_ms.zip(until_ms).is_some_and(|(from_ms, until_ms)| from_ms >= until_ms) {
-        return Err(Refused::Invalid("properties.valid_until: expected a time after valid_from".to_owned()));
+        return Err(Refused::Invalid(
+            "properties.valid_until: expected a time after valid_from".to_owned(),
+        ));
     }
     let was = properties["was"].as_str().unwrap_or(&name).to_owned();
     let rewrites_past = properties["rewrite_past"].as_bool().unwrap_or_default();
@@ -118,7 +125,8 @@ fn moment(properties: &Value, key: &str) -> Result<Option<i64>, Refused> {
 }
 
 async fn polygons(name: &str, geometry: &Value) -> Result<Polygons, Refused> {
-    let feature = json!({ "type": "Feature", "properties": { "name": name }, "geometry": geometry });
+    let feature =
+        json!({ "type": "Feature", "properties": { "name": name }, "geometry": geometry });
     // Comparing all sides of a polygon takes time: on a blocking thread, so that ticks go on.
     let read = tokio::task::spawn_blocking(move || milepost::fences::read(&feature.to_string()));
     let mut read = read.await.expect("does not panic").map_err(Refused::Invalid)?;
@@ -144,8 +152,9 @@ async fn read(
     database: &str,
     names: &[&String],
 ) -> Result<(i64, Vec<Version>), clickhouse::error::Error> {
-    let sql =
-        format!("SELECT {COLUMNS} FROM {database}.fences FINAL WHERE has({{names:Array(String)}}, name)");
+    let sql = format!(
+        "SELECT {COLUMNS} FROM {database}.fences FINAL WHERE has({{names:Array(String)}}, name)"
+    );
     let client = writer.client();
     let now = client.query("SELECT toUnixTimestamp64Milli(now64(3))").fetch_one::<i64>();
     let stored = client.query(&sql).param("names", names).fetch_all::<Stored>();
@@ -154,7 +163,11 @@ async fn read(
 }
 
 /// Writes all rows in one insert, so that no reader sees the old version without the new one.
-async fn write(writer: &Reader, database: &str, rows: &[Version]) -> Result<(), clickhouse::error::Error> {
+async fn write(
+    writer: &Reader,
+    database: &str,
+    rows: &[Version],
+) -> Result<(), clickhouse::error::Error> {
     let sql = format!(
         "INSERT INTO {database}.fences (name, valid_from, valid_until, polygons)
         SELECT row.1, fromUnixTimestamp64Milli(row.2), fromUnixTimestamp64Milli(row.3),
@@ -166,7 +179,8 @@ async fn write(writer: &Reader, database: &str, rows: &[Version]) -> Result<(), 
     let names: Vec<&str> = rows.iter().map(|row| &*row.name).collect();
     let polygons: Vec<String> = rows.iter().map(|row| json!(row.polygons).to_string()).collect();
     let query = writer.client().query(&sql).param("names", names).param("polygons", polygons);
-    let query = query.param("from", column(|row| row.from_ms)).param("until", column(|row| row.until_ms));
+    let query =
+        query.param("from", column(|row| row.from_ms)).param("until", column(|row| row.until_ms));
     query.execute().await
 }
 

@@ -1,5 +1,5 @@
-//! Versions of a fence: an edit ends the version that is valid and begins the next one, so that visits before stay
-//! as they were counted. Rewriting the past is asked for. Pure.
+//! Versions of a fence: an edit ends the version that is valid and begins the next one, so that
+//! visits before stay as they were counted. Rewriting the past is asked for. Pure.
 
 /// Rings of `[lng, lat]`, each polygon's outline first; closed.
 pub type Polygons = Vec<Vec<Vec<[f64; 2]>>>;
@@ -45,12 +45,15 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
         None => versions.iter().filter(is_valid).max_by_key(|row| row.from_ms),
     };
     let renamed = change.name != change.was;
-    if renamed && of(&change.name).iter().any(|row| row.until_ms > now_ms && row.until_ms > row.from_ms) {
+    if renamed
+        && of(&change.name).iter().any(|row| row.until_ms > now_ms && row.until_ms > row.from_ms)
+    {
         return Err(format!("there is already a fence \"{}\"", change.name));
     }
     let Some(polygons) = &change.polygons else {
         let target = target.filter(|row| row.until_ms > now_ms);
-        let target = target.ok_or_else(|| format!("there is no fence \"{}\" that could end", change.was))?;
+        let target =
+            target.ok_or_else(|| format!("there is no fence \"{}\" that could end", change.was))?;
         return Ok(vec![Version { until_ms: now_ms.max(target.from_ms), ..(**target).clone() }]);
     };
     let Some(target) = target else {
@@ -69,7 +72,12 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
         }]);
     };
     let until_ms = change.until_ms.unwrap_or(target.until_ms);
-    let next = Version { name: change.name.clone(), from_ms: now_ms, until_ms, polygons: polygons.clone() };
+    let next = Version {
+        name: change.name.clone(),
+        from_ms: now_ms,
+        until_ms,
+        polygons: polygons.clone(),
+    };
     if !renamed && target.polygons == *polygons && target.until_ms == until_ms {
         return Ok(Vec::new());
     }
@@ -82,7 +90,8 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
     }
     if target.until_ms <= now_ms {
         return Err(
-            "this version of the fence has ended, somebody may have changed it: look at it again".to_owned()
+            "this version of the fence has ended, somebody may have changed it: look at it again"
+                .to_owned(),
         );
     }
     Ok(vec![Version { until_ms: now_ms, ..(**target).clone() }, next])
@@ -145,14 +154,22 @@ mod tests {
         let rows = plan(&edit("gate", "yard", Some(0), 1.0), &stored, NOW).unwrap();
         assert_eq!(rows, [version("yard", 0, NOW, 1.0), version("gate", NOW, NO_END_MS, 1.0)]);
         let taken = [stored[0].clone(), version("gate", 0, NO_END_MS, 1.0)];
-        assert!(plan(&edit("gate", "yard", Some(0), 1.0), &taken, NOW).unwrap_err().contains("already"));
-        assert!(plan(&edit("gate", "shed", None, 1.0), &stored, NOW).unwrap_err().contains("no fence"));
+        assert!(
+            plan(&edit("gate", "yard", Some(0), 1.0), &taken, NOW).unwrap_err().contains("already")
+        );
+        assert!(
+            plan(&edit("gate", "shed", None, 1.0), &stored, NOW).unwrap_err().contains("no fence")
+        );
     }
 
     #[test]
     fn edit_of_an_ended_version_is_refused() {
         let stored = [version("yard", 0, 500, 1.0), version("yard", 500, NO_END_MS, 2.0)];
-        assert!(plan(&edit("yard", "yard", Some(0), 3.0), &stored, NOW).unwrap_err().contains("has ended"));
+        assert!(
+            plan(&edit("yard", "yard", Some(0), 3.0), &stored, NOW)
+                .unwrap_err()
+                .contains("has ended")
+        );
     }
 
     #[test]

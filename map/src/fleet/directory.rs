@@ -110,9 +110,15 @@ mod tests {
 
     #[test]
     fn later_row_overrides_only_what_it_names() {
-        let directory =
-            Directory::new([row("d1", "Anna", "north"), row("d2", "Ben", ""), row("d1", "", "south")]);
-        assert_eq!((directory.name("d1"), directory.group_name(directory.group(b"d1"))), ("Anna", "south"));
+        let directory = Directory::new([
+            row("d1", "Anna", "north"),
+            row("d2", "Ben", ""),
+            row("d1", "", "south"),
+        ]);
+        assert_eq!(
+            (directory.name("d1"), directory.group_name(directory.group(b"d1"))),
+            ("Anna", "south")
+        );
         assert_eq!((directory.name("d2"), directory.group(b"d2")), ("Ben", NO_GROUP));
         assert_eq!((directory.name("d3"), directory.group(b"d3")), ("", NO_GROUP));
         assert_eq!(directory.groups(), ["north", "south"]);

@@ -22,7 +22,8 @@ pub enum State {
 }
 
 impl State {
-    pub const ALL: [Self; 5] = [Self::Moving, Self::Standing, Self::Silent, Self::Unknown, Self::Hidden];
+    pub const ALL: [Self; 5] =
+        [Self::Moving, Self::Standing, Self::Silent, Self::Unknown, Self::Hidden];
     /// All states but hidden.
     pub const SHOWN: u8 = 15;
 
@@ -95,7 +96,8 @@ impl Scope {
             Self::All => true,
             Self::Only { groups, drivers } => {
                 let directory = fleet.directory();
-                drivers.contains(id) || groups.contains(directory.group_name(directory.group(id.as_bytes())))
+                drivers.contains(id)
+                    || groups.contains(directory.group_name(directory.group(id.as_bytes())))
             }
         }
     }
@@ -153,7 +155,8 @@ impl<'a> Filter<'a> {
 
     #[must_use]
     pub fn shows(&self, row: &Row) -> bool {
-        self.state(i64::from(row.ts_s), row.speed_cms) as u8 & self.states != 0 && self.allows(row.number())
+        self.state(i64::from(row.ts_s), row.speed_cms) as u8 & self.states != 0
+            && self.allows(row.number())
     }
 }
 

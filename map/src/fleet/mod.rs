@@ -1,7 +1,9 @@
-//! Every driver's last position in memory, in the order of the map. A cache, read again at every start.
+//! Every driver's last position in memory, in the order of the map. A cache, read again at every
+//! start.
 //!
-//! Guarantee: a driver's fix is the greatest one taken, whatever the order, as in `last_positions`. At most `drivers_max` drivers are in
-//! memory, each in [`DRIVER_BYTES`] plus its id; others are counted.
+//! Guarantee: a driver's fix is the greatest one taken, whatever the order, as in `last_positions`.
+//! At most `drivers_max` drivers are in memory, each in [`DRIVER_BYTES`] plus its id; others are
+//! counted.
 
 pub mod directory;
 pub mod ids;
@@ -22,7 +24,8 @@ pub const DRIVERS_MAX: usize = 1 << (u64::BITS - KEY_BITS);
 /// An unknown speed or heading.
 pub const UNKNOWN: u16 = u16::MAX;
 
-/// A driver's fix, as `last_positions_state` has it. The order of the fields is that of its `version`: the greater one is the newer.
+/// A driver's fix, as `last_positions_state` has it. The order of the fields is that of its
+/// `version`: the greater one is the newer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fix {
     pub ts_ms: i64,
@@ -189,7 +192,10 @@ impl Fleet {
                 self.fixes[number as usize] = fix;
                 number
             }
-            None if self.ids.count() >= self.drivers_max || id.is_empty() || id.len() > ids::ID_BYTES_MAX => {
+            None if self.ids.count() >= self.drivers_max
+                || id.is_empty()
+                || id.len() > ids::ID_BYTES_MAX =>
+            {
                 self.left_out += 1;
                 return;
             }
@@ -322,16 +328,23 @@ impl Fleet {
         found.into_iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
     }
 
-    /// Ids whose id or name contains `text` in any case: those that begin with it first, each half in alphabetical
-    /// order. Empty text finds every driver.
+    /// Ids whose id or name contains `text` in any case: those that begin with it first, each half
+    /// in alphabetical order. Empty text finds every driver.
     #[must_use]
-    pub fn find_anywhere(&self, text: &str, allows: impl Fn(u32) -> bool, limit: usize) -> Vec<String> {
+    pub fn find_anywhere(
+        &self,
+        text: &str,
+        allows: impl Fn(u32) -> bool,
+        limit: usize,
+    ) -> Vec<String> {
         let folded = text.to_lowercase();
         let mut found: Vec<(bool, &str)> = Vec::new();
         for number in 0..u32::try_from(self.ids.numbers()).unwrap_or(u32::MAX) {
             let Ok(id) = str::from_utf8(self.ids.name(number)) else { continue };
             let at = position(id.as_bytes(), folded.as_bytes());
-            if id.is_empty() || at.is_none() && !self.directory.name_contains(id, &folded) || !allows(number)
+            if id.is_empty()
+                || at.is_none() && !self.directory.name_contains(id, &folded)
+                || !allows(number)
             {
                 continue;
             }

@@ -1,5 +1,6 @@
-//! Which of ClickHouse's parts have been read. A part never changes, and its name says which inserts are in it: `all_7_9_1`
-//! holds those numbered 7 to 9. So a part that was merged of parts that have been read holds nothing new.
+//! Which of ClickHouse's parts have been read. A part never changes, and its name says which
+//! inserts are in it: `all_7_9_1` holds those numbered 7 to 9. So a part that was merged of parts
+//! that have been read holds nothing new.
 
 use std::collections::BTreeMap;
 

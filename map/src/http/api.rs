@@ -19,7 +19,9 @@ use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::watch;
 
-use super::answers::{Answer, BINARY, JSON, answer, away, bad, in_scope, packed, takes_gzip, unknown, value};
+use super::answers::{
+    Answer, BINARY, JSON, answer, away, bad, in_scope, packed, takes_gzip, unknown, value,
+};
 use super::files;
 use super::refusal::Refusal;
 use super::state::{State, Viewer, end};
@@ -85,8 +87,8 @@ async fn config(
     })))
 }
 
-/// Returns the requested tiles that differ from the client's versions, all in one response: a request costs more than
-/// its content.
+/// Returns the requested tiles that differ from the client's versions, all in one response: a
+/// request costs more than its content.
 async fn live_tiles(
     From(state): From<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
@@ -243,7 +245,9 @@ async fn positions(
         let inside = inside.map(|row| (fleet.name(row.number()), fleet.fix(row.number())));
         let newer = inside.filter(|(_, fix)| fix.received_ms >= since);
         points.extend(
-            newer.take(POSITIONS_MAX + 1).map(|(id, fix)| Position::new(&String::from_utf8_lossy(id), fix)),
+            newer
+                .take(POSITIONS_MAX + 1)
+                .map(|(id, fix)| Position::new(&String::from_utf8_lossy(id), fix)),
         );
     }
     let truncated = points.len() > POSITIONS_MAX;
@@ -309,7 +313,8 @@ async fn names(
 
 async fn livez(From(state): From<Arc<State>>) -> Response {
     let silent = state.live.silent_for();
-    let wrong = (silent > SILENT_MAX).then(|| format!("live: has not turned for {} s", silent.as_secs()));
+    let wrong =
+        (silent > SILENT_MAX).then(|| format!("live: has not turned for {} s", silent.as_secs()));
     verdict("alive", &wrong.into_iter().collect::<Vec<_>>())
 }
 

@@ -1,4 +1,5 @@
-//! Answers that ClickHouse gives: lists, tracks, the past, fences, alerts. Each is limited to the viewer's scope.
+//! Answers that ClickHouse gives: lists, tracks, the past, fences, alerts. Each is limited to the
+//! viewer's scope.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -64,7 +65,8 @@ async fn list(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Answer {
-    let known = ["prefix", "find", "group", "silent", "faster", "stopped", "attribute", "fence", "hidden"];
+    let known =
+        ["prefix", "find", "group", "silent", "faster", "stopped", "attribute", "fence", "hidden"];
     let params = Params::new(query.as_deref(), &known).map_err(bad)?;
     let filter = params.filter().map_err(bad)?;
     let named = if filter.find.is_empty() {
@@ -82,11 +84,16 @@ async fn list(
         found.iter_mut().for_each(|one| one.name(fleet.directory()));
         Ok(Bytes::from(json!({ "drivers": found, "truncated": truncated }).to_string()))
     };
-    let json = state.answers.answer(format!("list {:?} {filter:?}", viewer.scope), question).await?;
+    let json =
+        state.answers.answer(format!("list {:?} {filter:?}", viewer.scope), question).await?;
     Ok(packed(&headers, JSON, json))
 }
 
-async fn fences(From(state): From<Arc<State>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Answer {
+async fn fences(
+    From(state): From<Arc<State>>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Answer {
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let found = asked(&state, areas::all(&state.store)).await?;
     Ok(packed(&headers, "application/geo+json", found.to_string().into_bytes()))
@@ -102,7 +109,8 @@ async fn visits(
     let params = Params::new(query.as_deref(), &["fence", "from", "to"]).map_err(bad)?;
     let (fence, span) = (params.fence().map_err(bad)?, params.span(now().unix_ms()).map_err(bad)?);
     let question = async {
-        let visits = asked(&state, history::visits(&state.store, &viewer.scope, fence, span)).await?;
+        let visits =
+            asked(&state, history::visits(&state.store, &viewer.scope, fence, span)).await?;
         Ok(Bytes::from(json!({ "visits": visits }).to_string()))
     };
     // Pages ask for spans that end now: they share the answer of these seconds.
@@ -139,7 +147,8 @@ async fn alerts(
         let alerts = asked(&state, events::recent(&state.store, &viewer.scope, hours)).await?;
         Ok(Bytes::from(json!({ "alerts": alerts }).to_string()))
     };
-    let key = format!("alerts {:?} {hours} {}", viewer.scope, state.acknowledged.load(Ordering::Relaxed));
+    let key =
+        format!("alerts {:?} {hours} {}", viewer.scope, state.acknowledged.load(Ordering::Relaxed));
     let json = state.answers.answer(key, question).await?;
     Ok(packed(&headers, JSON, json))
 }
@@ -163,15 +172,18 @@ async fn track(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Answer {
-    let params = Params::new(query.as_deref(), &["from", "to", "simplify", "format"]).map_err(bad)?;
+    let params =
+        Params::new(query.as_deref(), &["from", "to", "simplify", "format"]).map_err(bad)?;
     let id = params::driver(&id).map_err(bad)?;
-    let (span, metres) = (params.span(now().unix_ms()).map_err(bad)?, params.simplify().map_err(bad)?);
+    let (span, metres) =
+        (params.span(now().unix_ms()).map_err(bad)?, params.simplify().map_err(bad)?);
     let format = params.format().map_err(bad)?;
     in_scope(&state, &viewer, id)?;
     if let Some(format) = format {
         let file = asked(&state, history::file(&state.store, id, span, format)).await?;
         let mut answer = packed(&headers, format.content_type(), file.into_bytes());
-        let name = format!("attachment; filename=\"{}.{}\"", id.replace(':', "_"), format.extension());
+        let name =
+            format!("attachment; filename=\"{}.{}\"", id.replace(':', "_"), format.extension());
         answer
             .headers_mut()
             .extend(HeaderValue::from_str(&name).ok().map(|name| (CONTENT_DISPOSITION, name)));
@@ -199,15 +211,15 @@ async fn cells(
     Ok(answer)
 }
 
-/// The answer to a question about the past, when there is a place for it. Dropped with the request: ClickHouse ends it then.
+/// The answer to a question about the past, when there is a place for it. Dropped with the request:
+/// ClickHouse ends it then.
 pub(super) async fn asked<T>(
     state: &State,
     question: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Refusal> {
     let place = tokio::time::timeout(PLACE_WITHIN, state.questions.acquire()).await;
     let Ok(Ok(_place)) = place else {
-        let what =
-            "too many questions about the past at once (clickhouse.queries_max): try again in some seconds";
+        let what = "too many questions about the past at once (clickhouse.queries_max): try again in some seconds";
         return Err(Refusal(StatusCode::TOO_MANY_REQUESTS, what.to_owned()));
     };
     let _timer = state.live.metrics.questions.start_timer();
@@ -218,6 +230,8 @@ pub(super) async fn asked<T>(
             Error::TooMuch(words) => bad(words),
             Error::Away(words) => away(words),
         }),
-        Err(_) => Err(away("ClickHouse does not answer in time (clickhouse.query_timeout)".to_owned())),
+        Err(_) => {
+            Err(away("ClickHouse does not answer in time (clickhouse.query_timeout)".to_owned()))
+        }
     }
 }

@@ -21,7 +21,8 @@ pub(super) fn routes() -> Router<Arc<State>> {
 async fn range(From(state): From<Arc<State>>, headers: HeaderMap) -> Result<Response, Refusal> {
     let refused = |status, what: &str| Refusal(status, what.to_owned());
     let path = state.config.map.basemap.clone();
-    let path = path.ok_or_else(|| refused(StatusCode::NOT_FOUND, "there is no basemap (map.basemap)"))?;
+    let path =
+        path.ok_or_else(|| refused(StatusCode::NOT_FOUND, "there is no basemap (map.basemap)"))?;
     let range = headers.get(RANGE).and_then(|range| basemap::parse(range.to_str().ok()?));
     let (first, last) = range.ok_or_else(|| {
         refused(StatusCode::RANGE_NOT_SATISFIABLE, "expected one range: Range: bytes=FIRST-LAST")

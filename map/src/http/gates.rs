@@ -13,9 +13,9 @@ pub(super) struct Peer(pub(super) IpAddr);
 /// Addresses whose logins wait for their own wrong ones alone, because a right one came from there.
 const KNOWN_PEERS_MAX: usize = 10_000;
 
-/// Every login passes a gate before it is compared, and a wrong one keeps it shut for a second, also when its client
-/// hangs up: else 200 connections would guess 200 times a second. An address that has logged in has a gate of its own, so
-/// that who guesses does not lock out people at work.
+/// Every login passes a gate before it is compared, and a wrong one keeps it shut for a second,
+/// also when its client hangs up: else 200 connections would guess 200 times a second. An address
+/// that has logged in has a gate of its own, so that who guesses does not lock out people at work.
 #[derive(Debug, Default)]
 pub struct Gates {
     strangers: Arc<Mutex<()>>,

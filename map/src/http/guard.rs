@@ -1,14 +1,17 @@
 //! Before and after every answer: who asks, what a browser may do with it, and what is counted.
 //!
-//! Guarantee: where a login is configured, nothing but `/livez` and `/readyz` is answered without it. Without one only this machine
-//! is listened to, and a page of somebody else's, whose name was made to point here, gets nothing: its name is in `Host`.
+//! Guarantee: where a login is configured, nothing but `/livez` and `/readyz` is answered without
+//! it. Without one only this machine is listened to, and a page of somebody else's, whose name was
+//! made to point here, gets nothing: its name is in `Host`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State as From};
-use axum::http::header::{AUTHORIZATION, COOKIE as COOKIE_HEADER, HOST, SET_COOKIE, WWW_AUTHENTICATE};
+use axum::http::header::{
+    AUTHORIZATION, COOKIE as COOKIE_HEADER, HOST, SET_COOKIE, WWW_AUTHENTICATE,
+};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
@@ -39,7 +42,8 @@ pub(super) fn around(router: Router, state: Arc<State>) -> Router {
 }
 
 async fn count(From(state): From<Arc<State>>, request: Request, next: Next) -> Response {
-    let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
+    let route =
+        request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let answer = next.run(request).await;
     state.live.metrics.requests.with_label_values(&[&route, answer.status().as_str()]).inc();
     answer
@@ -63,7 +67,8 @@ fn headers(map: &Map) -> Vec<(HeaderName, HeaderValue)> {
         ("permissions-policy", "geolocation=(), camera=(), microphone=()"),
         ("x-frame-options", "DENY"),
     ];
-    let pair = |(name, value)| Some((HeaderName::from_static(name), HeaderValue::from_str(value).ok()?));
+    let pair =
+        |(name, value)| Some((HeaderName::from_static(name), HeaderValue::from_str(value).ok()?));
     pairs.into_iter().filter_map(pair).collect()
 }
 
@@ -121,14 +126,18 @@ async fn let_in(From(state): From<Arc<State>>, mut request: Request, next: Next)
         (Some(_), None) => "log in with a name and password (Basic)",
         (None, _) => "log in with a token (Bearer)",
     };
-    let scheme =
-        if http.login.is_some() { "Basic realm=\"milepost-map\", charset=\"UTF-8\"" } else { "Bearer" };
+    let scheme = if http.login.is_some() {
+        "Basic realm=\"milepost-map\", charset=\"UTF-8\""
+    } else {
+        "Bearer"
+    };
     let mut answer = Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response();
     answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
     answer
 }
 
-/// Answers a request that a link lets in, or that brought a bad one. `None`: it has no link, or a login goes first.
+/// Answers a request that a link lets in, or that brought a bad one. `None`: it has no link, or a
+/// login goes first.
 async fn by_link(state: &Arc<State>, request: &mut Request, next: Next) -> Option<Response> {
     let secret = state.config.access.links_key.clone()?;
     let (given, is_new) = given_link(request, &state.config.http)?;
@@ -138,9 +147,15 @@ async fn by_link(state: &Arc<State>, request: &mut Request, next: Next) -> Optio
         return Some(Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response());
     };
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Some(Refusal(StatusCode::FORBIDDEN, "a link only shows".to_owned()).into_response());
+        return Some(
+            Refusal(StatusCode::FORBIDDEN, "a link only shows".to_owned()).into_response(),
+        );
     }
-    request.extensions_mut().insert(Viewer { name: None, scope: Arc::new(link.scope()), is_link: true });
+    request.extensions_mut().insert(Viewer {
+        name: None,
+        scope: Arc::new(link.scope()),
+        is_link: true,
+    });
     let request = std::mem::take(request);
     let mut answer = next.run(request).await;
     if is_new {
@@ -148,7 +163,9 @@ async fn by_link(state: &Arc<State>, request: &mut Request, next: Next) -> Optio
         let http = &state.config.http;
         let secure = if http.tls.is_some() || http.behind_proxy { "; Secure" } else { "" };
         let cookie = format!("{COOKIE}={given}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}");
-        answer.headers_mut().extend(HeaderValue::from_str(&cookie).ok().map(|value| (SET_COOKIE, value)));
+        answer
+            .headers_mut()
+            .extend(HeaderValue::from_str(&cookie).ok().map(|value| (SET_COOKIE, value)));
     }
     Some(answer)
 }
@@ -161,13 +178,15 @@ fn given_link(request: &Request, http: &Http) -> Option<(String, bool)> {
     }
     let has_login = http.user(request.headers()).is_some()
         || http.user_header.is_none() && request.headers().contains_key(AUTHORIZATION);
-    let cookies = request.headers().get_all(COOKIE_HEADER).iter().filter_map(|value| value.to_str().ok());
+    let cookies =
+        request.headers().get_all(COOKIE_HEADER).iter().filter_map(|value| value.to_str().ok());
     let mut cookies = cookies.flat_map(|cookies| cookies.split(';')).map(str::trim);
     let link = cookies.find_map(|cookie| cookie.strip_prefix(COOKIE)?.strip_prefix('='))?;
     (!has_login).then(|| (link.to_owned(), false))
 }
 
-/// Answers with the scope of who asks, if the proxy, should it have to, named a viewer that may see something.
+/// Answers with the scope of who asks, if the proxy, should it have to, named a viewer that may see
+/// something.
 async fn named(state: &State, mut request: Request, next: Next) -> Response {
     let http = &state.config.http;
     let user = http.user(request.headers()).map(str::to_owned);
@@ -175,11 +194,13 @@ async fn named(state: &State, mut request: Request, next: Next) -> Response {
         let what = "the proxy did not name who asks (http.user_header)";
         return Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response();
     }
-    let login = http.login.as_ref().filter(|_| is_basic(request.headers())).map(|(name, _)| name.clone());
+    let login =
+        http.login.as_ref().filter(|_| is_basic(request.headers())).map(|(name, _)| name.clone());
     let is_program = http.user_header.is_none() && !is_basic(request.headers());
     let name = user.or(login);
     // A token for programs sees everything, as before there were viewers.
-    let scope = if is_program { Some(Arc::default()) } else { state.config.access.scope(name.as_deref()) };
+    let scope =
+        if is_program { Some(Arc::default()) } else { state.config.access.scope(name.as_deref()) };
     let Some(scope) = scope else {
         let what = "you may not see any driver (access.viewers)";
         return Refusal(StatusCode::FORBIDDEN, what.to_owned()).into_response();
@@ -193,7 +214,8 @@ fn is_basic(headers: &HeaderMap) -> bool {
     given.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"basic "))
 }
 
-/// Reads the secrets each time, so that they can change without a restart; the files are small, and in memory.
+/// Reads the secrets each time, so that they can change without a restart; the files are small, and
+/// in memory.
 async fn is_right(headers: &HeaderMap, http: &Http) -> bool {
     let Some(given) = headers.get(AUTHORIZATION).cloned() else { return false };
     let (login, token) = (http.login.clone(), http.token.clone());
@@ -205,7 +227,8 @@ async fn is_right(headers: &HeaderMap, http: &Http) -> bool {
         };
         // An empty file is no secret: it lets nobody in.
         let read = |secret: &Secret| secret.read().ok().filter(|secret| !secret.is_empty());
-        let wanted_basic = || login.as_ref().and_then(|(name, password)| Some(basic(name, &read(password)?)));
+        let wanted_basic =
+            || login.as_ref().and_then(|(name, password)| Some(basic(name, &read(password)?)));
         let wanted_token = || token.as_ref().and_then(read);
         if let Some(given) = rest("Basic ") {
             return wanted_basic().is_some_and(|wanted| bool::from(given.ct_eq(wanted.as_bytes())));
@@ -222,8 +245,8 @@ fn basic(name: &str, password: &str) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for three in format!("{name}:{password}").as_bytes().chunks(3) {
-        let bits =
-            three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+        let bits = three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
+            << (8 * (3 - three.len()));
         for n in 0..4 {
             let letter = LETTERS[(bits >> (18 - 6 * n) & 63) as usize];
             text.push(if n <= three.len() { char::from(letter) } else { '=' });

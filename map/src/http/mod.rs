@@ -1,5 +1,5 @@
-//! Requests and their answers. Every connection and every stream has a place, or is refused; a request that is not finished in
-//! time is sent away; at the end those under way are finished.
+//! Requests and their answers. Every connection and every stream has a place, or is refused; a
+//! request that is not finished in time is sent away; at the end those under way are finished.
 
 mod answers;
 mod api;
@@ -35,10 +35,11 @@ pub use self::state::State;
 use self::state::end;
 use crate::config;
 
-/// A client that does not finish its handshake, and then its request's head, in this time is sent away.
+/// A client that does not finish its handshake, and then its request's head, in this time is sent
+/// away.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// An answer, or a stream's next event, that is not read in this time ends its connection. A slow line reads a view of the
-/// map in less.
+/// An answer, or a stream's next event, that is not read in this time ends its connection. A slow
+/// line reads a view of the map in less.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Certificates are looked at again after this.
 const CERTIFICATE_PERIOD: Duration = Duration::from_secs(60);
@@ -52,7 +53,8 @@ pub fn router(state: Arc<State>) -> Router {
     guard::around(routes.with_state(Arc::clone(&state)), state)
 }
 
-/// Serves until `ending` turns true, and then until requests under way are finished, within a bound.
+/// Serves until `ending` turns true, and then until requests under way are finished, within a
+/// bound.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -60,8 +62,10 @@ pub async fn serve(
     mut ending: watch::Receiver<bool>,
 ) {
     let places = Arc::new(Semaphore::new(config.connections_max));
-    let certificates =
-        config.tls.clone().and_then(|files| Some((crate::tls::read(&files.0, &files.1).ok()?, files)));
+    let certificates = config
+        .tls
+        .clone()
+        .and_then(|files| Some((crate::tls::read(&files.0, &files.1).ok()?, files)));
     let acceptor = certificates.map(|(first, files)| {
         let (sender, receiver) = watch::channel(first);
         tokio::spawn(renew(sender, files));

@@ -1,4 +1,5 @@
-//! The page, which was built before and is in the binary. Compressed once, at the first request for it.
+//! The page, which was built before and is in the binary. Compressed once, at the first request for
+//! it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,7 +16,8 @@ use super::refusal::Refusal;
 use super::state::State;
 use crate::wire::gzip;
 
-static COMPRESSED: [OnceLock<Option<Bytes>>; FILES.len()] = [const { OnceLock::new() }; FILES.len()];
+static COMPRESSED: [OnceLock<Option<Bytes>>; FILES.len()] =
+    [const { OnceLock::new() }; FILES.len()];
 
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new().fallback(file)
@@ -27,25 +29,33 @@ async fn file(uri: Uri, headers: HeaderMap) -> Response {
         if FILES.is_empty() && path == "index.html" {
             return Refusal(StatusCode::SERVICE_UNAVAILABLE, MISSING.to_owned()).into_response();
         }
-        return Refusal(StatusCode::NOT_FOUND, "there is nothing here; docs/map.md has the API".to_owned())
-            .into_response();
+        return Refusal(
+            StatusCode::NOT_FOUND,
+            "there is nothing here; docs/map.md has the API".to_owned(),
+        )
+        .into_response();
     };
     let (name, bytes) = FILES[number];
     let mut answer = Bytes::from_static(bytes).into_response();
     let headers_out = answer.headers_mut();
     headers_out.insert(CONTENT_TYPE, HeaderValue::from_static(kind(name)));
     // What vite puts into assets/ has its content's hash in its name.
-    let age = if name.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let age = if name.starts_with("assets/") {
+        "public, max-age=31536000, immutable"
+    } else {
+        "no-cache"
+    };
     headers_out.insert(CACHE_CONTROL, HeaderValue::from_static(age));
     headers_out.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
     if !takes_gzip(&headers) {
         return answer;
     }
-    // The finest coast takes a second in a release build: on a thread of its own, or every page would hear nothing meanwhile.
+    // The finest coast takes a second in a release build: on a thread of its own, or every page
+    // would hear nothing meanwhile.
     let compressed = tokio::task::spawn_blocking(move || {
         let gzip = || Bytes::from(gzip(bytes, Compression::best()));
-        let compressed =
-            COMPRESSED[number].get_or_init(|| Some(gzip()).filter(|gzip| gzip.len() < bytes.len() / 10 * 9));
+        let compressed = COMPRESSED[number]
+            .get_or_init(|| Some(gzip()).filter(|gzip| gzip.len() < bytes.len() / 10 * 9));
         compressed.clone()
     });
     if let Ok(Some(gzip)) = compressed.await {

@@ -11,6 +11,7 @@ pub struct Refusal(pub(super) StatusCode, pub(super) String);
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.0, [(CONTENT_TYPE, "application/json")], json!({ "error": self.1 }).to_string()).into_response()
+        (self.0, [(CONTENT_TYPE, "application/json")], json!({ "error": self.1 }).to_string())
+            .into_response()
     }
 }

@@ -1,4 +1,5 @@
-//! Requests that write: fences, names of drivers, acknowledgements of alerts, links. Links themselves may not.
+//! Requests that write: fences, names of drivers, acknowledgements of alerts, links. Links
+//! themselves may not.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,8 +48,8 @@ pub(super) fn edits_fences(state: &State, viewer: &Viewer) -> bool {
     writes(state, viewer) && (editors.is_empty() || is_editor())
 }
 
-/// The body of a request. Requires a content type that no foreign page can send: a browser asks before it sends this
-/// one to another site, and there is no CORS.
+/// The body of a request. Requires a content type that no foreign page can send: a browser asks
+/// before it sends this one to another site, and there is no CORS.
 async fn sent(headers: &HeaderMap, body: Body, kind: &str) -> Result<Bytes, Refusal> {
     if headers.get(CONTENT_TYPE).is_none_or(|given| given != kind) {
         return Err(bad(format!("Content-Type: expected {kind}")));
@@ -82,11 +83,14 @@ async fn written(
             let why = writer.failed(&error).1.unwrap_or_else(|| "it refuses".to_owned());
             Err(away(format!("ClickHouse did not store this: {why}")))
         }
-        Err(_) => Err(away("ClickHouse does not answer in time (clickhouse.query_timeout)".to_owned())),
+        Err(_) => {
+            Err(away("ClickHouse does not answer in time (clickhouse.query_timeout)".to_owned()))
+        }
     }
 }
 
-/// The content type keeps foreign pages out: a browser asks before it sends this one to another site, and there is no CORS.
+/// The content type keeps foreign pages out: a browser asks before it sends this one to another
+/// site, and there is no CORS.
 pub(super) async fn put_fence(
     From(state): From<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
@@ -95,10 +99,14 @@ pub(super) async fn put_fence(
 ) -> Answer {
     let writer = state.fence_writer.as_ref().filter(|_| edits_fences(&state, &viewer));
     let writer = writer.ok_or_else(|| {
-        Refusal(StatusCode::FORBIDDEN, "you may not change fences (fences.user, fences.editors)".to_owned())
+        Refusal(
+            StatusCode::FORBIDDEN,
+            "you may not change fences (fences.user, fences.editors)".to_owned(),
+        )
     })?;
     let body = sent(&headers, body, "application/geo+json").await?;
-    let feature = serde_json::from_slice(&body).map_err(|error| bad(format!("not JSON: {error}")))?;
+    let feature =
+        serde_json::from_slice(&body).map_err(|error| bad(format!("not JSON: {error}")))?;
     let user = viewer.name.as_deref();
     let stored = async {
         let _one_at_a_time = state.fence_changes.lock().await;
@@ -108,7 +116,9 @@ pub(super) async fn put_fence(
         Ok(Ok(())) => Ok(answer(&json!({}))),
         Ok(Err(areas::Refused::Invalid(why))) => Err(bad(why)),
         Ok(Err(areas::Refused::Away(why))) => Err(away(why)),
-        Err(_) => Err(away("ClickHouse does not answer in time (clickhouse.query_timeout)".to_owned())),
+        Err(_) => {
+            Err(away("ClickHouse does not answer in time (clickhouse.query_timeout)".to_owned()))
+        }
     }
 }
 
@@ -120,7 +130,8 @@ async fn see_alert(
 ) -> Answer {
     let writer = writer(&state, &viewer)?;
     let body = sent(&headers, body, JSON).await?;
-    let seen: alerts::Seen = serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+    let seen: alerts::Seen =
+        serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
     in_scope(&state, &viewer, &seen.driver_id)?;
     let by = viewer.name.as_deref().unwrap_or_default();
     written(&state, writer, alerts::acknowledge(writer, state.store.database(), &seen, by)).await?;
@@ -148,7 +159,8 @@ async fn make_link(
     let secret = state.config.access.links_key.clone().filter(|_| !viewer.is_link);
     let secret = secret.ok_or_else(|| forbidden("there are no links here (access.links_key)"))?;
     let body = sent(&headers, body, JSON).await?;
-    let asked: LinkRequest = serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+    let asked: LinkRequest =
+        serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
     let hours = asked.hours.unwrap_or(LINK_HOURS);
     if !(1..=LINK_HOURS_MAX).contains(&hours) {
         return Err(bad(format!("hours: expected 1 to {LINK_HOURS_MAX}")));
@@ -184,13 +196,15 @@ async fn put_cards(
     if !viewer.scope.is_all() {
         return Err(forbidden("only a viewer of all drivers may name them"));
     }
-    let is_csv = headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/csv"));
+    let is_csv =
+        headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/csv"));
     let cards: Vec<Card> = if is_csv {
         names::csv(str::from_utf8(&sent(&headers, body, "text/csv").await?).unwrap_or_default())
             .map_err(bad)?
     } else {
         let body = sent(&headers, body, JSON).await?;
-        serde_json::from_slice(&body).map_err(|error| bad(format!("expected an array of cards: {error}")))?
+        serde_json::from_slice(&body)
+            .map_err(|error| bad(format!("expected an array of cards: {error}")))?
     };
     cards.iter().try_for_each(|card| params::driver(&card.driver_id).map(drop)).map_err(bad)?;
     let count = cards.len();

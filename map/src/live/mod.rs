@@ -1,8 +1,9 @@
-//! The present: one ClickHouse query a second while a page is open, whatever the number of viewers; the fleet in memory; tiles cut from
-//! it, each once a second.
+//! The present: one ClickHouse query a second while a page is open, whatever the number of viewers;
+//! the fleet in memory; tiles cut from it, each once a second.
 //!
-//! Guarantee: a row shows after the next query, however late its fix is; a removed driver disappears within `map.reread`. While ClickHouse
-//! is down the last positions stay, and every tick says since when; so it does when nothing is inserted, whether or not anybody looked then.
+//! Guarantee: a row shows after the next query, however late its fix is; a removed driver
+//! disappears within `map.reread`. While ClickHouse is down the last positions stay, and every tick
+//! says since when; so it does when nothing is inserted, whether or not anybody looked then.
 
 mod reading;
 mod tick;
@@ -105,11 +106,16 @@ impl Live {
             asked: watch::Sender::new(()),
             looked: AtomicI64::new(now),
             somebody: Notify::new(),
-            trouble: Mutex::new(Some("clickhouse: everybody's last position is being read".to_owned())),
+            trouble: Mutex::new(Some(
+                "clickhouse: everybody's last position is being read".to_owned(),
+            )),
             beat: Mutex::new(Instant::now()),
             parts: Mutex::default(),
             names_changed: Notify::new(),
-            ages: Ages { silent_s: seconds(config.silent_after), hidden_s: seconds(config.hidden_after) },
+            ages: Ages {
+                silent_s: seconds(config.silent_after),
+                hidden_s: seconds(config.hidden_after),
+            },
             points_max: config.points_max,
             drivers_max: config.drivers_max,
             reread: config.reread,
@@ -185,8 +191,9 @@ impl Live {
         if was_idle || self.tick.borrow().generation == 0 {
             let mut asked = self.asked.subscribe();
             self.somebody.notify_one();
-            let fresh =
-                async { while asked.changed().await.is_ok() && self.tick.borrow().generation == 0 {} };
+            let fresh = async {
+                while asked.changed().await.is_ok() && self.tick.borrow().generation == 0 {}
+            };
             let _ = tokio::time::timeout(FRESH_WITHIN, fresh).await;
         }
         if self.tick.borrow().generation > 0 {
@@ -221,7 +228,10 @@ impl Live {
             was_cut = true;
             let now_ms = self.tick.borrow().now;
             let fleet = self.fleet();
-            Arc::new(Part::new(tile, &tiles::cut(&fleet, tile, kind, &self.filter(&fleet, look), now_ms)))
+            Arc::new(Part::new(
+                tile,
+                &tiles::cut(&fleet, tile, kind, &self.filter(&fleet, look), now_ms),
+            ))
         });
         if was_cut {
             self.metrics.tiles_cut.inc();
@@ -253,7 +263,8 @@ impl Live {
             }
             let began = Instant::now();
             let outcome = {
-                // The client enters a tracing span for every row, which costs 0.1 s of CPU if a subscriber is active.
+                // The client enters a tracing span for every row, which costs 0.1 s of CPU if a
+                // subscriber is active.
                 let read = self.read(store, &mut reading).with_subscriber(Dispatch::none());
                 let mut read = pin!(tokio::time::timeout(ANSWER_WITHIN, read));
                 let (mut rows, mut heard) = (self.metrics.rows_read.get(), began);
@@ -330,7 +341,11 @@ impl Live {
     }
 
     /// Reads the new rows, or all of them; returns how many drivers moved.
-    async fn read(&self, store: &Store, reading: &mut Reading) -> Result<usize, clickhouse::error::Error> {
+    async fn read(
+        &self,
+        store: &Store,
+        reading: &mut Reading,
+    ) -> Result<usize, clickhouse::error::Error> {
         let began_ms = now().unix_ms();
         let is_pass = reading.wants_all(self.reread);
         let mut parts = if is_pass { Parts::default() } else { reading.parts.clone() };
@@ -381,7 +396,12 @@ impl Live {
         change(&mut self.fleet.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn tell(&self, store: &Store, reading: &mut Reading, outcome: Result<usize, clickhouse::error::Error>) {
+    fn tell(
+        &self,
+        store: &Store,
+        reading: &mut Reading,
+        outcome: Result<usize, clickhouse::error::Error>,
+    ) {
         let (now_ms, now) = (now().unix_ms(), Instant::now());
         let mut tick = self.last_tick();
         let (state, since) = match outcome {
@@ -392,7 +412,9 @@ impl Live {
                     reading.recut = Some(now);
                 }
                 *lock(&self.trouble) = self.left_out();
-                reading.stopped(now_ms).map_or((State::Ok, now_ms), |stopped| (State::Stale, stopped))
+                reading
+                    .stopped(now_ms)
+                    .map_or((State::Ok, now_ms), |stopped| (State::Stale, stopped))
             }
             Err(error) => {
                 self.metrics.read_errors.inc();
@@ -460,8 +482,9 @@ mod tests {
     async fn who_looks_first_waits_for_an_answer_and_not_for_the_clock() {
         let live = Live::new(&config::Config::parse("").expect("defaults").map, Arc::default());
         let mut context = Context::from_waker(Waker::noop());
-        let tick =
-            |now, generation| live.tick.send_modify(|tick| (tick.now, tick.generation) = (now, generation));
+        let tick = |now, generation| {
+            live.tick.send_modify(|tick| (tick.now, tick.generation) = (now, generation))
+        };
         // Somebody looked long ago.
         live.looked.store(0, Ordering::Relaxed);
         tick(0, 5);

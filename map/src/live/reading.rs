@@ -71,7 +71,8 @@ impl Reading {
         if seconds > 0.0 { (moved as f64 / seconds * 10.0).round() / 10.0 } else { 0.0 }
     }
 
-    /// Returns whether this is the first failure after an answer: a server that was down may have lost rows, so the next read is full.
+    /// Returns whether this is the first failure after an answer: a server that was down may have
+    /// lost rows, so the next read is full.
     pub(super) fn failed(&mut self) -> bool {
         self.all_read = None;
         !std::mem::replace(&mut self.is_failing, true)

@@ -24,7 +24,8 @@ pub struct Tick {
     pub drivers: usize,
     /// Drivers with a fix in the last minute.
     pub seen_1m: usize,
-    /// Drivers that moved, per second; a mean of ten seconds. `None`: the viewer sees a part of the fleet only.
+    /// Drivers that moved, per second; a mean of ten seconds. `None`: the viewer sees a part of the
+    /// fleet only.
     pub rate: Option<f64>,
     /// Arrival of the newest message at milepost.
     pub newest: Option<i64>,
@@ -50,7 +51,9 @@ pub struct States {
 }
 
 impl States {
-    pub(super) fn new([moving, standing, silent, unknown, hidden]: [usize; DriverState::ALL.len()]) -> Self {
+    pub(super) fn new(
+        [moving, standing, silent, unknown, hidden]: [usize; DriverState::ALL.len()],
+    ) -> Self {
         Self { moving, standing, silent, unknown, hidden }
     }
 }

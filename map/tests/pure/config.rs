@@ -11,7 +11,8 @@ fn violations(toml: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_defaults_are_usable_listen_to_this_machine_alone_and_are_shown_as_the_file_that_gives_them() {
+fn the_defaults_are_usable_listen_to_this_machine_alone_and_are_shown_as_the_file_that_gives_them()
+{
     let defaults = Config::parse("").unwrap();
     assert!(defaults.http.listen.ip().is_loopback() && !defaults.http.wants_login());
     assert_eq!(Config::parse(&defaults.to_string()).unwrap().effective(), defaults.effective());
@@ -31,15 +32,22 @@ fn another_address_wants_a_login_and_a_certificate_or_a_proxy() {
     for bad in [vec![], vec![login], vec![token], vec![&*tls]] {
         let told = violations(&everywhere(&bad));
         assert!(
-            told.len() == 1 && told[0].contains("personal data") && told[0].contains("http.behind_proxy"),
+            told.len() == 1
+                && told[0].contains("personal data")
+                && told[0].contains("http.behind_proxy"),
             "{told:#?}"
         );
     }
-    for good in [vec!["behind_proxy = true"], vec![&tls, login], vec![&*tls, token], vec![&tls, login, token]]
-    {
+    for good in [
+        vec!["behind_proxy = true"],
+        vec![&tls, login],
+        vec![&*tls, token],
+        vec![&tls, login, token],
+    ] {
         assert!(Config::parse(&everywhere(&good)).is_ok(), "{good:?}");
     }
-    let told = violations(&format!("[http]\ncert_file = '{}'\nkey_file = '/none'", cert_file.display()));
+    let told =
+        violations(&format!("[http]\ncert_file = '{}'\nkey_file = '/none'", cert_file.display()));
     assert!(told.len() == 1 && told[0].starts_with("http.key_file: /none: "), "{told:#?}");
 }
 
@@ -63,7 +71,11 @@ fn all_violations_are_told_at_once_and_no_secret_with_them() {
         "mqtt.qos:",
         "log.format:",
     ] {
-        assert_eq!(told.iter().filter(|told| told.starts_with(key)).count(), 1, "{key} in {told:#?}");
+        assert_eq!(
+            told.iter().filter(|told| told.starts_with(key)).count(),
+            1,
+            "{key} in {told:#?}"
+        );
     }
     assert!(!told.join("\n").contains("hunter"), "{told:#?}");
     let config = Config::parse(
@@ -98,9 +110,9 @@ fn a_header_is_no_login_unless_a_proxy_alone_reaches_the_map() {
         let told = violations(bad);
         assert!(told.iter().any(|line| line.contains(why)), "{bad}: {told:?}");
     }
-    let good =
-        "[http]\nbehind_proxy = true\nuser_header = 'X-User'\n[fences]\nuser = 'fencer'\neditors = ['ada']";
+    let good = "[http]\nbehind_proxy = true\nuser_header = 'X-User'\n[fences]\nuser = 'fencer'\neditors = ['ada']";
     assert!(Config::parse(good).is_ok());
-    let good = "[http]\nbehind_proxy = true\nuser_header = 'X-User'\nlisten = '0.0.0.0:9480'\ntoken = 't'";
+    let good =
+        "[http]\nbehind_proxy = true\nuser_header = 'X-User'\nlisten = '0.0.0.0:9480'\ntoken = 't'";
     assert!(Config::parse(good).is_ok());
 }

@@ -20,10 +20,14 @@ fn every_setting_is_in_the_docs_with_its_default() {
             "{key}: the default is {value}, docs/map.md says {row}"
         );
     }
-    let keys =
-        docs.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |")).map(|(key, _)| key);
+    let keys = docs
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` |"))
+        .map(|(key, _)| key);
     for key in keys.filter(|key| {
-        ["clickhouse.", "http.", "fences.", "map.", "log."].iter().any(|section| key.starts_with(section))
+        ["clickhouse.", "http.", "fences.", "map.", "log."]
+            .iter()
+            .any(|section| key.starts_with(section))
     }) {
         assert!(
             defaults.effective().iter().any(|(known, _)| known == key),

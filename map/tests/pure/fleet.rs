@@ -99,8 +99,12 @@ fn the_memory_is_what_the_formula_says_and_does_not_grow_with_time() {
     let mut fleet = Fleet::new(1_000_000);
     let everybody = |fleet: &mut Fleet, ts: i64| {
         for n in 0..N {
-            let place = i32::try_from((n * 7 + usize::try_from(ts).unwrap() * 13) % 17_000).unwrap();
-            fleet.take(format!("driver-{n:07}").as_bytes(), moved(ts, f64::from(place) / 100.0 - 85.0));
+            let place =
+                i32::try_from((n * 7 + usize::try_from(ts).unwrap() * 13) % 17_000).unwrap();
+            fleet.take(
+                format!("driver-{n:07}").as_bytes(),
+                moved(ts, f64::from(place) / 100.0 - 85.0),
+            );
         }
         fleet.commit();
     };
@@ -124,5 +128,8 @@ fn the_memory_is_what_the_formula_says_and_does_not_grow_with_time() {
         assert_eq!(fleet.len(), N);
     }
     let much_later = fleet.memory_bytes();
-    assert!(much_later <= 4 * N * (DRIVER_BYTES + 14), "{much_later}: both passes' drivers at once");
+    assert!(
+        much_later <= 4 * N * (DRIVER_BYTES + 14),
+        "{much_later}: both passes' drivers at once"
+    );
 }

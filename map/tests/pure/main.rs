@@ -1,4 +1,5 @@
-//! What needs no server: tiles, parameters, the fleet's memory, the configuration, the words of the docs.
+//! What needs no server: tiles, parameters, the fleet's memory, the configuration, the words of the
+//! docs.
 #![expect(
     unreachable_pub,
     clippy::unwrap_used,

@@ -6,7 +6,10 @@ use milepost_map::params::{Bbox, Params, Span, TILES_MAX, driver};
 const NOW_MS: i64 = 1_760_000_000_000;
 
 fn params(query: &str) -> Result<Params, String> {
-    Params::new(Some(query), &["bbox", "since", "from", "to", "prefix", "limit", "simplify", "zoom", "of"])
+    Params::new(
+        Some(query),
+        &["bbox", "since", "from", "to", "prefix", "limit", "simplify", "zoom", "of"],
+    )
 }
 
 #[test]
@@ -128,7 +131,11 @@ fn what_is_right_is_taken() {
     assert_eq!(same, Ok(hour));
     assert_eq!(ask("to=2025-10-09T08:53:20").span(0), Ok(hour));
     let tile = |z, x, y| Tile::new(z, x, y).unwrap();
-    let tiles = vec![(tile(14, 16_383, 0), None), (tile(3, 7, 2), Some(u64::MAX)), (tile(0, 0, 0), Some(0))];
+    let tiles = vec![
+        (tile(14, 16_383, 0), None),
+        (tile(3, 7, 2), Some(u64::MAX)),
+        (tile(0, 0, 0), Some(0)),
+    ];
     assert_eq!(ask("of=14/16383/0,3/7/2:18446744073709551615,0/0/0:0").tiles(), Ok(tiles));
     let many = |count| ask(&format!("of={}", vec!["0/0/0"; count].join(","))).tiles();
     assert_eq!(many(TILES_MAX).map(|tiles| tiles.len()), Ok(128));

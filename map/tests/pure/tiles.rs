@@ -112,10 +112,12 @@ fn what_goes_in_comes_out() {
 
 #[test]
 fn where_there_are_many_they_are_taken_together() {
-    let town: Vec<(f64, f64)> =
-        (0..2_000).map(|n| (48.0 + f64::from(n % 50) * 1e-3, 11.0 + f64::from(n / 50) * 1e-3)).collect();
+    let town: Vec<(f64, f64)> = (0..2_000)
+        .map(|n| (48.0 + f64::from(n % 50) * 1e-3, 11.0 + f64::from(n / 50) * 1e-3))
+        .collect();
     let fleet = fleet(&town);
-    let far = read(&cut(&fleet, Tile::new(0, 0, 0).unwrap(), Kind::Cells, &everyone(&fleet), NOW_MS));
+    let far =
+        read(&cut(&fleet, Tile::new(0, 0, 0).unwrap(), Kind::Cells, &everyone(&fleet), NOW_MS));
     assert!(far.is_cells && far.counts.iter().sum::<u32>() == 2_000, "{far:?}");
     let mean = town.iter().map(|(lat, _)| lat).sum::<f64>() / 2_000.0;
     assert!((f64::from(far.lat_e7[0]) / 1e7 - mean).abs() < 1e-6, "the mean of their places");
@@ -127,7 +129,9 @@ fn a_view_has_one_kind_of_tiles() {
     // Everybody is in one of the four tiles.
     let fleet = fleet(&(0..100).map(|n| (48.0 + f64::from(n) * 1e-3, 11.0)).collect::<Vec<_>>());
     let view: Vec<Tile> = (0..4).map(|n| Tile::new(1, n % 2, n / 2).unwrap()).collect();
-    let of = |tiles: &[Tile], points_max| kind(&fleet, tiles.iter().copied(), &everyone(&fleet), points_max);
+    let of = |tiles: &[Tile], points_max| {
+        kind(&fleet, tiles.iter().copied(), &everyone(&fleet), points_max)
+    };
     assert_eq!(of(&view, 100), Kind::Points);
     assert_eq!(of(&view, 99), Kind::Cells);
     assert_eq!(of(&view[2..], 0), Kind::Points, "nobody is in the south");

@@ -21,7 +21,10 @@ fn part(z: u8, drivers: usize, now_ms: i64) -> Arc<Part> {
     (0..drivers).for_each(|n| fleet.take(format!("d{n}").as_bytes(), fix(90.0, -180.0)));
     fleet.commit();
     let tile = Tile::new(z, 0, 0).unwrap();
-    Arc::new(Part::new(tile, &cut(&fleet, tile, Kind::Points, &crate::tiles::everyone(&fleet), now_ms)))
+    Arc::new(Part::new(
+        tile,
+        &cut(&fleet, tile, Kind::Points, &crate::tiles::everyone(&fleet), now_ms),
+    ))
 }
 
 fn unpacked(gzip: &[u8]) -> Vec<u8> {

@@ -21,7 +21,8 @@ const WRONG: &str = "Basic bWFwOndyb25n";
 #[test]
 fn where_a_login_is_set_nothing_is_answered_without_it() -> Result<()> {
     let world = world("map_login")?;
-    let (password, token) = (world.folder.path().join("password"), world.folder.path().join("token"));
+    let (password, token) =
+        (world.folder.path().join("password"), world.folder.path().join("token"));
     std::fs::write(&password, "secret\n")?;
     std::fs::write(&token, "t0ken\n")?;
     let settings = world.settings.clone().with("HTTP__USERNAME", "map");
@@ -55,8 +56,9 @@ fn where_a_login_is_set_nothing_is_answered_without_it() -> Result<()> {
     for path in ["/livez", "/readyz"] {
         ensure!(ask(&map, path, &[])?.status == 200, "{path}");
     }
-    let status =
-        |login: &str| Ok::<_, anyhow::Error>(ask(&map, "/api/config", &[("Authorization", login)])?.status);
+    let status = |login: &str| {
+        Ok::<_, anyhow::Error>(ask(&map, "/api/config", &[("Authorization", login)])?.status)
+    };
     for login in [WRONG, "Basic", "Basic ", "Bearer wrong", "Bearer ", "Bearer", "Digest x"] {
         ensure!(status(login)? == 401, "{login}");
     }
@@ -80,10 +82,12 @@ fn where_a_login_is_set_nothing_is_answered_without_it() -> Result<()> {
 #[test]
 fn who_guesses_on_many_connections_gets_one_answer_a_second() -> Result<()> {
     let world = world("map_guesses")?;
-    let settings = world.settings.clone().with("HTTP__USERNAME", "map").with("HTTP__PASSWORD", "secret");
+    let settings =
+        world.settings.clone().with("HTTP__USERNAME", "map").with("HTTP__PASSWORD", "secret");
     let map = settings.run()?;
-    let status =
-        |login: &str| Ok::<_, anyhow::Error>(ask(&map, "/api/config", &[("Authorization", login)])?.status);
+    let status = |login: &str| {
+        Ok::<_, anyhow::Error>(ask(&map, "/api/config", &[("Authorization", login)])?.status)
+    };
     let began = Instant::now();
     std::thread::scope(|scope| {
         let guesses: Vec<_> = (0..5).map(|_| scope.spawn(|| status(WRONG))).collect();
@@ -98,8 +102,9 @@ fn who_guesses_on_many_connections_gets_one_answer_a_second() -> Result<()> {
     let began = Instant::now();
     for _ in 0..3 {
         let mut stream = std::net::TcpStream::connect(map.url().trim_start_matches("http://"))?;
-        let request =
-            format!("GET /api/config HTTP/1.1\r\nHost: localhost\r\nAuthorization: {WRONG}\r\n\r\n");
+        let request = format!(
+            "GET /api/config HTTP/1.1\r\nHost: localhost\r\nAuthorization: {WRONG}\r\n\r\n"
+        );
         std::io::Write::write_all(&mut stream, request.as_bytes())?;
         std::thread::sleep(Duration::from_millis(300)); // until it is compared
     }
@@ -125,7 +130,8 @@ fn a_page_of_somebody_else_gets_nothing() -> Result<()> {
         let answer = ask(&map, path, &[("Origin", "https://evil.example")])?;
         let policy = answer.header("content-security-policy");
         ensure!(
-            policy.starts_with("default-src 'none'; script-src 'self';") && !policy.contains("unsafe"),
+            policy.starts_with("default-src 'none'; script-src 'self';")
+                && !policy.contains("unsafe"),
             "{path}: {policy}"
         );
         ensure!(
@@ -158,8 +164,10 @@ fn another_address_is_refused_without_a_login_or_a_proxy() -> Result<()> {
 #[test]
 fn people_come_over_tls() -> Result<()> {
     let world = world("map_tls")?;
-    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(vec!["localhost".to_owned()])?;
-    let (cert_file, key_file) = (world.folder.path().join("cert.pem"), world.folder.path().join("key.pem"));
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(vec!["localhost".to_owned()])?;
+    let (cert_file, key_file) =
+        (world.folder.path().join("cert.pem"), world.folder.path().join("key.pem"));
     std::fs::write(&cert_file, cert.pem())?;
     std::fs::write(&key_file, signing_key.serialize_pem())?;
     let settings = world.settings.clone().with("HTTP__CERT_FILE", cert_file.display().to_string());
@@ -183,7 +191,8 @@ fn people_come_over_tls() -> Result<()> {
 
 async fn over_tls(map: &Map, tls: TlsConnector) -> Result<String> {
     let stream = tokio::net::TcpStream::connect(("127.0.0.1", map.port)).await?;
-    let mut stream = tls.connect(ServerName::try_from("localhost")?, stream).await.context("no handshake")?;
+    let mut stream =
+        tls.connect(ServerName::try_from("localhost")?, stream).await.context("no handshake")?;
     let request = format!(
         "GET /api/config HTTP/1.1\r\nHost: localhost\r\nAuthorization: {RIGHT}\r\nConnection: close\r\n\r\n"
     );
@@ -198,7 +207,8 @@ fn fences_are_written_by_editors_alone_as_the_proxy_names_them() -> Result<()> {
     const YARD: &str = r#"{"type":"Feature","properties":{"name":"yard"},"geometry":{"type":"Polygon","coordinates":[[[10,47],[12,47],[12,49],[10,47]]]}}"#;
     let world = world("map_fences")?;
     let post = |map: &Map, user: &str, kind: &str, body: &str| -> Result<(u16, String)> {
-        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
+        let config =
+            ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
         let agent = config.build().new_agent();
         let request = agent
             .post(format!("{}/api/fences", map.url()))
@@ -208,8 +218,13 @@ fn fences_are_written_by_editors_alone_as_the_proxy_names_them() -> Result<()> {
         Ok((answer.status().as_u16(), answer.body_mut().read_to_string()?))
     };
     let geojson = "application/geo+json";
-    let proxied =
-        || world.settings.clone().with("HTTP__BEHIND_PROXY", "true").with("HTTP__USER_HEADER", "X-User");
+    let proxied = || {
+        world
+            .settings
+            .clone()
+            .with("HTTP__BEHIND_PROXY", "true")
+            .with("HTTP__USER_HEADER", "X-User")
+    };
     {
         let map = proxied().run()?;
         for nobody in [vec![], vec![("X-User", " ")]] {
@@ -219,7 +234,8 @@ fn fences_are_written_by_editors_alone_as_the_proxy_names_them() -> Result<()> {
         ensure!(config.status == 200 && config.json()?["edits_fences"] == false);
         ensure!(post(&map, "ada", geojson, YARD)?.0 == 403, "without fences.user");
     }
-    let map = proxied().with("FENCES__USER", "default").with("FENCES__EDITORS", "ada,grace").run()?;
+    let map =
+        proxied().with("FENCES__USER", "default").with("FENCES__EDITORS", "ada,grace").run()?;
     let names = || -> Result<String> {
         let all = ask(&map, "/api/fences", &[("X-User", "eve")])?.json()?;
         let names = all["features"]
@@ -247,9 +263,13 @@ fn fences_are_written_by_editors_alone_as_the_proxy_names_them() -> Result<()> {
     let end = r#"{"type":"Feature","properties":{"name":"yard","valid_from":0},"geometry":null}"#;
     ensure!(post(&map, "grace", geojson, end)?.0 == 200);
     wait_until("the fence has ended", SOON, || Ok(names()?.is_empty()))?;
-    ensure!(world.query("SELECT length(polygons[1][1]) FROM {db}.fences FINAL")? == "4", "what was is kept");
+    ensure!(
+        world.query("SELECT length(polygons[1][1]) FROM {db}.fences FINAL")? == "4",
+        "what was is kept"
+    );
 
-    // A new fence of its name begins where the former one ended; an edit begins a version; then it ends.
+    // A new fence of its name begins where the former one ended; an edit begins a version; then it
+    // ends.
     ensure!(post(&map, "grace", geojson, YARD)? == (200, "{}".to_owned()));
     ensure!(names()? == "yard");
     ensure!(post(&map, "ada", geojson, &YARD.replace("[12,49]", "[12,49],[11,49]"))?.0 == 200);
@@ -265,7 +285,8 @@ fn fences_are_written_by_editors_alone_as_the_proxy_names_them() -> Result<()> {
 
     // A planned one keeps its place, and its shape: what is drawn now is valid until it begins.
     let year = 4_102_444_800_000_i64;
-    let planned = YARD.replace(r#""name":"yard""#, &format!(r#""name":"yard","valid_from":{year}"#));
+    let planned =
+        YARD.replace(r#""name":"yard""#, &format!(r#""name":"yard","valid_from":{year}"#));
     ensure!(post(&map, "ada", geojson, &planned)?.0 == 200);
     ensure!(post(&map, "ada", geojson, &YARD.replace("[12,49]", "[12,49],[11,49]"))?.0 == 200);
     ensure!(names()? == "yard");
@@ -275,7 +296,8 @@ fn fences_are_written_by_editors_alone_as_the_proxy_names_them() -> Result<()> {
     let never = planned.replace(r#""valid_from""#, r#""valid_until":1000,"valid_from""#);
     ensure!(post(&map, "ada", geojson, &never)?.0 == 400);
 
-    // A fence valid from 1965 to 2250 keeps these moments when it is edited; visits before keep its old outline.
+    // A fence valid from 1965 to 2250 keeps these moments when it is edited; visits before keep its
+    // old outline.
     world.query(
         "INSERT INTO {db}.fences (name, valid_from, valid_until, polygons) SELECT 'old town', toDateTime64('1965-03-01', 3, 'UTC'), \
          toDateTime64('2250-01-01', 3, 'UTC'), polygons FROM {db}.fences ORDER BY valid_from LIMIT 1",
@@ -311,9 +333,10 @@ fn fences_are_written_by_editors_alone_as_the_proxy_names_them() -> Result<()> {
     wait_until("the old one has ended", SOON, || Ok(names()? == "yard"))?;
     ensure!(world.query(old)? == "[(1,0,12.7),(0,0,12.5),(0,0,12.5)]", "{}", world.query(old)?);
     let log = map.process.log()?;
-    for what in
-        [r#"a fence was stored user="ada" fence="yard""#, r#"a fence was ended user="grace" fence="yard""#]
-    {
+    for what in [
+        r#"a fence was stored user="ada" fence="yard""#,
+        r#"a fence was ended user="grace" fence="yard""#,
+    ] {
         ensure!(log.contains(what), "{what}: {log}");
     }
     Ok(())
@@ -328,14 +351,16 @@ fn open_ring_from_sql_comes_closed_and_survives_an_edit() -> Result<()> {
     )?;
     let map = world.settings.clone().with("FENCES__USER", "default").run()?;
     let all = ask(&map, "/api/fences", &[])?.json()?;
-    let rings = all["features"][0]["geometry"]["coordinates"][0].as_array().context("rings")?.clone();
+    let rings =
+        all["features"][0]["geometry"]["coordinates"][0].as_array().context("rings")?.clone();
     for (ring, points) in rings.iter().zip([5, 4]) {
         let ring = ring.as_array().context("a ring")?;
         ensure!(ring.len() == points && ring.first() == ring.last(), "{all}");
     }
     // Sent back unchanged, nothing is written.
     let send = |feature: &serde_json::Value| -> Result<u16> {
-        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
+        let config =
+            ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
         let request = config.build().new_agent().post(format!("{}/api/fences", map.url()));
         Ok(request
             .header("Content-Type", "application/geo+json")
@@ -344,15 +369,21 @@ fn open_ring_from_sql_comes_closed_and_survives_an_edit() -> Result<()> {
             .as_u16())
     };
     ensure!(send(&all["features"][0])? == 200);
-    ensure!(world.query("SELECT count(), any(length(polygons[1][1])) FROM {db}.fences FINAL")? == "1\t4");
+    ensure!(
+        world.query("SELECT count(), any(length(polygons[1][1])) FROM {db}.fences FINAL")?
+            == "1\t4"
+    );
     Ok(())
 }
 
 #[test]
 fn who_is_not_the_proxy_cannot_say_who_asks() -> Result<()> {
     let world = world("map_proxy")?;
-    let proxied =
-        world.settings.clone().with("HTTP__BEHIND_PROXY", "true").with("HTTP__USER_HEADER", "X-User");
+    let proxied = world
+        .settings
+        .clone()
+        .with("HTTP__BEHIND_PROXY", "true")
+        .with("HTTP__USER_HEADER", "X-User");
     let (code, words) = proxied.clone().with("HTTP__LISTEN", "0.0.0.0:0").call(&["run"])?;
     ensure!(code == 64 && words.contains("http.user_header: whoever reaches 0.0.0.0:0"), "{words}");
     let map = proxied.with("HTTP__TOKEN", "t0ken").run()?;

@@ -11,8 +11,8 @@ const DAY_MS: i64 = 86_400_000;
 #[test]
 fn a_track_is_what_its_sql_gives_with_stops_and_cells() -> Result<()> {
     let world = world("map_track")?;
-    // Ten minutes north, ten minutes of standing, ten minutes north; a fix every two seconds, from yesterday's noon on: a midnight
-    // would begin a new trip.
+    // Ten minutes north, ten minutes of standing, ten minutes north; a fix every two seconds, from
+    // yesterday's noon on: a midnight would begin a new trip.
     let began = (unix_ms() / DAY_MS - 1) * DAY_MS + DAY_MS / 2;
     world.query(&format!(
         "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at) \
@@ -24,8 +24,9 @@ fn a_track_is_what_its_sql_gives_with_stops_and_cells() -> Result<()> {
         world.query(sql)?;
     }
     let map = world.settings.run()?;
-    let ask_track =
-        |more: &str| ask(&map, &format!("/api/drivers/d1/track?from={}{more}", began - 1), &[])?.json();
+    let ask_track = |more: &str| {
+        ask(&map, &format!("/api/drivers/d1/track?from={}{more}", began - 1), &[])?.json()
+    };
     let track = ask_track("")?;
     let points = &track["points"];
     let count = |column: &str| points[column].as_array().map_or(0, Vec::len);
@@ -34,15 +35,21 @@ fn a_track_is_what_its_sql_gives_with_stops_and_cells() -> Result<()> {
         points["speed"][0] == 11.11 && points["speed"][1].is_null() && points["ts"][0] == began,
         "{points}"
     );
-    let kinds: Vec<&str> =
-        track["episodes"].as_array().into_iter().flatten().filter_map(|one| one["kind"].as_str()).collect();
+    let kinds: Vec<&str> = track["episodes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|one| one["kind"].as_str())
+        .collect();
     ensure!(kinds == ["trip", "stop", "trip"], "{track}");
     let way = &track["episodes"][0]["distance_m"];
     ensure!(way.as_f64().is_some_and(|way| (6_000.0..7_500.0).contains(&way)), "{way}");
     // The SQL beside it gives the same.
     let sql = track["sql"].as_str().unwrap_or_default();
     ensure!(
-        world.query(&format!("SELECT count(), round(sum(lat), 6) FROM ({sql})"))?.starts_with("900\t"),
+        world
+            .query(&format!("SELECT count(), round(sum(lat), 6) FROM ({sql})"))?
+            .starts_with("900\t"),
         "{sql}"
     );
     ensure!(track["truncated"] == false);
@@ -52,23 +59,32 @@ fn a_track_is_what_its_sql_gives_with_stops_and_cells() -> Result<()> {
     // Nobody, or nothing then, is an empty track.
     let nobody = ask(&map, "/api/drivers/nobody/track", &[])?.json()?;
     ensure!(
-        nobody["points"]["ts"] == serde_json::json!([]) && nobody["episodes"] == serde_json::json!([]),
+        nobody["points"]["ts"] == serde_json::json!([])
+            && nobody["episodes"] == serde_json::json!([]),
         "{nobody}"
     );
 
     let cells = ask(&map, &format!("/api/cells?bbox=10,47,12,49&zoom=10&from={began}"), &[])?;
     ensure!(cells.status == 200, "{}", String::from_utf8_lossy(&cells.body));
     let tile = read(&cells.body);
-    ensure!(tile.is_cells && tile.counts.iter().sum::<u32>() == 900 && tile.counts.len() > 3, "{tile:?}");
     ensure!(
-        tile.counts.is_sorted_by(|a, b| a >= b) && tile.speed_cms.iter().all(|speed| *speed == 1_111),
+        tile.is_cells && tile.counts.iter().sum::<u32>() == 900 && tile.counts.len() > 3,
+        "{tile:?}"
+    );
+    ensure!(
+        tile.counts.is_sorted_by(|a, b| a >= b)
+            && tile.speed_cms.iter().all(|speed| *speed == 1_111),
         "{tile:?}"
     );
     ensure!(cells.header("x-truncated").is_empty());
-    for (bbox, fixes) in
-        [("-180,-90,180,90", 900), ("170,-90,-170,90", 0), ("12,-90,11,90", 900), ("10,48.2,12,49", 0)]
-    {
-        let tile = read(&ask(&map, &format!("/api/cells?bbox={bbox}&zoom=0&from={began}"), &[])?.body);
+    for (bbox, fixes) in [
+        ("-180,-90,180,90", 900),
+        ("170,-90,-170,90", 0),
+        ("12,-90,11,90", 900),
+        ("10,48.2,12,49", 0),
+    ] {
+        let tile =
+            read(&ask(&map, &format!("/api/cells?bbox={bbox}&zoom=0&from={began}"), &[])?.body);
         ensure!(tile.counts.iter().sum::<u32>() == fixes, "{bbox}: {tile:?}");
     }
     Ok(())
@@ -84,7 +100,9 @@ fn a_question_that_costs_too_much_is_refused_in_words() -> Result<()> {
     let refused = ask(&map, "/api/cells?bbox=0,0,2,2&zoom=3", &[])?;
     ensure!(refused.status == 400, "{}", refused.status);
     ensure!(
-        refused.json()?["error"].as_str().is_some_and(|error| error.contains("choose a shorter time")),
+        refused.json()?["error"]
+            .as_str()
+            .is_some_and(|error| error.contains("choose a shorter time")),
         "{:?}",
         refused.json()
     );
@@ -194,9 +212,12 @@ fn a_list_has_the_drivers_for_whom_every_condition_holds() -> Result<()> {
     for wrong in ["silent=-1", "faster=fast", "stopped=1", "prefix=%27", "speed=1"] {
         ensure!(ask(&map, &format!("/api/list?{wrong}"), &[])?.status == 400, "{wrong}");
     }
-    let past =
-        ask(&map, &format!("/api/past?bbox=10,47,12,49&from={}&to={}", now - 7_200_000, now + 1), &[])?
-            .json()?;
+    let past = ask(
+        &map,
+        &format!("/api/past?bbox=10,47,12,49&from={}&to={}", now - 7_200_000, now + 1),
+        &[],
+    )?
+    .json()?;
     ensure!(
         past["ids"] == serde_json::json!(["van-1", "van-2"])
             && past["ts"] == serde_json::json!([now, now])
@@ -207,7 +228,8 @@ fn a_list_has_the_drivers_for_whom_every_condition_holds() -> Result<()> {
     );
     let kept = ask(&map, "/api/drivers/van-1/attributes", &[])?.json()?;
     ensure!(
-        kept["ts"] == now && kept["attributes"] == serde_json::json!({ "battery": "80", "ignition": "off" }),
+        kept["ts"] == now
+            && kept["attributes"] == serde_json::json!({ "battery": "80", "ignition": "off" }),
         "{kept}"
     );
     let nobody = ask(&map, "/api/drivers/nobody/attributes", &[])?.json()?;

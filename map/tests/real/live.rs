@@ -74,13 +74,23 @@ fn a_fix_shows_in_its_tile_and_the_newest_stays() -> Result<()> {
     ensure!(whole_world(&map)?.speed_cms == [1_240; 2]);
 
     let fix = ask(&map, "/api/drivers/d1", &[])?.json()?;
-    ensure!(fix["ts"] == now && fix["speed"] == 12.4 && fix["alt"].is_null() && fix["acc"] == 3.5, "{fix}");
+    ensure!(
+        fix["ts"] == now && fix["speed"] == 12.4 && fix["alt"].is_null() && fix["acc"] == 3.5,
+        "{fix}"
+    );
     ensure!(ask(&map, "/api/drivers/d3", &[])?.status == 404);
-    ensure!(ask(&map, "/api/drivers?prefix=d", &[])?.json()?["drivers"] == serde_json::json!(["d1", "d2"]));
+    ensure!(
+        ask(&map, "/api/drivers?prefix=d", &[])?.json()?["drivers"]
+            == serde_json::json!(["d1", "d2"])
+    );
     let in_box = ask(&map, "/api/positions?bbox=-81,25,-80,26", &[])?.json()?;
     ensure!(in_box["points"].as_array().is_some_and(|points| points.len() == 1), "{in_box}");
-    let since = ask(&map, &format!("/api/positions?bbox=-180,-90,180,90&since={}", unix_ms() + 1_000), &[])?
-        .json()?;
+    let since = ask(
+        &map,
+        &format!("/api/positions?bbox=-180,-90,180,90&since={}", unix_ms() + 1_000),
+        &[],
+    )?
+    .json()?;
     ensure!(since["points"] == serde_json::json!([]), "{since}");
 
     // What has not changed is not sent again.
@@ -95,7 +105,10 @@ fn a_fix_shows_in_its_tile_and_the_newest_stays() -> Result<()> {
     ensure!(names(&tiles(&map, &known("3/1/1"))?) == ["3/1/1"]);
     world.insert("d2", now, 48.1, 11.0)?;
     wait_for("d2 has moved", &map, |tile| tile.lat_e7.contains(&481_000_000))?;
-    ensure!(names(&tiles(&map, &known("3/2/3:1"))?) == ["3/4/2", "3/2/3"], "those of another version");
+    ensure!(
+        names(&tiles(&map, &known("3/2/3:1"))?) == ["3/4/2", "3/2/3"],
+        "those of another version"
+    );
     // Compressed it is the same, and says how long it is.
     let plain = ask(&map, "/api/tiles?of=3/2/3,3/4/2", &[("Accept-Encoding", "identity")])?;
     ensure!(plain.header("content-length") == plain.body.len().to_string());

@@ -64,7 +64,8 @@ fn it_says_so_when_clickhouse_hangs() -> Result<()> {
     let map = settings(folder.path(), &engine.0.url()).with("MAP__REREAD", "5s").listen()?;
     let mut viewer = Viewer::open(&map)?;
     viewer.tick_that(|tick| tick["state"] != "away" && tick["drivers"] == 1)?;
-    // Until everything is about to be read anew, which may take longer than a question for what is new.
+    // Until everything is about to be read anew, which may take longer than a question for what is
+    // new.
     let ticks = Cell::new(0);
     viewer.tick_that(|_| ticks.replace(ticks.get() + 1) == 4)?;
     engine.0.hang()?;
@@ -75,7 +76,11 @@ fn it_says_so_when_clickhouse_hangs() -> Result<()> {
     });
     engine.0.go_on()?;
     told?;
-    ensure!(ticks.get() > 5, "{} ticks: a page that hears nothing thinks that we are away", ticks.get());
+    ensure!(
+        ticks.get() > 5,
+        "{} ticks: a page that hears nothing thinks that we are away",
+        ticks.get()
+    );
     viewer.tick_that(|tick| tick["state"] != "away")?;
     Ok(())
 }
@@ -110,7 +115,10 @@ fn a_question_ends_when_who_asked_leaves() -> Result<()> {
             ensure!(text.contains(setting), "{setting}: {text}");
         }
         if text.contains("_ask.") {
-            ensure!(text.contains("max_rows_to_read=") && text.contains("max_execution_time=10"), "{text}");
+            ensure!(
+                text.contains("max_rows_to_read=") && text.contains("max_execution_time=10"),
+                "{text}"
+            );
             of_track.push(stream);
         }
     }

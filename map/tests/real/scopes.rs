@@ -50,7 +50,11 @@ fn addresses() -> Vec<String> {
         "/api/past?bbox=-180,-90,180,90",
         "/api/config",
     ]
-    .map(|address| if address.contains("past") { format!("{address}&{hour}") } else { address.to_owned() })
+    .map(
+        |address| {
+            if address.contains("past") { format!("{address}&{hour}") } else { address.to_owned() }
+        },
+    )
     .into()
 }
 
@@ -67,7 +71,11 @@ fn is_silent_about_south(address: &str, answer: &Answer) -> Result<()> {
     );
     if address.contains("tiles") {
         for part in read_all(&answer.body) {
-            ensure!(part.tile.ids.iter().all(|id| id == "north-1"), "{address}: {:?}", part.tile.ids);
+            ensure!(
+                part.tile.ids.iter().all(|id| id == "north-1"),
+                "{address}: {:?}",
+                part.tile.ids
+            );
         }
     } else {
         ensure!(!text.contains("\"south\""), "{address}: {text}");
@@ -76,8 +84,11 @@ fn is_silent_about_south(address: &str, answer: &Answer) -> Result<()> {
 }
 
 fn proxied(world: &World) -> Settings {
-    let settings =
-        world.settings.clone().with("HTTP__BEHIND_PROXY", "true").with("HTTP__USER_HEADER", "X-User");
+    let settings = world
+        .settings
+        .clone()
+        .with("HTTP__BEHIND_PROXY", "true")
+        .with("HTTP__USER_HEADER", "X-User");
     settings
         .with("ACCESS__VIEWERS", "ada: *,eve: north,bob: driver:south-1")
         .with("ACCESS__LINKS_KEY", "s3cret")
@@ -89,7 +100,8 @@ fn first_tick(map: &Map, header: (&str, &str)) -> Result<serde_json::Value> {
     let request = config.build().new_agent().get(format!("{}/api/stream", map.url()));
     let response = request.header(header.0, header.1).call()?;
     let lines = BufReader::new(response.into_body().into_reader()).lines();
-    let line = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("data: ").map(str::to_owned));
+    let line =
+        lines.map_while(Result::ok).find_map(|line| line.strip_prefix("data: ").map(str::to_owned));
     Ok(serde_json::from_str(&line.context("a tick")?)?)
 }
 
@@ -121,12 +133,18 @@ fn viewer_of_a_group_sees_no_driver_outside_it() -> Result<()> {
     }
     let cells = |user: &str| -> Result<u32> {
         let address = format!("/api/cells?bbox=10,47,12,49&zoom=10&from={}", unix_ms() - 3_500_000);
-        Ok(crate::tile_format::read(&ask(&map, &address, &[("X-User", user)])?.body).counts.iter().sum())
+        Ok(crate::tile_format::read(&ask(&map, &address, &[("X-User", user)])?.body)
+            .counts
+            .iter()
+            .sum())
     };
     ensure!((cells("ada")?, cells("eve")?, cells("bob")?) == (20, 10, 10));
     let (all, north) = (first_tick(&map, ("X-User", "ada"))?, first_tick(&map, eve)?);
     ensure!(all["drivers"] == 2 && all["rate"].is_number(), "{all}");
-    ensure!(north["drivers"] == 1 && north["rate"].is_null() && north["states"]["moving"] == 1, "{north}");
+    ensure!(
+        north["drivers"] == 1 && north["rate"].is_null() && north["states"]["moving"] == 1,
+        "{north}"
+    );
     // What eve does see is complete.
     let visits = ask(&map, "/api/visits?fence=yard", &[eve])?.json()?;
     ensure!(
@@ -134,7 +152,10 @@ fn viewer_of_a_group_sees_no_driver_outside_it() -> Result<()> {
         "{visits}"
     );
     let alerts = ask(&map, "/api/alerts", &[eve])?.json()?;
-    ensure!(alerts["alerts"][0]["driver_id"] == "north-1" && alerts["alerts"][1].is_null(), "{alerts}");
+    ensure!(
+        alerts["alerts"][0]["driver_id"] == "north-1" && alerts["alerts"][1].is_null(),
+        "{alerts}"
+    );
     ensure!(ask(&map, "/api/config", &[("X-User", "mallory")])?.status == 403, "not listed");
     ensure!(
         ask(&map, "/metrics", &[eve])?.status == 403
@@ -149,10 +170,13 @@ fn link_shows_its_drivers_until_it_expires_and_writes_nothing() -> Result<()> {
     let map = proxied(&world).with("FENCES__USER", "default").run()?;
     waits_for_names(&map)?;
     let post = |path: &str, header: (&str, &str), body: &str| -> Result<Answer> {
-        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
+        let config =
+            ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
         let request = config.build().new_agent().post(format!("{}{path}", map.url()));
-        let mut answer =
-            request.header(header.0, header.1).header("Content-Type", "application/json").send(body)?;
+        let mut answer = request
+            .header(header.0, header.1)
+            .header("Content-Type", "application/json")
+            .send(body)?;
         Ok(Answer {
             status: answer.status().as_u16(),
             headers: answer.headers().clone(),
@@ -171,7 +195,8 @@ fn link_shows_its_drivers_until_it_expires_and_writes_nothing() -> Result<()> {
         let answer = post("/api/links", eve, body)?;
         ensure!(answer.status == status, "{body}: {}", answer.status);
     }
-    let link = post("/api/links", eve, north)?.json()?["link"].as_str().context("a link")?.to_owned();
+    let link =
+        post("/api/links", eve, north)?.json()?["link"].as_str().context("a link")?.to_owned();
     let page = ask(&map, &format!("/api/config?link={link}"), &[])?;
     ensure!(page.status == 400, "an address of the API has no such parameter: {}", page.status);
     let page = ask(&map, &format!("/?link={link}"), &[])?;
@@ -199,6 +224,9 @@ fn link_shows_its_drivers_until_it_expires_and_writes_nothing() -> Result<()> {
     ensure!(ask(&map, "/api/config", &[("Cookie", &changed)])?.status == 401);
     ensure!(ask(&map, "/api/config", &[])?.status == 401);
     let log = map.process.log()?;
-    ensure!(log.contains("a link was made") && !log.contains("s3cret") && !log.contains(&link), "{log}");
+    ensure!(
+        log.contains("a link was made") && !log.contains("s3cret") && !log.contains(&link),
+        "{log}"
+    );
     Ok(())
 }

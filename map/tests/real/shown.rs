@@ -6,7 +6,8 @@ use lab_stack::{Map, unix_ms, wait_until};
 use crate::world::{Answer, SOON, ask, tiles, world};
 
 fn post(map: &Map, path: &str, kind: &str, body: &str) -> Result<Answer> {
-    let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
+    let config =
+        ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
     let request = config.build().new_agent().post(format!("{}{path}", map.url()));
     let mut answer = request.header("Content-Type", kind).send(body)?;
     Ok(Answer {
@@ -60,9 +61,11 @@ fn names_are_stored_searched_anywhere_and_listed() -> Result<()> {
     );
     let json = r#"[{"driver_id":"van-2","name":"Benno","group":"south"}]"#;
     ensure!(post(&map, "/api/cards", "application/json", json)?.status == 200);
-    for (kind, wrong) in
-        [("text/csv", "driver_id\na b"), ("application/json", r#"[{"id":"x"}]"#), ("text/plain", "")]
-    {
+    for (kind, wrong) in [
+        ("text/csv", "driver_id\na b"),
+        ("application/json", r#"[{"id":"x"}]"#),
+        ("text/plain", ""),
+    ] {
         ensure!(post(&map, "/api/cards", kind, wrong)?.status == 400, "{kind} {wrong}");
     }
     let found = |text: &str| -> Result<String> {
@@ -71,10 +74,17 @@ fn names_are_stored_searched_anywhere_and_listed() -> Result<()> {
         Ok(ids.iter().filter_map(|id| id.as_str()).collect::<Vec<_>>().join(" "))
     };
     wait_until("the names are read", SOON, || Ok(found("benno")? == "van-2"))?;
-    ensure!(found("m%C3%9CLL")? == "van-1" && found("ruck")? == "TRUCK-7" && found("AN")? == "van-1 van-2");
+    ensure!(
+        found("m%C3%9CLL")? == "van-1"
+            && found("ruck")? == "TRUCK-7"
+            && found("AN")? == "van-1 van-2"
+    );
     ensure!(found("7")? == "TRUCK-7" && found("nobody")?.is_empty());
     let names = ask(&map, "/api/names?of=van-1,TRUCK-7", &[])?.json()?;
-    ensure!(names["names"][0]["name"] == "Müller, Anna" && names["names"][1]["name"] == "", "{names}");
+    ensure!(
+        names["names"][0]["name"] == "Müller, Anna" && names["names"][1]["name"] == "",
+        "{names}"
+    );
     let list = ask(&map, "/api/list?group=north", &[])?.json()?;
     ensure!(list["drivers"][0]["name"] == "Müller, Anna" && list["drivers"][1].is_null(), "{list}");
     let list = ask(&map, "/api/list?find=benno", &[])?.json()?;
@@ -97,13 +107,18 @@ fn names_come_from_attributes_where_the_table_has_none() -> Result<()> {
         ))?;
     }
     world.query("INSERT INTO {db}.drivers (driver_id, name) VALUES ('d2', 'Benno')")?;
-    let settings =
-        world.settings.clone().with("MAP__NAME_ATTRIBUTE", "who").with("MAP__GROUP_ATTRIBUTE", "team");
+    let settings = world
+        .settings
+        .clone()
+        .with("MAP__NAME_ATTRIBUTE", "who")
+        .with("MAP__GROUP_ATTRIBUTE", "team");
     let map = settings.run()?;
     wait_until("the names are read", SOON, || {
         let names = ask(&map, "/api/names?of=d1,d2", &[])?.json()?;
-        let name = |at: usize| (names["names"][at]["name"].clone(), names["names"][at]["group"].clone());
-        Ok(name(0) == ("Anna".into(), "north".into()) && name(1) == ("Benno".into(), "north".into()))
+        let name =
+            |at: usize| (names["names"][at]["name"].clone(), names["names"][at]["group"].clone());
+        Ok(name(0) == ("Anna".into(), "north".into())
+            && name(1) == ("Benno".into(), "north".into()))
     })?;
     let list = ask(&map, "/api/list?group=north", &[])?.json()?;
     ensure!(list["drivers"].as_array().is_some_and(|drivers| drivers.len() == 2), "{list}");
@@ -131,7 +146,8 @@ fn track_comes_as_a_file_with_all_its_fixes() -> Result<()> {
     let gpx = ask(&map, &format!("/api/drivers/d1/track?{span}&format=gpx"), &[])?;
     let text = String::from_utf8(gpx.body.clone())?;
     ensure!(
-        text.matches("<trkpt lat=\"48\" lon=\"11\"><time>").count() == 5 && text.ends_with("</gpx>\n"),
+        text.matches("<trkpt lat=\"48\" lon=\"11\"><time>").count() == 5
+            && text.ends_with("</gpx>\n"),
         "{text}"
     );
     ensure!(ask(&map, "/api/drivers/d1/track?format=doc", &[])?.status == 400);
@@ -150,7 +166,10 @@ fn alert_is_acknowledged_for_every_viewer() -> Result<()> {
     let map = world.settings.clone().with("FENCES__USER", "default").run()?;
     let alerts = || ask(&map, "/api/alerts", &[])?.json();
     let before = alerts()?;
-    ensure!(before["alerts"][0]["kind"] == "fast" && before["alerts"][0]["seen_at"] == 0, "{before}");
+    ensure!(
+        before["alerts"][0]["kind"] == "fast" && before["alerts"][0]["seen_at"] == 0,
+        "{before}"
+    );
     ensure!(before["alerts"][1]["fence"] == "yard" && before["alerts"][2].is_null(), "{before}");
     let seen = before["alerts"][0].to_string();
     ensure!(post(&map, "/api/alerts/seen", "application/json", &seen)?.status == 200);
@@ -175,8 +194,14 @@ fn basemap_is_served_by_ranges_alone() -> Result<()> {
     let range = |range: &str| ask(&map, "/basemap.pmtiles", &[("Range", range)]);
     let answer = range("bytes=12-18")?;
     ensure!(answer.status == 206 && answer.body == b" what f", "{:?}", answer.body);
-    ensure!(answer.header("content-range").starts_with("bytes 12-18/") && !answer.header("etag").is_empty());
-    ensure!(ask(&map, "/basemap.pmtiles", &[])?.status == 416 && range("bytes=9999-10000")?.status == 416);
+    ensure!(
+        answer.header("content-range").starts_with("bytes 12-18/")
+            && !answer.header("etag").is_empty()
+    );
+    ensure!(
+        ask(&map, "/basemap.pmtiles", &[])?.status == 416
+            && range("bytes=9999-10000")?.status == 416
+    );
     ensure!(ask(&map, "/api/config", &[])?.json()?["has_basemap"] == true);
     Ok(())
 }

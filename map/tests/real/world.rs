@@ -69,7 +69,10 @@ pub fn settings(folder: &Path, clickhouse_url: &str) -> Settings {
 impl World {
     /// Runs a statement on the engine; `{db}` is this test's database.
     pub fn query(&self, sql: &str) -> Result<String> {
-        self.engine.server.query(&sql.replace("{db}", &self.database)).map(|text| text.trim_end().to_owned())
+        self.engine
+            .server
+            .query(&sql.replace("{db}", &self.database))
+            .map(|text| text.trim_end().to_owned())
     }
 
     /// A fix, as milepost inserts it.
@@ -100,13 +103,15 @@ impl Answer {
     }
 
     pub fn json(&self) -> Result<serde_json::Value> {
-        serde_json::from_slice(&self.body).with_context(|| String::from_utf8_lossy(&self.body).into_owned())
+        serde_json::from_slice(&self.body)
+            .with_context(|| String::from_utf8_lossy(&self.body).into_owned())
     }
 }
 
 /// GET, whatever the status.
 pub fn ask(map: &Map, path: &str, headers: &[(&str, &str)]) -> Result<Answer> {
-    let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
+    let config =
+        ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
     let mut request = config.build().new_agent().get(format!("{}{path}", map.url()));
     for (name, value) in headers {
         request = request.header(*name, *value);

@@ -56,9 +56,9 @@ struct Heard {
     retain: u8,
 }
 
-/// Decodes each line as a message of its own, and passes what it becomes to `print` before it reads the next line; ends early when
-/// `print` returns `false`. A line is what `mosquitto_sub -F %j` prints, or a payload that came as `origin` says. Returns whether
-/// nothing was rejected.
+/// Decodes each line as a message of its own, and passes what it becomes to `print` before it reads
+/// the next line; ends early when `print` returns `false`. A line is what `mosquitto_sub -F %j`
+/// prints, or a payload that came as `origin` says. Returns whether nothing was rejected.
 ///
 /// # Errors
 /// The input cannot be read, or it is not clear which source a line without a topic is meant for.
@@ -71,7 +71,9 @@ pub fn decode_lines(
 ) -> Result<bool> {
     let decoder = Decoder::new(&config.sources, config.decode.clone()).listing_unread();
     let (mut line, mut decoded, mut is_good) = (Vec::new(), Decoded::default(), true);
-    while let Some(length) = lines::next_line(&mut input, &mut line).context("cannot read the messages")? {
+    while let Some(length) =
+        lines::next_line(&mut input, &mut line).context("cannot read the messages")?
+    {
         origin.received_at = clock();
         decoded.clear();
         let heard: Option<Heard> = serde_json::from_slice(&line).ok();
@@ -79,12 +81,17 @@ pub fn decode_lines(
             Some(Heard { topic, payload, retain, .. }) => {
                 let message = Message::new(topic.as_bytes(), payload.as_bytes());
                 decoder.decode(message, origin.received_at, &mut decoded);
-                let shown = json!({"topic": topic, "bytes": payload.len(), "retained": retain == 1});
+                let shown =
+                    json!({"topic": topic, "bytes": payload.len(), "retained": retain == 1});
                 format!("{}\n", json!({ "message": shown }))
             }
             None => {
                 let topic = topic(&config.sources, &origin)?;
-                decoder.decode(lines::message(&topic, &line, length), origin.received_at, &mut decoded);
+                decoder.decode(
+                    lines::message(&topic, &line, length),
+                    origin.received_at,
+                    &mut decoded,
+                );
                 String::new()
             }
         };
@@ -100,8 +107,10 @@ pub fn decode_lines(
 /// The topic that the message is to have come on.
 fn topic(sources: &[Source], origin: &Origin) -> Result<String> {
     let list = || {
-        let lines =
-            sources.iter().enumerate().map(|(n, source)| format!("\n  {}: {}", n + 1, source.topic()));
+        let lines = sources
+            .iter()
+            .enumerate()
+            .map(|(n, source)| format!("\n  {}: {}", n + 1, source.topic()));
         lines.collect::<String>()
     };
     let chosen = match (origin.source, &origin.topic) {
@@ -111,7 +120,9 @@ fn topic(sources: &[Source], origin: &Origin) -> Result<String> {
         (Some(number), _) => number - 1,
         (None, Some(topic)) => {
             let by_topic = sources.iter().position(|source| source.takes(topic));
-            by_topic.with_context(|| format!("no source takes the topic {topic}; there are:{}", list()))?
+            by_topic.with_context(|| {
+                format!("no source takes the topic {topic}; there are:{}", list())
+            })?
         }
         (None, None) if sources.len() == 1 => 0,
         (None, None) => bail!("say which source by --source or --topic; there are:{}", list()),
@@ -134,9 +145,13 @@ pub(super) fn shown(decoded: &Decoded) -> String {
         put_position(position, is_undated, &mut lines);
     }
     for reject in &decoded.rejects {
-        let payload: String = String::from_utf8_lossy(&reject.payload).chars().take(EXCERPT_CHARS).collect();
+        let payload: String =
+            String::from_utf8_lossy(&reject.payload).chars().take(EXCERPT_CHARS).collect();
         let (reason, detail) = (reject.reason.name(), &reject.detail);
-        put(&mut lines, &json!({"reject": {"reason": reason, "detail": detail, "payload": payload}}));
+        put(
+            &mut lines,
+            &json!({"reject": {"reason": reason, "detail": detail, "payload": payload}}),
+        );
     }
     for kind in &decoded.ignored {
         put(&mut lines, &json!({"ignored": kind.name()}));
@@ -175,7 +190,8 @@ fn put_position(position: &Position, is_undated: bool, lines: &mut String) {
 
 /// A position in the units of the table's columns.
 pub(super) fn fix(position: &Position) -> serde_json::Value {
-    let known = |is_known: bool, units: i32, per_one: f64| is_known.then(|| f64::from(units) / per_one);
+    let known =
+        |is_known: bool, units: i32, per_one: f64| is_known.then(|| f64::from(units) / per_one);
     let attributes: serde_json::Map<_, _> =
         position.attributes.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
     json!({
@@ -200,7 +216,9 @@ fn put(lines: &mut String, line: &serde_json::Value) {
 pub(super) fn rfc3339(ts: Timestamp) -> serde_json::Value {
     let mut text = String::new();
     match u64::try_from(ts.unix_ms()).map(|ms| UNIX_EPOCH + Duration::from_millis(ms)) {
-        Ok(time) if write!(text, "{}", humantime::format_rfc3339_millis(time)).is_ok() => text.into(),
+        Ok(time) if write!(text, "{}", humantime::format_rfc3339_millis(time)).is_ok() => {
+            text.into()
+        }
         Ok(_) | Err(_) => ts.unix_ms().into(),
     }
 }
@@ -223,7 +241,8 @@ mod tests {
         let config = Config::parse("[[sources]]\ntopic = 'a/+'\nformat = 'owntracks'").unwrap();
         let fix = br#"{"_type":"location","lat":1,"lon":2,"tst":253402300800}"#;
         let received_at = Timestamp::from_unix_ms(LAST_OF_9999);
-        let (text, _) = decode(&config, &Origin { source: None, topic: None, received_at }, fix).unwrap();
+        let (text, _) =
+            decode(&config, &Origin { source: None, topic: None, received_at }, fix).unwrap();
         assert!(text.contains(&format!("\"ts\":{later}")), "{text}");
     }
 }

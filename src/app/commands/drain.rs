@@ -1,8 +1,9 @@
-//! `milepost drain`: the sessions of a member that is gone for good. What the broker holds for it is taken as ever, and the sessions
-//! are ended.
+//! `milepost drain`: the sessions of a member that is gone for good. What the broker holds for it
+//! is taken as ever, and the sessions are ended.
 //!
-//! Guarantee: nothing is acknowledged before it is durable. A session is ended only when it is empty. It is unsubscribed first, so
-//! what is published meanwhile goes to the others of the group; without one it would go to nobody, and nothing is done.
+//! Guarantee: nothing is acknowledged before it is durable. A session is ended only when it is
+//! empty. It is unsubscribed first, so what is published meanwhile goes to the others of the group;
+//! without one it would go to nobody, and nothing is done.
 
 use std::fmt;
 use std::time::Duration;
@@ -50,8 +51,10 @@ impl Drained {
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let ConsumerTotals { sessions, former, .. } = &self.totals;
-        let is_left =
-            !self.has_looked || former.left > 0 || former.contested > 0 || sessions.held_by_broker > 0;
+        let is_left = !self.has_looked
+            || former.left > 0
+            || former.contested > 0
+            || sessions.held_by_broker > 0;
         if is_left { Outcome::DataLeft } else { Outcome::Clean }
     }
 }
@@ -126,7 +129,8 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
         ended = &mut driver => return looked(ended),
         Some(ended) = tasks.join_next() => {
             let task = ended.context("a task died")?;
-            // The executor ends with the driver, whose totals are on their way then, or have come at the same time.
+            // The executor ends with the driver, whose totals are on their way then, or have come
+            // at the same time.
             return match timeout(TOTALS_WITHIN, driver).await {
                 Ok(ended) => looked(ended),
                 Err(_) => bail!("the {task} ended"),
@@ -146,7 +150,8 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
     Ok(Drained { totals, has_looked: false })
 }
 
-/// Returns when a living process fights for its sessions: emptying the rest of them would take what it is to get.
+/// Returns when a living process fights for its sessions: emptying the rest of them would take what
+/// it is to get.
 async fn contested(metrics: &Metrics) {
     while metrics.totals().former.contested == 0 {
         sleep(LOOK_EVERY).await;
@@ -159,8 +164,8 @@ fn looked(ended: Result<ConsumerTotals, RecvError>) -> Result<Drained> {
     Ok(Drained { totals, has_looked: true })
 }
 
-/// A member that goes on when this one is gone; or why none is known. Asked are this host's member and `shutdown.peers`.
-/// Fails if the one that is to be gone answers.
+/// A member that goes on when this one is gone; or why none is known. Asked are this host's member
+/// and `shutdown.peers`. Fails if the one that is to be gone answers.
 async fn heir(config: &Config, client_id: &str) -> Result<Result<String, String>> {
     let topics = config.mqtt.topics.iter().cloned().collect();
     let (mut heir, mut living, mut why) = (None, None, String::new());

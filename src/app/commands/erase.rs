@@ -1,7 +1,9 @@
-//! `milepost erase`: a driver's rows are hidden, then removed, and what comes of them later is dropped.
+//! `milepost erase`: a driver's rows are hidden, then removed, and what comes of them later is
+//! dropped.
 //!
-//! Guarantee: what it calls gone was counted, twice, after every member that answers had said that it leaves the driver out. It keeps
-//! no state of its own: after a kill it is run again, and goes on with what is left.
+//! Guarantee: what it calls gone was counted, twice, after every member that answers had said that
+//! it leaves the driver out. It keeps no state of its own: after a kill it is run again, and goes
+//! on with what is left.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +31,8 @@ use milepost_spool::{Kind, OpenError, Spool};
 const READ_WITHIN: Duration = Duration::from_secs(40);
 /// What is not done is looked at again after this, and then after longer times.
 const LOOK_EVERY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
-/// Clean so often in a row: a view that was being counted again may have read what was being hidden.
+/// Clean so often in a row: a view that was being counted again may have read what was being
+/// hidden.
 const CLEAN_LOOKS: u32 = 2;
 
 /// Who, and how.
@@ -74,11 +77,15 @@ struct Members {
 }
 
 impl Left {
-    /// Done, or as far as it could be done now. To count is done; but of who was erased nothing should be found.
+    /// Done, or as far as it could be done now. To count is done; but of who was erased nothing
+    /// should be found.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        let is_done =
-            if self.yes { self.is_clean() && self.is_sure } else { self.is_clean() || !self.is_erased };
+        let is_done = if self.yes {
+            self.is_clean() && self.is_sure
+        } else {
+            self.is_clean() || !self.is_erased
+        };
         if is_done { Outcome::Clean } else { Outcome::DataLeft }
     }
 
@@ -91,13 +98,15 @@ impl Left {
 }
 
 fn is_gone(traces: &Traces) -> bool {
-    (traces.seen, traces.stored, traces.mutations, traces.old_parts) == (0, 0, 0, 0) && !traces.is_masked
+    (traces.seen, traces.stored, traces.mutations, traces.old_parts) == (0, 0, 0, 0)
+        && !traces.is_masked
 }
 
 impl Shown for Left {
     fn json(&self) -> serde_json::Value {
         let table = |traces: &Traces| {
-            let Traces { table, seen, stored, mutations, failure, is_masked: _, old_parts, named } = traces;
+            let Traces { table, seen, stored, mutations, failure, is_masked: _, old_parts, named } =
+                traces;
             serde_json::json!({
                 "table": table.name, "rows_seen": seen, "rows_on_disk": stored, "mutations": mutations, "failure": failure,
                 "old_parts": old_parts, "old_parts_named": named,
@@ -123,9 +132,14 @@ impl fmt::Display for Left {
             "{:<28} {:>12} {:>12} {:>10} {:>10}",
             "table", "rows seen", "on disk", "mutations", "old parts"
         )?;
-        for Traces { table, seen, stored, mutations, old_parts, named, failure, is_masked: _ } in &self.tables
+        for Traces { table, seen, stored, mutations, old_parts, named, failure, is_masked: _ } in
+            &self.tables
         {
-            writeln!(f, "{:<28} {seen:>12} {stored:>12} {mutations:>10} {old_parts:>10}", table.name)?;
+            writeln!(
+                f,
+                "{:<28} {seen:>12} {stored:>12} {mutations:>10} {old_parts:>10}",
+                table.name
+            )?;
             if !failure.is_empty() {
                 writeln!(f, "  a mutation fails, and ClickHouse retries it: {failure}")?;
             }
@@ -158,7 +172,9 @@ impl fmt::Display for Left {
         writeln!(f, "spool: {}", self.spool.0)?;
         let id = self.driver_id.as_str();
         match (self.yes, self.outcome()) {
-            (false, Outcome::DataLeft) => writeln!(f, "{id} was erased, and this is left: run it with --yes"),
+            (false, Outcome::DataLeft) => {
+                writeln!(f, "{id} was erased, and this is left: run it with --yes")
+            }
             (false, Outcome::Clean) => {
                 writeln!(f, "a dry run: nothing was changed. With --yes all of {id} is removed")
             }
@@ -167,9 +183,14 @@ impl fmt::Display for Left {
             }
             (true, Outcome::Clean) => writeln!(f, "nothing of {id} is left"),
             (true, Outcome::DataLeft) if self.is_clean() => {
-                writeln!(f, "not sure yet: a member may not know of it for {READ_WITHIN:?}; run it again")
+                writeln!(
+                    f,
+                    "not sure yet: a member may not know of it for {READ_WITHIN:?}; run it again"
+                )
             }
-            (true, Outcome::DataLeft) => writeln!(f, "not done: run it again, it goes on with what is left"),
+            (true, Outcome::DataLeft) => {
+                writeln!(f, "not done: run it again, it goes on with what is left")
+            }
         }
     }
 }
@@ -186,7 +207,10 @@ pub async fn lift(config: &Config, driver_id: DriverId) -> Result<String> {
     clickhouse.erase(&driver_id, true).await?;
     let is_lifted = clickhouse.erased_for(&driver_id).await?.is_none();
     ensure!(is_lifted, "written, but the replica that answered has not got it yet: run it again");
-    Ok(format!("lifted: members take what comes of {} within {READ_WITHIN:?}\n", driver_id.as_str()))
+    Ok(format!(
+        "lifted: members take what comes of {} within {READ_WITHIN:?}\n",
+        driver_id.as_str()
+    ))
 }
 
 /// Counts what there is of a driver, and if it is wanted removes it.
@@ -210,7 +234,8 @@ pub async fn erase(config: &Config, orders: Orders) -> Result<Left> {
         let age = written_at.map_or(Duration::MAX, |at| at.elapsed());
         let looked = async {
             let left = look(config, &clickhouse, driver_id, orders.yes, age).await?;
-            let is_clean = left.is_clean() && !is_fresh() && !is_too_early(&clickhouse, &left).await?;
+            let is_clean =
+                left.is_clean() && !is_fresh() && !is_too_early(&clickhouse, &left).await?;
             Ok((left, is_clean))
         };
         let (mut left, is_clean) = match looked.await {
@@ -226,8 +251,11 @@ pub async fn erase(config: &Config, orders: Orders) -> Result<Left> {
         clean = if is_clean { clean + 1 } else { 0 };
         left.is_sure = clean == CLEAN_LOOKS;
         let is_last = !left.yes || left.is_sure || Instant::now() >= ends;
-        if let Some(stuck) =
-            left.tables.iter().find(|traces| !traces.failure.is_empty()).filter(|_| left.yes && is_last)
+        if let Some(stuck) = left
+            .tables
+            .iter()
+            .find(|traces| !traces.failure.is_empty())
+            .filter(|_| left.yes && is_last)
         {
             bail!(
                 "{left}a mutation of {} fails: mend the cause, or end it with KILL MUTATION WHERE database = '{}' AND table = '{}' AND \
@@ -258,7 +286,8 @@ fn may_pass(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Error>().is_some_and(Error::may_pass)
 }
 
-/// One more than members may know would stop the inserts of them all. Others may write at the same time: counted afterwards, too.
+/// One more than members may know would stop the inserts of them all. Others may write at the same
+/// time: counted afterwards, too.
 async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
     let full = || anyhow!("{ERASED_MAX} drivers are erased: lift some (milepost erase --lift)");
     ensure!(clickhouse.erased().await?.erased().count() < ERASED_MAX, full());
@@ -284,9 +313,11 @@ async fn is_too_early(clickhouse: &ClickHouse, left: &Left) -> Result<bool> {
     Ok(erased_for.is_some_and(|since| since < READ_WITHIN))
 }
 
-/// Members first, tables last: what is counted there is what is left after the members had been heard.
+/// Members first, tables last: what is counted there is what is left after the members had been
+/// heard.
 ///
-/// `age`: how long ago this run wrote that the driver is erased; the server's clock may disagree, and the shorter time counts.
+/// `age`: how long ago this run wrote that the driver is erased; the server's clock may disagree,
+/// and the shorter time counts.
 async fn look(
     config: &Config,
     clickhouse: &ClickHouse,
@@ -308,12 +339,25 @@ async fn look(
     } else {
         0
     };
-    let tables = clickhouse.traces(&hosts, &clickhouse.tables_of_drivers().await?, &driver_id).await?;
+    let tables =
+        clickhouse.traces(&hosts, &clickhouse.tables_of_drivers().await?, &driver_id).await?;
     let is_erased = erased.contains(&driver_id);
-    Ok(Left { driver_id, yes, is_erased, tables, hosts, refreshes, inserts, members, spool, is_sure: false })
+    Ok(Left {
+        driver_id,
+        yes,
+        is_erased,
+        tables,
+        hosts,
+        refreshes,
+        inserts,
+        members,
+        spool,
+        is_sure: false,
+    })
 }
 
-/// Hides what is seen, and when nothing is seen removes what is hidden; a table with a mutation under way has its turn later.
+/// Hides what is seen, and when nothing is seen removes what is hidden; a table with a mutation
+/// under way has its turn later.
 async fn go_on(clickhouse: &ClickHouse, left: &Left) -> Result<()> {
     let is_seen = left.tables.iter().any(|traces| traces.seen > 0);
     for traces in left.tables.iter().filter(|traces| traces.mutations == 0) {
@@ -363,8 +407,10 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
     }
     let dir = settings.dir.display().to_string();
     if !remove {
-        let found = spawn_blocking(move || count(&settings.dir, |id| id == driver_id.as_bytes())).await??;
-        let told = format!("{dir}: {} rows, {} files that cannot be read", found.rows, found.unreadable);
+        let found =
+            spawn_blocking(move || count(&settings.dir, |id| id == driver_id.as_bytes())).await??;
+        let told =
+            format!("{dir}: {} rows, {} files that cannot be read", found.rows, found.unreadable);
         return Ok((told, found == Found::default()));
     }
     // What is written here is less than what it replaces: no bound is needed.
@@ -379,7 +425,8 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
         }
         Err(OpenError::InUse(_)) => {
             let listed = spool::list(&settings.dir)?;
-            let count = |kinds: &[Kind]| listed.iter().filter(|file| kinds.contains(&file.kind)).count();
+            let count =
+                |kinds: &[Kind]| listed.iter().filter(|file| kinds.contains(&file.kind)).count();
             let (batches, kept) = (count(&[Kind::Batch]), count(&[Kind::Row, Kind::Damaged]));
             let mut found = format!(
                 "a member works there, {batches} batches, and it leaves them out when it inserts these"

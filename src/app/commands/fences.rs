@@ -1,7 +1,7 @@
 //! `milepost fences import`: areas of a GeoJSON file into the table `fences`.
 //!
-//! Guarantee: all of them or none, in one insert; a proxy that refuses its size makes it several. May be repeated: what is
-//! there already is not written again.
+//! Guarantee: all of them or none, in one insert; a proxy that refuses its size makes it several.
+//! May be repeated: what is there already is not written again.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -59,7 +59,9 @@ impl fmt::Display for Imported {
         writeln!(f, "there already             {:>10}", self.unchanged)?;
         writeln!(f, "invalid                   {:>10}", self.invalid_features)?;
         if self.is_refused() {
-            f.write_str("nothing is imported: mend what is invalid, or leave it out with --skip-invalid\n")
+            f.write_str(
+                "nothing is imported: mend what is invalid, or leave it out with --skip-invalid\n",
+            )
         } else if self.orders.dry_run {
             f.write_str("nothing is imported: a dry run\n")
         } else {
@@ -81,7 +83,8 @@ pub async fn import(config: &Config, json: &str, orders: Orders) -> Result<Impor
     }
     let of = |fence: &Fence| stored.get(&(fence.name.clone(), fence.valid_from.unix_ms()));
     let is_same = |fence: &Fence| {
-        of(fence).is_some_and(|stored| *stored == (fence.valid_until.unix_ms(), fence.polygons.clone()))
+        of(fence)
+            .is_some_and(|stored| *stored == (fence.valid_until.unix_ms(), fence.polygons.clone()))
     };
     let all = read.fences.len();
     let to_write: Vec<Fence> = read.fences.into_iter().filter(|fence| !is_same(fence)).collect();

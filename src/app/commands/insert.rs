@@ -18,8 +18,8 @@ pub(super) fn patient(config: &Config) -> Writer {
     Writer::new(config.clickhouse.insert_timeout, Retry::UntilDone)
 }
 
-/// Inserts a batch without the rows of erased drivers; returns how many positions that were, and how many were left out. `stored`: of
-/// the files that its rejects are from.
+/// Inserts a batch without the rows of erased drivers; returns how many positions that were, and
+/// how many were left out. `stored`: of the files that its rejects are from.
 pub(super) async fn insert(
     config: &Config,
     clickhouse: &ClickHouse,
@@ -28,7 +28,8 @@ pub(super) async fn insert(
     stored: &[(PathBuf, u64)],
 ) -> Result<Written> {
     let (has_positions, number) = (!batch.positions.is_empty(), batch.id);
-    // Rejects have no identity in their table. The same ones again, from the same place of the files, have the same token.
+    // Rejects have no identity in their table. The same ones again, from the same place of the
+    // files, have the same token.
     let rejects = Identity { incarnation: of_rejects(&batch.rejects, stored), number: 0 };
     let inserts = spawn_blocking({
         let database = config.clickhouse.database.clone();
@@ -37,8 +38,9 @@ pub(super) async fn insert(
     let mut positions = Written::default();
     for (index, insert) in inserts.await?.into_iter().enumerate() {
         if index == 0 && has_positions {
-            positions =
-                writer.write(clickhouse, &insert, milepost_clickhouse::fresh_identity(number)).await?;
+            positions = writer
+                .write(clickhouse, &insert, milepost_clickhouse::fresh_identity(number))
+                .await?;
         } else {
             writer.write(clickhouse, &insert, rejects).await?;
         }

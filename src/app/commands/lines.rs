@@ -7,8 +7,8 @@ use milepost_decode::{Message, PAYLOAD_BYTES_MAX};
 /// Bytes that are kept of a line; the decoder needs no more of a payload that is too long.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
 
-/// Reads the next line into `line`, without its end, and at most [`LINE_BYTES_MAX`] bytes of it. Returns its whole length; `None` at
-/// the end of the input.
+/// Reads the next line into `line`, without its end, and at most [`LINE_BYTES_MAX`] bytes of it.
+/// Returns its whole length; `None` at the end of the input.
 pub(super) fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<usize>> {
     line.clear();
     let mut length = input.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', line)?;
@@ -26,8 +26,11 @@ pub(super) fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Res
 
 /// A message that was `length` bytes long.
 pub(super) fn message<'a>(topic: &'a str, payload: &'a [u8], length: usize) -> Message<'a> {
-    let kept =
-        if length > payload.len() { &payload[..PAYLOAD_BYTES_MAX.min(payload.len())] } else { payload };
+    let kept = if length > payload.len() {
+        &payload[..PAYLOAD_BYTES_MAX.min(payload.len())]
+    } else {
+        payload
+    };
     Message { payload_bytes: length, ..Message::new(topic.as_bytes(), kept) }
 }
 

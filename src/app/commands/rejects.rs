@@ -1,7 +1,9 @@
-//! `milepost rejects replay`: stored payloads through the decoder of today, after a fix or a change of the contract.
+//! `milepost rejects replay`: stored payloads through the decoder of today, after a fix or a change
+//! of the contract.
 //!
-//! Guarantee: idempotent. A fix is the same row however often it is replayed: it keeps the time at which its message
-//! was received, which is its `ts` if it had none; only its age is judged by today's clock. The rejects' rows stay.
+//! Guarantee: idempotent. A fix is the same row however often it is replayed: it keeps the time at
+//! which its message was received, which is its `ts` if it had none; only its age is judged by
+//! today's clock. The rejects' rows stay.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -56,7 +58,11 @@ impl fmt::Display for Summary {
         for (reason, count) in &self.refused_again {
             writeln!(f, "refused again             {count:>10}   {}", reason.name())?;
         }
-        writeln!(f, "not replayable: cut       {:>10}   only their first 64 KiB were kept", self.cut)?;
+        writeln!(
+            f,
+            "not replayable: cut       {:>10}   only their first 64 KiB were kept",
+            self.cut
+        )?;
         writeln!(
             f,
             "not replayable: sampled   {:>10}   above the flood limit, counted without a row",
@@ -68,7 +74,8 @@ impl fmt::Display for Summary {
 /// Decodes the stored rejects of a reason again, and inserts what is good now.
 ///
 /// # Errors
-/// The server does not answer, its tables are not those of this binary, or it refuses for a reason that does not pass.
+/// The server does not answer, its tables are not those of this binary, or it refuses for a reason
+/// that does not pass.
 pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result<Summary> {
     let clickhouse = schema::ready(config).await?;
     let decoder = Decoder::new(&config.sources, config.decode.clone());

@@ -74,7 +74,11 @@ impl fmt::Display for Listing {
             writeln!(f, "{name:<42} {bytes:>12} {positions:>10}  {state}")?;
         }
         let Self { dir, batches, positions, bytes, files: _ } = self;
-        writeln!(f, "{batches} batches with {positions} positions; {bytes} bytes in {}", dir.display())
+        writeln!(
+            f,
+            "{batches} batches with {positions} positions; {bytes} bytes in {}",
+            dir.display()
+        )
     }
 }
 
@@ -84,12 +88,15 @@ impl fmt::Display for Listing {
 /// `spool.dir` is not set, or cannot be read.
 pub fn list(config: &Config) -> Result<Listing> {
     let dir = &settings(config)?.dir;
-    let mut listing = Listing { dir: dir.clone(), files: Vec::new(), batches: 0, positions: 0, bytes: 0 };
+    let mut listing =
+        Listing { dir: dir.clone(), files: Vec::new(), batches: 0, positions: 0, bytes: 0 };
     for file in files(config)? {
         let state = match (file.kind, &file.file) {
             (Kind::Unfinished, _) => "unfinished: being written, or left by a crash".to_owned(),
             (Kind::Damaged, _) => "damaged, in quarantine".to_owned(),
-            (Kind::Row, _) => "one row, too large for a proxy before ClickHouse, in quarantine".to_owned(),
+            (Kind::Row, _) => {
+                "one row, too large for a proxy before ClickHouse, in quarantine".to_owned()
+            }
             (Kind::Batch, None) => "not named as milepost names them: never replayed".to_owned(),
             (Kind::Batch, Some(_)) => match read(dir, &file) {
                 Ok(_) => "ok".to_owned(),
@@ -111,8 +118,8 @@ fn read(dir: &Path, file: &Listed) -> Result<Vec<Insert>> {
     Ok(format::read(&fs::read(dir.join(&file.name))?.into())?)
 }
 
-/// `milepost spool export`: each insert as a statement and its data, for `clickhouse-client` or curl. [`Outcome::DataLeft`]: a file is
-/// left out, as the text says.
+/// `milepost spool export`: each insert as a statement and its data, for `clickhouse-client` or
+/// curl. [`Outcome::DataLeft`]: a file is left out, as the text says.
 ///
 /// # Errors
 /// The target cannot be written; what was written stays.
@@ -135,13 +142,17 @@ pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
                 continue;
             }
         };
-        let refused =
-            if file.kind == Kind::Row { ", too large for ClickHouse or a proxy before it" } else { "" };
+        let refused = if file.kind == Kind::Row {
+            ", too large for ClickHouse or a proxy before it"
+        } else {
+            ""
+        };
         for (index, insert) in inserts.iter().enumerate() {
             let stem = Path::new(&file.name).file_stem().unwrap_or_default().to_string_lossy();
             let (sql, data) = (format!("{stem}-{index}.sql"), format!("{stem}-{index}.rowbinary"));
             for (name, bytes) in [(&sql, insert.statement.as_bytes()), (&data, &insert.body[..])] {
-                write_private(&target.join(name), bytes).with_context(|| format!("cannot write {name}"))?;
+                write_private(&target.join(name), bytes)
+                    .with_context(|| format!("cannot write {name}"))?;
             }
             writeln!(text, "{sql} {data} {} rows{refused}", insert.rows)?;
             exported += 1;
@@ -161,7 +172,8 @@ pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
 
 /// Positions are nobody else's to read, as in the spool.
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.set_permissions(Permissions::from_mode(0o600))?; // it may be there from before
     file.write_all(bytes)
 }
@@ -190,7 +202,8 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     }
     let (list, erased) = watch::channel(clickhouse.erased().await?);
     let server = Arc::clone(&clickhouse);
-    // A replay may go on for long after somebody was erased. A question that was not answered is asked again; what refuses ours ends it.
+    // A replay may go on for long after somebody was erased. A question that was not answered is
+    // asked again; what refuses ours ends it.
     let read_again = async move {
         let (mut read_at, mut pause) = (Instant::now(), schema::EVERY);
         loop {
@@ -214,7 +227,8 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
         }
     };
     let places = Delivery::commands_max(config.clickhouse.inserts_in_flight);
-    let ((commands, to_execute), (to_report, reports)) = (mpsc::channel(places), mpsc::channel(places));
+    let ((commands, to_execute), (to_report, reports)) =
+        (mpsc::channel(places), mpsc::channel(places));
     let executor = Executor {
         sink: Arc::clone(&clickhouse),
         spool: Some(Arc::new(spool)),
@@ -256,7 +270,8 @@ async fn drain(
     let (mut told_at, mut refused) = (Instant::now(), 0);
     while policy.has_more_to_replay() {
         let now = Instant::now();
-        // Nobody else asks again here. After a refusal the tables are looked at before anything else goes into them.
+        // Nobody else asks again here. After a refusal the tables are looked at before anything
+        // else goes into them.
         let refusals = policy.attention(now).refusals;
         if refusals > refused {
             schema::until_ready(clickhouse, |_| {}).await?;

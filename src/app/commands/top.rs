@@ -24,7 +24,8 @@ use milepost_observe::ask::{PATH, get, resolve};
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// Columns of a screen.
 const WIDTH: usize = 80;
-const HEAD: &str = "member             recv/s rows/s rej/s lag99 age50 age99 flight  win  spool  err";
+const HEAD: &str =
+    "member             recv/s rows/s rej/s lag99 age50 age99 flight  win  spool  err";
 
 #[derive(Debug)]
 pub struct Orders {
@@ -75,8 +76,8 @@ struct Row {
 #[derive(Debug)]
 pub struct Screen(Vec<Row>);
 
-/// Asks all members, and again every `every`; passes each screen but the first, which has no rates, to `print`, until it returns
-/// `false`.
+/// Asks all members, and again every `every`; passes each screen but the first, which has no rates,
+/// to `print`, until it returns `false`.
 ///
 /// # Errors
 /// No member answers, or the screen cannot be printed.
@@ -181,13 +182,15 @@ impl Answer {
         self.values.get(name).copied().unwrap_or_default()
     }
 
-    /// The upper bound of the bucket in which the quantile of what was counted since `before` is; `None`: nothing was.
+    /// The upper bound of the bucket in which the quantile of what was counted since `before` is;
+    /// `None`: nothing was.
     fn quantile(&self, before: &Self, name: &str, q: f64) -> Option<f64> {
         let (now, then) = (self.buckets.get(name)?, before.buckets.get(name)?);
         let counts: Vec<(f64, f64)> =
             now.iter().zip(then).map(|((bound, now), (_, then))| (*bound, now - then)).collect();
         let all = counts.last().map(|(_, all)| *all).filter(|all| *all > 0.0)?;
-        let largest = counts.iter().rev().find(|(bound, _)| bound.is_finite()).map(|(bound, _)| *bound);
+        let largest =
+            counts.iter().rev().find(|(bound, _)| bound.is_finite()).map(|(bound, _)| *bound);
         let found = counts.iter().find(|(_, count)| *count >= q * all).map(|(bound, _)| *bound);
         found.filter(|bound| bound.is_finite()).or(largest)
     }
@@ -201,7 +204,9 @@ fn row(address: SocketAddr, now: &Answer, before: Option<&Answer>) -> Row {
     });
     let more = |name: &str| before.map(|before| (now.value(name) - before.value(name)).max(0.0));
     let rate = |name: &str| {
-        more(name).zip(before).map(|(more, before)| more / (now.at - before.at).as_secs_f64().max(0.001))
+        more(name)
+            .zip(before)
+            .map(|(more, before)| more / (now.at - before.at).as_secs_f64().max(0.001))
     };
     let quantile = |name: &str, q: f64| now.quantile(before?, name, q);
     Row {
@@ -348,7 +353,8 @@ mod tests {
         row.messages_per_second = row.messages_per_second.map(f64::round);
         row.rejects_per_second = row.rejects_per_second.map(f64::round);
         row.reasons = vec!["x".repeat(200)];
-        let screen = Screen(vec![row, silent("10.0.0.7:9464".to_owned(), "cannot be reached".to_owned())]);
+        let screen =
+            Screen(vec![row, silent("10.0.0.7:9464".to_owned(), "cannot be reached".to_owned())]);
         let text = screen.to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
@@ -356,15 +362,22 @@ mod tests {
             "m                     10k      0     1     -  1.0s  1.0s      0  25%   1.2M    0"
         );
         assert_eq!(lines[2], "10.0.0.7:9464      -");
-        assert!(lines[3].starts_with("all ") && lines[5] == "10.0.0.7:9464: cannot be reached", "{text}");
+        assert!(
+            lines[3].starts_with("all ") && lines[5] == "10.0.0.7:9464: cannot be reached",
+            "{text}"
+        );
         assert!(lines.iter().all(|line| line.len() <= WIDTH), "{text}");
         let json = screen.json();
         assert_eq!(
             (&json["members"][0]["messages_per_second"], &json["members"][1]["answers"]),
             (&json!(10_000.0), &json!(false))
         );
-        let nobody = Screen(["a", "b"].map(|name| silent(name.to_owned(), String::new())).into()).to_string();
-        assert!(nobody.lines().any(|line| line.starts_with("all ")) && !nobody.contains("-0"), "{nobody}");
+        let nobody = Screen(["a", "b"].map(|name| silent(name.to_owned(), String::new())).into())
+            .to_string();
+        assert!(
+            nobody.lines().any(|line| line.starts_with("all ")) && !nobody.contains("-0"),
+            "{nobody}"
+        );
         // Nothing to compare with, and another process.
         assert_eq!(super::row(address, &after, None).messages_per_second, None);
         assert_eq!(super::row(address, &before, Some(&after)).messages_per_second, None);
@@ -372,8 +385,12 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let numbers = [0.0, 0.25, 9.96, 1_234.0, 9_999.6, 123_456.0, 999_960.0, 12_345_678.0].map(short);
+        let numbers =
+            [0.0, 0.25, 9.96, 1_234.0, 9_999.6, 123_456.0, 999_960.0, 12_345_678.0].map(short);
         assert_eq!(numbers, ["0", "0.2", "10", "1234", "10k", "123k", "1.0M", "12.3M"]);
-        assert_eq!([0.0025, 1.0, 60.0, 600.0, 86_400.0].map(time), ["2ms", "1.0s", "60.0s", "10m", "24h"]);
+        assert_eq!(
+            [0.0025, 1.0, 60.0, 600.0, 86_400.0].map(time),
+            ["2ms", "1.0s", "60.0s", "10m", "24h"]
+        );
     }
 }

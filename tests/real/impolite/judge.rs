@@ -22,8 +22,8 @@ const RESIDENT_BYTES_MAX: u64 = 96 << 20;
 const RESIDENT_BYTES_FATAL: u64 = 512 << 20;
 /// What it may log during a fault.
 const LOG_BYTES_MAX: usize = 64 << 10;
-/// So milepost logs an insert that was under way while the engine, which other tests share, answered nothing for
-/// seconds: whether it is stored is then open, whatever the case is about.
+/// So milepost logs an insert that was under way while the engine, which other tests share,
+/// answered nothing for seconds: whether it is stored is then open, whatever the case is about.
 const GIVEN_UP: &str = "given up: the server was away";
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -73,7 +73,8 @@ impl fmt::Display for Figures {
             took.map_or("never".to_owned(), |took| format!("{:.1} s", took.as_secs_f64()))
         };
         let mib = self.resident_bytes as f64 / f64::from(1 << 20);
-        let errors: Vec<String> = self.errors.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        let errors: Vec<String> =
+            self.errors.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
         write!(
             f,
             "{} | {} | {} | {mib:.0} MiB | {:.1} KiB | {} | {} | {} | {} | {}",
@@ -117,7 +118,9 @@ pub(super) fn judge(case: &'static Case) -> Result<Figures> {
 
     let began = Instant::now();
     stage.begin()?;
-    while began.elapsed() < case.lasts() || !figures.is_told(case) && began.elapsed() < case.told_within() {
+    while began.elapsed() < case.lasts()
+        || !figures.is_told(case) && began.elapsed() < case.told_within()
+    {
         stage.look(&mut figures, began, log_bytes_before)?;
         std::thread::sleep(LOOK_EVERY);
     }
@@ -156,8 +159,9 @@ impl Stage {
         let urls: Vec<String> = engines.into_iter().flatten().map(ClickHouse::url).collect();
         let server = ScriptedClickHouse::start(&urls)?;
         let database = format!("impolite_{}", case.name);
-        let between =
-            |url: &str| settings(folder.path(), broker.port, url).with("CLICKHOUSE__DATABASE", &database);
+        let between = |url: &str| {
+            settings(folder.path(), broker.port, url).with("CLICKHOUSE__DATABASE", &database)
+        };
         for url in &urls {
             between(url).migrate()?;
         }
@@ -211,7 +215,10 @@ impl Stage {
             let before = fixes.len();
             fixes.extend(rows.lines().map(str::to_owned));
             let one_engine = self.second.is_none();
-            ensure!(!one_engine || fixes.len() - before == rows.lines().count(), "a fix is twice in `fixes`");
+            ensure!(
+                !one_engine || fixes.len() - before == rows.lines().count(),
+                "a fix is twice in `fixes`"
+            );
         }
         Ok(fixes)
     }
@@ -236,7 +243,12 @@ impl Stage {
         Ok(scrape.lines().filter_map(of_kind).filter(|(_, count)| *count > 0).collect())
     }
 
-    fn look(&mut self, figures: &mut Figures, began: Instant, log_bytes_before: usize) -> Result<()> {
+    fn look(
+        &mut self,
+        figures: &mut Figures,
+        began: Instant,
+        log_bytes_before: usize,
+    ) -> Result<()> {
         self.milepost.process.ensure_alive()?;
         let (now, peak) = procfs::resident_bytes(self.milepost.process.pid())?;
         figures.resident_bytes = peak;
@@ -255,11 +267,14 @@ impl Stage {
             says.iter().any(|words| text.contains(&words.to_lowercase()))
         };
         let log = self.milepost.process.log()?;
-        if figures.logged_after.is_none() && says_why(log.get(log_bytes_before..).unwrap_or_default()) {
+        if figures.logged_after.is_none()
+            && says_why(log.get(log_bytes_before..).unwrap_or_default())
+        {
             figures.logged_after = Some(began.elapsed());
         }
         let unready = self.milepost.get("/readyz").err();
-        if figures.unready_after.is_none() && unready.is_some_and(|why| says_why(&why.to_string())) {
+        if figures.unready_after.is_none() && unready.is_some_and(|why| says_why(&why.to_string()))
+        {
             figures.unready_after = Some(began.elapsed());
         }
         Ok(())
@@ -267,7 +282,8 @@ impl Stage {
 
     /// Compares what was seen with what should be.
     fn sum_up(&mut self, figures: &mut Figures) -> Result<()> {
-        let (unstored, resident, logged) = (figures.unstored, figures.resident_bytes, figures.log_bytes);
+        let (unstored, resident, logged) =
+            (figures.unstored, figures.resident_bytes, figures.log_bytes);
         figures.lost = figures.sent.saturating_sub(self.stored()?.len() as u64);
         let lost = figures.lost;
         figures.expect(unstored == 0, || format!("{unstored} acknowledged and not stored"));
@@ -277,13 +293,16 @@ impl Stage {
         let within = self.case.told_within();
         figures.expect(figures.back_after.is_some(), || format!("not back within {within:?}"));
         if let Expect::Refused { kinds, .. } = self.case.expect {
-            figures
-                .expect(figures.logged_after.is_some(), || format!("no cause in the log within {within:?}"));
-            figures
-                .expect(figures.unready_after.is_some(), || format!("no cause in /readyz within {within:?}"));
+            figures.expect(figures.logged_after.is_some(), || {
+                format!("no cause in the log within {within:?}")
+            });
+            figures.expect(figures.unready_after.is_some(), || {
+                format!("no cause in /readyz within {within:?}")
+            });
             let counted = self.case.hangs() || !figures.errors.is_empty(); // a hung insert has not failed yet
             let given_up = self.milepost.process.log()?.matches(GIVEN_UP).count();
-            let is_known = |kind: &str| kinds.contains(&kind) || kind == "ambiguous" && given_up > 0;
+            let is_known =
+                |kind: &str| kinds.contains(&kind) || kind == "ambiguous" && given_up > 0;
             let known = counted && figures.errors.keys().all(|kind| is_known(kind));
             figures.expect(known, || format!("counted as something else than {kinds:?}"));
             self.judge_tokens(kinds, given_up, figures);
@@ -307,7 +326,9 @@ impl Stage {
                 | Behaviour::ClickHouseError { stored: true, .. }
         );
         let unsaid = figures.unsaid;
-        figures.expect((unsaid > 0) == stores_unsaid, || format!("{unsaid} stored, and not acknowledged"));
+        figures.expect((unsaid > 0) == stores_unsaid, || {
+            format!("{unsaid} stored, and not acknowledged")
+        });
         let met = if let Behaviour::Slow(delay) = behaviour {
             // One or two may be the machine's.
             self.server.inserts_took().iter().filter(|took| **took >= delay).count() > 5
@@ -320,7 +341,8 @@ impl Stage {
         figures.expect(met, || "no insert met the fault".to_owned());
     }
 
-    /// A token stands for its rows; rows that may be stored already get another one, those that are not keep it.
+    /// A token stands for its rows; rows that may be stored already get another one, those that are
+    /// not keep it.
     fn judge_tokens(&self, kinds: &[&str], given_up: usize, figures: &mut Figures) {
         let mut bodies = BTreeMap::<String, BTreeSet<u64>>::new();
         let mut tokens = BTreeMap::<u64, Vec<String>>::new();
@@ -328,14 +350,17 @@ impl Stage {
             bodies.entry(seen.token.clone()).or_default().insert(seen.body_hash);
             tokens.entry(seen.body_hash).or_default().push(seen.token);
         }
-        figures
-            .expect(bodies.values().all(|bodies| bodies.len() == 1), || "a token for other rows".to_owned());
-        let mut tries =
-            tokens.values().map(|tokens| (tokens.len(), tokens.iter().collect::<BTreeSet<_>>().len()));
+        figures.expect(bodies.values().all(|bodies| bodies.len() == 1), || {
+            "a token for other rows".to_owned()
+        });
+        let mut tries = tokens
+            .values()
+            .map(|tokens| (tokens.len(), tokens.iter().collect::<BTreeSet<_>>().len()));
         match kinds {
-            ["ambiguous"] => figures.expect(tries.all(|(tries, different)| tries == different), || {
-                "a token again after an end that may have been a commit".to_owned()
-            }),
+            ["ambiguous"] => figures
+                .expect(tries.all(|(tries, different)| tries == different), || {
+                    "a token again after an end that may have been a commit".to_owned()
+                }),
             kinds if !kinds.contains(&"ambiguous") => figures
                 .expect(tries.all(|(_, different)| different <= 1 + given_up), || {
                     "a fresh token after a definite failure".to_owned()

@@ -1,8 +1,9 @@
-//! Counts messages that the broker reports as dropped. EMQX publishes its counters about once a minute
-//! to subscribers of [`FILTER`].
+//! Counts messages that the broker reports as dropped. EMQX publishes its counters about once a
+//! minute to subscribers of [`FILTER`].
 //!
-//! The broker's counters start at 0 when it restarts. Here they become counts that only rise, over restarts and over all nodes
-//! of a cluster. Drops before the first report of a node are not counted.
+//! The broker's counters start at 0 when it restarts. Here they become counts that only rise, over
+//! restarts and over all nodes of a cluster. Drops before the first report of a node are not
+//! counted.
 //!
 //! A report is recognised by its topic. It is not decoded, and no other count includes it.
 
@@ -70,8 +71,8 @@ impl BrokerDrops {
     }
 }
 
-/// Parses a report: topic `brokers/{node}/metrics/{counter}`, payload a number. Returns the node, the
-/// reason's index, and the number.
+/// Parses a report: topic `brokers/{node}/metrics/{counter}`, payload a number. Returns the node,
+/// the reason's index, and the number.
 fn counter<'a>(topic: &'a [u8], payload: &[u8]) -> Option<(&'a [u8], usize, u64)> {
     let topic = topic.strip_prefix(b"brokers/")?;
     let node = topic.split(|byte| *byte == b'/').next()?;
@@ -123,9 +124,13 @@ mod tests {
             }
         }
         assert_eq!(drops.dropped(), [1; REASONS.len()]);
-        for (counter, payload) in
-            [("metrics/delivery/dropped", "9"), (FULL, "-1"), (FULL, "many"), ("uptime", "9"), (FULL, "")]
-        {
+        for (counter, payload) in [
+            ("metrics/delivery/dropped", "9"),
+            (FULL, "-1"),
+            (FULL, "many"),
+            ("uptime", "9"),
+            (FULL, ""),
+        ] {
             hear(&mut drops, "a", counter, payload);
         }
         assert_eq!(drops.dropped(), [1; REASONS.len()]);

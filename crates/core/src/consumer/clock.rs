@@ -1,9 +1,10 @@
 //! Decides whether the wall clock can be trusted; the age of each fix is measured with it.
 //!
-//! `src/app/schema.rs` compares it with ClickHouse's clock every 30 s. Between two comparisons a jump
-//! shows against the monotonic clock. Before the first comparison, with ClickHouse away, the fleet is
-//! the reference: by a correct clock most messages are fresh. While our clock would reject as many
-//! messages as are fresh, the messages that it would reject or date are deferred; the others flow.
+//! `src/app/schema.rs` compares it with ClickHouse's clock every 30 s. Between two comparisons a
+//! jump shows against the monotonic clock. Before the first comparison, with ClickHouse away, the
+//! fleet is the reference: by a correct clock most messages are fresh. While our clock would reject
+//! as many messages as are fresh, the messages that it would reject or date are deferred; the
+//! others flow.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,8 +18,8 @@ pub(super) struct Clock {
     off: Option<String>,
     jumps: u64,
     was_compared: bool,
-    /// Messages before the first comparison: fresh ones, and (`refused`) those with a fix that our clock
-    /// would reject.
+    /// Messages before the first comparison: fresh ones, and (`refused`) those with a fix that our
+    /// clock would reject.
     fresh: u64,
     refused: u64,
     /// Sessions with a message that is deferred until the clock is trusted.
@@ -34,8 +35,8 @@ impl Clock {
         self.was_compared
     }
 
-    /// Returns whether a message may be taken before the first comparison. At QoS 0 (`session`: `None`) it
-    /// may, because the broker would not redeliver it.
+    /// Returns whether a message may be taken before the first comparison. At QoS 0 (`session`:
+    /// `None`) it may, because the broker would not redeliver it.
     pub(super) fn may_judge(&mut self, session: Option<SessionIndex>, judged: Judged) -> bool {
         self.fresh += u64::from(judged.fresh);
         self.refused += u64::from(judged.refused);

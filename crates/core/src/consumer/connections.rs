@@ -23,8 +23,8 @@ impl Connections {
     }
 }
 
-/// Sessions that [`Connections::Auto`] starts with. EMQX runs each session as one Erlang process, which
-/// carries some 20,000 messages per second.
+/// Sessions that [`Connections::Auto`] starts with. EMQX runs each session as one Erlang process,
+/// which carries some 20,000 messages per second.
 const AUTO_MIN: usize = 4;
 /// Maximum number of sessions that `/readyz` names.
 const NAMED_MAX: usize = 3;
@@ -63,7 +63,8 @@ impl Growth {
     /// Returns the sum of the windows. A session that is not live counts with the average.
     pub(super) fn window(&self, sessions: &[Session]) -> usize {
         let live = sessions[..self.members].iter().filter(|session| is_live(session));
-        let (sum, count) = live.fold((0, 0), |(sum, count), session| (sum + session.window(), count + 1));
+        let (sum, count) =
+            live.fold((0, 0), |(sum, count), session| (sum + session.window(), count + 1));
         sum / count.max(1) * self.members
     }
 
@@ -71,9 +72,9 @@ impl Growth {
         self.members > 0 && self.have_begun(sessions) && !self.needs_more(sessions, window_wanted)
     }
 
-    /// Returns the next step, which the caller takes before it calls again. `node_without`: some node of
-    /// the broker has no session. A new session waits for that node as long as it takes, so it must not
-    /// reuse the index of a former session, whose messages would wait too.
+    /// Returns the next step, which the caller takes before it calls again. `node_without`: some
+    /// node of the broker has no session. A new session waits for that node as long as it takes, so
+    /// it must not reuse the index of a former session, whose messages would wait too.
     pub(super) fn step(
         &mut self,
         sessions: &[Session],
@@ -107,15 +108,17 @@ impl Growth {
             && self.window(sessions) < window_wanted
     }
 
-    /// Returns a line of `/readyz` per session that does not consume. A session that was added later
-    /// counts once it has been subscribed.
+    /// Returns a line of `/readyz` per session that does not consume. A session that was added
+    /// later counts once it has been subscribed.
     pub(super) fn unready_reasons(&self, sessions: &[Session], now: Instant) -> Vec<String> {
         let mut reasons = Vec::new();
         let mut unnamed = 0;
         for (index, session) in sessions[..self.members].iter().enumerate() {
             let counts = index < self.at_start || session.has_lived();
             match session.unready_reason(now).filter(|_| counts) {
-                Some(why) if reasons.len() < NAMED_MAX => reasons.push(format!("session {index}: {why}")),
+                Some(why) if reasons.len() < NAMED_MAX => {
+                    reasons.push(format!("session {index}: {why}"))
+                }
                 Some(_) => unnamed += 1,
                 None => {}
             }
@@ -143,7 +146,12 @@ mod tests {
     fn away() -> Session {
         let answer_within = Duration::from_secs(10);
         let session_expiry = Duration::from_secs(120);
-        Session::member(SessionConfig { receive_maximum: 100, answer_within, session_expiry, seed: 1 })
+        Session::member(SessionConfig {
+            receive_maximum: 100,
+            answer_within,
+            session_expiry,
+            seed: 1,
+        })
     }
 
     fn live(window: u16) -> Session {

@@ -1,19 +1,21 @@
 //! Former sessions: sessions of an earlier process that had more of them. The broker keeps queueing
 //! messages for each until it expires.
 //!
-//! Guarantee: all are unsubscribed at once, side by side, and then emptied. They are ended from the highest index down: a process
-//! that dies meanwhile leaves no gap in the indices, where its successor would stop looking.
+//! Guarantee: all are unsubscribed at once, side by side, and then emptied. They are ended from the
+//! highest index down: a process that dies meanwhile leaves no gap in the indices, where its
+//! successor would stop looking.
 
 use crate::session::Session;
 use crate::session::events::ConnectionState;
 
 /// Maximum number of sessions of a process. A broker whose windows need more is unsuitable.
 pub const CONNECTIONS_MAX: usize = 64;
-/// The search ends after this many absent indices in a row, and one more for each further node of the broker: a node that was away when the
-/// former process made a session for it leaves a gap.
+/// The search ends after this many absent indices in a row, and one more for each further node of
+/// the broker: a node that was away when the former process made a session for it leaves a gap.
 const ABSENT_MAX: usize = 3;
-/// For each former session that was found, this many more indices are visited at once. So 60 of them are under way after the third
-/// answer, and a broker without any is asked for three. Visits one after the other would make messages wait for each CONNACK.
+/// For each former session that was found, this many more indices are visited at once. So 60 of
+/// them are under way after the third answer, and a broker without any is asked for three. Visits
+/// one after the other would make messages wait for each CONNACK.
 const VISITS_PER_FOUND: usize = 3;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,7 +24,8 @@ pub struct FormerTotals {
     pub found: u64,
     /// Visits that did not reach a session, or could not empty it.
     pub left: u64,
-    /// Sessions that were gone, with the messages they held, although one with a higher index exists.
+    /// Sessions that were gone, with the messages they held, although one with a higher index
+    /// exists.
     pub expired: u64,
     /// Sessions that another client took over while they were visited.
     pub contested: u64,
@@ -51,9 +54,14 @@ impl Former {
         self.counted.expired
     }
 
-    /// Returns whether to visit the next index. `nodes`: number of the broker's nodes. The sessions after
-    /// the first `members` are visits.
-    pub(super) fn needs_visit(&mut self, sessions: &[Session], members: usize, nodes: usize) -> bool {
+    /// Returns whether to visit the next index. `nodes`: number of the broker's nodes. The sessions
+    /// after the first `members` are visits.
+    pub(super) fn needs_visit(
+        &mut self,
+        sessions: &[Session],
+        members: usize,
+        nodes: usize,
+    ) -> bool {
         if self.looked {
             return false;
         }
@@ -67,7 +75,8 @@ impl Former {
         }
         self.looked = visits[found..].iter().all(has_ended);
         if self.looked && !self.all {
-            let is_gone = |visit: &&Session| has_ended(visit) && !visit.was_found() && !visit.was_abandoned();
+            let is_gone =
+                |visit: &&Session| has_ended(visit) && !visit.was_found() && !visit.was_abandoned();
             self.counted.expired = visits[..found].iter().filter(is_gone).count() as u64;
         }
         false
@@ -84,7 +93,8 @@ impl Former {
     }
 
     pub(super) fn totals(&self, visits: &[Session]) -> FormerTotals {
-        let count = |is: fn(&Session) -> bool| visits.iter().filter(|visit| is(visit)).count() as u64;
+        let count =
+            |is: fn(&Session) -> bool| visits.iter().filter(|visit| is(visit)).count() as u64;
         FormerTotals {
             found: self.counted.found + count(Session::was_found),
             left: self.counted.left + count(Session::was_abandoned),

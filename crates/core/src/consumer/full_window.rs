@@ -1,4 +1,5 @@
-//! A window that stays full, as a line of `/readyz`: the broker may have no more messages in flight, and the others wait in its queue.
+//! A window that stays full, as a line of `/readyz`: the broker may have no more messages in
+//! flight, and the others wait in its queue.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,10 @@ impl Consumer {
             return None;
         }
         let members = &self.sessions[..self.growth.members()];
-        let full = members.iter().filter(|session| session.window_full_for(now) >= WINDOW_FULL_MAX).count();
+        let full = members
+            .iter()
+            .filter(|session| session.window_full_for(now) >= WINDOW_FULL_MAX)
+            .count();
         let (window, wanted) = (self.growth.window(&self.sessions), self.settings.window_wanted);
         let advice = if window < wanted {
             format!(
@@ -28,7 +32,8 @@ impl Consumer {
                  milepost's listener) or max_inflight_messages (Mosquitto)"
             )
         } else {
-            "the window is large enough, so ClickHouse stores less than the broker delivers".to_owned()
+            "the window is large enough, so ClickHouse stores less than the broker delivers"
+                .to_owned()
         };
         Some(format!(
             "window: full for {} s in {full} of {} sessions ({window} messages in all), so messages wait in the broker; {advice}",

@@ -1,5 +1,5 @@
-//! The whole flow of a process, as one pure machine: sessions → intake → delivery, and back to the sessions'
-//! acknowledgements.
+//! The whole flow of a process, as one pure machine: sessions → intake → delivery, and back to the
+//! sessions' acknowledgements.
 //!
 //! ```text
 //! published ─▶ session: take it? ─▶ intake: decode, batch ─▶ delivery: insert, retry, store ─▶ commands
@@ -8,10 +8,11 @@
 //!
 //! Guarantee: those of [`session`](crate::session), [`intake`](crate::intake) and
 //! [`delivery`](crate::delivery) together. Nothing is acknowledged before every row of it is durable.
-//! Every position is in exactly one of the places that [`ConsumerTotals`] counts. Memory is bounded.
-//! When acknowledgements stall, [`Consumer::unready_reasons`] explains why.
+//! Every position is in exactly one of the places that [`ConsumerTotals`] counts. Memory is
+//! bounded. When acknowledgements stall, [`Consumer::unready_reasons`] explains why.
 //!
-//! Its shell is `src/app/driver.rs`, which owns the connections. `src/executor.rs` executes its commands.
+//! Its shell is `src/app/driver.rs`, which owns the connections. `src/executor.rs` executes its
+//! commands.
 
 pub mod broker_drops;
 mod clock;
@@ -60,7 +61,8 @@ pub struct ConsumerConfig {
     pub nodes: Vec<Node>,
     pub connections: Connections,
     pub session: events::SessionConfig,
-    /// In-flight messages that keep every insert slot busy: (inserts in flight + 1) × rows of a batch.
+    /// In-flight messages that keep every insert slot busy: (inserts in flight + 1) × rows of a
+    /// batch.
     pub window_wanted: usize,
     pub qos: Qos,
     pub buffer_bytes_max: usize,
@@ -86,7 +88,8 @@ pub struct Consumer {
     log: Log,
     /// The longest time for which a member's window has been full.
     window_full_for: Duration,
-    /// Acknowledgements sent so far, and since when the number has not changed while messages waited.
+    /// Acknowledgements sent so far, and since when the number has not changed while messages
+    /// waited.
     progress: (u64, Option<Instant>),
     notices: VecDeque<ConsumerNotice>,
     durable: VecDeque<Durable>,
@@ -121,11 +124,16 @@ impl Consumer {
     fn add_session(&mut self, is_visit: bool) {
         let seed = self.settings.session.seed.wrapping_add(self.sessions.len() as u64);
         let settings = events::SessionConfig { seed, ..self.settings.session };
-        self.sessions.push(if is_visit { Session::visit(settings) } else { Session::member(settings) });
+        self.sessions.push(if is_visit {
+            Session::visit(settings)
+        } else {
+            Session::member(settings)
+        });
         self.nodes.add_session(is_visit);
     }
 
-    /// Returns the number of sessions; it never shrinks. The client id of a session ends in its index.
+    /// Returns the number of sessions; it never shrinks. The client id of a session ends in its
+    /// index.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.sessions.len()
@@ -146,7 +154,8 @@ impl Consumer {
         self.nodes.set(nodes);
     }
 
-    /// The shell connects this session: to which node, and how long to wait for it if another one may do better.
+    /// The shell connects this session: to which node, and how long to wait for it if another one
+    /// may do better.
     pub fn dial(&mut self, index: SessionIndex, now: Instant) -> (Node, Option<Duration>) {
         self.nodes.dial(index, now)
     }
@@ -158,14 +167,17 @@ impl Consumer {
 
     /// Processes a PUBLISH: the session decides whether to take it, and the intake decodes it.
     pub fn handle_publish(&mut self, index: SessionIndex, message: Message<'_>, now: Now) {
-        if message.packet_id.is_none() && self.broker_drops.handle_message(message.topic, message.payload) {
+        if message.packet_id.is_none()
+            && self.broker_drops.handle_message(message.topic, message.payload)
+        {
             return;
         }
         let room = self.room_for(index, message, now.wall);
         match self.sessions[index].admit(message, room, now.instant) {
             Admission::Take(arrival) => {
                 self.intake.push(message, arrival.map(|arrival| (index, arrival)), now);
-                // The other reasons to close a batch concern all sessions, and wait for `handle_timeout`.
+                // The other reasons to close a batch concern all sessions, and wait for
+                // `handle_timeout`.
                 if self.intake.is_due(now.instant) {
                     self.move_batches(now.instant);
                 }
@@ -173,7 +185,9 @@ impl Consumer {
             Admission::Defer => {}
             Admission::Shed => {
                 self.intake.shed(message, now.wall);
-                self.notices.extend(self.log.shedding.allow(now.instant).then_some(ConsumerNotice::Shedding));
+                self.notices.extend(
+                    self.log.shedding.allow(now.instant).then_some(ConsumerNotice::Shedding),
+                );
             }
         }
     }
@@ -202,8 +216,8 @@ impl Consumer {
         self.intake.set_erased(erased);
     }
 
-    /// Checks the wall clock for jumps. Call it before [`handle_publish`](Self::handle_publish), with the
-    /// same `now`: the age of each fix is measured with it.
+    /// Checks the wall clock for jumps. Call it before [`handle_publish`](Self::handle_publish),
+    /// with the same `now`: the age of each fix is measured with it.
     pub fn read_clock(&mut self, now: Now) {
         self.clock.read(now);
     }
@@ -213,15 +227,16 @@ impl Consumer {
         self.leaving.get_or_insert(leave);
         self.delivery.leave(now);
         for (index, session) in self.sessions.iter_mut().enumerate() {
-            // A session that still waits for its node was never subscribed: it has nothing to empty.
+            // A session that still waits for its node was never subscribed: it has nothing to
+            // empty.
             let is_unused = self.nodes.is_waiting(index) && !session.has_connected();
             let leave = if is_unused { Leave::KeepSession } else { leave };
             session.handle_event(SessionEvent::Leave(leave), now);
         }
     }
 
-    /// Advances everything by the events so far and by time. The order matters: batches move first, so
-    /// that their outcomes and completions reach the sessions in the same call.
+    /// Advances everything by the events so far and by time. The order matters: batches move first,
+    /// so that their outcomes and completions reach the sessions in the same call.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.delivery.set_under_pressure(self.is_under_pressure());
         self.move_batches(now);
@@ -310,7 +325,8 @@ impl Consumer {
         reasons.extend(self.delivery.unready_reasons(now));
         reasons.extend(self.clock.unready_reason().map(|why| format!("clock: {why}")));
         reasons.extend(self.window_full_reason(now));
-        let stalled = self.progress.1.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let stalled =
+            self.progress.1.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         if stalled >= STALLED_AFTER {
             reasons.push(format!(
                 "acknowledgements: none for {} s, and {} messages wait",
@@ -326,7 +342,12 @@ impl Consumer {
     pub fn totals(&self) -> ConsumerTotals {
         let (members, visits) = self.sessions.split_at(self.growth.members());
         ConsumerTotals {
-            sessions: self.sessions.iter().map(Session::totals).reduce(|a, b| a.plus(b)).unwrap_or_default(),
+            sessions: self
+                .sessions
+                .iter()
+                .map(Session::totals)
+                .reduce(|a, b| a.plus(b))
+                .unwrap_or_default(),
             intake: self.intake.totals(),
             delivery: self.delivery.totals(),
             nodes: self.nodes.totals(members),
@@ -436,7 +457,9 @@ impl Consumer {
             let notices = std::iter::from_fn(|| session.poll_notice());
             self.notices.extend(notices.map(|notice| ConsumerNotice::Session(index, notice)));
         }
-        self.notices.extend(std::iter::from_fn(|| self.delivery.poll_notice()).map(ConsumerNotice::Delivery));
+        self.notices.extend(
+            std::iter::from_fn(|| self.delivery.poll_notice()).map(ConsumerNotice::Delivery),
+        );
         let intake = self.intake.totals();
         let encrypted = intake.ignored[Ignored::Encrypted as usize];
         if encrypted > 0 && self.log.encrypted.allow(now) {
@@ -453,19 +476,24 @@ impl Consumer {
         }
     }
 
-    /// Adds sessions while the windows are too small or a node has none, and visits former sessions.
+    /// Adds sessions while the windows are too small or a node has none, and visits former
+    /// sessions.
     fn grow(&mut self, now: Instant) {
         let wanted = self.settings.window_wanted;
         let without = loop {
             let may_grow = self.settings.connections == Connections::Auto;
             let node = self.nodes.without_session(self.growth.members(), may_grow);
             match self.growth.step(&self.sessions, wanted, node.is_some(), self.nodes.count()) {
-                GrowthStep::Nothing => break node.filter(|_| self.growth.members() == CONNECTIONS_MAX),
+                GrowthStep::Nothing => {
+                    break node.filter(|_| self.growth.members() == CONNECTIONS_MAX);
+                }
                 GrowthStep::Visit => self.add_session(true),
                 GrowthStep::Grow => {
                     let sessions = self.growth.members();
-                    // A session that may still hold a former process's messages must not wait for a node that is away.
-                    let was_abandoned = self.sessions.get(sessions - 1).is_some_and(Session::was_abandoned);
+                    // A session that may still hold a former process's messages must not wait for a
+                    // node that is away.
+                    let was_abandoned =
+                        self.sessions.get(sessions - 1).is_some_and(Session::was_abandoned);
                     let node = node.filter(|_| self.growth.former.has_looked() && !was_abandoned);
                     match self.sessions.get_mut(sessions - 1) {
                         Some(visited) => visited.become_member(),
@@ -477,9 +505,13 @@ impl Consumer {
             }
         };
         let is_new = self.log.no_more.allow_while(without.is_some(), now);
-        self.notices.extend(without.filter(|_| is_new).map(|node| ConsumerNotice::NoMoreSessions { node }));
+        self.notices
+            .extend(without.filter(|_| is_new).map(|node| ConsumerNotice::NoMoreSessions { node }));
         let window = self.growth.window(&self.sessions);
-        if window < wanted && self.growth.is_complete(&self.sessions, wanted) && self.log.window.allow(now) {
+        if window < wanted
+            && self.growth.is_complete(&self.sessions, wanted)
+            && self.log.window.allow(now)
+        {
             self.notices.push_back(ConsumerNotice::WindowSmall {
                 window,
                 wanted,

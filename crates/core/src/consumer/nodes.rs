@@ -1,8 +1,9 @@
 //! The nodes of the broker, and the node of each session.
 //!
-//! Guarantee: sessions are spread evenly at the start. A session that loses its node tries the same node first: to resume on
-//! another node is a takeover, in which a broker can lose messages. After [`PATIENCE`] it goes to another node, and stays there.
-//! A node without a session gets a new one, which waits for this node as long as it takes.
+//! Guarantee: sessions are spread evenly at the start. A session that loses its node tries the same
+//! node first: to resume on another node is a takeover, in which a broker can lose messages. After
+//! [`PATIENCE`] it goes to another node, and stays there. A node without a session gets a new one,
+//! which waits for this node as long as it takes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,12 +14,14 @@ pub use super::notice::Node;
 use crate::session::Session;
 use crate::session::events::ConnectionState;
 
-/// How long a session tries its own node before it goes to another one: together with the connection less than a second.
+/// How long a session tries its own node before it goes to another one: together with the
+/// connection less than a second.
 pub const PATIENCE: Duration = Duration::from_millis(750);
 
-/// How long a node may take for its whole answer to a CONNECT, TCP and TLS included, while another node may do better. After it
-/// the shell asks the node with a second client, which has no session: a node that resumes a large session answers that one at
-/// once, and gets the whole `connect_timeout`. A hung node does not answer within the same time again, and is left.
+/// How long a node may take for its whole answer to a CONNECT, TCP and TLS included, while another
+/// node may do better. After it the shell asks the node with a second client, which has no session:
+/// a node that resumes a large session answers that one at once, and gets the whole
+/// `connect_timeout`. A hung node does not answer within the same time again, and is left.
 pub const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -32,7 +35,8 @@ struct Known {
 #[derive(Debug)]
 struct Place {
     node: Node,
-    /// How long the session tries its node before it moves to another one. `None`: it never moves. A visit moves at once.
+    /// How long the session tries its node before it moves to another one. `None`: it never moves.
+    /// A visit moves at once.
     patience: Option<Duration>,
     lost_at: Option<Instant>,
     /// When the shell began to connect, if the connection has not ended.
@@ -103,14 +107,16 @@ impl Nodes {
         self.places[session].patience.is_none()
     }
 
-    /// The shell connects this session. Returns to which node, and how long to wait for TCP if another node may do better; then
+    /// The shell connects this session. Returns to which node, and how long to wait for TCP if
+    /// another node may do better; then
     /// [`ANSWERS_WITHIN`] holds, too.
     pub(super) fn dial(&mut self, session: usize, now: Instant) -> (Node, Option<Duration>) {
         self.places[session].dialed_at = Some(now);
         let place = &self.places[session];
         let has_other = self.other(place).is_some_and(|other| other.failed_at.is_none());
         let patience = place.patience.filter(|_| has_other).map(|patience| patience.max(PATIENCE));
-        let waited = place.lost_at.map_or(Duration::ZERO, |lost_at| now.saturating_duration_since(lost_at));
+        let waited =
+            place.lost_at.map_or(Duration::ZERO, |lost_at| now.saturating_duration_since(lost_at));
         let within = patience.map(|patience| patience.saturating_sub(waited).max(PATIENCE / 3));
         (Arc::clone(&place.node), within)
     }
@@ -124,7 +130,8 @@ impl Nodes {
     ) {
         for (index, session) in sessions.iter_mut().enumerate() {
             notices.extend(self.record_connection(index, session.connection(), now));
-            let leaves_at = session.next_try().and_then(|next_try| self.leaves_at(index, *next_try));
+            let leaves_at =
+                session.next_try().and_then(|next_try| self.leaves_at(index, *next_try));
             self.places[index].leaves_at = leaves_at.filter(|at| now < *at);
             if leaves_at.is_some_and(|at| at <= now) {
                 let to = self.best(Some(index));
@@ -151,8 +158,11 @@ impl Nodes {
         let mut moved = None;
         let place = &mut self.places[session];
         let known = self.known.iter_mut().find(|known| known.node == place.node);
-        let ended =
-            if let ConnectionState::BackingOff { lived, .. } = connection { Some(lived) } else { None };
+        let ended = if let ConnectionState::BackingOff { lived, .. } = connection {
+            Some(lived)
+        } else {
+            None
+        };
         let ended = ended.filter(|_| place.dialed_at.is_some());
         if connection.live_since().is_some() || ended == Some(true) {
             (place.lost_at, place.moves) = (None, 0);
@@ -187,11 +197,14 @@ impl Nodes {
         Some(if other.failed_at.is_some() || is_round { at.max(next_try) } else { at })
     }
 
-    /// A node that has none of these sessions, if there are enough of them for each node to have one.
+    /// A node that has none of these sessions, if there are enough of them for each node to have
+    /// one.
     pub(super) fn without_session(&self, members: usize, may_grow: bool) -> Option<Node> {
-        let has_none = |known: &&Known| self.places[..members].iter().all(|place| place.node != known.node);
+        let has_none =
+            |known: &&Known| self.places[..members].iter().all(|place| place.node != known.node);
         let known = self.known.iter().find(has_none)?;
-        (self.known.len() > 1 && (may_grow || members >= self.known.len())).then(|| Arc::clone(&known.node))
+        (self.known.len() > 1 && (may_grow || members >= self.known.len()))
+            .then(|| Arc::clone(&known.node))
     }
 
     /// Every node, with the number of live sessions among these, the first ones.
@@ -219,12 +232,15 @@ impl Nodes {
         let from = leaving.map(|session| &self.places[session]);
         let known = match from.and_then(|place| self.other(place)) {
             Some(other) => other,
-            None => self.known.iter().min_by_key(|known| self.rank(known)).expect("there is a node"),
+            None => {
+                self.known.iter().min_by_key(|known| self.rank(known)).expect("there is a node")
+            }
         };
         Arc::clone(&known.node)
     }
 
-    /// Nodes that answer first, then those that failed long ago; among equals the one with the fewest sessions.
+    /// Nodes that answer first, then those that failed long ago; among equals the one with the
+    /// fewest sessions.
     fn rank(&self, known: &Known) -> (Option<Instant>, usize) {
         (known.failed_at, self.places.iter().filter(|place| place.node == known.node).count())
     }
@@ -247,8 +263,14 @@ mod tests {
             nodes.dial(session, now);
         }
         nodes.set(&named(&["b", "c"]));
-        assert_eq!(nodes.places.iter().map(|place| &*place.node).collect::<Vec<_>>(), ["a", "b", "c", "b"]);
-        assert_eq!(nodes.known.iter().map(|known| known.failed_at).collect::<Vec<_>>(), [Some(now), None]);
+        assert_eq!(
+            nodes.places.iter().map(|place| &*place.node).collect::<Vec<_>>(),
+            ["a", "b", "c", "b"]
+        );
+        assert_eq!(
+            nodes.known.iter().map(|known| known.failed_at).collect::<Vec<_>>(),
+            [Some(now), None]
+        );
     }
 
     #[test]

@@ -79,7 +79,8 @@ impl Default for Log {
     }
 }
 
-/// Typical time from a message's arrival to its acknowledgement: the batch fills, and the insert runs.
+/// Typical time from a message's arrival to its acknowledgement: the batch fills, and the insert
+/// runs.
 pub const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(200);
 
 impl ConsumerNotice {

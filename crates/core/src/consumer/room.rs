@@ -1,10 +1,10 @@
-//! Admission by free memory: whether a message can be taken now, and whether a session may reconnect
-//! for its deferred messages.
+//! Admission by free memory: whether a message can be taken now, and whether a session may
+//! reconnect for its deferred messages.
 //!
-//! At QoS 0 nothing is acknowledged, so a broker sends as fast as we read. Pausing reads is the only
-//! back-pressure.
-//! Guarantee: while there is no room, nothing is read, for [`HELD_BACK_MAX`] at most. After that, messages are read and
-//! dropped until there is room again: a broker that cannot write closes the connection.
+//! At QoS 0 nothing is acknowledged, so a broker sends as fast as we read. Pausing reads is the
+//! only back-pressure. Guarantee: while there is no room, nothing is read, for [`HELD_BACK_MAX`] at
+//! most. After that, messages are read and dropped until there is room again: a broker that cannot
+//! write closes the connection.
 
 use std::time::{Duration, Instant};
 
@@ -57,8 +57,8 @@ impl Consumer {
         if self.intake.room_bytes() == 0 { Err(NoRoom::BufferFull) } else { Ok(()) }
     }
 
-    /// At QoS 0: returns whether one more read might not fit. The open batch counts too, although it is
-    /// not in the backlog yet.
+    /// At QoS 0: returns whether one more read might not fit. The open batch counts too, although
+    /// it is not in the backlog yet.
     pub(super) fn is_full_for_a_read(&self) -> bool {
         let has_room = self.intake.room_bytes() >= self.intake.open().bytes + READ_ROOM_BYTES;
         self.settings.qos == Qos::AtMostOnce
@@ -66,7 +66,8 @@ impl Consumer {
             && !(has_room && self.clock.off().is_none())
     }
 
-    /// Returns whether a session can take its deferred messages: half its share of the buffer is free.
+    /// Returns whether a session can take its deferred messages: half its share of the buffer is
+    /// free.
     pub(super) fn has_room_to_renew(&self, index: SessionIndex) -> bool {
         let share = self.settings.buffer_bytes_max / self.sessions.len().max(1);
         self.clock.off().is_none()
@@ -74,13 +75,14 @@ impl Consumer {
             && self.intake.room_bytes() * 2 >= share
     }
 
-    /// Returns whether the buffer or a session's window is half used. A broker whose window is full queues
-    /// few messages, and then drops.
+    /// Returns whether the buffer or a session's window is half used. A broker whose window is full
+    /// queues few messages, and then drops.
     pub(super) fn is_under_pressure(&self) -> bool {
         let is_pressed = |session: &Session| {
             let unacked = session.unacked();
             unacked > 0 && (session.is_paused() || unacked * 2 >= session.window())
         };
-        self.intake.room_bytes() * 2 <= self.settings.buffer_bytes_max || self.sessions.iter().any(is_pressed)
+        self.intake.room_bytes() * 2 <= self.settings.buffer_bytes_max
+            || self.sessions.iter().any(is_pressed)
     }
 }

@@ -47,8 +47,8 @@ impl ConsumerTotals {
         self.intake.in_flight + self.delivery.in_flight
     }
 
-    /// Returns whether the counters balance: `received + spool at start = inserted + rejected + ignored +
-    /// shed + erased + quarantined + dropped + in spool + in flight`.
+    /// Returns whether the counters balance: `received + spool at start = inserted + rejected +
+    /// ignored + shed + erased + quarantined + dropped + in spool + in flight`.
     #[must_use]
     pub fn adds_up(&self) -> bool {
         let Self { intake, delivery, .. } = self;

@@ -56,7 +56,8 @@ pub struct Report {
 /// The outcome of a command.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The insert committed. `took`: duration; `erased`: rows left out because their driver is erased.
+    /// The insert committed. `took`: duration; `erased`: rows left out because their driver is
+    /// erased.
     Inserted {
         took: Duration,
         erased: u64,
@@ -131,7 +132,13 @@ impl ServerStatus {
     /// Returns the status of a healthy server: the tables exist, and the clocks agree.
     #[must_use]
     pub fn ready() -> Self {
-        Self { schema: Schema::Ready, answers: Ok(()), clock_off: None, clock_jumps: 0, refusals: 0 }
+        Self {
+            schema: Schema::Ready,
+            answers: Ok(()),
+            clock_off: None,
+            clock_jumps: 0,
+            refusals: 0,
+        }
     }
 }
 
@@ -164,8 +171,14 @@ pub enum StoreReason {
 }
 
 impl StoreReason {
-    pub const ALL: [Self; 6] =
-        [Self::NoTables, Self::ItFailed, Self::ServerIsAway, Self::ServerIsSlow, Self::NoSlot, Self::Leaving];
+    pub const ALL: [Self; 6] = [
+        Self::NoTables,
+        Self::ItFailed,
+        Self::ServerIsAway,
+        Self::ServerIsSlow,
+        Self::NoSlot,
+        Self::Leaving,
+    ];
 
     /// The metric's label.
     #[must_use]
@@ -289,7 +302,10 @@ impl DeliveryNotice {
     /// Logged at WARN instead of INFO.
     #[must_use]
     pub fn is_warning(&self) -> bool {
-        !matches!(self, Self::InsertSucceeded { .. } | Self::SpoolTakesAgain | Self::SpoolEmpty { .. })
+        !matches!(
+            self,
+            Self::InsertSucceeded { .. } | Self::SpoolTakesAgain | Self::SpoolEmpty { .. }
+        )
     }
 }
 
@@ -319,7 +335,9 @@ impl fmt::Display for DeliveryNotice {
             Self::SpoolHangs { for_ } => {
                 write!(f, "the disk of spool.dir has not answered for {for_:.0?}")
             }
-            Self::SpoolEmpty { batches } => write!(f, "the spool is empty again; {batches} batches replayed"),
+            Self::SpoolEmpty { batches } => {
+                write!(f, "the spool is empty again; {batches} batches replayed")
+            }
             Self::TooLarge { rows, batch_bytes_max, why } => write!(
                 f,
                 "something on the way to ClickHouse lets no insert of {rows} rows through: it is split, and batches are at \
@@ -362,7 +380,8 @@ pub struct DeliveryTotals {
     pub batches_inserted: u64,
     /// Batches that went to the spool, by [`StoreReason`].
     pub stored: [u64; StoreReason::ALL.len()],
-    /// In batches that no file holds and ClickHouse has not got, or that are being inserted beside their file.
+    /// In batches that no file holds and ClickHouse has not got, or that are being inserted beside
+    /// their file.
     pub in_flight: u64,
     /// In the spool when it was opened.
     pub spool_at_start: u64,

@@ -1,4 +1,5 @@
-//! The name of a spool file. It holds all that the replay order and the counters need, so no file is opened to list them.
+//! The name of a spool file. It holds all that the replay order and the counters need, so no file
+//! is opened to list them.
 
 use std::fmt;
 
@@ -7,7 +8,8 @@ pub const BATCH: &str = "batch";
 
 /// The name of a batch on disk.
 ///
-/// Ordered by sequence number. Merged directories can hold the same number twice; their tags differ.
+/// Ordered by sequence number. Merged directories can hold the same number twice; their tags
+/// differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct File {
     pub sequence: u64,

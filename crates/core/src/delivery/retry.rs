@@ -34,8 +34,8 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Starts without attempts. A batch of an earlier process gets a new identity, and so new tokens:
-    /// its last attempt may have committed.
+    /// Starts without attempts. A batch of an earlier process gets a new identity, and so new
+    /// tokens: its last attempt may have committed.
     #[must_use]
     pub fn new(identity: Identity) -> Self {
         Self { identity, failures: 0, ambiguous_ends: 0 }
@@ -49,7 +49,8 @@ impl Attempts {
         let Identity { incarnation, number } = self.identity;
         let Piece { insert, rows } = piece;
         let ends = self.ambiguous_ends;
-        let token = format!("{incarnation:016x}-{number}-{insert}-{}-{}-{ends}", rows.start, rows.end);
+        let token =
+            format!("{incarnation:016x}-{number}-{insert}-{}-{}-{ends}", rows.start, rows.end);
         Attempt { token, timeout }
     }
 
@@ -76,8 +77,9 @@ mod tests {
 
     #[test]
     fn token_changes_only_after_an_ambiguous_failure() {
-        let token =
-            |attempts: &Attempts, rows| attempts.next(&Piece { insert: 0, rows }, Duration::ZERO).token;
+        let token = |attempts: &Attempts, rows| {
+            attempts.next(&Piece { insert: 0, rows }, Duration::ZERO).token
+        };
         let mut attempts = Attempts::new(Identity { incarnation: 7, number: 1 });
         let first = token(&attempts, 0..10);
         attempts.failed(FailureKind::Transient);

@@ -20,8 +20,8 @@ pub trait Sink: Send + Sync + 'static {
 /// One attempt to insert.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// Deduplication token. It is never used for other rows, nor again after an attempt that may have
-    /// committed.
+    /// Deduplication token. It is never used for other rows, nor again after an attempt that may
+    /// have committed.
     pub token: String,
     /// The attempt ends as [`FailureKind::TimedOut`] after this long.
     pub timeout: Duration,

@@ -4,8 +4,8 @@ use milepost_decode::Decoded;
 
 /// Upper bounds of the buckets, in milliseconds. Most fixes are young, so a linear search is fast.
 pub(super) const BOUNDS_MS: [i64; 14] = [
-    250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 900_000, 3_600_000, 21_600_000,
-    86_400_000,
+    250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 900_000, 3_600_000,
+    21_600_000, 86_400_000,
 ];
 
 /// Messages by age.
@@ -18,8 +18,8 @@ pub struct Ages {
 }
 
 impl Ages {
-    /// Counts a message by the age of its newest fix. Skips messages with an undated fix: such a fix gets
-    /// the message's arrival time, so its age says nothing.
+    /// Counts a message by the age of its newest fix. Skips messages with an undated fix: such a
+    /// fix gets the message's arrival time, so its age says nothing.
     pub(super) fn observe(&mut self, decoded: &Decoded) {
         let newest = decoded.positions.iter().max_by_key(|position| position.ts);
         let Some(newest) = newest.filter(|_| decoded.lacking.undated == 0) else { return };

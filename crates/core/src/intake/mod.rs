@@ -24,7 +24,8 @@ use milepost_decode::position::{Position, Timestamp};
 use milepost_decode::reject::{Reason, Reject};
 use milepost_decode::{Decoded, Decoder, Ignored, Lacking};
 
-/// Greatest difference between a fix and our clock at which the fix counts as fresh, in milliseconds.
+/// Greatest difference between a fix and our clock at which the fix counts as fresh, in
+/// milliseconds.
 const FRESH_MS: u64 = 300_000;
 
 /// The decoder's verdict about the fixes of a message, by our clock.
@@ -70,7 +71,8 @@ pub struct Completion {
 pub enum CloseWhen {
     /// It is due, by rows or by age.
     Due,
-    /// It has any row: the broker sends nothing more before an acknowledgement, or the process leaves.
+    /// It has any row: the broker sends nothing more before an acknowledgement, or the process
+    /// leaves.
     NotEmpty,
 }
 
@@ -125,12 +127,12 @@ pub struct Intake {
     /// Closed batches that delivery has not accepted yet.
     backlog: VecDeque<Batch>,
     backlog_bytes: usize,
-    /// Number of batches that delivery still accepts. It caches `Delivery::demand`, which iterates over
-    /// all batches and costs too much for each message. `handle_timeout` refreshes it, and
+    /// Number of batches that delivery still accepts. It caches `Delivery::demand`, which iterates
+    /// over all batches and costs too much for each message. `handle_timeout` refreshes it, and
     /// [`next_batch`](Self::next_batch) decrements it.
     demand: usize,
-    /// For each session, the arrival number below which its messages are in the open batch or before
-    /// it; 0 if none arrived since the last batch closed.
+    /// For each session, the arrival number below which its messages are in the open batch or
+    /// before it; 0 if none arrived since the last batch closed.
     taken_below: Vec<u64>,
     /// Closed batches that are not complete, in the order in which they closed.
     closed: VecDeque<Closed>,
@@ -172,8 +174,8 @@ impl Intake {
         }
     }
 
-    /// Decodes a message and adds its rows to the open batch. `arrival`: its session and arrival number;
-    /// `None` at QoS 0.
+    /// Decodes a message and adds its rows to the open batch. `arrival`: its session and arrival
+    /// number; `None` at QoS 0.
     pub fn push(&mut self, message: Message<'_>, arrival: Option<(SessionIndex, u64)>, now: Now) {
         self.decode(message, now.wall);
         let now = now.instant;
@@ -182,21 +184,27 @@ impl Intake {
         self.totals.ages.observe(&self.decoded);
         // The usual case: all rows of the message fit into the open batch.
         self.batcher.push_positions(&mut self.decoded.positions, awaited, now);
-        // Otherwise row by row, closing batches on the way. `mem::take` moves the vector out, so that
-        // `self` can be borrowed mutably inside the loop; it is put back to keep its allocation.
+        // Otherwise row by row, closing batches on the way. `mem::take` moves the vector out, so
+        // that `self` can be borrowed mutably inside the loop; it is put back to keep its
+        // allocation.
         let mut positions = std::mem::take(&mut self.decoded.positions);
         let mut moving = positions.drain(..);
         while let Some(next) = moving.as_slice().first() {
-            if !self.batcher.fits_position(next) || (self.has_demand() && self.batcher.is_due(now)) {
+            if !self.batcher.fits_position(next) || (self.has_demand() && self.batcher.is_due(now))
+            {
                 self.close();
             }
-            moving.next().into_iter().for_each(|position| self.batcher.push_position(position, awaited, now));
+            moving
+                .next()
+                .into_iter()
+                .for_each(|position| self.batcher.push_position(position, awaited, now));
         }
         drop(moving);
         self.decoded.positions = positions;
         for reject in std::mem::take(&mut self.decoded.rejects) {
             self.totals.rejected[reject.reason as usize] += 1;
-            if !self.batcher.fits_reject(&reject) || (self.has_demand() && self.batcher.is_due(now)) {
+            if !self.batcher.fits_reject(&reject) || (self.has_demand() && self.batcher.is_due(now))
+            {
                 self.close();
             }
             self.batcher.push_reject(reject, awaited, now);
@@ -214,8 +222,10 @@ impl Intake {
         self.decoded.clear();
         self.decoder.decode(message, received_at, &mut self.decoded);
         let Decoded { positions, rejects, lacking, .. } = &self.decoded;
-        let is_by_clock = |reject: &Reject| matches!(reject.reason, Reason::TooOld | Reason::TooNew);
-        let is_fresh = |fix: &Position| fix.ts.unix_ms().abs_diff(received_at.unix_ms()) <= FRESH_MS;
+        let is_by_clock =
+            |reject: &Reject| matches!(reject.reason, Reason::TooOld | Reason::TooNew);
+        let is_fresh =
+            |fix: &Position| fix.ts.unix_ms().abs_diff(received_at.unix_ms()) <= FRESH_MS;
         Judged {
             fresh: lacking.undated == 0 && positions.iter().any(is_fresh),
             refused: rejects.iter().any(is_by_clock),
@@ -238,7 +248,9 @@ impl Intake {
         if !self.erased.is_empty() {
             let points = self.decoded.points();
             self.decoded.positions.retain(|position| !self.erased.contains(&position.driver_id));
-            self.decoded.rejects.retain(|reject| !self.erased.contains_bytes(reject.driver_id.as_bytes()));
+            self.decoded
+                .rejects
+                .retain(|reject| !self.erased.contains_bytes(reject.driver_id.as_bytes()));
             self.totals.erased += points - self.decoded.points();
         }
     }
@@ -246,8 +258,8 @@ impl Intake {
     /// Remembers which batch completes the messages of this session below this arrival number.
     fn record_arrival(&mut self, session: SessionIndex, below: u64) {
         if self.batcher.open().is_empty() {
-            // The message left no row in the open batch, so it is complete with the last closed batch,
-            // or at once if no batch is outstanding.
+            // The message left no row in the open batch, so it is complete with the last closed
+            // batch, or at once if no batch is outstanding.
             let completion = Completion { session, below };
             match self.closed.back_mut() {
                 Some(last) => last.complete(completion),
@@ -270,8 +282,9 @@ impl Intake {
         let mut batch = self.batcher.close();
         batch.erased = std::mem::replace(&mut self.opened_by, Arc::clone(&self.erased));
         let taken = self.taken_below.iter_mut().map(std::mem::take).enumerate();
-        let completes =
-            taken.filter(|(_, below)| *below > 0).map(|(session, below)| Completion { session, below });
+        let completes = taken
+            .filter(|(_, below)| *below > 0)
+            .map(|(session, below)| Completion { session, below });
         let completes = completes.collect();
         self.closed.push_back(Closed { batch: batch.id, completes, durable: false });
         self.backlog_bytes += batch.bytes;
@@ -304,14 +317,15 @@ impl Intake {
         self.taken_below.get(session).is_some_and(|below| *below > 0)
     }
 
-    /// Records that a batch is durable. Batches may become durable in any order, but messages become
-    /// complete in order: a batch completes its messages only after all batches before it.
+    /// Records that a batch is durable. Batches may become durable in any order, but messages
+    /// become complete in order: a batch completes its messages only after all batches before it.
     pub fn mark_durable(&mut self, batch: u64) {
         if let Some(closed) = self.closed.iter_mut().find(|closed| closed.batch == batch) {
             closed.durable = true;
         }
         while self.closed.front().is_some_and(|oldest| oldest.durable) {
-            self.completions.extend(self.closed.pop_front().into_iter().flat_map(|oldest| oldest.completes));
+            self.completions
+                .extend(self.closed.pop_front().into_iter().flat_map(|oldest| oldest.completes));
         }
     }
 
@@ -375,7 +389,8 @@ mod tests {
             source("drivers/+/gps", Format::Milepost, Keep::All),
             source("owntracks/+", owntracks, Keep::Nothing),
         ];
-        let batch = batch::Limits { rows_max: 2, age_max: AGE_MAX, bytes_max: batch::BYTES_MAX_MIN };
+        let batch =
+            batch::Limits { rows_max: 2, age_max: AGE_MAX, bytes_max: batch::BYTES_MAX_MIN };
         let decoder = Decoder::new(&sources, Limits::default());
         Intake::new(IntakeConfig { batch, buffer_bytes_max: 1 << 20 }, decoder)
     }
@@ -417,7 +432,9 @@ mod tests {
         let (mut intake, now) = (intake(), Instant::now());
         intake.set_demand(9);
         let point = format!(r#"{{"lat":1,"lng":2,"acc":-1,"{}":1}}"#, "x".repeat(129));
-        (0..2).for_each(|_| take(&mut intake, "drivers/a/gps", &format!("[{point},{point},{point}]"), now));
+        (0..2).for_each(|_| {
+            take(&mut intake, "drivers/a/gps", &format!("[{point},{point},{point}]"), now)
+        });
         let mut lacking = Lacking { undated: 6, attributes_cut: 6, ..Lacking::default() };
         lacking.fields[Field::Acc as usize] = 6;
         assert_eq!(intake.totals().lacking, lacking);
@@ -446,15 +463,19 @@ mod tests {
     fn a_message_takes_at_most_33_times_its_bytes() {
         let sources = [source("drivers/+/gps", Format::Milepost, Keep::All)];
         let names = (b'!'..=b'~').filter(|name| !matches!(name, b'"' | b'\\'));
-        let kept: String = names.take(64).map(|name| format!(r#","{}":1"#, char::from(name))).collect();
-        for point in
-            [format!(r#"{{"lat":1,"lng":2{kept}}}"#), r#"{"lat":1,"lng":2}"#.to_owned(), "{}".to_owned()]
-        {
+        let kept: String =
+            names.take(64).map(|name| format!(r#","{}":1"#, char::from(name))).collect();
+        for point in [
+            format!(r#"{{"lat":1,"lng":2{kept}}}"#),
+            r#"{"lat":1,"lng":2}"#.to_owned(),
+            "{}".to_owned(),
+        ] {
             let points = ((1 << 20) / (point.len() + 1)).min(10_000);
             let payload = format!("[{}]", vec![point.as_str(); points].join(","));
             let batch = batch::Limits { rows_max: 5_000, age_max: AGE_MAX, bytes_max: 8 << 20 };
             let decoder = Decoder::new(&sources, Limits::default());
-            let mut intake = Intake::new(IntakeConfig { batch, buffer_bytes_max: 1 << 20 }, decoder);
+            let mut intake =
+                Intake::new(IntakeConfig { batch, buffer_bytes_max: 1 << 20 }, decoder);
             take(&mut intake, "drivers/a/gps", &payload, Instant::now());
             let bytes = intake.backlog_bytes + intake.open().bytes;
             assert!(bytes <= 33 * payload.len(), "{bytes} of {}: {}", payload.len(), &point[..2]);
@@ -469,14 +490,25 @@ mod tests {
         intake.push(Message::new(b"drivers/a/gps", br#"{"lat":1,"lng":2}"#), Some((1, 0)), now);
         assert_eq!((intake.deadline(), intake.is_empty()), (Some(instant + AGE_MAX), false));
         let batch = intake.next_batch(CloseWhen::NotEmpty, instant).unwrap();
-        assert_eq!((batch.at_least_once, intake.is_empty(), intake.room_bytes()), (true, true, 1 << 20));
+        assert_eq!(
+            (batch.at_least_once, intake.is_empty(), intake.room_bytes()),
+            (true, true, 1 << 20)
+        );
         for arrival in 1..4 {
-            intake.push(Message::new(b"owntracks/b", br#"{"_type":"lwt","tst":1}"#), Some((1, arrival)), now);
+            intake.push(
+                Message::new(b"owntracks/b", br#"{"_type":"lwt","tst":1}"#),
+                Some((1, arrival)),
+                now,
+            );
         }
         assert_eq!((intake.poll_completion(), intake.deadline()), (None, None));
         intake.mark_durable(batch.id);
         let completions: Vec<_> = std::iter::from_fn(|| intake.poll_completion()).collect();
-        assert_eq!(completions, [Completion { session: 1, below: 4 }], "and none of another session");
+        assert_eq!(
+            completions,
+            [Completion { session: 1, below: 4 }],
+            "and none of another session"
+        );
     }
 
     #[test]
@@ -488,7 +520,10 @@ mod tests {
             take(&mut intake, "owntracks/b", r#"{"_type":"lwt","tst":1}"#, now);
         }
         let totals = intake.totals();
-        assert_eq!((totals.erased, totals.ignored[Ignored::Lwt as usize], totals.in_flight), (4, 2, 0));
+        assert_eq!(
+            (totals.erased, totals.ignored[Ignored::Lwt as usize], totals.in_flight),
+            (4, 2, 0)
+        );
         assert_eq!(totals.rejected.iter().sum::<u64>(), 0);
         assert!(intake.is_empty());
         (0..2).for_each(|_| take(&mut intake, "other", "{}", now));

@@ -1,4 +1,5 @@
-//! The decision of one member at SIGTERM: leave the group, or keep the session for the next process.
+//! The decision of one member at SIGTERM: leave the group, or keep the session for the next
+//! process.
 //!
 //! A member leaves if a member with a lower name stays: subscribed to the same topics, not leaving.
 //! Names are totally ordered, so two members that stop at once cannot both rely on each other.
@@ -21,8 +22,8 @@ pub enum Decision {
     Keep {
         /// One reason per peer, for the log.
         because: Vec<String>,
-        /// Every peer has answered, and none may still become able to take our share. Otherwise the log
-        /// warns: if no process resumes our sessions, their messages are lost.
+        /// Every peer has answered, and none may still become able to take our share. Otherwise the
+        /// log warns: if no process resumes our sessions, their messages are lost.
         certain: bool,
     },
 }
@@ -37,7 +38,8 @@ impl fmt::Display for Decision {
                 f.write_str("keeping the session: no member with a lower name is known to stay")?;
                 let unnamed = because.len().saturating_sub(NAMED_MAX);
                 let more = (unnamed > 0).then(|| format!("and {unnamed} more"));
-                let named: Vec<_> = because.iter().take(NAMED_MAX).chain(&more).map(String::as_str).collect();
+                let named: Vec<_> =
+                    because.iter().take(NAMED_MAX).chain(&more).map(String::as_str).collect();
                 if named.is_empty() { Ok(()) } else { write!(f, " ({})", named.join("; ")) }
             }
         }
@@ -84,8 +86,12 @@ impl Inquiry {
                         return Next::Settled;
                     }
                     Ordering::Greater => ("has a higher name", Next::Settled),
-                    Ordering::Less if theirs.group != ours.group => ("is of another group", Next::Settled),
-                    Ordering::Less if theirs.topics != ours.topics => ("has other topics", Next::Settled),
+                    Ordering::Less if theirs.group != ours.group => {
+                        ("is of another group", Next::Settled)
+                    }
+                    Ordering::Less if theirs.topics != ours.topics => {
+                        ("has other topics", Next::Settled)
+                    }
                     Ordering::Less if theirs.leaving => ("is leaving, too", Next::Settled),
                     Ordering::Less if !theirs.subscribed => ("is not subscribed", Next::AskAgain),
                     Ordering::Less => {
@@ -111,7 +117,8 @@ impl Inquiry {
     }
 }
 
-/// Compares names, with numbers in them as numbers: `milepost-9` < `milepost-10`. Only equal names are equal.
+/// Compares names, with numbers in them as numbers: `milepost-9` < `milepost-10`. Only equal names
+/// are equal.
 #[must_use]
 pub fn order(a: &str, b: &str) -> Ordering {
     Parts(a.as_bytes()).cmp(Parts(b.as_bytes())).then_with(|| a.cmp(b))
@@ -200,7 +207,10 @@ mod tests {
                 "milepost-1 at 10.0.0.1:9464 is of another group",
             ),
             (other(|theirs| theirs.topics.clear()), "milepost-1 at 10.0.0.1:9464 has other topics"),
-            (other(|theirs| theirs.subscribed = false), "milepost-1 at 10.0.0.1:9464 is not subscribed"),
+            (
+                other(|theirs| theirs.subscribed = false),
+                "milepost-1 at 10.0.0.1:9464 is not subscribed",
+            ),
             (other(|theirs| theirs.leaving = true), "milepost-1 at 10.0.0.1:9464 is leaving, too"),
         ] {
             assert_eq!(said, format!("{kept} ({what})"));

@@ -21,8 +21,8 @@ pub struct Standing {
     pub subscribed: bool,
     /// It got SIGTERM.
     pub leaving: bool,
-    /// Digest of the list of erased drivers that everything in flight was checked against; `None` while a
-    /// batch or an insert still holds an older list.
+    /// Digest of the list of erased drivers that everything in flight was checked against; `None`
+    /// while a batch or an insert still holds an older list.
     pub erased: Option<String>,
     /// Files in its spool, quarantine included.
     pub spool_files: u64,
@@ -45,9 +45,11 @@ impl Standing {
     /// # Errors
     /// The missing field, as a message.
     pub fn from_json(text: &[u8]) -> Result<Self, String> {
-        let value: Value = serde_json::from_slice(text).map_err(|_| "its answer is not JSON".to_owned())?;
+        let value: Value =
+            serde_json::from_slice(text).map_err(|_| "its answer is not JSON".to_owned())?;
         let missing = |field: &str| format!("its answer has no {field}");
-        let text = |field: &str| value[field].as_str().map(str::to_owned).ok_or_else(|| missing(field));
+        let text =
+            |field: &str| value[field].as_str().map(str::to_owned).ok_or_else(|| missing(field));
         let flag = |field: &str| value[field].as_bool().ok_or_else(|| missing(field));
         let topics = value["topics"].as_array().ok_or_else(|| missing("topics"))?;
         let topics = topics.iter().map(|topic| topic.as_str().map(str::to_owned));
@@ -96,7 +98,8 @@ impl Member {
         }
     }
 
-    /// Marks this member as leaving. Call it before asking the peers: of two members that leave at once, one must learn of the other.
+    /// Marks this member as leaving. Call it before asking the peers: of two members that leave at
+    /// once, one must learn of the other.
     pub fn leaves(&self) {
         self.leaving.store(true, Ordering::SeqCst);
     }
@@ -180,7 +183,10 @@ mod tests {
                 br#"{"name":"n","group":"g","topics":[],"subscribed":"yes","leaving":false}"#,
                 "its answer has no subscribed",
             ),
-            (br#"{"name":"n","group":"g","topics":[],"subscribed":true}"#, "its answer has no leaving"),
+            (
+                br#"{"name":"n","group":"g","topics":[],"subscribed":true}"#,
+                "its answer has no leaving",
+            ),
         ] {
             assert_eq!(Standing::from_json(text), Err(why.to_owned()));
         }

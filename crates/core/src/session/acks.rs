@@ -12,7 +12,8 @@ use std::collections::VecDeque;
 pub struct Acks {
     /// Packet ids of the messages that were taken, in arrival order; the front is the oldest.
     unacked: VecDeque<u16>,
-    /// All packet ids in flight on this connection: those in `unacked`, and those of deferred messages.
+    /// All packet ids in flight on this connection: those in `unacked`, and those of deferred
+    /// messages.
     ids: PacketIds,
     /// Arrival number of the front.
     front: u64,
@@ -57,8 +58,9 @@ impl Acks {
         self.unacked.len()
     }
 
-    /// Forgets all messages of the connection that ended. The broker redelivers them on the next one
-    /// (MQTT-4.4.0-1), or reuses their ids in a new session; an old PUBACK must not reach it there.
+    /// Forgets all messages of the connection that ended. The broker redelivers them on the next
+    /// one (MQTT-4.4.0-1), or reuses their ids in a new session; an old PUBACK must not reach it
+    /// there.
     pub fn new_epoch(&mut self) {
         // Arrival numbers go on: a completion for one of these messages stays below `front`.
         self.front += self.unacked.len() as u64;

@@ -8,7 +8,8 @@ use crate::session::connack::ConnAck;
 /// The state of a session at the moment its connection ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended {
-    /// Messages that milepost had taken and not acknowledged. Their rows are inserted whatever the broker does.
+    /// Messages that milepost had taken and not acknowledged. Their rows are inserted whatever the
+    /// broker does.
     pub(super) taken: usize,
     /// Messages that the broker had sent and milepost had left with it.
     pub(super) deferred: usize,
@@ -42,7 +43,8 @@ pub(super) struct Continuity {
     last: Option<Ended>,
     /// An attempt to connect has failed since: the broker, or its node, was away.
     attempt_failed: bool,
-    /// Messages that were unacknowledged when the last connection ended, and were not redelivered yet.
+    /// Messages that were unacknowledged when the last connection ended, and were not redelivered
+    /// yet.
     owed: usize,
     /// Receive Maximum in the last CONNACK.
     announced: Option<u16>,
@@ -56,8 +58,8 @@ impl Continuity {
 
     /// Records the end of a connection that the broker had accepted.
     pub(super) fn ended(&mut self, ended: Ended) {
-        // A connection that ends before it received anything says nothing of earlier messages, so the
-        // count of the connection before it stays.
+        // A connection that ends before it received anything says nothing of earlier messages, so
+        // the count of the connection before it stays.
         let owed = ended.taken + ended.deferred;
         if owed > 0 {
             self.owed = owed;
@@ -95,7 +97,12 @@ impl Continuity {
         (to < from).then_some(SessionNotice::WindowLowered { from: from.into(), to: to.into() })
     }
 
-    fn session_lost(&mut self, unacked: usize, session_expiry: Duration, now: Instant) -> SessionNotice {
+    fn session_lost(
+        &mut self,
+        unacked: usize,
+        session_expiry: Duration,
+        now: Instant,
+    ) -> SessionNotice {
         self.sessions_lost += 1;
         let at_risk = self.at_risk(session_expiry, now);
         self.lost_at_risk += u64::from(at_risk.is_some());
@@ -103,9 +110,9 @@ impl Continuity {
         SessionNotice::SessionLost(LostSession { taken: unacked.saturating_sub(deferred), at_risk })
     }
 
-    /// Returns why the lost session may have held messages that are stored nowhere. `None`: the broker
-    /// went away with the connection, so it queued nothing after it, and milepost had taken everything
-    /// before it.
+    /// Returns why the lost session may have held messages that are stored nowhere. `None`: the
+    /// broker went away with the connection, so it queued nothing after it, and milepost had taken
+    /// everything before it.
     fn at_risk(&self, session_expiry: Duration, now: Instant) -> Option<AtRisk> {
         let last = self.last?;
         let away = now.saturating_duration_since(last.at);
@@ -122,9 +129,9 @@ impl Continuity {
         }
     }
 
-    /// Processes a message. A broker that kept the session redelivers unacknowledged messages before
-    /// it sends new ones (MQTT 5, 4.4 and 4.6), so a new one that arrives earlier proves that the
-    /// session was emptied. Returns a warning in that case.
+    /// Processes a message. A broker that kept the session redelivers unacknowledged messages
+    /// before it sends new ones (MQTT 5, 4.4 and 4.6), so a new one that arrives earlier proves
+    /// that the session was emptied. Returns a warning in that case.
     pub(super) fn handle_message(&mut self, redelivered: bool) -> Option<SessionNotice> {
         if redelivered {
             self.owed = self.owed.saturating_sub(1);
@@ -156,7 +163,11 @@ mod tests {
         continuity.connected(connack, Terms { asked: 1_000, clean, session_expiry: EXPIRY }, now)
     }
 
-    fn connect(continuity: &mut Continuity, session_present: bool, clean: bool) -> Option<SessionNotice> {
+    fn connect(
+        continuity: &mut Continuity,
+        session_present: bool,
+        clean: bool,
+    ) -> Option<SessionNotice> {
         connect_at(continuity, session_present, clean, Instant::now())
     }
 
@@ -167,19 +178,29 @@ mod tests {
     #[test]
     fn lost_session_is_reported_and_counted_once() {
         let mut it = Continuity::default();
-        assert!(connect(&mut it, false, false).is_none() && !it.was_found, "nobody had a session before");
+        assert!(
+            connect(&mut it, false, false).is_none() && !it.was_found,
+            "nobody had a session before"
+        );
         assert_eq!((it.reconnects, it.sessions_lost), (0, 0));
 
         // It sends the two that were not acknowledged again, and then a new one.
         it.ended(ended(2));
         assert!(connect(&mut it, true, false).is_none() && it.was_found);
-        assert!([true, true, false].into_iter().all(|redelivered| it.handle_message(redelivered).is_none()));
+        assert!(
+            [true, true, false]
+                .into_iter()
+                .all(|redelivered| it.handle_message(redelivered).is_none())
+        );
         // It sends one of two. A connection without a message says nothing of what is owed.
         it.ended(ended(2));
         assert!(connect(&mut it, true, false).is_none());
         it.ended(ended(0));
         assert!(connect(&mut it, true, false).is_none() && it.handle_message(true).is_none());
-        assert!(matches!(it.handle_message(false), Some(SessionNotice::SessionEmptied { owed: 1 })));
+        assert!(matches!(
+            it.handle_message(false),
+            Some(SessionNotice::SessionEmptied { owed: 1 })
+        ));
         assert!(it.handle_message(false).is_none(), "told once");
         assert_eq!((it.reconnects, it.sessions_lost, it.lost_at_risk), (3, 1, 1));
 
@@ -231,8 +252,8 @@ mod tests {
             it.connected(connack, terms, Instant::now())
                 .map(|notice| matches!(notice, SessionNotice::WindowLowered { from: 50, to: 20 }))
         };
-        let said =
-            [Some(100), Some(50), Some(100), Some(20), Some(20), None, Some(10)].map(|to| announces(to, 50));
+        let said = [Some(100), Some(50), Some(100), Some(20), Some(20), None, Some(10)]
+            .map(|to| announces(to, 50));
         assert_eq!(said, [None, None, None, Some(true), None, None, None]);
     }
 }

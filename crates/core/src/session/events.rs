@@ -21,7 +21,8 @@ pub struct SessionConfig {
 /// An event on a connection, reported by the shell.
 #[derive(Debug)]
 pub enum SessionEvent {
-    /// CONNACK. With Session Present the broker resumes the session and resends unacknowledged messages.
+    /// CONNACK. With Session Present the broker resumes the session and resends unacknowledged
+    /// messages.
     Connected(ConnAck),
     /// SUBACK.
     Subscribed {
@@ -62,8 +63,8 @@ pub enum Leave {
 pub enum Admission {
     /// Take its rows. `Some`: its arrival number (QoS 1).
     Take(Option<u64>),
-    /// Leave it unacknowledged: the broker redelivers it on the next connection, or it is a copy of a
-    /// message that is already in flight on this one.
+    /// Leave it unacknowledged: the broker redelivers it on the next connection, or it is a copy of
+    /// a message that is already in flight on this one.
     Defer,
     /// Drop it and count its points: at QoS 0 the broker does not send it again.
     Shed,
@@ -122,9 +123,9 @@ impl ConnectionState {
 
     pub fn deadline(self) -> Option<Instant> {
         match self {
-            Self::BackingOff { until, .. } | Self::Subscribing { until } | Self::Closing { until, .. } => {
-                Some(until)
-            }
+            Self::BackingOff { until, .. }
+            | Self::Subscribing { until }
+            | Self::Closing { until, .. } => Some(until),
             Self::Connecting | Self::Live { .. } | Self::Ended => None,
         }
     }
@@ -155,7 +156,8 @@ pub enum SessionNotice {
     },
     /// CONNACK without Session Present, for a session that existed.
     SessionLost(LostSession),
-    /// CONNACK with Session Present, and a new message before all of those that were unacknowledged.
+    /// CONNACK with Session Present, and a new message before all of those that were
+    /// unacknowledged.
     SessionEmptied {
         /// Messages that were unacknowledged and were not redelivered.
         owed: usize,
@@ -176,7 +178,8 @@ pub enum SessionNotice {
     },
     /// Messages are deferred.
     Paused(NoRoom),
-    /// There is room again. The session reconnects, and the broker redelivers the deferred messages.
+    /// There is room again. The session reconnects, and the broker redelivers the deferred
+    /// messages.
     Renewed {
         deferred: u64,
     },
@@ -224,11 +227,14 @@ impl fmt::Display for AtRisk {
             }
             Self::WindowFull => f.write_str("its window was full, so it may have queued more"),
             Self::Expired { away } => {
-                write!(f, "it had no connection for {away:.0?}, and may have queued messages meanwhile")
+                write!(
+                    f,
+                    "it had no connection for {away:.0?}, and may have queued messages meanwhile"
+                )
             }
-            Self::BrokerStayed => {
-                f.write_str("the broker was not restarted, so it ended the session with what it had queued")
-            }
+            Self::BrokerStayed => f.write_str(
+                "the broker was not restarted, so it ended the session with what it had queued",
+            ),
         }
     }
 }

@@ -3,10 +3,10 @@
 //! A session decides when to connect, which messages to take, which may be acknowledged, and how to
 //! leave. It handles packet ids and arrival numbers; rows are the intake's.
 //!
-//! Guarantee: no message is acknowledged before the intake calls it complete. No message of one connection is acknowledged on
-//! another. What a connection took is acknowledged on it, if it lives. Every wait has a deadline.
-//! It holds no clock, socket or task. Its shell, `src/mqtt/transport.rs`, reports events with their
-//! time and executes the commands.
+//! Guarantee: no message is acknowledged before the intake calls it complete. No message of one
+//! connection is acknowledged on another. What a connection took is acknowledged on it, if it
+//! lives. Every wait has a deadline. It holds no clock, socket or task. Its shell,
+//! `src/mqtt/transport.rs`, reports events with their time and executes the commands.
 
 pub mod acks;
 mod connack;
@@ -25,8 +25,8 @@ use self::acks::Acks;
 pub use self::connack::ConnAck;
 use self::continuity::{Continuity, Ended, Terms};
 use self::events::{
-    Admission, ConnectionState, Leave, NoRoom, SessionCommand, SessionConfig, SessionEvent, SessionNotice,
-    SessionTotals,
+    Admission, ConnectionState, Leave, NoRoom, SessionCommand, SessionConfig, SessionEvent,
+    SessionNotice, SessionTotals,
 };
 use self::purpose::{AfterEmptying, Emptying, EmptyingStep, Purpose};
 use self::reconnect::{End, Reconnect};
@@ -50,8 +50,9 @@ pub struct Session {
     acks: Acks,
     window: Window,
     saturation: Saturation,
-    /// Why messages are deferred on this connection. Once set, it stays set until the connection ends:
-    /// MQTT acknowledges in order (MQTT-4.6.0-2), so no later message could be acknowledged either.
+    /// Why messages are deferred on this connection. Once set, it stays set until the connection
+    /// ends: MQTT acknowledges in order (MQTT-4.6.0-2), so no later message could be acknowledged
+    /// either.
     paused: Option<NoRoom>,
     /// Messages deferred on this connection.
     deferred: u64,
@@ -62,8 +63,8 @@ pub struct Session {
     has_lived: bool,
     exactly_once_logged: Throttle,
     copies_logged: Throttle,
-    /// The last connection ended with unacknowledged messages, or with acknowledgements that may not
-    /// have been written.
+    /// The last connection ended with unacknowledged messages, or with acknowledgements that may
+    /// not have been written.
     held_by_broker: bool,
     reconnect: Reconnect,
     commands: VecDeque<SessionCommand>,
@@ -77,8 +78,8 @@ impl Session {
         Self::new(settings, Purpose::Consume)
     }
 
-    /// Creates a visit to a session that an earlier process may have left behind: it is unsubscribed,
-    /// emptied and ended.
+    /// Creates a visit to a session that an earlier process may have left behind: it is
+    /// unsubscribed, emptied and ended.
     pub fn visit(settings: SessionConfig) -> Self {
         Self::new(settings, Purpose::Empty(Emptying::Unsubscribing, AfterEmptying::End))
     }
@@ -106,7 +107,8 @@ impl Session {
         }
     }
 
-    /// Processes an event of the connection. Call [`handle_timeout`](Self::handle_timeout) afterwards.
+    /// Processes an event of the connection. Call [`handle_timeout`](Self::handle_timeout)
+    /// afterwards.
     pub fn handle_event(&mut self, event: SessionEvent, now: Instant) {
         match event {
             SessionEvent::Connected(connack) => self.connected(connack, now),
@@ -121,7 +123,9 @@ impl Session {
                     *sent = true;
                 }
             }
-            SessionEvent::Disconnected { taken_over, why } => self.disconnected(taken_over, why, now),
+            SessionEvent::Disconnected { taken_over, why } => {
+                self.disconnected(taken_over, why, now)
+            }
             SessionEvent::Leave(leave) => self.leave(leave, now),
         }
     }
@@ -157,8 +161,9 @@ impl Session {
             self.paused = Some(why);
             self.notices.push_back(SessionNotice::Paused(why));
         }
-        // No PUBACK may overtake an older one (MQTT-4.6.0-2). So once one message is deferred, all later
-        // ones of this connection are deferred too, until a reconnect makes the broker redeliver them.
+        // No PUBACK may overtake an older one (MQTT-4.6.0-2). So once one message is deferred, all
+        // later ones of this connection are deferred too, until a reconnect makes the broker
+        // redeliver them.
         if !takes || self.paused.is_some() {
             self.deferred += 1;
             self.totals.messages_deferred += u64::from(self.paused.is_some());
@@ -170,10 +175,11 @@ impl Session {
         Admission::Take(Some(arrival))
     }
 
-    /// Handles a packet id that is already in flight. With DUP set (MQTT 5, 3.3.1.1) the message is a
-    /// copy, and one PUBACK answers both. Without DUP it is a new message, and the one in flight is a
-    /// copy that crossed our PUBACK: a PUBACK for the copy would acknowledge the new message before it
-    /// is stored. So the session reconnects, and the broker redelivers what it still waits for.
+    /// Handles a packet id that is already in flight. With DUP set (MQTT 5, 3.3.1.1) the message is
+    /// a copy, and one PUBACK answers both. Without DUP it is a new message, and the one in flight
+    /// is a copy that crossed our PUBACK: a PUBACK for the copy would acknowledge the new message
+    /// before it is stored. So the session reconnects, and the broker redelivers what it still
+    /// waits for.
     fn handle_duplicate(&mut self, packet_id: u16, redelivered: bool, now: Instant) {
         if redelivered {
             let first = self.copies_logged.allow(now);
@@ -232,15 +238,15 @@ impl Session {
         self.notices.pop_front()
     }
 
-    /// Returns the state of the connection. The shell holds a socket in every state but `BackingOff`
-    /// and `Ended`.
+    /// Returns the state of the connection. The shell holds a socket in every state but
+    /// `BackingOff` and `Ended`.
     #[must_use]
     pub fn connection(&self) -> ConnectionState {
         self.connection
     }
 
-    /// Returns whether CONNECT and DISCONNECT ask the broker to discard the session, by Clean Start = 1
-    /// and a Session Expiry Interval of 0 (MQTT 5, 3.1.2.4 and 3.1.2.11.2).
+    /// Returns whether CONNECT and DISCONNECT ask the broker to discard the session, by Clean Start
+    /// = 1 and a Session Expiry Interval of 0 (MQTT 5, 3.1.2.4 and 3.1.2.11.2).
     #[must_use]
     pub fn ends_session(&self) -> bool {
         self.purpose == Purpose::End
@@ -264,8 +270,8 @@ impl Session {
         self.continuity.forget();
     }
 
-    /// Returns the time of the next connection attempt, which the caller may move. `None` if none is
-    /// planned, or if another client has taken the session over.
+    /// Returns the time of the next connection attempt, which the caller may move. `None` if none
+    /// is planned, or if another client has taken the session over.
     pub fn next_try(&mut self) -> Option<&mut Instant> {
         let ConnectionState::BackingOff { until, .. } = &mut self.connection else { return None };
         (!self.reconnect.taken_over).then_some(until)
@@ -276,7 +282,10 @@ impl Session {
     }
 
     fn is_connected(&self) -> bool {
-        matches!(self.connection, ConnectionState::Subscribing { .. } | ConnectionState::Live { .. })
+        matches!(
+            self.connection,
+            ConnectionState::Subscribing { .. } | ConnectionState::Live { .. }
+        )
     }
 
     /// Returns whether the broker waits for no acknowledgement and holds no deferred message.
@@ -287,8 +296,8 @@ impl Session {
     fn connected(&mut self, connack: ConnAck, now: Instant) {
         let ConnAck { session_present, receive_maximum, session_expiry_seconds, .. } = connack;
         let asked = self.settings.session_expiry;
-        // An expiry of 0 ends the session with its connection; no reconnect delay is short enough, so
-        // the usual delays apply.
+        // An expiry of 0 ends the session with its connection; no reconnect delay is short enough,
+        // so the usual delays apply.
         let granted = session_expiry_seconds.filter(|seconds| *seconds > 0);
         let lasts = granted.map_or(asked, |seconds| Duration::from_secs(seconds.into()).min(asked));
         let lasted = std::mem::replace(&mut self.session_lasts, lasts);
@@ -321,7 +330,8 @@ impl Session {
     }
 
     fn subscribed(&mut self, refusals: &[String], now: Instant) {
-        if !matches!(self.connection, ConnectionState::Subscribing { .. }) || self.purpose != Purpose::Consume
+        if !matches!(self.connection, ConnectionState::Subscribing { .. })
+            || self.purpose != Purpose::Consume
         {
             return;
         }
@@ -336,7 +346,9 @@ impl Session {
 
     fn unsubscribed(&mut self, refusals: &[String], now: Instant) {
         let Purpose::Empty(emptying, _) = &mut self.purpose else { return };
-        if !matches!(self.connection, ConnectionState::Subscribing { .. }) || !emptying.handle_unsuback(now) {
+        if !matches!(self.connection, ConnectionState::Subscribing { .. })
+            || !emptying.handle_unsuback(now)
+        {
             return;
         }
         if refusals.is_empty() {
@@ -352,8 +364,8 @@ impl Session {
     fn finish_emptying(&mut self, then: AfterEmptying, now: Instant) {
         match then {
             AfterEmptying::Keep => self.purpose = Purpose::Flush,
-            // Reconnect with a clean start: that discards the session, and the broker hands messages
-            // that arrived meanwhile to the other members of the group.
+            // Reconnect with a clean start: that discards the session, and the broker hands
+            // messages that arrived meanwhile to the other members of the group.
             AfterEmptying::End if self.was_found() => {
                 let messages = self.totals.messages_received;
                 self.notices.push_back(SessionNotice::FormerEmptied { messages });
@@ -370,7 +382,8 @@ impl Session {
     /// `again`: a new connection follows.
     fn disconnect(&mut self, again: bool, now: Instant) {
         self.commands.push_back(SessionCommand::Disconnect { end_session: self.ends_session() });
-        self.connection = ConnectionState::Closing { until: now + CLOSE_WITHIN, again, sent: false };
+        self.connection =
+            ConnectionState::Closing { until: now + CLOSE_WITHIN, again, sent: false };
     }
 
     /// Drops the connection without DISCONNECT, and backs off.
@@ -473,14 +486,16 @@ impl Session {
                 self.connection = ConnectionState::Live { since: now };
             }
             ConnectionState::Subscribing { .. } => {
-                let asked = if self.purpose == Purpose::Consume { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
+                let asked =
+                    if self.purpose == Purpose::Consume { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
                 self.hang_up(
                     format!("no answer to our {asked} within {:?}", self.settings.answer_within),
                     now,
                 );
             }
             ConnectionState::Closing { .. } => self.hang_up(String::new(), now),
-            ConnectionState::Connecting | ConnectionState::Live { .. } | ConnectionState::Ended => {}
+            ConnectionState::Connecting | ConnectionState::Live { .. } | ConnectionState::Ended => {
+            }
         }
     }
 }
@@ -512,7 +527,10 @@ mod tests {
     }
 
     fn cut(session: &mut Session, now: Instant) {
-        session.handle_event(SessionEvent::Disconnected { taken_over: false, why: "cut".to_owned() }, now);
+        session.handle_event(
+            SessionEvent::Disconnected { taken_over: false, why: "cut".to_owned() },
+            now,
+        );
     }
 
     fn at_least_once(packet_id: u16) -> Message<'static> {
@@ -523,7 +541,8 @@ mod tests {
         Message { redelivered: true, ..at_least_once(packet_id) }
     }
 
-    /// Completes all messages below this arrival number. Returns the packet ids that are acknowledged.
+    /// Completes all messages below this arrival number. Returns the packet ids that are
+    /// acknowledged.
     fn acks(session: &mut Session, below: u64, now: Instant) -> Vec<u16> {
         session.complete_below(below, now);
         let mut acks = Vec::new();
@@ -569,21 +588,29 @@ mod tests {
         connect(&mut session, now);
         subscribed(&mut session, now);
         let admissions = copies().map(|copy| session.admit(copy, Ok(()), now));
-        assert_eq!(admissions, [Admission::Take(Some(1)), Admission::Take(Some(2)), Admission::Defer]);
+        assert_eq!(
+            admissions,
+            [Admission::Take(Some(1)), Admission::Take(Some(2)), Admission::Defer]
+        );
         assert_eq!(acks(&mut session, 3, now), [5, 6], "once each");
         session.admit(at_least_once(5), Ok(()), now);
         assert_eq!(session.totals().sessions_lost, 0, "two were owed, and two came");
         assert_eq!(acks(&mut session, 4, now), [5], "another message");
     }
 
-    /// A broker can send a copy before our PUBACK is there, and the next message under this id after it.
+    /// A broker can send a copy before our PUBACK is there, and the next message under this id
+    /// after it.
     #[test]
     fn ack_of_a_copy_never_acks_the_next_message_with_its_id() {
         let (mut session, now) = connected();
         subscribed(&mut session, now);
         session.admit(at_least_once(5), Ok(()), now);
         assert_eq!(acks(&mut session, 1, now), [5]);
-        assert_eq!(session.admit(again(5), Ok(()), now), Admission::Take(Some(1)), "or its first coming");
+        assert_eq!(
+            session.admit(again(5), Ok(()), now),
+            Admission::Take(Some(1)),
+            "or its first coming"
+        );
         assert_eq!(session.admit(at_least_once(5), Ok(()), now), Admission::Defer);
         assert_eq!(acks(&mut session, 2, now), Vec::<u16>::new(), "the connection ends");
         assert!(matches!(session.connection(), ConnectionState::BackingOff { .. }));
@@ -623,10 +650,13 @@ mod tests {
             [(None, 30), (Some(9), 3), (Some(600), 30), (Some(0), 30), (None, 30)]
         {
             session.connection = ConnectionState::Connecting;
-            let connack = ConnAck { session_present: true, session_expiry_seconds, ..ConnAck::default() };
+            let connack =
+                ConnAck { session_present: true, session_expiry_seconds, ..ConnAck::default() };
             session.handle_event(SessionEvent::Connected(connack), now);
-            session
-                .handle_event(SessionEvent::Disconnected { taken_over: true, why: "taken".to_owned() }, now);
+            session.handle_event(
+                SessionEvent::Disconnected { taken_over: true, why: "taken".to_owned() },
+                now,
+            );
             let until = now + waits_s * second;
             assert_eq!(
                 session.connection(),
@@ -640,16 +670,25 @@ mod tests {
     fn a_subscription_that_stays_refused_is_logged_once_a_minute() {
         let (mut session, mut now) = connected();
         for _ in 0..20 {
-            session
-                .handle_event(SessionEvent::Subscribed { refusals: vec!["not authorized".to_owned()] }, now);
+            session.handle_event(
+                SessionEvent::Subscribed { refusals: vec!["not authorized".to_owned()] },
+                now,
+            );
             now += Duration::from_secs(5);
             connect(&mut session, now);
         }
-        let lines = session.notices.iter().filter(|notice| notice.is_warning()).map(SessionNotice::to_string);
+        let lines = session
+            .notices
+            .iter()
+            .filter(|notice| notice.is_warning())
+            .map(SessionNotice::to_string);
         let lines: Vec<_> =
             lines.filter(|line| line.contains("subscription refused: not authorized")).collect();
         assert_eq!(lines.len(), 2, "{lines:?}");
-        assert!(session.notices.iter().any(|notice| !notice.is_warning()), "a connection is good news");
+        assert!(
+            session.notices.iter().any(|notice| !notice.is_warning()),
+            "a connection is good news"
+        );
     }
 
     #[test]
@@ -665,7 +704,10 @@ mod tests {
     fn messages_after_a_refused_subscription_are_deferred() {
         let (mut session, now) = connected();
         assert_eq!(session.admit(at_least_once(1), Ok(()), now), Admission::Take(Some(0)));
-        session.handle_event(SessionEvent::Subscribed { refusals: vec!["not authorized".to_owned()] }, now);
+        session.handle_event(
+            SessionEvent::Subscribed { refusals: vec!["not authorized".to_owned()] },
+            now,
+        );
         assert_eq!(session.admit(at_least_once(2), Ok(()), now), Admission::Defer);
         assert_eq!(session.totals().sessions_lost, 0, "the first one was not to come again yet");
 

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Silence after UNSUBACK and the last acknowledgement, before a second UNSUBSCRIBE asks whether the session is empty.
+/// Silence after UNSUBACK and the last acknowledgement, before a second UNSUBSCRIBE asks whether
+/// the session is empty.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// The purpose of a session; it decides which commands follow a CONNACK.
@@ -37,8 +38,8 @@ pub(super) enum Emptying {
     Draining {
         quiet_until: Instant,
     },
-    /// The broker was silent. A busy broker can be silent with a full queue, so this process sends a
-    /// second UNSUBSCRIBE: if no message arrives before its UNSUBACK, the session is empty. This
+    /// The broker was silent. A busy broker can be silent with a full queue, so this process sends
+    /// a second UNSUBSCRIBE: if no message arrives before its UNSUBACK, the session is empty. This
     /// relies on a broker that answers in order, as the tested brokers do.
     Confirming {
         has_message: bool,
@@ -66,14 +67,20 @@ impl Purpose {
 
     /// Returns when [`Emptying::handle_timeout`] is due, once the session is settled.
     pub(super) fn poll_timeout(self) -> Option<Instant> {
-        if let Self::Empty(Emptying::Draining { quiet_until }, _) = self { Some(quiet_until) } else { None }
+        if let Self::Empty(Emptying::Draining { quiet_until }, _) = self {
+            Some(quiet_until)
+        } else {
+            None
+        }
     }
 }
 
 impl Emptying {
     pub(super) fn handle_message(&mut self, now: Instant) {
         match self {
-            Self::Draining { .. } | Self::Done => *self = Self::Draining { quiet_until: now + QUIET },
+            Self::Draining { .. } | Self::Done => {
+                *self = Self::Draining { quiet_until: now + QUIET }
+            }
             Self::Confirming { has_message } => *has_message = true,
             Self::Unsubscribing => {}
         }
@@ -91,9 +98,9 @@ impl Emptying {
         true
     }
 
-    /// Returns the next step. `settled`: the connection is open, everything taken is acknowledged, and
-    /// nothing was deferred. Until then the broker's silence proves nothing: it may be waiting for
-    /// acknowledgements.
+    /// Returns the next step. `settled`: the connection is open, everything taken is acknowledged,
+    /// and nothing was deferred. Until then the broker's silence proves nothing: it may be waiting
+    /// for acknowledgements.
     pub(super) fn handle_timeout(&mut self, settled: bool, now: Instant) -> EmptyingStep {
         match self {
             Self::Draining { quiet_until } if !settled => {

@@ -17,7 +17,8 @@ const LEAVING_BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Delay after another client connected with our client id. That is a configuration error, and
 /// each of our attempts disconnects the other client (MQTT-3.1.4-3).
 const TAKEN_OVER_DELAY: Duration = Duration::from_secs(30);
-/// The longest delay is the session expiry divided by this, so one attempt may fail before the broker ends the session.
+/// The longest delay is the session expiry divided by this, so one attempt may fail before the
+/// broker ends the session.
 const DELAYS_PER_EXPIRY: u32 = 3;
 /// After a connection that lasted this long, the next delay starts from the minimum.
 const GOOD_CONNECTION: Duration = Duration::from_secs(10);
@@ -47,8 +48,8 @@ pub(super) struct Reconnect {
     /// Why there is no connection, and since when. `None` while subscribed.
     why: Option<(String, Instant)>,
     pub(super) taken_over: bool,
-    /// Limits log lines about lost connections. While connections are repeatedly short, a reason that
-    /// recurs is logged once per interval.
+    /// Limits log lines about lost connections. While connections are repeatedly short, a reason
+    /// that recurs is logged once per interval.
     log: Reasons,
     /// Limits log lines about connections while they are repeatedly short.
     success_log: Throttle,
@@ -92,7 +93,8 @@ impl Reconnect {
         self.success_is_news
     }
 
-    /// Records a CONNACK. Returns whether to log it: repeatedly short connections are logged rarely.
+    /// Records a CONNACK. Returns whether to log it: repeatedly short connections are logged
+    /// rarely.
     pub(super) fn connected(&mut self, now: Instant) -> bool {
         self.success_is_news = self.short_lives < SHORT_LIVES_MAX || self.success_log.allow(now);
         self.success_is_news
@@ -160,9 +162,15 @@ impl Reconnect {
     }
 
     /// Returns why there is no connection, or why the one since `live_since` may not last.
-    pub(super) fn unready_reason(&self, live_since: Option<Instant>, now: Instant) -> Option<String> {
+    pub(super) fn unready_reason(
+        &self,
+        live_since: Option<Instant>,
+        now: Instant,
+    ) -> Option<String> {
         let Some(since) = live_since else {
-            let Some((why, since)) = &self.why else { return Some("not subscribed yet".to_owned()) };
+            let Some((why, since)) = &self.why else {
+                return Some("not subscribed yet".to_owned());
+            };
             let seconds = now.saturating_duration_since(*since).as_secs();
             return Some(format!("no connection for {seconds} s: {why}"));
         };
@@ -183,7 +191,8 @@ mod tests {
 
     #[test]
     fn reconnect_reason_is_logged_once_a_minute_or_when_it_changes() {
-        let (began, mut it, mut notices) = (Instant::now(), Reconnect::new(120 * SECOND, 1), VecDeque::new());
+        let (began, mut it, mut notices) =
+            (Instant::now(), Reconnect::new(120 * SECOND, 1), VecDeque::new());
         let mut logs = |it: &mut Reconnect, why, second| {
             it.failed(end(None, why), began + SECOND * second, &mut notices);
             notices.drain(..).count()
@@ -203,7 +212,8 @@ mod tests {
 
     #[test]
     fn reconnect_delays_double_until_a_connection_lasts() {
-        let (now, mut it, mut notices) = (Instant::now(), Reconnect::new(120 * SECOND, 1), VecDeque::new());
+        let (now, mut it, mut notices) =
+            (Instant::now(), Reconnect::new(120 * SECOND, 1), VecDeque::new());
         for doubled in [250, 500, 1_000, 2_000, 4_000, 5_000, 5_000] {
             let delay = it.failed(end(None, "away"), now, &mut notices) - now;
             let bound = Duration::from_millis(doubled);
@@ -215,8 +225,9 @@ mod tests {
         notices.clear();
         for times in 1..=4 {
             it.failed(end(Some(SECOND), "closed"), now, &mut notices);
-            let told =
-                notices.drain(..).any(|notice| matches!(notice, SessionNotice::ClosedSoon { times: 3 }));
+            let told = notices
+                .drain(..)
+                .any(|notice| matches!(notice, SessionNotice::ClosedSoon { times: 3 }));
             assert_eq!(told, times == SHORT_LIVES_MAX);
             let doubt = it.unready_reason(Some(now), now + SECOND).is_some();
             assert_eq!(doubt, times >= SHORT_LIVES_MAX);

@@ -1,8 +1,8 @@
-//! Whether a session's window stays full: then the broker sends the next message only when milepost acknowledges one, and all others
-//! wait in its queue.
+//! Whether a session's window stays full: then the broker sends the next message only when milepost
+//! acknowledges one, and all others wait in its queue.
 //!
-//! A window that fills once before each insert is no sign of that. So time is cut into slots, and a slot counts if the window was
-//! full for most of it.
+//! A window that fills once before each insert is no sign of that. So time is cut into slots, and a
+//! slot counts if the window was full for most of it.
 
 use std::time::{Duration, Instant};
 

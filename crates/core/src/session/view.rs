@@ -35,7 +35,8 @@ impl Session {
 
     /// Returns whether the session takes no more messages, so the open batch need not wait for any.
     pub fn is_flushing(&self) -> bool {
-        matches!(self.purpose, Purpose::Flush | Purpose::End) || self.connection == ConnectionState::Ended
+        matches!(self.purpose, Purpose::Flush | Purpose::End)
+            || self.connection == ConnectionState::Ended
     }
 
     /// Returns whether a member has sent SUBSCRIBE at least once.

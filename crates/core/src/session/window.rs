@@ -1,14 +1,14 @@
 //! The in-flight window that the broker grants, as far as it can be learned.
 //!
 //! Messages are acknowledged after the insert, so the window caps a batch: when it is full the
-//! broker sends nothing more, and waiting for the batch's rows or age would only stall. CONNACK does
-//! not state the window reliably: its Receive Maximum limits what *we* may publish (MQTT 5,
+//! broker sends nothing more, and waiting for the batch's rows or age would only stall. CONNACK
+//! does not state the window reliably: its Receive Maximum limits what *we* may publish (MQTT 5,
 //! 3.2.2.3.3). EMQX puts its delivery window there; HiveMQ and Mosquitto do not. So:
 //!
 //! - the announced value is the first guess; more unacknowledged messages than that refute it;
-//! - a silence much longer than the usual gaps, with rows waiting, is a suspicion. An early flush is
-//!   the probe: if traffic resumes with the acknowledgements, twice at the same count, that count is
-//!   the new guess;
+//! - a silence much longer than the usual gaps, with rows waiting, is a suspicion. An early flush
+//!   is the probe: if traffic resumes with the acknowledgements, twice at the same count, that
+//!   count is the new guess;
 //! - an unanswered probe is not repeated soon: a quiet fleet keeps its one flush a second.
 
 use std::time::{Duration, Instant};
@@ -71,7 +71,8 @@ impl Window {
         }
     }
 
-    /// A new connection; `announced` is the Receive Maximum in the broker's CONNACK, if it gave one.
+    /// A new connection; `announced` is the Receive Maximum in the broker's CONNACK, if it gave
+    /// one.
     pub fn connected(&mut self, announced: Option<u16>) {
         *self = Self::new(u16::try_from(self.asked).unwrap_or(u16::MAX));
         if let Some(announced) = announced {
@@ -101,7 +102,8 @@ impl Window {
         self.last_arrival = Some(now);
     }
 
-    /// Returns when the silence since the last arrival becomes a suspicion; `None` if no probe is due.
+    /// Returns when the silence since the last arrival becomes a suspicion; `None` if no probe is
+    /// due.
     pub fn suspicion_at(&self) -> Option<Instant> {
         let silence = (self.gap * SILENCE_GAPS).max(SILENCE_MIN);
         if silence > SILENCE_MAX || self.probe.is_some() {
@@ -172,8 +174,10 @@ mod tests {
         fn flush(&mut self) -> bool {
             self.now += ANSWER_WITHIN + Duration::from_millis(1);
             self.window.expire_probe(self.now);
-            let suspicion =
-                self.window.suspicion_at().filter(|at| *at <= self.now + Duration::from_millis(500));
+            let suspicion = self
+                .window
+                .suspicion_at()
+                .filter(|at| *at <= self.now + Duration::from_millis(500));
             if suspicion.is_some() {
                 self.window.probed(self.unacked, self.now);
                 self.flushes += 1;
@@ -235,7 +239,11 @@ mod tests {
         scene.arrive(300, Duration::from_millis(100));
         assert_eq!(scene.window.suspicion_at(), None);
         scene.window.gap = SILENCE_MAX / SILENCE_GAPS;
-        assert_eq!(scene.window.suspicion_at(), Some(scene.now + SILENCE_MAX), "one that is not so slow");
+        assert_eq!(
+            scene.window.suspicion_at(),
+            Some(scene.now + SILENCE_MAX),
+            "one that is not so slow"
+        );
     }
 
     #[test]

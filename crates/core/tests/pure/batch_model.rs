@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use milepost_core::batch::{
-    Batch, Batcher, Limits, POSITION_BYTES_MAX, REJECT_BYTES_PER_SECOND_MAX, REJECT_ROWS_PER_SECOND_MAX,
+    Batch, Batcher, Limits, POSITION_BYTES_MAX, REJECT_BYTES_PER_SECOND_MAX,
+    REJECT_ROWS_PER_SECOND_MAX,
 };
 use milepost_core::encode::encode;
 use milepost_decode::reject::{Reason, Reject};
@@ -80,8 +81,11 @@ proptest! {
 
 #[test]
 fn bytes_max_holds_where_rows_max_does_not_help() {
-    let limits =
-        Limits { rows_max: usize::MAX, age_max: Duration::from_secs(1), bytes_max: 10 * POSITION_BYTES_MAX };
+    let limits = Limits {
+        rows_max: usize::MAX,
+        age_max: Duration::from_secs(1),
+        bytes_max: 10 * POSITION_BYTES_MAX,
+    };
     let mut batcher = Batcher::new(limits);
     for seq in 0..10 {
         assert!(batcher.fits_position(&position("d", seq)));
@@ -110,7 +114,11 @@ fn a_batch_is_awaited_if_one_of_its_messages_is() {
             batchers[1].push_reject(reject(Reason::BadTs, 5), awaited, Instant::now());
         }
         let is_awaited = awaited.contains(&true);
-        assert_eq!(batchers.map(|mut batcher| batcher.close().at_least_once), [is_awaited; 2], "{awaited:?}");
+        assert_eq!(
+            batchers.map(|mut batcher| batcher.close().at_least_once),
+            [is_awaited; 2],
+            "{awaited:?}"
+        );
     }
 }
 
@@ -130,15 +138,19 @@ fn batch_bytes_are_between_one_and_two_times_its_rows() {
         }
         let batch = batcher.close();
         let counted = batch.bytes;
-        let strings =
-            |row: &Reject| row.payload.len() + row.topic.len() + row.driver_id.len() + row.detail.len();
+        let strings = |row: &Reject| {
+            row.payload.len() + row.topic.len() + row.driver_id.len() + row.detail.len()
+        };
         let held = size_of_val(&*batch.positions)
             + size_of_val(&*batch.rejects)
             + batch.rejects.iter().map(strings).sum::<usize>();
         let inserts = encode(batch, "fleet");
         assert_eq!(inserts.len(), 1, "no insert without rows");
         let sent = inserts[0].body.len();
-        assert!(held + sent <= counted && counted < 2 * (held + sent), "{counted} for {held} and {sent}");
+        assert!(
+            held + sent <= counted && counted < 2 * (held + sent),
+            "{counted} for {held} and {sent}"
+        );
     }
 }
 
@@ -153,8 +165,9 @@ fn flood_limit_merges_reject_rows_and_keeps_counts_exact() {
     }
     let batch = batcher.close();
     assert_eq!(batch.rejects.len(), REJECT_ROWS_PER_SECOND_MAX as usize);
-    let count =
-        |reason| batch.rejects.iter().filter(|row| row.reason == reason).map(|row| row.count).sum::<u64>();
+    let count = |reason| {
+        batch.rejects.iter().filter(|row| row.reason == reason).map(|row| row.count).sum::<u64>()
+    };
     assert_eq!((count(Reason::BadTs), count(Reason::InvalidJson)), (500, 4_500));
 
     batcher.push_reject(reject(Reason::BadTs, 50), false, now + Duration::from_secs(1));
@@ -176,7 +189,11 @@ fn a_flood_of_large_refusals_is_counted_by_its_bytes() {
     let now = Instant::now();
     (0..90).for_each(|_| batcher.push_reject(reject(Reason::InvalidJson, 64 << 10), false, now));
     let batch = batcher.close();
-    assert!(batch.bytes < REJECT_BYTES_PER_SECOND_MAX + (1 << 20), "{} bytes in a second", batch.bytes);
+    assert!(
+        batch.bytes < REJECT_BYTES_PER_SECOND_MAX + (1 << 20),
+        "{} bytes in a second",
+        batch.bytes
+    );
     assert_eq!(batch.rejects.iter().map(|row| row.count).sum::<u64>(), 90);
 
     // Sixteen of these are the limit to the byte.
@@ -184,15 +201,19 @@ fn a_flood_of_large_refusals_is_counted_by_its_bytes() {
     batcher.push_reject(reject(Reason::InvalidJson, 0), false, now);
     let bytes_more = REJECT_BYTES_PER_SECOND_MAX / 16 - batcher.close().bytes;
     let now = now + Duration::from_secs(1);
-    (0..17).for_each(|_| batcher.push_reject(reject(Reason::InvalidJson, bytes_more / 2), false, now));
+    (0..17)
+        .for_each(|_| batcher.push_reject(reject(Reason::InvalidJson, bytes_more / 2), false, now));
     let batch = batcher.close();
     assert_eq!((batch.bytes, batch.rejects.len()), (REJECT_BYTES_PER_SECOND_MAX, 16));
 }
 
 #[test]
 fn a_lowered_bound_holds_from_the_next_batch_on_and_is_never_raised() {
-    let mut batcher =
-        Batcher::new(Limits { rows_max: 100_000, age_max: Duration::from_secs(1), bytes_max: 8 << 20 });
+    let mut batcher = Batcher::new(Limits {
+        rows_max: 100_000,
+        age_max: Duration::from_secs(1),
+        bytes_max: 8 << 20,
+    });
     batcher.lower_bytes_max(1 << 20);
     batcher.lower_bytes_max(2 << 20);
     let mut seq = 0;

@@ -1,10 +1,12 @@
-//! The consumer against a broker, a server and a disk that do everything such parts do, over the lives of several
-//! processes, obeyed as its shell obeys: a turn takes everything that came, and only then does anybody do what it wants.
+//! The consumer against a broker, a server and a disk that do everything such parts do, over the
+//! lives of several processes, obeyed as its shell obeys: a turn takes everything that came, and
+//! only then does anybody do what it wants.
 //!
-//! At every step: an acknowledgement names the oldest message of its connection, and every point of it is in ClickHouse or
-//! in a file, or its driver is erased; the ledger adds up; there are places for every command; no deadline stays. In the end, with everything well
-//! again: acknowledgements advance, and nothing that the broker held or the process took is missing. Of a driver who was erased
-//! nothing was inserted since.
+//! At every step: an acknowledgement names the oldest message of its connection, and every point of
+//! it is in ClickHouse or in a file, or its driver is erased; the ledger adds up; there are places
+//! for every command; no deadline stays. In the end, with everything well again: acknowledgements
+//! advance, and nothing that the broker held or the process took is missing. Of a driver who was
+//! erased nothing was inserted since.
 
 use std::time::{Duration, Instant};
 
@@ -107,8 +109,10 @@ fn a_full_window_does_not_close_batches_that_hold_none_of_its_rows() {
     world.server.mood(Mood::Taking(60));
     let arrives = |world: &mut World<Server>, session: usize, packet_id: u16| {
         let payload = payload(&[u32::from(packet_id)]);
-        let publish =
-            Message { packet_id: Some(packet_id), ..Message::new(b"drivers/d/gps", payload.as_bytes()) };
+        let publish = Message {
+            packet_id: Some(packet_id),
+            ..Message::new(b"drivers/d/gps", payload.as_bytes())
+        };
         world.consumer.handle_publish(session, publish, now(world.instant(), Duration::ZERO));
         world.turn();
     };
@@ -300,7 +304,9 @@ fn messages_of_no_source_are_told_once() {
 
 #[test]
 fn sessions_without_a_connection_make_unready_and_three_are_named() {
-    for (sessions, more) in [(3, None), (4, Some("and 1 more session")), (5, Some("and 2 more sessions"))] {
+    for (sessions, more) in
+        [(3, None), (4, Some("and 1 more session")), (5, Some("and 2 more sessions"))]
+    {
         let mut setup = plain();
         setup.consumer = consumer_settings(sessions);
         let mut world = World::new(setup, Server::new(1), Instant::now());
@@ -320,7 +326,8 @@ fn a_slow_server_is_not_given_up() {
         let mut world = World::new(plain(), Server::new(1), Instant::now());
         world.server.mood(Mood::Taking(takes));
         (0..40).for_each(|_| world.publish(1, true, false));
-        let ready = |world: &World<Server>| world.consumer.unready_reasons(world.instant()).is_empty();
+        let ready =
+            |world: &World<Server>| world.consumer.unready_reasons(world.instant()).is_empty();
         world.wait(Duration::from_millis(20_600));
         assert!(takes < 20 || !ready(&world), "an insert takes {takes} s, and nobody says so");
         world.wait(Duration::from_secs(20 * takes));

@@ -1,11 +1,14 @@
-//! What the consumer decides, rule by rule: the test itself is the broker, ClickHouse and the clocks, one event at a time.
+//! What the consumer decides, rule by rule: the test itself is the broker, ClickHouse and the
+//! clocks, one event at a time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use milepost_core::batch::{Limits, POSITION_BYTES_MAX};
 use milepost_core::consumer::{CONNECTIONS_MAX, Connections, Consumer, Now};
-use milepost_core::delivery::events::{BatchId, DeliveryCommand, Loaded, Outcome, Report, ServerStatus};
+use milepost_core::delivery::events::{
+    BatchId, DeliveryCommand, Loaded, Outcome, Report, ServerStatus,
+};
 use milepost_core::delivery::policy::Delivery;
 use milepost_core::delivery::{File, SpoolInventory};
 use milepost_core::erased::Erased;
@@ -123,7 +126,10 @@ impl Rig {
 
     /// The session closes its connection, and the next one brings the messages that it deferred.
     fn is_renewed(&self, session: usize) -> bool {
-        matches!(self.it.session(session).connection(), ConnectionState::Closing { again: true, .. })
+        matches!(
+            self.it.session(session).connection(),
+            ConnectionState::Closing { again: true, .. }
+        )
     }
 }
 
@@ -137,7 +143,8 @@ fn the_ledger_adds_up_only_if_every_position_is_in_one_place() {
     assert!(totals.adds_up(), "nothing came");
     (totals.intake.rejected[0], totals.intake.ignored[0]) = (1, 2);
     (totals.intake.shed, totals.intake.erased, totals.delivery.erased) = (4, 8, 16);
-    (totals.delivery.quarantined, totals.delivery.inserted, totals.delivery.in_spool) = (32, 64, 128);
+    (totals.delivery.quarantined, totals.delivery.inserted, totals.delivery.in_spool) =
+        (32, 64, 128);
     (totals.intake.in_flight, totals.delivery.in_flight) = (256, 512);
     totals.delivery.dropped = 1_024;
     (totals.intake.received, totals.delivery.spool_at_start) = (2_000, 47);
@@ -178,7 +185,8 @@ fn encrypted_messages_are_counted_and_logged_once() {
 #[test]
 fn a_process_that_has_left_is_idle_when_no_file_is_being_replayed() {
     let file = File { sequence: 0, positions: 1, tag: 1, bytes: 100 };
-    let mut rig = Rig::after(plain(), SpoolInventory { files: vec![file], ..SpoolInventory::default() });
+    let mut rig =
+        Rig::after(plain(), SpoolInventory { files: vec![file], ..SpoolInventory::default() });
     let is = |rig: &Rig| [rig.it.is_replaying(), rig.it.has_ended(), rig.it.is_idle()];
     rig.it.handle_timeout(rig.now);
     assert_eq!(is(&rig), [false, false, false], "the tables are not known to be there");
@@ -188,7 +196,9 @@ fn a_process_that_has_left_is_idle_when_no_file_is_being_replayed() {
     rig.it.leave(Leave::KeepSession, rig.now);
     rig.it.handle_timeout(rig.now);
     assert_eq!(is(&rig), [true, true, false]);
-    let Some(DeliveryCommand::Load(batch, _)) = rig.it.poll_command() else { panic!("it reads the file") };
+    let Some(DeliveryCommand::Load(batch, _)) = rig.it.poll_command() else {
+        panic!("it reads the file")
+    };
     let outcome = Outcome::Loaded(Loaded::Newer("format 9".to_owned()));
     rig.it.handle_report(Report { batch, outcome }, rig.now);
     assert_eq!(is(&rig), [false, true, true], "the file stays for the next run");
@@ -221,7 +231,11 @@ fn small_windows_are_logged_once_after_all_sessions_connected() {
         let words = "unacknowledged messages over";
         if sessions > 0 {
             rig.turn();
-            assert_eq!((rig.lines(words), rig.it.sessions()), (Vec::new(), sessions), "no visit before that");
+            assert_eq!(
+                (rig.lines(words), rig.it.sessions()),
+                (Vec::new(), sessions),
+                "no visit before that"
+            );
             rig.live(0, 20);
         }
         (0..3).for_each(|_| rig.turn());
@@ -248,7 +262,11 @@ fn small_windows_open_at_most_64_sessions() {
     assert_eq!(grown.iter().filter(|(warns, _)| !warns).count(), CONNECTIONS_MAX - 4);
     assert_eq!(rig.unready_reasons(), [""; 0], "60 of them have not been subscribed");
     rig.live(4, 10);
-    rig.it.handle_event(4, SessionEvent::Disconnected { taken_over: false, why: "cut".to_owned() }, rig.now);
+    rig.it.handle_event(
+        4,
+        SessionEvent::Disconnected { taken_over: false, why: "cut".to_owned() },
+        rig.now,
+    );
     assert_eq!(rig.unready_reasons(), ["session 4: no connection for 0 s: cut"]);
 }
 
@@ -271,7 +289,8 @@ fn acks_stalled_for_20_s_make_unready() {
     assert_eq!(world.consumer.unready_reasons(world.instant()), [stalled]);
 }
 
-/// A session without rows in the open batch is not probed: no acknowledgement would end that probe, and it prevents the next one.
+/// A session without rows in the open batch is not probed: no acknowledgement would end that probe,
+/// and it prevents the next one.
 #[test]
 fn silence_closes_the_batch_and_probes_only_waiting_sessions() {
     let mut setup = of_sessions(2);
@@ -292,7 +311,8 @@ fn silence_closes_the_batch_and_probes_only_waiting_sessions() {
     assert_eq!(rig.attempts.len(), 1, "the first session's first silence with messages that wait");
 }
 
-/// The buffer has room for eight batches. Each has ten rows, and is closed by the first row of the next one.
+/// The buffer has room for eight batches. Each has ten rows, and is closed by the first row of the
+/// next one.
 fn of_eight_batches() -> Rig {
     let mut setup = plain();
     let bytes_max = 10 * POSITION_BYTES_MAX;
@@ -381,7 +401,8 @@ fn a_wall_clock_has_jumped_when_it_moved_by_more_than_is_normal() {
 fn uncompared_clock_defers_only_while_it_would_reject_most() {
     let too_new = format!(r#"{{"lat":1,"lng":2,"ts":{}}}"#, WALL_MS + 3_600_000);
     let mut rig = Rig::new(of_sessions(2));
-    let doubts = |rig: &Rig| rig.unready_reasons().iter().any(|reason| reason.starts_with("clock:"));
+    let doubts =
+        |rig: &Rig| rig.unready_reasons().iter().any(|reason| reason.starts_with("clock:"));
     (0..2).for_each(|session| rig.live(session, 100));
     rig.arrives(0, true, GPS, r#"{"lat":1,"lng":2}"#);
     assert_eq!(rig.it.session(0).unacked(), 1, "nothing says yet that our clock is wrong");
@@ -392,5 +413,9 @@ fn uncompared_clock_defers_only_while_it_would_reject_most() {
     assert_eq!((doubts(&rig), rig.is_renewed(1)), (true, false));
     (0..3).for_each(|seq| rig.arrives(0, true, GPS, &payload(&[seq])));
     rig.turn();
-    assert_eq!((doubts(&rig), rig.is_renewed(1)), (false, true), "three are fresh, two were refused");
+    assert_eq!(
+        (doubts(&rig), rig.is_renewed(1)),
+        (false, true),
+        "three are fresh, two were refused"
+    );
 }

@@ -1,5 +1,5 @@
-//! When a batch is inserted, retried, stored, replayed, deferred or put into quarantine, rule by rule: the policy against
-//! a server that does as a rule says, by the name of what is inserted.
+//! When a batch is inserted, retried, stored, replayed, deferred or put into quarantine, rule by
+//! rule: the policy against a server that does as a rule says, by the name of what is inserted.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +49,10 @@ struct Rig {
     attempts: usize,
 }
 
-fn rig(settings: DeliveryConfig, rule: impl Fn(&str, &Piece) -> Result<(), FailureKind> + 'static) -> Rig {
+fn rig(
+    settings: DeliveryConfig,
+    rule: impl Fn(&str, &Piece) -> Result<(), FailureKind> + 'static,
+) -> Rig {
     with_files(settings, &[], rule)
 }
 
@@ -63,8 +66,11 @@ fn with_files(
         (File { sequence, positions: 10, tag: 1, bytes: 100 }, (name.clone(), Ok(10)))
     };
     let files: BTreeMap<_, _> = (0..).zip(names).map(file).collect();
-    let left =
-        SpoolInventory { files: files.keys().copied().collect(), quarantined_bytes: 0, files_quarantined: 0 };
+    let left = SpoolInventory {
+        files: files.keys().copied().collect(),
+        quarantined_bytes: 0,
+        files_quarantined: 0,
+    };
     let now = Instant::now();
     let mut policy = Delivery::new(settings, left);
     policy.handle_server_status(ServerStatus::ready(), now);
@@ -147,7 +153,10 @@ impl Rig {
                     let meant = (name.clone(), piece.clone());
                     let known = self.tokens.entry(attempt.token).or_insert_with(|| meant.clone());
                     // What would come twice under one token, a server drops.
-                    assert!(*known == meant || name == "erased", "{meant:?} under the token of {known:?}");
+                    assert!(
+                        *known == meant || name == "erased",
+                        "{meant:?} under the token of {known:?}"
+                    );
                     let took = self.takes;
                     let is_foreign = name.contains("foreign") && piece.rows.len() < rows;
                     let outcome = match (self.rule)(&name, &piece) {
@@ -156,13 +165,16 @@ impl Rig {
                         Ok(()) => Outcome::Inserted { took, erased: 0 },
                         Err(kind) => Outcome::Failed { kind, why: format!("{kind:?}") },
                     };
-                    let timed_out = matches!(outcome, Outcome::Failed { kind: FailureKind::TimedOut, .. });
+                    let timed_out =
+                        matches!(outcome, Outcome::Failed { kind: FailureKind::TimedOut, .. });
                     let takes = if timed_out { attempt.timeout } else { took };
                     self.later(u64::try_from(takes.as_millis()).unwrap(), batch, outcome);
                 }
                 DeliveryCommand::Abort(batch) => {
-                    let attempt = self.pending.iter_mut().find(|(_, report)| report.batch == batch).unwrap();
-                    let outcome = Outcome::Failed { kind: FailureKind::Ambiguous, why: "aborted".to_owned() };
+                    let attempt =
+                        self.pending.iter_mut().find(|(_, report)| report.batch == batch).unwrap();
+                    let outcome =
+                        Outcome::Failed { kind: FailureKind::Ambiguous, why: "aborted".to_owned() };
                     *attempt = (self.now, Report { batch, outcome });
                 }
                 DeliveryCommand::Store(_)
@@ -220,7 +232,12 @@ impl Rig {
         loop {
             self.policy.handle_timeout(self.now);
             self.execute();
-            let due = self.pending.iter().map(|(at, _)| *at).chain(self.policy.poll_timeout(self.now)).min();
+            let due = self
+                .pending
+                .iter()
+                .map(|(at, _)| *at)
+                .chain(self.policy.poll_timeout(self.now))
+                .min();
             let Some(at) = due.filter(|at| *at <= until) else { break };
             self.now = self.now.max(at);
             while let Some(index) = self.pending.iter().position(|(at, _)| *at <= self.now) {
@@ -295,7 +312,10 @@ fn positions_left_out_as_erased_are_counted_as_such_and_rejects_are_not() {
         while let Some(command) = policy.poll_command() {
             if let DeliveryCommand::Attempt { batch, .. } = command {
                 policy.handle_report(
-                    Report { batch, outcome: Outcome::Inserted { took: Duration::ZERO, erased: 2 } },
+                    Report {
+                        batch,
+                        outcome: Outcome::Inserted { took: Duration::ZERO, erased: 2 },
+                    },
                     now,
                 );
             }
@@ -362,7 +382,8 @@ fn spool_refusals_are_not_counted_as_spooled_and_logged_once_a_minute() {
     rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(120));
     assert_eq!(rig.policy.totals().stored.iter().sum::<u64>(), 0);
-    let failed = rig.notices.iter().filter(|notice| matches!(notice, DeliveryNotice::InsertFailed { .. }));
+    let failed =
+        rig.notices.iter().filter(|notice| matches!(notice, DeliveryNotice::InsertFailed { .. }));
     assert!((1..=13).contains(&failed.count()));
     rig.disk_is_full = false;
     rig.wait(Duration::from_secs(10));
@@ -372,7 +393,8 @@ fn spool_refusals_are_not_counted_as_spooled_and_logged_once_a_minute() {
 #[test]
 fn one_failing_batch_does_not_stop_the_others() {
     for kind in [FailureKind::Transient, FailureKind::Ambiguous, FailureKind::TimedOut] {
-        let mut rig = rig(spooling(), move |name, _| if name == "poison" { Err(kind) } else { Ok(()) });
+        let mut rig =
+            rig(spooling(), move |name, _| if name == "poison" { Err(kind) } else { Ok(()) });
         let mut straight = 0;
         for n in 0..50 {
             let name = if n == 0 { "poison".to_owned() } else { format!("d{n}") };
@@ -394,7 +416,8 @@ fn one_failing_batch_does_not_stop_the_others() {
 
 #[test]
 fn a_failing_batch_sends_others_to_the_spool_only_if_a_file_waits_there() {
-    let rule = |name: &str, _: &Piece| if name == "bad" { Err(FailureKind::Transient) } else { Ok(()) };
+    let rule =
+        |name: &str, _: &Piece| if name == "bad" { Err(FailureKind::Transient) } else { Ok(()) };
     let mut rig = rig(spooling(), rule);
     rig.disk_hangs = true;
     rig.offer("bad", 1, true).unwrap();
@@ -430,16 +453,18 @@ fn three_failures_in_a_row_make_unready() {
 
 #[test]
 fn with_nothing_coming_in_a_bad_oldest_file_does_not_hold_up_the_spool() {
-    let rule =
-        |name: &str, _: &Piece| if name.contains("bad") { Err(FailureKind::Transient) } else { Ok(()) };
+    let rule = |name: &str, _: &Piece| {
+        if name.contains("bad") { Err(FailureKind::Transient) } else { Ok(()) }
+    };
     let took = with_files(spooling(), &names(1, 20), rule).wait_for_inserted(20);
     assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
 #[test]
 fn rejected_spool_files_do_not_delay_the_rest() {
-    let rule =
-        |name: &str, _: &Piece| if name.contains("bad") { Err(FailureKind::Permanent) } else { Ok(()) };
+    let rule = |name: &str, _: &Piece| {
+        if name.contains("bad") { Err(FailureKind::Permanent) } else { Ok(()) }
+    };
     let mut rig = with_files(spooling(), &names(30, 30), rule);
     let began = rig.now;
     while rig.inserted.len() < 30 {
@@ -471,7 +496,11 @@ fn a_spool_whose_disk_is_away_is_not_read_and_logged_file_after_file() {
     let mut rig = with_files(spooling(), &names(0, 1_000), |_, _| Ok(()));
     rig.files.values_mut().for_each(|(_, rows)| *rows = Err("no such directory"));
     rig.wait(Duration::from_secs(600));
-    let lines = rig.notices.iter().filter(|notice| matches!(notice, DeliveryNotice::Deferred { .. })).count();
+    let lines = rig
+        .notices
+        .iter()
+        .filter(|notice| matches!(notice, DeliveryNotice::Deferred { .. }))
+        .count();
     assert!((50..=300).contains(&lines), "{lines} lines in ten minutes");
     rig.files.values_mut().for_each(|(_, rows)| *rows = Ok(10));
     let took = rig.wait_for_inserted(1_000);
@@ -491,10 +520,13 @@ fn in_turn_and_ready_again_when_the_spool_is_empty() {
     assert!("0123401234".contains(&order) && order.len() == 5, "{order}");
     assert_eq!(rig.troubles(), "");
     rig.wait(Duration::from_secs(1));
-    let emptied = rig.notices.iter().filter(|notice| matches!(notice, DeliveryNotice::SpoolEmpty { .. }));
+    let emptied =
+        rig.notices.iter().filter(|notice| matches!(notice, DeliveryNotice::SpoolEmpty { .. }));
     assert_eq!(emptied.collect::<Vec<_>>(), [&DeliveryNotice::SpoolEmpty { batches: 5 }]);
-    let succeeded =
-        rig.notices.iter().filter(|notice| matches!(notice, DeliveryNotice::InsertSucceeded { .. }));
+    let succeeded = rig
+        .notices
+        .iter()
+        .filter(|notice| matches!(notice, DeliveryNotice::InsertSucceeded { .. }));
     let lines: Vec<_> = succeeded.map(DeliveryNotice::to_string).collect();
     assert!(
         lines.len() == 5 && lines.iter().all(|line| line.ends_with(", a batch from the spool")),
@@ -515,9 +547,14 @@ fn only_damaged_spool_files_are_quarantined() {
     rig.wait(Duration::from_secs(60));
     let totals = rig.policy.totals();
     assert_eq!((totals.quarantined, totals.in_spool, totals.inserted), (20, 10, 10));
-    assert_eq!((totals.files_quarantined, totals.spool_quarantined, totals.spool_bytes), (2, 1, 200));
+    assert_eq!(
+        (totals.files_quarantined, totals.spool_quarantined, totals.spool_bytes),
+        (2, 1, 200)
+    );
     assert_eq!(totals.spool_batches, 1);
-    assert!(rig.notice(|notice| matches!(notice, DeliveryNotice::Gone(file) if file.positions == 10)));
+    assert!(
+        rig.notice(|notice| matches!(notice, DeliveryNotice::Gone(file) if file.positions == 10))
+    );
     assert!(rig.troubles().contains("format version 2"), "{}", rig.troubles());
     assert!(!rig.policy.has_more_to_replay());
 }
@@ -617,7 +654,11 @@ fn a_hanging_server_is_told_in_seconds_and_its_recovery_noticed_at_once() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::TimedOut));
     let id = rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(6));
-    assert!(rig.notice(|notice| matches!(notice, DeliveryNotice::NoAnswer { .. })), "{:?}", rig.notices);
+    assert!(
+        rig.notice(|notice| matches!(notice, DeliveryNotice::NoAnswer { .. })),
+        "{:?}",
+        rig.notices
+    );
     assert_eq!(rig.troubles(), "");
     rig.answers(Err("no answer".to_owned()));
     rig.wait(Duration::from_secs(20));
@@ -641,18 +682,22 @@ fn a_server_whose_answers_flicker_is_not_kept_from_finishing() {
         rig.answers(Ok(()));
         rig.wait(Duration::from_secs(2));
     }
-    let aborted = rig
-        .notices
-        .iter()
-        .filter(|notice| matches!(notice, DeliveryNotice::InsertFailed { why, .. } if why == "aborted"));
-    assert_eq!(aborted.count(), 1, "an attempt is ended early once, not whenever a question had no answer");
+    let aborted = rig.notices.iter().filter(
+        |notice| matches!(notice, DeliveryNotice::InsertFailed { why, .. } if why == "aborted"),
+    );
+    assert_eq!(
+        aborted.count(),
+        1,
+        "an attempt is ended early once, not whenever a question had no answer"
+    );
     assert!(!rig.durable.contains(&id));
 }
 
 #[test]
 fn what_is_too_large_is_split_and_bounds_what_comes_after() {
-    let rule =
-        |_: &str, piece: &Piece| if piece.rows.len() > 10 { Err(FailureKind::TooLarge) } else { Ok(()) };
+    let rule = |_: &str, piece: &Piece| {
+        if piece.rows.len() > 10 { Err(FailureKind::TooLarge) } else { Ok(()) }
+    };
     let mut rig = rig(spooling(), rule);
     let id = rig.offer("d", 100, true).unwrap();
     rig.wait(Duration::from_secs(2));
@@ -662,8 +707,11 @@ fn what_is_too_large_is_split_and_bounds_what_comes_after() {
     assert!(rig.troubles().is_empty(), "{}", rig.troubles());
     assert_eq!(rig.policy.totals().inserted, 100);
     for (bytes, bytes_max) in [(1 << 22, 1 << 19), (1 << 18, 1 << 17)] {
-        let told =
-            rig.notices.iter().filter(|notice| matches!(notice, DeliveryNotice::TooLarge { .. })).count();
+        let told = rig
+            .notices
+            .iter()
+            .filter(|notice| matches!(notice, DeliveryNotice::TooLarge { .. }))
+            .count();
         assert_eq!(told, 1, "once, not for every half, nor for one that is larger");
         rig.bytes = bytes;
         rig.offer("d", 100, true).unwrap();
@@ -697,7 +745,10 @@ fn only_the_oversized_row_goes_into_quarantine() {
             let batches = usize::from(rig.policy.totals().spool_at_start > 0) + 1;
             let totals = rig.policy.totals();
             assert_eq!((rig.quarantined, totals.quarantined), (batches, batches as u64));
-            assert_eq!((totals.inserted, totals.in_spool, totals.in_flight), (9 * batches as u64, 0, 0));
+            assert_eq!(
+                (totals.inserted, totals.in_spool, totals.in_flight),
+                (9 * batches as u64, 0, 0)
+            );
             assert_eq!(rig.durable.len(), 1);
             assert!(rig.notice(|notice| matches!(notice, DeliveryNotice::RowTooLarge { .. })));
             assert_eq!(rig.troubles(), "", "every insert has had its answer");
@@ -707,8 +758,9 @@ fn only_the_oversized_row_goes_into_quarantine() {
 
 #[test]
 fn oversized_row_is_acked_when_its_own_file_is_durable() {
-    let rule =
-        |_: &str, piece: &Piece| if piece.rows.contains(&9) { Err(FailureKind::TooLarge) } else { Ok(()) };
+    let rule = |_: &str, piece: &Piece| {
+        if piece.rows.contains(&9) { Err(FailureKind::TooLarge) } else { Ok(()) }
+    };
     for (is_full, trouble) in [(true, "spool: full"), (false, "spool.dir has not answered")] {
         let mut rig = rig(spooling(), rule);
         (rig.disk_is_full, rig.disk_hangs) = (is_full, !is_full);
@@ -729,14 +781,18 @@ fn oversized_row_is_acked_when_its_own_file_is_durable() {
             assert!(rig.durable.contains(&id));
             assert_eq!(rig.troubles(), "");
             let totals = rig.policy.totals();
-            assert_eq!((totals.quarantined, totals.spool_quarantined, totals.spool_bytes), (1, 1, 7));
+            assert_eq!(
+                (totals.quarantined, totals.spool_quarantined, totals.spool_bytes),
+                (1, 1, 7)
+            );
         }
     }
 }
 
 #[test]
 fn a_file_stays_until_its_row_that_no_way_takes_has_a_file_of_its_own() {
-    let rule = |name: &str, _: &Piece| if name == "good0" { Err(FailureKind::TooLarge) } else { Ok(()) };
+    let rule =
+        |name: &str, _: &Piece| if name == "good0" { Err(FailureKind::TooLarge) } else { Ok(()) };
     let mut rig = with_files(spooling(), &names(0, 3), rule);
     rig.disk_is_full = true;
     rig.wait(Duration::from_secs(10));
@@ -755,10 +811,14 @@ fn without_a_spool_a_row_that_no_way_takes_is_gone_and_counted() {
     rig.offer("d", 2, true).unwrap();
     rig.wait(Duration::from_secs(1));
     let totals = rig.policy.totals();
-    assert_eq!((rig.durable.len(), rig.quarantined, totals.quarantined, totals.dropped), (1, 0, 0, 2));
+    assert_eq!(
+        (rig.durable.len(), rig.quarantined, totals.quarantined, totals.dropped),
+        (1, 0, 0, 2)
+    );
     assert_eq!(totals.spool_quarantined, 0);
-    let says_so =
-        |notice: &DeliveryNotice| notice.to_string().contains("it is dropped, because spool.dir is not set");
+    let says_so = |notice: &DeliveryNotice| {
+        notice.to_string().contains("it is dropped, because spool.dir is not set")
+    };
     assert!(rig.notice(says_so) && totals.inserted == 0);
 }
 
@@ -799,7 +859,8 @@ fn a_spool_that_refuses_or_takes_by_turns_is_logged_once_a_minute() {
 fn a_spool_that_refuses_does_not_keep_a_batch_from_being_inserted() {
     let is_down = Rc::new(Cell::new(true));
     let down = Rc::clone(&is_down);
-    let rule = move |_: &str, _: &Piece| if down.get() { Err(FailureKind::Ambiguous) } else { Ok(()) };
+    let rule =
+        move |_: &str, _: &Piece| if down.get() { Err(FailureKind::Ambiguous) } else { Ok(()) };
     let mut rig = rig(spooling(), rule);
     rig.disk_is_full = true;
     rig.offer("d", 10, true).unwrap();
@@ -812,7 +873,8 @@ fn a_spool_that_refuses_does_not_keep_a_batch_from_being_inserted() {
 #[test]
 fn retries_are_delayed_without_a_spool_and_with_a_disk_that_hangs() {
     for spool in [false, true] {
-        let mut rig = rig(DeliveryConfig { spool, ..policy_settings() }, |_, _| Err(FailureKind::Transient));
+        let mut rig =
+            rig(DeliveryConfig { spool, ..policy_settings() }, |_, _| Err(FailureKind::Transient));
         rig.disk_hangs = true;
         rig.offer("d", 10, true).unwrap();
         rig.wait(Duration::from_secs(60));
@@ -823,14 +885,22 @@ fn retries_are_delayed_without_a_spool_and_with_a_disk_that_hangs() {
 #[test]
 fn a_crowded_broker_gives_no_more_than_can_be_inserted_or_stored() {
     for spool in [false, true] {
-        let mut rig = rig(DeliveryConfig { spool, inserts_in_flight: 3, ..policy_settings() }, |_, _| Ok(()));
+        let mut rig =
+            rig(DeliveryConfig { spool, inserts_in_flight: 3, ..policy_settings() }, |_, _| Ok(()));
         rig.policy.set_under_pressure(true);
         rig.takes = Duration::from_millis(300);
         rig.disk_hangs = true;
         (0..3).for_each(|_| assert!(rig.offer("d", 1, true).is_some()));
-        assert_eq!((rig.offer("d", 1, true), rig.hanging), (None, 0), "all three are being inserted");
+        assert_eq!(
+            (rig.offer("d", 1, true), rig.hanging),
+            (None, 0),
+            "all three are being inserted"
+        );
         rig.wait(Duration::from_millis(251));
-        assert_eq!(rig.policy.demand(rig.now), if spool { Demand::ToStore } else { Demand::Nothing });
+        assert_eq!(
+            rig.policy.demand(rig.now),
+            if spool { Demand::ToStore } else { Demand::Nothing }
+        );
         for _ in 0..50 {
             rig.offer("d", 1, true);
             rig.wait(Duration::from_millis(200));
@@ -841,8 +911,9 @@ fn a_crowded_broker_gives_no_more_than_can_be_inserted_or_stored() {
 
 #[test]
 fn what_is_under_way_when_the_tables_go_waits_for_them() {
-    let in_halves =
-        |_: &str, piece: &Piece| if piece.rows.len() > 5 { Err(FailureKind::TooLarge) } else { Ok(()) };
+    let in_halves = |_: &str, piece: &Piece| {
+        if piece.rows.len() > 5 { Err(FailureKind::TooLarge) } else { Ok(()) }
+    };
     let gone = || Schema::Refused("somebody dropped them".to_owned());
     for (mut rig, takes) in [
         (with_files(spooling(), &names(0, 1), |_, _| Ok(())), 2), // a file that is being read

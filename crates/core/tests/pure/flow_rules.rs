@@ -1,4 +1,5 @@
-//! Rules of sessions and of the intake, one by one: a consumer whose broker and ClickHouse do as the test says.
+//! Rules of sessions and of the intake, one by one: a consumer whose broker and ClickHouse do as
+//! the test says.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +10,14 @@ use milepost_core::delivery::events::{DeliveryCommand as Work, Outcome, Report, 
 use milepost_core::delivery::policy::Delivery;
 use milepost_core::delivery::sink::FailureKind;
 use milepost_core::intake::Intake;
-use milepost_core::session::events::{ConnectionState, Leave, SessionCommand, SessionEvent, SessionTotals};
+use milepost_core::session::events::{
+    ConnectionState, Leave, SessionCommand, SessionEvent, SessionTotals,
+};
 use milepost_decode::Message;
 
 use crate::rows::{
-    connected, consumer_settings, decoder, intake_settings, now, payload, policy_settings, session_settings,
+    connected, consumer_settings, decoder, intake_settings, now, payload, policy_settings,
+    session_settings,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -52,7 +56,9 @@ impl Rig {
                 | Work::Load(..)
                 | Work::Remove(..)
                 | Work::Quarantine(..)
-                | Work::QuarantineRow(..) => unreachable!("there is no spool, and no silence: {command:?}"),
+                | Work::QuarantineRow(..) => {
+                    unreachable!("there is no spool, and no silence: {command:?}")
+                }
             }
         }
     }
@@ -84,11 +90,14 @@ impl Rig {
         self.event(id, SessionEvent::Disconnected { taken_over: false, why: "cut".to_owned() });
     }
 
-    /// The connection ends, or cannot begin. Returns after how long the session tries again, and lets it.
+    /// The connection ends, or cannot begin. Returns after how long the session tries again, and
+    /// lets it.
     fn fails(&mut self, id: usize) -> Duration {
         self.cut(id);
         let connection = self.connection(id);
-        let ConnectionState::BackingOff { until, .. } = connection else { panic!("{connection:?}") };
+        let ConnectionState::BackingOff { until, .. } = connection else {
+            panic!("{connection:?}")
+        };
         let waits = until - self.now;
         self.wait(waits);
         waits
@@ -104,7 +113,8 @@ impl Rig {
     /// What ClickHouse's clock says of ours.
     fn clock(&mut self, off: Option<&str>) {
         let clock_off = off.map(str::to_owned);
-        self.consumer.handle_server_status(ServerStatus { clock_off, ..ServerStatus::ready() }, self.now);
+        self.consumer
+            .handle_server_status(ServerStatus { clock_off, ..ServerStatus::ready() }, self.now);
     }
 
     fn answer(&mut self, outcome: impl Fn() -> Outcome) {
@@ -134,7 +144,9 @@ impl Rig {
     }
 
     fn lines(&mut self) -> Vec<String> {
-        std::iter::from_fn(|| self.consumer.poll_notice()).map(|notice| notice.to_string()).collect()
+        std::iter::from_fn(|| self.consumer.poll_notice())
+            .map(|notice| notice.to_string())
+            .collect()
     }
 
     fn totals(&self) -> SessionTotals {
@@ -255,9 +267,10 @@ fn visit_gives_up_after_eight_attempts_unless_session_exists() {
 
 #[test]
 fn a_broker_that_does_not_answer_loses_the_connection() {
-    for (sessions, command, asked) in
-        [(1, SessionCommand::Subscribe, "our SUBSCRIBE"), (0, SessionCommand::Unsubscribe, "our UNSUBSCRIBE")]
-    {
+    for (sessions, command, asked) in [
+        (1, SessionCommand::Subscribe, "our SUBSCRIBE"),
+        (0, SessionCommand::Unsubscribe, "our UNSUBSCRIBE"),
+    ] {
         let mut it = rig(sessions, 50);
         it.connected(0, true);
         it.wait(session_settings().answer_within);
@@ -276,12 +289,14 @@ fn connections_that_end_soon_are_logged_until_the_likely_cause_is() {
         it.fails(0);
         lines.extend(it.lines());
     }
-    let told = ["connected; ", "subscribed", "no connection: cut", "the broker closed 3 connections"]
-        .map(|words| lines.iter().filter(|line| line.starts_with(words)).count());
+    let told =
+        ["connected; ", "subscribed", "no connection: cut", "the broker closed 3 connections"]
+            .map(|words| lines.iter().filter(|line| line.starts_with(words)).count());
     assert_eq!(told, [4, 4, 3, 1], "{lines:#?}");
 }
 
-/// A broker that is silent may be busy, so the second UNSUBACK decides. The first one is followed by what was queued.
+/// A broker that is silent may be busy, so the second UNSUBACK decides. The first one is followed
+/// by what was queued.
 #[test]
 fn session_is_empty_after_a_quiet_second_and_second_unsuback() {
     let mut it = rig(1, 1);
@@ -310,7 +325,11 @@ fn session_is_empty_after_a_quiet_second_and_second_unsuback() {
     it.unsuback(0);
     it.cut(0);
     it.turn();
-    assert!(matches!(it.connection(0), ConnectionState::BackingOff { .. }), "{:?}", it.connection(0));
+    assert!(
+        matches!(it.connection(0), ConnectionState::BackingOff { .. }),
+        "{:?}",
+        it.connection(0)
+    );
     it.wait(SECOND);
     it.connected(0, true);
     for _ in 0..2 {
@@ -368,11 +387,14 @@ fn after_an_insert_was_too_large_batches_are_half_as_large() {
 /// EMQX's defaults allow 32 messages in flight: at a rate above that the others wait in its queue.
 #[test]
 fn window_that_stays_full_is_a_reason_with_the_setting() {
-    for (wanted, advice) in [(4_000, "raise mqtt.max_inflight to 32000"), (100, "ClickHouse stores less")] {
+    for (wanted, advice) in
+        [(4_000, "raise mqtt.max_inflight to 32000"), (100, "ClickHouse stores less")]
+    {
         let mut it = rig(1, 50);
         let settings = ConsumerConfig { window_wanted: wanted, ..consumer_settings(1) };
         let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
-        it.consumer = Consumer::new(settings, Intake::new(intake_settings(50), decoder()), delivery);
+        it.consumer =
+            Consumer::new(settings, Intake::new(intake_settings(50), decoder()), delivery);
         it.clock(None);
         it.live(0); // a window of 100
         (1..=100).for_each(|id| it.publish(0, Some(id), 1));

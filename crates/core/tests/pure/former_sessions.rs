@@ -1,4 +1,5 @@
-//! A process with fewer sessions than the one before it: what the broker goes on queueing for the others.
+//! A process with fewer sessions than the one before it: what the broker goes on queueing for the
+//! others.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +14,8 @@ use crate::model::server::{Mood, Server};
 use crate::model::{Backend as _, Setup, World};
 use crate::rows::{connected, consumer_settings, decoder, intake_settings, policy_settings};
 
-/// Runs with `former` sessions more than `members`, then with `members`, while devices publish. Each of `kills` ends a
-/// process so many milliseconds after it began.
+/// Runs with `former` sessions more than `members`, then with `members`, while devices publish.
+/// Each of `kills` ends a process so many milliseconds after it began.
 fn shrunk(members: usize, former: usize, expiry: Duration, kills: &[u64]) -> World<Server> {
     let setup = Setup {
         consumer: consumer_settings(members + former),
@@ -49,16 +50,25 @@ fn former_sessions_are_emptied_before_any_of_them_expires() {
     );
     world.recover();
     let missing = world.missing();
-    assert!(missing.is_empty(), "{} messages expired with sessions that nobody visited", missing.len());
+    assert!(
+        missing.is_empty(),
+        "{} messages expired with sessions that nobody visited",
+        missing.len()
+    );
     assert_eq!(world.broker.sessions.len(), 4, "former sessions are ended");
-    assert_eq!(world.consumer.totals().former, FormerTotals { found: 60, ..FormerTotals::default() });
+    assert_eq!(
+        world.consumer.totals().former,
+        FormerTotals { found: 60, ..FormerTotals::default() }
+    );
 }
 
-/// A broker's CONNACK can take a second under load, and messages wait in a session until it is visited.
+/// A broker's CONNACK can take a second under load, and messages wait in a session until it is
+/// visited.
 #[test]
 fn sixty_former_sessions_are_visited_within_four_answers() {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
-    let mut it = Consumer::new(consumer_settings(4), Intake::new(intake_settings(50), decoder()), delivery);
+    let mut it =
+        Consumer::new(consumer_settings(4), Intake::new(intake_settings(50), decoder()), delivery);
     let now = Instant::now();
     (0..4).for_each(|index| {
         it.handle_event(index, connected(true, None), now);
@@ -76,7 +86,8 @@ fn sixty_former_sessions_are_visited_within_four_answers() {
     assert!(rounds <= 4, "{rounds} rounds of answers");
 }
 
-/// Sessions that are empty are there until the last one is: a gap before it would hide it from the next process.
+/// Sessions that are empty are there until the last one is: a gap before it would hide it from the
+/// next process.
 #[test]
 fn killed_drain_leaves_no_gap_in_session_numbers() {
     let setup = Setup {
@@ -104,11 +115,13 @@ fn killed_drain_leaves_no_gap_in_session_numbers() {
     assert_eq!(world.broker.sessions.len(), 1);
 }
 
-/// One that is empty waits for those behind it. Nothing else may happen afterwards: its turn is then, not at the next beat.
+/// One that is empty waits for those behind it. Nothing else may happen afterwards: its turn is
+/// then, not at the next beat.
 #[test]
 fn empty_former_session_ends_with_the_search() {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
-    let mut it = Consumer::new(consumer_settings(1), Intake::new(intake_settings(50), decoder()), delivery);
+    let mut it =
+        Consumer::new(consumer_settings(1), Intake::new(intake_settings(50), decoder()), delivery);
     let mut now = Instant::now();
     let gone = || SessionEvent::Disconnected { taken_over: false, why: String::new() };
     it.handle_event(0, connected(true, None), now);
@@ -129,7 +142,8 @@ fn empty_former_session_ends_with_the_search() {
         it.handle_event(absent, connected(false, None), now);
         it.handle_event(absent, gone(), now);
     }
-    let commands = |it: &mut Consumer| std::iter::from_fn(|| it.session_mut(1).poll_command()).last();
+    let commands =
+        |it: &mut Consumer| std::iter::from_fn(|| it.session_mut(1).poll_command()).last();
     assert_eq!(commands(&mut it), Some(SessionCommand::Unsubscribe));
     it.handle_timeout(now);
     assert_eq!(
@@ -143,8 +157,11 @@ fn empty_former_session_ends_with_the_search() {
 #[test]
 fn a_visit_that_was_not_ended_stays_counted_when_it_becomes_a_member() {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
-    let settings =
-        ConsumerConfig { connections: Connections::Auto, window_wanted: 4_000, ..consumer_settings(1) };
+    let settings = ConsumerConfig {
+        connections: Connections::Auto,
+        window_wanted: 4_000,
+        ..consumer_settings(1)
+    };
     let mut it = Consumer::new(settings, Intake::new(intake_settings(50), decoder()), delivery);
     let now = Instant::now();
     let live = |it: &mut Consumer, index, window| {
@@ -169,30 +186,37 @@ fn a_visit_that_was_not_ended_stays_counted_when_it_becomes_a_member() {
     assert_eq!(it.totals().former, left);
 
     // It makes the process unready when it has been subscribed, and is not any more.
-    let is_told =
-        |it: &Consumer| it.unready_reasons(now).iter().any(|reason| reason.starts_with("session 4:"));
+    let is_told = |it: &Consumer| {
+        it.unready_reasons(now).iter().any(|reason| reason.starts_with("session 4:"))
+    };
     assert!(!is_told(&it));
     live(&mut it, 4, 1_000);
     it.handle_event(4, cut(false), now);
     assert!(is_told(&it));
 }
 
-/// The first former session is gone, taken over, or does not answer; the second one is there. `milepost drain` looks at every index and
-/// counts none as expired: it does not know how many there were.
+/// The first former session is gone, taken over, or does not answer; the second one is there.
+/// `milepost drain` looks at every index and counts none as expired: it does not know how many
+/// there were.
 #[test]
 fn a_session_is_logged_once_as_expired_if_one_behind_it_is_there() {
     let gone = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
     let one = FormerTotals { found: 1, ..FormerTotals::default() };
     let cases = [
         (1, vec![connected(false, None), gone(false)], FormerTotals { expired: 1, ..one }),
-        (1, vec![connected(true, None), gone(true)], FormerTotals { found: 2, left: 1, contested: 1, ..one }),
+        (
+            1,
+            vec![connected(true, None), gone(true)],
+            FormerTotals { found: 2, left: 1, contested: 1, ..one },
+        ),
         (1, vec![], one),
         (0, vec![connected(false, None), gone(false)], one),
     ];
     for (members, first, totals) in cases {
         let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
         let intake = Intake::new(intake_settings(50), decoder());
-        let (mut it, now) = (Consumer::new(consumer_settings(members), intake, delivery), Instant::now());
+        let (mut it, now) =
+            (Consumer::new(consumer_settings(members), intake, delivery), Instant::now());
         if members > 0 {
             it.handle_event(0, connected(true, None), now);
             it.handle_event(0, SessionEvent::Subscribed { refusals: Vec::new() }, now);
@@ -217,7 +241,8 @@ fn a_session_is_logged_once_as_expired_if_one_behind_it_is_there() {
 #[test]
 fn a_visit_that_was_not_ended_stays_counted_when_the_process_leaves() {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
-    let mut it = Consumer::new(consumer_settings(0), Intake::new(intake_settings(50), decoder()), delivery);
+    let mut it =
+        Consumer::new(consumer_settings(0), Intake::new(intake_settings(50), decoder()), delivery);
     let now = Instant::now();
     it.handle_timeout(now);
     it.handle_event(0, connected(true, None), now);

@@ -1,11 +1,13 @@
-//! A group in one schedule: members that are killed, hang while a successor starts, leave, get fewer sessions and are drained; peers
-//! that lie; a broker of two nodes; one ClickHouse, or two replicas of it that are cut off from each other, and one of which loses its
-//! disk then; a disk for each process. Members, intake, delivery and the decision to leave are
-//! the real ones. The seed of a schedule is its number.
+//! A group in one schedule: members that are killed, hang while a successor starts, leave, get
+//! fewer sessions and are drained; peers that lie; a broker of two nodes; one ClickHouse, or two
+//! replicas of it that are cut off from each other, and one of which loses its disk then; a disk
+//! for each process. Members, intake, delivery and the decision to leave are the real ones. The
+//! seed of a schedule is its number.
 //!
-//! Of each schedule: some member is always subscribed. In the end, with everything well again, every message that the broker took
-//! is stored, except those of a node that died, and no session is left over. Nothing of an erased driver is stored once every process
-//! has the list. A fix that came twice has one identity (`model/server.rs`), so ClickHouse shows it once.
+//! Of each schedule: some member is always subscribed. In the end, with everything well again,
+//! every message that the broker took is stored, except those of a node that died, and no session
+//! is left over. Nothing of an erased driver is stored once every process has the list. A fix that
+//! came twice has one identity (`model/server.rs`), so ClickHouse shows it once.
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -37,7 +39,8 @@ const HOUR: Duration = Duration::from_secs(3_600);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mistake {
     None,
-    /// `shared_subscription_strategy = round_robin`: the sessions of a dead node get their share of the messages.
+    /// `shared_subscription_strategy = round_robin`: the sessions of a dead node get their share of
+    /// the messages.
     RoundRobin,
     /// Sessions beyond `mqtt.connections` are left to expire.
     FormerUnvisited,
@@ -112,7 +115,8 @@ struct Group {
     erased: bool,
     /// What was stored of them when every process had the list.
     stored_of_them: Option<BTreeSet<u32>>,
-    /// The first former session that expired though its member's process was there all the time, and no member had two.
+    /// The first former session that expired though its member's process was there all the time,
+    /// and no member had two.
     left_to_expire: Option<usize>,
 }
 
@@ -143,7 +147,9 @@ impl Group {
         group.table.replicas = seed
             .is_multiple_of(2)
             .then(|| Replicas::new(mistake == Mistake::NoQuorum, mistake == Mistake::SameToken));
-        (0..members).for_each(|name| group.add(name, 1 + (name + usize::try_from(seed).unwrap()) % 4, false));
+        (0..members).for_each(|name| {
+            group.add(name, 1 + (name + usize::try_from(seed).unwrap()) % 4, false)
+        });
         group
     }
 
@@ -235,7 +241,8 @@ impl Group {
         let mut turns = 0;
         self.turn();
         loop {
-            let alive = self.all(|process| matches!(process.state, State::Running | State::Leaving(_)));
+            let alive =
+                self.all(|process| matches!(process.state, State::Running | State::Leaving(_)));
             let next = alive.into_iter().map(|of| self.with(of, |world| world.next(until))).min();
             let at = next.unwrap_or(until).max(self.began + self.after);
             turns = if at > self.began + self.after { 0 } else { turns + 1 };
@@ -255,9 +262,11 @@ impl Group {
             }
             let Process { world, state, drains, .. } = &self.processes[of];
             let (drains, leave) = (*drains, world.left);
-            let has_successor = self.processes[of + 1..].iter().any(|it| it.name == self.processes[of].name);
+            let has_successor =
+                self.processes[of + 1..].iter().any(|it| it.name == self.processes[of].name);
             let has_ended = world.consumer.has_ended()
-                && (!drains || world.server.files() == 0 && world.consumer.totals().in_flight() == 0);
+                && (!drains
+                    || world.server.files() == 0 && world.consumer.totals().in_flight() == 0);
             match *state {
                 State::Running if drains && has_ended => self.processes[of].state = State::Gone,
                 State::Leaving(_) if has_ended => {
@@ -269,20 +278,27 @@ impl Group {
                 State::Leaving(until) if self.after >= until => self.kill(of),
                 State::Dead(until) if self.after >= until => self.start(of),
                 State::Hung(until) if self.after >= until && !has_successor => self.kill(of),
-                State::Running | State::Leaving(_) | State::Hung(_) | State::Dead(_) | State::Gone => {}
+                State::Running
+                | State::Leaving(_)
+                | State::Hung(_)
+                | State::Dead(_)
+                | State::Gone => {}
             }
         }
         for id in std::mem::take(&mut self.broker.expired) {
-            let was_there = |it: &Process| it.state == State::Running && it.started + EXPIRY < self.after;
+            let was_there =
+                |it: &Process| it.state == State::Running && it.started + EXPIRY < self.after;
             let is_single = self.processes.len() == self.members;
             if is_single && was_there(&self.processes[id / 100]) {
                 self.left_to_expire.get_or_insert(id);
             }
         }
         let has_list = |process: &Process| process.world.erased || is_dead(process.state);
-        let all_have_it = self.processes.iter().all(has_list) || self.mistake == Mistake::EraseWithoutMembers;
+        let all_have_it =
+            self.processes.iter().all(has_list) || self.mistake == Mistake::EraseWithoutMembers;
         if self.erased && self.stored_of_them.is_none() && all_have_it {
-            self.stored_of_them = Some(self.theirs.intersection(&self.table.stored).copied().collect());
+            self.stored_of_them =
+                Some(self.theirs.intersection(&self.table.stored).copied().collect());
         }
     }
 
@@ -299,21 +315,31 @@ impl Group {
         let holds = |seq: &u32| {
             let in_process = |process: &Process| process.world.taken.contains(seq);
             self.table.stored.contains(seq)
-                || self.processes.iter().any(|it| in_process(it) || it.world.server.is_durable(*seq))
+                || self
+                    .processes
+                    .iter()
+                    .any(|it| in_process(it) || it.world.server.is_durable(*seq))
         };
-        let gone: Vec<u32> = self.lost_with_node.iter().copied().filter(|seq| !holds(seq)).collect();
+        let gone: Vec<u32> =
+            self.lost_with_node.iter().copied().filter(|seq| !holds(seq)).collect();
         self.excused.extend(gone);
     }
 
-    /// The other node has a member that stays: if it has none, EMQX gives the ghosts everything, whatever its strategy.
+    /// The other node has a member that stays: if it has none, EMQX gives the ghosts everything,
+    /// whatever its strategy.
     fn kill_node(&mut self, node: usize) {
-        let stays =
-            self.all(|process| process.state == State::Running && !process.drains).into_iter().any(|of| {
+        let stays = self
+            .all(|process| process.state == State::Running && !process.drains)
+            .into_iter()
+            .any(|of| {
                 let first = name_first(self.processes[of].name);
                 let mut sessions = self.broker.sessions.range(first..first + 100);
-                sessions.any(|(_, session)| session.connected && session.subscribed && session.node != node)
+                sessions.any(|(_, session)| {
+                    session.connected && session.subscribed && session.node != node
+                })
             });
-        let nobody_leaves = self.all(|process| matches!(process.state, State::Leaving(_))).is_empty();
+        let nobody_leaves =
+            self.all(|process| matches!(process.state, State::Leaving(_))).is_empty();
         if self.down.is_some() || !stays || !nobody_leaves {
             return;
         }
@@ -330,7 +356,8 @@ impl Group {
         }
     }
 
-    /// SIGTERM with `shutdown.leave = auto`: it says so at once, and asks in [`decide`](Self::decide).
+    /// SIGTERM with `shutdown.leave = auto`: it says so at once, and asks in
+    /// [`decide`](Self::decide).
     fn leave(&mut self, of: usize) {
         let process = &mut self.processes[of];
         if process.state == State::Running && !process.drains && self.down.is_none() {
@@ -345,9 +372,13 @@ impl Group {
             let Some(mut inquiry) = self.processes[of].inquiry.take() else { continue };
             let ours = standing(&self.processes[of]);
             let mut heard = false;
-            for (peer, process) in self.processes.iter().enumerate().filter(|(peer, _)| *peer != of) {
-                let answer =
-                    if self.is_cut_up { Err("no answer".to_owned()) } else { answer(process, &ours) };
+            for (peer, process) in self.processes.iter().enumerate().filter(|(peer, _)| *peer != of)
+            {
+                let answer = if self.is_cut_up {
+                    Err("no answer".to_owned())
+                } else {
+                    answer(process, &ours)
+                };
                 heard |= answer.is_ok();
                 inquiry.handle_answer(&format!("10.0.0.{peer}:9464"), answer);
             }
@@ -365,7 +396,10 @@ impl Group {
             let is_other = process.name != name && !process.drains;
             is_other && process.state == State::Running && standing(process).subscribed
         };
-        if self.processes.iter().all(is_gone) && self.processes.iter().any(heir) && self.down.is_none() {
+        if self.processes.iter().all(is_gone)
+            && self.processes.iter().any(heir)
+            && self.down.is_none()
+        {
             let of_it = self.processes.iter_mut().filter(|process| process.name == name);
             of_it.for_each(|process| process.state = State::Gone);
             self.add(name, 0, true);
@@ -382,8 +416,9 @@ impl Group {
             30..60 => self.wait(Duration::from_millis(rng.u64(1..2_500))),
             60..68 => {
                 use Mood::{Dying, Fine, Flaky, Hanging, Narrow, Refusing, Slow};
-                self.table.mood =
-                    rng.choice([Fine, Fine, Slow, Refusing, Hanging, Dying, Flaky, Narrow]).unwrap();
+                self.table.mood = rng
+                    .choice([Fine, Fine, Slow, Refusing, Hanging, Dying, Flaky, Narrow])
+                    .unwrap();
             }
             68..72 => {
                 let disk = rng.choice([Disk::Fine, Disk::Full, Disk::Hanging]).unwrap();
@@ -395,8 +430,8 @@ impl Group {
                 let id = rng.usize(..SESSIONS_MAX);
                 self.with(of, |world| world.cut(id, true, false));
             }
-            // Fewer sessions or more, with the next process.
-            // Not beside another process: who has fewer sessions does not visit those of the other again when that is killed.
+            // Fewer sessions or more, with the next process. Not beside another process: who has
+            // fewer sessions does not visit those of the other again when that is killed.
             79..81 if !drains && !matches!(state, State::Hung(_)) && is_alone => {
                 let connections = Connections::Fixed(rng.usize(1..=SESSIONS_MAX));
                 self.processes[of].world.setup.consumer.connections = connections;
@@ -411,7 +446,8 @@ impl Group {
                 if rng.bool() {
                     self.processes[of].state = State::Running;
                 } else {
-                    let Connections::Fixed(sessions) = process.world.setup.consumer.connections else {
+                    let Connections::Fixed(sessions) = process.world.setup.consumer.connections
+                    else {
                         unreachable!()
                     };
                     self.add(name, sessions, false);
@@ -436,7 +472,8 @@ impl Group {
         Ok(())
     }
 
-    /// What happens between the replicas. A generator of its own, so that schedules without replicas stay what they were.
+    /// What happens between the replicas. A generator of its own, so that schedules without
+    /// replicas stay what they were.
     fn step_of_replicas(&mut self, rng: &mut fastrand::Rng) {
         match rng.u32(..30) {
             0 | 1 => self.table.cut(),
@@ -449,7 +486,8 @@ impl Group {
         }
     }
 
-    /// Everything is well from now on. A process that has a successor is killed, and its disk replayed under another name.
+    /// Everything is well from now on. A process that has a successor is killed, and its disk
+    /// replayed under another name.
     fn recover(&mut self) -> Result<(), String> {
         self.start_node();
         self.table.join(false);
@@ -511,7 +549,9 @@ impl Group {
             process.state == state && is_quiet
         };
         let expected = self.processes.iter().filter(|it| !it.drains).flat_map(|it| {
-            let Connections::Fixed(sessions) = it.world.setup.consumer.connections else { unreachable!() };
+            let Connections::Fixed(sessions) = it.world.setup.consumer.connections else {
+                unreachable!()
+            };
             (0..sessions).map(|id| name_first(it.name) + id)
         });
         let is_counted = !self.erased || self.stored_of_them.is_some();
@@ -615,8 +655,9 @@ fn seeds(count: u32) -> Range<u64> {
 
 #[test]
 fn a_group_loses_nothing_stays_subscribed_and_leaves_no_session_behind() {
-    // 1246851: a successor that a zombie threw out sought its session when that had expired. 820097748: a batch went on with its inserts, one
-    // row of it in quarantine, while others had taken its place.
+    // 1246851: a successor that a zombie threw out sought its session when that had expired.
+    // 820097748: a batch went on with its inserts, one row of it in quarantine, while others had
+    // taken its place.
     for seed in [1_246_851, 820_097_748].into_iter().chain(seeds(150)) {
         if let Err(why) = play(seed, Mistake::None) {
             panic!("schedule {seed}: {why}");
@@ -624,7 +665,8 @@ fn a_group_loses_nothing_stays_subscribed_and_leaves_no_session_behind() {
     }
 }
 
-/// Each by the schedule named here. One that does not find it any more is replaced by the first that does.
+/// Each by the schedule named here. One that does not find it any more is replaced by the first
+/// that does.
 #[test]
 fn a_mistake_in_a_group_is_found() {
     let found_by = [
@@ -640,7 +682,8 @@ fn a_mistake_in_a_group_is_found() {
         let found = schedules.find_map(|seed| {
             // The world's own assertions find some of it.
             let asserted = |_| Err("an acknowledgement too early".to_owned());
-            let why = std::panic::catch_unwind(|| play(seed, mistake)).unwrap_or_else(asserted).err()?;
+            let why =
+                std::panic::catch_unwind(|| play(seed, mistake)).unwrap_or_else(asserted).err()?;
             play(seed, Mistake::None).is_ok().then_some((seed, why))
         });
         let (seed, why) = found.unwrap_or_else(|| panic!("{mistake:?} is not found"));

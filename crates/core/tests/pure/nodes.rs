@@ -1,4 +1,5 @@
-//! Sessions over the nodes of a broker: how they are spread, when they leave a node, and what a node that is back gets.
+//! Sessions over the nodes of a broker: how they are spread, when they leave a node, and what a
+//! node that is back gets.
 
 use std::time::{Duration, Instant};
 
@@ -81,7 +82,8 @@ fn dead_node_is_left_within_a_second_and_gets_a_session_when_back() {
     }
 }
 
-/// It accepts TCP, and no CONNACK comes. Until another client has shown that the node hangs, it may be resuming a large session.
+/// It accepts TCP, and no CONNACK comes. Until another client has shown that the node hangs, it may
+/// be resuming a large session.
 #[test]
 fn hung_node_is_left_after_one_try_at_start_and_while_running() {
     let left_within = 2 * ANSWERS_WITHIN + Duration::from_secs(1);
@@ -124,7 +126,8 @@ fn returning_process_reaches_its_sessions_before_they_expire_though_their_node_h
 fn a_session_that_finds_no_node_is_logged_as_moved_when_it_has_found_one() {
     let mut world = world(Connections::Fixed(4), 2);
     let ways = [["n0", "n1"], ["n1", "n0"]];
-    let ways = ways.map(|[from, to]| format!("node {from}:1883, which could not be used, for {to}:1883"));
+    let ways =
+        ways.map(|[from, to]| format!("node {from}:1883, which could not be used, for {to}:1883"));
     let moved = |world: &World<Server>| {
         world.notices.iter().filter(|line| ways.iter().any(|way| line.contains(way))).count()
     };
@@ -182,7 +185,8 @@ fn node_without_session_is_logged_once_at_the_session_limit() {
         world.wait(Duration::from_secs(2));
         world.broker.away.clear();
         world.wait(Duration::from_secs(60));
-        let says_so = |line: &&String| line.contains("n0:1883") && line.contains("64 sessions already");
+        let says_so =
+            |line: &&String| line.contains("n0:1883") && line.contains("64 sessions already");
         let logged = world.notices.iter().filter(says_so).count();
         assert_eq!((logged, world.spread()[0]), (lines, 1 - lines as u64), "{sessions} sessions");
     }
@@ -226,7 +230,11 @@ fn node_gone_from_dns_is_left_and_a_new_one_gets_a_session() {
     world.consumer.set_nodes(&[second, third]);
     world.setup.consumer.nodes = nodes(3);
     world.wait(Duration::from_secs(10));
-    assert_eq!(world.spread(), [1, 1], "the session on the first node lives on, and the third has one");
+    assert_eq!(
+        world.spread(),
+        [1, 1],
+        "the session on the first node lives on, and the third has one"
+    );
     world.node_away(0, true);
     world.wait(Duration::from_millis(100));
     assert_eq!(world.spread().iter().sum::<u64>(), 3, "it is left at once");
@@ -238,10 +246,15 @@ fn single_node_gets_no_extra_session_when_its_address_changes() {
     world.setup.consumer.nodes = nodes(2);
     world.consumer.set_nodes(&nodes(2)[1..]);
     world.wait(Duration::from_secs(10));
-    assert!(world.notices.iter().all(|line| !line.contains("one more session")), "{:?}", world.notices);
+    assert!(
+        world.notices.iter().all(|line| !line.contains("one more session")),
+        "{:?}",
+        world.notices
+    );
 }
 
-/// The fifth session was taken over while it was emptied. The broker may hold messages in it, which would wait for the node.
+/// The fifth session was taken over while it was emptied. The broker may hold messages in it, which
+/// would wait for the node.
 #[test]
 fn a_former_session_that_was_not_emptied_does_not_wait_for_a_new_node() {
     let mut setup = plain();
@@ -294,7 +307,11 @@ fn a_process_finds_a_former_session_behind_those_that_wait_for_nodes() {
     world.setup.consumer.nodes = nodes(5);
     world.consumer.set_nodes(&nodes(5));
     world.wait(Duration::from_secs(10));
-    assert_eq!(world.spread(), [4, 0, 0, 0, 1], "behind three that wait, which the broker does not have");
+    assert_eq!(
+        world.spread(),
+        [4, 0, 0, 0, 1],
+        "behind three that wait, which the broker does not have"
+    );
     world.broker.expiry = Some(Duration::from_secs(10));
     world.kill();
     world.wait(Duration::from_secs(30));
@@ -304,7 +321,8 @@ fn a_process_finds_a_former_session_behind_those_that_wait_for_nodes() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// However nodes come and go: no session is without a node that answers for long, and none moves without need.
+    /// However nodes come and go: no session is without a node that answers for long, and none
+    /// moves without need.
     #[test]
     fn sessions_are_where_a_node_answers(
         sessions in 1_usize..7,

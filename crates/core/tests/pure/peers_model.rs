@@ -1,5 +1,6 @@
-//! Members of a group that are told to go, in every order and at once, and ask each other: some die, hang, answer rubbish, or
-//! say what is not so. At every step somebody is subscribed at the broker, if anybody ever was.
+//! Members of a group that are told to go, in every order and at once, and ask each other: some
+//! die, hang, answer rubbish, or say what is not so. At every step somebody is subscribed at the
+//! broker, if anybody ever was.
 
 use std::sync::Arc;
 
@@ -9,8 +10,15 @@ use milepost_core::peers::standing::{Member, Standing};
 use proptest::prelude::*;
 
 /// Names as people give them; the order of this list is no order of theirs.
-const NAMES: [&str; 7] =
-    ["milepost-10", "milepost-2", "milepost-0", "milepost-1", "gps", "milepost-02", "a1-milepost-9"];
+const NAMES: [&str; 7] = [
+    "milepost-10",
+    "milepost-2",
+    "milepost-0",
+    "milepost-1",
+    "gps",
+    "milepost-02",
+    "a1-milepost-9",
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mood {
@@ -85,7 +93,9 @@ impl World {
             Mood::Rubbish => Some(Standing::from_json(b"<html>")),
             Mood::Echo => Some(Ok(asker.clone())),
             Mood::OtherGroup => Some(Ok(Standing { group: "other".to_owned(), ..standing })),
-            Mood::OtherTopics => Some(Ok(Standing { topics: ["other/+".to_owned()].into(), ..standing })),
+            Mood::OtherTopics => {
+                Some(Ok(Standing { topics: ["other/+".to_owned()].into(), ..standing }))
+            }
             Mood::Modest => Some(Ok(Standing { leaving: true, ..standing })),
         }
     }
@@ -94,7 +104,9 @@ impl World {
         match *step {
             Step::Connect(n) => {
                 let pod = &mut self.pods[n];
-                if let Some(process) = pod.process.as_mut().filter(|process| process.inquiry.is_none()) {
+                if let Some(process) =
+                    pod.process.as_mut().filter(|process| process.inquiry.is_none())
+                {
                     process.connected = true;
                     pod.subscribed = true;
                     self.ever_subscribed = true;
@@ -108,7 +120,8 @@ impl World {
                     self.pods[n].process.as_mut().filter(|process| process.inquiry.is_none())
                 {
                     process.member.leaves();
-                    process.inquiry = Some(Inquiry::new(process.member.standing(process.connected, 0)));
+                    process.inquiry =
+                        Some(Inquiry::new(process.member.standing(process.connected, 0)));
                 }
             }
             Step::Answer { asker, asked } => self.ask(asker, asked),
@@ -122,9 +135,14 @@ impl World {
 
     fn ask(&mut self, asker: usize, asked: usize) {
         let Some(process) = &self.pods[asker].process else { return };
-        let Some(answer) = self.answer(asked, &process.member.standing(process.connected, 0)) else { return };
-        let inquiry = self.pods[asker].process.as_mut().and_then(|process| process.inquiry.as_mut());
-        if inquiry.is_some_and(|inquiry| inquiry.handle_answer(NAMES[asked], answer) == Next::Stop) {
+        let Some(answer) = self.answer(asked, &process.member.standing(process.connected, 0))
+        else {
+            return;
+        };
+        let inquiry =
+            self.pods[asker].process.as_mut().and_then(|process| process.inquiry.as_mut());
+        if inquiry.is_some_and(|inquiry| inquiry.handle_answer(NAMES[asked], answer) == Next::Stop)
+        {
             self.decide(asker);
         }
     }
@@ -132,7 +150,9 @@ impl World {
     /// As the shell does; then its process is gone.
     fn decide(&mut self, n: usize) {
         let pod = &mut self.pods[n];
-        let Some(inquiry) = pod.process.as_mut().and_then(|process| process.inquiry.take()) else { return };
+        let Some(inquiry) = pod.process.as_mut().and_then(|process| process.inquiry.take()) else {
+            return;
+        };
         if let Decision::Leave { .. } = inquiry.decision() {
             pod.subscribed = false;
         }
@@ -140,7 +160,12 @@ impl World {
     }
 
     fn subscribed(&self) -> Vec<&str> {
-        NAMES.iter().zip(&self.pods).filter(|(_, pod)| pod.subscribed).map(|(name, _)| *name).collect()
+        NAMES
+            .iter()
+            .zip(&self.pods)
+            .filter(|(_, pod)| pod.subscribed)
+            .map(|(name, _)| *name)
+            .collect()
     }
 }
 

@@ -74,7 +74,10 @@ pub fn limits() -> decode::Limits {
 pub fn sources() -> [Source; 2] {
     let owntracks = Format::Mapped(Arc::new(shipped("owntracks", None).unwrap()));
     let driver = Driver::Topic(Template::first());
-    [Source::milepost("drivers/+/gps"), Source::new("owntracks/+", driver, owntracks, Keep::Nothing)]
+    [
+        Source::milepost("drivers/+/gps"),
+        Source::new("owntracks/+", driver, owntracks, Keep::Nothing),
+    ]
 }
 
 pub fn decoder() -> Decoder {

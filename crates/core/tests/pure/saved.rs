@@ -25,7 +25,12 @@ impl FailurePersistence for Saved {
     }
 
     /// Prints the seed; a test writes nothing into the tree.
-    fn save_persisted_failure2(&mut self, _: Option<&'static str>, seed: PersistedSeed, _: &dyn Debug) {
+    fn save_persisted_failure2(
+        &mut self,
+        _: Option<&'static str>,
+        seed: PersistedSeed,
+        _: &dyn Debug,
+    ) {
         eprintln!(
             "to try this case first from now on, add to crates/core/tests/pure/saved/consumer_model.txt: {seed}"
         );

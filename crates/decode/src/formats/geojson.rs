@@ -1,6 +1,7 @@
-//! GeoJSON (RFC 7946): a Feature with a Point, or a FeatureCollection of these. Longitude comes first, then latitude, then
-//! metres above the ellipsoid. GeoJSON itself knows no time and no speed: `ts`, `seq`, `speed`, `heading`, `alt` and `acc`
-//! are properties, as in milepost's own format but for the unit of `speed`, which the source says.
+//! GeoJSON (RFC 7946): a Feature with a Point, or a FeatureCollection of these. Longitude comes
+//! first, then latitude, then metres above the ellipsoid. GeoJSON itself knows no time and no
+//! speed: `ts`, `seq`, `speed`, `heading`, `alt` and `acc` are properties, as in milepost's own
+//! format but for the unit of `speed`, which the source says.
 
 use std::sync::LazyLock;
 
@@ -43,7 +44,8 @@ pub(super) const ALIASES: [(&str, usize); 10] = [
     ("properties/fixTime", 13),
     ("properties/fixtime", 13),
 ];
-static FEATURES: LazyLock<Pointer> = LazyLock::new(|| Pointer::new("/features").expect("well formed"));
+static FEATURES: LazyLock<Pointer> =
+    LazyLock::new(|| Pointer::new("/features").expect("well formed"));
 
 /// `within`: the FeatureCollection around a Feature, or `json` itself.
 pub(super) fn read(
@@ -77,8 +79,9 @@ pub(super) fn read(
             let Some(features) = FEATURES.raw(json)? else {
                 return refuse(Reason::WrongShape, "a FeatureCollection without features");
             };
-            return points
-                .elements(features.get(), Some(json), |points, feature| read(points, feature, within, unit));
+            return points.elements(features.get(), Some(json), |points, feature| {
+                read(points, feature, within, unit)
+            });
         }
         Some(_) | None => {
             return refuse(
@@ -92,7 +95,10 @@ pub(super) fn read(
         return Ok(());
     }
     if shape.as_text() != Some("Point") {
-        return refuse(Reason::UnknownFormatKind, format!("geometry/type is {shape}, not \"Point\""));
+        return refuse(
+            Reason::UnknownFormatKind,
+            format!("geometry/type is {shape}, not \"Point\""),
+        );
     }
     let point = Point {
         lat,

@@ -14,7 +14,8 @@ use crate::reject::Reason;
 use crate::time::Local;
 use crate::unit::TimeUnit;
 
-/// Slots of what one pass finds, behind the eight of [`Fields::pointers`]: the object with the fields, and [`Habits::extra`].
+/// Slots of what one pass finds, behind the eight of [`Fields::pointers`]: the object with the
+/// fields, and [`Habits::extra`].
 pub(super) const ROOT: usize = 8;
 pub(super) const EXTRA: usize = 9;
 
@@ -98,7 +99,8 @@ impl Mapping {
         let Fields { lat, lng, ts, driver, .. } = fields;
         let mut paths = Paths::default();
         for (slot, pointer) in fields.pointers().into_iter().enumerate() {
-            let Some(pointer) = pointer.filter(|_| slot != 1 || !habits.lat_lng_is_one_string) else {
+            let Some(pointer) = pointer.filter(|_| slot != 1 || !habits.lat_lng_is_one_string)
+            else {
                 continue;
             };
             paths.add(pointer.steps(), slot);
@@ -118,8 +120,10 @@ impl Mapping {
         let root = habits.root.join("/") + "/";
         let used = |path: String| path.strip_prefix(&root).map_or(path.clone(), str::to_owned);
         let more = fields.more.iter().flat_map(|more| more.pointers()).map(|(_, pointer)| pointer);
-        let pointers = fields.pointers().into_iter().flatten().chain(driver).chain(more).map(Pointer::path);
-        let used = pointers.chain(habits.extra.iter().map(|path| (*path).to_owned())).map(used).collect();
+        let pointers =
+            fields.pointers().into_iter().flatten().chain(driver).chain(more).map(Pointer::path);
+        let used =
+            pointers.chain(habits.extra.iter().map(|path| (*path).to_owned())).map(used).collect();
         let ts_unit = ts.as_ref().map_or(TimeUnit::BySize, |(_, unit)| *unit);
         (paths, used, [lat, lng].map(|pointer| pointer.as_str().to_owned()), ts_unit)
     }
@@ -138,7 +142,9 @@ impl Mapping {
         let may_stand_alone = self.habits.root_is_optional;
         match pointer.raw(json)? {
             Some(array) if !may_stand_alone || array.get().starts_with('[') => {
-                points.elements(array.get(), Some(json), |points, point| self.read_one(points, point, json))
+                points.elements(array.get(), Some(json), |points, point| {
+                    self.read_one(points, point, json)
+                })
             }
             Some(_) => self.read_one(points, json, json),
             // A rejected point stands alone when it is replayed.
@@ -166,7 +172,8 @@ impl Mapping {
             points.ignore(kind);
             return Ok(());
         }
-        let root = if habits.root_is_optional && found[ROOT].is_missing() { &[] } else { habits.root };
+        let root =
+            if habits.root_is_optional && found[ROOT].is_missing() { &[] } else { habits.root };
         let [lat, lng, ts, speed, heading, alt, acc, seq, .., driver] = found;
         let (lat, lng) = if habits.lat_lng_is_one_string { lat_and_lng(&lat)? } else { (lat, lng) };
         let speed_factor = fields.speed.as_ref().map_or(1.0, |(_, factor)| *factor);
@@ -192,14 +199,16 @@ impl Mapping {
             acc: habits.magnitude(acc),
             ..Point::default()
         };
-        points.add(&point, &Origin { driver, within: within.as_bytes(), root, raw: json.as_bytes() })
+        points
+            .add(&point, &Origin { driver, within: within.as_bytes(), root, raw: json.as_bytes() })
     }
 }
 
 impl Fields {
     /// Slot by slot.
     pub fn pointers(&self) -> [Option<&Pointer>; 8] {
-        let Self { lat, lng, ts, speed, heading, alt, acc, seq, points: _, driver: _, more: _ } = self;
+        let Self { lat, lng, ts, speed, heading, alt, acc, seq, points: _, driver: _, more: _ } =
+            self;
         [
             Some(lat),
             Some(lng),

@@ -1,4 +1,5 @@
-//! The formats. Most are mappings; milepost's own, GeoJSON and NMEA are code, because a mapping cannot describe them.
+//! The formats. Most are mappings; milepost's own, GeoJSON and NMEA are code, because a mapping
+//! cannot describe them.
 
 mod geojson;
 mod mapped;
@@ -49,8 +50,15 @@ impl Format {
 
     pub(super) fn reading(&self, driver: Driver, keep: Keep) -> Reading {
         let of = |root: &str, fields: &[&str], lat_lng: [&str; 2], ts_unit| {
-            let used = fields.iter().map(|path| path.strip_prefix(root).unwrap_or(path).to_owned()).collect();
-            let paths = if matches!(self, Self::GeoJson(_)) { Paths::default() } else { Paths::new(fields) };
+            let used = fields
+                .iter()
+                .map(|path| path.strip_prefix(root).unwrap_or(path).to_owned())
+                .collect();
+            let paths = if matches!(self, Self::GeoJson(_)) {
+                Paths::default()
+            } else {
+                Paths::new(fields)
+            };
             (paths, used, lat_lng.map(str::to_owned), ts_unit)
         };
         let (mut paths, used, called, ts_unit) = match self {
@@ -59,7 +67,8 @@ impl Format {
                 let lat_lng = ["geometry/coordinates/1", "geometry/coordinates/0"];
                 let aliases = geojson::ALIASES.iter().map(|(path, _)| *path);
                 let fields: Vec<&str> = geojson::FIELDS.iter().copied().chain(aliases).collect();
-                let (_, used, called, ts_unit) = of("properties/", &fields, lat_lng, TimeUnit::BySize);
+                let (_, used, called, ts_unit) =
+                    of("properties/", &fields, lat_lng, TimeUnit::BySize);
                 (Paths::new(geojson::FIELDS), used, called, ts_unit)
             }
             Self::Nmea => of("", &[], ["lat", "lng"], TimeUnit::Milliseconds),
@@ -96,6 +105,8 @@ pub(super) fn read(format: &Format, points: &mut Points<'_>, text: &str) -> Resu
             points.documents(text, |points, json| geojson::read(points, json, json, *unit))
         }
         Format::Nmea => nmea::read(points, text),
-        Format::Mapped(mapping) => points.documents(text, |points, json| mapping.read(points, json)),
+        Format::Mapped(mapping) => {
+            points.documents(text, |points, json| mapping.read(points, json))
+        }
     }
 }

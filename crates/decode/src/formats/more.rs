@@ -99,14 +99,19 @@ pub fn unknown(text: &str) -> Result<(usize, f64), String> {
         let slot = FIELDS.iter().position(|known| *known == field.trim())?;
         Some((slot, number(value)?.as_f64()?))
     });
-    parts.ok_or_else(|| format!("\"{text}\": must be such as \"speed=102.3\", of {}", FIELDS.join(", ")))
+    parts.ok_or_else(|| {
+        format!("\"{text}\": must be such as \"speed=102.3\", of {}", FIELDS.join(", "))
+    })
 }
 
 impl More {
     pub fn pointers(&self) -> impl Iterator<Item = (usize, &Pointer)> {
         let slots = [HEMISPHERES[0], HEMISPHERES[1], DATE];
         let pointers = [&self.hemispheres[0], &self.hemispheres[1], &self.date];
-        slots.into_iter().zip(pointers).filter_map(|(slot, pointer)| Some((slot, pointer.as_ref()?)))
+        slots
+            .into_iter()
+            .zip(pointers)
+            .filter_map(|(slot, pointer)| Some((slot, pointer.as_ref()?)))
     }
 
     /// Rewrites the found values in milepost's own units; `Some`: the message holds no fix.
@@ -141,7 +146,9 @@ impl More {
             }
         }
         if self.date.is_some() && !found[TS].is_missing() {
-            let text = |value: &Scalar<'_>| value.as_text().map_or_else(|| value.to_string(), str::to_owned);
+            let text = |value: &Scalar<'_>| {
+                value.as_text().map_or_else(|| value.to_string(), str::to_owned)
+            };
             let Some(date) = Some(&found[DATE]).filter(|date| !date.is_missing()) else {
                 return refuse(Reason::BadTs, format!("the time {} has no date", found[TS]));
             };
@@ -162,23 +169,28 @@ fn signed<'a>(
 ) -> Result<Scalar<'a>, Refusal> {
     let Some(number) = value.as_f64() else { return Ok(value) };
     let [positive, negative] = HALVES[slot];
-    let letter = half.as_text().and_then(|text| text.trim().chars().next()).map(|c| c.to_ascii_uppercase());
+    let letter =
+        half.as_text().and_then(|text| text.trim().chars().next()).map(|c| c.to_ascii_uppercase());
     let (field, at) = (FIELDS[slot], pointer.as_str());
     match letter {
         Some(c) if c == positive && number >= 0.0 => Ok(value),
         Some(c) if c == negative => Ok(Scalar::Number((-number.abs()).into())),
-        Some(c) if c == positive => {
-            refuse(Reason::WrongType, format!("{field} is {number}, and {at} says {c}: which is right?"))
-        }
+        Some(c) if c == positive => refuse(
+            Reason::WrongType,
+            format!("{field} is {number}, and {at} says {c}: which is right?"),
+        ),
         Some(_) | None => {
             let wanted = format!("not {positive} or {negative}");
-            refuse(Reason::WrongType, format!("{at}, the hemisphere of {field}, is {half}, {wanted}"))
+            refuse(
+                Reason::WrongType,
+                format!("{at}, the hemisphere of {field}, is {half}, {wanted}"),
+            )
         }
     }
 }
 
-/// Degrees in text as people write them, `33.9°S`, `W 70 39.25`, `52°31'12"N`, as a number; all else
-/// stays. `slot`: of lat or lng.
+/// Degrees in text as people write them, `33.9°S`, `W 70 39.25`, `52°31'12"N`, as a number; all
+/// else stays. `slot`: of lat or lng.
 pub(super) fn coordinate(value: Scalar<'_>, slot: usize) -> Result<Scalar<'_>, Refusal> {
     let Some(text) = value.as_text() else { return Ok(value) };
     // Plain numbers, the common case.
@@ -205,8 +217,9 @@ fn degrees_in(text: &str, [positive, negative]: [char; 2]) -> Option<f64> {
     let is_letter = |c: char| c == positive || c == negative;
     let letter = text.chars().find(|c| is_letter(*c))?;
     let rest = text.strip_prefix(letter).or_else(|| text.strip_suffix(letter))?;
-    let marks =
-        |c: char| c.is_whitespace() || matches!(c, '°' | 'º' | '\'' | '′' | '’' | '"' | '″' | '”' | ':');
+    let marks = |c: char| {
+        c.is_whitespace() || matches!(c, '°' | 'º' | '\'' | '′' | '’' | '"' | '″' | '”' | ':')
+    };
     let parts: Vec<&str> = rest.split(marks).filter(|part| !part.is_empty()).collect();
     let plain = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     if parts.is_empty() || parts.len() > 3 || !parts.iter().all(plain) {

@@ -1,9 +1,10 @@
-//! NMEA 0183: RMC and GGA sentences of any talker, one or several lines a message. Knots, ddmm.mmmm, UTC.
+//! NMEA 0183: RMC and GGA sentences of any talker, one or several lines a message. Knots,
+//! ddmm.mmmm, UTC.
 //!
-//! All sentences of one moment in a message are one fix, wherever they stand: RMC gives place, speed
-//! and course, GGA adds the altitude. A sentence with a time of day and no date gets the day that
-//! fits: next to the nearest RMC or ZDA of the message, else next to the time of receipt. GGA gives
-//! metres above the sea and the sea's height above the ellipsoid: the altitude is their sum.
+//! All sentences of one moment in a message are one fix, wherever they stand: RMC gives place,
+//! speed and course, GGA adds the altitude. A sentence with a time of day and no date gets the day
+//! that fits: next to the nearest RMC or ZDA of the message, else next to the time of receipt. GGA
+//! gives metres above the sea and the sea's height above the ellipsoid: the altitude is their sum.
 
 use std::collections::HashMap;
 
@@ -98,8 +99,9 @@ pub(super) fn read(points: &mut Points<'_>, text: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Where a device sends pairs and a message begins or ends with a GGA alone, the RMC of that moment is
-/// in the message before or behind it. As a fix the GGA would replace that one, which knows more.
+/// Where a device sends pairs and a message begins or ends with a GGA alone, the RMC of that moment
+/// is in the message before or behind it. As a fix the GGA would replace that one, which knows
+/// more.
 fn halves_of_pairs(
     moments: &[(i64, Fix<'_>)],
     first: Option<&str>,
@@ -107,7 +109,9 @@ fn halves_of_pairs(
 ) -> [Option<usize>; 2] {
     let is_alone = |fix: &Fix<'_>| fix.motion.is_none();
     let is_pair = |fix: &Fix<'_>| fix.motion.is_some() && fix.alt.is_some();
-    let at = |line: Option<&str>| moments.iter().position(|(_, fix)| is_alone(fix) && Some(fix.line) == line);
+    let at = |line: Option<&str>| {
+        moments.iter().position(|(_, fix)| is_alone(fix) && Some(fix.line) == line)
+    };
     let edges = [at(first), at(last)];
     let alone = moments.iter().filter(|(_, fix)| is_alone(fix)).count();
     let is_pairs = moments.iter().any(|(_, fix)| is_pair(fix));
@@ -143,7 +147,11 @@ impl Fix<'_> {
 fn add(points: &mut Points<'_>, unix_ms: i64, fix: &Fix<'_>) {
     let Fix { line, lat, lng, motion, alt, .. } = fix;
     let optional = |text: &str| {
-        if text.is_empty() { Scalar::Missing } else { number(text).unwrap_or(Scalar::Other("no number")) }
+        if text.is_empty() {
+            Scalar::Missing
+        } else {
+            number(text).unwrap_or(Scalar::Other("no number"))
+        }
     };
     let mut point = Point {
         lat: Scalar::Number((*lat).into()),
@@ -197,7 +205,9 @@ fn sentence(line: &str) -> Result<Sentence<'_>, Refusal> {
         (5, Some("ZDA")) => {
             let [day, month, year] = [1, 2, 3].map(field);
             let clock = time_ms(field(0)).ok().zip(midnight(year, month, day));
-            Ok(clock.map_or(Sentence::Ignored(Ignored::Sentence), |(time, day)| Sentence::Clock(day + time)))
+            Ok(clock.map_or(Sentence::Ignored(Ignored::Sentence), |(time, day)| {
+                Sentence::Clock(day + time)
+            }))
         }
         (5, Some("RMC" | "GGA")) => Ok(Sentence::Ignored(Ignored::NoFix)),
         _ => Ok(Sentence::Ignored(Ignored::Sentence)),
@@ -207,7 +217,10 @@ fn sentence(line: &str) -> Result<Sentence<'_>, Refusal> {
 /// What is between `$` and `*`, if the checksum after it is right.
 fn checked(line: &str) -> Result<&str, Refusal> {
     let invalid = || Refusal::new(Reason::InvalidSentence, "no sentence such as $GPRMC,…*hh");
-    let body = line.strip_prefix(['$', '!']).filter(|_| line.len() <= LINE_BYTES_MAX).ok_or_else(invalid)?;
+    let body = line
+        .strip_prefix(['$', '!'])
+        .filter(|_| line.len() <= LINE_BYTES_MAX)
+        .ok_or_else(invalid)?;
     let Some((body, given)) = body.split_once('*') else {
         return refuse(Reason::BadChecksum, "the sentence has no checksum, *hh");
     };
@@ -282,7 +295,8 @@ fn time_ms(time: &str) -> Result<i64, Refusal> {
         let is_time = hour < 24 && minute < 60 && second <= 60;
         is_time.then(|| i64::from((hour * 60 + minute) * 60 + second) * 1_000 + i64::from(fraction))
     };
-    read().ok_or_else(|| Refusal::new(Reason::BadTs, format!("time \"{time}\": hhmmss.ss is wanted")))
+    read()
+        .ok_or_else(|| Refusal::new(Reason::BadTs, format!("time \"{time}\": hhmmss.ss is wanted")))
 }
 
 fn digits(text: &str) -> Option<u32> {

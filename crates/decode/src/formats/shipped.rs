@@ -1,5 +1,5 @@
-//! Formats of others that milepost ships as mappings: where their values are, in which units, and what else their devices
-//! send. All numbers are metres, degrees and the units named here.
+//! Formats of others that milepost ships as mappings: where their values are, in which units, and
+//! what else their devices send. All numbers are metres, degrees and the units named here.
 
 use super::mapped::{EXTRA, Fields, Habits, Mapping, ROOT};
 use crate::extract::{Found, Pointer};
@@ -31,7 +31,8 @@ const COORDS: [&str; 6] = [
 ];
 
 static SHIPPED: [Shipped; 6] = [
-    // `_type` says what a message is; -1 where iOS does not know. https://owntracks.org/booklet/tech/json/
+    // `_type` says what a message is; -1 where iOS does not know.
+    // https://owntracks.org/booklet/tech/json/
     Shipped {
         name: "owntracks",
         at: ["/lat", "/lon", "/vel", "/cog", "/alt", "/acc"],
@@ -63,8 +64,9 @@ static SHIPPED: [Shipped; 6] = [
         points: None,
         habits: Habits { root: &["position"], extra: &["event"], sort: traccar, ..Habits::NONE },
     },
-    // Traccar Client from version 9 on, and other apps on the same background-geolocation SDK: `location` is a point, or an array of
-    // those kept without a network; or the payload is one. -1 is unknown. https://www.traccar.org/osmand/
+    // Traccar Client from version 9 on, and other apps on the same background-geolocation SDK:
+    // `location` is a point, or an array of those kept without a network; or the payload is one. -1
+    // is unknown. https://www.traccar.org/osmand/
     Shipped {
         name: "traccar-client",
         at: COORDS,
@@ -119,7 +121,8 @@ static SHIPPED: [Shipped; 6] = [
             ..Habits::NONE
         },
     },
-    // A browser's GeolocationPosition; null is unknown. https://www.w3.org/TR/geolocation/#position_interface
+    // A browser's GeolocationPosition; null is unknown.
+    // https://www.w3.org/TR/geolocation/#position_interface
     Shipped {
         name: "w3c",
         at: COORDS,
@@ -186,7 +189,11 @@ fn teltonika(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
     Ok(match reported {
         Scalar::Missing if is_command => Some(Ignored::Command),
         Scalar::Other("an object") if latlng.is_missing() => Some(Ignored::Telemetry),
-        Scalar::Missing | Scalar::Other(_) | Scalar::Integer(_) | Scalar::Number(_) | Scalar::Text(_) => None,
+        Scalar::Missing
+        | Scalar::Other(_)
+        | Scalar::Integer(_)
+        | Scalar::Number(_)
+        | Scalar::Text(_) => None,
     })
 }
 

@@ -1,4 +1,5 @@
-//! Writes man pages and completions into a folder: `release-docs FOLDER`. The definitions are the programs' own files.
+//! Writes man pages and completions into a folder: `release-docs FOLDER`. The definitions are the
+//! programs' own files.
 
 use std::fs;
 use std::path::Path;
@@ -33,8 +34,10 @@ data is left in the broker or in the spool; nothing is lost if a process comes b
 fn main() -> Result<()> {
     let folder = std::env::args_os().nth(1).context("usage: release-docs FOLDER")?;
     // In the definitions the name is that of the crate they are compiled in: here, this one.
-    let programs =
-        [("milepost", of_milepost::Arguments::command()), ("milepost-map", of_map::Arguments::command())];
+    let programs = [
+        ("milepost", of_milepost::Arguments::command()),
+        ("milepost-map", of_map::Arguments::command()),
+    ];
     for (name, program) in programs {
         write(name, program.name(name), Path::new(&folder))?;
     }
@@ -44,7 +47,8 @@ fn main() -> Result<()> {
 /// `FOLDER/PROGRAM/man/*.1` and `FOLDER/PROGRAM/completions/{PROGRAM.bash,_PROGRAM,PROGRAM.fish}`.
 fn write(name: &str, program: Command, folder: &Path) -> Result<()> {
     // The commit is in the binary; a page is the same for every build of a version.
-    let mut program = program.version(milepost_observe::build::VERSION).disable_help_subcommand(true);
+    let mut program =
+        program.version(milepost_observe::build::VERSION).disable_help_subcommand(true);
     program.build();
     let (man, completions) = (folder.join(name).join("man"), folder.join(name).join("completions"));
     fs::create_dir_all(&man)?;

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-/// Where the replicas are, and how they are harmed. A command is one for the shell; rows without theirs are left out.
+/// Where the replicas are, and how they are harmed. A command is one for the shell; rows without
+/// theirs are left out.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Arguments {
     /// A replica's `http://host:port`; at least two, and the first one is harmed

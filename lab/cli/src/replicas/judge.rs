@@ -7,14 +7,23 @@ use lab_stack::{Store, wait_until};
 use loadgen::manifest::Manifest;
 use loadgen::verify::verify;
 
-pub(super) const HEAD: [&str; 8] =
-    ["row", "sent", "lost without it", "left in the spool", "lost", "twice in fixes", "rows more", "verdict"];
+pub(super) const HEAD: [&str; 8] = [
+    "row",
+    "sent",
+    "lost without it",
+    "left in the spool",
+    "lost",
+    "twice in fixes",
+    "rows more",
+    "verdict",
+];
 
 /// What became of a fleet's fixes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) sent: u64,
-    /// While the first replica was away, those that were neither on another one nor in the spool; `None`: nobody looked.
+    /// While the first replica was away, those that were neither on another one nor in the spool;
+    /// `None`: nobody looked.
     pub(super) lost_without_it: Option<u64>,
     pub(super) left: u64,
     /// On the replica that lacks most.
@@ -113,7 +122,8 @@ mod tests {
         in_scratch_folder("judge-", |folder| {
             let engine = ClickHouse::start(folder)?;
             let replicas = ["a", "b"].map(|name| engine.store(name));
-            let manifest = Manifest { run: "x".to_owned(), last_seq: vec![5, 5], ..Manifest::default() };
+            let manifest =
+                Manifest { run: "x".to_owned(), last_seq: vec![5, 5], ..Manifest::default() };
             let insert = |store: &Store, seqs: &str| {
                 store.query(&format!(
                     "INSERT INTO {}.positions (driver_id, ts, seq, lat_e7, lng_e7) SELECT concat('sim-x-', toString(number % 2)), \

@@ -1,4 +1,5 @@
-//! Mistakes that a consumer is made with where tables are replicated; the judge must find each on its row.
+//! Mistakes that a consumer is made with where tables are replicated; the judge must find each on
+//! its row.
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Made {
@@ -45,9 +46,17 @@ mod tests {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), patch).unwrap();
             let mut git = std::process::Command::new("git");
-            let status =
-                git.args(["apply", "--check"]).arg(file.path()).current_dir(repository()).status().unwrap();
-            assert!(status.success(), "the patch of a milepost that {} is out of date", mistake.what);
+            let status = git
+                .args(["apply", "--check"])
+                .arg(file.path())
+                .current_dir(repository())
+                .status()
+                .unwrap();
+            assert!(
+                status.success(),
+                "the patch of a milepost that {} is out of date",
+                mistake.what
+            );
         }
     }
 }

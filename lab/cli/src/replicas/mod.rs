@@ -1,9 +1,10 @@
-//! `lab replicas`: milepost on somebody's replicas, which the caller's own commands kill, cut off and bring back.
+//! `lab replicas`: milepost on somebody's replicas, which the caller's own commands kill, cut off
+//! and bring back.
 //!
-//! A row holds when every fix the broker took is on each replica once in the end, all replicas say the same of last
-//! positions, nothing is left in the spool, and, where a replica stays away, the others or the spool had everything before
-//! it is back. Needs Mosquitto here; tables are made on each replica with `clickhouse.replication = "macros"`, in databases
-//! that are dropped afterwards.
+//! A row holds when every fix the broker took is on each replica once in the end, all replicas say
+//! the same of last positions, nothing is left in the spool, and, where a replica stays away, the
+//! others or the spool had everything before it is back. Needs Mosquitto here; tables are made on
+//! each replica with `clickhouse.replication = "macros"`, in databases that are dropped afterwards.
 
 mod arguments;
 mod judge;
@@ -21,7 +22,8 @@ use self::rows::Row;
 /// Whether every row holds; of planted mistakes, whether each is found.
 pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     ensure!(arguments.replica.len() > 1, "at least two --replica are wanted");
-    let wanted = |row: &Row| arguments.only.is_empty() || arguments.only.iter().any(|name| name == row.name);
+    let wanted =
+        |row: &Row| arguments.only.is_empty() || arguments.only.iter().any(|name| name == row.name);
     let rows: Vec<Row> = rows::all(arguments).into_iter().filter(wanted).collect();
     ensure!(!rows.is_empty(), "no row has its commands: see lab replicas --help");
     if arguments.prove { prove(arguments, &rows) } else { judge_all(arguments, &rows) }
@@ -42,8 +44,9 @@ fn judge_all(arguments: &Arguments, rows: &[Row]) -> Result<bool> {
 }
 
 fn prove(arguments: &Arguments, rows: &[Row]) -> Result<bool> {
-    let mut table =
-        Table::of(["a milepost that", "found by"].into_iter().chain(judge::HEAD.into_iter().skip(1)));
+    let mut table = Table::of(
+        ["a milepost that", "found by"].into_iter().chain(judge::HEAD.into_iter().skip(1)),
+    );
     let mut all_found = true;
     for mistake in &mistakes::ALL {
         let Some(row) = rows.iter().find(|row| row.name == mistake.row) else { continue };

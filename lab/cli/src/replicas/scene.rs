@@ -1,4 +1,5 @@
-//! One row from beginning to end: tables, a broker, milepost, a fleet, the harm, and the comparison.
+//! One row from beginning to end: tables, a broker, milepost, a fleet, the harm, and the
+//! comparison.
 
 use std::path::Path;
 use std::process::Command;
@@ -57,10 +58,16 @@ struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    fn set(arguments: &'a Arguments, row: &'a Row, folder: &Path, database: &'a str) -> Result<Self> {
+    fn set(
+        arguments: &'a Arguments,
+        row: &'a Row,
+        folder: &Path,
+        database: &'a str,
+    ) -> Result<Self> {
         let broker = Broker::start(folder)?;
         let binary = arguments.milepost.canonicalize().context("--milepost")?;
-        let way = ScriptedClickHouse::start(&[arguments.balancer.trim_end_matches('/').to_owned()])?;
+        let way =
+            ScriptedClickHouse::start(&[arguments.balancer.trim_end_matches('/').to_owned()])?;
         let settings = Settings::new(&binary, folder, broker.port, &way.url())
             .with("CLICKHOUSE__DATABASE", database)
             .with("CLICKHOUSE__REPLICATION", "macros")
@@ -68,12 +75,13 @@ impl<'a> Scene<'a> {
             .with("LAB__INSERT_TIMEOUT", "10s")
             .with("SPOOL__DIR", "spool");
         let settings = match lab_stack::password() {
-            Some(password) => {
-                settings.with("CLICKHOUSE__USER", lab_stack::user()).with("CLICKHOUSE__PASSWORD", password)
-            }
+            Some(password) => settings
+                .with("CLICKHOUSE__USER", lab_stack::user())
+                .with("CLICKHOUSE__PASSWORD", password),
             None => settings,
         };
-        let first = arguments.query(&arguments.replica[0], "SELECT getMacro('replica')")?.trim().to_owned();
+        let first =
+            arguments.query(&arguments.replica[0], "SELECT getMacro('replica')")?.trim().to_owned();
         let alone = settings
             .clone()
             .with("CLICKHOUSE__URL", &arguments.replica[0])
@@ -90,7 +98,17 @@ impl<'a> Scene<'a> {
             }
             settings.run()?
         };
-        Ok(Self { arguments, row, database, broker, way, settings, milepost, first, erased_left: 0 })
+        Ok(Self {
+            arguments,
+            row,
+            database,
+            broker,
+            way,
+            settings,
+            milepost,
+            first,
+            erased_left: 0,
+        })
     }
 
     fn play(mut self) -> Result<Verdict> {
@@ -139,7 +157,8 @@ impl<'a> Scene<'a> {
             }
             self.milepost.terminate(BACK_WITHIN)?;
         } else {
-            // Nobody shall say that what is on its disk alone is safe: the others get what the spool holds.
+            // Nobody shall say that what is on its disk alone is safe: the others get what the
+            // spool holds.
             self.milepost.terminate(BACK_WITHIN)?;
             let second = &self.arguments.replica[1];
             let settings = self.settings.clone().with("CLICKHOUSE__URL", second);
@@ -162,12 +181,17 @@ impl<'a> Scene<'a> {
             ensure!(manifest.last_seq[ERASED] > 0, "whoever is erased has sent nothing");
             manifest.last_seq[ERASED] = 0;
         }
-        let replicas: Vec<Store> = self.arguments.replica.iter().map(|url| self.store(url)).collect();
+        let replicas: Vec<Store> =
+            self.arguments.replica.iter().map(|url| self.store(url)).collect();
         let within = if verdict.left > 0 { SOON } else { BACK_WITHIN };
         verdict.compare(&replicas, &manifest, within)?;
         if self.row.erases() {
-            let in_the_end =
-                self.arguments.replica.iter().map(|url| self.left_of_erased(url)).sum::<Result<u64>>()?;
+            let in_the_end = self
+                .arguments
+                .replica
+                .iter()
+                .map(|url| self.left_of_erased(url))
+                .sum::<Result<u64>>()?;
             verdict.erased_left = self.erased_left + in_the_end;
         }
         Ok(verdict)
@@ -179,7 +203,8 @@ impl<'a> Scene<'a> {
             Step::TurnInMidInsert(command) => {
                 let before = self.way.hits();
                 self.way.set(Behaviour::Hang(HangAt::AfterStoring));
-                // Committed, or on the way there; nobody has heard of it. Then it is cut, and the others are asked.
+                // Committed, or on the way there; nobody has heard of it. Then it is cut, and the
+                // others are asked.
                 std::thread::sleep(Duration::from_secs(2));
                 shell(command)?;
                 self.way.set_for(1, Behaviour::SwallowAnswer);
@@ -198,11 +223,9 @@ impl<'a> Scene<'a> {
                     self.settings.clone().with("CLICKHOUSE__URL", url).migrate()?;
                 }
                 let milepost = &self.milepost;
-                wait_until(
-                    "the spool is empty",
-                    BACK_WITHIN,
-                    || Ok(milepost.metric("spool_batches")? < 1.0),
-                )?;
+                wait_until("the spool is empty", BACK_WITHIN, || {
+                    Ok(milepost.metric("spool_batches")? < 1.0)
+                })?;
                 self.milepost.terminate(BACK_WITHIN)?;
                 self.milepost = self.settings.run()?;
                 (0..2).try_for_each(|_| self.copy())
@@ -210,7 +233,8 @@ impl<'a> Scene<'a> {
             Step::Erase => self.erase(),
             Step::Renew(commands) => {
                 let others = &self.arguments.replica[1..];
-                let forget = format!("SYSTEM DROP REPLICA '{}' FROM DATABASE {}", self.first, self.database);
+                let forget =
+                    format!("SYSTEM DROP REPLICA '{}' FROM DATABASE {}", self.first, self.database);
                 // Until its session has ended it counts as live.
                 wait_until("it is forgotten", BACK_WITHIN, || {
                     Ok(self.arguments.query(&others[0], &forget).is_ok())
@@ -233,7 +257,8 @@ impl<'a> Scene<'a> {
             "SELECT arrayStringConcat(groupArray(name), ', ') FROM system.columns WHERE database = '{new}' AND table = 'positions' \
              AND default_kind = ''"
         ))?;
-        for month in ask(&format!("SELECT DISTINCT toYYYYMM(ts) FROM {new}_old.positions"))?.lines() {
+        for month in ask(&format!("SELECT DISTINCT toYYYYMM(ts) FROM {new}_old.positions"))?.lines()
+        {
             ask(&format!(
                 "INSERT INTO {new}.positions ({0}) SELECT {0} FROM {new}_old.positions WHERE toYYYYMM(ts) = {month} \
                  SETTINGS insert_quorum = 2, insert_quorum_parallel = 1",
@@ -248,17 +273,24 @@ impl<'a> Scene<'a> {
         let driver = format!("sim-{}-{ERASED}", self.row.name);
         for url in &self.arguments.replica {
             let of = format!("WHERE database = '{}' AND engine LIKE '%MergeTree'", self.database);
-            for table in self.arguments.query(url, &format!("SELECT name FROM system.tables {of}"))?.lines() {
+            for table in
+                self.arguments.query(url, &format!("SELECT name FROM system.tables {of}"))?.lines()
+            {
                 // By default eight minutes: nobody waits for that here.
-                let sql =
-                    format!("ALTER TABLE {}.{table} MODIFY SETTING old_parts_lifetime = 1", self.database);
+                let sql = format!(
+                    "ALTER TABLE {}.{table} MODIFY SETTING old_parts_lifetime = 1",
+                    self.database
+                );
                 self.arguments.query(url, &sql)?;
             }
         }
         let address = self.milepost.address().to_owned();
         for url in &self.arguments.replica {
-            let settings =
-                self.settings.clone().with("CLICKHOUSE__URL", url).with("SHUTDOWN__PEERS", &address);
+            let settings = self
+                .settings
+                .clone()
+                .with("CLICKHOUSE__URL", url)
+                .with("SHUTDOWN__PEERS", &address);
             let (code, printed) =
                 settings.call(&["erase", "--driver", &driver, "--yes", "--within", "90s"])?;
             if code != 0 {
@@ -290,7 +322,11 @@ impl<'a> Scene<'a> {
     }
 
     fn store(&self, url: &str) -> Store {
-        Store { url: url.to_owned(), password: lab_stack::password(), database: self.database.to_owned() }
+        Store {
+            url: url.to_owned(),
+            password: lab_stack::password(),
+            database: self.database.to_owned(),
+        }
     }
 }
 

@@ -15,7 +15,8 @@ pub enum Fault {
     Cut,
     /// No byte passes, and no connection is made to the server; at its end everything flows on.
     HangBoth,
-    /// Swallows bytes up and the client's end, passes bytes down; at its end it cuts the connections.
+    /// Swallows bytes up and the client's end, passes bytes down; at its end it cuts the
+    /// connections.
     HalfOpen,
     /// Passes bytes up, holds bytes down and the server's end back; at its end they flow on.
     HangDown,

@@ -15,15 +15,30 @@ const VIOLATED_CONSTRAINT: u32 = 469;
 const ERRORS: [(u32, &str, &str, &str); 13] = [
     (UNKNOWN_TABLE, "404 Not Found", "UNKNOWN_TABLE", "Table fleet.positions does not exist"),
     (81, "404 Not Found", "UNKNOWN_DATABASE", "Database fleet does not exist"),
-    (159, "408 Request Timeout", "TIMEOUT_EXCEEDED", "Timeout exceeded: elapsed 60.1 seconds, maximum: 60"),
-    (164, "500 Internal Server Error", "READONLY", "default: Cannot execute query in readonly mode"),
+    (
+        159,
+        "408 Request Timeout",
+        "TIMEOUT_EXCEEDED",
+        "Timeout exceeded: elapsed 60.1 seconds, maximum: 60",
+    ),
+    (
+        164,
+        "500 Internal Server Error",
+        "READONLY",
+        "default: Cannot execute query in readonly mode",
+    ),
     (
         OUT_OF_MEMORY,
         "500 Internal Server Error",
         "MEMORY_LIMIT_EXCEEDED",
         "(total) memory limit exceeded: would use 7.21 GiB, maximum: 7.20 GiB",
     ),
-    (242, "500 Internal Server Error", "TABLE_IS_READ_ONLY", "Table is in readonly mode (replica path: /r1)"),
+    (
+        242,
+        "500 Internal Server Error",
+        "TABLE_IS_READ_ONLY",
+        "Table is in readonly mode (replica path: /r1)",
+    ),
     (
         252,
         "500 Internal Server Error",
@@ -90,11 +105,13 @@ pub(super) fn view_failed() -> Vec<u8> {
     error(VIOLATED_CONSTRAINT)
 }
 
-/// 200, with the summary, and an exception in the body as servers write it since 25.11, in chunks of a few bytes.
+/// 200, with the summary, and an exception in the body as servers write it since 25.11, in chunks
+/// of a few bytes.
 pub(super) fn exception_in_chunks() -> Vec<Vec<u8>> {
     let head = format!("{}Transfer-Encoding: chunked\r\n\r\n", good_head());
     let exception = tagged_exception();
-    let chunk = |piece: &[u8]| [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+    let chunk =
+        |piece: &[u8]| [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
     let chunks = exception.as_bytes().chunks(7).map(chunk);
     std::iter::once(head.into_bytes()).chain(chunks).chain([b"0\r\n\r\n".to_vec()]).collect()
 }
@@ -114,14 +131,17 @@ fn cut_exception(bytes: usize) -> Vec<u8> {
     format!("{}Connection: close\r\n\r\n{}", good_head(), &tagged_exception()[..bytes]).into_bytes()
 }
 
-/// 200, with the summary, and an exception in the body as servers wrote it before 25.11, without the last newline.
+/// 200, with the summary, and an exception in the body as servers wrote it before 25.11, without
+/// the last newline.
 pub(super) fn exception_in_the_old_format() -> Vec<u8> {
     let summary = format!("X-ClickHouse-Summary: {SUMMARY}\r\n");
     whole("200 OK", &summary, text(OUT_OF_MEMORY).trim_end())
 }
 
 fn good_head() -> String {
-    format!("HTTP/1.1 200 OK\r\nX-ClickHouse-Exception-Tag: {TAG}\r\nX-ClickHouse-Summary: {SUMMARY}\r\n")
+    format!(
+        "HTTP/1.1 200 OK\r\nX-ClickHouse-Exception-Tag: {TAG}\r\nX-ClickHouse-Summary: {SUMMARY}\r\n"
+    )
 }
 
 fn tagged_exception() -> String {
@@ -145,7 +165,10 @@ pub(super) fn page(status: u16) -> Vec<u8> {
 
 /// The same with an error of ClickHouse's in the middle, as one that quotes its upstream.
 pub(super) fn page_with_a_quotation(status: u16) -> Vec<u8> {
-    html(status, &format!("<p>The upstream's last words: {}</p>\r\n", text(UNKNOWN_TABLE).trim_end()))
+    html(
+        status,
+        &format!("<p>The upstream's last words: {}</p>\r\n", text(UNKNOWN_TABLE).trim_end()),
+    )
 }
 
 fn html(status: u16, paragraph: &str) -> Vec<u8> {
@@ -181,5 +204,6 @@ pub(super) fn head_of_a_long_error(body_bytes: Option<u64>) -> Vec<u8> {
 }
 
 fn whole(status: &str, headers: &str, body: &str) -> Vec<u8> {
-    format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len())
+        .into_bytes()
 }

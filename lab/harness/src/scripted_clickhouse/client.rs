@@ -16,7 +16,8 @@ use super::script::{Behaviour, HangAt, SUMMARY, Script, Seen, Shared, TooLarge};
 /// Length of [`Behaviour::HugeError`].
 const HUGE_ERROR_BYTES: usize = 600 << 20;
 const LONG_ERROR_PIECE: &[u8] = &[b'e'; 64 * 1024];
-/// Between two pieces of a body without end: 64 MiB a second are enough to fill a client that keeps them.
+/// Between two pieces of a body without end: 64 MiB a second are enough to fill a client that keeps
+/// them.
 const LONG_ERROR_PAUSE: Duration = Duration::from_millis(1);
 
 /// What becomes of a connection after an answer.
@@ -42,7 +43,8 @@ impl Client {
     pub(super) async fn serve(mut self) -> io::Result<()> {
         self.stream.get_ref().set_nodelay(true)?;
         while let Some(head) = Head::read(&mut self.stream).await? {
-            let then = if head.is_insert() { self.insert(head).await } else { self.other(&head).await }?;
+            let then =
+                if head.is_insert() { self.insert(head).await } else { self.other(&head).await }?;
             match then {
                 Then::Next => {}
                 Then::Close => break,
@@ -119,7 +121,13 @@ impl Client {
         Ok(if then == TooLarge::AnswersAfterIt { Then::Next } else { Then::Reset })
     }
 
-    async fn answer(&mut self, script: Script, head: Head, body: &[u8], began: Instant) -> io::Result<Then> {
+    async fn answer(
+        &mut self,
+        script: Script,
+        head: Head,
+        body: &[u8],
+        began: Instant,
+    ) -> io::Result<Then> {
         match script.behaviour {
             Behaviour::Honest
             | Behaviour::ReplicaDies { .. }
@@ -151,7 +159,9 @@ impl Client {
                 self.say(&answers::exception_cut_in_its_text()).await?;
                 Ok(Then::Close)
             }
-            Behaviour::ExceptionInOldFormat => self.say(&answers::exception_in_the_old_format()).await,
+            Behaviour::ExceptionInOldFormat => {
+                self.say(&answers::exception_in_the_old_format()).await
+            }
             Behaviour::BodyDropped => {
                 let answer = self.shared.ask_engine(&head, &[]).await?;
                 self.relay(answer).await
@@ -180,14 +190,21 @@ impl Client {
     }
 
     /// The first replica takes it and dies, or the second one says what it knows.
-    async fn other_replica(&mut self, code: u32, head: &Head, body: &[u8], seen: Seen) -> io::Result<Then> {
+    async fn other_replica(
+        &mut self,
+        code: u32,
+        head: &Head,
+        body: &[u8],
+        seen: Seen,
+    ) -> io::Result<Then> {
         let taken_as = {
             let mut taken = lock(&self.shared.taken);
             let before = taken.get(&seen.body_hash).cloned();
             taken.entry(seen.body_hash).or_insert_with(|| seen.token.clone());
             before
         };
-        let quorum = head.parameter("insert_quorum").is_some_and(|quorum| !matches!(&*quorum, "0" | "1"));
+        let quorum =
+            head.parameter("insert_quorum").is_some_and(|quorum| !matches!(&*quorum, "0" | "1"));
         match taken_as {
             None => self.say(&answers::error(code)).await,
             Some(token) if token != seen.token => {

@@ -60,10 +60,14 @@ impl Head {
         self.first_line.starts_with("POST ") && first_word.eq_ignore_ascii_case("insert")
     }
 
-    /// The bytes of a message with this head and a body of that length. `connection`: `close` or `keep-alive`.
+    /// The bytes of a message with this head and a body of that length. `connection`: `close` or
+    /// `keep-alive`.
     pub(super) fn to_bytes(&self, body_bytes: usize, connection: &str) -> Vec<u8> {
         let mut text = format!("{}\r\n", self.first_line);
-        let kept = self.headers.iter().filter(|(name, _)| !FRAMING.contains(&name.to_lowercase().as_str()));
+        let kept = self
+            .headers
+            .iter()
+            .filter(|(name, _)| !FRAMING.contains(&name.to_lowercase().as_str()));
         for (name, value) in kept {
             text += &format!("{name}: {value}\r\n");
         }
@@ -94,7 +98,10 @@ impl Body {
     }
 
     fn framed(head: &Head) -> Option<Self> {
-        if head.header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
+        if head
+            .header("transfer-encoding")
+            .is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"))
+        {
             return Some(Self::Chunks);
         }
         head.header("content-length")?.parse().ok().map(Self::Bytes)
@@ -117,7 +124,8 @@ impl Body {
             }
             Self::Chunks => {
                 let size = read_line(reader).await?.ok_or(ErrorKind::UnexpectedEof)?;
-                let size = u64::from_str_radix(size.trim(), 16).map_err(|_| bad("a chunk's size"))?;
+                let size =
+                    u64::from_str_radix(size.trim(), 16).map_err(|_| bad("a chunk's size"))?;
                 if size > 0 {
                     *self = Self::Chunk(size);
                     return Ok(true);
@@ -150,7 +158,11 @@ impl Body {
 }
 
 /// Appends what is there, at least a byte and at most `bytes_max`; returns how much that was.
-async fn take(reader: &mut BufReader<TcpStream>, bytes_max: u64, into: &mut Vec<u8>) -> io::Result<u64> {
+async fn take(
+    reader: &mut BufReader<TcpStream>,
+    bytes_max: u64,
+    into: &mut Vec<u8>,
+) -> io::Result<u64> {
     let taken = reader.take(bytes_max.min(PIECE_BYTES)).read_buf(into).await?;
     if taken == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(taken as u64) }
 }

@@ -16,7 +16,8 @@ use super::message::{Body, Head};
 /// How a server says what it wrote.
 pub(super) const SUMMARY: &str = "X-ClickHouse-Summary";
 
-/// What becomes of an INSERT. Where nothing else is said, one that is not answered honestly stores nothing.
+/// What becomes of an INSERT. Where nothing else is said, one that is not answered honestly stores
+/// nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
     /// The engine stores it and answers.
@@ -34,7 +35,8 @@ pub enum Behaviour {
     ExceptionCutInText,
     /// 200 with the summary, and an exception as older servers write it, without its last newline.
     ExceptionInOldFormat,
-    /// The engine gets the request without its body: it answers 200, and its summary says that it wrote 0 rows.
+    /// The engine gets the request without its body: it answers 200, and its summary says that it
+    /// wrote 0 rows.
     BodyDropped,
     /// 200 with a proxy's HTML page.
     PageWithStatus200,
@@ -52,7 +54,8 @@ pub enum Behaviour {
     },
     /// Silence, until another behaviour is set.
     Hang(HangAt),
-    /// The engine stores it, and the answer is ClickHouse's for a view that failed behind the table.
+    /// The engine stores it, and the answer is ClickHouse's for a view that failed behind the
+    /// table.
     ViewFailed,
     /// The engine stores it, and the connection is reset instead of the answer.
     SwallowAnswer,
@@ -69,9 +72,10 @@ pub enum Behaviour {
         /// 404, 500, 502 or 503.
         status: u16,
     },
-    /// A load balancer before two replicas, of which the engine is the second. The first one takes each body once, names its
-    /// token in the Keeper, answers with this error and dies; what it took is gone. The second one knows the token: it says
-    /// 319 where the insert wants a quorum, else 200 without storing anything. A token that is new to it is stored.
+    /// A load balancer before two replicas, of which the engine is the second. The first one takes
+    /// each body once, names its token in the Keeper, answers with this error and dies; what it
+    /// took is gone. The second one knows the token: it says 319 where the insert wants a quorum,
+    /// else 200 without storing anything. A token that is new to it is stored.
     ReplicaDies {
         code: u32,
     },
@@ -105,7 +109,8 @@ pub enum HangAt {
     AfterBody,
     /// The engine has stored it; its answer comes when it is released.
     AfterStoring,
-    /// After the body, and nothing releases it: the machine is gone, and another one has taken its address.
+    /// After the body, and nothing releases it: the machine is gone, and another one has taken its
+    /// address.
     ForGood,
 }
 
@@ -143,7 +148,11 @@ impl Shared {
         Self {
             engines,
             turn: AtomicUsize::new(0),
-            script: watch::Sender::new(Script { behaviour: Behaviour::Honest, left: None, changes: 0 }),
+            script: watch::Sender::new(Script {
+                behaviour: Behaviour::Honest,
+                left: None,
+                changes: 0,
+            }),
             seen: Mutex::default(),
             took: Mutex::default(),
             hits: AtomicU64::new(0),
@@ -161,7 +170,8 @@ impl Shared {
         &self.engines[turn % self.engines.len()]
     }
 
-    /// Uses one of a behaviour that is for some INSERTs; with the last one, the server is honest again.
+    /// Uses one of a behaviour that is for some INSERTs; with the last one, the server is honest
+    /// again.
     pub(super) fn hit(&self) {
         self.hits.fetch_add(1, Ordering::Relaxed);
         self.script.send_modify(|script| {

@@ -4,7 +4,8 @@ use lab_mqtt::{kind, put_packet, put_string};
 use lab_stack::unix_ms;
 use loadgen::fleet::{Fleet, LIVE_ACC_M};
 
-/// The first `seq` of every driver: a JSON number has no leading zeros, so all of them have ten digits.
+/// The first `seq` of every driver: a JSON number has no leading zeros, so all of them have ten
+/// digits.
 pub const FIRST_SEQ: u32 = 1_000_000_001;
 /// Messages of a segment: 64 KiB.
 pub(super) const MESSAGES: u64 = 460;
@@ -38,7 +39,8 @@ impl Segments {
         for segment in &mut encoded {
             for n in 0..MESSAGES {
                 now += 10;
-                let mut fix = fleet.fix(u32::try_from(n % 256).expect("below 256"), now, LIVE_ACC_M);
+                let mut fix =
+                    fleet.fix(u32::try_from(n % 256).expect("below 256"), now, LIVE_ACC_M);
                 // Every message is as long as every other.
                 fix.speed_mps = fix.speed_mps.clamp(10.0, 99.0);
                 fix.heading_deg = fix.heading_deg.clamp(100.0, 359.0);

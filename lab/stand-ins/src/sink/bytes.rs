@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use lab_mqtt::put_length;
 use lab_stack::sql;
 
-/// ClickHouse's compressed block: a checksum, then method, compressed size with these nine bytes, plain size.
+/// ClickHouse's compressed block: a checksum, then method, compressed size with these nine bytes,
+/// plain size.
 const CHECKSUM_BYTES: usize = 16;
 const HEAD_BYTES: usize = 9;
 const METHOD_LZ4: u8 = 0x82;
@@ -58,21 +59,23 @@ pub(super) fn columns_of(table: &str) -> Result<Vec<(String, String)>> {
     for path in sql::migrations()? {
         let text = fs::read_to_string(path)?;
         let of_table = |line: &str| {
-            line.split_whitespace().any(|word| word == format!("{{database}}.{table}{{on_cluster}}"))
+            line.split_whitespace()
+                .any(|word| word == format!("{{database}}.{table}{{on_cluster}}"))
         };
         let mut lines = text.lines().skip_while(|line| !of_table(line));
         let Some(first) = lines.next() else { continue };
         if first.starts_with("CREATE TABLE") {
             for line in lines.skip(1).take_while(|line| !line.starts_with(')')) {
                 match line.starts_with("{stored}") {
-                    true => {
-                        columns.extend(stored.lines().filter(|line| !line.contains("--")).filter_map(column))
-                    }
+                    true => columns.extend(
+                        stored.lines().filter(|line| !line.contains("--")).filter_map(column),
+                    ),
                     false => columns.extend(column(line)),
                 }
             }
         } else if first.starts_with("ALTER TABLE") {
-            let added = lines.filter_map(|line| line.trim().strip_prefix("ADD COLUMN IF NOT EXISTS "));
+            let added =
+                lines.filter_map(|line| line.trim().strip_prefix("ADD COLUMN IF NOT EXISTS "));
             columns.extend(added.filter_map(column));
         }
     }
@@ -82,7 +85,8 @@ pub(super) fn columns_of(table: &str) -> Result<Vec<(String, String)>> {
 
 fn column(line: &str) -> Option<(String, String)> {
     let (name, rest) = line.trim().split_once(' ')?;
-    let ends = [" CODEC(", " DEFAULT ", " COMMENT "].map(|word| rest.find(word).unwrap_or(rest.len()));
+    let ends =
+        [" CODEC(", " DEFAULT ", " COMMENT "].map(|word| rest.find(word).unwrap_or(rest.len()));
     let kind = rest[..ends.into_iter().min()?].trim();
     (!rest.contains(" ALIAS ")).then(|| (name.to_owned(), kind.to_owned()))
 }

@@ -21,11 +21,15 @@ pub(super) struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Reads `INSERT INTO database.table (columns) FORMAT format`; the data itself may name its columns.
+    /// Reads `INSERT INTO database.table (columns) FORMAT format`; the data itself may name its
+    /// columns.
     pub(super) fn of(statement: &'a str) -> Result<Self> {
-        let (head, format) = statement.rsplit_once("FORMAT ").context("an INSERT without FORMAT")?;
+        let (head, format) =
+            statement.rsplit_once("FORMAT ").context("an INSERT without FORMAT")?;
         let (into, columns) = match head.split_once('(') {
-            Some((into, columns)) => (into, columns.split_once(')').context("columns without an end")?.0),
+            Some((into, columns)) => {
+                (into, columns.split_once(')').context("columns without an end")?.0)
+            }
             None => (head, ""),
         };
         let table = into.split_whitespace().last().context("an INSERT without a table")?;
@@ -99,13 +103,15 @@ mod tests {
 
     #[test]
     fn statements_of_all_clients_are_understood() {
-        let target = Target::of("INSERT INTO fleet.positions (driver_id, ts) FORMAT RowBinary").unwrap();
+        let target =
+            Target::of("INSERT INTO fleet.positions (driver_id, ts) FORMAT RowBinary").unwrap();
         assert_eq!(
             (target.table, target.columns, target.format),
             ("positions", vec!["driver_id", "ts"], "RowBinary")
         );
         let target =
-            Target::of("INSERT INTO fleet.positions (`driver_id`, `seq`) FORMAT JSONEachRow").unwrap();
+            Target::of("INSERT INTO fleet.positions (`driver_id`, `seq`) FORMAT JSONEachRow")
+                .unwrap();
         assert_eq!((target.columns, target.format), (vec!["driver_id", "seq"], "JSONEachRow"));
     }
 }

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use lab_stack::{BrokerKind, Process};
 use rumqttc::v5::mqttbytes::v5::{
-    ConnAck, Connect, ConnectProperties, Disconnect, DisconnectProperties, DisconnectReasonCode, Filter,
-    Packet, PingReq, PubAck, Publish, Subscribe, SubscribeReasonCode, UnsubAckReason, Unsubscribe,
+    ConnAck, Connect, ConnectProperties, Disconnect, DisconnectProperties, DisconnectReasonCode,
+    Filter, Packet, PingReq, PubAck, Publish, Subscribe, SubscribeReasonCode, UnsubAckReason,
+    Unsubscribe,
 };
 use rumqttc::v5::mqttbytes::{Error, QoS};
 use tempfile::TempDir;
@@ -35,7 +36,10 @@ impl Broker {
             binary: env!("CARGO_BIN_EXE_strict-broker").into(),
             options: options.iter().map(|&option| option.to_owned()).collect(),
         };
-        Self { broker: lab_stack::Broker::start_kind(kind, folder.path()).unwrap(), _folder: folder }
+        Self {
+            broker: lab_stack::Broker::start_kind(kind, folder.path()).unwrap(),
+            _folder: folder,
+        }
     }
 
     pub(crate) fn process(&self) -> &Process {
@@ -134,7 +138,8 @@ impl Client {
     fn dial_at(port: u16, hello: &Hello) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_nodelay(true).unwrap();
-        let mut client = Self { stream, input: BytesMut::new(), present: false, connack: None, last_id: 0 };
+        let mut client =
+            Self { stream, input: BytesMut::new(), present: false, connack: None, last_id: 0 };
         client.send(&hello.packet());
         client
     }
@@ -185,7 +190,8 @@ impl Client {
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Next::Closed,
                 Ok(count) => self.input.extend_from_slice(&bytes[..count]),
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                 Err(_) => return Next::Closed,
             }
         }
@@ -218,7 +224,8 @@ impl Client {
         })
     }
 
-    /// The messages that the broker has for us now: it answers a second ping after it has sent them.
+    /// The messages that the broker has for us now: it answers a second ping after it has sent
+    /// them.
     pub(crate) fn take(&mut self) -> Vec<Publish> {
         let mut all = Vec::new();
         for _ in 0..2 {

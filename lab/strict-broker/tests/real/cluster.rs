@@ -4,7 +4,8 @@ use rumqttc::v5::mqttbytes::QoS;
 
 use crate::client::{Broker, Client, Hello, SHARED, numbers, sequence};
 
-/// A member on each node, and a publisher on the second, while the first is killed; what the second member gets of ten messages.
+/// A member on each node, and a publisher on the second, while the first is killed; what the second
+/// member gets of ten messages.
 fn of_ten_after_a_kill(strategy: &str) -> (Broker, usize) {
     let broker = Broker::start(&["--strategy", strategy]);
     let mut first = Client::member(&broker, &Hello::keep("first"));

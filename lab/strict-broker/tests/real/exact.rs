@@ -106,5 +106,8 @@ fn a_client_that_is_silent_for_longer_than_its_keep_alive_allows_is_disconnected
     let (broker, began) = (Broker::start(&[]), Instant::now());
     let mut client = Client::connect(&broker, &Hello { keep_alive_s: 1, ..Hello::once("silent") });
     assert_eq!(client.told(), Some(DisconnectReasonCode::KeepAliveTimeout));
-    assert!(began.elapsed() >= Duration::from_millis(1_500), "one and a half times what it promised");
+    assert!(
+        began.elapsed() >= Duration::from_millis(1_500),
+        "one and a half times what it promised"
+    );
 }

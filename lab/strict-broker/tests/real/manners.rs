@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::{ConnectReturnCode, Packet, PubAck, PubAckReason, SubscribeReasonCode};
+use rumqttc::v5::mqttbytes::v5::{
+    ConnectReturnCode, Packet, PubAck, PubAckReason, SubscribeReasonCode,
+};
 
 use crate::client::{Broker, Client, Hello, SHARED, numbers, wait_until};
 
@@ -17,7 +19,9 @@ fn connect_reason(broker: &Broker, hello: &Hello) -> ConnectReturnCode {
 /// PUBACK's reason.
 fn publish_reason(publisher: &mut Client) -> PubAckReason {
     let answer = publisher.publish_to("drivers/1/gps", QoS::AtLeastOnce, "x");
-    let Some(Packet::PubAck(PubAck { reason, .. })) = answer else { panic!("no PUBACK: {answer:?}") };
+    let Some(Packet::PubAck(PubAck { reason, .. })) = answer else {
+        panic!("no PUBACK: {answer:?}")
+    };
     reason
 }
 
@@ -68,5 +72,8 @@ fn lost_messages_are_acknowledged_and_counted() {
     assert_eq!(numbers(&member.take()), [12, 13]);
     assert_eq!(broker.counter("lost_on_purpose"), 4);
     assert_eq!(broker.counter("delivery.dropped"), 0);
-    assert_eq!(member.subscribe(SHARED, QoS::AtLeastOnce), SubscribeReasonCode::Success(QoS::AtLeastOnce));
+    assert_eq!(
+        member.subscribe(SHARED, QoS::AtLeastOnce),
+        SubscribeReasonCode::Success(QoS::AtLeastOnce)
+    );
 }

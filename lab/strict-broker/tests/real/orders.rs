@@ -68,5 +68,8 @@ fn suback_never_comes_and_the_subscription_holds() {
     assert_eq!(member.next(SOON), Next::Nothing);
     Client::connect(&broker, &Hello::once("publisher")).publish(0..1);
     assert_eq!(numbers(&member.take()), [0]);
-    assert_eq!(member.subscribe(SHARED, QoS::AtLeastOnce), SubscribeReasonCode::Success(QoS::AtLeastOnce));
+    assert_eq!(
+        member.subscribe(SHARED, QoS::AtLeastOnce),
+        SubscribeReasonCode::Success(QoS::AtLeastOnce)
+    );
 }

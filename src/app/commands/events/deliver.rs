@@ -1,4 +1,5 @@
-//! Two channels for events: MQTT, retained, and a webhook. Each has a queue and a task of its own, so neither waits for the other.
+//! Two channels for events: MQTT, retained, and a webhook. Each has a queue and a task of its own,
+//! so neither waits for the other.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -42,7 +43,8 @@ const WEBHOOK_BODY_WITHIN: Duration = Duration::from_secs(1);
 const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// MQTT reason codes from here on are errors.
 const REFUSED_FROM: u8 = 0x80;
-/// Those that the same message gets again: topic name invalid, packet too large, payload format invalid.
+/// Those that the same message gets again: topic name invalid, packet too large, payload format
+/// invalid.
 const REFUSED_FOR_EVER: [u8; 3] = [0x90, 0x95, 0x99];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +113,8 @@ pub(super) fn topic(prefix: &str, driver_id: &str, kind: Kind, fence: &str) -> S
     format!("{prefix}/{driver_id}/{state}")
 }
 
-/// A name as one level of a topic. A broker may end the connection for a control character, each time anew.
+/// A name as one level of a topic. A broker may end the connection for a control character, each
+/// time anew.
 fn level(name: &str) -> String {
     let is_plain = |c: char| !c.is_control() && !"%/+#".contains(c);
     let percent = |c: char| c.to_string().bytes().map(|byte| format!("%{byte:02X}")).collect();
@@ -165,8 +168,8 @@ impl Outage {
     }
 }
 
-/// Publishes orders in their sequence until their sender is dropped. Stays connected meanwhile, and tells `ends` when the
-/// broker may have lost what it retained.
+/// Publishes orders in their sequence until their sender is dropped. Stays connected meanwhile, and
+/// tells `ends` when the broker may have lost what it retained.
 pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc<Status>) {
     let mut outage = Outage::new(Channel::Mqtt, status);
     let (mut nodes, mut batch) = (mqtt.nodes.iter().cycle(), Vec::new());
@@ -258,14 +261,16 @@ struct Post {
     began: Instant,
 }
 
-/// Posts events until their sender is dropped: several at once, those of one driver one after the other.
+/// Posts events until their sender is dropped: several at once, those of one driver one after the
+/// other.
 pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status>) {
     let tls = webhook.tls.clone().map(|files| Arc::new(Tls::new(files)));
     let client: legacy::Client<Connector, Full<Bytes>> =
         legacy::Client::builder(TokioExecutor::new()).build(Connector::new(tls));
     let target = Arc::new((client, webhook));
     let (mut outage, mut failed_at) = (Outage::new(Channel::Webhook, status), None);
-    let (mut waiting, mut posted, mut posts) = (VecDeque::<Post>::new(), HashSet::new(), JoinSet::new());
+    let (mut waiting, mut posted, mut posts) =
+        (VecDeque::<Post>::new(), HashSet::new(), JoinSet::new());
     loop {
         while posts.len() < WEBHOOK_POSTS_MAX {
             let is_next = |post: &Post| !posted.contains(&post.event.driver_id);
@@ -339,11 +344,14 @@ async fn post(
     event: &Event,
 ) -> Result<(), Failure> {
     let passing = |why: String| Failure::Passing(why);
-    let mut request =
-        Request::builder().method(Method::POST).uri(&webhook.url).header(CONTENT_TYPE, "application/json");
+    let mut request = Request::builder()
+        .method(Method::POST)
+        .uri(&webhook.url)
+        .header(CONTENT_TYPE, "application/json");
     if let Some(token) = &webhook.token {
-        let token =
-            token.read().map_err(|error| passing(format!("webhook.token_file cannot be read: {error}")))?;
+        let token = token
+            .read()
+            .map_err(|error| passing(format!("webhook.token_file cannot be read: {error}")))?;
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));
     }
     let request = request
@@ -366,7 +374,8 @@ async fn post(
     } else if status.is_client_error() && !is_busy && !may_be_mended {
         Err(Failure::Refused(format!("it answers {status}")))
     } else {
-        let mend = if status.is_redirection() { ": set webhook.url to where it redirects" } else { "" };
+        let mend =
+            if status.is_redirection() { ": set webhook.url to where it redirects" } else { "" };
         Err(Failure::Passing(format!("it answers {status}{mend}")))
     }
 }
@@ -380,6 +389,9 @@ mod tests {
         let names = ["Köln Süd", "a/b", "+", "#", "100 %", "nul\0", "line\n\u{85}"];
         let levels = ["Köln Süd", "a%2Fb", "%2B", "%23", "100 %25", "nul%00", "line%0A%C2%85"];
         assert_eq!(names.map(level), levels);
-        assert_eq!(topic("fleet/events", "anna", Kind::Left, "a/b"), "fleet/events/anna/fence/a%2Fb");
+        assert_eq!(
+            topic("fleet/events", "anna", Kind::Left, "a/b"),
+            "fleet/events/anna/fence/a%2Fb"
+        );
     }
 }

@@ -1,11 +1,13 @@
-//! `milepost events`: reads what ClickHouse took since the last look, writes what it means into the table `events`, and tells it over
-//! MQTT and to a webhook.
+//! `milepost events`: reads what ClickHouse took since the last look, writes what it means into the
+//! table `events`, and tells it over MQTT and to a webhook.
 //!
-//! Guarantee: an event is written before it is told, and told until the channel takes it, also after kill -9: a new process plays the
-//! last quarter of an hour again, and the same fixes give the same events with the same ids. So a channel may get an event twice, the
-//! table has it once. No state but ClickHouse's.
+//! Guarantee: an event is written before it is told, and told until the channel takes it, also
+//! after kill -9: a new process plays the last quarter of an hour again, and the same fixes give
+//! the same events with the same ids. So a channel may get an event twice, the table has it once.
+//! No state but ClickHouse's.
 //!
-//! A process of its own, not the consumer's, whose path it must never be in; nor the map's, which sees each driver's newest fix alone.
+//! A process of its own, not the consumer's, whose path it must never be in; nor the map's, which
+//! sees each driver's newest fix alone.
 
 mod deliver;
 mod publisher;
@@ -43,13 +45,15 @@ use milepost_observe::http;
 const EVERY: Duration = Duration::from_secs(1);
 /// A new process plays again what was inserted in this time.
 const AGAIN_MS: i64 = 900_000;
-/// It becomes a level of a topic, perhaps three times as long, and a topic has at most 65,535 bytes.
+/// It becomes a level of a topic, perhaps three times as long, and a topic has at most 65,535
+/// bytes.
 const FENCE_NAME_BYTES_MAX: usize = 4_096;
 /// How often fences, and who is erased, are read.
 const READ_AGAIN: Duration = Duration::from_secs(10);
 /// A replica that is behind the others by more is reported.
 const LAG_MAX: Duration = Duration::from_secs(60);
-/// Topics that are cleared at once of drivers who were erased; what a new process finds may be the whole list.
+/// Topics that are cleared at once of drivers who were erased; what a new process finds may be the
+/// whole list.
 const CLEARED_MAX: usize = 100_000;
 /// Replicas whose clocks differ answer in turn.
 const CLOCK_LOG_EVERY: Duration = Duration::from_secs(60);
@@ -203,7 +207,9 @@ impl Events {
                     if log.allow(std::time::Instant::now()) {
                         warn!(why, "events are late: look at system.replicas there");
                     }
-                    self.status.health.set(PART, vec![format!("clickhouse: {why}: events are late")]);
+                    self.status
+                        .health
+                        .set(PART, vec![format!("clickhouse: {why}: events are late")]);
                 }
                 Ok(_) => {
                     log.reset();
@@ -221,7 +227,8 @@ impl Events {
         }
     }
 
-    /// Where everybody was, and what was known, a quarter of an hour ago; what came since is played again by the looks.
+    /// Where everybody was, and what was known, a quarter of an hour ago; what came since is played
+    /// again by the looks.
     async fn begin(&mut self) -> Result<()> {
         let since = self.clickhouse.clock().await? - AGAIN_MS;
         let mut watch = Watch::new(self.rules().await?);
@@ -233,7 +240,12 @@ impl Events {
         let known = EventStore(&self.clickhouse).events_since(since).await?;
         watch.begin_before(known.iter().map(|told| &told.event));
         watch.play_again(known.iter().map(|told| told.event.clone()).collect());
-        info!(drivers = watch.drivers(), fences = watch.rules.areas.len(), known = known.len(), "watching");
+        info!(
+            drivers = watch.drivers(),
+            fences = watch.rules.areas.len(),
+            known = known.len(),
+            "watching"
+        );
         (self.watch, self.reader) = (watch, Reader::new(since));
         known.iter().for_each(|told| self.note(&told.event));
         self.telling.take_over(before, known);
@@ -332,7 +344,9 @@ impl Events {
                 .write(&self.clickhouse, &insert, milepost_clickhouse::fresh_identity(0))
                 .await
                 .context(WRITING)?;
-            std::mem::take(&mut self.unwritten).into_iter().for_each(|told| self.telling.tell(told));
+            std::mem::take(&mut self.unwritten)
+                .into_iter()
+                .for_each(|told| self.telling.tell(told));
         }
         if !self.telling.retold.is_empty() {
             let insert = EventStore(&self.clickhouse).events_insert(&self.telling.retold);
@@ -377,7 +391,8 @@ impl Events {
         Ok(())
     }
 
-    /// Who was erased while no process ran is not watched, and their rows are gone: any fence may have a topic.
+    /// Who was erased while no process ran is not watched, and their rows are gone: any fence may
+    /// have a topic.
     fn clear_unwatched(&mut self, erased: &Erased) {
         let fences: Vec<_> = self.watch.rules.areas.iter().map(|area| area.name.clone()).collect();
         let drivers_max = CLEARED_MAX / (STATES + fences.len());
@@ -398,7 +413,10 @@ impl Events {
         let (mut areas, mut bad) = (Vec::new(), BTreeSet::new());
         for (name, from, until, polygons) in FenceStore(&self.clickhouse).fences().await? {
             let why = if name.len() > FENCE_NAME_BYTES_MAX {
-                format!("its name has {} bytes, and a topic has room for {FENCE_NAME_BYTES_MAX}", name.len())
+                format!(
+                    "its name has {} bytes, and a topic has room for {FENCE_NAME_BYTES_MAX}",
+                    name.len()
+                )
             } else {
                 match serde_json::from_str(&polygons) {
                     Ok(polygons) => {

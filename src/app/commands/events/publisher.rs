@@ -1,7 +1,8 @@
 //! The connection over which events are published.
 //!
-//! Guarantee: a message whose [`publish`](Publisher::publish) returned was answered by the broker. The connection stays
-//! open between events and has a session, so that a broker that restarts and loses what it retained is noticed:
+//! Guarantee: a message whose [`publish`](Publisher::publish) returned was answered by the broker.
+//! The connection stays open between events and has a session, so that a broker that restarts and
+//! loses what it retained is noticed:
 //! [`is_resumed`](Publisher::is_resumed) is false then. Subscribes to nothing.
 
 use std::io;
@@ -60,7 +61,8 @@ impl Publisher {
             clean_start: false,
             login: login.as_ref(),
             keep_alive_seconds: KEEP_ALIVE_SECONDS,
-            session_expiry_seconds: u32::try_from(mqtt.session_expiry.as_secs()).unwrap_or(u32::MAX),
+            session_expiry_seconds: u32::try_from(mqtt.session_expiry.as_secs())
+                .unwrap_or(u32::MAX),
             receive_maximum: mqtt.receive_maximum,
             packet_bytes_max: mqtt.max_packet_bytes,
         };
@@ -68,7 +70,9 @@ impl Publisher {
         codec::put_connect(connect, &mut bytes)?;
         publisher.send(&bytes).await?;
         let connack: ConnAck = publisher
-            .answer(|packet| if let Packet::Connected(connack) = packet { Some(connack) } else { None })
+            .answer(
+                |packet| if let Packet::Connected(connack) = packet { Some(connack) } else { None },
+            )
             .await?;
         publisher.is_resumed = connack.session_present;
         Ok(publisher)
@@ -89,10 +93,12 @@ impl Publisher {
         let mut bytes = BytesMut::new();
         codec::put_publish(topic, payload, retain, &mut bytes)?;
         self.send(&bytes).await?;
-        self.answer(|packet| if let Packet::Acked(reason) = packet { Some(reason) } else { None }).await
+        self.answer(|packet| if let Packet::Acked(reason) = packet { Some(reason) } else { None })
+            .await
     }
 
-    /// Keeps the connection alive while there is nothing to publish; returns why it ended. May be dropped at any time.
+    /// Keeps the connection alive while there is nothing to publish; returns why it ended. May be
+    /// dropped at any time.
     pub(super) async fn idle(&mut self) -> PublishError {
         loop {
             let idle = timeout(PING_AFTER, self.read()).await;
@@ -122,7 +128,10 @@ impl Publisher {
     }
 
     /// Waits for the first packet that `pick` accepts.
-    async fn answer<T>(&mut self, mut pick: impl FnMut(Packet<'_>) -> Option<T>) -> Result<T, PublishError> {
+    async fn answer<T>(
+        &mut self,
+        mut pick: impl FnMut(Packet<'_>) -> Option<T>,
+    ) -> Result<T, PublishError> {
         let heard = async {
             loop {
                 while let Some(packet) = self.input.packet()? {

@@ -38,7 +38,11 @@ impl Status {
         let waiting = Opts::new("milepost_events_waiting", "Events that wait for this channel");
         Self {
             events: counter("milepost_events_total", "Events found", "kind"),
-            delivered: counter("milepost_events_delivered_total", "Events that this channel has taken", "to"),
+            delivered: counter(
+                "milepost_events_delivered_total",
+                "Events that this channel has taken",
+                "to",
+            ),
             dropped: counter(
                 "milepost_events_dropped_total",
                 "Events that this channel will not get: it refused them, or too many waited",

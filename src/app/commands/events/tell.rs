@@ -1,6 +1,8 @@
-//! What waits for the channels: a queue for each and, behind a full queue, the newest state of each topic.
+//! What waits for the channels: a queue for each and, behind a full queue, the newest state of each
+//! topic.
 //!
-//! Guarantee: the last state of a topic reaches the broker, however many wait. What a full queue drops is counted, and is in the table.
+//! Guarantee: the last state of a topic reaches the broker, however many wait. What a full queue
+//! drops is counted, and is in the table.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -34,7 +36,9 @@ impl Line {
     fn push(&mut self, order: Order) -> Option<Order> {
         let state = match (&order, self.channel) {
             (Order::Clear(topic), Channel::Mqtt) => Some(topic.clone()),
-            (Order::Tell(event) | Order::Again(event), Channel::Mqtt) if event.kind != Kind::Jump => {
+            (Order::Tell(event) | Order::Again(event), Channel::Mqtt)
+                if event.kind != Kind::Jump =>
+            {
                 Some(topic(&self.prefix, &event.driver_id, event.kind, &event.fence))
             }
             (Order::Tell(_) | Order::Again(_) | Order::Clear(_), _) => None,
@@ -84,13 +88,15 @@ impl Telling {
         Self { lines, untold: HashMap::new(), retold: Vec::new(), status }
     }
 
-    /// What a former process left, oldest first: the last state of each topic, and the events of the time that is played again. MQTT gets
-    /// what is newer than the newest it took of a topic, which must not be replaced by an older one; the webhook gets the events of that time.
+    /// What a former process left, oldest first: the last state of each topic, and the events of
+    /// the time that is played again. MQTT gets what is newer than the newest it took of a topic,
+    /// which must not be replaced by an older one; the webhook gets the events of that time.
     pub(super) fn take_over(&mut self, before: Vec<Told>, known: Vec<Told>) {
         let first = before.len();
         let left: Vec<_> = before.into_iter().chain(known).collect();
         let taken = left.iter().enumerate().filter(|(_, told)| told.mqtt_at.is_some());
-        let taken: HashMap<_, _> = taken.filter_map(|(n, told)| Some((told.event.state()?, n))).collect();
+        let taken: HashMap<_, _> =
+            taken.filter_map(|(n, told)| Some((told.event.state()?, n))).collect();
         for (n, told) in left.into_iter().enumerate() {
             let newest = told.event.state().and_then(|state| taken.get(&state));
             let is_newer = newest.is_none_or(|newest| n > *newest);
@@ -113,7 +119,8 @@ impl Telling {
             Channel::Webhook => told.webhook_at.is_some(),
         };
         let channels = self.lines.iter().map(|line| line.channel);
-        let waits_for: Vec<_> = channels.filter(|channel| is_for(*channel) && !is_taken(*channel)).collect();
+        let waits_for: Vec<_> =
+            channels.filter(|channel| is_for(*channel) && !is_taken(*channel)).collect();
         if waits_for.is_empty() {
             return;
         }
@@ -124,7 +131,9 @@ impl Telling {
 
     /// The topics of an erased driver keep nothing any more.
     pub(super) fn clear(&mut self, driver_id: &str, fences: &[String]) {
-        let Some(line) = self.lines.iter().find(|line| line.channel == Channel::Mqtt) else { return };
+        let Some(line) = self.lines.iter().find(|line| line.channel == Channel::Mqtt) else {
+            return;
+        };
         let topic = |kind, fence: &str| Order::Clear(topic(&line.prefix, driver_id, kind, fence));
         let states: [_; STATES] = [topic(Kind::Silent, ""), topic(Kind::Fast, "")];
         let states: Vec<_> =
@@ -218,8 +227,15 @@ mod tests {
         let (answer, mut answers) = mpsc::channel(1);
         let lines = vec![Line::new(Channel::Mqtt, "fleet/events", orders)];
         let mut telling = Telling::new(lines, Arc::new(Status::new()));
-        let kinds =
-            [Kind::Fast, Kind::Slow, Kind::Silent, Kind::Heard, Kind::Silent, Kind::Heard, Kind::Jump];
+        let kinds = [
+            Kind::Fast,
+            Kind::Slow,
+            Kind::Silent,
+            Kind::Heard,
+            Kind::Silent,
+            Kind::Heard,
+            Kind::Jump,
+        ];
         for (kind, ts) in kinds.into_iter().zip(1..) {
             telling.tell(Told { event: event(kind, ts), mqtt_at: None, webhook_at: None });
         }

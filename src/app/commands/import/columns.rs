@@ -4,7 +4,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use milepost_decode::{Quantity, meant};
 
-/// A field, and its names in lower case without spaces, `_`, `-`, `.` and `/`, the preferred one first.
+/// A field, and its names in lower case without spaces, `_`, `-`, `.` and `/`, the preferred one
+/// first.
 type Known = (&'static str, Option<Quantity>, &'static [&'static str]);
 
 const KNOWN: [Known; 11] = [
@@ -35,7 +36,11 @@ const KNOWN: [Known; 11] = [
         None,
         &["ew", "lnghemisphere", "longitudehemisphere", "lonhemisphere", "lonew", "londir"],
     ),
-    ("ts", None, &["ts", "timestamp", "fixtime", "time", "datetime", "utctime", "gpstime", "timeutc"]),
+    (
+        "ts",
+        None,
+        &["ts", "timestamp", "fixtime", "time", "datetime", "utctime", "gpstime", "timeutc"],
+    ),
     ("date", None, &["date", "utcdate", "gpsdate", "dateutc"]),
     ("speed", Some(Quantity::Speed), &["speed", "velocity", "groundspeed"]),
     ("heading", Some(Quantity::Angle), &["heading", "course", "bearing"]),
@@ -52,7 +57,10 @@ pub(super) struct Column {
 }
 
 fn plain(name: &str) -> String {
-    name.chars().filter(|c| !matches!(c, ' ' | '_' | '-' | '.' | '/')).collect::<String>().to_lowercase()
+    name.chars()
+        .filter(|c| !matches!(c, ' ' | '_' | '-' | '.' | '/'))
+        .collect::<String>()
+        .to_lowercase()
 }
 
 /// Integers in units of 1e-7, 1e-6 and 1e-5 degrees: `latitudeE7`.
@@ -67,24 +75,31 @@ pub(super) fn find(
     sample: &[String],
     given: &[(String, String)],
 ) -> Result<Vec<(&'static str, Column)>> {
-    if let Some((field, _)) = given.iter().find(|(field, _)| !KNOWN.iter().any(|(known, ..)| known == field))
+    if let Some((field, _)) =
+        given.iter().find(|(field, _)| !KNOWN.iter().any(|(known, ..)| known == field))
     {
         let all: Vec<&str> = KNOWN.iter().map(|(field, ..)| *field).collect();
         bail!("--field {field}: there is {}", all.join(", "));
     }
-    let named = |field: &str| given.iter().rev().find(|(known, _)| known == field).map(|(_, at)| at.as_str());
+    let named = |field: &str| {
+        given.iter().rev().find(|(known, _)| known == field).map(|(_, at)| at.as_str())
+    };
     let column = |field: &str, name: &str| {
         let mut same = (0..columns.len()).filter(|n| columns[*n].eq_ignore_ascii_case(name));
         let at = same.next().with_context(|| {
-            format!("--field {field}={name}: the file has no column {name}, only {}", columns.join(", "))
+            format!(
+                "--field {field}={name}: the file has no column {name}, only {}",
+                columns.join(", ")
+            )
         })?;
         ensure!(same.next().is_none(), "two columns {name}: rename one");
         Ok::<_, anyhow::Error>(at)
     };
     let mut found: Vec<(&'static str, Column)> = Vec::new();
     for (field, quantity, names) in KNOWN {
-        let unit_in =
-            |name: &str| quantity.and_then(|quantity| quantity.stated_in(name)).map(|(_, unit)| unit);
+        let unit_in = |name: &str| {
+            quantity.and_then(|quantity| quantity.stated_in(name)).map(|(_, unit)| unit)
+        };
         match named(field) {
             // A name with a + in it is a column all the same.
             Some(name) if field == "ts" && name.contains('+') && column("ts", name).is_err() => {
@@ -101,7 +116,9 @@ pub(super) fn find(
                 let is_clock = found.iter().any(|(known, ts)| {
                     *known == "ts" && sample.get(ts.at).is_some_and(|value| is_time_of_day(value))
                 });
-                if let (false, true, Some(date)) = (has_date, is_clock, by_name(columns, quantity, names)?) {
+                if let (false, true, Some(date)) =
+                    (has_date, is_clock, by_name(columns, quantity, names)?)
+                {
                     found.push(("date", date));
                 }
             }
@@ -126,7 +143,11 @@ fn is_time_of_day(value: &str) -> bool {
     matches!((digits, behind), (1 | 2, Some(b':')) | (6, None | Some(b'.')))
 }
 
-fn by_name(columns: &[String], quantity: Option<Quantity>, names: &[&str]) -> Result<Option<Column>> {
+fn by_name(
+    columns: &[String],
+    quantity: Option<Quantity>,
+    names: &[&str],
+) -> Result<Option<Column>> {
     let understood = columns.iter().enumerate().map(|(at, name)| {
         let (rest, unit) = quantity
             .and_then(|quantity| quantity.stated_in(name))
@@ -181,18 +202,27 @@ pub(super) fn unread(
 pub(super) fn nearest<'c>(columns: &'c [String], field: &str) -> Option<&'c str> {
     let (_, _, names) = KNOWN.iter().find(|(known, ..)| *known == field)?;
     let is_near = |name: &&String| {
-        meant(name) == Some(field) || names.iter().any(|known| known.len() > 2 && plain(name).contains(known))
+        meant(name) == Some(field)
+            || names.iter().any(|known| known.len() > 2 && plain(name).contains(known))
     };
     columns.iter().find(is_near).map(String::as_str)
 }
 
-/// AIS (ITU-R M.1371): 102.3 knots and a course of 360.0 degrees are "not available", a heading is 511.
-pub(super) fn not_available(found: &[(&'static str, Column)], columns: &[String]) -> Vec<(usize, f64)> {
+/// AIS (ITU-R M.1371): 102.3 knots and a course of 360.0 degrees are "not available", a heading is
+/// 511.
+pub(super) fn not_available(
+    found: &[(&'static str, Column)],
+    columns: &[String],
+) -> Vec<(usize, f64)> {
     let has = |field: &str, name: &str| {
         let column = found.iter().find(|(known, _)| *known == field);
         column.is_some_and(|(_, column)| columns[column.at].eq_ignore_ascii_case(name))
     };
-    let values = [("speed", "sog", 3, 102.3), ("heading", "cog", 4, 360.0), ("heading", "heading", 4, 511.0)];
+    let values = [
+        ("speed", "sog", 3, 102.3),
+        ("heading", "cog", 4, 360.0),
+        ("heading", "heading", 4, 511.0),
+    ];
     let is_ais = columns.iter().any(|name| name.eq_ignore_ascii_case("mmsi"));
     let here = values.into_iter().filter(|(field, name, ..)| is_ais && has(field, name));
     here.map(|(.., slot, value)| (slot, value)).collect()

@@ -1,7 +1,7 @@
 //! The features of a GeoJSON file, one by one, in bounded memory.
 //!
-//! It finds where each feature begins and ends, and leaves to the decoder whether it is valid: so an
-//! invalid one costs itself. `NaN` and `Infinity`, which Python writes, are passed on as `null`.
+//! It finds where each feature begins and ends, and leaves to the decoder whether it is valid: so
+//! an invalid one costs itself. `NaN` and `Infinity`, which Python writes, are passed on as `null`.
 
 use std::io::{self, Read};
 
@@ -113,7 +113,10 @@ impl<R: Read> Scanner<R> {
         let found = self.some_token()?;
         if found != wanted {
             let (wanted, found) = (char::from(wanted), char::from(found));
-            bail!("not a FeatureCollection: line {}: {found:?} where {wanted:?} is wanted", self.line);
+            bail!(
+                "not a FeatureCollection: line {}: {found:?} where {wanted:?} is wanted",
+                self.line
+            );
         }
         self.skip();
         Ok(())
@@ -147,10 +150,13 @@ impl<R: Read> Scanner<R> {
         if is_collection {
             return Ok(());
         }
-        let is_feature =
-            serde_json::from_slice::<Typed>(&whole.text).is_ok_and(|typed| typed.r#type == "Feature");
+        let is_feature = serde_json::from_slice::<Typed>(&whole.text)
+            .is_ok_and(|typed| typed.r#type == "Feature");
         if !is_feature && whole.length <= FEATURE_BYTES_MAX {
-            bail!("not a FeatureCollection: the object that ends in line {} has no features", self.line);
+            bail!(
+                "not a FeatureCollection: the object that ends in line {} has no features",
+                self.line
+            );
         }
         take(&whole.text, whole.length)
     }

@@ -1,5 +1,5 @@
-//! Fixes that devices sent with a `seq`, which files do not have. `seq` is part of a fix's identity, so
-//! imported without it they would be stored a second time.
+//! Fixes that devices sent with a `seq`, which files do not have. `seq` is part of a fix's
+//! identity, so imported without it they would be stored a second time.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
@@ -21,14 +21,18 @@ pub(super) async fn leave_out_known(
     timeout: Duration,
 ) -> Result<u64> {
     let without_seq = || batch.positions.iter().filter(|position| position.seq == 0);
-    let drivers: BTreeSet<&str> = without_seq().map(|position| position.driver_id.as_str()).collect();
+    let drivers: BTreeSet<&str> =
+        without_seq().map(|position| position.driver_id.as_str()).collect();
     let days: BTreeSet<i64> =
         without_seq().map(|position| position.ts.unix_ms().div_euclid(DAY_MS)).collect();
     let (Some(first), Some(last)) = (days.first(), days.last()) else { return Ok(0) };
     // Ids have no quotes.
     let named = drivers.iter().map(|driver| format!("'{driver}'")).collect::<Vec<_>>().join(", ");
-    let of_drivers =
-        if drivers.len() > DRIVERS_MAX { String::new() } else { format!(" AND driver_id IN ({named})") };
+    let of_drivers = if drivers.len() > DRIVERS_MAX {
+        String::new()
+    } else {
+        format!(" AND driver_id IN ({named})")
+    };
     let listed = days.iter().map(|day| (*day * 86_400).to_string()).collect::<Vec<_>>().join(", ");
     let rows = format!(
         "FROM {} WHERE ts >= fromUnixTimestamp64Milli({}) AND ts < fromUnixTimestamp64Milli({}) AND seq != 0{of_drivers}",
@@ -37,9 +41,11 @@ pub(super) async fn leave_out_known(
         (last + 1) * DAY_MS,
     );
     let days = format!("intDiv(toUnixTimestamp64Milli(ts), {DAY_MS}) * 86400 IN ({listed})");
-    let sql = format!("SELECT driver_id, toUnixTimestamp64Milli(ts), lat_e7, lng_e7 {rows} AND {days}");
+    let sql =
+        format!("SELECT driver_id, toUnixTimestamp64Milli(ts), lat_e7, lng_e7 {rows} AND {days}");
     let what = "looking for the fixes that devices sent";
-    let mut cursor = clickhouse.client().query_raw(&sql).fetch::<(String, i64, i32, i32)>().context(what)?;
+    let mut cursor =
+        clickhouse.client().query_raw(&sql).fetch::<(String, i64, i32, i32)>().context(what)?;
     let wanted: HashSet<(&str, i64, i32, i32)> = without_seq()
         .map(|fix| (fix.driver_id.as_str(), fix.ts.unix_ms(), fix.lat.e7(), fix.lng.e7()))
         .collect();
@@ -51,7 +57,8 @@ pub(super) async fn leave_out_known(
     }
     let all = batch.positions.len();
     batch.positions.retain(|fix| {
-        let fix_key = (fix.driver_id.as_str().to_owned(), fix.ts.unix_ms(), fix.lat.e7(), fix.lng.e7());
+        let fix_key =
+            (fix.driver_id.as_str().to_owned(), fix.ts.unix_ms(), fix.lat.e7(), fix.lng.e7());
         fix.seq != 0 || known.is_empty() || !known.contains(&fix_key)
     });
     Ok((all - batch.positions.len()) as u64)

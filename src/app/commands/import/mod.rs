@@ -1,8 +1,9 @@
 //! `milepost import`: fixes of files, through the decoder of messages, into the same tables.
 //!
-//! Guarantee: idempotent. A fix is the same row however often it is imported, or if it came over MQTT before: its identity is its
-//! content, and `received_at` is its `ts`, so that of two equal fixes `last_positions` keeps the one that a device sent. One insert is
-//! under way at a time, of a whole batch, and none while ClickHouse has many parts to merge. It holds three batches at most.
+//! Guarantee: idempotent. A fix is the same row however often it is imported, or if it came over
+//! MQTT before: its identity is its content, and `received_at` is its `ts`, so that of two equal
+//! fixes `last_positions` keeps the one that a device sent. One insert is under way at a time, of a
+//! whole batch, and none while ClickHouse has many parts to merge. It holds three batches at most.
 
 mod columns;
 mod features;
@@ -39,7 +40,8 @@ use milepost_clickhouse::ClickHouse;
 use milepost_config::Config;
 use milepost_decode::position::Timestamp;
 
-/// Above so many active parts of a partition the import waits. ClickHouse delays inserts from 1,000 on.
+/// Above so many active parts of a partition the import waits. ClickHouse delays inserts from 1,000
+/// on.
 const PARTS_MAX: u64 = 100;
 /// How often they are counted.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
@@ -89,7 +91,11 @@ impl fmt::Display for Imported {
         counts.understood.iter().try_for_each(|understood| writeln!(f, "{understood}"))?;
         writeln!(f, "fixes read                {:>12}", counts.fixes)?;
         if counts.skipped > 0 {
-            writeln!(f, "stored before             {:>12}   skipped, as --resume says", counts.skipped)?;
+            writeln!(
+                f,
+                "stored before             {:>12}   skipped, as --resume says",
+                counts.skipped
+            )?;
         }
         let rate = counts.positions as f64 / took.as_secs_f64().max(0.001);
         if *dry_run {
@@ -101,7 +107,10 @@ impl fmt::Display for Imported {
             writeln!(f, "left out                  {erased:>12}   of erased drivers")?;
         }
         if *known > 0 {
-            writeln!(f, "left out                  {known:>12}   stored before, with the seq of the device")?;
+            writeln!(
+                f,
+                "left out                  {known:>12}   stored before, with the seq of the device"
+            )?;
         }
         writeln!(f, "without a fix             {:>12}", counts.ignored)?;
         for (reason, (count, example)) in &counts.rejects {
@@ -115,7 +124,8 @@ impl fmt::Display for Imported {
             writeln!(f, "attributes left out       {cut:>12}   beyond the limits of a fix")?;
         }
         if let (Some(oldest), Some(newest)) = (counts.oldest, counts.newest) {
-            let [oldest, newest] = [oldest, newest].map(|ts| rfc3339(ts).to_string().replace('"', ""));
+            let [oldest, newest] =
+                [oldest, newest].map(|ts| rfc3339(ts).to_string().replace('"', ""));
             writeln!(f, "times                     {oldest} to {newest}")?;
         }
         counts.failures.iter().try_for_each(|failure| writeln!(f, "{failure}"))?;
@@ -161,7 +171,8 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
             wait_for_merges(clickhouse, &seen).await?;
             counted_at = Some(Instant::now());
         }
-        known += known::leave_out_known(clickhouse, &mut batch, config.clickhouse.insert_timeout).await?;
+        known += known::leave_out_known(clickhouse, &mut batch, config.clickhouse.insert_timeout)
+            .await?;
         let fixes: Vec<_> = stored.iter().map(|(path, mark)| (path.clone(), mark.fixes)).collect();
         let written = insert(config, clickhouse, &mut writer, batch, &fixes).await?;
         (inserted, erased) = (inserted + written.rows, erased + written.erased);
@@ -176,9 +187,13 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
     Ok(Imported { dry_run, counts, inserted, erased, known, took: began.elapsed() })
 }
 
-/// Until no partition of ours has many parts: a consumer that inserts meanwhile must never be delayed.
+/// Until no partition of ours has many parts: a consumer that inserts meanwhile must never be
+/// delayed.
 async fn wait_for_merges(clickhouse: &ClickHouse, seen: &Seen) -> Result<()> {
-    while clickhouse.parts_of_a_partition().await.context("system.parts says whether the import must wait")?
+    while clickhouse
+        .parts_of_a_partition()
+        .await
+        .context("system.parts says whether the import must wait")?
         > PARTS_MAX
     {
         seen.waits_for_merges.store(true, Relaxed);

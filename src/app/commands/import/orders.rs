@@ -40,14 +40,19 @@ impl Kind {
     ];
 
     pub(super) fn named(name: &str) -> Option<Self> {
-        Self::NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, kind)| *kind)
+        Self::NAMES
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, kind)| *kind)
     }
 
     pub(super) fn of(path: &Path) -> Result<Self> {
         let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if let Some((_, cat)) = PACKED.iter().find(|(packed, _)| *packed == ending) {
-            bail!("it is compressed: unpack it, or pipe it in: {cat} {name} | milepost import - --format …");
+            bail!(
+                "it is compressed: unpack it, or pipe it in: {cat} {name} | milepost import - --format …"
+            );
         }
         let babel = [
             ("kml", "KML", "kml"),
@@ -58,7 +63,8 @@ impl Kind {
         if let Some((_, what, format)) = babel.iter().find(|(known, ..)| *known == ending) {
             bail!("{}", converter(what, format, &name));
         }
-        Self::named(&ending).ok_or_else(|| anyhow!("the name does not say what it is: give --format"))
+        Self::named(&ending)
+            .ok_or_else(|| anyhow!("the name does not say what it is: give --format"))
     }
 }
 
@@ -68,32 +74,38 @@ const PACKED: [(&str, &str); 5] =
 
 #[derive(Debug, Default, clap::Args)]
 pub struct Orders {
-    /// gpx, geojson (a FeatureCollection), geojsonl (a Feature a line), csv or rec [default: by the file's name]; or a format of the
-    /// configuration, [formats.NAME], that says where the fields are. May be given twice, once for each
+    /// gpx, geojson (a FeatureCollection), geojsonl (a Feature a line), csv or rec [default: by the
+    /// file's name]; or a format of the configuration, [formats.NAME], that says where the fields
+    /// are. May be given twice, once for each
     #[arg(long = "format", value_name = "FORMAT")]
     pub formats: Vec<String>,
-    /// Id of the driver, in which {file} stands for the file's name without its extension; or a JSON pointer such as /properties/device, or
-    /// /COLUMN [default: /driver_id; of rec: the driver of owntracks/USER/DEVICE in the configuration]
+    /// Id of the driver, in which {file} stands for the file's name without its extension; or a
+    /// JSON pointer such as /properties/device, or /COLUMN [default: /driver_id; of rec: the driver
+    /// of owntracks/USER/DEVICE in the configuration]
     #[arg(long)]
     pub driver: Option<String>,
-    /// Where a field is: lat, lng, ts, speed, heading, alt, acc, seq, lat_hemisphere or lng_hemisphere, = and a column, an element of
-    /// trkpt, or a JSON pointer; ts=DATE+TIME joins two
+    /// Where a field is: lat, lng, ts, speed, heading, alt, acc, seq, lat_hemisphere or
+    /// lng_hemisphere, = and a column, an element of trkpt, or a JSON pointer; ts=DATE+TIME joins
+    /// two
     #[arg(long = "field", value_name = "FIELD=WHERE", value_parser = field)]
     pub fields: Vec<(String, String)>,
-    /// Unit of the file's speeds: m/s, km/h, mph or knots [default: m/s of GPX; of rec always km/h; others do not state it]
+    /// Unit of the file's speeds: m/s, km/h, mph or knots [default: m/s of GPX; of rec always km/h;
+    /// others do not state it]
     #[arg(long, value_parser = |unit: &str| Quantity::Speed.factor(unit))]
     pub speed_unit: Option<f64>,
-    /// Unit of the file's altitudes: m or ft [default: what a column's name states, such as "Altitude (ft)", else m]
+    /// Unit of the file's altitudes: m or ft [default: what a column's name states, such as
+    /// "Altitude (ft)", else m]
     #[arg(long, value_parser = |unit: &str| Quantity::Length.factor(unit))]
     pub alt_unit: Option<f64>,
-    /// Unit of another field: lat (also of lng), heading or acc, = and a unit such as deg, 1e-7 deg, ddmm.mmmm, m, ft; of ts a pattern
-    /// such as "%d/%m/%Y %H:%M:%S"
+    /// Unit of another field: lat (also of lng), heading or acc, = and a unit such as deg, 1e-7
+    /// deg, ddmm.mmmm, m, ft; of ts a pattern such as "%d/%m/%Y %H:%M:%S"
     #[arg(long = "unit", value_name = "FIELD=UNIT", value_parser = field)]
     pub units: Vec<(String, String)>,
     /// A value that means "not available", before any unit, such as speed=102.3
     #[arg(long, value_name = "FIELD=VALUE", value_parser = unknown)]
     pub unknown: Vec<(usize, f64)>,
-    /// Zone of times without one, such as Europe/Berlin or +02:00 [default: Z in GPX and CSV; elsewhere such a time is refused]
+    /// Zone of times without one, such as Europe/Berlin or +02:00 [default: Z in GPX and CSV;
+    /// elsewhere such a time is refused]
     #[arg(long, value_parser = Zone::new, allow_hyphen_values = true)]
     pub zone: Option<Zone>,
     /// Names of other fields to store as attributes, with commas; * for all
@@ -130,7 +142,8 @@ mod tests {
             ("t.KML", "-i kml"),
             ("t.fit", "-i garmin_fit"),
         ] {
-            let why = Kind::of(Path::new(name)).err().map(|why| why.to_string()).unwrap_or_default();
+            let why =
+                Kind::of(Path::new(name)).err().map(|why| why.to_string()).unwrap_or_default();
             assert!(why.contains(said), "{name}: {why}");
         }
     }

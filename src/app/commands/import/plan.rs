@@ -1,4 +1,5 @@
-//! How the fixes of a file are decoded: by the rules for messages, with the names and units of the file.
+//! How the fixes of a file are decoded: by the rules for messages, with the names and units of the
+//! file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,10 +12,12 @@ use super::read::GPX_TIME;
 use milepost_config::Config;
 use milepost_decode::formats::{Degrees, Fields, Format, Mapping, More, shipped};
 use milepost_decode::position::{DRIVER_ID_RULE, DriverId};
-use milepost_decode::{Driver, Keep, Local, Pointer, Quantity, Source, SpeedUnit, Template, TimeUnit, Zone};
+use milepost_decode::{
+    Driver, Keep, Local, Pointer, Quantity, Source, SpeedUnit, Template, TimeUnit, Zone,
+};
 
-/// A field of a fix, and where it is in GPX and GeoJSON. GPX 1.0 has `speed` and `course`, in metres per second and degrees; so have the
-/// extensions of 1.1.
+/// A field of a fix, and where it is in GPX and GeoJSON. GPX 1.0 has `speed` and `course`, in
+/// metres per second and degrees; so have the extensions of 1.1.
 const FIELDS: [(&str, &str, &str); 8] = [
     ("lat", "/lat", "/geometry/coordinates/1"),
     ("lng", "/lon", "/geometry/coordinates/0"),
@@ -26,7 +29,8 @@ const FIELDS: [(&str, &str, &str); 8] = [
     ("seq", "", "/properties/seq"),
 ];
 
-/// The topic that a fix is to have come on, whose only `+` is a driver that does not come from the payload.
+/// The topic that a fix is to have come on, whose only `+` is a driver that does not come from the
+/// payload.
 const TOPIC: &str = "import/+";
 
 /// How a file is decoded.
@@ -77,7 +81,9 @@ pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Resul
             );
             Some(format_named(name, config)?)
         }
-        (None, Kind::OwnTracks) => Some(Arc::new(shipped("owntracks", None).expect("it is shipped"))),
+        (None, Kind::OwnTracks) => {
+            Some(Arc::new(shipped("owntracks", None).expect("it is shipped")))
+        }
         (None, _) => None,
     };
     let own_driver = mapping.as_ref().and_then(|mapping| mapping.driver().cloned());
@@ -101,8 +107,11 @@ pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Resul
         (None, Kind::Csv) => {
             let found = columns::find(columns, found.sample, &orders.fields)?;
             unread = columns::unread(columns, &found, &orders.keep, &driver_column(&driver));
-            numbers =
-                found.iter().filter(|(field, _)| !is_text(field)).map(|(_, column)| column.at).collect();
+            numbers = found
+                .iter()
+                .filter(|(field, _)| !is_text(field))
+                .map(|(_, column)| column.at)
+                .collect();
             let fields = fields_of_columns(&found, columns, orders, speed_unit, &mut read)?;
             Format::Mapped(Arc::new(Mapping::new(fields)))
         }
@@ -144,7 +153,11 @@ fn format_named(name: &str, config: &Config) -> Result<Arc<Mapping>> {
     let own: Vec<&str> = config.formats.keys().map(String::as_str).collect();
     bail!(
         "--format {name}: must be gpx, geojson, geojsonl, csv or rec, or a format that says where fields are: {}",
-        if own.is_empty() { "the configuration has no [formats.NAME]".to_owned() } else { own.join(", ") }
+        if own.is_empty() {
+            "the configuration has no [formats.NAME]".to_owned()
+        } else {
+            own.join(", ")
+        }
     )
 }
 
@@ -172,7 +185,10 @@ fn unit_of<'o>(orders: &'o Orders, field: &str) -> Option<&'o str> {
 fn more(orders: &Orders, default_zone: Option<Zone>) -> Result<(More, TimeUnit)> {
     const KNOWN: [&str; 5] = ["lat", "lng", "ts", "heading", "acc"];
     if let Some((field, _)) = orders.units.iter().find(|(field, _)| !KNOWN.contains(&&**field)) {
-        bail!("--unit {field}: of {}; speed and alt have --speed-unit and --alt-unit", KNOWN.join(", "));
+        bail!(
+            "--unit {field}: of {}; speed and alt have --speed-unit and --alt-unit",
+            KNOWN.join(", ")
+        );
     }
     let wrong = |why: String| anyhow!("--unit: {why}");
     let (mut more, mut unit) =
@@ -186,16 +202,18 @@ fn more(orders: &Orders, default_zone: Option<Zone>) -> Result<(More, TimeUnit)>
     let factor = |field, quantity: Quantity| {
         unit_of(orders, field).map_or(Ok(1.0), |unit| quantity.factor(unit).map_err(wrong))
     };
-    (more.heading, more.acc) = (factor("heading", Quantity::Angle)?, factor("acc", Quantity::Length)?);
+    (more.heading, more.acc) =
+        (factor("heading", Quantity::Angle)?, factor("acc", Quantity::Length)?);
     let mut pattern = None;
     if let Some(given) = unit_of(orders, "ts") {
         if given.contains('%') {
-            (pattern, unit) = (Some(Local::check_pattern(given).map_err(wrong)?), TimeUnit::Pattern);
+            (pattern, unit) =
+                (Some(Local::check_pattern(given).map_err(wrong)?), TimeUnit::Pattern);
         } else {
             let known = TimeUnit::NAMES.iter().find(|(name, _)| *name == given);
-            unit = known
-                .map(|(_, unit)| *unit)
-                .ok_or_else(|| wrong(format!("ts={given}: s, ms, us, ns, rfc3339, auto, or a pattern")))?;
+            unit = known.map(|(_, unit)| *unit).ok_or_else(|| {
+                wrong(format!("ts={given}: s, ms, us, ns, rfc3339, auto, or a pattern"))
+            })?;
         }
     }
     let zone = orders.zone.clone().or(default_zone);
@@ -214,9 +232,11 @@ fn fields_of_columns(
     read: &mut Vec<String>,
 ) -> Result<Fields> {
     let (mut more, time_unit) = more(orders, Some(Zone::utc()))?;
-    let get = |field: &str| found.iter().find(|(known, _)| *known == field).map(|(_, column)| column);
-    let at =
-        |field: &str| get(field).map(|column| pointer(field, &pointer_to(&columns[column.at]))).transpose();
+    let get =
+        |field: &str| found.iter().find(|(known, _)| *known == field).map(|(_, column)| column);
+    let at = |field: &str| {
+        get(field).map(|column| pointer(field, &pointer_to(&columns[column.at]))).transpose()
+    };
     let required = |field: &str| {
         at(field)?.with_context(|| {
             let names: Vec<String> = columns.iter().map(|name| format!("{name:.40}")).collect();
@@ -230,15 +250,17 @@ fn fields_of_columns(
     more.hemispheres = [at("lat_hemisphere")?, at("lng_hemisphere")?];
     more.date = at("date")?;
     for (n, field) in ["lat", "lng"].into_iter().enumerate() {
-        if let (Some(unit), None) =
-            (get(field).and_then(|column| column.unit), unit_of(orders, field).or(unit_of(orders, "lat")))
-        {
+        if let (Some(unit), None) = (
+            get(field).and_then(|column| column.unit),
+            unit_of(orders, field).or(unit_of(orders, "lat")),
+        ) {
             more.degrees[n] = Degrees::new(unit).map_err(|why| anyhow!(why))?;
         }
     }
     let factor = |field: &str, quantity: Quantity, given: Option<f64>| -> Result<Option<f64>> {
         let stated = get(field).and_then(|column| column.unit);
-        let stated = stated.map(|unit| quantity.factor(unit)).transpose().map_err(|why| anyhow!(why))?;
+        let stated =
+            stated.map(|unit| quantity.factor(unit)).transpose().map_err(|why| anyhow!(why))?;
         Ok(given.or(stated))
     };
     if unit_of(orders, "heading").is_none() {
@@ -250,7 +272,8 @@ fn fields_of_columns(
     let alt_factor = factor("alt", Quantity::Length, orders.alt_unit)?.unwrap_or(1.0);
     let speed = match at("speed")? {
         Some(pointer) => {
-            let factor = factor("speed", Quantity::Speed, orders.speed_unit)?.map_or_else(&speed_unit, Ok)?;
+            let factor = factor("speed", Quantity::Speed, orders.speed_unit)?
+                .map_or_else(&speed_unit, Ok)?;
             Some((pointer, factor))
         }
         None => None,
@@ -267,7 +290,10 @@ fn fields_of_columns(
             }
             _ => column.unit.map(str::to_owned),
         };
-        read.push(format!("{field} = {name}{}", unit.map_or(String::new(), |unit| format!(" ({unit})"))));
+        read.push(format!(
+            "{field} = {name}{}",
+            unit.map_or(String::new(), |unit| format!(" ({unit})"))
+        ));
     }
     for (slot, value) in &more.unknown {
         read.push(format!("{} {value} is unknown", milepost_decode::formats::FIELDS[*slot]));
@@ -288,22 +314,31 @@ fn fields_of_columns(
 }
 
 /// The mapping of a GPX or GeoJSON file, whose names are known.
-fn fields_by_names(kind: Kind, orders: &Orders, speed_unit: impl Fn() -> Result<f64>) -> Result<Fields> {
+fn fields_by_names(
+    kind: Kind,
+    orders: &Orders,
+    speed_unit: impl Fn() -> Result<f64>,
+) -> Result<Fields> {
     let (mut more, time_unit) = more(orders, (kind == Kind::Gpx).then(Zone::utc))?;
     let known = FIELDS.map(|(field, ..)| field);
     let others = ["lat_hemisphere", "lng_hemisphere"];
-    if let Some((field, _)) =
-        orders.fields.iter().find(|(field, _)| !known.contains(&&**field) && !others.contains(&&**field))
+    if let Some((field, _)) = orders
+        .fields
+        .iter()
+        .find(|(field, _)| !known.contains(&&**field) && !others.contains(&&**field))
     {
         bail!("--field {field}: there is {}", known.join(", "));
     }
-    let given = |field: &str| orders.fields.iter().rev().find(|(given, _)| given == field).map(|(_, at)| at);
+    let given = |field: &str| {
+        orders.fields.iter().rev().find(|(given, _)| given == field).map(|(_, at)| at)
+    };
     let to = |field: &str, at: &str| {
         let at = if at.starts_with('/') { at.to_owned() } else { pointer_to(at) };
         pointer(field, &at)
     };
     let mut at = |field: &'static str| -> Result<Option<Pointer>> {
-        let (_, gpx, geojson) = *FIELDS.iter().find(|(known, ..)| *known == field).expect("one of them");
+        let (_, gpx, geojson) =
+            *FIELDS.iter().find(|(known, ..)| *known == field).expect("one of them");
         let usual = if kind == Kind::Gpx { gpx } else { geojson };
         let Some(name) = given(field) else {
             return if usual.is_empty() { Ok(None) } else { to(field, usual).map(Some) };
@@ -314,8 +349,16 @@ fn fields_by_names(kind: Kind, orders: &Orders, speed_unit: impl Fn() -> Result<
         }
         to(field, name).map(Some)
     };
-    let [lat, lng, ts, speed, heading, alt, acc, seq] =
-        [at("lat")?, at("lng")?, at("ts")?, at("speed")?, at("heading")?, at("alt")?, at("acc")?, at("seq")?];
+    let [lat, lng, ts, speed, heading, alt, acc, seq] = [
+        at("lat")?,
+        at("lng")?,
+        at("ts")?,
+        at("speed")?,
+        at("heading")?,
+        at("alt")?,
+        at("acc")?,
+        at("seq")?,
+    ];
     for (n, field) in others.into_iter().enumerate() {
         more.hemispheres[n] = given(field).map(|at| to(field, at)).transpose()?;
     }
@@ -357,11 +400,18 @@ fn driver(
         (None, None) => bail!("it does not name the driver: give --driver"),
     };
     if named.starts_with('/') {
-        ensure!(kind != Kind::Gpx, "--driver {named}: a GPX file names no driver: give an id, or {{file}}");
+        ensure!(
+            kind != Kind::Gpx,
+            "--driver {named}: a GPX file names no driver: give an id, or {{file}}"
+        );
         let pointer = Pointer::new(&named).map_err(|why| anyhow!("--driver {why}"))?;
         if kind == Kind::Csv {
             let times = columns.iter().filter(|column| pointer_to(column) == named).count();
-            ensure!(times > 0, "--driver {named}: the file has no such column, only {}", columns.join(", "));
+            ensure!(
+                times > 0,
+                "--driver {named}: the file has no such column, only {}",
+                columns.join(", ")
+            );
             ensure!(times == 1, "two columns {}: rename one", named.trim_start_matches('/'));
         }
         return Ok((Driver::Payload(pointer), "import", "import".to_owned()));
@@ -371,12 +421,15 @@ fn driver(
     Ok((Driver::Topic(of_topic), TOPIC, TOPIC.replace('+', &named)))
 }
 
-/// The Recorder keeps `rec/USER/DEVICE/YYYY-MM.rec`; the driver is who the configuration takes for `owntracks/USER/DEVICE`.
+/// The Recorder keeps `rec/USER/DEVICE/YYYY-MM.rec`; the driver is who the configuration takes for
+/// `owntracks/USER/DEVICE`.
 fn owntracks(path: &Path, configured: &[Source]) -> Result<Plan> {
     let folders = path.parent().into_iter().flat_map(Path::iter);
     let folders: Vec<_> = folders.map(|folder| folder.to_string_lossy()).collect();
     let [.., user, device] = &folders[..] else {
-        bail!("it is not in the folders USER/DEVICE of a Recorder, which name the driver: give --driver");
+        bail!(
+            "it is not in the folders USER/DEVICE of a Recorder, which name the driver: give --driver"
+        );
     };
     let topic = format!("owntracks/{user}/{device}");
     ensure!(

@@ -30,7 +30,8 @@ pub(super) struct Seen {
     pub(super) waits_for_merges: AtomicBool,
 }
 
-/// Draws until it is dropped: on a terminal a line that changes, else a line of the log now and then.
+/// Draws until it is dropped: on a terminal a line that changes, else a line of the log now and
+/// then.
 pub(super) struct Bar {
     drawing: JoinHandle<()>,
     is_terminal: bool,
@@ -139,8 +140,9 @@ impl Resume {
         let files = if json.is_empty() {
             BTreeMap::new()
         } else {
-            serde_json::from_slice(&json)
-                .with_context(|| format!("{}: not written by an import; remove it to begin anew", at()))?
+            serde_json::from_slice(&json).with_context(|| {
+                format!("{}: not written by an import; remove it to begin anew", at())
+            })?
         };
         // Written once: what stands in the way is known before anything is imported.
         let mut resume = Self { path: path.to_owned(), file, files };
@@ -176,7 +178,8 @@ fn lock(path: &Path) -> Result<File> {
         ensure!(found.is_file(), "it is no regular file");
     }
     loop {
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let open =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let file = open.with_context(|| format!("{} cannot be written", path.display()))?;
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             bail!(
@@ -203,11 +206,16 @@ mod tests {
         let path = folder.path().join("state.json");
         let mut first = Resume::open(&path).unwrap();
         first.save(vec![(PathBuf::from("a"), Mark { fixes: 1, bytes: 2, hash: 3 })]).unwrap();
-        assert!(format!("{:#}", Resume::open(&path).unwrap_err()).contains("another import uses it"));
+        assert!(
+            format!("{:#}", Resume::open(&path).unwrap_err()).contains("another import uses it")
+        );
         drop(first);
         let stored = Resume::open(&path).unwrap().stored(Path::new("a"));
         assert!(stored.is_some_and(|stored| stored.is(Mark { fixes: 1, bytes: 2, hash: 3 })));
-        assert!(format!("{:#}", Resume::open(Path::new("/dev/full")).unwrap_err()).contains("regular file"));
+        assert!(
+            format!("{:#}", Resume::open(Path::new("/dev/full")).unwrap_err())
+                .contains("regular file")
+        );
         fs::write(&path, r#"{"a":7}"#).unwrap();
         assert_eq!(Resume::open(&path).unwrap().stored(Path::new("a")).map(Stored::fixes), Some(7));
     }

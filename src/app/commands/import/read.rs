@@ -1,4 +1,5 @@
-//! Reads the files: each fix as a payload for the decoder, and the next one only when that is done. No file is in memory whole.
+//! Reads the files: each fix as a payload for the decoder, and the next one only when that is done.
+//! No file is in memory whole.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -65,8 +66,9 @@ impl<R: BufRead> BufRead for Bounded<R> {
     }
 }
 
-/// Every `trkpt`: its attributes `lat` and `lon`, and each element in it by its name, without a prefix. What an extension calls by the
-/// name of one of the point's own elements is something else.
+/// Every `trkpt`: its attributes `lat` and `lon`, and each element in it by its name, without a
+/// prefix. What an extension calls by the name of one of the point's own elements is something
+/// else.
 pub(super) fn gpx(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
     // Else the reader would look for the first < in memory, however long the file is.
     let first = input.fill_buf()?.trim_ascii_start().first().copied();
@@ -95,7 +97,8 @@ pub(super) fn gpx(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
             is_gpx = root.local_name().as_ref() == "gpx";
             ensure!(is_gpx, "not GPX: it begins with <{}>", root.local_name().as_ref());
         }
-        depth += i32::from(matches!(event, Event::Start(_))) - i32::from(matches!(event, Event::End(_)));
+        depth +=
+            i32::from(matches!(event, Event::Start(_))) - i32::from(matches!(event, Event::End(_)));
         match event {
             Event::Start(element) if element.local_name().as_ref() == "trkpt" => {
                 begin(&element, &mut record)?;
@@ -169,7 +172,8 @@ fn begin(point: &BytesStart<'_>, record: &mut Record) -> Result<()> {
     record.clear();
     for attribute in point.attributes() {
         let attribute = attribute.context("an attribute of trkpt")?;
-        let value = attribute.normalized_value(XmlVersion::Implicit1_0).context("an attribute of trkpt")?;
+        let value =
+            attribute.normalized_value(XmlVersion::Implicit1_0).context("an attribute of trkpt")?;
         record.put(attribute.key.local_name().as_ref(), value.trim());
     }
     Ok(())
@@ -185,9 +189,11 @@ const ROW_LINES_MAX: usize = 20;
 /// Why a row among the last ones cannot be read: the rest of it may be missing.
 pub(super) const OPEN_AT_END: &str = "a quote of this row has no end up to the end of the file";
 
-/// A CSV file whose first row names its columns. The separator is the one of `,` `;` and tab that the first row has most of.
+/// A CSV file whose first row names its columns. The separator is the one of `,` `;` and tab that
+/// the first row has most of.
 ///
-/// A quote without an end costs one line: a row of several lines must have every column, and nothing behind a closing quote.
+/// A quote without an end costs one line: a row of several lines must have every column, and
+/// nothing behind a closing quote.
 pub(super) struct Table<R> {
     input: R,
     separator: u8,
@@ -219,14 +225,23 @@ impl<R: BufRead> Table<R> {
             }
         };
         let count = |separator: u8| head.bytes().filter(|byte| *byte == separator).count();
-        let counted = || *b",;\t|".iter().rev().max_by_key(|separator| count(**separator)).expect("four");
+        let counted =
+            || *b",;\t|".iter().rev().max_by_key(|separator| count(**separator)).expect("four");
         let separator = given.unwrap_or_else(counted);
         let mut row = Row::default();
         row.add(head.as_bytes(), separator);
         ensure!(!row.is_open, "the first row: a quote has no end");
-        let columns = row.values().map(|name| String::from_utf8_lossy(name).trim_matches(' ').to_owned());
+        let columns =
+            row.values().map(|name| String::from_utf8_lossy(name).trim_matches(' ').to_owned());
         let columns: Vec<String> = columns.collect();
-        Ok(Self { input, separator, columns, windows_1252: 0, is_at_end: false, ahead: VecDeque::new() })
+        Ok(Self {
+            input,
+            separator,
+            columns,
+            windows_1252: 0,
+            is_at_end: false,
+            ahead: VecDeque::new(),
+        })
     }
 
     /// The values of the first row behind the names.
@@ -235,14 +250,17 @@ impl<R: BufRead> Table<R> {
         while let Ok(Some(length)) = self.next_line(&mut line) {
             if length > 0 {
                 row.add(&line, self.separator);
-                return row.values().map(|value| String::from_utf8_lossy(value).trim().to_owned()).collect();
+                return row
+                    .values()
+                    .map(|value| String::from_utf8_lossy(value).trim().to_owned())
+                    .collect();
             }
         }
         Vec::new()
     }
 
-    /// `numbers`: the columns of numbers, where a comma is a decimal one if the row has no point. A row that cannot be read is taken as it
-    /// is, and is no JSON; `fault` then says why.
+    /// `numbers`: the columns of numbers, where a comma is a decimal one if the row has no point. A
+    /// row that cannot be read is taken as it is, and is no JSON; `fault` then says why.
     pub(super) fn each(
         &mut self,
         numbers: &[usize],
@@ -258,8 +276,10 @@ impl<R: BufRead> Table<R> {
             self.is_at_end = false;
             row.add(&line, self.separator);
             let is_whole = length == line.len() && (!row.is_open || self.complete(&mut row)?);
-            // Cut at the decimal comma of a latitude, all values would be taken for their neighbours.
-            let has_more = row.values().skip(self.columns.len()).any(|value| !value.trim_ascii().is_empty());
+            // Cut at the decimal comma of a latitude, all values would be taken for their
+            // neighbours.
+            let has_more =
+                row.values().skip(self.columns.len()).any(|value| !value.trim_ascii().is_empty());
             fault.set(match (is_whole, self.is_at_end) {
                 (true, _) => MORE_VALUES,
                 (false, false) => "a quote of this row has no end",
@@ -298,7 +318,8 @@ impl<R: BufRead> Table<R> {
         }
     }
 
-    /// Adds the lines up to the one that ends the open quote. `false`: there is none; nothing was taken.
+    /// Adds the lines up to the one that ends the open quote. `false`: there is none; nothing was
+    /// taken.
     fn complete(&mut self, row: &mut Row) -> io::Result<bool> {
         for n in 0..ROW_LINES_MAX - 1 {
             if n == self.ahead.len() {
@@ -327,8 +348,7 @@ impl<R: BufRead> Table<R> {
     }
 }
 
-const MORE_VALUES: &str =
-    "more values than columns: decimal commas between commas? save the file with ; or tab as the separator";
+const MORE_VALUES: &str = "more values than columns: decimal commas between commas? save the file with ; or tab as the separator";
 
 /// The values of a row.
 #[derive(Default)]
@@ -367,7 +387,8 @@ impl Row {
         found
     }
 
-    /// A line, which goes on in the quote that is open. A quote inside a value without quotes is a part of it.
+    /// A line, which goes on in the quote that is open. A quote inside a value without quotes is a
+    /// part of it.
     fn add(&mut self, mut line: &[u8], separator: u8) {
         loop {
             if self.is_open {
@@ -408,7 +429,8 @@ pub(super) fn each_line(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
     Ok(())
 }
 
-/// OwnTracks Recorder's monthly files: a time, the kind of the message, and the message, between tabs.
+/// OwnTracks Recorder's monthly files: a time, the kind of the message, and the message, between
+/// tabs.
 pub(super) fn owntracks(input: impl BufRead, take: Take<'_>) -> Result<()> {
     each_line(input, &mut |line, length| {
         // Copied from a terminal, the tabs are spaces.
@@ -455,7 +477,10 @@ mod tests {
         let file = "<gpx><trkpt lat='1' lon='2'><extensions><x:ele>99</x:ele><x:lat>9</x:lat><x:hr>80</x:hr><time>2026-01-01T00:00:00Z</time>\
             </extensions><ele>34</ele><time>2026-01-31T08:00:00Z</time></trkpt></gpx>";
         let (points, _) = all(|take| gpx(file.as_bytes(), take));
-        assert_eq!(points, [r#"{"lat":"1","lon":"2","ele":"34","time":"2026-01-31T08:00:00Z","hr":"80"}"#]);
+        assert_eq!(
+            points,
+            [r#"{"lat":"1","lon":"2","ele":"34","time":"2026-01-31T08:00:00Z","hr":"80"}"#]
+        );
     }
 
     #[test]
@@ -472,8 +497,10 @@ mod tests {
             assert!(points.is_empty() && end.contains("longer than 1 MiB"), "{end}");
         }
         // Of points there may be any number, and of what is between them.
-        let file =
-            format!("<gpx>{}</gpx>", format!("{point}{}</trkpt><a/>", &parts[..8 * 1_007]).repeat(200));
+        let file = format!(
+            "<gpx>{}</gpx>",
+            format!("{point}{}</trkpt><a/>", &parts[..8 * 1_007]).repeat(200)
+        );
         let (points, end) = all(|take| gpx(file.as_bytes(), take));
         assert!(points.len() == 200 && end.is_empty(), "{end}");
     }
@@ -488,10 +515,19 @@ mod tests {
             ("\n", "no element"),
         ] {
             let (points, end) = all(|take| gpx(file.as_bytes(), take));
-            assert!(points.is_empty() && end.contains("not GPX") && end.contains(said), "{file}: {end}");
+            assert!(
+                points.is_empty() && end.contains("not GPX") && end.contains(said),
+                "{file}: {end}"
+            );
         }
-        for file in ["<gpx/>", "<?xml version='1.0'?><!-- x --><g:gpx xmlns:g='g'><g:trk/></g:gpx>\n"] {
-            assert_eq!(all(|take| gpx(file.as_bytes(), take)), (Vec::new(), String::new()), "{file}");
+        for file in
+            ["<gpx/>", "<?xml version='1.0'?><!-- x --><g:gpx xmlns:g='g'><g:trk/></g:gpx>\n"]
+        {
+            assert_eq!(
+                all(|take| gpx(file.as_bytes(), take)),
+                (Vec::new(), String::new()),
+                "{file}"
+            );
         }
     }
 
@@ -521,11 +557,15 @@ mod tests {
             table(b"lat,lon,ts\n52,5,13,4,1\n1,2,3,, \n").1,
             ["52,5,13,4,1", r#"{"lat":"1","lon":"2","ts":"3"}"#]
         );
-        let (columns, rows) = table(b"\"lat\",\"a \"\"b\"\"\",c\n\"1\",\"x\"\"y\",5\"\n\n2,\"a\nb\n\",3\n");
+        let (columns, rows) =
+            table(b"\"lat\",\"a \"\"b\"\"\",c\n\"1\",\"x\"\"y\",5\"\n\n2,\"a\nb\n\",3\n");
         assert_eq!(columns, ["lat", "a \"b\"", "c"]);
         assert_eq!(
             rows,
-            [r#"{"lat":"1","a \"b\"":"x\"y","c":"5\""}"#, r#"{"lat":"2","a \"b\"":"a\nb","c":"3"}"#]
+            [
+                r#"{"lat":"1","a \"b\"":"x\"y","c":"5\""}"#,
+                r#"{"lat":"2","a \"b\"":"a\nb","c":"3"}"#
+            ]
         );
     }
 
@@ -536,11 +576,13 @@ mod tests {
             all(|take| table.each(&[], &Cell::default(), take)).0
         };
         let (one, two) = (r#"{"a":"1","b":"x"}"#, r#"{"a":"2","b":"x"}"#);
-        for next in ["2,x\n".to_owned(), "2,\"x\"\n".to_owned(), "2,x\n".repeat(2 * ROW_LINES_MAX)] {
+        for next in ["2,x\n".to_owned(), "2,\"x\"\n".to_owned(), "2,x\n".repeat(2 * ROW_LINES_MAX)]
+        {
             let n = next.lines().count();
             for begin in ["", "1,x\n"] {
                 let found = rows(&format!("a,b\n{begin}1,\"x\n{next}"));
-                let expected = begin.lines().map(|_| one).chain(["1,\"x"]).chain(std::iter::repeat_n(two, n));
+                let expected =
+                    begin.lines().map(|_| one).chain(["1,\"x"]).chain(std::iter::repeat_n(two, n));
                 assert!(found.iter().map(String::as_str).eq(expected), "{begin}{next}: {found:?}");
             }
         }
@@ -563,7 +605,10 @@ mod tests {
         for garbage in ["]", "404", "{\"a\":1}", "{"] {
             let (found, end) =
                 all(|take| features([&file[..], garbage.as_bytes()].concat().as_slice(), take));
-            assert!(found.len() == 2 && end.contains("not a FeatureCollection"), "{garbage}: {end}");
+            assert!(
+                found.len() == 2 && end.contains("not a FeatureCollection"),
+                "{garbage}: {end}"
+            );
         }
         let stopped = features(&file[..], &mut |_, _| anyhow::bail!("enough")).unwrap_err();
         assert!(stopped.to_string().contains("enough"), "{stopped}");
@@ -573,7 +618,10 @@ mod tests {
         let (messages, end) = all(|take| owntracks(&rec[..], take));
         assert_eq!(
             (messages, end),
-            (vec![r#"{"_type":"location","x":"a\tb"}"#.to_owned(), "broken".to_owned()], String::new())
+            (
+                vec![r#"{"_type":"location","x":"a\tb"}"#.to_owned(), "broken".to_owned()],
+                String::new()
+            )
         );
     }
 }

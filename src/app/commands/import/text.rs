@@ -24,7 +24,9 @@ pub(super) fn refuse_foreign(head: &[u8], name: &str) -> Result<()> {
         (&[0xfd, b'7', b'z', b'X', b'Z', 0], "xz", "xzcat"),
     ];
     if let Some((_, what, cat)) = packed.iter().find(|(magic, ..)| head.starts_with(magic)) {
-        bail!("it is {what}: unpack it, or pipe it in: {cat} {name} | milepost import - --format …");
+        bail!(
+            "it is {what}: unpack it, or pipe it in: {cat} {name} | milepost import - --format …"
+        );
     }
     if head.starts_with(b"PK\x03\x04") {
         bail!("it is a zip file: unzip {name}, and import what is in it");
@@ -50,10 +52,12 @@ pub(super) fn refuse_foreign(head: &[u8], name: &str) -> Result<()> {
         }
     }
     if first.starts_with(['{', '[']) {
-        let jq = |filter: &str| format!("jq -r '{filter} | @csv' {name}, below a first row ts,lat,lng");
+        let jq =
+            |filter: &str| format!("jq -r '{filter} | @csv' {name}, below a first row ts,lat,lng");
         if text.contains("\"semanticSegments\"") {
             let points = ".semanticSegments[].timelinePath[]?";
-            let filter = format!("{points} | [.time, (.point | gsub(\"°\"; \"\") | split(\", \")[])]");
+            let filter =
+                format!("{points} | [.time, (.point | gsub(\"°\"; \"\") | split(\", \")[])]");
             bail!(
                 "it is an export of Google's Timeline, which is not read; jq makes CSV of it: {}",
                 jq(&filter)
@@ -78,7 +82,9 @@ pub(super) fn refuse_foreign(head: &[u8], name: &str) -> Result<()> {
 /// `what` the file is, and gpsbabel's name for it.
 pub(super) fn converter(what: &str, format: &str, name: &str) -> String {
     let gpx = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
-    format!("it is {what}, which is not read; convert it: gpsbabel -i {format} -f {name} -o gpx -F {gpx}.gpx")
+    format!(
+        "it is {what}, which is not read; convert it: gpsbabel -i {format} -f {name} -o gpx -F {gpx}.gpx"
+    )
 }
 
 /// The encoding of a text: its byte order mark, zeros between ASCII as UTF-16 has them, or what an
@@ -93,7 +99,8 @@ pub(super) fn encoding(head: &[u8]) -> Option<&'static Encoding> {
         _ => {}
     }
     let text = String::from_utf8_lossy(&head[..head.len().min(256)]);
-    let declared = text.trim_start().strip_prefix("<?xml")?.split_once("?>")?.0.split_once("encoding")?.1;
+    let declared =
+        text.trim_start().strip_prefix("<?xml")?.split_once("?>")?.0.split_once("encoding")?.1;
     let label = declared.trim_start().strip_prefix('=')?.trim_start();
     let label = label.split(['"', '\'']).nth(1)?;
     Encoding::for_label(label.as_bytes()).filter(|encoding| *encoding != UTF_8)
@@ -103,7 +110,8 @@ pub(super) fn encoding(head: &[u8]) -> Option<&'static Encoding> {
 pub(super) fn utf8(input: impl Read, encoding: &'static Encoding) -> impl BufRead {
     let decoder = encoding.new_decoder_without_bom_handling();
     let (raw, text) = (vec![0; 32 * 1024], vec![0; 128 * 1024]);
-    let decoded = Decoded { input, decoder, raw, left: 0, text, read: 0, written: 0, is_end: false };
+    let decoded =
+        Decoded { input, decoder, raw, left: 0, text, read: 0, written: 0, is_end: false };
     BufReader::with_capacity(64 * 1024, decoded)
 }
 

@@ -1,5 +1,5 @@
-//! What was understood of a file: which field is where, what is not read, and whether the fixes can be
-//! true.
+//! What was understood of a file: which field is where, what is not read, and whether the fixes can
+//! be true.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -128,12 +128,17 @@ impl Understood {
             (0.447, "m/s read as mph"),
         ];
         if self.moved > 2_000.0
-            && let Some((_, what)) = units.iter().find(|(factor, _)| (ratio / factor - 1.0).abs() < 0.08)
+            && let Some((_, what)) =
+                units.iter().find(|(factor, _)| (ratio / factor - 1.0).abs() < 0.08)
         {
-            warnings.push(format!("the speeds are {ratio:.2} of what places and times give: {what}?"));
+            warnings
+                .push(format!("the speeds are {ratio:.2} of what places and times give: {what}?"));
         }
         if self.rows_in_1252 > 0 {
-            warnings.push(format!("{} rows are not UTF-8 and were read as windows-1252", self.rows_in_1252));
+            warnings.push(format!(
+                "{} rows are not UTF-8 and were read as windows-1252",
+                self.rows_in_1252
+            ));
         }
         warnings
     }

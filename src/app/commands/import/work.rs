@@ -33,7 +33,8 @@ use milepost_observe::now;
 /// Rows of a batch: a part as large as this is soon merged for good.
 const ROWS_MAX: usize = 50_000;
 const BYTES_MAX: usize = 24 * 1024 * 1024;
-/// Spans of 28 days that a batch touches. A partition is a month, and ClickHouse refuses inserts that touch more than 100.
+/// Spans of 28 days that a batch touches. A partition is a month, and ClickHouse refuses inserts
+/// that touch more than 100.
 const SPANS_MAX: usize = 40;
 const SPAN_MS: i64 = 28 * 24 * 3_600_000;
 
@@ -89,8 +90,13 @@ pub(super) struct Counts {
     pub(super) understood: Vec<Understood>,
 }
 
-/// Opens each file once, so that a wrong name or a missing unit is known before anything is imported.
-pub(super) fn files(config: &Config, orders: &Orders, resume: Option<&Resume>) -> Result<Vec<Input>> {
+/// Opens each file once, so that a wrong name or a missing unit is known before anything is
+/// imported.
+pub(super) fn files(
+    config: &Config,
+    orders: &Orders,
+    resume: Option<&Resume>,
+) -> Result<Vec<Input>> {
     let one = |path: &PathBuf| {
         let is_stdin = path == Path::new("-");
         ensure!(!is_stdin || resume.is_none(), "--resume needs the name of a file");
@@ -159,7 +165,8 @@ pub(super) fn read(
         spans: HashSet::new(),
         // What is older would be removed by the tables' TTL.
         decode: decode::Limits {
-            fix_age_max: day * config.clickhouse.retention.positions_days.saturating_sub(STAYS_DAYS_MIN),
+            fix_age_max: day
+                * config.clickhouse.retention.positions_days.saturating_sub(STAYS_DAYS_MIN),
             ..config.decode.clone()
         },
         received_at: now(),
@@ -212,7 +219,8 @@ struct Work<'s> {
     spans: HashSet<i64>,
     decode: decode::Limits,
     received_at: Timestamp,
-    /// The batcher's clock: a second a batch. So the same files give the same rows of `rejects`, however fast they are read.
+    /// The batcher's clock: a second a batch. So the same files give the same rows of `rejects`,
+    /// however fast they are read.
     instant: Instant,
     counts: Counts,
     since: Vec<(PathBuf, Mark)>,
@@ -235,7 +243,10 @@ impl Work<'_> {
                     u64::MAX
                 };
                 if end < length {
-                    warn!("{}: its last line has no end yet, and is left to the next run", path.display());
+                    warn!(
+                        "{}: its last line has no end yet, and is left to the next run",
+                        path.display()
+                    );
                 }
                 let head = text::head(&mut file)?;
                 file.rewind()?;
@@ -261,7 +272,8 @@ impl Work<'_> {
         self.since.push((key, mark));
         let mut take = |payload: &[u8], length: usize| {
             // The rest of the row may not be written yet.
-            is_left = orders.resume.is_some() && kind == Kind::Csv && fault.get() == read::OPEN_AT_END;
+            is_left =
+                orders.resume.is_some() && kind == Kind::Csv && fault.get() == read::OPEN_AT_END;
             ensure!(!is_left, "the rest is left to the next run");
             mark.add(payload);
             self.counts.fixes += 1;
@@ -273,12 +285,18 @@ impl Work<'_> {
             }
             self.decoded.clear();
             // The first ones show what the file has that nobody reads.
-            let decoder = explaining.as_ref().filter(|_| mark.fixes <= EXPLAINED).unwrap_or(&decoder);
-            decoder.decode(lines::message(&plan.topic, payload, length), self.received_at, &mut self.decoded);
+            let decoder =
+                explaining.as_ref().filter(|_| mark.fixes <= EXPLAINED).unwrap_or(&decoder);
+            decoder.decode(
+                lines::message(&plan.topic, payload, length),
+                self.received_at,
+                &mut self.decoded,
+            );
             self.understood.unread(&self.decoded.unread);
             if kind == Kind::Csv {
                 // All rows that could be read are JSON.
-                let unread = self.decoded.rejects.iter_mut().filter(|one| one.reason == Reason::InvalidJson);
+                let unread =
+                    self.decoded.rejects.iter_mut().filter(|one| one.reason == Reason::InvalidJson);
                 unread.for_each(|reject| fault.get().clone_into(&mut reject.detail));
             }
             self.take(payload)?;
@@ -316,7 +334,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Shows what was understood of the file, before any of it is stored, and once more when it is read.
+    /// Shows what was understood of the file, before any of it is stored, and once more when it is
+    /// read.
     fn show_understood(&mut self) {
         let understood = &self.understood;
         if !self.is_dry_run && understood.is_news() {
@@ -362,8 +381,11 @@ impl Work<'_> {
         }
         for reject in decoded.rejects.drain(..) {
             self.understood.rejected();
-            let (count, _) =
-                self.counts.rejects.entry(reject.reason).or_insert_with(|| (0, reject.detail.clone()));
+            let (count, _) = self
+                .counts
+                .rejects
+                .entry(reject.reason)
+                .or_insert_with(|| (0, reject.detail.clone()));
             *count += 1;
             if self.batcher.is_full() || !self.batcher.fits_reject(&reject) {
                 self.close()?;

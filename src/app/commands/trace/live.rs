@@ -1,4 +1,5 @@
-//! `milepost trace --live`: a driver's messages as they pass, decoded, and what became of them. One JSON object a line.
+//! `milepost trace --live`: a driver's messages as they pass, decoded, and what became of them. One
+//! JSON object a line.
 //!
 //! It has a subscription of its own and asks ClickHouse: the consumers do nothing for it.
 
@@ -42,7 +43,8 @@ impl Waiting {
     fn is(&self, stored: &StoredFix) -> bool {
         let Position { ts, seq, lat, lng, .. } = &self.fix;
         let apart_ms = stored.ts.abs_diff(ts.unix_ms());
-        let same_time = apart_ms == 0 || self.is_undated && u128::from(apart_ms) < PATIENCE.as_millis();
+        let same_time =
+            apart_ms == 0 || self.is_undated && u128::from(apart_ms) < PATIENCE.as_millis();
         same_time && (stored.seq, stored.lat_e7, stored.lng_e7) == (*seq, lat.e7(), lng.e7())
     }
 }
@@ -68,7 +70,9 @@ pub async fn follow(
         let heard = probe.hear(PATIENCE, |packet| theirs(packet, &decoder, &driver_id));
         let mut lines = String::new();
         match timeout_at(due.min(ping_at), heard).await {
-            Ok(Ok((decoded, received_at))) => lines += &heard_lines(&decoded, received_at, &mut waiting),
+            Ok(Ok((decoded, received_at))) => {
+                lines += &heard_lines(&decoded, received_at, &mut waiting)
+            }
             Err(_) | Ok(Err(ProbeError::Unanswered)) => {}
             Ok(Err(error)) => bail!("the broker: {}", error_chain(&error)),
         }
@@ -116,7 +120,11 @@ async fn subscribe(mqtt: &Mqtt) -> Result<Probe> {
 }
 
 /// What a message says of the driver.
-fn theirs(packet: Packet<'_>, decoder: &Decoder, driver_id: &DriverId) -> Option<(Decoded, Timestamp)> {
+fn theirs(
+    packet: Packet<'_>,
+    decoder: &Decoder,
+    driver_id: &DriverId,
+) -> Option<(Decoded, Timestamp)> {
     let Packet::Published(message) = packet else { return None };
     let (mut decoded, received_at) = (Decoded::default(), now());
     decoder.decode(message, received_at, &mut decoded);
@@ -137,7 +145,11 @@ fn heard_lines(decoded: &Decoded, received_at: Timestamp, waiting: &mut Vec<Wait
 }
 
 /// Takes out of `waiting` what is stored, and what is given up.
-async fn became(clickhouse: &ClickHouse, driver_id: &DriverId, waiting: &mut Vec<Waiting>) -> Result<String> {
+async fn became(
+    clickhouse: &ClickHouse,
+    driver_id: &DriverId,
+    waiting: &mut Vec<Waiting>,
+) -> Result<String> {
     let moments: Vec<_> = waiting.iter().map(|it| it.fix.ts.unix_ms()).collect();
     let stored = clickhouse.stored_fixes(driver_id, &moments, PATIENCE).await?;
     let mut lines = String::new();

@@ -92,7 +92,10 @@ impl fmt::Display for Trace {
             writeln!(f, "rejects      none in the last hour")?;
         }
         for RejectedFor { reason, count, last, detail } in rejects {
-            writeln!(f, "rejects      {count} {reason} in the last hour, the last one {last}: {detail}")?;
+            writeln!(
+                f,
+                "rejects      {count} {reason} in the last hour, the last one {last}: {detail}"
+            )?;
         }
         match spool {
             None => writeln!(f, "spool        spool.dir is not set here")?,
@@ -141,7 +144,8 @@ pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
     })
 }
 
-/// Reads every file; works while a process uses the directory, and then misses what it inserts or writes meanwhile.
+/// Reads every file; works while a process uses the directory, and then misses what it inserts or
+/// writes meanwhile.
 async fn in_spool(config: &Config, driver_id: DriverId) -> Result<Option<InSpool>> {
     let Some(settings) = &config.spool else { return Ok(None) };
     let dir = settings.dir.clone();
@@ -158,7 +162,10 @@ async fn in_spool(config: &Config, driver_id: DriverId) -> Result<Option<InSpool
             let Ok(bytes) = fs::read(dir.join(&file.name)) else { continue };
             let rows = format::read(&bytes.into()).ok().and_then(|inserts| {
                 let of_driver = |id: &[u8]| id == driver_id.as_bytes();
-                inserts.iter().map(|insert| Some(insert.without(of_driver)?.1 as u64)).sum::<Option<u64>>()
+                inserts
+                    .iter()
+                    .map(|insert| Some(insert.without(of_driver)?.1 as u64))
+                    .sum::<Option<u64>>()
             });
             match rows {
                 Some(0) => {}

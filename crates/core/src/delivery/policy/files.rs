@@ -1,9 +1,10 @@
 //! The replay queue: which file of the spool is replayed next.
 //!
-//! Files are replayed one at a time, the oldest first. A file that fails queues behind the others. If
-//! it fails while other inserts commit, the file itself is at fault: it is deferred with exponential
-//! backoff. A file that cannot be read is deferred too. A file of a newer format stays for a newer
-//! milepost. After each failure the whole queue pauses, longer with each consecutive one.
+//! Files are replayed one at a time, the oldest first. A file that fails queues behind the others.
+//! If it fails while other inserts commit, the file itself is at fault: it is deferred with
+//! exponential backoff. A file that cannot be read is deferred too. A file of a newer format stays
+//! for a newer milepost. After each failure the whole queue pauses, longer with each consecutive
+//! one.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -52,8 +53,8 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Queues a file. `now`: `None` for a file of an earlier process, which is first in the queue. A
-    /// file that was queued before keeps its deferrals.
+    /// Queues a file. `now`: `None` for a file of an earlier process, which is first in the queue.
+    /// A file that was queued before keeps its deferrals.
     pub(super) fn add(&mut self, file: File, progress: Option<Progress>, now: Option<Instant>) {
         let entry = self.entries.entry(file).or_default();
         (entry.progress, entry.not_before) = (progress, now);
@@ -125,8 +126,8 @@ impl Files {
         }
     }
 
-    /// Handles a failed attempt. `successes`: inserts of any batch that have committed so far. Returns
-    /// whether the file was deferred.
+    /// Handles a failed attempt. `successes`: inserts of any batch that have committed so far.
+    /// Returns whether the file was deferred.
     pub(super) fn failed(
         &mut self,
         file: &File,
@@ -143,7 +144,8 @@ impl Files {
             successes > *entry.successes.get_or_insert(successes)
         });
         // A file that times out would block the queue for the whole timeout each time, so defer it.
-        let defers = others_get_through || matches!(kind, FailureKind::Permanent | FailureKind::TimedOut);
+        let defers =
+            others_get_through || matches!(kind, FailureKind::Permanent | FailureKind::TimedOut);
         if defers {
             self.defer(file, why, successes, now);
         }
@@ -156,8 +158,8 @@ impl Files {
         defers
     }
 
-    /// Pauses the queue after a deferral. Many consecutive deferrals mean that the server takes little,
-    /// or that the disk is away, so the pause grows.
+    /// Pauses the queue after a deferral. Many consecutive deferrals mean that the server takes
+    /// little, or that the disk is away, so the pause grows.
     pub(super) fn rest_after_deferral(&mut self, jitter: &mut fastrand::Rng, now: Instant) {
         self.deferrals = self.deferrals.saturating_add(1);
         self.rests_until = Some(now + retry::delay(self.deferrals, jitter));
@@ -165,7 +167,8 @@ impl Files {
 
     /// Returns the oldest deferred file and its reason, as a line of `/readyz`.
     pub(super) fn unready_reason(&self) -> Option<String> {
-        let mut at_fault = self.entries.iter().filter_map(|(file, entry)| Some((file, entry.why.as_ref()?)));
+        let mut at_fault =
+            self.entries.iter().filter_map(|(file, entry)| Some((file, entry.why.as_ref()?)));
         at_fault.next().map(|(file, why)| format!("spool replay: {file}: {why}"))
     }
 
@@ -176,7 +179,9 @@ impl Files {
     /// Makes every file due now: the server answers again.
     pub(super) fn wake(&mut self, now: Instant) {
         self.rests_until = None;
-        self.entries.values_mut().for_each(|entry| entry.not_before = entry.not_before.map(|at| at.min(now)));
+        self.entries
+            .values_mut()
+            .for_each(|entry| entry.not_before = entry.not_before.map(|at| at.min(now)));
     }
 }
 
@@ -204,7 +209,10 @@ mod tests {
         Failure {
             kind,
             why: "why",
-            progress: Progress::new(Attempts::new(Identity { incarnation: 1, number: 1 }), VecDeque::new()),
+            progress: Progress::new(
+                Attempts::new(Identity { incarnation: 1, number: 1 }),
+                VecDeque::new(),
+            ),
         }
     }
 
@@ -230,12 +238,23 @@ mod tests {
         let mut jitter = fastrand::Rng::with_seed(1);
         for (kind, is_at_fault) in [(Transient, false), (Permanent, true), (TimedOut, true)] {
             let (mut files, [file, _], now) = files();
-            assert_eq!(files.failed(&file, failure(kind), 5, &mut jitter, now), is_at_fault, "{kind:?}");
-            assert_eq!((files.failures(), files.next(now)), (1, None), "{kind:?}: the others rest, too");
+            assert_eq!(
+                files.failed(&file, failure(kind), 5, &mut jitter, now),
+                is_at_fault,
+                "{kind:?}"
+            );
+            assert_eq!(
+                (files.failures(), files.next(now)),
+                (1, None),
+                "{kind:?}: the others rest, too"
+            );
             assert!(files.next(files.deadline().unwrap()).is_some());
             assert!(files.failed(&file, failure(kind), 6, &mut jitter, now), "another got through");
             assert_eq!(files.failures(), 0);
-            assert!(!files.failed(&file, failure(Transient), 6, &mut jitter, now), "and none since");
+            assert!(
+                !files.failed(&file, failure(Transient), 6, &mut jitter, now),
+                "and none since"
+            );
             assert_eq!(files.failures(), 1);
             files.succeeded();
             assert_eq!(files.failures(), 0);

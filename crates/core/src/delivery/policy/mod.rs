@@ -1,7 +1,8 @@
 //! The delivery policy: decides the next step of each batch, and is the only module that does.
 //!
 //! Input: batches, reports of the executor, the state of ClickHouse. Output: commands (attempt,
-//! store, load, remove). Fresh batches and replayed ones pass through the same states, see [`Stage`].
+//! store, load, remove). Fresh batches and replayed ones pass through the same states, see
+//! [`Stage`].
 //! [`Delivery::store_reason`] decides when a batch goes to the spool.
 //!
 //! Guarantee: a batch is called durable only when every piece of it was inserted or its file is
@@ -22,8 +23,8 @@ use self::files::Files;
 use self::server::Server;
 use self::stage::{BatchState, Fresh, Origin, Progress, Stage, pieces};
 use super::events::{
-    Attention, BatchId, DeliveryCommand, DeliveryNotice, DeliveryTotals, Durable, FIRST_LOADED, Outcome,
-    Report, ServerStatus, StoreReason,
+    Attention, BatchId, DeliveryCommand, DeliveryNotice, DeliveryTotals, Durable, FIRST_LOADED,
+    Outcome, Report, ServerStatus, StoreReason,
 };
 use super::retry::{Attempts, Identity};
 use crate::batch::Batch;
@@ -48,7 +49,8 @@ pub struct DeliveryConfig {
     pub spool: bool,
     /// First timeout of an insert.
     pub insert_timeout: Duration,
-    /// Time after the start of the shutdown at which uninserted batches go to the spool, if there is one.
+    /// Time after the start of the shutdown at which uninserted batches go to the spool, if there
+    /// is one.
     pub store_when_leaving_after: Duration,
     /// Random number of this process, for deduplication tokens.
     pub incarnation: u64,
@@ -155,7 +157,10 @@ impl Delivery {
     /// # Panics
     /// If no batch was in demand: a bug in the caller.
     pub fn accept(&mut self, batch: Batch, now: Instant) {
-        assert!(self.demand(now) != Demand::Nothing, "a batch was handed over that delivery does not want");
+        assert!(
+            self.demand(now) != Demand::Nothing,
+            "a batch was handed over that delivery does not want"
+        );
         let id = batch.id;
         let rows = [batch.positions.len(), batch.rejects.len()];
         let fresh = Fresh {
@@ -168,8 +173,10 @@ impl Delivery {
             reported: false,
         };
         let positions = batch.positions.len() as u64;
-        let progress = Progress::new(self.attempts(id), pieces(rows.into_iter().filter(|rows| *rows > 0)));
-        let state = BatchState::new(Stage::Waiting { at: now }, Origin::Intake(fresh), positions, progress);
+        let progress =
+            Progress::new(self.attempts(id), pieces(rows.into_iter().filter(|rows| *rows > 0)));
+        let state =
+            BatchState::new(Stage::Waiting { at: now }, Origin::Intake(fresh), positions, progress);
         self.batches.insert(id, state);
         self.commands.push_back(DeliveryCommand::Encode(batch));
         self.step(id, now);
@@ -208,7 +215,9 @@ impl Delivery {
                 if hangs && !std::mem::replace(&mut state.was_aborted, true) {
                     self.commands.push_back(DeliveryCommand::Abort(*id));
                 }
-                if let Stage::Waiting { at } | Stage::Storing { attempt_at: at, .. } = &mut state.stage {
+                if let Stage::Waiting { at } | Stage::Storing { attempt_at: at, .. } =
+                    &mut state.stage
+                {
                     *at = now.min(*at);
                 }
             }
@@ -271,14 +280,16 @@ impl Delivery {
     /// Returns why a batch should go to the spool now; `None` if it should not.
     fn store_reason(&self, state: &BatchState, now: Instant) -> Option<StoreReason> {
         let fresh = state.fresh()?;
-        if !state.stage.is_unstored() || !self.may_store(fresh.at_least_once, fresh.refused_at, now) {
+        if !state.stage.is_unstored() || !self.may_store(fresh.at_least_once, fresh.refused_at, now)
+        {
             return None;
         }
         if self.leaves_for_long(now) {
             return Some(StoreReason::Leaving);
         }
         if let Some(since) = state.stage.attempt_since() {
-            return (self.under_pressure && now >= since + SLOW_AFTER).then_some(StoreReason::ServerIsSlow);
+            return (self.under_pressure && now >= since + SLOW_AFTER)
+                .then_some(StoreReason::ServerIsSlow);
         }
         if self.insert_slots_held() > self.settings.inserts_in_flight {
             Some(StoreReason::NoSlot)
@@ -293,8 +304,9 @@ impl Delivery {
         }
     }
 
-    /// Returns whether the spool may take a batch. It must not hide a fault that an operator has to fix:
-    /// there, withheld PUBACKs are the back-pressure. QoS 0 has no PUBACKs, so its batches are spooled.
+    /// Returns whether the spool may take a batch. It must not hide a fault that an operator has to
+    /// fix: there, withheld PUBACKs are the back-pressure. QoS 0 has no PUBACKs, so its batches are
+    /// spooled.
     fn may_store(&self, at_least_once: bool, refused_at: Option<Instant>, now: Instant) -> bool {
         let held_back = at_least_once && self.server.needs_operator();
         let refused = refused_at.is_some_and(|at| now < at + STORE_AGAIN);
@@ -303,7 +315,8 @@ impl Delivery {
 
     /// Bounds the disk operations in flight, so a hung disk cannot pile them up.
     fn has_disk_place(&self) -> bool {
-        let waiting = self.batches.values().filter(|state| state.stage.disk_since().is_some()).count();
+        let waiting =
+            self.batches.values().filter(|state| state.stage.disk_since().is_some()).count();
         waiting < disk_operations_max(self.settings.inserts_in_flight)
     }
 
@@ -320,14 +333,14 @@ impl Delivery {
         }
     }
 
-    /// Returns whether the batch may be inserted now. Replayed files need no insert slot: one file is
-    /// replayed at a time.
+    /// Returns whether the batch may be inserted now. Replayed files need no insert slot: one file
+    /// is replayed at a time.
     fn may_attempt(&self, id: BatchId) -> bool {
         let is_fresh = |state: &BatchState| state.fresh().is_some();
         let others = self.batches.iter().filter(|(other, state)| **other != id && is_fresh(state));
         let attempts = others.filter(|(_, state)| state.stage.attempt_since().is_some()).count();
-        let has_place =
-            attempts < self.settings.inserts_in_flight || !self.batches.get(&id).is_some_and(is_fresh);
+        let has_place = attempts < self.settings.inserts_in_flight
+            || !self.batches.get(&id).is_some_and(is_fresh);
         self.server.has_tables() && has_place
     }
 
@@ -335,16 +348,18 @@ impl Delivery {
     fn attempt(&mut self, id: BatchId, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
         state.stage = match state.stage {
-            Stage::Waiting { .. } | Stage::Inserting { .. } | Stage::QuarantiningRow { file: None, .. } => {
-                Stage::Inserting { since: now }
-            }
+            Stage::Waiting { .. }
+            | Stage::Inserting { .. }
+            | Stage::QuarantiningRow { file: None, .. } => Stage::Inserting { since: now },
             Stage::Storing { since: storing_since, .. }
             | Stage::InsertingAndStoring { storing_since, .. } => {
                 Stage::InsertingAndStoring { since: now, storing_since }
             }
             Stage::Loading { file, .. }
             | Stage::InsertingStored { file, .. }
-            | Stage::QuarantiningRow { file: Some(file), .. } => Stage::InsertingStored { since: now, file },
+            | Stage::QuarantiningRow { file: Some(file), .. } => {
+                Stage::InsertingStored { since: now, file }
+            }
             Stage::InsertedWhileStoring { .. } | Stage::Removing { .. } => {
                 unreachable!("what is in ClickHouse is not inserted again")
             }
@@ -392,16 +407,21 @@ impl Delivery {
             return;
         }
         if self.files.len() == 0 && self.replayed > 0 {
-            self.notices
-                .push_back(DeliveryNotice::SpoolEmpty { batches: std::mem::take(&mut self.replayed) });
+            self.notices.push_back(DeliveryNotice::SpoolEmpty {
+                batches: std::mem::take(&mut self.replayed),
+            });
         }
         let Some(file) = self.files.next(now) else { return };
         let id = self.next_loaded;
         self.next_loaded += 1;
         let untried = || Progress::new(self.attempts(id), VecDeque::new());
         let progress = self.files.progress(&file).unwrap_or_else(untried);
-        let state =
-            BatchState::new(Stage::Loading { file, since: now }, Origin::Spool, file.positions, progress);
+        let state = BatchState::new(
+            Stage::Loading { file, since: now },
+            Origin::Spool,
+            file.positions,
+            progress,
+        );
         self.batches.insert(id, state);
         self.commands.push_back(DeliveryCommand::Load(id, file));
     }
@@ -410,7 +430,11 @@ impl Delivery {
         if let Some(fresh) = self.batches.get_mut(&id).and_then(BatchState::fresh_mut)
             && !std::mem::replace(&mut fresh.reported, true)
         {
-            self.durable.push_back(Durable { batch: id, rows: fresh.rows, opened_at: fresh.opened_at });
+            self.durable.push_back(Durable {
+                batch: id,
+                rows: fresh.rows,
+                opened_at: fresh.opened_at,
+            });
         }
     }
 
@@ -429,13 +453,15 @@ impl Delivery {
     }
 
     fn is_slow(&self, now: Instant) -> bool {
-        let slow =
-            |state: &BatchState| state.stage.attempt_since().is_some_and(|since| now >= since + SLOW_AFTER);
+        let slow = |state: &BatchState| {
+            state.stage.attempt_since().is_some_and(|since| now >= since + SLOW_AFTER)
+        };
         self.under_pressure && self.fresh().any(slow)
     }
 
     fn leaves_for_long(&self, now: Instant) -> bool {
-        self.leaving_since.is_some_and(|since| now >= since + self.settings.store_when_leaving_after)
+        self.leaving_since
+            .is_some_and(|since| now >= since + self.settings.store_when_leaving_after)
     }
 }
 

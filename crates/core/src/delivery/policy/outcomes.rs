@@ -38,17 +38,18 @@ impl Delivery {
         self.continue_batch(id, now);
     }
 
-    /// Clears the spool's refusal once no other batch waits for the spool: the next store shows whether
-    /// it takes batches again.
+    /// Clears the spool's refusal once no other batch waits for the spool: the next store shows
+    /// whether it takes batches again.
     fn clear_spool_refusal(&mut self, id: BatchId) {
-        let refused = |state: &BatchState| state.fresh().is_some_and(|fresh| fresh.refused_at.is_some());
+        let refused =
+            |state: &BatchState| state.fresh().is_some_and(|fresh| fresh.refused_at.is_some());
         if !self.batches.iter().any(|(other, state)| *other != id && refused(state)) {
             self.spool_refusal = None;
         }
     }
 
-    /// Records that the server answered an attempt. The oldest attempt still in flight now counts as
-    /// the one that is waited for.
+    /// Records that the server answered an attempt. The oldest attempt still in flight now counts
+    /// as the one that is waited for.
     fn attempt_answered(&mut self, id: BatchId) {
         let others = self.batches.iter().filter(|(other, _)| **other != id);
         self.server.waits_since(others.filter_map(|(_, state)| state.stage.attempt_since()).min());
@@ -82,7 +83,9 @@ impl Delivery {
             Stage::Waiting { .. }
             | Stage::Storing { .. }
             | Stage::InsertedWhileStoring { .. }
-            | Stage::Removing { .. } => unreachable!("it was neither being inserted nor being loaded"),
+            | Stage::Removing { .. } => {
+                unreachable!("it was neither being inserted nor being loaded")
+            }
         }
     }
 
@@ -90,7 +93,8 @@ impl Delivery {
     fn finished(&mut self, id: BatchId, now: Instant) {
         self.report_durable(id);
         let Some(state) = self.batches.get_mut(&id) else { return };
-        self.totals.inserted += state.positions - state.progress.quarantined - state.progress.erased;
+        self.totals.inserted +=
+            state.positions - state.progress.quarantined - state.progress.erased;
         self.totals.erased += state.progress.erased;
         if self.settings.spool {
             self.totals.quarantined += state.progress.quarantined;
@@ -114,12 +118,14 @@ impl Delivery {
             Stage::Waiting { .. }
             | Stage::Storing { .. }
             | Stage::InsertedWhileStoring { .. }
-            | Stage::Removing { .. } => unreachable!("it was neither being inserted nor being loaded"),
+            | Stage::Removing { .. } => {
+                unreachable!("it was neither being inserted nor being loaded")
+            }
         }
     }
 
-    /// Handles a failed attempt: decides the next stage and the delay. The spool, if it may take the
-    /// batch, does so in the same round, see [`Delivery::store_reason`].
+    /// Handles a failed attempt: decides the next stage and the delay. The spool, if it may take
+    /// the batch, does so in the same round, see [`Delivery::store_reason`].
     pub(super) fn failed(&mut self, id: BatchId, kind: FailureKind, why: String, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
         if kind == FailureKind::TooLarge {
@@ -153,7 +159,13 @@ impl Delivery {
             | Stage::Removing { .. } => unreachable!("it was not being inserted"),
         };
         if self.failure_log.allow(&why, now) {
-            self.notices.push_back(DeliveryNotice::InsertFailed { batch: id, rows, failures, retry_in, why });
+            self.notices.push_back(DeliveryNotice::InsertFailed {
+                batch: id,
+                rows,
+                failures,
+                retry_in,
+                why,
+            });
         }
     }
 
@@ -174,7 +186,8 @@ impl Delivery {
             self.continue_batch(id, now);
         } else {
             if self.row_log.allow(now) {
-                self.notices.push_back(DeliveryNotice::RowTooLarge { why, is_kept: self.settings.spool });
+                self.notices
+                    .push_back(DeliveryNotice::RowTooLarge { why, is_kept: self.settings.spool });
             }
             if self.settings.spool {
                 self.quarantine_row(id, Piece { insert, rows }, now);
@@ -187,8 +200,8 @@ impl Delivery {
     fn quarantine_row(&mut self, id: BatchId, row: Piece, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
         let file = match state.stage {
-            // One disk operation per batch: the row is handled by the next attempt, from the file if
-            // the spool takes the batch.
+            // One disk operation per batch: the row is handled by the next attempt, from the file
+            // if the spool takes the batch.
             Stage::InsertingAndStoring { storing_since: since, .. } => {
                 state.stage = Stage::Storing { since, attempt_at: now + DISK_PATIENCE };
                 return;
@@ -315,7 +328,8 @@ impl Delivery {
             Stage::InsertingAndStoring { since, .. } => state.stage = Stage::Inserting { since },
             Stage::InsertedWhileStoring { .. } => self.forget(id),
             Stage::Storing { attempt_at: at, .. } => state.stage = Stage::Waiting { at },
-            // Attempt the row again: an operator who makes room may also have raised the size limit.
+            // Attempt the row again: an operator who makes room may also have raised the size
+            // limit.
             Stage::QuarantiningRow { file: None, .. } => {
                 state.stage = Stage::Waiting { at: now + STORE_AGAIN };
             }

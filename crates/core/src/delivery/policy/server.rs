@@ -18,7 +18,8 @@ const UNREADY_AFTER: Duration = Duration::from_secs(20);
 const TIMEOUT_MAX: Duration = Duration::from_secs(600);
 /// An insert may take this many times as long as the last one that committed.
 const TIMEOUT_PER_INSERT: u32 = 4;
-/// After this many consecutive failures of one batch, or of files in turn, the server counts as down.
+/// After this many consecutive failures of one batch, or of files in turn, the server counts as
+/// down.
 const FAILURES_UNREADY: u32 = 3;
 
 /// See the module's documentation.
@@ -34,7 +35,8 @@ pub(super) struct Server {
     timeout_min: Duration,
     /// Number of inserts that committed.
     successes: u64,
-    /// Start of the oldest attempt since the server last answered one; failures do not count as answers.
+    /// Start of the oldest attempt since the server last answered one; failures do not count as
+    /// answers.
     waiting_since: Option<Instant>,
     no_answer_log: Throttle,
     /// Why the last attempt failed, and the number of consecutive failures; `None` after a commit.
@@ -66,8 +68,8 @@ impl Server {
         self.schema == Schema::Ready
     }
 
-    /// Returns whether an operator must fix a table, a grant or a login before an insert can succeed.
-    /// `false` while ClickHouse does not answer: then the cause is unknown.
+    /// Returns whether an operator must fix a table, a grant or a login before an insert can
+    /// succeed. `false` while ClickHouse does not answer: then the cause is unknown.
     pub(super) fn needs_operator(&self) -> bool {
         self.stopped && self.silent.is_none() || matches!(self.schema, Schema::Refused(_))
     }
@@ -101,7 +103,8 @@ impl Server {
 
     /// Records a commit. The next timeout is a multiple of the time it took.
     pub(super) fn succeeded(&mut self, took: Duration) {
-        self.timeout = (took * TIMEOUT_PER_INSERT).clamp(self.timeout_min, TIMEOUT_MAX.max(self.timeout_min));
+        self.timeout =
+            (took * TIMEOUT_PER_INSERT).clamp(self.timeout_min, TIMEOUT_MAX.max(self.timeout_min));
         self.successes += 1;
         self.stopped = false;
         self.probe_at = None;
@@ -139,25 +142,28 @@ impl Server {
         if refusals == self.refusals {
             self.schema = schema;
         }
-        self.silent = answers.err().map(|why| (why, self.silent.take().map_or(now, |(_, since)| since)));
+        self.silent =
+            answers.err().map(|why| (why, self.silent.take().map_or(now, |(_, since)| since)));
     }
 
     pub(super) fn is_silent(&self) -> bool {
         self.silent.is_some()
     }
 
-    /// Returns which queries the watcher should send, and how soon. Under traffic an insert is always
-    /// in flight, so only a slow one makes the health doubtful.
+    /// Returns which queries the watcher should send, and how soon. Under traffic an insert is
+    /// always in flight, so only a slow one makes the health doubtful.
     pub(super) fn attention(&self, now: Instant) -> Attention {
         let is_slow = self.waiting_since.is_some_and(|since| now >= since + DOUBT_AFTER);
-        let in_doubt = is_slow || self.last_failure.is_some() || self.silent.is_some() || !self.has_tables();
+        let in_doubt =
+            is_slow || self.last_failure.is_some() || self.silent.is_some() || !self.has_tables();
         Attention { in_doubt, refusals: self.refusals, clock_jumps: 0 }
     }
 
     /// Returns how long an insert has had no answer, if that is due to be logged.
     pub(super) fn no_answer_to_log(&mut self, now: Instant) -> Option<Duration> {
         let for_ = now.saturating_duration_since(self.waiting_since?);
-        let is_due = for_ >= LOGGED_AFTER && self.last_failure.is_none() && self.no_answer_log.allow(now);
+        let is_due =
+            for_ >= LOGGED_AFTER && self.last_failure.is_none() && self.no_answer_log.allow(now);
         is_due.then_some(for_)
     }
 
@@ -166,9 +172,12 @@ impl Server {
         let mut reasons = Vec::new();
         match &self.schema {
             Schema::Ready => {}
-            Schema::Unknown(why) | Schema::Refused(why) => reasons.push(format!("clickhouse: {why}")),
+            Schema::Unknown(why) | Schema::Refused(why) => {
+                reasons.push(format!("clickhouse: {why}"))
+            }
         }
-        let for_ = self.waiting_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let for_ =
+            self.waiting_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         match (&self.last_failure, &self.silent) {
             (Some((why, failures)), _)
                 if self.stopped || *failures >= FAILURES_UNREADY || for_ >= UNREADY_AFTER =>
@@ -176,7 +185,8 @@ impl Server {
                 reasons.push(format!("clickhouse: no insert gets through: {why}"));
             }
             (None, _) if for_ >= UNREADY_AFTER => {
-                reasons.push(format!("clickhouse: no answer to an insert for {} s", for_.as_secs()));
+                reasons
+                    .push(format!("clickhouse: no answer to an insert for {} s", for_.as_secs()));
             }
             (_, Some((why, since))) if now.saturating_duration_since(*since) >= UNREADY_AFTER => {
                 reasons.push(format!("clickhouse: {why}"));
@@ -234,7 +244,10 @@ mod tests {
         assert_eq!(server.no_answer_to_log(at(5_000)), Some(Duration::from_secs(5)));
         assert_eq!(server.no_answer_to_log(at(60_000)), None);
         assert!(server.unready_reasons(at(19_999)).is_empty());
-        assert_eq!(server.unready_reasons(at(20_000)), ["clickhouse: no answer to an insert for 20 s"]);
+        assert_eq!(
+            server.unready_reasons(at(20_000)),
+            ["clickhouse: no answer to an insert for 20 s"]
+        );
     }
 
     #[test]
@@ -260,8 +273,8 @@ mod tests {
         let (mut server, began) = server();
         let silent = ServerStatus { answers: Err("nobody".to_owned()), ..ServerStatus::ready() };
         server.update(silent, began);
-        let told =
-            [19, 20].map(|seconds| server.unready_reasons(began + Duration::from_secs(seconds)).join("; "));
+        let told = [19, 20]
+            .map(|seconds| server.unready_reasons(began + Duration::from_secs(seconds)).join("; "));
         assert_eq!(told, ["", "clickhouse: nobody"]);
     }
 }

@@ -21,16 +21,16 @@ pub(super) enum Stage {
     InsertingAndStoring { since: Instant, storing_since: Instant },
     /// Being inserted; its file is fsynced.
     InsertingStored { since: Instant, file: File },
-    /// In memory, being written to the spool; the replay inserts it later. If the spool refuses, the
-    /// next attempt is due at `attempt_at`, as it was before: a spool that always refuses must not
-    /// postpone it for ever.
+    /// In memory, being written to the spool; the replay inserts it later. If the spool refuses,
+    /// the next attempt is due at `attempt_at`, as it was before: a spool that always refuses must
+    /// not postpone it for ever.
     Storing { since: Instant, attempt_at: Instant },
     /// In ClickHouse, while its file is still being written; the file is removed afterwards.
     InsertedWhileStoring { since: Instant },
     /// Being read from its file.
     Loading { file: File, since: Instant },
-    /// One row is too large to insert, and is being written to a file of its own. `file`: the batch's
-    /// own file, if there is one.
+    /// One row is too large to insert, and is being written to a file of its own. `file`: the
+    /// batch's own file, if there is one.
     QuarantiningRow { since: Instant, file: Option<File> },
     /// In ClickHouse, or damaged: its file is being removed or renamed.
     Removing { file: File, since: Instant },
@@ -44,8 +44,8 @@ pub(super) struct BatchState {
     pub(super) origin: Origin,
     pub(super) positions: u64,
     pub(super) progress: Progress,
-    /// An attempt was cancelled because the server had been silent. A batch is cancelled once only, or
-    /// a server that flickers would never commit it.
+    /// An attempt was cancelled because the server had been silent. A batch is cancelled once only,
+    /// or a server that flickers would never commit it.
     pub(super) was_aborted: bool,
 }
 
@@ -79,7 +79,8 @@ pub(super) struct Fresh {
 #[derive(Debug, Clone)]
 pub(super) struct Progress {
     pub(super) attempts: Attempts,
-    /// Pieces that are not in ClickHouse yet; the front is next. Empty for a file that was never read.
+    /// Pieces that are not in ClickHouse yet; the front is next. Empty for a file that was never
+    /// read.
     pub(super) pieces: VecDeque<Piece>,
     /// Positions that are too large to insert.
     pub(super) quarantined: u64,
@@ -139,7 +140,8 @@ impl Stage {
         matches!(self, Self::Waiting { .. } | Self::Inserting { .. })
     }
 
-    /// Returns whether an attempt should start: its time has come, or the disk that writes it hangs.
+    /// Returns whether an attempt should start: its time has come, or the disk that writes it
+    /// hangs.
     pub(super) fn is_attempt_due(self, now: Instant) -> bool {
         match self {
             Self::Waiting { at } => at <= now,

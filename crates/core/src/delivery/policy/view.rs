@@ -69,8 +69,11 @@ impl Delivery {
     /// Returns the counts and levels of this moment.
     #[must_use]
     pub fn totals(&self) -> DeliveryTotals {
-        let in_flight =
-            self.fresh().filter(|state| state.holds_insert_slot()).map(|state| state.positions).sum();
+        let in_flight = self
+            .fresh()
+            .filter(|state| state.holds_insert_slot())
+            .map(|state| state.positions)
+            .sum();
         DeliveryTotals {
             in_flight,
             in_spool: self.files.positions(),

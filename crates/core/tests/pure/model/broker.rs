@@ -1,7 +1,9 @@
-//! A broker that keeps sessions, packet ids and windows as MQTT says, and does to them what brokers do.
+//! A broker that keeps sessions, packet ids and windows as MQTT says, and does to them what brokers
+//! do.
 //!
-//! It can be a cluster of two nodes, as EMQX is one: a node that is killed loses its sessions, and their shared subscriptions stay
-//! as ghosts that get their share of the messages until the node is back.
+//! It can be a cluster of two nodes, as EMQX is one: a node that is killed loses its sessions, and
+//! their shared subscriptions stay as ghosts that get their share of the messages until the node is
+//! back.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -16,7 +18,8 @@ pub struct Session {
     process: u64,
     pub node: usize,
     queue: VecDeque<Sent>,
-    /// Delivered and not acknowledged, in order of delivery; whether on this connection, as often as it is to be.
+    /// Delivered and not acknowledged, in order of delivery; whether on this connection, as often
+    /// as it is to be.
     in_flight: VecDeque<(u16, Sent, bool)>,
     packet_id: u16,
     away_since: Option<Instant>,
@@ -69,7 +72,8 @@ impl Broker {
         let members = members.map(|(id, session)| (Some(*id), session.node));
         let members: Vec<_> = members.chain(self.ghosts.iter().map(|node| (None, *node))).collect();
         self.next += 1;
-        let mut turns = (0..members.len()).map(|ahead| members[(self.next + ahead) % members.len()]);
+        let mut turns =
+            (0..members.len()).map(|ahead| members[(self.next + ahead) % members.len()]);
         let is_wanted = |member: &(Option<usize>, usize)| self.round_robin || member.1 == node;
         match turns.clone().find(is_wanted).or_else(|| turns.next()) {
             Some((Some(id), _)) => self.sessions.get_mut(&id).unwrap().queue.push_back(message),
@@ -154,7 +158,9 @@ impl Broker {
     /// A session ends; the others of its group get what it held.
     pub fn redispatch(&mut self, id: usize) {
         let Some(session) = self.sessions.remove(&self.id(id)) else { return };
-        for message in session.in_flight.into_iter().map(|(_, message, _)| message).chain(session.queue) {
+        for message in
+            session.in_flight.into_iter().map(|(_, message, _)| message).chain(session.queue)
+        {
             let seqs = message.seqs.clone();
             if !self.publish(message, session.node) {
                 self.lost.extend(seqs);
@@ -162,14 +168,17 @@ impl Broker {
         }
     }
 
-    /// A session is lost with everything in it. `remembered`: the broker says that it is present all the same.
+    /// A session is lost with everything in it. `remembered`: the broker says that it is present
+    /// all the same.
     pub fn lose(&mut self, id: usize, remembered: bool) {
         self.lose_id(self.id(id), remembered);
     }
 
     fn lose_id(&mut self, id: usize, remembered: bool) {
         let Some(session) = self.sessions.remove(&id) else { return };
-        for message in session.in_flight.into_iter().map(|(_, message, _)| message).chain(session.queue) {
+        for message in
+            session.in_flight.into_iter().map(|(_, message, _)| message).chain(session.queue)
+        {
             self.lost.extend(message.seqs);
         }
         if remembered {
@@ -178,7 +187,8 @@ impl Broker {
         }
     }
 
-    /// What is unacknowledged is sent again on the same connection, as EMQX before 5.8 does every `mqtt.retry_interval`.
+    /// What is unacknowledged is sent again on the same connection, as EMQX before 5.8 does every
+    /// `mqtt.retry_interval`.
     pub fn resend(&mut self, id: usize) {
         if let Some(session) = self.session(id) {
             session.in_flight.iter_mut().for_each(|(_, _, on_this)| *on_this = false);
@@ -212,10 +222,12 @@ impl Broker {
         Some(Sending { packet_id, redelivered: false, message })
     }
 
-    /// PUBACK: of the oldest message that is in flight on this connection and was taken, or none at all.
+    /// PUBACK: of the oldest message that is in flight on this connection and was taken, or none at
+    /// all.
     pub fn acknowledged(&mut self, id: usize, packet_id: u16) -> Vec<u32> {
         let session = self.session(id).expect("an acknowledgement without a connection");
-        let (expected, message, on_this) = session.in_flight.pop_front().expect("somebody waits for it");
+        let (expected, message, on_this) =
+            session.in_flight.pop_front().expect("somebody waits for it");
         assert_eq!(packet_id, expected, "out of order, or of another connection");
         assert!(on_this, "an acknowledgement before the message came on this connection");
         message.seqs

@@ -62,7 +62,8 @@ pub trait Backend {
     fn rejects(&self) -> u64;
     fn files(&self) -> usize;
     fn attempts(&self) -> usize;
-    /// Inserts that the server had when a driver was erased and has not ended yet, whether or not a process waits for them.
+    /// Inserts that the server had when a driver was erased and has not ended yet, whether or not a
+    /// process waits for them.
     fn inserts_from_before(&self) -> usize;
 }
 
@@ -89,7 +90,8 @@ pub struct World<B> {
     /// Of the driver who is erased at some time.
     pub theirs: BTreeSet<u32>,
     pub erased: bool,
-    /// What was stored of them when the last insert from before the erasing had ended: `milepost erase` waits for these.
+    /// What was stored of them when the last insert from before the erasing had ended: `milepost
+    /// erase` waits for these.
     stored_of_them: Option<BTreeSet<u32>>,
     /// What the process was told of ClickHouse.
     status: ServerStatus,
@@ -174,7 +176,8 @@ impl<B: Backend> World<B> {
         self.dialing.clear();
         self.broker.process_died();
         self.lives += 1;
-        self.consumer = process(&self.setup, self.server.restart(self.setup.delivery.spool), self.lives);
+        self.consumer =
+            process(&self.setup, self.server.restart(self.setup.delivery.spool), self.lives);
         (self.silent_at, self.left) = (None, None);
         if self.erased {
             self.consumer.set_erased(gone());
@@ -224,12 +227,13 @@ impl<B: Backend> World<B> {
 
     /// A message that holds no numbered fix.
     pub fn send(&mut self, payload: &str, qos1: bool) {
-        let sent = Sent { topic: "drivers/d/gps", seqs: Vec::new(), payload: payload.to_owned(), qos1 };
+        let sent =
+            Sent { topic: "drivers/d/gps", seqs: Vec::new(), payload: payload.to_owned(), qos1 };
         self.broker.publish(sent, 0);
     }
 
-    /// The connection of a session ends. `kept`: so does the session, unless the broker keeps it; `remembered`: it is
-    /// empty, and the broker says that it is the old one.
+    /// The connection of a session ends. `kept`: so does the session, unless the broker keeps it;
+    /// `remembered`: it is empty, and the broker says that it is the old one.
     pub fn cut(&mut self, id: usize, kept: bool, remembered: bool) {
         if !kept {
             self.lose(id, remembered);
@@ -257,7 +261,8 @@ impl<B: Backend> World<B> {
         }
     }
 
-    /// A node accepts connections from now on and answers nothing; the connections that it has are cut.
+    /// A node accepts connections from now on and answers nothing; the connections that it has are
+    /// cut.
     pub fn node_hangs(&mut self, node: usize) {
         self.broker.hung.insert(node);
         let on_it = self.broker.sessions.iter().filter(|(_, session)| session.node == node);
@@ -338,9 +343,12 @@ impl<B: Backend> World<B> {
     }
 
     fn connects(&self, id: usize) -> bool {
-        let is_member = |id| matches!(self.setup.consumer.connections, Connections::Fixed(all) if id < all);
+        let is_member =
+            |id| matches!(self.setup.consumer.connections, Connections::Fixed(all) if id < all);
         let is_visited = !self.only_members || is_member(id);
-        self.broker_up && is_visited && self.consumer.session(id).connection() == ConnectionState::Connecting
+        self.broker_up
+            && is_visited
+            && self.consumer.session(id).connection() == ConnectionState::Connecting
     }
 
     fn connect(&mut self) {
@@ -353,14 +361,16 @@ impl<B: Backend> World<B> {
                 continue;
             }
             let (node, within) = self.consumer.dial(id, self.instant());
-            let node = self.setup.consumer.nodes.iter().position(|known| *known == node).expect("a node");
+            let node =
+                self.setup.consumer.nodes.iter().position(|known| *known == node).expect("a node");
             if self.broker.hung.contains(&node) {
                 let after = within.map_or(CONNECT_TIMEOUT, |_| 2 * ANSWERS_WITHIN);
                 self.dialing.insert(id, (node, self.instant() + after));
                 continue;
             }
             if self.broker.away.contains(&node) {
-                let event = SessionEvent::Disconnected { taken_over: false, why: "refused".to_owned() };
+                let event =
+                    SessionEvent::Disconnected { taken_over: false, why: "refused".to_owned() };
                 self.consumer.handle_event(id, event, self.instant());
                 continue;
             }
@@ -456,10 +466,12 @@ impl<B: Backend> World<B> {
             }
         }
         self.commands.extend(std::iter::from_fn(|| self.consumer.poll_command()));
-        self.notices
-            .extend(std::iter::from_fn(|| self.consumer.poll_notice()).map(|notice| notice.to_string()));
-        self.durable +=
-            std::iter::from_fn(|| self.consumer.poll_durable()).map(|batch| batch.rows).sum::<usize>();
+        self.notices.extend(
+            std::iter::from_fn(|| self.consumer.poll_notice()).map(|notice| notice.to_string()),
+        );
+        self.durable += std::iter::from_fn(|| self.consumer.poll_durable())
+            .map(|batch| batch.rows)
+            .sum::<usize>();
         did_anything
     }
 
@@ -469,7 +481,11 @@ impl<B: Backend> World<B> {
         match command {
             SessionCommand::Subscribe => {
                 session.subscribed = true;
-                self.consumer.handle_event(id, SessionEvent::Subscribed { refusals: Vec::new() }, now);
+                self.consumer.handle_event(
+                    id,
+                    SessionEvent::Subscribed { refusals: Vec::new() },
+                    now,
+                );
                 if self.cut_at_suback > 0 {
                     self.cut_at_suback -= 1;
                     self.cut(id, true, false);
@@ -533,13 +549,15 @@ impl<B: Backend> World<B> {
             return self.server.pass(self.instant());
         }
         let timeout = self.consumer.poll_timeout(self.instant());
-        let next =
-            timeout.into_iter().chain(self.dialing.values().map(|(_, at)| *at)).fold(until, Instant::min);
+        let next = timeout
+            .into_iter()
+            .chain(self.dialing.values().map(|(_, at)| *at))
+            .fold(until, Instant::min);
         self.server.pass(next)
     }
 
-    /// From here on everything is fine. Acknowledgements advance within seconds for as long as messages wait, and in the
-    /// end everything is where it should be.
+    /// From here on everything is fine. Acknowledgements advance within seconds for as long as
+    /// messages wait, and in the end everything is where it should be.
     pub fn recover(&mut self) {
         self.server.mood(Mood::Fine);
         self.server.disk(Disk::Fine, self.instant());
@@ -553,8 +571,10 @@ impl<B: Backend> World<B> {
             let acked = |world: &Self| world.acked.len() as u64 + world.acked_rejects;
             let before = acked(self);
             self.wait(Duration::from_secs(1));
-            quiet = if acked(self) > before { Duration::ZERO } else { quiet + Duration::from_secs(1) };
-            // An answer that was lost is waited for as long as an insert may take; then somebody is told why.
+            quiet =
+                if acked(self) > before { Duration::ZERO } else { quiet + Duration::from_secs(1) };
+            // An answer that was lost is waited for as long as an insert may take; then somebody is
+            // told why.
             let troubles = self.consumer.unready_reasons(self.instant());
             assert!(
                 quiet < LIVELY || !troubles.is_empty(),
@@ -582,7 +602,11 @@ impl<B: Backend> World<B> {
                 self.wait(Duration::from_millis(500));
             }
         }
-        assert!(!enough || !self.spread().contains(&0), "a node has no session: {:?}", self.consumer);
+        assert!(
+            !enough || !self.spread().contains(&0),
+            "a node has no session: {:?}",
+            self.consumer
+        );
         let (stored, acked) = (self.server.rejects(), self.acked_rejects);
         assert!(stored >= acked, "{stored} refusals in the table, {acked} acknowledged");
         if self.erased {
@@ -592,7 +616,8 @@ impl<B: Backend> World<B> {
                 }
                 self.wait(Duration::from_millis(500));
             }
-            let before = self.stored_of_them.as_ref().expect("an insert from before the erasing never ends");
+            let before =
+                self.stored_of_them.as_ref().expect("an insert from before the erasing never ends");
             let mut since = self.theirs.difference(before);
             let came = since.find(|seq| self.server.is_stored(**seq));
             assert_eq!(came, None, "stored after its driver had been erased");
@@ -602,7 +627,8 @@ impl<B: Backend> World<B> {
     /// Sent, not lost at the broker before anybody could keep it, and not stored.
     pub fn missing(&self) -> Vec<u32> {
         let is_gone = |seq: &u32| self.erased && self.theirs.contains(seq);
-        let missing = self.owed.difference(&self.excused).filter(|seq| !self.server.is_stored(**seq));
+        let missing =
+            self.owed.difference(&self.excused).filter(|seq| !self.server.is_stored(**seq));
         missing.copied().filter(|seq| !is_gone(seq)).collect()
     }
 
@@ -623,7 +649,11 @@ fn gone() -> Arc<Erased> {
     Arc::new(Erased::new(["e".to_owned()]))
 }
 
-fn process(setup: &Setup, left: milepost_core::delivery::SpoolInventory, incarnation: u64) -> Consumer {
+fn process(
+    setup: &Setup,
+    left: milepost_core::delivery::SpoolInventory,
+    incarnation: u64,
+) -> Consumer {
     let delivery = policy::DeliveryConfig { incarnation, ..setup.delivery.clone() };
     let intake = Intake::new(setup.intake.clone(), decoder());
     Consumer::new(setup.consumer.clone(), intake, Delivery::new(delivery, left))

@@ -1,5 +1,5 @@
-//! ClickHouse, as far as rows and tokens go, and a disk: they do everything such parts do, by script, and answer when
-//! their time has come. No task, no file: thousands of scripts a minute.
+//! ClickHouse, as far as rows and tokens go, and a disk: they do everything such parts do, by
+//! script, and answer when their time has come. No task, no file: thousands of scripts a minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -95,8 +95,8 @@ pub struct Table {
     pub stored: BTreeSet<u32>,
     /// Refusals counted in the rejects table.
     rejects: u64,
-    /// What each token was used for. A known token inserts nothing, whether its rows are there or not: so a replica that died before
-    /// the others had its rows is [`Mood::Dying`].
+    /// What each token was used for. A known token inserts nothing, whether its rows are there or
+    /// not: so a replica that died before the others had its rows is [`Mood::Dying`].
     tokens: BTreeMap<String, Vec<Row>>,
     /// What ClickHouse knows a fix by, of each row.
     identities: BTreeMap<u32, Identity>,
@@ -129,7 +129,8 @@ impl Table {
         }
     }
 
-    /// They catch up. If one has lost its disk before, it is that which has rows that the other has not.
+    /// They catch up. If one has lost its disk before, it is that which has rows that the other has
+    /// not.
     pub fn join(&mut self, disk_lost: bool) {
         if let Some(replicas) = &mut self.replicas {
             let on_one = std::mem::take(&mut replicas.on_one);
@@ -185,10 +186,16 @@ impl Server {
         rows.retain(|row| row.position().is_none_or(|seq| !self.is_gone(seq)));
         let erased = (all - rows.len()) as u64;
         let token = match &self.table.replicas {
-            Some(Replicas { same_token: true, .. }) => token.rsplit_once('-').expect("an attempt's number").0,
+            Some(Replicas { same_token: true, .. }) => {
+                token.rsplit_once('-').expect("an attempt's number").0
+            }
             _ => token,
         };
-        let token = &if erased > 0 { format!("{token}-{}", self.erased.digest()) } else { token.to_owned() };
+        let token = &if erased > 0 {
+            format!("{token}-{}", self.erased.digest())
+        } else {
+            token.to_owned()
+        };
         if rows.is_empty() {
             let outcome = Outcome::LeftOut { rows: erased };
             return self.pending.push(Pending {
@@ -214,7 +221,9 @@ impl Server {
                 let takes = Duration::from_secs(seconds);
                 (true, true, Outcome::Inserted { took: takes, erased }, takes)
             }
-            (Mood::Narrow, _) if is_too_large(rows.len(), rows.iter().filter_map(|row| row.position())) => {
+            (Mood::Narrow, _)
+                if is_too_large(rows.len(), rows.iter().filter_map(|row| row.position())) =>
+            {
                 let gone = rows.iter().filter(|_| rows.len() == 1 && !self.has_spool);
                 self.quarantined.extend(gone.filter_map(|row| row.position()));
                 (false, false, failed(FailureKind::TooLarge), takes)
@@ -222,11 +231,19 @@ impl Server {
             (Mood::Fine | Mood::Slow | Mood::Narrow, _) | (Mood::Flaky, 0..3) => {
                 (true, true, Outcome::Inserted { took: takes, erased }, takes)
             }
-            (Mood::Refusing, _) | (Mood::Flaky, 3) => (false, false, failed(FailureKind::Transient), takes),
-            (Mood::NoTable, _) | (Mood::Flaky, 4) => (false, false, failed(FailureKind::Permanent), takes),
-            (Mood::Hanging, _) | (Mood::Flaky, 5) => (false, false, failed(FailureKind::TimedOut), timeout),
+            (Mood::Refusing, _) | (Mood::Flaky, 3) => {
+                (false, false, failed(FailureKind::Transient), takes)
+            }
+            (Mood::NoTable, _) | (Mood::Flaky, 4) => {
+                (false, false, failed(FailureKind::Permanent), takes)
+            }
+            (Mood::Hanging, _) | (Mood::Flaky, 5) => {
+                (false, false, failed(FailureKind::TimedOut), timeout)
+            }
             (Mood::Dying, 0..4) => (false, true, failed(FailureKind::Ambiguous), takes),
-            (Mood::Dying, _) | (Mood::Flaky, 6) => (true, true, failed(FailureKind::Ambiguous), takes),
+            (Mood::Dying, _) | (Mood::Flaky, 6) => {
+                (true, true, failed(FailureKind::Ambiguous), takes)
+            }
             (Mood::Flaky, _) => (true, true, failed(FailureKind::TimedOut), timeout),
         };
         if commits && !self.table.tokens.contains_key(token) {
@@ -251,7 +268,11 @@ impl Server {
         if knows {
             self.table.tokens.insert(token.to_owned(), rows);
         }
-        self.pending.push(Pending { at: now + takes, report: Report { batch, outcome }, is_attempt: true });
+        self.pending.push(Pending {
+            at: now + takes,
+            report: Report { batch, outcome },
+            is_attempt: true,
+        });
     }
 
     fn is_gone(&self, seq: u32) -> bool {
@@ -276,11 +297,19 @@ impl Server {
     }
 
     fn disk_takes(&self) -> Duration {
-        if self.disk_mood == Disk::Hanging { Duration::from_secs(3_600) } else { Duration::from_millis(10) }
+        if self.disk_mood == Disk::Hanging {
+            Duration::from_secs(3_600)
+        } else {
+            Duration::from_millis(10)
+        }
     }
 
     fn later(&mut self, batch: BatchId, outcome: Outcome, takes: Duration, now: Instant) {
-        self.pending.push(Pending { at: now + takes, report: Report { batch, outcome }, is_attempt: false });
+        self.pending.push(Pending {
+            at: now + takes,
+            report: Report { batch, outcome },
+            is_attempt: false,
+        });
     }
 }
 
@@ -328,7 +357,8 @@ impl Backend for Server {
     }
 
     fn is_durable(&self, seq: u32) -> bool {
-        let in_file = || self.files.values().flatten().flatten().any(|row| *row == Row::Position(seq));
+        let in_file =
+            || self.files.values().flatten().flatten().any(|row| *row == Row::Position(seq));
         self.is_stored(seq) || in_file()
     }
 
@@ -357,15 +387,21 @@ impl Backend for Server {
         match command {
             DeliveryCommand::Encode(batch) => {
                 for position in &batch.positions {
-                    let identity =
-                        (position.driver_id, position.ts.unix_ms(), position.lat.e7(), position.lng.e7());
+                    let identity = (
+                        position.driver_id,
+                        position.ts.unix_ms(),
+                        position.lat.e7(),
+                        position.lng.e7(),
+                    );
                     let known = *self.table.identities.entry(position.seq).or_insert(identity);
                     assert_eq!(known, identity, "a message that came again is another fix");
                 }
                 let positions: Vec<_> =
                     batch.positions.iter().map(|position| Row::Position(position.seq)).collect();
-                let rejects: Vec<_> = batch.rejects.iter().map(|reject| Row::Reject(reject.count)).collect();
-                let rows = [positions, rejects].into_iter().filter(|rows| !rows.is_empty()).collect();
+                let rejects: Vec<_> =
+                    batch.rejects.iter().map(|reject| Row::Reject(reject.count)).collect();
+                let rows =
+                    [positions, rejects].into_iter().filter(|rows| !rows.is_empty()).collect();
                 assert!(self.kept.insert(batch.id, rows).is_none(), "a batch is taken once");
             }
             DeliveryCommand::Attempt { batch, piece, attempt } => {
@@ -373,7 +409,8 @@ impl Backend for Server {
                 self.attempt(batch, insert, rows, &attempt.token, attempt.timeout, now);
             }
             DeliveryCommand::Abort(batch) => {
-                let under_way = |pending: &&mut Pending| pending.is_attempt && pending.report.batch == batch;
+                let under_way =
+                    |pending: &&mut Pending| pending.is_attempt && pending.report.batch == batch;
                 if let Some(pending) = self.pending.iter_mut().find(under_way) {
                     let why = "aborted".to_owned();
                     pending.at = now;
