@@ -81,7 +81,10 @@ export class Stack {
 
   /** Computes trips and stops of everything stored so far, instead of within five minutes. */
   async refresh(): Promise<void> {
-    for (const what of ['REFRESH', 'WAIT']) await this.ask(`SYSTEM ${what} VIEW fleet.driver_days_mv`);
+    // The roll-up computes the days that the first view has counted.
+    for (const view of ['touched_mv', 'driver_days_mv']) {
+      for (const what of ['REFRESH', 'WAIT']) await this.ask(`SYSTEM ${what} VIEW fleet.${view}`);
+    }
   }
 
   /** Runs SQL; the answer as text. */
