@@ -176,7 +176,7 @@ fn poison_set() -> Vec<Harm> {
         harm(points(10_000), None),
         harm(points(10_001), "too_many_points"),
         harm(vec![b' '; 1_000_001], "too_large"),
-        harm(vec![0; 10_000], "invalid_json"),
+        harm(vec![0; 10_000], "empty"),
         Harm {
             topic: format!("drivers/{}/gps", "x".repeat(65_000)),
             ..harm(good.clone(), "bad_topic")
