@@ -22,8 +22,8 @@ const IO: [&str; 9] = [
     "tracing",
 ];
 
-/// A file reads in ten minutes: lines of code, without tests and comments.
-const LINES_MAX: usize = 400;
+/// A file reads in ten minutes: lines of code of at most 100 columns, without tests and comments.
+const LINES_MAX: usize = 480;
 
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
