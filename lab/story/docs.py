@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from story import KEPT, REPOSITORY, Story, markdown, short
+from story import KEPT, OTHERS_CORES, REPOSITORY, Story, markdown, short
 
 STORY = REPOSITORY / "docs/story.md"
 README = REPOSITORY / "README.md"
@@ -32,7 +32,9 @@ def readme_sentence(story: Story) -> str:
     cost = f"{ours['cpu_us_per_message']:.1f} µs of CPU a message"
     others = [f"{player['title']} {story.reference(player['name'])['cpu_us_per_message']:.1f}" for player in story.players
               if player["name"] != "milepost" and story.reference(player["name"])]
-    return (f"- **The story's experiment, repeated**: {cost} at 10,000 messages/s ({', '.join(others)});\n"
+    is_busy = any((outcome.get("others_cores") or 0) > OTHERS_CORES for outcome in story.outcomes)
+    when = ", on a machine that others used meanwhile" if is_busy else ""
+    return (f"- **The story's experiment, repeated**{when}: {cost} at 10,000 messages/s ({', '.join(others)});\n"
             f"  {short(best['stored_per_s'])} messages/s at the ceiling, with {best['step']['drivers']:,} drivers; and {killed['kills']} kills -9 "
             f"and an outage lose {lost(story, 'milepost')}\n"
             f"  messages, where 200 lines of Rust of an afternoon lose {lost(story, 'afternoon')} ([docs/story.md](docs/story.md)).")
