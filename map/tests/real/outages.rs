@@ -96,7 +96,8 @@ fn request_of(stream: &mut TcpStream) -> Result<String> {
         let text = String::from_utf8_lossy(&request);
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
         let head = head.to_ascii_lowercase();
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+        let length =
+            head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
         let is_whole = match length {
             Some(bytes) => body.len() >= bytes,
             None => !head.contains("transfer-encoding: chunked") || body.ends_with("0\r\n\r\n"),
