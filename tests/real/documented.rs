@@ -179,12 +179,12 @@ const EXAMPLES: &[Example] = &[
         driver: "both",
         rows: &["48.1173 11.5166667 11.52 84.4 592.3 NULL 0 -"],
     },
-    // The same GGA alone has no date.
+    // The same GGA alone has no date: it is of the day nearest to the receipt.
     Example {
         topic: "nmea/alone",
-        payload: "$GPGGA,123519,4807.038,N,01131.000,E,1,08,0.9,545.4,M,46.9,M,,*47\r\n",
+        payload: "<gga>\r\n",
         driver: "alone",
-        rows: &["48.1173 11.5166667 NULL NULL 592.3 NULL now -"],
+        rows: &["48.1173 11.5166667 NULL NULL 592.3 NULL 0 -"],
     },
     // https://www.w3.org/TR/geolocation/: null is unknown; values are ours.
     Example {
