@@ -173,7 +173,9 @@ impl Shared {
             return Ok(b"\t0\t0\n".to_vec()); // nobody is erased
         } else {
             ensure!(
-                ["CREATE", "ALTER", "INSERT INTO", "DROP VIEW"].iter().any(|known| statement.starts_with(known)),
+                ["CREATE", "ALTER", "INSERT INTO", "DROP VIEW"]
+                    .iter()
+                    .any(|known| statement.starts_with(known)),
                 Unknown(statement.to_owned())
             );
         }
