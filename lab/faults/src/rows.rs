@@ -288,7 +288,7 @@ fn broker_harmed(scene: &mut Scene, fault: Bad, still_comes: bool) -> Result<()>
     })
 }
 
-/// A connection that lived this long was a good one (src/session/reconnect.rs).
+/// A connection that lived this long was a good one (crates/core/src/session/reconnect.rs).
 const GOOD_CONNECTION: Duration = Duration::from_secs(10);
 /// Messages a second, more than a window of 32 carries on most machines.
 const SMALL_WINDOW_RATE: u32 = 3_000;

@@ -115,7 +115,7 @@ impl ClickHouse {
 }
 
 /// The statements of a file of sql/, as `milepost migrate` renders them for one server
-/// (src/clickhouse/render.rs says how).
+/// (crates/clickhouse/src/render.rs says how).
 fn for_one_server(template: &str, database: &str) -> Result<Vec<String>> {
     let [stored, shown] = sql::columns()?;
     let lines = shown.lines().map(str::trim).filter(|line| !line.starts_with("--"));
