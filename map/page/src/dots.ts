@@ -42,6 +42,13 @@ export function software(): boolean {
   return /swiftshader|llvmpipe|softpipe|basic render|software/i.test(name);
 }
 
+// 1080p: what a CPU draws in a tenth of a second. At 4K it takes seconds a frame, and the page waits for each.
+const SOFTWARE_PIXELS = 1920 * 1080;
+
+/** How many pixels are drawn for one of the page's: the screen's, but fewer where a CPU draws more than it can. */
+export const drawnRatio = (width: number, height: number, screen: number, software: boolean): number =>
+  software ? Math.min(screen, Math.sqrt(SOFTWARE_PIXELS / Math.max(1, width * height))) : screen;
+
 export class Dots {
   private readonly canvas = document.createElement('canvas');
   private readonly context = this.canvas.getContext('2d')!;

@@ -200,7 +200,7 @@ export class DriverLayer extends Layer<Props> {
         scale,
         shift: [(anchor[0] - x) * scale[0], (anchor[1] - y) * scale[1]],
         now,
-        radius: radius * devicePixelRatio,
+        radius: radius * this.context.device.canvasContext!.cssToDeviceRatio(),
         noses: noses ? 1 : 0,
         opacity,
         rim: [red / 255, green / 255, blue / 255, strength],

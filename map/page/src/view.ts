@@ -5,11 +5,13 @@ import { Map as MapLibre, NavigationControl, ScaleControl, setWorkerUrl, type St
 import workerUrl from 'maplibre-gl/dist/maplibre-gl-worker.mjs?worker&url';
 import { keepGraticule, keepLand, style } from './background';
 import type { Theme } from './colours';
+import { drawnRatio } from './dots';
 import type { Place } from './hash';
 import type { Bounds } from './tiles';
 
 export async function view(container: HTMLElement, styleUrl: string | null, own: StyleSpecification | null, theme: Theme, place: Place | null, software: boolean): Promise<{ map: MapLibre; overlay: MapboxOverlay }> {
   setWorkerUrl(workerUrl);
+  const ratio = () => drawnRatio(container.clientWidth, container.clientHeight, devicePixelRatio, software);
   const map = new MapLibre({
     container,
     style: styleUrl ?? own ?? style(theme),
@@ -25,6 +27,7 @@ export async function view(container: HTMLElement, styleUrl: string | null, own:
     touchPitch: false,
     renderWorldCopies: false,
     fadeDuration: 0,
+    pixelRatio: ratio(),
     locale: { 'Map.Title': 'Map of the drivers' },
   });
   map.touchZoomRotate.disableRotation();
@@ -32,8 +35,13 @@ export async function view(container: HTMLElement, styleUrl: string | null, own:
   map.addControl(new NavigationControl({ showCompass: false }), 'bottom-right');
   map.addControl(new ScaleControl({ maxWidth: 90 }), 'bottom-right');
   // Its defaults cost a copy of every frame, and without a graphics card four times the work.
-  const overlay = new MapboxOverlay({ interleaved: false, layers: [], deviceProps: { webgl: { preserveDrawingBuffer: false, antialias: !software } } });
+  const overlay = new MapboxOverlay({ interleaved: false, layers: [], useDevicePixels: ratio(), deviceProps: { webgl: { preserveDrawingBuffer: false, antialias: !software } } });
   map.addControl(overlay);
+  map.on('resize', () => {
+    if (map.getPixelRatio() === ratio()) return;
+    map.setPixelRatio(ratio());
+    overlay.setProps({ useDevicePixels: ratio() });
+  });
   await new Promise<void>((resolve) => map.once('load', () => resolve()));
   if (!styleUrl && !own) {
     keepLand(map);

@@ -1,6 +1,6 @@
 // Drivers painted by the CPU: the right pixels in the right colours, and none beside the image.
 import { expect, test } from 'vitest';
-import { Brush, type Image } from '../src/dots';
+import { Brush, drawnRatio, type Image } from '../src/dots';
 import type { DriverData } from '../src/driver-layer';
 
 const SIDE = 64;
@@ -75,4 +75,12 @@ test('a rim is darker than the middle, and what overlaps covers what is below', 
   expect(image.pixels[20 * SIDE + 22]).toBe(GREEN);
   expect((image.pixels[20 * SIDE + 17] >>> 8) & 0xff).toBeLessThan(200);
   expect(image.pixels[20 * SIDE + 17] >>> 24).toBe(255);
+});
+
+test('a CPU draws 1080p at most, a graphics card what the screen has', () => {
+  expect(drawnRatio(3840, 2160, 1, true)).toBe(0.5);
+  expect(drawnRatio(1280, 800, 2, true)).toBeCloseTo(1.42, 2);
+  expect(drawnRatio(1280, 800, 1, true)).toBe(1);
+  expect(drawnRatio(3840, 2160, 2, false)).toBe(2);
+  expect(drawnRatio(0, 0, 1, true)).toBe(1);
 });
