@@ -129,7 +129,7 @@ fn a_row_that_is_too_large_is_no_damaged_file() {
     assert_eq!(expr("MilepostSpoolDamaged"), "increase(milepost_spool_quarantined_total[15m]) > 0");
     let (counts, except) = expr("MilepostRowTooLarge").split_once(" unless ").unwrap();
     assert_eq!(counts, "increase(milepost_positions_quarantined_total[15m]) > 0");
-    let dropped = "increase(milepost_positions_dropped_total[15m]) > 0";
+    let dropped = "increase(milepost_positions_dropped_total[15m]) > 0 or increase(milepost_rejects_dropped_total[15m]) > 0";
     assert_eq!(except, format!("{} or {dropped}", expr("MilepostSpoolDamaged")));
 }
 

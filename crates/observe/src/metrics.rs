@@ -141,6 +141,11 @@ static COUNTED: &[Counted] = &[
         "Single positions too large for a proxy before ClickHouse, without a spool to keep them in.",
         |t| t.delivery.dropped,
     ),
+    counter(
+        "rejects_dropped_total",
+        "Rejects too large for a proxy before ClickHouse, without a spool to keep them in: counted as rejected, and not in the table rejects.",
+        |t| t.delivery.rejects_dropped,
+    ),
     gauge(
         "positions_in_flight",
         "Positions in memory: received, and neither in ClickHouse nor in the spool.",

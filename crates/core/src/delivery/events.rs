@@ -389,8 +389,10 @@ pub struct DeliveryTotals {
     pub in_spool: u64,
     /// Positions of files that are damaged or missing, and rows that are too large to insert.
     pub quarantined: u64,
-    /// Rows that no way takes, without a spool to keep them in.
+    /// Positions that no way takes, without a spool to keep them in.
     pub dropped: u64,
+    /// Rejects that no way takes, without a spool: no row of `rejects` shows them.
+    pub rejects_dropped: u64,
     /// Positions of erased drivers, left out of an insert or a replay.
     pub erased: u64,
     /// Files that were damaged or missing.

@@ -806,6 +806,33 @@ fn a_file_stays_until_its_row_that_no_way_takes_has_a_file_of_its_own() {
 }
 
 #[test]
+fn oversized_reject_without_a_spool_is_counted() {
+    let too_large = |piece: &Piece| piece.insert == 1 && piece.rows.contains(&1);
+    let mut rig =
+        rig(
+            policy_settings(),
+            move |_, piece| {
+                if too_large(piece) { Err(FailureKind::TooLarge) } else { Ok(()) }
+            },
+        );
+    let batch = Batch {
+        bytes: rig.bytes,
+        positions: vec![position("d", 0)],
+        rejects: vec![reject(Reason::InvalidJson, 9), reject(Reason::InvalidJson, 65_536)],
+        at_least_once: true,
+        opened_at: Some(rig.now),
+        ..Batch::default()
+    };
+    rig.names.insert(batch.id, ("d".to_owned(), 2));
+    rig.policy.accept(batch, rig.now);
+    rig.execute();
+    rig.wait(Duration::from_secs(1));
+    let totals = rig.policy.totals();
+    assert_eq!((totals.inserted, totals.dropped, totals.rejects_dropped), (1, 0, 1));
+    assert_eq!(rig.durable.len(), 1);
+}
+
+#[test]
 fn without_a_spool_a_row_that_no_way_takes_is_gone_and_counted() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::TooLarge));
     rig.offer("d", 2, true).unwrap();

@@ -100,6 +100,7 @@ impl Delivery {
             self.totals.quarantined += state.progress.quarantined;
         } else {
             self.totals.dropped += state.progress.quarantined;
+            self.totals.rejects_dropped += state.progress.rejects_too_large;
         }
         self.totals.batches_inserted += 1;
         self.replayed += u64::from(state.fresh().is_none());
@@ -229,7 +230,9 @@ impl Delivery {
 
     fn row_passed(&mut self, id: BatchId, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
-        state.progress.quarantined += u64::from(state.finish_piece());
+        let is_position = state.finish_piece();
+        state.progress.quarantined += u64::from(is_position);
+        state.progress.rejects_too_large += u64::from(!is_position);
         self.continue_batch(id, now);
     }
 

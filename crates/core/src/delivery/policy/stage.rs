@@ -84,13 +84,15 @@ pub(super) struct Progress {
     pub(super) pieces: VecDeque<Piece>,
     /// Positions that are too large to insert.
     pub(super) quarantined: u64,
+    /// Rejects that are too large to insert.
+    pub(super) rejects_too_large: u64,
     /// Positions that were left out because their driver is erased.
     pub(super) erased: u64,
 }
 
 impl Progress {
     pub(super) fn new(attempts: Attempts, pieces: VecDeque<Piece>) -> Self {
-        Self { attempts, pieces, quarantined: 0, erased: 0 }
+        Self { attempts, pieces, quarantined: 0, rejects_too_large: 0, erased: 0 }
     }
 }
 
