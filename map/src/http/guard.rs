@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State as From};
 use axum::http::header::{
-    AUTHORIZATION, COOKIE as COOKIE_HEADER, HOST, SET_COOKIE, WWW_AUTHENTICATE,
+    AUTHORIZATION, COOKIE as COOKIE_HEADER, HOST, ORIGIN, SET_COOKIE, WWW_AUTHENTICATE,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
@@ -87,6 +87,11 @@ async fn let_in(From(state): From<Arc<State>>, mut request: Request, next: Next)
     let is_probe = matches!(request.uri().path(), "/livez" | "/readyz");
     if is_probe {
         return next.run(request).await;
+    }
+    if !request.method().is_safe() && is_foreign(request.headers()) {
+        let why = "another site's page may not write here: Origin is not the address in Host; a proxy must pass Host on \
+                   (nginx: proxy_set_header Host $http_host)";
+        return Refusal(StatusCode::FORBIDDEN, why.to_owned()).into_response();
     }
     if let Some(answer) = Box::pin(by_link(&state, &mut request, next.clone())).await {
         return answer;
@@ -255,6 +260,28 @@ fn basic(name: &str, password: &str) -> String {
     text
 }
 
+/// A browser sends this request for another site's page, to which it may add the viewer's login or
+/// the proxy's cookie. Browsers send `Origin` with every request that writes; programs send none.
+///
+/// A proxy may have replaced `Host` by the address behind it, or the scheme: then
+/// `Sec-Fetch-Site` says it, which no page can set.
+fn is_foreign(headers: &HeaderMap) -> bool {
+    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("null"));
+    if let Some(site) = text(HeaderName::from_static("sec-fetch-site")) {
+        return !matches!(site, "same-origin" | "none");
+    }
+    let Some(origin) = text(ORIGIN) else { return false };
+    let of_origin = origin.split_once("://").map_or(origin, |(_, host)| host);
+    let hosts = [HOST, HeaderName::from_static("x-forwarded-host")];
+    // nginx' `$host` has no port.
+    let name_of_origin = of_origin.rsplit_once(':').map_or(of_origin, |(name, _)| name);
+    let is_it = |host: &str| {
+        host.eq_ignore_ascii_case(of_origin)
+            || !host.contains(':') && host.eq_ignore_ascii_case(name_of_origin)
+    };
+    !hosts.into_iter().filter_map(text).any(is_it)
+}
+
 /// `Host` is a name that can only mean this machine.
 fn is_this_machine(headers: &HeaderMap) -> bool {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
@@ -264,4 +291,36 @@ fn is_this_machine(headers: &HeaderMap) -> bool {
     };
     name.eq_ignore_ascii_case("localhost")
         || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_of_another_site_is_foreign_and_a_program_is_not() {
+        let ours = ("host", "map.example:9480");
+        for (more, expected) in [
+            (&[][..], false),
+            (&[("origin", "http://map.example:9480")], false),
+            (&[("origin", "https://MAP.example:9480")], false),
+            (&[("origin", "https://evil.example")], true),
+            (&[("origin", "http://map.example:81")], true),
+            (&[("origin", "null")], true),
+            (&[("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")], true),
+            (&[("sec-fetch-site", "same-site")], true),
+            (
+                &[("origin", "http://fleet.example:8443"), ("x-forwarded-host", "fleet.example")],
+                false,
+            ),
+            // The proxy asks under its own name for this server.
+            (&[("origin", "https://fleet.example"), ("sec-fetch-site", "same-origin")], false),
+            (&[("origin", "https://fleet.example"), ("x-forwarded-host", "fleet.example")], false),
+        ] {
+            let headers = [&[ours], more].concat().into_iter().map(|(name, value)| {
+                (HeaderName::from_static(name), HeaderValue::from_static(value))
+            });
+            assert_eq!(is_foreign(&headers.collect()), expected, "{more:?}");
+        }
+    }
 }

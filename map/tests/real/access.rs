@@ -252,6 +252,17 @@ fn fences_are_written_by_editors_alone_as_the_proxy_names_them() -> Result<()> {
         let (status, why) = post(&map, "ada", geojson, wrong)?;
         ensure!(status == 400 && why.contains("error"), "{wrong}: {status} {why}");
     }
+    let config =
+        ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
+    let foreign = config
+        .build()
+        .new_agent()
+        .post(format!("{}/api/fences", map.url()))
+        .header("X-User", "ada")
+        .header("Content-Type", geojson)
+        .header("Origin", "https://evil.example")
+        .send(YARD)?;
+    ensure!(foreign.status() == 403, "another site's page in the editor's browser");
     ensure!(names()?.is_empty());
     ensure!(post(&map, "ada", geojson, YARD)? == (200, "{}".to_owned()));
     ensure!(names()? == "yard");
