@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
 use super::driver::{self, Wiring};
@@ -36,6 +36,9 @@ use milepost_spool::Spool;
 
 /// Our name in `/readyz`.
 const PART: &str = "process";
+/// How often the preflight looks whether a session is subscribed: before that it would only repeat
+/// the sessions' own errors.
+const SUBSCRIBED_EVERY: Duration = Duration::from_secs(1);
 
 /// `milepost run`.
 ///
@@ -65,7 +68,7 @@ pub async fn run(config: Config) -> Result<Outcome> {
     let started = start(&config, spool.clone(), left, &shared, &mut tasks)?;
     let Started { mut watch, mut driver, leave, server } = started;
     let mut preflight = JoinSet::new();
-    preflight.spawn(log_preflight(config.clone(), server));
+    preflight.spawn(log_preflight(config.clone(), server, Arc::clone(metrics)));
 
     tokio::select! {
         () = signals.next() => {}
@@ -242,14 +245,31 @@ pub(super) fn delivery(config: &Config) -> policy::DeliveryConfig {
 }
 
 /// Logs warnings about foreseeable problems, in a task of its own that delays nothing.
-async fn log_preflight(config: Config, mut server: watch::Receiver<ServerStatus>) {
+async fn log_preflight(
+    config: Config,
+    mut server: watch::Receiver<ServerStatus>,
+    metrics: Arc<Metrics>,
+) {
     let of_spool = config.clone();
     if let Ok(report) = spawn_blocking(move || check::spool_at_start(&of_spool)).await {
         log_findings(&report);
     }
-    if server.wait_for(|server| server.schema == Schema::Ready).await.is_ok() {
-        log_findings(&check::server_at_start(&config, now_ms).await);
-    }
+    let of_server = async {
+        if server.wait_for(|server| server.schema == Schema::Ready).await.is_ok() {
+            log_findings(&check::server_at_start(&config, now_ms).await);
+        }
+    };
+    let of_broker = async {
+        while !metrics.is_subscribed() {
+            sleep(SUBSCRIBED_EVERY).await;
+        }
+        let report = check::broker_at_start(&config).await;
+        for finding in report.findings().iter().filter(|finding| finding.level == Level::Ok) {
+            info!(check = finding.what, "{}", finding.found);
+        }
+        log_findings(&report);
+    };
+    tokio::join!(of_server, of_broker);
 }
 
 fn log_findings(report: &CheckReport) {

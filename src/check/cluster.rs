@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 
-use super::probe::{ANSWER_WITHIN, Door, Probe, ProbeError, RETAINED_WITHIN, share_alone};
+use super::probe::{self, ANSWER_WITHIN, Door, Probe, ProbeError, RETAINED_WITHIN, share_alone};
 use super::report::Report;
+use crate::mqtt::nodes;
+use milepost_config::Mqtt;
 use milepost_core::Qos;
 use milepost_mqtt as codec;
 use milepost_mqtt::Packet;
@@ -15,6 +17,34 @@ use milepost_mqtt::Packet;
 const NODES_TOPIC: &str = "$SYS/brokers";
 /// Enough that each member has its turn with any strategy but `local`, almost surely.
 const MESSAGES: usize = 10;
+/// The setting that a cluster needs, and why.
+const LOCAL: &str = "EMQX: mqtt.shared_subscription_strategy = local: with another one a node that died keeps its share, and EMQX drops it uncounted";
+
+/// Compares the nodes that the broker names with those of `mqtt.url`, for a process that starts.
+/// Whether a node answers is left to its sessions.
+pub(super) async fn at_start(report: &mut Report, mqtt: &Mqtt) {
+    let Ok(login) = probe::login(mqtt) else { return };
+    let ours = nodes::resolve(&mqtt.nodes, &[]).await;
+    for node in &ours {
+        let Ok(names) = named(Door { mqtt, node, login: login.as_ref() }).await else { continue };
+        let is_cluster = ours.len() > 1 || names.as_ref().is_some_and(|names| names.len() > 1);
+        if let Some(names) = names.filter(|names| names.len() > ours.len()) {
+            lacks(report, &names, ours.len());
+        }
+        if is_cluster {
+            report.ok("strategy", format!("a cluster; `milepost check --probe-topic drivers/ID/gps-check` tests its strategy. {LOCAL}"));
+        }
+        return;
+    }
+}
+
+fn lacks(report: &mut Report, names: &[String], reached: usize) {
+    report.warning(
+        "cluster",
+        format!("{} nodes, of which milepost reaches {reached}: {}", names.len(), names.join(" ")),
+        "mqtt.url: a URL for each node, or a name with all their addresses",
+    );
+}
 
 /// `doors`: the nodes that answer, at least one.
 pub(super) async fn check(
@@ -26,15 +56,7 @@ pub(super) async fn check(
     let nodes = named(doors[0]).await?;
     let is_untestable = reached == 1 && nodes.as_ref().is_some_and(|nodes| nodes.len() > 1);
     match nodes {
-        Some(nodes) if nodes.len() > reached => report.warning(
-            "cluster",
-            format!(
-                "{} nodes, of which milepost reaches {reached}: {}",
-                nodes.len(),
-                nodes.join(" ")
-            ),
-            "mqtt.url: a URL for each node, or a name with all their addresses",
-        ),
+        Some(nodes) if nodes.len() > reached => lacks(report, &nodes, reached),
         Some(nodes) => {
             report.ok("cluster", format!("{} nodes, as many as milepost reaches", nodes.len()))
         }
@@ -47,7 +69,6 @@ pub(super) async fn check(
         report.ok("strategy", "not tested: that needs two nodes in mqtt.url; ask EMQX: emqx ctl conf show mqtt, shared_subscription_strategy must be local");
     }
     let [here, there, ..] = doors else { return Ok(()) };
-    const LOCAL: &str = "EMQX: mqtt.shared_subscription_strategy = local: with another one a node that died keeps its share, and EMQX drops it uncounted";
     match probe_topic {
         None => report.ok("strategy", format!("not visible; --probe-topic tests it. {LOCAL}")),
         Some(topic) => match (came(*here, *there, topic).await?, came(*there, *here, topic).await?) {

@@ -13,9 +13,17 @@ mod replicas;
 mod report;
 mod server;
 mod shards;
+mod size;
+
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 pub(crate) use self::report::{Level, Report};
 use milepost_config::Config;
+
+/// How long a start looks for nodes of the broker.
+const BROKER_WITHIN: Duration = Duration::from_secs(30);
 
 /// All checks. `probe_topic`: topic of a message to publish and receive.
 pub(crate) async fn all(
@@ -26,6 +34,13 @@ pub(crate) async fn all(
     let mut report = Report::default();
     broker::check(&mut report, config, probe_topic).await;
     server::check(&mut report, config, unix_ms).await;
+    // Where an insert cannot work, its size says nothing.
+    if !["clickhouse", "grants", "migrations", "tables"]
+        .into_iter()
+        .any(|of| report.finds_error(of))
+    {
+        size::check(&mut report, config).await;
+    }
     disk::check(&mut report, config.spool.as_ref());
     report
 }
@@ -38,7 +53,14 @@ pub(crate) fn spool_at_start(config: &Config) -> Report {
     report
 }
 
-/// Checks ClickHouse. The broker is not checked at start: the sessions report its errors.
+/// Looks for nodes of the broker that `mqtt.url` lacks. The sessions report its errors.
+pub(crate) async fn broker_at_start(config: &Config) -> Report {
+    let mut report = Report::default();
+    let _ = timeout(BROKER_WITHIN, cluster::at_start(&mut report, &config.mqtt)).await;
+    report
+}
+
+/// Checks ClickHouse.
 pub(crate) async fn server_at_start(config: &Config, unix_ms: fn() -> i64) -> Report {
     let mut report = Report::default();
     server::check(&mut report, config, unix_ms).await;

@@ -12,8 +12,10 @@ use rumqttc::v5::mqttbytes::v5::Packet;
 use serde_json::Value;
 
 use crate::scripted_broker::{Peer, Scripted as ScriptedBroker};
-use crate::secure::{Scripted, SecureBroker, broker_password, put, scripted_clickhouse, tls_lines};
-use crate::world::{World, settings, unmigrated, world};
+use crate::secure::{
+    Scripted, SecureBroker, broker_password, put, scripted_by_size, scripted_clickhouse, tls_lines,
+};
+use crate::world::{SOON, World, settings, unmigrated, world};
 
 const PROBE: &str = "drivers/check/gps-check";
 
@@ -255,11 +257,9 @@ fn broker_that_stays_busy_is_an_error_and_no_login() -> Result<()> {
     finds(&settings, &[], "broker", "error", "the server is busy; see the broker's log")
 }
 
-/// EMQX publishes the names of its nodes, retained.
-#[test]
-fn nodes_that_the_url_lacks_are_named_and_the_strategy_is_not_called_tested() -> Result<()> {
-    let world = unmigrated("check_lacks_nodes")?;
-    let broker = ScriptedBroker::start(|peer| {
+/// A broker that publishes the names of its nodes as EMQX does, retained.
+fn broker_of_two_nodes() -> Result<ScriptedBroker> {
+    ScriptedBroker::start(|peer| {
         loop {
             let packet = peer.hear()?;
             if let Packet::Connect(..) = packet {
@@ -272,12 +272,63 @@ fn nodes_that_the_url_lacks_are_named_and_the_strategy_is_not_called_tested() ->
                 }
             }
         }
-    })?;
+    })
+}
+
+#[test]
+fn nodes_that_the_url_lacks_are_named_and_the_strategy_is_not_called_tested() -> Result<()> {
+    let world = unmigrated("check_lacks_nodes")?;
+    let broker = broker_of_two_nodes()?;
     let settings =
         world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
     let words = "2 nodes, of which milepost reaches 1: emqx@a b; mqtt.url: a URL for each node";
     finds(&settings, &[], "cluster", "warning", words)?;
     finds(&settings, &[], "strategy", "ok", "emqx ctl conf show mqtt")
+}
+
+#[test]
+fn run_warns_once_of_nodes_that_the_url_lacks() -> Result<()> {
+    let world = unmigrated("run_lacks_nodes")?;
+    let broker = broker_of_two_nodes()?;
+    let url = format!("mqtt://127.0.0.1:{}", broker.port);
+    let milepost = world.settings.clone().with("MQTT__URL", url).start()?;
+    lab_stack::wait_until("run names the nodes", SOON, || {
+        Ok(milepost.process.log()?.contains("shared_subscription_strategy = local"))
+    })?;
+    let log = milepost.process.log()?;
+    let warned: Vec<_> = log.lines().filter(|line| line.contains("of which milepost")).collect();
+    let [line] = warned[..] else { anyhow::bail!("{log}") };
+    ensure!(
+        line.contains("WARN")
+            && line.contains("2 nodes, of which milepost reaches 1: emqx@a b")
+            && line.contains("a URL for each node"),
+        "{line}"
+    );
+    Ok(())
+}
+
+/// nginx takes 1 MiB by default.
+#[test]
+fn size_that_a_proxy_refuses_is_measured() -> Result<()> {
+    let world = world("check_size")?;
+    let at = |largest: usize| {
+        let url = scripted_by_size(world.engine.server.port, move |statement, bytes| {
+            let is_measured = statement.contains("JSONEachRow");
+            if is_measured && bytes > largest {
+                return Scripted::Answer(413, "<html>413 Request Entity Too Large".to_owned());
+            }
+            Scripted::Pass
+        })?;
+        Ok::<_, anyhow::Error>(world.settings.clone().with("CLICKHOUSE__URL", url))
+    };
+    finds(&at(8 << 20)?, &[], "insert size", "ok", "takes an insert of 8 MiB")?;
+    finds(&at(1 << 20)?, &[], "insert size", "warning", "takes 1024 KiB: milepost splits")?;
+    finds(&at(1 << 20)?, &[], "insert size", "warning", "nginx: client_max_body_size 8m")?;
+    finds(&at(64 << 10)?, &[], "insert size", "error", "takes 64 KiB: a single row")?;
+    assert_eq!(world.query("SELECT count() FROM {db}.positions")?, "0");
+    let parts = "SELECT count() FROM system.parts WHERE database = '{db}' AND table = 'positions'";
+    assert_eq!(world.query(parts)?, "0");
+    Ok(())
 }
 
 /// Some managed brokers close the connection of a client that subscribes below `$SYS`.

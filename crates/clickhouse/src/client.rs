@@ -245,6 +245,23 @@ impl ClickHouse {
         self.parsed("counting parts", &sql, "number").await
     }
 
+    /// Whether a request of `bytes` gets to ClickHouse: an INSERT into `positions` without a row.
+    ///
+    /// # Errors
+    /// ClickHouse does not answer, or refuses the statement.
+    pub async fn takes_body(&self, bytes: usize) -> Result<bool, Error> {
+        let table = TABLES[0].name;
+        let statement =
+            format!("INSERT INTO {}.{table} (driver_id) FORMAT JSONEachRow", self.database);
+        let taken = self.inserter.takes_body(&statement, bytes).await;
+        taken.map_err(|source| Error::Server {
+            what: "measuring the size of an insert".to_owned(),
+            kind: FailureKind::Ambiguous,
+            code: None,
+            source,
+        })
+    }
+
     /// Leaves the endpoint in use, because it does not answer, for the next one of
     /// `clickhouse.url`.
     pub fn leave_endpoint(&self, why: &str) {

@@ -10,6 +10,7 @@
 //! of any answer are read.
 
 use std::borrow::Cow;
+use std::error::Error as StdError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -46,6 +47,8 @@ const TOLD_CHARS_MAX: usize = 400;
 const ROW_BYTES_TO_PASS: usize = 4 * 1024;
 /// Once its head is there, the rest of an error is waited for this long.
 const ERROR_BODY_WITHIN: Duration = Duration::from_secs(2);
+/// How long a body that measures the way may take.
+const BODY_WITHIN: Duration = Duration::from_secs(30);
 const SUMMARY: &str = "X-ClickHouse-Summary";
 const EXCEPTION_CODE: &str = "X-ClickHouse-Exception-Code";
 
@@ -186,6 +189,44 @@ impl Inserter {
         }
         let body = Full::new(compress(&insert.body));
         request.body(body).expect("a URL that was checked, and headers that were")
+    }
+
+    /// Sends an INSERT of `bytes` spaces, which are no row. `false`: something on the way refuses
+    /// the size. `statement`: an INSERT whose format skips spaces.
+    pub(super) async fn takes_body(
+        &self,
+        statement: &str,
+        bytes: usize,
+    ) -> Result<bool, Box<dyn StdError + Send + Sync>> {
+        let mut url = self.endpoints.current().1.clone();
+        let statement = match self.way {
+            Way::Sharded => Cow::from(shards::insert(statement)),
+            Way::Alone | Way::Replicated => Cow::from(statement),
+        };
+        url.query_pairs_mut()
+            .append_pair("wait_end_of_query", "1")
+            .append_pair("async_insert", "0")
+            .append_pair("query", &statement);
+        let mut request = Request::builder().method(Method::POST).uri(url.as_str());
+        for (name, value) in self.login.headers() {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(Bytes::from(vec![b' '; bytes])))?;
+        let answer = async {
+            let response = self.http.request(request).await?;
+            let status = response.status();
+            let exception = response.headers().contains_key(EXCEPTION_CODE);
+            let body = timeout(ERROR_BODY_WITHIN, beginning(response)).await;
+            let text = told(&body.ok().and_then(Result::ok).unwrap_or_default());
+            match status {
+                StatusCode::OK if !exception => Ok(true),
+                StatusCode::PAYLOAD_TOO_LARGE if !exception => Ok(false),
+                _ => Err(format!("HTTP {status}: {text}").into()),
+            }
+        };
+        timeout(BODY_WITHIN, answer)
+            .await
+            .unwrap_or(Err(Box::new(InsertError::TimedOut(BODY_WITHIN))))
     }
 
     async fn send(
