@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use lab_stack::wait_until;
+use lab_stack::{unix_ms, wait_until};
 
 use crate::events::Watcher;
 use crate::nodes::cluster_with;
@@ -56,6 +56,77 @@ fn missing_positions_equal_what_the_broker_lost_over_kills_of_milepost() -> Resu
         "SELECT sum(missing) FROM {db}_ask.health(driver = '', from = '2020-01-01', to = '2100-01-01', tz = 'UTC')",
     )?;
     assert_eq!(view.parse::<u64>()?, lost);
+    assert_eq!(milepost.terminate(SOON)?, 0);
+    Ok(())
+}
+
+const DRIVERS: u32 = 20;
+
+/// Publishes one numbered fix of each driver at each of `seqs`, to a node of the broker.
+fn publish_numbers(port: u16, began: i64, seqs: std::ops::Range<u32>) -> Result<()> {
+    let fix = |driver: u32, seq: u32| {
+        let ts = began + i64::from(seq) * 100;
+        let payload = format!(r#"{{"lat":52.5,"lng":13.4,"ts":{ts},"seq":{seq}}}"#);
+        (format!("drivers/d{driver}/gps"), payload)
+    };
+    let fixes: Vec<_> =
+        seqs.flat_map(|seq| (0..DRIVERS).map(move |driver| fix(driver, seq))).collect();
+    let messages: Vec<_> =
+        fixes.iter().map(|(topic, payload)| (topic.as_str(), payload.as_bytes())).collect();
+    crate::world::publish(port, &messages)
+}
+
+/// Waits until every session of the broker has nothing left to deliver.
+fn wait_until_delivered(world: &World) -> Result<()> {
+    wait_until("the broker holds nothing", SOON, || {
+        let sessions = world.broker.tell("sessions")?;
+        Ok(sessions
+            .lines()
+            .filter(|line| line.contains("node="))
+            .all(|line| line.contains("mailbox=0 queued=0 unacked=0 ")))
+    })
+}
+
+/// A node dies with a member that could not acknowledge what the node had delivered to it. The
+/// messages for the other node's sessions of this member wait there, and another process replays
+/// them.
+#[test]
+fn missing_positions_equal_what_a_node_and_a_member_took_with_them() -> Result<()> {
+    let world = cluster_with("missing_node", &["--strategy", "local"])?;
+    let ports = [world.broker.port, world.broker.second_port.context("a second node")?];
+    let began = unix_ms() - 60_000;
+    let mut watcher = Watcher::watching(&world.settings, &world, "first")?;
+    let mut dies = world.settings.run()?;
+    let rows = |seqs: u32| (DRIVERS * seqs).to_string();
+    let count = "SELECT uniqExact(driver_id, seq) FROM {db}.positions";
+    publish_numbers(ports[0], began, 1..6)?;
+    world.wait_for(count, &rows(5), SOON)?;
+    wait_until_delivered(&world)?;
+
+    // It takes nothing more, and what it was sent stays unacknowledged on both nodes.
+    dies.process.signal("STOP")?;
+    publish_numbers(ports[0], began, 6..11)?;
+    publish_numbers(ports[1], began, 11..16)?;
+    world.broker.tell("node 0 down")?;
+    dies.process.kill()?;
+    let lost = counter(&world, "lost_with_node ")?;
+    assert_eq!(lost, u64::from(DRIVERS) * 5);
+
+    // Under the same name, as a pod that is started again: it has the sessions of the other node.
+    let mut milepost = world.settings.start()?;
+    world.wait_for(count, &rows(10), SOON)?;
+    watcher.process.kill()?;
+    watcher = Watcher::watching(&world.settings, &world, "second")?;
+    publish_numbers(ports[1], began, 16..21)?;
+    world.wait_for(count, &rows(15), SOON)?;
+    for name in ["third", "fourth"] {
+        wait_until("the metric equals what the broker lost", SOON, || {
+            Ok(missing(&watcher)? == lost)
+        })?;
+        watcher.process.kill()?;
+        watcher = Watcher::watching(&world.settings, &world, name)?;
+    }
+    wait_until("the metric equals it again", SOON, || Ok(missing(&watcher)? == lost))?;
     assert_eq!(milepost.terminate(SOON)?, 0);
     Ok(())
 }
