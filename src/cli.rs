@@ -32,6 +32,10 @@ pub(crate) enum Command {
         /// server
         #[arg(long)]
         plan: bool,
+        /// First drop the column of this field, such as one that [fields.NAME] no longer names; its
+        /// values stay in attributes
+        #[arg(long, value_name = "NAME", conflicts_with = "plan")]
+        drop_field: Option<String>,
     },
     /// Check the broker, ClickHouse and the disk, and name each setting to change; exit 1 on errors
     Check {

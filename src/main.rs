@@ -131,9 +131,9 @@ fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
             http::ask_ready(config.http.listen).map_err(anyhow::Error::msg)?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Migrate { plan: true } => put(&migrate::plan(&config), ExitCode::SUCCESS),
-        Command::Migrate { plan: false } => with_logs(config, async |config| {
-            migrate::migrate(&config).await.map(|()| ExitCode::SUCCESS)
+        Command::Migrate { plan: true, .. } => put(&migrate::plan(&config), ExitCode::SUCCESS),
+        Command::Migrate { plan: false, drop_field } => with_logs(config, async |config| {
+            migrate::migrate(&config, drop_field.as_deref()).await.map(|()| ExitCode::SUCCESS)
         }),
         Command::Events => with_logs_and_runtime(config, async |config| {
             log_start(&config);

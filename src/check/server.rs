@@ -8,7 +8,7 @@ use url::Url;
 use super::replicas::{self, setting};
 use super::report::Report;
 use super::shards;
-use milepost_clickhouse::{ClickHouse, Error, named};
+use milepost_clickhouse::{ClickHouse, Error, FieldChanges, named};
 use milepost_config::Config;
 use milepost_core::encode::TABLES;
 use milepost_core::error_chain;
@@ -60,6 +60,7 @@ async fn check_endpoint(report: &mut Report, config: &Config, url: &str, unix_ms
             return Ok(());
         }
         tables(report, config, &clickhouse).await?;
+        fields(report, config, &clickhouse).await?;
         views(report, &clickhouse).await?;
         settings(report, &clickhouse).await
     };
@@ -246,6 +247,41 @@ async fn tables(
     durability(report, database, &with_rows, &defaults);
     shards::check(report, &config.clickhouse, clickhouse, &there).await?;
     replicas::check(report, &config.clickhouse, clickhouse, &with_rows, &defaults).await
+}
+
+/// The tables may lack a configured field: an insert does not name it, so this stops nothing.
+async fn fields(
+    report: &mut Report,
+    config: &Config,
+    clickhouse: &ClickHouse,
+) -> Result<(), Error> {
+    let FieldChanges { violations, to_add, stale_views, hidden } =
+        clickhouse.field_changes().await?;
+    let advice = "milepost migrate, with a user who may change tables";
+    for violation in &violations {
+        report.error(
+            "fields",
+            violation,
+            "see docs/fields.md; the consumer stores the attributes meanwhile",
+        );
+    }
+    if !to_add.is_empty() {
+        report.warning("fields", format!("without a column: {}", to_add.join(", ")), advice);
+    }
+    if to_add.is_empty() && !stale_views.is_empty() {
+        report.warning("fields", format!("{} show other fields", stale_views.join(", ")), advice);
+    }
+    if violations.is_empty() && to_add.is_empty() && stale_views.is_empty() {
+        let columns = config.clickhouse.fields.len();
+        if columns > 0 {
+            report.ok("fields", format!("{columns} have their column"));
+        }
+    }
+    if !hidden.is_empty() {
+        let found = format!("not configured, so not in the views: {}", hidden.join(", "));
+        report.ok("fields", format!("{found}; milepost migrate --drop-field NAME drops one"));
+    }
+    Ok(())
 }
 
 /// Analysts need the views, milepost does not. A user who only inserts need not see them.

@@ -16,6 +16,7 @@ mod endpoints;
 mod erase;
 mod events;
 mod fences;
+mod fields;
 mod formats;
 mod impolite;
 mod import;

@@ -62,6 +62,10 @@ pub enum Error {
          another database (clickhouse.database), and copy the history through positions_all, see docs/clickhouse.md"
     )]
     NotForShards { database: String },
+    #[error("fields do not fit the tables:\n  {}", .violations.join("\n  "))]
+    Fields { violations: Vec<String> },
+    #[error("there is no field {name} in the tables; there are: {there}")]
+    NoField { name: String, there: String },
     #[error("clickhouse.password_file cannot be read")]
     Password(#[source] std::io::Error),
 }

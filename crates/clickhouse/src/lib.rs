@@ -12,11 +12,13 @@
 //! Refuses: to take a proxy's HTTP 200 for ClickHouse's.
 
 mod client;
+mod column;
 mod compress;
 mod connector;
 mod endpoints;
 mod erase;
 mod errors;
+mod fields;
 mod files;
 mod insert;
 mod login;
@@ -32,6 +34,7 @@ mod writer;
 pub use self::client::{ClickHouse, Error, QUESTION_TIMEOUT, within};
 pub use self::connector::Connector;
 pub use self::erase::{Hosts, Traces};
+pub use self::fields::FieldChanges;
 pub use self::files::Migration;
 pub use self::migrations::{named, plan};
 pub use self::reader::Reader;

@@ -13,6 +13,7 @@ use super::client::{
     ClickHouse, Error, QUESTION_TIMEOUT, STATEMENT_SECONDS_MAX, STATEMENT_TIMEOUT, within,
 };
 use super::errors::{UNKNOWN_DATABASE, UNKNOWN_TABLE, code};
+use super::fields;
 use super::files::{LEDGER, MIGRATIONS, Migration};
 use super::render::Layout;
 use super::shards;
@@ -78,6 +79,7 @@ impl ClickHouse {
                 "recorded as made, but not there, or not on every host: all that is missing is made again"
             );
         }
+        self.add_fields().await?;
         let mut applied = Vec::new();
         for migration in
             MIGRATIONS.iter().filter(|migration| !lacking.is_empty() || is_pending(migration))
@@ -102,6 +104,7 @@ impl ClickHouse {
             info!(migration = migration.name, place = self.layout.place(), "applied");
             applied.push(migration.name);
         }
+        self.show_fields().await?;
         self.retain().await?;
         Ok(applied)
     }
@@ -390,6 +393,9 @@ pub fn plan(config: &config::ClickHouse) -> String {
         }
         let sql = record(&config.database, migration);
         tell("recorded", "on the host that is asked, when the statement before is done", &sql);
+    }
+    for (what, sql) in fields::plan(&layout) {
+        tell(&what, &place, &sql);
     }
     if let Some(policy) = layout.policy() {
         let table = TABLES[0].name;

@@ -19,18 +19,19 @@
 //!
 //! | placeholder | stands for |
 //! |---|---|
-//! | `{stored}` | the columns of `positions` and `last_positions_state`: the first section of `sql/columns.sql` |
-//! | `{add_stored}` | `ADD COLUMN IF NOT EXISTS` for each of them |
-//! | `{shown}` | the columns of `fixes` and `last_positions`: its second section |
+//! | `{stored}` | the columns of `positions` and `last_positions_state`: the first section of `sql/columns.sql`, then those of `[fields.NAME]` |
+//! | `{add_stored}` | `ADD COLUMN IF NOT EXISTS` for each of the first section |
+//! | `{shown}` | the columns of `fixes` and `last_positions`: its second section, then those of `[fields.NAME]` |
 //! | `{shown_names}` | their names |
 //! | `{again:011_fixes}` as a statement | the statements of that file, once more |
 //!
 //! Everything else in braces is a parameter of a view, with its type: `{driver:String}`. Statements
 //! end with `;` at the end of a line.
 
+use super::column;
 use super::files::{LEDGER, MIGRATIONS, Migration};
 use milepost_config as config;
-use milepost_config::{Replication, Retention, Tier};
+use milepost_config::{Field, Replication, Retention, Tier};
 
 const TOKENS: &str = "non_replicated_deduplication_window = 10000";
 /// Tokens also expire by age: after a week instead of an hour, which is longer than a batch is
@@ -109,6 +110,12 @@ impl Layout {
         self.fill(sql, &Migration { version: 0, name: "", sql: "" })
     }
 
+    /// The last of our own columns in a table of fixes. Those of `[fields.NAME]` stand behind it.
+    pub(super) fn last_stored(&self) -> &'static str {
+        let [stored, _] = sections();
+        columns(stored).last().and_then(name).expect("a column")
+    }
+
     /// Every table whose rows expire, and when.
     pub(super) fn ttls(&self) -> Vec<(&'static str, String)> {
         let ttl = |migration: &Migration| {
@@ -150,19 +157,24 @@ impl Layout {
             "policy" => self
                 .policy()
                 .map_or(String::new(), |policy| format!("storage_policy = '{policy}', ")),
-            "stored" => stored.to_owned(),
-            "add_stored" => columns(stored)
-                .map(|line| format!("\n    ADD COLUMN IF NOT EXISTS {line}"))
-                .collect(),
-            "shown" => shown.to_owned(),
+            "stored" => self.with_fields(stored, column::stored),
+            "add_stored" => add(stored),
+            "shown" => self.with_fields(shown, column::shown),
             "shown_names" => {
-                let names = columns(shown).filter_map(|line| line.split(' ').next());
-                names.collect::<Vec<_>>().join(", ")
+                let own = columns(shown).filter_map(name).map(str::to_owned);
+                let fields = self.config.fields.iter().map(|field| format!("`{}`", field.name));
+                own.chain(fields).collect::<Vec<_>>().join(", ")
             }
             "tokens" if self.config.replication == Replication::None => TOKENS.to_owned(),
             "tokens" => REPLICATED_TOKENS.to_owned(),
             unknown => panic!("{}: there is no placeholder {{{unknown}}}", migration.name),
         }
+    }
+
+    /// A section of columns, and behind it those of `[fields.NAME]`.
+    fn with_fields(&self, section: &str, render: fn(&Field) -> String) -> String {
+        let fields = self.config.fields.iter().map(|field| format!(",\n    {}", render(field)));
+        std::iter::once(section.to_owned()).chain(fields).collect()
     }
 
     /// `name(arguments)` as a host is to have it.
@@ -224,6 +236,24 @@ impl Layout {
 fn sections() -> [&'static str; 2] {
     let sections: Vec<_> = COLUMNS.trim_end().split("\n\n").skip(1).collect();
     sections.try_into().expect("an empty line before each of the two sections, and no other")
+}
+
+/// Adds each column where `sql/columns.sql` has it: before the columns of `[fields.NAME]`.
+fn add(section: &'static str) -> String {
+    let mut added = String::new();
+    let mut before = None;
+    for line in columns(section) {
+        let (column, comma) = line.strip_suffix(',').map_or((line, ""), |column| (column, ","));
+        let after = before.map_or(String::new(), |before| format!(" AFTER {before}"));
+        added += &format!("\n    ADD COLUMN IF NOT EXISTS {column}{after}{comma}");
+        before = name(line);
+    }
+    added
+}
+
+/// The name of a column in a section's line.
+fn name(line: &'static str) -> Option<&'static str> {
+    line.split(' ').next()
 }
 
 /// The lines of a section, each with its comma.
@@ -374,8 +404,9 @@ mod tests {
             "{sql:?}"
         );
         assert!(
-            sql[0].contains("COMMENT 'Metres'")
-                && sql[0].contains("',\n    ADD COLUMN IF NOT EXISTS ts "),
+            sql[0].ends_with("COMMENT 'Metres' AFTER alt")
+                && sql[0].contains("',\n    ADD COLUMN IF NOT EXISTS ts ")
+                && sql[0].contains("' AFTER driver_id,\n    ADD COLUMN IF NOT EXISTS seq "),
             "{sql:?}"
         );
         assert_eq!(sql[1..], rendered("", "011_fixes"));

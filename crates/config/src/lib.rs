@@ -11,6 +11,8 @@
 //!
 //! Refuses: to show a secret, to start with a key that it does not know.
 
+mod field;
+mod fields;
 mod rules;
 mod secret;
 mod sections;
@@ -24,6 +26,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use self::field::{Field, FieldType};
 pub use self::rules::{client_id, peers};
 pub use self::secret::Secret;
 pub use self::sections::STAYS_DAYS_MIN;
@@ -89,11 +92,12 @@ impl Config {
 
     fn from_settings(s: &mut Settings) -> Result<Self, Error> {
         let mut mqtt = Mqtt::read(s);
-        let (sources, formats) = sources::read(s, &mqtt.topics);
+        let fields = fields::read(s);
+        let (sources, formats) = sources::read(s, &mqtt.topics, &fields);
         mqtt.topics = sources.iter().map(|source| source.topic().to_owned()).collect();
         let decode = sections::decode_limits(s, mqtt.max_packet_bytes);
         let batch = sections::batch_limits(s);
-        let clickhouse = ClickHouse::read(s, &mqtt.client_id);
+        let clickhouse = ClickHouse { fields, ..ClickHouse::read(s, &mqtt.client_id) };
         clickhouse.retention.against(s, &decode);
         let spool = Spool::read(s, &batch);
         let (http, shutdown) = (Http::read(s), Shutdown::read(s));

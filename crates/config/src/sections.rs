@@ -214,6 +214,7 @@ impl ClickHouse {
             shards: s.value("clickhouse.shards", false),
             insert_quorum: s.value("clickhouse.insert_quorum", InsertQuorum::Auto),
             retention: Retention::read(s),
+            fields: Vec::new(),
         }
         .for_replicas(s)
     }

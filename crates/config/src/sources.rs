@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::field::Field;
 use super::setting::Setting;
 use super::settings::Settings;
+use milepost_decode::attributes::ATTRIBUTES_MAX;
 use milepost_decode::formats::{Degrees, Fields, Format, Mapping, More, shipped, unknown};
 use milepost_decode::{
     Driver, Keep, Local, OtherBytes, PLUSES_MAX, Pointer, Quantity, Source, SpeedUnit, Template,
@@ -24,10 +26,24 @@ pub(super) fn are_given(s: &Settings) -> bool {
 pub(super) fn read(
     s: &mut Settings,
     topics: &[String],
+    fields: &[Field],
 ) -> (Vec<Source>, BTreeMap<String, Arc<Mapping>>) {
     let mappings = mappings(s);
     let sources = sources(s, topics, &mappings);
+    let sources = keep_fields(s, sources, fields);
     (sources, mappings.into_iter().filter_map(|(name, mapping)| Some((name, mapping?))).collect())
+}
+
+/// Every source keeps what a field is computed from.
+fn keep_fields(s: &mut Settings, sources: Vec<Source>, fields: &[Field]) -> Vec<Source> {
+    let names: Vec<String> = fields.iter().flat_map(|field| field.from.iter().cloned()).collect();
+    let keeping = sources.into_iter().enumerate().filter_map(|(n, source)| {
+        let kept = source.keeping(&names).map_err(|count| {
+            format!("with the fields' own places {count} names; at most {ATTRIBUTES_MAX} together")
+        });
+        s.valid(&format!("sources[{}].keep", n + 1), kept)
+    });
+    keeping.collect()
 }
 
 fn sources(s: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Source> {

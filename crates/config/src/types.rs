@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::field::Field;
 use super::secret::Secret;
 use milepost_core::Qos;
 use milepost_core::consumer::Connections;
@@ -77,6 +78,8 @@ pub struct ClickHouse {
     pub shards: bool,
     pub insert_quorum: InsertQuorum,
     pub retention: Retention,
+    /// `[fields.NAME]`, by name: columns that ClickHouse computes from `attributes`.
+    pub fields: Vec<Field>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -74,6 +74,29 @@ impl Keep {
         Ok(Self::Named(names))
     }
 
+    /// These names, and what is kept already. `Err`: how many names that are, of at most
+    /// [`ATTRIBUTES_MAX`].
+    ///
+    /// # Errors
+    /// There are more than that.
+    pub fn with(self, more: impl IntoIterator<Item = String>) -> Result<Self, usize> {
+        let mut names = match self {
+            Self::All => return Ok(Self::All),
+            Self::Nothing => Vec::new(),
+            Self::Named(names) => names,
+        };
+        for name in more {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        match names.len() {
+            0 => Ok(Self::Nothing),
+            1..=ATTRIBUTES_MAX => Ok(Self::Named(names)),
+            count => Err(count),
+        }
+    }
+
     /// The kept fields, and how many exceeded the limits. `used`: paths of the position's own
     /// fields.
     #[inline]

@@ -45,6 +45,18 @@ impl Source {
         self
     }
 
+    /// Also keeps the values at these paths, the position's own fields among them.
+    ///
+    /// # Errors
+    /// How many names would be kept, if they are too many.
+    pub fn keeping(mut self, names: &[String]) -> Result<Self, usize> {
+        if self.format.is_json() {
+            self.reading.used.retain(|path| !names.contains(path));
+            self.reading.keep = self.reading.keep.with(names.iter().cloned())?;
+        }
+        Ok(self)
+    }
+
     /// milepost's own format; the driver's id is the topic's only `+`.
     pub fn milepost(topic: &str) -> Self {
         Self::new(topic, Driver::Topic(Template::first()), Format::Milepost, Keep::Nothing)

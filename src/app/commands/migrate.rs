@@ -19,13 +19,17 @@ pub fn plan(config: &Config) -> String {
     clickhouse::plan(&config.clickhouse)
 }
 
-/// Creates or updates the tables; waits for a server that is not there.
+/// Creates or updates the tables; waits for a server that is not there. Before that, drops the
+/// columns of the field `drop_field`.
 ///
 /// # Errors
-/// The server's refusal, or an edited migration.
-pub async fn migrate(config: &Config) -> Result<()> {
+/// The server's refusal, an edited migration, or fields that do not fit the tables.
+pub async fn migrate(config: &Config, drop_field: Option<&str>) -> Result<()> {
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     let mut log = Throttle::every(WAITING_LOGGED_EVERY);
+    if let Some(field) = drop_field {
+        clickhouse.drop_field(field).await?;
+    }
     let applied = loop {
         match clickhouse.migrate().await {
             Ok(applied) => break applied,

@@ -1,0 +1,181 @@
+//! One field's column: its type, its expression over `attributes`, its comment.
+
+use std::fmt::Write as _;
+
+use milepost_config::{Field, FieldType};
+
+/// How milepost's own part of a column's comment begins.
+const MARK: &str = "[field from ";
+
+/// The column's type.
+pub(super) fn column_type(kind: &FieldType) -> String {
+    match kind {
+        FieldType::LowCardinality => "LowCardinality(Nullable(String))".to_owned(),
+        FieldType::Int(_)
+        | FieldType::UInt(_)
+        | FieldType::Float(_)
+        | FieldType::Bool
+        | FieldType::String
+        | FieldType::DateTime64
+        | FieldType::Enum8(_) => format!("Nullable({kind})"),
+    }
+}
+
+const fn codec(kind: &FieldType) -> &'static str {
+    match kind {
+        FieldType::Int(_) | FieldType::UInt(_) => "T64, ZSTD(1)",
+        FieldType::DateTime64 => "Delta(8), ZSTD(1)",
+        FieldType::Float(_)
+        | FieldType::Bool
+        | FieldType::String
+        | FieldType::LowCardinality
+        | FieldType::Enum8(_) => "ZSTD(1)",
+    }
+}
+
+/// Where the field comes from and which values count: what a column in use never changes.
+pub(super) fn origin(field: &Field) -> String {
+    let mut origin = format!("{MARK}{}", field.from.join(", "));
+    for (name, limit) in [("min", field.min), ("max", field.max)] {
+        if let Some(limit) = limit {
+            let _ = write!(origin, "; {name} {limit}");
+        }
+    }
+    if !field.unknown.is_empty() {
+        let _ = write!(origin, "; unknown {}", field.unknown.join(", "));
+    }
+    origin + "]"
+}
+
+pub(super) fn comment(field: &Field) -> String {
+    let unit = if field.unit.is_empty() { String::new() } else { format!("in {}", field.unit) };
+    let words = [field.comment.clone(), unit];
+    let words: Vec<String> = words.into_iter().filter(|words| !words.is_empty()).collect();
+    format!("{} {}", words.join(", "), origin(field)).trim_start().to_owned()
+}
+
+/// The part of a column's comment that milepost wrote; `None`: no field.
+pub(super) fn origin_in(comment: &str) -> Option<&str> {
+    let at = comment.rfind(MARK)?;
+    comment.ends_with(']').then(|| &comment[at..])
+}
+
+pub(super) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
+}
+
+pub(super) fn list(values: impl IntoIterator<Item = String>) -> String {
+    values.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+/// The column of a table, without a comma.
+pub(super) fn stored(field: &Field) -> String {
+    format!(
+        "`{}` {} MATERIALIZED {} CODEC({}) COMMENT {}",
+        field.name,
+        column_type(&field.kind),
+        expression(field),
+        codec(&field.kind),
+        quoted(&comment(field))
+    )
+}
+
+/// The column of a view, without a comma.
+pub(super) fn shown(field: &Field) -> String {
+    format!("`{}` {} COMMENT {}", field.name, column_type(&field.kind), quoted(&comment(field)))
+}
+
+/// What the column is computed from: the attribute's string, empty if there is none.
+fn raw(from: &[String]) -> String {
+    let attribute = |path: &String| format!("attributes[{}]", quoted(path));
+    let Some((last, others)) = from.split_last() else { return "''".to_owned() };
+    if others.is_empty() {
+        return attribute(last);
+    }
+    let tried = others.iter().map(|path| format!("{0} != '', {0}", attribute(path)));
+    format!("multiIf({}, {})", list(tried), attribute(last))
+}
+
+fn expression(field: &Field) -> String {
+    let raw = raw(&field.from);
+    if let Some([least, most]) = field.kind.numbers() {
+        return number(field, &raw, least, most);
+    }
+    let counts = match &field.unknown[..] {
+        [] => String::new(),
+        unknown => format!(" AND {raw} NOT IN ({})", list(unknown.iter().map(|text| quoted(text)))),
+    };
+    match &field.kind {
+        FieldType::Bool => format!(
+            "multiIf(lower({raw}) IN ('true', '1', 'on', 'yes'){counts}, true, \
+             lower({raw}) IN ('false', '0', 'off', 'no'){counts}, false, NULL)"
+        ),
+        FieldType::DateTime64 => moment(&raw, &counts),
+        FieldType::Enum8(values) => {
+            let is_name = |text: &String| values.iter().any(|(name, _)| name == text);
+            let names = values.iter().map(|(name, _)| (name.clone(), name.clone()));
+            let numbers = values.iter().map(|(name, number)| (number.to_string(), name.clone()));
+            let numbers = numbers.filter(|(number, _)| !is_name(number));
+            let (given, named): (Vec<_>, Vec<_>) =
+                names.chain(numbers).map(|(text, name)| (quoted(&text), quoted(&name))).unzip();
+            let (given, named) = (list(given), list(named));
+            let known = format!("transform({raw}, [{given}], [{named}], '')");
+            format!(
+                "accurateCastOrNull(if({known} != ''{counts}, {known}, NULL), {})",
+                quoted(&field.kind.to_string())
+            )
+        }
+        FieldType::String | FieldType::LowCardinality => {
+            format!("if({raw} != ''{counts}, {raw}, NULL)")
+        }
+        FieldType::Int(_) | FieldType::UInt(_) | FieldType::Float(_) => {
+            unreachable!("a type of numbers")
+        }
+    }
+}
+
+fn number(field: &Field, raw: &str, least: f64, most: f64) -> String {
+    let number = format!("toFloat64OrNull({raw})");
+    let (min, max) = (field.min.unwrap_or(least), field.max.unwrap_or(most));
+    let mut counts = format!("{number} >= {min:?} AND {number} <= {max:?}");
+    if !field.unknown.is_empty() {
+        let unknown = field.unknown.iter().filter_map(|text| text.parse::<f64>().ok());
+        let unknown = list(unknown.map(|unknown| format!("{unknown:?}")));
+        let _ = write!(counts, " AND {number} NOT IN ({unknown})");
+    }
+    let kind = quoted(&field.kind.to_string());
+    match field.kind {
+        FieldType::Float(32) => format!("toFloat32(if({counts}, {number}, NULL))"),
+        FieldType::Float(_) => format!("if({counts}, {number}, NULL)"),
+        // A float has no room for all digits of these.
+        FieldType::Int(64) | FieldType::UInt(64) => format!(
+            "if({counts}, ifNull(accurateCastOrNull(toInt128OrNull({raw}), {kind}), \
+             accurateCastOrNull({number}, {kind})), NULL)"
+        ),
+        FieldType::Int(_)
+        | FieldType::UInt(_)
+        | FieldType::Bool
+        | FieldType::String
+        | FieldType::LowCardinality
+        | FieldType::DateTime64
+        | FieldType::Enum8(_) => {
+            format!("accurateCastOrNull(if({counts}, {number}, NULL), {kind})")
+        }
+    }
+}
+
+/// A number is seconds, milliseconds, microseconds or nanoseconds, by its size, as in `ts`.
+fn moment(raw: &str, counts: &str) -> String {
+    let number = format!("toFloat64OrNull({raw})");
+    let ms = format!(
+        "round({number} * multiIf(abs({number}) < 1e11, 1000, abs({number}) < 1e14, 1, \
+         abs({number}) < 1e17, 0.001, 0.000001))"
+    );
+    // The years 1900 to 2299, which the type holds.
+    let is_held = format!("{ms} BETWEEN -2208988800000 AND 10413791999999");
+    format!(
+        "multiIf({number} IS NOT NULL AND {is_held}{counts}, \
+         fromUnixTimestamp64Milli(toInt64(if({is_held}, {ms}, 0)), 'UTC'), \
+         {number} IS NULL{counts}, parseDateTime64BestEffortOrNull({raw}, 3, 'UTC'), NULL)"
+    )
+}

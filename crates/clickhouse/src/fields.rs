@@ -1,0 +1,415 @@
+//! Columns of `[fields.NAME]`: ClickHouse computes each from `attributes` as it inserts a row. From
+//! rows that it stored before the column was there, it computes the value as it reads or merges
+//! them.
+//!
+//! The tables are the only record of which fields there are. A field's column ends its comment with
+//! where it comes from, such as `[field from batt; min 0; max 100]`.
+//!
+//! Guarantee: a value is what the field says, or NULL. An insert names its own columns, so a process
+//! without these fields, or with others, inserts on.
+
+use tracing::info;
+
+use super::client::{ClickHouse, Error};
+use super::column::{column_type, comment, list, origin, origin_in, quoted, stored};
+use super::files::{MIGRATIONS, Migration};
+use super::render::Layout;
+use super::shards;
+use milepost_config::Field;
+
+/// The tables of fixes. The one that `positions` feeds comes first.
+const TABLES: [&str; 2] = ["last_positions_state", "positions"];
+/// The files of the views of fixes, and their names.
+const VIEWS: [(&str, &str); 2] = [("011_fixes", "fixes"), ("022_last_positions", "last_positions")];
+
+/// A row of `system.columns`, and on how many hosts it is so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Column {
+    table: String,
+    name: String,
+    kind: String,
+    comment: String,
+    hosts: usize,
+}
+
+/// What is there: the columns of the tables and views of fixes.
+#[derive(Debug, Clone, Default)]
+struct Found {
+    columns: Vec<Column>,
+}
+
+impl Found {
+    fn column(&self, table: &str, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.table == table && column.name == name)
+    }
+
+    fn has(&self, table: &str) -> bool {
+        self.hosts_of(table) > 0
+    }
+
+    /// How many hosts have this table.
+    fn hosts_of(&self, table: &str) -> usize {
+        let of_table = self.columns.iter().filter(|column| column.table == table);
+        of_table.map(|column| column.hosts).max().unwrap_or(0)
+    }
+
+    fn is_on_all_hosts(&self, column: &Column) -> bool {
+        column.hosts >= self.hosts_of(&column.table)
+    }
+
+    /// The columns of fields in a table, configured or not.
+    fn fields<'f>(&'f self, table: &'f str) -> impl Iterator<Item = &'f Column> {
+        self.columns
+            .iter()
+            .filter(move |column| column.table == table && origin_in(&column.comment).is_some())
+    }
+
+    /// Names of fields that have a column and are not configured.
+    fn hidden<'f>(&'f self, fields: &'f [Field]) -> Vec<&'f str> {
+        let is_configured = |name: &str| fields.iter().any(|field| field.name == name);
+        let there = self.fields("positions").map(|column| &*column.name);
+        there.filter(|name| !is_configured(name)).collect()
+    }
+
+    /// Configured fields that cannot be.
+    fn violations(&self, fields: &[Field]) -> Vec<String> {
+        let mut violations = Vec::new();
+        for field in fields {
+            let column = TABLES.iter().rev().find_map(|table| self.column(table, &field.name));
+            let Some(column) = column else { continue };
+            let (name, table) = (&field.name, &column.table);
+            let Some(origin_there) = origin_in(&column.comment) else {
+                violations.push(format!(
+                    "fields.{name}: {table} has a column of this name that is not a field: choose another name"
+                ));
+                continue;
+            };
+            let (kind, origin) = (column_type(&field.kind), origin(field));
+            let mut differs = Vec::new();
+            if column.kind != kind {
+                differs.push(format!("{} and configured as {kind}", column.kind));
+            }
+            if origin_there != origin {
+                differs.push(format!("{origin_there} and configured as {origin}"));
+            }
+            if !differs.is_empty() {
+                violations.push(format!(
+                    "fields.{name}: the column is {}. What is stored does not change: give the new one another name, which \
+                     fills it from `attributes`, for stored fixes too; or compute this one again from them by \
+                     `milepost migrate --drop-field {name}`",
+                    differs.join(", ")
+                ));
+            }
+        }
+        violations
+    }
+
+    /// Statements that bring the configured columns to the tables, each with its purpose.
+    fn table_changes(&self, layout: &Layout) -> Vec<(String, String)> {
+        let fields = &layout.config.fields;
+        let mut changes = Vec::new();
+        for table in tables(layout).filter(|table| self.has(table)) {
+            let mut changed = Vec::new();
+            let mut there: Vec<&str> = self.fields(&table).map(|column| &*column.name).collect();
+            for field in fields {
+                // In the order of names, so that a host that is added later makes the same table.
+                let before = there.iter().filter(|name| ***name < *field.name).max();
+                let before = before.copied().unwrap_or(layout.last_stored());
+                match self.column(&table, &field.name) {
+                    Some(column) if self.is_on_all_hosts(column) => {
+                        if column.comment != comment(field) {
+                            let comment = quoted(&comment(field));
+                            changed.push(format!("COMMENT COLUMN `{}` {comment}", field.name));
+                        }
+                    }
+                    Some(_) | None => {
+                        changed.push(format!(
+                            "ADD COLUMN IF NOT EXISTS {} AFTER `{before}`",
+                            stored(field)
+                        ));
+                    }
+                }
+                there.push(&field.name);
+            }
+            if !changed.is_empty() {
+                changes.push((format!("fields of {table}"), alter(layout, &table, &changed)));
+            }
+        }
+        changes
+    }
+
+    /// The files of the views that show other fields than the configured ones.
+    fn stale_views(&self, fields: &[Field]) -> Vec<&'static Migration> {
+        let is_stale = |view: &str| {
+            let shown: Vec<_> = (self.fields(view))
+                .map(|column| (&*column.name, column.kind.clone(), column.comment.clone()))
+                .collect();
+            let wanted: Vec<_> = (fields.iter())
+                .map(|field| (&*field.name, column_type(&field.kind), comment(field)))
+                .collect();
+            let on_all = self.fields(view).all(|column| self.is_on_all_hosts(column));
+            shown != wanted || !on_all
+        };
+        let stale = VIEWS.iter().filter(|(_, view)| is_stale(view));
+        stale.filter_map(|(file, _)| MIGRATIONS.iter().find(|it| it.name == *file)).collect()
+    }
+}
+
+/// The tables of fixes, those over all shards last.
+fn tables(layout: &Layout) -> impl Iterator<Item = String> + use<> {
+    let over = layout.shards().is_some();
+    let over = TABLES.into_iter().filter(move |_| over).map(shards::over);
+    TABLES.into_iter().map(str::to_owned).chain(over)
+}
+
+fn alter(layout: &Layout, table: &str, changes: &[String]) -> String {
+    let head = layout.statement(&format!("ALTER TABLE {{database}}.{table}{{on_cluster}}"));
+    format!("{head}\n    {}", changes.join(",\n    "))
+}
+
+/// The statements for tables without any of the configured fields, for a plan.
+pub(super) fn plan(layout: &Layout) -> Vec<(String, String)> {
+    let column = |table: String| Column {
+        table,
+        name: String::new(),
+        kind: String::new(),
+        comment: String::new(),
+        hosts: 1,
+    };
+    let found = Found { columns: tables(layout).map(column).collect() };
+    let alters = found.table_changes(layout).into_iter();
+    let alters = alters.map(|(what, sql)| (format!("{what}, those that it lacks"), sql));
+    let views = found.stale_views(&layout.config.fields).into_iter().flat_map(|file| {
+        let what = format!("fields of {}, if it shows others", file.name);
+        layout.migration(file).into_iter().map(move |sql| (what.clone(), sql))
+    });
+    alters.chain(views).collect()
+}
+
+impl ClickHouse {
+    /// Adds the columns of fields to tables that exist. The migrations make new tables with them.
+    pub(super) async fn add_fields(&self) -> Result<(), Error> {
+        let found = self.found_fields().await?;
+        let violations = found.violations(&self.layout.config.fields);
+        if !violations.is_empty() {
+            return Err(Error::Fields { violations });
+        }
+        for (what, sql) in found.table_changes(&self.layout) {
+            self.statement(&what, &sql).await?;
+            info!(place = self.layout.place(), "{what} changed");
+        }
+        Ok(())
+    }
+
+    /// Makes the views show the configured fields and no other.
+    pub(super) async fn show_fields(&self) -> Result<(), Error> {
+        let found = self.found_fields().await?;
+        self.show_fields_of(&self.layout, &found).await?;
+        let hidden = found.hidden(&self.layout.config.fields);
+        if !hidden.is_empty() {
+            info!(
+                fields = hidden.join(", "),
+                "not configured: hidden from the views, their columns stay; `milepost migrate --drop-field NAME` drops one"
+            );
+        }
+        Ok(())
+    }
+
+    async fn show_fields_of(&self, layout: &Layout, found: &Found) -> Result<(), Error> {
+        for file in found.stale_views(&layout.config.fields) {
+            for sql in layout.migration(file) {
+                self.statement(&format!("fields of {}", file.name), &sql).await?;
+            }
+            info!(view = file.name, place = layout.place(), "fields of a view changed");
+        }
+        Ok(())
+    }
+
+    /// Drops a field's columns. The attribute that it was computed from stays.
+    ///
+    /// # Errors
+    /// There is no such field, or the server's refusal.
+    pub async fn drop_field(&self, name: &str) -> Result<(), Error> {
+        let found = self.found_fields().await?;
+        let there: Vec<&str> = found.fields("positions").map(|column| &*column.name).collect();
+        let is_there = TABLES.iter().any(|table| found.fields(table).any(|it| it.name == name));
+        if !is_there {
+            return Err(Error::NoField { name: name.to_owned(), there: there.join(", ") });
+        }
+        // The views come first: one that reads a column that is gone fails.
+        let mut layout = Layout::new(&self.layout.config);
+        layout.config.fields.retain(|field| field.name != name && there.contains(&&*field.name));
+        self.show_fields_of(&layout, &found).await?;
+        for table in tables(&layout).collect::<Vec<_>>().iter().rev() {
+            if found.has(table) {
+                let sql = alter(&layout, table, &[format!("DROP COLUMN IF EXISTS `{name}`")]);
+                self.statement(&format!("field {name} of {table}"), &sql).await?;
+            }
+        }
+        info!(field = name, place = layout.place(), "dropped; its values stay in attributes");
+        Ok(())
+    }
+
+    /// What `milepost migrate` would change for fields, and what it would refuse.
+    ///
+    /// # Errors
+    /// The server's refusal.
+    pub async fn field_changes(&self) -> Result<FieldChanges, Error> {
+        let fields = &self.layout.config.fields;
+        let found = self.found_fields().await?;
+        let lacks = |field: &&Field| {
+            let lacks = |table: String| match found.column(&table, &field.name) {
+                Some(column) => !found.is_on_all_hosts(column),
+                None => found.has(&table),
+            };
+            tables(&self.layout).any(lacks)
+        };
+        let violations = found.violations(fields);
+        let to_add = fields.iter().filter(lacks).map(|field| field.name.clone()).collect();
+        let stale = found.stale_views(fields);
+        let is_there = |file: &&&Migration| file.makes().is_some_and(|view| found.has(view));
+        let stale_views = stale.iter().filter(is_there).filter_map(|file| file.makes()).collect();
+        let hidden = found.hidden(fields).into_iter().map(str::to_owned).collect();
+        Ok(FieldChanges { violations, to_add, stale_views, hidden })
+    }
+
+    async fn found_fields(&self) -> Result<Found, Error> {
+        let columns = match self.layout.cluster() {
+            None => "system.columns".to_owned(),
+            Some(cluster) => format!("clusterAllReplicas('{cluster}', system.columns)"),
+        };
+        let names = tables(&self.layout).chain(VIEWS.iter().map(|(_, view)| (*view).to_owned()));
+        let names = list(names.map(|name| quoted(&name)));
+        let sql = format!(
+            "SELECT table, name, type, replaceRegexpAll(comment, '\\s', ' ') AS words, toString(count()) FROM {columns} \
+             WHERE database = '{}' AND table IN ({names}) GROUP BY table, name, type, words ORDER BY table, min(position)",
+            self.database
+        );
+        let rows: Vec<[String; 5]> = self.ask("asking for the columns of fields", &sql).await?;
+        let columns = rows.into_iter().map(|[table, name, kind, comment, hosts]| Column {
+            table,
+            name,
+            kind,
+            comment,
+            hosts: hosts.parse().unwrap_or(1),
+        });
+        Ok(Found { columns: columns.collect() })
+    }
+}
+
+/// What `milepost migrate` would do about fields.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FieldChanges {
+    /// What it refuses, and what to do.
+    pub violations: Vec<String>,
+    /// Fields without a column in some table.
+    pub to_add: Vec<String>,
+    /// Views that show other fields than the configured ones.
+    pub stale_views: Vec<&'static str>,
+    /// Fields with a column that are not configured.
+    pub hidden: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use milepost_config::Config;
+
+    const BATTERY: &str = "[fields.battery]\nfrom = 'batt'\ntype = 'UInt8'\nunknown = [255]\n";
+    const IGNITION: &str = "[fields.ignition]\nfrom = ['io/239', 'ign']\ntype = 'Bool'\ncomment = \"Key's {position}\"\n";
+
+    fn layout(clickhouse: &str, fields: &[&str]) -> Layout {
+        let toml = format!("[clickhouse]\n{clickhouse}\n{}", fields.concat());
+        Layout::new(&Config::parse(&toml).unwrap().clickhouse)
+    }
+
+    fn column(table: &str, name: &str, kind: &str, comment: &str) -> Column {
+        let [table, name, kind, comment] = [table, name, kind, comment].map(str::to_owned);
+        Column { table, name, kind, comment, hosts: 1 }
+    }
+
+    /// Tables of before, with these columns.
+    fn found(columns: &[(&str, &str, &str)]) -> Found {
+        let tables = ["last_positions_state", "positions"];
+        let own = tables.map(|table| column(table, "driver_id", "String", "Who"));
+        let more = columns.iter().flat_map(|(name, kind, comment)| {
+            tables.map(|table| column(table, name, kind, comment))
+        });
+        Found { columns: own.into_iter().chain(more).collect() }
+    }
+
+    #[test]
+    fn a_column_is_added_behind_our_own_by_name() {
+        let layout = layout("", &[BATTERY, IGNITION]);
+        let there = found(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);
+        let changes = there.table_changes(&layout);
+        assert_eq!(changes.len(), 2);
+        let expected = "ALTER TABLE fleet.last_positions_state\n    ADD COLUMN IF NOT EXISTS `ignition` Nullable(Bool) MATERIALIZED ";
+        assert!(changes[0].1.starts_with(expected), "{changes:?}");
+        let end =
+            " CODEC(ZSTD(1)) COMMENT 'Key\\'s {position} [field from io/239, ign]' AFTER `battery`";
+        assert!(changes[1].1.ends_with(end), "{changes:?}");
+        let first =
+            found(&[("ignition", "Nullable(Bool)", "Key's {position} [field from io/239, ign]")]);
+        let sql = &first.table_changes(&layout)[1].1;
+        assert!(
+            sql.contains("`battery` Nullable(UInt8)") && sql.ends_with(" AFTER `acc`"),
+            "{sql}"
+        );
+    }
+
+    #[test]
+    fn shards_change_the_tables_over_them_last() {
+        let layout = layout("replication = 'macros'\ncluster = 'c'\nshards = true", &[BATTERY]);
+        let tables: Vec<String> = plan(&layout)
+            .iter()
+            .filter_map(|(_, sql)| sql.strip_prefix("ALTER TABLE fleet."))
+            .map(|sql| sql.split_once('\n').unwrap().0.to_owned())
+            .collect();
+        let expected =
+            ["last_positions_state", "positions", "last_positions_state_all", "positions_all"];
+        assert_eq!(tables, expected.map(|table| format!("{table} ON CLUSTER 'c'")));
+    }
+
+    #[test]
+    fn tables_that_fit_are_left_alone() {
+        let layout = layout("", &[BATTERY]);
+        let mut there = found(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);
+        assert!(there.table_changes(&layout).is_empty());
+        assert_eq!(there.stale_views(&layout.config.fields).len(), 2);
+        for view in ["fixes", "last_positions"] {
+            let comment = "[field from batt; unknown 255]";
+            there.columns.push(column(view, "battery", "Nullable(UInt8)", comment));
+        }
+        assert!(there.stale_views(&layout.config.fields).is_empty());
+        assert_eq!(there.stale_views(&[]).len(), 2, "a field that is not configured is hidden");
+        assert_eq!(there.hidden(&[]), ["battery"]);
+    }
+
+    #[test]
+    fn a_comment_changes_in_place() {
+        let there =
+            found(&[("battery", "Nullable(UInt8)", "Charge [field from batt; unknown 255]")]);
+        let changes = there.table_changes(&layout("", &[BATTERY]));
+        let expected = "ALTER TABLE fleet.positions\n    COMMENT COLUMN `battery` '[field from batt; unknown 255]'";
+        assert_eq!(changes[1].1, expected);
+    }
+
+    #[test]
+    fn all_violations_are_named_with_what_to_do() {
+        let there = found(&[
+            ("battery", "Nullable(UInt16)", "[field from b]"),
+            ("ignition", "UInt8", "The operator's own"),
+        ]);
+        let told = there.violations(&layout("", &[BATTERY, IGNITION]).config.fields);
+        assert_eq!(told.len(), 2, "{told:?}");
+        for words in [
+            "fields.battery: the column is Nullable(UInt16) and configured as Nullable(UInt8), \
+             [field from b] and configured as [field from batt; unknown 255].",
+            "`milepost migrate --drop-field battery`",
+        ] {
+            assert!(told[0].contains(words), "{told:?}");
+        }
+        assert!(told[1].starts_with("fields.ignition: positions has a column"), "{told:?}");
+    }
+}

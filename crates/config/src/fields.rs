@@ -1,0 +1,302 @@
+//! `[fields.NAME]`: a value of the payload as a typed column.
+//!
+//! ```text
+//! [fields.battery]               attributes['batt'] ─▶ battery Nullable(UInt8)
+//! from = "batt"
+//! type = "UInt8"
+//! ```
+//!
+//! Every source keeps the value at `from`, as `keep` would. ClickHouse computes the column from it.
+
+use std::fmt::Display;
+
+use super::field::{Field, FieldType};
+use super::settings::Settings;
+use milepost_decode::{Keep, Pointer};
+
+/// Columns that every insert and every row pays for.
+const FIELDS_MAX: usize = 32;
+/// Places that are tried in turn for one field.
+const FROM_MAX: usize = 8;
+const UNKNOWN_MAX: usize = 32;
+const NAME_BYTES_MAX: usize = 64;
+const COMMENT_CHARS_MAX: usize = 200;
+const COLUMNS: &str = include_str!("../../../sql/columns.sql");
+/// A column of `last_positions_state` alone.
+const VERSION: &str = "version";
+
+/// Whether a table or a view of fixes has a column of this name of its own.
+fn is_taken(name: &str) -> bool {
+    let lines = COLUMNS.lines().map(str::trim_start).filter(|line| !line.starts_with("--"));
+    name == VERSION || lines.filter_map(|line| line.split(' ').next()).any(|column| column == name)
+}
+
+/// All of `[fields.NAME]`, by name.
+pub(super) fn read(s: &mut Settings) -> Vec<Field> {
+    let names = s.names_in("fields.");
+    if names.len() > FIELDS_MAX {
+        s.wrong("fields", format!("at most {FIELDS_MAX} fields; there are {}", names.len()));
+    }
+    names
+        .into_iter()
+        .filter_map(|name| Reader { at: format!("fields.{name}"), s }.read(name))
+        .collect()
+}
+
+struct Reader<'s> {
+    at: String,
+    s: &'s mut Settings,
+}
+
+impl Reader<'_> {
+    fn key(&self, key: &str) -> String {
+        format!("{}.{key}", self.at)
+    }
+
+    fn wrong(&mut self, key: &str, what: impl Display) {
+        self.s.wrong(&self.key(key), what);
+    }
+
+    /// `None` after a violation.
+    fn read(mut self, name: String) -> Option<Field> {
+        let violations = self.s.violations.len();
+        let at = self.at.clone();
+        self.s.valid(&at, check_name(&name));
+        let from = self.from();
+        let kind = self.kind();
+        let comment = self.text("comment");
+        let unit = self.text("unit");
+        let [min, max] = ["min", "max"].map(|key| self.limit(key, kind.as_ref()));
+        if let (Some(min), Some(max)) = (min, max)
+            && min > max
+        {
+            self.wrong("min", format!("{min} is above max, {max}"));
+        }
+        let unknown = self.unknown(kind.as_ref());
+        if self.s.violations.len() > violations {
+            return None;
+        }
+        Some(Field { name, from, kind: kind?, comment, unit, min, max, unknown })
+    }
+
+    fn from(&mut self) -> Vec<String> {
+        let key = self.key("from");
+        let mut given: Vec<String> = self.s.given(&key).unwrap_or_default();
+        given.retain(|from| !from.is_empty());
+        if given.is_empty() {
+            self.wrong(
+                "from",
+                "required: a key of the payload such as \"batt\", or a JSON pointer",
+            );
+        } else {
+            self.s.show(&key, &given);
+        }
+        if given.len() > FROM_MAX {
+            self.wrong("from", format!("at most {FROM_MAX} places"));
+        }
+        let paths = given.iter().filter_map(|from| {
+            let path = path(from).and_then(|path| match Keep::of_names(&[path])? {
+                Keep::Named(mut names) => Ok(names.remove(0)),
+                Keep::All | Keep::Nothing => Err("\"*\" names no key".to_owned()),
+            });
+            self.s.valid(&key, path)
+        });
+        let mut paths: Vec<String> = paths.collect();
+        let count = paths.len();
+        paths.dedup();
+        if paths.len() < count {
+            self.wrong("from", "the same place twice");
+        }
+        paths
+    }
+
+    fn kind(&mut self) -> Option<FieldType> {
+        let key = self.key("type");
+        let Some(text) = self.s.given::<String>(&key) else {
+            if !self.s.is_given(&key) {
+                self.wrong("type", format!("required: {}", &FieldType::WANTED["must be ".len()..]));
+            }
+            return None;
+        };
+        self.s.show(&key, &text);
+        self.s.valid(&key, FieldType::parse(&text))
+    }
+
+    /// Text that becomes part of a column's comment.
+    fn text(&mut self, name: &str) -> String {
+        let key = self.key(name);
+        let Some(text) = self.s.given::<String>(&key) else { return String::new() };
+        self.s.show(&key, &text);
+        if text.chars().count() > COMMENT_CHARS_MAX || text.chars().any(char::is_control) {
+            let wanted = format!("one line of at most {COMMENT_CHARS_MAX} characters");
+            self.wrong(name, wanted);
+        }
+        if text.contains(['[', ']']) {
+            self.wrong(name, "without [ and ]: milepost describes the field there");
+        }
+        text.trim().to_owned()
+    }
+
+    fn limit(&mut self, name: &str, kind: Option<&FieldType>) -> Option<f64> {
+        let key = self.key(name);
+        let limit: f64 = self.s.given(&key)?;
+        self.s.show(&key, &limit);
+        match kind.map(|kind| (kind, kind.numbers())) {
+            Some((kind, None)) => self.wrong(name, format!("only for numbers; the type is {kind}")),
+            Some((kind, Some([least, most]))) if !(least..=most).contains(&limit) => {
+                self.wrong(name, format!("{limit} is outside {kind}"));
+            }
+            Some((_, Some(_))) | None => {}
+        }
+        Some(limit)
+    }
+
+    fn unknown(&mut self, kind: Option<&FieldType>) -> Vec<String> {
+        let key = self.key("unknown");
+        let mut values: Vec<String> = self.s.given(&key).unwrap_or_default();
+        values.retain(|value| !value.is_empty());
+        if values.is_empty() {
+            return values;
+        }
+        self.s.show(&key, &values);
+        if values.len() > UNKNOWN_MAX {
+            self.wrong("unknown", format!("at most {UNKNOWN_MAX} values"));
+        }
+        for value in &values {
+            let is_number = value.parse::<f64>().is_ok_and(f64::is_finite);
+            if kind.is_some_and(|kind| kind.numbers().is_some()) && !is_number {
+                self.wrong("unknown", format!("\"{value}\" is not a number, as the type is"));
+            }
+            if value.contains(['[', ']']) || value.chars().any(char::is_control) {
+                self.wrong("unknown", "without [ and ], and on one line");
+            }
+        }
+        values
+    }
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    let mut bytes = name.bytes();
+    let is_name = bytes.next().is_some_and(|byte| byte.is_ascii_lowercase())
+        && bytes.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+        && name.len() <= NAME_BYTES_MAX;
+    if !is_name {
+        return Err(format!(
+            "must be a name of a column: a to z, 0 to 9 and _, a letter first, at most {NAME_BYTES_MAX} bytes"
+        ));
+    }
+    if is_taken(name) {
+        return Err("the tables have a column of this name; choose another".to_owned());
+    }
+    Ok(())
+}
+
+/// A key, a path such as `io/239`, or a JSON pointer: the path as `keep` names it.
+fn path(from: &str) -> Result<String, String> {
+    let Some(steps) = from.strip_prefix('/') else { return Ok(from.to_owned()) };
+    Pointer::new(from)?;
+    Ok(steps.replace("~1", "/").replace("~0", "~"))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Config, Error};
+
+    fn violations(toml: &str) -> Vec<String> {
+        match Config::parse(toml) {
+            Err(Error::Violations(violations)) => violations,
+            other => panic!("expected violations, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn three_lines_are_a_field() {
+        let config = Config::parse(
+            "[fields.battery]\nfrom = 'batt'\ntype = 'UInt8'\ncomment = 'Charge of the phone, per cent'",
+        )
+        .unwrap();
+        let [field] = &config.clickhouse.fields[..] else { panic!("{:?}", config.clickhouse) };
+        assert_eq!(
+            (&*field.name, &*field.from[0], field.kind.to_string()),
+            ("battery", "batt", "UInt8".to_owned())
+        );
+        let again = Config::parse(&config.to_string()).unwrap();
+        assert_eq!(again.clickhouse.fields, config.clickhouse.fields, "{config}");
+    }
+
+    #[test]
+    fn from_is_a_key_a_path_or_a_json_pointer() {
+        let config = Config::parse(
+            "[fields.ignition]\nfrom = ['/io/239', 'a/b', '/x~1y/~0z']\ntype = 'Bool'\nunknown = [2, 'n/a']",
+        )
+        .unwrap();
+        assert_eq!(config.clickhouse.fields[0].from, ["io/239", "a/b", "x/y/~z"]);
+        assert_eq!(config.clickhouse.fields[0].unknown, ["2", "n/a"]);
+    }
+
+    #[test]
+    fn an_enum_is_ordered_by_number() {
+        let config =
+            Config::parse("[fields.mode]\nfrom = 'm'\ntype = \"Enum8( 'on'=1 , 'off' = 0)\"")
+                .unwrap();
+        assert_eq!(config.clickhouse.fields[0].kind.to_string(), "Enum8('off' = 0, 'on' = 1)");
+        let counted =
+            Config::parse("[fields.mode]\nfrom = 'm'\ntype = \"Enum8('off', 'on')\"").unwrap();
+        assert_eq!(counted.clickhouse.fields[0].kind.to_string(), "Enum8('off' = 1, 'on' = 2)");
+    }
+
+    #[test]
+    fn all_violations_of_fields_are_reported_at_once() {
+        let told = violations(
+            "[fields.speed]\nfrom = 'v'\ntype = 'UInt8'\n\
+             [fields.Battery]\nfrom = 'b'\ntype = 'UInt8'\n\
+             [fields.version]\nfrom = 'b'\ntype = 'UInt8'\n\
+             [fields.a]\ntype = 'Array(UInt8)'\n\
+             [fields.b]\nfrom = '/b~2'\ntype = 'Nullable(UInt8)'\n\
+             [fields.c]\nfrom = '*'\ntype = 'UInt8'\nmin = -1\nmax = 300\n\
+             [fields.d]\nfrom = 'd'\ntype = 'String'\nmin = 1\n\
+             [fields.e]\nfrom = 'e'\ntype = 'Int8'\nmin = 5\nmax = 4\nunknown = ['x']\n\
+             [fields.f]\nfrom = 'f'\ntype = \"Enum8('a' = 1, 'a' = 2)\"\ncomment = 'see [1]'\n\
+             [fields.g]\nfrom = 'g'\nkind = 'Bool'\n",
+        );
+        for expected in [
+            "fields.speed: the tables have a column of this name",
+            "fields.Battery: must be a name of a column",
+            "fields.version: the tables have a column of this name",
+            "fields.a.from: required",
+            "fields.a.type: \"Array(UInt8)\": must be UInt8 to UInt64",
+            "fields.b.from: \"/b~2\": must be a JSON pointer",
+            "fields.b.type: \"Nullable(UInt8)\": leave Nullable out",
+            "fields.c.from: \"*\" names no key",
+            "fields.c.min: -1 is outside UInt8",
+            "fields.c.max: 300 is outside UInt8",
+            "fields.d.min: only for numbers; the type is String",
+            "fields.e.min: 5 is above max, 4",
+            "fields.e.unknown: \"x\" is not a number",
+            "fields.f.type: \"Enum8('a' = 1, 'a' = 2)\": must be like Enum8",
+            "fields.f.comment: without [ and ]",
+            "fields.g.type: required",
+            "fields.g.kind: unknown key; did you mean fields.g.",
+        ] {
+            let found = told.iter().filter(|told| told.starts_with(expected)).count();
+            assert_eq!(found, 1, "{expected} in {told:#?}");
+        }
+        assert_eq!(told.len(), 17, "{told:#?}");
+    }
+
+    #[test]
+    fn fields_are_bounded_alone_and_together_with_keep() {
+        let field = |n: usize| format!("[fields.f{n}]\nfrom = 'k{n}'\ntype = 'UInt8'\n");
+        let many: String = (0..33).map(field).collect();
+        assert!(violations(&many)[0].starts_with("fields: at most 32 fields; there are 33"));
+        let keep = (0..60).map(|n| format!("'n{n}'")).collect::<Vec<_>>().join(", ");
+        let source = format!("[[sources]]\ntopic = 'a/+'\nkeep = [{keep}]\n");
+        let four: String = (0..4).map(field).collect();
+        assert!(Config::parse(&format!("{source}{four}")).is_ok());
+        let told = violations(&format!("{source}{four}{}", field(4)));
+        assert_eq!(
+            told,
+            ["sources[1].keep: with the fields' own places 65 names; at most 64 together"]
+        );
+    }
+}

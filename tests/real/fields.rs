@@ -1,0 +1,174 @@
+//! `[fields.NAME]`: three lines of TOML and `milepost migrate` make a typed column, which the real
+//! engine fills for rows of before, too.
+
+use anyhow::{Result, ensure};
+use lab_stack::Settings;
+
+use crate::world::{SOON, World, world};
+
+const FIX: &str = r#"{"lat":1,"lng":2"#;
+
+fn fix(rest: &str) -> Vec<u8> {
+    format!("{FIX}{rest}}}").into_bytes()
+}
+
+fn battery(settings: &Settings) -> Settings {
+    settings
+        .clone()
+        .with("FIELDS__BATTERY__FROM", "batt")
+        .with("FIELDS__BATTERY__TYPE", "UInt8")
+        .with("FIELDS__BATTERY__COMMENT", "Charge of the phone, per cent")
+        .with("FIELDS__BATTERY__UNKNOWN", "255")
+}
+
+fn columns(world: &World) -> Result<String> {
+    world.query(
+        "SELECT table, position, name, type, default_kind, default_expression, compression_codec, comment FROM system.columns \
+         WHERE database = '{db}' AND table IN ('positions', 'last_positions_state', 'fixes', 'last_positions') ORDER BY table, position",
+    )
+}
+
+fn refused(settings: &Settings, arguments: &[&str], expected: &str) -> Result<()> {
+    let (code, output) = settings.call(arguments)?;
+    ensure!(code != 0 && output.contains(expected), "exit {code}, expected {expected}: {output}");
+    Ok(())
+}
+
+#[test]
+fn a_field_is_a_column_of_old_fixes_too() -> Result<()> {
+    let world = world("fields_old_fixes")?;
+    let before =
+        world.settings.clone().with("SOURCE__TOPIC", "drivers/+/gps").with("SOURCE__KEEP", "batt");
+    let older = before.run()?;
+    world.publish(&[
+        ("drivers/kept/gps", &fix(r#","batt":80"#)),
+        ("drivers/unknown/gps", &fix(r#","batt":255"#)),
+        ("drivers/without/gps", &fix("")),
+    ])?;
+    world.wait_for("SELECT count() FROM {db}.positions", "3", SOON)?;
+
+    let settings = battery(&world.settings).with("SOURCE__TOPIC", "drivers/+/gps");
+    settings.migrate()?;
+    for table in ["positions FINAL", "fixes", "last_positions_state FINAL", "last_positions"] {
+        let sql = format!("SELECT driver_id, battery FROM {{db}}.{table} ORDER BY driver_id");
+        assert_eq!(world.query(&sql)?, "kept\t80\nunknown\t\\N\nwithout\t\\N", "{table}");
+    }
+
+    // A member that does not know the field inserts on, and both fill it.
+    let newer = settings.with("MQTT__CLIENT_ID", "newer").run()?;
+    let names: Vec<String> = (0..40).map(|n| format!("drivers/n{n:02}/gps")).collect();
+    let payload = fix(r#","batt":7"#);
+    let messages: Vec<(&str, &[u8])> = names.iter().map(|name| (&**name, &*payload)).collect();
+    world.publish(&messages)?;
+    let sql = "SELECT count(), countIf(battery = 7) FROM {db}.fixes WHERE driver_id LIKE 'n%'";
+    world.wait_for(sql, "40\t40", SOON)?;
+    drop((older, newer));
+
+    world.query("OPTIMIZE TABLE {db}.positions FINAL")?;
+    world.query("OPTIMIZE TABLE {db}.last_positions_state FINAL")?;
+    let sql =
+        "SELECT countIf(battery = 80), countIf(battery = 7), countIf(battery IS NULL) FROM {db}.";
+    for table in ["positions", "last_positions"] {
+        assert_eq!(world.query(&format!("{sql}{table}"))?, "1\t40\t2", "merged {table}");
+    }
+    Ok(())
+}
+
+#[test]
+fn migrating_again_changes_nothing() -> Result<()> {
+    let world = world("fields_again")?;
+    let first = battery(&world.settings);
+    first.migrate()?;
+    let both = first
+        .clone()
+        .with("FIELDS__AZIMUTH__FROM", "/io/9,az")
+        .with("FIELDS__AZIMUTH__TYPE", "Float32")
+        .with("FIELDS__AZIMUTH__COMMENT", "It's {odd}; \\");
+    both.migrate()?;
+    let after = columns(&world)?;
+    both.migrate()?;
+    assert_eq!(columns(&world)?, after);
+    // Tables that are made at once are those that were changed step by step.
+    let new = crate::world::unmigrated("fields_again_at_once")?;
+    let at_once = both.clone().with("CLICKHOUSE__DATABASE", &*new.database);
+    at_once.migrate()?;
+    assert_eq!(columns(&new)?, after);
+
+    first.migrate()?;
+    ensure!(!columns(&world)?.contains("fixes\t13\tazimuth"), "hidden: {}", columns(&world)?);
+    let sql = "SELECT count() FROM system.columns WHERE database = '{db}' AND name = 'azimuth'";
+    assert_eq!(world.query(sql)?, "2", "the columns of the tables stay");
+    both.migrate()?;
+    assert_eq!(columns(&world)?, after);
+
+    let renamed =
+        both.with("FIELDS__BATTERY__COMMENT", "Charge").with("FIELDS__BATTERY__UNIT", "per cent");
+    renamed.migrate()?;
+    let sql = "SELECT comment FROM system.columns WHERE database = '{db}' AND name = 'battery' AND table = ";
+    for table in ["positions", "last_positions_state", "fixes", "last_positions"] {
+        let comment = world.query(&format!("{sql}'{table}'"))?;
+        assert_eq!(comment, "Charge, in per cent [field from batt; unknown 255]", "{table}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_column_is_does_not_change_unseen() -> Result<()> {
+    let world = world("fields_changed")?;
+    world.query("ALTER TABLE {db}.positions ADD COLUMN odometer UInt32")?;
+    let settings = battery(&world.settings).with("SOURCE__TOPIC", "drivers/+/gps");
+    settings.migrate()?;
+    let milepost = settings.run()?;
+    world.publish(&[("drivers/d/gps", &fix(r#","batt":80,"mood":"fine""#))])?;
+    world.wait_for("SELECT battery FROM {db}.fixes", "80", SOON)?;
+    drop(milepost);
+
+    let wider = settings
+        .clone()
+        .with("FIELDS__BATTERY__TYPE", "UInt16")
+        .with("FIELDS__BATTERY__MAX", "100")
+        .with("FIELDS__ODOMETER__FROM", "odo")
+        .with("FIELDS__ODOMETER__TYPE", "UInt32");
+    for expected in [
+        "fields.battery: the column is Nullable(UInt8) and configured as Nullable(UInt16)",
+        "[field from batt; max 100; unknown 255]",
+        "--drop-field battery",
+        "fields.odometer: positions has a column of this name that is not a field",
+    ] {
+        refused(&wider, &["migrate"], expected)?;
+    }
+    let (_, output) = wider.call(&["check"])?;
+    ensure!(output.contains("--drop-field battery"), "{output}");
+    assert_eq!(world.query("SELECT battery FROM {db}.fixes")?, "80", "nothing was changed");
+
+    // Computed again with another type, from what was kept.
+    let wider = settings.clone().with("FIELDS__BATTERY__TYPE", "Int16");
+    refused(&wider, &["migrate", "--drop-field", "lat"], "there is no field lat")?;
+    let (code, output) = wider.call(&["migrate", "--drop-field", "battery"])?;
+    ensure!(code == 0, "{output}");
+    assert_eq!(
+        world.query("SELECT battery, toTypeName(battery) FROM {db}.fixes")?,
+        "80\tNullable(Int16)"
+    );
+
+    let (code, output) = world.settings.call(&["migrate", "--drop-field", "battery"])?;
+    ensure!(code == 0, "{output}");
+    let left = "SELECT count() FROM system.columns WHERE database = '{db}' AND name = 'battery'";
+    assert_eq!(world.query(left)?, "0");
+    assert_eq!(world.query("SELECT attributes['batt'] FROM {db}.last_positions")?, "80");
+    Ok(())
+}
+
+#[test]
+fn check_tells_what_migrate_would_change() -> Result<()> {
+    let world = world("fields_check")?;
+    let settings = battery(&world.settings);
+    let (_, output) = settings.call(&["check"])?;
+    ensure!(output.contains("without a column: battery"), "{output}");
+    settings.migrate()?;
+    let (_, output) = settings.call(&["check"])?;
+    ensure!(output.contains("1 have their column"), "{output}");
+    let (_, output) = world.settings.call(&["check"])?;
+    ensure!(output.contains("not configured, so not in the views: battery"), "{output}");
+    Ok(())
+}
