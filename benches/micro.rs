@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use loadgen::format::Format;
-use milepost::app::commands::import::{self, Orders};
 use milepost_config::Config;
 use milepost_core::batch::Batch;
 use milepost_core::encode;
@@ -16,6 +15,8 @@ use milepost_core::session::acks::Acks;
 use milepost_decode::Message;
 use milepost_decode::position::Timestamp;
 use milepost_decode::{Decoded, Decoder};
+use milepost_import as import;
+use milepost_import::Orders;
 use milepost_spool::Spool;
 
 const ROWS: usize = 5_000;

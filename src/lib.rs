@@ -14,8 +14,6 @@
 //! happens to a batch or a session; `milepost_core` does.
 
 pub mod app;
-pub mod check;
-pub mod events;
+pub mod cli;
 pub mod executor;
-pub mod fences;
 pub mod mqtt;

@@ -18,10 +18,9 @@ use tokio::time::{sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::read_delay::ReadDelay;
-use super::schema::not_asked;
-use crate::mqtt::nodes;
 use crate::mqtt::shared::Shared;
 use crate::mqtt::transport::Transport;
+use milepost_command::tables::not_asked;
 use milepost_config as config;
 use milepost_core::consumer::{Consumer, ConsumerNotice, ConsumerTotals, Now};
 use milepost_core::delivery::events::{Attention, DeliveryCommand, Durable, Report, ServerStatus};
@@ -30,6 +29,7 @@ use milepost_core::session::events::Leave;
 use milepost_observe::health::Health;
 use milepost_observe::metrics::Metrics;
 use milepost_tls::Address;
+use milepost_tls::nodes;
 
 /// Longest wait, so that `/livez` sees a heartbeat.
 const BEAT: Duration = Duration::from_secs(5);

@@ -1,7 +1,6 @@
 //! Whether this process leaves its group at SIGTERM, by `shutdown.leave`.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use tracing::{info, warn};
 
@@ -12,8 +11,6 @@ use milepost_core::peers::standing::Standing;
 use milepost_core::session::events::Leave;
 use milepost_observe::ask::ask;
 
-/// For commands, which have no grace period: a busy member must not count as gone.
-pub(super) const ASK_WITHIN: Duration = Duration::from_secs(10);
 /// Asking takes at most 1/3 of the grace. Half of it is for flushing to ClickHouse, and the rest
 /// for the spool.
 const ASKING_SHARE: u32 = 3;

@@ -8,20 +8,20 @@ use anyhow::{Context as _, Result, bail};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::driver::{self, Wiring};
+use super::leaving;
 use super::schema::{self, Watcher};
-use super::{Outcome, Signals, leaving};
-use crate::check::{self, Level, Report as CheckReport};
 use crate::executor::Executor;
 use crate::mqtt::shared::names;
 use milepost_clickhouse::ClickHouse;
+use milepost_command::{AtStart, Outcome, Signals, Starting};
 use milepost_config::Config;
 use milepost_core::consumer::{self, Consumer, ConsumerTotals};
 use milepost_core::delivery::SpoolInventory;
-use milepost_core::delivery::events::{Attention, Schema, ServerStatus};
+use milepost_core::delivery::events::{Attention, ServerStatus};
 use milepost_core::delivery::policy::{self, Delivery};
 use milepost_core::intake::{self, Intake};
 use milepost_core::peers::standing::Member;
@@ -31,20 +31,16 @@ use milepost_decode::Decoder;
 use milepost_observe::health::Health;
 use milepost_observe::http;
 use milepost_observe::metrics::Metrics;
-use milepost_observe::now_ms;
 use milepost_spool::Spool;
 
 /// Our name in `/readyz`.
 const PART: &str = "process";
-/// How often the preflight looks whether a session is subscribed: before that it would only repeat
-/// the sessions' own errors.
-const SUBSCRIBED_EVERY: Duration = Duration::from_secs(1);
 
-/// `milepost run`.
+/// `milepost run`, with the tasks that the companions run beside a start.
 ///
 /// # Errors
 /// The error that ended the process outside a shutdown.
-pub async fn run(config: Config) -> Result<Outcome> {
+pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Result<Outcome> {
     let shared = Shared::new(&config);
     let Shared { metrics, health, member } = &shared;
     let spool_bytes_max = config.spool.as_ref().map_or(0, |spool| spool.bytes_max);
@@ -68,11 +64,14 @@ pub async fn run(config: Config) -> Result<Outcome> {
     let started = start(&config, spool.clone(), left, &shared, &mut tasks)?;
     let Started { mut watch, mut driver, leave, server } = started;
     let mut preflight = JoinSet::new();
-    preflight.spawn(log_preflight(config.clone(), server, Arc::clone(metrics)));
+    let starting = Starting { config: config.clone(), server, metrics: Arc::clone(metrics) };
+    for at_start in at_start {
+        preflight.spawn(at_start(starting.clone()));
+    }
 
     tokio::select! {
         () = signals.next() => {}
-        // It ends by itself when it has logged what it found.
+        // They end by themselves when they have logged what they found.
         Some(Err(died)) = preflight.join_next() => bail!("the preflight died: {died}"),
         Some(ended) = tasks.join_next() => bail!("the {} ended", ended.context("a task died")?),
         ended = &mut driver => bail!("the driver ended: {:?}", ended.context("its thread died; its panic is on stderr")?),
@@ -241,46 +240,6 @@ pub(super) fn delivery(config: &Config) -> policy::DeliveryConfig {
         store_when_leaving_after: config.shutdown.grace / 2,
         incarnation: fastrand::u64(..),
         seed: fastrand::u64(..),
-    }
-}
-
-/// Logs warnings about foreseeable problems, in a task of its own that delays nothing.
-async fn log_preflight(
-    config: Config,
-    mut server: watch::Receiver<ServerStatus>,
-    metrics: Arc<Metrics>,
-) {
-    let of_spool = config.clone();
-    if let Ok(report) = spawn_blocking(move || check::spool_at_start(&of_spool)).await {
-        log_findings(&report);
-    }
-    let of_server = async {
-        if server.wait_for(|server| server.schema == Schema::Ready).await.is_ok() {
-            log_findings(&check::server_at_start(&config, now_ms).await);
-        }
-    };
-    let of_broker = async {
-        while !metrics.is_subscribed() {
-            sleep(SUBSCRIBED_EVERY).await;
-        }
-        let report = check::broker_at_start(&config).await;
-        for finding in report.findings().iter().filter(|finding| finding.level == Level::Ok) {
-            info!(check = finding.what, "{}", finding.found);
-        }
-        log_findings(&report);
-    };
-    tokio::join!(of_server, of_broker);
-}
-
-fn log_findings(report: &CheckReport) {
-    for finding in report.findings() {
-        match finding.level {
-            Level::Ok => {}
-            Level::Warning | Level::Error => {
-                let advice = finding.advice.as_deref().unwrap_or_default();
-                warn!(check = finding.what, advice, "{}", finding.found);
-            }
-        }
     }
 }
 

@@ -8,81 +8,31 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::Result;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
-use milepost_clickhouse::{ClickHouse, Error, Migration, named};
-use milepost_config::Config;
+use milepost_clickhouse::ClickHouse;
+use milepost_command::tables::{self, ASK_EVERY, EVERY, WAITING_LOGGED_EVERY};
 use milepost_core::delivery::events::{Attention, Schema, ServerStatus};
-use milepost_core::error_chain;
 use milepost_core::peers::standing::Member;
 use milepost_core::screened::{LIST_AGE_MAX, ReadList};
 use milepost_core::throttle::Throttle;
 use milepost_observe::now_ms;
 
-const NOT_ASKED: &str = "not asked yet";
-/// Interval while there is no doubt.
-pub(super) const EVERY: Duration = Duration::from_secs(30);
-/// Interval while there is.
-pub(super) const ASK_EVERY: Duration = Duration::from_secs(1);
 /// After this the server counts as silent.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// Time limit of the query for the list of erased drivers while inserts run.
 const LIST_WITHIN: Duration = Duration::from_secs(5);
-/// Interval between log lines while the tables are not there.
-pub(super) const WAITING_LOGGED_EVERY: Duration = Duration::from_secs(30);
 
 /// Before the first question.
 pub(super) fn unknown() -> ServerStatus {
     ServerStatus {
-        schema: not_asked(),
-        answers: Err(NOT_ASKED.to_owned()),
+        schema: tables::not_asked(),
+        answers: Err(tables::NOT_ASKED.to_owned()),
         ..ServerStatus::ready()
     }
-}
-
-pub(super) fn not_asked() -> Schema {
-    Schema::Unknown(NOT_ASKED.to_owned())
-}
-
-/// Returns when the tables are there, and ours. Tells each time why they are not.
-/// Fails if a migration was edited after it was applied.
-pub(super) async fn until_ready(clickhouse: &ClickHouse, tell: impl Fn(&str)) -> Result<()> {
-    let mut log = Throttle::every(WAITING_LOGGED_EVERY);
-    while let Schema::Unknown(why) | Schema::Refused(why) = tables(clickhouse, &not_asked()).await?
-    {
-        tell(&why);
-        clickhouse.leave_endpoint(&why);
-        if log.allow(Instant::now().into_std()) {
-            warn!(why, "waiting for ClickHouse");
-        }
-        sleep(ASK_EVERY).await;
-    }
-    Ok(())
-}
-
-/// Checks the tables once, without waiting, for commands.
-pub(super) async fn ready(config: &Config) -> Result<ClickHouse> {
-    let clickhouse = ClickHouse::new(&config.clickhouse)?;
-    match tables(&clickhouse, &not_asked()).await? {
-        Schema::Ready => Ok(clickhouse),
-        Schema::Unknown(why) | Schema::Refused(why) => bail!(why),
-    }
-}
-
-/// Every migration of this binary is recorded: for commands that use other tables than `run` does,
-/// with other rights.
-pub(super) async fn migrated(config: &Config) -> Result<ClickHouse> {
-    let clickhouse = ClickHouse::new(&config.clickhouse)?;
-    let pending = clickhouse.pending().await?;
-    ensure!(pending.is_empty(), not_migrated(&pending));
-    Ok(clickhouse)
-}
-
-fn not_migrated(pending: &[Migration]) -> String {
-    format!("not migrated: `milepost migrate` applies {}", named(pending))
 }
 
 pub(super) struct Watcher {
@@ -153,11 +103,11 @@ impl Watcher {
     async fn tables(&self, before: &Schema, list: &mut List) -> Result<Schema> {
         let within = if *before == Schema::Ready { LIST_WITHIN } else { Duration::MAX };
         let (schema, erased) = tokio::join!(
-            tables(&self.clickhouse, before),
+            tables::judge(&self.clickhouse, before),
             timeout(within, self.clickhouse.erased())
         );
         let erased = match erased {
-            Ok(erased) => erased.map_err(|error| refusal(&error)),
+            Ok(erased) => erased.map_err(|error| tables::refusal(&error)),
             Err(_) => Err(Schema::Unknown(format!("no answer within {LIST_WITHIN:?}"))),
         };
         let (schema, erased) = match (schema?, erased) {
@@ -215,7 +165,7 @@ impl Watcher {
         let before = now_ms();
         let theirs = match timeout(ANSWER_WITHIN, self.clickhouse.clock()).await {
             Ok(Ok(theirs)) => theirs,
-            Ok(Err(error)) => return Err(refusal(&error)),
+            Ok(Err(error)) => return Err(tables::refusal(&error)),
             Err(_) => {
                 return Err(Schema::Unknown(format!(
                     "no answer to a question within {ANSWER_WITHIN:?}"
@@ -252,33 +202,6 @@ impl List {
             format!("the list of erased drivers is {age} s old, so nothing is inserted: {why}");
         if self.is_old() { Schema::Unknown(told) } else { Schema::Ready }
     }
-}
-
-/// Rows inserted before a view exists never reach it, and other columns would take other numbers
-/// for ours.
-async fn tables(clickhouse: &ClickHouse, before: &Schema) -> Result<Schema> {
-    // Who is late with the replicas leaves the last answer in force: nothing else waits for it.
-    let replicas = timeout(ANSWER_WITHIN, clickhouse.count_replicas());
-    let (pending, misfits, _) = tokio::join!(clickhouse.pending(), clickhouse.misfits(), replicas);
-    match pending {
-        Ok(pending) if pending.is_empty() => {}
-        Ok(pending) => return Ok(Schema::Refused(not_migrated(&pending))),
-        Err(error @ Error::Edited { .. }) if *before != Schema::Ready => bail!(error),
-        Err(error) => return Ok(refusal(&error)),
-    }
-    match misfits {
-        Ok(misfits) if misfits.is_empty() => Ok(Schema::Ready),
-        Ok(misfits) => Ok(Schema::Refused(format!(
-            "the tables are not those of this version: {}; restore them, or run the milepost that they are for",
-            misfits.join(", ")
-        ))),
-        Err(error) => Ok(refusal(&error)),
-    }
-}
-
-fn refusal(error: &Error) -> Schema {
-    let why = error_chain(error);
-    if error.may_pass() { Schema::Unknown(why) } else { Schema::Refused(why) }
 }
 
 /// Log lines that would repeat with every question.
@@ -343,6 +266,7 @@ mod tests {
     use milepost_decode::Message;
     use milepost_decode::{Decoded, Decoder};
     use milepost_observe::now;
+    use tokio::time::sleep;
 
     /// Inserts of 50 ms, ten a second, for a minute.
     async fn healthy_traffic(config: Config, attention: watch::Sender<Attention>) {

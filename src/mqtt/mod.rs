@@ -7,6 +7,5 @@ mod broker_metrics;
 mod connection;
 mod dialer;
 mod keep_alive;
-pub(crate) mod nodes;
 pub(crate) mod shared;
 pub(crate) mod transport;

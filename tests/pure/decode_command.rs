@@ -1,8 +1,8 @@
 //! `milepost decode`: what it prints.
 
-use milepost::app::commands::decode::{Origin, decode, decode_lines};
 use milepost_config::Config;
 use milepost_decode::position::Timestamp;
+use milepost_operate::decode::{Origin, decode, decode_lines};
 
 /// 2026-01-01.
 const RECEIVED_AT_MS: i64 = 1_767_225_600_000;

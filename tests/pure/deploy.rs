@@ -10,6 +10,8 @@ use milepost_config::Config;
 use milepost_observe::metrics::Metrics;
 use serde_json::Value;
 
+use crate::modules;
+
 const COMPOSE: &str = "docker-compose.yml";
 const DOCKERFILE: &str = "deploy/Dockerfile";
 const WORKFLOW: &str = ".github/workflows/ci.yml";
@@ -308,9 +310,9 @@ fn images_are_pinned() {
 #[test]
 fn the_build_sees_every_member_of_the_workspace() {
     let (dockerfile, ignored) = (read(DOCKERFILE), read(".dockerignore"));
-    let manifest = read("Cargo.toml");
-    let members = manifest.lines().find_map(|line| line.strip_prefix("members = [")).unwrap();
-    for member in members.trim_end_matches(']').split(", ").map(|member| member.trim_matches('"')) {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for folder in modules::crates().iter().filter(|folder| *folder != here) {
+        let member = folder.strip_prefix(here).unwrap().to_str().unwrap();
         assert!(
             dockerfile.contains(&format!("\nCOPY {member}/Cargo.toml {member}/\n")),
             "{member} is not built"
@@ -397,20 +399,9 @@ fn the_networks_join_those_who_talk() {
 
 #[test]
 fn every_command_is_one_of_the_binary() {
-    let enum_of_main = read("src/cli.rs")
-        .split_once("enum Command {")
-        .unwrap()
-        .1
-        .split_once("\n}")
-        .unwrap()
-        .0
-        .to_owned();
-    let commands: Vec<String> = enum_of_main
-        .lines()
-        .filter_map(|line| line.trim().strip_suffix(',').or(line.trim().strip_suffix(" {")))
-        .filter(|name| name.chars().all(char::is_alphanumeric))
-        .map(str::to_lowercase)
-        .collect();
+    let program = milepost::cli::command();
+    let commands: Vec<String> =
+        program.get_subcommands().map(|command| command.get_name().to_owned()).collect();
     assert!(commands.contains(&"run".to_owned()), "{commands:?}");
     let known = |command: &str| {
         assert!(commands.iter().any(|name| name == command), "milepost has no {command}")
@@ -680,13 +671,14 @@ fn the_doors_for_other_networks_are_locked() {
     let acl = read("deploy/emqx/acl.conf");
     let probe = "drivers/milepost-check/gps-check";
     assert!(acl.contains(&format!("{{allow, {{username, \"milepost\"}}, all, [\"{probe}\"]}}.")));
-    assert_eq!(milepost::check::unusable_probe(&Config::defaults().unwrap(), probe), None);
+    assert_eq!(milepost_check::unusable_probe(&Config::defaults().unwrap(), probe), None);
 }
 
 #[test]
 fn what_the_way_to_production_shows_is_what_a_check_looks_at() {
-    let sources =
-        ["broker", "server", "disk"].map(|room| read(&format!("src/check/{room}.rs"))).concat();
+    let sources = ["broker", "server", "disk"]
+        .map(|room| read(&format!("crates/check/src/{room}.rs")))
+        .concat();
     let guide = read(PRODUCTION);
     let mut shown = BTreeSet::new();
     for line in guide.lines().filter_map(|line| line.strip_prefix("    ")) {

@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use milepost::events::reader::{Inserted, Reader};
-use milepost::events::{Area, Event, Fix, Kind, Rules, Watch};
+use milepost_events::watch::reader::{Inserted, Reader};
+use milepost_events::watch::{Area, Event, Fix, Kind, Rules, Watch};
 use proptest::prelude::*;
 use proptest::sample::Index;
 

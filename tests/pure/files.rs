@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use clap::Parser;
-use milepost::app::commands::Shown as _;
-use milepost::app::commands::import::{self, Orders};
+use milepost_command::Shown as _;
 use milepost_config::Config;
+use milepost_import as import;
+use milepost_import::Orders;
 use serde_json::Value;
 
 /// Text in an encoding.

@@ -12,9 +12,18 @@ pub fn crates() -> Vec<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let manifest = fs::read_to_string(here.join("Cargo.toml")).unwrap();
     let members = manifest.lines().find_map(|line| line.strip_prefix("members = [")).unwrap();
-    let members =
-        members.trim_end_matches(']').split(", ").map(|member| here.join(member.trim_matches('"')));
-    [here.to_owned()].into_iter().chain(members).collect()
+    let mut folders = vec![here.to_owned()];
+    for member in members.trim_end_matches(']').split(", ").map(|member| member.trim_matches('"')) {
+        match member.strip_suffix("/*") {
+            None => folders.push(here.join(member)),
+            Some(parent) => folders.extend(below(&here.join(parent))),
+        }
+    }
+    folders
+}
+
+fn below(parent: &Path) -> BTreeSet<PathBuf> {
+    fs::read_dir(parent).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
 /// The files of a crate, and what is in them before their tests.

@@ -15,6 +15,7 @@
 
 mod address;
 mod explain;
+pub mod nodes;
 mod one_reader;
 mod server;
 

@@ -7,8 +7,8 @@
 pub mod versions;
 
 use clickhouse::Row;
-use milepost::fences::{MOMENTS_MS, closed};
 use milepost_clickhouse::Reader;
+use milepost_events::fences::{MOMENTS_MS, closed};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -128,7 +128,8 @@ async fn polygons(name: &str, geometry: &Value) -> Result<Polygons, Refused> {
     let feature =
         json!({ "type": "Feature", "properties": { "name": name }, "geometry": geometry });
     // Comparing all sides of a polygon takes time: on a blocking thread, so that ticks go on.
-    let read = tokio::task::spawn_blocking(move || milepost::fences::read(&feature.to_string()));
+    let read =
+        tokio::task::spawn_blocking(move || milepost_events::fences::read(&feature.to_string()));
     let mut read = read.await.expect("does not panic").map_err(Refused::Invalid)?;
     if read.fences.is_empty() {
         let prefix = format!("feature 0 \"{}\": ", name.escape_debug());

@@ -14,10 +14,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use super::Shown;
-use crate::app::leaving::ASK_WITHIN;
 use crate::app::run::{Shared, Started, start};
-use crate::app::{Outcome, Signals, schema};
+use milepost_command::{ASK_WITHIN, Outcome, Shown, Signals, tables};
 use milepost_config::Config;
 use milepost_core::consumer::{Connections, ConsumerTotals};
 use milepost_core::delivery::SpoolInventory;
@@ -116,7 +114,7 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
              be lost. Start a member and name it in shutdown.peers; or pass --leave if you know that one runs"
         ),
     }
-    schema::ready(&config).await?;
+    tables::ready(&config).await?;
     config.mqtt.client_id = client_id;
     config.mqtt.connections = Connections::Fixed(0);
     config.spool = None; // what cannot be inserted now is left with the broker

@@ -6,9 +6,9 @@ use anyhow::Result;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use crate::app::schema::{ASK_EVERY, WAITING_LOGGED_EVERY};
 use milepost_clickhouse as clickhouse;
 use milepost_clickhouse::ClickHouse;
+use milepost_command::tables::{ASK_EVERY, WAITING_LOGGED_EVERY};
 use milepost_config::Config;
 use milepost_core::error_chain;
 use milepost_core::throttle::Throttle;

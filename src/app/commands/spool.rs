@@ -14,11 +14,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, sleep_until};
 use tracing::{info, warn};
 
-use super::Shown;
 use crate::app::run::delivery;
-use crate::app::{Outcome, Signals, schema};
 use crate::executor::Executor;
 use milepost_clickhouse::ClickHouse;
+use milepost_command::{Outcome, Shown, Signals, tables};
 use milepost_config::Config;
 use milepost_core::delivery::events::{DeliveryCommand, Report, ServerStatus};
 use milepost_core::delivery::policy::Delivery;
@@ -193,7 +192,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     let totals = policy.totals();
     info!(batches = totals.spool_batches, positions = totals.in_spool, "replaying");
     tokio::select! {
-        ready = schema::until_ready(&clickhouse, |_| {}) => ready?,
+        ready = tables::until_ready(&clickhouse, |_| {}) => ready?,
         // Nobody has said that the tables are ours: nothing goes into them.
         () = signals.next() => {
             let is_empty = totals.spool_batches == 0;
@@ -205,13 +204,13 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     // A replay may go on for long after somebody was erased. A question that was not answered is
     // asked again; what refuses ours ends it.
     let read_again = async move {
-        let (mut read_at, mut pause) = (Instant::now(), schema::EVERY);
+        let (mut read_at, mut pause) = (Instant::now(), tables::EVERY);
         loop {
             sleep(pause).await;
-            let is_news = std::mem::replace(&mut pause, schema::ASK_EVERY) == schema::EVERY;
+            let is_news = std::mem::replace(&mut pause, tables::ASK_EVERY) == tables::EVERY;
             match server.erased().await {
                 Ok(now) => {
-                    (read_at, pause) = (Instant::now(), schema::EVERY);
+                    (read_at, pause) = (Instant::now(), tables::EVERY);
                     list.send_replace(now);
                 }
                 Err(error) if error.may_pass() && read_at.elapsed() < LIST_AGE_MAX => {
@@ -274,7 +273,7 @@ async fn drain(
         // else goes into them.
         let refusals = policy.attention(now).refusals;
         if refusals > refused {
-            schema::until_ready(clickhouse, |_| {}).await?;
+            tables::until_ready(clickhouse, |_| {}).await?;
             refused = refusals;
         }
         policy.handle_server_status(ServerStatus { refusals, ..ServerStatus::ready() }, now);

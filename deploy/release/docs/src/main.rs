@@ -8,9 +8,6 @@ use anyhow::{Context as _, Result};
 use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
 
-#[path = "../../../../src/cli.rs"]
-mod of_milepost;
-
 #[path = "../../../../map/src/cli.rs"]
 mod of_map;
 
@@ -34,10 +31,8 @@ data is left in the broker or in the spool; nothing is lost if a process comes b
 fn main() -> Result<()> {
     let folder = std::env::args_os().nth(1).context("usage: release-docs FOLDER")?;
     // In the definitions the name is that of the crate they are compiled in: here, this one.
-    let programs = [
-        ("milepost", of_milepost::Arguments::command()),
-        ("milepost-map", of_map::Arguments::command()),
-    ];
+    let programs =
+        [("milepost", milepost::cli::command()), ("milepost-map", of_map::Arguments::command())];
     for (name, program) in programs {
         write(name, program.name(name), Path::new(&folder))?;
     }

@@ -1,0 +1,82 @@
+//! Which checks there are, and when they are made.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use milepost_config::Config;
+
+use super::report::Report;
+use super::{broker, cluster, disk, server, size};
+
+/// How long a start looks for nodes of the broker.
+const BROKER_WITHIN: Duration = Duration::from_secs(30);
+
+/// All checks. `probe_topic`: topic of a message to publish and receive.
+pub(crate) async fn all(
+    config: &Config,
+    probe_topic: Option<&str>,
+    unix_ms: fn() -> i64,
+) -> Report {
+    let mut report = Report::default();
+    broker::check(&mut report, config, probe_topic).await;
+    server::check(&mut report, config, unix_ms).await;
+    // Where an insert cannot work, its size says nothing.
+    if !["clickhouse", "grants", "migrations", "tables"]
+        .into_iter()
+        .any(|of| report.finds_error(of))
+    {
+        size::check(&mut report, config).await;
+    }
+    disk::check(&mut report, config.spool.as_ref());
+    report
+}
+
+/// Checks the spool's directory. Blocks as long as the disk takes.
+pub(crate) fn spool_at_start(config: &Config) -> Report {
+    let mut report = Report::default();
+    disk::check(&mut report, config.spool.as_ref());
+    report
+}
+
+/// Looks for nodes of the broker that `mqtt.url` lacks. The sessions report its errors.
+pub(crate) async fn broker_at_start(config: &Config) -> Report {
+    let mut report = Report::default();
+    let _ = timeout(BROKER_WITHIN, cluster::at_start(&mut report, &config.mqtt)).await;
+    report
+}
+
+/// Checks ClickHouse.
+pub(crate) async fn server_at_start(config: &Config, unix_ms: fn() -> i64) -> Report {
+    let mut report = Report::default();
+    server::check(&mut report, config, unix_ms).await;
+    report
+}
+
+/// Why a topic is no probe topic.
+#[must_use]
+pub fn unusable_probe(config: &Config, topic: &str) -> Option<String> {
+    if topic.is_empty() || topic.contains(['+', '#']) || topic.starts_with('$') {
+        return Some("must be a topic without + and #, not beginning with $".to_owned());
+    }
+    let source = config.sources.iter().find(|source| source.takes(topic))?;
+    Some(format!(
+        "the running group reads it as a fix ({}); choose a topic that no source matches",
+        source.topic()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_is_never_taken_for_a_fix() {
+        let config = Config::defaults().unwrap();
+        for bad in ["drivers/d1/gps", "drivers/+/gps-check", "", "$SYS/x", "a/#"] {
+            assert!(unusable_probe(&config, bad).is_some(), "{bad}");
+        }
+        assert_eq!(unusable_probe(&config, "drivers/d1/gps-check"), None);
+        assert_eq!(unusable_probe(&config, "drivers/d1/gps/check"), None);
+    }
+}

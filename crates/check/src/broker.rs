@@ -1,0 +1,383 @@
+//! The broker: CONNACK's limits, its grants, and a message published and received.
+
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+
+use super::cluster;
+use super::report::Report;
+use milepost_command::probe::{
+    self, ANSWER_WITHIN, Door, Probe, ProbeError, RETAINED_WITHIN, share_alone,
+};
+use milepost_config::Config;
+use milepost_core::Qos;
+use milepost_core::consumer::broker_drops::FILTER;
+use milepost_core::consumer::{ACKNOWLEDGED_WITHIN, Connections};
+use milepost_core::error_chain;
+use milepost_core::session::ConnAck;
+use milepost_mqtt as codec;
+use milepost_mqtt::{CodecError, Grant, Packet};
+use milepost_tls as tls;
+use milepost_tls::nodes;
+use milepost_tls::{Address, Server};
+
+/// Mosquitto's counter of messages dropped at a full queue, retained.
+const DROPPED_TOPIC: &str = "$SYS/broker/publish/messages/dropped";
+/// PUBACK's reasons (MQTT 5, 3.4.2.1).
+const NOT_AUTHORIZED: u8 = 0x87;
+const REFUSED_FROM: u8 = 0x80;
+
+/// Stops at the first step that fails.
+pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Option<&str>) {
+    let mqtt = &config.mqtt;
+    let login = match probe::login(mqtt) {
+        Ok(login) => login,
+        Err(error) => {
+            return report.failure("broker", format!("mqtt.password_file cannot be read: {error}"));
+        }
+    };
+    let nodes = nodes::resolve(&mqtt.nodes, &[]).await;
+    let door = |node| Door { mqtt, node, login: login.as_ref() };
+    let mut open = Vec::new();
+    for door in nodes.iter().map(door) {
+        match Probe::open(door, mqtt.session_expiry).await {
+            Ok((probe, connack)) => {
+                probe.leave().await;
+                report.ok("broker", format!("{} answers in MQTT 5", door.node));
+                open.push((door, connack));
+            }
+            Err(error) => not_open(report, config, door.node, &error),
+        }
+    }
+    let Some((door, connack)) = open.first() else { return };
+    transport(report, config, *door);
+    terms(report, config, connack, nodes.len());
+    if let Err(error) = subscription(report, config, *door).await {
+        return report.failure("subscription", error_chain(&error));
+    }
+    queue_drops(report, *door).await;
+    if let Err(error) = message(report, *door, probe_topic).await {
+        return report.failure("message", error_chain(&error));
+    }
+    let doors: Vec<_> = open.iter().map(|(door, _)| *door).collect();
+    if let Err(error) = cluster::check(report, &doors, probe_topic).await {
+        report.failure("cluster", error_chain(&error));
+    }
+}
+
+fn not_open(report: &mut Report, config: &Config, address: &Address, error: &ProbeError) {
+    let mqtt = &config.mqtt;
+    let why = format!("{address}: {}", error_chain(error));
+    match error {
+        ProbeError::NotReached(tls::Error::Unreachable(_)) => {
+            report.error("broker", why, "set mqtt.url to the host and port of a listener (MQTT 1883, TLS 8883), and open the network to it");
+        }
+        ProbeError::NotReached(tls::Error::Handshake { .. } | tls::Error::File(_)) => {
+            report.failure("broker", why)
+        }
+        // The probe has repeated the CONNECT for as long as a busy broker may take.
+        ProbeError::Codec(CodecError::Refused { reason, .. }) if probe::BUSY.contains(reason) => {
+            report.error(
+                "broker",
+                why,
+                "see the broker's log for what keeps it from taking clients",
+            );
+        }
+        ProbeError::Codec(CodecError::Refused { .. }) => report.failure("login", why),
+        ProbeError::Codec(_)
+        | ProbeError::Broken(_)
+        | ProbeError::Closed
+        | ProbeError::Unanswered => {
+            report.error("broker", why, tls::is_this_the_port(Server::Broker, mqtt.tls.is_some()));
+        }
+    }
+}
+
+fn transport(report: &mut Report, config: &Config, Door { node, login, .. }: Door<'_>) {
+    let mqtt = &config.mqtt;
+    let advice = "mqtts:// in mqtt.url (EMQX: listeners.ssl.default; Mosquitto: a listener with certfile and keyfile)";
+    report.transport(["broker TLS", "broker"], mqtt.tls.as_ref(), &node.host, advice);
+    let certificate = mqtt.tls.as_ref().is_some_and(|files| files.cert.is_some());
+    if login.is_some() || certificate {
+        let how = if certificate { "with a certificate" } else { "with a password" };
+        report.ok(
+            "broker login",
+            format!(
+                "the broker accepts {} {how}",
+                mqtt.username.as_deref().unwrap_or("the client")
+            ),
+        );
+    } else if tls::is_this_machine(&node.host) {
+        report.ok("broker login", "none; the broker is this machine");
+    } else {
+        report.warning(
+            "broker login",
+            "none: anyone can publish positions",
+            "mqtt.username and mqtt.password_file here; EMQX: authentication; Mosquitto: allow_anonymous false and password_file",
+        );
+    }
+}
+
+fn terms(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) {
+    window(report, config, connack, nodes);
+    let mqtt = &config.mqtt;
+    let ours = mqtt.max_packet_bytes;
+    match connack.packet_bytes_max {
+        Some(theirs) if theirs <= ours => report.ok("packet size", format!("the broker accepts {theirs} bytes, milepost {ours}")),
+        theirs => report.warning(
+            "packet size",
+            format!(
+                "the broker accepts {}, milepost {ours}: the broker drops packets in between",
+                theirs.map_or("any size".to_owned(), |bytes| format!("{bytes} bytes"))
+            ),
+            format!("EMQX: mqtt.max_packet_size = {ours}B; Mosquitto: max_packet_size {ours}; or raise mqtt.max_packet_bytes here"),
+        ),
+    }
+
+    let asked = mqtt.session_expiry.as_secs();
+    match connack.session_expiry_seconds.map(u64::from) {
+        Some(granted) if granted < asked => report.error(
+            "session expiry",
+            format!("{granted} s granted, {asked} s requested: after a longer absence the broker drops its queue"),
+            "EMQX from 6.3 on: mqtt.max_session_expiry_interval; Mosquitto: persistent_client_expiration; or lower mqtt.session_expiry here",
+        ),
+        Some(_) | None => report.ok("session expiry", format!("{asked} s granted; a restart must take less")),
+    }
+}
+
+/// Messages a second. Below this rate even a small fleet loses some.
+const RATE_MIN: usize = 1_000;
+
+/// The throughput that the windows of all sessions allow.
+fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) {
+    let mqtt = &config.mqtt;
+    let theirs = connack.receive_maximum.unwrap_or(u16::MAX);
+    let each = usize::from(theirs.min(mqtt.receive_maximum)).max(1);
+    let wanted = (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max;
+    let sessions = match mqtt.connections {
+        Connections::Auto => Connections::auto(wanted.div_ceil(each).max(nodes)),
+        Connections::Fixed(number) => number,
+    };
+    let window = each * sessions;
+    let found = format!(
+        "{window} messages in flight ({sessions} sessions of {each}), for batches of {}",
+        config.batch.rows_max
+    );
+    if window >= wanted {
+        return report.ok("window", found);
+    }
+    let rate =
+        window * 1_000 / usize::try_from(ACKNOWLEDGED_WITHIN.as_millis()).unwrap_or(usize::MAX);
+    let found = format!(
+        "{found}: at most about {rate} messages/s; above that the broker's queue overflows and drops the oldest. \
+         {wanted} keep {} inserts busy",
+        config.clickhouse.inserts_in_flight
+    );
+    let advice = if theirs < mqtt.receive_maximum {
+        "the broker allows no more: EMQX: mqtt.max_inflight = 32000 (in the zone of milepost's listener); Mosquitto: \
+         max_inflight_messages 32000; and raise the queue: mqtt.max_mqueue_len, max_queued_messages"
+            .to_owned()
+    } else {
+        format!("milepost: mqtt.connections = \"auto\", or {} of 64 at most", wanted.div_ceil(each))
+    };
+    if rate < RATE_MIN {
+        report.error("window", found, advice)
+    } else {
+        report.warning("window", found, advice)
+    }
+}
+
+/// The check's own share group receives copies of messages until its session ends.
+async fn subscription(
+    report: &mut Report,
+    config: &Config,
+    door: Door<'_>,
+) -> Result<(), ProbeError> {
+    const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \"…\"}]}; Mosquitto acl_file: topic read …";
+    let mqtt = &config.mqtt;
+    let (mut probe, connack) = Probe::open(door, Duration::ZERO).await?;
+    let qos = mqtt.qos;
+    let filters: Vec<String> =
+        mqtt.topics.iter().map(|topic| format!("$share/{}-check/{topic}", mqtt.group)).collect();
+    if connack.no_shared_subscriptions {
+        report.error(
+            "subscription",
+            "the broker has no shared subscriptions",
+            "EMQX: mqtt.shared_subscription = true; another broker may need a licence or a plugin for them",
+        );
+        return Ok(());
+    }
+    let grants = probe.subscribe(&filters, qos).await?;
+    probe.leave().await;
+    for (index, filter) in filters.iter().enumerate() {
+        match grants.get(index) {
+            Some(Grant::Granted(Qos::AtMostOnce)) if qos == Qos::AtLeastOnce => report.error(
+                "subscription",
+                format!("{filter}: only QoS 0 granted, so milepost cannot acknowledge"),
+                "EMQX: mqtt.max_qos_allowed = 2",
+            ),
+            Some(Grant::Granted(Qos::AtMostOnce | Qos::AtLeastOnce)) => {
+                report.ok("subscription", format!("{filter} granted at QoS {}", qos.number()));
+            }
+            Some(Grant::NotAuthorized) => report.error(
+                "subscription",
+                format!("{filter}: not authorized"),
+                format!("allow it: {ACL}"),
+            ),
+            Some(Grant::NoSharedSubscriptions) => report.error(
+                "subscription",
+                format!("{filter}: the broker has no shared subscriptions"),
+                "EMQX: mqtt.shared_subscription = true",
+            ),
+            Some(Grant::Refused(why)) => report.error(
+                "subscription",
+                format!("{filter}: {why}"),
+                format!("see the broker's log; {ACL}"),
+            ),
+            None => report.failure("subscription", format!("{filter}: no answer from the broker")),
+        }
+    }
+    Ok(())
+}
+
+/// Checks the counters of messages that the broker dropped: EMQX's, if `mqtt.broker_metrics` asks
+/// for them, or Mosquitto's.
+async fn queue_drops(report: &mut Report, door: Door<'_>) {
+    if door.mqtt.broker_metrics {
+        match broker_metrics(report, door).await {
+            true => report
+                .ok("queue drops", "counted while milepost runs: milepost_broker_dropped_total"),
+            false => report.ok("queue drops", "not visible: the line \"broker metrics\" says why"),
+        }
+        return;
+    }
+    match dropped(door).await {
+        Ok(Some(0)) => report.ok("queue drops", "none since the broker's start"),
+        Ok(Some(dropped)) => report.warning(
+            "queue drops",
+            format!("{dropped} messages dropped at a full queue since the broker's start"),
+            "Mosquitto: max_queued_messages; and find out why a subscriber was slow or disconnected",
+        ),
+        Ok(None) => report.ok(
+            "queue drops",
+            "not visible here; EMQX: set mqtt.broker_metrics = true, or read emqx_delivery_dropped_queue_full on its dashboard's /api/v5/prometheus/stats",
+        ),
+        Err(error) => report.failure("queue drops", error_chain(&error)),
+    }
+}
+
+/// Whether the broker grants its counters. Asks on a separate connection: some brokers close it
+/// instead of refusing.
+async fn broker_metrics(report: &mut Report, door: Door<'_>) -> bool {
+    const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \"$SYS/brokers/+/metrics/#\"}]}; or mqtt.broker_metrics = false";
+    let granted = async {
+        let (mut probe, _) = Probe::open(door, Duration::ZERO).await?;
+        let grants = probe.subscribe(&[FILTER.to_owned()], Qos::AtMostOnce).await?;
+        probe.leave().await;
+        Ok::<_, ProbeError>(matches!(grants.first(), Some(Grant::Granted(_))))
+    };
+    match granted.await {
+        Ok(true) => {
+            report.ok("broker metrics", format!("{FILTER} granted: milepost_broker_dropped_total"));
+            return true;
+        }
+        Ok(false) => report.warning("broker metrics", format!("{FILTER}: not granted"), ACL),
+        Err(error) if error.is_hang_up() => {
+            report.warning(
+                "broker metrics",
+                format!("{FILTER}: no answer: {}", error_chain(&error)),
+                ACL,
+            );
+        }
+        // The access rules have nothing to do with a connection that was not opened.
+        Err(error) => report.failure("broker metrics", error_chain(&error)),
+    }
+    false
+}
+
+/// Mosquitto's counter of dropped messages, where the broker has it and lets this user read it.
+async fn dropped(door: Door<'_>) -> Result<Option<u64>, ProbeError> {
+    let (mut probe, _) = Probe::open(door, Duration::ZERO).await?;
+    let heard = async {
+        probe.subscribe(&[DROPPED_TOPIC.to_owned()], Qos::AtMostOnce).await?;
+        let counter = probe.hear(RETAINED_WITHIN, |packet| {
+            let Packet::Published(publish) = packet else { return None };
+            let dropped = std::str::from_utf8(publish.payload).ok()?.parse::<u64>().ok()?;
+            (publish.topic == DROPPED_TOPIC.as_bytes()).then_some(dropped)
+        });
+        counter.await
+    };
+    match heard.await {
+        Ok(dropped) => {
+            probe.leave().await;
+            Ok(Some(dropped))
+        }
+        Err(error) if error.is_hang_up() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Publishes a message and waits for it.
+async fn message(
+    report: &mut Report,
+    door: Door<'_>,
+    probe_topic: Option<&str>,
+) -> Result<(), ProbeError> {
+    let Some(topic) = probe_topic else {
+        report.ok(
+            "message",
+            "none sent; --probe-topic drivers/ID/gps-check publishes one and waits for it",
+        );
+        return Ok(());
+    };
+    let (mut probe, _) = Probe::open(door, Duration::ZERO).await?;
+    let grants = probe.subscribe(&[share_alone(door.mqtt, topic)], Qos::AtLeastOnce).await?;
+    if !matches!(grants.first(), Some(Grant::Granted(_))) {
+        report.error(
+            "message",
+            format!("{topic}: the broker refuses the subscription"),
+            format!("allow it: EMQX acl.conf: {{allow, {{username, \"…\"}}, all, [\"{topic}\"]}}"),
+        );
+        return Ok(());
+    }
+    let payload = format!("milepost check {}", fastrand::u64(..));
+    let mut bytes = BytesMut::new();
+    codec::put_publish(topic, payload.as_bytes(), false, &mut bytes)?;
+    let began = Instant::now();
+    probe.say(&bytes).await?;
+    let (mut acked, mut came) = (None, None);
+    let both = probe.hear(ANSWER_WITHIN, |packet| {
+        if let Packet::Acked(reason) = packet {
+            acked = Some(reason);
+        } else if let Packet::Published(publish) = packet
+            && publish.payload == payload.as_bytes()
+        {
+            came = Some(began.elapsed());
+        }
+        let refused = acked.is_some_and(|reason| reason >= REFUSED_FROM);
+        (refused || acked.is_some() && came.is_some()).then_some(())
+    });
+    match both.await {
+        Ok(()) | Err(ProbeError::Unanswered) => {}
+        Err(error) => return Err(error),
+    }
+    probe.leave().await;
+    match (acked, came) {
+        (Some(NOT_AUTHORIZED), _) => report.warning(
+            "message",
+            format!("{topic}: publishing is not authorized, so delivery is untested"),
+            format!(
+                "`milepost run` never publishes; for this check alone: EMQX acl.conf: {{allow, {{username, \"…\"}}, publish, [\"{topic}\"]}}; Mosquitto acl_file: topic readwrite {topic}"
+            ),
+        ),
+        (Some(reason), _) if reason >= REFUSED_FROM => report.warning("message", format!("{topic}: refused, reason {reason:#04x}"), "see the broker's log"),
+        (Some(_), Some(after)) => report.ok("message", format!("{topic}: published and received in {after:.1?}")),
+        (Some(_), None) => report.error(
+            "message",
+            format!("{topic}: accepted by the broker, but not delivered within {ANSWER_WITHIN:?}"),
+            "the access rules allow this user to publish, but not to read: EMQX acl.conf: subscribe; Mosquitto acl_file: topic read …, for the sources' topics too",
+        ),
+        (None, _) => report.error("message", format!("{topic}: no acknowledgement from the broker"), "see the broker's log"),
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! Whether the broker is a cluster, whether `mqtt.url` has all of its nodes, and which member gets
+//! a message.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+
+use super::report::Report;
+use milepost_command::probe::{
+    self, ANSWER_WITHIN, Door, Probe, ProbeError, RETAINED_WITHIN, share_alone,
+};
+use milepost_config::Mqtt;
+use milepost_core::Qos;
+use milepost_mqtt as codec;
+use milepost_mqtt::Packet;
+use milepost_tls::nodes;
+
+/// EMQX's nodes, separated by commas, retained.
+const NODES_TOPIC: &str = "$SYS/brokers";
+/// Enough that each member has its turn with any strategy but `local`, almost surely.
+const MESSAGES: usize = 10;
+/// The setting that a cluster needs, and why.
+const LOCAL: &str = "EMQX: mqtt.shared_subscription_strategy = local: with another one a node that died keeps its share, and EMQX drops it uncounted";
+
+/// Compares the nodes that the broker names with those of `mqtt.url`, for a process that starts.
+/// Whether a node answers is left to its sessions.
+pub(super) async fn at_start(report: &mut Report, mqtt: &Mqtt) {
+    let Ok(login) = probe::login(mqtt) else { return };
+    let ours = nodes::resolve(&mqtt.nodes, &[]).await;
+    for node in &ours {
+        let Ok(names) = named(Door { mqtt, node, login: login.as_ref() }).await else { continue };
+        let is_cluster = ours.len() > 1 || names.as_ref().is_some_and(|names| names.len() > 1);
+        if let Some(names) = names.filter(|names| names.len() > ours.len()) {
+            lacks(report, &names, ours.len());
+        }
+        if is_cluster {
+            report.ok("strategy", format!("a cluster; `milepost check --probe-topic drivers/ID/gps-check` tests its strategy. {LOCAL}"));
+        }
+        return;
+    }
+}
+
+fn lacks(report: &mut Report, names: &[String], reached: usize) {
+    report.warning(
+        "cluster",
+        format!("{} nodes, of which milepost reaches {reached}: {}", names.len(), names.join(" ")),
+        "mqtt.url: a URL for each node, or a name with all their addresses",
+    );
+}
+
+/// `doors`: the nodes that answer, at least one.
+pub(super) async fn check(
+    report: &mut Report,
+    doors: &[Door<'_>],
+    probe_topic: Option<&str>,
+) -> Result<(), ProbeError> {
+    let reached = doors.len();
+    let nodes = named(doors[0]).await?;
+    let is_untestable = reached == 1 && nodes.as_ref().is_some_and(|nodes| nodes.len() > 1);
+    match nodes {
+        Some(nodes) if nodes.len() > reached => lacks(report, &nodes, reached),
+        Some(nodes) => {
+            report.ok("cluster", format!("{} nodes, as many as milepost reaches", nodes.len()))
+        }
+        None if reached > 1 => report
+            .ok("cluster", format!("{reached} nodes; whether these are all is not visible here")),
+        None => report.ok("cluster", "one node; whether the broker has more is not visible here"),
+    }
+    if is_untestable {
+        // The strategy cannot be read over MQTT, and only members on two nodes show it.
+        report.ok("strategy", "not tested: that needs two nodes in mqtt.url; ask EMQX: emqx ctl conf show mqtt, shared_subscription_strategy must be local");
+    }
+    let [here, there, ..] = doors else { return Ok(()) };
+    match probe_topic {
+        None => report.ok("strategy", format!("not visible; --probe-topic tests it. {LOCAL}")),
+        Some(topic) => match (came(*here, *there, topic).await?, came(*there, *here, topic).await?) {
+            ((MESSAGES, 0), (MESSAGES, 0)) => {
+                report.ok("strategy", "local: a message goes to a member on the node that received it");
+            }
+            ((0, 0), _) | (_, (0, 0)) => report.ok("strategy", "not visible: no message came back"),
+            ((stayed, left), _) => report.warning(
+                "strategy",
+                format!("not local: of {MESSAGES} messages sent to {}, a member there got {stayed}, a member on {} {left}", here.node, there.node),
+                LOCAL,
+            ),
+        },
+    }
+    Ok(())
+}
+
+/// Returns the nodes that the broker names, if it lets this user read them.
+async fn named(door: Door<'_>) -> Result<Option<Vec<String>>, ProbeError> {
+    let (mut probe, _) = Probe::open(door, Duration::ZERO).await?;
+    let heard = async {
+        probe.subscribe(&[NODES_TOPIC.to_owned()], Qos::AtMostOnce).await?;
+        let names = probe.hear(RETAINED_WITHIN, |packet| {
+            let Packet::Published(publish) = packet else { return None };
+            let names = String::from_utf8_lossy(publish.payload).into_owned();
+            let is_it = publish.topic == NODES_TOPIC.as_bytes();
+            is_it.then(|| names.split(',').map(str::to_owned).collect())
+        });
+        names.await
+    };
+    let named = match heard.await {
+        Ok(named) => Some(named),
+        // Some brokers close the connection of a client that subscribes to what it may not.
+        Err(error) if error.is_hang_up() => None,
+        Err(error) => return Err(error),
+    };
+    probe.leave().await;
+    Ok(named)
+}
+
+/// Subscribes a member on each of two nodes, publishes to the first, and counts the messages that
+/// each member receives.
+async fn came(here: Door<'_>, there: Door<'_>, topic: &str) -> Result<(usize, usize), ProbeError> {
+    let filter = [share_alone(here.mqtt, topic)];
+    let (mut ours, _) = Probe::open(here, Duration::ZERO).await?;
+    let (mut theirs, _) = Probe::open(there, Duration::ZERO).await?;
+    ours.subscribe(&filter, Qos::AtMostOnce).await?;
+    theirs.subscribe(&filter, Qos::AtMostOnce).await?;
+    let mut bytes = BytesMut::new();
+    codec::put_publish(topic, b"milepost check", false, &mut bytes)?;
+    let (mut by_us, mut by_them) = (0, 0);
+    for _ in 0..MESSAGES {
+        ours.say(&bytes).await?;
+        let acked = ours.hear(ANSWER_WITHIN, |packet| {
+            by_us += usize::from(matches!(packet, Packet::Published(_)));
+            matches!(packet, Packet::Acked(_)).then_some(())
+        });
+        acked.await?;
+    }
+    // The other member's messages, and those still in transit to this one.
+    for (probe, count) in [(&mut ours, &mut by_us), (&mut theirs, &mut by_them)] {
+        let rest = probe.hear(RETAINED_WITHIN, |packet| {
+            *count += usize::from(matches!(packet, Packet::Published(_)));
+            (*count >= MESSAGES).then_some(())
+        });
+        match rest.await {
+            Ok(()) | Err(ProbeError::Unanswered) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    ours.leave().await;
+    theirs.leave().await;
+    Ok((by_us, by_them))
+}

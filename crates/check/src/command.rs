@@ -1,0 +1,99 @@
+//! The command line of `milepost check`, and its part in a start of the consumer.
+
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::Parser;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use milepost_command::process::{good, put, usage, without_logs};
+use milepost_command::{Companion, Run, Starting};
+use milepost_config::Config;
+use milepost_core::delivery::events::Schema;
+use milepost_observe::now_ms;
+
+use crate::all;
+use crate::report::{Level, Report};
+
+/// `milepost check`, as `src/cli.rs` lists it.
+pub const COMMANDS: &[Companion] = &[Companion::of::<Arguments>().at_start(at_start)];
+
+/// How often the preflight looks whether a session is subscribed: before that it would only repeat
+/// the sessions' own errors.
+const SUBSCRIBED_EVERY: Duration = Duration::from_secs(1);
+
+/// Check the broker, ClickHouse and the disk, and name each setting to change; exit 1 on errors
+#[derive(Parser)]
+#[command(name = "check")]
+struct Arguments {
+    /// Print one JSON object instead of lines
+    #[arg(long)]
+    json: bool,
+    /// Also publish a message to this topic and wait for it, such as drivers/ID/gps-check; the
+    /// topic must not match a source
+    #[arg(long)]
+    probe_topic: Option<String>,
+}
+
+impl Run for Arguments {
+    fn run(self, config: Config) -> anyhow::Result<ExitCode> {
+        let report = usage(without_logs(self.check(&config)))?;
+        let text = if self.json { report.json() } else { report.to_string() };
+        put(&text, good(!report.has_errors()))
+    }
+}
+
+impl Arguments {
+    /// Fails if the topic cannot be probed.
+    async fn check(&self, config: &Config) -> anyhow::Result<Report> {
+        let topic = self.probe_topic.as_deref();
+        if let Some(why) = topic.and_then(|topic| all::unusable_probe(config, topic)) {
+            bail!("--probe-topic: {why}");
+        }
+        Ok(all::all(config, topic, now_ms).await)
+    }
+}
+
+/// Logs warnings about foreseeable problems beside a consumer that starts, and delays nothing.
+fn at_start(starting: Starting) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(log_preflight(starting))
+}
+
+async fn log_preflight(Starting { config, mut server, metrics }: Starting) {
+    let of_spool = config.clone();
+    if let Ok(report) = spawn_blocking(move || all::spool_at_start(&of_spool)).await {
+        log_findings(&report);
+    }
+    let of_server = async {
+        if server.wait_for(|server| server.schema == Schema::Ready).await.is_ok() {
+            log_findings(&all::server_at_start(&config, now_ms).await);
+        }
+    };
+    let of_broker = async {
+        while !metrics.is_subscribed() {
+            sleep(SUBSCRIBED_EVERY).await;
+        }
+        let report = all::broker_at_start(&config).await;
+        for finding in report.findings().iter().filter(|finding| finding.level == Level::Ok) {
+            info!(check = finding.what, "{}", finding.found);
+        }
+        log_findings(&report);
+    };
+    tokio::join!(of_server, of_broker);
+}
+
+fn log_findings(report: &Report) {
+    for finding in report.findings() {
+        match finding.level {
+            Level::Ok => {}
+            Level::Warning | Level::Error => {
+                let advice = finding.advice.as_deref().unwrap_or_default();
+                warn!(check = finding.what, advice, "{}", finding.found);
+            }
+        }
+    }
+}

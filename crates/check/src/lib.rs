@@ -1,0 +1,28 @@
+//! `milepost check`: checks the configured servers and the disk, and names each setting to change
+//! and where.
+//!
+//! ```text
+//! a short session with the broker ─┐
+//! questions to ClickHouse ─────────┼─▶ Report ─▶ lines, or JSON; a start logs its warnings
+//! the spool's directory ───────────┘
+//! ```
+//!
+//! Guarantee: it changes nothing and does not disturb the members of the group: its sessions have
+//! their own client id and share group, and end with it. What it cannot see it reports as such,
+//! never as good.
+//!
+//! Refuses: to guess. A question without an answer is a finding of its own.
+
+mod all;
+mod broker;
+mod cluster;
+mod command;
+mod disk;
+mod replicas;
+mod report;
+mod server;
+mod shards;
+mod size;
+
+pub use self::all::unusable_probe;
+pub use self::command::COMMANDS;

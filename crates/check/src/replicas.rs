@@ -1,0 +1,366 @@
+//! Replicated tables: whether an acknowledged insert is on more than one server, and the state of
+//! the replicas, as the one that answers reports it.
+
+use super::report::Report;
+use milepost_clickhouse::{ClickHouse, Error};
+use milepost_config as config;
+use milepost_config::{InsertQuorum, Replication};
+
+/// Longest delay of a replica in seconds: above it quorums wait and readers see old rows.
+const DELAY_SECONDS_MAX: u64 = 60;
+/// How long an insert may be retried under one token: a day.
+const TOKEN_SECONDS_MIN: u64 = 86_400;
+/// Counted over all members, each of which inserts one or two blocks a second.
+const TOKENS_MIN: u64 = 10_000;
+
+#[derive(Debug)]
+struct Replica {
+    table: String,
+    readonly: bool,
+    expired: bool,
+    delay: u64,
+    queue: u64,
+    total: u64,
+    active: u64,
+    exception: String,
+}
+
+/// The value of a MergeTree setting: the table's own, else the server's default, else 0.
+pub(super) fn setting(engine_full: &str, name: &str, defaults: &[[String; 2]]) -> u64 {
+    // By its whole name: one setting's name ends like another's.
+    let own = engine_full.split([' ', ',']).skip_while(|word| *word != name).nth(2);
+    let default = || defaults.iter().find(|[named, _]| named == name).map(|[_, value]| &**value);
+    let text = own.or_else(default).unwrap_or_default();
+    text.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse().unwrap_or(0)
+}
+
+/// `tables`: name, engine and engine_full of those that hold rows. `defaults`: of the server's
+/// MergeTree settings.
+pub(super) async fn check(
+    report: &mut Report,
+    config: &config::ClickHouse,
+    clickhouse: &ClickHouse,
+    tables: &[[String; 3]],
+    defaults: &[[String; 2]],
+) -> Result<(), Error> {
+    if !engines(report, config, tables) {
+        return Ok(());
+    }
+    let sql = format!(
+        "SELECT table, is_readonly, is_session_expired, absolute_delay, queue_size, total_replicas, active_replicas, \
+         replaceRegexpAll(zookeeper_exception, '\\\\s+', ' ') FROM system.replicas WHERE database = '{}' ORDER BY table",
+        config.database
+    );
+    let rows = clickhouse.ask("reading system.replicas", &sql).await?;
+    let replicas: Vec<Replica> = rows.into_iter().map(replica).collect();
+    health(report, config, &replicas);
+    tokens(report, &config.database, tables, defaults);
+    Ok(())
+}
+
+fn replica(row: [String; 8]) -> Replica {
+    let [table, readonly, expired, delay, queue, total, active, exception] = row;
+    let number = |text: String| text.parse().unwrap_or(0);
+    Replica {
+        table,
+        readonly: number(readonly) != 0,
+        expired: number(expired) != 0,
+        delay: number(delay),
+        queue: number(queue),
+        total: number(total),
+        active: number(active),
+        exception,
+    }
+}
+
+/// Returns whether there are replicas to check.
+fn engines(report: &mut Report, config: &config::ClickHouse, tables: &[[String; 3]]) -> bool {
+    let named = |test: fn(&str) -> bool| {
+        let names =
+            tables.iter().filter(|[_, engine, _]| test(engine)).map(|[name, ..]| name.as_str());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let replicated = named(|engine| engine.starts_with("Replicated"));
+    let shared = named(|engine| engine.starts_with("Shared"));
+    let plain = named(|engine| !engine.starts_with("Replicated") && !engine.starts_with("Shared"));
+    if replicated.is_empty() && shared.is_empty() {
+        if config.replication != Replication::None {
+            report.error(
+                "replication",
+                format!("{plain}: not replicated, so a quorum has no effect"),
+                "clickhouse.replication = \"none\"; or move to replicated tables, see docs/clickhouse.md",
+            );
+        }
+        return false;
+    }
+    if !plain.is_empty() {
+        report.error(
+            "replication",
+            format!("{plain}: on one server alone, beside replicated tables"),
+            "make them replicated, see docs/clickhouse.md",
+        );
+    }
+    if replicated.is_empty() {
+        report.ok("insert quorum", "none is needed: all servers share the storage");
+        return false;
+    }
+    let advice = match (config.replication, config.insert_quorum) {
+        (Replication::None, _) => "clickhouse.replication = \"macros\" or \"managed\"",
+        (Replication::Macros | Replication::Managed, InsertQuorum::Replicas(0 | 1)) => {
+            "clickhouse.insert_quorum = \"auto\""
+        }
+        (
+            Replication::Macros | Replication::Managed,
+            InsertQuorum::Auto | InsertQuorum::Replicas(_),
+        ) => {
+            report.ok("insert quorum", "acknowledged rows are on more than one replica");
+            return true;
+        }
+    };
+    report.error(
+        "insert quorum",
+        format!("{replicated}: replicated, but milepost acknowledges inserts that only one replica has; if it dies, they are lost"),
+        advice,
+    );
+    true
+}
+
+/// How many replicas an insert waits for.
+fn quorum(config: &config::ClickHouse, replicas: u64) -> u64 {
+    match (config.replication, config.insert_quorum) {
+        (Replication::None, _) => 0,
+        (_, InsertQuorum::Replicas(number)) => u64::from(number),
+        (_, InsertQuorum::Auto) => 2.max(replicas / 2 + 1),
+    }
+}
+
+fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]) {
+    let with = |test: &dyn Fn(&Replica) -> bool| {
+        let names =
+            replicas.iter().filter(|replica| test(replica)).map(|replica| replica.table.as_str());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let keeper = with(&|replica| replica.expired || !replica.exception.is_empty());
+    if !keeper.is_empty() {
+        let words = replicas
+            .iter()
+            .map(|replica| replica.exception.as_str())
+            .find(|words| !words.is_empty());
+        report.error(
+            "Keeper",
+            format!("{keeper}: no session with Keeper {}", words.unwrap_or_default()).trim_end().to_owned(),
+            "start Keeper, and let the server reach it: <zookeeper> in its configuration; until then nothing can be inserted",
+        );
+    }
+    let readonly = with(&|replica| replica.readonly);
+    if !readonly.is_empty() {
+        report.error(
+            "read-only replica",
+            format!("{readonly}: nothing can be inserted on this replica"),
+            "if Keeper is there: SYSTEM RESTART REPLICA; if its metadata in Keeper is lost: SYSTEM RESTORE REPLICA",
+        );
+    }
+    if !keeper.is_empty() || !readonly.is_empty() {
+        return; // their other values are old
+    }
+    // Not told: an engine that keeps no such table, or replicas that this user may not see.
+    let Some(least) = replicas.iter().min_by_key(|replica| (replica.active, replica.total)) else {
+        return report.warning(
+            "replicas",
+            "system.replicas shows none to this user",
+            "query it as an administrator: total_replicas, active_replicas, absolute_delay",
+        );
+    };
+    let found = format!("{} of {} live ({})", least.active, least.total, least.table);
+    let wanted = quorum(config, least.total);
+    if least.total < wanted {
+        report.error(
+            "replicas",
+            format!("{found}: fewer than the {wanted} that an insert waits for, so nothing is inserted"),
+            "make the tables on another server, see docs/clickhouse.md; or lower clickhouse.insert_quorum",
+        );
+    } else if least.active < wanted {
+        report.error(
+            "replicas",
+            format!(
+                "{found}: fewer than the {wanted} that an insert waits for, so nothing is inserted"
+            ),
+            "start the servers that are down; system.replicas names them",
+        );
+    } else if wanted > 0 && least.total == wanted {
+        report.warning(
+            "replicas",
+            format!("{found}: an insert waits for all of them, so losing one stops inserts"),
+            "add one more replica; until then set spool.dir, which holds the batches",
+        );
+    } else if least.active < least.total {
+        report.warning("replicas", found, "start the servers that are down");
+    } else {
+        report.ok("replicas", found);
+    }
+    let behind = replicas.iter().max_by_key(|replica| replica.delay);
+    if let Some(behind) = behind.filter(|replica| replica.delay > DELAY_SECONDS_MAX) {
+        report.warning(
+            "replica lag",
+            format!("{} is {} s behind here, {} entries wait", behind.table, behind.delay, behind.queue),
+            "system.replication_queue (last_exception) says why; look at the network between the replicas (port 9009) \
+             and at the disk",
+        );
+    }
+}
+
+fn tokens(report: &mut Report, database: &str, tables: &[[String; 3]], defaults: &[[String; 2]]) {
+    let (count, seconds) =
+        ("replicated_deduplication_window", "replicated_deduplication_window_seconds");
+    let mut statements = Vec::new();
+    for [name, engine, full] in tables {
+        let value = |name: &str| setting(full, name, defaults);
+        let is_short = value(count) < TOKENS_MIN || value(seconds) < TOKEN_SECONDS_MIN;
+        if is_short && engine.starts_with("Replicated") {
+            let settings = format!("{count} = 10000, {seconds} = 604800");
+            statements.push(format!("ALTER TABLE {database}.{name} MODIFY SETTING {settings}"));
+        }
+    }
+    if !statements.is_empty() {
+        report.warning(
+            "token window",
+            "replicas forget an insert's token before its last retry; then rejects are stored twice",
+            format!("in ClickHouse: {}", statements.join("; ")),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Level;
+    use milepost_config::Config;
+
+    fn config(toml: &str) -> config::ClickHouse {
+        Config::parse(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse
+    }
+
+    fn of_engines(toml: &str, of: &[[&str; 2]]) -> Report {
+        let tables: Vec<_> =
+            of.iter().map(|[name, engine]| [name, engine, ""].map(str::to_owned)).collect();
+        let mut report = Report::default();
+        engines(&mut report, &config(toml), &tables);
+        report
+    }
+
+    #[test]
+    fn an_insert_that_one_replica_alone_acknowledges_is_an_error() {
+        let both =
+            [["positions", "ReplicatedReplacingMergeTree"], ["rejects", "ReplicatedMergeTree"]];
+        let report = of_engines("", &both);
+        assert!(
+            report.finds(Level::Error, "insert quorum", "clickhouse.replication = "),
+            "{report}"
+        );
+        let report = of_engines("replication = 'macros'\ninsert_quorum = 0", &both);
+        assert!(
+            report.finds(Level::Error, "insert quorum", "insert_quorum = \"auto\""),
+            "{report}"
+        );
+        assert!(!of_engines("replication = 'macros'", &both).has_errors());
+        assert!(!of_engines("replication = 'managed'\ninsert_quorum = 3", &both).has_errors());
+        let report = of_engines("replication = 'macros'", &[both[0], ["rejects", "MergeTree"]]);
+        assert!(
+            report.finds(Level::Error, "replication", "rejects: on one server alone"),
+            "{report}"
+        );
+        let report = of_engines("replication = 'macros'", &[["positions", "ReplacingMergeTree"]]);
+        assert!(report.finds(Level::Error, "replication", "a quorum has no effect"), "{report}");
+        assert!(of_engines("", &[["positions", "ReplacingMergeTree"]]).findings().is_empty());
+        let report =
+            of_engines("replication = 'managed'", &[["positions", "SharedReplacingMergeTree"]]);
+        assert!(report.finds(Level::Ok, "insert quorum", "none is needed"), "{report}");
+    }
+
+    fn of_replicas(toml: &str, [a, b, c, d, e, f, g]: [&str; 7]) -> Report {
+        let mut report = Report::default();
+        let row = ["positions", a, b, c, d, e, f, g].map(str::to_owned);
+        health(&mut report, &config(toml), &[replica(row)]);
+        report
+    }
+
+    #[test]
+    fn replicas_that_are_too_few_late_or_cut_off_are_named_with_what_to_do() {
+        let of = |row| of_replicas("replication = 'macros'", row);
+        for (row, level, what, words) in [
+            (["0", "0", "0", "0", "3", "3", ""], Level::Ok, "replicas", "3 of 3 live"),
+            (
+                ["0", "0", "0", "0", "2", "2", ""],
+                Level::Warning,
+                "replicas",
+                "losing one stops inserts",
+            ),
+            (["0", "0", "0", "0", "3", "2", ""], Level::Warning, "replicas", "start the servers"),
+            (["0", "0", "0", "0", "2", "1", ""], Level::Error, "replicas", "fewer than the 2"),
+            (["0", "0", "0", "0", "5", "2", ""], Level::Error, "replicas", "fewer than the 3"),
+            (["0", "0", "0", "0", "1", "1", ""], Level::Error, "replicas", "another server"),
+            (
+                ["0", "0", "61", "9", "3", "3", ""],
+                Level::Warning,
+                "replica lag",
+                "system.replication_queue",
+            ),
+            (
+                ["1", "0", "0", "0", "3", "3", ""],
+                Level::Error,
+                "read-only replica",
+                "SYSTEM RESTART REPLICA",
+            ),
+            (["1", "1", "0", "0", "3", "3", ""], Level::Error, "Keeper", "<zookeeper>"),
+            (
+                ["0", "0", "0", "0", "0", "0", "Connection loss"],
+                Level::Error,
+                "Keeper",
+                "Connection loss",
+            ),
+        ] {
+            assert!(of(row).finds(level, what, words), "{row:?}: {}", of(row));
+        }
+        let lag = of(["0", "0", "60", "0", "3", "3", ""]);
+        assert!(lag.findings().iter().all(|finding| finding.level == Level::Ok), "{lag}");
+        let four = of_replicas(
+            "replication = 'macros'\ninsert_quorum = 4",
+            ["0", "0", "0", "0", "3", "3", ""],
+        );
+        assert!(four.finds(Level::Error, "replicas", "fewer than the 4"), "{four}");
+        let mut none = Report::default();
+        health(&mut none, &config("replication = 'macros'"), &[]);
+        assert!(none.finds(Level::Warning, "replicas", "shows none"), "{none}");
+    }
+
+    #[test]
+    fn a_token_that_is_forgotten_early_is_told_with_the_statement() {
+        for (full, is_short) in [
+            ("SETTINGS index_granularity = 8192", true),
+            ("SETTINGS replicated_deduplication_window_seconds = 604800", false),
+            (
+                "SETTINGS replicated_deduplication_window = 100, replicated_deduplication_window_seconds = 604800",
+                true,
+            ),
+        ] {
+            let mut report = Report::default();
+            let row = ["positions", "ReplicatedMergeTree", full].map(str::to_owned);
+            let defaults = [
+                ["replicated_deduplication_window", "10000"],
+                ["replicated_deduplication_window_seconds", "3600"],
+            ];
+            tokens(
+                &mut report,
+                "fleet",
+                &[row],
+                &defaults.map(|default| default.map(str::to_owned)),
+            );
+            let words = "ALTER TABLE fleet.positions MODIFY SETTING replicated_deduplication_window = 10000";
+            assert_eq!(
+                report.finds(Level::Warning, "token window", words),
+                is_short,
+                "{full}: {report}"
+            );
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The findings of a check, as lines or as JSON.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use milepost_tls as tls;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    /// Right, or not visible from here.
+    Ok,
+    /// It works now, and will fail later.
+    Warning,
+    /// It fails, or loses data.
+    Error,
+}
+
+impl Level {
+    #[must_use]
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Finding {
+    pub level: Level,
+    /// The subject, in two or three words.
+    pub what: &'static str,
+    pub found: String,
+    /// The setting to change, and where.
+    pub advice: Option<String>,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<8} {:<20} {}", self.level.name(), self.what, self.found)?;
+        self.advice.as_ref().map_or(Ok(()), |advice| write!(f, "; {advice}"))
+    }
+}
+
+/// All findings, in the order of the checks.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    findings: Vec<Finding>,
+}
+
+impl Report {
+    pub(super) fn ok(&mut self, what: &'static str, found: impl Into<String>) {
+        self.findings.push(Finding { level: Level::Ok, what, found: found.into(), advice: None });
+    }
+
+    pub(super) fn warning(
+        &mut self,
+        what: &'static str,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        let advice = Some(advice.into());
+        self.findings.push(Finding { level: Level::Warning, what, found: found.into(), advice });
+    }
+
+    pub(super) fn error(
+        &mut self,
+        what: &'static str,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        let advice = Some(advice.into());
+        self.findings.push(Finding { level: Level::Error, what, found: found.into(), advice });
+    }
+
+    /// An error whose text names the setting to change.
+    pub(super) fn failure(&mut self, what: &'static str, found: impl Into<String>) {
+        self.findings.push(Finding {
+            level: Level::Error,
+            what,
+            found: found.into(),
+            advice: None,
+        });
+    }
+
+    /// Whether the connection to a `peer` is encrypted. `advice`: how to encrypt it.
+    pub(super) fn transport(
+        &mut self,
+        [what, peer]: [&'static str; 2],
+        files: Option<&tls::Files>,
+        host: &str,
+        advice: &str,
+    ) {
+        match files {
+            Some(files) => {
+                let by = files
+                    .ca
+                    .as_ref()
+                    .map_or("a public CA".to_owned(), |path| path.display().to_string());
+                self.ok(what, format!("its certificate is signed by {by}, and for {host}"));
+            }
+            None if tls::is_this_machine(host) => {
+                self.ok(what, format!("none; the {peer} is this machine"))
+            }
+            None => self.warning(
+                what,
+                "positions and the password travel in plain text",
+                format!("{advice}, or a network of their own"),
+            ),
+        }
+    }
+
+    #[must_use]
+    pub(crate) fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    #[must_use]
+    pub(crate) fn has_errors(&self) -> bool {
+        self.count(Level::Error) > 0
+    }
+
+    /// Returns whether a check of this subject found an error.
+    #[must_use]
+    pub(super) fn finds_error(&self, what: &str) -> bool {
+        self.findings.iter().any(|finding| finding.level == Level::Error && finding.what == what)
+    }
+
+    fn count(&self, level: Level) -> usize {
+        self.findings.iter().filter(|finding| finding.level == level).count()
+    }
+
+    /// One object: `errors`, `warnings`, and `checks` with `level`, `what`, `found` and `advice`
+    /// (or null).
+    #[must_use]
+    pub(crate) fn json(&self) -> String {
+        #[derive(Serialize)]
+        struct Json<'a> {
+            errors: usize,
+            warnings: usize,
+            checks: &'a [Finding],
+        }
+        let (errors, warnings) = (self.count(Level::Error), self.count(Level::Warning));
+        let json = Json { errors, warnings, checks: &self.findings };
+        serde_json::to_string(&json).expect("texts and numbers") + "\n"
+    }
+}
+
+#[cfg(test)]
+impl Report {
+    /// Whether there is such a finding, with these words in it or its advice.
+    pub(super) fn finds(&self, level: Level, what: &str, words: &str) -> bool {
+        self.findings.iter().any(|finding| {
+            let text =
+                format!("{} {}", finding.found, finding.advice.as_deref().unwrap_or_default());
+            finding.level == level && finding.what == what && text.contains(words)
+        })
+    }
+}
+
+impl fmt::Display for Report {
+    /// One line a finding, and a line with the counts.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for finding in &self.findings {
+            writeln!(f, "{finding}")?;
+        }
+        let (errors, warnings) = (self.count(Level::Error), self.count(Level::Warning));
+        let plural = |count| if count == 1 { "" } else { "s" };
+        writeln!(f, "{errors} error{}, {warnings} warning{}", plural(errors), plural(warnings))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_lines_or_json() {
+        let mut report = Report::default();
+        report.ok("login", "as \"x\"\n");
+        report.warning("window", "32", "raise it");
+        assert_eq!(
+            report.to_string(),
+            "ok       login                as \"x\"\n\nwarning  window               32; raise it\n0 errors, 1 warning\n"
+        );
+        assert!(!report.has_errors());
+        assert_eq!(
+            report.json(),
+            "{\"errors\":0,\"warnings\":1,\"checks\":[\
+             {\"level\":\"ok\",\"what\":\"login\",\"found\":\"as \\\"x\\\"\\n\",\"advice\":null},\
+             {\"level\":\"warning\",\"what\":\"window\",\"found\":\"32\",\"advice\":\"raise it\"}]}\n"
+        );
+    }
+}

@@ -1,0 +1,268 @@
+//! Shards: whether tables, views, hosts and `clickhouse.shards` agree. Where they do not, readers
+//! see a part of the drivers, or one driver's fixes are on two shards, without an error.
+
+use super::report::Report;
+use milepost_clickhouse::{ClickHouse, Error};
+use milepost_config as config;
+use milepost_config::Replication;
+
+const WHAT: &str = "shards";
+const ELSEWHERE: &str = "create the tables in another database (clickhouse.database), and copy the history there, see docs/clickhouse.md";
+/// The Distributed table of inserts and reads.
+const OVER_POSITIONS: &str = "positions_all";
+/// Views that would show one shard if they read its tables.
+const VIEWS: [&str; 3] = ["fixes", "last_positions", "driver_quarters"];
+
+/// A replica of the cluster, by the configuration of the server that answered.
+#[derive(Debug)]
+struct Host {
+    shard: String,
+    written_by_itself: bool,
+}
+
+/// `tables`: name, engine and engine_full of every table.
+pub(super) async fn check(
+    report: &mut Report,
+    config: &config::ClickHouse,
+    clickhouse: &ClickHouse,
+    tables: &[[String; 3]],
+) -> Result<(), Error> {
+    // A Replicated database is a cluster by its own name.
+    let cluster = match (&config.cluster, config.replication) {
+        (Some(cluster), _) => cluster,
+        (None, Replication::Managed) => &config.database,
+        (None, Replication::None | Replication::Macros) => {
+            made(report, config, tables, &[]);
+            return Ok(());
+        }
+    };
+    let sql = format!(
+        "SELECT shard_num, internal_replication FROM system.clusters WHERE cluster = {} ORDER BY shard_num, replica_num",
+        named(cluster)
+    );
+    let Some(rows) = clickhouse.ask_if_allowed("reading system.clusters", &sql).await? else {
+        return Ok(());
+    };
+    let hosts: Vec<Host> = (rows.into_iter())
+        .map(|[shard, internal_replication]| Host {
+            shard,
+            written_by_itself: internal_replication == "0",
+        })
+        .collect();
+    let one_is_meant = made(report, config, tables, &hosts);
+    if one_is_meant {
+        return Ok(());
+    }
+    let database = &config.database;
+    let sql = format!(
+        "SELECT name FROM system.tables WHERE database = '{database}' AND name IN ('{}') AND position(as_select, '_all') = 0",
+        VIEWS.join("', '")
+    );
+    views(report, &clickhouse.ask::<1>("reading what views select", &sql).await?.concat());
+    // clusterAllReplicas numbers each replica as a shard, in the order of the cluster.
+    let sql = format!(
+        "SELECT shardNum(), hostName(), getMacro('shard') FROM clusterAllReplicas('{cluster}', system.one) ORDER BY 1, 2"
+    );
+    match clickhouse.ask("asking every host for its macros", &sql).await {
+        Ok(rows) => macros(report, &hosts, &rows),
+        Err(error) => report.warning(
+            WHAT,
+            format!("not every host could be asked for its macros: {error}"),
+            "start the hosts that are down; the user needs the grant REMOTE for this",
+        ),
+    }
+    Ok(())
+}
+
+/// The name as SQL; `{cluster}` is a macro of the server.
+fn named(cluster: &str) -> String {
+    match cluster.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
+        Some(name) => format!("getMacro('{name}')"),
+        None => format!("'{cluster}'"),
+    }
+}
+
+/// Compares the tables with the configuration and the cluster. Returns whether there are no shards
+/// to check.
+fn made(
+    report: &mut Report,
+    config: &config::ClickHouse,
+    tables: &[[String; 3]],
+    hosts: &[Host],
+) -> bool {
+    let over = tables.iter().find(|[name, ..]| name == OVER_POSITIONS).map(|[.., full]| full);
+    let shards =
+        hosts.iter().map(|host| &host.shard).collect::<std::collections::BTreeSet<_>>().len();
+    let Some(over) = over.filter(|_| config.shards) else {
+        if config.shards {
+            let found = format!(
+                "{OVER_POSITIONS} is missing: these tables were made without clickhouse.shards"
+            );
+            report.error(WHAT, found, ELSEWHERE);
+        } else if over.is_some() {
+            let found = format!("{OVER_POSITIONS} exists, but inserts go to one shard's own table");
+            report.error(WHAT, found, "clickhouse.shards = true");
+        } else if shards > 1 {
+            let found = format!("the cluster has {shards}, but fixes shows one of them");
+            report.error(WHAT, found, format!("clickhouse.shards = true; {ELSEWHERE}"));
+        }
+        return true;
+    };
+    let cluster = config.cluster.as_deref().unwrap_or_default();
+    let expected = format!("'{}', 'positions', cityHash64(driver_id))", config.database);
+    if !over.contains(&expected) {
+        let found = format!("{OVER_POSITIONS} is {over}, not as milepost migrate creates it");
+        report.error(
+            WHAT,
+            found,
+            format!(
+                "if nothing was inserted yet, drop it and run milepost migrate; else {ELSEWHERE}"
+            ),
+        );
+    } else if hosts.is_empty() {
+        let found = format!("the server knows no cluster {cluster}");
+        report.error(
+            WHAT,
+            found,
+            "add it to <remote_servers> on every host, or correct clickhouse.cluster",
+        );
+    } else if hosts.len() > shards && hosts.iter().any(|host| host.written_by_itself) {
+        let found = format!(
+            "the cluster {cluster} has replicas without internal_replication: each insert is written to all of them by one host"
+        );
+        report.error(WHAT, found, "<internal_replication>true</internal_replication> in each <shard> of <remote_servers>, on every host");
+    } else {
+        report.ok(WHAT, format!("{shards}, and inserts reach all of them"));
+    }
+    false
+}
+
+/// `names`: of views that read one shard's table.
+fn views(report: &mut Report, names: &[String]) {
+    if names.is_empty() {
+        return;
+    }
+    report.error(
+        WHAT,
+        format!(
+            "{}: reads one shard's table, so it shows only the drivers there",
+            names.join(", ")
+        ),
+        "run the statement of `milepost migrate --plan` that creates it",
+    );
+}
+
+/// `rows`: number of the replica, its name, and its macro `{shard}`.
+fn macros(report: &mut Report, hosts: &[Host], rows: &[[String; 3]]) {
+    let shard =
+        |row: &[String; 3]| Some(&hosts.get(row[0].parse::<usize>().ok()?.checked_sub(1)?)?.shard);
+    for a in rows {
+        for b in rows {
+            let found = match (shard(a) == shard(b), a[2] == b[2]) {
+                (true, false) => {
+                    "are one shard but do not replicate each other: their macros {shard} differ"
+                }
+                (false, true) => {
+                    "are two shards but replicate each other: their macro {shard} is the same"
+                }
+                (true, true) | (false, false) => continue,
+            };
+            let found = format!("{} ({}) and {} ({}) {found}", a[1], a[2], b[1], b[2]);
+            return report.error(
+                WHAT,
+                found,
+                "<macros> of each host: {shard} as <remote_servers> has it",
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Level;
+    use milepost_config::Config;
+
+    const SHARDS: &str = "replication = 'macros'\ncluster = 'c'\nshards = true";
+    const OVER: &str = "Distributed('c', 'fleet', 'positions', cityHash64(driver_id))";
+
+    fn row(cells: [&str; 3]) -> [String; 3] {
+        cells.map(str::to_owned)
+    }
+
+    fn of_tables(toml: &str, over: Option<&str>, hosts: &[(&str, bool)]) -> Report {
+        let config = Config::parse(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse;
+        let over = over.map(|full| row([OVER_POSITIONS, "Distributed", full]));
+        let mut report = Report::default();
+        made(&mut report, &config, over.as_slice(), &of_hosts(hosts));
+        report
+    }
+
+    fn of_hosts(hosts: &[(&str, bool)]) -> Vec<Host> {
+        let host = |(shard, by_itself): &(&str, bool)| Host {
+            shard: (*shard).to_owned(),
+            written_by_itself: *by_itself,
+        };
+        hosts.iter().map(host).collect()
+    }
+
+    #[test]
+    fn half_of_a_configuration_is_an_error() {
+        let two = [("1", false), ("2", false)];
+        for (toml, over, hosts, words) in [
+            (SHARDS, None, &two[..], "another database"),
+            ("", Some(OVER), &[], "clickhouse.shards = true"),
+            ("replication = 'macros'\ncluster = 'c'", Some(OVER), &two, "one shard's own table"),
+            ("replication = 'macros'\ncluster = 'c'", None, &two, "but fixes shows one of them"),
+            ("replication = 'managed'", None, &two, "but fixes shows one of them"),
+            (
+                SHARDS,
+                Some("Distributed('c', 'fleet', 'positions', rand())"),
+                &two,
+                "not as milepost migrate creates it",
+            ),
+            (
+                SHARDS,
+                Some("Distributed('c', 'other', 'positions', cityHash64(driver_id))"),
+                &two,
+                "not as milepost migrate creates it",
+            ),
+            (SHARDS, Some(OVER), &[], "no cluster c"),
+            (SHARDS, Some(OVER), &[("1", true), ("1", true), ("2", true)], "internal_replication"),
+        ] {
+            let report = of_tables(toml, over, hosts);
+            assert!(report.finds(Level::Error, WHAT, words), "{toml} {over:?} {hosts:?}: {report}");
+        }
+        let good = of_tables(SHARDS, Some(OVER), &[("1", false), ("1", false), ("2", false)]);
+        assert!(good.finds(Level::Ok, WHAT, "2, and inserts reach all"), "{good}");
+        let alone = of_tables(SHARDS, Some(OVER), &[("1", true), ("2", true)]);
+        assert!(
+            alone.finds(Level::Ok, WHAT, "2, and"),
+            "one replica each, whoever writes: {alone}"
+        );
+        for one in [
+            of_tables("", None, &[]),
+            of_tables("replication = 'macros'\ncluster = 'c'", None, &two[..1]),
+        ] {
+            assert!(one.findings().is_empty(), "{one}");
+        }
+    }
+
+    #[test]
+    fn hosts_whose_macros_contradict_the_cluster_are_named() {
+        for (shards, of, words) in [
+            (["1", "2"], [["1", "a", "01"], ["2", "b", "01"]], "a (01) and b (01) are two shards"),
+            (["1", "1"], [["1", "a", "01"], ["2", "b", "02"]], "a (01) and b (02) are one shard"),
+        ] {
+            let mut report = Report::default();
+            macros(&mut report, &of_hosts(&shards.map(|shard| (shard, false))), &of.map(row));
+            assert!(report.finds(Level::Error, WHAT, words), "{report}");
+        }
+        let mut good = Report::default();
+        let hosts = of_hosts(&[("1", false), ("1", false), ("2", false)]);
+        macros(&mut good, &hosts, &[["1", "a", "01"], ["2", "b", "01"], ["3", "c", "02"]].map(row));
+        assert!(good.findings().is_empty(), "{good}");
+        views(&mut good, &["fixes".to_owned()]);
+        assert!(good.finds(Level::Error, WHAT, "fixes: reads one shard's table"), "{good}");
+    }
+}

@@ -1,0 +1,60 @@
+//! Commands that the consumer can do without.
+
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{ArgMatches, Command, Parser};
+use tokio::sync::watch;
+
+use milepost_config::Config;
+use milepost_core::delivery::events::ServerStatus;
+use milepost_observe::metrics::Metrics;
+
+/// A consumer that starts, as its companions see it.
+#[derive(Debug, Clone)]
+pub struct Starting {
+    pub config: Config,
+    /// What is known of ClickHouse.
+    pub server: watch::Receiver<ServerStatus>,
+    pub metrics: Arc<Metrics>,
+}
+
+/// What a companion does beside a consumer that starts; it ends by itself.
+pub type AtStart = fn(Starting) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A command as `src/cli.rs` lists it.
+#[derive(Clone, Copy)]
+pub struct Companion {
+    /// Returns the definition of its command line.
+    pub command: fn() -> Command,
+    /// Runs it with the arguments that matched.
+    pub run: fn(&ArgMatches, Config) -> anyhow::Result<ExitCode>,
+    pub at_start: Option<AtStart>,
+}
+
+/// The arguments of a companion. `#[command(name)]` is its name on the command line.
+pub trait Run: Parser {
+    /// Runs the command, prints its result and returns its exit code.
+    ///
+    /// # Errors
+    /// It failed before it had a result.
+    fn run(self, config: Config) -> anyhow::Result<ExitCode>;
+}
+
+impl Companion {
+    #[must_use]
+    pub const fn of<Arguments: Run>() -> Self {
+        Self {
+            command: Arguments::command,
+            run: |matches, config| Arguments::from_arg_matches(matches)?.run(config),
+            at_start: None,
+        }
+    }
+
+    #[must_use]
+    pub const fn at_start(mut self, at_start: AtStart) -> Self {
+        self.at_start = Some(at_start);
+        self
+    }
+}

@@ -1,0 +1,70 @@
+//! Batches of the commands that decode by themselves: import and rejects replay.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use tokio::task::spawn_blocking;
+use twox_hash::XxHash3_128;
+
+use milepost_clickhouse::{ClickHouse, Retry, Writer, Written};
+use milepost_config::Config;
+use milepost_core::batch::Batch;
+use milepost_core::delivery::retry::Identity;
+use milepost_core::encode;
+use milepost_decode::reject::Reject;
+
+/// A writer that retries until ClickHouse has the rows.
+pub fn patient(config: &Config) -> Writer {
+    Writer::new(config.clickhouse.insert_timeout, Retry::UntilDone)
+}
+
+/// Inserts a batch without the rows of erased drivers; returns how many positions that were, and
+/// how many were left out. `stored`: of the files that its rejects are from.
+pub async fn insert(
+    config: &Config,
+    clickhouse: &ClickHouse,
+    writer: &mut Writer,
+    batch: Batch,
+    stored: &[(PathBuf, u64)],
+) -> Result<Written> {
+    let (has_positions, number) = (!batch.positions.is_empty(), batch.id);
+    // Rejects have no identity in their table. The same ones again, from the same place of the
+    // files, have the same token.
+    let rejects = Identity { incarnation: of_rejects(&batch.rejects, stored), number: 0 };
+    let inserts = spawn_blocking({
+        let database = config.clickhouse.database.clone();
+        move || encode::encode(batch, &database)
+    });
+    let mut positions = Written::default();
+    for (index, insert) in inserts.await?.into_iter().enumerate() {
+        if index == 0 && has_positions {
+            positions = writer
+                .write(clickhouse, &insert, milepost_clickhouse::fresh_identity(number))
+                .await?;
+        } else {
+            writer.write(clickhouse, &insert, rejects).await?;
+        }
+    }
+    Ok(positions)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a hash")]
+fn of_rejects(rejects: &[Reject], stored: &[(PathBuf, u64)]) -> u64 {
+    let mut rows = Vec::new();
+    let mut put = |part: &[u8]| {
+        rows.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        rows.extend_from_slice(part);
+    };
+    for Reject { topic, driver_id, reason, payload, payload_bytes, count, .. } in rejects {
+        for part in [topic.as_bytes(), driver_id.as_bytes(), reason.name().as_bytes(), payload] {
+            put(part);
+        }
+        put(&payload_bytes.to_le_bytes());
+        put(&count.to_le_bytes());
+    }
+    for (path, fixes) in stored {
+        put(path.as_os_str().as_encoded_bytes());
+        put(&fixes.to_le_bytes());
+    }
+    XxHash3_128::oneshot(&rows) as u64
+}

@@ -1,0 +1,57 @@
+//! Reads lines of any length in bounded memory.
+
+use std::io::{self, BufRead, Read as _};
+
+use milepost_decode::{Message, PAYLOAD_BYTES_MAX};
+
+/// Bytes that are kept of a line; the decoder needs no more of a payload that is too long.
+const LINE_BYTES_MAX: usize = 1024 * 1024;
+
+/// Reads the next line into `line`, without its end, and at most [`LINE_BYTES_MAX`] bytes of it.
+/// Returns its whole length; `None` at the end of the input.
+pub fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<usize>> {
+    line.clear();
+    let mut length = input.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', line)?;
+    if length == 0 {
+        return Ok(None);
+    }
+    if line.len() == LINE_BYTES_MAX && !line.ends_with(b"\n") {
+        length += input.skip_until(b'\n')?;
+    }
+    let end = line.trim_ascii_end().len();
+    length -= line.len().min(length) - end;
+    line.truncate(end);
+    Ok(Some(length))
+}
+
+/// A message that was `length` bytes long.
+pub fn message<'a>(topic: &'a str, payload: &'a [u8], length: usize) -> Message<'a> {
+    let kept = if length > payload.len() {
+        &payload[..PAYLOAD_BYTES_MAX.min(payload.len())]
+    } else {
+        payload
+    };
+    Message { payload_bytes: length, ..Message::new(topic.as_bytes(), kept) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_whole_or_cut_and_the_next_one_begins_after_it() {
+        let long = "x".repeat(3 * LINE_BYTES_MAX);
+        let text = format!("a b\r\n\n{long}\nlast");
+        let (mut input, mut line) = (text.as_bytes(), Vec::new());
+        let mut next = || {
+            let length = next_line(&mut input, &mut line).unwrap();
+            length.map(|length| (length, line.len(), line.first().copied()))
+        };
+        assert_eq!(next(), Some((3, 3, Some(b'a'))));
+        assert_eq!(next(), Some((0, 0, None)));
+        let (length, kept, first) = next().unwrap();
+        assert!(length >= 3 * LINE_BYTES_MAX && kept == LINE_BYTES_MAX && first == Some(b'x'));
+        assert_eq!(next(), Some((4, 4, Some(b'l'))));
+        assert_eq!(next(), None);
+    }
+}

@@ -1,0 +1,200 @@
+//! A short MQTT session, for one check.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::{sleep, timeout};
+
+use milepost_config::{Mqtt, Secret};
+use milepost_core::Qos;
+use milepost_core::session::ConnAck;
+use milepost_mqtt as codec;
+use milepost_mqtt::{CodecError, Connect, Grant, Input, Packet, Subscribing};
+use milepost_tls as tls;
+use milepost_tls::{Address, Server, Stream, Tls};
+
+/// Limit for connecting, and for each answer.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long retained messages may take.
+pub const RETAINED_WITHIN: Duration = Duration::from_millis(500);
+
+/// How long a CONNECT that the broker refuses for the moment is repeated.
+const BUSY_FOR: Duration = Duration::from_secs(10);
+/// Pause between two such attempts.
+const RETRY_BUSY: Duration = Duration::from_millis(250);
+/// CONNACK reasons that pass by themselves (MQTT 5, 3.2.2.2): server unavailable, server busy,
+/// connection rate exceeded. EMQX answers 0x89 to a client id whose former process is not cleaned
+/// up yet.
+pub const BUSY: [u8; 3] = [0x88, 0x89, 0x9F];
+
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    #[error(transparent)]
+    NotReached(#[from] tls::Error),
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    #[error("the connection broke{}", tls::explain(Server::Broker, .0).map_or(String::new(), |words| format!(": {words}")))]
+    Broken(#[from] io::Error),
+    #[error("the broker closed the connection")]
+    Closed,
+    #[error("no answer within {ANSWER_WITHIN:?}")]
+    Unanswered,
+}
+
+impl ProbeError {
+    /// The broker refused the connection for a reason that passes by itself.
+    fn is_busy(&self) -> bool {
+        matches!(self, Self::Codec(CodecError::Refused { reason, .. }) if BUSY.contains(reason))
+    }
+
+    /// The broker accepted the connection and then ended it or fell silent. Some brokers answer so
+    /// to a subscription that their access rules forbid.
+    pub fn is_hang_up(&self) -> bool {
+        matches!(
+            self,
+            Self::Closed
+                | Self::Broken(_)
+                | Self::Unanswered
+                | Self::Codec(CodecError::Disconnected { .. })
+        )
+    }
+}
+
+/// Where a probe connects, and as whom.
+#[derive(Clone, Copy)]
+pub struct Door<'a> {
+    pub mqtt: &'a Mqtt,
+    pub node: &'a Address,
+    pub login: Option<&'a (String, String)>,
+}
+
+/// The login that is configured.
+pub fn login(mqtt: &Mqtt) -> io::Result<Option<(String, String)>> {
+    let password = mqtt.password.as_ref().map(Secret::read).transpose()?;
+    Ok(mqtt.username.clone().map(|username| (username, password.unwrap_or_default())))
+}
+
+/// A share group for this run only: another check in the same group would receive a part of our
+/// messages.
+pub fn share_alone(mqtt: &Mqtt, topic: &str) -> String {
+    format!("$share/{}-check-{}/{topic}", mqtt.group, fastrand::u32(..))
+}
+
+pub struct Probe {
+    stream: Box<dyn Stream>,
+    input: Input,
+}
+
+impl Probe {
+    /// Connects with a clean start, under a client id that no other probe has: EMQX refuses an id
+    /// for a moment after its former connection ended. `expiry`: of the session.
+    pub async fn open(door: Door<'_>, expiry: Duration) -> Result<(Self, ConnAck), ProbeError> {
+        let client_id = format!("{}-check-{:016x}", door.mqtt.client_id, fastrand::u64(..));
+        Self::open_as(client_id, door, expiry).await
+    }
+
+    /// Connects with a clean start under `client_id`. Repeats a CONNECT that the broker refuses for
+    /// the moment.
+    pub async fn open_as(
+        client_id: String,
+        door: Door<'_>,
+        expiry: Duration,
+    ) -> Result<(Self, ConnAck), ProbeError> {
+        let began = Instant::now();
+        loop {
+            match Self::connect(client_id.clone(), door, expiry).await {
+                Err(error) if error.is_busy() && began.elapsed() < BUSY_FOR => {
+                    sleep(RETRY_BUSY).await
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// One CONNECT and its CONNACK.
+    async fn connect(
+        client_id: String,
+        Door { mqtt, node, login }: Door<'_>,
+        expiry: Duration,
+    ) -> Result<(Self, ConnAck), ProbeError> {
+        let tls = mqtt.tls.clone().map(|files| Arc::new(Tls::new(files)));
+        let opened = timeout(ANSWER_WITHIN, tls::open(node, None, tls)).await;
+        let stream = opened.map_err(|_| ProbeError::Unanswered)??;
+        let bytes_max = usize::try_from(mqtt.max_packet_bytes).unwrap_or(usize::MAX);
+        let mut probe = Self { stream, input: Input::new(bytes_max) };
+        let connect = Connect {
+            client_id,
+            clean_start: true,
+            login,
+            keep_alive_seconds: 60,
+            session_expiry_seconds: u32::try_from(expiry.as_secs()).unwrap_or(u32::MAX),
+            receive_maximum: mqtt.receive_maximum,
+            packet_bytes_max: mqtt.max_packet_bytes,
+        };
+        let mut bytes = BytesMut::new();
+        codec::put_connect(connect, &mut bytes)?;
+        probe.say(&bytes).await?;
+        let connack = probe.hear(ANSWER_WITHIN, |packet| {
+            if let Packet::Connected(connack) = packet { Some(connack) } else { None }
+        });
+        let connack = connack.await?;
+        Ok((probe, connack))
+    }
+
+    pub async fn say(&mut self, bytes: &[u8]) -> Result<(), ProbeError> {
+        let sent = async {
+            self.stream.write_all(bytes).await?;
+            self.stream.flush().await
+        };
+        Ok(timeout(ANSWER_WITHIN, sent).await.map_err(|_| ProbeError::Unanswered)??)
+    }
+
+    /// Waits for the first packet that `pick` accepts.
+    pub async fn hear<T>(
+        &mut self,
+        within: Duration,
+        mut pick: impl FnMut(Packet<'_>) -> Option<T>,
+    ) -> Result<T, ProbeError> {
+        let heard = async {
+            loop {
+                while let Some(packet) = self.input.packet()? {
+                    if let Some(picked) = pick(packet) {
+                        return Ok(picked);
+                    }
+                }
+                match self.stream.read(self.input.space()).await {
+                    Ok(0) => return Err(ProbeError::Closed),
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                        return Err(ProbeError::Closed);
+                    }
+                    Err(error) => return Err(error.into()),
+                    Ok(bytes) => self.input.advance(bytes),
+                }
+            }
+        };
+        timeout(within, heard).await.unwrap_or(Err(ProbeError::Unanswered))
+    }
+
+    pub async fn subscribe(
+        &mut self,
+        filters: &[String],
+        qos: Qos,
+    ) -> Result<Vec<Grant>, ProbeError> {
+        let mut bytes = BytesMut::new();
+        codec::put_subscribe(Subscribing::Group, filters, qos, &mut bytes)?;
+        self.say(&bytes).await?;
+        let grants = self.hear(ANSWER_WITHIN, |packet| {
+            if let Packet::Subscribed(_, grants) = packet { Some(grants) } else { None }
+        });
+        grants.await
+    }
+
+    pub async fn leave(mut self) {
+        let mut bytes = BytesMut::new();
+        codec::put_disconnect(false, &mut bytes);
+        let _ = self.say(&bytes).await; // the connection ends either way
+    }
+}

@@ -1,0 +1,130 @@
+//! How a command runs as a process: runtime, logs, signals, input, output and exit code.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read as _, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use tracing::{error, info};
+
+use milepost_config::Config;
+use milepost_observe::logging;
+
+use crate::{Outcome, Signals};
+
+pub const FAILED: u8 = 1;
+/// Bad usage or configuration (EX_USAGE of sysexits).
+pub const BAD_USAGE: u8 = 64;
+/// Data is left in the broker or the spool (EX_TEMPFAIL of sysexits).
+pub const DATA_LEFT: u8 = 75;
+
+/// A failure with which the process exits with [`BAD_USAGE`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0:#}")]
+pub struct BadUsage(anyhow::Error);
+
+pub fn usage<T>(result: Result<T, impl Into<anyhow::Error>>) -> anyhow::Result<T> {
+    result.map_err(|failure| BadUsage(failure.into()).into())
+}
+
+/// Reads a file, or standard input for `-`.
+pub fn open(file: &Path) -> anyhow::Result<Box<dyn BufRead>> {
+    if file == Path::new("-") {
+        return Ok(Box::new(std::io::stdin().lock()));
+    }
+    let opened = std::fs::File::open(file).with_context(|| file.display().to_string());
+    Ok(Box::new(BufReader::new(usage(opened)?)))
+}
+
+pub fn read_file(file: &Path) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    usage(open(file)?.read_to_end(&mut bytes).with_context(|| file.display().to_string()))?;
+    Ok(bytes)
+}
+
+pub fn without_logs<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(ended_by_signals(command))
+}
+
+/// Installs handlers for commands that have none. The kernel ends a process at an unhandled signal,
+/// but not a container's first process.
+async fn ended_by_signals<T>(
+    command: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    if std::process::id() != 1 {
+        return command.await;
+    }
+    let mut signals = Signals::new()?;
+    tokio::select! {
+        done = command => done,
+        () = signals.next() => anyhow::bail!("ended by a signal"),
+    }
+}
+
+pub fn good(is_good: bool) -> ExitCode {
+    if is_good { ExitCode::SUCCESS } else { FAILED.into() }
+}
+
+pub fn code(outcome: Outcome) -> ExitCode {
+    match outcome {
+        Outcome::Clean => ExitCode::SUCCESS,
+        Outcome::DataLeft => DATA_LEFT.into(),
+    }
+}
+
+/// Writes a result to stdout. If the reader closes the pipe early (`head`), the exit code stays the
+/// result's.
+pub fn put(text: &str, code: ExitCode) -> anyhow::Result<ExitCode> {
+    put_some(text).map(|_| code)
+}
+
+/// Writes one part of a result to stdout. Returns `false` once the reader has closed the pipe.
+pub fn put_some(text: &str) -> anyhow::Result<bool> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true).context("stdout"),
+    }
+}
+
+/// Logs the version. Long-running commands only: a one-shot command prints nothing before its
+/// result.
+pub fn log_start(config: &Config) {
+    info!(configuration = %config.to_string().replace('\n', " "), version = milepost_observe::build::LONG, "milepost");
+}
+
+/// Runs a command that installs no signal handlers of its own.
+pub fn with_logs(
+    config: Config,
+    command: impl AsyncFnOnce(Config) -> anyhow::Result<ExitCode>,
+) -> anyhow::Result<ExitCode> {
+    with_logs_and_runtime(config, async |config| ended_by_signals(command(config)).await)
+}
+
+pub fn with_logs_and_runtime(
+    config: Config,
+    command: impl AsyncFnOnce(Config) -> anyhow::Result<ExitCode>,
+) -> anyhow::Result<ExitCode> {
+    logging::start(&config.log);
+    // One thread beside the driver's: encoding, inserting and serving metrics need a small part of
+    // one core.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
+        let outcome = runtime.block_on(command(config));
+        runtime.shutdown_background(); // a disk that hangs must not hold an exit
+        outcome
+    });
+    let outcome = match outcome {
+        // Else `main` reports it, whatever `log.filter` leaves out: nothing fails in silence.
+        Err(failure) if tracing::enabled!(tracing::Level::ERROR) => {
+            error!("{failure:#}");
+            Ok(FAILED.into())
+        }
+        outcome => outcome,
+    };
+    logging::flush();
+    outcome
+}

@@ -1,0 +1,119 @@
+//! What a message became, as lines of JSON in the units of the tables' columns.
+
+use std::fmt::Write as _;
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde_json::json;
+
+use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed, Timestamp};
+use milepost_decode::{Decoded, Field, Lacking, meant};
+
+/// How much of a refused payload is shown.
+const EXCERPT_CHARS: usize = 200;
+
+/// A line for each thing that a message became.
+#[must_use]
+pub fn shown(decoded: &Decoded) -> String {
+    let mut lines = String::new();
+    for position in &decoded.positions {
+        let is_undated = decoded.lacking.undated > 0 && position.ts == position.received_at;
+        put_position(position, is_undated, &mut lines);
+    }
+    for reject in &decoded.rejects {
+        let payload: String =
+            String::from_utf8_lossy(&reject.payload).chars().take(EXCERPT_CHARS).collect();
+        let (reason, detail) = (reject.reason.name(), &reject.detail);
+        put(
+            &mut lines,
+            &json!({"reject": {"reason": reason, "detail": detail, "payload": payload}}),
+        );
+    }
+    for kind in &decoded.ignored {
+        put(&mut lines, &json!({"ignored": kind.name()}));
+    }
+    for (field, count) in unusable(&decoded.lacking) {
+        put(&mut lines, &json!({"unusable": {"field": field, "times": count}}));
+    }
+    for name in &decoded.unread {
+        let unread = match meant(name) {
+            Some(field) => {
+                json!({"field": name, "hint": format!("did you mean {field}? keep = [\"{name}\"] stores it as it is")})
+            }
+            None => json!({"field": name, "hint": format!("keep = [\"{name}\"] stores it")}),
+        };
+        put(&mut lines, &json!({ "unread": unread }));
+    }
+    if decoded.lacking.attributes_cut > 0 {
+        put(&mut lines, &json!({"attributes_cut": decoded.lacking.attributes_cut}));
+    }
+    lines
+}
+
+/// The optional fields that were invalid, each with its count.
+pub fn unusable(lacking: &Lacking) -> impl Iterator<Item = (&'static str, u64)> {
+    Field::ALL.iter().map(|field| field.name()).zip(lacking.fields).filter(|(_, count)| *count > 0)
+}
+
+/// In the units that people read, as the table's columns show them.
+fn put_position(position: &Position, is_undated: bool, lines: &mut String) {
+    let mut shown = fix(position);
+    if is_undated {
+        shown["undated"] = true.into();
+    }
+    put(lines, &json!({ "position": shown }));
+}
+
+/// A position in the units of the table's columns.
+#[must_use]
+pub fn fix(position: &Position) -> serde_json::Value {
+    let known =
+        |is_known: bool, units: i32, per_one: f64| is_known.then(|| f64::from(units) / per_one);
+    let attributes: serde_json::Map<_, _> =
+        position.attributes.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+    json!({
+        "driver_id": position.driver_id.as_str(),
+        "ts": rfc3339(position.ts),
+        "seq": position.seq,
+        "lat": f64::from(position.lat.e7()) / 1e7,
+        "lng": f64::from(position.lng.e7()) / 1e7,
+        "speed": known(position.speed != Speed::UNKNOWN, position.speed.cms().into(), 100.0),
+        "heading": known(position.heading != Heading::UNKNOWN, position.heading.cdeg().into(), 100.0),
+        "alt": known(position.alt != Altitude::UNKNOWN, position.alt.dm(), 10.0),
+        "acc": known(position.acc != Accuracy::UNKNOWN, position.acc.dm().into(), 10.0),
+        "attributes": attributes,
+    })
+}
+
+fn put(lines: &mut String, line: &serde_json::Value) {
+    writeln!(lines, "{line}").expect("writing to a String");
+}
+
+/// Milliseconds, where the years are not of four digits or before 1970.
+#[must_use]
+pub fn rfc3339(ts: Timestamp) -> serde_json::Value {
+    let mut text = String::new();
+    match u64::try_from(ts.unix_ms()).map(|ms| UNIX_EPOCH + Duration::from_millis(ms)) {
+        Ok(time) if write!(text, "{}", humantime::format_rfc3339_millis(time)).is_ok() => {
+            text.into()
+        }
+        Ok(_) | Err(_) => ts.unix_ms().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn years_that_nobody_writes_are_shown_as_numbers() {
+        const LAST_OF_9999: i64 = 253_402_300_799_999;
+        let later = LAST_OF_9999 + 1;
+        for (ts, expected) in [
+            (LAST_OF_9999, "\"9999-12-31T23:59:59.999Z\"".to_owned()),
+            (later, later.to_string()),
+            (-1, "-1".to_owned()),
+        ] {
+            assert_eq!(rfc3339(Timestamp::from_unix_ms(ts)).to_string(), expected);
+        }
+    }
+}

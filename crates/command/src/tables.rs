@@ -1,0 +1,106 @@
+//! Whether ClickHouse has the tables of this binary: the question of every command before its
+//! first row.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::warn;
+
+use milepost_clickhouse::{ClickHouse, Error, Migration, named};
+use milepost_config::Config;
+use milepost_core::delivery::events::Schema;
+use milepost_core::error_chain;
+use milepost_core::throttle::Throttle;
+
+pub const NOT_ASKED: &str = "not asked yet";
+/// Interval between questions while there is no doubt.
+pub const EVERY: Duration = Duration::from_secs(30);
+/// Interval while there is.
+pub const ASK_EVERY: Duration = Duration::from_secs(1);
+/// Interval between log lines while the tables are not there.
+pub const WAITING_LOGGED_EVERY: Duration = Duration::from_secs(30);
+/// A question about the replicas that takes longer keeps the last answer in force.
+const REPLICAS_WITHIN: Duration = Duration::from_secs(3);
+
+#[must_use]
+pub fn not_asked() -> Schema {
+    Schema::Unknown(NOT_ASKED.to_owned())
+}
+
+/// Returns when the tables are there, and ours. Tells each time why they are not.
+///
+/// # Errors
+/// A migration was edited after it was applied.
+pub async fn until_ready(clickhouse: &ClickHouse, tell: impl Fn(&str)) -> Result<()> {
+    let mut log = Throttle::every(WAITING_LOGGED_EVERY);
+    while let Schema::Unknown(why) | Schema::Refused(why) = judge(clickhouse, &not_asked()).await? {
+        tell(&why);
+        clickhouse.leave_endpoint(&why);
+        if log.allow(Instant::now().into_std()) {
+            warn!(why, "waiting for ClickHouse");
+        }
+        sleep(ASK_EVERY).await;
+    }
+    Ok(())
+}
+
+/// Checks the tables once, without waiting.
+///
+/// # Errors
+/// They are not there, not ours, or the server does not answer.
+pub async fn ready(config: &Config) -> Result<ClickHouse> {
+    let clickhouse = ClickHouse::new(&config.clickhouse)?;
+    match judge(&clickhouse, &not_asked()).await? {
+        Schema::Ready => Ok(clickhouse),
+        Schema::Unknown(why) | Schema::Refused(why) => bail!(why),
+    }
+}
+
+/// Every migration of this binary is recorded: for commands that use other tables than `run` does,
+/// with other rights.
+///
+/// # Errors
+/// One is not recorded, or the server does not answer.
+pub async fn migrated(config: &Config) -> Result<ClickHouse> {
+    let clickhouse = ClickHouse::new(&config.clickhouse)?;
+    let pending = clickhouse.pending().await?;
+    ensure!(pending.is_empty(), not_migrated(&pending));
+    Ok(clickhouse)
+}
+
+fn not_migrated(pending: &[Migration]) -> String {
+    format!("not migrated: `milepost migrate` applies {}", named(pending))
+}
+
+/// Rows inserted before a view exists never reach it, and other columns would take other numbers
+/// for ours.
+///
+/// # Errors
+/// A migration was edited after it was applied, and it was not known before.
+pub async fn judge(clickhouse: &ClickHouse, before: &Schema) -> Result<Schema> {
+    // Who is late with the replicas leaves the last answer in force: nothing else waits for it.
+    let replicas = timeout(REPLICAS_WITHIN, clickhouse.count_replicas());
+    let (pending, misfits, _) = tokio::join!(clickhouse.pending(), clickhouse.misfits(), replicas);
+    match pending {
+        Ok(pending) if pending.is_empty() => {}
+        Ok(pending) => return Ok(Schema::Refused(not_migrated(&pending))),
+        Err(error @ Error::Edited { .. }) if *before != Schema::Ready => bail!(error),
+        Err(error) => return Ok(refusal(&error)),
+    }
+    match misfits {
+        Ok(misfits) if misfits.is_empty() => Ok(Schema::Ready),
+        Ok(misfits) => Ok(Schema::Refused(format!(
+            "the tables are not those of this version: {}; restore them, or run the milepost that they are for",
+            misfits.join(", ")
+        ))),
+        Err(error) => Ok(refusal(&error)),
+    }
+}
+
+/// What an error says of the tables: nothing, if it may pass.
+#[must_use]
+pub fn refusal(error: &Error) -> Schema {
+    let why = error_chain(error);
+    if error.may_pass() { Schema::Unknown(why) } else { Schema::Refused(why) }
+}

@@ -1,0 +1,104 @@
+//! `milepost fences import`: areas of a GeoJSON file into the table `fences`.
+//!
+//! Guarantee: all of them or none, in one insert; a proxy that refuses its size makes it several.
+//! May be repeated: what is there already is not written again.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use anyhow::{Result, anyhow};
+
+use crate::fences::store::FenceStore;
+use crate::fences::{self, Fence};
+use milepost_command::insert::patient;
+use milepost_command::{Shown, tables};
+use milepost_config::Config;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Orders {
+    pub(crate) dry_run: bool,
+    pub(crate) skip_invalid: bool,
+}
+
+/// What was in the file, and what became of it.
+#[derive(Debug)]
+pub(crate) struct Imported {
+    orders: Orders,
+    invalid: Vec<String>,
+    invalid_features: usize,
+    new: usize,
+    changed: usize,
+    unchanged: usize,
+}
+
+impl Imported {
+    /// Something was invalid, and so nothing was imported.
+    #[must_use]
+    pub(crate) fn is_refused(&self) -> bool {
+        self.invalid_features > 0 && !self.orders.skip_invalid
+    }
+}
+
+impl Shown for Imported {
+    fn json(&self) -> serde_json::Value {
+        let Self { orders, invalid, invalid_features, new, changed, unchanged } = self;
+        let imported = !orders.dry_run && !self.is_refused();
+        serde_json::json!({
+            "new": new, "changed": changed, "unchanged": unchanged, "invalid": invalid_features, "problems": invalid,
+            "imported": imported,
+        })
+    }
+}
+
+impl fmt::Display for Imported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.invalid.iter().try_for_each(|line| writeln!(f, "{line}"))?;
+        writeln!(f, "new                       {:>10}", self.new)?;
+        writeln!(f, "changed                   {:>10}", self.changed)?;
+        writeln!(f, "there already             {:>10}", self.unchanged)?;
+        writeln!(f, "invalid                   {:>10}", self.invalid_features)?;
+        if self.is_refused() {
+            f.write_str(
+                "nothing is imported: mend what is invalid, or leave it out with --skip-invalid\n",
+            )
+        } else if self.orders.dry_run {
+            f.write_str("nothing is imported: a dry run\n")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Imports the areas of a file.
+///
+/// # Errors
+/// The file is no GeoJSON, the table is not there, or the server refuses.
+pub(crate) async fn import(config: &Config, json: &str, orders: Orders) -> Result<Imported> {
+    let read = fences::read(json.trim_start_matches('\u{feff}')).map_err(|why| anyhow!(why))?;
+    let clickhouse = tables::migrated(config).await?;
+    let mut stored = HashMap::new();
+    for (name, from, until, polygons) in FenceStore(&clickhouse).fences().await? {
+        stored.insert((name, from), (until, serde_json::from_str(&polygons)?));
+    }
+    let of = |fence: &Fence| stored.get(&(fence.name.clone(), fence.valid_from.unix_ms()));
+    let is_same = |fence: &Fence| {
+        of(fence)
+            .is_some_and(|stored| *stored == (fence.valid_until.unix_ms(), fence.polygons.clone()))
+    };
+    let all = read.fences.len();
+    let to_write: Vec<Fence> = read.fences.into_iter().filter(|fence| !is_same(fence)).collect();
+    let changed = to_write.iter().filter(|fence| of(fence).is_some()).count();
+    let imported = Imported {
+        orders,
+        invalid: read.invalid,
+        invalid_features: read.invalid_features,
+        new: to_write.len() - changed,
+        changed,
+        unchanged: all - to_write.len(),
+    };
+    if !to_write.is_empty() && !orders.dry_run && !imported.is_refused() {
+        let insert = fences::insert(&to_write, &config.clickhouse.database);
+        patient(config).write(&clickhouse, &insert, milepost_clickhouse::fresh_identity(0)).await?;
+    }
+    Ok(imported)
+}

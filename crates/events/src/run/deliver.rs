@@ -1,0 +1,397 @@
+//! Two channels for events: MQTT, retained, and a webhook. Each has a queue and a task of its own,
+//! so neither waits for the other.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::client::legacy;
+use hyper_util::rt::TokioExecutor;
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use super::publisher::Publisher;
+use super::status::Status;
+use crate::watch::{Event, Kind};
+use milepost_clickhouse::Connector;
+use milepost_config::{Mqtt, Webhook};
+use milepost_core::erased::Erased;
+use milepost_core::error_chain;
+use milepost_core::throttle::Throttle;
+use milepost_tls::Tls;
+
+/// What waits for a channel; one more is dropped, and counted.
+pub(super) const QUEUE_MAX: usize = 10_000;
+/// A channel that fails is tried again after this, and then after longer times.
+const AGAIN_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+/// An event that a webhook has not taken by then is dropped.
+const WEBHOOK_PATIENCE: Duration = Duration::from_secs(900);
+/// Posts at once.
+const WEBHOOK_POSTS_MAX: usize = 8;
+/// Events that are looked through for the next post.
+const WEBHOOK_WAITING_MAX: usize = 100;
+const WEBHOOK_ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// The rest of an answer is read for so long and so far, to use the connection again.
+const WEBHOOK_BODY_WITHIN: Duration = Duration::from_secs(1);
+const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// MQTT reason codes from here on are errors.
+const REFUSED_FROM: u8 = 0x80;
+/// Those that the same message gets again: topic name invalid, packet too large, payload format
+/// invalid.
+const REFUSED_FOR_EVER: [u8; 3] = [0x90, 0x95, 0x99];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Channel {
+    Mqtt,
+    Webhook,
+}
+
+impl Channel {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Mqtt => "mqtt",
+            Self::Webhook => "webhook",
+        }
+    }
+}
+
+/// What a channel is to do.
+#[derive(Debug)]
+pub(super) enum Order {
+    Tell(Event),
+    /// A state that the channel took before, which the broker may have lost.
+    Again(Event),
+    /// The state of this topic is not to be kept any more.
+    Clear(String),
+}
+
+/// What became of an event.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) channel: Channel,
+    pub(super) id: String,
+    /// Or it is not tried again.
+    pub(super) is_taken: bool,
+}
+
+/// What a channel's task has of the rest.
+#[derive(Debug)]
+pub(super) struct Ends {
+    pub(super) orders: mpsc::Receiver<Order>,
+    pub(super) answers: mpsc::Sender<Answer>,
+    /// An event of an erased driver is not told, however long it has waited.
+    pub(super) erased: watch::Receiver<Arc<Erased>>,
+    /// How often the broker may have lost what it retained.
+    pub(super) retained_lost: watch::Sender<u64>,
+}
+
+impl Ends {
+    fn is_erased(&self, event: &Event) -> bool {
+        self.erased.borrow().contains_bytes(event.driver_id.as_bytes())
+    }
+
+    async fn answer(&self, channel: Channel, id: String, is_taken: bool) {
+        let _ = self.answers.send(Answer { channel, id, is_taken }).await; // the command has ended
+    }
+}
+
+/// The topic of an event below the configured one: a state each, but for a jump, which is none.
+pub(super) fn topic(prefix: &str, driver_id: &str, kind: Kind, fence: &str) -> String {
+    let state = match kind {
+        Kind::Entered | Kind::Left => format!("fence/{}", level(fence)),
+        Kind::Silent | Kind::Heard => "contact".to_owned(),
+        Kind::Fast | Kind::Slow => "speed".to_owned(),
+        Kind::Jump => "jump".to_owned(),
+    };
+    format!("{prefix}/{driver_id}/{state}")
+}
+
+/// A name as one level of a topic. A broker may end the connection for a control character, each
+/// time anew.
+fn level(name: &str) -> String {
+    let is_plain = |c: char| !c.is_control() && !"%/+#".contains(c);
+    let percent = |c: char| c.to_string().bytes().map(|byte| format!("%{byte:02X}")).collect();
+    name.chars().map(|c| if is_plain(c) { c.to_string() } else { percent(c) }).collect()
+}
+
+/// What subscribers and the webhook get.
+pub(super) fn payload(event: &Event) -> Vec<u8> {
+    let Event { driver_id, kind, fence, ts, seq, lat, lng, speed, known_at: _ } = event;
+    let mut payload = json!({
+        "id": event.id(), "driver_id": driver_id, "event": kind.name(), "ts": ts, "seq": seq, "lat": lat,
+        "lng": lng, "speed": speed,
+    });
+    if !fence.is_empty() {
+        payload["fence"] = json!(fence);
+    }
+    payload.to_string().into_bytes()
+}
+
+/// Logs the first failure of an outage, and its end.
+struct Outage {
+    channel: Channel,
+    status: Arc<Status>,
+    log: Throttle,
+    again_after: Duration,
+}
+
+impl Outage {
+    fn new(channel: Channel, status: Arc<Status>) -> Self {
+        Self { channel, status, log: Throttle::once(), again_after: AGAIN_AFTER[0] }
+    }
+
+    async fn failed(&mut self, why: &str) {
+        let name = self.channel.name();
+        if self.log.allow(Instant::now()) {
+            warn!(to = name, why, "events wait: the channel does not take them");
+        }
+        self.status.health.set(name, vec![format!("{name}: {why}")]);
+        sleep(self.again_after).await;
+        self.again_after = AGAIN_AFTER[1].min(self.again_after * 2);
+    }
+
+    fn is_over(&mut self) {
+        let name = self.channel.name();
+        if self.again_after != AGAIN_AFTER[0] {
+            info!(to = name, "the channel takes events again");
+        }
+        self.log.reset();
+        self.again_after = AGAIN_AFTER[0];
+        self.status.health.set(name, Vec::new());
+    }
+}
+
+/// Publishes orders in their sequence until their sender is dropped. Stays connected meanwhile, and
+/// tells `ends` when the broker may have lost what it retained.
+pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc<Status>) {
+    let mut outage = Outage::new(Channel::Mqtt, status);
+    let (mut nodes, mut batch) = (mqtt.nodes.iter().cycle(), Vec::new());
+    let (mut node, mut connected, mut is_first) = (nodes.next(), None::<Publisher>, true);
+    loop {
+        let Some(at) = node else { return };
+        let Some(publisher) = &mut connected else {
+            match Publisher::open(&mqtt, at).await {
+                Ok(publisher) => {
+                    if is_first || !publisher.is_resumed() {
+                        ends.retained_lost.send_modify(|times| *times += 1);
+                    }
+                    (connected, is_first) = (Some(publisher), false);
+                    outage.is_over();
+                }
+                Err(error) => {
+                    node = nodes.next();
+                    outage.failed(&format!("{at}: {}", error_chain(&error))).await;
+                }
+            }
+            continue;
+        };
+        if batch.is_empty() {
+            tokio::select! {
+                orders = ends.orders.recv_many(&mut batch, 100) => if orders == 0 { return },
+                _ = publisher.idle() => {
+                    connected = None;
+                    sleep(AGAIN_AFTER[0]).await; // another client may have our id
+                }
+            }
+            continue;
+        }
+        match publish(publisher, &mqtt, &prefix, &mut batch, &ends).await {
+            Ok(()) => outage.is_over(),
+            Err(why) => {
+                (connected, node) = (None, nodes.next());
+                outage.failed(&format!("{at}: {why}")).await;
+            }
+        }
+    }
+}
+
+/// Takes from `batch` what the broker has acknowledged.
+async fn publish(
+    publisher: &mut Publisher,
+    mqtt: &Mqtt,
+    prefix: &str,
+    batch: &mut Vec<Order>,
+    ends: &Ends,
+) -> Result<(), String> {
+    while let Some(order) = batch.first() {
+        let (topic, payload, is_kept, id) = match order {
+            Order::Tell(event) | Order::Again(event) if ends.is_erased(event) => {
+                batch.remove(0);
+                continue;
+            }
+            Order::Tell(event) | Order::Again(event) => {
+                let topic = topic(prefix, &event.driver_id, event.kind, &event.fence);
+                let id = matches!(order, Order::Tell(_)).then(|| event.id());
+                (topic, payload(event), event.kind != Kind::Jump, id)
+            }
+            Order::Clear(topic) => (topic.clone(), Vec::new(), true, None),
+        };
+        let reason = publisher.publish(&topic, &payload, is_kept).await;
+        let reason = reason.map_err(|error| error_chain(&error))?;
+        let is_taken = reason < REFUSED_FROM;
+        if REFUSED_FOR_EVER.contains(&reason) {
+            warn!(topic, reason, "the broker refuses an event: it is not published again");
+        } else if !is_taken {
+            return Err(format!(
+                "{topic}: the broker refuses the message, reason {reason:#04x}: allow {} to publish to {prefix}/#",
+                mqtt.username.as_deref().unwrap_or("this client")
+            ));
+        }
+        batch.remove(0);
+        if let Some(id) = id {
+            ends.answer(Channel::Mqtt, id, is_taken).await;
+        }
+    }
+    Ok(())
+}
+
+/// An event on its way to the webhook.
+struct Post {
+    event: Event,
+    /// When it was posted first.
+    since: Instant,
+    /// When it was posted last.
+    began: Instant,
+}
+
+/// Posts events until their sender is dropped: several at once, those of one driver one after the
+/// other.
+pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status>) {
+    let tls = webhook.tls.clone().map(|files| Arc::new(Tls::new(files)));
+    let client: legacy::Client<Connector, Full<Bytes>> =
+        legacy::Client::builder(TokioExecutor::new()).build(Connector::new(tls));
+    let target = Arc::new((client, webhook));
+    let (mut outage, mut failed_at) = (Outage::new(Channel::Webhook, status), None);
+    let (mut waiting, mut posted, mut posts) =
+        (VecDeque::<Post>::new(), HashSet::new(), JoinSet::new());
+    loop {
+        while posts.len() < WEBHOOK_POSTS_MAX {
+            let is_next = |post: &Post| !posted.contains(&post.event.driver_id);
+            let next = waiting.iter().position(is_next).and_then(|at| waiting.remove(at));
+            let Some(mut post) = next else { break };
+            if ends.is_erased(&post.event) {
+                continue;
+            }
+            posted.insert(post.event.driver_id.clone());
+            post.began = Instant::now();
+            let target = Arc::clone(&target);
+            posts.spawn(async move {
+                let (client, webhook) = &*target;
+                let answer = self::post(client, webhook, &post.event).await;
+                (post, answer)
+            });
+        }
+        let (post, answer) = tokio::select! {
+            Some(ended) = posts.join_next() => ended.expect("a post neither panics nor is cancelled"),
+            order = ends.orders.recv(), if waiting.len() < WEBHOOK_WAITING_MAX => {
+                let now = Instant::now();
+                match order {
+                    None => return,
+                    Some(Order::Tell(event)) => waiting.push_back(Post { event, since: now, began: now }),
+                    Some(Order::Again(_) | Order::Clear(_)) => {}
+                }
+                continue;
+            }
+        };
+        posted.remove(&post.event.driver_id);
+        let id = post.event.id();
+        match answer {
+            Ok(()) => {
+                outage.is_over();
+                ends.answer(Channel::Webhook, id, true).await;
+            }
+            Err(Failure::Refused(why)) => {
+                warn!(id, why, "the webhook refuses an event: it is not posted again");
+                ends.answer(Channel::Webhook, id, false).await;
+            }
+            Err(Failure::Passing(why)) if post.since.elapsed() >= WEBHOOK_PATIENCE => {
+                warn!(
+                    id,
+                    why,
+                    "the webhook has not taken an event for a quarter of an hour: it is not posted again"
+                );
+                ends.answer(Channel::Webhook, id, false).await;
+            }
+            Err(Failure::Passing(why)) => {
+                // Posts that began before the last failure say nothing new.
+                let is_news = failed_at.is_none_or(|at| post.began >= at);
+                waiting.push_front(post); // its driver's next events are behind it
+                if is_news {
+                    outage.failed(&why).await;
+                    failed_at = Some(Instant::now());
+                }
+            }
+        }
+    }
+}
+
+enum Failure {
+    /// The same again would be refused, too.
+    Refused(String),
+    Passing(String),
+}
+
+async fn post(
+    client: &legacy::Client<Connector, Full<Bytes>>,
+    webhook: &Webhook,
+    event: &Event,
+) -> Result<(), Failure> {
+    let passing = |why: String| Failure::Passing(why);
+    let mut request = Request::builder()
+        .method(Method::POST)
+        .uri(&webhook.url)
+        .header(CONTENT_TYPE, "application/json");
+    if let Some(token) = &webhook.token {
+        let token = token
+            .read()
+            .map_err(|error| passing(format!("webhook.token_file cannot be read: {error}")))?;
+        request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let request = request
+        .body(Full::from(payload(event)))
+        .map_err(|error| passing(format!("webhook.url or its token: {error}")))?;
+    let answer = timeout(WEBHOOK_ANSWER_WITHIN, client.request(request))
+        .await
+        .map_err(|_| passing(format!("no answer within {WEBHOOK_ANSWER_WITHIN:?}")))?
+        .map_err(|error| passing(error_chain(&error)))?;
+    let status = answer.status();
+    // The status decides: a body that does not end costs the connection alone.
+    let body = Limited::new(answer.into_body(), WEBHOOK_ANSWER_BYTES_MAX).collect();
+    let _ = timeout(WEBHOOK_BODY_WITHIN, body).await;
+    let is_busy = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
+    // A wrong token is mended there or here; until then events wait.
+    let may_be_mended =
+        [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::NOT_FOUND].contains(&status);
+    if status.is_success() {
+        Ok(())
+    } else if status.is_client_error() && !is_busy && !may_be_mended {
+        Err(Failure::Refused(format!("it answers {status}")))
+    } else {
+        let mend =
+            if status.is_redirection() { ": set webhook.url to where it redirects" } else { "" };
+        Err(Failure::Passing(format!("it answers {status}{mend}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_name_of_a_fence_is_one_level_of_a_topic() {
+        let names = ["Köln Süd", "a/b", "+", "#", "100 %", "nul\0", "line\n\u{85}"];
+        let levels = ["Köln Süd", "a%2Fb", "%2B", "%23", "100 %25", "nul%00", "line%0A%C2%85"];
+        assert_eq!(names.map(level), levels);
+        assert_eq!(
+            topic("fleet/events", "anna", Kind::Left, "a/b"),
+            "fleet/events/anna/fence/a%2Fb"
+        );
+    }
+}

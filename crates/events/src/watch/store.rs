@@ -1,0 +1,248 @@
+//! What `milepost events` reads and writes.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use clickhouse::Row;
+use clickhouse::error::Error as ClientError;
+use serde::Deserialize;
+
+use crate::watch::reader::{Inserted, Span};
+use crate::watch::{ACCURACY_M_MAX, Event, Fix, Kind};
+use milepost_clickhouse::{ClickHouse, Error, QUESTION_TIMEOUT, within};
+use milepost_core::encode::Insert;
+use milepost_decode::row_binary::{EVENTS, put_text};
+
+/// driver_id, ts, seq, lat, lng, speed, acc, inserted_at; times in milliseconds.
+type FixRow = (String, i64, u32, f64, f64, Option<f32>, Option<f32>, i64);
+/// Times in milliseconds.
+#[derive(Row, Deserialize)]
+struct EventRow {
+    driver_id: String,
+    kind: String,
+    fence: String,
+    ts: i64,
+    seq: u32,
+    lat: f64,
+    lng: f64,
+    speed: Option<f32>,
+    known_at: i64,
+    mqtt_at: Option<i64>,
+    webhook_at: Option<i64>,
+}
+
+/// An event, and when which channel took it, in milliseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Told {
+    pub(crate) event: Event,
+    pub(crate) mqtt_at: Option<i64>,
+    pub(crate) webhook_at: Option<i64>,
+}
+
+impl Told {
+    /// A row of [`EVENTS`].
+    #[expect(clippy::cast_possible_truncation, reason = "the column is a Float32")]
+    fn encode(&self, row: &mut Vec<u8>) {
+        let Self { event, mqtt_at, webhook_at } = self;
+        let Event { driver_id, kind, fence, ts, seq, lat, lng, speed, known_at } = event;
+        put_text(driver_id.as_bytes(), row);
+        row.extend_from_slice(&ts.to_le_bytes());
+        row.extend_from_slice(&seq.to_le_bytes());
+        put_text(kind.name().as_bytes(), row);
+        put_text(fence.as_bytes(), row);
+        row.extend_from_slice(&lat.to_le_bytes());
+        row.extend_from_slice(&lng.to_le_bytes());
+        put_nullable(speed.map(|speed| (speed as f32).to_le_bytes()), row);
+        row.extend_from_slice(&known_at.to_le_bytes());
+        put_nullable(mqtt_at.map(i64::to_le_bytes), row);
+        put_nullable(webhook_at.map(i64::to_le_bytes), row);
+    }
+}
+
+fn put_nullable<const BYTES: usize>(value: Option<[u8; BYTES]>, row: &mut Vec<u8>) {
+    row.push(u8::from(value.is_none()));
+    row.extend(value.into_iter().flatten());
+}
+
+const FIX: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat, lng, speed, acc, toUnixTimestamp64Milli(inserted_at) AS i";
+/// Of one answer, which is in memory.
+const FIXES_MAX: usize = 200_000;
+/// So far the clocks of replicas may differ. Rows further ahead were inserted before the clock was
+/// set back.
+const AHEAD_S_MAX: u32 = 30;
+/// For the question at the start, which sorts the positions of two hours: 8 million took 1.7 s, and
+/// 10,000 a second are 72 million.
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(120);
+/// An older fix is nobody's news.
+const FIX_AGE_MAX: &str = "1 DAY";
+
+/// The queries of `milepost events`.
+pub(crate) struct EventStore<'a>(pub(crate) &'a ClickHouse);
+
+impl Deref for EventStore<'_> {
+    type Target = ClickHouse;
+
+    fn deref(&self) -> &ClickHouse {
+        self.0
+    }
+}
+
+impl EventStore<'_> {
+    /// Fixes that were inserted in these spans, at most [`FIXES_MAX`].
+    pub(crate) async fn fixes_of(
+        &self,
+        spans: impl Iterator<Item = Span>,
+    ) -> Result<Inserted, Error> {
+        let moment = |ms| format!("fromUnixTimestamp64Milli({ms})");
+        let span = |(after, until)| {
+            let until = if until == i64::MAX {
+                String::new()
+            } else {
+                format!(" AND inserted_at <= {}", moment(until))
+            };
+            format!("inserted_at > {}{until}", moment(after))
+        };
+        let spans = spans.map(span).collect::<Vec<_>>().join(" OR ");
+        let lag = format!(
+            "ifNull((SELECT max(absolute_delay) FROM system.replicas WHERE database = '{}' AND table = 'positions'), 0) * 1000",
+            self.database
+        );
+        // One answer with both: behind a balancer the next question may go to another replica.
+        // Nobody's row has the server's time and lag.
+        let sql = format!(
+            "SELECT * FROM ((SELECT {FIX} FROM {} WHERE ({spans}) \
+             AND inserted_at <= now64(3) + INTERVAL {AHEAD_S_MAX} SECOND \
+             AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) AND ts > now64(3) - INTERVAL {FIX_AGE_MAX} \
+             ORDER BY i, driver_id, t, seq, lat_e7, lng_e7 LIMIT {FIXES_MAX}) UNION ALL \
+             (SELECT '', toInt64({lag}), 0, 0., 0., NULL, NULL, toUnixTimestamp64Milli(now64(3)))) ORDER BY i, driver_id, t, seq, lat, lng",
+            self.of_all("positions")
+        );
+        let mut fixes = self.fixes(&sql, QUESTION_TIMEOUT).await?;
+        let nobody = fixes.iter().position(|fix| fix.driver_id.is_empty());
+        let nobody =
+            nobody.ok_or_else(|| self.failed("reading fixes", ClientError::RowNotFound))?;
+        let Fix { inserted_at: now, ts: lag_ms, .. } = fixes.remove(nobody);
+        Ok(Inserted { is_cut: fixes.len() >= FIXES_MAX, fixes, now, lag_ms })
+    }
+
+    /// Of those that were inserted before this, oldest first: the newest fix of each driver, and
+    /// the last three that are accurate, which say where the driver is. Of drivers who were heard
+    /// in the last day, and in `silent_for` before it.
+    pub(crate) async fn last_fixes_before(
+        &self,
+        inserted_at: i64,
+        silent_for: Duration,
+    ) -> Result<Vec<Fix>, Error> {
+        let before = format!("inserted_at <= fromUnixTimestamp64Milli({inserted_at})");
+        let sql = format!(
+            "SELECT {FIX} FROM {db}.last_positions WHERE {before} AND inserted_at > now64(3) - INTERVAL {FIX_AGE_MAX} - INTERVAL {} SECOND \
+             UNION ALL \
+             SELECT {FIX} FROM {} WHERE {before} AND inserted_at > now64(3) - INTERVAL 2 HOUR \
+             AND ifNull(acc, 0) <= {ACCURACY_M_MAX} AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) ORDER BY t DESC, seq DESC LIMIT 3 BY driver_id",
+            silent_for.as_secs(),
+            self.of_all("positions"),
+            db = self.database,
+        );
+        let mut fixes = self.fixes(&sql, BEGIN_TIMEOUT).await?;
+        fixes.sort_by_key(|fix| (fix.ts, fix.seq));
+        Ok(fixes)
+    }
+
+    /// The newest event of each driver, state and fence, if it was known before this, oldest first.
+    /// A state whose newest event was known later is not among them: [`Self::events_since`] has
+    /// that event.
+    pub(crate) async fn states_before(&self, known_at: i64) -> Result<Vec<Told>, Error> {
+        self.events("event_states", &format!("known_at <= fromUnixTimestamp64Milli({known_at})"))
+            .await
+    }
+
+    /// The newest event of each driver, state and fence, oldest first.
+    pub(crate) async fn states(&self) -> Result<Vec<Told>, Error> {
+        self.events("event_states", "1").await
+    }
+
+    /// Events of the last two days that were known before this and that no webhook took.
+    pub(crate) async fn unposted_before(&self, known_at: i64) -> Result<u64, Error> {
+        let condition =
+            format!("known_at <= fromUnixTimestamp64Milli({known_at}) AND webhook_at IS NULL");
+        Ok(self.events("recent_events", &condition).await?.len() as u64)
+    }
+
+    /// All events that were known after this, at most two days ago.
+    pub(crate) async fn events_since(&self, known_at: i64) -> Result<Vec<Told>, Error> {
+        self.events("recent_events", &format!("known_at > fromUnixTimestamp64Milli({known_at})"))
+            .await
+    }
+
+    /// The insert that writes rows, or writes them again.
+    pub(crate) fn events_insert(&self, told: &[Told]) -> Insert {
+        let mut body = Vec::with_capacity(told.len() * 128);
+        told.iter().for_each(|told| told.encode(&mut body));
+        Insert { statement: EVENTS.statement(&self.database), body: body.into(), rows: told.len() }
+    }
+
+    async fn fixes(&self, sql: &str, timeout: Duration) -> Result<Vec<Fix>, Error> {
+        let rows = self.unbounded().query_raw(sql).fetch_all::<FixRow>();
+        let rows =
+            within(timeout, rows).await.map_err(|error| self.failed("reading fixes", error))?;
+        let fix = |(driver_id, ts, seq, lat, lng, speed, acc, inserted_at): FixRow| Fix {
+            driver_id,
+            ts,
+            seq,
+            lat,
+            lng,
+            speed: speed.map(metres_per_second),
+            acc: acc.map(f64::from),
+            inserted_at,
+        };
+        Ok(rows.into_iter().map(fix).collect())
+    }
+
+    async fn events(&self, table: &str, condition: &str) -> Result<Vec<Told>, Error> {
+        let sql = format!(
+            "SELECT driver_id, CAST(kind AS String) AS kind, fence, toUnixTimestamp64Milli(ts) AS ts, seq, lat, lng, speed, \
+             toUnixTimestamp64Milli(known_at) AS known_at, toUnixTimestamp64Milli(mqtt_at) AS mqtt_at, \
+             toUnixTimestamp64Milli(webhook_at) AS webhook_at FROM {}.{table} FINAL WHERE {condition} \
+             ORDER BY known_at, ts, seq SETTINGS prefer_column_name_to_alias = 1",
+            self.database
+        );
+        let rows = self.unbounded().query_raw(&sql).fetch_all::<EventRow>();
+        let rows = within(BEGIN_TIMEOUT, rows)
+            .await
+            .map_err(|error| self.failed("reading events", error))?;
+        let told = |row: EventRow| {
+            let EventRow {
+                driver_id,
+                kind,
+                fence,
+                ts,
+                seq,
+                lat,
+                lng,
+                speed,
+                known_at,
+                mqtt_at,
+                webhook_at,
+            } = row;
+            let kind = Kind::named(&kind)?; // a later version's is not ours
+            let event = Event {
+                driver_id,
+                kind,
+                fence,
+                ts,
+                seq,
+                lat,
+                lng,
+                speed: speed.map(metres_per_second),
+                known_at,
+            };
+            Some(Told { event, mqtt_at, webhook_at })
+        };
+        Ok(rows.into_iter().filter_map(told).collect())
+    }
+}
+
+/// Hundredths, as `positions` has them: the number next to 27.78 that a Float32 has is more.
+fn metres_per_second(speed: f32) -> f64 {
+    (f64::from(speed) * 100.0).round() / 100.0
+}

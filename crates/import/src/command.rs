@@ -1,0 +1,37 @@
+//! The command line of `milepost import`.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use milepost_command::process::{good, put, usage, with_logs};
+use milepost_command::{Companion, Run, Shown as _};
+use milepost_config::Config;
+
+use crate::import::{import, open};
+use crate::orders::Orders;
+
+/// `milepost import`, as `src/cli.rs` lists it.
+pub const COMMANDS: &[Companion] = &[Companion::of::<Arguments>()];
+
+/// Import fixes of GPX, GeoJSON, CSV and OwnTracks Recorder files; safe to repeat; exit 1 if a file
+/// is not read to its end
+#[derive(Parser)]
+#[command(name = "import")]
+struct Arguments {
+    #[command(flatten)]
+    orders: Orders,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+impl Run for Arguments {
+    fn run(self, config: Config) -> anyhow::Result<ExitCode> {
+        let opened = usage(open(&config, self.orders))?;
+        with_logs(config, async move |config| {
+            let imported = import(&config, opened).await?;
+            put(&imported.shown(self.json), good(!imported.has_failed()))
+        })
+    }
+}

@@ -1,0 +1,186 @@
+//! Files to batches to inserts, one insert at a time.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
+
+use super::known;
+use super::orders::Orders;
+use super::progress::{Bar, Resume, Seen};
+use super::understood::Understood;
+use super::work::{self, Closed, Counts};
+use milepost_clickhouse::ClickHouse;
+use milepost_command::insert::{insert, patient};
+use milepost_command::rows::{rfc3339, unusable};
+use milepost_command::{Shown, tables};
+use milepost_config::Config;
+use milepost_decode::position::Timestamp;
+
+/// Above so many active parts of a partition the import waits. ClickHouse delays inserts from 1,000
+/// on.
+const PARTS_MAX: u64 = 100;
+/// How often they are counted.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
+
+/// What was in the files, and what became of it.
+#[derive(Debug)]
+pub struct Imported {
+    dry_run: bool,
+    counts: Counts,
+    /// Positions that ClickHouse confirmed, and those left out because their driver is erased.
+    inserted: u64,
+    erased: u64,
+    /// Left out, because the device sent them with a `seq`.
+    known: u64,
+    took: Duration,
+}
+
+impl Imported {
+    /// A file was not read to its end, or the dry run found something to reject.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        !self.counts.failures.is_empty() || self.dry_run && !self.counts.rejects.is_empty()
+    }
+}
+
+impl Shown for Imported {
+    fn json(&self) -> serde_json::Value {
+        let Self { dry_run, counts, inserted, erased, known, took } = self;
+        let rejected = counts.rejects.iter().map(|(reason, (count, _))| (reason.name(), count));
+        serde_json::json!({
+            "dry_run": dry_run, "fixes": counts.fixes, "positions": counts.positions, "inserted": inserted, "erased": erased, "known": known,
+            "skipped": counts.skipped, "ignored": counts.ignored, "seconds": took.as_secs_f64(),
+            "rejected": rejected.collect::<BTreeMap<_, _>>(),
+            "details": counts.rejects.iter().map(|(reason, (_, detail))| (reason.name(), detail)).collect::<BTreeMap<_, _>>(),
+            "fields_unknown": unusable(&counts.lacking).collect::<BTreeMap<_, _>>(),
+            "attributes_cut": counts.lacking.attributes_cut,
+            "oldest": counts.oldest.map(Timestamp::unix_ms), "newest": counts.newest.map(Timestamp::unix_ms),
+            "failures": counts.failures,
+            "understood": counts.understood.iter().map(Understood::json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl fmt::Display for Imported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { dry_run, counts, inserted, erased, known, took } = self;
+        counts.understood.iter().try_for_each(|understood| writeln!(f, "{understood}"))?;
+        writeln!(f, "fixes read                {:>12}", counts.fixes)?;
+        if counts.skipped > 0 {
+            writeln!(
+                f,
+                "stored before             {:>12}   skipped, as --resume says",
+                counts.skipped
+            )?;
+        }
+        let rate = counts.positions as f64 / took.as_secs_f64().max(0.001);
+        if *dry_run {
+            writeln!(f, "valid                     {:>12}   {rate:.0}/s", counts.positions)?;
+        } else {
+            writeln!(f, "positions inserted        {inserted:>12}   {rate:.0}/s")?;
+        }
+        if *erased > 0 {
+            writeln!(f, "left out                  {erased:>12}   of erased drivers")?;
+        }
+        if *known > 0 {
+            writeln!(
+                f,
+                "left out                  {known:>12}   stored before, with the seq of the device"
+            )?;
+        }
+        writeln!(f, "without a fix             {:>12}", counts.ignored)?;
+        for (reason, (count, example)) in &counts.rejects {
+            writeln!(f, "rejected                  {count:>12}   {}: {example}", reason.name())?;
+        }
+        for (field, count) in unusable(&counts.lacking) {
+            writeln!(f, "{field:<25} {count:>12}   could not be used, and is NULL")?;
+        }
+        let cut = counts.lacking.attributes_cut;
+        if cut > 0 {
+            writeln!(f, "attributes left out       {cut:>12}   beyond the limits of a fix")?;
+        }
+        if let (Some(oldest), Some(newest)) = (counts.oldest, counts.newest) {
+            let [oldest, newest] =
+                [oldest, newest].map(|ts| rfc3339(ts).to_string().replace('"', ""));
+            writeln!(f, "times                     {oldest} to {newest}")?;
+        }
+        counts.failures.iter().try_for_each(|failure| writeln!(f, "{failure}"))?;
+        if *dry_run { f.write_str("nothing is imported: a dry run\n") } else { Ok(()) }
+    }
+}
+
+/// Files that can be imported as the user asks.
+#[derive(Debug)]
+pub struct Opened {
+    orders: Orders,
+    files: Vec<work::Input>,
+    resume: Option<Resume>,
+}
+
+/// # Errors
+/// A file cannot be opened, or the orders do not fit it: it does not name its drivers, say.
+pub fn open(config: &Config, orders: Orders) -> Result<Opened> {
+    let resume = orders.resume.as_deref().map(Resume::open).transpose()?;
+    let files = work::files(config, &orders, resume.as_ref())?;
+    Ok(Opened { orders, files, resume })
+}
+
+/// Imports the files, one after the other.
+///
+/// # Errors
+/// The tables are not there, the server refuses, or how far it came cannot be saved.
+pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
+    let (began, Opened { orders, files, mut resume }) = (Instant::now(), opened);
+    let clickhouse = if orders.dry_run { None } else { Some(tables::ready(config).await?) };
+    let (dry_run, seen) = (orders.dry_run, Arc::<Seen>::default());
+    let bar = Bar::start(Arc::clone(&seen), files.iter().map(|file| file.bytes).sum());
+    let (to_insert, mut closed) = mpsc::channel(1);
+    let reading = spawn_blocking({
+        let (config, began, seen) = (config.clone(), began.into_std(), Arc::clone(&seen));
+        move || work::read(files, &config, &orders, began, &seen, to_insert)
+    });
+    let (mut inserted, mut erased, mut known, mut counted_at) = (0, 0, 0, None);
+    let mut writer = patient(config);
+    while let Some(Closed { mut batch, stored }) = closed.recv().await {
+        let Some(clickhouse) = &clickhouse else { continue };
+        if counted_at.is_none_or(|at: Instant| at.elapsed() >= COUNT_EVERY) {
+            wait_for_merges(clickhouse, &seen).await?;
+            counted_at = Some(Instant::now());
+        }
+        known += known::leave_out_known(clickhouse, &mut batch, config.clickhouse.insert_timeout)
+            .await?;
+        let fixes: Vec<_> = stored.iter().map(|(path, mark)| (path.clone(), mark.fixes)).collect();
+        let written = insert(config, clickhouse, &mut writer, batch, &fixes).await?;
+        (inserted, erased) = (inserted + written.rows, erased + written.erased);
+        seen.inserted.store(inserted, Relaxed);
+        seen.waits_for_merges.store(false, Relaxed);
+        if let Some(resume) = &mut resume {
+            resume.save(stored)?;
+        }
+    }
+    let counts = reading.await?;
+    drop(bar);
+    Ok(Imported { dry_run, counts, inserted, erased, known, took: began.elapsed() })
+}
+
+/// Until no partition of ours has many parts: a consumer that inserts meanwhile must never be
+/// delayed.
+async fn wait_for_merges(clickhouse: &ClickHouse, seen: &Seen) -> Result<()> {
+    while clickhouse
+        .parts_of_a_partition()
+        .await
+        .context("system.parts says whether the import must wait")?
+        > PARTS_MAX
+    {
+        seen.waits_for_merges.store(true, Relaxed);
+        sleep(COUNT_EVERY).await;
+    }
+    Ok(())
+}

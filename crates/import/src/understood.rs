@@ -1,0 +1,208 @@
+//! What was understood of a file: which field is where, what is not read, and whether the fixes can
+//! be true.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde_json::json;
+
+use milepost_command::rows::fix as fix_shown;
+use milepost_decode::position::{DriverId, Position, Speed, Timestamp};
+
+/// Faster than any vehicle: 1,200 km/h.
+const IMPOSSIBLE_MPS: f64 = 333.0;
+/// Names that are listed.
+const NAMES_MAX: usize = 12;
+
+#[derive(Debug, Default)]
+pub(super) struct Understood {
+    file: String,
+    /// Which field is read from where.
+    read: Vec<String>,
+    unread: BTreeSet<String>,
+    payloads: u64,
+    positions: u64,
+    rejects: u64,
+    times: Option<(Timestamp, Timestamp)>,
+    /// South, north, west, east in 1e-7 degrees.
+    area: Option<[i32; 4]>,
+    fastest_cms: Option<u16>,
+    /// Of neighbours in the file.
+    farthest_mps: f64,
+    impossible: u64,
+    /// Of moving neighbours: metres, and metres by the speeds that were sent.
+    moved: f64,
+    moved_by_speed: f64,
+    last: Option<(DriverId, Timestamp, f64, f64)>,
+    rows_in_1252: u64,
+    is_shown: bool,
+    /// The first fix, as `milepost decode` shows it.
+    example: Option<serde_json::Value>,
+}
+
+impl Understood {
+    pub(super) fn new(file: String, read: Vec<String>, unread: Vec<String>) -> Self {
+        Self { file, read, unread: unread.into_iter().collect(), ..Self::default() }
+    }
+
+    pub(super) fn unread(&mut self, names: &BTreeSet<String>) {
+        if !names.is_empty() && self.unread.len() < 64 {
+            self.unread.extend(names.iter().cloned());
+        }
+    }
+
+    pub(super) fn rows_in_1252(&mut self, rows: u64) {
+        self.rows_in_1252 = rows;
+    }
+
+    pub(super) fn finish(&mut self, payloads: u64) {
+        self.payloads = payloads;
+    }
+
+    pub(super) fn rejected(&mut self) {
+        self.rejects += 1;
+    }
+
+    pub(super) fn shown(&mut self) {
+        self.is_shown = true;
+    }
+
+    /// Whether there is something to say that was not said.
+    pub(super) fn is_news(&self) -> bool {
+        !self.is_shown && self.positions > 0
+    }
+
+    pub(super) fn position(&mut self, fix: &Position) {
+        self.positions += 1;
+        if self.example.is_none() {
+            self.example = Some(fix_shown(fix));
+        }
+        let (lat, lng) = (fix.lat.e7(), fix.lng.e7());
+        let [south, north, west, east] = self.area.unwrap_or([lat, lat, lng, lng]);
+        self.area = Some([south.min(lat), north.max(lat), west.min(lng), east.max(lng)]);
+        let (first, last) = self.times.unwrap_or((fix.ts, fix.ts));
+        self.times = Some((first.min(fix.ts), last.max(fix.ts)));
+        let is_known = fix.speed != Speed::UNKNOWN;
+        if is_known {
+            self.fastest_cms = self.fastest_cms.max(Some(fix.speed.cms()));
+        }
+        let (lat, lng) = (f64::from(lat) / 1e7, f64::from(lng) / 1e7);
+        if let Some((driver, ts, before_lat, before_lng)) = self.last
+            && driver == fix.driver_id
+        {
+            let seconds = (fix.ts.unix_ms() - ts.unix_ms()).abs() as f64 / 1e3;
+            let metres = distance([before_lat, before_lng], [lat, lng]);
+            // Below a second the noise of a receiver is a speed.
+            if seconds >= 1.0 {
+                let mps = metres / seconds;
+                self.farthest_mps = self.farthest_mps.max(mps);
+                self.impossible += u64::from(mps > IMPOSSIBLE_MPS);
+                if is_known && mps > 2.0 && seconds <= 60.0 {
+                    self.moved += metres;
+                    self.moved_by_speed += f64::from(fix.speed.cms()) / 100.0 * seconds;
+                }
+            }
+        }
+        self.last = Some((fix.driver_id, fix.ts, lat, lng));
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.payloads == 0 {
+            warnings.push("no fix was found in it".to_owned());
+        }
+        if self.impossible > 0 {
+            let (count, kmh) = (self.impossible, self.farthest_mps * 3.6);
+            warnings.push(format!(
+                "{count} neighbours would need more than 1,200 km/h, at most {kmh:.0} km/h: swapped coordinates, a lost sign, or a wrong unit of time?"
+            ));
+        }
+        // Only where enough was driven to tell a unit from noise.
+        let ratio = self.moved_by_speed / self.moved.max(1.0);
+        let units = [
+            (3.6, "km/h read as m/s"),
+            (1.944, "knots read as m/s"),
+            (2.237, "mph read as m/s"),
+            (1.0 / 3.6, "m/s read as km/h"),
+            (0.514, "m/s read as knots"),
+            (0.447, "m/s read as mph"),
+        ];
+        if self.moved > 2_000.0
+            && let Some((_, what)) =
+                units.iter().find(|(factor, _)| (ratio / factor - 1.0).abs() < 0.08)
+        {
+            warnings
+                .push(format!("the speeds are {ratio:.2} of what places and times give: {what}?"));
+        }
+        if self.rows_in_1252 > 0 {
+            warnings.push(format!(
+                "{} rows are not UTF-8 and were read as windows-1252",
+                self.rows_in_1252
+            ));
+        }
+        warnings
+    }
+
+    pub(super) fn json(&self) -> serde_json::Value {
+        json!({
+            "file": self.file, "read": self.read, "unread": self.unread, "payloads": self.payloads, "positions": self.positions,
+            "rejected": self.rejects, "area_e7": self.area, "fastest_cms": self.fastest_cms,
+            "first": self.times.map(|(first, _)| first.unix_ms()), "last": self.times.map(|(_, last)| last.unix_ms()),
+            "warnings": self.warnings(), "example": self.example,
+        })
+    }
+}
+
+/// Metres between two places, on a sphere of the earth's mean radius.
+fn distance([lat_a, lng_a]: [f64; 2], [lat_b, lng_b]: [f64; 2]) -> f64 {
+    let (a, b) = (lat_a.to_radians(), lat_b.to_radians());
+    let (lat, lng) = ((b - a) / 2.0, (lng_b - lng_a).to_radians() / 2.0);
+    let h = lat.sin().powi(2) + a.cos() * b.cos() * lng.sin().powi(2);
+    2.0 * 6_371_008.8 * h.sqrt().min(1.0).asin()
+}
+
+/// `33.9° S`
+fn degrees(e7: i32, [positive, negative]: [char; 2]) -> String {
+    let letter = if e7 < 0 { negative } else { positive };
+    format!("{:.4}° {letter}", f64::from(e7).abs() / 1e7)
+}
+
+fn time(ts: Timestamp) -> String {
+    jiff::Timestamp::from_millisecond(ts.unix_ms())
+        .map_or_else(|_| ts.unix_ms().to_string(), |time| time.to_string())
+}
+
+impl fmt::Display for Understood {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, read, unread, positions, rejects, .. } = self;
+        write!(f, "{file}: {positions} fixes")?;
+        if *rejects > 0 {
+            write!(f, ", {rejects} rejected")?;
+        }
+        if !read.is_empty() {
+            write!(f, "\n  read       {}", read.join("; "))?;
+        }
+        if !unread.is_empty() {
+            let names: Vec<&str> = unread.iter().take(NAMES_MAX).map(String::as_str).collect();
+            let rest = unread.len() - names.len();
+            let rest = if rest > 0 { format!(", and {rest} more") } else { String::new() };
+            write!(f, "\n  not read   {}{rest}", names.join(", "))?;
+        }
+        if let Some((first, last)) = self.times {
+            write!(f, "\n  times      {} to {}", time(first), time(last))?;
+        }
+        if let Some([south, north, west, east]) = self.area {
+            let [south, north] = [south, north].map(|lat| degrees(lat, ['N', 'S']));
+            let [west, east] = [west, east].map(|lng| degrees(lng, ['E', 'W']));
+            write!(f, "\n  places     {south} to {north}, {west} to {east}")?;
+        }
+        if let Some(cms) = self.fastest_cms {
+            let mps = f64::from(cms) / 100.0;
+            write!(f, "\n  fastest    {mps:.1} m/s, {:.0} km/h", mps * 3.6)?;
+        }
+        if let Some(example) = &self.example {
+            write!(f, "\n  first fix  {example}")?;
+        }
+        self.warnings().iter().try_for_each(|warning| write!(f, "\n  warning    {warning}"))
+    }
+}

@@ -1,0 +1,443 @@
+//! The thread that reads the files: payloads → positions and rejects → batches.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashSet};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Cursor, Read, Seek as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{self, Component, Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use super::features::features;
+use super::orders::{Kind, Orders};
+use super::plan::{Found, Plan, plan};
+use super::progress::{Mark, Resume, Seen, Stored};
+use super::read::{self, Table};
+use super::text;
+use super::understood::Understood;
+use milepost_command::lines;
+use milepost_config::{Config, STAYS_DAYS_MIN};
+use milepost_core::batch::{Batch, Batcher, Limits};
+use milepost_decode as decode;
+use milepost_decode::position::Timestamp;
+use milepost_decode::reject::{Reason, Reject};
+use milepost_decode::{Decoded, Decoder, Lacking};
+use milepost_observe::now;
+
+/// Rows of a batch: a part as large as this is soon merged for good.
+const ROWS_MAX: usize = 50_000;
+const BYTES_MAX: usize = 24 * 1024 * 1024;
+/// Spans of 28 days that a batch touches. A partition is a month, and ClickHouse refuses inserts
+/// that touch more than 100.
+const SPANS_MAX: usize = 40;
+const SPAN_MS: i64 = 28 * 24 * 3_600_000;
+
+/// Nothing of such a file is stored.
+const CHANGED: &str = "it does not begin as it did when --resume noted what is stored of it: it was changed or replaced, or is read \
+                       with other options; import it without --resume, or with another state";
+
+/// A file to read.
+#[derive(Debug)]
+pub(super) struct Input {
+    path: PathBuf,
+    /// The file that it is, whatever its name: for `--resume`.
+    key: PathBuf,
+    kind: Kind,
+    plan: Plan,
+    /// Its first fixes are stored already.
+    stored: Option<Stored>,
+    pub(super) bytes: u64,
+    /// What was taken from a pipe, and the pipe.
+    piped: Option<Piped>,
+}
+
+struct Piped(Vec<u8>, Box<dyn Read + Send>);
+
+impl std::fmt::Debug for Piped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes and a pipe", self.0.len())
+    }
+}
+
+/// A batch, and how much of which files is stored when it is.
+#[derive(Debug)]
+pub(super) struct Closed {
+    pub(super) batch: Batch,
+    pub(super) stored: Vec<(PathBuf, Mark)>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) fixes: u64,
+    pub(super) skipped: u64,
+    pub(super) positions: u64,
+    pub(super) ignored: u64,
+    /// Of the positions.
+    pub(super) lacking: Lacking,
+    /// With the first one in words.
+    pub(super) rejects: BTreeMap<Reason, (u64, String)>,
+    pub(super) oldest: Option<Timestamp>,
+    pub(super) newest: Option<Timestamp>,
+    /// Files that were not read to their end.
+    pub(super) failures: Vec<String>,
+    /// What was understood of each file.
+    pub(super) understood: Vec<Understood>,
+}
+
+/// Opens each file once, so that a wrong name or a missing unit is known before anything is
+/// imported.
+pub(super) fn files(
+    config: &Config,
+    orders: &Orders,
+    resume: Option<&Resume>,
+) -> Result<Vec<Input>> {
+    let one = |path: &PathBuf| {
+        let is_stdin = path == Path::new("-");
+        ensure!(!is_stdin || resume.is_none(), "--resume needs the name of a file");
+        let found = if is_stdin { None } else { Some(fs::metadata(path)?) };
+        ensure!(!found.as_ref().is_some_and(fs::Metadata::is_dir), "it is a directory");
+        let given = orders.formats.iter().find_map(|name| Kind::named(name));
+        let kind = given.map_or_else(|| Kind::of(path), Ok)?;
+        // Whoever opens a pipe takes what is in it.
+        let is_file = found.as_ref().is_some_and(fs::Metadata::is_file);
+        let mut input: Box<dyn Read + Send> =
+            if is_stdin { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
+        let head = text::head(&mut input)?;
+        text::refuse_foreign(&head, &path.file_name().unwrap_or_default().to_string_lossy())?;
+        let (mut columns, mut sample) = (Vec::new(), Vec::new());
+        if kind == Kind::Csv {
+            let table = || Table::open(as_text(Cursor::new(head.clone()), &head));
+            columns = table()?.columns;
+            sample = table()?.sample();
+        }
+        let bytes = if is_file { File::open(path)?.metadata()?.len() } else { 0 };
+        let key = if is_stdin { path.clone() } else { path.canonicalize()? };
+        ensure!(resume.is_none() || key.to_str().is_some(), "--resume needs a path in UTF-8");
+        let named = if is_stdin { path.clone() } else { named(path)? };
+        let found = Found { kind, path: &named, columns: &columns, sample: &sample };
+        let plan = plan(&found, orders, config)?;
+        let stored = resume.and_then(|resume| resume.stored(&key));
+        let piped = (!is_file).then(|| Piped(head, input));
+        Ok::<_, anyhow::Error>(Input { path: path.clone(), key, kind, plan, stored, bytes, piped })
+    };
+    orders.files.iter().map(|path| one(path).with_context(|| path.display().to_string())).collect()
+}
+
+/// The same as UTF-8, by the file's first bytes.
+fn as_text<'t>(input: impl Read + 't, head: &[u8]) -> Box<dyn BufRead + 't> {
+    match text::encoding(head) {
+        Some(encoding) => Box::new(text::utf8(input, encoding)),
+        None => Box::new(BufReader::with_capacity(256 * 1024, input)),
+    }
+}
+
+/// The path by the names that the user gave, not those that links lead to.
+fn named(file: &Path) -> io::Result<PathBuf> {
+    let goes_up = file.components().any(|part| part == Component::ParentDir);
+    let (true, Some(folder), Some(name)) = (goes_up, file.parent(), file.file_name()) else {
+        return path::absolute(file);
+    };
+    Ok(folder.canonicalize()?.join(name))
+}
+
+/// Reads all files, as long as the batches are taken.
+pub(super) fn read(
+    files: Vec<Input>,
+    config: &Config,
+    orders: &Orders,
+    began: Instant,
+    seen: &Arc<Seen>,
+    to_insert: mpsc::Sender<Closed>,
+) -> Counts {
+    let limits = Limits { rows_max: ROWS_MAX, age_max: Duration::MAX, bytes_max: BYTES_MAX };
+    let day = Duration::from_secs(24 * 3_600);
+    let mut work = Work {
+        is_dry_run: orders.dry_run,
+        understood: Understood::default(),
+        batcher: Batcher::new(limits),
+        decoded: Decoded::default(),
+        spans: HashSet::new(),
+        // What is older would be removed by the tables' TTL.
+        decode: decode::Limits {
+            fix_age_max: day
+                * config.clickhouse.retention.positions_days.saturating_sub(STAYS_DAYS_MIN),
+            ..config.decode.clone()
+        },
+        received_at: now(),
+        instant: began,
+        counts: Counts::default(),
+        since: Vec::new(),
+        seen,
+        to_insert,
+    };
+    for file in files {
+        let name = file.path.display().to_string();
+        if let Err(error) = work.file(file, orders) {
+            if work.to_insert.is_closed() {
+                break;
+            }
+            work.counts.failures.push(format!("{name}: not read to its end: {error:#}"));
+        }
+    }
+    // If the batch is not taken, the insert before it has failed, and says why.
+    let _ = work.close();
+    work.counts
+}
+
+/// Behind the last line that has an end.
+fn end_of_lines(file: &File, mut end: u64) -> io::Result<u64> {
+    let mut piece = vec![0; 64 * 1024];
+    while end > 0 {
+        let begin = end.saturating_sub(piece.len() as u64);
+        let read = &mut piece[..usize::try_from(end - begin).expect("a piece")];
+        file.read_exact_at(read, begin)?;
+        if let Some(last) = read.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(begin + last as u64 + 1);
+        }
+        end = begin;
+    }
+    Ok(0)
+}
+
+/// Points whose fields are looked at for names that nobody reads.
+const EXPLAINED: u64 = 1_000;
+/// Files of which the result says what was understood.
+const UNDERSTOOD_MAX: usize = 20;
+
+struct Work<'s> {
+    is_dry_run: bool,
+    /// Of the file that is being read.
+    understood: Understood,
+    batcher: Batcher,
+    decoded: Decoded,
+    spans: HashSet<i64>,
+    decode: decode::Limits,
+    received_at: Timestamp,
+    /// The batcher's clock: a second a batch. So the same files give the same rows of `rejects`,
+    /// however fast they are read.
+    instant: Instant,
+    counts: Counts,
+    since: Vec<(PathBuf, Mark)>,
+    seen: &'s Seen,
+    to_insert: mpsc::Sender<Closed>,
+}
+
+impl Work<'_> {
+    fn file(&mut self, file: Input, orders: &Orders) -> Result<()> {
+        let Input { path, key, kind, plan, stored, bytes: _, piped } = file;
+        let (head, input): (Vec<u8>, Box<dyn Read>) = match piped {
+            Some(Piped(head, rest)) => (head.clone(), Box::new(Cursor::new(head).chain(rest))),
+            None => {
+                let mut file = File::open(&path)?;
+                // A file that still grows may end in half a line: the next run takes the whole one.
+                let length = file.metadata()?.len();
+                let end = if orders.resume.is_some() && kind.has_lines() {
+                    end_of_lines(&file, length)?
+                } else {
+                    u64::MAX
+                };
+                if end < length {
+                    warn!(
+                        "{}: its last line has no end yet, and is left to the next run",
+                        path.display()
+                    );
+                }
+                let head = text::head(&mut file)?;
+                file.rewind()?;
+                (head, Box::new(file.take(end)))
+            }
+        };
+        let input = Counted(input, self.seen);
+        // In a GPX file any byte may be wrong in a name that nobody reads.
+        let mut input = match (kind, text::encoding(&head)) {
+            (Kind::Gpx, None) => Box::new(text::utf8(input, encoding_rs::UTF_8)),
+            _ => as_text(input, &head),
+        };
+        read::skip_mark(&mut input)?;
+        self.understood = Understood::new(path.display().to_string(), plan.read, plan.unread);
+        let decoder = Decoder::new(&plan.sources, self.decode.clone())
+            .with_age_limit_of("clickhouse.retention.positions_days and rollups_days");
+        let names_unread = kind != Kind::Csv && orders.keep.is_empty();
+        let explaining = names_unread.then(|| decoder.clone().listing_unread());
+        let fault = Cell::new("");
+        let mut rows_in_1252 = 0;
+        let (mut mark, mut is_left) = (Mark::default(), false);
+        let skipped = stored.map_or(0, Stored::fixes);
+        self.since.push((key, mark));
+        let mut take = |payload: &[u8], length: usize| {
+            // The rest of the row may not be written yet.
+            is_left =
+                orders.resume.is_some() && kind == Kind::Csv && fault.get() == read::OPEN_AT_END;
+            ensure!(!is_left, "the rest is left to the next run");
+            mark.add(payload);
+            self.counts.fixes += 1;
+            if mark.fixes <= skipped {
+                self.counts.skipped += 1;
+                let is_told = mark.fixes == skipped;
+                ensure!(!is_told || stored.is_some_and(|stored| stored.is(mark)), CHANGED);
+                return Ok(());
+            }
+            self.decoded.clear();
+            // The first ones show what the file has that nobody reads.
+            let decoder =
+                explaining.as_ref().filter(|_| mark.fixes <= EXPLAINED).unwrap_or(&decoder);
+            decoder.decode(
+                lines::message(&plan.topic, payload, length),
+                self.received_at,
+                &mut self.decoded,
+            );
+            self.understood.unread(&self.decoded.unread);
+            if kind == Kind::Csv {
+                // All rows that could be read are JSON.
+                let unread =
+                    self.decoded.rejects.iter_mut().filter(|one| one.reason == Reason::InvalidJson);
+                unread.for_each(|reject| fault.get().clone_into(&mut reject.detail));
+            }
+            self.take(payload)?;
+            if let Some((_, stored)) = self.since.last_mut() {
+                *stored = mark;
+            }
+            Ok(())
+        };
+        let read = match kind {
+            Kind::Gpx => read::gpx(input, &mut take),
+            Kind::GeoJson => features(input, &mut take),
+            Kind::GeoJsonLines => read::each_line(input, &mut take),
+            Kind::Csv => Table::open(input).and_then(|mut table| {
+                table.each(&plan.numbers, &fault, &mut take)?;
+                rows_in_1252 = table.windows_1252;
+                Ok(())
+            }),
+            Kind::OwnTracks => read::owntracks(input, &mut take),
+        };
+        self.understood.rows_in_1252(rows_in_1252);
+        self.understood.finish(mark.fixes);
+        self.show_understood();
+        if mark.fixes <= skipped {
+            self.since.pop();
+        }
+        if is_left {
+            warn!(
+                "{}: a quote in its last rows has no end yet: they are left to the next run",
+                path.display()
+            );
+            return Ok(());
+        }
+        read?;
+        ensure!(mark.fixes >= skipped, CHANGED);
+        Ok(())
+    }
+
+    /// Shows what was understood of the file, before any of it is stored, and once more when it is
+    /// read.
+    fn show_understood(&mut self) {
+        let understood = &self.understood;
+        if !self.is_dry_run && understood.is_news() {
+            info!("{understood}");
+        }
+        if self.counts.understood.len() < UNDERSTOOD_MAX {
+            self.counts.understood.push(std::mem::take(&mut self.understood));
+        }
+    }
+
+    /// What was decoded of one payload goes into the open batch.
+    fn take(&mut self, payload: &[u8]) -> Result<()> {
+        let mut decoded = std::mem::take(&mut self.decoded);
+        if decoded.lacking.undated > 0 {
+            decoded.rejects.extend(decoded.positions.drain(..).map(|position| Reject {
+                received_at: self.received_at,
+                topic: "import".to_owned(),
+                driver_id: position.driver_id.as_str().to_owned(),
+                reason: Reason::BadTs,
+                detail: "no time: imported again it would be another fix".to_owned(),
+                payload: payload.to_vec(),
+                payload_bytes: payload.len() as u64,
+                count: 1,
+            }));
+        } else {
+            self.counts.lacking.add(decoded.lacking);
+        }
+        self.counts.ignored += decoded.ignored.len() as u64;
+        for mut position in decoded.positions.drain(..) {
+            self.counts.positions += 1;
+            self.understood.position(&position);
+            self.counts.oldest =
+                Some(self.counts.oldest.map_or(position.ts, |oldest| oldest.min(position.ts)));
+            self.counts.newest = self.counts.newest.max(Some(position.ts));
+            position.received_at = position.ts;
+            let span = position.ts.unix_ms().div_euclid(SPAN_MS);
+            let is_far = !self.spans.contains(&span) && self.spans.len() == SPANS_MAX;
+            if is_far || self.batcher.is_full() || !self.batcher.fits_position(&position) {
+                self.close()?;
+            }
+            self.spans.insert(span);
+            self.batcher.push_position(position, true, self.instant);
+        }
+        for reject in decoded.rejects.drain(..) {
+            self.understood.rejected();
+            let (count, _) = self
+                .counts
+                .rejects
+                .entry(reject.reason)
+                .or_insert_with(|| (0, reject.detail.clone()));
+            *count += 1;
+            if self.batcher.is_full() || !self.batcher.fits_reject(&reject) {
+                self.close()?;
+            }
+            self.batcher.push_reject(reject, true, self.instant);
+        }
+        self.decoded = decoded;
+        self.seen.fixes.store(self.counts.fixes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Fails if the batch is not taken any more.
+    fn close(&mut self) -> Result<()> {
+        if !self.is_dry_run && self.understood.is_news() {
+            info!("{}", self.understood);
+            self.understood.shown();
+        }
+        self.spans.clear();
+        self.instant += Duration::from_secs(1);
+        let last = self.since.last().cloned();
+        let stored = std::mem::replace(&mut self.since, last.into_iter().collect());
+        Ok(self.to_insert.blocking_send(Closed { batch: self.batcher.close(), stored })?)
+    }
+}
+
+/// Counts what is read, for the bar.
+struct Counted<'s, R>(R, &'s Seen);
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.0.read(buffer)?;
+        self.1.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_line_at_the_end_is_not_read() {
+        for (text, end) in [
+            ("", 0),
+            ("half", 0),
+            ("a\nhalf", 2),
+            ("a\nb\n", 4),
+            (&*format!("a\n{}", "x".repeat(200_000)), 2),
+        ] {
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(text.as_bytes(), 0).unwrap();
+            assert_eq!(end_of_lines(&file, text.len() as u64).unwrap(), end);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! `milepost decode`: what a payload becomes, without a server. One JSON object a line.
+
+use std::io::BufRead;
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+use serde_json::json;
+
+use milepost_command::lines;
+use milepost_command::rows::shown;
+use milepost_config::Config;
+use milepost_decode::Message;
+use milepost_decode::position::Timestamp;
+use milepost_decode::{Decoded, Decoder, Source};
+
+/// How a driver is called who is named by a topic that was not given.
+const SOMEBODY: &str = "some-driver";
+
+/// Where the message is to have come from, and when.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// Which of the sources, from 1; not needed where the topic or their number says it.
+    pub source: Option<usize>,
+    /// The topic; by default one that fits the source.
+    pub topic: Option<String>,
+    /// The age of fixes is judged by it.
+    pub received_at: Timestamp,
+}
+
+/// What it becomes, and whether nothing of it was refused.
+///
+/// # Errors
+/// It is not clear which source is meant, or the topic is another one's.
+pub fn decode(config: &Config, origin: &Origin, payload: &[u8]) -> Result<(String, bool)> {
+    let topic = topic(&config.sources, origin)?;
+    let mut decoded = Decoded::default();
+    Decoder::new(&config.sources, config.decode.clone()).listing_unread().decode(
+        Message::new(topic.as_bytes(), payload),
+        origin.received_at,
+        &mut decoded,
+    );
+    Ok((shown(&decoded), decoded.rejects.is_empty()))
+}
+
+/// What `mosquitto_sub -F %j` prints of a message.
+#[derive(Deserialize)]
+struct Heard {
+    topic: String,
+    payload: String,
+    #[serde(rename = "payloadlen")]
+    _bytes: u64,
+    #[serde(default)]
+    retain: u8,
+}
+
+/// Decodes each line as a message of its own, and passes what it becomes to `print` before it reads
+/// the next line; ends early when `print` returns `false`. A line is what `mosquitto_sub -F %j`
+/// prints, or a payload that came as `origin` says. Returns whether nothing was rejected.
+///
+/// # Errors
+/// The input cannot be read, or it is not clear which source a line without a topic is meant for.
+pub fn decode_lines(
+    config: &Config,
+    mut origin: Origin,
+    mut input: impl BufRead,
+    clock: impl Fn() -> Timestamp,
+    mut print: impl FnMut(&str) -> Result<bool>,
+) -> Result<bool> {
+    let decoder = Decoder::new(&config.sources, config.decode.clone()).listing_unread();
+    let (mut line, mut decoded, mut is_good) = (Vec::new(), Decoded::default(), true);
+    while let Some(length) =
+        lines::next_line(&mut input, &mut line).context("cannot read the messages")?
+    {
+        origin.received_at = clock();
+        decoded.clear();
+        let heard: Option<Heard> = serde_json::from_slice(&line).ok();
+        let mut text = match heard {
+            Some(Heard { topic, payload, retain, .. }) => {
+                let message = Message::new(topic.as_bytes(), payload.as_bytes());
+                decoder.decode(message, origin.received_at, &mut decoded);
+                let shown =
+                    json!({"topic": topic, "bytes": payload.len(), "retained": retain == 1});
+                format!("{}\n", json!({ "message": shown }))
+            }
+            None => {
+                let topic = topic(&config.sources, &origin)?;
+                decoder.decode(
+                    lines::message(&topic, &line, length),
+                    origin.received_at,
+                    &mut decoded,
+                );
+                String::new()
+            }
+        };
+        is_good &= decoded.rejects.is_empty();
+        text.push_str(&shown(&decoded));
+        if !print(&text)? {
+            break;
+        }
+    }
+    Ok(is_good)
+}
+
+/// The topic that the message is to have come on.
+fn topic(sources: &[Source], origin: &Origin) -> Result<String> {
+    let list = || {
+        let lines = sources
+            .iter()
+            .enumerate()
+            .map(|(n, source)| format!("\n  {}: {}", n + 1, source.topic()));
+        lines.collect::<String>()
+    };
+    let chosen = match (origin.source, &origin.topic) {
+        (Some(number), _) if !(1..=sources.len()).contains(&number) => {
+            bail!("there is no source {number}; there are:{}", list())
+        }
+        (Some(number), _) => number - 1,
+        (None, Some(topic)) => {
+            let by_topic = sources.iter().position(|source| source.takes(topic));
+            by_topic.with_context(|| {
+                format!("no source takes the topic {topic}; there are:{}", list())
+            })?
+        }
+        (None, None) if sources.len() == 1 => 0,
+        (None, None) => bail!("say which source by --source or --topic; there are:{}", list()),
+    };
+    let source = &sources[chosen];
+    match &origin.topic {
+        Some(topic) if !source.takes(topic) => {
+            bail!("source {} takes {}, which does not match {topic}", chosen + 1, source.topic())
+        }
+        Some(topic) => Ok(topic.clone()),
+        None => Ok(source.topic().replace('+', SOMEBODY)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_year_above_9999_is_shown_as_milliseconds() {
+        const LAST_OF_9999: i64 = 253_402_300_799_999;
+        let later = LAST_OF_9999 + 1;
+        let config = Config::parse("[[sources]]\ntopic = 'a/+'\nformat = 'owntracks'").unwrap();
+        let fix = br#"{"_type":"location","lat":1,"lon":2,"tst":253402300800}"#;
+        let received_at = Timestamp::from_unix_ms(LAST_OF_9999);
+        let (text, _) =
+            decode(&config, &Origin { source: None, topic: None, received_at }, fix).unwrap();
+        assert!(text.contains(&format!("\"ts\":{later}")), "{text}");
+    }
+}

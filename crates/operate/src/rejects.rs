@@ -1,0 +1,128 @@
+//! `milepost rejects replay`: stored payloads through the decoder of today, after a fix or a change
+//! of the contract.
+//!
+//! Guarantee: idempotent. A fix is the same row however often it is replayed: it keeps the time at
+//! which its message was received, which is its `ts` if it had none; only its age is judged by
+//! today's clock. The rejects' rows stay.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::time::Instant;
+use tracing::info;
+
+use milepost_clickhouse::StoredReject;
+use milepost_command::insert::{insert, patient};
+use milepost_command::{Shown, tables};
+use milepost_config::Config;
+use milepost_core::batch::Batcher;
+use milepost_decode::Message;
+use milepost_decode::position::{DriverId, Timestamp};
+use milepost_decode::reject::Reason;
+use milepost_decode::{Decoded, Decoder};
+use milepost_observe::now;
+
+const PROGRESS_EVERY: Duration = Duration::from_secs(2);
+
+/// What became of the refusals that were asked for.
+#[derive(Debug, Default)]
+pub struct Summary {
+    refusals: u64,
+    inserted: u64,
+    refused_again: BTreeMap<Reason, u64>,
+    /// Only the beginning of their payload was kept.
+    cut: u64,
+    /// Counted in another one's row.
+    without_row: u64,
+}
+
+impl Shown for Summary {
+    fn json(&self) -> serde_json::Value {
+        let Self { refusals, inserted, refused_again, cut, without_row } = self;
+        let again: BTreeMap<_, _> =
+            refused_again.iter().map(|(reason, count)| (reason.name(), count)).collect();
+        serde_json::json!({
+            "rejects": refusals, "positions_inserted": inserted, "rejected_again": again, "truncated": cut,
+            "without_row": without_row,
+        })
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "refusals                  {:>10}", self.refusals)?;
+        writeln!(f, "positions inserted        {:>10}", self.inserted)?;
+        for (reason, count) in &self.refused_again {
+            writeln!(f, "refused again             {count:>10}   {}", reason.name())?;
+        }
+        writeln!(
+            f,
+            "not replayable: cut       {:>10}   only their first 64 KiB were kept",
+            self.cut
+        )?;
+        writeln!(
+            f,
+            "not replayable: sampled   {:>10}   above the flood limit, counted without a row",
+            self.without_row
+        )
+    }
+}
+
+/// Decodes the stored rejects of a reason again, and inserts what is good now.
+///
+/// # Errors
+/// The server does not answer, its tables are not those of this binary, or it refuses for a reason
+/// that does not pass.
+pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result<Summary> {
+    let clickhouse = tables::ready(config).await?;
+    let decoder = Decoder::new(&config.sources, config.decode.clone());
+    let mut batcher = Batcher::new(config.batch.clone());
+    let (mut summary, mut writer) = (Summary::default(), patient(config));
+    let mut decoded = Decoded::default();
+    let mut told_at = Instant::now();
+    let mut rejects = clickhouse.rejects(reason, since)?;
+    while let Some(reject) = rejects.next().await? {
+        summary.refusals += reject.count;
+        summary.without_row += reject.count.saturating_sub(1);
+        if (reject.payload.len() as u64) < reject.payload_bytes {
+            summary.cut += 1;
+            continue;
+        }
+        decode(&decoder, &reject, now(), &mut decoded);
+        for again in &decoded.rejects {
+            *summary.refused_again.entry(again.reason).or_default() += 1;
+        }
+        for position in decoded.positions.drain(..) {
+            let instant = Instant::now().into_std();
+            if !batcher.fits_position(&position) || batcher.is_full() {
+                summary.inserted +=
+                    insert(config, &clickhouse, &mut writer, batcher.close(), &[]).await?.rows;
+            }
+            batcher.push_position(position, true, instant);
+        }
+        if told_at.elapsed() >= PROGRESS_EVERY {
+            told_at = Instant::now();
+            info!(refusals = summary.refusals, inserted = summary.inserted, "replaying rejects");
+        }
+    }
+    summary.inserted += insert(config, &clickhouse, &mut writer, batcher.close(), &[]).await?.rows;
+    Ok(summary)
+}
+
+fn decode(decoder: &Decoder, reject: &StoredReject, now: Timestamp, decoded: &mut Decoded) {
+    // A point of an array is stored without what was around it.
+    let driver_id = DriverId::new(&reject.driver_id).ok();
+    let mut at = |received_at| {
+        decoded.clear();
+        let message = Message::new(reject.topic.as_bytes(), &reject.payload);
+        decoder.decode_of(message, received_at, driver_id, decoded);
+        decoded.lacking.undated
+    };
+    if at(now) > 0 {
+        at(reject.received_at);
+    }
+    let received_at = reject.received_at;
+    decoded.positions.iter_mut().for_each(|position| position.received_at = received_at);
+}

@@ -1,0 +1,396 @@
+//! `milepost top`: every member on one screen, by what they answer on their HTTP ports.
+//!
+//! It costs a member three answers a refresh, and needs neither the broker nor ClickHouse.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use hyper::StatusCode;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use milepost_command::Shown;
+use milepost_config::Config;
+use milepost_core::peers::Peer;
+use milepost_core::peers::standing::Standing;
+use milepost_observe::ask::{PATH, get, resolve};
+
+/// How long a member may take for all its answers.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+/// Columns of a screen.
+const WIDTH: usize = 80;
+const HEAD: &str =
+    "member             recv/s rows/s rej/s lag99 age50 age99 flight  win  spool  err";
+
+#[derive(Debug)]
+pub struct Orders {
+    /// Empty: this host's member and `shutdown.peers`.
+    pub members: Vec<Peer>,
+    pub every: Duration,
+    pub once: bool,
+}
+
+/// The answers of one member.
+struct Answer {
+    at: Instant,
+    name: String,
+    /// Lines of `/readyz`; empty: it is ready.
+    unready: Vec<String>,
+    /// Samples, summed over their labels.
+    values: BTreeMap<String, f64>,
+    /// Cumulative counts by upper bound.
+    buckets: BTreeMap<String, Vec<(f64, f64)>>,
+}
+
+/// A member on the screen, and in the JSON.
+#[derive(Debug, Default, Serialize)]
+struct Row {
+    name: String,
+    address: String,
+    answers: bool,
+    ready: bool,
+    /// Why it is not ready, or gave no answer.
+    reasons: Vec<String>,
+    /// Of the time between two answers.
+    messages_per_second: Option<f64>,
+    positions_per_second: Option<f64>,
+    rejects_per_second: Option<f64>,
+    insert_errors: Option<f64>,
+    /// Of batches.
+    lag_p99_seconds: Option<f64>,
+    /// Of messages.
+    fix_age_p50_seconds: Option<f64>,
+    fix_age_p99_seconds: Option<f64>,
+    positions_in_flight: f64,
+    unacked: f64,
+    window: f64,
+    connections: f64,
+    positions_in_spool: f64,
+}
+
+#[derive(Debug)]
+pub struct Screen(Vec<Row>);
+
+/// Asks all members, and again every `every`; passes each screen but the first, which has no rates,
+/// to `print`, until it returns `false`.
+///
+/// # Errors
+/// No member answers, or the screen cannot be printed.
+pub async fn top(
+    config: &Config,
+    orders: Orders,
+    mut print: impl FnMut(&Screen) -> Result<bool>,
+) -> Result<()> {
+    let members = if orders.members.is_empty() { config.members() } else { orders.members };
+    let (_, mut before) = look(&members, &Answers::new()).await;
+    loop {
+        sleep(orders.every).await;
+        let (screen, now) = look(&members, &before).await;
+        ensure!(screen.0.iter().any(|row| row.answers), "no member answers\n{screen}");
+        if !print(&screen)? || orders.once {
+            return Ok(());
+        }
+        before = now;
+    }
+}
+
+type Answers = BTreeMap<SocketAddr, Answer>;
+
+async fn look(members: &[Peer], before: &Answers) -> (Screen, Answers) {
+    let (mut rows, mut questions, mut now) = (Vec::new(), JoinSet::new(), Answers::new());
+    let mut asked = BTreeSet::new();
+    for Peer { host, port } in members {
+        let found = timeout(ANSWER_WITHIN, resolve(host, *port)).await;
+        match found.unwrap_or_else(|_| Err("its addresses were not found in time".to_owned())) {
+            Ok(found) => {
+                for address in found.into_iter().filter(|address| asked.insert(*address)) {
+                    questions.spawn(async move {
+                        let late = |_| Err(format!("no answer within {ANSWER_WITHIN:?}"));
+                        (address, timeout(ANSWER_WITHIN, ask(address)).await.unwrap_or_else(late))
+                    });
+                }
+            }
+            Err(why) => rows.push(silent(format!("{host}:{port}"), why)),
+        }
+    }
+    while let Some(Ok((address, answer))) = questions.join_next().await {
+        match answer {
+            Ok(answer) => {
+                rows.push(row(address, &answer, before.get(&address)));
+                now.insert(address, answer);
+            }
+            Err(why) => rows.push(silent(address.to_string(), why)),
+        }
+    }
+    // A host name may have an address of each family, of one member.
+    rows.sort_by(|a, b| (&a.name, !a.answers, &a.address).cmp(&(&b.name, !b.answers, &b.address)));
+    rows.dedup_by(|next, row| next.answers && row.answers && next.name == row.name);
+    (Screen(rows), now)
+}
+
+fn silent(address: String, why: String) -> Row {
+    Row { name: address.clone(), address, reasons: vec![why], ..Row::default() }
+}
+
+async fn ask(address: SocketAddr) -> Result<Answer, String> {
+    let at = Instant::now();
+    let (_, member) = get(address, PATH).await?;
+    let (status, ready) = get(address, "/readyz").await?;
+    let (_, metrics) = get(address, "/metrics").await?;
+    let unready = if status == StatusCode::OK { Vec::new() } else { lines(&ready) };
+    let mut answer = Answer {
+        at,
+        name: Standing::from_json(&member)?.name,
+        unready,
+        values: BTreeMap::new(),
+        buckets: BTreeMap::new(),
+    };
+    for line in lines(&metrics).iter().filter_map(|line| line.strip_prefix("milepost_")) {
+        answer.sample(line);
+    }
+    Ok(answer)
+}
+
+fn lines(bytes: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect()
+}
+
+impl Answer {
+    /// `name{labels} value`, without the prefix of all names.
+    fn sample(&mut self, line: &str) {
+        let Some((series, Ok(value))) =
+            line.rsplit_once(' ').map(|(series, value)| (series, value.parse::<f64>()))
+        else {
+            return;
+        };
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        if let Some(name) = name.strip_suffix("_bucket") {
+            let bound = labels.rsplit_once("le=\"").and_then(|(_, bound)| bound.split('"').next());
+            let bound = bound.map_or(f64::INFINITY, |bound| bound.parse().unwrap_or(f64::INFINITY));
+            self.buckets.entry(name.to_owned()).or_default().push((bound, value));
+        } else {
+            *self.values.entry(name.to_owned()).or_default() += value;
+        }
+    }
+
+    fn value(&self, name: &str) -> f64 {
+        self.values.get(name).copied().unwrap_or_default()
+    }
+
+    /// The upper bound of the bucket in which the quantile of what was counted since `before` is;
+    /// `None`: nothing was.
+    fn quantile(&self, before: &Self, name: &str, q: f64) -> Option<f64> {
+        let (now, then) = (self.buckets.get(name)?, before.buckets.get(name)?);
+        let counts: Vec<(f64, f64)> =
+            now.iter().zip(then).map(|((bound, now), (_, then))| (*bound, now - then)).collect();
+        let all = counts.last().map(|(_, all)| *all).filter(|all| *all > 0.0)?;
+        let largest =
+            counts.iter().rev().find(|(bound, _)| bound.is_finite()).map(|(bound, _)| *bound);
+        let found = counts.iter().find(|(_, count)| *count >= q * all).map(|(bound, _)| *bound);
+        found.filter(|bound| bound.is_finite()).or(largest)
+    }
+}
+
+fn row(address: SocketAddr, now: &Answer, before: Option<&Answer>) -> Row {
+    // A counter that fell is one of a new process.
+    let before = before.filter(|before| {
+        before.name == now.name
+            && before.value("messages_received_total") <= now.value("messages_received_total")
+    });
+    let more = |name: &str| before.map(|before| (now.value(name) - before.value(name)).max(0.0));
+    let rate = |name: &str| {
+        more(name)
+            .zip(before)
+            .map(|(more, before)| more / (now.at - before.at).as_secs_f64().max(0.001))
+    };
+    let quantile = |name: &str, q: f64| now.quantile(before?, name, q);
+    Row {
+        name: now.name.clone(),
+        address: address.to_string(),
+        answers: true,
+        ready: now.unready.is_empty(),
+        reasons: now.unready.clone(),
+        messages_per_second: rate("messages_received_total"),
+        positions_per_second: rate("positions_inserted_total"),
+        rejects_per_second: rate("positions_rejected_total"),
+        insert_errors: more("insert_errors_total"),
+        lag_p99_seconds: quantile("ingest_seconds", 0.99),
+        fix_age_p50_seconds: quantile("fix_age_seconds", 0.5),
+        fix_age_p99_seconds: quantile("fix_age_seconds", 0.99),
+        positions_in_flight: now.value("positions_in_flight"),
+        unacked: now.value("mqtt_unacked"),
+        window: now.value("mqtt_window"),
+        connections: now.value("mqtt_connected"),
+        positions_in_spool: now.value("positions_in_spool"),
+    }
+}
+
+impl Screen {
+    /// The sum of all members; the worst of their times.
+    fn all(&self) -> Row {
+        let rows = || self.0.iter().filter(|row| row.answers);
+        let sum = |value: fn(&Row) -> Option<f64>| rows().filter_map(value).reduce(|a, b| a + b);
+        let max = |value: fn(&Row) -> Option<f64>| rows().filter_map(value).reduce(f64::max);
+        // sum() of none is -0.
+        let total = |value: fn(&Row) -> f64| rows().map(value).fold(0.0, |sum, more| sum + more);
+        Row {
+            name: "all".to_owned(),
+            answers: true,
+            messages_per_second: sum(|row| row.messages_per_second),
+            positions_per_second: sum(|row| row.positions_per_second),
+            rejects_per_second: sum(|row| row.rejects_per_second),
+            insert_errors: sum(|row| row.insert_errors),
+            lag_p99_seconds: max(|row| row.lag_p99_seconds),
+            fix_age_p50_seconds: max(|row| row.fix_age_p50_seconds),
+            fix_age_p99_seconds: max(|row| row.fix_age_p99_seconds),
+            positions_in_flight: total(|row| row.positions_in_flight),
+            unacked: total(|row| row.unacked),
+            window: total(|row| row.window),
+            positions_in_spool: total(|row| row.positions_in_spool),
+            ..Row::default()
+        }
+    }
+}
+
+impl Shown for Screen {
+    fn json(&self) -> Value {
+        json!({ "members": self.0 })
+    }
+}
+
+impl fmt::Display for Screen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{HEAD}")?;
+        let all = (self.0.len() > 1).then(|| self.all());
+        for row in self.0.iter().chain(&all) {
+            let name = cut(&row.name, 18);
+            if !row.answers {
+                writeln!(f, "{name:<18} -")?;
+                continue;
+            }
+            let count = |value: Option<f64>| value.map_or("-".to_owned(), short);
+            let seconds = |value: Option<f64>| value.map_or("-".to_owned(), time);
+            let window = if row.window > 0.0 {
+                format!("{:.0}%", 100.0 * row.unacked / row.window)
+            } else {
+                "-".to_owned()
+            };
+            writeln!(
+                f,
+                "{name:<18} {:>6} {:>6} {:>5} {:>5} {:>5} {:>5} {:>6} {window:>4} {:>6} {:>4}",
+                count(row.messages_per_second),
+                count(row.positions_per_second),
+                count(row.rejects_per_second),
+                seconds(row.lag_p99_seconds),
+                seconds(row.fix_age_p50_seconds),
+                seconds(row.fix_age_p99_seconds),
+                short(row.positions_in_flight),
+                short(row.positions_in_spool),
+                count(row.insert_errors),
+            )?;
+        }
+        for row in &self.0 {
+            for reason in &row.reasons {
+                writeln!(f, "{}", cut(&format!("{}: {reason}", row.name), WIDTH))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn cut(text: &str, chars_max: usize) -> String {
+    text.chars().take(chars_max).collect()
+}
+
+/// At most five characters.
+fn short(number: f64) -> String {
+    match number {
+        ..9.95 if number.fract() != 0.0 => format!("{number:.1}"),
+        ..9_999.5 => format!("{number:.0}"),
+        ..999_950.0 => format!("{:.0}k", number / 1e3),
+        _ => format!("{:.1}M", number / 1e6),
+    }
+}
+
+/// Seconds, at most five characters.
+fn time(seconds: f64) -> String {
+    match seconds {
+        ..0.9995 => format!("{:.0}ms", seconds * 1e3),
+        ..99.5 => format!("{seconds:.1}s"),
+        ..5_970.0 => format!("{:.0}m", seconds / 60.0),
+        _ => format!("{:.0}h", seconds / 3_600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(name: &str, at: Instant, metrics: &str) -> Answer {
+        let (values, buckets) = (BTreeMap::new(), BTreeMap::new());
+        let mut answer = Answer { at, name: name.to_owned(), unready: Vec::new(), values, buckets };
+        metrics.lines().for_each(|line| answer.sample(line));
+        answer
+    }
+
+    #[test]
+    fn a_screen_has_rates_and_the_quantiles_of_the_time_between() {
+        let before = "messages_received_total 100\npositions_rejected_total{reason=\"a\"} 1\npositions_rejected_total{reason=\"b\"} 1\n\
+                      fix_age_seconds_bucket{le=\"1\"} 9\nfix_age_seconds_bucket{le=\"+Inf\"} 100\n";
+        let after = "messages_received_total 40100\npositions_rejected_total{reason=\"a\"} 5\npositions_rejected_total{reason=\"b\"} 1\n\
+                     fix_age_seconds_bucket{le=\"1\"} 108\nfix_age_seconds_bucket{le=\"+Inf\"} 200\nmqtt_window 400\nmqtt_unacked 100\n\
+                     positions_in_spool 1234567\n";
+        let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        let began = Instant::now();
+        let (before, after) =
+            (answer("m", began, before), answer("m", began + Duration::from_secs(4), after));
+        let mut row = row(address, &after, Some(&before));
+        row.messages_per_second = row.messages_per_second.map(f64::round);
+        row.rejects_per_second = row.rejects_per_second.map(f64::round);
+        row.reasons = vec!["x".repeat(200)];
+        let screen =
+            Screen(vec![row, silent("10.0.0.7:9464".to_owned(), "cannot be reached".to_owned())]);
+        let text = screen.to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[1],
+            "m                     10k      0     1     -  1.0s  1.0s      0  25%   1.2M    0"
+        );
+        assert_eq!(lines[2], "10.0.0.7:9464      -");
+        assert!(
+            lines[3].starts_with("all ") && lines[5] == "10.0.0.7:9464: cannot be reached",
+            "{text}"
+        );
+        assert!(lines.iter().all(|line| line.len() <= WIDTH), "{text}");
+        let json = screen.json();
+        assert_eq!(
+            (&json["members"][0]["messages_per_second"], &json["members"][1]["answers"]),
+            (&json!(10_000.0), &json!(false))
+        );
+        let nobody = Screen(["a", "b"].map(|name| silent(name.to_owned(), String::new())).into())
+            .to_string();
+        assert!(
+            nobody.lines().any(|line| line.starts_with("all ")) && !nobody.contains("-0"),
+            "{nobody}"
+        );
+        // Nothing to compare with, and another process.
+        assert_eq!(super::row(address, &after, None).messages_per_second, None);
+        assert_eq!(super::row(address, &before, Some(&after)).messages_per_second, None);
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let numbers =
+            [0.0, 0.25, 9.96, 1_234.0, 9_999.6, 123_456.0, 999_960.0, 12_345_678.0].map(short);
+        assert_eq!(numbers, ["0", "0.2", "10", "1234", "10k", "123k", "1.0M", "12.3M"]);
+        assert_eq!(
+            [0.0025, 1.0, 60.0, 600.0, 86_400.0].map(time),
+            ["2ms", "1.0s", "60.0s", "10m", "24h"]
+        );
+    }
+}

@@ -1,0 +1,170 @@
+//! `milepost trace --live`: a driver's messages as they pass, decoded, and what became of them. One
+//! JSON object a line.
+//!
+//! It has a subscription of its own and asks ClickHouse: the consumers do nothing for it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use bytes::BytesMut;
+use serde_json::json;
+use tokio::time::{Instant, timeout_at};
+
+use milepost_clickhouse::{ClickHouse, StoredFix};
+use milepost_command::probe::{self, Door, Probe, ProbeError};
+use milepost_command::rows::{rfc3339, shown};
+use milepost_command::tables;
+use milepost_config::{Config, Mqtt};
+use milepost_core::Qos;
+use milepost_core::error_chain;
+use milepost_decode::position::{DriverId, Position, Timestamp};
+use milepost_decode::{Decoded, Decoder};
+use milepost_mqtt as codec;
+use milepost_mqtt::{Grant, Packet};
+use milepost_observe::now;
+
+/// Interval between two questions to ClickHouse, while there is something to ask.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// A fix that is not stored by then is reported, and asked for no longer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Fixes that are asked for at once; what became of more is not said.
+const WAITING_MAX: usize = 1_000;
+const PING_EVERY: Duration = Duration::from_secs(20);
+
+/// A fix that was heard.
+struct Waiting {
+    fix: Position,
+    heard_at: Instant,
+    /// It has no time: each process that receives it gives it one.
+    is_undated: bool,
+}
+
+impl Waiting {
+    fn is(&self, stored: &StoredFix) -> bool {
+        let Position { ts, seq, lat, lng, .. } = &self.fix;
+        let apart_ms = stored.ts.abs_diff(ts.unix_ms());
+        let same_time =
+            apart_ms == 0 || self.is_undated && u128::from(apart_ms) < PATIENCE.as_millis();
+        same_time && (stored.seq, stored.lat_e7, stored.lng_e7) == (*seq, lat.e7(), lng.e7())
+    }
+}
+
+/// Passes lines to `print` for so long, or until it returns `false`.
+///
+/// # Errors
+/// The tables are not there, a server refuses, or a connection breaks.
+pub async fn follow(
+    config: &Config,
+    driver_id: DriverId,
+    lasts: Duration,
+    mut print: impl FnMut(&str) -> Result<bool>,
+) -> Result<()> {
+    let clickhouse = tables::migrated(config).await?;
+    let decoder = Decoder::new(&config.sources, config.decode.clone());
+    let mut probe = subscribe(&config.mqtt).await?;
+    let began = Instant::now();
+    let (until, mut ping_at, mut ask_at) = (began + lasts, began + PING_EVERY, began);
+    let mut waiting = Vec::new();
+    loop {
+        let due = if waiting.is_empty() { until } else { until.min(ask_at) };
+        let heard = probe.hear(PATIENCE, |packet| theirs(packet, &decoder, &driver_id));
+        let mut lines = String::new();
+        match timeout_at(due.min(ping_at), heard).await {
+            Ok(Ok((decoded, received_at))) => {
+                lines += &heard_lines(&decoded, received_at, &mut waiting)
+            }
+            Err(_) | Ok(Err(ProbeError::Unanswered)) => {}
+            Ok(Err(error)) => bail!("the broker: {}", error_chain(&error)),
+        }
+        let now = Instant::now();
+        if now >= ping_at {
+            let mut ping = BytesMut::new();
+            codec::put_ping(&mut ping)?;
+            probe.say(&ping).await?;
+            ping_at = now + PING_EVERY;
+        }
+        if !waiting.is_empty() && (now >= ask_at || now >= until) {
+            lines += &became(&clickhouse, &driver_id, &mut waiting).await?;
+            ask_at = now + ASK_EVERY;
+        }
+        if !lines.is_empty() && !print(&lines)? || now >= until {
+            probe.leave().await;
+            return Ok(());
+        }
+    }
+}
+
+/// A subscription to every source, at QoS 0 and in no group: no consumer gets a message less.
+async fn subscribe(mqtt: &Mqtt) -> Result<Probe> {
+    let login = probe::login(mqtt).context("mqtt.password_file cannot be read")?;
+    let mut last = None;
+    for node in &mqtt.nodes {
+        let door = Door { mqtt, node, login: login.as_ref() };
+        let client_id = format!("{}-trace-{:08x}", mqtt.client_id, fastrand::u32(..));
+        match Probe::open_as(client_id, door, Duration::ZERO).await {
+            Ok((mut probe, _)) => {
+                let grants = probe.subscribe(&mqtt.topics, Qos::AtMostOnce).await?;
+                for (topic, grant) in mqtt.topics.iter().zip(grants) {
+                    if !matches!(grant, Grant::Granted(_)) {
+                        bail!(
+                            "the broker does not let this login subscribe to {topic} without a group: {grant:?}"
+                        );
+                    }
+                }
+                return Ok(probe);
+            }
+            Err(error) => last = Some(format!("{node}: {}", error_chain(&error))),
+        }
+    }
+    bail!("no node of the broker can be used: {}", last.unwrap_or_default())
+}
+
+/// What a message says of the driver.
+fn theirs(
+    packet: Packet<'_>,
+    decoder: &Decoder,
+    driver_id: &DriverId,
+) -> Option<(Decoded, Timestamp)> {
+    let Packet::Published(message) = packet else { return None };
+    let (mut decoded, received_at) = (Decoded::default(), now());
+    decoder.decode(message, received_at, &mut decoded);
+    decoded.positions.retain(|position| position.driver_id == *driver_id);
+    decoded.rejects.retain(|reject| reject.driver_id == driver_id.as_str());
+    (!decoded.positions.is_empty() || !decoded.rejects.is_empty()).then_some((decoded, received_at))
+}
+
+fn heard_lines(decoded: &Decoded, received_at: Timestamp, waiting: &mut Vec<Waiting>) -> String {
+    let heard_at = Instant::now();
+    let places = WAITING_MAX.saturating_sub(waiting.len());
+    waiting.extend(decoded.positions.iter().take(places).map(|fix| Waiting {
+        fix: fix.clone(),
+        heard_at,
+        is_undated: decoded.lacking.undated > 0 && fix.ts == fix.received_at,
+    }));
+    format!("{}\n{}", json!({"heard": rfc3339(received_at)}), shown(decoded))
+}
+
+/// Takes out of `waiting` what is stored, and what is given up.
+async fn became(
+    clickhouse: &ClickHouse,
+    driver_id: &DriverId,
+    waiting: &mut Vec<Waiting>,
+) -> Result<String> {
+    let moments: Vec<_> = waiting.iter().map(|it| it.fix.ts.unix_ms()).collect();
+    let stored = clickhouse.stored_fixes(driver_id, &moments, PATIENCE).await?;
+    let mut lines = String::new();
+    waiting.retain(|it| {
+        let id = json!({"ts": rfc3339(it.fix.ts), "seq": it.fix.seq});
+        let after = it.heard_at.elapsed();
+        let line = if stored.iter().any(|stored| it.is(stored)) {
+            json!({"stored": id, "within_ms": after.as_millis()})
+        } else if after >= PATIENCE {
+            json!({"not_stored": id, "after_ms": after.as_millis()})
+        } else {
+            return true;
+        };
+        lines += &format!("{line}\n");
+        false
+    });
+    Ok(lines)
+}

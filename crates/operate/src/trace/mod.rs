@@ -1,0 +1,177 @@
+//! `milepost trace`: where a driver's fixes are.
+
+mod live;
+
+use std::fmt;
+use std::fs;
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+use serde_json::json;
+use tokio::task::spawn_blocking;
+
+pub use self::live::follow;
+use milepost_clickhouse::{LastFix, RejectedFor};
+use milepost_command::{ASK_WITHIN, Shown, tables};
+use milepost_config::Config;
+use milepost_core::peers::decision::Next;
+use milepost_decode::position::DriverId;
+use milepost_observe::ask::{Unknown, hear};
+use milepost_spool as spool;
+use milepost_spool::{Kind, format};
+
+#[derive(Debug)]
+pub struct Trace {
+    driver_id: DriverId,
+    last: Option<LastFix>,
+    /// Fixes with a `ts` of the last hour, and of the last day.
+    fixes: [u64; 2],
+    rejects: Vec<RejectedFor>,
+    /// How long ago they were erased.
+    erased_s: Option<u64>,
+    spool: Option<InSpool>,
+    members: Vec<String>,
+}
+
+/// This machine's spool.
+#[derive(Debug, Default, Serialize)]
+struct InSpool {
+    dir: String,
+    rows: u64,
+    files: u64,
+    /// Files that cannot be read, or hold rows of a newer version.
+    unreadable: u64,
+}
+
+impl Trace {
+    /// ClickHouse has a fix of theirs.
+    #[must_use]
+    pub fn is_found(&self) -> bool {
+        self.last.is_some()
+    }
+}
+
+impl Shown for Trace {
+    fn json(&self) -> serde_json::Value {
+        let Self { driver_id, last, fixes, rejects, erased_s, spool, members } = self;
+        let number = |text: &str| text.parse::<f64>().ok(); // null: unknown
+        json!({
+            "driver_id": driver_id.as_str(),
+            "last": last.as_ref().map(|LastFix { ts, age_s, lat, lng, speed, received_at, inserted_at }| json!({
+                "ts": ts, "age_seconds": age_s.parse::<i64>().ok(), "lat": number(lat), "lng": number(lng), "speed": number(speed),
+                "received_at": received_at, "inserted_at": inserted_at,
+            })),
+            "fixes_last_hour": fixes[0], "fixes_last_day": fixes[1],
+            "rejects_last_hour": rejects,
+            "erased_seconds_ago": erased_s,
+            "spool": spool,
+            "members": members,
+        })
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { driver_id, last, fixes, rejects, erased_s, spool, members } = self;
+        match last {
+            Some(LastFix { ts, age_s, lat, lng, speed, received_at, inserted_at }) => {
+                let speed = if speed.is_empty() { String::new() } else { format!(", {speed} m/s") };
+                writeln!(f, "last fix     {ts} UTC, {age_s} s ago, at {lat}, {lng}{speed}")?;
+                writeln!(f, "             received {received_at}, inserted {inserted_at}")?;
+            }
+            None => writeln!(f, "last fix     none of {} in ClickHouse", driver_id.as_str())?,
+        }
+        writeln!(f, "fixes        {} in the last hour, {} in the last day", fixes[0], fixes[1])?;
+        match erased_s {
+            Some(seconds) => writeln!(f, "erased       {seconds} s ago: what arrives is dropped")?,
+            None => writeln!(f, "erased       no")?,
+        }
+        if rejects.is_empty() {
+            writeln!(f, "rejects      none in the last hour")?;
+        }
+        for RejectedFor { reason, count, last, detail } in rejects {
+            writeln!(
+                f,
+                "rejects      {count} {reason} in the last hour, the last one {last}: {detail}"
+            )?;
+        }
+        match spool {
+            None => writeln!(f, "spool        spool.dir is not set here")?,
+            Some(InSpool { dir, rows, files, unreadable }) => {
+                write!(f, "spool        {rows} rows in {files} files of {dir}")?;
+                match unreadable {
+                    0 => writeln!(f)?,
+                    _ => writeln!(f, "; {unreadable} files cannot be read")?,
+                }
+            }
+        }
+        members.iter().try_for_each(|member| writeln!(f, "member       {member}"))
+    }
+}
+
+/// Asks ClickHouse, this machine's spool and `shutdown.peers`.
+///
+/// # Errors
+/// The tables are not there, or the server does not answer.
+pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
+    let clickhouse = tables::migrated(config).await?;
+    let erased = clickhouse.erased_for(&driver_id).await?;
+    let mut members = Vec::new();
+    hear(&config.shutdown.peers, ASK_WITHIN, Unknown::Told, |address, answer| {
+        members.push(match answer {
+            Ok(theirs) if theirs.spool_files == 0 => {
+                format!("{} at {address}: its spool is empty", theirs.name)
+            }
+            Ok(theirs) => format!(
+                "{} at {address}: its spool has {} files; run this where it is to see what is in them",
+                theirs.name, theirs.spool_files
+            ),
+            Err(why) => format!("{address} could not be asked: {why}"),
+        });
+        Next::Settled
+    })
+    .await;
+    Ok(Trace {
+        driver_id,
+        last: clickhouse.last_fix(&driver_id).await?,
+        fixes: clickhouse.fixes_lately(&driver_id).await?,
+        rejects: clickhouse.rejects_lately(&driver_id).await?,
+        erased_s: erased.map(|since| since.as_secs()),
+        spool: in_spool(config, driver_id).await?,
+        members,
+    })
+}
+
+/// Reads every file; works while a process uses the directory, and then misses what it inserts or
+/// writes meanwhile.
+async fn in_spool(config: &Config, driver_id: DriverId) -> Result<Option<InSpool>> {
+    let Some(settings) = &config.spool else { return Ok(None) };
+    let dir = settings.dir.clone();
+    let look = move || -> Result<InSpool> {
+        let mut found = InSpool { dir: dir.display().to_string(), ..InSpool::default() };
+        if !dir.exists() {
+            return Ok(found);
+        }
+        for file in spool::list(&dir)? {
+            if !matches!(file.kind, Kind::Batch | Kind::Row | Kind::Damaged) {
+                continue;
+            }
+            // Gone meanwhile: it is inserted.
+            let Ok(bytes) = fs::read(dir.join(&file.name)) else { continue };
+            let rows = format::read(&bytes.into()).ok().and_then(|inserts| {
+                let of_driver = |id: &[u8]| id == driver_id.as_bytes();
+                inserts
+                    .iter()
+                    .map(|insert| Some(insert.without(of_driver)?.1 as u64))
+                    .sum::<Option<u64>>()
+            });
+            match rows {
+                Some(0) => {}
+                Some(rows) => (found.rows, found.files) = (found.rows + rows, found.files + 1),
+                None => found.unreadable += 1,
+            }
+        }
+        Ok(found)
+    };
+    spawn_blocking(look).await?.context("spool.dir cannot be read").map(Some)
+}
