@@ -112,6 +112,7 @@ impl Live {
             window_wanted: 0,
             qos: config.mqtt.qos,
             buffer_bytes_max: config.mqtt.buffer_bytes_max,
+            members_age_max: Duration::ZERO,
             clock_jump_max: Duration::from_secs(300),
         };
         let now = Now { instant: Instant::now(), wall: Timestamp::from_unix_ms(WALL_MS) };

@@ -86,13 +86,13 @@ def running_broker(state: Path):
 @contextlib.contextmanager
 def running_members(args, count: int, db: Database, mqtt: int, run: str, folder: Path):
     """The processes, once all are ready."""
-    members, ports = [], []
+    members, ports = [], [free_port() for _ in range(count)]
     try:
         for number in range(count):
-            ports.append(free_port())
             settings = {
                 "CLICKHOUSE__URL": db.url, "CLICKHOUSE__DATABASE": db.name, "MQTT__URL": f"mqtt://127.0.0.1:{mqtt}", "MQTT__CONNECTIONS": "1",
-                "MQTT__CLIENT_ID": f"{run}-{number}", "MQTT__GROUP": run, "HTTP__LISTEN": f"127.0.0.1:{ports[-1]}",
+                "MQTT__CLIENT_ID": f"{run}-{number}", "MQTT__GROUP": run, "HTTP__LISTEN": f"127.0.0.1:{ports[number]}",
+                "SHUTDOWN__PEERS": ",".join(f"127.0.0.1:{port}" for port in ports),
                 "SHUTDOWN__LEAVE": "true", "SHUTDOWN__GRACE": "5s", **dict(it.split("=", 1) for it in args.set),
             }
             environment = {**os.environ, **{f"MILEPOST__{key}": value for key, value in settings.items()}}

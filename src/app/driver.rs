@@ -63,6 +63,8 @@ pub(crate) struct Wiring {
     pub attention: watch::Sender<Attention>,
     /// `Some` once the process shuts down.
     pub leave: watch::Receiver<Option<Leave>>,
+    /// Number of members of the group.
+    pub members: watch::Receiver<u32>,
     pub erased: watch::Receiver<ReadList>,
     pub metrics: Arc<Metrics>,
     pub health: Arc<Health>,
@@ -183,6 +185,9 @@ impl Driver {
         if let Some(nodes) = take_change(&mut self.nodes) {
             let nodes = self.state.shared.set_nodes(&nodes);
             self.state.consumer.set_nodes(&nodes);
+        }
+        if let Some(members) = take_change(&mut self.wiring.members) {
+            self.state.consumer.set_members(members);
         }
         if let Some(erased) = take_change(&mut self.wiring.erased) {
             self.state.consumer.set_erased(Arc::clone(erased.erased()));

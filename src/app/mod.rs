@@ -7,6 +7,7 @@
 pub mod commands;
 mod driver;
 mod leaving;
+mod members;
 mod read_delay;
 pub mod run;
 mod schema;

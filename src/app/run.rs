@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use super::driver::{self, Wiring};
-use super::leaving;
 use super::schema::{self, Watcher};
+use super::{leaving, members};
 use crate::executor::Executor;
 use crate::mqtt::shared::names;
 use milepost_clickhouse::ClickHouse;
@@ -159,6 +159,11 @@ pub(super) fn start(
         reports: to_report,
     };
     tasks.spawn(named("executor", executor.run(to_execute)));
+    let (members, to_count) = watch::channel(1);
+    if !config.members_age_max.is_zero() {
+        let counter = members::count(config.shutdown.peers.clone(), members);
+        tasks.spawn(named("counter of members", counter));
+    }
     let wiring = Wiring {
         mqtt: config.mqtt.clone(),
         commands,
@@ -166,6 +171,7 @@ pub(super) fn start(
         server: to_watch.clone(),
         attention,
         leave: leaving,
+        members: to_count,
         erased: to_erase,
         metrics: Arc::clone(metrics),
         health: Arc::clone(health),
@@ -227,6 +233,7 @@ fn consumer(config: &Config, left: SpoolInventory) -> Consumer {
         window_wanted: full_batches(config),
         qos: config.mqtt.qos,
         buffer_bytes_max: config.mqtt.buffer_bytes_max,
+        members_age_max: config.members_age_max,
         clock_jump_max: clocks_may_differ(config),
     };
     Consumer::new(settings, Intake::new(intake, decoder), Delivery::new(delivery(config), left))

@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use self::field::{Field, FieldType};
 pub use self::rules::{client_id, peers};
@@ -55,6 +56,8 @@ pub struct Config {
     pub formats: BTreeMap<String, Arc<Mapping>>,
     pub decode: decode::Limits,
     pub batch: batch::Limits,
+    /// `batch.members_age_max`; zero: off.
+    pub members_age_max: Duration,
     pub clickhouse: ClickHouse,
     /// `[spool]`; `None`: off.
     pub spool: Option<Spool>,
@@ -97,10 +100,11 @@ impl Config {
         mqtt.topics = sources.iter().map(|source| source.topic().to_owned()).collect();
         let decode = sections::decode_limits(s, mqtt.max_packet_bytes);
         let batch = sections::batch_limits(s);
+        let members_age_max = sections::members_age_max(s, &batch);
         let clickhouse = ClickHouse { fields, ..ClickHouse::read(s, &mqtt.client_id) };
         clickhouse.retention.against(s, &decode);
         let spool = Spool::read(s, &batch);
-        let (http, shutdown) = (Http::read(s), Shutdown::read(s));
+        let (http, shutdown) = (Http::read(s), Shutdown::read(s, members_age_max));
         let (events, webhook, log) = (Events::read(s), Webhook::read(s), Log::read(s));
         let effective = s.finish()?;
         Ok(Self {
@@ -109,6 +113,7 @@ impl Config {
             formats,
             decode,
             batch,
+            members_age_max,
             clickhouse,
             spool,
             http,
@@ -426,6 +431,15 @@ mod tests {
                 "clickhouse.retention.positions_volume_days: must be less",
             ),
             ("spool = { dir = '/s', bytes_max = 8388607 }", "spool.bytes_max: "),
+            ("batch.members_age_max = '8s'", "batch.members_age_max: requires shutdown.peers"),
+            (
+                "batch = { age_max = '5s', members_age_max = '5s' }\nshutdown.peers = ['h:1']",
+                "batch.members_age_max: must be more than batch.age_max",
+            ),
+            (
+                "batch.members_age_max = '11s'\nshutdown.peers = ['h:1']",
+                "batch.members_age_max: \"11s\" is outside 0s..=10s",
+            ),
         ] {
             check(toml, start);
         }
@@ -433,6 +447,8 @@ mod tests {
             "mqtt.topics = ['drivers/+/gps', '+']",
             "clickhouse.retention = { positions_days = 40, rollups_days = 40 }",
             "spool.bytes_max = 8388607", // it is off
+            "batch.members_age_max = '0s'",
+            "batch.members_age_max = '8s'\nshutdown.peers = ['h:1']",
             "spool = { dir = '/s', bytes_max = 8388608 }",
             "log.filter = 'info'",
             "log.filter = 'OFF'",

@@ -105,6 +105,18 @@ pub(super) fn batch_limits(s: &mut Settings) -> batch::Limits {
     }
 }
 
+const MEMBERS_AGE_MAX: &str = "batch.members_age_max";
+
+/// Reads `batch.members_age_max`. `/readyz` reports 20 s without an acknowledgement as a stall, so
+/// the key's maximum leaves 10 s for a slow insert.
+pub(super) fn members_age_max(s: &mut Settings, batch: &batch::Limits) -> Duration {
+    let age = s.duration(MEMBERS_AGE_MAX, "0s", "0s", "10s");
+    if !age.is_zero() && age <= batch.age_max {
+        s.wrong(MEMBERS_AGE_MAX, "must be more than batch.age_max, or \"0s\" to turn it off");
+    }
+    age
+}
+
 /// At most a hundred years.
 const DAYS: std::ops::RangeInclusive<u32> = 1..=36_500;
 /// An accepted fix is stored for at least this long.
@@ -276,12 +288,17 @@ impl Http {
 }
 
 impl Shutdown {
-    pub(super) fn read(s: &mut Settings) -> Self {
-        Self {
+    pub(super) fn read(s: &mut Settings, members_age_max: Duration) -> Self {
+        let read = Self {
             grace: s.duration("shutdown.grace", "25s", "1s", "1h"),
             leave: s.value("shutdown.leave", LeaveGroup::Auto),
             peers: s.checked("shutdown.peers", Vec::new(), peers),
+        };
+        if !members_age_max.is_zero() && read.peers.is_empty() {
+            let why = "requires shutdown.peers: their addresses are the number of members";
+            s.wrong(MEMBERS_AGE_MAX, why);
         }
+        read
     }
 }
 

@@ -162,6 +162,7 @@ fn consumer() -> Consumer {
         window_wanted: 0,
         qos: Qos::AtLeastOnce,
         buffer_bytes_max: 64 << 20,
+        members_age_max: Duration::ZERO,
         clock_jump_max: Duration::from_secs(300),
     };
     Consumer::new(settings, intake, Delivery::new(delivery, SpoolInventory::default()))

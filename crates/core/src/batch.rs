@@ -32,7 +32,7 @@ pub const REJECT_BYTES_PER_SECOND_MAX: usize = 1024 * 1024;
 pub struct Limits {
     /// Due at this many rows.
     pub rows_max: usize,
-    /// Due this long after its first row.
+    /// Due this long after its first row, unless [`Batcher::lengthen_age_max`] raises it.
     pub age_max: Duration,
     /// Never larger than this, by [`Batch::bytes`]; at least [`BYTES_MAX_MIN`].
     pub bytes_max: usize,
@@ -74,6 +74,8 @@ impl Batch {
 #[derive(Debug)]
 pub struct Batcher {
     limits: Limits,
+    /// Age at which the open batch is due; at least `limits.age_max`.
+    age_max: Duration,
     open: Batch,
     flood: FloodLimit,
 }
@@ -81,7 +83,8 @@ pub struct Batcher {
 impl Batcher {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self { limits, open: Batch::default(), flood: FloodLimit::default() }
+        let age_max = limits.age_max;
+        Self { limits, age_max, open: Batch::default(), flood: FloodLimit::default() }
     }
 
     #[must_use]
@@ -92,6 +95,17 @@ impl Batcher {
     /// Lowers `bytes_max` to this, but not below [`BYTES_MAX_MIN`]. Never raises it.
     pub fn lower_bytes_max(&mut self, bytes: usize) {
         self.limits.bytes_max = self.limits.bytes_max.min(bytes.max(BYTES_MAX_MIN));
+    }
+
+    /// Lets batches wait for this long, the open one too, but never less than [`Limits::age_max`].
+    pub fn lengthen_age_max(&mut self, age: Duration) {
+        self.age_max = age.max(self.limits.age_max);
+    }
+
+    /// Returns the age at which the open batch is due.
+    #[must_use]
+    pub fn age_max(&self) -> Duration {
+        self.age_max
     }
 
     /// Returns whether this position still fits under `bytes_max`.
@@ -159,7 +173,7 @@ impl Batcher {
         );
     }
 
-    /// Returns whether the batch has `rows_max` rows, or is older than `age_max`.
+    /// Returns whether the batch has `rows_max` rows, or is older than its age limit.
     #[must_use]
     pub fn is_due(&self, now: Instant) -> bool {
         self.is_full() || self.deadline().is_some_and(|deadline| deadline <= now)
@@ -174,7 +188,7 @@ impl Batcher {
     /// Returns when the open batch becomes due by age; `None` while it is empty.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.open.opened_at.map(|opened_at| opened_at + self.limits.age_max)
+        self.open.opened_at.map(|opened_at| opened_at + self.age_max)
     }
 
     /// Closes the open batch and starts the next one, with the next id.

@@ -5,6 +5,7 @@
 //! [`ConsumerTotals`] as a whole, and a scrape reads one of them.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{
@@ -48,6 +49,7 @@ enum Value {
     Counters(&'static str, fn(&ConsumerTotals) -> Vec<(&'static str, u64)>),
     /// A gauge per value of the label; the values change at run time.
     Gauges(&'static str, fn(&ConsumerTotals) -> &[(Node, u64)]),
+    Seconds(fn(&ConsumerTotals) -> Duration),
     /// In seconds.
     Histogram(fn(&ConsumerTotals) -> &Ages),
 }
@@ -217,6 +219,11 @@ static COUNTED: &[Counted] = &[
         |t| t.window_full_for.as_secs(),
     ),
     gauge("mqtt_unacked", "Messages received and not yet acknowledged.", |t| t.sessions.unacked),
+    Counted {
+        name: "batch_age_limit_seconds",
+        help: "How long a batch waits for more rows: batch.age_max, or longer in a large group (batch.members_age_max).",
+        value: Value::Seconds(|t| t.batch_age_max),
+    },
     counters(
         "batches_spooled_total",
         "Batches that went to the spool, by the reason.",
@@ -407,6 +414,7 @@ impl Collector for FromTotals {
         let counted = COUNTED.iter().map(|Counted { name, help, value }| {
             let (kind, metrics) = match value {
                 Value::Counter(of) => (COUNTER, vec![metric(&[], of(&totals), COUNTER)]),
+                Value::Seconds(of) => (GAUGE, vec![gauge_of(&[], of(&totals).as_secs_f64())]),
                 Value::Gauge(of) => (GAUGE, vec![metric(&[], of(&totals), GAUGE)]),
                 Value::Counters(label, of) => {
                     let values = of(&totals).into_iter();
@@ -445,23 +453,32 @@ fn family(name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) -> Met
 
 #[expect(clippy::cast_precision_loss, reason = "Prometheus' numbers are floats")]
 fn metric(labels: &[(&str, &str)], value: u64, kind: MetricType) -> Metric {
+    if kind != MetricType::COUNTER {
+        return gauge_of(labels, value as f64);
+    }
+    let mut metric = Metric::from_label(pairs(labels));
+    let mut counter = Counter::default();
+    counter.set_value(value as f64);
+    metric.set_counter(counter);
+    metric
+}
+
+fn gauge_of(labels: &[(&str, &str)], value: f64) -> Metric {
+    let mut metric = Metric::from_label(pairs(labels));
+    let mut gauge = Gauge::default();
+    gauge.set_value(value);
+    metric.set_gauge(gauge);
+    metric
+}
+
+fn pairs(labels: &[(&str, &str)]) -> Vec<LabelPair> {
     let pairs = labels.iter().map(|(name, text)| {
         let mut pair = LabelPair::default();
         pair.set_name((*name).to_owned());
         pair.set_value((*text).to_owned());
         pair
     });
-    let mut metric = Metric::from_label(pairs.collect());
-    if kind == MetricType::COUNTER {
-        let mut counter = Counter::default();
-        counter.set_value(value as f64);
-        metric.set_counter(counter);
-    } else {
-        let mut gauge = Gauge::default();
-        gauge.set_value(value as f64);
-        metric.set_gauge(gauge);
-    }
-    metric
+    pairs.collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "Prometheus' numbers are floats")]

@@ -19,6 +19,7 @@ mod clock;
 mod connections;
 mod former;
 mod full_window;
+mod group_age;
 pub mod nodes;
 mod notice;
 mod room;
@@ -33,6 +34,7 @@ use self::clock::Clock;
 pub use self::connections::Connections;
 use self::connections::{Growth, GrowthStep};
 pub use self::former::{CONNECTIONS_MAX, FormerTotals};
+use self::group_age::GroupAge;
 use self::nodes::{Node, Nodes};
 use self::notice::Log;
 pub use self::notice::{ACKNOWLEDGED_WITHIN, ConsumerNotice};
@@ -66,6 +68,8 @@ pub struct ConsumerConfig {
     pub window_wanted: usize,
     pub qos: Qos,
     pub buffer_bytes_max: usize,
+    /// Longest age of a batch in a large group; zero: the group's size changes nothing.
+    pub members_age_max: Duration,
     /// Largest tolerated jump of the wall clock. After a larger one messages are deferred until our
     /// clock was compared with ClickHouse's.
     pub clock_jump_max: Duration,
@@ -82,6 +86,7 @@ pub struct Consumer {
     nodes: Nodes,
     clock: Clock,
     broker_drops: BrokerDrops,
+    group_age: GroupAge,
     leaving: Option<Leave>,
     /// At QoS 0: since when the buffer has had no room for one more read.
     full_since: Option<Instant>,
@@ -98,6 +103,7 @@ pub struct Consumer {
 impl Consumer {
     #[must_use]
     pub fn new(settings: ConsumerConfig, intake: Intake, delivery: Delivery) -> Self {
+        let group_age = GroupAge::new(intake.batch_age_max(), settings.members_age_max);
         let mut consumer = Self {
             growth: Growth::new(settings.connections),
             nodes: Nodes::new(&settings.nodes),
@@ -107,6 +113,7 @@ impl Consumer {
             intake,
             delivery,
             broker_drops: BrokerDrops::default(),
+            group_age,
             leaving: None,
             full_since: None,
             log: Log::default(),
@@ -152,6 +159,12 @@ impl Consumer {
     /// Replaces the broker's nodes after their names were resolved again. `nodes` is not empty.
     pub fn set_nodes(&mut self, nodes: &[Node]) {
         self.nodes.set(nodes);
+    }
+
+    /// Sets how many members the group has, as far as this process knows.
+    pub fn set_members(&mut self, members: u32) {
+        let changed = self.group_age.set_members(members);
+        self.notices.extend(changed.map(|age| ConsumerNotice::GroupAge { members, age }));
     }
 
     /// The shell connects this session: to which node, and how long to wait for it if another one
@@ -238,7 +251,10 @@ impl Consumer {
     /// Advances everything by the events so far and by time. The order matters: batches move first,
     /// so that their outcomes and completions reach the sessions in the same call.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.delivery.set_under_pressure(self.is_under_pressure());
+        let is_under_pressure = self.is_under_pressure();
+        self.delivery.set_under_pressure(is_under_pressure);
+        let age = if is_under_pressure { Duration::ZERO } else { self.group_age.age() };
+        self.intake.lengthen_batch_age(age);
         self.move_batches(now);
         self.delivery.handle_timeout(now);
         self.complete(now);
@@ -354,6 +370,8 @@ impl Consumer {
             broker_dropped: self.broker_drops.dropped(),
             former: self.growth.former.totals(visits),
             window_full_for: self.window_full_for,
+            members: self.group_age.members(),
+            batch_age_max: self.intake.batch_age_max(),
             still_subscribed: self.sessions.iter().any(Session::is_still_subscribed),
         }
     }

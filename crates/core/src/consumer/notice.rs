@@ -46,6 +46,11 @@ pub enum ConsumerNotice {
     NoMoreSessions {
         node: Node,
     },
+    /// The number of members changed how long a batch may wait.
+    GroupAge {
+        members: u32,
+        age: Duration,
+    },
     /// A session has gone to another node.
     Moved {
         session: SessionIndex,
@@ -97,7 +102,7 @@ impl ConsumerNotice {
             | Self::NoMoreSessions { .. }
             | Self::Moved { .. }
             | Self::FormerExpired { .. } => true,
-            Self::Growing { .. } => false,
+            Self::Growing { .. } | Self::GroupAge { .. } => false,
         }
     }
 }
@@ -139,6 +144,11 @@ impl fmt::Display for ConsumerNotice {
             Self::Growing { sessions, node: Some(node) } => {
                 write!(f, "one more session, now {sessions}: no other one is on the broker's node {node}")
             }
+            Self::GroupAge { members, age } => write!(
+                f,
+                "the group has {members} members: a batch closes {age:?} after its first row, unless it is full or half of a window \
+                 is used (batch.members_age_max)"
+            ),
             Self::NoMoreSessions { node } => write!(
                 f,
                 "the broker's node {node} has no session of this process, which has {CONNECTIONS_MAX} sessions already and opens no \

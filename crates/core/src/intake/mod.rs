@@ -14,7 +14,7 @@ mod ages;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub use self::ages::Ages;
 use crate::batch::{self, Batch, Batcher};
@@ -333,6 +333,17 @@ impl Intake {
         self.completions.pop_front()
     }
 
+    /// Lets batches wait for this long, but never less than the configured `age_max`.
+    pub fn lengthen_batch_age(&mut self, age: Duration) {
+        self.batcher.lengthen_age_max(age);
+    }
+
+    /// Returns the age at which the open batch is due.
+    #[must_use]
+    pub fn batch_age_max(&self) -> Duration {
+        self.batcher.age_max()
+    }
+
     /// Lowers the size of later batches to at most this many bytes.
     pub fn lower_batch_bytes(&mut self, bytes: usize) {
         self.batcher.lower_bytes_max(bytes);
@@ -370,8 +381,6 @@ impl Intake {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use milepost_decode::formats::{Format, shipped};
     use milepost_decode::{Driver, Field, Keep, Limits, Source, Template};

@@ -22,6 +22,7 @@ fn shrunk(members: usize, former: usize, expiry: Duration, kills: &[u64]) -> Wor
         intake: intake_settings(50),
         delivery: policy_settings(),
         window: 20,
+        members: 1,
     };
     let mut world = World::new(setup, Server::new(1), Instant::now());
     world.wait(Duration::from_secs(1));
@@ -95,6 +96,7 @@ fn killed_drain_leaves_no_gap_in_session_numbers() {
         intake: intake_settings(50),
         delivery: policy_settings(),
         window: 20,
+        members: 1,
     };
     let mut world = World::new(setup, Server::new(1), Instant::now());
     world.wait(Duration::from_secs(1));

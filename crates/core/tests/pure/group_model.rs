@@ -634,6 +634,7 @@ fn play(seed: u64, mistake: Mistake) -> Result<(), String> {
         intake: intake_settings(rng.usize(1..12)),
         delivery: policy_settings(),
         window: rng.u16(3..40),
+        members: 1,
     };
     setup.delivery.spool = rng.bool();
     setup.consumer.session.session_expiry = EXPIRY;

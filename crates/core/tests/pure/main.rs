@@ -14,6 +14,7 @@ mod consumer_rules;
 mod delivery_rules;
 mod flow_rules;
 mod former_sessions;
+mod group_age;
 mod group_model;
 mod model;
 mod nodes;

@@ -23,6 +23,7 @@ fn world(sessions: Connections, of: usize) -> World<Server> {
         intake: intake_settings(5),
         delivery: policy_settings(),
         window: 100,
+        members: 1,
     };
     (setup.consumer.connections, setup.consumer.nodes) = (sessions, nodes(of));
     let mut world = World::new(setup, Server::new(1), Instant::now());
@@ -92,6 +93,7 @@ fn hung_node_is_left_after_one_try_at_start_and_while_running() {
         intake: intake_settings(5),
         delivery: policy_settings(),
         window: 100,
+        members: 1,
     };
     (setup.consumer.connections, setup.consumer.nodes) = (Connections::Fixed(4), nodes(2));
     let mut starts = World::before_start(setup, Server::new(1), Instant::now());

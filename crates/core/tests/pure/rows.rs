@@ -113,6 +113,7 @@ pub fn consumer_settings(sessions: usize) -> consumer::ConsumerConfig {
         window_wanted: 0,
         qos: Qos::AtLeastOnce,
         buffer_bytes_max: 1 << 20,
+        members_age_max: Duration::ZERO,
         clock_jump_max: Duration::from_secs(300),
     }
 }

@@ -39,6 +39,8 @@ pub struct Setup {
     pub delivery: policy::DeliveryConfig,
     /// Of each session, at the broker; announced in CONNACK.
     pub window: u16,
+    /// Members of the group, as the process counts them.
+    pub members: u32,
 }
 
 /// ClickHouse, the disk, and whoever carries commands to them.
@@ -656,5 +658,7 @@ fn process(
 ) -> Consumer {
     let delivery = policy::DeliveryConfig { incarnation, ..setup.delivery.clone() };
     let intake = Intake::new(setup.intake.clone(), decoder());
-    Consumer::new(setup.consumer.clone(), intake, Delivery::new(delivery, left))
+    let mut consumer = Consumer::new(setup.consumer.clone(), intake, Delivery::new(delivery, left));
+    consumer.set_members(setup.members);
+    consumer
 }

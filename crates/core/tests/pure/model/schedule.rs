@@ -88,6 +88,7 @@ pub fn setup() -> impl Strategy<Value = Setup> {
                 intake: intake_settings(rows_max),
                 delivery: policy_settings(),
                 window,
+                members: 1,
             };
             setup.consumer.nodes = rows::nodes(nodes);
             setup.delivery.inserts_in_flight = slots;
@@ -135,5 +136,6 @@ pub fn plain() -> Setup {
         intake: intake_settings(5),
         delivery: policy_settings(),
         window: 1_000,
+        members: 1,
     }
 }

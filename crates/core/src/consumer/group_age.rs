@@ -1,0 +1,47 @@
+//! How long a batch waits in a large group.
+//!
+//! An insert costs ClickHouse its parts, however few rows it has, and each member inserts at least
+//! once per `batch.age_max` while it receives anything. So a member lengthens its age with the
+//! number of members: the whole group makes about [`INSERTS_PER_AGE`] inserts per `batch.age_max`.
+//!
+//! Guarantee: never shorter than `batch.age_max`, never longer than `batch.members_age_max`. Every
+//! other reason to close a batch stays as it is. While half of a window or half of the buffer is
+//! used, the age is `batch.age_max`, so that a broker never waits for it.
+
+use std::time::Duration;
+
+/// Inserts of the whole group per `batch.age_max`. Up to this many members nothing changes.
+const INSERTS_PER_AGE: u32 = 2;
+
+#[derive(Debug)]
+pub(super) struct GroupAge {
+    /// `batch.age_max`.
+    age_max: Duration,
+    /// `batch.members_age_max`; zero: off.
+    members_age_max: Duration,
+    members: u32,
+}
+
+impl GroupAge {
+    /// Starts as the only member.
+    pub(super) fn new(age_max: Duration, members_age_max: Duration) -> Self {
+        Self { age_max, members_age_max, members: 1 }
+    }
+
+    /// Sets the number of members. Returns the new age, if it changed.
+    pub(super) fn set_members(&mut self, members: u32) -> Option<Duration> {
+        let before = self.age();
+        self.members = members;
+        Some(self.age()).filter(|age| *age != before)
+    }
+
+    pub(super) fn members(&self) -> u32 {
+        self.members
+    }
+
+    /// Returns the age at which a batch closes while there is no pressure.
+    pub(super) fn age(&self) -> Duration {
+        let shared = self.age_max.saturating_mul(self.members) / INSERTS_PER_AGE;
+        shared.min(self.members_age_max).max(self.age_max)
+    }
+}

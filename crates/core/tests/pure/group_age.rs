@@ -1,0 +1,165 @@
+//! How long a batch waits in a large group: no longer than its bound, and never where a broker, a
+//! shutdown or another limit asks for it earlier.
+
+use std::time::{Duration, Instant};
+
+use milepost_core::session::events::Leave;
+use proptest::prelude::*;
+
+use crate::model::schedule::{plain, play, setup, step};
+use crate::model::server::Server;
+use crate::model::{Setup, World};
+use crate::rows::intake_settings;
+
+const AGE_MAX: Duration = Duration::from_secs(1);
+const MEMBERS_AGE_MAX: Duration = Duration::from_secs(8);
+
+/// One session of a group of this size, with batches that no test fills.
+fn group_of(members: u32) -> Setup {
+    let mut setup = plain();
+    setup.intake = intake_settings(1_000);
+    setup.consumer.members_age_max = MEMBERS_AGE_MAX;
+    setup.members = members;
+    setup
+}
+
+/// How long the message waits until the broker has its acknowledgement, in milliseconds.
+fn acknowledged_after_ms(world: &mut World<Server>) -> u64 {
+    let acked = world.acked.len();
+    let mut waited_ms = 0;
+    while world.acked.len() == acked && waited_ms < 20_000 {
+        world.wait(Duration::from_millis(50));
+        waited_ms += 50;
+    }
+    waited_ms
+}
+
+#[test]
+fn batch_waits_longer_with_more_members_up_to_its_bound() {
+    for (members, seconds) in
+        [(0, 1), (1, 1), (2, 1), (3, 1), (4, 2), (10, 5), (16, 8), (100, 8), (u32::MAX, 8)]
+    {
+        let mut world = World::new(group_of(members), Server::new(1), Instant::now());
+        world.publish(1, true, false);
+        let waited_ms = acknowledged_after_ms(&mut world);
+        let wanted_ms = if members == 3 { 1_500 } else { seconds * 1_000 };
+        assert!(
+            (wanted_ms..wanted_ms + 150).contains(&waited_ms),
+            "{members} members: {waited_ms} ms"
+        );
+        assert_eq!(world.consumer.totals().batch_age_max.as_millis(), u128::from(wanted_ms));
+    }
+}
+
+#[test]
+fn group_size_changes_nothing_unless_it_is_configured() {
+    let mut setup = group_of(100);
+    setup.consumer.members_age_max = Duration::ZERO;
+    let mut world = World::new(setup, Server::new(1), Instant::now());
+    world.publish(1, true, false);
+    assert!((1_000..1_150).contains(&acknowledged_after_ms(&mut world)));
+    assert!(!world.notices.iter().any(|line| line.contains("members")), "{:?}", world.notices);
+}
+
+#[test]
+fn changed_age_is_logged_once() {
+    let mut world = World::new(group_of(16), Server::new(1), Instant::now());
+    for members in [16, 16, 40, 16, 2, 1] {
+        world.consumer.set_members(members);
+        world.turn();
+    }
+    let lines: Vec<_> = world.notices.iter().filter(|line| line.contains("members")).collect();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[0].starts_with("the group has 16 members: a batch closes 8s after"), "{lines:?}");
+    assert!(lines[1].starts_with("the group has 2 members: a batch closes 1s after"), "{lines:?}");
+}
+
+#[test]
+fn smaller_group_shortens_the_age_of_the_open_batch() {
+    let mut world = World::new(group_of(16), Server::new(1), Instant::now());
+    world.publish(1, true, false);
+    world.wait(Duration::from_secs(3));
+    assert_eq!(world.acked.len(), 0);
+    world.consumer.set_members(1);
+    world.wait(Duration::from_millis(200));
+    assert_eq!(world.acked.len(), 1);
+}
+
+#[test]
+fn full_window_flushes_at_once_in_a_large_group() {
+    let mut setup = group_of(16);
+    setup.window = 8;
+    let mut world = World::new(setup, Server::new(1), Instant::now());
+    (0..8).for_each(|_| world.publish(1, true, false));
+    world.wait(Duration::from_millis(200));
+    assert_eq!(world.acked.len(), 8);
+}
+
+#[test]
+fn half_full_window_keeps_the_usual_age_in_a_large_group() {
+    for (messages, wanted_ms) in [(3, 8_000), (4, 1_000)] {
+        let mut setup = group_of(16);
+        setup.window = 8;
+        let mut world = World::new(setup, Server::new(1), Instant::now());
+        (0..messages).for_each(|_| world.publish(1, true, false));
+        let waited_ms = acknowledged_after_ms(&mut world);
+        assert!(
+            (wanted_ms..wanted_ms + 150).contains(&waited_ms),
+            "{messages} messages: {waited_ms} ms"
+        );
+    }
+}
+
+#[test]
+fn full_batch_closes_at_once_in_a_large_group() {
+    let mut world = World::new(group_of(16), Server::new(1), Instant::now());
+    (0..10).for_each(|_| world.publish(100, true, false));
+    world.wait(Duration::from_millis(200));
+    assert_eq!(world.acked.len(), 1_000);
+}
+
+#[test]
+fn leaving_member_of_a_large_group_flushes_at_once() {
+    for leave in [Leave::KeepSession, Leave::Unsubscribe] {
+        let mut world = World::new(group_of(16), Server::new(1), Instant::now());
+        (0..10).for_each(|_| world.publish(1, true, false));
+        world.turn();
+        world.leave(leave);
+        world.wait(Duration::from_millis(500));
+        assert_eq!(world.acked.len(), 10, "{leave:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(crate::cases::cases(64))]
+
+    /// Whatever happened before: a fix that arrives at a healthy member is acknowledged within the
+    /// bound, so lag does not grow with the group.
+    #[test]
+    fn fix_is_never_older_than_the_bound(
+        setup in setup(),
+        members in 1_u32..200,
+        seed: u64,
+        steps in prop::collection::vec(step(), 0..60),
+    ) {
+        let mut setup = Setup { members, ..setup };
+        setup.consumer.members_age_max = MEMBERS_AGE_MAX;
+        let mut world = World::new(setup, Server::new(seed), Instant::now());
+        for step in steps {
+            play(&mut world, step);
+        }
+        world.recover();
+        let missing = world.missing();
+        prop_assert!(missing.is_empty(), "lost: {missing:?}");
+        world.wait(Duration::from_secs(120));
+        let bound = (AGE_MAX * members / 2).clamp(AGE_MAX, MEMBERS_AGE_MAX);
+        for _ in 0..5 {
+            world.publish(1, true, false);
+            let is_erased = world.erased;
+            let waited_ms = acknowledged_after_ms(&mut world);
+            // A row of an erased driver is acknowledged without an insert.
+            let bound_ms = u64::try_from(bound.as_millis()).unwrap() + 400;
+            prop_assert!(is_erased || waited_ms <= bound_ms, "{waited_ms} ms of {members} members");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Counts the members of the group, for `batch.members_age_max`.
+//!
+//! A member resolves `shutdown.peers` and counts their addresses; it asks no peer. So the cost grows
+//! with the members, not with their square. An address without a process counts too: then a batch
+//! waits longer than it has to, within its bound.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use milepost_core::peers::Peer;
+use milepost_observe::ask::resolve;
+
+/// How often names are resolved. Pods come and go within a minute or so.
+const RESOLVED_EVERY: Duration = Duration::from_secs(15);
+
+/// Publishes the number of members, now and whenever it changes. Returns once no receiver is left.
+pub(super) async fn count(peers: Vec<Peer>, members: watch::Sender<u32>) {
+    let mut known = vec![BTreeSet::new(); peers.len()];
+    while !members.is_closed() {
+        look_up(&peers, &mut known).await;
+        let all: BTreeSet<_> = known.iter().flatten().collect();
+        let count = u32::try_from(all.len()).unwrap_or(u32::MAX).max(1);
+        members.send_if_modified(|last| std::mem::replace(last, count) != count);
+        sleep(RESOLVED_EVERY).await;
+    }
+}
+
+/// Resolves all names at once. A name that cannot be resolved now keeps its last addresses.
+async fn look_up(peers: &[Peer], known: &mut [BTreeSet<SocketAddr>]) {
+    let mut lookups = JoinSet::new();
+    for (index, Peer { host, port }) in peers.iter().cloned().enumerate() {
+        lookups.spawn(async move { (index, resolve(&host, port).await) });
+    }
+    while let Some(found) = lookups.join_next().await {
+        if let Ok((index, Ok(found))) = found {
+            known[index] = found.into_iter().collect();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(host: &str, port: u16) -> Peer {
+        Peer { host: host.to_owned(), port }
+    }
+
+    #[tokio::test]
+    async fn each_address_counts_once_and_an_unresolved_name_keeps_its_addresses() {
+        let peers = [peer("127.0.0.1", 1), peer("127.0.0.1", 1), peer("127.0.0.1", 2)];
+        let peers: Vec<_> = peers.into_iter().chain([peer("no-such-host.invalid", 3)]).collect();
+        let mut known = vec![BTreeSet::new(); peers.len()];
+        known[3].insert("10.0.0.1:3".parse().unwrap());
+        look_up(&peers, &mut known).await;
+        assert_eq!(known.iter().flatten().collect::<BTreeSet<_>>().len(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn counter_publishes_and_ends_with_its_receiver() {
+        let (sender, mut receiver) = watch::channel(1);
+        let counter = tokio::spawn(count(vec![peer("127.0.0.1", 1), peer("127.0.0.1", 2)], sender));
+        assert_eq!(*receiver.wait_for(|members| *members > 1).await.unwrap(), 2);
+        drop(receiver);
+        counter.await.unwrap();
+    }
+}
