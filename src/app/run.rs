@@ -16,7 +16,7 @@ use super::schema::{self, Watcher};
 use super::{leaving, members};
 use crate::executor::Executor;
 use crate::mqtt::shared::names;
-use milepost_clickhouse::ClickHouse;
+use milepost_clickhouse::{Cause, ClickHouse, EndpointStatus};
 use milepost_command::{AtStart, Outcome, Signals, Starting};
 use milepost_config::Config;
 use milepost_core::consumer::{self, Consumer, ConsumerTotals};
@@ -28,6 +28,7 @@ use milepost_core::peers::standing::Member;
 use milepost_core::screened::ReadList;
 use milepost_core::session::events::{self, Leave};
 use milepost_decode::Decoder;
+use milepost_observe::endpoints::EndpointUse;
 use milepost_observe::health::Health;
 use milepost_observe::http;
 use milepost_observe::metrics::Metrics;
@@ -143,6 +144,8 @@ pub(super) fn start(
     tasks: &mut JoinSet<&'static str>,
 ) -> Result<Started> {
     let clickhouse = Arc::new(ClickHouse::new(&config.clickhouse)?);
+    let watched = Arc::clone(&clickhouse);
+    metrics.watch_endpoints(move || watched.endpoints().into_iter().map(endpoint_use).collect());
     let places = Delivery::commands_max(config.clickhouse.inserts_in_flight);
     let (commands, to_execute) = mpsc::channel(places);
     let (to_report, reports) = mpsc::channel(places);
@@ -189,6 +192,12 @@ pub(super) fn start(
     };
     watch.spawn(watcher.run());
     Ok(Started { watch, driver, leave, server: to_watch })
+}
+
+/// One endpoint, as the metrics show it.
+fn endpoint_use(EndpointStatus { url, in_use, left }: EndpointStatus) -> EndpointUse {
+    let left = Cause::ALL.iter().map(|cause| (cause.name(), left[*cause as usize]));
+    EndpointUse { url, in_use, left: left.collect() }
 }
 
 async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, SpoolInventory)> {

@@ -58,7 +58,8 @@ impl Watcher {
         let mut log = Log::new();
         let mut list = List { read_at: Instant::now(), has_failed: false };
         loop {
-            self.clickhouse.return_to_own_endpoint(ANSWER_WITHIN).await;
+            let asked_at = Instant::now();
+            self.clickhouse.return_to_own_endpoint(asked_at.into_std(), ANSWER_WITHIN).await;
             let asked_at = Instant::now();
             let attention = *self.attention.borrow_and_update();
             let mut server = self.server.borrow().clone();

@@ -1,46 +1,54 @@
 //! Several endpoints in `clickhouse.url`: one that is away, hangs or is read-only is left for the
 //! next one. Scripted servers before one engine stand in for replicas.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
-use lab_stack::{Settings, free_port};
+use lab_stack::{Settings, free_port, lock};
 
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, World, wait_for_metric, world};
 
-/// An endpoint, the inserts of positions that it got, and the switch that makes it read-only.
+/// An endpoint, the tokens of the inserts of positions that it got, and the code with which it
+/// refuses them; 0: it takes them.
 struct Endpoint {
     url: String,
-    inserts: Arc<AtomicUsize>,
-    is_read_only: Arc<AtomicBool>,
+    tokens: Arc<Mutex<Vec<String>>>,
+    code: Arc<AtomicU32>,
 }
 
 impl Endpoint {
     fn before(world: &World) -> Result<Self> {
-        let (inserts, is_read_only) =
-            (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        let (seen, switch) = (Arc::clone(&inserts), Arc::clone(&is_read_only));
+        let (tokens, code) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(AtomicU32::new(0)));
+        let (seen, refusal) = (Arc::clone(&tokens), Arc::clone(&code));
         let url = scripted_clickhouse(world.engine.server.port, move |statement| {
             if !statement.contains("query=INSERT") || !statement.contains(".positions+") {
                 return Scripted::Pass;
             }
-            seen.fetch_add(1, Ordering::SeqCst);
-            if switch.load(Ordering::SeqCst) {
-                Scripted::Answer(
-                    500,
-                    "Code: 242. DB::Exception: Table is in readonly mode.".to_owned(),
-                )
-            } else {
-                Scripted::Pass
+            let token = statement.split(['?', '&']).find_map(|pair| {
+                pair.strip_prefix("insert_deduplication_token=").map(str::to_owned)
+            });
+            lock(&seen).push(token.unwrap_or_default());
+            match refusal.load(Ordering::SeqCst) {
+                0 => Scripted::Pass,
+                code => Scripted::Answer(500, format!("Code: {code}. DB::Exception: Refused.")),
             }
         })?;
-        Ok(Self { url, inserts, is_read_only })
+        Ok(Self { url, tokens, code })
+    }
+
+    fn refuse(&self, code: u32) {
+        self.code.store(code, Ordering::SeqCst);
     }
 
     fn inserts(&self) -> usize {
-        self.inserts.load(Ordering::SeqCst)
+        lock(&self.tokens).len()
+    }
+
+    fn token(&self) -> String {
+        lock(&self.tokens).first().cloned().unwrap_or_default()
     }
 }
 
@@ -57,11 +65,58 @@ fn read_only_endpoint_is_left_for_the_next_one() -> Result<()> {
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     wait_for_metric(&milepost, "acks_total", 1.0)?;
     assert_eq!((home.inserts(), other.inserts()), (1, 0), "the member uses its own endpoint");
-    home.is_read_only.store(true, Ordering::SeqCst);
+    home.refuse(242);
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":2}"#)])?;
     wait_for_metric(&milepost, "acks_total", 2.0)?;
     assert_eq!((home.inserts(), other.inserts()), (2, 1), "refused once, stored by the next");
     world.wait_for("SELECT count() FROM {db}.fixes", "2", SOON)
+}
+
+/// 242 comes before the write, so the token is kept; after 243 a part may have been written, so the
+/// next endpoint gets another one.
+#[test]
+fn insert_goes_over_all_endpoints_that_cannot_write() -> Result<()> {
+    let world = world("endpoints_refuse")?;
+    let endpoints = (0..4).map(|_| Endpoint::before(&world)).collect::<Result<Vec<_>>>()?;
+    for (endpoint, code) in endpoints.iter().zip([242, 243, 164]) {
+        endpoint.refuse(code);
+    }
+    let urls: Vec<_> = endpoints.iter().map(|endpoint| &*endpoint.url).collect();
+    let milepost = member(&world, "m-0", &urls).run()?;
+    world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
+    wait_for_metric(&milepost, "acks_total", 1.0)?;
+    let inserts: Vec<_> = endpoints.iter().map(Endpoint::inserts).collect();
+    assert_eq!(inserts, [1, 1, 1, 1], "each was tried once");
+    let tokens: Vec<_> = endpoints.iter().map(Endpoint::token).collect();
+    assert_eq!(tokens[0], tokens[1], "the first one refused before it wrote");
+    assert_ne!(tokens[1], tokens[2], "the second one may have written");
+    assert_eq!(tokens[2], tokens[3], "the third one refused before it wrote");
+    let scrape = milepost.get("/metrics")?;
+    for (url, (reason, in_use)) in
+        urls.iter().zip([("read_only", 0), ("no_space", 0), ("read_only", 0), ("read_only", 1)])
+    {
+        let left = format!(
+            "milepost_clickhouse_endpoint_left_total{{endpoint=\"{url}\",reason=\"{reason}\"}} {}",
+            1 - in_use
+        );
+        let used = format!("milepost_clickhouse_endpoint_in_use{{endpoint=\"{url}\"}} {in_use}");
+        assert!(scrape.contains(&left) && scrape.contains(&used), "{left}, {used}: {scrape}");
+    }
+    world.wait_for("SELECT count() FROM {db}.fixes", "1", SOON)
+}
+
+#[test]
+fn import_goes_to_an_endpoint_that_answers_and_writes() -> Result<()> {
+    let world = world("endpoints_import")?;
+    let away = format!("http://127.0.0.1:{}", free_port()?);
+    let (read_only, other) = (Endpoint::before(&world)?, Endpoint::before(&world)?);
+    read_only.refuse(242);
+    let file = world.folder.path().join("fixes.csv");
+    fs::write(&file, "driver_id,ts,lat,lng\nd1,2026-01-02T03:04:05Z,1,2\n")?;
+    let settings = member(&world, "m-0", &[&away, &read_only.url, &other.url]);
+    let (code, printed) = settings.call(&["import", &*file.to_string_lossy()])?;
+    assert_eq!((code, read_only.inserts(), other.inserts()), (0, 1, 1), "{printed}");
+    world.wait_for("SELECT count() FROM {db}.fixes", "1", SOON)
 }
 
 #[test]

@@ -10,8 +10,8 @@ use clickhouse::Client;
 use clickhouse::error::Error as ClientError;
 
 use super::connector::Connector;
-use super::endpoints::Endpoints;
-use super::errors::{advice, code, kind, speaks_no_http};
+use super::endpoints::{Cause, EndpointStatus, Endpoints};
+use super::errors::{advice, cause_of_silence, code, kind, speaks_no_http};
 use super::insert::Inserter;
 use super::login::Login;
 use super::render::Layout;
@@ -19,6 +19,7 @@ use milepost_config as config;
 use milepost_core::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
 use milepost_core::encode::TABLES;
 use milepost_core::erased::Newest;
+use milepost_core::error_chain;
 use milepost_core::screened::Screened;
 use milepost_tls as tls;
 use milepost_tls::{Server, Tls};
@@ -181,6 +182,17 @@ impl ClickHouse {
         Error::server(what, error, advice)
     }
 
+    /// Starts a request that may go to each endpoint once, for as long as `may_leave` gives a cause
+    /// to leave the one in use.
+    pub(super) fn tries(&self, may_leave: fn(&ClientError) -> Option<Cause>) -> Tries<'_> {
+        Tries { of: self, may_leave, others: self.endpoints.count() - 1, index: 0 }
+    }
+
+    /// The endpoints of `clickhouse.url`, for the metrics.
+    pub fn endpoints(&self) -> Vec<EndpointStatus> {
+        self.endpoints.status()
+    }
+
     /// Rows of the answer to a question, as tab-separated values have them. A cell that is not
     /// there is empty.
     pub async fn ask<const CELLS: usize>(
@@ -188,9 +200,15 @@ impl ClickHouse {
         what: &str,
         sql: &str,
     ) -> Result<Vec<[String; CELLS]>, Error> {
-        let answer = async { self.client().query_raw(sql).fetch_bytes("TSVRaw")?.collect().await };
-        let answer =
-            within(QUESTION_TIMEOUT, answer).await.map_err(|error| self.failed(what, error))?;
+        let mut tries = self.tries(cause_of_silence);
+        let answer = loop {
+            let query = tries.client().query_raw(sql);
+            let answer = async { query.fetch_bytes("TSVRaw")?.collect().await };
+            match within(QUESTION_TIMEOUT, answer).await {
+                Err(error) if tries.go_on(&error) => {}
+                answer => break answer.map_err(|error| self.failed(what, error))?,
+            }
+        };
         self.may_be_tls.store(false, Ordering::Relaxed);
         let text = String::from_utf8_lossy(&answer);
         let row = |line: &str| {
@@ -269,17 +287,18 @@ impl ClickHouse {
     /// Leaves the endpoint in use, because it does not answer, for the next one of
     /// `clickhouse.url`.
     pub fn leave_endpoint(&self, why: &str) {
-        self.endpoints.leave(self.endpoints.current().0, why, Instant::now());
+        let (index, _) = self.endpoints.current();
+        self.endpoints.leave(index, Cause::NoAnswer, why, Instant::now());
     }
 
     /// Returns to this member's own endpoint once that answers within `patience`. Asks it only now
     /// and then.
-    pub async fn return_to_own_endpoint(&self, patience: Duration) {
-        let Some(home) = self.endpoints.home_to_ask(Instant::now()) else { return };
+    pub async fn return_to_own_endpoint(&self, now: Instant, patience: Duration) {
+        let Some(home) = self.endpoints.home_to_ask(now) else { return };
         let client = self.login.log_in(self.client.clone().with_url(home.as_str()));
         let answers = async { client.query_raw("SELECT 1").fetch_bytes("TSVRaw")?.collect().await };
         if within(patience, answers).await.is_ok_and(|answer| answer.trim_ascii() == b"1") {
-            self.endpoints.return_home(Instant::now());
+            self.endpoints.return_home(now);
         }
     }
 
@@ -292,6 +311,33 @@ impl ClickHouse {
     async fn parsed<T: FromStr>(&self, what: &str, sql: &str, thing: &str) -> Result<T, Error> {
         let value = self.value(what, sql).await?.and_then(|value| value.parse().ok());
         value.ok_or_else(|| Error::not_a(what, thing))
+    }
+}
+
+/// One request's way over the endpoints.
+pub(super) struct Tries<'a> {
+    of: &'a ClickHouse,
+    may_leave: fn(&ClientError) -> Option<Cause>,
+    /// Endpoints that were not tried yet.
+    others: usize,
+    /// The endpoint of the current try.
+    index: usize,
+}
+
+impl Tries<'_> {
+    /// The client for the next try, at the endpoint in use.
+    pub(super) fn client(&mut self) -> Client {
+        let (index, url) = self.of.endpoints.current();
+        self.index = index;
+        self.of.login.log_in(self.of.client.clone().with_url(url.as_str()))
+    }
+
+    /// Leaves the endpoint because of this error, if that helps. `false`: the error is the result.
+    pub(super) fn go_on(&mut self, error: &ClientError) -> bool {
+        let Some(cause) = (self.may_leave)(error).filter(|_| self.others > 0) else { return false };
+        self.others -= 1;
+        self.of.endpoints.leave(self.index, cause, &error_chain(error), Instant::now());
+        true
     }
 }
 

@@ -20,6 +20,61 @@ const HOME_AGAIN_AFTER_MAX: Duration = Duration::from_secs(600);
 /// second.
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
 
+/// Why an endpoint was left, as the metric's label says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// No connection, or it broke.
+    Unreachable,
+    /// Connected, and no answer in time.
+    NoAnswer,
+    /// Something else answers there, such as a proxy.
+    NotClickHouse,
+    /// A replica without its Keeper, or a read-only profile.
+    ReadOnly,
+    NoSpace,
+    NoKeeper,
+    /// It was not migrated, or its tables were dropped.
+    NoTables,
+    /// Wrong login, or a missing grant.
+    Login,
+}
+
+impl Cause {
+    pub const ALL: [Self; 8] = [
+        Self::Unreachable,
+        Self::NoAnswer,
+        Self::NotClickHouse,
+        Self::ReadOnly,
+        Self::NoSpace,
+        Self::NoKeeper,
+        Self::NoTables,
+        Self::Login,
+    ];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::NoAnswer => "no_answer",
+            Self::NotClickHouse => "not_clickhouse",
+            Self::ReadOnly => "read_only",
+            Self::NoSpace => "no_space",
+            Self::NoKeeper => "no_keeper",
+            Self::NoTables => "no_tables",
+            Self::Login => "login",
+        }
+    }
+}
+
+/// One endpoint, at the moment of the call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointStatus {
+    pub url: String,
+    pub in_use: bool,
+    /// How often it was left, by [`Cause`].
+    pub left: [u64; Cause::ALL.len()],
+}
+
 /// Which address is in use. Shared by inserts and queries.
 pub(super) struct Endpoints {
     urls: Vec<Url>,
@@ -34,6 +89,8 @@ struct State {
     returned_at: Option<Instant>,
     pause: Duration,
     log: Throttle,
+    /// How often each endpoint was left, by cause.
+    left: Vec<[u64; Cause::ALL.len()]>,
 }
 
 impl Endpoints {
@@ -54,6 +111,7 @@ impl Endpoints {
             returned_at: None,
             pause: HOME_AGAIN_AFTER,
             log: Throttle::every(LOGGED_EVERY),
+            left: vec![[0; Cause::ALL.len()]; urls.len()],
         };
         Self { urls, home, state: Mutex::new(state) }
     }
@@ -64,12 +122,29 @@ impl Endpoints {
         (current, &self.urls[current])
     }
 
+    /// The number of endpoints.
+    pub(super) fn count(&self) -> usize {
+        self.urls.len()
+    }
+
+    /// Each endpoint in the order of the list.
+    pub(super) fn status(&self) -> Vec<EndpointStatus> {
+        let state = self.state();
+        let statuses = self.urls.iter().zip(&state.left).enumerate();
+        let status = |(index, (url, left)): (usize, (&Url, &[u64; Cause::ALL.len()]))| {
+            let url = url.as_str().trim_end_matches('/').to_owned();
+            EndpointStatus { url, in_use: index == state.current, left: *left }
+        };
+        statuses.map(status).collect()
+    }
+
     /// Leaves a failing endpoint for the next one, unless another request has left it already.
-    pub(super) fn leave(&self, index: usize, why: &str, now: Instant) {
+    pub(super) fn leave(&self, index: usize, cause: Cause, why: &str, now: Instant) {
         let mut state = self.state();
         if self.urls.len() == 1 || state.current != index {
             return;
         }
+        state.left[index][cause as usize] += 1;
         if index == self.home {
             let has_just_returned = state.returned_at.is_some_and(|at| now - at < state.pause);
             state.pause = if has_just_returned {
@@ -139,17 +214,31 @@ mod tests {
     #[test]
     fn failed_endpoint_is_left_once_per_failure() {
         let (endpoints, now) = (three(1), Instant::now());
-        endpoints.leave(1, "it is read-only", now);
-        endpoints.leave(1, "a second insert failed there, too", now);
+        endpoints.leave(1, Cause::ReadOnly, "it is read-only", now);
+        endpoints.leave(1, Cause::ReadOnly, "a second insert failed there, too", now);
         assert_eq!(host(&endpoints), "c");
-        endpoints.leave(2, "refused", now);
+        endpoints.leave(2, Cause::Unreachable, "refused", now);
         assert_eq!(host(&endpoints), "a");
+    }
+
+    #[test]
+    fn status_counts_each_departure_by_its_cause() {
+        let (endpoints, now) = (three(0), Instant::now());
+        endpoints.leave(0, Cause::ReadOnly, "code 242", now);
+        endpoints.leave(0, Cause::ReadOnly, "a second insert failed there, too", now);
+        endpoints.leave(1, Cause::NoSpace, "code 243", now);
+        let status = endpoints.status();
+        let left = |of: &EndpointStatus, cause: Cause| of.left[cause as usize];
+        assert_eq!(status.iter().map(|of| of.in_use).collect::<Vec<_>>(), [false, false, true]);
+        assert_eq!((left(&status[0], Cause::ReadOnly), left(&status[1], Cause::NoSpace)), (1, 1));
+        assert_eq!(status.iter().flat_map(|of| of.left).sum::<u64>(), 2);
+        assert_eq!(status[0].url, "http://a:1");
     }
 
     #[test]
     fn home_is_used_again_once_it_answers() {
         let (endpoints, now) = (three(0), Instant::now());
-        endpoints.leave(0, "refused", now);
+        endpoints.leave(0, Cause::Unreachable, "refused", now);
         assert_eq!(endpoints.home_to_ask(now + 29 * SECOND), None);
         assert_eq!(endpoints.home_to_ask(now + 30 * SECOND).unwrap().host_str(), Some("a"));
         assert_eq!(endpoints.home_to_ask(now + 31 * SECOND), None, "asked, and no answer yet");
@@ -161,7 +250,7 @@ mod tests {
     fn home_that_answers_but_refuses_inserts_is_asked_less_and_less() {
         let (endpoints, mut now) = (three(0), Instant::now());
         for pause in [30, 60, 120, 240, 480, 600, 600] {
-            endpoints.leave(0, "code 242: read-only", now);
+            endpoints.leave(0, Cause::ReadOnly, "code 242: read-only", now);
             assert_eq!(endpoints.home_to_ask(now + (pause - 1) * SECOND), None, "{pause}");
             now += pause * SECOND;
             assert!(endpoints.home_to_ask(now).is_some(), "{pause}");
@@ -169,14 +258,14 @@ mod tests {
             now += SECOND;
         }
         now += 700 * SECOND;
-        endpoints.leave(0, "after a long time", now);
+        endpoints.leave(0, Cause::Unreachable, "after a long time", now);
         assert!(endpoints.home_to_ask(now + 30 * SECOND).is_some());
     }
 
     #[test]
     fn when_all_fail_the_home_is_tried_in_turn() {
         let (endpoints, now) = (three(0), Instant::now());
-        (0..3).for_each(|index| endpoints.leave(index, "refused", now));
+        (0..3).for_each(|index| endpoints.leave(index, Cause::Unreachable, "refused", now));
         assert_eq!(host(&endpoints), "a");
         assert_eq!(endpoints.home_to_ask(now + 100 * SECOND), None, "it is in use");
     }
@@ -184,7 +273,7 @@ mod tests {
     #[test]
     fn single_endpoint_is_never_left() {
         let endpoints = Endpoints::new(&["http://a:1".to_owned()], 7);
-        endpoints.leave(0, "refused", Instant::now());
+        endpoints.leave(0, Cause::Unreachable, "refused", Instant::now());
         assert_eq!(host(&endpoints), "a");
     }
 }

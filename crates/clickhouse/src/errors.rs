@@ -5,6 +5,7 @@ use std::error::Error as StdError;
 use clickhouse::error::Error as ClientError;
 use hyper_util::client::legacy;
 
+use super::endpoints::Cause;
 use milepost_core::delivery::sink::FailureKind;
 
 /// ClickHouse's error codes that only a person can mend: unknown column, table, database, format,
@@ -39,14 +40,40 @@ const NOT_SUPPORTED: u32 = 344;
 const BEFORE_THE_WRITE: [u32; 6] = [202, TABLE_IS_READ_ONLY, 252, TOO_FEW_LIVE_REPLICAS, 286, 745];
 
 /// Refusals of one server that another replica need not share: unknown table or database (not
-/// migrated there), wrong login, read-only, full disk (NOT_ENOUGH_SPACE), no Keeper (999
-/// KEEPER_EXCEPTION).
-const OF_ENDPOINT: [u32; 6] =
-    [UNKNOWN_TABLE, UNKNOWN_DATABASE, AUTHENTICATION_FAILED, TABLE_IS_READ_ONLY, 243, 999];
+/// migrated there), wrong login or grant (each replica may have its own users), a read-only table
+/// or profile (164), full disk (243 NOT_ENOUGH_SPACE), no Keeper (999 KEEPER_EXCEPTION). `None`:
+/// the refusal is not about the server.
+pub(super) fn cause_of_code(code: u32) -> Option<Cause> {
+    Some(match code {
+        UNKNOWN_TABLE | UNKNOWN_DATABASE => Cause::NoTables,
+        AUTHENTICATION_FAILED | NO_GRANT => Cause::Login,
+        TABLE_IS_READ_ONLY | 164 => Cause::ReadOnly,
+        243 => Cause::NoSpace,
+        999 => Cause::NoKeeper,
+        _ => return None,
+    })
+}
 
-/// Whether another endpoint may take what this one refused with this code.
-pub(super) fn is_of_endpoint(code: u32) -> bool {
-    OF_ENDPOINT.contains(&code)
+/// Why the endpoint gave no answer to a question; `None`: it gave one. The question may go to
+/// another endpoint.
+pub(super) fn cause_of_silence(error: &ClientError) -> Option<Cause> {
+    if matches!(error, ClientError::TimedOut) {
+        return Some(Cause::NoAnswer);
+    }
+    is_unconnected(error).then_some(Cause::Unreachable)
+}
+
+/// Why another endpoint may execute a statement that this one certainly did not: it was not
+/// reached, or it is read-only.
+pub(super) fn cause_of_refusal(error: &ClientError) -> Option<Cause> {
+    if is_unconnected(error) {
+        return Some(Cause::Unreachable);
+    }
+    code(error).and_then(cause_of_code).filter(|cause| *cause == Cause::ReadOnly)
+}
+
+fn is_unconnected(error: &ClientError) -> bool {
+    matches!(error, ClientError::Network(source) if never_connected(source.as_ref()))
 }
 
 /// How inserts are sent.

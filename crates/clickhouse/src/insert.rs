@@ -26,8 +26,8 @@ use url::Url;
 
 use super::compress::compress;
 use super::connector::Connector;
-use super::endpoints::Endpoints;
-use super::errors::{Way, advice, code_in, is_of_endpoint, kind_of_code};
+use super::endpoints::{Cause, Endpoints};
+use super::errors::{Way, advice, cause_of_code, code_in, kind_of_code};
 use super::login::Login;
 use super::quorum::Quorum;
 use super::shards;
@@ -96,19 +96,18 @@ struct Named {
 }
 
 impl InsertError {
-    /// Another endpoint may take the insert: this one is away, hangs, or cannot write.
-    fn is_of_endpoint(&self) -> bool {
+    /// Why another endpoint may take the insert: this one is away, hangs, or cannot write. `None`:
+    /// the failure is not about the endpoint.
+    fn cause_to_leave(&self) -> Option<Cause> {
         match self {
-            Self::Refused { code, .. } => is_of_endpoint(*code),
-            Self::TooLarge(_) | Self::WroteLess { .. } => false,
-            Self::NotReached(_)
-            | Self::Broken(_)
-            | Self::NoHttp { .. }
-            | Self::TimedOut(_)
+            Self::Refused { code, .. } => cause_of_code(*code),
+            Self::TooLarge(_) | Self::WroteLess { .. } => None,
+            Self::NotReached(_) | Self::Broken(_) | Self::BrokenOff(_) => Some(Cause::Unreachable),
+            Self::TimedOut(_) => Some(Cause::NoAnswer),
+            Self::NoHttp { .. }
             | Self::NotClickHouse { .. }
             | Self::WithBody(_)
-            | Self::WithoutSummary
-            | Self::BrokenOff(_) => true,
+            | Self::WithoutSummary => Some(Cause::NotClickHouse),
         }
     }
 
@@ -302,9 +301,9 @@ impl Sink for Inserter {
         let sent = timeout(attempt.timeout, self.send(endpoint, insert, attempt)).await;
         let sent = sent.unwrap_or(Err(InsertError::TimedOut(attempt.timeout)));
         if let Err(error) = &sent
-            && error.is_of_endpoint()
+            && let Some(cause) = error.cause_to_leave()
         {
-            self.endpoints.leave(index, &error.to_string(), Instant::now());
+            self.endpoints.leave(index, cause, &error.to_string(), Instant::now());
         }
         debug!(log_comment = attempt.token, rows = insert.rows, ok = sent.is_ok(), "insert ended");
         sent.map_err(|source| {

@@ -18,6 +18,8 @@ mod connector;
 mod endpoints;
 mod erase;
 mod errors;
+#[cfg(test)]
+mod failover;
 mod fields;
 mod files;
 mod insert;
@@ -33,6 +35,7 @@ mod writer;
 
 pub use self::client::{ClickHouse, Error, QUESTION_TIMEOUT, within};
 pub use self::connector::Connector;
+pub use self::endpoints::{Cause, EndpointStatus};
 pub use self::erase::{Hosts, Traces};
 pub use self::fields::FieldChanges;
 pub use self::files::Migration;

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use super::client::{
     ClickHouse, Error, QUESTION_TIMEOUT, STATEMENT_SECONDS_MAX, STATEMENT_TIMEOUT, within,
 };
-use super::errors::{UNKNOWN_DATABASE, UNKNOWN_TABLE, code};
+use super::errors::{UNKNOWN_DATABASE, UNKNOWN_TABLE, cause_of_refusal, cause_of_silence, code};
 use super::fields;
 use super::files::{LEDGER, MIGRATIONS, Migration};
 use super::render::Layout;
@@ -295,8 +295,15 @@ impl ClickHouse {
             "SELECT version, checksum FROM {}.{LEDGER} FINAL ORDER BY version",
             self.database
         );
-        let recorded = self.client().query_raw(&sql).fetch_all::<(u32, String)>();
-        match within(QUESTION_TIMEOUT, recorded).await {
+        let mut tries = self.tries(cause_of_silence);
+        let recorded = loop {
+            let recorded = tries.client().query_raw(&sql).fetch_all::<(u32, String)>();
+            match within(QUESTION_TIMEOUT, recorded).await {
+                Err(error) if tries.go_on(&error) => {}
+                recorded => break recorded,
+            }
+        };
+        match recorded {
             Ok(recorded) => Ok(recorded),
             Err(error) if matches!(code(&error), Some(UNKNOWN_TABLE | UNKNOWN_DATABASE)) => {
                 Ok(Vec::new())
@@ -326,22 +333,29 @@ impl ClickHouse {
 
     /// One that changes something: on one server within a minute, on several when all have it.
     pub async fn statement(&self, what: &str, sql: &str) -> Result<(), Error> {
-        let query = self.client().query_raw(sql);
-        let (timeout, query) = if self.layout.cluster().is_none()
-            && self.layout.config.replication != Replication::Managed
-        {
-            (STATEMENT_TIMEOUT, query.with_setting("max_execution_time", STATEMENT_SECONDS_MAX))
-        } else {
-            // It is done when every host is; the answer comes then, and says which is not.
-            let [hosts, own] = HOSTS_SECONDS_MAX;
-            let query = query
-                .with_setting("distributed_ddl_task_timeout", hosts)
-                .with_setting("distributed_ddl_output_mode", "throw")
-                .with_setting("wait_end_of_query", "1")
-                .with_setting("max_execution_time", own);
-            (HOSTS_TIMEOUT, query)
+        let is_of_one_host = self.layout.cluster().is_none()
+            && self.layout.config.replication != Replication::Managed;
+        let timeout = if is_of_one_host { STATEMENT_TIMEOUT } else { HOSTS_TIMEOUT };
+        let mut tries = self.tries(cause_of_refusal);
+        let executed = loop {
+            let query = tries.client().query_raw(sql);
+            let query = if is_of_one_host {
+                query.with_setting("max_execution_time", STATEMENT_SECONDS_MAX)
+            } else {
+                // It is done when every host is; the answer comes then, and says which is not.
+                let [hosts, own] = HOSTS_SECONDS_MAX;
+                query
+                    .with_setting("distributed_ddl_task_timeout", hosts)
+                    .with_setting("distributed_ddl_output_mode", "throw")
+                    .with_setting("wait_end_of_query", "1")
+                    .with_setting("max_execution_time", own)
+            };
+            match within(timeout, query.execute()).await {
+                Err(error) if tries.go_on(&error) => {}
+                executed => break executed,
+            }
         };
-        within(timeout, query.execute()).await.map_err(|error| self.failed(what, error))
+        executed.map_err(|error| self.failed(what, error))
     }
 }
 

@@ -82,6 +82,20 @@ pub struct ClickHouse {
     pub fields: Vec<Field>,
 }
 
+impl ClickHouse {
+    /// Returns the configuration for `milepost migrate`. Without ON CLUSTER or a managed database a
+    /// migration is of one host: it must not go to another one because this one is away.
+    #[must_use]
+    pub fn for_migrations(&self) -> Self {
+        let is_of_one_host = self.cluster.is_none() && self.replication != Replication::Managed;
+        if !is_of_one_host {
+            return self.clone();
+        }
+        let urls = self.urls.get(self.home).cloned().into_iter().collect();
+        Self { urls, home: 0, ..self.clone() }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retention {
     /// After their `ts`.

@@ -16,6 +16,7 @@
 pub mod ask;
 pub mod build;
 mod clock;
+pub mod endpoints;
 pub mod health;
 pub mod http;
 pub mod logging;

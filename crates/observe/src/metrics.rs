@@ -13,6 +13,7 @@ use prometheus::proto::{
 };
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 
+use super::endpoints::{Collected, EndpointUse, FromEndpoints};
 use super::health::lock;
 use super::logging;
 use crate::build;
@@ -259,6 +260,7 @@ static COUNTED: &[Counted] = &[
 pub struct Metrics {
     registry: Registry,
     totals: Arc<Mutex<ConsumerTotals>>,
+    endpoints: Arc<FromEndpoints>,
     batch_rows: Histogram,
     insert_duration: Histogram,
     insert_errors: IntCounterVec,
@@ -275,6 +277,10 @@ impl Default for Metrics {
         let totals = ConsumerTotals { nodes: vec![("".into(), 0)], ..ConsumerTotals::default() };
         let totals = Arc::new(Mutex::new(totals));
         registry.register(Box::new(FromTotals(Arc::clone(&totals)))).expect("no name comes twice");
+        let endpoints = Arc::<FromEndpoints>::default();
+        registry
+            .register(Box::new(Collected::new(Arc::clone(&endpoints))))
+            .expect("no name comes twice");
         let histogram = |name: &str, help: &str, buckets: &[f64]| {
             let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
             registered(&registry, Histogram::with_opts(options))
@@ -307,6 +313,7 @@ impl Default for Metrics {
                 "Positions in flight when batches are full and ClickHouse keeps up: 3 * batch.rows_max.",
             ),
             totals,
+            endpoints,
             registry,
         };
         // Every series exists from the start, at 0: a rate over it must not miss the first event.
@@ -331,6 +338,11 @@ impl Metrics {
     pub fn configured(&self, spool_bytes_max: u64, in_flight_usual: usize) {
         self.spool_bytes_max.set(i64::try_from(spool_bytes_max).unwrap_or(i64::MAX));
         self.in_flight_usual.set(i64::try_from(in_flight_usual).unwrap_or(i64::MAX));
+    }
+
+    /// Sets where ClickHouse's endpoints are read at each scrape.
+    pub fn watch_endpoints(&self, read: impl Fn() -> Vec<EndpointUse> + Send + 'static) {
+        self.endpoints.set(Box::new(read));
     }
 
     #[must_use]
@@ -442,7 +454,12 @@ impl Collector for FromTotals {
     }
 }
 
-fn family(name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) -> MetricFamily {
+pub(super) fn family(
+    name: &str,
+    help: &str,
+    kind: MetricType,
+    metrics: Vec<Metric>,
+) -> MetricFamily {
     let mut family = MetricFamily::default();
     family.set_name(name.to_owned());
     family.set_help(help.to_owned());
@@ -452,7 +469,7 @@ fn family(name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) -> Met
 }
 
 #[expect(clippy::cast_precision_loss, reason = "Prometheus' numbers are floats")]
-fn metric(labels: &[(&str, &str)], value: u64, kind: MetricType) -> Metric {
+pub(super) fn metric(labels: &[(&str, &str)], value: u64, kind: MetricType) -> Metric {
     if kind != MetricType::COUNTER {
         return gauge_of(labels, value as f64);
     }

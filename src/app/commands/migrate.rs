@@ -25,7 +25,7 @@ pub fn plan(config: &Config) -> String {
 /// # Errors
 /// The server's refusal, an edited migration, or fields that do not fit the tables.
 pub async fn migrate(config: &Config, drop_field: Option<&str>) -> Result<()> {
-    let clickhouse = ClickHouse::new(&config.clickhouse)?;
+    let clickhouse = ClickHouse::new(&config.clickhouse.for_migrations())?;
     let mut log = Throttle::every(WAITING_LOGGED_EVERY);
     if let Some(field) = drop_field {
         clickhouse.drop_field(field).await?;

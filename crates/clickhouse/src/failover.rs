@@ -1,0 +1,180 @@
+//! Tests of several endpoints with stand-ins for servers: which requests go to the next endpoint,
+//! and when the member's own one is used again.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::client::ClickHouse;
+use super::endpoints::{Cause, EndpointStatus};
+use milepost_config::Config;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Status and body; `None`: the connection ends without an answer.
+type Answer = Option<(u16, &'static str)>;
+
+const ONE: Answer = Some((200, "1\n"));
+const READ_ONLY: Answer =
+    Some((500, "Code: 242. DB::Exception: Table is in readonly mode. (TABLE_IS_READ_ONLY)"));
+
+/// A server that gives each request the answer that is set.
+struct StandIn {
+    url: String,
+    asked: Arc<AtomicUsize>,
+    answer: Arc<Mutex<Answer>>,
+}
+
+impl StandIn {
+    async fn start(answer: Answer) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let answer = Arc::new(Mutex::new(answer));
+        let (counter, says) = (Arc::clone(&asked), Arc::clone(&answer));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                if read_request(stream, &counter, &says).await.is_none() {
+                    continue;
+                }
+            }
+        });
+        Self { url, asked, answer }
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    fn set(&self, answer: Answer) {
+        *self.answer.lock().unwrap() = answer;
+    }
+}
+
+/// Reads one request and answers it. The connection ends afterwards.
+async fn read_request(
+    mut stream: TcpStream,
+    asked: &AtomicUsize,
+    answer: &Mutex<Answer>,
+) -> Option<()> {
+    let (mut request, mut chunk) = (Vec::new(), [0; 4096]);
+    loop {
+        let read = stream.read(&mut chunk).await.ok().filter(|read| *read > 0)?;
+        request.extend_from_slice(&chunk[..read]);
+        let text = String::from_utf8_lossy(&request).to_lowercase();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+        let is_chunked = head.contains("transfer-encoding: chunked");
+        let length = length.and_then(|length| length.trim().parse().ok()).unwrap_or(0);
+        if if is_chunked { body.ends_with("0\r\n\r\n") } else { body.len() >= length } {
+            break;
+        }
+    }
+    asked.fetch_add(1, Ordering::SeqCst);
+    let (status, body) = (*answer.lock().unwrap())?;
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\nconnection: close");
+    stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.ok()
+}
+
+/// A client whose own endpoint is the first one.
+fn client_of(urls: &[&str]) -> ClickHouse {
+    let urls = urls.join("', '");
+    let toml = format!(
+        "mqtt.client_id = 'm-0'\nclickhouse = {{ url = ['{urls}'], replication = 'macros' }}"
+    );
+    ClickHouse::new(&Config::parse(&toml).unwrap().clickhouse).unwrap()
+}
+
+/// Index of the endpoint in use, and how often each was left for this cause.
+fn state(clickhouse: &ClickHouse, cause: Cause) -> (Option<usize>, Vec<u64>) {
+    let status = clickhouse.endpoints();
+    let left = status.iter().map(|EndpointStatus { left, .. }| left[cause as usize]).collect();
+    (status.iter().position(|endpoint| endpoint.in_use), left)
+}
+
+async fn closed_port() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    format!("http://{}", listener.local_addr().unwrap())
+}
+
+#[tokio::test]
+async fn question_goes_to_the_next_endpoint_if_the_first_is_away() {
+    let (away, other) = (closed_port().await, StandIn::start(ONE).await);
+    let clickhouse = client_of(&[&away, &other.url]);
+    assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
+    assert_eq!(state(&clickhouse, Cause::Unreachable), (Some(1), vec![1, 0]));
+    assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
+    assert_eq!(other.asked(), 2, "it stays there");
+}
+
+#[tokio::test]
+async fn question_that_no_endpoint_answers_fails_after_one_try_each() {
+    let urls = [closed_port().await, closed_port().await, closed_port().await];
+    let clickhouse = client_of(&[&urls[0], &urls[1], &urls[2]]);
+    assert!(clickhouse.number("asking", "SELECT 1").await.unwrap_err().may_pass());
+    assert_eq!(state(&clickhouse, Cause::Unreachable), (Some(2), vec![1, 1, 0]));
+}
+
+#[tokio::test]
+async fn refused_question_stays_at_its_endpoint() {
+    let unknown = Some((404, "Code: 60. DB::Exception: Table does not exist. (UNKNOWN_TABLE)"));
+    let (home, other) = (StandIn::start(unknown).await, StandIn::start(ONE).await);
+    let clickhouse = client_of(&[&home.url, &other.url]);
+    let error = clickhouse.number("asking", "SELECT 1").await.unwrap_err();
+    assert_eq!((error.code(), home.asked(), other.asked()), (Some(60), 1, 0));
+}
+
+#[tokio::test]
+async fn statement_goes_to_the_next_endpoint_if_the_first_is_read_only() {
+    let profile = Some((500, "Code: 164. DB::Exception: Cannot execute query. (READONLY)"));
+    for answer in [READ_ONLY, profile] {
+        let (home, other) = (StandIn::start(answer).await, StandIn::start(Some((200, ""))).await);
+        let clickhouse = client_of(&[&home.url, &other.url]);
+        clickhouse.statement("deleting", "DELETE").await.unwrap();
+        assert_eq!((home.asked(), other.asked()), (1, 1));
+        assert_eq!(state(&clickhouse, Cause::ReadOnly), (Some(1), vec![1, 0]));
+    }
+}
+
+/// It may have been executed.
+#[tokio::test]
+async fn statement_without_an_answer_is_not_repeated_elsewhere() {
+    let (home, other) = (StandIn::start(None).await, StandIn::start(ONE).await);
+    let clickhouse = client_of(&[&home.url, &other.url]);
+    assert!(clickhouse.statement("deleting", "DELETE").await.is_err());
+    assert_eq!(other.asked(), 0);
+}
+
+#[tokio::test]
+async fn own_endpoint_is_used_again_once_it_answers() {
+    let (home, other) = (StandIn::start(READ_ONLY).await, StandIn::start(ONE).await);
+    let clickhouse = client_of(&[&home.url, &other.url]);
+    clickhouse.statement("deleting", "DELETE").await.unwrap();
+    let left_at = Instant::now();
+    clickhouse.return_to_own_endpoint(left_at + Duration::from_secs(29), PATIENCE).await;
+    assert_eq!((home.asked(), state(&clickhouse, Cause::ReadOnly).0), (1, Some(1)), "too soon");
+    clickhouse.return_to_own_endpoint(left_at + Duration::from_secs(31), PATIENCE).await;
+    assert_eq!((home.asked(), state(&clickhouse, Cause::ReadOnly).0), (2, Some(1)), "no answer");
+    home.set(ONE);
+    clickhouse.return_to_own_endpoint(left_at + Duration::from_secs(62), PATIENCE).await;
+    assert_eq!(state(&clickhouse, Cause::ReadOnly).0, Some(0));
+    assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
+    assert_eq!(home.asked(), 4);
+}
+
+#[test]
+fn migrations_of_one_host_stay_at_their_endpoint() {
+    let config = |more: &str| {
+        let urls = "url = ['http://a:1', 'http://b:1'], replication = ";
+        let toml = format!("mqtt.client_id = 'm-1'\nclickhouse = {{ {urls}{more} }}");
+        Config::parse(&toml).unwrap().clickhouse
+    };
+    let one = config("'macros'").for_migrations();
+    assert_eq!((one.urls, one.home), (vec!["http://b:1".to_owned()], 0));
+    assert_eq!(config("'macros', cluster = 'c'").for_migrations().urls.len(), 2);
+    assert_eq!(config("'managed'").for_migrations().urls.len(), 2);
+}

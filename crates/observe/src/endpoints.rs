@@ -1,0 +1,93 @@
+//! Metrics of ClickHouse's endpoints: which one is in use, and how often each was left, and why.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::{MetricFamily, MetricType};
+
+use super::health::lock;
+use super::metrics::{family, metric};
+
+const IN_USE: &str = "clickhouse_endpoint_in_use";
+const IN_USE_HELP: &str = "1 for the endpoint of clickhouse.url that is in use, 0 for the others.";
+
+/// One endpoint of `clickhouse.url`.
+#[derive(Debug, Clone)]
+pub struct EndpointUse {
+    pub url: String,
+    pub in_use: bool,
+    /// How often it was left, by the reason.
+    pub left: Vec<(&'static str, u64)>,
+}
+
+type Read = Box<dyn Fn() -> Vec<EndpointUse> + Send>;
+
+/// Reads the endpoints at each scrape.
+#[derive(Default)]
+pub(super) struct FromEndpoints(OnceLock<Mutex<Read>>);
+
+impl fmt::Debug for FromEndpoints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FromEndpoints")
+    }
+}
+
+impl FromEndpoints {
+    /// Sets where the endpoints are read. Only the first call counts.
+    pub(super) fn set(&self, read: Read) {
+        let _ = self.0.set(Mutex::new(read));
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        // Until the client of ClickHouse exists, one series without a name.
+        let unknown = || EndpointUse { url: String::new(), in_use: false, left: Vec::new() };
+        let endpoints = self.0.get().map_or_else(|| vec![unknown()], |read| (*lock(read))());
+        let in_use = endpoints.iter().map(|EndpointUse { url, in_use, .. }| {
+            metric(&[("endpoint", url)], u64::from(*in_use), MetricType::GAUGE)
+        });
+        let left = endpoints.iter().flat_map(|EndpointUse { url, left, .. }| {
+            left.iter().map(move |(reason, times)| {
+                let labels = [("endpoint", url.as_str()), ("reason", reason)];
+                metric(&labels, *times, MetricType::COUNTER)
+            })
+        });
+        let in_use = family(IN_USE, IN_USE_HELP, MetricType::GAUGE, in_use.collect());
+        let left = family(
+            "clickhouse_endpoint_left_total",
+            "Times that an endpoint was left for the next one, by the reason.",
+            MetricType::COUNTER,
+            left.collect(),
+        );
+        // Prometheus' text format has no family without a series.
+        [in_use, left].into_iter().filter(|of| !of.get_metric().is_empty()).collect()
+    }
+}
+
+/// The registry's handle of [`FromEndpoints`].
+pub(super) struct Collected {
+    of: Arc<FromEndpoints>,
+    /// The registry tells collectors apart by it.
+    desc: Desc,
+}
+
+impl Collected {
+    /// # Panics
+    /// If the registry refuses the name, which is a constant.
+    pub(super) fn new(of: Arc<FromEndpoints>) -> Self {
+        let labels = vec!["endpoint".to_owned()];
+        let desc = Desc::new(IN_USE.to_owned(), IN_USE_HELP.to_owned(), labels, HashMap::new());
+        Self { of, desc: desc.expect("the name is well formed") }
+    }
+}
+
+impl Collector for Collected {
+    fn desc(&self) -> Vec<&Desc> {
+        vec![&self.desc]
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.of.collect()
+    }
+}
