@@ -135,6 +135,21 @@ fn nmea_sentences_of_one_moment_are_one_dated_fix() {
         nmea(&[&gga("110001"), &rmc("110002"), &gga("110002")]),
         &["-3598 -33.85 151.2 10.29 45 90 -", "sentence"],
     );
+    // A line that is no text costs itself, too; lines may end in CR or NUL.
+    let noise = [b"$GP\xff\xfeRMC,x*00\r\n", nmea(&[&rmc("110000")]).as_bytes()].concat();
+    check(&toml, noise, &["-3600 -33.85 151.2 10.29 45 - -", "invalid_utf8"]);
+    for end in ["\r", "\n", "\0", "\r\n\0"] {
+        let lines = nmea(&[&rmc("110000"), &gga("110000"), &rmc("110001"), &gga("110001")]);
+        check(&toml, lines.replace("\r\n", end), &[full, other]);
+    }
+    // As many sentences as a log has; of one moment they are one fix all the same.
+    let times: Vec<String> = (0..60).map(|second| format!("1100{second:02}")).collect();
+    let long: Vec<String> =
+        times.iter().map(|time| rmc(time)).chain(times.iter().map(|time| gga(time))).collect();
+    let long: Vec<&str> = long.iter().map(String::as_str).collect();
+    let fixes = shown(&decode_on(&toml, "in/d7", nmea(&long)));
+    assert_eq!(fixes.len(), 60, "{fixes:?}");
+    assert!(fixes.iter().all(|fix| fix.ends_with("10.29 45 90 -")), "{fixes:?}");
     // An RMC without a date, and a time that is none.
     let undated = rmc("110000").replace("241126", "");
     check(&toml, nmea(&[&undated]), &["-3600 -33.85 151.2 10.29 45 - -"]);
@@ -188,6 +203,26 @@ fn degrees_may_be_integers_minutes_or_beside_a_hemisphere() {
         (r#""a":true,"o":1"#, "wrong_type: /a is a boolean, not a number"),
     ] {
         check(&own(lat_lng), format!("{{{point},\"t\":{t}}}"), &[cause]);
+    }
+    // Degrees in a format whose devices sent integers until now are beside 0, 0.
+    let scaled = own(&format!("{lat_lng}lat_unit = '1e-7 deg'"));
+    for point in [r#""a":52.52,"o":13.4"#, r#""a":"52","o":"-13""#] {
+        check(&scaled, format!("{{{point},\"t\":{t}}}"), &["are degrees already: remove lat_unit"]);
+    }
+    check(&scaled, format!(r#"{{"a":5.252e+08,"o":1.34e+08,"t":{t}}}"#), &["lost its last digits"]);
+    let java = format!(r#"{{"a":5.25200081E8,"o":"1.3404954E8","t":{t}}}"#);
+    check(&scaled, java, &["-60 52.5200081 13.404954 - - - -"]);
+    // milepost's own format has no hemispheres: one that changes the place is no place.
+    for (members, expected) in [
+        (r#""lat":33.5,"lng":70.5,"ns":"S","ew":"E""#, "lat is 33.5, and ns is \"S\""),
+        (r#""lat":33.5,"lon":70.5,"N/S":"N","E/W":"W""#, "lng is 70.5, and E/W is \"W\""),
+        (r#""lat":33.5,"lon":70.5,"lat_dir":"south""#, "lat_hemisphere in [formats.NAME]"),
+        (r#""lat":33.5,"lon":70.5,"GPSLongitudeRef":"W""#, "lng_hemisphere in [formats.NAME]"),
+        (r#""lat":33.5,"lon":70.5,"latitude_hemisphere":"S""#, "lat is 33.5"),
+        (r#""lat":-33.5,"lon":70.5,"ns":"S","ew":"E""#, "-60 -33.5 70.5 - - - -"),
+        (r#""lat":33.5,"lon":70.5,"ns":"N","news":"S","dir":"W""#, "-60 33.5 70.5 - - - -"),
+    ] {
+        check(&source(""), format!("{{{members},\"ts\":{t}}}"), &[expected]);
     }
     // Other numbers in units of their own.
     let keys = "speed = '/v'\nspeed_unit = 'cm/s'\nheading = '/h'\nheading_unit = '0.01 deg'\nalt = '/z'\nalt_unit = 'mm'\nacc = '/e'\nacc_unit = 'ft'";
@@ -315,6 +350,64 @@ fn a_time_under_another_name_is_read_or_named() {
             &[&format!("there is no ts, but {name} is 1795510800: rename it")],
         );
     }
+    for (path, payload) in [
+        ("gps/time", r#"{"lat":1,"lng":2,"gps":{"time":1795510800}}"#),
+        ("when/begin", r#"{"lat":1,"lng":2,"when":{"begin":"2026-11-24T09:00:00Z"}}"#),
+    ] {
+        check(&toml, payload, &[&format!("there is no ts, but {path} is")]);
+    }
+    // In other formats, too, a fix of now would be wrong.
+    let own_format = own("lat = '/lat'\nlng = '/lng'\nts = '/at'\nts_unit = 's'");
+    let geojson = source("format = 'geojson'\nspeed_unit = 'm/s'");
+    let thingsboard = source("format = 'thingsboard'\nspeed_unit = 'm/s'");
+    for (toml, payload, said) in [
+        (
+            source("format = 'owntracks'"),
+            r#"{"_type":"location","lat":1,"lon":2,"created_at":1795510800}"#,
+            "there is no /tst, but created_at is 1795510800: rename it",
+        ),
+        (
+            source("format = 'w3c'"),
+            r#"{"coords":{"latitude":1,"longitude":2},"time":1795510800123}"#,
+            "there is no /timestamp, but time is",
+        ),
+        (
+            source("format = 'traccar'"),
+            r#"{"position":{"latitude":1,"longitude":2,"deviceTime":"2026-11-24T09:00:00Z"}}"#,
+            "there is no /position/fixTime, but position/deviceTime is",
+        ),
+        (
+            source("format = 'teltonika'"),
+            r#"{"state":{"reported":{"latlng":"1.0,2.0","timestamp":1795510800123}}}"#,
+            "there is no /state/reported/ts, but state/reported/timestamp is",
+        ),
+        (
+            thingsboard,
+            r#"{"latitude":1,"longitude":2,"timestamp":1795510800}"#,
+            "there is no /ts, but timestamp is",
+        ),
+        (
+            own_format,
+            r#"{"lat":1,"lng":2,"timestamp":1795510800}"#,
+            "there is no /at, but timestamp",
+        ),
+        (
+            geojson.clone(),
+            r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[2,1]},"properties":{"gps_time":1795510800}}"#,
+            "there is no properties/ts, but properties/gps_time is",
+        ),
+        (
+            geojson,
+            r#"{"type":"Feature","when":{"start":"2026-11-24T09:00:00Z"},"geometry":{"type":"Point","coordinates":[2,1]},"properties":{}}"#,
+            "there is no properties/ts, but when/start is",
+        ),
+    ] {
+        check(&toml, payload, &[said]);
+    }
+    // A format that reads no time stores the time of receipt, as its owner wrote it.
+    let timeless = own("lat = '/lat'\nlng = '/lng'");
+    let decoded = decode_on(&timeless, "in/d7", r#"{"lat":1,"lng":2,"time":1795510800}"#);
+    assert_eq!((decoded.positions.len(), decoded.lacking.undated), (1, 1), "{decoded:?}");
     // Neither a time nor a time's name.
     for member in [r#""uptime":500"#, r#""id":1795510800"#, r#""time":null"#] {
         let decoded = decode_on(&toml, "in/d7", fix(member));
@@ -359,6 +452,31 @@ fn bytes_that_end_a_c_string_are_no_part_of_the_payload() {
     let line = nmea(&["GPGGA,110000,3351.0000,S,15112.0000,E,1,09,0.9,50.0,M,40.0,M,,"]) + "\0";
     check(&source("format = 'nmea'"), line, &["-3600 -33.85 151.2 - - 90 -"]);
     check(&source(""), "\0\0", &["empty"]);
+    // Nothing that one can see stands around the JSON.
+    for (before, behind) in
+        [("\u{feff}", ""), ("\0", "\r\n\0\r\n"), ("", "\x1a"), ("\u{feff}", "\x04\n")]
+    {
+        check(&source(""), format!("{before}{json}{behind}"), &["-9 1 2 - - - -"]);
+    }
+}
+
+/// Kind J. Python writes NaN and Infinity.
+#[test]
+fn values_that_are_no_json_are_unknown() {
+    let fix = |lat: &str, speed: &str, age: i64| {
+        format!("{{\"lat\":{lat},\"lng\":2,\"ts\":{},\"speed\":{speed}}}", NOW_S - age)
+    };
+    for value in ["NaN", "-Infinity", "Infinity", "nan", "-inf"] {
+        check(&source(""), fix("1", value, 5), &["-5 1 2 - - - -"]);
+        let array = format!("[{},{}]", fix("1", value, 5), fix("1", "3", 4));
+        check(&source(""), array, &["-5 1 2 - - - -", "-4 1 2 3 - - -"]);
+    }
+    let array = format!("[{},{}]", fix("NaN", "3", 5), fix("1", "3", 4));
+    check(&source(""), array, &["-4 1 2 3 - - -", "missing_field: lat is missing"]);
+    let owntracks =
+        format!(r#"{{"_type":"location","lat":1,"lon":2,"tst":{},"vel":NaN}}"#, NOW_S - 5);
+    check(&source("format = 'owntracks'"), owntracks, &["-5 1 2 - - - -"]);
+    check(&source(""), fix("1", "None", 5), &["invalid_json"]);
 }
 
 /// Kind R.
@@ -393,16 +511,38 @@ fn a_refused_time_says_what_was_read_and_what_to_change() {
     check(
         &mapped("s"),
         at("1795510800123"),
-        &["a factor of 1,000 makes it right: set ts_unit = \"ms\""],
+        &["a factor of 1,000 makes it right: it is in ms, and is read in s: set ts_unit = \"ms\""],
     );
     check(
         &mapped("ms"),
         at("1795510800"),
-        &["a factor of 1,000 makes it right: set ts_unit = \"s\""],
+        &["a factor of 1,000 makes it right: it is in s, and is read in ms: set ts_unit = \"s\""],
     );
+    for (unit, ts, said) in [
+        ("us", "1795510800", "a factor of 1,000,000 makes it right: it is in s"),
+        ("ns", "1795510800123", "a factor of 1,000,000 makes it right: it is in ms"),
+        ("s", "1795510800123456789", "a factor of 1,000,000,000 makes it right: it is in ns"),
+        ("ms", "1795510800123456", "a factor of 1,000 makes it right: it is in us"),
+    ] {
+        check(&mapped(unit), at(ts), &[said]);
+    }
+    // Other clocks, and a rollover into the future.
+    check(&own, at("817203600"), &["from 2001, as Apple's clocks do"]);
+    check(&own, at("1479545982"), &["from 1980-01-06, as GPS does"]);
+    check(&own, at("2414826000"), &["weeks after 2026-11-24: the receiver has the GPS week"]);
     check(&mapped("auto"), at("\"1.79555E+12\""), &["lost its last digits"]);
     check(&mapped("s"), at("\"1.7955108E9\""), &["lost its last digits"]);
     check(&mapped("s"), at("\"1.795510800E9\""), &["-10800 1 2 - - - -"]);
+    // JSON numbers that C's %g or a spreadsheet wrote are rounded, those of Java are not.
+    for rounded in ["1.7955e9", "1.79551e+09", "1.79551E+12"] {
+        check(&own, at(rounded), &["lost its last digits"]);
+        check(&mapped("auto"), at(rounded), &["lost its last digits"]);
+    }
+    for whole in ["1.7955108E9", "1.795510800e9", "1.7955108E12"] {
+        check(&own, at(whole), &["-10800 1 2 - - - -"]);
+        check(&mapped("auto"), at(whole), &["-10800 1 2 - - - -"]);
+    }
+    check(&own, r#"{"lat":4.75e1,"lng":-1E-1,"ts":1795510800}"#, &["-10800 47.5 -0.1 - - - -"]);
 }
 
 /// Kinds W and Y.
@@ -434,12 +574,17 @@ fn a_drivers_id_may_be_any_whole_number_or_any_text() {
         ("3.56307e14", "lost its last digits"),
         ("\"3.56307E+14\"", "lost its last digits"),
         ("\"3.56307E14\"", "lost its last digits"),
+        ("\"3,56307E+14\"", "lost its last digits"),
         ("1.5", "1-64 bytes"),
         ("-7.0", "1-64 bytes"),
         ("true", "1-64 bytes"),
         ("\"jo@example.org\"", "driver_other"),
     ] {
         assert!(id("", sent).contains(cause), "{sent}: {}", id("", sent));
+    }
+    // Ids in hexadecimal.
+    for sent in ["12e3", "1E5", "3e8a", "0012e034"] {
+        assert_eq!(id("", &format!("\"{sent}\"")), sent);
     }
     for (keys, sent, expected) in [
         ("driver_other = 'hex'", "\"jo@example.org\"", "jo_40example.org"),

@@ -107,7 +107,7 @@ fn every_reason_is_given_for_what_it_names() {
         (topic, b"{\"lat\":1,\"lng\":2,\"x\":\"\xff\"}".to_vec(), Reason::InvalidUtf8),
         (topic, br#"{"lat":1,"lng":2"#.to_vec(), Reason::InvalidJson),
         (topic, br#"{"lat":1,"lng":2} x"#.to_vec(), Reason::InvalidJson),
-        (topic, br#"{"lat":NaN,"lng":2}"#.to_vec(), Reason::InvalidJson),
+        (topic, br#"{"lat":None,"lng":2}"#.to_vec(), Reason::InvalidJson),
         (topic, br#"{"lat":1e999,"lng":2}"#.to_vec(), Reason::InvalidJson),
         (topic, br#"[{"lat":1,"lng":2},{"lat":1,]"#.to_vec(), Reason::InvalidJson),
         (topic, b"hello".to_vec(), Reason::InvalidJson),

@@ -27,7 +27,7 @@ pub(super) struct AgeLimits {
 impl AgeLimits {
     /// `None`: there is no `ts`.
     pub(super) fn timestamp(
-        self,
+        &self,
         ts: &Scalar<'_>,
         reading: &Reading,
         received_at: Timestamp,
@@ -48,10 +48,10 @@ impl AgeLimits {
         };
         let age_ms = received_at.unix_ms().saturating_sub(ms);
         if age_ms > self.past_ms {
-            return refuse(Reason::TooOld, too_old(self, ts, ms, reading.ts_unit, received_at));
+            return refuse(Reason::TooOld, too_old(*self, ts, ms, reading.ts_unit, received_at));
         }
         if age_ms < -self.future_ms {
-            return refuse(Reason::TooNew, too_new(self, ts, ms, reading.ts_unit, received_at));
+            return refuse(Reason::TooNew, too_new(*self, ts, ms, reading.ts_unit, received_at));
         }
         Ok(Some(Timestamp::from_unix_ms(ms)))
     }
@@ -95,17 +95,17 @@ fn too_old(
 ) -> String {
     let time = shown(ms);
     let is_good = |ms: i64| limits.is_good(ms, received_at);
-    if let Some(weeks) =
-        [1_i64, 2].into_iter().find(|n| is_good(ms.saturating_add(n * ROLLOVER_MS)))
-    {
-        let meant = shown(ms + weeks * ROLLOVER_MS);
-        let day = meant.get(..10).unwrap_or_default();
+    let (days, key) = (limits.past_ms / DAY_MS, limits.past_key);
+    let to_store = format!("is more than {days} days old; to store it, raise {key}");
+    if let Some((weeks, day)) = rollover(ms, 1, is_good) {
+        // A file may be as old as it says.
+        let or_not = if days > 100 { format!("; or it {to_store}") } else { String::new() };
         return format!(
-            "{time} is {} weeks before {day}: the receiver has the GPS week rollover; update its firmware",
-            weeks * 1_024
+            "{time} is {weeks} weeks before {day}: the receiver has the GPS week rollover; update its \
+             firmware{or_not}"
         );
     }
-    if let Some(hint) = factor(ms, unit, is_good) {
+    if let Some(hint) = factor(ts, unit, is_good) {
         return format!("{time} is too old; {hint}");
     }
     // Days since 1899-12-30, as spreadsheets count them, until 2064.
@@ -117,9 +117,22 @@ fn too_old(
     if ms < CLOCKS_SET_MS {
         return format!("{time}: the device's clock was never set");
     }
-    let (days, key) = (limits.past_ms / DAY_MS, limits.past_key);
-    format!("{time} is more than {days} days old; to store it, raise {key}")
+    let is_number = matches!(ts, Scalar::Integer(_) | Scalar::Number(_));
+    let epoch = EPOCHS.iter().find(|(seconds, _)| is_number && is_good(ms + seconds * 1_000));
+    if let Some((seconds, name)) = epoch {
+        return format!(
+            "{time} is too old; {seconds} s more make it right: the device counts {name}"
+        );
+    }
+    format!("{time} {to_store}")
 }
+
+/// Where other clocks begin, in seconds after 1970. GPS has no leap seconds.
+const EPOCHS: [(i64, &str); 3] = [
+    (978_307_200, "from 2001, as Apple's clocks do"),
+    (315_964_800 - 18, "from 1980-01-06, as GPS does"),
+    (946_684_800, "from 2000"),
+];
 
 fn too_new(
     limits: AgeLimits,
@@ -128,14 +141,28 @@ fn too_new(
     unit: TimeUnit,
     received_at: Timestamp,
 ) -> String {
-    let _ = ts;
     let time = shown(ms);
-    if let Some(hint) = factor(ms, unit, |ms| limits.is_good(ms, received_at)) {
+    let is_good = |ms: i64| limits.is_good(ms, received_at);
+    if let Some(hint) = factor(ts, unit, is_good) {
         return format!("{time} is in the future; {hint}");
+    }
+    if let Some((weeks, day)) = rollover(ms, -1, is_good) {
+        return format!(
+            "{time} is {weeks} weeks after {day}: the receiver has the GPS week rollover; update its \
+             firmware"
+        );
     }
     let (ahead, limit) =
         (ms.saturating_sub(received_at.unix_ms()) / 1_000, limits.future_ms / 1_000);
     format!("{time} is {ahead} s ahead of the clock here; decode.fix_future_max allows {limit} s")
+}
+
+/// How many weeks make the time right, and its day then.
+fn rollover(ms: i64, sign: i64, is_good: impl Fn(i64) -> bool) -> Option<(i64, String)> {
+    let later = |rollovers: i64| ms.saturating_add(sign * rollovers * ROLLOVER_MS);
+    let rollovers = [1, 2].into_iter().find(|rollovers| is_good(later(*rollovers)))?;
+    let day = shown(later(rollovers)).get(..10).unwrap_or_default().to_owned();
+    Some((rollovers * 1_024, day))
 }
 
 impl AgeLimits {
@@ -145,23 +172,24 @@ impl AgeLimits {
     }
 }
 
-/// Seconds taken for milliseconds, or the reverse.
-fn factor(ms: i64, unit: TimeUnit, is_good: impl Fn(i64) -> bool) -> Option<&'static str> {
-    match unit {
-        TimeUnit::Seconds if is_good(ms / 1_000) => {
-            Some("a factor of 1,000 makes it right: set ts_unit = \"ms\"")
-        }
-        TimeUnit::Milliseconds if is_good(ms.saturating_mul(1_000)) => {
-            Some("a factor of 1,000 makes it right: set ts_unit = \"s\"")
-        }
-        TimeUnit::BySize
-        | TimeUnit::Seconds
-        | TimeUnit::Milliseconds
-        | TimeUnit::Microseconds
-        | TimeUnit::Nanoseconds
-        | TimeUnit::Rfc3339
-        | TimeUnit::Pattern => None,
-    }
+/// A number read in another unit than the device's, such as seconds taken for milliseconds.
+fn factor(ts: &Scalar<'_>, unit: TimeUnit, is_good: impl Fn(i64) -> bool) -> Option<String> {
+    const UNITS: [(&str, f64); 4] = [("s", 1e3), ("ms", 1.0), ("us", 1e-3), ("ns", 1e-6)];
+    let at = match unit {
+        TimeUnit::Seconds => 0,
+        TimeUnit::Milliseconds => 1,
+        TimeUnit::Microseconds => 2,
+        TimeUnit::Nanoseconds => 3,
+        TimeUnit::BySize | TimeUnit::Rfc3339 | TimeUnit::Pattern => return None,
+    };
+    let number = ts.as_f64()?;
+    let right = UNITS.iter().position(|(_, ms)| is_good(rounded(number * ms)))?;
+    let by = ["1,000", "1,000,000", "1,000,000,000"].get(right.abs_diff(at).checked_sub(1)?)?;
+    let (sent, read) = (UNITS[right].0, UNITS[at].0);
+    Some(format!(
+        "a factor of {by} makes it right: it is in {sent}, and is read in {read}: set ts_unit = \
+         \"{sent}\""
+    ))
 }
 
 /// RFC 3339; the milliseconds, if the year has more than four digits.

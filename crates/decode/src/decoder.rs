@@ -11,6 +11,7 @@ use super::ignored::Ignored;
 use super::points::{Points, reject};
 use super::presence::is_presence;
 use super::refusal::{Refusal, refuse};
+use super::repair::repaired;
 use super::source::Source;
 use super::unpack::unpack;
 use crate::message::Message;
@@ -130,7 +131,8 @@ impl Decoder {
                 Refusal::new(Reason::BadTopic, "matches no source's topic")
             })?;
         let Ok(driver) = &driver else {
-            return refuse(Reason::BadTopic, DRIVER_ID_RULE);
+            let other = "driver_other of the source maps other bytes";
+            return refuse(Reason::BadTopic, format!("{DRIVER_ID_RULE}; {other}"));
         };
         if let Some(text) = unpack(payload, format.is_json(), self.limits.payload_bytes_max)? {
             *payload = Cow::Owned(text);
@@ -146,7 +148,7 @@ impl Decoder {
         if payload.is_empty() {
             return refuse(Reason::Empty, "the payload has no bytes");
         }
-        let (age, points_max) = (self.age, self.limits.points_max);
+        let (age, points_max) = (&self.age, self.limits.points_max);
         let mut points = Points {
             reading,
             topic: message.topic,
@@ -164,9 +166,15 @@ impl Decoder {
         {
             return read;
         }
-        let text = std::str::from_utf8(payload)
-            .map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))?;
-        formats::read(format, &mut points, text)
+        let read = formats::read(format, &mut points, payload);
+        if let Err(Refusal { reason: Reason::InvalidJson, .. }) = &read
+            && let Some(json) = repaired(payload)
+        {
+            let again = formats::read(format, &mut points, &json);
+            *payload = Cow::Owned(json);
+            return again;
+        }
+        read
     }
 
     fn check_size(&self, message: Message<'_>) -> Result<(), Refusal> {

@@ -56,7 +56,7 @@ pub(super) fn id_of(
     value: &Scalar<'_>,
 ) -> Result<DriverId, Refusal> {
     let id = match value {
-        Scalar::Text(text) if resolution(text).is_some_and(|last| last > 1.0) => Err(OutOfRange),
+        Scalar::Text(text) if is_rounded(text) => Err(OutOfRange),
         Scalar::Text(text) => other.id(text),
         Scalar::Integer(number) => DriverId::new(number.to_string()),
         Scalar::Missing | Scalar::Number(_) | Scalar::Other(_) => Err(OutOfRange),
@@ -77,7 +77,7 @@ fn refusal(pointer: &Pointer, value: &str) -> Refusal {
     let value = excerpt(value, 40);
     Refusal::new(
         Reason::BadDriver,
-        if resolution(&value).is_some() {
+        if is_rounded(&value) || value.parse::<f64>().is_ok() && resolution(&value).is_some() {
             format!(
                 "{at} is {value}, a number that has lost its last digits: send or save it as text"
             )
@@ -87,6 +87,12 @@ fn refusal(pointer: &Pointer, value: &str) -> Refusal {
             )
         },
     )
+}
+
+/// A spreadsheet writes `3.56307E+14` for an id of 15 digits. `12e3` may be one in hexadecimal.
+fn is_rounded(text: &str) -> bool {
+    let has_mark = text.contains(['.', ',', '+']);
+    has_mark && resolution(&text.replace(',', ".")).is_some_and(|last| last > 1.0)
 }
 
 /// A JSON number that is whole, digit by digit: `18446744073709551615`, `356307042441013.0`,

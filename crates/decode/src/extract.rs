@@ -117,12 +117,12 @@ impl Paths {
         at.is_alias = true;
     }
 
+    #[inline]
     fn put<'a>(&self, value: Scalar<'a>, found: &mut Found<'a>) {
-        if let Some(slot) = self.slot
-            && (!self.is_alias || found[slot].is_missing())
-            && (!self.is_alias || !value.is_missing())
-        {
-            found[slot] = value;
+        match self.slot {
+            Some(slot) if self.is_alias => put_alias(value, &mut found[slot]),
+            Some(slot) => found[slot] = value,
+            None => {}
         }
     }
 
@@ -199,6 +199,14 @@ impl Paths {
 
     fn at_index(&self, index: usize) -> Option<&Self> {
         self.children.iter().find(|(name, _)| name.parse() == Ok(index)).map(|(_, child)| child)
+    }
+}
+
+/// The value of another name counts where there is none yet.
+#[cold]
+fn put_alias<'a>(value: Scalar<'a>, slot: &mut Scalar<'a>) {
+    if slot.is_missing() {
+        *slot = value;
     }
 }
 

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 
-use super::json::{Scalar, Text};
+use super::driver::Driver;
+use super::json::{Scalar, Text, number};
 use super::keep::{Keep, Origin};
 use super::reading::Reading;
 use super::refusal::{Refusal, refuse};
@@ -30,6 +31,20 @@ const ALIASES: [(&str, &[&str]); 8] = [
 ];
 /// What names of a time contain.
 const TIME_WORDS: [&str; 6] = ["time", "date", "stamp", "epoch", "utc", "when"];
+/// Names of the time of a fix in other formats, beside [`TIMES`].
+const TIMES_OF_FIXES: [&str; 11] = [
+    "date",
+    "utc",
+    "utctime",
+    "gpstime",
+    "gpstimestamp",
+    "devicetime",
+    "timestampms",
+    "timems",
+    "createdat",
+    "epoch",
+    "unixtime",
+];
 /// A time under such a name is this near to the receipt.
 const PLAUSIBLE_MS: i64 = 366 * 86_400_000;
 
@@ -98,46 +113,111 @@ fn members(json: &[u8]) -> Vec<(String, Scalar<'_>)> {
     found
 }
 
-/// The time of a point of milepost's own format that has no `ts`, under one of its usual names.
+/// The time of a point without one: in milepost's own format, under one of its usual names.
 ///
 /// # Errors
-/// There is a time under another name: as a fix of now it would be wrong.
+/// There is a time under a name that is not read: as a fix of now it would be wrong.
+#[cold]
 pub(super) fn time_in<'j>(
     json: &'j [u8],
     reading: &Reading,
     received_at: Timestamp,
 ) -> Result<Scalar<'j>, Refusal> {
-    let mut members = members(json);
-    members.retain(|(_, value)| !value.is_missing());
-    for known in TIMES {
-        if let Some(at) = members.iter().position(|(name, _)| plain(name) == known) {
-            return Ok(members.swap_remove(at).1);
+    let Some(ts) = &reading.ts_called else { return Ok(Scalar::Missing) };
+    if reading.is_own {
+        let mut members = members(json);
+        members.retain(|(_, value)| !value.is_missing());
+        for known in TIMES {
+            if let Some(at) = members.iter().position(|(name, _)| plain(name) == known) {
+                return Ok(members.swap_remove(at).1);
+            }
         }
     }
-    let is_time = |name: &str, value: &Scalar<'_>| {
-        let name = plain(name);
-        let is_named_so = TIME_WORDS.iter().any(|word| name.contains(word))
-            || name.ends_with("at")
-            || name == "t";
-        let ms = match value {
-            Scalar::Text(text) => rfc3339(text).map(Timestamp::unix_ms),
-            Scalar::Missing | Scalar::Integer(_) | Scalar::Number(_) | Scalar::Other(_) => {
-                value.as_f64().map(epoch_ms_from_float)
-            }
-        };
-        let is_now =
-            ms.is_some_and(|ms| ms.abs_diff(received_at.unix_ms()) < PLAUSIBLE_MS.unsigned_abs());
-        is_now && is_named_so && !reading.used.contains(&name)
+    let whole = Origin::whole(json);
+    let (all, _) = Keep::All.collect(&whole, &reading.used);
+    let is_time = |path: &str, value: &str| {
+        let is_named_so = is_time_name(path, reading.is_own);
+        let number = || number(value).and_then(|number| number.as_f64()).map(epoch_ms_from_float);
+        let ms = || rfc3339(value).map(Timestamp::unix_ms).or_else(number);
+        let is_near = |ms: i64| ms.abs_diff(received_at.unix_ms()) < PLAUSIBLE_MS.unsigned_abs();
+        is_named_so && ms().is_some_and(is_near)
     };
-    match members.into_iter().find(|(name, value)| is_time(name, value)) {
-        Some((name, value)) => refuse(
+    match all.iter().find(|(path, value)| is_time(path, value)) {
+        Some((path, value)) => refuse(
             Reason::BadTs,
             format!(
-                "there is no ts, but {name:.40} is {value}: rename it ts, or map it with [formats.NAME]"
+                "there is no {ts}, but {path:.60} is {value:.40}: rename it, or map it with \
+                 [formats.NAME]"
             ),
         ),
         None => Ok(Scalar::Missing),
     }
+}
+
+/// Whether a value at this path is a time. Devices with milepost's own format name their fields as
+/// they like; those of other formats may send the time of something else, too, so only the names
+/// that say the time of the fix count.
+fn is_time_name(path: &str, is_own: bool) -> bool {
+    let name = plain(path.rsplit('/').next().unwrap_or(path));
+    if !is_own {
+        let is_of_feature = plain(path).ends_with("when/start");
+        return is_of_feature || [&TIMES[..], &TIMES_OF_FIXES].concat().contains(&&*name);
+    }
+    let is_last = path.ends_with("_at") || path.ends_with("At") || name == "at" || name == "t";
+    is_last || TIME_WORDS.iter().any(|word| plain(path).contains(word))
+}
+
+/// Whether the key may name a hemisphere, at the price of looking at its last bytes.
+#[inline]
+pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
+    match key {
+        [.., b's' | b'w' | b'S' | b'W'] => key.len() <= 6,
+        [.., b'd' | b'D', b'i' | b'I', b'r' | b'R'] => true,
+        [.., b'r' | b'R', b'e' | b'E', b'f' | b'F'] => true,
+        _ => key.len() >= 10 && key.to_ascii_lowercase().ends_with(b"hemisphere"),
+    }
+}
+
+/// The coordinate whose hemisphere is called so: 0 of lat, 1 of lng.
+fn hemisphere(name: &str) -> Option<usize> {
+    let name = plain(name).replace('/', "");
+    let name = name.strip_prefix("gps").unwrap_or(&name);
+    let endings = ["", "ns", "ew", "dir", "ref", "hemisphere"];
+    let of = |fields: &[&str]| {
+        fields.iter().any(|field| {
+            name.strip_prefix(field).is_some_and(|end| !end.is_empty() && endings.contains(&end))
+        })
+    };
+    match name {
+        "ns" => Some(0),
+        "ew" => Some(1),
+        _ if of(&["lat", "latitude"]) => Some(0),
+        _ if of(&["lng", "lon", "long", "longitude"]) => Some(1),
+        _ => None,
+    }
+}
+
+/// # Errors
+/// A point of milepost's own format has the hemisphere beside a number without a sign.
+#[cold]
+pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Result<(), Refusal> {
+    let degrees = [("lat", lat.as_f64()), ("lng", lng.as_f64())];
+    for (name, value) in members(json) {
+        let Some(coordinate) = hemisphere(&name) else { continue };
+        let (field, degrees) = degrees[coordinate];
+        let letter = value.as_text().and_then(|text| text.trim().chars().next());
+        let is_negative = matches!(letter, Some('S' | 's' | 'W' | 'w'));
+        if let Some(degrees) = degrees.filter(|degrees| is_negative && *degrees > 0.0) {
+            return refuse(
+                Reason::WrongType,
+                format!(
+                    "{field} is {degrees}, and {name:.40} is {value}, which is not read in format \
+                     milepost: send a sign, or map it as {field}_hemisphere in [formats.NAME]"
+                ),
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Adds to the detail of a missing field what the point has instead.
@@ -167,12 +247,19 @@ pub(super) fn unread(origin: &Origin<'_>, reading: &Reading, into: &mut BTreeSet
     if reading.keep == Keep::All || !origin.raw.starts_with(b"{") {
         return;
     }
+    let driver = match &reading.driver {
+        Driver::Payload(pointer) => pointer.path(),
+        Driver::Topic(_) => String::new(),
+    };
+    let is_driver = |name: &str| {
+        driver.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
+    };
     let (all, _) = Keep::All.collect(origin, &reading.used);
     let (kept, _) = reading.keep.collect(origin, &reading.used);
     for (name, _) in all.iter() {
         let is_kept = kept.iter().any(|(kept, _)| kept == name);
         let is_time = reading.is_own && TIMES.contains(&&*plain(name));
-        if !is_kept && !is_time && into.len() < NAMES_MAX {
+        if !is_kept && !is_time && !is_driver(name) && into.len() < NAMES_MAX {
             into.insert(name.to_owned());
         }
     }

@@ -9,6 +9,7 @@ use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 
 use super::age::AgeLimits;
 use super::json::{Scalar, Text};
+use super::names;
 use super::plain::Plain;
 use super::reading::Reading;
 use super::refusal::{Refusal, refuse};
@@ -61,7 +62,7 @@ pub(super) struct Context<'a> {
     pub(super) driver_id: &'a DriverId,
     /// Time of receipt.
     pub(super) received_at: Timestamp,
-    pub(super) age: AgeLimits,
+    pub(super) age: &'a AgeLimits,
     pub(super) reading: &'a Reading,
 }
 
@@ -79,6 +80,8 @@ pub(super) struct Point<'a> {
     pub(super) heading: Scalar<'a>,
     pub(super) alt: Scalar<'a>,
     pub(super) acc: Scalar<'a>,
+    /// A key is named like the hemisphere of a coordinate; milepost's own format has none.
+    pub(super) has_hemisphere: bool,
 }
 
 impl<'a> Point<'a> {
@@ -145,7 +148,10 @@ impl<'a> Point<'a> {
             b"heading" => &mut self.heading,
             b"alt" => &mut self.alt,
             b"acc" => &mut self.acc,
-            _ => return None,
+            _ => {
+                self.has_hemisphere |= names::may_be_hemisphere(key);
+                return None;
+            }
         })
     }
 }

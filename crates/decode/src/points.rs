@@ -21,7 +21,7 @@ pub(super) struct Points<'m> {
     pub(super) driver: &'m Named<'m>,
     /// The driver if the payload should name it and does not.
     pub(super) otherwise: Option<DriverId>,
-    pub(super) age: AgeLimits,
+    pub(super) age: &'m AgeLimits,
     pub(super) points_max: usize,
     /// Elements of the arrays so far.
     pub(super) announced: usize,
@@ -45,11 +45,16 @@ impl Points<'_> {
         };
         let Self { reading, received_at, age, .. } = *self;
         let (attributes, cut) = reading.keep.collect(origin, &reading.used);
-        let mut ts = &point.ts;
         let instead;
-        if ts.is_missing() && reading.is_own {
+        let ts = if point.ts.is_missing() {
             instead = names::time_in(origin.raw, reading, received_at)?;
-            ts = &instead;
+            &instead
+        } else {
+            &point.ts
+        };
+        if point.has_hemisphere {
+            let lng = if point.lng.is_missing() { &point.lon } else { &point.lng };
+            names::check_hemispheres(origin.raw, [&point.lat, lng])?;
         }
         let context = Context { ts, driver_id, received_at, age, reading };
         let position =

@@ -18,6 +18,8 @@ pub(super) struct Reading {
     pub(super) used: Vec<String>,
     /// The format's names of `lat` and `lng`, for errors.
     pub(super) called: [String; 2],
+    /// Its name of `ts`; `None`: it has no time.
+    pub(super) ts_called: Option<String>,
     pub(super) ts_unit: TimeUnit,
     /// How text in `ts` is read that is not RFC 3339 with an offset; `None`: it is refused.
     pub(super) local: Option<Arc<Local>>,

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::more::{More, coordinate};
+use super::more::{FIELDS, LAT, LNG, More, coordinate};
+use crate::exponent;
 use crate::extract::{Found, Paths, Pointer};
 use crate::ignored::Ignored;
-use crate::json::{Scalar, number, seconds_lost};
+use crate::json::{Scalar, number};
 use crate::keep::Origin;
 use crate::point::Point;
 use crate::points::Points;
@@ -73,6 +74,15 @@ impl Habits {
         if self.numbers_may_be_strings { value.or_number_in_text() } else { value }
     }
 
+    /// A number as it is; text may be degrees as people write them.
+    #[inline]
+    fn degrees<'a>(&self, value: Scalar<'a>, slot: usize) -> Result<Scalar<'a>, Refusal> {
+        if value.as_text().is_none() {
+            return Ok(value);
+        }
+        coordinate(value, slot, 1.0).map(|value| self.number(value))
+    }
+
     fn magnitude<'a>(&self, value: Scalar<'a>) -> Scalar<'a> {
         let number = self.number(value);
         if self.negative_is_unknown { number.unless_negative() } else { number }
@@ -128,6 +138,10 @@ impl Mapping {
         (paths, used, [lat, lng].map(|pointer| pointer.as_str().to_owned()), ts_unit)
     }
 
+    pub(super) fn ts_called(&self) -> Option<String> {
+        self.fields.ts.as_ref().map(|(pointer, _)| pointer.as_str().to_owned())
+    }
+
     pub(super) fn local(&self) -> Option<Arc<Local>> {
         self.fields.more.as_ref().and_then(|more| more.local.clone())
     }
@@ -180,17 +194,16 @@ impl Mapping {
         let alt_factor = fields.alt.as_ref().map_or(1.0, |(_, factor)| *factor);
         let ts_unit = points.reading.ts_unit;
         if let Scalar::Text(text) = &ts
-            && let Some(seconds) = seconds_lost(text, ts_unit)
+            && !ts_unit.is_text()
         {
-            let why = "a spreadsheet rounded it; save the file again with this column as text";
-            return refuse(
-                Reason::BadTs,
-                format!("ts {text:.20} has lost its last digits, {seconds} s: {why}"),
-            );
+            exponent::check_time(text, ts_unit)?;
+        }
+        if [&lat, &lng, &ts].into_iter().any(exponent::may_have_one) {
+            self.check_exponents(json, ts_unit)?;
         }
         let point = Point {
-            lat: habits.number(coordinate(lat, 0)?),
-            lng: habits.number(coordinate(lng, 1)?),
+            lat: habits.degrees(lat, LAT)?,
+            lng: habits.degrees(lng, LNG)?,
             ts: if ts_unit.is_text() { ts } else { habits.number(ts) },
             seq: habits.number(seq),
             speed: habits.magnitude(speed).times(speed_factor),
@@ -201,6 +214,31 @@ impl Mapping {
         };
         points
             .add(&point, &Origin { driver, within: within.as_bytes(), root, raw: json.as_bytes() })
+    }
+}
+
+impl Mapping {
+    /// # Errors
+    /// A number of the place or the time has an exponent and too few digits.
+    #[cold]
+    fn check_exponents(&self, json: &str, ts_unit: TimeUnit) -> Result<(), Refusal> {
+        if !exponent::is_in(json) {
+            return Ok(());
+        }
+        let Fields { lat, lng, ts, more, .. } = &self.fields;
+        for (slot, pointer) in [(LAT, lat), (LNG, lng)] {
+            let factor = more.as_ref().map_or(1.0, |more| more.degrees[slot].factor());
+            if let Some(raw) = pointer.raw(json)? {
+                exponent::check_degrees_sent(raw.get(), FIELDS[slot], factor)?;
+            }
+        }
+        match ts {
+            Some((pointer, _)) => match pointer.raw(json)? {
+                Some(raw) => exponent::check_time_sent(raw.get(), ts_unit),
+                None => Ok(()),
+            },
+            None => Ok(()),
+        }
     }
 }
 

@@ -1,9 +1,14 @@
 //! milepost's own: the keys of the table in docs/reference.md, SI units.
 
+use std::sync::LazyLock;
+
+use crate::exponent;
+use crate::extract::Pointer;
 use crate::keep::Origin;
 use crate::point::{Field, Point};
 use crate::points::Points;
 use crate::refusal::Refusal;
+use crate::unit::TimeUnit;
 
 /// The keys that are columns.
 pub(super) fn fields() -> Vec<&'static str> {
@@ -18,5 +23,17 @@ pub(super) fn read(points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
 fn read_one(points: &mut Points<'_>, json: &str) -> Result<(), Refusal> {
     let mut point = Point::default();
     point.fill(json)?;
+    if exponent::may_have_one(&point.ts) {
+        check_exponents(json)?;
+    }
     points.add(&point, &Origin::whole(json.as_bytes()))
+}
+
+#[cold]
+fn check_exponents(json: &str) -> Result<(), Refusal> {
+    static TS: LazyLock<Pointer> = LazyLock::new(|| Pointer::new("/ts").expect("well formed"));
+    if !exponent::is_in(json) {
+        return Ok(());
+    }
+    TS.raw(json)?.map_or(Ok(()), |raw| exponent::check_time_sent(raw.get(), TimeUnit::BySize))
 }

@@ -19,6 +19,7 @@ use crate::keep::Keep;
 use crate::points::Points;
 use crate::reading::Reading;
 use crate::refusal::Refusal;
+use crate::reject::Reason;
 use crate::unit::{SpeedUnit, TimeUnit};
 
 #[derive(Debug, Clone)]
@@ -80,6 +81,12 @@ impl Format {
         if let Driver::Payload(pointer) = &driver {
             paths.add_driver(pointer);
         }
+        let ts_called = match self {
+            Self::Milepost => Some("ts".to_owned()),
+            Self::GeoJson(_) => Some("properties/ts".to_owned()),
+            Self::Nmea => None,
+            Self::Mapped(mapping) => mapping.ts_called(),
+        };
         let local = if let Self::Mapped(mapping) = self { mapping.local() } else { None };
         let is_own = matches!(self, Self::Milepost);
         Reading {
@@ -88,6 +95,7 @@ impl Format {
             paths,
             used,
             called,
+            ts_called,
             ts_unit,
             local,
             is_own,
@@ -98,13 +106,22 @@ impl Format {
 }
 
 /// Hands every point of a payload to `points`.
-pub(super) fn read(format: &Format, points: &mut Points<'_>, text: &str) -> Result<(), Refusal> {
+pub(super) fn read(
+    format: &Format,
+    points: &mut Points<'_>,
+    payload: &[u8],
+) -> Result<(), Refusal> {
+    if let Format::Nmea = format {
+        return nmea::read(points, payload);
+    }
+    let text = std::str::from_utf8(payload)
+        .map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))?;
     match format {
         Format::Milepost => milepost::read(points, text),
         Format::GeoJson(unit) => {
             points.documents(text, |points, json| geojson::read(points, json, json, *unit))
         }
-        Format::Nmea => nmea::read(points, text),
+        Format::Nmea => Ok(()),
         Format::Mapped(mapping) => {
             points.documents(text, |points, json| mapping.read(points, json))
         }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::exponent;
 use crate::extract::{Found, Pointer};
 use crate::ignored::Ignored;
 use crate::json::{Scalar, number, resolution};
@@ -17,8 +18,8 @@ pub const FIELDS: [&str; 8] = ["lat", "lng", "ts", "speed", "heading", "alt", "a
 /// Slots behind those of [`mapped`](super::mapped): the hemispheres of lat and lng, and the date.
 const HEMISPHERES: [usize; 2] = [12, 13];
 const DATE: usize = 14;
-const LAT: usize = 0;
-const LNG: usize = 1;
+pub(super) const LAT: usize = 0;
+pub(super) const LNG: usize = 1;
 const TS: usize = 2;
 const HEADING: usize = 4;
 const ACC: usize = 6;
@@ -73,6 +74,14 @@ impl Degrees {
         }
         let factor = Quantity::Angle.factor(unit).map(Self::Factor);
         factor.map_err(|why| why + "; or \"ddmm.mmmm\"")
+    }
+
+    /// Degrees of one unit, about.
+    pub(super) const fn factor(self) -> f64 {
+        match self {
+            Self::Factor(factor) => factor,
+            Self::Minutes => 0.01,
+        }
     }
 
     fn read(self, value: Scalar<'_>) -> Scalar<'_> {
@@ -132,8 +141,10 @@ impl More {
                 return Ok(Some(Ignored::NoFix));
             }
         }
+        self.refuse_degrees_as_integers(found)?;
         for slot in [LAT, LNG] {
-            let value = read(coordinate(std::mem::take(&mut found[slot]), slot)?);
+            let factor = self.degrees[slot].factor();
+            let value = read(coordinate(std::mem::take(&mut found[slot]), slot, factor)?);
             let value = self.degrees[slot].read(value);
             found[slot] = match &self.hemispheres[slot] {
                 Some(pointer) => signed(value, &found[HEMISPHERES[slot]], slot, pointer)?,
@@ -155,6 +166,30 @@ impl More {
             found[TS] = Scalar::Text(format!("{} {}", text(date), text(&found[TS])).into());
         }
         Ok(None)
+    }
+}
+
+impl More {
+    /// Units such as 1e-7 deg are for large integers. Degrees read in them are beside 0, 0.
+    fn refuse_degrees_as_integers(&self, found: &Found<'_>) -> Result<(), Refusal> {
+        let is_scaled = |unit: &Degrees| matches!(unit, Degrees::Factor(..=1e-5));
+        if !self.degrees.iter().all(is_scaled) {
+            return Ok(());
+        }
+        let sent = |value: &Scalar<'_>| {
+            value.as_f64().or_else(|| number(value.as_text()?).and_then(|number| number.as_f64()))
+        };
+        match (sent(&found[LAT]), sent(&found[LNG])) {
+            (Some(lat), Some(lng))
+                if lat.abs() <= 90.0 && lng.abs() <= 180.0 && (lat, lng) != (0.0, 0.0) =>
+            {
+                refuse(
+                    Reason::WrongType,
+                    format!("lat {lat}, lng {lng} are degrees already: remove lat_unit"),
+                )
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -190,21 +225,19 @@ fn signed<'a>(
 }
 
 /// Degrees in text as people write them, `33.9°S`, `W 70 39.25`, `52°31'12"N`, as a number; all
-/// else stays. `slot`: of lat or lng.
-pub(super) fn coordinate(value: Scalar<'_>, slot: usize) -> Result<Scalar<'_>, Refusal> {
+/// else stays. `slot`: of lat or lng. `factor`: degrees of one unit.
+pub(super) fn coordinate(
+    value: Scalar<'_>,
+    slot: usize,
+    factor: f64,
+) -> Result<Scalar<'_>, Refusal> {
     let Some(text) = value.as_text() else { return Ok(value) };
     // Plain numbers, the common case.
     if text.bytes().all(|byte| byte.is_ascii_digit() || b"+-. ".contains(&byte)) {
         return Ok(value);
     }
     match resolution(text).filter(|_| number(text).is_some()) {
-        // 1e-4 degrees are 11 m.
-        Some(last) if last > 1e-4 => {
-            let why = "a spreadsheet rounded it; save the file again with this column as text";
-            let field = FIELDS[slot];
-            refuse(Reason::WrongType, format!("{field} {text:.20} has lost its last digits: {why}"))
-        }
-        Some(_) => Ok(value),
+        Some(_) => exponent::check_degrees(text, FIELDS[slot], factor).map(|()| value),
         None => {
             let degrees = degrees_in(text, HALVES[slot]);
             Ok(degrees.map_or(value, |degrees| Scalar::Number(degrees.into())))

@@ -20,6 +20,9 @@ use crate::unit::SpeedUnit;
 /// Longer lines are no sentences: the standard allows 82.
 const LINE_BYTES_MAX: usize = 256;
 const DAY_MS: i64 = 86_400_000;
+/// Up to so many sentences are compared with each other; from there on a table finds those of one
+/// moment.
+const COMPARED_MAX: usize = 32;
 
 /// A valid RMC or GGA.
 struct Fix<'a> {
@@ -47,84 +50,119 @@ enum Sentence<'a> {
     Ignored(Ignored),
 }
 
-pub(super) fn read(points: &mut Points<'_>, text: &str) -> Result<(), Refusal> {
-    let lines = || text.lines().map(str::trim_ascii).filter(|line| !line.is_empty());
-    let count = lines().take(points.points_max + 1).count();
-    if count > points.points_max {
+/// A sentence with a place or a clock, and where it stands.
+struct Entry<'a> {
+    line: usize,
+    /// Unix milliseconds: its own, or those of the day that fits.
+    at: Option<i64>,
+    /// `None`: a ZDA, or a fix that another sentence of its moment took up.
+    fix: Option<Fix<'a>>,
+}
+
+pub(super) fn read(points: &mut Points<'_>, payload: &[u8]) -> Result<(), Refusal> {
+    // A line has at least one byte.
+    if payload.len() > points.points_max && lines(payload).nth(points.points_max).is_some() {
         return refuse(Reason::TooManyPoints, format!("more than {} lines", points.points_max));
     }
-    if count == 0 {
-        return refuse(Reason::InvalidSentence, "no sentence");
-    }
-    // Both with the number of their line.
-    let (mut fixes, mut clocks) = (Vec::new(), Vec::new());
-    for (n, line) in lines().enumerate() {
-        match sentence(line) {
+    let mut lines = lines(payload).enumerate().peekable();
+    let (mut entries, mut last) = (Vec::with_capacity(2), None);
+    while let Some((n, line)) = lines.next() {
+        last = Some(n);
+        match utf8(line).and_then(sentence) {
             Ok(Sentence::Fix(fix)) => {
-                clocks.extend(fix.day_ms.map(|day| (n, day + fix.time_ms)));
-                fixes.push((n, fix));
+                let at = fix.day_ms.map(|day| day + fix.time_ms);
+                entries.push(Entry { line: n, at, fix: Some(fix) });
             }
             Ok(Sentence::Clock(unix_ms)) => {
-                clocks.push((n, unix_ms));
+                entries.push(Entry { line: n, at: Some(unix_ms), fix: None });
                 points.ignore(Ignored::Sentence);
             }
             Ok(Sentence::Ignored(kind)) => points.ignore(kind),
-            Err(refusal) if count == 1 => return Err(refusal),
-            Err(refusal) => points.refuse(line.as_bytes(), line.as_bytes(), refusal),
+            Err(refusal) if n == 0 && lines.peek().is_none() => return Err(refusal),
+            Err(refusal) => points.refuse(line, line, refusal),
         }
     }
-    let receipt = points.received_at.unix_ms();
-    let (mut moments, mut known): (Vec<(i64, Fix<'_>)>, HashMap<i64, usize>) = Default::default();
-    for (n, fix) in fixes {
-        let unix_ms = match fix.day_ms {
-            Some(day) => day + fix.time_ms,
-            None => on_the_nearest_day(fix.time_ms, nearest(&clocks, n).unwrap_or(receipt)),
-        };
-        match known.get(&unix_ms) {
-            Some(at) => moments[*at].1.join(fix),
-            None => {
-                known.insert(unix_ms, moments.len());
-                moments.push((unix_ms, fix));
+    let Some(last) = last else {
+        return refuse(Reason::InvalidSentence, "no sentence");
+    };
+    date(&mut entries, points.received_at.unix_ms());
+    join(&mut entries);
+    let halves = halves_of_pairs(&entries, last);
+    for entry in &entries {
+        match (entry.at, &entry.fix) {
+            (_, Some(fix)) if fix.motion.is_none() && halves.contains(&Some(entry.line)) => {
+                points.ignore(Ignored::Sentence);
             }
-        }
-    }
-    let halves = halves_of_pairs(&moments, lines().next(), lines().next_back());
-    for (n, (unix_ms, fix)) in moments.iter().enumerate() {
-        if halves.contains(&Some(n)) {
-            points.ignore(Ignored::Sentence);
-        } else {
-            add(points, *unix_ms, fix);
+            (Some(unix_ms), Some(fix)) => add(points, unix_ms, fix),
+            (None, _) | (_, None) => {}
         }
     }
     Ok(())
 }
 
-/// Where a device sends pairs and a message begins or ends with a GGA alone, the RMC of that moment
-/// is in the message before or behind it. As a fix the GGA would replace that one, which knows
-/// more.
-fn halves_of_pairs(
-    moments: &[(i64, Fix<'_>)],
-    first: Option<&str>,
-    last: Option<&str>,
-) -> [Option<usize>; 2] {
-    let is_alone = |fix: &Fix<'_>| fix.motion.is_none();
-    let is_pair = |fix: &Fix<'_>| fix.motion.is_some() && fix.alt.is_some();
-    let at = |line: Option<&str>| {
-        moments.iter().position(|(_, fix)| is_alone(fix) && Some(fix.line) == line)
-    };
-    let edges = [at(first), at(last)];
-    let alone = moments.iter().filter(|(_, fix)| is_alone(fix)).count();
-    let is_pairs = moments.iter().any(|(_, fix)| is_pair(fix));
-    if is_pairs && alone <= edges.iter().flatten().count() { edges } else { [None, None] }
+/// The lines that are not empty. Devices end them with CR LF, LF, CR or NUL.
+fn lines(payload: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let ends_line = |byte: &u8| *byte <= b'\r' && *byte != b'\t';
+    payload.split(ends_line).map(<[u8]>::trim_ascii).filter(|line| !line.is_empty())
 }
 
-/// The clock on the line nearest to line `n`; of two the earlier one. `clocks` are in the order of
-/// their lines.
-fn nearest(clocks: &[(usize, i64)], n: usize) -> Option<i64> {
-    let after = clocks.partition_point(|(line, _)| *line < n);
-    let around = [after.checked_sub(1), Some(after)].into_iter().flatten();
-    let around = around.filter_map(|at| clocks.get(at));
-    around.min_by_key(|(line, _)| line.abs_diff(n)).map(|(_, unix_ms)| *unix_ms)
+fn utf8(line: &[u8]) -> Result<&str, Refusal> {
+    str::from_utf8(line).map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))
+}
+
+/// Gives each fix without a date the day on which it is next to the nearest clock of the message,
+/// or to the time of receipt; of two clocks that are equally near, the earlier one counts.
+fn date(entries: &mut [Entry<'_>], receipt: i64) {
+    let (mut before, mut next): (Option<(usize, i64)>, usize) = (None, 0);
+    for n in 0..entries.len() {
+        let Entry { line, at, fix } = &entries[n];
+        let Some(Fix { time_ms, day_ms: None, .. }) = fix else {
+            before = at.map(|unix_ms| (*line, unix_ms));
+            continue;
+        };
+        let (line, time_ms) = (*line, *time_ms);
+        // A dated fix before `n` has no reader any more, so the search never goes back.
+        next = next.max(n + 1);
+        while entries.get(next).is_some_and(|entry| entry.at.is_none()) {
+            next += 1;
+        }
+        let after = entries.get(next).and_then(|entry| Some((entry.line, entry.at?)));
+        let clocks = before.into_iter().chain(after);
+        let clock = clocks.min_by_key(|(at, _)| at.abs_diff(line)).map_or(receipt, |(_, ms)| ms);
+        entries[n].at = Some(on_the_nearest_day(time_ms, clock));
+    }
+}
+
+/// Makes one fix of all sentences of a moment, at the place of the first of them.
+fn join(entries: &mut [Entry<'_>]) {
+    let mut known: HashMap<i64, usize> = HashMap::new();
+    for n in 0..entries.len() {
+        let (Some(unix_ms), true) = (entries[n].at, entries[n].fix.is_some()) else { continue };
+        let same = if entries.len() > COMPARED_MAX {
+            Some(*known.entry(unix_ms).or_insert(n)).filter(|at| *at < n)
+        } else {
+            let same = |entry: &Entry<'_>| entry.at == Some(unix_ms) && entry.fix.is_some();
+            entries[..n].iter().position(same)
+        };
+        if let Some(at) = same
+            && let Some(fix) = entries[n].fix.take()
+            && let Some(first) = &mut entries[at].fix
+        {
+            first.join(fix);
+        }
+    }
+}
+
+/// Where a device sends pairs and a message begins or ends with a GGA alone, the RMC of that moment
+/// is in the message before or behind it. As a fix the GGA would replace that one, which knows
+/// more. Returns their lines.
+fn halves_of_pairs(entries: &[Entry<'_>], last: usize) -> [Option<usize>; 2] {
+    let fixes = || entries.iter().filter_map(|entry| Some((entry.line, entry.fix.as_ref()?)));
+    let alone = || fixes().filter(|(_, fix)| fix.motion.is_none()).map(|(line, _)| line);
+    let edges = [0, last].map(|edge| alone().find(|line| *line == edge));
+    let at_edges = edges.iter().flatten().count();
+    let is_pairs = || fixes().any(|(_, fix)| fix.motion.is_some() && fix.alt.is_some());
+    if at_edges > 0 && alone().count() <= at_edges && is_pairs() { edges } else { [None, None] }
 }
 
 /// A time of day on the day on which it is nearest to `unix_ms`.
@@ -203,8 +241,8 @@ fn sentence(line: &str) -> Result<Sentence<'_>, Refusal> {
             }))
         }
         (5, Some("ZDA")) => {
-            let [day, month, year] = [1, 2, 3].map(field);
-            let clock = time_ms(field(0)).ok().zip(midnight(year, month, day));
+            let date = || midnight(digits(field(3))?, digits(field(2))?, digits(field(1))?);
+            let clock = time_ms(field(0)).ok().zip(date());
             Ok(clock.map_or(Sentence::Ignored(Ignored::Sentence), |(time, day)| {
                 Sentence::Clock(day + time)
             }))
@@ -269,28 +307,25 @@ fn degrees([text, half]: [&str; 2], [positive, negative]: [&str; 2]) -> Result<f
 /// century.
 fn day_ms(date: &str) -> Result<i64, Refusal> {
     let read = || {
-        let parts = [date.get(..2)?, date.get(2..4)?, date.get(4..6).filter(|_| date.len() == 6)?];
-        let [day, month, year] = parts;
-        let century = if digits(year)? < 80 { "20" } else { "19" };
-        midnight(&format!("{century}{year}"), month, day)
+        let [day, month, year] = pairs(date.as_bytes()).filter(|_| date.len() == 6)?;
+        midnight(if year < 80 { 2_000 + year } else { 1_900 + year }, month, day)
     };
     read().ok_or_else(|| Refusal::new(Reason::BadTs, format!("date \"{date}\": ddmmyy is wanted")))
 }
 
-fn midnight(year: &str, month: &str, day: &str) -> Option<i64> {
-    let [year, month, day] = [digits(year)?, digits(month)?, digits(day)?];
+fn midnight(year: u32, month: u32, day: u32) -> Option<i64> {
     let day = chrono::NaiveDate::from_ymd_opt(i32::try_from(year).ok()?, month, day)?;
-    Some(day.and_time(chrono::NaiveTime::MIN).and_utc().timestamp_millis())
+    Some(i64::from(day.to_epoch_days()) * DAY_MS)
 }
 
 /// `hhmmss.sss` in milliseconds. A leap second is the second after it.
 fn time_ms(time: &str) -> Result<i64, Refusal> {
     let read = || {
-        let [hour, minute, second] =
-            [digits(time.get(..2)?)?, digits(time.get(2..4)?)?, digits(time.get(4..6)?)?];
-        let fraction = match time.get(6..)? {
-            "" | "." => 0,
-            fraction => milliseconds(fraction.strip_prefix('.')?)?,
+        let [hour, minute, second] = pairs(time.as_bytes())?;
+        let fraction = match &time.as_bytes()[6..] {
+            [] => 0,
+            [b'.', digits @ ..] => milliseconds(digits)?,
+            _ => return None,
         };
         let is_time = hour < 24 && minute < 60 && second <= 60;
         is_time.then(|| i64::from((hour * 60 + minute) * 60 + second) * 1_000 + i64::from(fraction))
@@ -299,13 +334,21 @@ fn time_ms(time: &str) -> Result<i64, Refusal> {
         .ok_or_else(|| Refusal::new(Reason::BadTs, format!("time \"{time}\": hhmmss.ss is wanted")))
 }
 
+/// The first six bytes as three numbers of two digits.
+fn pairs(text: &[u8]) -> Option<[u32; 3]> {
+    let digits: &[u8; 6] = text.first_chunk()?;
+    let digit = |at: usize| u32::from(digits[at].wrapping_sub(b'0'));
+    let pair = |at: usize| digit(at) * 10 + digit(at + 1);
+    digits.iter().all(u8::is_ascii_digit).then(|| [pair(0), pair(2), pair(4)])
+}
+
 fn digits(text: &str) -> Option<u32> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number)
 }
 
-fn milliseconds(fraction: &str) -> Option<u32> {
-    digits(fraction.get(..1)?)?;
-    let three: String = fraction.chars().chain("00".chars()).take(3).collect();
-    digits(&three).filter(|_| fraction.bytes().all(|byte| byte.is_ascii_digit()))
+fn milliseconds(digits: &[u8]) -> Option<u32> {
+    let digit = |at: usize| digits.get(at).map_or(0, |digit| u32::from(digit.wrapping_sub(b'0')));
+    let is_number = digits.iter().all(u8::is_ascii_digit);
+    is_number.then(|| digit(0) * 100 + digit(1) * 10 + digit(2))
 }

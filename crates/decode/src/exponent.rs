@@ -1,0 +1,131 @@
+//! Numbers with an exponent that have lost their last digits: `1.79555E+12`, as a spreadsheet or C's
+//! `%g` writes a time in milliseconds, is 2.8 hours wide.
+
+use super::json::{Scalar, resolution, seconds_lost};
+use super::refusal::{Refusal, refuse};
+use super::unit::TimeUnit;
+use crate::number::Number;
+use crate::reject::Reason;
+
+/// 11 m.
+const DEGREES_LOST_MAX: f64 = 1e-4;
+/// C's `%g` and spreadsheets write so many digits at most.
+const DIGITS_WRITTEN: usize = 6;
+
+/// Whether a number may have been sent with an exponent: one that has none keeps its digits, unless
+/// there are very many.
+#[inline]
+pub(super) const fn may_have_one(value: &Scalar<'_>) -> bool {
+    matches!(value, Scalar::Number(Number::Float(_)))
+}
+
+/// Whether there is a number with an exponent.
+pub(super) fn is_in(json: &str) -> bool {
+    json.as_bytes().windows(3).any(|three| match three {
+        [digit, b'e' | b'E', next] => {
+            digit.is_ascii_digit() && (next.is_ascii_digit() || b"+-".contains(next))
+        }
+        _ => false,
+    })
+}
+
+/// A program that writes all digits of a double may use an exponent, too: Java writes 1.7955108E9.
+/// Only few digits, or the sign in `e+09`, tell that some are lost.
+fn is_rounded(sent: &str) -> bool {
+    let mantissa = sent.split(['e', 'E']).next().unwrap_or_default();
+    let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
+    digits <= DIGITS_WRITTEN || sent.contains('+')
+}
+
+/// # Errors
+/// The time in text is one of several seconds that are written alike.
+pub(super) fn check_time(text: &str, unit: TimeUnit) -> Result<(), Refusal> {
+    match seconds_lost(text, unit) {
+        Some(seconds) => refuse(
+            Reason::BadTs,
+            format!("ts {text:.20} has lost its last digits, {seconds} s: {}", why(text)),
+        ),
+        None => Ok(()),
+    }
+}
+
+/// # Errors
+/// As of [`check_time`]; `sent`: a JSON number, or something else.
+pub(super) fn check_time_sent(sent: &str, unit: TimeUnit) -> Result<(), Refusal> {
+    // What is larger is no time in any unit, and too new.
+    let may_be_time = sent.parse().is_ok_and(|number: f64| number.abs() < 1e20);
+    if may_be_time && is_rounded(sent) { check_time(sent, unit) } else { Ok(()) }
+}
+
+/// # Errors
+/// The degrees in text may be more than 11 m from those that were measured. `factor`: degrees of
+/// one unit.
+pub(super) fn check_degrees(text: &str, field: &str, factor: f64) -> Result<(), Refusal> {
+    match resolution(text).filter(|last| last * factor > DEGREES_LOST_MAX) {
+        Some(_) => refuse(
+            Reason::WrongType,
+            format!("{field} {text:.20} has lost its last digits: {}", why(text)),
+        ),
+        None => Ok(()),
+    }
+}
+
+/// # Errors
+/// As of [`check_degrees`]; `sent`: a JSON number, or something else. Programs that round write
+/// degrees without an exponent, and large integers with one.
+pub(super) fn check_degrees_sent(sent: &str, field: &str, factor: f64) -> Result<(), Refusal> {
+    let is_integer = factor < 1e-3;
+    let is_checked = is_integer && is_number(sent) && is_rounded(sent);
+    if is_checked { check_degrees(sent, field, factor) } else { Ok(()) }
+}
+
+fn is_number(sent: &str) -> bool {
+    sent.starts_with(|first: char| first == '-' || first.is_ascii_digit())
+}
+
+fn why(text: &str) -> &'static str {
+    if text.contains('+') {
+        "a spreadsheet or %g rounded it; save the file again with this column as text, or send all \
+         digits"
+    } else {
+        "send or save all digits"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rounded_number_is_told_from_one_that_a_program_wrote_whole() {
+        let time = |sent: &str| check_time_sent(sent, TimeUnit::BySize).is_err();
+        for (sent, is_refused) in [
+            ("1.79555e+12", true),
+            ("1.7955e9", true),
+            ("1.795511e+09", true),
+            ("1.7955108E9", false),
+            ("1.795510800123E9", false),
+            ("1.795510800123e12", false),
+            ("1795510800", false),
+            ("\"1.7955e9\"", false),
+            ("null", false),
+        ] {
+            assert_eq!(time(sent), is_refused, "{sent}");
+        }
+        let degrees = |sent: &str, factor| check_degrees_sent(sent, "lat", factor).is_err();
+        assert!(!degrees("4.75e1", 1.0) && !degrees("47.5", 1.0) && !degrees("9e-7", 1.0));
+        assert!(!degrees("5.25200081E8", 1e-7) && degrees("5.252E+08", 1e-7));
+    }
+
+    #[test]
+    fn exponents_are_found_and_names_are_none() {
+        for (json, has_one) in [
+            (r#"{"a":1e3}"#, true),
+            (r#"{"a":1.5E+3}"#, true),
+            (r#"{"a":1,"1e":2}"#, false),
+            (r#"{"ele":1,"te":"se"}"#, false),
+        ] {
+            assert_eq!(is_in(json), has_one, "{json}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What programs write around and into JSON and JSON does not have: a byte order mark, control
+//! characters behind the end, and Python's `NaN` and `Infinity`.
+
+/// The payload as JSON, or `None`: nothing of it is known to be wrong.
+#[cold]
+pub(super) fn repaired(payload: &[u8]) -> Option<Vec<u8>> {
+    let text = payload.strip_prefix("\u{feff}".as_bytes()).unwrap_or(payload);
+    let is_blank = |byte: &u8| *byte <= b' ';
+    let begin = text.iter().position(|byte| !is_blank(byte))?;
+    let end = text.iter().rposition(|byte| !is_blank(byte))? + 1;
+    let mut json = Vec::with_capacity(end - begin);
+    let mut rest = &text[begin..end];
+    while let Some(first) = rest.first() {
+        let length = match first {
+            b'"' => string(rest),
+            byte if byte.is_ascii_alphabetic() => word(rest),
+            _ => 1,
+        };
+        let (token, behind) = rest.split_at(length);
+        if is_no_number(token) {
+            if json.last() == Some(&b'-') {
+                json.pop();
+            }
+            json.extend_from_slice(b"null");
+        } else {
+            json.extend_from_slice(token);
+        }
+        rest = behind;
+    }
+    (json != payload).then_some(json)
+}
+
+fn is_no_number(word: &[u8]) -> bool {
+    [&b"nan"[..], b"inf", b"infinity"].iter().any(|known| word.eq_ignore_ascii_case(known))
+}
+
+fn word(text: &[u8]) -> usize {
+    text.iter().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(text.len())
+}
+
+/// The length of a string with its quotes; of one without an end, that of all.
+fn string(text: &[u8]) -> usize {
+    let mut is_escaped = false;
+    let is_end = |byte: &u8| {
+        let ends = *byte == b'"' && !is_escaped;
+        is_escaped = *byte == b'\\' && !is_escaped;
+        ends
+    };
+    text[1..].iter().position(is_end).map_or(text.len(), |end| end + 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_json_does_not_have_is_taken_out() {
+        for (payload, expected) in [
+            ("\u{feff}{}", Some("{}")),
+            ("{}\r\n\0\r\n", Some("{}")),
+            ("{}\x1a", Some("{}")),
+            ("[NaN,-Infinity,nan,1]", Some("[null,null,null,1]")),
+            (r#"{"NaN":"NaN","a\"":-inf}"#, Some(r#"{"NaN":"NaN","a\"":null}"#)),
+            (r#"{"a":true,"b":1e5}"#, None),
+            (r#"{"a":nano}"#, None),
+            (r#"{"a":"NaN"#, None),
+            ("", None),
+            ("\0", None),
+        ] {
+            let read = repaired(payload.as_bytes()).map(|json| String::from_utf8(json).unwrap());
+            assert_eq!(read.as_deref(), expected, "{payload:?}");
+        }
+    }
+}
