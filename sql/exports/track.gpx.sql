@@ -1,5 +1,7 @@
--- One driver's track as GPX, for navigation devices and map programs.
-SELECT lat, lng, formatDateTime(toTimeZone(ts, 'UTC'), '%FT%TZ') AS time
+-- One driver's track as GPX, for navigation devices and map programs. Times have their fractions, so that `milepost import` recognises the fixes.
+SELECT
+    lat, lng, toUnixTimestamp64Milli(ts) % 1000 AS ms,
+    formatDateTime(toTimeZone(ts, 'UTC'), '%FT%T') || if(ms = 0, '', '.' || leftPad(toString(ms), 3, '0')) || 'Z' AS time
 FROM fleet_ask.track(driver = {driver:String}, from = {from:String}, to = {to:String}, tz = {tz:String})
 WHERE dropped = ''
 ORDER BY ts, seq

@@ -95,6 +95,22 @@ fn columns_state_hemispheres_units_and_dates() {
         (&[][..], "TIME,LATITUDE,N/S,LONGITUDE,E/W", "TS,33.5,S,70.25,W", "-33.5 -70.25 - - - -"),
         (&[], "time,lat,lat_ns,lon,lon_ew", "TS,33.5,N,70.25,E", "33.5 70.25 - - - -"),
         (&[], "time,lat,lon", "TS,33.5S,70.25W", "-33.5 -70.25 - - - -"),
+        (
+            &[],
+            "time,GPSLatitude,GPSLatitudeRef,GPSLongitude,GPSLongitudeRef",
+            "TS,33.5,South,70.25,West",
+            "-33.5 -70.25 - - - -",
+        ),
+        (
+            &[],
+            "time,lat,N/S Indicator,lon,E/W Indicator",
+            "TS,33.5,S,70.25,E",
+            "-33.5 70.25 - - - -",
+        ),
+        (&[], "time,latitude,,longitude,", "TS,33.5,S,70.25,W", "-33.5 -70.25 - - - -"),
+        (&[], "time,lat,lon,altFt,speedKmh", "TS,1,2,1000,36", "1 2 10 - 304.8 -"),
+        (&["--zone", "Z"], "time,lat,lon,tz", "TS,1,2,Asia/Tokyo", "1 2 - - - -"),
+        (&[], "mmsi,time,lat,lon,course", "7,TS,1,2,360.0", "1 2 - - - -"),
         (&[], "time,latitudeE7,longitudeE7", "TS,335000000,-702500000", "33.5 -70.25 - - - -"),
         (
             &["--unit", "lat=1e-6 deg"],
@@ -141,6 +157,19 @@ fn columns_state_hemispheres_units_and_dates() {
         (&[], "time,lat,n/s,lon,e/w", "TS,-33.5,N,70.25,W", "which is right"),
         (&[], "time,lat,lon,lat", "TS,1,2,3", "two columns lat and lat: rename one"),
         (&[], "TIME,lat,lon", "CLOCK,1,2", "without a date"),
+        (&[], "Local Time,lat,lon", "DAY CLOCK,1,2", "it has no column ts"),
+        (&["--field", "ts=Local Time"], "Local Time,lat,lon", "DAY CLOCK,1,2", "give --zone"),
+        (&["--field", "ts=t (UTC+2)"], "t (UTC+2),lat,lon", "DAY CLOCK,1,2", "give --zone"),
+        (&[], "time,lat,lon,timezone", "DAY CLOCK,1,2,Asia/Tokyo", "says Asia/Tokyo: give --zone"),
+        (
+            &["--field", "ts=D+T"],
+            "D,T,UTCOfst,lat,lon",
+            "DAY,CLOCK,+01:00,1,2",
+            "its column UTCOfst, which is not read, says +01:00",
+        ),
+        (&[], "time,lat,latitude,lon", "TS,48.1,52.5,13.4", "name two places"),
+        (&["--keep", "hr"], "time,lat,lon,hr,hr", "TS,1,2,3,4", "two columns hr"),
+        (&["--unit", "lat=1e-7 deg"], "time,lat,lon", "TS,52.52,13.4", "are degrees already"),
         (&[], "time,lat,lon", "1.79555E+12,1,2", "lost its last digits"),
         (&[], "time,lat,lon", "TS,1.2E+01,2", "lost its last digits"),
         (&[], "time,lat,lon", "03/04/2026 10:00:00,1,2", "which order"),
@@ -211,6 +240,15 @@ fn what_was_not_understood_is_listed() {
             .contains("1 neighbours would need more than 1,200 km/h"),
         "{result}"
     );
+    for (rows, said) in [
+        ("DAYT10:00:00Z,52.5,13.4,\nDAYT10:00:00Z,52.6,13.4,\n", "1 neighbours have one time"),
+        ("DAYT10:00:00Z,52,5,\nDAYT10:00:10Z,52,5,\n", "all places are whole degrees"),
+    ] {
+        let result =
+            import("", &["--driver", "d7", "--speed-unit", "m/s"], "a.csv", track(rows).as_bytes());
+        let warnings = result.unwrap()["understood"][0]["warnings"].to_string();
+        assert!(warnings.contains(said), "{warnings}");
+    }
     // 100 m in ten seconds, 36 km/h.
     let rows: String = (0..40).fold(String::new(), |mut rows, n| {
         writeln!(
@@ -252,6 +290,17 @@ fn gpx_and_geojson_survive_what_nobody_reads() {
         check(&[], "t.gpx", gpx("", name), expected);
         check(&[], "t.gpx", gpx("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", name), expected);
     }
+    let point = |inner: &str| {
+        format!(
+            "<gpx><trk><trkseg><trkpt lat=\"1.5\" lon=\"-2.25\"><time>{ts}</time><desc>{inner}</desc><ele>7</ele></trkpt></trkseg></trk></gpx>"
+        )
+    };
+    for html in ["a <br> b", "<p>a<p>b", "</b>", "a < b", "<img src=\"x\">", "1 <2"] {
+        check(&[], "t.gpx", point(html), expected);
+        check(&[], "t.gpx", gpx("", html), expected);
+    }
+    check_refused(&[], "t.gpx", point("").split("<ele>").next().unwrap(), "ends before");
+    check(&[], "t.gpx", gpx("<?xml version='1.0' encoding='UTF-16'?>", "a"), expected);
     for label in ["ISO-8859-1", "windows-1252", "latin1", "UTF-8"] {
         let text = gpx(&format!("<?xml version='1.0' encoding='{label}'?>"), "Hohe");
         let mut bytes = text.into_bytes();

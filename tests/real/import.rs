@@ -519,6 +519,22 @@ fn fixes_that_a_device_sent_with_seq_are_not_stored_again() -> Result<()> {
     );
     let count = "SELECT count() FROM {db}.fixes WHERE driver_id = 'd7'";
     ensure!(world.query(count)? == "4", "{}", world.query(count)?);
+    // A device without seq: its speed and heading stay, unless the file knows more.
+    world.query(&format!(
+        "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, \
+         alt_dm, acc_dm, received_at) \
+         SELECT 'd9', fromUnixTimestamp64Milli({began} + number * 60000), 0, \
+         520000000 + number * 1000000, 134000000, 1000, 9000, 2147483647, 65535, \
+         fromUnixTimestamp64Milli({began} + 900000) FROM numbers(3)"
+    ))?;
+    let (_, printed) = import(&world, &["--driver", "d9", "--json"], &file)?;
+    ensure!(printed.contains("\"known\":3") && printed.contains("\"inserted\":1"), "{printed}");
+    let speeds = "SELECT count(), countIf(speed = 10) FROM {db}.fixes WHERE driver_id = 'd9'";
+    ensure!(world.query(speeds)? == "4\t3", "{}", world.query(speeds)?);
+    let higher = rows(false).replace("lng\n", "lng,alt\n").replace(",13.4\n", ",13.4,70\n");
+    let higher = write(&world, "higher.csv", &higher)?;
+    let (_, printed) = import(&world, &["--driver", "d9", "--json"], &higher)?;
+    ensure!(printed.contains("\"known\":0") && printed.contains("\"inserted\":3"), "{printed}");
     // The same places and times of another driver are his own.
     let (_, printed) = import(&world, &["--driver", "d8", "--json"], &file)?;
     ensure!(printed.contains("\"inserted\":4"), "{printed}");

@@ -113,7 +113,13 @@ impl Quantity {
         own.chain(others.iter().copied()).find_map(|(word, unit)| {
             let before = inner.strip_suffix(word)?;
             let rest = before.trim_end_matches(['(', '[', ' ', '_', '.', '/', '-']);
-            let is_apart = rest.len() < before.len();
+            // `altFt`, `speedKmh`.
+            let is_camel = |at: usize| {
+                let begins =
+                    name.get(at..).is_some_and(|word| word.starts_with(char::is_uppercase));
+                begins && name[..at].ends_with(char::is_lowercase)
+            };
+            let is_apart = rest.len() < before.len() || is_camel(before.len());
             let rest = name.get(..rest.len()).filter(|rest| is_apart && !rest.is_empty())?;
             Some((rest, unit))
         })
@@ -176,6 +182,10 @@ mod tests {
             (Quantity::Length, "alt ft", Some(("alt", "ft"))),
             (Quantity::Length, "alt_m", Some(("alt", "m"))),
             (Quantity::Length, "item", None),
+            (Quantity::Length, "altFt", Some(("alt", "ft"))),
+            (Quantity::Speed, "speedKmh", Some(("speed", "km/h"))),
+            (Quantity::Length, "altM", Some(("alt", "m"))),
+            (Quantity::Length, "HDOPm", None),
             (Quantity::Angle, "Latitude (deg)", Some(("Latitude", "deg"))),
             (Quantity::Angle, "Heading (°)", Some(("Heading", "deg"))),
         ] {

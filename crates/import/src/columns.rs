@@ -42,8 +42,8 @@ const KNOWN: [Known; 11] = [
         &["ts", "timestamp", "fixtime", "time", "datetime", "utctime", "gpstime", "timeutc"],
     ),
     ("date", None, &["date", "utcdate", "gpsdate", "dateutc"]),
-    ("speed", Some(Quantity::Speed), &["speed", "velocity", "groundspeed"]),
-    ("heading", Some(Quantity::Angle), &["heading", "course", "bearing"]),
+    ("speed", Some(Quantity::Speed), &["speed", "velocity", "groundspeed", "sog"]),
+    ("heading", Some(Quantity::Angle), &["heading", "course", "bearing", "cog"]),
     ("alt", Some(Quantity::Length), &["alt", "altitude", "ele", "elevation", "height"]),
     ("acc", Some(Quantity::Length), &["acc", "accuracy", "hacc", "horizontalaccuracy"]),
     ("seq", None, &["seq"]),
@@ -95,6 +95,7 @@ pub(super) fn find(
         ensure!(same.next().is_none(), "two columns {name}: rename one");
         Ok::<_, anyhow::Error>(at)
     };
+    let value = |at: usize| sample.get(at).map_or("", String::as_str);
     let mut found: Vec<(&'static str, Column)> = Vec::new();
     for (field, quantity, names) in KNOWN {
         let unit_in = |name: &str| {
@@ -122,9 +123,25 @@ pub(super) fn find(
                     found.push(("date", date));
                 }
             }
-            None => found.extend(by_name(columns, quantity, names)?.map(|column| (field, column))),
+            None => {
+                let column = by_name(columns, quantity, names)?;
+                if let (Some(column), "lat" | "lng") = (column, field) {
+                    refuse_another_place(columns, column, names, value)?;
+                }
+                found.extend(column.map(|column| (field, column)));
+            }
         }
     }
+    for (field, column) in &mut found {
+        let quantity = KNOWN.iter().find(|(known, ..)| known == field).and_then(|known| known.1);
+        // Some programs write the units in a row below the names.
+        let stated = quantity.zip(column.unit.is_none().then(|| format!("x {}", value(column.at))));
+        if let Some((quantity, name)) = stated {
+            let stated = quantity.stated_in(&name).filter(|(rest, _)| *rest == "x");
+            column.unit = stated.map(|(_, unit)| unit);
+        }
+    }
+    add_hemispheres(columns, value, &mut found);
     // `Date` alone is the time, if it has one.
     if !found.iter().any(|(field, _)| *field == "ts") {
         let date = by_name(columns, None, &["date"])?;
@@ -134,6 +151,137 @@ pub(super) fn find(
         );
     }
     Ok(found)
+}
+
+/// # Errors
+/// Another column has a name of the same coordinate and another value: whose place is it?
+fn refuse_another_place<'s>(
+    columns: &[String],
+    chosen: Column,
+    names: &[&str],
+    value: impl Fn(usize) -> &'s str,
+) -> Result<()> {
+    let number = |at: usize| value(at).replace(',', ".").parse::<f64>().ok();
+    let is_other = |(at, name): &(usize, &String)| {
+        let is_another = *at != chosen.at && names.contains(&&*plain(name));
+        let differs = |(a, b): (f64, f64)| (a - b).abs() > 1e-3;
+        is_another && number(chosen.at).zip(number(*at)).is_some_and(differs)
+    };
+    if let Some((at, other)) = columns.iter().enumerate().find(is_other) {
+        let chosen_name = &columns[chosen.at];
+        bail!(
+            "columns {chosen_name} ({}) and {other} ({}) name two places: say which with --field",
+            value(chosen.at),
+            value(at)
+        );
+    }
+    Ok(())
+}
+
+/// Finds the hemispheres by their values, `N` or `S` and `E` or `W`: in the column beside the
+/// coordinate, or anywhere if there is one for each of the two.
+fn add_hemispheres<'s>(
+    columns: &[String],
+    value: impl Fn(usize) -> &'s str,
+    found: &mut Vec<(&'static str, Column)>,
+) {
+    const OF: [(&str, &str, [&str; 4]); 2] = [
+        ("lat", "lat_hemisphere", ["n", "s", "north", "south"]),
+        ("lng", "lng_hemisphere", ["e", "w", "east", "west"]),
+    ];
+    let is_used = |at: usize| found.iter().any(|(_, column)| column.at == at);
+    let find = |letters: &[&str; 4]| {
+        let is_one = |at: &usize| letters.contains(&&*value(*at).to_ascii_lowercase());
+        (0..columns.len()).filter(|at| !is_used(*at)).filter(is_one).collect::<Vec<_>>()
+    };
+    let candidates = OF.map(|(.., letters)| find(&letters));
+    let are_both = candidates.iter().all(|columns| columns.len() == 1);
+    let mut more = Vec::new();
+    for ((field, hemisphere, _), candidates) in OF.into_iter().zip(&candidates) {
+        let Some((_, of)) = found.iter().find(|(known, _)| *known == field) else { continue };
+        let is_known = found.iter().any(|(known, _)| *known == hemisphere);
+        let beside = candidates.iter().find(|at| at.abs_diff(of.at) == 1);
+        let only = candidates.first().filter(|_| are_both);
+        if let (false, Some(at)) = (is_known, beside.or(only)) {
+            more.push((hemisphere, Column { at: *at, unit: None }));
+        }
+    }
+    found.extend(more);
+}
+
+/// # Errors
+/// The file says that its times are not UTC, in a way that is not read.
+pub(super) fn refuse_other_zones(
+    columns: &[String],
+    sample: &[String],
+    found: &[(&'static str, Column)],
+) -> Result<()> {
+    let value = |at: usize| sample.get(at).map_or("", String::as_str);
+    let Some((_, ts)) = found.iter().find(|(field, _)| *field == "ts") else { return Ok(()) };
+    let has_zone = value(ts.at).parse::<f64>().is_ok() || has_offset(value(ts.at));
+    if has_zone {
+        return Ok(());
+    }
+    let of_time = found.iter().filter(|(field, _)| matches!(*field, "ts" | "date"));
+    if let Some(name) =
+        of_time.map(|(_, column)| &columns[column.at]).find(|name| is_local_time(name))
+    {
+        bail!("its times are of another zone than UTC, as the column {name} says: give --zone");
+    }
+    let zones =
+        ["timezone", "tz", "zone", "utcofst", "utcoffset", "gmtoffset", "offset", "tzoffset"];
+    let is_zone = |(at, name): &(usize, &String)| {
+        let is_utc = ["", "z", "utc", "gmt", "0", "+00:00", "+0000", "00:00"];
+        zones.contains(&&*plain(name)) && !is_utc.contains(&&*value(*at).to_ascii_lowercase())
+    };
+    if let Some((at, name)) = columns.iter().enumerate().find(is_zone) {
+        bail!(
+            "its times have no zone, and its column {name}, which is not read, says {}: give --zone",
+            value(at)
+        );
+    }
+    Ok(())
+}
+
+/// Whether a time ends in Z, UTC, GMT or an offset.
+fn has_offset(time: &str) -> bool {
+    let time = time.to_ascii_lowercase();
+    let digits = time.trim_end_matches(|c: char| c.is_ascii_digit() || c == ':');
+    ["z", "utc", "gmt"].iter().any(|zone| time.ends_with(zone))
+        || digits.ends_with(['+', '-']) && digits.contains(':')
+}
+
+/// Whether a column's name says that its times are local, or of another zone than UTC.
+fn is_local_time(name: &str) -> bool {
+    let lower = name.to_lowercase();
+    let words = lower.split(|c: char| !(c.is_alphanumeric() || c == '+' || c == '-'));
+    const ZONES: [&str; 18] = [
+        "local",
+        "lcl",
+        "localtime",
+        "cet",
+        "cest",
+        "est",
+        "edt",
+        "cst",
+        "cdt",
+        "mst",
+        "mdt",
+        "pst",
+        "pdt",
+        "bst",
+        "ist",
+        "jst",
+        "msk",
+        "aest",
+    ];
+    let is_shifted = |word: &str| {
+        ["utc", "gmt"]
+            .iter()
+            .any(|zone| word.strip_prefix(zone).is_some_and(|rest| rest.starts_with(['+', '-'])))
+    };
+    let mut words = words;
+    words.any(|word| ZONES.contains(&word) || is_shifted(word))
 }
 
 /// Whether a value is hh:mm:ss, or hhmmss.
@@ -209,23 +357,24 @@ pub(super) fn nearest<'c>(columns: &'c [String], field: &str) -> Option<&'c str>
 }
 
 /// AIS (ITU-R M.1371): 102.3 knots and a course of 360.0 degrees are "not available", a heading is
-/// 511.
+/// 511; the same in tenths.
 pub(super) fn not_available(
     found: &[(&'static str, Column)],
     columns: &[String],
 ) -> Vec<(usize, f64)> {
-    let has = |field: &str, name: &str| {
-        let column = found.iter().find(|(known, _)| *known == field);
-        column.is_some_and(|(_, column)| columns[column.at].eq_ignore_ascii_case(name))
-    };
+    let is_ais = columns.iter().any(|name| plain(name).ends_with("mmsi"));
     let values = [
-        ("speed", "sog", 3, 102.3),
-        ("heading", "cog", 4, 360.0),
-        ("heading", "heading", 4, 511.0),
+        ("speed", 3, 102.3),
+        ("speed", 3, 1_023.0),
+        ("heading", 4, 360.0),
+        ("heading", 4, 511.0),
+        ("heading", 4, 3_600.0),
+        ("lat", 0, 91.0),
+        ("lng", 1, 181.0),
     ];
-    let is_ais = columns.iter().any(|name| name.eq_ignore_ascii_case("mmsi"));
-    let here = values.into_iter().filter(|(field, name, ..)| is_ais && has(field, name));
-    here.map(|(.., slot, value)| (slot, value)).collect()
+    let here = |field: &str| found.iter().any(|(known, _)| *known == field);
+    let known = values.into_iter().filter(|(field, ..)| is_ais && here(field));
+    known.map(|(_, slot, value)| (slot, value)).collect()
 }
 
 #[cfg(test)]
@@ -274,6 +423,25 @@ mod tests {
         check("DATE,TIME,LAT,LON", "x,2026-11-24T10:12:47Z,1,2", "lat=LAT lng=LON ts=TIME");
         check("date,time,lat,lon", "241126,101247.00,1,2", "lat=lat lng=lon ts=time date=date");
         check("Date,lat,lon", "2026-11-24 10:12:47,1,2", "lat=lat lng=lon ts=Date");
+        // Hemispheres by their values, whatever their names are.
+        check(
+            "time,latitude,latitude_ref,longitude,longitude_ref",
+            "x,33.5,S,70.5,W",
+            "lat=latitude lng=longitude ts=time lat_hemisphere=latitude_ref lng_hemisphere=longitude_ref",
+        );
+        check(
+            "time,lat,lon,a,b",
+            "x,33.5,70.5,south,WEST",
+            "lat=lat lng=lon ts=time lat_hemisphere=a lng_hemisphere=b",
+        );
+        check("time,lat,lon,wind", "x,33.5,70.5,N", "lat=lat lng=lon ts=time");
+        check("time,lat,lon,alt", "x,deg,deg,ft", "lat=lat[deg] lng=lon[deg] ts=time alt=alt[ft]");
+        check(
+            "lat,latitude,lon,ts",
+            "48.1,52.5,13.4,x",
+            "columns lat (48.1) and latitude (52.5) name two places: say which with --field",
+        );
+        check("lat,latitude,lon,ts", "48.1,48.1,13.4,x", "lat=lat lng=lon ts=ts");
         check("lat,lat,lon,ts", "", "two columns lat and lat: rename one");
         check("Lat,LAT,lon,ts", "", "two columns Lat and LAT: rename one");
         check("timestamp,time,lat,lon", "", "lat=lat lng=lon ts=timestamp");
@@ -282,5 +450,32 @@ mod tests {
             "",
             "lat=location-lat lng=location-long ts=timestamp speed=ground-speed",
         );
+    }
+
+    #[test]
+    fn a_column_says_that_times_are_not_utc() {
+        for (names, row, said) in [
+            ("Local Time,lat", "2026-11-24 10:00:00,1", "the column Local Time says"),
+            ("Lcl Date,Lcl Time", "2026-11-24,10:00:00", "the column Lcl"),
+            ("time (UTC+2),lat", "2026-11-24 10:00:00,1", "time (UTC+2) says"),
+            ("time_cet,lat", "2026-11-24 10:00:00,1", "time_cet says"),
+            ("time,UTCOfst", "10:00:00,+01:00", "column UTCOfst, which is not read, says +01:00"),
+            ("time,timezone", "2026-11-24T10:00:00,Asia/Tokyo", "says Asia/Tokyo"),
+            ("time,tz", "2026-11-24T10:00:00,UTC", ""),
+            ("time,tz", "2026-11-24T10:00:00+01:00,Asia/Tokyo", ""),
+            ("time,tz", "2026-11-24 10:00:00-0330,Asia/Tokyo", ""),
+            ("Local Time,lat", "1795514400,1", ""),
+            ("Local Time,lat", "2026-11-24T10:00:00Z,1", ""),
+            ("UTC time,lat", "2026-11-24 10:00:00,1", ""),
+            ("time,lat", "2026-11-24,1", ""),
+        ] {
+            let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+            let (columns, sample) = (list(names), list(row));
+            let at = columns.iter().position(|name| name.to_lowercase().contains("time"));
+            let ts = ("ts", Column { at: at.unwrap(), unit: None });
+            let why = refuse_other_zones(&columns, &sample, &[ts]).err();
+            let why = why.map_or(String::new(), |why| why.to_string());
+            assert!(why.contains(said) && why.is_empty() == said.is_empty(), "{names}: {why}");
+        }
     }
 }

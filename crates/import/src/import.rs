@@ -92,7 +92,7 @@ impl fmt::Display for Imported {
         if *known > 0 {
             writeln!(
                 f,
-                "left out                  {known:>12}   stored before, with the seq of the device"
+                "left out                  {known:>12}   stored before, as the device sent them"
             )?;
         }
         writeln!(f, "without a fix             {:>12}", counts.ignored)?;

@@ -1,20 +1,36 @@
-//! Fixes that devices sent with a `seq`, which files do not have. `seq` is part of a fix's
-//! identity, so imported without it they would be stored a second time.
+//! Fixes that devices sent, and files have again with less: without the `seq`, which is part of a
+//! fix's identity, they would be stored a second time; without speed, heading, altitude or accuracy
+//! they would replace what the device knew.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
 use milepost_clickhouse::{ClickHouse, within};
 use milepost_core::batch::Batch;
+use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed};
 
 const DAY_MS: i64 = 86_400_000;
 /// More drivers are not named in the query.
 const DRIVERS_MAX: usize = 1_000;
 
-/// Removes the positions without a `seq` whose driver has the same time and place with one; returns
-/// how many.
+/// What a row knows beside time and place, a bit each.
+fn known_fields(fix: &Position) -> u8 {
+    u8::from(fix.speed != Speed::UNKNOWN)
+        | u8::from(fix.heading != Heading::UNKNOWN) << 1
+        | u8::from(fix.alt != Altitude::UNKNOWN) << 2
+        | u8::from(fix.acc != Accuracy::UNKNOWN) << 3
+        | u8::from(fix.attributes.iter().next().is_some()) << 4
+}
+
+/// As [`known_fields`], in SQL.
+const KNOWN_FIELDS: &str = "toUInt8((speed_cms != 65535) + 2 * (heading_cdeg != 65535) + 4 * (alt_dm != \
+                            2147483647) + 8 * (acc_dm != 65535) + 16 * notEmpty(mapKeys(attributes)))";
+
+/// Removes the positions without a `seq` that a device sent with one, or that are there and know as
+/// much; returns how many. An imported fix has its `ts` as `received_at`: a later import may
+/// replace it.
 pub(super) async fn leave_out_known(
     clickhouse: &ClickHouse,
     batch: &mut Batch,
@@ -35,24 +51,31 @@ pub(super) async fn leave_out_known(
     };
     let listed = days.iter().map(|day| (*day * 86_400).to_string()).collect::<Vec<_>>().join(", ");
     let rows = format!(
-        "FROM {} WHERE ts >= fromUnixTimestamp64Milli({}) AND ts < fromUnixTimestamp64Milli({}) AND seq != 0{of_drivers}",
+        "FROM {} WHERE ts >= fromUnixTimestamp64Milli({}) AND ts < fromUnixTimestamp64Milli({}) AND (seq != 0 OR received_at != ts){of_drivers}",
         clickhouse.of_all("positions"),
         first * DAY_MS,
         (last + 1) * DAY_MS,
     );
     let days = format!("intDiv(toUnixTimestamp64Milli(ts), {DAY_MS}) * 86400 IN ({listed})");
-    let sql =
-        format!("SELECT driver_id, toUnixTimestamp64Milli(ts), lat_e7, lng_e7 {rows} AND {days}");
+    let sql = format!(
+        "SELECT driver_id, toUnixTimestamp64Milli(ts), lat_e7, lng_e7, if(seq != 0, toUInt8(31), {KNOWN_FIELDS}) {rows} AND {days}"
+    );
     let what = "looking for the fixes that devices sent";
     let mut cursor =
-        clickhouse.client().query_raw(&sql).fetch::<(String, i64, i32, i32)>().context(what)?;
-    let wanted: HashSet<(&str, i64, i32, i32)> = without_seq()
-        .map(|fix| (fix.driver_id.as_str(), fix.ts.unix_ms(), fix.lat.e7(), fix.lng.e7()))
+        clickhouse.client().query_raw(&sql).fetch::<(String, i64, i32, i32, u8)>().context(what)?;
+    let wanted: HashMap<(&str, i64, i32, i32), u8> = without_seq()
+        .map(|fix| {
+            let fix_key = (fix.driver_id.as_str(), fix.ts.unix_ms(), fix.lat.e7(), fix.lng.e7());
+            (fix_key, known_fields(fix))
+        })
         .collect();
     let mut known = HashSet::new();
-    while let Some((driver, ts, lat, lng)) = within(timeout, cursor.next()).await.context(what)? {
-        if let Some(fix) = wanted.get(&(driver.as_str(), ts, lat, lng)) {
-            known.insert((fix.0.to_owned(), ts, lat, lng));
+    while let Some((driver, ts, lat, lng, stored)) =
+        within(timeout, cursor.next()).await.context(what)?
+    {
+        let fields = wanted.get(&(driver.as_str(), ts, lat, lng));
+        if fields.is_some_and(|fields| fields & !stored == 0) {
+            known.insert((driver, ts, lat, lng));
         }
     }
     let all = batch.positions.len();

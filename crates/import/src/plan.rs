@@ -105,7 +105,11 @@ pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Resul
             )
         }
         (None, Kind::Csv) => {
-            let found = columns::find(columns, found.sample, &orders.fields)?;
+            let found_sample = found.sample;
+            let found = columns::find(columns, found_sample, &orders.fields)?;
+            if orders.zone.is_none() && unit_of(orders, "ts").is_none() {
+                columns::refuse_other_zones(columns, found_sample, &found)?;
+            }
             unread = columns::unread(columns, &found, &orders.keep, &driver_column(&driver));
             numbers = found
                 .iter()
@@ -124,6 +128,9 @@ pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Resul
     if let (Kind::Csv, Keep::Named(names)) = (kind, &keep) {
         let missing = names.iter().find(|name| !columns.iter().any(|column| column == *name));
         ensure!(missing.is_none(), "--keep {}: the file has no such column", missing.expect("one"));
+        let twice =
+            names.iter().find(|name| columns.iter().filter(|column| column == name).count() > 1);
+        ensure!(twice.is_none(), "two columns {}: rename one", twice.expect("one"));
     }
     let mut source = Source::new(filter, driver, format, keep);
     if let Some(zone) = &orders.zone {

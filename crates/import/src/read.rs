@@ -76,12 +76,15 @@ pub(super) fn gpx(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
     let mut xml = quick_xml::Reader::from_reader(Bounded { input, left: XML_BYTES_MAX, line: 1 });
     // An & in a name that nobody reads.
     xml.config_mut().allow_dangling_amp = true;
+    // HTML or a < in a description.
+    xml.config_mut().check_end_names = false;
+    xml.config_mut().allow_unmatched_ends = true;
     let (mut tracks, mut others) = (0_u64, [0_u64; 2]);
     let (mut buffer, mut record, mut text) = (Vec::new(), Record::default(), String::new());
     let mut extensions: Vec<(String, String)> = Vec::new();
     // Of open elements; and how many there are in a point, with itself.
     let (mut depth, mut point_depth) = (0, None);
-    let mut is_gpx = false;
+    let (mut is_gpx, mut is_ended) = (false, false);
     loop {
         let event = xml.read_event_into(&mut buffer);
         let event = event.map_err(|error| anyhow!("line {}: {error}", xml.get_ref().line))?;
@@ -109,8 +112,11 @@ pub(super) fn gpx(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
                 begin(&element, &mut record)?;
                 finish(&mut record, take)?;
             }
-            Event::End(element) if element.local_name().as_ref() == "trkpt" => {
-                point_depth = None;
+            Event::End(element)
+                if element.local_name().as_ref() == "trkpt" && point_depth.is_some() =>
+            {
+                // Tags in it that had no end of their own end here.
+                depth = point_depth.take().unwrap_or(depth) - 1;
                 for (name, value) in extensions.drain(..) {
                     if !record.has(&name) {
                         record.put(&name, &value);
@@ -129,7 +135,11 @@ pub(super) fn gpx(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
                 }
                 text.clear();
             }
-            Event::Start(_) => text.clear(),
+            Event::End(element) if element.local_name().as_ref() == "gpx" => is_ended = true,
+            Event::Start(_) => {
+                is_ended = false;
+                text.clear();
+            }
             Event::Text(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
             Event::CData(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
             Event::GeneralRef(name) if point_depth.is_some() => match referred(&name) {
@@ -153,7 +163,10 @@ pub(super) fn gpx(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
         }
     }
     ensure!(is_gpx, "not GPX: it has no element at all");
-    ensure!(depth == 0, "the file ends before its last element does");
+    ensure!(
+        is_ended || depth == 0 && point_depth.is_none(),
+        "the file ends before its last element does"
+    );
     let [routes, waypoints] = others;
     ensure!(
         tracks > 0 || routes + waypoints == 0,
@@ -186,6 +199,8 @@ fn finish(record: &mut Record, take: Take<'_>) -> Result<()> {
 
 /// Lines that a row of CSV may have: a quoted value may hold line ends.
 const ROW_LINES_MAX: usize = 20;
+/// Rows that show what is in a column before the file is read.
+const SAMPLED_ROWS: usize = 100;
 /// Why a row among the last ones cannot be read: the rest of it may be missing.
 pub(super) const OPEN_AT_END: &str = "a quote of this row has no end up to the end of the file";
 
@@ -233,7 +248,10 @@ impl<R: BufRead> Table<R> {
         ensure!(!row.is_open, "the first row: a quote has no end");
         let columns =
             row.values().map(|name| String::from_utf8_lossy(name).trim_matches(' ').to_owned());
-        let columns: Vec<String> = columns.collect();
+        let mut columns: Vec<String> = columns.collect();
+        for (n, name) in columns.iter_mut().enumerate().filter(|(_, name)| name.is_empty()) {
+            *name = format!("column {}", n + 1);
+        }
         Ok(Self {
             input,
             separator,
@@ -244,19 +262,26 @@ impl<R: BufRead> Table<R> {
         })
     }
 
-    /// The values of the first row behind the names.
+    /// The first value of each column that is not empty, of the first rows behind the names.
     pub(super) fn sample(mut self) -> Vec<String> {
-        let (mut line, mut row) = (Vec::new(), Row::default());
-        while let Ok(Some(length)) = self.next_line(&mut line) {
-            if length > 0 {
-                row.add(&line, self.separator);
-                return row
-                    .values()
-                    .map(|value| String::from_utf8_lossy(value).trim().to_owned())
-                    .collect();
+        let mut sample = vec![String::new(); self.columns.len()];
+        let (mut line, mut row, mut rows) = (Vec::new(), Row::default(), 0);
+        while rows < SAMPLED_ROWS
+            && let Ok(Some(length)) = self.next_line(&mut line)
+        {
+            if length == 0 {
+                continue;
             }
+            row.clear();
+            row.add(&line, self.separator);
+            for (known, value) in sample.iter_mut().zip(row.values()) {
+                if known.is_empty() {
+                    String::from_utf8_lossy(value).trim().clone_into(known);
+                }
+            }
+            rows += 1;
         }
-        Vec::new()
+        sample
     }
 
     /// `numbers`: the columns of numbers, where a comma is a decimal one if the row has no point. A

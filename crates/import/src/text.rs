@@ -103,7 +103,9 @@ pub(super) fn encoding(head: &[u8]) -> Option<&'static Encoding> {
         text.trim_start().strip_prefix("<?xml")?.split_once("?>")?.0.split_once("encoding")?.1;
     let label = declared.trim_start().strip_prefix('=')?.trim_start();
     let label = label.split(['"', '\'']).nth(1)?;
-    Encoding::for_label(label.as_bytes()).filter(|encoding| *encoding != UTF_8)
+    // In UTF-16 the declaration itself would not be ASCII.
+    Encoding::for_label(label.as_bytes())
+        .filter(|encoding| ![UTF_8, UTF_16LE, UTF_16BE].contains(encoding))
 }
 
 /// The same text as UTF-8; what cannot be read in `encoding` becomes U+FFFD.
@@ -169,6 +171,7 @@ mod tests {
             assert_eq!(read.trim_start_matches('\u{feff}'), expected);
         }
         assert_eq!(encoding(text.as_bytes()), None);
+        assert_eq!(encoding(b"<?xml version='1.0' encoding='UTF-16'?><gpx/>"), None);
         assert_eq!(encoding("\u{feff}a,b".as_bytes()), None);
         assert_eq!(encoding(b"lat,lon\n1,2\n\xff"), None);
     }

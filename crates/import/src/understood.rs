@@ -11,6 +11,8 @@ use milepost_decode::position::{DriverId, Position, Speed, Timestamp};
 
 /// Faster than any vehicle: 1,200 km/h.
 const IMPOSSIBLE_MPS: f64 = 333.0;
+/// Noise of two receivers, and a second of driving, are less.
+const SAME_MOMENT_METRES: f64 = 1_000.0;
 /// Names that are listed.
 const NAMES_MAX: usize = 12;
 
@@ -30,6 +32,10 @@ pub(super) struct Understood {
     /// Of neighbours in the file.
     farthest_mps: f64,
     impossible: u64,
+    /// Neighbours of one moment that are far apart.
+    same_moment: u64,
+    /// Fixes with a fraction in their degrees.
+    in_fractions: u64,
     /// Of moving neighbours: metres, and metres by the speeds that were sent.
     moved: f64,
     moved_by_speed: f64,
@@ -86,6 +92,7 @@ impl Understood {
         if is_known {
             self.fastest_cms = self.fastest_cms.max(Some(fix.speed.cms()));
         }
+        self.in_fractions += u64::from(lat % 10_000_000 != 0 || lng % 10_000_000 != 0);
         let (lat, lng) = (f64::from(lat) / 1e7, f64::from(lng) / 1e7);
         if let Some((driver, ts, before_lat, before_lng)) = self.last
             && driver == fix.driver_id
@@ -93,6 +100,7 @@ impl Understood {
             let seconds = (fix.ts.unix_ms() - ts.unix_ms()).abs() as f64 / 1e3;
             let metres = distance([before_lat, before_lng], [lat, lng]);
             // Below a second the noise of a receiver is a speed.
+            self.same_moment += u64::from(seconds == 0.0 && metres > SAME_MOMENT_METRES);
             if seconds >= 1.0 {
                 let mps = metres / seconds;
                 self.farthest_mps = self.farthest_mps.max(mps);
@@ -116,6 +124,17 @@ impl Understood {
             warnings.push(format!(
                 "{count} neighbours would need more than 1,200 km/h, at most {kmh:.0} km/h: swapped coordinates, a lost sign, or a wrong unit of time?"
             ));
+        }
+        if self.same_moment > 0 {
+            warnings.push(format!(
+                "{} neighbours have one time and are more than 1 km apart: times that a spreadsheet \
+                 rounded, or several drivers?",
+                self.same_moment
+            ));
+        }
+        if self.positions > 1 && self.in_fractions == 0 {
+            warnings
+                .push("all places are whole degrees: decimal commas between commas?".to_owned());
         }
         // Only where enough was driven to tell a unit from noise.
         let ratio = self.moved_by_speed / self.moved.max(1.0);
