@@ -1,5 +1,5 @@
 //! Payloads as devices and people send them, kind by kind: each is read right, or refused with its
-//! cause and remedy. `tests/pure/files.rs` has the files.
+//! cause and remedy. `crates/import/tests/files.rs` has the files.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! Files as people have them, through a dry run of `milepost import`: each is read right, or
 //! refused with line or value, cause and remedy. `tests/pure/data_kinds.rs` has the payloads.
+#![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -39,7 +40,7 @@ fn import(toml: &str, arguments: &[&str], name: &str, bytes: &[u8]) -> Result<Va
     let line = Line::try_parse_from(line.chain([path.to_str().unwrap()]))
         .map_err(|error| error.to_string())?;
     let config = Config::parse(toml).map_err(|error| error.to_string())?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let opened = import::open(&config, line.orders).map_err(|error| format!("{error:#}"))?;
         let imported =

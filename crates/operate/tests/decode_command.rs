@@ -1,4 +1,5 @@
 //! `milepost decode`: what it prints.
+#![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
 
 use milepost_config::Config;
 use milepost_decode::position::Timestamp;

@@ -1,6 +1,10 @@
 //! Events against a device that repeats itself, a broker that delivers again, clocks that are wrong
 //! and a process that is killed: the room's guarantee, and the definitions of each kind, computed
 //! here in another way.
+#![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
+
+#[path = "../../../tests/pure/cases.rs"]
+mod cases;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -160,7 +164,7 @@ fn about(event: &Event) -> u8 {
 }
 
 proptest! {
-    #![proptest_config(crate::cases::cases(256))]
+    #![proptest_config(cases::cases(256))]
 
     #[test]
     fn what_is_delivered_again_makes_no_event(drive in drives(), echoes in prop::collection::vec(any::<(Index, Index)>(), 0..30)) {

@@ -1,0 +1,39 @@
+//! What deploy/ and docs/ say of `milepost check`.
+#![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use milepost_config::Config;
+
+fn read(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    fs::read_to_string(root.join(path)).unwrap()
+}
+
+#[test]
+fn topic_of_a_check_is_no_fix_and_its_user_may_use_it() {
+    let acl = read("deploy/emqx/acl.conf");
+    let probe = "drivers/milepost-check/gps-check";
+    assert!(acl.contains(&format!("{{allow, {{username, \"milepost\"}}, all, [\"{probe}\"]}}.")));
+    assert_eq!(milepost_check::unusable_probe(&Config::defaults().unwrap(), probe), None);
+}
+
+#[test]
+fn production_guide_shows_only_findings_that_there_are() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let sources: String = files.map(|file| fs::read_to_string(file).unwrap()).collect();
+    let guide = read("docs/production.md");
+    let mut shown = BTreeSet::new();
+    for line in guide.lines().filter_map(|line| line.strip_prefix("    ")) {
+        let Some((level, rest)) = line.split_at_checked(9) else { continue };
+        if ["ok", "warning", "error"].contains(&level.trim_end()) {
+            let what = rest.get(..20).unwrap_or(rest).trim_end();
+            assert!(sources.contains(&format!("\"{what}\"")), "no check looks at {what}");
+            shown.insert(what.to_owned());
+        }
+    }
+    assert!(shown.len() >= 18, "{shown:?}");
+}
