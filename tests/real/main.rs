@@ -14,6 +14,7 @@ mod drain;
 mod durability;
 mod endpoints;
 mod erase;
+mod event_history;
 mod events;
 mod fences;
 mod fields;

@@ -1,7 +1,7 @@
 //! A broker and a database of one's own for each test; the engine is shared by those that do not
 //! harm it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -81,9 +81,12 @@ pub fn unmigrated_on(engine: Arc<Engine>, name: &str) -> Result<World> {
     Ok(World { broker, engine, database: name.to_owned(), settings, folder })
 }
 
-/// The binary that is being tested, against these servers.
+/// The binary that is being tested, against these servers. `lab faults --prove` names another one
+/// in `MILEPOST_TESTED`, which has a planted mistake.
 pub fn settings(folder: &Path, mqtt_port: u16, clickhouse_url: &str) -> Settings {
-    Settings::new(Path::new(env!("CARGO_BIN_EXE_milepost")), folder, mqtt_port, clickhouse_url)
+    let planted = std::env::var_os("MILEPOST_TESTED").map(PathBuf::from);
+    let binary = planted.unwrap_or_else(|| env!("CARGO_BIN_EXE_milepost").into());
+    Settings::new(&binary, folder, mqtt_port, clickhouse_url)
 }
 
 impl World {

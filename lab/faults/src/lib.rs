@@ -27,7 +27,7 @@ use lab_harness::table::Table;
 use lab_stack::{ClickHouse, say};
 use loadgen::verify::{Verdict, verify};
 
-use self::mistakes::Mistake;
+use self::mistakes::{CommandMistake, Mistake};
 use self::row::Row;
 use self::scene::Scene;
 
@@ -147,8 +147,9 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
         row.setup.tls |= arguments.tls;
     }
     for name in &arguments.only {
+        let is_test = arguments.prove && mistakes::OF_COMMANDS.iter().any(|it| it.test == name);
         ensure!(
-            all.iter().any(|row| row.name == name),
+            is_test || all.iter().any(|row| row.name == name),
             "no row is called {name}; --list names them"
         );
     }
@@ -227,6 +228,18 @@ fn prove(rows: &[Row], arguments: &Arguments) -> Result<bool> {
         };
         all_found &= verdict.starts_with("found");
         say(&format!("a milepost that {}, on row {}: {verdict}", mistake.what, mistake.row));
+    }
+    let is_chosen = |mistake: &CommandMistake| {
+        arguments.only.is_empty() || arguments.only.iter().any(|test| test == mistake.test)
+    };
+    for CommandMistake { what, test, patch } in mistakes::OF_COMMANDS.into_iter().filter(is_chosen)
+    {
+        eprintln!("building a milepost that {what}");
+        let binary = lab_harness::patched::build(patch)?;
+        let is_found = lab_harness::patched::fails(test, &binary)?;
+        all_found &= is_found;
+        let verdict = if is_found { "found" } else { "NOT FOUND" };
+        say(&format!("a milepost that {what}, by {test}: {verdict}"));
     }
     Ok(all_found)
 }

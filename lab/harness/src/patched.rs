@@ -53,6 +53,22 @@ pub fn test() -> Result<()> {
     Ok(())
 }
 
+/// Whether this test of `tests/real` fails with a binary that [`build`] made. An error: it did not
+/// run.
+pub fn fails(test: &str, binary: &Path) -> Result<bool> {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "5", "cargo", "test", "--locked", "--offline", "-p", "milepost"])
+        .args(["--test", "real", "--", "--exact", test])
+        .env("MILEPOST_TESTED", binary)
+        .env_remove("RUSTC_BOOTSTRAP")
+        .current_dir(repository());
+    let output = nice.output().with_context(|| format!("{nice:?}"))?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let said = |verdict: &str| printed.contains(&format!("test {test} ... {verdict}"));
+    ensure!(said("ok") || said("FAILED"), "{nice:?}: {printed}");
+    Ok(said("FAILED"))
+}
+
 /// What the checkout's own build has compiled, as hard links: only the crates of the workspace,
 /// which have another path, are compiled.
 fn take_dependencies(target: &Path) -> Result<()> {
