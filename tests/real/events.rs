@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, World, world};
 
-const YARD: &str = r#"{"type":"Feature","properties":{"name":"yard/1"},"geometry":{"type":"Polygon",
+pub const YARD: &str = r#"{"type":"Feature","properties":{"name":"yard/1"},"geometry":{"type":"Polygon",
     "coordinates":[[[13.0,52.0],[13.1,52.0],[13.1,52.1],[13.0,52.1],[13.0,52.0]]]}}"#;
 const INSIDE: f64 = 13.05;
 const OUTSIDE: f64 = 13.15;
@@ -98,7 +98,7 @@ impl Webhook {
 }
 
 /// What the broker keeps below a topic.
-fn retained(port: u16, filter: &str) -> Result<BTreeMap<String, Value>> {
+pub fn retained(port: u16, filter: &str) -> Result<BTreeMap<String, Value>> {
     let options = MqttOptions::new(format!("looks-{}", fastrand::u32(..)), "127.0.0.1", port);
     let (client, mut connection) = Client::new(options, 8);
     client.subscribe(filter, QoS::AtLeastOnce)?;

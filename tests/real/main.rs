@@ -23,6 +23,7 @@ mod impolite;
 mod import;
 mod main_job;
 mod missing;
+mod moments;
 mod nodes;
 mod outages;
 mod peers;

@@ -8,7 +8,7 @@ use lab_stack::{Broker, BrokerKind, Milepost, wait_until};
 
 use crate::world::{SOON, World, finish, publish_in_background, world};
 
-fn cluster(name: &str, strategy: &str) -> Result<World> {
+pub fn cluster(name: &str, strategy: &str) -> Result<World> {
     cluster_with(name, &["--strategy", strategy])
 }
 

@@ -1,0 +1,152 @@
+//! What happens at an awkward moment: a name gets another address under way, a process is frozen
+//! while it writes, a drain meets a node that hangs.
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use lab_harness::proxy::{Fault, Proxy};
+use lab_stack::wait_until;
+
+use crate::events::{Watcher, YARD, retained};
+use crate::nodes::cluster;
+use crate::secure::{Scripted, scripted_clickhouse};
+use crate::world::{SOON, finish, publish_in_background, wait_for_metric, world};
+
+/// Passes connections to this port of 127.0.0.2 on to the broker.
+fn second_address(port: u16, broker: u16) -> Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), port))?;
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, broker)) else { continue };
+            for (from, to) in [(&client, &server), (&server, &client)] {
+                let (Ok(mut from), Ok(mut to)) = (from.try_clone(), to.try_clone()) else { break };
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Both);
+                });
+            }
+        }
+    });
+    Ok(())
+}
+
+/// The broker moves to another host, and its name follows.
+#[test]
+fn broker_is_followed_to_the_new_address_of_its_name() -> Result<()> {
+    let world = world("moving_name")?;
+    let first = Proxy::start(world.broker.port)?;
+    second_address(first.port, world.broker.port)?;
+    let name = world.folder.path().join("address");
+    std::fs::write(&name, "127.0.0.1\n")?;
+    let mut milepost = world
+        .settings
+        .clone()
+        .with("MQTT__URL", format!("mqtt://moving.test:{}", first.port))
+        .with_preloaded("tests/real/moving_name.c")?
+        .with_variable("MOVING_NAME", name.display().to_string())
+        .run()?;
+    let fleet = publish_in_background(world.plan("moving", 500, 10));
+    wait_for_metric(&milepost, "acks_total", 500.0)?;
+    first.set(Fault::Refuse);
+    // For a while the name has no address at all.
+    std::fs::write(&name, "")?;
+    std::thread::sleep(Duration::from_secs(3));
+    let before = milepost.metric("acks_total")?;
+    std::fs::write(&name, "127.0.0.2\n")?;
+    wait_for_metric(&milepost, "acks_total", before + 500.0)?;
+    let verdict = world.verify(&finish(fleet)?)?;
+    assert!(verdict.is_exact(), "{verdict}");
+    assert_eq!(milepost.terminate(SOON)?, 0);
+    Ok(())
+}
+
+/// The insert is committed while the process that sent it is frozen, and another process goes on
+/// meanwhile.
+#[test]
+fn events_frozen_at_its_write_repeats_nothing() -> Result<()> {
+    let world = world("events_frozen")?;
+    let yard = world.folder.path().join("yard.json");
+    std::fs::write(&yard, YARD)?;
+    let (code, printed) =
+        world.settings.call(&["fences", "import", &yard.display().to_string()])?;
+    ensure!(code == 0, "{printed}");
+    let (arrived, frozen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (arrives, is_frozen) = (Arc::clone(&arrived), Arc::clone(&frozen));
+    let url = scripted_clickhouse(world.engine.server.port, move |statement| {
+        let is_write = statement.contains("query=INSERT") && statement.contains("events");
+        if is_write && !arrives.swap(true, Ordering::SeqCst) {
+            while !is_frozen.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        Scripted::Pass
+    })?;
+    let second = AtomicU32::new(0);
+    let drive = |lng_e7: i64| {
+        let seq = second.fetch_add(1, Ordering::SeqCst);
+        world.query(&format!(
+            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7) \
+             SELECT 'd1', now64(3) - INTERVAL 5 MINUTE + INTERVAL {} SECOND, {seq}, 520500000, {lng_e7}",
+            seq * 60
+        ))
+    };
+    let count =
+        |expected: &str| world.wait_for("SELECT count() FROM {db}.events FINAL", expected, SOON);
+    let (outside, inside) = (131_000_001, 130_999_999);
+    let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
+    let first = Watcher::watching(&settings, &world, "first")?;
+    drive(outside)?;
+    drive(inside)?;
+    wait_until("the write arrives", SOON, || Ok(arrived.load(Ordering::SeqCst)))?;
+    first.process.signal("STOP")?;
+    frozen.store(true, Ordering::SeqCst);
+    count("1")?;
+
+    let _second = Watcher::watching(&world.settings, &world, "second")?;
+    drive(outside)?;
+    count("2")?;
+    let kept = |event: &str| {
+        let kept = retained(world.broker.port, "fleet/events/d1/#")?;
+        Ok(kept.len() == 1 && kept.values().all(|one| one["event"] == event))
+    };
+    wait_until("the broker keeps that it left", SOON, || kept("left"))?;
+    first.process.signal("CONT")?;
+    drive(inside)?;
+    count("3")?;
+    drive(outside)?;
+    count("4")?;
+    // Both processes publish, and the newest state stays.
+    world.wait_for("SELECT count() FROM {db}.events FINAL WHERE mqtt_at IS NULL", "0", SOON)?;
+    wait_until("the broker keeps the newest state", SOON, || kept("left"))?;
+    std::thread::sleep(Duration::from_secs(3));
+    ensure!(kept("left")?, "an older state replaced it");
+    count("4")
+}
+
+/// The sessions of a member that is gone are on a node that accepts TCP and answers nothing.
+#[test]
+fn drain_takes_what_a_hung_node_holds_through_the_other() -> Result<()> {
+    let world = cluster("drain_hung", "local")?;
+    let member = |name: &str| {
+        let settings = world.settings.clone().with("MQTT__SESSION_EXPIRY", "10m");
+        settings.with("MQTT__CLIENT_ID", name)
+    };
+    let mut stays = member("pod-0").run()?;
+    let mut goes = member("pod-1").run()?;
+    goes.process.kill()?;
+    let fleet = publish_in_background(world.plan("drain_hung", 500, 6));
+    let manifest = finish(fleet)?;
+    world.broker.tell("node 0 hang")?;
+    let drain = ["drain", "--client-id", "pod-1", "--leave", "--within", "2m"];
+    let (code, printed) = world.settings.call(&drain)?;
+    ensure!(code == 0, "{code} {printed}");
+    let sessions = world.broker.tell("sessions")?;
+    ensure!(!sessions.contains("pod-1"), "{sessions}");
+    let verdict = world.verify(&manifest)?;
+    assert!(verdict.is_exact(), "{verdict} {printed}");
+    assert_eq!(stays.terminate(SOON)?, 0);
+    Ok(())
+}
