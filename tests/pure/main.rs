@@ -17,6 +17,7 @@ mod formats;
 mod habits;
 mod kubernetes;
 mod links;
+mod long_rows;
 #[expect(dead_code, reason = "the core's own tests use the rest")]
 #[path = "../../crates/core/tests/pure/model/mod.rs"]
 mod model;

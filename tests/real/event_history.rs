@@ -22,7 +22,7 @@ fn history_of_20_million_events_does_not_slow_the_start() -> Result<()> {
     let start = |name: &str| {
         let began = Instant::now();
         let watcher = Watcher::watching(&settings, &world, name)?;
-        println!("{name}: watching after {:.1?}", began.elapsed());
+        eprintln!("{name}: watching after {:.1?}", began.elapsed());
         Ok::<_, anyhow::Error>((watcher, began.elapsed()))
     };
     drop(start("empty")?);
@@ -36,7 +36,7 @@ fn history_of_20_million_events_does_not_slow_the_start() -> Result<()> {
              FROM (SELECT number + {million} * {MILLION} AS n FROM numbers({MILLION}))"
         ))?;
     }
-    println!("{millions} million events written in {:.0?}", began.elapsed());
+    eprintln!("{millions} million events written in {:.0?}", began.elapsed());
     assert_eq!(world.query("SELECT count() FROM {db}.event_states FINAL")?, DRIVERS.to_string());
     let (watcher, took) = start("history")?;
     ensure!(took < Duration::from_secs(15), "a start took {took:?}");
