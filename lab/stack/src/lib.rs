@@ -10,6 +10,7 @@ pub mod procfs;
 pub mod prom;
 pub mod sql;
 
+use std::io::{ErrorKind, Write as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use self::broker::{Broker, BrokerKind};
@@ -27,8 +28,10 @@ pub fn unix_ms() -> i64 {
     i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Prints a line of a command's result.
-#[expect(clippy::print_stdout, reason = "the command's result")]
+/// Prints a line of a command's result. Who reads it may leave (`| head`): the rest is for nobody.
 pub fn say(line: &str) {
-    println!("{line}");
+    match writeln!(std::io::stdout().lock(), "{line}") {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        written => written.expect("stdout takes a line"),
+    }
 }

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -55,13 +55,27 @@ pub fn wait_until(
     Ok(())
 }
 
-/// The checkout that holds `deploy/local`.
+/// Returns the checkout that holds `deploy/local`: the one that this program was built in, and for a
+/// program that was copied elsewhere the one that it is started in. So a copy never writes into the
+/// checkout that it came from.
+///
+/// # Panics
+/// Neither is a checkout.
 #[must_use]
 pub fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(2)
-        .expect("this is lab/stack of the checkout")
+    static REPOSITORY: OnceLock<PathBuf> = OnceLock::new();
+    REPOSITORY.get_or_init(|| {
+        let program = std::env::current_exe().unwrap_or_default();
+        let started_in = std::env::current_dir().unwrap_or_default();
+        checkout(&program).or_else(|| checkout(&started_in)).expect(
+            "deploy/local is neither above this program nor above the current folder: start it in a checkout of milepost",
+        )
+    })
+}
+
+fn checkout(path: &Path) -> Option<PathBuf> {
+    let mut above = path.ancestors();
+    above.find(|folder| folder.join("deploy/local/setup").is_file()).map(Path::to_owned)
 }
 
 /// One of deploy/local's programs, which run in the foreground.
@@ -235,5 +249,21 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
         lock(&LIVING).remove(&self.pid());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkout_is_above_a_program_of_it_and_not_above_a_copy() {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = folder.path().join("checkout/target/demo");
+        std::fs::create_dir_all(&inside).unwrap();
+        std::fs::create_dir_all(folder.path().join("checkout/deploy/local")).unwrap();
+        std::fs::write(folder.path().join("checkout/deploy/local/setup"), "").unwrap();
+        assert_eq!(checkout(&inside.join("lab")), Some(folder.path().join("checkout")));
+        assert_eq!(checkout(&folder.path().join("lab")), None);
     }
 }

@@ -1,0 +1,13 @@
+//! What `lab` prints, and to whom.
+
+use std::process::{Command, Stdio};
+
+#[test]
+fn list_ends_well_though_its_reader_has_left() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut lab = Command::new(env!("CARGO_BIN_EXE_lab"));
+    let listed = lab.args(["faults", "--list"]).stdout(writer).stderr(Stdio::piped()).output();
+    let listed = listed.unwrap();
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+}
