@@ -172,3 +172,117 @@ fn check_tells_what_migrate_would_change() -> Result<()> {
     ensure!(output.contains("not configured, so not in the views: battery"), "{output}");
     Ok(())
 }
+
+/// `milepost decode` shows what ClickHouse computes.
+#[test]
+fn decode_agrees_with_the_columns() -> Result<()> {
+    const TYPES: [(&str, &str); 11] = [
+        ("u8", "type = 'UInt8'\nmax = 200\nunknown = [7]"),
+        ("i16", "type = 'Int16'\nunknown = [-1, 255]"),
+        ("u64", "type = 'UInt64'"),
+        ("i64", "type = 'Int64'"),
+        ("f32", "type = 'Float32'\nmin = -10"),
+        ("f64", "type = 'Float64'"),
+        ("b", "type = 'Bool'"),
+        ("s", "type = 'String'\nunknown = ['n/a']"),
+        ("lc", "type = 'LowCardinality(String)'"),
+        ("moment", "type = 'DateTime64(3)'\nunknown = [0, -1, -3]"),
+        ("mode", "type = \"Enum8('off' = 0, 'on' = 1, 'it is' = -3)\""),
+    ];
+    const VALUES: [&str; 40] = [
+        "80",
+        "80.0",
+        "80.5",
+        "8e1",
+        "\"80\"",
+        "\" 80\"",
+        "\"80 \"",
+        "0",
+        "-0",
+        "-1",
+        "1",
+        "7",
+        "200",
+        "201",
+        "255",
+        "256",
+        "-3",
+        "70000",
+        "9007199254740993",
+        "18446744073709551615",
+        "-9223372036854775808",
+        "18446744073709551616",
+        "1e300",
+        "-1e300",
+        "0.1",
+        "\"nan\"",
+        "\"inf\"",
+        "\"n/a\"",
+        "\"\"",
+        "true",
+        "false",
+        "\"ON\"",
+        "\"no\"",
+        "\"off\"",
+        "\"it is\"",
+        "1700000000",
+        "1700000000123",
+        "1700000000123456",
+        "\"2026-01-02T03:04:05.678+02:00\"",
+        "null",
+    ];
+    let world = crate::world::unmigrated("fields_decode")?;
+    let fields: String = TYPES
+        .iter()
+        .map(|(name, toml)| format!("[fields.{name}]\nfrom = ['{name}', 'v']\n{toml}\n"))
+        .collect();
+    let file = world.folder.path().join("fields.toml");
+    std::fs::write(&file, fields)?;
+    let settings = world.settings.clone().with_variable("MILEPOST_CONFIG", file.to_string_lossy());
+    settings.migrate()?;
+    let milepost = settings.run()?;
+    let payloads = VALUES.map(|value| format!(r#"{{"lat":1,"lng":2,"v":{value}}}"#));
+    let topics: Vec<String> = (0..VALUES.len()).map(|n| format!("drivers/{n:02}/gps")).collect();
+    let messages: Vec<(&str, &[u8])> =
+        topics.iter().zip(&payloads).map(|(topic, text)| (&**topic, text.as_bytes())).collect();
+    world.publish(&messages)?;
+    world.wait_for("SELECT count() FROM {db}.fixes", &VALUES.len().to_string(), SOON)?;
+    drop(milepost);
+
+    let names = TYPES
+        .map(|(name, _)| {
+            if name == "moment" {
+                "replaceOne(toString(moment), ' ', 'T') || 'Z' AS moment"
+            } else {
+                name
+            }
+        })
+        .join(", ");
+    let stored = world.query(&format!(
+        "SELECT {names} FROM {{db}}.fixes ORDER BY driver_id FORMAT JSONEachRow \
+         SETTINGS output_format_json_quote_64bit_integers = 0"
+    ))?;
+    let mut differs = Vec::new();
+    for (payload, stored) in payloads.iter().zip(stored.lines()) {
+        let message = world.folder.path().join("message.json");
+        std::fs::write(&message, payload)?;
+        let (_, output) = settings.call(&["decode", &message.to_string_lossy()])?;
+        let stored: serde_json::Value = serde_json::from_str(stored)?;
+        let line = output.lines().next().unwrap_or_default();
+        let decoded: serde_json::Value = serde_json::from_str(line)?;
+        for (name, _) in TYPES {
+            let [stored, decoded] = [&stored[name], &decoded["position"][name]];
+            let is_near = stored.as_f64().zip(decoded.as_f64()).is_some_and(|(a, b)| {
+                (a - b).abs() <= if name == "f32" { b.abs() * 1e-6 } else { 0.0 }
+            });
+            if stored != decoded && !is_near {
+                differs.push(format!("{payload}: {name} is {stored}, decode shows {decoded}"));
+            }
+        }
+    }
+    ensure!(differs.is_empty(), "{differs:#?}");
+    // Not only null on both sides.
+    let count = TYPES.map(|(name, _)| format!("count({name}) > 0")).join(" AND ");
+    assert_eq!(world.query(&format!("SELECT {count} FROM {{db}}.fixes"))?, "1");
+    Ok(())
+}

@@ -14,6 +14,7 @@
 
 pub mod arguments;
 mod companion;
+mod fields;
 pub mod insert;
 pub mod lines;
 mod outcome;
@@ -22,6 +23,7 @@ pub mod process;
 pub mod rows;
 mod shown;
 pub mod tables;
+mod times;
 
 pub use self::companion::{AtStart, Companion, Run, Starting};
 pub use self::outcome::{Outcome, Signals};

@@ -1,23 +1,25 @@
 //! What a message became, as lines of JSON in the units of the tables' columns.
 
 use std::fmt::Write as _;
-use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::json;
 
-use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed, Timestamp};
+use super::fields::typed;
+pub use super::times::rfc3339;
+use milepost_config as config;
+use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed};
 use milepost_decode::{Decoded, Field, Lacking, meant};
 
 /// How much of a refused payload is shown.
 const EXCERPT_CHARS: usize = 200;
 
-/// A line for each thing that a message became.
+/// A line for each thing that a message became; a position also has the values of `fields`.
 #[must_use]
-pub fn shown(decoded: &Decoded) -> String {
+pub fn shown(decoded: &Decoded, fields: &[config::Field]) -> String {
     let mut lines = String::new();
     for position in &decoded.positions {
         let is_undated = decoded.lacking.undated > 0 && position.ts == position.received_at;
-        put_position(position, is_undated, &mut lines);
+        put_position(position, fields, is_undated, &mut lines);
     }
     for reject in &decoded.rejects {
         let payload: String =
@@ -55,8 +57,16 @@ pub fn unusable(lacking: &Lacking) -> impl Iterator<Item = (&'static str, u64)> 
 }
 
 /// In the units that people read, as the table's columns show them.
-fn put_position(position: &Position, is_undated: bool, lines: &mut String) {
+fn put_position(
+    position: &Position,
+    fields: &[config::Field],
+    is_undated: bool,
+    lines: &mut String,
+) {
     let mut shown = fix(position);
+    for field in fields {
+        shown[&field.name] = typed(field, &position.attributes);
+    }
     if is_undated {
         shown["undated"] = true.into();
     }
@@ -86,34 +96,4 @@ pub fn fix(position: &Position) -> serde_json::Value {
 
 fn put(lines: &mut String, line: &serde_json::Value) {
     writeln!(lines, "{line}").expect("writing to a String");
-}
-
-/// Milliseconds, where the years are not of four digits or before 1970.
-#[must_use]
-pub fn rfc3339(ts: Timestamp) -> serde_json::Value {
-    let mut text = String::new();
-    match u64::try_from(ts.unix_ms()).map(|ms| UNIX_EPOCH + Duration::from_millis(ms)) {
-        Ok(time) if write!(text, "{}", humantime::format_rfc3339_millis(time)).is_ok() => {
-            text.into()
-        }
-        Ok(_) | Err(_) => ts.unix_ms().into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn years_that_nobody_writes_are_shown_as_numbers() {
-        const LAST_OF_9999: i64 = 253_402_300_799_999;
-        let later = LAST_OF_9999 + 1;
-        for (ts, expected) in [
-            (LAST_OF_9999, "\"9999-12-31T23:59:59.999Z\"".to_owned()),
-            (later, later.to_string()),
-            (-1, "-1".to_owned()),
-        ] {
-            assert_eq!(rfc3339(Timestamp::from_unix_ms(ts)).to_string(), expected);
-        }
-    }
 }

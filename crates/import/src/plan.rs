@@ -10,6 +10,7 @@ use super::columns::{self, Column};
 use super::orders::{Kind, Orders};
 use super::read::GPX_TIME;
 use milepost_config::Config;
+use milepost_decode::attributes::ATTRIBUTES_MAX;
 use milepost_decode::formats::{Degrees, Fields, Format, Mapping, More, shipped};
 use milepost_decode::position::{DRIVER_ID_RULE, DriverId};
 use milepost_decode::{
@@ -93,6 +94,8 @@ pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Resul
         let missing = "it does not state the unit of its speeds: give --speed-unit";
         orders.speed_unit.or(known).context(missing)
     };
+    let fields = config.clickhouse.fields.iter();
+    let computed_from: Vec<String> = fields.flat_map(|field| field.from.clone()).collect();
     let (mut read, mut numbers, mut unread) = (Vec::new(), Vec::new(), Vec::new());
     let format = match (mapping, kind) {
         (Some(mapping), _) => Format::Mapped(mapping),
@@ -110,7 +113,8 @@ pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Resul
             if orders.zone.is_none() && unit_of(orders, "ts").is_none() {
                 columns::refuse_other_zones(columns, found_sample, &found)?;
             }
-            unread = columns::unread(columns, &found, &orders.keep, &driver_column(&driver));
+            let kept: Vec<String> = orders.keep.iter().chain(&computed_from).cloned().collect();
+            unread = columns::unread(columns, &found, &kept, &driver_column(&driver));
             numbers = found
                 .iter()
                 .filter(|(field, _)| !is_text(field))
@@ -132,7 +136,10 @@ pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Resul
             names.iter().find(|name| columns.iter().filter(|column| column == name).count() > 1);
         ensure!(twice.is_none(), "two columns {}: rename one", twice.expect("one"));
     }
-    let mut source = Source::new(filter, driver, format, keep);
+    let mut source =
+        Source::new(filter, driver, format, keep).keeping(&computed_from).map_err(|count| {
+            anyhow!("--keep: {count} names, with those of [fields.NAME]; at most {ATTRIBUTES_MAX}")
+        })?;
     if let Some(zone) = &orders.zone {
         source = source.in_zone(zone.clone());
     }

@@ -39,7 +39,7 @@ pub fn decode(config: &Config, origin: &Origin, payload: &[u8]) -> Result<(Strin
         origin.received_at,
         &mut decoded,
     );
-    Ok((shown(&decoded), decoded.rejects.is_empty()))
+    Ok((shown(&decoded, &config.clickhouse.fields), decoded.rejects.is_empty()))
 }
 
 /// What `mosquitto_sub -F %j` prints of a message.
@@ -93,7 +93,7 @@ pub fn decode_lines(
             }
         };
         is_good &= decoded.rejects.is_empty();
-        text.push_str(&shown(&decoded));
+        text.push_str(&shown(&decoded, &config.clickhouse.fields));
         if !print(&text)? {
             break;
         }

@@ -71,7 +71,7 @@ pub async fn follow(
         let mut lines = String::new();
         match timeout_at(due.min(ping_at), heard).await {
             Ok(Ok((decoded, received_at))) => {
-                lines += &heard_lines(&decoded, received_at, &mut waiting)
+                lines += &heard_lines(&decoded, config, received_at, &mut waiting)
             }
             Err(_) | Ok(Err(ProbeError::Unanswered)) => {}
             Ok(Err(error)) => bail!("the broker: {}", error_chain(&error)),
@@ -133,7 +133,12 @@ fn theirs(
     (!decoded.positions.is_empty() || !decoded.rejects.is_empty()).then_some((decoded, received_at))
 }
 
-fn heard_lines(decoded: &Decoded, received_at: Timestamp, waiting: &mut Vec<Waiting>) -> String {
+fn heard_lines(
+    decoded: &Decoded,
+    config: &Config,
+    received_at: Timestamp,
+    waiting: &mut Vec<Waiting>,
+) -> String {
     let heard_at = Instant::now();
     let places = WAITING_MAX.saturating_sub(waiting.len());
     waiting.extend(decoded.positions.iter().take(places).map(|fix| Waiting {
@@ -141,7 +146,11 @@ fn heard_lines(decoded: &Decoded, received_at: Timestamp, waiting: &mut Vec<Wait
         heard_at,
         is_undated: decoded.lacking.undated > 0 && fix.ts == fix.received_at,
     }));
-    format!("{}\n{}", json!({"heard": rfc3339(received_at)}), shown(decoded))
+    format!(
+        "{}\n{}",
+        json!({"heard": rfc3339(received_at)}),
+        shown(decoded, &config.clickhouse.fields)
+    )
 }
 
 /// Takes out of `waiting` what is stored, and what is given up.

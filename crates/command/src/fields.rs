@@ -1,0 +1,88 @@
+//! The values of `[fields.NAME]` as ClickHouse computes them, without a server. A test compares both.
+
+use serde_json::{Value, json};
+
+use super::times::rfc3339;
+use milepost_config::{Field, FieldType};
+use milepost_decode::attributes::Attributes;
+use milepost_decode::position::Timestamp;
+use milepost_decode::rfc3339 as time;
+
+/// The years 1900 to 2299, which a column of this type holds.
+const MOMENTS_MS: std::ops::RangeInclusive<f64> = -2_208_988_800_000.0..=10_413_791_999_999.0;
+
+/// The column's value; null if there is none that counts.
+pub(super) fn typed(field: &Field, attributes: &Attributes) -> Value {
+    let attribute = |path: &String| {
+        attributes.iter().find(|(name, _)| name == path).map_or("", |(_, value)| value)
+    };
+    let raw = field.from.iter().map(attribute).find(|value| !value.is_empty());
+    raw.and_then(|raw| value(field, raw)).unwrap_or(Value::Null)
+}
+
+fn value(field: &Field, raw: &str) -> Option<Value> {
+    if let Some([least, most]) = field.kind.numbers() {
+        return number(field, raw, least, most);
+    }
+    if field.unknown.iter().any(|unknown| unknown == raw) {
+        return None;
+    }
+    match &field.kind {
+        FieldType::Bool => match &*raw.to_lowercase() {
+            "true" | "1" | "on" | "yes" => Some(true.into()),
+            "false" | "0" | "off" | "no" => Some(false.into()),
+            _ => None,
+        },
+        FieldType::Enum8(values) => {
+            let by_name = values.iter().find(|(name, _)| name == raw);
+            let known = by_name.or_else(|| values.iter().find(|(_, n)| n.to_string() == raw));
+            known.map(|(name, _)| name.clone().into())
+        }
+        FieldType::DateTime64 => moment(raw),
+        FieldType::String
+        | FieldType::LowCardinality
+        | FieldType::Int(_)
+        | FieldType::UInt(_)
+        | FieldType::Float(_) => Some(raw.into()),
+    }
+}
+
+fn number(field: &Field, raw: &str, least: f64, most: f64) -> Option<Value> {
+    let number: f64 = raw.parse().ok()?;
+    let limits = field.min.unwrap_or(least)..=field.max.unwrap_or(most);
+    let mut unknown = field.unknown.iter().filter_map(|unknown| unknown.parse::<f64>().ok());
+    if !limits.contains(&number) || unknown.any(|unknown| unknown == number) {
+        return None;
+    }
+    if matches!(field.kind, FieldType::Float(_)) {
+        return Some(json!(number));
+    }
+    if let Ok(whole) = raw.parse::<i128>() {
+        let unsigned = u64::try_from(whole).map(Value::from);
+        return unsigned.or_else(|_| i64::try_from(whole).map(Value::from)).ok();
+    }
+    (number.fract() == 0.0).then(|| whole(number))
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "it is whole, and within the type")]
+fn whole(number: f64) -> Value {
+    let whole = number as i128;
+    u64::try_from(whole).map_or_else(|_| json!(number as i64), Value::from)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "it is within the years of the type")]
+fn moment(raw: &str) -> Option<Value> {
+    let ms = match raw.parse::<f64>() {
+        Ok(number) => {
+            let factor = match number.abs() {
+                ..1e11 => 1_000.0,
+                ..1e14 => 1.0,
+                ..1e17 => 1e-3,
+                _ => 1e-6,
+            };
+            (number * factor).round()
+        }
+        Err(_) => return time(raw).map(rfc3339),
+    };
+    MOMENTS_MS.contains(&ms).then(|| rfc3339(Timestamp::from_unix_ms(ms as i64)))
+}
