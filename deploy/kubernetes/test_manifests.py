@@ -557,3 +557,30 @@ def test_the_load_is_what_comes_and_holds_the_size_while_anything_is_spooled(tmp
     tests = {"rule_files": ["rules.yml"], "evaluation_interval": "15s", "tests": [load(0), load(3)]}
     (tmp_path / "test.yml").write_text(json.dumps(tests))
     promtool("test", "rules", tmp_path / "test.yml")
+
+
+def test_the_chart_monitors_and_scales_as_the_components_do():
+    things = template("--set", "monitoring.enabled=true,autoscaling.enabled=true,events.enabled=true")
+    validate(things)
+    component = lambda name: yaml.safe_load((HERE / "components" / name).read_text())
+    assert one(things, "PrometheusRule")["spec"] == component("monitoring/rules.yaml")["spec"]
+    assert one(things, "HorizontalPodAutoscaler")["spec"] == component("hpa/autoscaler.yaml")["spec"]
+    assert "replicas" not in one(things, "StatefulSet")["spec"]
+    pods = {thing["metadata"]["name"]: thing["spec"]["template"]["metadata"]["labels"] for thing in things if thing["kind"] in ("StatefulSet", "Deployment")}
+    for name in ("milepost", "milepost-events"):
+        assert selects(one(things, "PodMonitor", name)["spec"]["selector"], pods[name]), name
+    assert not [thing for thing in template() if thing["kind"] in ("PodMonitor", "PrometheusRule", "HorizontalPodAutoscaler", "Ingress")]
+
+
+def test_the_charts_ingress_has_tls_or_is_refused():
+    ingress = "map.enabled=true,map.ingress.enabled=true,map.ingress.host=map.example"
+    things = template("--set", ingress + ",map.ingress.tlsSecret=map-tls,map.ingress.className=nginx")
+    validate(things)
+    spec = one(things, "Ingress", "milepost-map")["spec"]
+    assert spec["tls"] == [{"hosts": ["map.example"], "secretName": "map-tls"}] and spec["rules"][0]["host"] == "map.example"
+    backend = spec["rules"][0]["http"]["paths"][0]["backend"]["service"]
+    service = one(things, "Service", backend["name"])
+    assert backend["port"]["name"] in [port["name"] for port in service["spec"]["ports"]]
+    command = [tool("helm"), "template", "milepost", CHART, "--kube-version", KUBERNETES + ".0", "--set", ingress]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode != 0 and "tlsSecret" in done.stderr
