@@ -59,18 +59,24 @@ impl Scalar<'_> {
     }
 
     /// Converts a number to another unit; other values stay.
+    #[inline]
     pub(super) fn times(self, factor: f64) -> Self {
         self.as_f64().map_or(self, |number| Self::Number((number * factor).into()))
     }
 
     /// For formats that send -1 for unknown.
+    #[inline]
     pub(super) fn unless_negative(self) -> Self {
         if self.as_f64().is_some_and(|number| number < 0.0) { Self::Missing } else { self }
     }
 
     /// For formats that send numbers as strings.
+    #[inline]
     pub(super) fn or_number_in_text(self) -> Self {
-        self.as_text().and_then(number).unwrap_or(self)
+        match &self {
+            Self::Text(text) => number(text).unwrap_or(self),
+            Self::Missing | Self::Integer(_) | Self::Number(_) | Self::Other(_) => self,
+        }
     }
 }
 

@@ -67,6 +67,7 @@ impl<'a> Plain<'a> {
     }
 
     /// Calls `member` with each key; it reads the value.
+    #[inline(always)]
     pub(super) fn object(
         &mut self,
         mut member: impl FnMut(&mut Self, &'a [u8]) -> Option<()>,
@@ -78,6 +79,7 @@ impl<'a> Plain<'a> {
     }
 
     /// Calls `member` where each begins; it reads the key and the value.
+    #[inline(always)]
     pub(super) fn members(&mut self, member: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.list([b'{', b'}'], member)
     }

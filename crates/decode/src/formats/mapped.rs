@@ -75,7 +75,7 @@ impl Habits {
     }
 
     /// A number as it is; text may be degrees as people write them.
-    #[inline]
+    #[cold]
     fn degrees<'a>(&self, value: Scalar<'a>, slot: usize) -> Result<Scalar<'a>, Refusal> {
         if value.as_text().is_none() {
             return Ok(value);
@@ -198,12 +198,20 @@ impl Mapping {
         {
             exponent::check_time(text, ts_unit)?;
         }
-        if [&lat, &lng, &ts].into_iter().any(exponent::may_have_one) {
+        // Numbers in one string have none.
+        let may_have_exponent =
+            |value| exponent::may_have_one(value) && !habits.lat_lng_is_one_string;
+        if may_have_exponent(&lat) || may_have_exponent(&lng) || exponent::may_have_one(&ts) {
             self.check_exponents(json, ts_unit)?;
         }
+        let (lat, lng) = if lat.as_text().is_some() || lng.as_text().is_some() {
+            (habits.degrees(lat, LAT)?, habits.degrees(lng, LNG)?)
+        } else {
+            (lat, lng)
+        };
         let point = Point {
-            lat: habits.degrees(lat, LAT)?,
-            lng: habits.degrees(lng, LNG)?,
+            lat,
+            lng,
             ts: if ts_unit.is_text() { ts } else { habits.number(ts) },
             seq: habits.number(seq),
             speed: habits.magnitude(speed).times(speed_factor),
