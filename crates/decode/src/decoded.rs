@@ -19,6 +19,8 @@ pub struct Decoded {
     pub lacking: Lacking,
     /// Fields of the positions that nobody reads and nothing keeps, if the decoder lists them.
     pub unread: BTreeSet<String>,
+    /// Number of the source that read it.
+    pub source: Option<usize>,
     /// The topic matches no source: the broker keeps an older subscription of this session.
     pub is_foreign: bool,
 }
@@ -31,6 +33,7 @@ impl Decoded {
         self.ignored.clear();
         self.lacking = Lacking::default();
         self.unread.clear();
+        self.source = None;
         self.is_foreign = false;
     }
 

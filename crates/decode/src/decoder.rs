@@ -125,11 +125,12 @@ impl Decoder {
         out: &mut Decoded,
     ) -> Result<(), Refusal> {
         self.check_size(message)?;
-        let (Source { reading, format, .. }, driver) =
-            self.source_of(message.topic).ok_or_else(|| {
-                out.is_foreign = true;
-                Refusal::new(Reason::BadTopic, "matches no source's topic")
-            })?;
+        let found = self.source_of(message.topic);
+        let (number, Source { reading, format, .. }, driver) = found.ok_or_else(|| {
+            out.is_foreign = true;
+            Refusal::new(Reason::BadTopic, "matches no source's topic")
+        })?;
+        out.source = Some(number);
         let Ok(driver) = &driver else {
             let other = "driver_other of the source maps other bytes";
             return refuse(Reason::BadTopic, format!("{DRIVER_ID_RULE}; {other}"));
@@ -197,13 +198,19 @@ impl Decoder {
     }
 
     /// The source of a topic, and the driver that the topic names.
-    fn source_of(&self, topic: &[u8]) -> Option<(&Source, Result<Named<'_>, OutOfRange>)> {
-        self.sources.iter().find_map(|source| Some((source, source.driver_in(topic)?)))
+    fn source_of(&self, topic: &[u8]) -> Option<(usize, &Source, Result<Named<'_>, OutOfRange>)> {
+        let mut sources = self.sources.iter().enumerate();
+        sources.find_map(|(number, source)| Some((number, source, source.driver_in(topic)?)))
+    }
+
+    /// The filters of the sources, in the order of their numbers.
+    pub fn topics(&self) -> impl Iterator<Item = &str> {
+        self.sources.iter().map(Source::topic)
     }
 
     /// The driver of a rejected message, as far as it names one.
     fn driver_of(&self, message: Message<'_>, otherwise: Option<DriverId>) -> Option<DriverId> {
-        let (_, driver) = self.source_of(message.topic)?;
+        let (_, _, driver) = self.source_of(message.topic)?;
         driver.ok()?.id([message.payload; 2], otherwise).ok()
     }
 }

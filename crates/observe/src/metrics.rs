@@ -22,7 +22,7 @@ use milepost_core::consumer::broker_drops;
 use milepost_core::consumer::nodes::Node;
 use milepost_core::delivery::events::{Outcome, Report, StoreReason};
 use milepost_core::delivery::sink::FailureKind;
-use milepost_core::intake::Ages;
+use milepost_core::intake::{Ages, UnreadField};
 use milepost_decode::reject::Reason;
 use milepost_decode::{Field, Ignored};
 
@@ -50,6 +50,8 @@ enum Value {
     Counters(&'static str, fn(&ConsumerTotals) -> Vec<(&'static str, u64)>),
     /// A gauge per value of the label; the values change at run time.
     Gauges(&'static str, fn(&ConsumerTotals) -> &[(Node, u64)]),
+    /// Fields of sources: the labels `source` and `field`.
+    Fields(fn(&ConsumerTotals) -> &[UnreadField]),
     Seconds(fn(&ConsumerTotals) -> Duration),
     /// In seconds.
     Histogram(fn(&ConsumerTotals) -> &Ages),
@@ -123,6 +125,11 @@ static COUNTED: &[Counted] = &[
         "Positions without ts. They get the time of receipt, so a redelivery is a second row.",
         |t| t.intake.lacking.undated,
     ),
+    Counted {
+        name: "fields_unread_total",
+        help: "Sampled messages with a field that nobody reads: the first of each source, and one in 1,000. At most 20 names a source, then other.",
+        value: Value::Fields(|t| &t.intake.unread),
+    },
     counters(
         "positions_ignored_total",
         "Valid messages, or parts of one, without a fix. Counted as received as well.",
@@ -274,7 +281,11 @@ impl Default for Metrics {
         let registry =
             Registry::new_custom(Some(PREFIX.to_owned()), None).expect("the prefix is not empty");
         // Until the consumer names the nodes.
-        let totals = ConsumerTotals { nodes: vec![("".into(), 0)], ..ConsumerTotals::default() };
+        let mut totals =
+            ConsumerTotals { nodes: vec![("".into(), 0)], ..ConsumerTotals::default() };
+        // Until the consumer names its sources.
+        let unread = UnreadField { source: "".into(), field: "other".into(), messages: 0 };
+        totals.intake.unread = Arc::new(vec![unread]);
         let totals = Arc::new(Mutex::new(totals));
         registry.register(Box::new(FromTotals(Arc::clone(&totals)))).expect("no name comes twice");
         let endpoints = Arc::<FromEndpoints>::default();
@@ -445,6 +456,12 @@ impl Collector for FromTotals {
                             .map(|(value, count)| metric(&[(label, value)], *count, GAUGE))
                             .collect(),
                     )
+                }
+                Value::Fields(of) => {
+                    let labelled = |UnreadField { source, field, messages }: &UnreadField| {
+                        metric(&[("source", source), ("field", field)], *messages, COUNTER)
+                    };
+                    (COUNTER, of(&totals).iter().map(labelled).collect())
                 }
                 Value::Histogram(of) => (HISTOGRAM, vec![histogram_of(of(&totals))]),
             };

@@ -478,6 +478,8 @@ impl Consumer {
         self.notices.extend(
             std::iter::from_fn(|| self.delivery.poll_notice()).map(ConsumerNotice::Delivery),
         );
+        let unread = std::iter::from_fn(|| self.intake.poll_notice());
+        self.notices.extend(unread.map(ConsumerNotice::Unread));
         let intake = self.intake.totals();
         let encrypted = intake.ignored[Ignored::Encrypted as usize];
         if encrypted > 0 && self.log.encrypted.allow(now) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::former::CONNECTIONS_MAX;
 use crate::delivery;
-use crate::intake::SessionIndex;
+use crate::intake::{SessionIndex, UnreadNotice};
 use crate::session;
 use crate::throttle::Throttle;
 
@@ -37,6 +37,8 @@ pub enum ConsumerNotice {
     FormerExpired {
         sessions: u64,
     },
+    /// A source's fields that nobody reads, or its first fix without a time.
+    Unread(UnreadNotice),
     /// Another session: a node has none, or the windows of the others hold too few messages.
     Growing {
         sessions: usize,
@@ -99,10 +101,11 @@ impl ConsumerNotice {
             | Self::Shedding
             | Self::Foreign { .. }
             | Self::Encrypted
+            | Self::Unread(UnreadNotice { is_undated: true, .. })
             | Self::NoMoreSessions { .. }
             | Self::Moved { .. }
             | Self::FormerExpired { .. } => true,
-            Self::Growing { .. } | Self::GroupAge { .. } => false,
+            Self::Growing { .. } | Self::GroupAge { .. } | Self::Unread(_) => false,
         }
     }
 }
@@ -133,6 +136,7 @@ impl fmt::Display for ConsumerNotice {
                 "OwnTracks messages are encrypted, and milepost has no key: they are counted as ignored \
                  (kind=\"encrypted\") and not stored. Remove the encryption key in the app, and use TLS",
             ),
+            Self::Unread(notice) => notice.fmt(f),
             Self::FormerExpired { sessions } => write!(
                 f,
                 "{sessions} former sessions were gone before they could be emptied, and what the broker had queued for them is \

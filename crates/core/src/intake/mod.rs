@@ -11,12 +11,15 @@
 //! Pure: it takes `now`, and handles no packet ids, sockets or servers.
 
 mod ages;
+mod unread;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use self::ages::Ages;
+use self::unread::Unread;
+pub use self::unread::{UnreadField, UnreadNotice};
 use crate::batch::{self, Batch, Batcher};
 use crate::erased::Erased;
 use milepost_decode::Message;
@@ -93,6 +96,8 @@ pub struct IntakeTotals {
     pub ages: Ages,
     /// Messages on topics that match no configured filter.
     pub foreign_messages: u64,
+    /// Fields that nobody reads, of sampled messages.
+    pub unread: Arc<Vec<UnreadField>>,
     /// Positions in the open batch and in the backlog.
     pub in_flight: u64,
 }
@@ -138,6 +143,7 @@ pub struct Intake {
     closed: VecDeque<Closed>,
     completions: VecDeque<Completion>,
     decoded: Decoded,
+    unread: Unread,
     totals: IntakeTotals,
 }
 
@@ -147,6 +153,7 @@ impl Intake {
         Self {
             batcher: Batcher::new(settings.batch.clone()),
             settings,
+            unread: Unread::new(&decoder),
             decoder,
             erased: Arc::default(),
             opened_by: Arc::default(),
@@ -233,6 +240,11 @@ impl Intake {
         }
     }
 
+    /// The next log line about fields that nobody reads.
+    pub fn poll_notice(&mut self) -> Option<UnreadNotice> {
+        self.unread.notices.pop()
+    }
+
     /// Counts the points of a QoS 0 message that is dropped.
     pub fn shed(&mut self, message: Message<'_>, received_at: Timestamp) {
         self.decode(message, received_at);
@@ -243,6 +255,7 @@ impl Intake {
     fn decode(&mut self, message: Message<'_>, received_at: Timestamp) {
         self.decoded.clear();
         self.decoder.decode(message, received_at, &mut self.decoded);
+        self.unread.record(message, received_at, &self.decoded);
         self.totals.received += self.decoded.points();
         self.totals.foreign_messages += u64::from(self.decoded.is_foreign);
         if !self.erased.is_empty() {
@@ -374,6 +387,7 @@ impl Intake {
         let waiting: usize = self.backlog.iter().map(|batch| batch.positions.len()).sum();
         IntakeTotals {
             in_flight: (waiting + self.batcher.open().positions.len()) as u64,
+            unread: self.unread.counts(),
             ..self.totals.clone()
         }
     }

@@ -1,0 +1,245 @@
+//! Which fields of the messages nobody reads: counted by name, and named once in the log.
+//!
+//! A message's fields are listed by a second decode, so only a sample pays for it: the first message
+//! of each source, and then one in [`SAMPLED`]. Of each source at most [`NAMES_MAX`] names are
+//! counted; what comes later counts as `other`.
+
+use std::sync::Arc;
+
+use milepost_decode::position::Timestamp;
+use milepost_decode::{Decoded, Decoder, Message, meant};
+
+/// One message in so many is looked at.
+const SAMPLED: u64 = 1_000;
+/// Names of a source that have a counter of their own.
+const NAMES_MAX: usize = 20;
+/// Names in a log line.
+const LOGGED_MAX: usize = 8;
+const NAME_CHARS_MAX: usize = 60;
+const OTHER: &str = "other";
+
+/// How many sampled messages of a source had a field that nobody reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadField {
+    /// The filter of the source's topics.
+    pub source: Arc<str>,
+    pub field: Arc<str>,
+    pub messages: u64,
+}
+
+/// A source's first fields that nobody reads, or its first fix without a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadNotice {
+    pub source: Arc<str>,
+    pub is_undated: bool,
+    pub names: Vec<Arc<str>>,
+}
+
+#[derive(Debug)]
+struct SourceFields {
+    topic: Arc<str>,
+    messages: u64,
+    names: Vec<Arc<str>>,
+    is_logged: bool,
+    is_undated_logged: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Unread {
+    /// Lists the fields.
+    decoder: Decoder,
+    sources: Vec<SourceFields>,
+    /// By source, `other` first; shared with whoever publishes it.
+    counts: Arc<Vec<UnreadField>>,
+    scratch: Decoded,
+    pub(super) notices: Vec<UnreadNotice>,
+}
+
+impl Unread {
+    pub(super) fn new(decoder: &Decoder) -> Self {
+        let source = |topic: &str| SourceFields {
+            topic: topic.into(),
+            messages: 0,
+            names: Vec::new(),
+            is_logged: false,
+            is_undated_logged: false,
+        };
+        let sources: Vec<SourceFields> = decoder.topics().map(source).collect();
+        let other = |source: &SourceFields| UnreadField {
+            source: Arc::clone(&source.topic),
+            field: OTHER.into(),
+            messages: 0,
+        };
+        Self {
+            decoder: decoder.clone().listing_unread(),
+            counts: Arc::new(sources.iter().map(other).collect()),
+            sources,
+            scratch: Decoded::default(),
+            notices: Vec::new(),
+        }
+    }
+
+    pub(super) fn counts(&self) -> Arc<Vec<UnreadField>> {
+        Arc::clone(&self.counts)
+    }
+
+    /// Counts a message that was decoded, and samples it if it is its source's turn.
+    #[inline]
+    pub(super) fn record(&mut self, message: Message<'_>, received_at: Timestamp, of: &Decoded) {
+        let Some(source) = of.source.and_then(|source| self.sources.get_mut(source)) else {
+            return;
+        };
+        source.messages += 1;
+        let is_sampled = source.messages % SAMPLED == 1;
+        let is_first_undated = of.lacking.undated > 0 && !source.is_undated_logged;
+        if is_sampled || is_first_undated {
+            self.sample(message, received_at, of.lacking.undated > 0);
+        }
+    }
+
+    #[cold]
+    fn sample(&mut self, message: Message<'_>, received_at: Timestamp, is_undated: bool) {
+        self.scratch.clear();
+        self.decoder.decode(message, received_at, &mut self.scratch);
+        let Some(source) = self.scratch.source.and_then(|source| self.sources.get_mut(source))
+        else {
+            return;
+        };
+        let mut found = Vec::new();
+        for name in &self.scratch.unread {
+            // A name is a client's text: it goes to a log line and a label.
+            let shown: String =
+                name.chars().take(NAME_CHARS_MAX).flat_map(char::escape_debug).collect();
+            let known = source.names.iter().find(|known| ***known == *shown);
+            let name = match known {
+                Some(known) => Arc::clone(known),
+                None if source.names.len() < NAMES_MAX => {
+                    let name: Arc<str> = shown.into();
+                    source.names.push(Arc::clone(&name));
+                    name
+                }
+                None => OTHER.into(),
+            };
+            found.push(name);
+        }
+        let counts = Arc::make_mut(&mut self.counts);
+        for name in &found {
+            let is_it =
+                |count: &&mut UnreadField| count.source == source.topic && count.field == *name;
+            match counts.iter_mut().find(is_it) {
+                Some(count) => count.messages += 1,
+                None => counts.push(UnreadField {
+                    source: Arc::clone(&source.topic),
+                    field: Arc::clone(name),
+                    messages: 1,
+                }),
+            }
+        }
+        let logs_undated = is_undated && !source.is_undated_logged;
+        if logs_undated || !found.is_empty() && !source.is_logged {
+            source.is_logged |= !found.is_empty();
+            source.is_undated_logged |= is_undated;
+            let source = Arc::clone(&source.topic);
+            self.notices.push(UnreadNotice { source, is_undated: logs_undated, names: found });
+        }
+    }
+}
+
+impl std::fmt::Display for UnreadNotice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { source, is_undated, names } = self;
+        let shown = |name: &Arc<str>| match meant(name) {
+            Some(field) => format!("`{name}` (did you mean `{field}`?)"),
+            None => format!("`{name}`"),
+        };
+        let mut list: Vec<String> = names.iter().take(LOGGED_MAX).map(shown).collect();
+        if names.len() > LOGGED_MAX {
+            list.push(format!("{} more", names.len() - LOGGED_MAX));
+        }
+        let list = list.join(", ");
+        if *is_undated {
+            write!(f, "source {source}: a fix has no time, and is stored at its time of receipt")?;
+            if list.is_empty() {
+                return Ok(());
+            }
+            f.write_str("; ")?;
+        } else {
+            write!(f, "source {source}: ")?;
+        }
+        write!(
+            f,
+            "{list}: not read. Rename a field, map it with [formats.NAME], or store it with `keep` \
+             (milepost_fields_unread_total counts them)"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use milepost_decode::{Limits, Source};
+
+    const NOW_MS: i64 = 1_795_521_600_000;
+
+    fn record(unread: &mut Unread, payload: &str) {
+        let message = Message::new(b"drivers/d7/gps", payload.as_bytes());
+        let (now, mut decoded) = (Timestamp::from_unix_ms(NOW_MS), Decoded::default());
+        unread.decoder.decode(message, now, &mut decoded);
+        unread.record(message, now, &decoded);
+    }
+
+    fn unread() -> Unread {
+        let sources = [Source::milepost("other/+"), Source::milepost("drivers/+/gps")];
+        Unread::new(&Decoder::new(&sources, Limits::default()))
+    }
+
+    fn counts(unread: &Unread) -> Vec<(String, u64)> {
+        let ours = unread.counts.iter().filter(|count| &*count.source == "drivers/+/gps");
+        ours.map(|count| (count.field.to_string(), count.messages)).collect()
+    }
+
+    fn fix(more: &str) -> String {
+        format!(r#"{{"lat":1,"lng":2,"ts":{NOW_MS}{more}}}"#)
+    }
+
+    #[test]
+    fn fields_are_named_once_and_counted_in_a_sample() {
+        let mut unread = unread();
+        for _ in 0..2_001 {
+            record(&mut unread, &fix(r#","hedding":4,"battery":70,"speed":1"#));
+        }
+        let line = unread.notices.remove(0).to_string();
+        assert!(line.contains("`hedding` (did you mean `heading`?)"), "{line}");
+        assert!(line.starts_with("source drivers/+/gps: `battery`, "), "{line}");
+        assert!(unread.notices.is_empty(), "{:?}", unread.notices);
+        let expected = [("other", 0), ("battery", 3), ("hedding", 3)];
+        assert_eq!(counts(&unread), expected.map(|(name, count)| (name.to_owned(), count)));
+    }
+
+    #[test]
+    fn first_undated_fix_is_named_wherever_it_comes() {
+        let mut unread = unread();
+        record(&mut unread, &fix(""));
+        assert!(unread.notices.is_empty(), "{:?}", unread.notices);
+        for _ in 0..3 {
+            record(&mut unread, r#"{"lat":1,"lng":2,"uptime":5}"#);
+        }
+        let line = unread.notices.remove(0).to_string();
+        assert!(line.contains("has no time") && line.contains("`uptime`"), "{line}");
+        assert!(unread.notices.is_empty(), "{:?}", unread.notices);
+    }
+
+    #[test]
+    fn names_are_bounded_and_harmless() {
+        let mut unread = unread();
+        for n in 0..50_000 {
+            record(&mut unread, &fix(&format!(r#","n{n}":1"#)));
+        }
+        let counts = counts(&unread);
+        assert_eq!((counts.len(), counts[0].1), (NAMES_MAX + 1, 30), "{counts:?}");
+        let mut unread = self::unread();
+        record(&mut unread, &fix(&format!(r#","a\n{}":1"#, "x".repeat(100))));
+        let line = unread.notices.remove(0).to_string();
+        assert!(line.contains("`a\\nxxx") && line.len() < 400, "{line}");
+    }
+}
