@@ -1,24 +1,24 @@
-//! What is measured: one case is one table of the report.
+//! The cases of the benchmark. Each case is one table of the report.
 
 use std::time::Duration;
 
 use crate::kind::Kind;
 
-/// Not counted at the start of a step: compilers at run time are at work, and batches fill for the
-/// first time.
+/// Seconds at the start of a step that do not count: JIT compilers are still compiling, and the
+/// first batches are filling.
 pub(crate) const WARM_UP_SECONDS: u32 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// A real broker and a fleet.
+    /// A Mosquitto broker and a simulated fleet.
     Mosquitto,
-    /// The stand-in that sends as fast as the consumer reads.
+    /// The stand-in broker, which sends as fast as the consumer reads.
     Firehose,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Store {
-    /// The real engine with milepost's tables, durable.
+    /// The real engine with milepost's tables; inserts are durable.
     Engine,
     /// The stand-in that counts rows.
     Sink,
@@ -32,13 +32,13 @@ pub(crate) struct Case {
     pub(crate) store: Store,
     pub(crate) qos: u8,
     pub(crate) drivers: u32,
-    /// Messages per second; `None`: as fast as the consumer reads.
+    /// Messages per second. `None`: as fast as the consumer reads.
     pub(crate) rate: Option<u32>,
     pub(crate) seconds: u32,
     pub(crate) repetitions: u32,
-    /// Sets milepost's `mqtt.connections`; `None`: its default.
+    /// The value of milepost's `mqtt.connections`. `None`: its default.
     pub(crate) connections: Option<u32>,
-    /// How often the consumer is killed under load; its cost does not count then.
+    /// Number of times the consumer is killed under load. Its CPU and memory are then not reported.
     pub(crate) kills: u32,
     pub(crate) kinds: Vec<Kind>,
 }
@@ -72,7 +72,7 @@ impl Case {
             title:
                 "kill -9 under load, three times: 10000 messages/s at QoS 1, Mosquitto → ClickHouse engine"
                     .to_owned(),
-            // Losses are compared driver by driver.
+            // Losses are compared for each driver.
             drivers: 500,
             seconds: 4,
             repetitions: 1,
@@ -93,7 +93,7 @@ impl Case {
     }
 }
 
-/// `make bench`: under ten minutes, without Go.
+/// Returns the cases of `make bench`. They take less than ten minutes and need no Go.
 pub(crate) fn quick() -> Vec<Case> {
     vec![
         Case::real("engine-20k-qos1", 20_000, 1, Store::Engine),
@@ -103,7 +103,8 @@ pub(crate) fn quick() -> Vec<Case> {
     ]
 }
 
-/// `lab bench --full`: the same, longer and with Telegraf where the engine is; then a series.
+/// Returns the cases of `lab bench --full`: the quick ones for longer, with Telegraf where the
+/// store is the engine, and a series over numbers of connections.
 pub(crate) fn full() -> Vec<Case> {
     let mut cases = quick();
     for case in &mut cases {

@@ -1,4 +1,5 @@
-//! The consumers side by side: how each is started, and how it is asked.
+//! The consumers that are compared: how each is started, and how its readiness and its resources
+//! are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,17 +15,17 @@ use crate::peers;
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const READY_POLL: Duration = Duration::from_millis(5);
 
-/// What the consumers that take part run on, or why one cannot be had.
+/// The programs of the consumers that take part. For a consumer that is unavailable, the reason.
 #[derive(Debug)]
 pub(crate) struct Binaries {
     pub(crate) milepost: PathBuf,
     found: BTreeMap<Kind, Result<PathBuf, String>>,
-    /// Beyond the usual arguments of the floor, for the bench's test of itself.
+    /// Further arguments for the floor, with which the benchmark tests itself.
     pub(crate) floor_arguments: Vec<String>,
 }
 
 impl Binaries {
-    /// Finds them, and installs or builds what is missing.
+    /// Finds the programs, and installs or builds those that are missing.
     pub(crate) fn find(milepost: PathBuf, kinds: &BTreeSet<Kind>, logs: &Path) -> Self {
         let find = |kind: Kind| match kind {
             Kind::Milepost => Ok(milepost.clone()),
@@ -42,7 +43,7 @@ impl Binaries {
         found.as_deref().map_err(String::as_str)
     }
 
-    /// Why a consumer cannot be had.
+    /// Returns why a consumer is unavailable.
     pub(crate) fn missing(&self, kind: Kind) -> Option<&str> {
         self.of(kind).err()
     }
@@ -62,7 +63,7 @@ impl Binaries {
     }
 }
 
-/// Where a consumer reads and writes.
+/// The servers, QoS and folder that a consumer uses.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) folder: &'a Path,
@@ -73,7 +74,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// What the peers read from their environment; each takes what it knows.
+    /// Returns the environment variables of the peers. Each peer reads those it understands.
     fn environment(&self, http_port: u16) -> [(&'static str, String); 10] {
         let Self { mqtt_port, clickhouse_url, qos, .. } = self;
         [
@@ -121,7 +122,7 @@ impl Consumer {
         match kind {
             Kind::Node => command.arg(peers::folder().join("consumer.js")),
             Kind::Telegraf => {
-                // The flag is for a variable that is a number.
+                // Only a numeric variable may be set by this flag.
                 command
                     .arg("--config")
                     .arg(peers::telegraf_configuration())
@@ -138,7 +139,7 @@ impl Consumer {
         Ok(Self { process, http: format!("http://127.0.0.1:{port}"), kind, began })
     }
 
-    /// Waits until it is subscribed; since its start.
+    /// Waits until the consumer is subscribed, and returns the time since its start.
     pub(crate) fn wait_until_ready(&mut self) -> Result<Duration> {
         let (path, words) = self.kind.ready();
         loop {

@@ -1,4 +1,4 @@
-//! From one second's counts to a step's figures.
+//! The figures of a step, computed from its samples of one second each.
 
 use std::time::Duration;
 
@@ -7,15 +7,16 @@ use anyhow::{Context as _, Result};
 use crate::cases::{Case, Source, Store, WARM_UP_SECONDS};
 use crate::trial::Trial;
 
-/// Less than this share of the rate, and the generator fell behind.
+/// Smallest share of the rate that the generator must hold. Below it, the generator fell behind.
 const RATE_MIN: f64 = 0.98;
-/// Rows that may be missing at any time without the consumer being behind: those of two batches
-/// that fill or travel.
+/// Rows that may be unstored at any time without the consumer being behind: two batches, one
+/// filling and one in flight.
 const BATCHES_UNDER_WAY: f64 = 10_000.0;
-/// At low rates, what comes while one fills for its second and another travels.
+/// At low rates, the seconds of messages that two batches hold: one fills for a second while
+/// another is in flight.
 const SECONDS_UNDER_WAY: f64 = 2.0;
 
-/// What the counted seconds say: differences between their first and last samples.
+/// Computes the figures from the differences between the first and the last counted sample.
 pub(crate) fn figures(trial: &mut Trial, case: &Case) -> Result<()> {
     let counted = &trial.samples[WARM_UP_SECONDS as usize..];
     let (first, last) = counted.first().zip(counted.last()).context("no samples")?;
@@ -23,12 +24,13 @@ pub(crate) fn figures(trial: &mut Trial, case: &Case) -> Result<()> {
     let sent = (last.sent - first.sent) as f64;
     let stored = (last.stored - first.stored) as f64;
     let cpu = last.cpu_seconds - first.cpu_seconds;
-    // Against the firehose a consumer's backlog is in the sockets' buffers, and one that cannot
-    // keep up with a fleet has it in the broker's queue: only what is stored is done.
+    // Against the firehose, a consumer's backlog is in the socket buffers; against a fleet, in the
+    // broker's queue. So a consumer that is behind is measured by what it stored.
     let behind = case.store == Store::Sink && stored < sent * RATE_MIN - under_way(case);
     let done = if case.source == Source::Firehose || behind { stored } else { sent };
     trial.rate_held = sent / seconds;
-    // The machine's clock ticks, ours does not: a quiet one may come out a little below nothing.
+    // The kernel counts CPU in ticks, this process exactly, so an idle machine may come out
+    // slightly below zero.
     trial.others_cores = ((last.others_cpu_seconds - first.others_cpu_seconds) / seconds).max(0.0);
     trial.cpu_us_per_message = cpu * 1e6 / done;
     trial.kernel_us_per_message = (last.kernel_seconds - first.kernel_seconds) * 1e6 / done;
@@ -44,7 +46,7 @@ pub(crate) fn figures(trial: &mut Trial, case: &Case) -> Result<()> {
     Ok(())
 }
 
-/// A generator that fell behind has measured nothing.
+/// Refuses a step whose generator fell behind its rate: it has measured nothing.
 pub(crate) fn check_the_rate(trial: &mut Trial, wanted: f64) {
     let held = trial.rate_held;
     if held < wanted * RATE_MIN {
@@ -53,16 +55,16 @@ pub(crate) fn check_the_rate(trial: &mut Trial, wanted: f64) {
     }
 }
 
-/// Rows that may be missing at any time without the consumer being behind.
+/// Returns how many rows may be unstored at any time without the consumer being behind.
 fn under_way(case: &Case) -> f64 {
     case.rate.map_or(BATCHES_UNDER_WAY, |rate| {
         (SECONDS_UNDER_WAY * f64::from(rate)).min(BATCHES_UNDER_WAY)
     })
 }
 
-/// What the counted seconds cost the consumer, by what the engine wrote in them: one that lags
-/// behind must not look cheap because its rows are still to come. `written` is what the engine
-/// wrote in all, in the rows of all tables.
+/// Divides the cost of the counted seconds by the rows that the engine wrote in them, so that a
+/// consumer that lags does not look cheap. `written` is the number of rows that the engine wrote in
+/// the whole step, in all tables.
 pub(crate) fn figures_of_engine(trial: &mut Trial, case: &Case, written: u64) {
     let counted = &trial.samples[WARM_UP_SECONDS as usize..];
     let Some((first, last)) = counted.first().zip(counted.last()) else { return };
@@ -80,7 +82,7 @@ pub(crate) fn figures_of_engine(trial: &mut Trial, case: &Case, written: u64) {
     }
 }
 
-/// Median and 99th percentile, exactly.
+/// Returns the exact median and 99th percentile, in milliseconds.
 pub(crate) fn quantiles_ms(mut took: Vec<Duration>) -> Option<(f64, f64)> {
     took.sort_unstable();
     let at = |share: f64| -> Option<f64> {
@@ -97,7 +99,7 @@ mod tests {
     use crate::trial::Sample;
 
     #[test]
-    fn a_generator_that_fell_behind_is_not_reported() {
+    fn step_is_refused_when_its_generator_falls_behind() {
         let case = crate::cases::quick().remove(0);
         let step = |rate: u64| {
             let sample = |second: u64| Sample {
@@ -119,8 +121,8 @@ mod tests {
         assert!(behind.may_differ_next_time);
     }
 
-    /// A step before the engine: `written` rows in the counted seconds, of 240,000 messages at
-    /// 20,000 a second.
+    /// Returns a step with the engine as its store: `written` rows in the counted seconds, of
+    /// 240,000 messages at 20,000 a second.
     fn before_engine(written: u64) -> Trial {
         let case = crate::cases::quick().remove(0);
         let sample = |second: u64| Sample {
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lags_behind_before_the_engine_pays_by_what_is_written() {
+    fn lagging_consumer_is_charged_by_rows_written() {
         let keeps_up = before_engine(200_000);
         assert!(
             (keeps_up.cpu_us_per_message - 5.0).abs() < 1e-6,
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_nothing_is_not_the_cheapest() {
+    fn step_is_refused_when_nothing_is_stored() {
         let trial = before_engine(0);
         assert_eq!(trial.refused, ["nothing was stored while it counted"]);
     }

@@ -1,10 +1,12 @@
-//! kill -9 at load: what is lost, what is there twice, how soon the consumer is back.
+//! kill -9 under load: how many rows are lost, how many are duplicated, and how soon the consumer
+//! is subscribed again.
 //!
-//! The rule for the moment is the same for every consumer, and goes by its own inserts. It is
-//! killed when half a batch has come in since an insert was answered, and, the second time of
-//! three, when an insert is committed whose answer it has not had. The first shows who acknowledges
-//! too early, the second who inserts again what is there already. Whatever it started dies with it.
-//! It is started again at once, under the same client id; the load goes on.
+//! The moment of the kill follows the same rule for every consumer, and depends on the consumer's
+//! own inserts. The consumer is killed when half a batch has arrived since an insert was answered
+//! and, at the second of three kills, when an insert is committed whose answer the consumer has not
+//! received. The first moment exposes a consumer that acknowledges too early, the second one that
+//! inserts stored rows again. The whole process tree is killed. The consumer is started again at
+//! once, under the same client id, while the load continues.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -21,17 +23,18 @@ use crate::load::{DRAINED_WITHIN, Load, QUIET, check_the_count};
 use crate::servers::Servers;
 use crate::trial::{Kills, Trial};
 
-/// Half of every consumer's 5,000 rows.
+/// Half of a batch. Every consumer's batch is 5,000 rows.
 const HALF_A_BATCH_MESSAGES: u32 = 2_500;
-/// A consumer that inserts nothing for so long is killed all the same.
+/// Longest wait for the moment of the kill; a consumer that inserts nothing is killed after it.
 const PATIENCE: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(1);
-/// Between two looks at the tables.
+/// Interval between two comparisons with the tables.
 const LOOK: Duration = Duration::from_millis(200);
-/// All is there; a batch may still wait for its second to be over, with what is there already.
+/// Quiet time after which a complete store counts as settled. A batch of duplicates may still be
+/// open for its second.
 const COMPLETE_QUIET: Duration = Duration::from_millis(1_500);
 
-/// What the consumer is at when it is killed.
+/// The state of the consumer at which it is killed.
 #[derive(Debug, Clone, Copy)]
 enum Moment {
     HalfABatch,
@@ -67,7 +70,8 @@ fn wait_for(condition: impl Fn() -> bool) {
     }
 }
 
-/// The load, the kills, the judge; `start_again` makes a consumer of the same client id.
+/// Sends the load, kills the consumer, and compares what is stored with what was sent.
+/// `start_again` starts a consumer with the same client id.
 pub(crate) fn measure(
     case: &Case,
     servers: &Servers,
@@ -75,14 +79,15 @@ pub(crate) fn measure(
     start_again: &dyn Fn() -> Result<Consumer>,
     trial: &mut Trial,
 ) -> Result<()> {
-    // From now on rows of `positions` stay as they were inserted.
+    // Without merges, every inserted row of `positions` stays as it is, so duplicates can be
+    // counted.
     servers.engine()?.query("SYSTEM STOP MERGES fleet.positions")?;
     let load = Load::start(case, servers)?;
     let (began, lasts) = (Instant::now(), lasts(case));
     let mut kills = Kills::default();
     kill_again_and_again(case, servers, &mut consumer, start_again, &mut kills)?;
-    // By the end of the load, not by the last byte: what met no session is sent again a second
-    // later.
+    // Waits for the planned end of the load, not for the last message: a message without a
+    // subscriber is sent again a second later.
     let held_to_the_end = lasts.checked_sub(began.elapsed()).map(|left| {
         sleep(left);
         load.sent() as f64 / began.elapsed().as_secs_f64()
@@ -114,7 +119,8 @@ fn lasts(case: &Case) -> Duration {
     Duration::from_secs(u64::from(WARM_UP_SECONDS + case.seconds))
 }
 
-/// Evenly over the load; a consumer that takes long to come back meets fewer kills.
+/// Spreads the kills evenly over the load. A consumer that takes long to subscribe again is killed
+/// fewer times.
 fn kill_again_and_again(
     case: &Case,
     servers: &Servers,
@@ -125,7 +131,7 @@ fn kill_again_and_again(
     let (rate, proxy) = (case.rate.context("kills need a rate")?, servers.proxy()?);
     let (began, lasts) = (Instant::now(), lasts(case));
     for kill in 0..case.kills {
-        // So that the last one, too, comes back under load.
+        // The last kill also leaves time to subscribe again under load.
         let due = lasts * (2 * kill + 1) / (2 * (case.kills + 1));
         sleep(due.saturating_sub(began.elapsed()));
         Moment::of(kill).wait(proxy, rate);
@@ -147,7 +153,8 @@ fn kill_again_and_again(
     Ok(())
 }
 
-/// Whether the generator sent what it should, and told the truth about it.
+/// Refuses the step if the generator did not hold its rate, or if its count differs from the
+/// broker's.
 fn check_the_load(
     trial: &mut Trial,
     case: &Case,
@@ -159,7 +166,8 @@ fn check_the_load(
     Ok(())
 }
 
-/// Until nothing more is stored: a consumer that has lost something would be waited for in vain.
+/// Waits until nothing more is stored. Complete storage is no condition: a consumer that lost rows
+/// never reaches it.
 fn wait_until_settled(servers: &Servers, manifest: &Manifest) -> Result<()> {
     let tables = servers.tables()?;
     let (began, mut before, mut changed) =

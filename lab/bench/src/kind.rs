@@ -1,6 +1,6 @@
-//! The consumers.
+//! The kinds of consumers.
 
-/// A consumer, in the report's order.
+/// A kind of consumer, in the order of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Milepost,
@@ -21,12 +21,13 @@ impl Kind {
         }
     }
 
-    /// Where it answers, and with which words, as soon as it is ready.
+    /// Returns the HTTP path that shows readiness, and the text in its answer once the consumer is
+    /// ready.
     pub(crate) fn ready(self) -> (&'static str, &'static str) {
         match self {
             Self::Milepost | Self::Node | Self::Floor => ("/readyz", ""),
-            // Its inputs count from when all of them have started, and mqtt_consumer has with its
-            // SUBACK.
+            // Telegraf's inputs count from the time when all of them have started; mqtt_consumer
+            // has started with its SUBACK.
             Self::Telegraf => ("/metrics", "internal_mqtt_consumer_messages_received"),
         }
     }

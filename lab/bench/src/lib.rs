@@ -1,11 +1,11 @@
-//! `lab bench`: milepost beside Node, Telegraf and the floor, each alone in turn on fresh servers,
-//! under the same load.
+//! `lab bench` compares milepost with Node, Telegraf and the floor. Each runs alone, on fresh
+//! servers, under the same load.
 //!
-//! The operating system reports CPU and memory of the whole process tree each second. The first
-//! seconds of a step warm the consumer up and do not count. Losses are counted by sets of (driver,
-//! seq). A step does not count when the generator fell behind, when its count differs from the
-//! broker's, or when other processes used the machine; the report says so. The report is written
-//! after every step, so an interrupt costs only the step under way.
+//! The CPU and memory of the whole process tree are read from the operating system each second. The
+//! first seconds of a step warm the consumer up and do not count. Losses are counted by sets of
+//! (driver, seq). A step does not count if the generator fell behind, if its count differs from the
+//! broker's, or if other processes used the machine; the report says so. The report is written
+//! after every step, so an interrupt loses only the current step.
 
 mod cases;
 mod consumer;
@@ -37,19 +37,19 @@ use self::report::Report;
 use self::step::Stage;
 use self::trial::Trial;
 
-/// A quiet machine uses less than this besides.
+/// CPU cores that other processes may use at most on a quiet machine.
 const OTHERS_CORES_MAX: f64 = 0.1;
 
-/// What to measure.
+/// Arguments of `lab bench`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// Which bench; all other options are of `peers`
+    /// Which benchmark; all other options apply to `peers`
     #[arg(long, value_enum, default_value = "peers")]
     what: What,
-    /// The binary
+    /// The milepost binary
     #[arg(long, default_value = "target/release/milepost")]
     milepost: PathBuf,
-    /// Everything: Telegraf, and one to 64 connections
+    /// All cases: also Telegraf, and one to 64 connections
     #[arg(long)]
     full: bool,
     /// Only this case; may be given several times; see --list
@@ -58,34 +58,33 @@ pub struct Arguments {
     /// Only this consumer; may be given several times: milepost, node, telegraf, floor
     #[arg(long)]
     consumer: Vec<String>,
-    /// Seconds a step counts, after its warm-up
+    /// Counted seconds of a step, after its warm-up
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
-    /// How often each step is repeated
+    /// Number of repetitions of each step
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: Option<u32>,
-    /// How often a step is tried whose figures do not count because of the machine
+    /// How often a step is tried if its figures do not count because of the machine
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     tries: u32,
-    /// Measure also while other processes use the machine
+    /// Measure even while other processes use the machine
     #[arg(long)]
     busy: bool,
-    /// Name the cases, and end
+    /// List the cases and exit
     #[arg(long)]
     list: bool,
-    /// An argument for the floor, for the bench's test of itself: it must find what the floor does
-    /// wrong
+    /// An argument for the floor, with which the benchmark tests itself: it must find the fault
     #[arg(long, hide = true, allow_hyphen_values = true)]
     floor_argument: Vec<String>,
-    /// Where the reports go
+    /// Folder of the reports
     #[arg(long, default_value = "bench-results")]
     results: PathBuf,
-    /// After `--`: arguments of another bench
+    /// After `--`: arguments of another benchmark
     #[arg(last = true)]
     more: Vec<String>,
 }
 
-/// Runs the cases; `true` if every row could be reported.
+/// Runs the cases. Returns `true` if every row could be reported.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     if arguments.what != What::Peers {
         return others::run(arguments.what, &arguments.more);
@@ -105,7 +104,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     outcome.with_context(|| format!("not all was measured; {} has the rest", written.display()))
 }
 
-/// Refuses a machine that other processes use: its figures would depend on the day.
+/// Refuses a machine that other processes use, because its figures would vary from run to run.
 fn ensure_quiet() -> Result<()> {
     const LOOK: Duration = Duration::from_secs(3);
     let others = || {
@@ -125,7 +124,7 @@ fn ensure_quiet() -> Result<()> {
 }
 
 fn chosen(arguments: &Arguments) -> Result<Vec<Case>> {
-    // Where both have a case of the same name, the one that was asked for counts.
+    // If both lists have a case of this name, the requested list wins.
     let (mut cases, others) = if arguments.full {
         (cases::full(), cases::quick())
     } else {
@@ -199,7 +198,7 @@ fn measure(arguments: &Arguments, cases: &[Case], folder: &Path) -> Result<bool>
     Ok(report.is_complete())
 }
 
-/// Writes what has been measured so far.
+/// Writes the report of what has been measured so far.
 fn write_down(report: &Report, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     std::fs::write(folder.join("latest.md"), report.markdown())?;
@@ -207,7 +206,8 @@ fn write_down(report: &Report, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Each case by itself; within it the repetitions, each with the consumers in another order.
+/// Returns the steps, case by case. Within a case, each repetition runs the consumers in another
+/// order.
 fn steps(cases: &[Case]) -> Vec<(&Case, Kind, u32)> {
     let mut steps = Vec::new();
     for case in cases {

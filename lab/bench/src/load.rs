@@ -1,4 +1,4 @@
-//! The load of a step, and what is seen of it each second.
+//! The load of a step, and the samples taken of it each second.
 
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
@@ -17,18 +17,18 @@ use crate::consumer::Consumer;
 use crate::servers::{Servers, broker_received, inserted_rows};
 use crate::trial::{Sample, Trial};
 
-/// How long one may take that has fallen behind, as long as it goes on storing.
+/// Longest time that a lagging consumer may take after the load, as long as it keeps storing.
 pub(crate) const DRAINED_WITHIN: Duration = Duration::from_secs(180);
-/// A store that has not grown for this long will not.
+/// A store that has not grown for this long counts as settled.
 pub(crate) const QUIET: Duration = Duration::from_secs(4);
 const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(2);
 const MIB: f64 = 1_048_576.0;
 
 pub(crate) struct Sent {
     pub(crate) messages: u64,
-    /// The fleet's account, where there was one.
+    /// The fleet's record of what it sent; `None` for the firehose.
     pub(crate) manifest: Option<Manifest>,
-    /// How many fixes each driver sent.
+    /// Fixes sent, by driver.
     pub(crate) by_driver: Vec<u32>,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Load<'a> {
             }
             Self::Firehose(firehose) => {
                 firehose.close();
-                // What does not come to rest here is told by the judge.
+                // The verification reports a firehose that does not come to rest here.
                 let _ =
                     wait_until_quiet(|| firehose.sent(), |sent| sent == firehose.dealt(), QUIET);
                 let _ = wait_until_quiet(
@@ -95,8 +95,8 @@ impl<'a> Load<'a> {
     }
 }
 
-/// Until it is done, or the count has stood still for a while; `false`: it still moves after a long
-/// time.
+/// Waits until the count is done, or has not changed for `quiet`. Returns `false` if it still
+/// changes after [`DRAINED_WITHIN`].
 pub(crate) fn wait_until_quiet(
     count: impl Fn() -> u64,
     done: impl Fn(u64) -> bool,
@@ -116,7 +116,7 @@ pub(crate) fn wait_until_quiet(
     true
 }
 
-/// One sample a second, the first at the beginning.
+/// Takes one sample a second, the first one at the beginning.
 pub(crate) fn sample(
     case: &Case,
     load: &Load<'_>,
@@ -131,7 +131,7 @@ pub(crate) fn sample(
         sleep(Duration::from_secs(second).saturating_sub(began.elapsed()));
         consumer.process.ensure_alive()?;
         let usage = usage_of_tree(consumer.process.pid())?;
-        // Servers and consumers are our children, generator and sink our threads.
+        // Servers and consumers are children of this process; generator and sink are threads of it.
         let ours = usage_of_tree(std::process::id())?;
         samples.push(Sample {
             seconds: began.elapsed().as_secs_f64(),
@@ -148,7 +148,8 @@ pub(crate) fn sample(
     Ok(samples)
 }
 
-/// The broker must count what the generator sent, twice what met no session.
+/// Refuses the step unless the broker counted what the generator sent. Messages without a
+/// subscriber are sent, and counted, twice.
 pub(crate) fn check_the_count(
     trial: &mut Trial,
     servers: &Servers,

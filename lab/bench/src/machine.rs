@@ -1,4 +1,4 @@
-//! What it was measured on.
+//! The machine and the versions that a measurement ran on.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use lab_stack::{repository, unix_ms};
 
-/// The top of a report. The commit pins the versions of what npm and Go installed.
+/// The head of a report. The commit pins the versions of what npm and Go installed.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Machine {
     pub date: String,
@@ -27,7 +27,7 @@ impl Machine {
         format!("{cores} cores ({cpu}), Linux {kernel}; {}.", versions.join(" · "))
     }
 
-    /// This one, and the consumers' versions.
+    /// Describes this machine, with the consumers' versions.
     #[must_use]
     pub fn here(consumers: BTreeMap<&'static str, String>) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The other benches, each a program of its own: `lab bench --what sql`, `inserts`, `map` and
+//! The other benchmarks, each a program of its own: `lab bench --what sql`, `inserts`, `map` and
 //! `micro`.
 
 use std::process::Command;
@@ -6,23 +6,23 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use lab_stack::repository;
 
-/// What to measure.
+/// The benchmark to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum What {
     /// milepost beside Node, Telegraf and the floor
     Peers,
-    /// Analysts' questions, beside the obvious schema; `-- --millions 40` for more fixes
+    /// Analysts' queries, compared with the obvious schema; `-- --millions 40` for more fixes
     Sql,
-    /// What a position costs ClickHouse, beside the story's schema, with 1, 4 and 16 members; a
-    /// quarter of an hour
+    /// The cost of a position in ClickHouse, compared with the story's schema, with 1, 4 and 16
+    /// members; takes a quarter of an hour
     Inserts,
-    /// The live map with a million drivers; four minutes
+    /// The live map with a million drivers; takes four minutes
     Map,
     /// One message, one batch and one spool file; instructions per message need valgrind
     Micro,
 }
 
-/// The commands of each, in order, from the repository's root.
+/// Returns the commands of a benchmark, in order; they run in the root of the repository.
 fn commands(what: What) -> &'static [&'static str] {
     match what {
         What::Peers => &[],
@@ -50,7 +50,7 @@ fn commands(what: What) -> &'static [&'static str] {
     }
 }
 
-/// Runs them; `more` goes to the one that measures.
+/// Runs the commands of a benchmark; `more` is passed to the one that measures.
 pub(crate) fn run(what: What, more: &[String]) -> Result<bool> {
     let venv = std::env::var("VENV_DIR").unwrap_or_else(|_| ".local/venv".to_owned());
     let python = format!("{venv}/bin/python");
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_that_a_bench_runs_is_there() {
+    fn every_file_that_a_benchmark_runs_exists() {
         for what in What::value_variants() {
             for word in commands(*what).iter().flat_map(|line| line.split(' ')) {
                 let is_file = word.contains('/') && word != "map/page";

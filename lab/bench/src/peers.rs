@@ -1,4 +1,4 @@
-//! Installs the peers: Node's packages from the lock file, Telegraf from its pinned version.
+//! Installs the peers: Node's packages from the lock file, and Telegraf in its pinned version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,14 @@ use anyhow::{Context as _, Result, ensure};
 use lab_stack::{Process, repository};
 
 const NODE_MIN: u32 = 20;
-/// Telegraf takes five minutes on two cores with an empty cache, after its downloads.
+/// Longest time for an installation. Telegraf takes five minutes on two cores with an empty cache,
+/// after its downloads.
 const INSTALL_WITHIN: Duration = Duration::from_secs(30 * 60);
-/// Tags choose Telegraf's plugins: those of telegraf.conf.
+/// Build tags that select the plugins of telegraf.conf.
 const TELEGRAF_TAGS: &str = "custom,inputs.internal,inputs.mqtt_consumer,outputs.prometheus_client,outputs.sql,\
     parsers.json,processors.defaults,processors.rename,processors.round,processors.scale";
 
-/// Where the peers' files are.
+/// Returns the folder of the peers' files.
 #[must_use]
 pub fn folder() -> PathBuf {
     repository().join("lab/bench/peers")
@@ -26,7 +27,7 @@ pub fn telegraf_configuration() -> PathBuf {
     folder().join("telegraf/telegraf.conf")
 }
 
-/// Returns Node's binary; runs `npm ci` unless that was done with this lock file.
+/// Returns Node's binary. Runs `npm ci` unless it has run with the current lock file.
 pub fn node(logs: &Path) -> Result<PathBuf> {
     let node = PathBuf::from("node");
     let version = version(&node)?;
@@ -49,7 +50,7 @@ pub fn node(logs: &Path) -> Result<PathBuf> {
     Ok(node)
 }
 
-/// Returns Bun's binary for this machine's libc, which `npm ci` brought with Node's packages.
+/// Returns the Bun binary for this machine's libc, which `npm ci` installs with Node's packages.
 pub fn bun(logs: &Path) -> Result<PathBuf> {
     node(logs)?;
     let packages =
@@ -58,8 +59,8 @@ pub fn bun(logs: &Path) -> Result<PathBuf> {
     binaries.find(|binary| version(binary).is_ok()).context("npm brought no Bun that runs here")
 }
 
-/// Returns Telegraf's binary; builds it unless that was done from the same go.mod. Go's checksum
-/// database stands in for a go.sum: go.mod is copied, and completed there.
+/// Returns Telegraf's binary. Builds it unless it was built from the current go.mod. There is no
+/// go.sum: go.mod is copied and completed at the copy, checked by Go's checksum database.
 pub fn telegraf(logs: &Path) -> Result<PathBuf> {
     let modules = fs::read_to_string(folder().join("telegraf/go.mod"))?;
     let (build, made_of) =
@@ -76,8 +77,8 @@ pub fn telegraf(logs: &Path) -> Result<PathBuf> {
     fs::create_dir_all(&build)?;
     fs::write(build.join("go.mod"), modules)?;
     let mut command = Command::new("go");
-    // Two compilers, because linking takes a gigabyte as it is; without symbols it is a third
-    // smaller.
+    // Two compilers at a time, because linking alone takes a gigabyte. Without symbols the binary
+    // is a third smaller.
     command.args([
         "build",
         "-mod=mod",
@@ -95,7 +96,7 @@ pub fn telegraf(logs: &Path) -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// The version that go.mod pins.
+/// Returns the version that go.mod pins.
 pub fn telegraf_version() -> Result<String> {
     let modules = fs::read_to_string(folder().join("telegraf/go.mod"))?;
     let version = modules.split_whitespace().last().context("no version in go.mod")?;
@@ -111,7 +112,7 @@ fn install(name: &str, command: &mut Command, log: PathBuf) -> Result<()> {
     Ok(())
 }
 
-/// What `--version` prints.
+/// Returns the output of `--version`.
 pub fn version(binary: &Path) -> Result<String> {
     let output = Command::new(binary)
         .arg("--version")
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn telegraf_is_built_with_the_plugins_it_is_configured_with_and_no_others() {
+    fn telegraf_is_built_with_exactly_its_configured_plugins() {
         let configuration = fs::read_to_string(telegraf_configuration()).unwrap();
         let tags: Vec<&str> = TELEGRAF_TAGS.split(',').skip(1).collect();
         let sections =

@@ -1,8 +1,9 @@
-//! The report: figures over repetitions, and ratios between consumers, as JSON and as Markdown
+//! The report: figures over repetitions and ratios between consumers, as JSON and as Markdown
 //! tables.
 //!
-//! A ratio is taken within a repetition: its two steps ran within minutes of each other, so what
-//! drifts with the machine cancels. Every ratio of several repetitions says how far they are apart.
+//! A ratio is computed within a repetition: its two steps ran within minutes of each other, so the
+//! drift of the machine cancels out. Every ratio over several repetitions is printed with its
+//! spread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::once;
@@ -18,12 +19,12 @@ use crate::machine::Machine;
 use crate::trial::{Kills, Trial};
 
 type Of = fn(&Trial) -> Option<f64>;
-/// A column: its name, its figure, and digits after the point.
+/// A column: its name, its figure, and the number of decimals.
 type Column = (&'static str, Of, usize);
 
-/// A floor that takes more than this share of Node's CPU is not one.
+/// A floor that uses more than this share of Node's CPU is not a floor.
 const FLOOR_MAX: f64 = 0.2;
-/// Repetitions of a ratio that are further apart than this settle nothing.
+/// Largest spread of a ratio, as a share of its median. A larger one settles nothing.
 const APART_MAX: f64 = 0.25;
 
 const CPU: Column = ("CPU µs/message", |t| Some(t.cpu_us_per_message), 2);
@@ -39,7 +40,7 @@ const COLUMNS: [Column; 9] = [
     ("start ms", |t| Some(t.start_to_subscribed_ms), 0),
 ];
 
-/// The first table, the one of docs/results.md: its column, the case, the figure, digits and unit.
+/// The first table, the one of docs/results.md: column, case, figure, decimals and unit.
 const HEADLINES: [(&str, &str, Of, usize, &str); 6] = [
     ("CPU a message: 20k/s QoS 1 → ClickHouse", "engine-20k-qos1", CPU.1, 1, "µs"),
     ("50k/s QoS 0 → null sink", "sink-50k-qos0", CPU.1, 1, "µs"),
@@ -60,11 +61,11 @@ const READING: &str = "Generator, broker and store share the cores with the cons
     (driver, seq). `flush` is measured at a proxy before the engine, or in the sink, from a request's first byte to its \
     answer. Not measured: EMQX, a network, TLS, more than this machine's cores.";
 
-/// The trials, and what they were measured on.
+/// The steps of a run, and the machine they ran on.
 #[derive(Serialize)]
 pub(crate) struct Report {
     pub(crate) machine: Machine,
-    /// Consumers that could not be had, and why.
+    /// Unavailable consumers, with the reason.
     missing: BTreeMap<&'static str, String>,
     trials: Vec<Trial>,
     #[serde(skip)]
@@ -87,7 +88,8 @@ impl Figure {
         Some(Self { median: f64::midpoint(low, high), least, most, of_several: values.len() > 1 })
     }
 
-    /// "12.30", or with its spread "12.30 (11.90–12.80)".
+    /// Formats the median, as in "12.30"; over several repetitions with its spread, as in "12.30
+    /// (11.90–12.80)".
     fn text(self, digits: usize) -> String {
         let Self { median, least, most, of_several } = self;
         let spread = if of_several {
@@ -98,13 +100,13 @@ impl Figure {
         format!("{median:.digits$}{spread}")
     }
 
-    /// The distance between its repetitions, as a share of the median.
+    /// Returns the spread of the repetitions, as a share of the median.
     fn apart(self) -> f64 {
         (self.most - self.least) / self.median
     }
 }
 
-/// One consumer's steps of one case that count.
+/// The steps of one consumer in one case that count.
 struct Row<'a> {
     kind: Kind,
     good: Vec<&'a Trial>,
@@ -139,13 +141,14 @@ impl Row<'_> {
         self.good.iter().filter_map(|trial| trial.kills.as_ref())
     }
 
-    /// "0, 0", with what is wrong in words.
+    /// Formats the losses and duplicates, as in "0, 0", followed by the reason if the step does not
+    /// count or the consumer did not come back.
     fn account(&self) -> String {
         if self.good.is_empty() {
             return none();
         }
         let (lost, twice) = (self.lost(), self.twice());
-        // What one that did not come back has not stored may still be with the broker.
+        // Rows that a dead consumer has not stored may still be queued at the broker.
         let words = match self.kills().find_map(|kills| kills.gone.as_ref()) {
             Some(why) => format!(" **did not come back**: {}", why.replace(['|', '\n'], " ")),
             None if lost > 0 => " **loses data**".to_owned(),
@@ -179,7 +182,7 @@ impl Report {
         self.trials.push(trial);
     }
 
-    /// Every consumer of every case that can be had has a figure that counts.
+    /// Returns `true` if every available consumer has a figure that counts in each of its cases.
     pub(crate) fn is_complete(&self) -> bool {
         let had = |row: &&Row<'_>| !self.missing.contains_key(row.kind.name());
         self.cases
@@ -235,7 +238,7 @@ impl Report {
         )
     }
 
-    /// The most important figures of several cases: the ratio, then the figure itself.
+    /// Returns the most important figures of several cases: the ratio, then the figure itself.
     fn headlines(&self) -> Option<Table> {
         let rows_of =
             |name: &str| Some(self.rows(self.cases.iter().find(|case| case.name == name)?));
@@ -303,7 +306,7 @@ impl Report {
         notes
     }
 
-    /// How milepost's CPU of a message grows with its connections.
+    /// Shows how milepost's CPU per message grows with the number of its connections.
     fn by_connections(&self) -> Option<Table> {
         let cases: Vec<&Case> =
             self.cases.iter().filter(|case| case.connections.is_some()).collect();
@@ -317,7 +320,7 @@ impl Report {
     }
 }
 
-/// Each figure, and its ratio to the first consumer's.
+/// Returns the table of costs: each figure, with its ratio to that of the first consumer.
 fn of_cost(rows: &[Row<'_>]) -> Table {
     let columns: Vec<&Column> = COLUMNS
         .iter()
@@ -340,7 +343,7 @@ fn of_cost(rows: &[Row<'_>]) -> Table {
     table
 }
 
-/// Sums over the repetitions, and the longest absence.
+/// Returns the table of kills: sums over the repetitions, and the longest absence.
 fn of_kills(rows: &[Row<'_>]) -> Table {
     let names = "consumer|kills|messages|lost, twice|inserted again|met no session|longest absence";
     let mut table = Table::of(names.split('|'));
@@ -364,8 +367,8 @@ fn of_kills(rows: &[Row<'_>]) -> Table {
 mod tests {
     use super::*;
 
-    /// Milepost takes 1 µs in the first repetition and 2 µs in the second; Node takes this many
-    /// times that.
+    /// Returns a report in which milepost takes 1 µs in the first repetition and 2 µs in the
+    /// second, and Node `times` as much.
     fn report(times: [f64; 2]) -> String {
         let case = crate::cases::quick().remove(0);
         let mut report = Report::new(Machine::default(), std::slice::from_ref(&case), None);
@@ -386,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_taken_within_a_repetition_and_say_how_far_they_are_apart() {
+    fn ratios_are_computed_within_a_repetition_with_their_spread() {
         let steady = report([8.0, 8.0]);
         assert!(steady.contains("| node | 12.00 (8.00–16.00); × 8.00 (8.00–8.00) |"), "{steady}");
         assert!(

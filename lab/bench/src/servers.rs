@@ -1,4 +1,4 @@
-//! The servers of one step, real or played.
+//! The servers of one step: real ones or stand-ins.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -17,17 +17,17 @@ use loadgen::verify::{Verdict, verify};
 use crate::cases::{Case, Source, Store};
 use crate::kind::Kind;
 
-/// Mosquitto publishes its counts each second.
+/// Longest wait for the broker's count. Mosquitto publishes it each second.
 const COUNT_WITHIN: Duration = Duration::from_secs(10);
-/// Both sides of a consumer: a broker or the firehose, the engine or the sink.
+/// The servers on both sides of a consumer: a broker or the firehose, the engine or the sink.
 pub(crate) struct Servers {
     pub(crate) firehose: Option<Firehose>,
     pub(crate) sink: Option<Sink>,
-    /// With a proxy before it, where an insert's answer can be kept from the consumer.
+    /// The engine, behind a proxy that can withhold the answer of an insert.
     engine: Option<(ClickHouse, ScriptedClickHouse)>,
     pub(crate) mqtt_port: u16,
     pub(crate) clickhouse_url: String,
-    /// What the engine had written before the consumer came.
+    /// Rows that the engine had written before the consumer started.
     rows_before: u64,
     _broker: Option<Broker>,
 }
@@ -56,7 +56,7 @@ impl Servers {
             let url = proxy.url();
             (Some((engine, proxy)), None, url)
         };
-        // The sink must look migrated to milepost, and has no tables for the others.
+        // milepost checks that the sink is migrated; the other consumers ask for no tables.
         if kind == Kind::Milepost {
             Settings::new(milepost, folder, mqtt_port, &clickhouse_url).migrate()?;
         } else if let Some((engine, _)) = &engine {
@@ -74,8 +74,8 @@ impl Servers {
         self.engine.as_ref().map(|(_, proxy)| proxy).context("there is no proxy before a sink")
     }
 
-    /// Rows so far; in the engine those of the views' tables, too. Not while its CPU is measured:
-    /// asking costs it some.
+    /// Returns the number of rows stored so far; in the engine, rows of the views' tables count as
+    /// well. Not called while the engine's CPU is measured, because the query costs CPU.
     pub(crate) fn stored(&self) -> u64 {
         let in_sink = || self.sink.as_ref().map_or(0, Sink::rows);
         self.engine()
@@ -88,7 +88,7 @@ impl Servers {
         self.proxy().map_or_else(|_| at_sink(), ScriptedClickHouse::inserts_took)
     }
 
-    /// Whom to ask what is stored.
+    /// Returns the access to what is stored.
     pub(crate) fn tables(&self) -> Result<Tables> {
         Ok(self.engine()?.store("fleet"))
     }
@@ -98,14 +98,15 @@ impl Servers {
     }
 }
 
-/// Rows that inserts have written since the engine started, those of the views' tables included, by
-/// its own account.
+/// Returns the rows that inserts have written since the engine started, by its own count, including
+/// those of the views' tables.
 pub(crate) fn inserted_rows(engine: &ClickHouse) -> Result<u64> {
     let rows = engine.query("SELECT sum(value) FROM system.events WHERE event = 'InsertedRows'")?;
     Ok(rows.trim().parse()?)
 }
 
-/// How many messages the broker says it took, once it says `expected` or has had the time to.
+/// Returns how many messages the broker has counted, as soon as that is `expected`, or else after
+/// [`COUNT_WITHIN`].
 pub(crate) fn broker_received(port: u16, expected: u64) -> Result<u64> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(COUNT_WITHIN))?;
@@ -139,7 +140,7 @@ mod tests {
     use loadgen::publish::{self, Plan, Progress};
 
     #[test]
-    fn the_engine_accounts_for_an_insert() {
+    fn engine_counts_the_rows_of_an_insert() {
         let folder = tempfile::tempdir().unwrap();
         let engine = ClickHouse::start(folder.path()).unwrap();
         let before = inserted_rows(&engine).unwrap();
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_broker_counts_for_itself() {
+    fn broker_counts_the_messages_it_received() {
         let folder = tempfile::tempdir().unwrap();
         let broker = Broker::start(folder.path()).unwrap();
         let plan = Plan {

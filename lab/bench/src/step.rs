@@ -1,4 +1,4 @@
-//! One step: fresh servers, one consumer, the load, the verification.
+//! One step: fresh servers, one consumer, the load, and the verification.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use crate::load::{DRAINED_WITHIN, Load, QUIET, Sent, check_the_count, sample, wa
 use crate::servers::Servers;
 use crate::trial::Trial;
 
-/// The last rows usually take at most this long after the load.
+/// Longest time after the load in which the last rows are usually stored.
 const STORED_WITHIN: Duration = Duration::from_secs(20);
 const LEAVE_WITHIN: Duration = Duration::from_secs(10);
 
-/// What to measure, and with what.
+/// The step to measure, with the programs and the folder it uses.
 pub(crate) struct Stage<'a> {
     pub(crate) case: &'a Case,
     pub(crate) kind: Kind,
     pub(crate) repetition: u32,
     pub(crate) binaries: &'a Binaries,
     pub(crate) folder: &'a Path,
-    /// Other processes may use this many cores; more, and the step does not count.
+    /// CPU cores that other processes may use. Above that, the step does not count.
     pub(crate) others_cores_max: f64,
 }
 
 impl Stage<'_> {
-    /// Runs the step; one that fails is refused.
+    /// Runs the step. If it fails, the trial is marked as refused.
     pub(crate) fn measure(&self) -> Trial {
         let mut trial = Trial {
             case: self.case.name.clone(),
@@ -78,7 +78,8 @@ impl Stage<'_> {
         let warm_up_inserts = trial.samples[WARM_UP_SECONDS as usize].inserts;
         trial.flush_ms = quantiles_ms(servers.inserts_took().split_off(warm_up_inserts));
         consumer.process.signal("TERM")?;
-        // One that does not leave in time is killed; that it stored everything is known by now.
+        // A consumer that does not exit in time is killed. That it stored everything is verified
+        // already.
         let _ = consumer.process.wait(LEAVE_WITHIN);
         Ok(())
     }

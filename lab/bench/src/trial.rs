@@ -1,4 +1,4 @@
-//! What one step measured.
+//! The measurements of one step.
 
 use serde::Serialize;
 
@@ -7,39 +7,40 @@ pub(crate) struct Trial {
     pub(crate) case: String,
     pub(crate) consumer: String,
     pub(crate) repetition: u32,
-    /// Why its figures do not count.
+    /// Reasons why the figures do not count.
     pub(crate) refused: Vec<String>,
-    /// The machine caused that, not the consumer: the step is worth repeating.
+    /// `true` if the machine, not the consumer, caused a refusal, so that the step is worth
+    /// repeating.
     #[serde(skip)]
     pub(crate) may_differ_next_time: bool,
-    /// Of the whole step, warm-up included.
+    /// Messages sent in the whole step, warm-up included.
     pub(crate) messages: u64,
-    /// Messages per second of the generator while it counted.
+    /// Messages per second that the generator sent in the counted seconds.
     pub(crate) rate_held: f64,
-    /// Rows per second while it counted; only where that is not the generator's rate: it had none,
-    /// or the consumer fell behind.
+    /// Rows stored per second in the counted seconds. Set only where it differs from the
+    /// generator's rate: the generator had none, or the consumer fell behind.
     pub(crate) stored_per_second: Option<f64>,
     pub(crate) cpu_us_per_message: f64,
-    /// The kernel's share of it: sockets and files.
+    /// The part of the CPU time that was spent in the kernel, for sockets and files.
     pub(crate) kernel_us_per_message: f64,
-    /// Cores that other processes, and other guests of the host, used while it counted.
+    /// CPU cores that other processes, and other guests of the host, used in the counted seconds.
     pub(crate) others_cores: f64,
     pub(crate) rss_peak_mib: f64,
-    /// Median and 99th percentile at a proxy before ClickHouse, or in the sink, without the
-    /// warm-up: the engine's first insert is its slowest, and would be the 99th percentile of a
-    /// step.
+    /// Median and 99th percentile of the duration of inserts, seen at a proxy before ClickHouse or
+    /// in the sink. Inserts of the warm-up do not count: the engine's first insert is its slowest
+    /// and would be the 99th percentile of a step.
     pub(crate) flush_ms: Option<(f64, f64)>,
     pub(crate) freshness_ms: Option<(f64, f64)>,
     pub(crate) lost: Option<u64>,
     pub(crate) duplicates: Option<u64>,
     pub(crate) start_to_subscribed_ms: f64,
     pub(crate) engine_version: Option<String>,
-    /// Only where the consumer was killed.
+    /// Results of the kills; set only where the consumer was killed.
     pub(crate) kills: Option<Kills>,
     pub(crate) samples: Vec<Sample>,
 }
 
-/// One second's figures; sums over all processes.
+/// Figures at one second; sums over all processes of the consumer.
 #[derive(Debug, Clone, Copy, Serialize, Default)]
 pub(crate) struct Sample {
     pub(crate) seconds: f64,
@@ -49,10 +50,11 @@ pub(crate) struct Sample {
     pub(crate) cpu_seconds: f64,
     pub(crate) kernel_seconds: f64,
     pub(crate) rss_peak_mib: f64,
-    /// Only in the first and the last sample that count.
+    /// Rows that the engine has written; set only in the first and the last counted sample.
     #[serde(skip)]
     pub(crate) engine_rows: Option<u64>,
-    /// Of everything that is neither ours nor idle.
+    /// CPU time of everything on the machine that is neither idle nor part of the benchmark, in
+    /// seconds.
     pub(crate) others_cpu_seconds: f64,
 }
 
@@ -80,18 +82,18 @@ impl Trial {
     }
 }
 
-/// What the kills showed, beside `lost` and `duplicates`.
+/// The results of the kills, beside `lost` and `duplicates`.
 #[derive(Debug, Clone, Serialize, Default)]
 pub(crate) struct Kills {
     pub(crate) count: u32,
-    /// From each kill to being subscribed again.
+    /// Time from each kill until the consumer was subscribed again.
     pub(crate) back_after_ms: Vec<f64>,
-    /// Rows of `positions` beyond one a fix; merges are stopped, so these are all that were
-    /// inserted again.
+    /// Rows of `positions` beyond one for each fix. Merges are stopped, so these are all rows that
+    /// were inserted again.
     pub(crate) duplicates_raw: u64,
-    /// Messages for which the broker had no session. It said so, and the fleet sent them again: no
-    /// loss here, but one with devices that ignore the reason code.
+    /// Messages that the broker answered with "no matching subscribers". The fleet sent them again,
+    /// so they are not lost here; devices that ignore the reason code would lose them.
     pub(crate) no_subscriber: u64,
-    /// Why it did not come back.
+    /// Why the consumer did not come back.
     pub(crate) gone: Option<String>,
 }
