@@ -610,6 +610,22 @@ fn every_misconfiguration_of_a_cluster_is_named_with_the_setting() -> Result<()>
 }
 
 #[test]
+fn many_small_inserts_are_named_with_the_setting() -> Result<()> {
+    let world = world("check_inserts")?;
+    let url = scripted_clickhouse(world.engine.server.port, |statement| {
+        if statement.contains("level = 0") {
+            Scripted::Answer(200, "4800\t2400000\n".to_owned())
+        } else {
+            Scripted::Pass
+        }
+    })?;
+    let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
+    finds(&settings, &[], "inserts", "warning", "16.0 a second of 500 rows")?;
+    finds(&settings, &[], "inserts", "warning", "batch.members_age_max")?;
+    finds(&world.settings, &[], "inserts", "ok", "none in the last 5 minutes")
+}
+
+#[test]
 fn a_spool_that_would_not_hold_is_named() -> Result<()> {
     let folder = lab_stack::folder()?;
     // Neither server is there: the disk is looked at all the same.

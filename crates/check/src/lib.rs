@@ -18,6 +18,7 @@ mod broker;
 mod cluster;
 mod command;
 mod disk;
+mod inserts;
 mod replicas;
 mod report;
 mod server;

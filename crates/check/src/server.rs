@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use url::Url;
 
+use super::inserts;
 use super::replicas::{self, setting};
 use super::report::Report;
 use super::shards;
@@ -62,6 +63,7 @@ async fn check_endpoint(report: &mut Report, config: &Config, url: &str, unix_ms
         tables(report, config, &clickhouse).await?;
         fields(report, config, &clickhouse).await?;
         views(report, &clickhouse).await?;
+        inserts::check(report, &clickhouse).await?;
         settings(report, &clickhouse).await
     };
     if let Err(error) = checks.await {
