@@ -4,7 +4,7 @@
     python3 lab/scale/plan.py --table                               the table of docs/scale.md
     python3 lab/scale/plan.py --drivers 1e6 --every 5 --set clickhouse_cores=16 --set disk_bytes=5.5
 
-Every coefficient has its source; --list prints them, --set NAME=VALUE replaces one by your own measurement.
+Every coefficient has its source, and says where it is assumed and not measured; --list prints them, --set NAME=VALUE replaces one by your own measurement.
 """
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ DAY_S = 86_400
 # Name: value, unit, where it was measured.
 COEFFICIENTS = {
     "milepost_us": (1.6, "µs of CPU a message", "make bench: 20,000/s, QoS 1 (docs/results.md)"),
-    "member_rate": (25_000, "messages/s a member that shares its cores", "target; the ceiling is above 2 million (docs/results.md)"),
-    "connection_rate": (10_000, "messages/s a connection", "half of the 20,000 at which a session of EMQX 5.8.9 became unstable"),
+    "member_rate": (25_000, "messages/s a member that shares its cores", "assumed: a target for shared cores; the ceiling is above 2 million (docs/results.md)"),
+    "connection_rate": (10_000, "messages/s a connection", "assumed: half of the 20,000 at which a session of EMQX 5.8.9 became unstable"),
     "broker_us": (55, "µs of CPU of an EMQX node a message, in and out at QoS 1", "EMQX 5.8.9, 30,000/s, 49 to 78 (docs/operations.md#broker-clusters)"),
     "broker_cores": (8, "cores of a broker node", "yours"),
     "insert_ms": (17, "ms of CPU of ClickHouse an insert, however small", "INSERT … SELECT of 100 to 50,000 rows, fsync (docs/scale.md#coefficients)"),
     "row_us": (1.5, "µs of CPU of ClickHouse a row, in addition", "the same"),
-    "merge_us": (5, "µs of CPU of ClickHouse a row for merges", "the same; grows with the number of parts a row goes through"),
+    "merge_us": (5, "µs of CPU of ClickHouse a row for merges", "assumed; grows with the number of parts that a row goes through. Measure yours: system.part_log"),
     "rollup_us": (2.3, "µs of CPU of ClickHouse a fix, each time its day is computed", "make bench ARGS='--what sql' (docs/results.md)"),
     "rollup_rows": (5_000_000, "rows of days that one refresh computes", "sql/111_driver_days_mv.sql"),
     "clickhouse_cores": (8, "cores of a ClickHouse server", "yours"),
     "rows_max": (5_000, "rows a batch", "batch.rows_max"),
-    "inserts_max": (10, "inserts/s a shard", "ClickHouse merges parts at about this rate without help; its own advice is 1"),
+    "inserts_max": (10, "inserts/s a shard", "assumed: ClickHouse's own advice is 1"),
     "disk_bytes": (8, "bytes a fix, merged", "make bench ARGS='--what sql': 5.5 on smooth tracks, 8 on noisy ones"),
     "rollup_bytes": (2.24, "bytes of roll-up a fix, at one every 30 s", "the same"),
-    "wire_bytes": (190, "bytes a message on the wire, in and again out of the broker", "JSON of 100 bytes, topic, TCP/IP share"),
+    "wire_bytes": (190, "bytes a message on the wire, in and again out of the broker", "assumed: JSON of 100 bytes, topic, a share of TCP/IP"),
     "insert_bytes": (33, "bytes a row to ClickHouse, LZ4, noisy fixes", "docs/scale.md#coefficients"),
     "last_bytes": (44, "bytes a driver in last_positions_state, merged", "docs/scale.md#coefficients"),
     "map_bytes": (190, "bytes a driver in a live map, id included", "docs/map.md: 150 and the id"),
     "busy": (0.6, "share of the cores that you plan to use", "yours"),
-    "cell_rate": (100_000, "positions/s of a cell: a group of members, its topics and its ClickHouse", "above it, an insert is cut into too many shards"),
+    "cell_rate": (100_000, "positions/s of a cell: a group of members, its topics and its ClickHouse", "assumed: above it, an insert is cut into too many shards"),
     "replicas": (2, "replicas of each shard", "yours"),
 }
 
@@ -183,6 +183,8 @@ def main() -> None:
     else:
         for name, value in Plan(args.drivers, args.every, use).lines():
             print(f"{name:38} {value}")
+        assumed = [name for name, (_, _, source) in COEFFICIENTS.items() if source.startswith("assumed") and not any(word.startswith(f"{name}=") for word in args.set)]
+        print(f"{'assumed, not measured (--list)':38} {', '.join(assumed)}")
 
 
 if __name__ == "__main__":

@@ -55,17 +55,22 @@ fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
         messages: u64::from(rate) * u64::from(seconds),
         ..Plan::default()
     };
-    let (cpu_before, began) = (procfs::cpu_time(milepost.process.pid())?, Instant::now());
+    let cpu = || -> Result<[f64; 2]> {
+        let of = |pid| Ok::<f64, anyhow::Error>(procfs::cpu_time(pid)?.as_secs_f64());
+        Ok([of(milepost.process.pid())?, of(clickhouse.pid())?])
+    };
+    let (cpu_before, began) = (cpu()?, Instant::now());
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let manifest = runtime.block_on(publish::run_with_bar(&plan))?;
     let took = began.elapsed();
-    let cpu = procfs::cpu_time(milepost.process.pid())? - cpu_before;
+    let cpu = cpu()?;
+    let cpu = [0, 1].map(|of| cpu[of] - cpu_before[of]);
 
     let verdict = step("comparing what was sent with what is stored", || {
         verify(&clickhouse.store("fleet"), &manifest, VERIFY_WITHIN)
     })?;
-    print_figures(&milepost, &manifest, &verdict, cpu.as_secs_f64(), took.as_secs_f64())?;
+    print_figures(&milepost, &manifest, &verdict, cpu, took.as_secs_f64())?;
     say("\nFive of fleet.last_positions:\n");
     say(clickhouse.query(LAST_POSITIONS)?.trim_end());
 
@@ -87,7 +92,7 @@ fn print_figures(
     milepost: &Milepost,
     manifest: &Manifest,
     verdict: &Verdict,
-    cpu: f64,
+    [cpu, cpu_of_clickhouse]: [f64; 2],
     took: f64,
 ) -> Result<()> {
     let freshness = verdict
@@ -114,6 +119,11 @@ fn print_figures(
         ("CPU", format!("{:.1} % of a core", 100.0 * cpu / took), "of milepost"),
         ("memory", format!("{memory:.1} MiB"), "of milepost, its peak"),
         ("", format!("{:.1} µs", cpu * 1e6 / manifest.messages as f64), "CPU a message"),
+        (
+            "ClickHouse",
+            format!("{:.1} µs", cpu_of_clickhouse * 1e6 / manifest.messages as f64),
+            "CPU a position: inserts, merges so far, its HTTP front",
+        ),
     ];
     say("");
     lines.iter().for_each(|(name, value, note)| say(&format!("  {name:<18} {value:>22}   {note}")));

@@ -1,6 +1,7 @@
-//! Asks all peers for `/member` at the same time, within a time limit.
+//! Asks peers for `/member` within a time limit: a few at a time, more while no answer decides.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use milepost_core::peers::Peer;
 use milepost_core::peers::decision::{Decision, Inquiry, Next};
 use milepost_core::peers::standing::Standing;
+use milepost_core::peers::waves::Waves;
 
 /// Path on the member's HTTP port.
 pub const PATH: &str = "/member";
@@ -25,6 +27,8 @@ pub const PATH: &str = "/member";
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// Pause before a peer that gave no answer is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
+/// After this, twice as many peers are asked at the same time: 256 of them within two seconds.
+const WIDENED_EVERY: Duration = Duration::from_millis(250);
 /// Addresses that are asked; a group is smaller.
 const ADDRESSES_MAX: usize = 256;
 /// Bytes of an answer that are read.
@@ -54,7 +58,7 @@ pub async fn ask(peers: &[Peer], ours: Standing, within: Duration) -> Decision {
     inquiry.decision()
 }
 
-/// Asks every address of every peer and passes each answer, or the cause of a missing one, to
+/// Asks the addresses of every peer and passes each answer, or the cause of a missing one, to
 /// `heard`, which says whether to ask that peer again. Takes at most `within`.
 pub async fn hear(
     peers: &[Peer],
@@ -83,7 +87,24 @@ pub async fn hear(
     for index in 0..peers.len() {
         questions.spawn(resolution(index, Duration::ZERO));
     }
-    while let Ok(Some(came)) = timeout_at(until, questions.join_next()).await {
+    let mut waves = Waves::new(RandomState::new().hash_one(peers.len()));
+    let mut widened_at = Instant::now();
+    loop {
+        while let Some(address) = waves.start() {
+            questions.spawn(question(address, Duration::ZERO));
+        }
+        let widen_at = waves.has_waiting().then(|| widened_at + WIDENED_EVERY);
+        let wake_at = widen_at.map_or(until, |at| at.min(until));
+        let came = match timeout_at(wake_at, questions.join_next()).await {
+            Ok(Some(came)) => came,
+            Ok(None) => break,
+            Err(_) if Instant::now() >= until => break,
+            Err(_) => {
+                waves.widen();
+                widened_at = Instant::now();
+                continue;
+            }
+        };
         match came.expect("a request does not panic") {
             // Reported at the end: a later lookup may still find addresses.
             Came::Addresses(index, Err(why)) => {
@@ -97,12 +118,14 @@ pub async fn hear(
                 for address in found {
                     if asked.len() < ADDRESSES_MAX && asked.insert(address) {
                         silent.insert(address);
-                        questions.spawn(question(address, Duration::ZERO));
+                        waves.add(address);
                     }
                 }
             }
             Came::Answer(address, answer) => {
-                silent.remove(&address);
+                if silent.remove(&address) {
+                    waves.answered();
+                }
                 match heard(&address.to_string(), answer) {
                     Next::Settled => {}
                     Next::AskAgain => drop(questions.spawn(question(address, PAUSE))),

@@ -8,5 +8,6 @@
 pub mod decision;
 mod peer;
 pub mod standing;
+pub mod waves;
 
 pub use self::peer::Peer;

@@ -16,6 +16,7 @@ mod flow_rules;
 mod former_sessions;
 mod group_age;
 mod group_model;
+mod group_scale;
 mod model;
 mod nodes;
 mod one_message;

@@ -1,0 +1,69 @@
+//! Which peers to ask, and how many at a time.
+//!
+//! A leaving member needs one answer: that of a lower member that stays. So it asks two peers first
+//! and more only while no answer decides. In a rollout of a whole group the questions then grow with
+//! its size times the logarithm of it; asking all peers at once would make them grow with its
+//! square.
+//!
+//! Guarantee: the order is random, so all members do not ask the same peers first. A peer that
+//! hangs delays the others by no more than the time until the next [`widen`](Waves::widen).
+
+use std::collections::VecDeque;
+
+/// Peers that are asked at once at the beginning.
+const FIRST: usize = 2;
+
+/// Peers that wait for their question.
+#[derive(Debug)]
+pub struct Waves<T> {
+    waiting: VecDeque<T>,
+    /// How many may be asked at the same time now.
+    at_once: usize,
+    /// Asked, and without any answer yet.
+    open: usize,
+    rng: fastrand::Rng,
+}
+
+impl<T> Waves<T> {
+    /// Starts without peers.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            at_once: FIRST,
+            open: 0,
+            rng: fastrand::Rng::with_seed(seed),
+        }
+    }
+
+    /// Adds a peer at a random place of the order.
+    pub fn add(&mut self, peer: T) {
+        let place = self.rng.usize(..=self.waiting.len());
+        self.waiting.insert(place, peer);
+    }
+
+    /// Returns the next peer to ask now; `None`: enough are asked, or all were.
+    pub fn start(&mut self) -> Option<T> {
+        if self.open >= self.at_once {
+            return None;
+        }
+        let peer = self.waiting.pop_front()?;
+        self.open += 1;
+        Some(peer)
+    }
+
+    /// Records the first answer of a peer, or that it cannot answer.
+    pub fn answered(&mut self) {
+        self.open = self.open.saturating_sub(1);
+    }
+
+    /// Doubles how many are asked at the same time. Call it at regular intervals.
+    pub fn widen(&mut self) {
+        self.at_once = self.at_once.saturating_mul(2);
+    }
+
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+}

@@ -1,0 +1,105 @@
+//! A hundred members on eight nodes: nothing that a member does grows with the size of its group, and
+//! what all do together in a rollout grows by less than the square of it.
+
+use std::time::{Duration, Instant};
+
+use milepost_core::peers::decision::{Decision, Inquiry, Next};
+use milepost_core::peers::standing::Member;
+use milepost_core::peers::waves::Waves;
+
+use crate::model::World;
+use crate::model::schedule::plain;
+use crate::model::server::Server;
+use crate::rows::{consumer_settings, nodes};
+
+struct Group {
+    members: Vec<Member>,
+    questions: usize,
+    rng: fastrand::Rng,
+}
+
+impl Group {
+    fn of(members: usize) -> Self {
+        let member = |n| Member::new(&format!("milepost-{n}"), "milepost", &["d/+".to_owned()]);
+        let rng = fastrand::Rng::with_seed(members as u64);
+        Self { members: (0..members).map(member).collect(), questions: 0, rng }
+    }
+
+    /// One member gets SIGTERM, and asks as the shell does: the answers come in the order of the
+    /// questions.
+    fn leaves(&mut self, leaving: usize) -> Decision {
+        self.members[leaving].leaves();
+        let mut inquiry = Inquiry::new(self.members[leaving].standing(true, 0));
+        let mut waves = Waves::new(self.rng.u64(..));
+        (0..self.members.len()).for_each(|peer| waves.add(peer));
+        let mut asked = std::collections::VecDeque::new();
+        loop {
+            while let Some(peer) = waves.start() {
+                self.questions += 1;
+                asked.push_back(peer);
+            }
+            let Some(peer) = asked.pop_front() else { return inquiry.decision() };
+            waves.answered();
+            let answer = Ok(self.members[peer].standing(true, 0));
+            if inquiry.handle_answer(&format!("10.0.0.{peer}:9464"), answer) == Next::Stop {
+                return inquiry.decision();
+            }
+        }
+    }
+
+    /// Questions per member of a rolling restart, from the highest member down, each back before
+    /// the next one leaves.
+    fn rolled_out(size: usize) -> f64 {
+        let mut group = Self::of(size);
+        for leaving in (0..size).rev() {
+            let decision = group.leaves(leaving);
+            assert_eq!(matches!(decision, Decision::Keep { .. }), leaving == 0, "{decision}");
+            let (name, topics) = (format!("milepost-{leaving}"), ["d/+".to_owned()]);
+            group.members[leaving] = Member::new(&name, "milepost", &topics);
+        }
+        group.questions as f64 / size as f64
+    }
+}
+
+#[test]
+fn questions_of_a_rollout_do_not_grow_with_the_square_of_the_group() {
+    let [small, large] = [10, 100].map(Group::rolled_out);
+    eprintln!("questions of a member in a rollout: {small} of 10 members, {large} of 100");
+    assert!(large < 10.0, "{large} questions a member");
+    assert!(large < 2.5 * small, "{large} of 100 members, {small} of 10: ten times the group");
+}
+
+#[test]
+fn scale_in_by_half_asks_a_few_peers_each() {
+    let mut group = Group::of(100);
+    (50..100).for_each(|leaving| group.members[leaving].leaves());
+    for leaving in 50..100 {
+        assert!(matches!(group.leaves(leaving), Decision::Leave { .. }));
+    }
+    assert!(group.questions < 50 * 5, "{} questions of 50 members", group.questions);
+}
+
+#[test]
+fn lowest_member_keeps_its_session_when_all_leave_at_once() {
+    let mut group = Group::of(100);
+    (0..100).for_each(|leaving| group.members[leaving].leaves());
+    for leaving in 0..100 {
+        assert!(matches!(group.leaves(leaving), Decision::Keep { certain: true, .. }));
+    }
+    assert_eq!(group.questions, 100 * 100, "each has to hear from all");
+}
+
+/// Sessions that a member opens at a start: its own, and visits to former ones.
+#[test]
+fn connections_of_a_start_grow_with_the_nodes_and_not_with_the_group() {
+    for number in [1, 2, 8] {
+        let mut setup = plain();
+        setup.consumer = consumer_settings(4);
+        setup.consumer.nodes = nodes(number);
+        let mut world = World::new(setup, Server::new(1), Instant::now());
+        world.wait(Duration::from_secs(60));
+        let sessions = world.consumer.sessions();
+        let own = 4.max(number);
+        assert!(sessions <= own + 3 + number, "{sessions} sessions on {number} nodes");
+    }
+}
