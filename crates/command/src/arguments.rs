@@ -7,14 +7,14 @@ use milepost_decode::position::Timestamp;
 use milepost_decode::reject::Reason;
 use milepost_observe::now;
 
-/// A clock can be put forward by so much.
+/// Parses a duration of at most 1,000 days, so that adding it to a time never overflows.
 pub fn span(text: &str) -> Result<Duration, String> {
     const SPAN_MAX: Duration = Duration::from_secs(1_000 * 24 * 3_600);
     let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if span <= SPAN_MAX { Ok(span) } else { Err("must be at most 1000d".to_owned()) }
 }
 
-/// Members answer that often.
+/// Parses a refresh interval of at least 100 ms, which members can answer.
 pub fn interval(text: &str) -> Result<Duration, String> {
     let interval = span(text)?;
     if interval >= Duration::from_millis(100) {

@@ -15,12 +15,12 @@ use milepost_observe::metrics::Metrics;
 #[derive(Debug, Clone)]
 pub struct Starting {
     pub config: Config,
-    /// What is known of ClickHouse.
+    /// Latest known status of ClickHouse.
     pub server: watch::Receiver<ServerStatus>,
     pub metrics: Arc<Metrics>,
 }
 
-/// What a companion does beside a consumer that starts; it ends by itself.
+/// A task that a companion runs while the consumer starts. It ends by itself.
 pub type AtStart = fn(Starting) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A command as `src/cli.rs` lists it.

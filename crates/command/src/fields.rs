@@ -11,7 +11,7 @@ use milepost_decode::rfc3339 as time;
 /// The years 1900 to 2299, which a column of this type holds.
 const MOMENTS_MS: std::ops::RangeInclusive<f64> = -2_208_988_800_000.0..=10_413_791_999_999.0;
 
-/// The column's value; null if there is none that counts.
+/// Returns the column's value; null if the attribute is missing, invalid or declared unknown.
 pub(super) fn typed(field: &Field, attributes: &Attributes) -> Value {
     let attribute = |path: &String| {
         attributes.iter().find(|(name, _)| name == path).map_or("", |(_, value)| value)

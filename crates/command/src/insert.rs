@@ -1,4 +1,4 @@
-//! Batches of the commands that decode by themselves: import and rejects replay.
+//! Inserts batches for the commands that decode by themselves: import and rejects replay.
 
 use std::path::PathBuf;
 
@@ -13,13 +13,14 @@ use milepost_core::delivery::retry::Identity;
 use milepost_core::encode;
 use milepost_decode::reject::Reject;
 
-/// A writer that retries until ClickHouse has the rows.
+/// Returns a writer that retries until ClickHouse has the rows.
 pub fn patient(config: &Config) -> Writer {
     Writer::new(config.clickhouse.insert_timeout, Retry::UntilDone)
 }
 
-/// Inserts a batch without the rows of erased drivers; returns how many positions that were, and
-/// how many were left out. `stored`: of the files that its rejects are from.
+/// Inserts a batch without the rows of erased drivers. Returns how many positions were inserted
+/// and how many were left out. `stored`: the files that the rejects come from, each with the
+/// number of its fixes.
 pub async fn insert(
     config: &Config,
     clickhouse: &ClickHouse,
@@ -28,8 +29,8 @@ pub async fn insert(
     stored: &[(PathBuf, u64)],
 ) -> Result<Written> {
     let (has_positions, number) = (!batch.positions.is_empty(), batch.id);
-    // Rejects have no identity in their table. The same ones again, from the same place of the
-    // files, have the same token.
+    // Rows of `rejects` have no key that would merge duplicates. Equal rejects from the same place
+    // of the files get the same token, so ClickHouse drops the repeated insert.
     let rejects = Identity { incarnation: of_rejects(&batch.rejects, stored), number: 0 };
     let inserts = spawn_blocking({
         let database = config.clickhouse.database.clone();

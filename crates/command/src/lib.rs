@@ -1,5 +1,5 @@
-//! What the commands of milepost share: their arguments, logs, signals and exit codes, and the
-//! first questions to both servers.
+//! Shared parts of the commands of milepost: arguments, logs, signals, exit codes, and the first
+//! queries to both servers.
 //!
 //! ```text
 //! src/cli.rs ─▶ Companion ─▶ arguments ─▶ process (logs, runtime, signals) ─▶ the command
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Guarantee: a command's exit code is the same whether or not anybody reads its output, and no
-//! command inserts before [`tables`] has said that the tables are those of this binary.
+//! command inserts before [`tables`] has confirmed that the tables are those of this binary.
 //!
 //! Refuses: to know any command. A [`Companion`] can be deleted with its folder, its lines in
 //! `Cargo.toml` and its line in `src/cli.rs`.
@@ -29,6 +29,6 @@ pub use self::companion::{AtStart, Companion, Run, Starting};
 pub use self::outcome::{Outcome, Signals};
 pub use self::shown::Shown;
 
-/// How long members are asked by commands, which have no grace period: a busy member must not count
-/// as gone.
+/// Timeout of a command's request to a member. Commands have no grace period, so a busy member
+/// must not count as gone.
 pub const ASK_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_whole_or_cut_and_the_next_one_begins_after_it() {
+    fn long_line_is_truncated_and_the_next_one_is_whole() {
         let long = "x".repeat(3 * LINE_BYTES_MAX);
         let text = format!("a b\r\n\n{long}\nlast");
         let (mut input, mut line) = (text.as_bytes(), Vec::new());

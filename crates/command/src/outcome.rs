@@ -1,7 +1,7 @@
 use anyhow::Result;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// How a process ended, as its exit code says it.
+/// The result of a process, from which its exit code follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Everything taken is durable and acknowledged.
@@ -20,7 +20,7 @@ pub struct Signals {
 
 impl Signals {
     /// # Errors
-    /// The process may not take signals.
+    /// The signal handlers cannot be installed.
     pub fn new() -> Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -28,7 +28,7 @@ impl Signals {
         })
     }
 
-    /// Waits for one.
+    /// Waits for the next of these signals.
     pub async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

@@ -1,4 +1,4 @@
-//! A short MQTT session, for one check.
+//! A short MQTT session for one check.
 
 use std::io;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use milepost_mqtt::{CodecError, Connect, Grant, Input, Packet, Subscribing};
 use milepost_tls as tls;
 use milepost_tls::{Address, Server, Stream, Tls};
 
-/// Limit for connecting, and for each answer.
+/// Timeout of connecting, and of each answer.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// How long retained messages may take.
+/// Time within which a broker delivers retained messages.
 pub const RETAINED_WITHIN: Duration = Duration::from_millis(500);
 
-/// How long a CONNECT that the broker refuses for the moment is repeated.
+/// Time for which a CONNECT that the broker refuses for the moment is repeated.
 const BUSY_FOR: Duration = Duration::from_secs(10);
 /// Pause between two such attempts.
 const RETRY_BUSY: Duration = Duration::from_millis(250);
@@ -71,14 +71,14 @@ pub struct Door<'a> {
     pub login: Option<&'a (String, String)>,
 }
 
-/// The login that is configured.
+/// Returns the configured user name and password.
 pub fn login(mqtt: &Mqtt) -> io::Result<Option<(String, String)>> {
     let password = mqtt.password.as_ref().map(Secret::read).transpose()?;
     Ok(mqtt.username.clone().map(|username| (username, password.unwrap_or_default())))
 }
 
-/// A share group for this run only: another check in the same group would receive a part of our
-/// messages.
+/// Returns a topic filter with a share group for this run only: another check in the same group
+/// would receive some of this check's messages.
 pub fn share_alone(mqtt: &Mqtt, topic: &str) -> String {
     format!("$share/{}-check-{}/{topic}", mqtt.group, fastrand::u32(..))
 }
@@ -90,7 +90,7 @@ pub struct Probe {
 
 impl Probe {
     /// Connects with a clean start, under a client id that no other probe has: EMQX refuses an id
-    /// for a moment after its former connection ended. `expiry`: of the session.
+    /// for a moment after its former connection ended. `expiry`: the session expiry interval.
     pub async fn open(door: Door<'_>, expiry: Duration) -> Result<(Self, ConnAck), ProbeError> {
         let client_id = format!("{}-check-{:016x}", door.mqtt.client_id, fastrand::u64(..));
         Self::open_as(client_id, door, expiry).await
@@ -114,7 +114,7 @@ impl Probe {
         }
     }
 
-    /// One CONNECT and its CONNACK.
+    /// Sends one CONNECT and waits for its CONNACK.
     async fn connect(
         client_id: String,
         Door { mqtt, node, login }: Door<'_>,

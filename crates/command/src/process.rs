@@ -1,4 +1,4 @@
-//! How a command runs as a process: runtime, logs, signals, input, output and exit code.
+//! The process around a command: runtime, logs, signals, input, output and exit code.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read as _, Write as _};
 use std::path::Path;
@@ -109,8 +109,8 @@ pub fn with_logs_and_runtime(
     command: impl AsyncFnOnce(Config) -> anyhow::Result<ExitCode>,
 ) -> anyhow::Result<ExitCode> {
     logging::start(&config.log);
-    // One thread beside the driver's: encoding, inserting and serving metrics need a small part of
-    // one core.
+    // One thread besides the driver's: encoding, inserting and serving metrics need a small share
+    // of one core.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
         let outcome = runtime.block_on(command(config));
@@ -118,7 +118,7 @@ pub fn with_logs_and_runtime(
         outcome
     });
     let outcome = match outcome {
-        // Else `main` reports it, whatever `log.filter` leaves out: nothing fails in silence.
+        // If `log.filter` drops error lines, `main` reports the failure: nothing fails in silence.
         Err(failure) if tracing::enabled!(tracing::Level::ERROR) => {
             error!("{failure:#}");
             Ok(FAILED.into())

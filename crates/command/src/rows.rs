@@ -1,4 +1,4 @@
-//! What a message became, as lines of JSON in the units of the tables' columns.
+//! Prints the rows that a message becomes, as lines of JSON in the units of the tables' columns.
 
 use std::fmt::Write as _;
 
@@ -10,10 +10,11 @@ use milepost_config as config;
 use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed};
 use milepost_decode::{Decoded, Field, Lacking, meant};
 
-/// How much of a refused payload is shown.
+/// Characters of a rejected payload that are printed.
 const EXCERPT_CHARS: usize = 200;
 
-/// A line for each thing that a message became; a position also has the values of `fields`.
+/// Returns one line for each position, reject and ignored message; a position also has the values
+/// of `fields`.
 #[must_use]
 pub fn shown(decoded: &Decoded, fields: &[config::Field]) -> String {
     let mut lines = String::new();
@@ -51,12 +52,12 @@ pub fn shown(decoded: &Decoded, fields: &[config::Field]) -> String {
     lines
 }
 
-/// The optional fields that were invalid, each with its count.
+/// Returns the optional fields that were invalid, each with its count.
 pub fn unusable(lacking: &Lacking) -> impl Iterator<Item = (&'static str, u64)> {
     Field::ALL.iter().map(|field| field.name()).zip(lacking.fields).filter(|(_, count)| *count > 0)
 }
 
-/// In the units that people read, as the table's columns show them.
+/// Appends a position as a JSON line, in the units of the table's columns.
 fn put_position(
     position: &Position,
     fields: &[config::Field],
@@ -73,7 +74,7 @@ fn put_position(
     put(lines, &json!({ "position": shown }));
 }
 
-/// A position in the units of the table's columns.
+/// Returns a position as JSON, in the units of the table's columns.
 #[must_use]
 pub fn fix(position: &Position) -> serde_json::Value {
     let known =

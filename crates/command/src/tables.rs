@@ -1,5 +1,5 @@
-//! Whether ClickHouse has the tables of this binary: the question of every command before its
-//! first row.
+//! Checks that ClickHouse has the tables of this binary. Every command does so before its first
+//! row.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use milepost_core::error_chain;
 use milepost_core::throttle::Throttle;
 
 pub const NOT_ASKED: &str = "not asked yet";
-/// Interval between questions while there is no doubt.
+/// Interval between checks while ClickHouse answers and the tables are ready.
 pub const EVERY: Duration = Duration::from_secs(30);
-/// Interval while there is.
+/// Interval between checks while one of them failed.
 pub const ASK_EVERY: Duration = Duration::from_secs(1);
-/// Interval between log lines while the tables are not there.
+/// Interval between log lines while the tables are not ready.
 pub const WAITING_LOGGED_EVERY: Duration = Duration::from_secs(30);
-/// A question about the replicas that takes longer keeps the last answer in force.
+/// Timeout of the query that counts replicas. After it the last count stays in force.
 const REPLICAS_WITHIN: Duration = Duration::from_secs(3);
 
 #[must_use]
@@ -28,7 +28,8 @@ pub fn not_asked() -> Schema {
     Schema::Unknown(NOT_ASKED.to_owned())
 }
 
-/// Returns when the tables are there, and ours. Tells each time why they are not.
+/// Waits until the tables exist and match this binary. Passes the reason to `tell` while they do
+/// not.
 ///
 /// # Errors
 /// A migration was edited after it was applied.
@@ -48,7 +49,7 @@ pub async fn until_ready(clickhouse: &ClickHouse, tell: impl Fn(&str)) -> Result
 /// Checks the tables once, without waiting.
 ///
 /// # Errors
-/// They are not there, not ours, or the server does not answer.
+/// The tables do not exist or do not match this binary, or the server does not answer.
 pub async fn ready(config: &Config) -> Result<ClickHouse> {
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     match judge(&clickhouse, &not_asked()).await? {
@@ -57,11 +58,11 @@ pub async fn ready(config: &Config) -> Result<ClickHouse> {
     }
 }
 
-/// Every migration of this binary is recorded: for commands that use other tables than `run` does,
-/// with other rights.
+/// Checks that every migration of this binary is recorded. Commands use it that need other tables
+/// and rights than `run`.
 ///
 /// # Errors
-/// One is not recorded, or the server does not answer.
+/// A migration is not recorded, or the server does not answer.
 pub async fn migrated(config: &Config) -> Result<ClickHouse> {
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     let pending = clickhouse.pending().await?;
@@ -73,13 +74,13 @@ fn not_migrated(pending: &[Migration]) -> String {
     format!("not migrated: `milepost migrate` applies {}", named(pending))
 }
 
-/// Rows inserted before a view exists never reach it, and other columns would take other numbers
-/// for ours.
+/// Compares the tables with this binary before any insert: rows inserted before a view exists
+/// never reach it, and columns of another type would misread the numbers.
 ///
 /// # Errors
-/// A migration was edited after it was applied, and it was not known before.
+/// A migration was edited after it was applied, and this was not known before.
 pub async fn judge(clickhouse: &ClickHouse, before: &Schema) -> Result<Schema> {
-    // Who is late with the replicas leaves the last answer in force: nothing else waits for it.
+    // A late answer about the replicas leaves the last one in force, so nothing else waits for it.
     let replicas = timeout(REPLICAS_WITHIN, clickhouse.count_replicas());
     let (pending, misfits, _) = tokio::join!(clickhouse.pending(), clickhouse.misfits(), replicas);
     match pending {
@@ -98,7 +99,8 @@ pub async fn judge(clickhouse: &ClickHouse, before: &Schema) -> Result<Schema> {
     }
 }
 
-/// What an error says of the tables: nothing, if it may pass.
+/// Returns the state of the tables that an error implies: unknown if the error is transient, else
+/// refused.
 #[must_use]
 pub fn refusal(error: &Error) -> Schema {
     let why = error_chain(error);

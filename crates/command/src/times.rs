@@ -1,11 +1,11 @@
-//! Times as people read them.
+//! Times in RFC 3339, for people.
 
 use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
 use milepost_decode::position::Timestamp;
 
-/// Milliseconds, where the years are not of four digits or before 1970.
+/// Returns the time as an RFC 3339 string; as a number of milliseconds before 1970 or after 9999.
 #[must_use]
 pub fn rfc3339(ts: Timestamp) -> serde_json::Value {
     let mut text = String::new();
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn years_that_nobody_writes_are_shown_as_numbers() {
+    fn years_outside_1970_to_9999_are_milliseconds() {
         const LAST_OF_9999: i64 = 253_402_300_799_999;
         let later = LAST_OF_9999 + 1;
         for (ts, expected) in [

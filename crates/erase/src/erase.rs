@@ -1,4 +1,4 @@
-//! The steps of an erasure, and what is left after each.
+//! The steps of an erasure, and the data that is left after each.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,58 +20,59 @@ use milepost_spool as spool;
 use milepost_spool::erase::{Found, count};
 use milepost_spool::{Kind, OpenError, Spool};
 
-/// A member that ClickHouse answers asks twice a minute who is erased.
+/// Time within which every running member has read the list of erased drivers, which it does
+/// twice a minute.
 const READ_WITHIN: Duration = Duration::from_secs(40);
-/// What is not done is looked at again after this, and then after longer times.
+/// Shortest and longest interval between scans; it grows by half with each scan.
 const LOOK_EVERY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
-/// Clean so often in a row: a view that was being counted again may have read what was being
+/// Consecutive clean scans required: a refresh in flight may have read rows before they were
 /// hidden.
 const CLEAN_LOOKS: u32 = 2;
 
-/// Who, and how.
+/// Arguments of an erasure.
 #[derive(Debug)]
 pub(crate) struct Orders {
     pub driver_id: DriverId,
-    /// Do it; else it is only counted.
+    /// Remove the data; otherwise it is only counted.
     pub yes: bool,
-    /// Not longer than this.
+    /// Time limit of the whole run.
     pub within: Duration,
 }
 
-/// What is left of a driver, and where.
+/// The data that is left of a driver, by place.
 #[derive(Debug)]
 pub(crate) struct Left {
     driver_id: DriverId,
     yes: bool,
-    /// Somebody erased them before.
+    /// The driver is on the list of erased drivers.
     is_erased: bool,
     tables: Vec<Traces>,
     hosts: Hosts,
-    /// Views that are being counted again.
+    /// Number of views that ClickHouse is refreshing.
     refreshes: u64,
-    /// Inserts under way that began before every member knew.
+    /// Inserts in flight that began before every member had read the list.
     inserts: u64,
     members: Members,
-    /// In words; and whether it is done.
+    /// State of the spool in words, and whether it holds nothing of the driver.
     spool: (String, bool),
-    /// Looked at often enough, and late enough.
+    /// Enough consecutive scans were clean, and the last one was late enough.
     is_sure: bool,
 }
 
-/// Who was asked.
+/// The members of the group, by their answers.
 #[derive(Debug, Default)]
 struct Members {
-    /// They leave the driver out, and nothing of them is under way.
+    /// Members that use the current list and have no spool files.
     done: Vec<String>,
-    /// A line each.
+    /// All other members, one line each.
     others: Vec<String>,
     /// `shutdown.peers` is not set.
     unknown: bool,
 }
 
 impl Left {
-    /// Done, or as far as it could be done now. To count is done; but of who was erased nothing
-    /// should be found.
+    /// Returns the outcome for the exit code: clean if the last scans found nothing. A dry run is
+    /// clean too, unless it finds data of a driver who is erased.
     #[must_use]
     pub(crate) fn outcome(&self) -> Outcome {
         let is_done = if self.yes {
@@ -82,7 +83,7 @@ impl Left {
         if is_done { Outcome::Clean } else { Outcome::DataLeft }
     }
 
-    /// This look found nothing.
+    /// Returns whether this scan found nothing.
     fn is_clean(&self) -> bool {
         let is_settled = self.refreshes == 0 && self.inserts == 0;
         let is_gone = is_settled && self.tables.iter().all(is_gone);
@@ -188,10 +189,11 @@ impl fmt::Display for Left {
     }
 }
 
-/// Ends the erasing of a driver: what comes of them is taken again. What is gone stays gone.
+/// Removes a driver from the list: new data of the driver is stored again. Removed data stays
+/// removed.
 ///
 /// # Errors
-/// That is no driver's id, the table is not there, or the server refuses.
+/// The table does not exist, or the server refuses.
 pub(crate) async fn lift(config: &Config, driver_id: DriverId) -> Result<String> {
     let clickhouse = tables::migrated(config).await?;
     if clickhouse.erased_for(&driver_id).await?.is_none() {
@@ -206,10 +208,10 @@ pub(crate) async fn lift(config: &Config, driver_id: DriverId) -> Result<String>
     ))
 }
 
-/// Counts what there is of a driver, and if it is wanted removes it.
+/// Counts the data of a driver and, with `yes`, removes it.
 ///
 /// # Errors
-/// That is no driver's id, the tables are not there, or the server refuses.
+/// The tables do not exist, or the server refuses.
 pub(crate) async fn erase(config: &Config, orders: Orders) -> Result<Left> {
     let driver_id = orders.driver_id;
     let clickhouse = tables::migrated(config).await?;
@@ -220,7 +222,7 @@ pub(crate) async fn erase(config: &Config, orders: Orders) -> Result<Left> {
         written_at = Some(Instant::now());
         info!("written: every member that reads it leaves this driver out");
     }
-    // By our clock, too, if we wrote it: the server's may have been put forward.
+    // If this run wrote the row, its own clock counts too: the server's may have been set forward.
     let is_fresh = || written_at.is_some_and(|at| at.elapsed() < READ_WITHIN);
     let (mut clean, mut every) = (0, LOOK_EVERY[0]);
     loop {
@@ -274,13 +276,13 @@ fn later(every: Duration) -> Duration {
     LOOK_EVERY[1].min(every.mul_f64(1.5))
 }
 
-/// A server that is busy, or not there now.
+/// Returns whether the error is transient: the server is busy or away.
 fn may_pass(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Error>().is_some_and(Error::may_pass)
 }
 
-/// One more than members may know would stop the inserts of them all. Others may write at the same
-/// time: counted afterwards, too.
+/// Adds the driver to the list. A list longer than [`ERASED_MAX`] would stop the inserts of all
+/// members, so the entries are counted before and, because other runs may write too, afterwards.
 async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
     let full = || anyhow!("{ERASED_MAX} drivers are erased: lift some (milepost erase --lift)");
     ensure!(clickhouse.erased().await?.erased().count() < ERASED_MAX, full());
@@ -294,7 +296,8 @@ async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
     }
 }
 
-/// There may be members that could not be asked, and replays by hand, that do not know yet.
+/// Returns whether members that could not be asked, or a replay by hand, may still use an older
+/// list.
 async fn is_too_early(clickhouse: &ClickHouse, left: &Left) -> Result<bool> {
     let erased_for = clickhouse.erased_for(&left.driver_id).await?;
     let is_known = erased_for.is_some() || !left.yes;
@@ -306,11 +309,11 @@ async fn is_too_early(clickhouse: &ClickHouse, left: &Left) -> Result<bool> {
     Ok(erased_for.is_some_and(|since| since < READ_WITHIN))
 }
 
-/// Members first, tables last: what is counted there is what is left after the members had been
-/// heard.
+/// Scans the members first and the tables last, so that the tables are counted after every member
+/// has answered.
 ///
-/// `age`: how long ago this run wrote that the driver is erased; the server's clock may disagree,
-/// and the shorter time counts.
+/// `age`: how long ago this run added the driver to the list. The server's clock may disagree; the
+/// shorter time counts.
 async fn look(
     config: &Config,
     clickhouse: &ClickHouse,
@@ -319,13 +322,13 @@ async fn look(
     age: Duration,
 ) -> Result<Left> {
     let erased = Arc::clone(clickhouse.erased().await?.erased());
-    // A replica that has not got the row yet agrees with members that have not read it.
+    // A replica without the new row has the same digest as a member that has not read the row.
     let digest = if yes && !erased.contains(&driver_id) { String::new() } else { erased.digest() };
     let members = members(config, &digest).await;
     let spool = in_spool(config, driver_id, yes).await?;
     let hosts = clickhouse.hosts().await?;
     let refreshes = clickhouse.refreshes(&hosts).await?;
-    // Before the tables: what such an insert commits meanwhile is counted there.
+    // Ask for inserts before the tables: rows that such an insert commits meanwhile are counted.
     let known_for = clickhouse.erased_for(&driver_id).await?.unwrap_or_default().min(age);
     let inserts = if yes {
         clickhouse.inserts_older_than(&hosts, known_for.saturating_sub(READ_WITHIN)).await?
@@ -349,8 +352,8 @@ async fn look(
     })
 }
 
-/// Hides what is seen, and when nothing is seen removes what is hidden; a table with a mutation
-/// under way has its turn later.
+/// Hides the visible rows; once none is visible, removes the hidden ones. A table with a mutation
+/// in progress waits for a later scan.
 async fn go_on(clickhouse: &ClickHouse, left: &Left) -> Result<()> {
     let is_seen = left.tables.iter().any(|traces| traces.seen > 0);
     for traces in left.tables.iter().filter(|traces| traces.mutations == 0) {
@@ -365,7 +368,7 @@ async fn go_on(clickhouse: &ClickHouse, left: &Left) -> Result<()> {
     Ok(())
 }
 
-/// Whether they go by this list.
+/// Asks every member whether it uses the list with this digest.
 async fn members(config: &Config, digest: &str) -> Members {
     let peers = &config.shutdown.peers;
     let mut members = Members { unknown: peers.is_empty(), ..Members::default() };
@@ -390,7 +393,7 @@ async fn members(config: &Config, digest: &str) -> Members {
     members
 }
 
-/// This machine's, if it has one and nobody works there.
+/// Searches this machine's spool, if there is one and no process uses it.
 async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<(String, bool)> {
     let Some(settings) = config.spool.clone() else {
         return Ok(("spool.dir is not set here".to_owned(), true));
@@ -406,7 +409,7 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
             format!("{dir}: {} rows, {} files that cannot be read", found.rows, found.unreadable);
         return Ok((told, found == Found::default()));
     }
-    // What is written here is less than what it replaces: no bound is needed.
+    // Rewritten files are smaller than the ones they replace, so no bound is needed.
     let is_gone = move |id: &[u8]| id == driver_id.as_bytes();
     let found = spawn_blocking(move || match Spool::open(&settings.dir, u64::MAX) {
         Ok((spool, left)) => {

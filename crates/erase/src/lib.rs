@@ -1,15 +1,15 @@
-//! `milepost erase`: a driver's rows are hidden, then removed, and what comes of them later is
+//! `milepost erase`: hides a driver's rows, then removes them; later messages of the driver are
 //! dropped.
 //!
 //! ```text
 //! the list of erased drivers ─▶ every member leaves them out ─▶ delete ─▶ count, count again
 //! ```
 //!
-//! Guarantee: what it calls gone was counted, twice, after every member that answers had said that
-//! it leaves the driver out. It keeps no state of its own: after a kill it is run again, and goes
-//! on with what is left.
+//! Guarantee: data is reported as gone after two counts that found none, both taken after every
+//! member that answers had confirmed that it skips the driver. The command keeps no state: after a
+//! kill, run it again and it continues with the data that is left.
 //!
-//! Refuses: to remove anything without `--yes`; it says what it would remove.
+//! Refuses: to remove anything without `--yes`; it prints what it would remove.
 
 mod command;
 mod erase;

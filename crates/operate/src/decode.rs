@@ -13,24 +13,24 @@ use milepost_decode::Message;
 use milepost_decode::position::Timestamp;
 use milepost_decode::{Decoded, Decoder, Source};
 
-/// How a driver is called who is named by a topic that was not given.
+/// Placeholder driver id when `--topic` is absent.
 const SOMEBODY: &str = "some-driver";
 
-/// Where the message is to have come from, and when.
+/// The assumed source, topic and time of receipt of a message.
 #[derive(Debug, Clone)]
 pub struct Origin {
-    /// Which of the sources, from 1; not needed where the topic or their number says it.
+    /// Number of the source, from 1; not needed if the topic matches one or there is only one.
     pub source: Option<usize>,
-    /// The topic; by default one that fits the source.
+    /// The topic; by default one that matches the source.
     pub topic: Option<String>,
-    /// The age of fixes is judged by it.
+    /// Time of receipt, against which the age of fixes is judged.
     pub received_at: Timestamp,
 }
 
-/// What it becomes, and whether nothing of it was refused.
+/// Decodes a payload. Returns its rows as JSON lines, and whether nothing was rejected.
 ///
 /// # Errors
-/// It is not clear which source is meant, or the topic is another one's.
+/// It is not clear which source is meant, or the topic belongs to another source.
 pub fn decode(config: &Config, origin: &Origin, payload: &[u8]) -> Result<(String, bool)> {
     let topic = topic(&config.sources, origin)?;
     let mut decoded = Decoded::default();
@@ -42,7 +42,7 @@ pub fn decode(config: &Config, origin: &Origin, payload: &[u8]) -> Result<(Strin
     Ok((shown(&decoded, &config.clickhouse.fields), decoded.rejects.is_empty()))
 }
 
-/// What `mosquitto_sub -F %j` prints of a message.
+/// A message as `mosquitto_sub -F %j` prints it.
 #[derive(Deserialize)]
 struct Heard {
     topic: String,
@@ -53,9 +53,10 @@ struct Heard {
     retain: u8,
 }
 
-/// Decodes each line as a message of its own, and passes what it becomes to `print` before it reads
-/// the next line; ends early when `print` returns `false`. A line is what `mosquitto_sub -F %j`
-/// prints, or a payload that came as `origin` says. Returns whether nothing was rejected.
+/// Decodes each line as a message of its own and passes its rows to `print` before it reads the
+/// next line; ends early when `print` returns `false`. A line is an object that
+/// `mosquitto_sub -F %j` printed, or a payload with the topic and time of `origin`. Returns whether
+/// nothing was rejected.
 ///
 /// # Errors
 /// The input cannot be read, or it is not clear which source a line without a topic is meant for.
@@ -101,7 +102,7 @@ pub fn decode_lines(
     Ok(is_good)
 }
 
-/// The topic that the message is to have come on.
+/// Returns the topic that the message is assumed to have.
 fn topic(sources: &[Source], origin: &Origin) -> Result<String> {
     let list = || {
         let lines = sources
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_year_above_9999_is_shown_as_milliseconds() {
+    fn year_above_9999_is_shown_as_milliseconds() {
         const LAST_OF_9999: i64 = 253_402_300_799_999;
         let later = LAST_OF_9999 + 1;
         let config = Config::parse("[[sources]]\ntopic = 'a/+'\nformat = 'owntracks'").unwrap();

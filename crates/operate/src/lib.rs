@@ -1,4 +1,5 @@
-//! What operators ask a fleet that runs: `milepost top`, `trace`, `decode` and `rejects replay`.
+//! Commands for operators of a running fleet: `milepost top`, `trace`, `decode` and
+//! `rejects replay`.
 //!
 //! ```text
 //! members' /member, /metrics ─▶ top ─▶ one screen
@@ -7,10 +8,10 @@
 //! table rejects ─▶ the decoder ─▶ rejects replay ─▶ table positions
 //! ```
 //!
-//! Guarantee: none of them changes a member of the group or its sessions; `rejects replay` alone
-//! writes, and may be repeated.
+//! Guarantee: none of them changes a member of the group or its sessions. Only `rejects replay`
+//! writes rows, and it may be repeated.
 //!
-//! Refuses: to decode in a way of its own; all use the decoder of the consumer.
+//! Refuses: a decoder of its own; all commands use the consumer's.
 
 mod command;
 pub mod decode;

@@ -1,9 +1,9 @@
-//! `milepost rejects replay`: stored payloads through the decoder of today, after a fix or a change
-//! of the contract.
+//! `milepost rejects replay`: decodes stored payloads again, after a bug fix or a change of the
+//! format.
 //!
 //! Guarantee: idempotent. A fix is the same row however often it is replayed: it keeps the time at
-//! which its message was received, which is its `ts` if it had none; only its age is judged by
-//! today's clock. The rejects' rows stay.
+//! which its message was received, which is also its `ts` if the payload had no time. Only its age
+//! is judged by the present clock. The rows of `rejects` stay.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,15 +26,15 @@ use milepost_observe::now;
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
-/// What became of the refusals that were asked for.
+/// Counts of the replayed rejects, by result.
 #[derive(Debug, Default)]
 pub struct Summary {
     refusals: u64,
     inserted: u64,
     refused_again: BTreeMap<Reason, u64>,
-    /// Only the beginning of their payload was kept.
+    /// Rejects of which only the beginning of the payload was stored.
     cut: u64,
-    /// Counted in another one's row.
+    /// Rejects that are only counted in another row, under the flood limit.
     without_row: u64,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Decodes the stored rejects of a reason again, and inserts what is good now.
+/// Decodes the stored rejects of a reason again and inserts the positions that are valid now.
 ///
 /// # Errors
 /// The server does not answer, its tables are not those of this binary, or it refuses for a reason
@@ -112,7 +112,7 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
 }
 
 fn decode(decoder: &Decoder, reject: &StoredReject, now: Timestamp, decoded: &mut Decoded) {
-    // A point of an array is stored without what was around it.
+    // A rejected point of an array was stored without the object around it.
     let driver_id = DriverId::new(&reject.driver_id).ok();
     let mut at = |received_at| {
         decoded.clear();

@@ -1,6 +1,6 @@
-//! `milepost top`: every member on one screen, by what they answer on their HTTP ports.
+//! `milepost top`: every member on one screen, from the answers of their HTTP ports.
 //!
-//! It costs a member three answers a refresh, and needs neither the broker nor ClickHouse.
+//! Each refresh costs a member three HTTP answers, and needs neither the broker nor ClickHouse.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,16 +20,16 @@ use milepost_core::peers::Peer;
 use milepost_core::peers::standing::Standing;
 use milepost_observe::ask::{PATH, get, resolve};
 
-/// How long a member may take for all its answers.
+/// Timeout for all answers of one member.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
-/// Columns of a screen.
+/// Characters per line of the screen.
 const WIDTH: usize = 80;
 const HEAD: &str =
     "member             recv/s rows/s rej/s lag99 age50 age99 flight  win  spool  err";
 
 #[derive(Debug)]
 pub struct Orders {
-    /// Empty: this host's member and `shutdown.peers`.
+    /// Addresses of the members; empty: this host's member and `shutdown.peers`.
     pub members: Vec<Peer>,
     pub every: Duration,
     pub once: bool,
@@ -39,9 +39,9 @@ pub struct Orders {
 struct Answer {
     at: Instant,
     name: String,
-    /// Lines of `/readyz`; empty: it is ready.
+    /// Lines of `/readyz`; empty if the member is ready.
     unready: Vec<String>,
-    /// Samples, summed over their labels.
+    /// Values of the metrics, summed over their labels.
     values: BTreeMap<String, f64>,
     /// Cumulative counts by upper bound.
     buckets: BTreeMap<String, Vec<(f64, f64)>>,
@@ -54,16 +54,16 @@ struct Row {
     address: String,
     answers: bool,
     ready: bool,
-    /// Why it is not ready, or gave no answer.
+    /// Why the member is not ready, or why it gave no answer.
     reasons: Vec<String>,
-    /// Of the time between two answers.
+    /// Average rate between two answers.
     messages_per_second: Option<f64>,
     positions_per_second: Option<f64>,
     rejects_per_second: Option<f64>,
     insert_errors: Option<f64>,
-    /// Of batches.
+    /// 99th percentile of the batches' lag.
     lag_p99_seconds: Option<f64>,
-    /// Of messages.
+    /// Age of the fixes at receipt: median, and 99th percentile below.
     fix_age_p50_seconds: Option<f64>,
     fix_age_p99_seconds: Option<f64>,
     positions_in_flight: f64,
@@ -76,8 +76,8 @@ struct Row {
 #[derive(Debug)]
 pub struct Screen(Vec<Row>);
 
-/// Asks all members, and again every `every`; passes each screen but the first, which has no rates,
-/// to `print`, until it returns `false`.
+/// Asks all members every `every` and passes each screen to `print` until that returns `false`.
+/// The first screen is left out, because it has no rates.
 ///
 /// # Errors
 /// No member answers, or the screen cannot be printed.
@@ -127,7 +127,7 @@ async fn look(members: &[Peer], before: &Answers) -> (Screen, Answers) {
             Err(why) => rows.push(silent(address.to_string(), why)),
         }
     }
-    // A host name may have an address of each family, of one member.
+    // A host name may resolve to an IPv4 and an IPv6 address of one member.
     rows.sort_by(|a, b| (&a.name, !a.answers, &a.address).cmp(&(&b.name, !b.answers, &b.address)));
     rows.dedup_by(|next, row| next.answers && row.answers && next.name == row.name);
     (Screen(rows), now)
@@ -161,7 +161,7 @@ fn lines(bytes: &[u8]) -> Vec<String> {
 }
 
 impl Answer {
-    /// `name{labels} value`, without the prefix of all names.
+    /// Parses `name{labels} value` and adds the value, under the name without milepost's prefix.
     fn sample(&mut self, line: &str) {
         let Some((series, Ok(value))) =
             line.rsplit_once(' ').map(|(series, value)| (series, value.parse::<f64>()))
@@ -182,8 +182,8 @@ impl Answer {
         self.values.get(name).copied().unwrap_or_default()
     }
 
-    /// The upper bound of the bucket in which the quantile of what was counted since `before` is;
-    /// `None`: nothing was.
+    /// Returns the upper bound of the bucket that holds the quantile of the values observed since
+    /// `before`; `None` if there were none.
     fn quantile(&self, before: &Self, name: &str, q: f64) -> Option<f64> {
         let (now, then) = (self.buckets.get(name)?, before.buckets.get(name)?);
         let counts: Vec<(f64, f64)> =
@@ -197,7 +197,7 @@ impl Answer {
 }
 
 fn row(address: SocketAddr, now: &Answer, before: Option<&Answer>) -> Row {
-    // A counter that fell is one of a new process.
+    // A counter that fell belongs to a new process.
     let before = before.filter(|before| {
         before.name == now.name
             && before.value("messages_received_total") <= now.value("messages_received_total")
@@ -231,12 +231,12 @@ fn row(address: SocketAddr, now: &Answer, before: Option<&Answer>) -> Row {
 }
 
 impl Screen {
-    /// The sum of all members; the worst of their times.
+    /// Returns the totals row: the sum of all members' counts, and the worst of their times.
     fn all(&self) -> Row {
         let rows = || self.0.iter().filter(|row| row.answers);
         let sum = |value: fn(&Row) -> Option<f64>| rows().filter_map(value).reduce(|a, b| a + b);
         let max = |value: fn(&Row) -> Option<f64>| rows().filter_map(value).reduce(f64::max);
-        // sum() of none is -0.
+        // sum() of no values is -0.0.
         let total = |value: fn(&Row) -> f64| rows().map(value).fold(0.0, |sum, more| sum + more);
         Row {
             name: "all".to_owned(),
@@ -307,7 +307,7 @@ fn cut(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max).collect()
 }
 
-/// At most five characters.
+/// Formats a number in at most five characters.
 fn short(number: f64) -> String {
     match number {
         ..9.95 if number.fract() != 0.0 => format!("{number:.1}"),
@@ -317,7 +317,7 @@ fn short(number: f64) -> String {
     }
 }
 
-/// Seconds, at most five characters.
+/// Formats seconds in at most five characters.
 fn time(seconds: f64) -> String {
     match seconds {
         ..0.9995 => format!("{:.0}ms", seconds * 1e3),
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_screen_has_rates_and_the_quantiles_of_the_time_between() {
+    fn screen_has_rates_and_quantiles_of_the_interval() {
         let before = "messages_received_total 100\npositions_rejected_total{reason=\"a\"} 1\npositions_rejected_total{reason=\"b\"} 1\n\
                       fix_age_seconds_bucket{le=\"1\"} 9\nfix_age_seconds_bucket{le=\"+Inf\"} 100\n";
         let after = "messages_received_total 40100\npositions_rejected_total{reason=\"a\"} 5\npositions_rejected_total{reason=\"b\"} 1\n\
@@ -378,7 +378,7 @@ mod tests {
             nobody.lines().any(|line| line.starts_with("all ")) && !nobody.contains("-0"),
             "{nobody}"
         );
-        // Nothing to compare with, and another process.
+        // No earlier answer to compare with, and a restarted process.
         assert_eq!(super::row(address, &after, None).messages_per_second, None);
         assert_eq!(super::row(address, &before, Some(&after)).messages_per_second, None);
     }

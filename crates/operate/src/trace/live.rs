@@ -1,7 +1,7 @@
-//! `milepost trace --live`: a driver's messages as they pass, decoded, and what became of them. One
-//! JSON object a line.
+//! `milepost trace --live`: prints a driver's messages as they pass, decoded, and when each fix is
+//! stored. One JSON object a line.
 //!
-//! It has a subscription of its own and asks ClickHouse: the consumers do nothing for it.
+//! It uses a subscription of its own and queries ClickHouse, so it costs the consumers nothing.
 
 use std::time::Duration;
 
@@ -23,19 +23,19 @@ use milepost_mqtt as codec;
 use milepost_mqtt::{Grant, Packet};
 use milepost_observe::now;
 
-/// Interval between two questions to ClickHouse, while there is something to ask.
+/// Interval between two queries, while a fix is not yet stored.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// A fix that is not stored by then is reported, and asked for no longer.
+/// Time after which a fix that is not stored is reported and given up.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Fixes that are asked for at once; what became of more is not said.
+/// Most fixes that are watched at once; the storage of further ones is not reported.
 const WAITING_MAX: usize = 1_000;
 const PING_EVERY: Duration = Duration::from_secs(20);
 
-/// A fix that was heard.
+/// A received fix that is not yet stored.
 struct Waiting {
     fix: Position,
     heard_at: Instant,
-    /// It has no time: each process that receives it gives it one.
+    /// The payload had no time, so each process that receives the fix gives it one of its own.
     is_undated: bool,
 }
 
@@ -49,10 +49,10 @@ impl Waiting {
     }
 }
 
-/// Passes lines to `print` for so long, or until it returns `false`.
+/// Passes lines to `print` for this long, or until it returns `false`.
 ///
 /// # Errors
-/// The tables are not there, a server refuses, or a connection breaks.
+/// The tables do not exist, a server refuses, or a connection breaks.
 pub async fn follow(
     config: &Config,
     driver_id: DriverId,
@@ -94,7 +94,8 @@ pub async fn follow(
     }
 }
 
-/// A subscription to every source, at QoS 0 and in no group: no consumer gets a message less.
+/// Subscribes to every source at QoS 0 and outside the share group, so no consumer loses a
+/// message to it.
 async fn subscribe(mqtt: &Mqtt) -> Result<Probe> {
     let login = probe::login(mqtt).context("mqtt.password_file cannot be read")?;
     let mut last = None;
@@ -119,7 +120,8 @@ async fn subscribe(mqtt: &Mqtt) -> Result<Probe> {
     bail!("no node of the broker can be used: {}", last.unwrap_or_default())
 }
 
-/// What a message says of the driver.
+/// Decodes a message. Returns the driver's positions and rejects with the time of receipt, or
+/// `None` if it has neither.
 fn theirs(
     packet: Packet<'_>,
     decoder: &Decoder,
@@ -153,7 +155,7 @@ fn heard_lines(
     )
 }
 
-/// Takes out of `waiting` what is stored, and what is given up.
+/// Removes the fixes from `waiting` that are stored or given up, and returns their lines.
 async fn became(
     clickhouse: &ClickHouse,
     driver_id: &DriverId,

@@ -27,13 +27,13 @@ pub struct Trace {
     /// Fixes with a `ts` of the last hour, and of the last day.
     fixes: [u64; 2],
     rejects: Vec<RejectedFor>,
-    /// How long ago they were erased.
+    /// Seconds since the driver was erased; `None` if the driver is not.
     erased_s: Option<u64>,
     spool: Option<InSpool>,
     members: Vec<String>,
 }
 
-/// This machine's spool.
+/// Rows of the driver in this machine's spool.
 #[derive(Debug, Default, Serialize)]
 struct InSpool {
     dir: String,
@@ -44,7 +44,7 @@ struct InSpool {
 }
 
 impl Trace {
-    /// ClickHouse has a fix of theirs.
+    /// Returns whether ClickHouse has a fix of the driver.
     #[must_use]
     pub fn is_found(&self) -> bool {
         self.last.is_some()
@@ -112,7 +112,7 @@ impl fmt::Display for Trace {
 /// Asks ClickHouse, this machine's spool and `shutdown.peers`.
 ///
 /// # Errors
-/// The tables are not there, or the server does not answer.
+/// The tables do not exist, or the server does not answer.
 pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
     let clickhouse = tables::migrated(config).await?;
     let erased = clickhouse.erased_for(&driver_id).await?;
@@ -142,8 +142,8 @@ pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
     })
 }
 
-/// Reads every file; works while a process uses the directory, and then misses what it inserts or
-/// writes meanwhile.
+/// Reads every spool file. Works while a process uses the directory, and then misses the files
+/// that the process inserts or writes meanwhile.
 async fn in_spool(config: &Config, driver_id: DriverId) -> Result<Option<InSpool>> {
     let Some(settings) = &config.spool else { return Ok(None) };
     let dir = settings.dir.clone();
@@ -156,7 +156,7 @@ async fn in_spool(config: &Config, driver_id: DriverId) -> Result<Option<InSpool
             if !matches!(file.kind, Kind::Batch | Kind::Row | Kind::Damaged) {
                 continue;
             }
-            // Gone meanwhile: it is inserted.
+            // The file is gone: the process has inserted it meanwhile.
             let Ok(bytes) = fs::read(dir.join(&file.name)) else { continue };
             let rows = format::read(&bytes.into()).ok().and_then(|inserts| {
                 let of_driver = |id: &[u8]| id == driver_id.as_bytes();
