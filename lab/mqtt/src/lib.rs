@@ -86,8 +86,8 @@ pub fn put_string(text: &str, out: &mut impl BufMut) {
     out.put_slice(text.as_bytes());
 }
 
-/// Appends a CONNECT of MQTT 5 without keep-alive (3.1): a clean start, unless the session is to
-/// live on.
+/// Appends a CONNECT of MQTT 5 (3.1): a clean start, unless the session is to live on. Its
+/// keep-alive is 18 hours, because no PINGREQ follows, and rumqttd refuses 0, which means none.
 pub fn put_connect(
     client_id: &str,
     login: Option<(&str, &str)>,
@@ -98,7 +98,8 @@ pub fn put_connect(
     put_string("MQTT", &mut body);
     let flags =
         if expiry_s == 0 { 0b10 } else { 0 } | if login.is_some() { 0b1100_0000 } else { 0 };
-    body.put_slice(&[5, flags, 0, 0]);
+    body.put_slice(&[5, flags]);
+    body.put_u16(u16::MAX);
     if expiry_s == 0 {
         body.put_u8(0);
     } else {
