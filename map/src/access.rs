@@ -1,8 +1,7 @@
-//! Who may see what: the configured viewers, and read-only links that expire. Pure but for reading
-//! the links' secret.
+//! Access control: the configured viewers, and read-only links that expire. Pure, except for
+//! reading the secret that signs links.
 //!
-//! Guarantee: a link cannot be changed, or used after its end, by anybody who does not know the
-//! secret.
+//! Guarantee: without the secret, nobody can change a link or use it after it has expired.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,21 +15,21 @@ use crate::params::driver;
 
 /// Longest validity of a link.
 pub const LINK_HOURS_MAX: u32 = 24 * 366;
-/// Groups and drivers of one link: it must fit into a URL.
+/// Most groups and drivers in one link: the link must fit into a URL.
 const LINK_NAMES_MAX: usize = 50;
 const LINK_BYTES_MAX: usize = 6_000;
 
 /// `[access]`
 #[derive(Debug, Clone, Default)]
 pub struct Access {
-    /// Names with their scopes; empty: every viewer sees all drivers.
+    /// Viewers' names with their scopes; empty: every viewer sees all drivers.
     pub viewers: Vec<(String, Arc<Scope>)>,
-    /// Signs links; `None`: there are none.
+    /// Key that signs links; `None`: links are disabled.
     pub links_key: Option<Secret>,
 }
 
 impl Access {
-    /// The scope of a name; `None`: it may see nothing.
+    /// Returns the scope of a viewer; `None`: the viewer may see nothing.
     #[must_use]
     pub fn scope(&self, name: Option<&str>) -> Option<Arc<Scope>> {
         if self.viewers.is_empty() {
@@ -73,22 +72,21 @@ fn viewer(text: &str) -> Result<(String, Arc<Scope>), String> {
     Ok((name, Arc::new(Scope::Only { groups, drivers })))
 }
 
-/// What a link shows, until when, and who made it.
+/// Content of a link: the drivers it shows, its expiry and its creator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     #[serde(default)]
     pub groups: BTreeSet<String>,
     #[serde(default)]
     pub drivers: BTreeSet<String>,
-    /// Milliseconds since 1970.
+    /// Expiry, in milliseconds since 1970.
     pub until: i64,
     #[serde(default)]
     pub by: String,
 }
 
 impl Link {
-    /// # Errors
-    /// The link names nobody, or too many, or an invalid driver.
+    /// # Errors The link names no driver or group, too many of them, or an invalid driver id.
     pub fn check(&self) -> Result<(), String> {
         let count = self.groups.len() + self.drivers.len();
         if count == 0 || count > LINK_NAMES_MAX {
@@ -105,7 +103,7 @@ impl Link {
         Scope::Only { groups: self.groups.clone(), drivers: self.drivers.clone() }
     }
 
-    /// The link as a string for a URL: its content and a signature, both in hexadecimal.
+    /// Encodes the link for a URL: its content and a signature, both in hexadecimal.
     #[must_use]
     pub fn sign(&self, secret: &str) -> String {
         let content = serde_json::to_vec(self).unwrap_or_default();
@@ -113,8 +111,7 @@ impl Link {
         format!("{}.{}", hex(&content), hex(signature.as_ref()))
     }
 
-    /// The link in a signed string; `None`: it was changed, made with another secret, or has
-    /// expired.
+    /// Decodes a signed link; `None`: it was changed, signed with another secret, or has expired.
     #[must_use]
     pub fn open(text: &str, secret: &str, now_ms: i64) -> Option<Self> {
         let (content, signature) =

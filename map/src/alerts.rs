@@ -1,4 +1,4 @@
-//! Alerts: the events that `milepost events` found, with who has seen them.
+//! Alerts: the events that `milepost events` detected, each with its acknowledgement.
 
 use clickhouse::Row;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use crate::fleet::look::Scope;
 use crate::history::failed;
 use crate::store::{Error, Store};
 
-/// Alerts per response, the newest.
+/// Most alerts in one response; the newest are returned.
 const ALERTS_MAX: usize = 200;
 
 /// An event. `driver_id`, `ts`, `seq`, `kind` and `fence` identify it.
@@ -16,26 +16,25 @@ pub struct Alert {
     driver_id: String,
     ts: i64,
     seq: u32,
-    /// entered, left, silent, heard, fast, slow or jump
+    /// `entered`, `left`, `silent`, `heard`, `fast`, `slow` or `jump`.
     kind: String,
     fence: String,
     lat: f64,
     lng: f64,
     speed: Option<f32>,
-    /// Time at which ClickHouse had it.
+    /// Time at which ClickHouse stored the event.
     known_at: i64,
-    /// Who acknowledged it; empty: nobody has.
+    /// Name of the viewer who acknowledged the event; empty: not acknowledged.
     seen_by: String,
-    /// 0: nobody has.
+    /// Time of the acknowledgement; 0: not acknowledged.
     seen_at: i64,
 }
 
-/// The alerts of the last `hours`, the newest first.
+/// Returns the alerts of the last `hours`, newest first.
 ///
-/// # Errors
-/// In words.
+/// # Errors The reason, in words for the viewer.
 pub async fn recent(store: &Store, scope: &Scope, hours: u32) -> Result<Vec<Alert>, Error> {
-    // Before `milepost migrate` made the table of acknowledgements, nobody has seen anything.
+    // Until `milepost migrate` creates the table of acknowledgements, no alert is acknowledged.
     let seen =
         "SELECT driver_id, ts, seq, kind, fence, argMax(seen_by, seen_at) AS viewer, max(seen_at) AS at
         FROM {db}.alerts_seen GROUP BY driver_id, ts, seq, kind, fence";
@@ -56,7 +55,7 @@ pub async fn recent(store: &Store, scope: &Scope, hours: u32) -> Result<Vec<Aler
     question.fetch_all().await.map_err(|error| failed(store, &error))
 }
 
-/// What identifies an event in an acknowledgement.
+/// Key of an event in a request to acknowledge it.
 #[derive(Debug, Deserialize)]
 pub struct Seen {
     pub driver_id: String,
@@ -66,7 +65,7 @@ pub struct Seen {
     pub fence: String,
 }
 
-/// Records that `by` has seen an event.
+/// Records that the viewer `by` acknowledged an event.
 ///
 /// # Errors
 /// ClickHouse's.

@@ -1,4 +1,5 @@
-//! Ranges of a PMTiles file on the disk, for the page's streets. Reads on blocking threads.
+//! Reads ranges of a PMTiles file on the disk, from which the page draws streets. Reads on blocking
+//! threads.
 
 use std::fs::File;
 use std::io;
@@ -10,14 +11,14 @@ pub const RANGE_BYTES_MAX: u64 = 4 << 20;
 /// First bytes of a PMTiles file, version 3.
 const MAGIC: &[u8] = b"PMTiles\x03";
 
-/// A part of the file.
+/// A range of bytes of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Range {
     pub first: u64,
     pub bytes: Vec<u8>,
     /// Length of the whole file.
     pub total: u64,
-    /// Changes with the file.
+    /// Entity tag; changes when the file changes.
     pub tag: String,
 }
 
@@ -40,10 +41,9 @@ pub fn read(path: &Path, first: u64, last: u64) -> io::Result<Option<Range>> {
     Ok(Some(Range { first, bytes, total, tag }))
 }
 
-/// Returns what is wrong with the file.
+/// Checks that the file is a readable PMTiles file.
 ///
-/// # Errors
-/// It cannot be read, or is no PMTiles file.
+/// # Errors The file cannot be read, or is not a PMTiles file.
 pub fn check(path: &Path) -> Result<(), String> {
     let begin = read(path, 0, MAGIC.len() as u64 - 1)
         .map_err(|error| format!("{}: {error}", path.display()))?;

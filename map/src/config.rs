@@ -1,4 +1,5 @@
-//! Defaults < file < environment → a validated [`Config`]: milepost's library, milepost's rules.
+//! Builds a validated [`Config`] from defaults, file and environment, in this order: later sources
+//! override earlier ones. Uses the same library and rules as milepost.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,7 +12,7 @@ use milepost_config::{Error, Log, Secret, Server, Settings, settings, settings_o
 use crate::access::{Access, viewers};
 use crate::fleet::DRIVERS_MAX;
 
-/// Environment variables are `MILEPOST_MAP__SECTION__KEY`.
+/// Prefix of environment variables, as in `MILEPOST_MAP__SECTION__KEY`.
 const ENVIRONMENT_PREFIX: &str = "MILEPOST_MAP";
 /// Read if it exists and neither `--config` nor `MILEPOST_MAP_CONFIG` names a file.
 const DEFAULT_FILE: &str = "milepost-map.toml";
@@ -58,26 +59,26 @@ pub struct Http {
     pub behind_proxy: bool,
     /// Basic login, for people.
     pub login: Option<(String, Secret)>,
-    /// The proxy's header with the name of who asks; without it nothing is answered.
+    /// Header in which the proxy names the viewer; requests without it are refused.
     pub user_header: Option<HeaderName>,
     /// Bearer token: for programs; with `user_header`, for the proxy alone.
     pub token: Option<Secret>,
-    /// Open pages.
+    /// Most pages open at the same time.
     pub viewers_max: usize,
-    /// Open connections.
+    /// Most connections open at the same time.
     pub connections_max: usize,
 }
 
-/// Who may change fences.
+/// `[fences]`: the editors, and the ClickHouse login that writes for them.
 #[derive(Debug, Clone)]
 pub struct Fences {
-    /// ClickHouse login that writes the table `fences`; `None`: nobody changes fences here.
+    /// ClickHouse login that writes the table `fences`; `None`: fences are read-only.
     pub writer: Option<Server>,
-    /// Names in `http.user_header`; empty: everyone who may look.
+    /// Viewers who may edit, as named in `http.user_header`; empty: every viewer.
     pub editors: Vec<String>,
 }
 
-/// What the page shows.
+/// `[map]`: style, thresholds and limits of the page.
 #[derive(Debug, Clone)]
 pub struct Map {
     /// URL of a MapLibre style; `None`: the page draws its own background, or `basemap`.
@@ -92,7 +93,7 @@ pub struct Map {
     pub names: Names,
     /// Other servers that the style loads tiles, glyphs and sprites from.
     pub style_origins: Vec<String>,
-    /// Drivers in memory.
+    /// Most drivers kept in memory.
     pub drivers_max: usize,
     /// Drivers shown one by one on a screen; above, they are grouped.
     pub points_max: usize,
@@ -138,8 +139,7 @@ impl Config {
 
     /// Parses the text of a file, without the environment.
     ///
-    /// # Errors
-    /// As [`Config::load`].
+    /// # Errors The same as those of [`Config::load`].
     pub fn parse(toml: &str) -> Result<Self, Error> {
         Self::from_settings(&mut settings_of(toml)?, false)
     }
@@ -259,11 +259,11 @@ impl Http {
         }
     }
 
-    /// Who asks, as the proxy says.
+    /// Returns the viewer's name from the proxy's header; `None`: absent or ambiguous.
     #[must_use]
     pub fn user<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
-        // A proxy that adds its header to the client's, instead of replacing it, does not say who
-        // asks.
+        // If the proxy appends its header to the client's instead of replacing it, the name cannot
+        // be trusted.
         let mut given = headers.get_all(self.user_header.as_ref()?).iter();
         let (Some(one), None) = (given.next(), given.next()) else { return None };
         Some(str::from_utf8(one.as_bytes()).ok()?.trim()).filter(|name| !name.is_empty())

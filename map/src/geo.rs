@@ -38,7 +38,7 @@ impl Tile {
     }
 }
 
-/// The position of a place on the Z-order curve, in which every tile of every zoom is one
+/// Returns the position of a place on the Z-order curve, on which every tile of every zoom is one
 /// contiguous range. Places beyond 85.05° are in the outermost tiles.
 #[must_use]
 pub fn key(lat_e7: i32, lng_e7: i32) -> u64 {

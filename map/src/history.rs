@@ -54,7 +54,7 @@ pub struct Episode {
     kind: String,
     from: i64,
     to: i64,
-    /// Its beginning; the middle of a stop.
+    /// Place where the episode begins; for a stop, its centre.
     lat: f64,
     lng: f64,
     distance_m: f64,
@@ -75,17 +75,17 @@ pub struct Track {
     driver_id: String,
     from: i64,
     to: i64,
-    /// Returns the same points in any client.
+    /// SQL that returns the same points in any client.
     sql: String,
     /// Points were left out at the limit.
     truncated: bool,
     points: Points,
     episodes: Vec<Episode>,
-    /// What is not in an episode yet.
+    /// Fixes after the last stored episode; `None`: there are none.
     tail: Option<Tail>,
 }
 
-/// A driver's track, simplified to within `metres`.
+/// Returns a driver's track, simplified to within `metres`.
 ///
 /// # Errors
 /// In words.
@@ -162,7 +162,7 @@ fn tail(rows: &[TrackRow], counted_ms: Option<i64>) -> Option<Tail> {
         let east = (b.lng - a.lng) * a.lat.to_radians().cos();
         let metres =
             (b.lat - a.lat).hypot(east) * METRES_PER_DEGREE * ms as f64 / (b.ms - a.ms) as f64;
-        // A device knows its speed better than its places tell.
+        // The device's own speed is more accurate than one computed from its positions.
         if b.speed.map_or(metres * 1_000.0 / ms as f64, f64::from) >= MOVING_MPS {
             tail.metres += metres;
             tail.moving_ms += ms;

@@ -48,7 +48,7 @@ struct Attributes {
 /// somebody silent for months is not "faster than 30".
 ///
 /// # Errors
-/// In words.
+/// The reason, in words for the viewer.
 pub async fn list(
     store: &Store,
     scope: &Scope,
@@ -103,10 +103,10 @@ pub struct Shown {
     note: String,
 }
 
-/// What the source keeps of a driver's newest fix, the time of that fix, and the driver's card.
+/// Returns the time and attributes of a driver's newest fix, and the driver's card.
 ///
 /// # Errors
-/// In words.
+/// The reason, in words for the viewer.
 pub async fn attributes(
     store: &Store,
     driver: &str,

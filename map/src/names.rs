@@ -114,7 +114,7 @@ pub async fn write(
     if cards.is_empty() {
         return Ok(());
     }
-    // Rows as JSON in the statement's body: a parameter would be part of the URL.
+    // The rows are JSON in the statement's body, because a parameter would be part of the URL.
     let rows: Vec<String> =
         cards.iter().map(|card| serde_json::to_string(card).unwrap_or_default()).collect();
     let sql = format!(

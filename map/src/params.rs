@@ -227,8 +227,7 @@ impl Params {
 
     /// Prefix of a driver's id; empty matches all.
     ///
-    /// # Errors
-    /// No id begins so.
+    /// # Errors The prefix cannot begin an id.
     pub fn prefix(&self) -> Result<&str, String> {
         let prefix = self.text("prefix").unwrap_or_default();
         if prefix.is_empty() {
@@ -238,7 +237,7 @@ impl Params {
         }
     }
 
-    /// Conditions of a list of drivers; one that is missing holds for everybody.
+    /// Conditions of a list of drivers; a missing condition holds for every driver.
     ///
     /// # Errors
     /// One of them is invalid.
@@ -301,8 +300,7 @@ impl Params {
 
     /// Ids of drivers.
     ///
-    /// # Errors
-    /// None are given, too many, or one that is no id.
+    /// # Errors No ids, too many, or an invalid one.
     pub fn drivers(&self) -> Result<Vec<&str>, String> {
         let text = self.text("of").ok_or("of: missing; expected ids of drivers, with commas")?;
         let ids: Vec<&str> = text.split(',').collect();
@@ -331,8 +329,7 @@ impl Params {
 
     /// A time zone of the IANA database; ClickHouse knows which exist.
     ///
-    /// # Errors
-    /// It has characters that no zone has.
+    /// # Errors It has characters that no time zone's name has.
     pub fn zone(&self) -> Result<&str, String> {
         let zone = self.text("tz").unwrap_or("UTC");
         let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"/_+-".contains(&byte);

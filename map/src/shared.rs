@@ -25,8 +25,8 @@ impl<T> Default for Shared<T> {
 }
 
 impl<T: Clone> Shared<T> {
-    /// The answer that somebody got a moment ago or waits for, or else that of `question`. Whoever
-    /// asks it may leave: then the next one who waits does.
+    /// Returns a fresh shared answer, joins a query in flight, or runs `question`. If the caller
+    /// that runs the query leaves, the next waiting caller runs it.
     pub async fn answer(&self, key: String, question: impl Future<Output = T>) -> T {
         let cell = {
             let mut cells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +64,7 @@ mod tests {
             asked.get()
         };
         let ask = |key: &str| shared.answer(key.to_owned(), question());
-        // The first one leaves; of the others one asks again.
+        // The first caller leaves; one of the other callers asks again.
         let second = Duration::from_secs(1);
         let (left, one, two, other) =
             tokio::join!(timeout(second, ask("a")), ask("a"), ask("a"), ask("b"));
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!((ask("a").await, asked.get()), (3, 3));
         sleep(AGE_MAX).await;
         assert_eq!((ask("a").await, asked.get()), (4, 4));
-        // What nobody waits for is forgotten.
+        // A question that no caller waits for is removed.
         assert!(timeout(second, ask("c")).await.is_err());
         ask("a").await;
         assert_eq!(shared.0.lock().unwrap().len(), 1);

@@ -44,7 +44,7 @@ pub struct Changed<'a> {
     alt_dm: i32,
     acc_dm: u16,
     received_ms: i64,
-    /// Time since its insert, all by ClickHouse's clock.
+    /// Time since the insert, by ClickHouse's clock.
     pub age_ms: i64,
 }
 
@@ -87,21 +87,21 @@ impl Store {
         Ok(Self { reader, config: config.clone(), names: names.clone() })
     }
 
-    /// The database of all tables.
+    /// Returns the name of the database.
     #[must_use]
     pub fn database(&self) -> &str {
         &self.config.server.database
     }
 
-    /// A query; `{db}` in it stands for the database.
+    /// Builds a query; `{db}` in the SQL stands for the database.
     pub fn ask(&self, sql: &str) -> Query {
         self.limited(&self.reader.client(), sql, self.config.query_timeout)
             .with_setting("max_rows_to_read", self.config.query_rows_max.to_string())
     }
 
-    /// The rows of all parts that have something new in them: ClickHouse opens no others. Each
-    /// column is made what [`Changed`] has there, so the client need not compare their types, which
-    /// it does for every row.
+    /// Selects the rows of all parts with unread inserts; ClickHouse opens no other parts. Each
+    /// column is cast to the type in [`Changed`], so the client can skip its type check of every
+    /// row.
     pub fn changes(&self, read: &Parts) -> Query {
         const SQL: &str = "WITH splitByChar('_', _part) AS name, toUInt64OrZero(name[2]) AS first, toUInt64OrZero(name[3]) AS last_one
             SELECT first, last_one AS last, toString(driver_id), toInt64(toUnixTimestamp64Milli(ts)), toUInt32(seq), toInt32(lat_e7),
@@ -114,7 +114,7 @@ impl Store {
         self.limited(&client, SQL, CHANGES_TIMEOUT).param("firsts", firsts).param("lasts", lasts)
     }
 
-    /// Changes when names or groups may have changed.
+    /// Returns a version that changes when names or groups may have changed.
     ///
     /// # Errors
     /// ClickHouse's.
@@ -134,7 +134,7 @@ impl Store {
         }
     }
 
-    /// Names and groups: from attributes, overridden by the table `drivers`.
+    /// Reads names and groups: from attributes, overridden by the table `drivers`.
     ///
     /// # Errors
     /// ClickHouse's.
@@ -156,7 +156,8 @@ impl Store {
         Ok(Directory::new(rows))
     }
 
-    /// A query about drivers of a scope: `{in_scope}` in it becomes a condition on `driver_id`.
+    /// Builds a query about the drivers of a scope: `{in_scope}` in the SQL becomes a condition on
+    /// `driver_id`.
     pub fn ask_in(&self, scope: &Scope, sql: &str) -> Query {
         let Scope::Only { groups, drivers } = scope else {
             let query = self.ask(&sql.replace("{in_scope}", "1"));
@@ -179,7 +180,7 @@ impl Store {
         query.param("group_attribute", self.names.group_attribute())
     }
 
-    /// The table does not exist, because an older `milepost migrate` made the tables.
+    /// Returns whether a query failed because an older `milepost migrate` did not create the table.
     #[must_use]
     pub fn is_missing(&self, error: &ClientError) -> bool {
         self.reader.failed(error).0 == Some(60) // UNKNOWN_TABLE

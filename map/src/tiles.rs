@@ -23,7 +23,7 @@ pub enum Kind {
 /// The drivers of a cell.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cell {
-    /// Mean place.
+    /// Mean place of the cell's drivers.
     pub lat_e7: i32,
     pub lng_e7: i32,
     /// The newest.
@@ -46,7 +46,7 @@ pub fn kind(
     if all <= points_max {
         return Kind::Points;
     }
-    // Counting what the filter shows ends as soon as there are too many.
+    // Stops counting visible drivers as soon as there are too many.
     let mut shown = 0;
     let is_too_many = view.any(|tile| {
         fleet.in_tile(tile).iter().any(|row| {
@@ -61,7 +61,7 @@ pub fn kind(
 #[must_use]
 pub fn cut(fleet: &Fleet, tile: Tile, kind: Kind, filter: &Filter<'_>, now_ms: i64) -> Vec<u8> {
     let all = fleet.in_tile(tile);
-    // Most tiles show all of their drivers: they are not copied.
+    // Most tiles show all of their drivers: these rows are not copied.
     let rows: Cow<'_, [Row]> = if all.iter().all(|row| filter.shows(row)) {
         Cow::Borrowed(all)
     } else {

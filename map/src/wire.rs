@@ -33,10 +33,10 @@ pub struct Part {
 }
 
 impl Part {
-    /// From a tile and the result of [`crate::tiles::cut`].
+    /// Builds the part of a tile from the result of [`crate::tiles::cut`].
     #[must_use]
     pub fn new(tile: Tile, body: &[u8]) -> Self {
-        // Without the header, whose time changes when nothing else does.
+        // Excludes the header, whose time changes even when nothing else does.
         let version = XxHash3_64::oneshot(&body[HEADER_BYTES..]) ^ u64::from(body[1]);
         let length =
             u32::try_from(body.len()).expect("map.points_max and the cells of a tile are bounded");
@@ -76,7 +76,7 @@ pub fn joined(parts: &[Arc<Part>], as_gzip: bool) -> Vec<Bytes> {
 }
 
 thread_local! {
-    /// A new one would be a quarter of a megabyte for each tile.
+    /// Reused: a new compressor would allocate a quarter of a megabyte for each tile.
     static DEFLATE: RefCell<(Compress, Vec<u8>)> = RefCell::new((Compress::new(Compression::fast(), false), Vec::new()));
 }
 

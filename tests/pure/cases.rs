@@ -6,7 +6,8 @@
 
 use proptest::prelude::ProptestConfig;
 
-/// So many cases, or the share of them that the environment's CASES_PERCENT says.
+/// Returns a configuration with `all` cases, or the percentage of them in the variable
+/// `CASES_PERCENT`.
 pub(crate) fn cases(all: u32) -> ProptestConfig {
     let percent = std::env::var("CASES_PERCENT")
         .map_or(100, |text| text.parse().expect("CASES_PERCENT is a number"));

@@ -14,7 +14,7 @@ use proptest::sample::{Index, select};
 
 use crate::rows::{WALL_MS, limits};
 
-/// What a change puts into a payload, in place of a token or beside one.
+/// Pieces that a mutation inserts into a payload, in place of a token or beside one.
 const PIECES: [&str; 50] = [
     "{",
     "}",
@@ -136,7 +136,8 @@ fn payload(format: Format, points: u32, is_spaced: bool) -> String {
     if is_spaced { payload.replace(",\"", " ,\n\"").replace("\":", "\" : ") } else { payload }
 }
 
-/// With and without the reader of plain JSON; by format, with nothing and with everything kept.
+/// Decoders of each format, without and with all extra fields kept; each pair is the fast JSON
+/// reader and serde_json.
 static DECODERS: LazyLock<Vec<[[Decoder; 2]; 2]>> = LazyLock::new(|| {
     let decoders = |source: String| {
         let config = Config::parse(&source).unwrap_or_else(|error| panic!("{source}: {error}"));

@@ -48,7 +48,7 @@ struct Rig {
     running: JoinHandle<()>,
 }
 
-/// With a batch of a row of `d1` and one of `d2`.
+/// Starts an executor on a scripted server; its batch has a row of `d1` and one of `d2`.
 async fn rig(does: Does) -> Rig {
     let server = Arc::new(Scripted { does, attempts: Mutex::default() });
     let ((commands, to_execute), (to_report, reports)) = (mpsc::channel(9), mpsc::channel(9));

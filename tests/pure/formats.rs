@@ -348,7 +348,7 @@ fn w3c() {
     );
 }
 
-/// With its checksum.
+/// Returns an NMEA sentence with its checksum.
 fn nmea(body: &str) -> String {
     format!("${body}*{:02X}", body.bytes().fold(0, |sum, byte| sum ^ byte))
 }

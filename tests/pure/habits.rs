@@ -1,5 +1,5 @@
-//! What devices do in the field, tried on every format that is JSON: the same habits, each in the
-//! format's own words.
+//! Habits of devices in the field, tested on every JSON format: the same habits, each in the
+//! format's own fields.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -18,11 +18,11 @@ struct Device {
     source: &'static str,
     fix: &'static str,
     time: Time,
-    /// What a speed of 36 is there, in cm/s.
+    /// A speed of 36 in the format's unit, in cm/s.
     speed_of_36: u16,
     minus_one_is_unknown: bool,
     numbers_may_be_texts: bool,
-    /// What stands around several fixes.
+    /// Text before and after several fixes in one payload.
     several: [&'static str; 2],
 }
 

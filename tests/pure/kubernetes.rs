@@ -36,13 +36,13 @@ fn variables(pod: &Value) -> Vec<(String, String)> {
     environment.map(|variable| (text(&variable["name"]), text(&variable["value"]))).collect()
 }
 
-/// What stands in a file, with files that are not here left out.
+/// Parses a configuration file without its `ca_file`, which does not exist on this machine.
 fn configuration(toml: &str) -> Config {
     let there: Vec<_> = toml.lines().filter(|line| !line.starts_with("ca_file")).collect();
     Config::parse(&there.join("\n")).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// As a process would read the file of the pods together with their environment.
+/// Merges the pods' configuration file with their environment, as milepost does at start.
 fn together(toml: &str) -> Config {
     let mut toml = toml.to_owned();
     for (name, value) in variables(&pod()) {

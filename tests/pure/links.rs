@@ -30,7 +30,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// As GitHub names it in an address: "Stop, restart, leave" is `stop-restart-leave`.
+/// Returns GitHub's anchor of a heading: "Stop, restart, leave" becomes `stop-restart-leave`.
 fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
     kept.collect::<String>().trim().to_lowercase().replace(' ', "-")

@@ -1,4 +1,4 @@
-//! What needs no server: the rooms against naive models, the input contract, the pipeline under
+//! Tests that need no server: modules against naive models, the input contract, the pipeline under
 //! paused time.
 #![expect(
     unreachable_pub,

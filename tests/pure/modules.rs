@@ -102,11 +102,11 @@ fn target(base: &[String], name: &str, known: &BTreeMap<Name, String>) -> Name {
     target
 }
 
-/// What imports itself round about, and by whom.
+/// Returns the modules in import cycles, each with its imports that are in a cycle as well.
 pub fn circles(known: &BTreeMap<Name, String>) -> BTreeMap<Name, BTreeSet<Name>> {
     let mut left: BTreeMap<_, _> =
         known.keys().map(|name| (name.clone(), imports(name, known))).collect();
-    // Whoever imports nobody that is left is in order.
+    // A module whose imports are all removed is in no cycle.
     while let Some(name) =
         left.iter().find(|(_, uses)| uses.is_empty()).map(|(name, _)| name.clone())
     {
@@ -115,7 +115,7 @@ pub fn circles(known: &BTreeMap<Name, String>) -> BTreeMap<Name, BTreeSet<Name>>
             uses.remove(&name);
         }
     }
-    // The same from the other end: what nobody imports that is left only leads to a circle.
+    // In the other direction: a module that no remaining module imports only leads to a cycle.
     while let Some(name) =
         left.keys().find(|name| !left.values().any(|uses| uses.contains(*name))).cloned()
     {

@@ -74,7 +74,8 @@ fn store_remove_quarantine_and_erase(root: &Path) {
     promise("kept", [10]);
 }
 
-/// From now on these rows are kept, or may be missing (free), or are gone.
+/// Appends a promise to the log: from now on these rows are kept, may be missing (`free`), or are
+/// gone.
 fn promise(what: &str, rows: impl IntoIterator<Item = u32>) {
     let mut log =
         fs::OpenOptions::new().append(true).open(std::env::var_os("DISK_LOG").unwrap()).unwrap();
@@ -131,12 +132,12 @@ type Change = Vec<(PathBuf, Option<Node>)>;
 /// A directory tree; `None`: a folder.
 type Tree = BTreeMap<PathBuf, Option<Bytes>>;
 
-/// What is on the disk for certain, and what may be.
+/// Model of a disk: its certain content, and the changes that a power cut may undo.
 #[derive(Default)]
 struct Disk {
     certain: BTreeMap<PathBuf, Node>,
     pending: Vec<Change>,
-    /// What was written to each file, and whether it was fsynced since.
+    /// Content of each file, and whether it has been fsynced since the last write.
     files: Vec<(Bytes, bool)>,
 }
 

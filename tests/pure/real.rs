@@ -37,9 +37,10 @@ pub struct Real {
     folder: TempDir,
     commands: Option<mpsc::Sender<DeliveryCommand>>,
     reports: Option<mpsc::Receiver<Report>>,
-    /// Came while time passed.
+    /// Reports received while time passed.
     came: Vec<Report>,
-    /// Of these batches. What ends otherwise, a row on its way into quarantine say, has none.
+    /// Batches with an attempt in flight. An operation of another kind, such as a row on its way
+    /// into quarantine, is not in it.
     attempts: BTreeSet<BatchId>,
     erased: watch::Sender<ReadList>,
 }
@@ -81,7 +82,8 @@ pub fn seqs(insert: &Insert) -> impl Iterator<Item = u32> {
     insert.body.chunks(ROW_BYTES).map(seq)
 }
 
-/// What the rejects of an insert count, each the last 8 bytes of its row.
+/// Returns the number of rejects that an insert represents: the sum of the counts in the last 8
+/// bytes of each row.
 fn refusals(insert: &Insert) -> u64 {
     (0..insert.rows)
         .map(|row| {
@@ -188,7 +190,7 @@ impl Scripted {
 }
 
 impl Real {
-    /// And its time.
+    /// Creates the backend, and returns it with its current time.
     pub fn new(seed: u64) -> (Self, Instant) {
         let runtime = runtime();
         let state = State {
@@ -232,7 +234,7 @@ impl Real {
         }
     }
 
-    /// As a new process would find them.
+    /// Reads the spool's files as a new process would find them.
     fn spooled(&self, kind: Kind) -> Vec<Insert> {
         let dir = self.folder.path();
         let files = spool::list(dir).unwrap().into_iter().filter(|file| file.kind == kind);

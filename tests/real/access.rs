@@ -117,7 +117,8 @@ fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
     Ok(())
 }
 
-/// What the migrations replace must be theirs to drop, and both files must say the same.
+/// The migrations' login must have the right to drop every object that a migration replaces, and
+/// both files must grant the same.
 #[test]
 fn both_files_grant_the_same_and_what_the_migrations_need() -> Result<()> {
     let deploy = repository().join("deploy/clickhouse");

@@ -13,7 +13,7 @@ use crate::world::{SOON, World, unmigrated};
 const FILES_MAX: usize = 4;
 const LINES_MAX: usize = 30;
 
-/// What Keeper compares, and what people read.
+/// Lists the columns: the properties that Keeper compares, and the comments.
 fn columns(world: &World) -> Result<String> {
     world.query(
         "SELECT table, position, name, type, default_kind, default_expression, compression_codec, comment FROM system.columns \

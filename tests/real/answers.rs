@@ -1,4 +1,5 @@
-//! What analysts ask of a drive that came over MQTT. tests/answers has the views' own truth.
+//! Analysts' queries about a drive that was published over MQTT. tests/answers checks the views
+//! themselves.
 
 use std::fmt::Write as _;
 

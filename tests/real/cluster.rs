@@ -10,10 +10,10 @@ use lab_stack::{Settings, sql};
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{Engine, SOON, World, unmigrated, unmigrated_on, wait_for_metric, world};
 
-/// What the hosts do.
+/// State of the simulated hosts of a cluster.
 #[derive(Debug, Default)]
 pub struct Hosts {
-    /// So many statements on `positions` find one of them away.
+    /// Number of further statements on `positions` that find one host away.
     away: AtomicUsize,
     /// Hosts that have none of the tables.
     new: AtomicUsize,
@@ -23,7 +23,7 @@ pub struct Hosts {
     waited: AtomicUsize,
 }
 
-/// As one server would have it: without ON CLUSTER and what is replicated.
+/// Rewrites a statement for a single server: without `ON CLUSTER` and without replication.
 fn alone(statement: &str, new: usize) -> String {
     let mut sql = statement.replace("ENGINE = Replicated", "ENGINE = ");
     for cluster in ["c", "two"] {
@@ -131,7 +131,7 @@ fn two_that_migrate_a_cluster_at_once_do_it_once() -> Result<()> {
     Ok(())
 }
 
-/// What is sent with an insert, as the first lines of the requests have it.
+/// First lines of the insert requests, with their parameters.
 type Inserts = Arc<Mutex<Vec<String>>>;
 
 fn told(inserts: &Inserts) -> Vec<String> {

@@ -223,7 +223,7 @@ const EXAMPLES: &[Example] = &[
 const AT_NULL_ISLAND: &str = r#"{"location":{"timestamp":"<iso>Z","coords":{"latitude":0.0,"longitude":0.0,"accuracy":0,"speed":0,
     "heading":0,"altitude":0},"is_moving":false},"device_id":"48241179"}"#;
 
-/// What a payload is at this moment, a whole second.
+/// Fills the placeholders of a payload with the time `moment_ms`, a whole second.
 fn at(payload: &str, moment_ms: i64) -> String {
     let iso = humantime::format_rfc3339_millis(
         std::time::UNIX_EPOCH + std::time::Duration::from_millis(moment_ms.unsigned_abs()),

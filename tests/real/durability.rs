@@ -1,5 +1,5 @@
-//! What a power cut would leave: the program's own calls, noted by a library that is loaded before
-//! libc. A test that kills a process cannot see a missing fsync, because the kernel still has the
+//! Durability under a power cut, from the program's own system calls: a preloaded library records
+//! them. A test that kills a process cannot see a missing fsync, because the kernel still has the
 //! bytes.
 
 use anyhow::{Result, ensure};

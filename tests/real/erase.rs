@@ -339,20 +339,20 @@ fn an_insert_that_outlived_its_process_is_waited_for() -> Result<()> {
     world.wait_for(count, "0", SOON)
 }
 
-/// What happens to a statement of an erasing.
+/// Fault at a statement of `milepost erase`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// The process is killed before the engine has it.
+    /// The process is killed before the engine receives the statement.
     KilledBefore,
-    /// And when the engine has done it.
+    /// The process is killed after the engine has executed the statement.
     KilledAfter,
     Refused,
-    /// The engine does it, the answer is lost.
+    /// The engine executes the statement, and the response is lost.
     Cut,
 }
 
-/// The same for every driver, table and number, so that each kind of statement of an erasing is
-/// one.
+/// Normalizes a statement: the result is the same for every driver, table and number, so that each
+/// kind of statement counts once.
 fn kind(statement: &str, driver: &str, tables: &[String]) -> String {
     let mut kind = statement.replace(driver, "D");
     for table in tables {

@@ -97,12 +97,12 @@ impl Webhook {
     }
 }
 
-/// What the broker keeps below a topic.
+/// Returns the broker's retained messages that match a filter.
 pub fn retained(port: u16, filter: &str) -> Result<BTreeMap<String, Value>> {
     let options = MqttOptions::new(format!("looks-{}", fastrand::u32(..)), "127.0.0.1", port);
     let (client, mut connection) = Client::new(options, 8);
     client.subscribe(filter, QoS::AtLeastOnce)?;
-    // What is kept comes before what is published after the subscription.
+    // Retained messages arrive before those that are published after the subscription.
     let end = format!("end/{}", fastrand::u32(..));
     client.subscribe(&end, QoS::AtLeastOnce)?;
     let mut kept = BTreeMap::new();

@@ -42,7 +42,8 @@ fn every_fix_of_every_format_is_stored() -> Result<()> {
     Ok(())
 }
 
-/// What holds no fix is counted by kind, and the ledger adds up; what is kept can be asked for.
+/// Messages without a fix are counted by kind, and the conservation equation holds; kept fields can
+/// be queried.
 #[test]
 fn kinds_are_ignored_and_fields_are_kept() -> Result<()> {
     let world = world("kinds")?;

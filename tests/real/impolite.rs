@@ -17,14 +17,13 @@ use lab_harness::scripted_clickhouse::{Behaviour, HangAt, TooLarge};
 /// They wait more than they work.
 const CASES_AT_ONCE: usize = 6;
 
-/// What is done to milepost, and what is expected of it.
+/// A fault, and the behaviour that is expected of milepost.
 #[derive(Debug)]
 struct Case {
     name: &'static str,
     fault: Fault,
     expect: Expect,
-    /// The same server is one of several: `clickhouse.replication` says so to the process that
-    /// inserts.
+    /// `clickhouse.replication` tells the inserting process that this server is one of several.
     on_replicas: bool,
 }
 
@@ -42,9 +41,9 @@ enum Expect {
     GetsThrough,
     /// Nothing can; so it says why.
     Refused {
-        /// As what a failed insert may count.
+        /// Error kinds that a failed insert may be counted as.
         kinds: &'static [&'static str],
-        /// One of these is in the log and in `/readyz`, in any case of letters.
+        /// The log and `/readyz` contain one of these, case-insensitively.
         says: &'static [&'static str],
     },
 }
@@ -164,7 +163,7 @@ const fn too_large(name: &'static str, then: TooLarge, expect: Expect) -> Case {
     script(name, Behaviour::TooLarge { body_bytes_max: 1000, then }, expect)
 }
 
-/// What is slow or has limits is still good for the rest.
+/// Servers that are slow or have limits: milepost works within them.
 static LIMITS: [Case; 5] = [
     too_large("too_large", TooLarge::AnswersAfterIt, Expect::GetsThrough),
     too_large("too_large_at_once", TooLarge::AnswersAtOnce, Expect::GetsThrough),
@@ -173,7 +172,7 @@ static LIMITS: [Case; 5] = [
     script("in_turn", Behaviour::InTurn, Expect::GetsThrough),
 ];
 
-/// With every timeout at its default.
+/// Servers that hang; every timeout has its default.
 static HANGS: [Case; 5] = [
     script("hang_before_body", Behaviour::Hang(HangAt::BeforeBody), NO_ANSWER),
     script("hang_in_body", Behaviour::Hang(HangAt::InBody), NO_ANSWER),

@@ -426,8 +426,8 @@ fn an_import_that_is_killed_goes_on_where_it_was() -> Result<()> {
     Ok(())
 }
 
-/// With --resume, a row whose quote has no end yet is left to the next run, and a file that begins
-/// otherwise is not skipped.
+/// `--resume` leaves a row with an open quote to the next run, and does not skip a file whose
+/// beginning has changed.
 #[test]
 fn resumed_import_skips_only_what_it_stored() -> Result<()> {
     let world = world("import_grows")?;

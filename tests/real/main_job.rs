@@ -1,4 +1,4 @@
-//! From a publish over MQTT to the last known position in ClickHouse.
+//! The main path: from a publish over MQTT to the last position in ClickHouse.
 
 use anyhow::Result;
 use lab_stack::unix_ms;

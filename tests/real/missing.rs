@@ -1,4 +1,4 @@
-//! What a broker loses and counts nowhere: the drivers' `seq` shows it.
+//! Messages that a broker loses and counts nowhere: gaps in the drivers' `seq` reveal them.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What happens at an awkward moment: a name gets another address under way, a process is frozen
-//! while it writes, a drain meets a node that hangs.
+//! Faults at awkward moments: a name's address changes at run time, a process is frozen during a
+//! write, a drain meets a hung node.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the fault harness will do at length, once each.
+//! One run of each outage that the fault harness repeats at length.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};

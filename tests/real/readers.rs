@@ -12,7 +12,7 @@ use crate::world::{SOON, World, world};
 
 /// Linux gives a pipe so much.
 const PIPE_BYTES: usize = 65_536;
-/// As many sockets as are served at once, and more.
+/// More sockets than milepost serves at the same time.
 const SOCKETS: usize = 80;
 
 struct Killed(Child);

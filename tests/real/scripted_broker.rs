@@ -1,4 +1,5 @@
-//! What no real broker does on demand: half a grant, messages that mean harm, garbage, silence.
+//! Behaviour that no real broker shows on demand: a partly refused subscription, hostile messages,
+//! garbage, silence.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -14,10 +15,10 @@ use rumqttc::v5::mqttbytes::v5::{Packet, PubRecReason};
 
 use crate::world::{SOON, World, settings, unmigrated};
 
-/// What the broker saw, by connection.
+/// Observations of the scripted broker, by connection.
 #[derive(Default)]
 pub struct Seen {
-    /// When each began.
+    /// Time at which each connection began.
     pub connections: Vec<Instant>,
     pub acked: Vec<Vec<u16>>,
     pings: Vec<Vec<Instant>>,
@@ -360,7 +361,7 @@ fn garbage_refusals_and_a_takeover_are_told_and_survived() -> Result<()> {
     milepost.terminate(SOON).map(drop)
 }
 
-/// As EMQX before 5.8 does every 30 s.
+/// EMQX before 5.8 redelivers on the same connection every 30 s.
 #[test]
 fn redelivery_on_the_same_connection_is_acked_once() -> Result<()> {
     let world = unmigrated("copies")?;
@@ -469,7 +470,7 @@ fn a_broker_that_does_not_answer_is_noticed() -> Result<()> {
     of_no_longer.terminate(SOON).map(drop)
 }
 
-/// What follows a packet's id: PUBREL and its like.
+/// Encodes a packet that consists of a packet id, such as PUBREL.
 fn with_id(first: u8, packet_id: u16) -> Vec<u8> {
     [&[first, 2][..], &packet_id.to_be_bytes()].concat()
 }

@@ -1,5 +1,5 @@
-//! What stands between milepost and the world in production, made on the spot: a broker with locks
-//! on its doors, and a ClickHouse that answers by script.
+//! Secured servers for tests, created on the spot: a broker with TLS and logins, and a proxy to
+//! ClickHouse that answers by script.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -97,13 +97,13 @@ pub fn broker_password(folder: &Path, user: &str, password: &str) -> Result<Stri
     Ok(file)
 }
 
-/// What becomes of a statement before it reaches the engine.
+/// Action of the proxy for a statement.
 pub enum Scripted {
-    /// This status and text instead of an answer.
+    /// Responds with this status and text.
     Answer(u16, String),
-    /// Another statement.
+    /// Sends another statement to the engine.
     Instead(String),
-    /// The engine's answer.
+    /// Returns the engine's response.
     Pass,
     /// None, for as long as the client waits.
     Never,

@@ -194,11 +194,10 @@ fn case(folder: &Path, name: &str, changes: &[(&str, String)]) -> Result<Milepos
     settings.start()
 }
 
-/// What a milepost is told beyond its own, by name, and the words in which it must tell what is
-/// wrong.
+/// Name of a case, settings that override the usual ones, and the text that the log must contain.
 type Case<'a> = (&'a str, Vec<(&'a str, String)>, &'a str);
 
-/// All at once, because each waits for something that does not come.
+/// Runs all cases at the same time, because each waits for a timeout.
 fn each_is_told<'a>(folder: &Path, cases: impl IntoIterator<Item = Case<'a>>) -> Result<()> {
     let started: Result<Vec<_>> = cases
         .into_iter()

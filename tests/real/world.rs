@@ -30,7 +30,7 @@ impl Engine {
         Ok(Self { server: ClickHouse::start(folder.path())?, _folder: folder })
     }
 
-    /// The same with this file of a server's configuration.
+    /// Starts an engine with this server configuration.
     pub fn start_with_config(folder: TempDir, config: &str) -> Result<Self> {
         let file = folder.path().join("config.xml");
         std::fs::write(&file, config)?;
@@ -51,7 +51,7 @@ pub fn shared_engine() -> Result<Arc<Engine>> {
     Ok(engine)
 }
 
-/// What a test works with.
+/// A test's own broker and database, and settings that connect milepost to them.
 pub struct World {
     pub broker: Broker,
     pub engine: Arc<Engine>,
@@ -67,12 +67,12 @@ pub fn world(name: &str) -> Result<World> {
     Ok(world)
 }
 
-/// The same without tables.
+/// Like `world`, without tables.
 pub fn unmigrated(name: &str) -> Result<World> {
     unmigrated_on(shared_engine()?, name)
 }
 
-/// The same on an engine of the test's own.
+/// Like `unmigrated`, on an engine of the test's own.
 pub fn unmigrated_on(engine: Arc<Engine>, name: &str) -> Result<World> {
     let folder = lab_stack::folder()?;
     let broker = Broker::start(folder.path())?;
@@ -137,7 +137,7 @@ pub fn publish(port: u16, messages: &[(&str, &[u8])]) -> Result<()> {
     publish_as(port, false, messages)
 }
 
-/// The same, also as retained messages.
+/// Publishes messages at QoS 1, with the given retain flag.
 pub fn publish_as(port: u16, retain: bool, messages: &[(&str, &[u8])]) -> Result<()> {
     let mut options = MqttOptions::new(format!("device-{}", fastrand::u32(..)), "127.0.0.1", port);
     options.set_max_packet_size(Some(4 << 20)).set_connection_timeout(20);
@@ -162,7 +162,7 @@ pub fn publish_in_background(plan: Plan) -> Background {
     Background::start(plan, true)
 }
 
-/// What such a fleet sent; everything must have been acknowledged by the broker.
+/// Stops a fleet and returns its messages; fails if the broker did not acknowledge all of them.
 pub fn finish(fleet: Background) -> Result<Manifest> {
     let manifest = fleet.finish()?;
     ensure!(manifest.unacked.is_empty(), "the broker did not take everything");

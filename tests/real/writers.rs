@@ -82,7 +82,8 @@ fn retried_insert_leaves_out_a_driver_erased_meanwhile() -> Result<()> {
     Ok(())
 }
 
-/// What nginx answers by default to more than 1 MiB; less here, so that a test has few rows.
+/// Largest body that the proxy accepts, in bytes. nginx's default is 1 MiB; less here, so that a
+/// test needs few rows.
 const BODY_BYTES_MAX: usize = 40_000;
 
 fn behind_a_proxy(world: &World, largest: &Arc<AtomicUsize>) -> Result<String> {

@@ -1,5 +1,5 @@
-//! What ClickHouse's summary says of an INSERT: `clickhouse/insert.rs` takes fewer rows than it
-//! sent for an open end.
+//! ClickHouse's summary of an INSERT: `clickhouse/insert.rs` treats a summary with fewer rows than
+//! it sent as an unknown outcome.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! MQTT's bytes: whatever the pieces they come in, the same packets; whatever they are, no panic
-//! and no growth.
+//! The MQTT codec: the same packets however the bytes are split, and no panic or memory growth on
+//! any input.
 #![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
 
 #[path = "../../../tests/pure/cases.rs"]
@@ -21,7 +21,7 @@ const PACKET_BYTES_MAX: usize = 1_024;
 const INPUT_BYTES_MAX: usize = 5 + 2 + 65_535 + 2 + 4 + 16 * 1024;
 const REJECT_BYTES: usize = 64 * 1024;
 
-/// What [`milepost_decode::Message`] borrows.
+/// Owned copy of [`milepost_decode::Message`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Message {
     topic: Vec<u8>,
@@ -45,7 +45,8 @@ impl Message {
     }
 }
 
-/// What comes out of a connackd connection that reads these chunks; and why it ended, if it did.
+/// Returns the messages that a connection reads from these chunks after CONNACK, and the error that
+/// ended it, if any.
 fn read<'a>(
     chunks: impl Iterator<Item = &'a [u8]>,
     bytes_max: usize,
@@ -88,7 +89,7 @@ fn read_whole(bytes: &[u8]) -> (Vec<Message>, Option<CodecError>) {
     read(std::iter::once(bytes), PACKET_BYTES_MAX)
 }
 
-/// A PUBLISH with anything for properties, their length included.
+/// Encodes a PUBLISH with arbitrary bytes as properties, including their length.
 fn publish(message: &Message, properties: &[u8]) -> Vec<u8> {
     let mut body = BytesMut::new();
     body.put_u16(u16::try_from(message.topic.len()).unwrap());
@@ -200,7 +201,7 @@ fn packet_id_and_dup_survive_truncation() {
     }
 }
 
-/// A broker discards what PUBREC refuses, and sends anything else again on every connection.
+/// A broker discards a message that PUBREC refuses, and redelivers any other on every connection.
 #[test]
 fn qos_2_is_refused_step_by_step() {
     let refusals = |bytes: &[u8]| {
@@ -231,7 +232,8 @@ fn qos_2_is_refused_step_by_step() {
     );
 }
 
-/// As NATS and Aedes answer, whose MQTT is 3.1.1, and as MQTT 5 has it.
+/// CONNACKs for an unsupported version: from a 3.1.1 broker such as NATS or Aedes, and as MQTT 5
+/// defines it.
 #[test]
 fn a_broker_of_another_version_is_told_as_such() {
     for connack in [&[0x20, 2, 0, 0x01][..], &[0x20, 3, 0, 0x84, 0]] {
@@ -281,7 +283,7 @@ fn what_is_too_large_is_cut_and_its_neighbours_are_not() {
     }
 }
 
-/// What the library makes of a client's packet.
+/// Decodes a client's packet with the library.
 fn by_library(mut bytes: BytesMut) -> library::Packet {
     let packet = library::Packet::read(&mut bytes, None).unwrap();
     assert!(bytes.is_empty());
@@ -460,7 +462,7 @@ fn encode(publishes: &[library::Publish]) -> Result<BytesMut, LibraryError> {
     Ok(bytes)
 }
 
-/// The stream in pieces, by a list of lengths that is used again and again.
+/// Splits the stream into pieces, by a repeating list of lengths.
 fn pieces<'a>(mut bytes: &'a [u8], lengths: &'a [usize]) -> impl Iterator<Item = &'a [u8]> {
     lengths.iter().cycle().map_while(move |length| {
         let (piece, rest) = bytes.split_at((*length).min(bytes.len()));

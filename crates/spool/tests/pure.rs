@@ -1,4 +1,4 @@
-//! The spool's files: what was stored comes back as it was, or not at all.
+//! The spool's files: a stored batch is read back intact, or not at all.
 #![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
 use std::fs;
 
@@ -48,7 +48,7 @@ fn inserts() -> Vec<Insert> {
     vec![insert("positions", body.into(), 3), insert("rejects", Bytes::new(), 1)]
 }
 
-/// Nothing of a driver stays, all of the others does, and what cannot be read is told.
+/// Erasing removes all rows of a driver, keeps all others, and reports unreadable files.
 #[test]
 fn the_rows_of_a_driver_are_taken_out_of_every_file() {
     let folder = TempDir::new().unwrap();
@@ -174,7 +174,7 @@ fn directories_put_together_by_hand_keep_every_file() {
             spool.store(&inserts(), 3).unwrap();
         }
         stored += 5;
-        // What an earlier version left, whose last number counted attempts: `mv -n` takes both.
+        // Files of an earlier version, whose last number counted attempts: `mv -n` moves both.
         let ends = if folder.path() == here.path() { 0 } else { 1 };
         let old = folder.path().join(format!("00000000000000000000-3-{ends}.batch"));
         fs::copy(folder.path().join(&list(folder.path()).unwrap()[0].name), old).unwrap();

@@ -41,10 +41,9 @@ const COLUMNS: &str = "name, toUnixTimestamp64Milli(fences.valid_from) AS valid_
     toUnixTimestamp64Milli(fences.valid_until) AS valid_until,
     toJSONString(arrayMap(polygon -> arrayMap(ring -> arrayMap(point -> [point.1, point.2], ring), polygon), polygons)) AS polygons";
 
-/// The fences that are valid now, as a GeoJSON FeatureCollection.
+/// Returns the fences that are valid now, as a GeoJSON FeatureCollection.
 ///
-/// # Errors
-/// In words.
+/// # Errors The reason, in words for the viewer.
 pub async fn all(store: &Store) -> Result<Value, Error> {
     let sql = format!(
         "SELECT {COLUMNS} FROM {{db}}.fences FINAL
@@ -66,8 +65,7 @@ pub async fn all(store: &Store) -> Result<Value, Error> {
 /// Stores a GeoJSON Feature as [`plan`] says, and logs that `user` did so. The caller serialises
 /// the changes of one process: the rows are read before they are written.
 ///
-/// # Errors
-/// What is wrong with the feature, or why ClickHouse did not take it.
+/// # Errors The feature is invalid, or ClickHouse refused it.
 pub async fn put(
     writer: &Reader,
     database: &str,
@@ -139,7 +137,7 @@ async fn polygons(name: &str, geometry: &Value) -> Result<Polygons, Refused> {
     Ok(read.fences.swap_remove(0).polygons)
 }
 
-/// Replaces "ring 0", which a file has, by what the person who draws sees.
+/// Replaces "ring 0", the term of a GeoJSON file, with the term that the map's editor shows.
 fn in_words(fault: &str) -> String {
     let Some(fault) = fault.strip_prefix("ring 0: ") else { return fault.to_owned() };
     if fault.contains("points; a ring has at least 4") || fault == "has no area" {
@@ -195,7 +193,7 @@ fn away(writer: &Reader, error: &clickhouse::error::Error) -> Refused {
     ))
 }
 
-/// Why a fence was not stored.
+/// Reason why a fence was not stored.
 #[derive(Debug)]
 pub enum Refused {
     Invalid(String),

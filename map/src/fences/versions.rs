@@ -1,5 +1,5 @@
-//! Versions of a fence: an edit ends the version that is valid and begins the next one, so that
-//! visits before stay as they were counted. Rewriting the past is asked for. Pure.
+//! Versions of a fence: an edit ends the valid version and begins the next one, so that earlier
+//! visits stay as they were counted. Only an explicit request rewrites the past. Pure.
 
 /// Rings of `[lng, lat]`, each polygon's outline first; closed.
 pub type Polygons = Vec<Vec<Vec<[f64; 2]>>>;
@@ -21,18 +21,18 @@ pub struct Version {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
     pub name: String,
-    /// The name until now; differs from `name` when the fence is renamed.
+    /// Current name; differs from `name` when the fence is renamed.
     pub was: String,
     /// The version to change; `None`: the one that is valid now.
     pub from_ms: Option<i64>,
     pub until_ms: Option<i64>,
-    /// Visits before now are to be counted with the new outline and name.
+    /// Recount earlier visits with the new outline and name.
     pub rewrites_past: bool,
     /// `None`: the fence ends.
     pub polygons: Option<Polygons>,
 }
 
-/// The rows to insert; empty if nothing changes. `stored`: the rows of both names.
+/// Returns the rows to insert; empty if nothing changes. `stored`: the rows of both names.
 ///
 /// # Errors
 /// The version to change does not exist or has ended, or the new name is taken.
@@ -97,7 +97,7 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
     Ok(vec![Version { until_ms: now_ms, ..(**target).clone() }, next])
 }
 
-/// The time between the version that ended last, or 1970, and the next planned one.
+/// Returns the gap between the version that ended last, or 1970, and the next planned one.
 fn room(versions: &[&Version], until_ms: i64, now_ms: i64) -> (i64, i64) {
     let ended = versions.iter().map(|row| row.until_ms).filter(|until_ms| *until_ms <= now_ms);
     let planned = versions.iter().filter(|row| row.until_ms > row.from_ms).map(|row| row.from_ms);
@@ -136,7 +136,7 @@ mod tests {
         let stored = [version("yard", 0, NO_END_MS, 1.0)];
         let rows = plan(&edit("yard", "yard", Some(0), 2.0), &stored, NOW).unwrap();
         assert_eq!(rows, [version("yard", 0, NOW, 1.0), version("yard", NOW, NO_END_MS, 2.0)]);
-        // Without a change there is no version.
+        // A request that changes nothing creates no version.
         assert_eq!(plan(&edit("yard", "yard", Some(0), 1.0), &stored, NOW), Ok(vec![]));
     }
 

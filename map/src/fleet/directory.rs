@@ -1,6 +1,6 @@
 //! Names and groups of drivers, from the table `drivers` and from attributes. Pure.
 //!
-//! Guarantee: at most 65,534 groups; a driver beyond keeps its name and has no group.
+//! Guarantee: at most 65,534 groups; a driver in a further group keeps its name and has no group.
 
 use std::collections::HashMap;
 
@@ -15,11 +15,12 @@ struct Card {
     group: u16,
 }
 
-/// See the module. Drivers that are not listed cost nothing.
+/// Names and groups of the listed drivers; see the module. Drivers that are not listed use no
+/// memory.
 #[derive(Debug)]
 pub struct Directory {
     cards: HashMap<Box<str>, Card>,
-    /// By number; the first one is "no group".
+    /// Groups' names by number; the first one is "no group".
     groups: Vec<String>,
 }
 
@@ -59,26 +60,26 @@ impl Directory {
         self.cards.is_empty()
     }
 
-    /// A driver's name; empty: it has none.
+    /// Returns a driver's name; empty: it has none.
     #[must_use]
     pub fn name(&self, id: &str) -> &str {
         self.cards.get(id).map_or("", |card| &card.name)
     }
 
-    /// A driver's group, as a number.
+    /// Returns the number of a driver's group.
     #[must_use]
     pub fn group(&self, id: &[u8]) -> u16 {
         let id = str::from_utf8(id).unwrap_or_default();
         self.cards.get(id).map_or(NO_GROUP, |card| card.group)
     }
 
-    /// The group with this number; empty: none.
+    /// Returns the name of a group; empty: no group.
     #[must_use]
     pub fn group_name(&self, group: u16) -> &str {
         self.groups.get(usize::from(group)).map_or("", String::as_str)
     }
 
-    /// The names of all groups, in alphabetical order.
+    /// Returns the names of all groups, in alphabetical order.
     #[must_use]
     pub fn groups(&self) -> Vec<&str> {
         let mut groups: Vec<&str> = self.groups.iter().skip(1).map(String::as_str).collect();
@@ -86,14 +87,14 @@ impl Directory {
         groups
     }
 
-    /// The numbers of these groups, as one flag per group.
+    /// Resolves group names to one flag per group number.
     #[must_use]
     pub fn flags<'a>(&self, groups: impl Fn(&str) -> bool + 'a) -> Vec<bool> {
         let named = self.groups.iter().enumerate();
         named.map(|(number, name)| number != usize::from(NO_GROUP) && groups(name)).collect()
     }
 
-    /// Whether a driver's name contains `folded`, which is in lower case.
+    /// Returns whether a driver's name contains `folded`, which is in lower case.
     #[must_use]
     pub fn name_contains(&self, id: &str, folded: &str) -> bool {
         self.cards.get(id).is_some_and(|card| card.folded.contains(folded))

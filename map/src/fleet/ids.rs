@@ -1,4 +1,4 @@
-//! The drivers' ids, back to back, and an index that does not store them twice.
+//! Stores the drivers' ids back to back, with an index that does not store them twice.
 
 use std::hash::BuildHasher as _;
 use std::ops::Range;
@@ -12,10 +12,10 @@ pub const ID_BYTES_MAX: usize = 64;
 #[derive(Default)]
 pub struct Ids {
     bytes: Vec<u8>,
-    /// By number: offset and length; length 0: the number is free.
+    /// Offset and length of each id, by number; length 0: the number is free.
     places: Vec<(u32, u8)>,
     free: Vec<u32>,
-    /// Bytes of removed ids.
+    /// Bytes that removed ids still occupy.
     wasted: usize,
     index: HashTable<u32>,
     hasher: DefaultHashBuilder,
@@ -28,13 +28,13 @@ impl Ids {
         self.index.len()
     }
 
-    /// All numbers are below this.
+    /// Returns the exclusive upper bound of the numbers.
     #[must_use]
     pub fn numbers(&self) -> usize {
         self.places.len()
     }
 
-    /// The id with this number; empty: the number is free.
+    /// Returns the id with this number; empty: the number is free.
     #[must_use]
     pub fn name(&self, number: u32) -> &[u8] {
         &self.bytes[place(self.places[number as usize])]
@@ -88,7 +88,7 @@ impl Ids {
         (self.bytes, self.wasted) = (bytes, 0);
     }
 
-    /// Bytes in memory.
+    /// Returns the memory in use, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity()

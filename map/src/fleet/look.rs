@@ -1,14 +1,14 @@
-//! What a viewer sees of the fleet: the drivers of its scope, in the states it chose. Pure.
+//! Filters the fleet for a viewer: the drivers of the viewer's scope, in the chosen states. Pure.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::{Fleet, Row, UNKNOWN};
 
-/// Slower than this a driver stands: GPS noise alone moves that fast. Centimetres per second.
+/// Speed below which a driver counts as standing, in cm/s: GPS noise alone moves that fast.
 const STANDING_CMS: u16 = 50;
 
-/// What a driver does; the discriminant is its bit in [`Look::states`].
+/// A driver's state; the discriminant is its bit in [`Look::states`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     Moving = 1,
@@ -47,7 +47,7 @@ pub struct Ages {
 }
 
 impl Ages {
-    /// The state of a driver whose newest fix has this time and speed.
+    /// Returns the state of a driver whose newest fix has this time and speed.
     #[must_use]
     pub fn state(self, ts_s: i64, speed_cms: u16, now_s: i64) -> State {
         let age_s = now_s - ts_s;
@@ -103,7 +103,7 @@ impl Scope {
     }
 }
 
-/// A scope, and the states to show: what the tiles of two viewers have in common if it is equal.
+/// A scope, and the states to show. Viewers with an equal look share tiles.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Look {
     pub scope: Arc<Scope>,
@@ -160,7 +160,7 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// Numbers of a fleet, as far as a viewer may see it.
+/// Counts of the drivers that a viewer may see.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     pub drivers: usize,

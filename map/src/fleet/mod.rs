@@ -19,7 +19,7 @@ use crate::geo::{KEY_BITS, Tile, key};
 
 /// Memory per driver without its id; a growing vector can take twice as much for a while.
 pub const DRIVER_BYTES: usize = 150;
-/// A row's key has no room for more.
+/// Most drivers: a row's key has this many bits for the driver's number.
 pub const DRIVERS_MAX: usize = 1 << (u64::BITS - KEY_BITS);
 /// An unknown speed or heading.
 pub const UNKNOWN: u16 = u16::MAX;
@@ -43,10 +43,10 @@ pub struct Fix {
     pub acc_dm: u16,
 }
 
-/// What a tile needs of a driver, in the order of the map.
+/// A driver's entry in the map's sort order, with the fields that tiles show.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// Position on the curve, then the driver's number.
+    /// Position on the Z-order curve, then the driver's number.
     key: u64,
     pub lat_e7: i32,
     pub lng_e7: i32,
@@ -75,14 +75,14 @@ impl Row {
         (self.key % DRIVERS_MAX as u64) as u32
     }
 
-    /// Place on the curve.
+    /// Returns the position on the Z-order curve.
     #[must_use]
     pub fn place(&self) -> u64 {
         self.key / DRIVERS_MAX as u64
     }
 }
 
-/// See the module.
+/// The fleet in memory; see the module.
 pub struct Fleet {
     ids: Ids,
     /// By number.
@@ -181,7 +181,7 @@ impl Fleet {
         self.left_out = 0;
     }
 
-    /// A row. Does not show before [`Fleet::commit`].
+    /// Adds a row; it becomes visible at the next [`Fleet::commit`].
     pub fn take(&mut self, id: &[u8], fix: Fix) {
         let number = match self.ids.find(id) {
             Some(number) => {
@@ -230,7 +230,8 @@ impl Fleet {
         }
     }
 
-    /// Ends a pass: who was not met in it is gone. Shows at the next [`Fleet::commit`].
+    /// Ends a full read and removes the drivers that were not in it. Becomes visible at the next
+    /// [`Fleet::commit`].
     pub fn end_pass(&mut self) {
         for number in 0..u32::try_from(self.passes.len()).unwrap_or(u32::MAX) {
             if self.passes[number as usize] != self.pass && !self.ids.name(number).is_empty() {
@@ -241,7 +242,7 @@ impl Fleet {
         }
     }
 
-    /// Puts what has changed into the order of the map; how many drivers that were.
+    /// Sorts the changed drivers into the map's order and returns how many there were.
     pub fn commit(&mut self) -> usize {
         let changed = self.changed.len();
         if changed == 0 {
@@ -272,7 +273,7 @@ impl Fleet {
         changed
     }
 
-    /// The drivers in a tile, in the order of the map.
+    /// Returns the drivers in a tile, in the order of the map.
     #[must_use]
     pub fn in_tile(&self, tile: Tile) -> &[Row] {
         let (from, to) = tile.keys();
@@ -280,7 +281,7 @@ impl Fleet {
         &self.rows[Range { start: at(from), end: at(to) }]
     }
 
-    /// All drivers, in the order of the map.
+    /// Returns all drivers, in the order of the map.
     #[must_use]
     pub fn rows(&self) -> &[Row] {
         &self.rows
@@ -310,7 +311,7 @@ impl Fleet {
         self.number(id).map(|number| self.fix(number))
     }
 
-    /// The first names in alphabetical order that begin so.
+    /// Returns the first ids in alphabetical order that begin with the prefix.
     #[must_use]
     pub fn search(&self, prefix: &str, allows: impl Fn(u32) -> bool, limit: usize) -> Vec<String> {
         let mut found: Vec<&[u8]> = Vec::new();
@@ -328,8 +329,8 @@ impl Fleet {
         found.into_iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
     }
 
-    /// Ids whose id or name contains `text` in any case: those that begin with it first, each half
-    /// in alphabetical order. Empty text finds every driver.
+    /// Returns the ids of drivers whose id or name contains `text` in any case: those that begin
+    /// with it first, both groups in alphabetical order. An empty string matches every driver.
     #[must_use]
     pub fn find_anywhere(
         &self,
@@ -358,7 +359,7 @@ impl Fleet {
         found.into_iter().map(|(_, id)| id.to_owned()).collect()
     }
 
-    /// Bytes in memory.
+    /// Returns the memory in use, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.ids.memory_bytes()
@@ -371,7 +372,7 @@ impl Fleet {
     }
 }
 
-/// Where `folded`, which is in lower case, begins in an id, which is ASCII.
+/// Returns the offset of `folded`, which is in lower case, in an id, which is ASCII.
 fn position(id: &[u8], folded: &[u8]) -> Option<usize> {
     if folded.is_empty() {
         return Some(0);

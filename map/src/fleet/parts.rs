@@ -1,6 +1,6 @@
-//! Which of ClickHouse's parts have been read. A part never changes, and its name says which
-//! inserts are in it: `all_7_9_1` holds those numbered 7 to 9. So a part that was merged of parts
-//! that have been read holds nothing new.
+//! Tracks which of ClickHouse's parts have been read. A part never changes, and its name gives the
+//! inserts in it: `all_7_9_1` holds inserts 7 to 9. So a merge of parts that have been read holds
+//! nothing new.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ impl Parts {
     /// The inserts `first` to `last` have been read.
     pub fn add(&mut self, first: u64, last: u64) {
         let (mut first, mut last) = (first, last.max(first));
-        // Whatever it touches becomes one with it.
+        // Merge with every adjacent or overlapping run.
         while let Some((&from, &to)) = self.runs.range(..=last.saturating_add(1)).next_back() {
             if to.saturating_add(1) < first {
                 break;
@@ -26,7 +26,7 @@ impl Parts {
         self.runs.insert(first, last);
     }
 
-    /// The first numbers of the runs, and the last ones.
+    /// Returns the first numbers of the runs, and their last numbers.
     #[must_use]
     pub fn runs(&self) -> (Vec<u64>, Vec<u64>) {
         self.runs.iter().unzip()

@@ -1,4 +1,4 @@
-//! What responses have in common: JSON, compression, refusals.
+//! Building blocks of responses: JSON, compression, errors.
 
 use axum::http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};

@@ -62,7 +62,7 @@ async fn config(
 ) -> Answer {
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let map = &state.config.map;
-    // A viewer of some groups learns no others.
+    // A viewer with a limited scope gets only the groups of this scope.
     let groups: Vec<String> = {
         let fleet = state.live.fleet();
         let is_shown = |group: &&str| match &*viewer.scope {
@@ -106,7 +106,7 @@ async fn live_tiles(
     let is_packed = takes_gzip(&headers);
     let pieces = wire::joined(&changed, is_packed);
     let length = pieces.iter().map(Bytes::len).sum::<usize>();
-    // Not put together: the pieces are those of all viewers.
+    // The pieces are not concatenated: viewers share them.
     let body = Body::from_stream(stream::iter(pieces.into_iter().map(Ok::<_, Infallible>)));
     let headers = [(CONTENT_TYPE, BINARY), (CACHE_CONTROL, "no-store"), (VARY, "Accept-Encoding")];
     let mut answer = (headers, body).into_response();
@@ -147,7 +147,7 @@ async fn stream(
     let mut answer = Body::from_stream(events).into_response();
     answer.headers_mut().insert(CONTENT_TYPE, value("text/event-stream"));
     answer.headers_mut().insert(CACHE_CONTROL, value("no-store"));
-    answer.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), value("no")); // nginx would keep it back
+    answer.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), value("no")); // or nginx buffers the stream
     Ok(answer)
 }
 
@@ -165,7 +165,7 @@ impl Listener {
     /// Returns the newest tick; a slow reader skips those between. `None`: the process ends.
     async fn next(&mut self) -> Option<Bytes> {
         if std::mem::take(&mut self.is_new) {
-            let _ = self.state.live.look().await; // if it cannot, the tick says so
+            let _ = self.state.live.look().await; // on failure, the tick says so
             return Some(self.event());
         }
         tokio::select! {

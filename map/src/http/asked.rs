@@ -49,7 +49,7 @@ async fn attributes(
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let id = params::driver(&id).map_err(bad)?;
     in_scope(&state, &viewer, id)?;
-    // The page has this fix: an answer about an older one will not do.
+    // The page already has this fix: a shared answer about an older one is stale.
     let of = state.live.fleet().find(id).map(|fix| fix.ts_ms);
     let question = async {
         let (ts, attributes, card) = asked(&state, filtered::attributes(&state.store, id)).await?;
@@ -113,7 +113,7 @@ async fn visits(
             asked(&state, history::visits(&state.store, &viewer.scope, fence, span)).await?;
         Ok(Bytes::from(json!({ "visits": visits }).to_string()))
     };
-    // Pages ask for spans that end now: they share the answer of these seconds.
+    // Pages request ranges that end now; rounding lets them share one answer for a few seconds.
     let key = format!("visits {:?} {} {} {fence}", viewer.scope, span.from_ms, span.to_ms / 5_000);
     let json = state.answers.answer(key, question).await?;
     Ok(packed(&headers, JSON, json))
@@ -223,7 +223,7 @@ pub(super) async fn asked<T>(
         return Err(Refusal(StatusCode::TOO_MANY_REQUESTS, what.to_owned()));
     };
     let _timer = state.live.metrics.questions.start_timer();
-    // The server's own limit comes first; this one is for a network that answers nothing.
+    // The server's own limit is shorter; this timeout is for a network that does not respond.
     let within = state.config.clickhouse.query_timeout + PLACE_WITHIN;
     match tokio::time::timeout(within, question).await {
         Ok(answer) => answer.map_err(|error| match error {

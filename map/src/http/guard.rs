@@ -49,7 +49,7 @@ async fn count(From(state): From<Arc<State>>, request: Request, next: Next) -> R
     answer
 }
 
-/// What a browser may do with our answers.
+/// Returns the security headers of every response.
 fn headers(map: &Map) -> Vec<(HeaderName, HeaderValue)> {
     let elsewhere: String = map.origins().iter().map(|origin| format!(" {origin}")).collect();
     // MapLibre and deck.gl start workers from blobs; nothing is inline.
@@ -109,7 +109,7 @@ async fn let_in(From(state): From<Arc<State>>, mut request: Request, next: Next)
         };
     }
     if request.headers().contains_key(AUTHORIZATION) {
-        // Where the proxy itself logs in, who guesses does not lock it out.
+        // Where the proxy itself logs in, a client that guesses tokens must not lock the proxy out.
         let is_client = !http.behind_proxy || http.user_header.is_some();
         let peer = request.extensions().get::<Peer>().map(|peer| peer.0).filter(|_| is_client);
         let open = state.gates.pass(peer).await;
@@ -203,7 +203,7 @@ async fn named(state: &State, mut request: Request, next: Next) -> Response {
         http.login.as_ref().filter(|_| is_basic(request.headers())).map(|(name, _)| name.clone());
     let is_program = http.user_header.is_none() && !is_basic(request.headers());
     let name = user.or(login);
-    // A token for programs sees everything, as before there were viewers.
+    // The token of programs sees all drivers, whatever the viewers' scopes are.
     let scope =
         if is_program { Some(Arc::default()) } else { state.config.access.scope(name.as_deref()) };
     let Some(scope) = scope else {
@@ -230,7 +230,7 @@ async fn is_right(headers: &HeaderMap, http: &Http) -> bool {
             let (before, rest) = given.split_at_checked(scheme.len())?;
             before.eq_ignore_ascii_case(scheme.as_bytes()).then_some(rest)
         };
-        // An empty file is no secret: it lets nobody in.
+        // An empty file is not a secret: no request matches it.
         let read = |secret: &Secret| secret.read().ok().filter(|secret| !secret.is_empty());
         let wanted_basic =
             || login.as_ref().and_then(|(name, password)| Some(basic(name, &read(password)?)));
@@ -245,7 +245,7 @@ async fn is_right(headers: &HeaderMap, http: &Http) -> bool {
     is_right.await.unwrap_or(false)
 }
 
-/// As the header has it: `name:password` in base 64.
+/// Encodes `name:password` in base 64, as in an `Authorization: Basic` header.
 fn basic(name: &str, password: &str) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();

@@ -39,7 +39,7 @@ async fn file(uri: Uri, headers: HeaderMap) -> Response {
     let mut answer = Bytes::from_static(bytes).into_response();
     let headers_out = answer.headers_mut();
     headers_out.insert(CONTENT_TYPE, HeaderValue::from_static(kind(name)));
-    // What vite puts into assets/ has its content's hash in its name.
+    // Vite names the files in assets/ by the hash of their content.
     let age = if name.starts_with("assets/") {
         "public, max-age=31536000, immutable"
     } else {
@@ -50,8 +50,8 @@ async fn file(uri: Uri, headers: HeaderMap) -> Response {
     if !takes_gzip(&headers) {
         return answer;
     }
-    // The finest coast takes a second in a release build: on a thread of its own, or every page
-    // would hear nothing meanwhile.
+    // The finest coastline takes a second in a release build: computed on a blocking thread, so
+    // that the streams of open pages do not stall.
     let compressed = tokio::task::spawn_blocking(move || {
         let gzip = || Bytes::from(gzip(bytes, Compression::best()));
         let compressed = COMPRESSED[number]

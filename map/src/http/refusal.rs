@@ -1,4 +1,4 @@
-//! What is answered instead of an answer.
+//! Error responses: a status and a message as JSON.
 
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;

@@ -1,4 +1,4 @@
-//! What all answers share.
+//! State that all request handlers share.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -16,34 +16,34 @@ use crate::live::Live;
 use crate::shared::Shared;
 use crate::store::Store;
 
-/// Who asks, as the guard found out.
+/// The authenticated viewer of a request, as determined by the guard.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Viewer {
     pub(super) name: Option<String>,
     pub(super) scope: Arc<Scope>,
-    /// A read-only link let them in.
+    /// The viewer was admitted by a read-only link.
     pub(super) is_link: bool,
 }
 
-/// What answers need.
+/// Handles, limits and caches of the request handlers.
 pub struct State {
     pub live: Live,
     pub store: Store,
-    /// Writes fences; `None`: nobody may.
+    /// Writes fences; `None`: fences are read-only.
     pub fence_writer: Option<Reader>,
     /// Held while a fence is read, changed and written.
     pub fence_changes: Mutex<()>,
-    /// Acknowledgements of this process: a shared answer from before one is out of date.
+    /// Number of acknowledgements by this process: each one makes earlier shared answers stale.
     pub acknowledged: AtomicU64,
     pub config: config::Config,
-    /// Questions to ClickHouse at once.
+    /// Limits concurrent queries to ClickHouse.
     pub questions: Semaphore,
     /// Lists and attributes that viewers share, as JSON.
     pub answers: Shared<Result<Bytes, Refusal>>,
-    /// Pages at once.
+    /// Limits open pages.
     pub viewers: Arc<Semaphore>,
     pub gates: Gates,
-    /// Turns true when the process ends: streams end then.
+    /// Becomes true when the process shuts down; streams end then.
     pub ending: watch::Receiver<bool>,
 }
 

@@ -57,7 +57,7 @@ struct Tiles {
     bytes: usize,
 }
 
-/// See the module.
+/// The fleet in memory and the query loop that keeps it current; see the module.
 pub struct Live {
     fleet: RwLock<Fleet>,
     tiles: Mutex<Tiles>,
@@ -67,12 +67,12 @@ pub struct Live {
     /// Time of the last request, in milliseconds since 1970.
     looked: AtomicI64,
     somebody: Notify,
-    /// The cause of missing news.
+    /// Cause of a failure to read news; shown to viewers.
     trouble: Mutex<Option<String>>,
     beat: Mutex<Instant>,
     /// Numbers of parts of the fleet, at one moment.
     parts: Mutex<(i64, HashMap<Arc<Scope>, Summary>)>,
-    /// Names are to be read now.
+    /// Requests that names are read now.
     names_changed: Notify,
     points_max: usize,
     drivers_max: usize,
@@ -127,13 +127,13 @@ impl Live {
         self.fleet.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last tick.
+    /// Returns the last tick.
     #[must_use]
     pub fn last_tick(&self) -> Tick {
         self.tick.borrow().clone()
     }
 
-    /// The last tick, with the numbers of a viewer's part of the fleet.
+    /// Returns the last tick, with the counts of the drivers that a viewer may see.
     #[must_use]
     pub fn tick_for(&self, scope: &Arc<Scope>, tick: &Tick) -> Tick {
         if scope.is_all() {
@@ -157,7 +157,7 @@ impl Live {
         Tick { rate: None, ..tick.clone().of(&part) }
     }
 
-    /// What a look shows now.
+    /// Resolves a look to the drivers that it shows now.
     #[must_use]
     pub fn filter<'a>(&self, fleet: &'a Fleet, look: &Look) -> Filter<'a> {
         Filter::new(fleet, look, self.ages, self.tick.borrow().now)
@@ -168,13 +168,13 @@ impl Live {
         self.tick.subscribe()
     }
 
-    /// Causes of missing news, one line each; empty: none.
+    /// Returns the reasons why positions are not fresh, one line each; empty: they are fresh.
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
         lock(&self.trouble).iter().cloned().collect()
     }
 
-    /// Time since the loop last turned.
+    /// Returns the time since the last turn of the query loop.
     #[must_use]
     pub fn silent_for(&self) -> Duration {
         lock(&self.beat).elapsed()
@@ -203,7 +203,7 @@ impl Live {
         Err(format!("nothing has been read yet: {}", why.unwrap_or_default()))
     }
 
-    /// How the tiles of a view are cut.
+    /// Returns how the tiles of a view are cut.
     #[must_use]
     pub fn kind(&self, view: impl Iterator<Item = Tile> + Clone, look: &Look) -> Kind {
         let fleet = self.fleet();
@@ -243,7 +243,7 @@ impl Live {
         Arc::clone(cut)
     }
 
-    /// The loop: one query a second while a page is open. Never returns.
+    /// Runs the query loop: one query a second while a page is open. Never returns.
     pub async fn run(&self, store: &Store) {
         let mut reading = Reading::default();
         let mut next = tokio::time::interval(PERIOD);
@@ -273,7 +273,7 @@ impl Live {
                         read = &mut read => break read.unwrap_or(Err(clickhouse::error::Error::TimedOut)),
                         () = tokio::time::sleep(PERIOD) => {}
                     }
-                    // It rises with every few thousand rows.
+                    // The counter rises with every few thousand rows.
                     let rows_now = self.metrics.rows_read.get();
                     if rows_now != rows {
                         (rows, heard) = (rows_now, Instant::now());
@@ -316,7 +316,7 @@ impl Live {
         }
     }
 
-    /// Has names and groups read now.
+    /// Triggers a read of names and groups.
     pub fn read_names(&self) {
         self.names_changed.notify_one();
     }
@@ -431,7 +431,7 @@ impl Live {
         if state != tick.state && tick.state == State::Away {
             info!("ClickHouse answers");
         }
-        // Something may have come, and stopped again, while nobody looked.
+        // Inserts may have begun and stopped again while no page was open.
         if state != tick.state || state == State::Stale {
             (tick.state, tick.since) = (state, since);
         }
@@ -485,7 +485,7 @@ mod tests {
         let tick = |now, generation| {
             live.tick.send_modify(|tick| (tick.now, tick.generation) = (now, generation))
         };
-        // Somebody looked long ago.
+        // The last request is long ago.
         live.looked.store(0, Ordering::Relaxed);
         tick(0, 5);
         let mut look = pin!(live.look());
@@ -494,7 +494,7 @@ mod tests {
         assert!(look.as_mut().poll(&mut context).is_pending(), "ClickHouse has not answered yet");
         live.asked.send_replace(());
         assert_eq!(look.as_mut().poll(&mut context), Poll::Ready(Ok(())));
-        // Others do not wait.
+        // Further requests do not wait.
         assert_eq!(pin!(live.look()).poll(&mut context), Poll::Ready(Ok(())));
     }
 }

@@ -1,4 +1,4 @@
-//! What the query loop remembers from one query to the next. Pure.
+//! State of the query loop between two queries. Pure.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

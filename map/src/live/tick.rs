@@ -9,7 +9,7 @@ use crate::fleet::look::{State as DriverState, Summary};
 #[serde(rename_all = "lowercase")]
 pub enum State {
     Ok,
-    /// ClickHouse answers, but nothing is inserted, after something was.
+    /// ClickHouse answers, but inserts have stopped.
     Stale,
     /// ClickHouse does not answer.
     Away,
@@ -59,7 +59,7 @@ impl States {
 }
 
 impl Tick {
-    /// Replaces the numbers of the whole fleet by those of a part of it.
+    /// Replaces the counts of the whole fleet with those of a part of it.
     pub(super) fn of(self, part: &Summary) -> Self {
         Self {
             drivers: part.drivers,

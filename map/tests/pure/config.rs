@@ -1,4 +1,4 @@
-//! Who may reach the map is said before it starts; secrets are never shown.
+//! The map refuses to start without access control beyond the loopback, and never prints secrets.
 
 use milepost_map::config::Config;
 use rcgen::{CertifiedKey, generate_simple_self_signed};

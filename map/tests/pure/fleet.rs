@@ -16,7 +16,7 @@ const AGES: Ages = Ages { silent_s: 300, hidden_s: 86_400 };
 enum Step {
     Take(u8, i64, f64),
     Commit,
-    /// Everything is read anew, and only those below are there.
+    /// Starts a full read that contains only the drivers below `n`.
     Pass(u8),
 }
 
@@ -87,7 +87,7 @@ fn there_are_no_more_than_was_said_and_the_rest_is_counted() {
     fleet.take(&[b'x'; 65], moved(1, 1.0));
     fleet.commit();
     assert_eq!((fleet.len(), fleet.left_out()), (100, 52));
-    // Who is known goes on.
+    // Known drivers are still updated.
     fleet.take(b"d7", moved(9, 2.0));
     assert_eq!(fleet.find("d7").unwrap().ts_ms, 9);
     fleet.begin_pass();
@@ -117,7 +117,7 @@ fn the_memory_is_what_the_formula_says_and_does_not_grow_with_time() {
     }
     let later = fleet.memory_bytes();
     assert!(later <= 2 * N * (DRIVER_BYTES + 14), "{later}");
-    // Others come and go: their names leave no holes for ever.
+    // Other drivers come and go: their ids do not leak memory.
     for round in 1..20 {
         fleet.begin_pass();
         for n in 0..N {

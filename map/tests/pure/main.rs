@@ -1,5 +1,4 @@
-//! What needs no server: tiles, parameters, the fleet's memory, the configuration, the words of the
-//! docs.
+//! Tests that need no server: tiles, parameters, the fleet's memory, the configuration, the docs.
 #![expect(
     unreachable_pub,
     clippy::unwrap_used,

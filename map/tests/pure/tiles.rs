@@ -58,7 +58,7 @@ fn tile(fleet: &Fleet, z: u8, x: u32, y: u32) -> Read {
 
 #[test]
 fn known_places_are_in_their_known_tiles() {
-    // As any map of the web numbers them.
+    // Tile numbers as web maps use them (slippy map).
     for (lat, lng, z, x, y) in [
         (0.0, 0.0, 1, 1, 1),
         (51.4934, 0.0098, 12, 2048, 1362),
@@ -126,7 +126,7 @@ fn where_there_are_many_they_are_taken_together() {
 
 #[test]
 fn a_view_has_one_kind_of_tiles() {
-    // Everybody is in one of the four tiles.
+    // Every driver is in one of the four tiles.
     let fleet = fleet(&(0..100).map(|n| (48.0 + f64::from(n) * 1e-3, 11.0)).collect::<Vec<_>>());
     let view: Vec<Tile> = (0..4).map(|n| Tile::new(1, n % 2, n / 2).unwrap()).collect();
     let of = |tiles: &[Tile], points_max| {
@@ -148,7 +148,7 @@ proptest! {
         let fleet = fleet(&places);
         let mut by_tile = BTreeMap::<(u32, u32), Vec<String>>::new();
         for (n, (lat, lng)) in places.iter().enumerate() {
-            // As it is stored, in units of 1e-7 degrees.
+            // Rounded as stored, in units of 1e-7 degrees.
             let stored = fix(*lat, *lng);
             let tile = tile_of(z, f64::from(stored.lat_e7) / 1e7, f64::from(stored.lng_e7) / 1e7);
             by_tile.entry((tile.x, tile.y)).or_default().push(format!("d{n}"));
@@ -161,7 +161,7 @@ proptest! {
         }
     }
 
-    /// Cells of a tile add up to who is in it, at any zoom.
+    /// The counts of a tile's cells add up to its drivers, at any zoom.
     #[test]
     fn nobody_is_lost_in_cells(
         places in proptest::collection::vec((47.0_f64..49.0, 10.0_f64..12.0), 30..200), z in 0_u8..=14,

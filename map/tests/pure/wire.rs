@@ -15,7 +15,7 @@ use crate::tiles::fix;
 
 const NOW_MS: i64 = 1_760_000_000_123;
 
-/// So many drivers, all in one place.
+/// Cuts a tile that has `drivers` drivers, all in one place.
 fn part(z: u8, drivers: usize, now_ms: i64) -> Arc<Part> {
     let mut fleet = Fleet::new(1_000_000);
     (0..drivers).for_each(|n| fleet.take(format!("d{n}").as_bytes(), fix(90.0, -180.0)));

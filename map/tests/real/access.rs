@@ -1,4 +1,4 @@
-//! Who may ask, and what a browser may do with the answers.
+//! Logins, proxies and TLS of the map, and the security headers of its responses.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -68,7 +68,7 @@ fn where_a_login_is_set_nothing_is_answered_without_it() -> Result<()> {
     // A new secret needs no restart.
     std::fs::write(&password, "wrong\n")?;
     ensure!((status(RIGHT)?, status(WRONG)?) == (401, 200));
-    // A file that is being written anew is empty for a moment.
+    // A file is empty for a moment while it is being rewritten.
     std::fs::write(&password, "")?;
     std::fs::write(&token, "")?;
     for login in ["Basic bWFwOg==", "Bearer "] {
@@ -98,7 +98,7 @@ fn who_guesses_on_many_connections_gets_one_answer_a_second() -> Result<()> {
     })?;
     ensure!(began.elapsed() >= Duration::from_secs(5), "5 guesses took {:?}", began.elapsed());
 
-    // A client that hangs up does not make room for its next guess.
+    // Closing the connection does not give a client its next guess earlier.
     let began = Instant::now();
     for _ in 0..3 {
         let mut stream = std::net::TcpStream::connect(map.url().trim_start_matches("http://"))?;
@@ -198,7 +198,7 @@ async fn over_tls(map: &Map, tls: TlsConnector) -> Result<String> {
     );
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
-    let _ = stream.read_to_string(&mut answer).await; // who closes without saying so is no error here
+    let _ = stream.read_to_string(&mut answer).await; // a close without close_notify is fine
     Ok(answer)
 }
 
@@ -294,7 +294,8 @@ fn fences_are_written_by_editors_alone_as_the_proxy_names_them() -> Result<()> {
     ensure!(post(&map, "ada", geojson, &end.replace(r#","valid_from":0"#, ""))?.0 == 200);
     wait_until("the second one has ended", SOON, || Ok(names()?.is_empty()))?;
 
-    // A planned one keeps its place, and its shape: what is drawn now is valid until it begins.
+    // A planned version keeps its period and outline: a fence drawn now is valid until the planned
+    // one begins.
     let year = 4_102_444_800_000_i64;
     let planned =
         YARD.replace(r#""name":"yard""#, &format!(r#""name":"yard","valid_from":{year}"#));

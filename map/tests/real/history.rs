@@ -44,7 +44,7 @@ fn a_track_is_what_its_sql_gives_with_stops_and_cells() -> Result<()> {
     ensure!(kinds == ["trip", "stop", "trip"], "{track}");
     let way = &track["episodes"][0]["distance_m"];
     ensure!(way.as_f64().is_some_and(|way| (6_000.0..7_500.0).contains(&way)), "{way}");
-    // The SQL beside it gives the same.
+    // The SQL in the response gives the same points.
     let sql = track["sql"].as_str().unwrap_or_default();
     ensure!(
         world
@@ -56,7 +56,7 @@ fn a_track_is_what_its_sql_gives_with_stops_and_cells() -> Result<()> {
     let fewer = ask_track("&simplify=5")?;
     let kept = fewer["points"]["ts"].as_array().map_or(0, Vec::len);
     ensure!((4..20).contains(&kept), "{kept}");
-    // Nobody, or nothing then, is an empty track.
+    // An unknown driver or an empty period gives an empty track.
     let nobody = ask(&map, "/api/drivers/nobody/track", &[])?.json()?;
     ensure!(
         nobody["points"]["ts"] == serde_json::json!([])

@@ -41,7 +41,7 @@ impl Viewer {
         }
     }
 
-    /// The first tick of which this holds.
+    /// Waits for the first tick for which the condition holds.
     pub fn tick_that(&mut self, holds: impl Fn(&Value) -> bool) -> Result<Value> {
         let began = Instant::now();
         loop {
@@ -62,7 +62,7 @@ fn a_fix_shows_in_its_tile_and_the_newest_stays() -> Result<()> {
     let now = unix_ms();
     world.insert("d1", now - 5_000, 25.7617, -80.1918)?;
     wait_for("d1 is there", &map, |tile| tile.ids == ["d1"] && tile.lat_e7 == [257_617_000])?;
-    // A fix that comes late is not the last one, in whatever part it is; one that comes next is.
+    // A late fix does not replace the last position, whichever part it is in; a newer fix does.
     world.insert("d1", now - 60_000, 10.0, 10.0)?;
     world.insert("d2", now - 60_000, 48.0, 11.0)?;
     world.query("OPTIMIZE TABLE {db}.last_positions_state FINAL")?;
@@ -93,7 +93,7 @@ fn a_fix_shows_in_its_tile_and_the_newest_stays() -> Result<()> {
     .json()?;
     ensure!(since["points"] == serde_json::json!([]), "{since}");
 
-    // What has not changed is not sent again.
+    // Unchanged tiles are not sent again.
     let names = |parts: &[Part]| parts.iter().map(|part| part.name.clone()).collect::<Vec<_>>();
     let first = tiles(&map, "3/2/3,3/4/2,3/0/0")?;
     ensure!(names(&first) == ["3/2/3", "3/4/2", "3/0/0"], "{first:?}");
@@ -109,7 +109,7 @@ fn a_fix_shows_in_its_tile_and_the_newest_stays() -> Result<()> {
         names(&tiles(&map, &known("3/2/3:1"))?) == ["3/4/2", "3/2/3"],
         "those of another version"
     );
-    // Compressed it is the same, and says how long it is.
+    // The compressed body is the same, and has its length in the header.
     let plain = ask(&map, "/api/tiles?of=3/2/3,3/4/2", &[("Accept-Encoding", "identity")])?;
     ensure!(plain.header("content-length") == plain.body.len().to_string());
     let gzip = ask(&map, "/api/tiles?of=3/2/3,3/4/2", &[("Accept-Encoding", "gzip")])?;
@@ -117,7 +117,7 @@ fn a_fix_shows_in_its_tile_and_the_newest_stays() -> Result<()> {
     let mut unpacked = Vec::new();
     GzDecoder::new(gzip.body.as_slice()).read_to_end(&mut unpacked)?;
     ensure!(read_all(&unpacked).len() == 2);
-    // Who is deleted is gone when everything is read anew.
+    // A deleted driver disappears at the next full read.
     Ok(())
 }
 
@@ -152,7 +152,7 @@ fn twenty_viewers_cost_one_question_a_second() -> Result<()> {
     let (asked, seconds) = (questions()? - before, began.elapsed().as_secs_f64());
     ensure!(asked <= seconds + 2.0, "{asked} questions in {seconds} s");
     ensure!(map.metric("viewers")? == 20.0);
-    // There is no place for one more, and there is when one has left.
+    // One more page is refused, until one of the open pages leaves.
     let refused = ask(&map, "/api/stream", &[])?;
     ensure!(
         refused.status == 429
@@ -160,7 +160,7 @@ fn twenty_viewers_cost_one_question_a_second() -> Result<()> {
     );
     viewers.pop();
     wait_until("a place is free", SOON, || Ok(Viewer::open(&map).is_ok()))?;
-    // Tiles are cut once for all of them.
+    // Tiles are cut once for all viewers.
     let cut = map.metric("tiles_cut_total")?;
     let tick = viewers[0].tick()?;
     for _ in 0..50 {
@@ -175,7 +175,7 @@ fn twenty_viewers_cost_one_question_a_second() -> Result<()> {
 fn data_that_stopped_have_stopped_since_then_also_for_who_comes_later() -> Result<()> {
     let world = world("map_stopped")?;
     let hour = 3_600_000;
-    // Its device's clock is wrong, and milepost's as well: they decide nothing.
+    // The device's clock is wrong, and so is milepost's: neither affects the result.
     let stopped = unix_ms() - hour;
     world.query(&format!(
         "INSERT INTO {{db}}.positions (driver_id, ts, lat_e7, lng_e7, received_at, inserted_at) \
@@ -203,7 +203,7 @@ fn data_that_stopped_have_stopped_since_then_also_for_who_comes_later() -> Resul
     }
     let mut viewer = Viewer::open(&map)?;
     ensure!(is_stopped(&viewer.tick()?));
-    // A late fix of who has newer ones is new as well.
+    // A late fix of a driver with newer fixes counts as a new insert, too.
     world.insert("d1", unix_ms() - hour, 1.0, 1.0)?;
     let live = viewer.tick_that(|tick| tick["state"] == "ok")?;
     ensure!(live["since"].as_i64() > Some(unix_ms() - hour / 2), "{live}");

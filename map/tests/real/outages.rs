@@ -64,8 +64,7 @@ fn it_says_so_when_clickhouse_hangs() -> Result<()> {
     let map = settings(folder.path(), &engine.0.url()).with("MAP__REREAD", "5s").listen()?;
     let mut viewer = Viewer::open(&map)?;
     viewer.tick_that(|tick| tick["state"] != "away" && tick["drivers"] == 1)?;
-    // Until everything is about to be read anew, which may take longer than a question for what is
-    // new.
+    // Waits until the next full read is due, which may take longer than a read of the news.
     let ticks = Cell::new(0);
     viewer.tick_that(|_| ticks.replace(ticks.get() + 1) == 4)?;
     engine.0.hang()?;
@@ -116,7 +115,8 @@ fn a_question_ends_when_who_asked_leaves() -> Result<()> {
     let map = settings(folder.path(), &format!("http://{}", listener.local_addr()?)).listen()?;
     let mut asker = TcpStream::connect(("127.0.0.1", map.port))?;
     write!(asker, "GET /api/drivers/d1/track HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
-    // Two questions: points and episodes. The other connections are the loop's.
+    // A track needs two queries: points and episodes. The other connections belong to the query
+    // loop.
     let mut of_track = Vec::new();
     while of_track.len() < 2 {
         let (mut stream, _) = listener.accept()?;

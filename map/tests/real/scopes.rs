@@ -1,4 +1,4 @@
-//! Who may see what: every answer, tile and stream is limited to the viewer's drivers.
+//! Scopes: every response, tile and stream is limited to the viewer's drivers.
 
 use std::io::{BufRead as _, BufReader};
 
@@ -145,7 +145,7 @@ fn viewer_of_a_group_sees_no_driver_outside_it() -> Result<()> {
         north["drivers"] == 1 && north["rate"].is_null() && north["states"]["moving"] == 1,
         "{north}"
     );
-    // What eve does see is complete.
+    // The drivers that eve may see are complete.
     let visits = ask(&map, "/api/visits?fence=yard", &[eve])?.json()?;
     ensure!(
         visits["visits"][0]["driver_id"] == "north-1" && visits["visits"][0]["is_inside"] == true,
@@ -218,7 +218,7 @@ fn link_shows_its_drivers_until_it_expires_and_writes_nothing() -> Result<()> {
     for path in ["/api/fences", "/api/links", "/api/cards", "/api/alerts/seen"] {
         ensure!(post(path, by_link, north)?.status == 403, "{path}");
     }
-    // A login of the proxy goes before the cookie of a link.
+    // A login by the proxy overrides the cookie of a link.
     ensure!(ask(&map, "/api/drivers/south-1", &[by_link, ("X-User", "ada")])?.status == 200);
     let changed = format!("milepost_link=0{}", &link[1..]);
     ensure!(ask(&map, "/api/config", &[("Cookie", &changed)])?.status == 401);

@@ -1,4 +1,5 @@
-//! What the page shows beside positions: states, names, days, files, visits, alerts, streets.
+//! Everything that the page shows besides positions: states, names, days, files, visits, alerts,
+//! streets.
 
 use anyhow::{Context as _, Result, ensure};
 use lab_stack::{Map, unix_ms, wait_until};

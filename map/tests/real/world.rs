@@ -20,7 +20,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// For who kills it and starts it again.
+    /// Returns the server and its folder, for tests that kill and restart it.
     pub fn server_and_folder(self) -> (ClickHouse, TempDir) {
         (self.server, self.folder)
     }
@@ -44,7 +44,7 @@ fn shared_engine() -> Result<Arc<Engine>> {
     Ok(engine)
 }
 
-/// What a test works with.
+/// A test's own database on the shared engine, with the settings of a map.
 pub struct World {
     pub engine: Arc<Engine>,
     pub database: String,
@@ -52,7 +52,7 @@ pub struct World {
     pub folder: TempDir,
 }
 
-/// Tables, and settings for a map of them.
+/// Creates milepost's tables in a database of their own, and settings for a map of them.
 pub fn world(name: &str) -> Result<World> {
     let engine = shared_engine()?;
     engine.server.create_tables(name)?;

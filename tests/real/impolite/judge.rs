@@ -16,44 +16,45 @@ use super::{Case, Expect, Fault};
 use crate::world::{Engine, SOON, settings, shared_engine};
 
 const MESSAGES_PER_SECOND: u32 = 50;
-/// What milepost may hold, whatever a server sends.
+/// Limit of milepost's resident memory, whatever a server sends.
 const RESIDENT_BYTES_MAX: u64 = 96 << 20;
-/// There it is killed, because others live on this machine.
+/// At this size milepost is killed, to protect the other processes of this machine.
 const RESIDENT_BYTES_FATAL: u64 = 512 << 20;
-/// What it may log during a fault.
+/// Limit of milepost's log during a fault.
 const LOG_BYTES_MAX: usize = 64 << 10;
-/// So milepost logs an insert that was under way while the engine, which other tests share,
-/// answered nothing for seconds: whether it is stored is then open, whatever the case is about.
+/// Log line of an insert in flight while the engine, which other tests share, did not respond for
+/// seconds: its outcome is then unknown in any case.
 const GIVEN_UP: &str = "given up: the server was away";
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// What was seen of a case.
+/// Measurements of a case.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     /// Messages of the fleet.
     sent: u64,
-    /// The most acknowledgements beyond what was stored, at any look.
+    /// Largest number of messages seen as acknowledged but not stored.
     unstored: u64,
     /// Fixes that are not there in the end.
     lost: u64,
     resident_bytes: u64,
     log_bytes: usize,
-    /// From the fault's begin until the log named the cause.
+    /// Time from the start of the fault until the log named the cause.
     logged_after: Option<Duration>,
-    /// The same for `/readyz`.
+    /// Time from the start of the fault until `/readyz` named the cause.
     unready_after: Option<Duration>,
-    /// From the fault's end until everything was stored and acknowledged, and milepost ready.
+    /// Time from the end of the fault until everything was stored and acknowledged, and milepost
+    /// ready.
     back_after: Option<Duration>,
     /// Failed inserts by kind.
     errors: BTreeMap<String, u64>,
-    /// When the fault ended, what was stored and not acknowledged.
+    /// Messages that were stored and unacknowledged when the fault ended.
     unsaid: u64,
-    /// What is not as it should be.
+    /// Violated expectations.
     pub(super) problems: Vec<String>,
 }
 
 impl Figures {
-    /// The log and `/readyz` have said what they must say of this case.
+    /// Returns whether the log and `/readyz` have named the cause that this case expects.
     fn is_told(&self, case: &Case) -> bool {
         let is_refused = matches!(case.expect, Expect::Refused { .. });
         !is_refused || self.logged_after.is_some() && self.unready_after.is_some()

@@ -1,4 +1,4 @@
-//! Batches, joined, are the input; none is late; no limit is exceeded.
+//! Concatenated batches equal the input; no batch is late; no limit is exceeded.
 
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ proptest! {
                 }
                 Step::Wait(ms) => now += Duration::from_millis(ms),
             }
-            // Late is a batch that was due at an earlier look and is still open.
+            // A batch is late if it was due at an earlier check and is still open.
             if batcher.is_due(now) {
                 let opened_at = batcher.open().opened_at.unwrap();
                 prop_assert!(batcher.open().rows() >= rows_max || now - opened_at >= limits.age_max);
@@ -174,7 +174,7 @@ fn flood_limit_merges_reject_rows_and_keeps_counts_exact() {
     batcher.push_reject(reject(Reason::BadTs, 50), false, now + Duration::from_secs(1));
     assert_eq!(batcher.close().rejects.len(), 2, "a new second, a row each again");
 
-    // A second begins with its first reject, whatever the one before held.
+    // Each one-second window begins with its first reject, whatever the previous window held.
     let at = |ms| now + Duration::from_secs(10) + Duration::from_millis(ms);
     for ms in [0, 1_000, 1_900].into_iter().chain([1_900; 98]).chain([2_000]) {
         batcher.push_reject(reject(Reason::BadTs, 50), false, at(ms));

@@ -1,12 +1,12 @@
-//! The consumer against a broker, a server and a disk that do everything such parts do, over the
-//! lives of several processes, obeyed as its shell obeys: a turn takes everything that came, and
-//! only then does anybody do what it wants.
+//! The consumer against a broker, a server and a disk with every fault they can have, over the
+//! lives of several processes. Commands are executed in the shell's order: a turn handles
+//! everything that arrived, and only then are its commands executed.
 //!
 //! At every step: an acknowledgement names the oldest message of its connection, and every point of
-//! it is in ClickHouse or in a file, or its driver is erased; the ledger adds up; there are places
-//! for every command; no deadline stays. In the end, with everything well again: acknowledgements
-//! advance, and nothing that the broker held or the process took is missing. Of a driver who was
-//! erased nothing was inserted since.
+//! it is in ClickHouse or in a file, or its driver is erased; the conservation equation holds;
+//! every command finds a free slot; no deadline stays in the past. After recovery: acknowledgements
+//! advance, and no message that the broker held or the process received is missing. No row of a
+//! driver is inserted after the driver was erased.
 
 use std::time::{Duration, Instant};
 
@@ -69,12 +69,12 @@ proptest! {
         prop_assert_eq!(world.consumer.totals().in_flight(), 0);
         prop_assert_eq!(world.consumer.totals().sessions.held_by_broker, 0);
         if unsubscribe {
-            // What it was subscribed to is the others' now, and nothing stays in its sessions.
+            // The other members have its subscription now, and its sessions are empty.
             prop_assert_eq!(world.broker.waiting(), 0);
             prop_assert!(world.broker.sessions.values().all(|session| !session.subscribed));
         }
         prop_assert!((0..world.consumer.sessions()).all(|n| world.consumer.session(n).connection() == ConnectionState::Ended));
-        // What it left in its spool is the next run's.
+        // The next run replays the files that it left in its spool.
         world.kill();
         world.recover();
         let missing = world.missing();
@@ -162,7 +162,7 @@ fn half_a_window_unacknowledged_sends_a_slow_insert_to_the_spool_too() {
         let mut world = World::new(setup, Server::new(1), Instant::now());
         world.server.mood(Mood::Taking(60));
         (0..messages).for_each(|_| world.publish(1, true, false));
-        world.wait(Duration::from_millis(1_200)); // its age, and less than what is slow
+        world.wait(Duration::from_millis(1_200)); // past its age, before it counts as slow
         assert_eq!(world.acked.len(), 0);
         world.wait(Duration::from_millis(200));
         assert_eq!(world.acked.len(), acked, "of {messages}");
@@ -354,7 +354,7 @@ fn uncompared_clock_rejects_no_fix() {
             world.consumer.totals().sessions.acks
         };
         assert_eq!(all(&mut world), 10, "ClickHouse is away, and the spool takes them");
-        (0..100).for_each(|_| world.send(&too_new, false)); // most of what comes
+        (0..100).for_each(|_| world.send(&too_new, false)); // most messages
         world.send(payload, true);
         assert_eq!(all(&mut world), 15, "the other session's");
         let files = world.server.files();
@@ -368,7 +368,7 @@ fn uncompared_clock_rejects_no_fix() {
         let troubles = world.consumer.unready_reasons(world.instant()).join("; ");
         assert!(troubles.contains("clock: our clock was not compared"), "{troubles}");
 
-        world.clock(is_off.then(|| "off".to_owned()), 0); // no answer, so it says nothing
+        world.clock(is_off.then(|| "off".to_owned()), 0); // no answer, so no statement about the clock
         let acks = world.consumer.totals().sessions.acks;
         world.wait(Duration::from_secs(1));
         assert!(world.consumer.totals().sessions.acks <= acks + 10);

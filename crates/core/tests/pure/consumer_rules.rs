@@ -1,5 +1,5 @@
-//! What the consumer decides, rule by rule: the test itself is the broker, ClickHouse and the
-//! clocks, one event at a time.
+//! Decisions of the consumer, rule by rule: the test plays the broker, ClickHouse and the clocks,
+//! one event at a time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ impl Rig {
         Self::after(setup, SpoolInventory::default())
     }
 
-    /// With what an earlier process left in the spool.
+    /// Builds a rig whose spool has files of an earlier process.
     fn after(setup: Setup, left: SpoolInventory) -> Self {
         let decoder = Decoder::new(&rows::sources(), limits());
         let delivery = Delivery::new(setup.delivery, left);
@@ -73,7 +73,7 @@ impl Rig {
         self.it.handle_publish(session, message, rows::now(self.began, self.now - self.began));
     }
 
-    /// Messages at QoS 1, one each millisecond.
+    /// Sends messages at QoS 1, one per millisecond.
     fn arrive(&mut self, session: usize, messages: u32) {
         for seq in 0..messages {
             self.arrives(session, true, GPS, &payload(&[seq]));
@@ -102,7 +102,7 @@ impl Rig {
         }
     }
 
-    /// Every insert that has begun commits. Returns how many.
+    /// Commits every insert that has begun. Returns their number.
     fn inserted(&mut self) -> usize {
         let attempts = std::mem::take(&mut self.attempts);
         for batch in &attempts {
@@ -113,7 +113,7 @@ impl Rig {
         attempts.len()
     }
 
-    /// New log lines with these words; `true`: at WARN.
+    /// Returns the new log lines that contain these words; `true`: at WARN.
     fn lines(&mut self, words: &str) -> Vec<(bool, String)> {
         let notices = std::iter::from_fn(|| self.it.poll_notice());
         let lines = notices.map(|notice| (notice.is_warning(), notice.to_string()));
@@ -124,7 +124,7 @@ impl Rig {
         self.it.unready_reasons(self.now)
     }
 
-    /// The session closes its connection, and the next one brings the messages that it deferred.
+    /// Reconnects the session; the new connection delivers the messages that it deferred.
     fn is_renewed(&self, session: usize) -> bool {
         matches!(
             self.it.session(session).connection(),
@@ -327,7 +327,8 @@ fn of_eight_batches() -> Rig {
     rig
 }
 
-/// So many batches wait, beside the one that is being inserted and the open one.
+/// Fills the buffer with this many waiting batches, besides the one being inserted and the open
+/// one.
 fn fill(rig: &mut Rig, batches: usize) {
     (0..batches + 2).for_each(|_| rig.arrives(0, false, GPS, &payload(&[0; 10])));
     rig.turn();

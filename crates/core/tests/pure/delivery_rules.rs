@@ -1,5 +1,5 @@
 //! When a batch is inserted, retried, stored, replayed, deferred or put into quarantine, rule by
-//! rule: the policy against a server that does as a rule says, by the name of what is inserted.
+//! rule: the policy against a server that decides by a rule on the names of batches and files.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 type Rule = Box<dyn Fn(&str, &Piece) -> Result<(), FailureKind>>;
 
-/// Does as the rule says after a while; a timeout takes as long as it may.
+/// A server that answers by a rule after a delay; a timeout takes its full time.
 struct Rig {
     policy: Delivery,
     takes: Duration,
@@ -30,7 +30,7 @@ struct Rig {
     now: Instant,
     began: Instant,
     names: BTreeMap<BatchId, (String, usize)>,
-    /// What was inserted under each.
+    /// Name and piece that each deduplication token was used for.
     tokens: BTreeMap<String, (String, Piece)>,
     files: BTreeMap<File, (String, Result<usize, &'static str>)>,
     pending: Vec<(Instant, Report)>,
@@ -41,11 +41,11 @@ struct Rig {
     next_batch: BatchId,
     disk_is_full: bool,
     disk_hangs: bool,
-    /// Batches that a hanging disk was given.
+    /// Number of batches handed to a hanging disk.
     hanging: usize,
-    /// Of the next batch.
+    /// Size of the next batch, in bytes.
     bytes: usize,
-    /// Given to the server.
+    /// Number of attempts sent to the server.
     attempts: usize,
 }
 
@@ -56,7 +56,7 @@ fn rig(
     with_files(settings, &[], rule)
 }
 
-/// With files of these names in the spool, each of ten rows.
+/// Builds a rig whose spool has files of these names, each of ten rows.
 fn with_files(
     settings: DeliveryConfig,
     names: &[String],
@@ -103,7 +103,7 @@ fn spooling() -> DeliveryConfig {
 }
 
 impl Rig {
-    /// ClickHouse is asked now.
+    /// Runs the schema check now.
     fn schema(&mut self, schema: Schema) {
         self.status.schema = schema;
         self.status.refusals = self.policy.attention(self.now).refusals;
@@ -115,7 +115,7 @@ impl Rig {
         self.policy.handle_server_status(self.status.clone(), self.now);
     }
 
-    /// Hands over a batch of so many rows, if it is wanted.
+    /// Enqueues a batch of this many rows if there is demand.
     fn offer(&mut self, name: &str, rows: u32, at_least_once: bool) -> Option<BatchId> {
         if self.policy.demand(self.now) == Demand::Nothing {
             return None;
@@ -152,7 +152,7 @@ impl Rig {
                     assert!(piece.rows.end <= rows);
                     let meant = (name.clone(), piece.clone());
                     let known = self.tokens.entry(attempt.token).or_insert_with(|| meant.clone());
-                    // What would come twice under one token, a server drops.
+                    // ClickHouse drops a second insert under a used token.
                     assert!(
                         *known == meant || name == "erased",
                         "{meant:?} under the token of {known:?}"
@@ -515,7 +515,7 @@ fn in_turn_and_ready_again_when_the_spool_is_empty() {
     rig.rule = Box::new(|_, _| Ok(()));
     rig.wait_for_inserted(5);
     rig.wait(Duration::from_millis(100));
-    // While nothing gets through, all have their turns.
+    // While every insert fails, all files are tried in turn.
     let order: String = rig.inserted.iter().map(|name| name.trim_start_matches("good")).collect();
     assert!("0123401234".contains(&order) && order.len() == 5, "{order}");
     assert_eq!(rig.troubles(), "");

@@ -1,5 +1,5 @@
-//! Rules of sessions and of the intake, one by one: a consumer whose broker and ClickHouse do as
-//! the test says.
+//! Rules of sessions and of the intake, one by one: a consumer with a scripted broker and
+//! ClickHouse.
 
 use std::time::{Duration, Instant};
 
@@ -26,13 +26,13 @@ const MS: Duration = Duration::from_millis(1);
 struct Rig {
     consumer: Consumer,
     now: Instant,
-    /// Given to the executor.
+    /// Commands sent to the executor.
     batches: Vec<Batch>,
-    /// Batches of which an insert waits for its answer.
+    /// Batches with an insert in flight.
     attempts: Vec<u64>,
 }
 
-/// No `sessions`: visits to former sessions alone.
+/// Builds a consumer; without `sessions` it only visits former sessions.
 fn rig(sessions: usize, rows_max: usize) -> Rig {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
     let intake = Intake::new(intake_settings(rows_max), decoder());
@@ -90,8 +90,8 @@ impl Rig {
         self.event(id, SessionEvent::Disconnected { taken_over: false, why: "cut".to_owned() });
     }
 
-    /// The connection ends, or cannot begin. Returns after how long the session tries again, and
-    /// lets it.
+    /// Ends the connection, or fails to open it. Returns the delay of the next attempt, and
+    /// advances to it.
     fn fails(&mut self, id: usize) -> Duration {
         self.cut(id);
         let connection = self.connection(id);
@@ -103,14 +103,14 @@ impl Rig {
         waits
     }
 
-    /// `None`: at QoS 0.
+    /// Delivers a message; `None`: at QoS 0.
     fn publish(&mut self, id: usize, packet_id: Option<u16>, points: u32) {
         let payload = payload(&(0..points).collect::<Vec<_>>());
         let message = Message { packet_id, ..Message::new(b"drivers/d/gps", payload.as_bytes()) };
         self.consumer.handle_publish(id, message, now(self.now, Duration::ZERO));
     }
 
-    /// What ClickHouse's clock says of ours.
+    /// Reports the result of comparing this clock with ClickHouse's.
     fn clock(&mut self, off: Option<&str>) {
         let clock_off = off.map(str::to_owned);
         self.consumer
@@ -124,7 +124,7 @@ impl Rig {
         self.turn();
     }
 
-    /// Everything is inserted and acknowledged.
+    /// Completes every insert and every acknowledgement.
     fn acknowledge(&mut self) {
         self.answer(|| Outcome::Inserted { took: MS, erased: 0 });
         for id in 0..self.consumer.sessions() {
@@ -200,7 +200,7 @@ fn a_session_that_keeps_its_subscription_takes_nothing_more_and_closes() {
             it.event(0, SessionEvent::DisconnectSent);
         }
         it.cut(0);
-        // Otherwise the last acknowledgements may not have left either.
+        // Without it, the last acknowledgements may not have been sent either.
         assert_eq!(it.totals().held_by_broker, u64::from(!sent));
     }
 }

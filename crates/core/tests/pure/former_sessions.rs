@@ -1,5 +1,5 @@
-//! A process with fewer sessions than the one before it: what the broker goes on queueing for the
-//! others.
+//! A process with fewer sessions than its predecessor: the broker still queues messages for the
+//! surplus ones.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::model::{Backend as _, Setup, World};
 use crate::rows::{connected, consumer_settings, decoder, intake_settings, policy_settings};
 
 /// Runs with `former` sessions more than `members`, then with `members`, while devices publish.
-/// Each of `kills` ends a process so many milliseconds after it began.
+/// Each of `kills` ends a process this many milliseconds after its start.
 fn shrunk(members: usize, former: usize, expiry: Duration, kills: &[u64]) -> World<Server> {
     let setup = Setup {
         consumer: consumer_settings(members + former),
@@ -87,8 +87,8 @@ fn sixty_former_sessions_are_visited_within_four_answers() {
     assert!(rounds <= 4, "{rounds} rounds of answers");
 }
 
-/// Sessions that are empty are there until the last one is: a gap before it would hide it from the
-/// next process.
+/// Empty sessions are kept until the last one is empty: a gap would hide the sessions behind it
+/// from the next process.
 #[test]
 fn killed_drain_leaves_no_gap_in_session_numbers() {
     let setup = Setup {
@@ -117,8 +117,8 @@ fn killed_drain_leaves_no_gap_in_session_numbers() {
     assert_eq!(world.broker.sessions.len(), 1);
 }
 
-/// One that is empty waits for those behind it. Nothing else may happen afterwards: its turn is
-/// then, not at the next beat.
+/// An empty session waits for those behind it, and ends when the last one is known, even if no
+/// other event follows.
 #[test]
 fn empty_former_session_ends_with_the_search() {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
@@ -131,7 +131,7 @@ fn empty_former_session_ends_with_the_search() {
     it.handle_timeout(now);
     assert_eq!(it.sessions(), 4, "it looks at the next three");
 
-    // The first one is there, the others are not, and the last look takes longer than all of that.
+    // The first one exists, the others do not, and the last lookup takes longer than all the rest.
     it.handle_event(1, connected(true, None), now);
     it.handle_timeout(now);
     assert_eq!(it.sessions(), 5, "and at one more");
@@ -155,7 +155,7 @@ fn empty_former_session_ends_with_the_search() {
     );
 }
 
-/// Prometheus takes a counter that falls for one that began again, and adds all of it.
+/// Prometheus treats a falling counter as a restarted one, and adds its whole value.
 #[test]
 fn a_visit_that_was_not_ended_stays_counted_when_it_becomes_a_member() {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
@@ -187,7 +187,7 @@ fn a_visit_that_was_not_ended_stays_counted_when_it_becomes_a_member() {
     assert_eq!(it.session_mut(4).connection(), ConnectionState::Connecting, "a member");
     assert_eq!(it.totals().former, left);
 
-    // It makes the process unready when it has been subscribed, and is not any more.
+    // It makes the process unready once it has lost its subscription.
     let is_told = |it: &Consumer| {
         it.unready_reasons(now).iter().any(|reason| reason.starts_with("session 4:"))
     };
@@ -197,9 +197,9 @@ fn a_visit_that_was_not_ended_stays_counted_when_it_becomes_a_member() {
     assert!(is_told(&it));
 }
 
-/// The first former session is gone, taken over, or does not answer; the second one is there.
-/// `milepost drain` looks at every index and counts none as expired: it does not know how many
-/// there were.
+/// The first former session has expired, is taken over, or does not respond; the second one exists.
+/// `milepost drain` looks up every index and counts none as expired, because it does not know how
+/// many there were.
 #[test]
 fn a_session_is_logged_once_as_expired_if_one_behind_it_is_there() {
     let gone = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
@@ -259,7 +259,7 @@ fn a_visit_that_was_not_ended_stays_counted_when_the_process_leaves() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// A process that dies in the midst of it leaves no gap that hides a session from the next one.
+    /// A process that dies during a visit leaves no gap that hides a session from its successor.
     #[test]
     fn next_process_continues_an_interrupted_visit(
         members in 1_usize..5,

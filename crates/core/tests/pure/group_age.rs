@@ -14,7 +14,7 @@ use crate::rows::intake_settings;
 const AGE_MAX: Duration = Duration::from_secs(1);
 const MEMBERS_AGE_MAX: Duration = Duration::from_secs(8);
 
-/// One session of a group of this size, with batches that no test fills.
+/// Builds one session of a group of this size, with batches larger than any test fills.
 fn group_of(members: u32) -> Setup {
     let mut setup = plain();
     setup.intake = intake_settings(1_000);
@@ -23,7 +23,7 @@ fn group_of(members: u32) -> Setup {
     setup
 }
 
-/// How long the message waits until the broker has its acknowledgement, in milliseconds.
+/// Returns the time until the broker receives the message's acknowledgement, in milliseconds.
 fn acknowledged_after_ms(world: &mut World<Server>) -> u64 {
     let acked = world.acked.len();
     let mut waited_ms = 0;
@@ -133,8 +133,8 @@ fn leaving_member_of_a_large_group_flushes_at_once() {
 proptest! {
     #![proptest_config(crate::cases::cases(64))]
 
-    /// Whatever happened before: a fix that arrives at a healthy member is acknowledged within the
-    /// bound, so lag does not grow with the group.
+    /// After any schedule, a healthy member acknowledges a fix within the bound, so lag does not
+    /// grow with the group.
     #[test]
     fn fix_is_never_older_than_the_bound(
         setup in setup(),

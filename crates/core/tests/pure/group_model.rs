@@ -4,10 +4,10 @@
 //! for each process. Members, intake, delivery and the decision to leave are the real ones. The
 //! seed of a schedule is its number.
 //!
-//! Of each schedule: some member is always subscribed. In the end, with everything well again,
-//! every message that the broker took is stored, except those of a node that died, and no session
-//! is left over. Nothing of an erased driver is stored once every process has the list. A fix that
-//! came twice has one identity (`model/server.rs`), so ClickHouse shows it once.
+//! Invariants of each schedule: some member is always subscribed. After recovery, every message
+//! that the broker accepted is stored, except those of a node that died, and no session is left
+//! over. No row of an erased driver is stored once every process has the list. A fix that was
+//! delivered twice has one identity (`model/server.rs`), so ClickHouse shows it once.
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -28,14 +28,15 @@ use crate::rows::{Sent, consumer_settings, intake_settings, payload, policy_sett
 const STEPS: usize = 60;
 /// Sessions of a member.
 const SESSIONS_MAX: usize = 12;
-/// A session that no process connects to for so long is lost.
+/// Time after which a session without a connection expires.
 const EXPIRY: Duration = Duration::from_secs(30);
-/// After that a process that died is started again, as by a kubelet; and so soon it must have left.
+/// Delay until a process that died is started again, as by a kubelet; a leaving process must end
+/// within it.
 const RESTARTED_AFTER: Duration = Duration::from_secs(8);
 const GRACE: Duration = Duration::from_secs(20);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// What somebody got wrong, or set up wrongly.
+/// A planted mistake, in the code or in the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mistake {
     None,
@@ -44,13 +45,13 @@ enum Mistake {
     RoundRobin,
     /// Sessions beyond `mqtt.connections` are left to expire.
     FormerUnvisited,
-    /// A member that hears from no peer unsubscribes.
+    /// A member unsubscribes although no peer answered.
     LeaveWithoutAnswers,
     /// `milepost erase` does not wait for the members.
     EraseWithoutMembers,
     /// An insert asks for no quorum.
     NoQuorum,
-    /// After an ambiguous end an insert keeps its token, which Keeper knows.
+    /// An insert keeps its token after an unknown outcome, though Keeper has recorded the token.
     SameToken,
 }
 
@@ -72,15 +73,15 @@ enum Answers {
     Honestly,
     Never,
     Nonsense,
-    /// As if it were whoever asks.
+    /// Echoes the asker's own standing.
     Echo,
     OtherTopics,
-    /// It stays, and says that it leaves.
+    /// Claims to leave, and stays.
     Modestly,
 }
 
 struct Process {
-    /// The member whose sessions it has.
+    /// Index of the member whose sessions the process has.
     name: usize,
     world: World<Server>,
     state: State,
@@ -88,13 +89,13 @@ struct Process {
     answers: Answers,
     member: Member,
     inquiry: Option<Inquiry>,
-    /// `milepost drain`.
+    /// The process is `milepost drain`.
     drains: bool,
 }
 
 struct Group {
     mistake: Mistake,
-    /// The first processes; others are successors of hung ones, and drains.
+    /// The first processes, then successors of hung ones, and drains.
     members: usize,
     setup: Setup,
     began: Instant,
@@ -103,20 +104,19 @@ struct Group {
     table: Table,
     processes: Vec<Process>,
     down: Option<usize>,
-    /// No peer reaches another.
+    /// The network between the peers is cut.
     is_cut_up: bool,
     next_seq: u32,
     owed: BTreeSet<u32>,
-    /// With a node that died.
+    /// Messages that were lost with a node that died.
     lost_with_node: BTreeSet<u32>,
-    /// Of those, what no process had taken that lived to insert it.
+    /// Subset of these that no process received and lived to insert: their loss is excused.
     excused: BTreeSet<u32>,
     theirs: BTreeSet<u32>,
     erased: bool,
-    /// What was stored of them when every process had the list.
+    /// Rows of the erased driver that were stored when every process had the list.
     stored_of_them: Option<BTreeSet<u32>>,
-    /// The first former session that expired though its member's process was there all the time,
-    /// and no member had two.
+    /// First former session that expired although its member's only process ran all the time.
     left_to_expire: Option<usize>,
 }
 
@@ -153,7 +153,7 @@ impl Group {
         group
     }
 
-    /// A process with a disk of its own starts.
+    /// Starts a process with a disk of its own.
     fn add(&mut self, name: usize, connections: usize, drains: bool) {
         let number = self.processes.len() as u64;
         let mut setup = self.setup.clone();
@@ -189,7 +189,7 @@ impl Group {
         });
     }
 
-    /// The process does something with the broker and ClickHouse of all.
+    /// Runs a step of one process against the shared broker and ClickHouse.
     fn with<T>(&mut self, of: usize, act: impl FnOnce(&mut World<Server>) -> T) -> T {
         let process = &mut self.processes[of];
         let home = process.name % 2;
@@ -310,7 +310,7 @@ impl Group {
         self.excuse();
     }
 
-    /// What a dead node held, and no process holds any more.
+    /// Excuses the messages that were lost with a dead node and that no process holds any more.
     fn excuse(&mut self) {
         let holds = |seq: &u32| {
             let in_process = |process: &Process| process.world.taken.contains(seq);
@@ -356,8 +356,8 @@ impl Group {
         }
     }
 
-    /// SIGTERM with `shutdown.leave = auto`: it says so at once, and asks in
-    /// [`decide`](Self::decide).
+    /// Sends SIGTERM with `shutdown.leave = auto`: the process announces it at once, and asks its
+    /// peers in [`decide`](Self::decide).
     fn leave(&mut self, of: usize) {
         let process = &mut self.processes[of];
         if process.state == State::Running && !process.drains && self.down.is_none() {
@@ -389,7 +389,7 @@ impl Group {
         }
     }
 
-    /// Of a member that is gone, while another is known to stay.
+    /// Starts `milepost drain` for a member that is gone, while another is known to stay.
     fn drain(&mut self, name: usize) {
         let is_gone = |process: &Process| process.name != name || is_dead(process.state);
         let heir = |process: &Process| {
@@ -430,8 +430,9 @@ impl Group {
                 let id = rng.usize(..SESSIONS_MAX);
                 self.with(of, |world| world.cut(id, true, false));
             }
-            // Fewer sessions or more, with the next process. Not beside another process: who has
-            // fewer sessions does not visit those of the other again when that is killed.
+            // The next process has fewer or more sessions. Skipped while another process of the
+            // member lives: the one with fewer sessions does not visit the other's again when that
+            // one is killed.
             79..81 if !drains && !matches!(state, State::Hung(_)) && is_alone => {
                 let connections = Connections::Fixed(rng.usize(1..=SESSIONS_MAX));
                 self.processes[of].world.setup.consumer.connections = connections;
@@ -472,8 +473,8 @@ impl Group {
         Ok(())
     }
 
-    /// What happens between the replicas. A generator of its own, so that schedules without
-    /// replicas stay what they were.
+    /// Cuts, joins or damages the replicas. Uses a generator of its own, so that schedules without
+    /// replicas do not change.
     fn step_of_replicas(&mut self, rng: &mut fastrand::Rng) {
         match rng.u32(..30) {
             0 | 1 => self.table.cut(),
@@ -486,8 +487,8 @@ impl Group {
         }
     }
 
-    /// Everything is well from now on. A process that has a successor is killed, and its disk
-    /// replayed under another name.
+    /// Ends all faults. Kills a process that has a successor, and replays its disk under another
+    /// name.
     fn recover(&mut self) -> Result<(), String> {
         self.start_node();
         self.table.join(false);
@@ -542,7 +543,7 @@ impl Group {
     fn is_well(&self) -> bool {
         let done = |process: &Process| {
             let world = &process.world;
-            // What a drain had in flight that was killed and has a successor, the successor gets.
+            // Messages in flight at a killed drain are redelivered to its successor.
             let is_idle = process.state == State::Gone || world.consumer.totals().in_flight() == 0;
             let is_quiet = is_idle && world.server.files() == 0;
             let state = if process.drains { State::Gone } else { State::Running };
@@ -615,7 +616,7 @@ fn answer(process: &Process, asker: &Standing) -> Result<Standing, String> {
     }
 }
 
-/// Names the schedule of an assertion that does not hold.
+/// Adds the schedule's number to a failed assertion.
 struct Schedule(u64);
 
 impl Drop for Schedule {
@@ -656,9 +657,9 @@ fn seeds(count: u32) -> Range<u64> {
 
 #[test]
 fn a_group_loses_nothing_stays_subscribed_and_leaves_no_session_behind() {
-    // 1246851: a successor that a zombie threw out sought its session when that had expired.
-    // 820097748: a batch went on with its inserts, one row of it in quarantine, while others had
-    // taken its place.
+    // 1246851: a zombie took over a successor's session, which had expired when the successor
+    // looked for it. 820097748: a batch with one row in quarantine continued its inserts although
+    // its slot was taken.
     for seed in [1_246_851, 820_097_748].into_iter().chain(seeds(150)) {
         if let Err(why) = play(seed, Mistake::None) {
             panic!("schedule {seed}: {why}");
@@ -666,8 +667,8 @@ fn a_group_loses_nothing_stays_subscribed_and_leaves_no_session_behind() {
     }
 }
 
-/// Each by the schedule named here. One that does not find it any more is replaced by the first
-/// that does.
+/// Each mistake fails in the schedule given here. Replace a schedule that no longer finds it with
+/// the first one that does.
 #[test]
 fn a_mistake_in_a_group_is_found() {
     let found_by = [

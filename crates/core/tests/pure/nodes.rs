@@ -1,5 +1,5 @@
-//! Sessions over the nodes of a broker: how they are spread, when they leave a node, and what a
-//! node that is back gets.
+//! Distribution of sessions over a broker's nodes: how they are spread, when they leave a node, and
+//! which sessions a returning node gets.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::model::server::Server;
 use crate::model::{Setup, World};
 use crate::rows::{connected, consumer_settings, decoder, intake_settings, nodes, policy_settings};
 
-/// Connected, and every former session looked at.
+/// Runs until every session is connected and every former session has been looked up.
 fn world(sessions: Connections, of: usize) -> World<Server> {
     let mut setup = Setup {
         consumer: consumer_settings(1),
@@ -83,8 +83,8 @@ fn dead_node_is_left_within_a_second_and_gets_a_session_when_back() {
     }
 }
 
-/// It accepts TCP, and no CONNACK comes. Until another client has shown that the node hangs, it may
-/// be resuming a large session.
+/// The node accepts TCP and sends no CONNACK. Until another client has shown that the node hangs,
+/// it may be resuming a large session.
 #[test]
 fn hung_node_is_left_after_one_try_at_start_and_while_running() {
     let left_within = 2 * ANSWERS_WITHIN + Duration::from_secs(1);
@@ -116,14 +116,15 @@ fn returning_process_reaches_its_sessions_before_they_expire_though_their_node_h
     world.kill();
     world.wait(Duration::from_secs(40));
     assert_eq!((world.spread(), world.broker.expired.len()), (vec![4, 0], 0));
-    // They are on the first node now. It hangs when the process is away, and the second is well.
+    // The sessions are on the first node now. It hangs while the process is away; the second node
+    // is healthy.
     world.broker.hung = [0].into();
     world.kill();
     world.wait(Duration::from_secs(40));
     assert_eq!((world.spread()[1], world.broker.expired.len()), (4, 0));
 }
 
-/// Otherwise an outage of the whole broker is a line for each attempt of each session.
+/// Without this limit, an outage of the whole broker would log a line per attempt and session.
 #[test]
 fn a_session_that_finds_no_node_is_logged_as_moved_when_it_has_found_one() {
     let mut world = world(Connections::Fixed(4), 2);
@@ -143,7 +144,7 @@ fn a_session_that_finds_no_node_is_logged_as_moved_when_it_has_found_one() {
     assert!(moved(&world) > 0);
 }
 
-/// Otherwise it would change nodes every 750 ms for as long as the broker refuses it.
+/// Without backoff, the session would change nodes every 750 ms while the broker refuses it.
 #[test]
 fn session_refused_by_every_node_backs_off() {
     let mut world = world(Connections::Fixed(3), 3);
@@ -205,7 +206,7 @@ fn leaving_member_does_not_wait_for_a_dead_node() {
     assert!(world.consumer.has_ended());
 }
 
-/// Its SUBACK has not come, and the broker has subscribed it.
+/// The broker has subscribed the session, but its SUBACK has not arrived.
 #[test]
 fn leaving_unsubscribes_a_session_whose_node_came_back() {
     let mut world = world(Connections::Fixed(2), 2);
@@ -323,8 +324,8 @@ fn a_process_finds_a_former_session_behind_those_that_wait_for_nodes() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// However nodes come and go: no session is without a node that answers for long, and none
-    /// moves without need.
+    /// In any sequence of node failures, no session stays without a responding node for long, and
+    /// none moves without need.
     #[test]
     fn sessions_are_where_a_node_answers(
         sessions in 1_usize..7,

@@ -1,4 +1,4 @@
-//! The example that ARCHITECTURE.md begins with prints what it printed when it was written down.
+//! The first example of ARCHITECTURE.md still prints the output that is written there.
 
 #[path = "../../examples/one_message.rs"]
 mod example;

@@ -1,6 +1,6 @@
-//! Members of a group that are told to go, in every order and at once, and ask each other: some
-//! die, hang, answer rubbish, or say what is not so. At every step somebody is subscribed at the
-//! broker, if anybody ever was.
+//! Members of a group that are told to leave, in every order and simultaneously, and ask each
+//! other: some die, hang, answer garbage, or lie. At every step some member is subscribed at the
+//! broker, once any member has been.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use milepost_core::peers::decision::{Decision, Inquiry, Next, order};
 use milepost_core::peers::standing::{Member, Standing};
 use proptest::prelude::*;
 
-/// Names as people give them; the order of this list is no order of theirs.
+/// Typical names of members, unsorted.
 const NAMES: [&str; 7] = [
     "milepost-10",
     "milepost-2",
@@ -25,11 +25,11 @@ enum Mood {
     Honest,
     Hung,
     Rubbish,
-    /// A load balancer before it leads back to whoever asks.
+    /// A load balancer in front of it routes the question back to the asker.
     Echo,
     OtherGroup,
     OtherTopics,
-    /// It stays, and says that it goes.
+    /// Claims to leave, and stays.
     Modest,
 }
 
@@ -47,9 +47,9 @@ enum Step {
 #[derive(Debug)]
 struct Pod {
     mood: Mood,
-    /// Its process, if there is one.
+    /// The pod's process, if it runs.
     process: Option<Process>,
-    /// The broker has its session, subscribed.
+    /// The broker has a subscribed session of this pod.
     subscribed: bool,
 }
 
@@ -82,7 +82,7 @@ impl World {
         Self { pods: pods.collect(), ever_subscribed: false }
     }
 
-    /// What a question to this pod brings now; none: nothing, for ever.
+    /// Returns the pod's answer to a question; `None`: it never answers.
     fn answer(&self, asked: usize, asker: &Standing) -> Option<Result<Standing, String>> {
         let pod = &self.pods[asked];
         let Some(process) = &pod.process else { return Some(Err("refused".to_owned())) };
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// As the shell does; then its process is gone.
+    /// Executes the decision as the shell does, and ends the process.
     fn decide(&mut self, n: usize) {
         let pod = &mut self.pods[n];
         let Some(inquiry) = pod.process.as_mut().and_then(|process| process.inquiry.take()) else {
@@ -226,7 +226,8 @@ proptest! {
         }
     }
 
-    /// A scale-in, whatever order its steps take: no share of the messages stays with who has gone.
+    /// After a scale-in, in any order of its steps, no member that left keeps a share of the
+    /// messages.
     #[test]
     fn member_leaves_cleanly_while_a_lower_one_stays(
         stay in 1..NAMES.len(),

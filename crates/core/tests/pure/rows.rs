@@ -18,10 +18,10 @@ use milepost_decode::position::{Position, Timestamp};
 use milepost_decode::reject::{Reason, Reject};
 use milepost_decode::{Decoded, Decoder, Driver, Keep, Source, Template};
 
-/// A wall clock to begin with: 2026-01-01.
+/// Wall clock at the start of a test: 2026-01-01.
 pub const WALL_MS: i64 = 1_767_225_600_000;
 
-/// A message as a broker of a model knows it.
+/// A message in the model of the broker.
 #[derive(Debug, Clone)]
 pub struct Sent {
     pub topic: &'static str,
@@ -30,7 +30,7 @@ pub struct Sent {
     pub qos1: bool,
 }
 
-/// Made by the decoder, so that a new field does not have to be named here.
+/// Returns a position made by the decoder, so that a new field does not have to be named here.
 pub fn position(driver: &str, seq: u32) -> Position {
     let (topic, payload) = (format!("drivers/{driver}/gps"), payload(&[seq]));
     let message = Message::new(topic.as_bytes(), payload.as_bytes());
@@ -52,7 +52,7 @@ pub fn reject(reason: Reason, payload_bytes: usize) -> Reject {
     }
 }
 
-/// A payload of points with these numbers; an object for one, an array for more.
+/// Returns a payload of points with these numbers: an object for one point, an array for more.
 pub fn payload(seqs: &[u32]) -> String {
     let point = |seq: &u32| format!(r#"{{"lat":25.5,"lng":-80.25,"ts":{WALL_MS},"seq":{seq}}}"#);
     match seqs {
@@ -129,7 +129,7 @@ pub fn policy_settings() -> policy::DeliveryConfig {
     }
 }
 
-/// `after` the beginning of the test.
+/// Returns the time `after` the beginning of the test.
 pub fn now(began: Instant, after: Duration) -> Now {
     let after_ms = i64::try_from(after.as_millis()).unwrap();
     Now { instant: began + after, wall: Timestamp::from_unix_ms(WALL_MS + after_ms) }

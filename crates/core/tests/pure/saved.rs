@@ -1,4 +1,4 @@
-//! Seeds of cases that failed before: a property that knows them tries these first.
+//! Seeds of cases that failed before; a property with saved seeds tries them first.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -10,7 +10,7 @@ use crate::cases::cases;
 
 const CONSUMER: &str = include_str!("saved/consumer_model.txt");
 
-/// So many cases after the saved ones of consumer_model.rs.
+/// Returns a configuration of `all` cases after the saved seeds of consumer_model.rs.
 pub fn saved_and(all: u32) -> ProptestConfig {
     ProptestConfig { failure_persistence: Some(Box::new(Saved)), ..cases(all) }
 }

@@ -1,5 +1,5 @@
-//! A broker that keeps sessions, packet ids and windows as MQTT says, and does to them what brokers
-//! do.
+//! A broker that keeps sessions, packet ids and windows as MQTT specifies, with the faults of real
+//! brokers.
 //!
 //! It can be a cluster of two nodes, as EMQX is one: a node that is killed loses its sessions, and
 //! their shared subscriptions stay as ghosts that get their share of the messages until the node is
@@ -14,7 +14,7 @@ use crate::rows::Sent;
 pub struct Session {
     pub connected: bool,
     pub subscribed: bool,
-    /// The process whose connection it is, or was last.
+    /// Process that has the connection, or had it last.
     process: u64,
     pub node: usize,
     queue: VecDeque<Sent>,
@@ -25,16 +25,16 @@ pub struct Session {
     away_since: Option<Instant>,
 }
 
-/// Whose calls come now. In a group every process has its own range of client ids.
+/// Process that calls now. In a group, every process has its own range of client ids.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Client {
     pub first_id: usize,
     pub process: u64,
-    /// The node that its first URL leads to.
+    /// Node behind the process's first URL.
     pub node: usize,
 }
 
-/// By client id, here a number.
+/// Sessions by client id, here a number.
 #[derive(Debug, Default)]
 pub struct Broker {
     pub sessions: BTreeMap<usize, Session>,
@@ -58,7 +58,7 @@ pub struct Broker {
     pub lost: BTreeSet<u32>,
 }
 
-/// What a delivery is.
+/// A PUBLISH from the broker to a session.
 pub struct Sending {
     pub packet_id: Option<u16>,
     pub redelivered: bool,
@@ -66,7 +66,8 @@ pub struct Sending {
 }
 
 impl Broker {
-    /// To the members in turn; `false`: there is none. `node`: where its device is connected.
+    /// Gives a message to the members in turn; `false`: there is no member. `node`: the node to
+    /// which the device is connected.
     pub fn publish(&mut self, message: Sent, node: usize) -> bool {
         let members = self.sessions.iter().filter(|(_, session)| session.subscribed);
         let members = members.map(|(id, session)| (Some(*id), session.node));
@@ -83,7 +84,7 @@ impl Broker {
         true
     }
 
-    /// kill -9 of a node.
+    /// Kills a node (kill -9).
     pub fn kill_node(&mut self, node: usize) {
         let here = self.sessions.iter().filter(|(_, session)| session.node == node);
         let here: Vec<_> = here.map(|(id, session)| (*id, session.subscribed)).collect();
@@ -93,7 +94,7 @@ impl Broker {
         }
     }
 
-    /// A node is back.
+    /// Brings a node back.
     pub fn start_node(&mut self, node: usize) {
         self.ghosts.retain(|ghost| *ghost != node);
     }
@@ -102,7 +103,7 @@ impl Broker {
         self.client.first_id + id
     }
 
-    /// The session, if the process that calls has its connection.
+    /// Returns the session, if the calling process has its connection.
     pub fn session(&mut self, id: usize) -> Option<&mut Session> {
         let (id, process) = (self.id(id), self.client.process);
         self.sessions.get_mut(&id).filter(|session| session.connected && session.process == process)
@@ -113,7 +114,7 @@ impl Broker {
         self.sessions.get(&self.id(id)).is_some_and(|session| session.connected)
     }
 
-    /// CONNECT; whether the session is present.
+    /// Handles CONNECT; returns whether the session is present.
     pub fn connect(&mut self, id: usize, node: usize, clean_start: bool) -> bool {
         let was_there = self.sessions.contains_key(&self.id(id));
         if clean_start {
@@ -135,14 +136,14 @@ impl Broker {
         }
     }
 
-    /// All connections of the process end.
+    /// Ends all connections of the process.
     pub fn process_died(&mut self) {
         let process = self.client.process;
         let of_it = self.sessions.values_mut().filter(|session| session.process == process);
         of_it.for_each(|session| session.connected = false);
     }
 
-    /// Sessions that were away for too long go, with what they hold.
+    /// Removes sessions that have been disconnected for too long, with their messages.
     pub fn expire(&mut self, now: Instant) {
         let Some(expiry) = self.expiry else { return };
         let mut expired = Vec::new();
@@ -155,7 +156,7 @@ impl Broker {
         self.expired.extend(expired);
     }
 
-    /// A session ends; the others of its group get what it held.
+    /// Ends a session; the other members of its group get its messages.
     pub fn redispatch(&mut self, id: usize) {
         let Some(session) = self.sessions.remove(&self.id(id)) else { return };
         for message in
@@ -168,8 +169,7 @@ impl Broker {
         }
     }
 
-    /// A session is lost with everything in it. `remembered`: the broker says that it is present
-    /// all the same.
+    /// Loses a session with its messages. `remembered`: the broker still reports it as present.
     pub fn lose(&mut self, id: usize, remembered: bool) {
         self.lose_id(self.id(id), remembered);
     }
@@ -187,7 +187,7 @@ impl Broker {
         }
     }
 
-    /// What is unacknowledged is sent again on the same connection, as EMQX before 5.8 does every
+    /// Redelivers unacknowledged messages on the same connection, as EMQX before 5.8 does every
     /// `mqtt.retry_interval`.
     pub fn resend(&mut self, id: usize) {
         if let Some(session) = self.session(id) {
@@ -195,7 +195,7 @@ impl Broker {
         }
     }
 
-    /// The next thing to deliver within the window: first what is owed, then what is new.
+    /// Returns the next message within the window: redeliveries first, then new messages.
     pub fn deliver(&mut self, id: usize, window: usize) -> Option<Sending> {
         let session = self.session(id)?;
         if let Some((packet_id, message, on_this)) =
@@ -222,8 +222,8 @@ impl Broker {
         Some(Sending { packet_id, redelivered: false, message })
     }
 
-    /// PUBACK: of the oldest message that is in flight on this connection and was taken, or none at
-    /// all.
+    /// Handles PUBACK and returns the numbers of its message, which must be the oldest one in
+    /// flight and delivered on this connection.
     pub fn acknowledged(&mut self, id: usize, packet_id: u16) -> Vec<u32> {
         let session = self.session(id).expect("an acknowledgement without a connection");
         let (expected, message, on_this) =
@@ -233,7 +233,7 @@ impl Broker {
         message.seqs
     }
 
-    /// Messages that nobody has acknowledged.
+    /// Returns the number of messages in flight and in queues.
     pub fn waiting(&self) -> usize {
         self.sessions.values().map(|session| session.in_flight.len() + session.queue.len()).sum()
     }

@@ -22,49 +22,49 @@ use self::broker::{Broker, Sending};
 use self::server::{Disk, Mood};
 use crate::rows::{Sent, connected, decoder, now, payload};
 
-/// How long a shell waits for a CONNACK if no other node may do better.
+/// CONNACK timeout of the shell when no other node is available.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longer than that, acknowledgements do not stand still without a reason in `/readyz`.
+/// Longest time for which acknowledgements may stall without a reason in `/readyz`.
 const LIVELY: Duration = Duration::from_secs(25);
 /// The longest an insert is ever waited for, and what follows.
 const INSERT_TIMEOUT_MAX: Duration = Duration::from_secs(630);
-/// A question to a server that hangs has no answer after this.
+/// Timeout of a status query to a server that hangs.
 const SILENT_AFTER: Duration = Duration::from_secs(3);
 
-/// How a process is set up.
+/// Configuration of a process.
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub consumer: ConsumerConfig,
     pub intake: intake::IntakeConfig,
     pub delivery: policy::DeliveryConfig,
-    /// Of each session, at the broker; announced in CONNACK.
+    /// Receive window of each session, as the broker announces it in CONNACK.
     pub window: u16,
     /// Members of the group, as the process counts them.
     pub members: u32,
 }
 
-/// ClickHouse, the disk, and whoever carries commands to them.
+/// ClickHouse, the disk, and the executor of commands between them and the consumer.
 pub trait Backend {
-    /// The process is gone: so is what it was told. What an earlier one left.
+    /// Restarts the process, which loses its pending reports. Returns the spool's files.
     fn restart(&mut self, spool: bool) -> SpoolInventory;
     fn mood(&mut self, mood: Mood);
     fn disk(&mut self, disk: Disk, now: Instant);
-    /// From now on nothing of these drivers is inserted, in the lives to come too.
+    /// Skips rows of these drivers in every insert that begins from now on, also after a restart.
     fn erase(&mut self, erased: Arc<Erased>);
     fn execute(&mut self, command: Work, now: Instant);
-    /// What has come by now.
+    /// Returns the next report that is due.
     fn report(&mut self, now: Instant) -> Option<Report>;
-    /// Lets time pass until something is reported, or until then; the time it is now.
+    /// Advances time to the next report, at most to `until`. Returns the new time.
     fn pass(&mut self, until: Instant) -> Instant;
     fn is_silent(&self) -> bool;
     fn is_durable(&self, seq: u32) -> bool;
-    /// In ClickHouse, or in quarantine.
+    /// Returns whether the row is in ClickHouse or in quarantine.
     fn is_stored(&self, seq: u32) -> bool;
-    /// Refusals counted in the rejects table.
+    /// Number of rejects that the table `rejects` counts.
     fn rejects(&self) -> u64;
     fn files(&self) -> usize;
     fn attempts(&self) -> usize;
-    /// Inserts that the server had when a driver was erased and has not ended yet, whether or not a
+    /// Number of inserts that were running when a driver was erased and still are, whether or not a
     /// process waits for them.
     fn inserts_from_before(&self) -> usize;
 }
@@ -78,42 +78,42 @@ pub struct World<B> {
     pub after: Duration,
     pub broker_up: bool,
     next_seq: u32,
-    /// Sent at QoS 1 to a broker that took it.
+    /// Messages sent at QoS 1 that the broker accepted.
     owed: BTreeSet<u32>,
-    /// Taken by this process.
+    /// Messages received by this process.
     pub taken: BTreeSet<u32>,
-    /// Lost at the broker before this process could keep them: nobody could have.
+    /// Messages that the broker lost before this process received them: their loss is excused.
     excused: BTreeSet<u32>,
     pub acked: BTreeSet<u32>,
-    /// Messages that were refused, and acknowledged.
+    /// Number of rejected messages that were acknowledged.
     acked_rejects: u64,
-    /// Rows of the batches that it called durable.
+    /// Number of rows in batches that the consumer reported as durable.
     pub durable: usize,
-    /// Of the driver who is erased at some time.
+    /// Messages of the driver who is erased in this schedule.
     pub theirs: BTreeSet<u32>,
     pub erased: bool,
-    /// What was stored of them when the last insert from before the erasing had ended: `milepost
-    /// erase` waits for these.
+    /// Rows of the erased driver that were stored when the last earlier insert had ended: `milepost
+    /// erase` waits for these inserts.
     stored_of_them: Option<BTreeSet<u32>>,
-    /// What the process was told of ClickHouse.
+    /// ClickHouse's status as last reported to the process.
     status: ServerStatus,
     /// Commands that no executor has seen yet.
     commands: Vec<Work>,
     silent_at: Option<Instant>,
-    /// The broker does nothing until then.
+    /// Time until which the broker does nothing.
     broker_busy_until: Instant,
-    /// Sessions whose UNSUBSCRIBE waits for that.
+    /// Sessions whose UNSUBSCRIBE the busy broker has not handled.
     unanswered: Vec<usize>,
-    /// Sessions that wait for the CONNACK of a hung node: which, and until when.
+    /// Sessions that wait for the CONNACK of a hung node, with their deadlines.
     dialing: BTreeMap<usize, (usize, Instant)>,
     /// The next connections end with their SUBACK, before the consumer has its turn.
     pub cut_at_suback: usize,
     most_commands: usize,
     /// Incarnation of the process.
     pub lives: u64,
-    /// How the process leaves, if it does.
+    /// Kind of shutdown; `None`: the process keeps running.
     pub left: Option<Leave>,
-    /// What it has logged.
+    /// Log lines of the process.
     pub notices: Vec<String>,
     /// A planted mistake: former sessions are not visited.
     pub only_members: bool,
@@ -167,7 +167,7 @@ impl<B: Backend> World<B> {
         self.began + self.after
     }
 
-    /// kill -9, and a new process with the same client ids and spool.
+    /// Kills the process (kill -9) and starts a new one with the same client ids and spool.
     pub fn kill(&mut self) {
         let not_kept: Vec<u32> =
             self.broker.lost.iter().copied().filter(|seq| !self.server.is_durable(*seq)).collect();
@@ -192,7 +192,7 @@ impl<B: Backend> World<B> {
         self.turn();
     }
 
-    /// One of the two drivers is erased.
+    /// Erases one of the two drivers.
     pub fn erase(&mut self) {
         if std::mem::replace(&mut self.erased, true) {
             return;
@@ -227,15 +227,15 @@ impl<B: Backend> World<B> {
         }
     }
 
-    /// A message that holds no numbered fix.
+    /// Publishes a message without a numbered fix.
     pub fn send(&mut self, payload: &str, qos1: bool) {
         let sent =
             Sent { topic: "drivers/d/gps", seqs: Vec::new(), payload: payload.to_owned(), qos1 };
         self.broker.publish(sent, 0);
     }
 
-    /// The connection of a session ends. `kept`: so does the session, unless the broker keeps it;
-    /// `remembered`: it is empty, and the broker says that it is the old one.
+    /// Ends the connection of a session. `kept`: the broker keeps the session; `remembered`: the
+    /// session is empty, and the broker still reports it as present.
     pub fn cut(&mut self, id: usize, kept: bool, remembered: bool) {
         if !kept {
             self.lose(id, remembered);
@@ -254,7 +254,7 @@ impl<B: Backend> World<B> {
         }
     }
 
-    /// A node can be reached no more; its sessions are gone with it, or live on.
+    /// Makes a node unreachable; its sessions are lost or live on.
     pub fn node_away(&mut self, node: usize, dead: bool) {
         self.broker.away.insert(node);
         let on_it = self.broker.sessions.iter().filter(|(_, session)| session.node == node);
@@ -263,8 +263,7 @@ impl<B: Backend> World<B> {
         }
     }
 
-    /// A node accepts connections from now on and answers nothing; the connections that it has are
-    /// cut.
+    /// Hangs a node: it accepts connections without answering, and its current connections are cut.
     pub fn node_hangs(&mut self, node: usize) {
         self.broker.hung.insert(node);
         let on_it = self.broker.sessions.iter().filter(|(_, session)| session.node == node);
@@ -273,7 +272,7 @@ impl<B: Backend> World<B> {
         }
     }
 
-    /// Live sessions on each node.
+    /// Returns the number of live sessions on each node.
     pub fn spread(&self) -> Vec<u64> {
         self.consumer.totals().nodes.into_iter().map(|(_, sessions)| sessions).collect()
     }
@@ -285,7 +284,8 @@ impl<B: Backend> World<B> {
         self.excused.extend(gone);
     }
 
-    /// What the shell does between two waits: everything that came, then what follows from it.
+    /// Runs one turn of the shell: handles everything that arrived, then executes the resulting
+    /// commands.
     pub fn turn(&mut self) {
         self.broker.expire(self.instant());
         self.lose_connections();
@@ -306,7 +306,7 @@ impl<B: Backend> World<B> {
                 break;
             }
         }
-        // The executor is another thread: it has seen nothing of this turn until now.
+        // The executor is another thread: it sees the turn's commands only now.
         self.most_commands = self.most_commands.max(self.commands.len());
         let most = Delivery::commands_max(self.setup.delivery.inserts_in_flight);
         assert!(
@@ -324,12 +324,13 @@ impl<B: Backend> World<B> {
     fn check(&self) {
         let totals = self.consumer.totals();
         assert!(totals.adds_up(), "the ledger does not add up: {totals:?}");
-        // One more is replayed.
+        // One more file is replayed.
         let most = self.setup.delivery.inserts_in_flight + 1;
         assert!(self.server.attempts() <= most, "{} attempts under way", self.server.attempts());
     }
 
-    /// Those that the broker has ended: another process took the session, or its node died.
+    /// Reports the connections that the broker has closed: another process took over the session,
+    /// or its node died.
     fn lose_connections(&mut self) {
         use ConnectionState::{Closing, Live, Subscribing};
         for id in 0..self.consumer.sessions() {
@@ -382,7 +383,7 @@ impl<B: Backend> World<B> {
         }
     }
 
-    /// Whether it waits for the CONNACK of a hung node.
+    /// Returns whether the session waits for the CONNACK of a hung node.
     fn hangs(&mut self, id: usize) -> bool {
         let Some((node, until)) = self.dialing.get(&id).copied() else { return false };
         let is_hung = self.broker.hung.contains(&node);
@@ -398,7 +399,7 @@ impl<B: Backend> World<B> {
         true
     }
 
-    /// Everything the windows allow, session by session, before the consumer has its turn.
+    /// Delivers everything that the windows allow, session by session, before the consumer's turn.
     fn deliver(&mut self) {
         for id in 0..self.consumer.sessions() {
             while let Some(Sending { packet_id, redelivered, message }) =
@@ -418,7 +419,7 @@ impl<B: Backend> World<B> {
         }
     }
 
-    /// Whoever asks ClickHouse how it is.
+    /// Reports ClickHouse's status, as the shell's watcher does.
     fn ask(&mut self) {
         let hangs = self.server.is_silent();
         let since = hangs.then(|| *self.silent_at.get_or_insert(self.instant()));
@@ -439,7 +440,7 @@ impl<B: Backend> World<B> {
         self.consumer.handle_server_status(self.status.clone(), self.instant());
     }
 
-    /// Whether our clock agrees with ClickHouse's, which was asked after so many jumps of ours.
+    /// Reports whether this clock agrees with ClickHouse's, compared after this number of jumps.
     pub fn clock(&mut self, off: Option<String>, jumps: u64) {
         (self.status.clock_off, self.status.clock_jumps) = (off, jumps);
         self.observe();
@@ -516,7 +517,7 @@ impl<B: Backend> World<B> {
         }
     }
 
-    /// In order: what was to be delivered has been.
+    /// Answers UNSUBSCRIBE. Packets are in order: every earlier delivery has arrived.
     fn answer(&mut self) {
         for id in std::mem::take(&mut self.unanswered) {
             self.consumer.handle_event(
@@ -527,7 +528,7 @@ impl<B: Backend> World<B> {
         }
     }
 
-    /// Lets time pass: a turn whenever the consumer asked for one, or something is reported.
+    /// Advances time, with a turn at each of the consumer's deadlines and at each report.
     pub fn wait(&mut self, duration: Duration) {
         let until = self.instant() + duration;
         self.turn();
@@ -544,7 +545,7 @@ impl<B: Backend> World<B> {
         }
     }
 
-    /// When there is something to do, at the latest then.
+    /// Returns the time of the next event, at most `until`.
     pub fn next(&mut self, until: Instant) -> Instant {
         let dials = |id: &usize| self.connects(*id) && !self.dialing.contains_key(id);
         if (0..self.consumer.sessions()).any(|id| dials(&id)) {
@@ -558,8 +559,8 @@ impl<B: Backend> World<B> {
         self.server.pass(next)
     }
 
-    /// From here on everything is fine. Acknowledgements advance within seconds for as long as
-    /// messages wait, and in the end everything is where it should be.
+    /// Ends all faults and runs to the end. Asserts that acknowledgements advance within seconds
+    /// while messages wait, and that no message is missing.
     pub fn recover(&mut self) {
         self.server.mood(Mood::Fine);
         self.server.disk(Disk::Fine, self.instant());
@@ -575,8 +576,7 @@ impl<B: Backend> World<B> {
             self.wait(Duration::from_secs(1));
             quiet =
                 if acked(self) > before { Duration::ZERO } else { quiet + Duration::from_secs(1) };
-            // An answer that was lost is waited for as long as an insert may take; then somebody is
-            // told why.
+            // A lost answer is waited for until the insert's timeout; then `/readyz` has a reason.
             let troubles = self.consumer.unready_reasons(self.instant());
             assert!(
                 quiet < LIVELY || !troubles.is_empty(),
@@ -626,7 +626,7 @@ impl<B: Backend> World<B> {
         }
     }
 
-    /// Sent, not lost at the broker before anybody could keep it, and not stored.
+    /// Returns the accepted messages that are neither excused nor stored.
     pub fn missing(&self) -> Vec<u32> {
         let is_gone = |seq: &u32| self.erased && self.theirs.contains(seq);
         let missing =
@@ -634,7 +634,7 @@ impl<B: Backend> World<B> {
         missing.copied().filter(|seq| !is_gone(seq)).collect()
     }
 
-    /// It takes what it is sent, and gives and answers nothing for so long.
+    /// Makes the broker accept packets and answer nothing for this long.
     pub fn broker_is_busy(&mut self, duration: Duration) {
         self.broker_busy_until = self.instant() + duration;
     }
@@ -646,7 +646,7 @@ impl<B: Backend> World<B> {
     }
 }
 
-/// The list with the driver who is erased.
+/// Returns the list with the erased driver.
 fn gone() -> Arc<Erased> {
     Arc::new(Erased::new(["e".to_owned()]))
 }

@@ -1,4 +1,4 @@
-//! What happens to a process in a model: the steps of a schedule, and how a [`World`] plays one.
+//! Steps of a schedule: faults and inputs of a process in a model, and how a [`World`] runs them.
 
 use std::time::Duration;
 
@@ -25,12 +25,12 @@ pub enum Step {
     },
     Resend(usize),
     Broker(bool),
-    /// Can be reached no more; `dead`: its sessions are gone.
+    /// A node becomes unreachable; `dead`: its sessions are lost.
     NodeAway {
         node: usize,
         dead: bool,
     },
-    /// Accepts connections and answers nothing; those that it has are cut.
+    /// A node accepts connections without answering; its current connections are cut.
     NodeHangs(usize),
     NodesBack,
     Server(Mood),
@@ -129,7 +129,7 @@ pub fn play<B: Backend>(world: &mut World<B>, step: Step) {
     }
 }
 
-/// One session and a window that no schedule fills.
+/// One session with a window larger than any schedule fills.
 pub fn plain() -> Setup {
     Setup {
         consumer: consumer_settings(1),

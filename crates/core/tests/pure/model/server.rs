@@ -1,5 +1,5 @@
-//! ClickHouse, as far as rows and tokens go, and a disk: they do everything such parts do, by
-//! script, and answer when their time has come. No task, no file: thousands of scripts a minute.
+//! Models of ClickHouse (rows and tokens) and of a disk, with scripted faults and delays. They use
+//! no tasks and no files: thousands of schedules run per minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -17,20 +17,20 @@ use super::Backend;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mood {
     Fine,
-    /// Two seconds an insert.
+    /// Takes two seconds per insert.
     Slow,
     Refusing,
     /// Answers nothing, and commits nothing.
     Hanging,
-    /// Knows the token of every insert afterwards, with or without its rows.
+    /// Remembers the token of every insert, with or without its rows.
     Dying,
-    /// Everything at random, and commits whose answers get lost.
+    /// Random behaviour, including commits whose answers are lost.
     Flaky,
-    /// The table is not there.
+    /// The table is missing.
     NoTable,
-    /// Takes no more than three rows, and none whose number seven divides.
+    /// Accepts at most three rows, and none whose number is a multiple of seven.
     Narrow,
-    /// So many seconds an insert, and the answer is lost to whoever waits for less.
+    /// Takes this many seconds per insert; a client with a shorter timeout loses the answer.
     Taking(u64),
 }
 
@@ -44,9 +44,9 @@ pub enum Disk {
 /// A row of an insert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Row {
-    /// By its number.
+    /// A position, by its number.
     Position(u32),
-    /// It stands for so many.
+    /// A reject row that counts this many rejects.
     Reject(u64),
 }
 
@@ -59,10 +59,10 @@ impl Row {
     }
 }
 
-/// What a batch's inserts hold.
+/// Rows of each insert of a batch.
 type Rows = Vec<Vec<Row>>;
 
-/// What will be reported, and when. Attempts can be aborted.
+/// A future report and its time. Attempts can be aborted.
 struct Pending {
     at: Instant,
     report: Report,
@@ -71,13 +71,13 @@ struct Pending {
 
 /// Two replicas, with one Keeper that knows every token.
 pub struct Replicas {
-    /// Neither gets the other's rows: an insert's quorum is not reached in time, and the rows stay.
+    /// The replicas cannot reach each other: an insert's quorum times out, and its rows stay.
     is_cut: bool,
-    /// What one has and the other has not.
+    /// Rows that only one of the replicas has.
     on_one: BTreeSet<u32>,
     /// A planted mistake: an insert asks for no quorum.
     without_quorum: bool,
-    /// Another: after an ambiguous end the same token is sent again.
+    /// A planted mistake: after an unknown outcome the same token is sent again.
     same_token: bool,
 }
 
@@ -87,24 +87,24 @@ impl Replicas {
     }
 }
 
-/// ClickHouse. All members of a group insert into the same.
+/// ClickHouse's table, shared by all members of a group.
 pub struct Table {
     pub mood: Mood,
     pub replicas: Option<Replicas>,
     rng: fastrand::Rng,
     pub stored: BTreeSet<u32>,
-    /// Refusals counted in the rejects table.
+    /// Number of rejects that the table `rejects` counts.
     rejects: u64,
-    /// What each token was used for. A known token inserts nothing, whether its rows are there or
-    /// not: so a replica that died before the others had its rows is [`Mood::Dying`].
+    /// Rows that each token was used for. A known token inserts nothing, even if its rows are gone:
+    /// [`Mood::Dying`] is a replica that died before the others had its rows.
     tokens: BTreeMap<String, Vec<Row>>,
-    /// What ClickHouse knows a fix by, of each row.
+    /// Identity of each row's fix in ClickHouse.
     identities: BTreeMap<u32, Identity>,
 }
 
 type Identity = (DriverId, i64, i32, i32);
 
-/// For [`Mood::Narrow`].
+/// Limit of [`Mood::Narrow`].
 pub fn is_too_large(rows: usize, mut positions: impl Iterator<Item = u32>) -> bool {
     rows > 3 || positions.any(|seq| seq.is_multiple_of(7))
 }
@@ -122,15 +122,15 @@ impl Table {
         }
     }
 
-    /// Between the replicas.
+    /// Cuts the link between the replicas.
     pub fn cut(&mut self) {
         if let Some(replicas) = &mut self.replicas {
             replicas.is_cut = true;
         }
     }
 
-    /// They catch up. If one has lost its disk before, it is that which has rows that the other has
-    /// not.
+    /// Joins the replicas, which catch up. `disk_lost`: the replica with additional rows has lost
+    /// its disk before.
     pub fn join(&mut self, disk_lost: bool) {
         if let Some(replicas) = &mut self.replicas {
             let on_one = std::mem::take(&mut replicas.on_one);
@@ -142,16 +142,16 @@ impl Table {
     }
 }
 
-/// One process's way to ClickHouse, and its disk.
+/// A process's connection to ClickHouse, and its disk.
 pub struct Server {
     pub table: Table,
     disk_mood: Disk,
     files: BTreeMap<File, Rows>,
-    /// In the executor's hands.
+    /// Rows of the batches that the executor holds.
     kept: BTreeMap<BatchId, Rows>,
     pending: Vec<Pending>,
     next_sequence: u64,
-    /// Rows in quarantine, and without a spool those that would be.
+    /// Rows in quarantine; without a spool, the rows that would be.
     quarantined: BTreeSet<u32>,
     has_spool: bool,
     erased: Arc<Erased>,
@@ -291,7 +291,7 @@ impl Server {
         let positions = rows.iter().flatten().filter(|row| row.position().is_some()).count() as u64;
         let file = File { sequence: self.next_sequence, positions, tag: 1, bytes: 100 };
         self.next_sequence += 1;
-        // Durable when it is told: a crash before that may leave it or not.
+        // The file is durable when it is reported: a crash before the report may keep or lose it.
         self.files.insert(file, rows);
         self.later(batch, Outcome::Stored(file), takes, now);
     }
@@ -332,7 +332,7 @@ impl Backend for Server {
     fn disk(&mut self, disk: Disk, now: Instant) {
         self.disk_mood = disk;
         if disk == Disk::Fine {
-            // What hung goes on.
+            // Operations that hung continue.
             let hung = self.pending.iter_mut().filter(|pending| !pending.is_attempt);
             hung.for_each(|pending| pending.at = pending.at.min(now));
         }
@@ -374,7 +374,7 @@ impl Backend for Server {
         self.files.len()
     }
 
-    /// What an attempt commits is stored when it begins.
+    /// An attempt commits when it begins, so no insert outlives an erasure.
     fn inserts_from_before(&self) -> usize {
         0
     }
