@@ -493,7 +493,7 @@ def test_the_compose_file_is_what_compose_takes():
     assert {"milepost-a", "milepost-b", "migrate", "emqx", "clickhouse", "loadgen"} <= set(services)
     members = [service for name, service in services.items() if name.startswith("milepost-")]
     assert all(member["read_only"] and member["cap_drop"] == ["ALL"] for member in members)  # the merges are made
-    assert "cp .env.example .env" in compose(COMPOSE, {}).stderr, "without passwords it says what to do"
+    assert "deploy/passwords" in compose(COMPOSE, {}).stderr, "without passwords it says what to do"
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,7 @@ fn passwords_come_from_env_alone() {
             let (name, hint) =
                 rest.split_once(":?").unwrap_or_else(|| panic!("${{{rest} has no hint"));
             assert!(
-                hint.split('}').next().unwrap().ends_with("cp .env.example .env"),
+                hint.split('}').next().unwrap().ends_with("deploy/passwords writes .env"),
                 "{name}: {hint}"
             );
             name
@@ -764,4 +764,25 @@ fn the_lines_of_readyz_in_the_guide_are_those_of_the_code() {
         }
     }
     assert!(lines >= 25, "{lines} lines");
+}
+
+#[test]
+fn passwords_script_gives_each_line_its_own_and_keeps_a_file_that_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("env");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/passwords");
+    let run = || std::process::Command::new(&script).arg(&file).output().unwrap();
+    assert!(run().status.success());
+    let made = fs::read_to_string(&file).unwrap();
+    let passwords: BTreeSet<&str> = made
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(_, password)| password)
+        .collect();
+    let wanted = read(".env.example").lines().filter(|line| line.ends_with("=change-me")).count();
+    assert_eq!(passwords.len(), wanted);
+    assert!(passwords.iter().all(|password| password.len() == 48), "{made}");
+    let again = run();
+    assert!(!again.status.success(), "a second run would change the passwords of the servers");
+    assert_eq!(fs::read_to_string(&file).unwrap(), made);
 }
