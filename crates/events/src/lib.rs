@@ -1,15 +1,15 @@
-//! `milepost events`: what drivers' fixes mean (entered, left, silent, fast, …), written to a table
-//! and published; and the fences that they are measured by.
+//! `milepost events`: derives events from drivers' fixes (entered, left, silent, fast, …), writes
+//! them to a table and publishes them; and imports the fences that they refer to.
 //!
 //! ```text
 //! ClickHouse ─▶ watch::reader ─▶ watch ─▶ table events ─▶ run (MQTT, webhook)
 //! GeoJSON ─▶ fences ─▶ table fences ─▶ watch::Area
 //! ```
 //!
-//! Guarantee: an event is a function of the fixes before it, and is in the table before anybody
-//! hears of it.
+//! Guarantee: an event is a function of the fixes before it, and is in the table before it is
+//! published.
 //!
-//! Refuses: to stand in the way of an insert; it reads what ClickHouse has taken.
+//! Refuses: to delay an insert; it reads fixes that ClickHouse has already stored.
 
 mod command;
 pub mod fences;

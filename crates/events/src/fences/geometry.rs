@@ -1,4 +1,4 @@
-//! Whether a polygon is valid, computed in integers, so that rounding neither creates nor hides a
+//! Validity of a polygon, computed in integers, so that rounding neither creates nor hides a
 //! crossing.
 
 use std::cmp::Ordering;
@@ -13,7 +13,7 @@ pub(super) type Polygon = Vec<Vec<Point>>;
 type Place = (i64, i64);
 
 const BILLION: f64 = 1e9;
-/// The border of a country has about 10,000.
+/// Most points of an area. The border of a country has about 10,000.
 const POINTS_MAX: usize = 200_000;
 
 /// Returns what is wrong with the polygon.
@@ -91,7 +91,7 @@ fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
     Ok(places)
 }
 
-/// The ring covers the whole width of the map, along both edges.
+/// Returns whether the ring covers the whole width of the map, along both edges.
 fn is_of_the_whole_world(ring: &[Point]) -> bool {
     let along = |edge: f64| ring.windows(2).any(|pair| pair[0][0] == edge && pair[1][0] == edge);
     along(-180.0) && along(180.0)
@@ -171,10 +171,10 @@ fn shared((a, b): (Place, Place), (c, d): (Place, Place)) -> Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meet {
     Not,
-    /// In one point, an end of one of them.
+    /// The sides share one point, which is an end of one of them.
     Touch,
     Cross,
-    /// In more than one point.
+    /// The sides share more than one point.
     Along,
 }
 
@@ -226,7 +226,7 @@ fn locate(place: Place, ring: &[Place]) -> Where {
     if is_inside { Where::Inside } else { Where::Outside }
 }
 
-/// Corners, and the middles between them.
+/// Returns the corners of a ring and the middle of each side.
 fn samples(ring: &[Place]) -> impl Iterator<Item = Place> {
     (0..ring.len()).flat_map(|index| {
         let (a, b) = side(ring, index);
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_polygon_has_a_limit_of_points() {
+    fn polygon_has_a_limit_of_points() {
         let refused = |points| check(&vec![vec![[1.0, 2.0]; points]]).unwrap_err();
         assert!(!refused(POINTS_MAX).contains("the limit is"), "{}", refused(POINTS_MAX));
         assert_eq!(refused(POINTS_MAX + 1), "200001 points; the limit is 200000 a polygon");

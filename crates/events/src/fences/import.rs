@@ -1,7 +1,7 @@
-//! `milepost fences import`: areas of a GeoJSON file into the table `fences`.
+//! `milepost fences import`: writes the areas of a GeoJSON file into the table `fences`.
 //!
-//! Guarantee: all of them or none, in one insert; a proxy that refuses its size makes it several.
-//! May be repeated: what is there already is not written again.
+//! Guarantee: one insert for all areas or none, unless a proxy refuses its size: then it becomes
+//! several. May be repeated: areas that the table already has are not written again.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,7 +20,7 @@ pub(crate) struct Orders {
     pub(crate) skip_invalid: bool,
 }
 
-/// What was in the file, and what became of it.
+/// Counts of an import: the areas in the file, those written, and the errors.
 #[derive(Debug)]
 pub(crate) struct Imported {
     orders: Orders,
@@ -32,7 +32,7 @@ pub(crate) struct Imported {
 }
 
 impl Imported {
-    /// Something was invalid, and so nothing was imported.
+    /// Returns whether an area was invalid, so that nothing was imported.
     #[must_use]
     pub(crate) fn is_refused(&self) -> bool {
         self.invalid_features > 0 && !self.orders.skip_invalid
@@ -72,7 +72,7 @@ impl fmt::Display for Imported {
 /// Imports the areas of a file.
 ///
 /// # Errors
-/// The file is no GeoJSON, the table is not there, or the server refuses.
+/// The file is not GeoJSON, the table does not exist, or the server refuses.
 pub(crate) async fn import(config: &Config, json: &str, orders: Orders) -> Result<Imported> {
     let read = fences::read(json.trim_start_matches('\u{feff}')).map_err(|why| anyhow!(why))?;
     let clickhouse = tables::migrated(config).await?;

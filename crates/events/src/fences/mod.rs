@@ -20,9 +20,9 @@ use milepost_decode::position::Timestamp;
 use milepost_decode::rfc3339;
 use milepost_decode::row_binary::{FENCES, put_count, put_text};
 
-/// 1970-01-01, as the table's default.
+/// Default start of a fence's validity: 1970-01-01, as in the table.
 const ALWAYS: Timestamp = Timestamp::from_unix_ms(0);
-/// 2200-01-01, as the table's default.
+/// Default end of a fence's validity: 2200-01-01, as in the table.
 const FOR_EVER: Timestamp = Timestamp::from_unix_ms(7_258_118_400_000);
 /// Range of the table's columns.
 pub const MOMENTS_MS: std::ops::RangeInclusive<i64> = -2_208_988_800_000..=10_413_791_999_000;
@@ -33,13 +33,13 @@ const NAME_BYTES_MAX: usize = 256;
 pub struct Fence {
     pub(crate) name: String,
     pub(crate) valid_from: Timestamp,
-    /// Exclusive.
+    /// End of the validity, exclusive.
     pub(crate) valid_until: Timestamp,
     /// Rings of `[lng, lat]`, each polygon's outline first.
     pub polygons: Vec<Polygon>,
 }
 
-/// Content of a file.
+/// Areas and errors of a GeoJSON file.
 #[derive(Debug, Default, PartialEq)]
 pub struct Read {
     pub fences: Vec<Fence>,
@@ -192,7 +192,7 @@ pub fn closed(mut ring: Vec<[f64; 2]>) -> Vec<[f64; 2]> {
     ring
 }
 
-/// Ignores a third number, the height.
+/// Parses a position. A third number, the height, is ignored.
 fn point(value: &Value) -> Result<Point, String> {
     let numbers =
         value.as_array().map(|numbers| numbers.iter().map_while(Value::as_f64).collect::<Vec<_>>());
@@ -202,7 +202,7 @@ fn point(value: &Value) -> Result<Point, String> {
     }
 }
 
-/// The insert of these areas.
+/// Returns the insert of these areas.
 #[must_use]
 pub(crate) fn insert(fences: &[Fence], database: &str) -> Insert {
     let mut body = Vec::new();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn areas_come_out_as_they_are_with_their_names_and_times() {
+    fn areas_keep_their_shapes_names_and_times() {
         let square = "[[[0,0],[4,0],[4,4],[0,4],[0,0]],[[1,1],[1,2,99],[2,2],[2,1],[1,1]]]";
         let several = format!("[{square},[[[9,9],[10,9],[9,10],[9,9]]]]");
         let whole = format!(
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_of_a_shape_is_told() {
+    fn each_fault_of_a_shape_is_reported() {
         for (coordinates, why) in [
             ("[]", "has no rings"),
             ("[7]", "ring 0 is no array"),
@@ -328,7 +328,7 @@ mod tests {
                 "[[[0,0],[4,0],[4,4],[0,4],[0,0]],[[-3,1],[-2,1],[-2,2],[-3,1]]]",
                 "ring 1 is a hole outside",
             ),
-            // Beyond a slanted side, and beside a stair in line with its steps.
+            // A hole beyond a slanted side, and one beside a staircase, level with its steps.
             (
                 "[[[0,0],[4,0],[0,4],[0,0]],[[3,3],[3.5,3],[3,3.5],[3,3]]]",
                 "ring 1 is a hole outside",
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_of_a_feature_is_told_with_its_place() {
+    fn each_fault_of_a_feature_is_reported_with_its_place() {
         let square = "[[[0,0],[4,0],[4,4],[0,4],[0,0]]]";
         let features = [
             feature("{}", "Polygon", square),

@@ -1,4 +1,4 @@
-//! The `fences` table, read back.
+//! Reads the `fences` table.
 
 use milepost_clickhouse::{ClickHouse, Error, QUESTION_TIMEOUT, within};
 use std::ops::Deref;
@@ -19,7 +19,7 @@ impl Deref for FenceStore<'_> {
 }
 
 impl FenceStore<'_> {
-    /// All areas, as the newest rows have them.
+    /// Returns all areas, each from its newest row.
     pub(crate) async fn fences(&self) -> Result<Vec<StoredFence>, Error> {
         let sql = format!(
             "SELECT toValidUTF8(name), toUnixTimestamp64Milli(valid_from), toUnixTimestamp64Milli(valid_until), \

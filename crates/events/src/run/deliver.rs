@@ -27,24 +27,24 @@ use milepost_core::error_chain;
 use milepost_core::throttle::Throttle;
 use milepost_tls::Tls;
 
-/// What waits for a channel; one more is dropped, and counted.
+/// Capacity of a channel's queue, in events. Further ones are dropped and counted.
 pub(super) const QUEUE_MAX: usize = 10_000;
-/// A channel that fails is tried again after this, and then after longer times.
+/// Shortest and longest pause before a failed channel is tried again.
 const AGAIN_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
-/// An event that a webhook has not taken by then is dropped.
+/// Time after which an event that the webhook has not accepted is dropped.
 const WEBHOOK_PATIENCE: Duration = Duration::from_secs(900);
-/// Posts at once.
+/// Most concurrent posts to the webhook.
 const WEBHOOK_POSTS_MAX: usize = 8;
-/// Events that are looked through for the next post.
+/// Most events that are searched for the next post.
 const WEBHOOK_WAITING_MAX: usize = 100;
 const WEBHOOK_ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// The rest of an answer is read for so long and so far, to use the connection again.
+/// Timeout of reading the rest of an answer, which allows the connection to be reused.
 const WEBHOOK_BODY_WITHIN: Duration = Duration::from_secs(1);
 const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// MQTT reason codes from here on are errors.
+/// Lowest MQTT reason code that is an error.
 const REFUSED_FROM: u8 = 0x80;
-/// Those that the same message gets again: topic name invalid, packet too large, payload format
-/// invalid.
+/// Reason codes that the same message would get again: topic name invalid, packet too large,
+/// payload format invalid.
 const REFUSED_FOR_EVER: [u8; 3] = [0x90, 0x95, 0x99];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,33 +62,33 @@ impl Channel {
     }
 }
 
-/// What a channel is to do.
+/// A task for a channel.
 #[derive(Debug)]
 pub(super) enum Order {
     Tell(Event),
-    /// A state that the channel took before, which the broker may have lost.
+    /// Publishes a state again that the broker may have lost.
     Again(Event),
-    /// The state of this topic is not to be kept any more.
+    /// Clears the retained message of this topic.
     Clear(String),
 }
 
-/// What became of an event.
+/// A channel's answer for one event.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) channel: Channel,
     pub(super) id: String,
-    /// Or it is not tried again.
+    /// `false`: given up.
     pub(super) is_taken: bool,
 }
 
-/// What a channel's task has of the rest.
+/// The ends of a channel task's queues to and from the main task.
 #[derive(Debug)]
 pub(super) struct Ends {
     pub(super) orders: mpsc::Receiver<Order>,
     pub(super) answers: mpsc::Sender<Answer>,
-    /// An event of an erased driver is not told, however long it has waited.
+    /// The erased drivers. Their events are dropped, however long they have waited.
     pub(super) erased: watch::Receiver<Arc<Erased>>,
-    /// How often the broker may have lost what it retained.
+    /// Number of times that the broker may have lost its retained messages.
     pub(super) retained_lost: watch::Sender<u64>,
 }
 
@@ -102,7 +102,8 @@ impl Ends {
     }
 }
 
-/// The topic of an event below the configured one: a state each, but for a jump, which is none.
+/// Returns the topic of an event, below the configured one. Each topic holds one state of a
+/// driver; a jump is not a state.
 pub(super) fn topic(prefix: &str, driver_id: &str, kind: Kind, fence: &str) -> String {
     let state = match kind {
         Kind::Entered | Kind::Left => format!("fence/{}", level(fence)),
@@ -113,15 +114,15 @@ pub(super) fn topic(prefix: &str, driver_id: &str, kind: Kind, fence: &str) -> S
     format!("{prefix}/{driver_id}/{state}")
 }
 
-/// A name as one level of a topic. A broker may end the connection for a control character, each
-/// time anew.
+/// Escapes a name for one level of a topic. A broker may close the connection at a control
+/// character, and again at every retry.
 fn level(name: &str) -> String {
     let is_plain = |c: char| !c.is_control() && !"%/+#".contains(c);
     let percent = |c: char| c.to_string().bytes().map(|byte| format!("%{byte:02X}")).collect();
     name.chars().map(|c| if is_plain(c) { c.to_string() } else { percent(c) }).collect()
 }
 
-/// What subscribers and the webhook get.
+/// Returns the event as the JSON object that subscribers and the webhook receive.
 pub(super) fn payload(event: &Event) -> Vec<u8> {
     let Event { driver_id, kind, fence, ts, seq, lat, lng, speed, known_at: _ } = event;
     let mut payload = json!({
@@ -168,8 +169,8 @@ impl Outage {
     }
 }
 
-/// Publishes orders in their sequence until their sender is dropped. Stays connected meanwhile, and
-/// tells `ends` when the broker may have lost what it retained.
+/// Publishes orders in sequence until their sender is dropped. Stays connected between them, and
+/// notifies `ends` when the broker may have lost its retained messages.
 pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc<Status>) {
     let mut outage = Outage::new(Channel::Mqtt, status);
     let (mut nodes, mut batch) = (mqtt.nodes.iter().cycle(), Vec::new());
@@ -212,7 +213,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
     }
 }
 
-/// Takes from `batch` what the broker has acknowledged.
+/// Publishes the orders of `batch` and removes each once the broker has acknowledged it.
 async fn publish(
     publisher: &mut Publisher,
     mqtt: &Mqtt,
@@ -255,14 +256,14 @@ async fn publish(
 /// An event on its way to the webhook.
 struct Post {
     event: Event,
-    /// When it was posted first.
+    /// Time of the first attempt.
     since: Instant,
-    /// When it was posted last.
+    /// Time of the last attempt.
     began: Instant,
 }
 
-/// Posts events until their sender is dropped: several at once, those of one driver one after the
-/// other.
+/// Posts events until their sender is dropped: several concurrently, but those of one driver in
+/// order.
 pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status>) {
     let tls = webhook.tls.clone().map(|files| Arc::new(Tls::new(files)));
     let client: legacy::Client<Connector, Full<Bytes>> =
@@ -320,7 +321,7 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
                 ends.answer(Channel::Webhook, id, false).await;
             }
             Err(Failure::Passing(why)) => {
-                // Posts that began before the last failure say nothing new.
+                // A post that began before the last failure does not prove a new one.
                 let is_news = failed_at.is_none_or(|at| post.began >= at);
                 waiting.push_front(post); // its driver's next events are behind it
                 if is_news {
@@ -333,7 +334,7 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
 }
 
 enum Failure {
-    /// The same again would be refused, too.
+    /// The webhook would refuse the same event again.
     Refused(String),
     Passing(String),
 }
@@ -362,11 +363,11 @@ async fn post(
         .map_err(|_| passing(format!("no answer within {WEBHOOK_ANSWER_WITHIN:?}")))?
         .map_err(|error| passing(error_chain(&error)))?;
     let status = answer.status();
-    // The status decides: a body that does not end costs the connection alone.
+    // The status decides the result: an endless body costs only the connection.
     let body = Limited::new(answer.into_body(), WEBHOOK_ANSWER_BYTES_MAX).collect();
     let _ = timeout(WEBHOOK_BODY_WITHIN, body).await;
     let is_busy = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
-    // A wrong token is mended there or here; until then events wait.
+    // The operator can correct a token or URL on either side; until then events wait.
     let may_be_mended =
         [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::NOT_FOUND].contains(&status);
     if status.is_success() {
@@ -385,7 +386,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_name_of_a_fence_is_one_level_of_a_topic() {
+    fn fence_name_is_one_topic_level() {
         let names = ["Köln Süd", "a/b", "+", "#", "100 %", "nul\0", "line\n\u{85}"];
         let levels = ["Köln Süd", "a%2Fb", "%2B", "%23", "100 %25", "nul%00", "line%0A%C2%85"];
         assert_eq!(names.map(level), levels);

@@ -1,13 +1,13 @@
-//! `milepost events`: reads what ClickHouse took since the last look, writes what it means into the
-//! table `events`, and tells it over MQTT and to a webhook.
+//! `milepost events`: reads the fixes that ClickHouse stored since the last poll, writes their
+//! events into the table `events`, and delivers them over MQTT and to a webhook.
 //!
-//! Guarantee: an event is written before it is told, and told until the channel takes it, also
-//! after kill -9: a new process plays the last quarter of an hour again, and the same fixes give
-//! the same events with the same ids. So a channel may get an event twice, the table has it once.
-//! No state but ClickHouse's.
+//! Guarantee: an event is written before it is delivered, and delivered until the channel accepts
+//! it, even after kill -9: a new process replays the last quarter of an hour, and the same fixes
+//! give the same events with the same ids. So a channel may receive an event twice, and the table
+//! has it once. All state is in ClickHouse.
 //!
-//! A process of its own, not the consumer's, whose path it must never be in; nor the map's, which
-//! sees each driver's newest fix alone.
+//! Runs as a process of its own: it must never delay the consumer, and the map sees only each
+//! driver's newest fix.
 
 mod deliver;
 mod publisher;
@@ -41,49 +41,48 @@ use milepost_core::error_chain;
 use milepost_core::throttle::Throttle;
 use milepost_observe::http;
 
-/// Between two looks at new fixes.
+/// Interval between two polls for new fixes.
 const EVERY: Duration = Duration::from_secs(1);
-/// A new process plays again what was inserted in this time.
+/// Age in milliseconds up to which a new process replays inserted fixes.
 const AGAIN_MS: i64 = 900_000;
-/// It becomes a level of a topic, perhaps three times as long, and a topic has at most 65,535
-/// bytes.
+/// Longest fence name. It becomes a topic level, up to three times as long by escaping, and a
+/// topic has at most 65,535 bytes.
 const FENCE_NAME_BYTES_MAX: usize = 4_096;
-/// How often fences, and who is erased, are read.
+/// Interval between reads of the fences and of the erased drivers.
 const READ_AGAIN: Duration = Duration::from_secs(10);
-/// A replica that is behind the others by more is reported.
+/// Lag of a replica above which it is reported.
 const LAG_MAX: Duration = Duration::from_secs(60);
-/// Topics that are cleared at once of drivers who were erased; what a new process finds may be the
-/// whole list.
+/// Most topics of erased drivers that are cleared at once. A new process may find the whole list.
 const CLEARED_MAX: usize = 100_000;
-/// Replicas whose clocks differ answer in turn.
+/// Interval between log lines about clock steps: replicas with different clocks may answer in turn.
 const CLOCK_LOG_EVERY: Duration = Duration::from_secs(60);
 const WRITING: &str = "writing events failed";
-/// Our name in `/readyz`.
+/// The name of this part in `/readyz`.
 const PART: &str = "clickhouse";
 
-/// See the module.
+/// State of the polling task; see the module.
 struct Events {
     clickhouse: ClickHouse,
-    /// Every look tries again, and `/readyz` says why it waits.
+    /// The writer for events. It does not retry: every poll tries again, and `/readyz` shows why.
     writer: Writer,
     config: Config,
     status: Arc<Status>,
     telling: Telling,
     watch: Watch,
     reader: Reader,
-    /// ClickHouse did not answer the last time.
+    /// ClickHouse did not answer the last poll.
     is_away: bool,
-    /// Found, and not written yet.
+    /// Events that are found and not yet written.
     unwritten: Vec<Told>,
-    /// Ids that the table has, of the time that is looked at; oldest first.
+    /// Ids of recent events that are found already; in `known_order` oldest first.
     known: HashSet<String>,
     known_order: VecDeque<(i64, String)>,
-    /// Their topics are cleared, and no channel gets an event of them.
+    /// The erased drivers. Their topics are cleared, and no channel gets an event of them.
     erased: watch::Sender<Arc<Erased>>,
-    /// The broker may have lost what it retained.
+    /// Changes when the broker may have lost its retained messages.
     retained_lost: watch::Receiver<u64>,
     read_at: Option<Instant>,
-    /// Names of fences that make no events, which is logged already.
+    /// Names of fences that cannot produce events, as already logged.
     bad_fences: BTreeSet<String>,
     began: Instant,
     clock_log: Throttle,
@@ -93,7 +92,7 @@ struct Events {
 /// Runs until SIGTERM.
 ///
 /// # Errors
-/// What ended the process outside a shutdown.
+/// The error that ended the process outside a shutdown.
 pub(crate) async fn run(config: Config) -> Result<Outcome> {
     let status = Arc::new(Status::new());
     status.health.set(PART, vec!["events: starting".to_owned()]);
@@ -119,7 +118,7 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
         ready = tables::until_ready(&clickhouse, waits) => ready?,
         () = signals.next() => return Ok(Outcome::Clean),
     }
-    // A look may take as long as ClickHouse does: that is no reason for a restart.
+    // A poll may take as long as ClickHouse does, which is no reason for a restart.
     let beats = async {
         loop {
             status.health.beat(PART, std::time::Instant::now());
@@ -155,7 +154,7 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-/// Starts the configured ones.
+/// Starts the tasks of the configured channels.
 fn channels(
     config: &Config,
     status: &Arc<Status>,
@@ -227,8 +226,9 @@ impl Events {
         }
     }
 
-    /// Where everybody was, and what was known, a quarter of an hour ago; what came since is played
-    /// again by the looks.
+    /// Restores the state of a quarter of an hour ago: the drivers' last fixes and known events.
+    /// The
+    /// polls then replay the fixes since.
     async fn begin(&mut self) -> Result<()> {
         let since = self.clickhouse.clock().await? - AGAIN_MS;
         let mut watch = Watch::new(self.rules().await?);
@@ -264,7 +264,8 @@ impl Events {
         Ok(())
     }
 
-    /// Takes what is new; how far its replica is behind the others.
+    /// Polls for new fixes and writes and delivers their events. Returns how far the replica that
+    /// answered lags behind the others.
     async fn look(&mut self, answers: &mut mpsc::Receiver<Answer>) -> Result<Duration> {
         let began = Instant::now();
         self.read_again().await?;
@@ -279,7 +280,8 @@ impl Events {
         loop {
             let inserted = EventStore(&self.clickhouse).fixes_of(self.reader.wanted()).await?;
             let is_more = self.reader.take(inserted, &mut self.watch, &mut found);
-            // Of hours that are read at once, no more is kept than of one answer.
+            // After an outage one poll reads hours of fixes: keep only one answer's events in
+            // memory.
             self.keep(&mut found);
             self.write(answers).await?;
             if !is_more {
@@ -324,7 +326,7 @@ impl Events {
         }
     }
 
-    /// Of what was found, what the table does not have.
+    /// Moves found events to `unwritten`, except those that are known already.
     fn keep(&mut self, found: &mut Vec<Event>) {
         for event in found.drain(..) {
             if !self.known.contains(&event.id()) {
@@ -335,7 +337,9 @@ impl Events {
         }
     }
 
-    /// Writes what was found and what was taken; what is written is told.
+    /// Writes new events, then passes them to the channels; and records which channel accepted
+    /// which
+    /// event.
     async fn write(&mut self, answers: &mut mpsc::Receiver<Answer>) -> Result<()> {
         self.telling.follow(answers, milepost_observe::now_ms());
         if !self.unwritten.is_empty() {
@@ -359,7 +363,7 @@ impl Events {
         Ok(())
     }
 
-    /// Not found again while its fix may be read again.
+    /// Remembers the event's id for as long as its fix may be read again.
     fn note(&mut self, event: &Event) {
         let oldest = event.known_at - 2 * AGAIN_MS;
         while self.known_order.front().is_some_and(|(known_at, _)| *known_at < oldest) {
@@ -372,7 +376,7 @@ impl Events {
         }
     }
 
-    /// Fences as they are now. Who is erased is forgotten, and no topic keeps their state.
+    /// Reads the fences and the erased drivers. Forgets the erased ones and clears their topics.
     async fn read_again(&mut self) -> Result<()> {
         if self.read_at.is_some_and(|at| at.elapsed() < READ_AGAIN) {
             return Ok(());
@@ -391,8 +395,9 @@ impl Events {
         Ok(())
     }
 
-    /// Who was erased while no process ran is not watched, and their rows are gone: any fence may
-    /// have a topic.
+    /// Clears the topics of drivers that are new on the list. A driver who was erased while no
+    /// process
+    /// ran is unknown here and has no rows, so any fence may have a topic.
     fn clear_unwatched(&mut self, erased: &Erased) {
         let fences: Vec<_> = self.watch.rules.areas.iter().map(|area| area.name.clone()).collect();
         let drivers_max = CLEARED_MAX / (STATES + fences.len());

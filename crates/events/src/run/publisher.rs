@@ -1,9 +1,9 @@
-//! The connection over which events are published.
+//! The MQTT connection that publishes events.
 //!
-//! Guarantee: a message whose [`publish`](Publisher::publish) returned was answered by the broker.
-//! The connection stays open between events and has a session, so that a broker that restarts and
-//! loses what it retained is noticed:
-//! [`is_resumed`](Publisher::is_resumed) is false then. Subscribes to nothing.
+//! Guarantee: when [`publish`](Publisher::publish) returns, the broker has answered the message.
+//! The connection stays open between events and has a session. If the broker restarts and loses
+//! its retained messages, [`is_resumed`](Publisher::is_resumed) is therefore false. The connection
+//! subscribes to nothing.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use milepost_tls::{Address, Server, Stream, Tls};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
-/// Limit for connecting, and for each answer.
+/// Timeout of connecting, and of each answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_SECONDS: u16 = 60;
 /// After this long without a packet the broker is pinged.
@@ -78,7 +78,8 @@ impl Publisher {
         Ok(publisher)
     }
 
-    /// The broker still has the session of before, and so what it retained.
+    /// Returns whether the broker resumed the former session, so that it still has its retained
+    /// messages.
     pub(super) fn is_resumed(&self) -> bool {
         self.is_resumed
     }

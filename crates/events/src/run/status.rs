@@ -11,21 +11,21 @@ use milepost_observe::health::Health;
 use milepost_observe::http::{TEXT, answer, verdict};
 use milepost_observe::metrics::{registered, text};
 
-/// What is counted, and what is wrong.
+/// Metrics and health of `milepost events`.
 pub(crate) struct Status {
     registry: Registry,
     pub(crate) health: Health,
-    /// By kind.
+    /// Events found, by kind.
     pub(crate) events: IntCounterVec,
-    /// By channel: taken by the broker, or by the webhook.
+    /// Events that the broker or the webhook accepted, by channel.
     pub(crate) delivered: IntCounterVec,
-    /// By channel: refused for good, given up, or beyond the bound of what waits.
+    /// Events that were refused for good, given up, or beyond the queue's capacity, by channel.
     pub(crate) dropped: IntCounterVec,
-    /// By channel.
+    /// Events that wait, by channel.
     pub(crate) waiting: IntGaugeVec,
-    /// Seconds.
+    /// Duration of the last poll plus the lag of its replica, in seconds.
     pub(crate) behind: Gauge,
-    /// Of all drivers.
+    /// Sequence numbers that never came, over all drivers.
     pub(crate) missing: IntGauge,
 }
 

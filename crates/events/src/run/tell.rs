@@ -1,8 +1,8 @@
-//! What waits for the channels: a queue for each and, behind a full queue, the newest state of each
-//! topic.
+//! Events that wait for the channels: a queue for each channel and, behind a full queue, the newest
+//! state of each topic.
 //!
-//! Guarantee: the last state of a topic reaches the broker, however many wait. What a full queue
-//! drops is counted, and is in the table.
+//! Guarantee: the last state of a topic reaches the broker, however many events wait. Events that a
+//! full queue drops are counted, and are in the table.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use super::status::Status;
 use crate::watch::store::Told;
 use crate::watch::{Event, Kind};
 
-/// Topics of a driver that keep a state, beside one for each fence.
+/// Number of topics that hold a state of a driver, without those of the fences.
 pub(super) const STATES: usize = 2;
 
 pub(super) struct Line {
     channel: Channel,
     orders: mpsc::Sender<Order>,
-    /// `events.topic`, of MQTT.
+    /// `events.topic`, for MQTT.
     prefix: String,
-    /// Behind a full queue, by topic. A newer state takes the place of an older one.
+    /// States behind a full queue, by topic. A newer state replaces an older one.
     behind: BTreeMap<String, Order>,
 }
 
@@ -32,7 +32,7 @@ impl Line {
         Self { channel, orders, prefix: prefix.to_owned(), behind: BTreeMap::new() }
     }
 
-    /// What is dropped for it.
+    /// Enqueues an order. Returns the order that is dropped for it, if any.
     fn push(&mut self, order: Order) -> Option<Order> {
         let state = match (&order, self.channel) {
             (Order::Clear(topic), Channel::Mqtt) => Some(topic.clone()),
@@ -73,12 +73,12 @@ struct Untold {
     waits_for: Vec<Channel>,
 }
 
-/// See the module.
+/// The queues of all channels; see the module.
 pub(super) struct Telling {
     lines: Vec<Line>,
-    /// Written, and waiting for a channel.
+    /// Events that are written and wait for a channel.
     untold: HashMap<String, Untold>,
-    /// Taken, which the table does not say yet.
+    /// Events that a channel accepted, which the table does not record yet.
     pub(super) retold: Vec<Told>,
     status: Arc<Status>,
 }
@@ -88,9 +88,10 @@ impl Telling {
         Self { lines, untold: HashMap::new(), retold: Vec::new(), status }
     }
 
-    /// What a former process left, oldest first: the last state of each topic, and the events of
-    /// the time that is played again. MQTT gets what is newer than the newest it took of a topic,
-    /// which must not be replaced by an older one; the webhook gets the events of that time.
+    /// Resumes the deliveries of a former process. `before`: the last state of each topic; `known`:
+    /// the events of the replayed time, oldest first. MQTT gets the events that are newer than the
+    /// newest one it accepted of a topic, so that no older state replaces it. The webhook gets the
+    /// events of the replayed time.
     pub(super) fn take_over(&mut self, before: Vec<Told>, known: Vec<Told>) {
         let first = before.len();
         let left: Vec<_> = before.into_iter().chain(known).collect();
@@ -107,12 +108,12 @@ impl Telling {
         }
     }
 
-    /// A new event of the table.
+    /// Enqueues a new event of the table for all channels.
     pub(super) fn tell(&mut self, told: Told) {
         self.tell_some(told, |_| true);
     }
 
-    /// To those of these channels that have not taken it.
+    /// Enqueues an event for those of these channels that have not accepted it.
     fn tell_some(&mut self, told: Told, is_for: impl Fn(Channel) -> bool) {
         let is_taken = |channel| match channel {
             Channel::Mqtt => told.mqtt_at.is_some(),
@@ -129,7 +130,7 @@ impl Telling {
         waits_for.into_iter().for_each(|channel| self.order(channel, Order::Tell(event.clone())));
     }
 
-    /// The topics of an erased driver keep nothing any more.
+    /// Clears the retained messages of an erased driver.
     pub(super) fn clear(&mut self, driver_id: &str, fences: &[String]) {
         let Some(line) = self.lines.iter().find(|line| line.channel == Channel::Mqtt) else {
             return;
@@ -141,7 +142,7 @@ impl Telling {
         states.into_iter().for_each(|order| self.order(Channel::Mqtt, order));
     }
 
-    /// States that the broker may have lost, oldest first.
+    /// Publishes states again that the broker may have lost, oldest first.
     pub(super) fn retain_again(&mut self, states: Vec<Told>) {
         states.into_iter().for_each(|told| self.order(Channel::Mqtt, Order::Again(told.event)));
     }
@@ -151,7 +152,7 @@ impl Telling {
         self.untold.retain(|_, untold| !is_erased(&untold.told.event.driver_id));
     }
 
-    /// What the channels have said, and what waits for them now.
+    /// Processes the channels' answers, refills their queues and updates the metrics.
     pub(super) fn follow(&mut self, answers: &mut mpsc::Receiver<Answer>, now: i64) {
         while let Ok(Answer { channel, id, is_taken }) = answers.try_recv() {
             let counted = if is_taken { &self.status.delivered } else { &self.status.dropped };
@@ -192,7 +193,7 @@ impl Telling {
         self.finish(channel, &event.id());
     }
 
-    /// The channel has taken it, or never will.
+    /// Ends the wait for a channel that has accepted the event, or never will.
     fn finish(&mut self, channel: Channel, id: &str) {
         let Some(untold) = self.untold.get_mut(id) else { return };
         untold.waits_for.retain(|waiting| *waiting != channel);
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_state_of_a_topic_gets_through_a_full_queue_and_what_is_dropped_waits_no_longer() {
+    fn last_state_of_a_topic_passes_a_full_queue() {
         let (orders, mut queue) = mpsc::channel(2);
         let (answer, mut answers) = mpsc::channel(1);
         let lines = vec![Line::new(Channel::Mqtt, "fleet/events", orders)];
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_process_replaces_no_state_that_the_broker_took_by_an_older_one() {
+    fn new_process_never_replaces_a_retained_state_by_an_older_one() {
         let (orders, mut queue) = mpsc::channel(9);
         let lines = vec![Line::new(Channel::Mqtt, "fleet/events", orders)];
         let mut telling = Telling::new(lines, Arc::new(Status::new()));

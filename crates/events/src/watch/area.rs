@@ -1,7 +1,7 @@
-//! Whether a fix is in a fence.
+//! Decides whether a fix is inside a fence.
 
-/// A row of `fences`: rings of `[lng, lat]`, each polygon's outline first. ClickHouse closes an
-/// open ring, and so do we.
+/// A row of `fences`: rings of `[lng, lat]`, each polygon's outline first. An open ring counts as
+/// closed, as in ClickHouse.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Area {
     pub name: String,
@@ -30,7 +30,7 @@ impl Area {
         Self { name, valid_from, valid_until, polygons, bounds }
     }
 
-    /// This place is inside, and the fence is valid at this time.
+    /// Returns whether the place is inside and the fence is valid at this time.
     #[must_use]
     pub fn has(&self, ts: i64, [lng, lat]: [f64; 2]) -> bool {
         let [west, south, east, north] = self.bounds;
@@ -43,7 +43,8 @@ impl Area {
     }
 }
 
-/// Edges of a ring that a ray from there to the east meets. Its last point may be its first again.
+/// Counts the edges of a ring that a ray from this point to the east crosses. The last point of the
+/// ring may repeat the first.
 fn crossings(ring: &[[f64; 2]], [lng, lat]: [f64; 2]) -> usize {
     let meets = |&([ax, ay], [bx, by]): &(&[f64; 2], &[f64; 2])| {
         (ay > &lat) != (by > &lat) && lng < ax + (lat - ay) / (by - ay) * (bx - ax)
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_open_ring_is_closed() {
+    fn open_ring_counts_as_closed() {
         let square = vec![[0.0, 0.0], [2.0, 0.0], [2.0, 2.0], [0.0, 2.0]];
         let closed = [square.clone(), vec![square[0]]].concat();
         for ring in [square, closed] {

@@ -1,9 +1,9 @@
-//! Fixes in the order in which ClickHouse took them → events: entered and left a fence, silent and
+//! Derives events from fixes in the order of their inserts: entered and left a fence, silent and
 //! heard again, fast and slow again, jumps.
 //!
-//! Guarantee: an event is a function of the fixes before it. Fixes that are repeated, or older than
-//! one that was taken, change nothing; so the same fixes in the same order make the same events,
-//! with the same ids, however often the process begins again.
+//! Guarantee: an event is a function of the fixes before it. A fix that is repeated, or older than
+//! a processed one, changes nothing. So the same fixes in the same order give the same events with
+//! the same ids, however often the process restarts.
 
 mod area;
 pub mod reader;
@@ -15,25 +15,27 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 pub use self::area::Area;
 use self::sequence::Sequence;
 
-/// A fix whose accuracy is worse says nothing of a place, as in `driver_days_mv`.
+/// Worst accuracy in metres of a fix that counts for a place, as in `driver_days_mv`.
 pub(crate) const ACCURACY_M_MAX: f64 = 200.0;
-/// A way is impossible if it is longer than this, and faster, as in `driver_days_mv`.
+/// A movement is impossible if it is longer than 100 m and faster than 100 m/s, as in
+/// `driver_days_mv`.
 const JUMP_M: f64 = 100.0;
 const JUMP_M_PER_MS: f64 = 0.1;
-/// A fast driver is slow again at this part of the limit: speeds around the limit are one event.
+/// Share of the limit below which a fast driver is slow again, so that speeds around the limit give
+/// one event.
 const SLOW_PART: f64 = 0.95;
-/// Nobody knows the way over a longer gap.
+/// Longest gap between two fixes that are judged as one movement.
 const GAP_MS: i64 = 3_600_000;
-/// Mean radius.
+/// Mean radius of the earth.
 const EARTH_M: f64 = 6_371_008.8;
-/// Drivers in memory, some 450 bytes each.
+/// Most drivers in memory, some 450 bytes each.
 const DRIVERS_MAX: usize = 1_000_000;
 
 /// A row of `positions`, in plain units.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fix {
     pub driver_id: String,
-    /// Milliseconds since 1970, as all times here.
+    /// Milliseconds since 1970, like all times here.
     pub ts: i64,
     pub seq: u32,
     pub lat: f64,
@@ -42,7 +44,7 @@ pub struct Fix {
     pub speed: Option<f64>,
     /// Metres.
     pub acc: Option<f64>,
-    /// By the server's clock.
+    /// Time of the insert, by the server's clock.
     pub inserted_at: i64,
 }
 
@@ -74,7 +76,8 @@ impl Kind {
         }
     }
 
-    /// The kind that ends what this one begins. A jump is no state.
+    /// Returns the kind that ends the state which this one begins, and the reverse. A jump is not a
+    /// state.
     fn opposite(self) -> Self {
         match self {
             Self::Entered => Self::Left,
@@ -93,7 +96,7 @@ impl Kind {
     }
 }
 
-/// What events are about: each kind of them is its begin or its end.
+/// A state of a driver. Each kind of event begins or ends one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum State {
     Fence(String),
@@ -101,27 +104,32 @@ pub(crate) enum State {
     Speed,
 }
 
-/// What happened to a driver at a fix.
+/// An event of a driver at a fix.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     pub driver_id: String,
     pub kind: Kind,
     /// Name of the fence; empty for other kinds.
     pub fence: String,
-    /// Of the fix: the first inside or outside, the first that is fast or slow, the last before a
-    /// silence, the one that jumped.
+    /// Time of the fix: the first one inside or outside, the first that is fast or slow, the last
+    /// before a silence, or the one that jumped.
     pub ts: i64,
-    /// Of the same fix: a device may send several in one millisecond, or have a clock of seconds.
+    /// Sequence number of the same fix: a device may send several in one millisecond, or have a
+    /// clock
+    /// of seconds.
     pub seq: u32,
     pub lat: f64,
     pub lng: f64,
     pub speed: Option<f64>,
-    /// Server time at which it was known: the fix was inserted, or the silence was long enough.
+    /// Server time at which the event was known: the fix was inserted, or the silence was long
+    /// enough.
     pub known_at: i64,
 }
 
 impl Event {
-    /// The same for the same event, whoever makes it and however often.
+    /// Returns the event's id, which depends on its content alone: every process gives the same
+    /// event
+    /// the same id.
     #[must_use]
     pub fn id(&self) -> String {
         let Self { driver_id, kind, fence, ts, seq, .. } = self;
@@ -129,7 +137,7 @@ impl Event {
         format!("{driver_id}/{}/{ts}/{seq}{of_fence}{fence}", kind.name())
     }
 
-    /// `None`: a jump, which is none.
+    /// Returns the driver and the state that the event changes; `None` for a jump.
     pub(crate) fn state(&self) -> Option<(String, State)> {
         let state = match self.kind {
             Kind::Entered | Kind::Left => State::Fence(self.fence.clone()),
@@ -141,45 +149,45 @@ impl Event {
     }
 }
 
-/// Which events are wanted.
+/// The fences and limits that decide which events there are.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     pub areas: Vec<Area>,
-    /// Milliseconds without news.
+    /// Milliseconds without a fix after which a driver is silent.
     pub silent_for: Option<i64>,
-    /// m/s
+    /// Speed in m/s above which a driver is fast.
     pub faster_than: Option<f64>,
 }
 
-/// What is known of one driver.
+/// State of one driver.
 #[derive(Debug, Clone, Default)]
 struct Driver {
-    /// The newest fix of all. What is not newer changes nothing.
+    /// The newest fix of all. A fix that is not newer changes nothing.
     heard: Option<Fix>,
     /// Where the driver is: the newest fix that is accurate and no jump.
     newest: Option<Fix>,
-    /// Reached at an impossible speed: the next fix says whether it is a jump.
+    /// A fix reached at an impossible speed. The next fix decides whether it is a jump.
     suspect: Option<Fix>,
-    /// Every fence of which something was told: whether they are inside.
+    /// Fences with an event of the driver, and whether the driver is inside.
     fences: BTreeMap<String, bool>,
     is_fast: bool,
     is_silent: bool,
     sequence: Sequence,
 }
 
-/// See the module.
+/// State of all drivers; see the module.
 #[derive(Debug, Default)]
 pub struct Watch {
     pub rules: Rules,
     drivers: HashMap<String, Driver>,
-    /// Known already of the time that is played again, oldest first; and when each state was last
-    /// decided there.
+    /// Known events of the replayed time, oldest first; in `decided` the time of the last one of
+    /// each
+    /// state.
     known: VecDeque<Event>,
     decided: HashMap<(String, State), i64>,
-    /// Fixes of drivers beyond [`DRIVERS_MAX`].
+    /// Number of fixes of drivers beyond [`DRIVERS_MAX`].
     pub passed_over: u64,
-    /// Numbers in the drivers' `seq` that never came, since the process began. Late fixes take them
-    /// back.
+    /// Numbers missing from the drivers' `seq` since the process began. Late fixes reduce it.
     missing: i64,
 }
 
@@ -189,8 +197,9 @@ impl Watch {
         Self { rules, ..Self::default() }
     }
 
-    /// A fix that was taken before this process began, oldest first: the last three of a driver say
-    /// whether one of them is a jump.
+    /// Restores a driver from a fix of the time before the replay. Fixes come oldest first; the
+    /// last
+    /// three of a driver decide whether one of them is a jump.
     pub fn begin_with(&mut self, fix: Fix) {
         if let Some(driver) = driver(&mut self.drivers, &fix.driver_id) {
             driver.sequence.begin(fix.seq, fix.ts);
@@ -198,23 +207,25 @@ impl Watch {
         }
     }
 
-    /// Events of the time that is played again, oldest first. They decide the states of that time:
-    /// fences and limits may be others by now.
+    /// Adds the known events of the replayed time, oldest first. They decide the states of that
+    /// time,
+    /// because fences and limits may have changed since.
     pub fn play_again(&mut self, known: Vec<Event>) {
         self.decided =
             known.iter().filter_map(|event| Some((event.state()?, event.known_at))).collect();
         self.known = known.into();
     }
 
-    /// States before these events, which are given oldest first: an event ends the opposite state.
-    /// After the fixes.
+    /// Restores the states before these events, which are given oldest first: an event ends the
+    /// opposite state. Called after [`begin_with`](Self::begin_with).
     pub fn begin_before<'a>(&mut self, known: impl DoubleEndedIterator<Item = &'a Event>) {
         for event in known.rev() {
             self.begin_with_event(&Event { kind: event.kind.opposite(), ..event.clone() });
         }
     }
 
-    /// An event that was known before, oldest first; after the fixes.
+    /// Restores a state from a known event, oldest first. Called after
+    /// [`begin_with`](Self::begin_with).
     pub fn begin_with_event(&mut self, event: &Event) {
         let Some(driver) = driver(&mut self.drivers, &event.driver_id) else { return };
         match event.kind {
@@ -227,7 +238,7 @@ impl Watch {
         }
     }
 
-    /// Takes a fix; what it means goes to `out`.
+    /// Processes a fix and appends its events to `out`.
     pub fn take(&mut self, fix: Fix, out: &mut Vec<Event>) {
         while self.known.front().is_some_and(|event| event.known_at < fix.inserted_at) {
             let event = self.known.pop_front().expect("it is there");
@@ -253,27 +264,31 @@ impl Watch {
         }
     }
 
-    /// The server's time, when all fixes inserted before were taken.
+    /// Appends the drivers that have fallen silent. `now`: the server's time up to which all
+    /// inserted
+    /// fixes are processed.
     pub fn tick(&mut self, now: i64, out: &mut Vec<Event>) {
         let Some(silent_for) = self.rules.silent_for else { return };
         for driver in self.drivers.values_mut().filter(|driver| !driver.is_silent) {
             let Some(heard) = &driver.heard else { continue };
             let known_at = heard.inserted_at.saturating_add(silent_for);
             if known_at <= now {
-                // All of one fix: a receiver joins the event to it.
+                // Time, place and speed are those of one fix, so that a receiver can join the event
+                // to it.
                 out.push(Event { known_at, ..event(heard, Kind::Silent, "") });
                 driver.is_silent = true;
             }
         }
     }
 
-    /// Erased drivers are forgotten; for each of them, the fences of which something was told.
+    /// Forgets erased drivers. Returns each with the fences that had an event of the driver.
     pub fn forget(&mut self, is_erased: impl Fn(&str) -> bool) -> Vec<(String, Vec<String>)> {
         let gone = self.drivers.extract_if(|id, _| is_erased(id));
         gone.map(|(id, driver)| (id, driver.fences.into_keys().collect())).collect()
     }
 
-    /// Numbers in the drivers' `seq` that never came, as far as this process has read.
+    /// Returns how many numbers are missing from the drivers' `seq`, as far as this process has
+    /// read.
     #[must_use]
     pub fn missing(&self) -> i64 {
         self.missing
@@ -285,7 +300,8 @@ impl Watch {
     }
 }
 
-/// `None`: a new one beyond [`DRIVERS_MAX`].
+/// Returns the driver's state, created if necessary; `None` for a new driver beyond
+/// [`DRIVERS_MAX`].
 fn driver<'a>(drivers: &'a mut HashMap<String, Driver>, id: &str) -> Option<&'a mut Driver> {
     let has_room = drivers.len() < DRIVERS_MAX || drivers.contains_key(id);
     has_room.then(|| drivers.entry(id.to_owned()).or_default())
@@ -344,7 +360,7 @@ impl Driver {
     }
 }
 
-/// By the device's clock, then by its counter, as `last_positions`.
+/// Returns the sort key of fixes: the device's clock, then its counter, as in `last_positions`.
 fn order(fix: &Fix) -> (i64, u32) {
     (fix.ts, fix.seq)
 }
@@ -363,7 +379,7 @@ fn event(fix: &Fix, kind: Kind, fence: &str) -> Event {
     }
 }
 
-/// Nobody gets from one to the other in that time.
+/// Returns whether no vehicle covers the distance between the two fixes in the time between them.
 fn is_impossible(from: &Fix, to: &Fix) -> bool {
     let ms = to.ts - from.ts;
     #[expect(clippy::cast_precision_loss, reason = "at most an hour")]
@@ -371,7 +387,7 @@ fn is_impossible(from: &Fix, to: &Fix) -> bool {
     ms <= GAP_MS && metres(from, to) > reach()
 }
 
-/// On a sphere.
+/// Returns the distance of two fixes on a sphere, in metres.
 fn metres(a: &Fix, b: &Fix) -> f64 {
     let (lat_a, lat_b) = (a.lat.to_radians(), b.lat.to_radians());
     let half = |d: f64| (d.to_radians() / 2.0).sin().powi(2);

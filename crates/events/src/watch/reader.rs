@@ -1,58 +1,61 @@
-//! Which inserts are read: the new ones; older ones again, because an insert gets its time before
-//! its rows can be read; and none before which the replica that answers lacks something.
+//! Decides which inserts are read: the new ones; older ones again, because an insert gets its time
+//! before its rows become visible; and none that follow an insert which the answering replica
+//! lacks.
 
 use std::time::Duration;
 
 use super::{Event, Fix, Watch};
 
-/// Each look reads the inserts of so long before the last one again.
+/// Milliseconds before the newest insert that each poll reads again.
 const BACK_MS: i64 = 2_000;
-/// Every insert is read again at these ages, which finds one that took as long. Each look reads a
-/// slice: all of them at once would hold up the events of that look.
+/// Ages in milliseconds at which every insert is read again, to find rows that became visible so
+/// late. Each poll reads a slice: all at once would delay the events of that poll.
 const AGES_MS: [i64; 2] = [6_000, 30_000];
-/// The server's clock was set, or another replica with another clock answers.
+/// Step of the server's clock in milliseconds from which it counts as set, or as the clock of
+/// another replica.
 const STEP_MS: i64 = 30_000;
-/// A replica that is behind by more is waited for no longer: a driver's fixes may then be taken in
-/// another order than that of their inserts.
+/// Longest lag of a replica that the reader waits for. Beyond it, a driver's fixes may be processed
+/// in another order than that of their inserts.
 pub(crate) const LAG_MAX_MS: i64 = 900_000;
 
-/// So long after ClickHouse was away nobody falls silent: what drivers sent meanwhile is inserted
-/// first.
+/// Milliseconds after an outage of ClickHouse in which no driver falls silent: the fixes of the
+/// outage are inserted first.
 const SETTLE_MS: i64 = 60_000;
 
-/// Times of inserts: after the first, up to the second.
+/// A span of insert times: after the first, up to and including the second.
 pub type Span = (i64, i64);
 
-/// One answer: what was inserted in some spans.
+/// One answer: the fixes that were inserted in some spans.
 #[derive(Debug)]
 pub struct Inserted {
-    /// In the order of their inserts.
+    /// Fixes in the order of their inserts.
     pub fixes: Vec<Fix>,
-    /// There may be more behind the last one.
+    /// The answer is full, so more fixes may follow the last one.
     pub is_cut: bool,
-    /// By the server's clock, before it read.
+    /// The server's clock before it read.
     pub now: i64,
-    /// How far it is behind the other replicas: 0 of a server alone.
+    /// Lag behind the other replicas; 0 for a single server.
     pub lag_ms: i64,
 }
 
-/// See the module. A look is [`begin`](Self::begin), answers, [`end`](Self::end).
+/// Position of the polls in the inserts; see the module. A poll is [`begin`](Self::begin), one
+/// [`take`](Self::take) per answer, [`end`](Self::end).
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// Inserted so far is taken.
+    /// Insert time up to which all fixes are processed.
     cursor: i64,
-    /// Inserted so far is read again, at each of [`AGES_MS`].
+    /// Insert time up to which fixes are read again, for each of [`AGES_MS`].
     again: [i64; 2],
-    /// The server's time in the first answer of the last look, and ours then.
+    /// The server's time in the first answer of the last poll, and this process's clock then.
     compared: Option<(i64, i64)>,
-    /// ClickHouse was away; and until when nobody falls silent.
+    /// ClickHouse was away; in `settled_at` the time until which no driver falls silent.
     was_away: bool,
     settled_at: i64,
-    /// Of this look.
+    /// Bounds of the present poll: its begin, and the ends of the spans that are read again.
     at: i64,
     again_until: [i64; 2],
     new_after: i64,
-    /// Inserted so far is read.
+    /// Insert time up to which the present poll has read.
     from: i64,
     complete_until: i64,
     lag_ms: i64,
@@ -65,7 +68,7 @@ impl Reader {
         Self { cursor: since, again: [since - BACK_MS; 2], ..Self::default() }
     }
 
-    /// A look begins, so many milliseconds after any fixed moment.
+    /// Begins a poll. `at`: milliseconds since any fixed moment.
     pub fn begin(&mut self, at: i64) {
         self.at = at;
         let now = self.compared.map_or(i64::MAX, |(then, at_then)| then + at - at_then);
@@ -74,12 +77,12 @@ impl Reader {
         (self.complete_until, self.lag_ms, self.step_ms) = (i64::MAX, 0, 0);
     }
 
-    /// ClickHouse did not answer.
+    /// Notes that ClickHouse did not answer.
     pub fn lost_clickhouse(&mut self) {
         self.was_away = true;
     }
 
-    /// What was inserted then is to be read. Spans may overlap.
+    /// Returns the spans of insert times that are still to be read. They may overlap.
     pub fn wanted(&self) -> impl Iterator<Item = Span> {
         let again = self.again.into_iter().zip(self.again_until);
         let all = again.chain([(self.new_after, i64::MAX)]);
@@ -87,7 +90,7 @@ impl Reader {
             .filter(|(after, until)| after < until)
     }
 
-    /// Whether more is to be read in this look.
+    /// Processes an answer. Returns whether this poll has more to read.
     pub fn take(&mut self, inserted: Inserted, watch: &mut Watch, out: &mut Vec<Event>) -> bool {
         let Inserted { fixes, is_cut, now, lag_ms } = inserted;
         if self.complete_until == i64::MAX {
@@ -101,20 +104,21 @@ impl Reader {
         let last = fixes.last().map(|fix| fix.inserted_at);
         let is_complete = |fix: &Fix| self.lag_ms == 0 || fix.inserted_at <= self.complete_until;
         for fix in fixes.into_iter().take_while(is_complete) {
-            // Not past the server's time: another replica, whose clock is ahead, may have inserted
-            // it.
+            // Never beyond the server's time: another replica with a fast clock may have inserted
+            // the fix.
             self.cursor = self.cursor.max(fix.inserted_at.min(now));
             watch.take(fix, out);
         }
         let Some(last) = last else { return false };
-        // Rows of one moment may be on both sides of a cut.
+        // Rows of one millisecond may be on both sides of the cut, so read that one again.
         let is_more = is_cut && last - 1 > self.from && last <= self.complete_until;
         self.from = last - 1;
         is_more
     }
 
-    /// After a step of the server's clock nobody's silence can be measured; and if it went back, so
-    /// does what is read.
+    /// Compares the server's clock with this process's. After a step no silence can be measured;
+    /// after
+    /// a step back, reading goes back too.
     fn compare(&mut self, now: i64, watch: &Watch) {
         let before = self.compared.replace((now, self.at));
         let step = before.map_or(0, |(then, at)| now - then - (self.at - at));
@@ -131,22 +135,23 @@ impl Reader {
         for (n, age) in AGES_MS.into_iter().enumerate() {
             self.again[n] = self.again[n].max(self.again_until[n].min(self.complete_until - age));
         }
-        // A driver of the last seconds is not silent, though the row cannot be read yet; nor is one
-        // whose rows are on another replica.
+        // A driver heard in the last seconds is not silent, though the row is not visible yet; nor
+        // is one whose rows are still on another replica.
         let all_read_until = self.complete_until + self.lag_ms.min(LAG_MAX_MS) - self.lag_ms;
         if all_read_until >= self.settled_at {
             watch.tick(all_read_until - BACK_MS, out);
         }
     }
 
-    /// Of the last look.
+    /// Returns the replica's lag in the last poll.
     #[must_use]
     pub fn lag(&self) -> Duration {
         Duration::from_millis(u64::try_from(self.lag_ms).unwrap_or(0))
     }
 
-    /// By how many milliseconds the server's clock was set, or differs from that of the replica
-    /// that answered before; 0: it was not.
+    /// Returns the step of the server's clock in milliseconds, or its difference from the replica
+    /// that
+    /// answered before; 0 if there is none.
     #[must_use]
     pub fn step_ms(&self) -> i64 {
         self.step_ms

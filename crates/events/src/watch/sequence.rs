@@ -1,15 +1,14 @@
-//! Numbers of one device that never came: the gaps in its `seq`.
+//! Counts the numbers that never came from one device: the gaps in its `seq`.
 //!
 //! The broker and the network can lose messages that nobody counts. A device that numbers its fixes
 //! shows them: a number between two others that came is missing until it comes too.
 //!
-//! Guarantee: late, repeated and reordered fixes change the count only by what they bring. It is
-//! the number of values between the first and the highest `seq` of each run of the device's counter
-//! that no fix had.
+//! Guarantee: the count is the number of values between the first and the highest `seq` of each run
+//! of the device's counter that no fix had, whatever the order and number of the fixes.
 
 /// Gaps that a device's late fixes can fill. Beyond these the oldest stay missing for ever.
 const GAPS_MAX: usize = 64;
-/// A counter that jumps further ahead was set anew.
+/// Longest jump ahead of one run. A counter that jumps further was reset.
 const JUMP_MAX: u32 = 1_000_000;
 /// A fix that is older than the one with the highest number, and further ahead of it than this, is
 /// of the run before. A device whose clock was set back sends the next numbers.
@@ -22,14 +21,14 @@ pub(super) struct Sequence {
     highest_ts: i64,
     /// Missing numbers below the highest one, from the first to the last of each gap; ascending.
     gaps: Vec<(u32, u32)>,
-    /// 0: none came.
+    /// The highest number; 0: none yet.
     highest: u32,
 }
 
 const _: () = assert!(size_of::<Sequence>() <= 40, "the memory that a live driver may cost");
 
 impl Sequence {
-    /// A fix from before the process began. What came before it is not counted.
+    /// Starts the count after a fix from before the process began. Earlier gaps are not counted.
     pub(super) fn begin(&mut self, seq: u32, ts: i64) {
         if seq > 0 && (self.highest == 0 || ts >= self.highest_ts) {
             (self.highest, self.highest_ts) = (seq, ts);
@@ -60,7 +59,7 @@ impl Sequence {
                 i64::from(missing)
             }
             Some(0) => 0,
-            // The device's counter was set anew; what is missing from the run before it stays so.
+            // The device's counter was reset; the numbers missing from the run before stay missing.
             Some(JUMP_MAX..) => self.restart(seq, ts),
             None if self.fill(seq) => -1,
             None if ts > self.highest_ts => self.restart(seq, ts),
@@ -74,7 +73,7 @@ impl Sequence {
         0
     }
 
-    /// Whether the number was missing.
+    /// Removes the number from the gaps. Returns whether it was missing.
     fn fill(&mut self, seq: u32) -> bool {
         let at = self.gaps.partition_point(|(_, last)| *last < seq);
         let Some((first, last)) = self.gaps.get(at).copied().filter(|(first, _)| *first <= seq)
@@ -156,9 +155,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
 
-        /// Compared with the set of all numbers that came, in any order and any number of times.
+        /// Compares the count with the set of all received numbers, in any order and repetition.
         #[test]
-        fn count_is_that_of_the_set(order in prop::collection::vec(2_u32..60, 0..200)) {
+        fn count_matches_the_set_of_numbers(order in prop::collection::vec(2_u32..60, 0..200)) {
             let mut it = Sequence::default();
             let mut missing = it.take(1, 0);
             missing += order.iter().map(|seq| it.take(*seq, 0)).sum::<i64>();

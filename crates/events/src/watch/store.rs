@@ -1,4 +1,4 @@
-//! What `milepost events` reads and writes.
+//! The queries and inserts of `milepost events`.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -31,7 +31,7 @@ struct EventRow {
     webhook_at: Option<i64>,
 }
 
-/// An event, and when which channel took it, in milliseconds.
+/// An event, with the time in milliseconds at which each channel accepted it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Told {
     pub(crate) event: Event,
@@ -40,7 +40,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// A row of [`EVENTS`].
+    /// Appends a row of [`EVENTS`].
     #[expect(clippy::cast_possible_truncation, reason = "the column is a Float32")]
     fn encode(&self, row: &mut Vec<u8>) {
         let Self { event, mqtt_at, webhook_at } = self;
@@ -65,15 +65,15 @@ fn put_nullable<const BYTES: usize>(value: Option<[u8; BYTES]>, row: &mut Vec<u8
 }
 
 const FIX: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat, lng, speed, acc, toUnixTimestamp64Milli(inserted_at) AS i";
-/// Of one answer, which is in memory.
+/// Most fixes of one answer, which is in memory.
 const FIXES_MAX: usize = 200_000;
-/// So far the clocks of replicas may differ. Rows further ahead were inserted before the clock was
-/// set back.
+/// Seconds by which the clocks of replicas may differ. Rows further ahead were inserted before the
+/// clock was set back.
 const AHEAD_S_MAX: u32 = 30;
-/// For the question at the start, which sorts the positions of two hours: 8 million took 1.7 s, and
-/// 10,000 a second are 72 million.
+/// Timeout of the query at the start, which sorts the positions of two hours: 8 million took 1.7 s,
+/// and 10,000 a second are 72 million.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(120);
-/// An older fix is nobody's news.
+/// Age beyond which a fix gives no event.
 const FIX_AGE_MAX: &str = "1 DAY";
 
 /// The queries of `milepost events`.
@@ -88,7 +88,7 @@ impl Deref for EventStore<'_> {
 }
 
 impl EventStore<'_> {
-    /// Fixes that were inserted in these spans, at most [`FIXES_MAX`].
+    /// Reads the fixes that were inserted in these spans, at most [`FIXES_MAX`].
     pub(crate) async fn fixes_of(
         &self,
         spans: impl Iterator<Item = Span>,
@@ -107,8 +107,8 @@ impl EventStore<'_> {
             "ifNull((SELECT max(absolute_delay) FROM system.replicas WHERE database = '{}' AND table = 'positions'), 0) * 1000",
             self.database
         );
-        // One answer with both: behind a balancer the next question may go to another replica.
-        // Nobody's row has the server's time and lag.
+        // One answer with both: behind a balancer the next query may reach another replica. The row
+        // with an empty driver id holds the server's time and lag.
         let sql = format!(
             "SELECT * FROM ((SELECT {FIX} FROM {} WHERE ({spans}) \
              AND inserted_at <= now64(3) + INTERVAL {AHEAD_S_MAX} SECOND \
@@ -125,9 +125,9 @@ impl EventStore<'_> {
         Ok(Inserted { is_cut: fixes.len() >= FIXES_MAX, fixes, now, lag_ms })
     }
 
-    /// Of those that were inserted before this, oldest first: the newest fix of each driver, and
-    /// the last three that are accurate, which say where the driver is. Of drivers who were heard
-    /// in the last day, and in `silent_for` before it.
+    /// Reads fixes that were inserted up to this time, oldest first: the newest one of each driver,
+    /// and the last three accurate ones, which decide where the driver is. Covers drivers who were
+    /// heard within the last day plus `silent_for`.
     pub(crate) async fn last_fixes_before(
         &self,
         inserted_at: i64,
@@ -148,33 +148,33 @@ impl EventStore<'_> {
         Ok(fixes)
     }
 
-    /// The newest event of each driver, state and fence, if it was known before this, oldest first.
-    /// A state whose newest event was known later is not among them: [`Self::events_since`] has
-    /// that event.
+    /// Reads the newest event of each driver, state and fence, if it was known before this, oldest
+    /// first. If the newest event was known later, [`Self::events_since`] has it instead.
     pub(crate) async fn states_before(&self, known_at: i64) -> Result<Vec<Told>, Error> {
         self.events("event_states", &format!("known_at <= fromUnixTimestamp64Milli({known_at})"))
             .await
     }
 
-    /// The newest event of each driver, state and fence, oldest first.
+    /// Reads the newest event of each driver, state and fence, oldest first.
     pub(crate) async fn states(&self) -> Result<Vec<Told>, Error> {
         self.events("event_states", "1").await
     }
 
-    /// Events of the last two days that were known before this and that no webhook took.
+    /// Counts the events of the last two days that were known before this and that no webhook
+    /// accepted.
     pub(crate) async fn unposted_before(&self, known_at: i64) -> Result<u64, Error> {
         let condition =
             format!("known_at <= fromUnixTimestamp64Milli({known_at}) AND webhook_at IS NULL");
         Ok(self.events("recent_events", &condition).await?.len() as u64)
     }
 
-    /// All events that were known after this, at most two days ago.
+    /// Reads all events that were known after this, at most two days ago.
     pub(crate) async fn events_since(&self, known_at: i64) -> Result<Vec<Told>, Error> {
         self.events("recent_events", &format!("known_at > fromUnixTimestamp64Milli({known_at})"))
             .await
     }
 
-    /// The insert that writes rows, or writes them again.
+    /// Returns the insert that writes these rows, or replaces them.
     pub(crate) fn events_insert(&self, told: &[Told]) -> Insert {
         let mut body = Vec::with_capacity(told.len() * 128);
         told.iter().for_each(|told| told.encode(&mut body));
@@ -242,7 +242,7 @@ impl EventStore<'_> {
     }
 }
 
-/// Hundredths, as `positions` has them: the number next to 27.78 that a Float32 has is more.
+/// Rounds a speed to hundredths, as in `positions`: the Float32 nearest to 27.78 is larger.
 fn metres_per_second(speed: f32) -> f64 {
     (f64::from(speed) * 100.0).round() / 100.0
 }
