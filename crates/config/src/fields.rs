@@ -96,7 +96,7 @@ impl Reader<'_> {
         }
         let paths = given.iter().filter_map(|from| {
             let path = path(from).and_then(|path| match Keep::of_names(&[path])? {
-                Keep::Named(mut names) => Ok(names.remove(0)),
+                Keep::Named(names) => Ok(names[0].clone()),
                 Keep::All | Keep::Nothing => Err("\"*\" names no key".to_owned()),
             });
             self.s.valid(&key, path)

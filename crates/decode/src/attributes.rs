@@ -1,65 +1,96 @@
 //! Other fields of a point that its source keeps: names and values as strings.
 
+use super::row_binary::{count_at, put_text};
+
 /// Names per point.
 pub const ATTRIBUTES_MAX: usize = 64;
 /// Bytes of names and values per point.
 pub const ATTRIBUTE_BYTES_MAX: usize = 4_096;
+/// Bytes that state the lengths of a name and a value.
+const LENGTHS_BYTES: usize = 4;
 
 /// Each name once, in the order sent. An empty value costs one pointer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attributes(Option<Box<Pairs>>);
 
+/// The pairs as an insert has them: one allocation for all, and nothing to encode later.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Pairs {
-    pairs: Vec<(String, String)>,
+    count: usize,
+    /// Bytes of names and values, without their lengths.
     bytes: usize,
+    /// Name and value in turn, in RowBinary.
+    encoded: Vec<u8>,
 }
 
 impl Attributes {
     /// Adds a value, or replaces the earlier one of this name; returns `false` if there is no room.
     pub fn put(&mut self, name: &str, value: &str) -> bool {
+        let earlier =
+            self.iter().find(|(known, _)| *known == name).map(|(_, earlier)| earlier.len());
         let pairs = self.0.get_or_insert_default();
-        let known = pairs.pairs.iter().position(|(known, _)| known == name);
-        let gone = known.map_or(0, |at| pairs.pairs[at].1.len());
-        let more = if known.is_some() { value.len() } else { name.len() + value.len() };
-        if pairs.bytes - gone + more > ATTRIBUTE_BYTES_MAX {
+        let more = if earlier.is_some() { value.len() } else { name.len() + value.len() };
+        let bytes = pairs.bytes - earlier.unwrap_or(0) + more;
+        if bytes > ATTRIBUTE_BYTES_MAX || earlier.is_none() && pairs.count == ATTRIBUTES_MAX {
             return false;
         }
-        match known {
-            Some(at) => value.clone_into(&mut pairs.pairs[at].1),
-            None if pairs.pairs.len() == ATTRIBUTES_MAX => return false,
-            None => pairs.pairs.push((name.to_owned(), value.to_owned())),
+        if earlier.is_some() {
+            self.replace(name, value);
+            return true;
         }
-        pairs.bytes = pairs.bytes - gone + more;
+        pairs.encoded.reserve(name.len() + value.len() + LENGTHS_BYTES);
+        put_text(name.as_bytes(), &mut pairs.encoded);
+        put_text(value.as_bytes(), &mut pairs.encoded);
+        pairs.count += 1;
+        pairs.bytes = bytes;
         true
     }
 
+    /// Rare: a payload has a key twice.
+    #[cold]
+    fn replace(&mut self, name: &str, value: &str) {
+        let mut replaced = Self::default();
+        for (known, earlier) in self.iter() {
+            replaced.put(known, if known == name { value } else { earlier });
+        }
+        *self = replaced;
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.pairs().iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        let mut rest = self.encoded();
+        std::iter::from_fn(move || Some((text(&mut rest)?, text(&mut rest)?)))
     }
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.pairs().is_empty()
+        self.len() == 0
     }
 
     #[must_use]
     pub fn len(&self) -> usize {
-        self.pairs().len()
+        self.0.as_ref().map_or(0, |pairs| pairs.count)
+    }
+
+    /// Each name and its value, in RowBinary, without their number.
+    pub(super) fn encoded(&self) -> &[u8] {
+        self.0.as_ref().map_or(&[], |pairs| &pairs.encoded)
     }
 
     /// Bytes in memory, an upper bound of the encoded size.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let of_a_pair = size_of::<(String, String)>();
-        self.0
-            .as_ref()
-            .map_or(0, |pairs| size_of::<Pairs>() + pairs.bytes + 2 * of_a_pair * pairs.pairs.len())
+        self.0.as_ref().map_or(0, |pairs| {
+            size_of::<Pairs>() + 2 * (pairs.bytes + LENGTHS_BYTES * (pairs.count + 1))
+        })
     }
+}
 
-    fn pairs(&self) -> &[(String, String)] {
-        self.0.as_ref().map_or(&[], |pairs| &pairs.pairs)
-    }
+/// The next string of RowBinary.
+fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+    let (prefix, length) = count_at(rest)?;
+    let (text, after) = rest.get(prefix..)?.split_at_checked(length)?;
+    *rest = after;
+    std::str::from_utf8(text).ok()
 }
 
 #[cfg(test)]
@@ -74,12 +105,16 @@ mod tests {
         assert!(!kept.put("long", &"x".repeat(ATTRIBUTE_BYTES_MAX)));
         for n in 1..ATTRIBUTES_MAX {
             assert!(kept.put(&n.to_string(), "x"));
-            let Pairs { pairs, bytes } = &**kept.0.as_ref().unwrap();
-            let held =
-                size_of::<Pairs>() + size_of::<(String, String)>() * pairs.capacity() + bytes;
+            let pairs = &**kept.0.as_ref().unwrap();
+            let held = size_of::<Pairs>() + pairs.encoded.capacity();
             assert!(held <= kept.memory_bytes(), "{held} bytes of {} pairs", kept.len());
         }
         assert!(!kept.put("one more", "x") && kept.put("batt", "82"));
         assert_eq!(kept.len(), ATTRIBUTES_MAX);
+        assert_eq!(kept.iter().next(), Some(("batt", "82")));
+        let long = "é".repeat(500);
+        let mut kept = Attributes::default();
+        assert!(kept.put("ä", &long) && kept.put("empty", ""));
+        assert_eq!(kept.iter().collect::<Vec<_>>(), [("ä", &*long), ("empty", "")]);
     }
 }

@@ -1,7 +1,11 @@
 //! Other fields of a point that a source keeps: every scalar by its path, with `/` between names.
 
 use std::fmt;
+use std::ops::Deref;
 
+use arrayvec::ArrayVec;
+use memchr::memmem::Finder;
+use memchr::{memchr, memchr2};
 use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -19,7 +23,83 @@ pub enum Keep {
     /// Every scalar that is not a field of the position.
     All,
     /// Scalars at these paths.
-    Named(Vec<String>),
+    Named(Names),
+}
+
+/// Paths that a source keeps, each once.
+#[derive(Debug, Clone)]
+pub struct Names {
+    names: Vec<String>,
+    /// Each name in quotes, as a payload has it.
+    keys: Vec<Finder<'static>>,
+    /// No name has a character that JSON escapes.
+    are_plain: bool,
+}
+
+impl Names {
+    fn new(names: Vec<String>) -> Self {
+        let keys =
+            names.iter().map(|name| Finder::new(&format!("\"{name}\"")).into_owned()).collect();
+        let is_plain = |name: &String| !name.contains(|c: char| matches!(c, '"' | '\\') || c < ' ');
+        let are_plain = names.iter().all(is_plain);
+        Self { names, keys, are_plain }
+    }
+
+    /// The kept fields of a point whose JSON is one object without escapes, as most are. `None`: it
+    /// is not, or something exceeds a limit.
+    ///
+    /// The format has read the JSON, so it is valid. Without escapes a name in quotes is a whole
+    /// string, and before a colon it is a key. With one object, every key is the point's own.
+    fn in_flat_object(&self, origin: &Origin<'_>) -> Option<Attributes> {
+        let [b'{', inside @ ..] = origin.raw.trim_ascii_start() else { return None };
+        if !self.are_plain || !origin.root.is_empty() || memchr2(b'{', b'\\', inside).is_some() {
+            return None;
+        }
+        let mut found = ArrayVec::<(usize, &str, &str), ATTRIBUTES_MAX>::new();
+        for (name, key) in self.names.iter().zip(&self.keys) {
+            for at in key.find_iter(inside) {
+                if let Some(value) = scalar_behind(&inside[at + key.needle().len()..]) {
+                    found.try_push((at, name, value)).ok()?;
+                }
+            }
+        }
+        if found.len() > 1 {
+            found.sort_unstable_by_key(|(at, ..)| *at);
+        }
+        let mut attributes = Attributes::default();
+        let mut pairs = found.iter();
+        pairs.all(|(_, name, value)| attributes.put(name, value)).then_some(attributes)
+    }
+}
+
+impl Deref for Names {
+    type Target = [String];
+
+    fn deref(&self) -> &[String] {
+        &self.names
+    }
+}
+
+impl PartialEq for Names {
+    fn eq(&self, other: &Self) -> bool {
+        self.names == other.names
+    }
+}
+
+impl Eq for Names {}
+
+/// The value behind a key: a string without its quotes, a number or a boolean.
+fn scalar_behind(rest: &[u8]) -> Option<&str> {
+    let rest = rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
+    let value = match rest {
+        [b'"', text @ ..] => &text[..memchr(b'"', text)?],
+        [b'[' | b'n', ..] => return None,
+        _ => {
+            let ends = |byte: &u8| matches!(byte, b',' | b'}' | b' ' | b'\t' | b'\n' | b'\r');
+            &rest[..rest.iter().position(ends)?]
+        }
+    };
+    std::str::from_utf8(value).ok()
 }
 
 /// A point's place in its payload.
@@ -71,7 +151,7 @@ impl Keep {
                 "\"{name}\": must be a name such as \"batt\", or a path such as \"io/239\" without / before it"
             ));
         }
-        Ok(Self::Named(names))
+        Ok(Self::Named(Names::new(names)))
     }
 
     /// These names, and what is kept already. `Err`: how many names that are, of at most
@@ -83,7 +163,7 @@ impl Keep {
         let mut names = match self {
             Self::All => return Ok(Self::All),
             Self::Nothing => Vec::new(),
-            Self::Named(names) => names,
+            Self::Named(names) => names.names,
         };
         for name in more {
             if !names.contains(&name) {
@@ -92,7 +172,7 @@ impl Keep {
         }
         match names.len() {
             0 => Ok(Self::Nothing),
-            1..=ATTRIBUTES_MAX => Ok(Self::Named(names)),
+            1..=ATTRIBUTES_MAX => Ok(Self::Named(Names::new(names))),
             count => Err(count),
         }
     }
@@ -103,7 +183,11 @@ impl Keep {
     pub(super) fn collect(&self, origin: &Origin<'_>, used: &[String]) -> (Attributes, u64) {
         match self {
             Self::Nothing => (Attributes::default(), 0),
-            Self::All | Self::Named(_) => self.walk(origin, used),
+            Self::Named(names) => match names.in_flat_object(origin) {
+                Some(attributes) => (attributes, 0),
+                None => self.walk(origin, used),
+            },
+            Self::All => self.walk(origin, used),
         }
     }
 
@@ -209,5 +293,42 @@ impl<'de, F: FnMut(&str, &'de str)> Visitor<'de> for Members<F> {
             (self.0)(&key.0, map.next_value::<&RawValue>()?.get());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flat_object_gives_what_the_walk_gives() {
+        let names = ["batt", "a/b", "t", "ä", "long"].map(str::to_owned);
+        let keep = Keep::of_names(&names).unwrap();
+        let Keep::Named(named) = &keep else { panic!("{keep:?}") };
+        let mut flat = 0;
+        for json in [
+            r#"{"batt":80,"t":true,"lat":1}"#,
+            r#" { "t" : "x" , "batt" : -1.50e3 } "#,
+            r#"{"x":"batt","y":["batt",1],"batt":null,"t":[1]}"#,
+            r#"{"batt":1,"t":2,"batt":"3"}"#,
+            r#"{"batt":1,"batt":null}"#,
+            r#"{"batt":"","a/b":"x{y","ä":"ö,}"}"#,
+            r#"{"batt":"","a/b":"x:y","ä":"ö,}"}"#,
+            r#"{"a":{"b":7},"batt":1}"#,
+            r#"{"batt":"a\"b","t":1}"#,
+            r#"{"b\u0061tt":5}"#,
+            r#"{"xbatt":1,"battx":2}"#,
+            "{}",
+            &format!(r#"{{"batt":1,"long":"{}"}}"#, "x".repeat(5_000)),
+        ] {
+            let origin = Origin::whole(json.as_bytes());
+            let walked = keep.walk(&origin, &[]);
+            assert_eq!(keep.collect(&origin, &[]), walked, "{json}");
+            if let Some(found) = named.in_flat_object(&origin) {
+                flat += 1;
+                assert_eq!((found, 0), walked, "{json}");
+            }
+        }
+        assert_eq!(flat, 8, "most payloads are flat");
     }
 }

@@ -77,10 +77,7 @@ impl Position {
         assert!(rest.is_empty());
         out.extend_from_slice(&numbers);
         put_count(self.attributes.len(), out);
-        for (name, value) in self.attributes.iter() {
-            put_text(name.as_bytes(), out);
-            put_text(value.as_bytes(), out);
-        }
+        out.extend_from_slice(self.attributes.encoded());
     }
 }
 
