@@ -72,14 +72,13 @@ impl<'a> Plain<'a> {
         &mut self,
         mut member: impl FnMut(&mut Self, &'a [u8]) -> Option<()>,
     ) -> Option<()> {
-        self.members(|plain| {
+        self.list([b'{', b'}'], |plain| {
             let key = plain.key()?;
             member(plain, key)
         })
     }
 
     /// Calls `member` where each begins; it reads the key and the value.
-    #[inline(always)]
     pub(super) fn members(&mut self, member: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.list([b'{', b'}'], member)
     }
