@@ -8,7 +8,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::{MetricFamily, MetricType};
 
 use super::health::lock;
-use super::metrics::{family, metric};
+use super::series::{family, metric};
 
 const IN_USE: &str = "clickhouse_endpoint_in_use";
 const IN_USE_HELP: &str = "1 for the endpoint of clickhouse.url that is in use, 0 for the others.";

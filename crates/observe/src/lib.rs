@@ -22,5 +22,6 @@ pub mod http;
 pub mod logging;
 pub mod metrics;
 mod read_in_time;
+mod series;
 
 pub use self::clock::{now, now_ms};

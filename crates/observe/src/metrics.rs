@@ -8,14 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use prometheus::core::{Collector, Desc};
-use prometheus::proto::{
-    self, Bucket, Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType,
-};
+use prometheus::proto::{self, Bucket, Metric, MetricFamily, MetricType};
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 
 use super::endpoints::{Collected, EndpointUse, FromEndpoints};
 use super::health::lock;
 use super::logging;
+use super::series::{family, gauge_metric, metric};
 use crate::build;
 use milepost_core::consumer::ConsumerTotals;
 use milepost_core::consumer::broker_drops;
@@ -437,7 +436,7 @@ impl Collector for FromTotals {
         let counted = COUNTED.iter().map(|Counted { name, help, value }| {
             let (kind, metrics) = match value {
                 Value::Counter(of) => (COUNTER, vec![metric(&[], of(&totals), COUNTER)]),
-                Value::Seconds(of) => (GAUGE, vec![gauge_of(&[], of(&totals).as_secs_f64())]),
+                Value::Seconds(of) => (GAUGE, vec![gauge_metric(&[], of(&totals).as_secs_f64())]),
                 Value::Gauge(of) => (GAUGE, vec![metric(&[], of(&totals), GAUGE)]),
                 Value::Counters(label, of) => {
                     let values = of(&totals).into_iter();
@@ -469,50 +468,6 @@ impl Collector for FromTotals {
         });
         [build].into_iter().chain(counted).collect()
     }
-}
-
-pub(super) fn family(
-    name: &str,
-    help: &str,
-    kind: MetricType,
-    metrics: Vec<Metric>,
-) -> MetricFamily {
-    let mut family = MetricFamily::default();
-    family.set_name(name.to_owned());
-    family.set_help(help.to_owned());
-    family.set_field_type(kind);
-    family.set_metric(metrics);
-    family
-}
-
-#[expect(clippy::cast_precision_loss, reason = "Prometheus' numbers are floats")]
-pub(super) fn metric(labels: &[(&str, &str)], value: u64, kind: MetricType) -> Metric {
-    if kind != MetricType::COUNTER {
-        return gauge_of(labels, value as f64);
-    }
-    let mut metric = Metric::from_label(pairs(labels));
-    let mut counter = Counter::default();
-    counter.set_value(value as f64);
-    metric.set_counter(counter);
-    metric
-}
-
-fn gauge_of(labels: &[(&str, &str)], value: f64) -> Metric {
-    let mut metric = Metric::from_label(pairs(labels));
-    let mut gauge = Gauge::default();
-    gauge.set_value(value);
-    metric.set_gauge(gauge);
-    metric
-}
-
-fn pairs(labels: &[(&str, &str)]) -> Vec<LabelPair> {
-    let pairs = labels.iter().map(|(name, text)| {
-        let mut pair = LabelPair::default();
-        pair.set_name((*name).to_owned());
-        pair.set_value((*text).to_owned());
-        pair
-    });
-    pairs.collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "Prometheus' numbers are floats")]
