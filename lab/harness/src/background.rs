@@ -1,4 +1,4 @@
-//! A fleet that sends while its caller does something else.
+//! A fleet that publishes from a thread of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,14 +8,15 @@ use anyhow::{Result, anyhow};
 use loadgen::manifest::Manifest;
 use loadgen::publish::{Plan, Progress, run};
 
-/// A fleet that sends from a thread of its own.
+/// A running fleet.
 pub struct Background {
     pub progress: Arc<Progress>,
     thread: JoinHandle<Result<Manifest>>,
 }
 
 impl Background {
-    /// Starts it; one that [goes on](Progress::goes_on) does so until [`finish`](Self::finish).
+    /// Starts the fleet. With `goes_on` it publishes until [`finish`](Self::finish), even beyond
+    /// its plan.
     #[must_use]
     pub fn start(plan: Plan, goes_on: bool) -> Self {
         let progress =
@@ -28,18 +29,18 @@ impl Background {
         Self { progress, thread }
     }
 
-    /// It has sent everything, or failed.
+    /// Returns `true` if the fleet has sent everything, or has failed.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Ends the load early: only what is made already is still sent.
+    /// Ends the load early: the fleet sends what it has generated already, and nothing more.
     pub fn drain(&self) {
         self.progress.drains.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until it has sent everything.
+    /// Waits until the fleet has sent everything, and returns its manifest.
     pub fn finish(self) -> Result<Manifest> {
         self.progress.goes_on.store(false, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("the fleet's thread died"))?

@@ -1,14 +1,14 @@
-//! What tests and judges put around the real parts.
+//! The test doubles and tools that surround the real programs in tests and in the laboratory.
 //!
-//! | room | job |
+//! | module | job |
 //! |---|---|
 //! | [`proxy`] | a TCP proxy that fails on demand: cuts, hangs, lost answers |
-//! | [`background`] | a fleet that sends while its caller does something else |
+//! | [`background`] | a fleet that publishes from a thread of its own |
 //! | [`patched`] | builds a milepost with a patch applied |
 //! | [`scripted_clickhouse`] | a ClickHouse that lies, hangs and cuts by script, in front of a real one |
-//! | `server` | what these listen with |
-//! | [`table`] | a table, for a report in Markdown |
-//! | [`tls`] | certificates made on the spot, and TLS before a plain server |
+//! | `server` | the listener of the proxies and stand-ins |
+//! | [`table`] | a table of a Markdown report |
+//! | [`tls`] | certificates generated for a test, and a TLS proxy before a plain server |
 
 pub mod background;
 pub mod patched;

@@ -1,5 +1,5 @@
-//! Builds a milepost with a patch applied, beside the checkout: for the recipe in docs/ that must
-//! work, and for the mistakes that the fault harness must find.
+//! Builds a milepost with a patch applied, beside the checkout: for the recipe in docs/, which must
+//! work, and for the planted mistakes that the fault laboratory must find.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,10 +9,10 @@ use tempfile::TempDir;
 
 use lab_stack::repository;
 
-/// Applies `patch` to a copy of the checkout's files and builds the binary, unoptimised.
+/// Applies `patch` to a copy of the checkout's files, and builds the binary without optimisation.
 pub fn build(patch: &str) -> Result<PathBuf> {
     let folder = TempDir::new()?;
-    // One path for every patch, so that cargo takes the dependencies from the last one.
+    // One path for every patch, so that cargo reuses the dependencies of the previous one.
     let sources = repository().join("target/patched/sources");
     let _ = std::fs::remove_dir_all(&sources);
     copy_of_the_sources(&sources)?;
@@ -22,12 +22,12 @@ pub fn build(patch: &str) -> Result<PathBuf> {
     run(Command::new("git").arg("apply").arg(&file).current_dir(&sources))?;
     let target = repository().join("target/patched/build");
     take_dependencies(&target)?;
-    // Tests that wait for real servers run beside it. The whole workspace: so its dependencies have
-    // the same features.
+    // `nice`, because tests with real servers run at the same time. `--workspace`, so that the
+    // dependencies have the same features as in the checkout.
     let build =
         ["-n", "5", "cargo", "build", "--locked", "--offline", "--workspace", "--bin", "milepost"];
     let mut nice = Command::new("nice");
-    // tests/run sets it for what libtest prints.
+    // tests/run sets the target folder for the output of libtest.
     nice.args(build)
         .env("CARGO_TARGET_DIR", &target)
         .env_remove("RUSTC_BOOTSTRAP")
@@ -53,8 +53,8 @@ pub fn test() -> Result<()> {
     Ok(())
 }
 
-/// Whether this test of `tests/real` fails with a binary that [`build`] made. An error: it did not
-/// run.
+/// Returns whether a test of `tests/real` fails with a binary that [`build`] made. An error means
+/// that the test did not run.
 pub fn fails(test: &str, binary: &Path) -> Result<bool> {
     let mut nice = Command::new("nice");
     nice.args(["-n", "5", "cargo", "test", "--locked", "--offline", "-p", "milepost"])
@@ -69,8 +69,8 @@ pub fn fails(test: &str, binary: &Path) -> Result<bool> {
     Ok(said("FAILED"))
 }
 
-/// What the checkout's own build has compiled, as hard links: only the crates of the workspace,
-/// which have another path, are compiled.
+/// Hard-links what the checkout's own build has compiled. Only the crates of the workspace, whose
+/// path differs, are compiled again.
 fn take_dependencies(target: &Path) -> Result<()> {
     let built = repository().join("target/debug");
     if target.exists() || !built.exists() {
@@ -81,7 +81,7 @@ fn take_dependencies(target: &Path) -> Result<()> {
     run(Command::new("cp").arg("-al").args(parts).arg(target.join("debug")))
 }
 
-/// The checkout's files as they are, without what is built or ignored.
+/// Copies the files of the checkout, without build products and ignored files.
 fn copy_of_the_sources(to: &Path) -> Result<()> {
     let list = Command::new("git")
         .args(["ls-files", "-z", "-co", "--exclude-standard"])

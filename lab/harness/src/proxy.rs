@@ -1,8 +1,8 @@
 //! A TCP proxy that fails on demand, between a client and a real server.
 //!
-//! Guarantee: bytes go on unchanged, complete and in order, or their connection is cut. The one
-//! exception is
-//! [`Fault::HalfOpen`], whose connections are cut when it ends. It holds at most 256 KiB a direction; then it stops reading.
+//! Guarantee: the proxy forwards bytes unchanged, complete and in order, or resets their
+//! connection. The one exception is [`Fault::HalfOpen`], whose connections are reset when it ends.
+//! The proxy buffers at most 256 KiB in each direction; then it stops reading.
 
 mod fault;
 mod pump;
@@ -21,18 +21,18 @@ use self::fault::{Shared, State};
 use self::pump::{Cut, Direction, Pump};
 use crate::server::Server;
 
-/// A running proxy; dropping it closes everything.
+/// A running proxy. Dropping it closes all connections.
 #[derive(Debug)]
 pub struct Proxy {
-    /// Where it listens on the loopback.
+    /// Port of the listener on the loopback.
     pub port: u16,
     shared: Arc<Shared>,
     _server: Server,
 }
 
 impl Proxy {
-    /// Listens on a free port of the loopback, for a server that listens on `upstream_port` of it,
-    /// now or later. Cuts a client whose connection the server refuses.
+    /// Listens on a free port of the loopback, and forwards to `upstream_port`, where the server
+    /// may start later. A client whose connection the server refuses is reset.
     pub fn start(upstream_port: u16) -> Result<Self> {
         let state = watch::Sender::new(State { fault: Fault::None, cuts: 0 });
         let shared =
@@ -51,8 +51,8 @@ impl Proxy {
         Ok(Self { port: server.port, shared, _server: server })
     }
 
-    /// Behaves like this from now on: bytes that come in after the return, and those held back,
-    /// meet the new fault. A cut reaches the connections that are accepted.
+    /// Changes the behaviour from now on. Bytes that arrive after the return, and bytes held back,
+    /// are subject to the new fault. A cut resets all accepted connections.
     pub fn set(&self, fault: Fault) {
         self.shared.state.send_modify(|state| {
             let ends_half_open = state.fault == Fault::HalfOpen && fault != Fault::HalfOpen;
@@ -62,13 +62,13 @@ impl Proxy {
     }
 }
 
-/// Closes it so that the peer sees a reset.
+/// Closes the stream so that the peer sees a reset.
 fn reset(stream: TcpStream) {
     let _ = stream.set_zero_linger();
     drop(stream);
 }
 
-/// Returns when every connection accepted at `cuts` has to go.
+/// Waits until all connections accepted at `cuts` must be reset.
 async fn cut_since(shared: &Shared, cuts: u64) {
     let _ = shared.state.subscribe().wait_for(|state| state.cuts != cuts).await;
 }
@@ -78,7 +78,7 @@ async fn connect(shared: &Shared) -> io::Result<TcpStream> {
     TcpStream::connect(shared.upstream).await
 }
 
-/// A connection from beginning to end.
+/// Serves one connection from accept to close.
 async fn serve(shared: Arc<Shared>, mut client: TcpStream, cuts: u64) {
     let server = select! {
         biased;
@@ -97,7 +97,7 @@ async fn serve(shared: Arc<Shared>, mut client: TcpStream, cuts: u64) {
     }
 }
 
-/// Passes bytes on both ways; `Ok`: both sides have closed.
+/// Forwards bytes both ways. `Ok`: both sides have closed.
 async fn relay(shared: &Shared, client: &mut TcpStream, server: &mut TcpStream) -> Result<(), Cut> {
     client.set_nodelay(true).and_then(|()| server.set_nodelay(true)).map_err(|_| Cut)?;
     let (from_client, to_client) = client.split();

@@ -1,9 +1,9 @@
 //! A ClickHouse that misbehaves by script, in front of a real engine.
 //!
-//! Guarantee: what it says it stored is stored, because the engine has said so first. What brings
-//! rows (an INSERT whose statement is in the URL) is treated by the [`Behaviour`] that the test
-//! sets at run time. Every other statement goes to the engine, and its answer comes back, whatever
-//! the behaviour. Refuses: TLS, pipelined requests, bodies above 256 MiB.
+//! Guarantee: rows that this server reports as stored are stored, because the engine has confirmed
+//! them first. An INSERT whose statement is in the URL is treated by the [`Behaviour`] that the
+//! test sets at run time. Every other statement is forwarded to the engine, whatever the behaviour.
+//! Refuses: TLS, pipelined requests, bodies above 256 MiB.
 
 mod answers;
 mod client;
@@ -23,24 +23,26 @@ use self::script::Shared;
 pub use self::script::{Behaviour, HangAt, Seen, TooLarge};
 use crate::server::Server;
 
-/// Small, so that a client is still writing a large body when the answer comes.
+/// Receive buffer in bytes. It is small, so that a client is still writing a large body when the
+/// answer arrives.
 const RECEIVE_BUFFER_BYTES: u32 = 64 * 1024;
 
-/// A running server; everything is closed when it is dropped.
+/// A running server. Dropping it closes all connections.
 #[derive(Debug)]
 pub struct ScriptedClickHouse {
-    /// Where it listens on the loopback.
+    /// Port of the listener on the loopback.
     pub port: u16,
     shared: Arc<Shared>,
     _server: Server,
 }
 
 impl ScriptedClickHouse {
-    /// Listens on a free port of the loopback, in front of engines at these addresses
-    /// (`http://127.0.0.1:8123`), and is honest. All but [`Behaviour::InTurn`] use the first one.
+    /// Listens on a free port of the loopback, in front of the engines at these addresses
+    /// (`http://127.0.0.1:8123`). The server begins honest. Every behaviour but
+    /// [`Behaviour::InTurn`] uses the first engine.
     ///
     /// # Errors
-    /// There is no engine's address, or no port or thread left.
+    /// The list of engines is empty, or no port or thread is left.
     pub fn start(engines: &[String]) -> Result<Self> {
         let address =
             |url: &String| url.strip_prefix("http://").map(str::to_owned).context("it is http://…");
@@ -56,24 +58,24 @@ impl ScriptedClickHouse {
         Ok(Self { port: server.port, shared, _server: server })
     }
 
-    /// `http://127.0.0.1:port`
+    /// Returns the URL, `http://127.0.0.1:port`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Treats INSERTs like this from now on, and releases those that hang. One whose answer has
-    /// begun goes on as it was.
+    /// Sets the behaviour for INSERTs from now on, and releases those that hang. An INSERT whose
+    /// answer has begun keeps its behaviour.
     ///
     /// # Panics
-    /// The code of an error is not among those that are known here.
+    /// The code of an error is unknown to this server.
     pub fn set(&self, behaviour: Behaviour) {
         self.change(behaviour, None);
     }
 
-    /// Does so for the next `count` INSERTs that [`Behaviour::ClickHouseError`],
-    /// [`Behaviour::ProxyError`], [`Behaviour::SwallowAnswer`] or
-    /// [`Behaviour::ResetInBody`] hits, and is honest afterwards.
+    /// Sets the behaviour for the next `count` INSERTs that [`Behaviour::ClickHouseError`],
+    /// [`Behaviour::ProxyError`], [`Behaviour::SwallowAnswer`] or [`Behaviour::ResetInBody`] hits.
+    /// The server is honest afterwards.
     pub fn set_for(&self, count: u32, behaviour: Behaviour) {
         self.change(behaviour, Some(count));
     }
@@ -89,31 +91,32 @@ impl ScriptedClickHouse {
         });
     }
 
-    /// Honest, whether it was told so or has done what it was told.
+    /// Returns `true` if the server is honest: set so, or after the last INSERT of
+    /// [`set_for`](Self::set_for).
     #[must_use]
     pub fn is_honest(&self) -> bool {
         self.shared.script.borrow().behaviour == Behaviour::Honest
     }
 
-    /// INSERTs that were met so far by a behaviour that [`set_for`](Self::set_for) counts.
+    /// Returns how many INSERTs a behaviour of [`set_for`](Self::set_for) has hit so far.
     #[must_use]
     pub fn hits(&self) -> u64 {
         self.shared.hits.load(Ordering::Relaxed)
     }
 
-    /// How long INSERTs took that the engine answered with 200: from their head to the answer.
+    /// Returns the durations of the INSERTs that the engine answered with 200, from head to answer.
     #[must_use]
     pub fn inserts_took(&self) -> Vec<Duration> {
         lock(&self.shared.took).clone()
     }
 
-    /// How many of them there are.
+    /// Returns how many INSERTs the engine answered with 200.
     #[must_use]
     pub fn inserts_answered(&self) -> usize {
         lock(&self.shared.took).len()
     }
 
-    /// Every INSERT whose body came whole, in that order.
+    /// Returns every INSERT whose body arrived complete, in order of arrival.
     #[must_use]
     pub fn seen(&self) -> Vec<Seen> {
         self.shared.seen().clone()

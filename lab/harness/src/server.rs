@@ -1,4 +1,4 @@
-//! A TCP server of the loopback on a thread of its own, for what stands in front of a real one.
+//! A TCP server on the loopback with a thread of its own, for the proxies and stand-ins.
 
 use std::net::Ipv4Addr;
 use std::thread::JoinHandle;
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 const BACKLOG: u32 = 128;
 
-/// Dropping it closes everything.
+/// A running server. Dropping it closes all connections.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) port: u16,
@@ -21,9 +21,9 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Listens on a free port. `serve` is called when a connection is accepted; what it returns
-    /// runs in a task. With a small `receive_buffer` a client is still writing a large body when
-    /// the answer comes.
+    /// Listens on a free port. `serve` is called for each accepted connection, and the future that
+    /// it returns runs as a task. A small `receive_buffer` keeps a client writing a large body when
+    /// the answer arrives.
     pub(crate) fn start<Served: Future<Output = ()> + Send + 'static>(
         receive_buffer: Option<u32>,
         serve: impl Fn(TcpStream) -> Served + Send + 'static,

@@ -1,6 +1,6 @@
-//! A table, for a report in Markdown.
+//! A table of a Markdown report.
 
-/// Names of columns, and rows of as many cells.
+/// Column names, and rows with as many cells.
 #[derive(Debug, Default, Clone)]
 pub struct Table {
     pub head: Vec<String>,
@@ -13,7 +13,7 @@ impl Table {
         Self { head: head.into_iter().map(Into::into).collect(), rows: Vec::new() }
     }
 
-    /// As Markdown: a column of numbers stands to the right.
+    /// Returns the table as Markdown. Columns of numbers are aligned to the right.
     #[must_use]
     pub fn markdown(&self) -> String {
         let number =
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_stand_to_the_right() {
+    fn number_columns_are_right_aligned() {
         let mut table = Table::of(["who", "lost", "in words"]);
         table.rows.push(["a", "0", "nothing"].map(str::to_owned).to_vec());
         table.rows.push(["b", "–", ""].map(str::to_owned).to_vec());

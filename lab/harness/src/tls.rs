@@ -1,4 +1,4 @@
-//! Certificates made on the spot, and TLS before a plain server.
+//! Certificates generated for a test, and a TLS proxy before a plain server.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -16,7 +16,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::server::Server;
 
-/// Signs certificates.
+/// A certificate authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub pem: String,
@@ -32,12 +32,12 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(params, key), pem })
     }
 
-    /// For these host names and addresses.
+    /// Signs a certificate for these host names and addresses.
     pub fn sign(&self, names: &[&str]) -> Result<Identity> {
         self.sign_until(names, 2099)
     }
 
-    /// Not valid from that year on.
+    /// Signs a certificate that expires at the beginning of `year`.
     pub fn sign_until(&self, names: &[&str], year: i32) -> Result<Identity> {
         let mut params = CertificateParams::new(
             names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(),
@@ -50,13 +50,13 @@ impl Authority {
     }
 }
 
-/// A certificate and its key, as PEM.
+/// A certificate and its private key, as PEM.
 pub struct Identity {
     pub cert: String,
     pub key: String,
 }
 
-/// TLS before a plain server of this machine.
+/// A TLS proxy before a plain server of this machine.
 pub struct TlsFront {
     pub port: u16,
     config: Arc<Mutex<Arc<ServerConfig>>>,
@@ -87,7 +87,7 @@ impl TlsFront {
         Ok(Self { port: server.port, config, _server: server })
     }
 
-    /// For connections from now on.
+    /// Sets the certificate for new connections.
     pub fn show(&self, identity: &Identity) -> Result<()> {
         *lock(&self.config) = server_config(identity)?;
         Ok(())

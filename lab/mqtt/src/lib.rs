@@ -1,14 +1,14 @@
-//! MQTT 5 as bytes: the one codec of the fleet, the firehose, the floor and the bench.
+//! MQTT 5 packets as bytes: the codec of the fleet, the firehose, the floor and the benchmark.
 //!
-//! By hand, and borrowed from the buffer that was read: the firehose sends millions of messages a
-//! second, and what the floor costs is a yardstick, so the cost of a library's codec (rumqttc's
-//! copies each topic and payload) must not be in either. Numbers in brackets are sections of the
-//! MQTT 5 standard.
+//! Written by hand, and borrowing from the buffer that was read. The firehose sends millions of
+//! messages a second, and the floor is the yardstick of cost, so neither may include the cost of a
+//! library's codec (rumqttc's copies each topic and payload). Numbers in brackets are sections of
+//! the MQTT 5 standard.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::BufMut;
 
-/// The kinds of packets, the upper four bits of the first byte (2.1.2).
+/// Packet types: the upper four bits of the first byte (2.1.2).
 pub mod kind {
     pub const CONNECT: u8 = 1;
     pub const CONNACK: u8 = 2;
@@ -23,26 +23,26 @@ pub mod kind {
     pub const DISCONNECT: u8 = 14;
 }
 
-/// Larger packets are nobody's here.
+/// Longest packet, in bytes. The laboratory sends none that is longer.
 const PACKET_BYTES_MAX: usize = 1 << 20;
-/// A remaining length has at most so many bytes (2.2.3).
+/// Longest encoding of a remaining length, in bytes (2.2.3).
 const LENGTH_BYTES_MAX: usize = 4;
-/// Properties (2.2.2.2).
+/// Property identifiers (2.2.2.2).
 const SESSION_EXPIRY: u8 = 17;
 const RECEIVE_MAXIMUM: u8 = 33;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// One of [`kind`].
+    /// Packet type, one of [`kind`].
     pub kind: u8,
     /// The lower four bits of the first byte.
     pub flags: u8,
     pub body: &'a [u8],
-    /// How many bytes all of it takes.
+    /// Length of the whole packet, in bytes.
     pub len: usize,
 }
 
-/// The first packet in `input`, if it is there as a whole; an error if it cannot be MQTT.
+/// Returns the first packet in `input` if it is complete. Fails if the bytes cannot be MQTT.
 pub fn first_packet(input: &[u8]) -> Result<Option<Packet<'_>>> {
     let Some((body_len, head_len)) = length(input.get(1..).unwrap_or_default())? else {
         return Ok(None);
@@ -53,7 +53,8 @@ pub fn first_packet(input: &[u8]) -> Result<Option<Packet<'_>>> {
     Ok(Some(Packet { kind: input[0] >> 4, flags: input[0] & 0xf, body, len }))
 }
 
-/// A variable byte integer (1.5.5), and how many bytes it takes, if it is there as a whole.
+/// Reads a variable byte integer (1.5.5) if it is complete. Returns its value and its length in
+/// bytes.
 pub fn length(input: &[u8]) -> Result<Option<(usize, usize)>> {
     let mut value = 0;
     for (index, &byte) in input.iter().take(LENGTH_BYTES_MAX).enumerate() {
@@ -86,7 +87,7 @@ pub fn put_string(text: &str, out: &mut impl BufMut) {
     out.put_slice(text.as_bytes());
 }
 
-/// Appends a CONNECT of MQTT 5 (3.1): a clean start, unless the session is to live on. Its
+/// Appends a CONNECT of MQTT 5 (3.1). Clean start is set unless the session has an expiry. The
 /// keep-alive is 18 hours, because no PINGREQ follows, and rumqttd refuses 0, which means none.
 pub fn put_connect(
     client_id: &str,
@@ -123,7 +124,7 @@ pub fn put_subscribe(packet_id: u16, filter: &str, qos: u8, out: &mut impl BufMu
     put_packet(kind::SUBSCRIBE, 0b10, &body, out);
 }
 
-/// Appends a PUBLISH of MQTT 5 without properties (3.3); at QoS 1 with a packet id.
+/// Appends a PUBLISH of MQTT 5 without properties (3.3), at QoS 1 if it has a packet id.
 pub fn put_publish(topic: &str, packet_id: Option<u16>, payload: &[u8], out: &mut impl BufMut) {
     out.put_u8(kind::PUBLISH << 4 | if packet_id.is_some() { 0b10 } else { 0 });
     put_length(2 + topic.len() + packet_id.map_or(0, |_| 2) + 1 + payload.len(), out);
@@ -135,19 +136,19 @@ pub fn put_publish(topic: &str, packet_id: Option<u16>, payload: &[u8], out: &mu
     out.put_slice(payload);
 }
 
-/// What a broker answers to a CONNECT of MQTT 5 (3.2).
+/// A broker's answer to a CONNECT of MQTT 5 (3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnAck {
-    /// The session lives on, with its subscriptions.
+    /// `true` if the broker still has the session, with its subscriptions.
     pub session_present: bool,
-    /// 0: welcome.
+    /// Reason code; 0: accepted.
     pub reason: u8,
-    /// Messages at QoS 1 that may be unacknowledged.
+    /// Largest number of unacknowledged messages at QoS 1 that the broker accepts.
     pub receive_maximum: u16,
 }
 
 impl ConnAck {
-    /// Reads it; an error if it is cut.
+    /// Reads a CONNACK. Fails if it is truncated.
     pub fn read(body: &[u8]) -> Result<Self> {
         let mut reader = Reader(body);
         let (flags, reason) = (reader.u8()?, reader.u8()?);
@@ -156,7 +157,8 @@ impl ConnAck {
     }
 }
 
-/// The packet id of a PUBACK of MQTT 5, and its reason (3.4): 0 where none is said.
+/// Returns the packet id and the reason code of a PUBACK of MQTT 5 (3.4). A missing reason code is
+/// 0.
 pub fn read_puback(body: &[u8]) -> Result<(u16, u8)> {
     Ok((packet_id(body)?, body.get(2).copied().unwrap_or(0)))
 }
@@ -164,13 +166,13 @@ pub fn read_puback(body: &[u8]) -> Result<(u16, u8)> {
 #[derive(Debug, Clone, Copy)]
 pub struct Publish<'a> {
     pub topic: &'a [u8],
-    /// At QoS 1.
+    /// Packet id; `None` at QoS 0.
     pub packet_id: Option<u16>,
     pub payload: &'a [u8],
 }
 
 impl<'a> Publish<'a> {
-    /// Reads one of MQTT 5; an error if it is cut.
+    /// Reads a PUBLISH of MQTT 5. Fails if it is truncated.
     pub fn read(packet: Packet<'a>) -> Result<Self> {
         let mut reader = Reader(packet.body);
         let topic = reader.string()?;
@@ -180,7 +182,7 @@ impl<'a> Publish<'a> {
     }
 }
 
-/// A SUBSCRIBE's packet id, and how many filters it has; an error if it is cut.
+/// Returns the packet id of a SUBSCRIBE and the number of its filters. Fails if it is truncated.
 pub fn read_subscribe(body: &[u8]) -> Result<(u16, usize)> {
     let mut reader = Reader(body);
     let packet_id = reader.u16()?;
@@ -194,7 +196,8 @@ pub fn read_subscribe(body: &[u8]) -> Result<(u16, usize)> {
     Ok((packet_id, filters))
 }
 
-/// The first two bytes of a PUBACK, SUBACK or UNSUBSCRIBE; an error if it is cut.
+/// Returns the packet id at the beginning of a PUBACK, SUBACK or UNSUBSCRIBE. Fails if it is
+/// truncated.
 pub fn packet_id(body: &[u8]) -> Result<u16> {
     Reader(body).u16()
 }
@@ -222,15 +225,14 @@ impl<'a> Reader<'a> {
         self.take(len.into())
     }
 
-    /// MQTT 5's property block.
+    /// Reads the property block of an MQTT 5 packet.
     fn properties(&mut self) -> Result<&'a [u8]> {
         let (len, head_len) = length(self.0)?.context("a packet is cut")?;
         self.take(head_len)?;
         self.take(len)
     }
 
-    /// What the property block of a CONNACK says of it; without a word, as many as there are packet
-    /// ids.
+    /// Returns the Receive Maximum of a CONNACK; 65,535 if the property is absent (3.2.2.3.3).
     fn receive_maximum(&mut self) -> Result<u16> {
         let mut block = Reader(self.properties()?);
         while !block.0.is_empty() {
@@ -253,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_are_found_whole_or_not_at_all() {
+    fn incomplete_packet_is_not_returned() {
         let mut bytes = Vec::new();
         put_packet(kind::PUBLISH, 0b10, &[7; 300], &mut bytes);
         for cut in 0..bytes.len() {
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_packets_are_read_back() {
         let mut out = Vec::new();
         put_connect("me", Some(("name", "secret")), 60, &mut out);
         let packet = first_packet(&out).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Real brokers: Mosquitto, and one that keeps to its window.
+//! Real brokers: Mosquitto, and `strict-broker`, which never exceeds its window.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -10,42 +10,43 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::process::{Process, free_port, local_program};
 
-/// A real broker on a port of its own.
+/// A running broker on a port of its own.
 #[derive(Debug)]
 pub struct Broker {
     process: Process,
     folder: PathBuf,
     kind: BrokerKind,
-    /// Where it listens.
+    /// Port of the MQTT listener.
     pub port: u16,
-    /// Where a strict-broker's second node listens.
+    /// Port of the second node of a strict-broker.
     pub second_port: Option<u16>,
-    /// Where a strict-broker takes commands.
+    /// Port on which a strict-broker takes commands.
     control: Option<u16>,
 }
 
-/// Which broker.
+/// The broker to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BrokerKind {
-    /// Mosquitto with our configuration. Sessions and queues survive [`Broker::stop`]; after kill
-    /// -9 they are as they were when it last wrote them down, as it does at SIGUSR1.
+    /// Mosquitto with the configuration of deploy/local. Sessions and queues survive
+    /// [`Broker::stop`]. After kill -9 Mosquitto restores the state that it last saved; SIGUSR1
+    /// makes it save.
     Mosquitto,
-    /// `strict-broker`, which has the window, the queue and the manners it is asked for. Its
-    /// sessions end with it.
+    /// `strict-broker`, with the window, queue and behaviour of its options. Its sessions are lost
+    /// when it ends.
     Strict {
         binary: PathBuf,
-        /// See `strict-broker --help`.
+        /// Options as in `strict-broker --help`.
         options: Vec<String>,
     },
 }
 
 impl Broker {
-    /// Starts Mosquitto with its state in `folder`, and waits until it answers.
+    /// Starts Mosquitto with its state in `folder`, and waits until it accepts connections.
     pub fn start(folder: &Path) -> Result<Self> {
         Self::start_kind(BrokerKind::Mosquitto, folder)
     }
 
-    /// Starts a broker of this kind.
+    /// Starts a broker of this kind, and waits until it accepts connections.
     pub fn start_kind(kind: BrokerKind, folder: &Path) -> Result<Self> {
         let second = matches!(kind, BrokerKind::Strict { .. }).then(free_port).transpose()?;
         Self::launch(kind, folder, free_port()?, second)
@@ -85,25 +86,25 @@ impl Broker {
         Ok(broker)
     }
 
-    /// Its process.
+    /// Returns the process of the broker.
     #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Stops it in the regular way, in which Mosquitto writes its state to disk.
+    /// Stops the broker with SIGTERM. Mosquitto saves its state first.
     pub fn stop(&mut self) -> Result<()> {
         self.process.signal("TERM")?;
         self.process.wait(Duration::from_secs(30)).map(drop)
     }
 
-    /// kill -9.
+    /// Kills the broker with SIGKILL.
     pub fn kill(&mut self) -> Result<()> {
         self.process.kill()
     }
 
-    /// Gives a strict-broker a command, and returns what it says; lab/strict-broker/src/control.rs
-    /// lists them.
+    /// Sends a command to a strict-broker, and returns its reply. lab/strict-broker/src/control.rs
+    /// lists the commands.
     pub fn tell(&self, command: &str) -> Result<String> {
         let port = self.control.context("this broker takes no commands")?;
         let mut stream = BufReader::new(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?);
@@ -120,7 +121,7 @@ impl Broker {
         }
     }
 
-    /// Starts it again on the same port with the same state.
+    /// Starts the broker again, on the same port and with the same state.
     pub fn restart(self) -> Result<Self> {
         let Self { process, folder, kind, port, second_port, control: _ } = self;
         drop(process);

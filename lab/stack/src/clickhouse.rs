@@ -1,4 +1,4 @@
-//! The ClickHouse engine, and how any ClickHouse is asked.
+//! The ClickHouse engine, and queries to any ClickHouse server.
 
 use std::path::{Path, PathBuf};
 
@@ -7,33 +7,35 @@ use anyhow::{Context as _, Result, ensure};
 use crate::process::{Process, READY_WITHIN, free_port, local_program};
 use crate::sql;
 
-/// The server's zone, where it is tomorrow for most of UTC's day: who takes its days for those of
-/// UTC fails.
+/// Time zone of the engine, UTC+14: its date is tomorrow for most of a UTC day, so code that takes
+/// a local date for a UTC one fails.
 const FAR_FROM_UTC: &str = "Pacific/Kiritimati";
 
-/// The ClickHouse engine; data survives [`kill`](Self::kill) and [`restart`](Self::restart).
+/// A running ClickHouse engine. Its data survives [`kill`](Self::kill) and
+/// [`restart`](Self::restart).
 pub struct ClickHouse {
     process: Process,
     folder: PathBuf,
-    /// Where it listens.
+    /// Port of the HTTP interface.
     pub port: u16,
     password: Option<String>,
-    /// Of the engine: clusters, macros.
+    /// Configuration file of the server, such as clusters and macros.
     config: Option<PathBuf>,
 }
 
 impl ClickHouse {
-    /// Starts it with its data in `folder`, and waits until it answers.
+    /// Starts the engine with its data in `folder`, and waits until it answers.
     pub fn start(folder: &Path) -> Result<Self> {
         Self::launch(folder, free_port()?, None, None)
     }
 
-    /// The same, for a user "default" with a password.
+    /// Starts the engine as [`start`](Self::start) does, with a password for the user "default".
     pub fn start_with_password(folder: &Path, password: &str) -> Result<Self> {
         Self::launch(folder, free_port()?, Some(password.to_owned()), None)
     }
 
-    /// The same with a file of the server's configuration, such as clusters.
+    /// Starts the engine as [`start`](Self::start) does, with a configuration file, such as for
+    /// clusters.
     pub fn start_with_config(folder: &Path, config: &Path) -> Result<Self> {
         Self::launch(folder, free_port()?, None, Some(config.into()))
     }
@@ -56,46 +58,46 @@ impl ClickHouse {
         Ok(this)
     }
 
-    /// Its process id.
+    /// Returns the process id of the engine.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// `http://127.0.0.1:port`
+    /// Returns the URL, `http://127.0.0.1:port`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// kill -9.
+    /// Kills the engine with SIGKILL.
     pub fn kill(&mut self) -> Result<()> {
         self.process.kill()
     }
 
-    /// It hangs: answers nothing, and cuts nothing.
+    /// Suspends the engine: it answers nothing and closes no connection.
     pub fn hang(&self) -> Result<()> {
         self.process.signal("STOP")
     }
 
-    /// And goes on.
+    /// Resumes the engine after [`hang`](Self::hang).
     pub fn go_on(&self) -> Result<()> {
         self.process.signal("CONT")
     }
 
-    /// Starts it again on the same port with the same data.
+    /// Starts the engine again, on the same port and with the same data.
     pub fn restart(self) -> Result<Self> {
         let Self { process, folder, port, password, config } = self;
         drop(process);
         Self::launch(&folder, port, password, config)
     }
 
-    /// Runs a statement; rows come tab-separated unless it names a format.
+    /// Runs a statement. Rows are tab-separated unless the statement names a format.
     pub fn query(&self, sql: &str) -> Result<String> {
         query(&self.url(), self.password.as_deref(), sql)
     }
 
-    /// milepost's tables, where there is no milepost to make them.
+    /// Creates milepost's tables without a milepost.
     pub fn create_tables(&self, database: &str) -> Result<()> {
         self.query(&format!("CREATE DATABASE {database}"))?;
         self.query(&format!("CREATE DATABASE {database}_ask"))?;
@@ -107,15 +109,15 @@ impl ClickHouse {
         Ok(())
     }
 
-    /// What a verifier needs in order to ask this engine.
+    /// Returns the address and login with which a verifier queries this engine.
     #[must_use]
     pub fn store(&self, database: &str) -> Store {
         Store { url: self.url(), password: self.password.clone(), database: database.to_owned() }
     }
 }
 
-/// The statements of a file of sql/, as `milepost migrate` renders them for one server
-/// (crates/clickhouse/src/render.rs says how).
+/// Returns the statements of a file of sql/, as `milepost migrate` renders them for one server (see
+/// crates/clickhouse/src/render.rs).
 fn for_one_server(template: &str, database: &str) -> Result<Vec<String>> {
     let [stored, shown] = sql::columns()?;
     let lines = shown.lines().map(str::trim).filter(|line| !line.starts_with("--"));
@@ -148,37 +150,39 @@ fn for_one_server(template: &str, database: &str) -> Result<Vec<String>> {
     Ok(statements.map(fill).collect())
 }
 
-/// A database, and how to ask it.
+/// A database, with the address and login to query it.
 #[derive(Clone)]
 pub struct Store {
     /// `http://host:port`
     pub url: String,
-    /// Of [`user`].
+    /// Password of [`user`]; `None`: no login is sent.
     pub password: Option<String>,
-    /// Database.
+    /// Name of the database.
     pub database: String,
 }
 
 impl Store {
-    /// Runs a statement; rows come tab-separated unless it names a format.
+    /// Runs a statement. Rows are tab-separated unless the statement names a format.
     pub fn query(&self, sql: &str) -> Result<String> {
         query(&self.url, self.password.as_deref(), sql)
     }
 }
 
-/// Who asks a server that is not ours: CLICKHOUSE_USER, else "default".
+/// Returns the user for a server that the laboratory did not start: CLICKHOUSE_USER, or else
+/// "default".
 #[must_use]
 pub fn user() -> String {
     std::env::var("CLICKHOUSE_USER").unwrap_or_else(|_| "default".to_owned())
 }
 
-/// Their password, CLICKHOUSE_PASSWORD; an argument would show it to everybody.
+/// Returns the password of [`user`], from CLICKHOUSE_PASSWORD. A command-line argument would be
+/// visible to every process.
 #[must_use]
 pub fn password() -> Option<String> {
     std::env::var("CLICKHOUSE_PASSWORD").ok().filter(|password| !password.is_empty())
 }
 
-/// Runs a statement on the server at `url`; with a password, as [`user`].
+/// Runs a statement on the server at `url`, with a password as [`user`].
 pub fn query(url: &str, password: Option<&str>, sql: &str) -> Result<String> {
     let mut request = agent().post(url);
     if let Some(password) = password {
@@ -190,7 +194,7 @@ pub fn query(url: &str, password: Option<&str>, sql: &str) -> Result<String> {
     Ok(text)
 }
 
-/// GET; the body of a successful answer.
+/// Returns the body of a successful answer to GET `url`.
 pub fn get(url: &str) -> Result<String> {
     let mut response = agent().get(url).call().with_context(|| format!("no answer from {url}"))?;
     let text = response.body_mut().read_to_string()?;

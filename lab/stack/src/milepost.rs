@@ -1,5 +1,5 @@
-//! The real binaries: milepost and milepost-map, whose handles are the same, because configuration,
-//! HTTP and metrics are alike.
+//! Runs the real binaries, milepost and milepost-map. Both share one handle, because their
+//! configuration, HTTP interface and metrics work alike.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -14,11 +14,11 @@ use crate::clickhouse::get;
 use crate::process::{Process, free_port, repository};
 use crate::prom;
 
-/// The binary, with its configuration in the environment.
+/// A running binary, configured by its environment.
 #[derive(Debug)]
 pub struct Milepost {
     pub process: Process,
-    /// Where it listens, on the loopback.
+    /// Port of the HTTP interface, on the loopback.
     pub port: u16,
     http: String,
     name: &'static str,
@@ -26,7 +26,7 @@ pub struct Milepost {
 
 pub type Map = Milepost;
 
-/// What a program of a test or a demo is told.
+/// The binary and the environment with which a test or a demo starts it.
 #[derive(Debug, Clone)]
 pub struct Settings {
     name: &'static str,
@@ -36,7 +36,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// milepost against these servers; logs go to `folder`.
+    /// Configures milepost for these servers. Logs are written to `folder`.
     #[must_use]
     pub fn new(binary: &Path, folder: &Path, mqtt_port: u16, clickhouse_url: &str) -> Self {
         Self::of("milepost", binary, folder, clickhouse_url)
@@ -44,7 +44,7 @@ impl Settings {
             .with("MQTT__CLIENT_ID", "test")
     }
 
-    /// milepost-map against this ClickHouse; logs go to `folder`.
+    /// Configures milepost-map for this ClickHouse. Logs are written to `folder`.
     #[must_use]
     pub fn of_map(binary: &Path, folder: &Path, clickhouse_url: &str) -> Self {
         Self::of("milepost-map", binary, folder, clickhouse_url)
@@ -56,7 +56,7 @@ impl Settings {
         settings.with("CLICKHOUSE__URL", clickhouse_url)
     }
 
-    /// Sets `MILEPOST__{key}`, or `MILEPOST_MAP__{key}`.
+    /// Sets `MILEPOST__{key}` or, for the map, `MILEPOST_MAP__{key}`.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<String>) -> Self {
         self.variables.insert(self.variable(key), value.into());
@@ -67,7 +67,7 @@ impl Settings {
         format!("{}__{key}", self.name.to_uppercase().replace('-', "_"))
     }
 
-    /// Sets a variable of another kind.
+    /// Sets an environment variable that is not a setting.
     #[must_use]
     pub fn with_variable(mut self, name: &str, value: impl Into<String>) -> Self {
         self.variables.insert(name.to_owned(), value.into());
@@ -77,7 +77,7 @@ impl Settings {
     /// Loads a library before libc, compiled from a C file of the repository.
     ///
     /// # Errors
-    /// It does not compile.
+    /// The file does not compile.
     pub fn with_preloaded(self, source: &str) -> Result<Self> {
         let (source, library) = (repository().join(source), self.folder.join("preloaded.so"));
         let options = ["-shared", "-fPIC", "-Wall", "-Werror", "-o"];
@@ -87,7 +87,7 @@ impl Settings {
         Ok(self.with_variable("LD_PRELOAD", library.display().to_string()))
     }
 
-    /// A command that is not started yet.
+    /// Returns a command of the binary, not started yet.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
@@ -95,7 +95,7 @@ impl Settings {
         command
     }
 
-    /// Runs a command that ends by itself; its exit code and what it printed.
+    /// Runs a command that ends by itself. Returns its exit code and its output.
     pub fn call(&self, arguments: &[impl AsRef<OsStr>]) -> Result<(i32, String)> {
         let output = self
             .command(&[])
@@ -106,19 +106,19 @@ impl Settings {
         Ok((output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned()))
     }
 
-    /// `milepost migrate`.
+    /// Runs `milepost migrate`.
     pub fn migrate(&self) -> Result<()> {
         let (code, printed) = self.call(&["migrate"])?;
         ensure!(code == 0, "milepost migrate: exit {code}: {printed}");
         Ok(())
     }
 
-    /// Its command `run`, without waiting for anything.
+    /// Starts the command `run`, without waiting for anything.
     pub fn start(&self) -> Result<Milepost> {
         self.start_at(free_port()?)
     }
 
-    /// The same, with its HTTP port where others look for it.
+    /// Starts the command `run` with its HTTP interface on a given port.
     pub fn start_at(&self, port: u16) -> Result<Milepost> {
         let mut command = self.command(&["run"]);
         command.env(self.variable("HTTP__LISTEN"), format!("127.0.0.1:{port}"));
@@ -127,7 +127,8 @@ impl Settings {
         Ok(Milepost { process, port, http: format!("http://127.0.0.1:{port}"), name: self.name })
     }
 
-    /// The same, listening; perhaps it has not read anything yet.
+    /// Starts the command `run`, and waits until its HTTP interface answers. It may not have read
+    /// anything yet.
     pub fn listen(&self) -> Result<Milepost> {
         let mut milepost = self.start()?;
         let port = milepost.port;
@@ -136,7 +137,8 @@ impl Settings {
         Ok(milepost)
     }
 
-    /// The same, ready: subscribed; of the map, when everybody's last position has been read.
+    /// Starts the command `run`, and waits until it is ready: milepost has subscribed, the map has
+    /// read the last position of every driver.
     pub fn run(&self) -> Result<Milepost> {
         let mut milepost = self.start()?;
         milepost.wait_until_ready()?;
@@ -145,47 +147,47 @@ impl Settings {
 }
 
 impl Milepost {
-    /// `host:port` of its metrics and probes.
+    /// Returns the `host:port` of metrics and probes.
     #[must_use]
     pub fn address(&self) -> &str {
         self.http.trim_start_matches("http://")
     }
 
-    /// `http://127.0.0.1:port`
+    /// Returns the URL, `http://127.0.0.1:port`.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.http
     }
 
-    /// Waits until it is subscribed, and its servers are well.
+    /// Waits until `/readyz` succeeds.
     pub fn wait_until_ready(&mut self) -> Result<()> {
         let http = self.http.clone();
         self.process.wait_until("is ready", || get(&format!("{http}/readyz")).is_ok())
     }
 
-    /// Its answer to GET `path`.
+    /// Returns the body of a successful answer to GET `path`.
     pub fn get(&self, path: &str) -> Result<String> {
         get(&format!("{}{path}", self.http))
     }
 
-    /// The `q` quantile of a histogram, interpolated within its bucket as Prometheus does.
+    /// Returns the `q` quantile of a histogram, interpolated within its bucket as Prometheus does.
     pub fn quantile(&self, name: &str, q: f64) -> Result<f64> {
         prom::quantile(&self.get("/metrics")?, &self.full(name), q)
             .with_context(|| format!("no histogram {name}"))
     }
 
-    /// The sum of a metric over its labels.
+    /// Returns the sum of a metric over its labels.
     pub fn metric(&self, name: &str) -> Result<f64> {
         prom::value(&self.get("/metrics")?, &self.full(name))
             .with_context(|| format!("no metric {name}"))
     }
 
-    /// A metric's name with its program's.
+    /// Returns the name of a metric with the prefix of its program.
     fn full(&self, name: &str) -> String {
         format!("{}_{name}", self.name.replace('-', "_"))
     }
 
-    /// SIGTERM, and its exit code.
+    /// Sends SIGTERM, and returns the exit code.
     pub fn terminate(&mut self, within: Duration) -> Result<i32> {
         self.process.signal("TERM")?;
         Ok(self.process.wait(within)?.code().unwrap_or(-1))

@@ -1,5 +1,5 @@
-//! Processes and ports of ours: whatever was started dies with its handle, and all of it at an
-//! interrupt.
+//! Child processes and free ports. A child is killed when its handle is dropped, and every child at
+//! an interrupt.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -17,14 +17,14 @@ use crate::procfs;
 
 pub(crate) const READY_WITHIN: Duration = Duration::from_secs(240);
 const POLL: Duration = Duration::from_millis(20);
-/// Below those which the system gives to whoever connects or asks for any: it may take minutes
-/// until ours is bound.
+/// Ports from which free ones are taken. They are below the ephemeral range of the kernel, so no
+/// outgoing connection takes one in the minutes until the server binds it.
 const PORTS: Range<u16> = 10_000..32_000;
 const TRIES: usize = 1_000;
 
-/// A port nobody listens on now.
+/// Returns a port on which nobody listens now.
 pub fn free_port() -> Result<u16> {
-    // Two who ask at once must not get the same one, before either has bound it.
+    // Two callers must not get the same port before the first has bound it.
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     for _ in 0..TRIES {
         let port = fastrand::u16(PORTS);
@@ -36,12 +36,12 @@ pub fn free_port() -> Result<u16> {
     bail!("none of {TRIES} ports was free")
 }
 
-/// Takes a lock, also after a thread has panicked with it: what we count stays right.
+/// Locks a mutex even if a thread has panicked while it held the lock: counters stay valid.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until `condition` holds, with a bound.
+/// Waits until `condition` holds, and fails after `within`.
 pub fn wait_until(
     what: &str,
     within: Duration,
@@ -78,24 +78,24 @@ fn checkout(path: &Path) -> Option<PathBuf> {
     above.find(|folder| folder.join("deploy/local/setup").is_file()).map(Path::to_owned)
 }
 
-/// One of deploy/local's programs, which run in the foreground.
+/// Returns the command for a program of deploy/local. These programs run in the foreground.
 pub(crate) fn local_program(program: &str, folder: &Path) -> Command {
     let mut command = Command::new(repository().join("deploy/local").join(program));
     command.env("STATE_DIR", folder);
     command
 }
 
-/// Ids of the children that live, for [`kill_all`].
+/// Process ids of the running children, for [`kill_all`].
 static LIVING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
-/// Kills every child, for an interrupt that leaves no time to drop their handles.
+/// Kills every child. An interrupt leaves no time to drop their handles.
 fn kill_all() {
     for pid in lock(&LIVING).iter() {
         let _ = Command::new("kill").arg("-KILL").arg(pid.to_string()).status();
     }
 }
 
-/// Runs `work` on a thread of its own; an interrupt kills every child and ends it early.
+/// Runs `work` in a thread of its own. An interrupt kills every child and returns early.
 pub fn unless_interrupted<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
@@ -115,28 +115,29 @@ pub fn unless_interrupted<T: Send + 'static>(
     outcome
 }
 
-/// The same in a folder of its own in the checkout, which is removed afterwards.
+/// Runs `work` as [`unless_interrupted`] does, with a folder of its own in the checkout, which is
+/// removed afterwards.
 pub fn in_scratch_folder<T: Send + 'static>(
     prefix: &str,
     work: impl FnOnce(&Path) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let local = repository().join(".local");
     std::fs::create_dir_all(&local)?;
-    // Held here, not by the work: an interrupt removes it too.
+    // Held here rather than by the thread, so that an interrupt removes it as well.
     let folder = tempfile::TempDir::with_prefix_in(prefix, &local)?;
     let path = folder.path().to_owned();
     unless_interrupted(move || work(&path))
 }
 
-/// A folder for a test's servers, which goes with its handle. With KEEP_FOLDERS in the environment
-/// it stays: whoever runs the tests removes it when they have passed.
+/// Creates a folder for a test's servers, removed when its handle is dropped. With KEEP_FOLDERS in
+/// the environment it is kept: the runner of the tests removes it when they have passed.
 pub fn folder() -> Result<tempfile::TempDir> {
     let mut folder = tempfile::TempDir::with_prefix("milepost-")?;
     folder.disable_cleanup(std::env::var_os("KEEP_FOLDERS").is_some());
     Ok(folder)
 }
 
-/// A child process with its log; killed when dropped.
+/// A child process with its log file, killed when dropped.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -145,7 +146,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it; what it prints goes to the end of `log`.
+    /// Starts the process. Its output is appended to `log`.
     pub fn start(name: &str, command: &mut Command, log: PathBuf) -> Result<Self> {
         let file = File::options().create(true).append(true).open(&log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
@@ -154,15 +155,15 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, log })
     }
 
-    /// Its process id.
+    /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Everything it has written so far. A line comes a moment after what it reports, because a
-    /// thread of its own writes the log: read until the file has stopped growing, for a second at
-    /// most.
+    /// Returns everything that the process has logged so far. A thread of the process writes the
+    /// log, so a line appears a moment after its event: reads until the file has stopped growing,
+    /// for a second at most.
     pub fn log(&self) -> Result<String> {
         let mut bytes = std::fs::read(&self.log)?;
         for _ in 0..20 {
@@ -175,28 +176,28 @@ impl Process {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// kill -9.
+    /// Kills the process with SIGKILL.
     pub fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// kill -9, to it and then to all that it started, which would live on.
+    /// Kills the process and then all its descendants, which would outlive it, with SIGKILL.
     pub fn kill_tree(&mut self) -> Result<()> {
         if self.child.try_wait()?.is_some() {
-            return Ok(()); // its number may be another's by now
+            return Ok(()); // its process id may belong to another process by now
         }
         let others = procfs::descendants(self.pid());
         self.kill()?;
         if !others.is_empty() {
-            // Those that ended with their parent are no longer there to be killed.
+            // Descendants that ended with their parent are gone already.
             Command::new("kill").arg("-KILL").args(others.iter().map(u32::to_string)).output()?;
         }
         Ok(())
     }
 
-    /// Sends a signal by name: `TERM`, `STOP`, …
+    /// Sends a signal by name, such as `TERM` or `STOP`.
     pub fn signal(&self, name: &str) -> Result<()> {
         let status =
             Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status()?;
@@ -204,7 +205,7 @@ impl Process {
         Ok(())
     }
 
-    /// Waits for its end.
+    /// Waits until the process ends, and returns its status.
     pub fn wait(&mut self, within: Duration) -> Result<ExitStatus> {
         let mut status = None;
         wait_until(&format!("{} ends", self.name), within, || {
@@ -214,7 +215,7 @@ impl Process {
         status.context("it has ended")
     }
 
-    /// Fails with the end of its log if it has ended.
+    /// Fails with the end of the log if the process has ended.
     pub fn ensure_alive(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             let log = self.log()?;
@@ -257,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checkout_is_above_a_program_of_it_and_not_above_a_copy() {
+    fn repository_is_found_above_its_program_not_above_a_copy() {
         let folder = tempfile::tempdir().unwrap();
         let inside = folder.path().join("checkout/target/demo");
         std::fs::create_dir_all(&inside).unwrap();

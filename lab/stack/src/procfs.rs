@@ -1,4 +1,4 @@
-//! CPU and memory of a process, from the operating system (Linux).
+//! CPU and memory of processes, from Linux.
 
 use std::time::Duration;
 
@@ -6,38 +6,38 @@ use anyhow::{Context as _, Result};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
-/// The kernel's unit of time in /proc/stat: USER_HZ, 100 on every Linux architecture in use.
+/// The unit of time in /proc/stat: USER_HZ, 100 on every Linux architecture in use.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// CPU time of all threads so far, user and system, to the nanosecond: /proc has it in ticks of 10
-/// ms, of which a consumer may need no more than three a second.
+/// Returns the CPU time of all threads so far, user and system, to the nanosecond. /proc counts in
+/// ticks of 10 ms, and a consumer may use as few as three a second.
 pub fn cpu_time(pid: u32) -> Result<Duration> {
     let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid.cast_signed()))?;
     Ok(clock_gettime(clock)?.into())
 }
 
-/// CPU time of this thread so far.
+/// Returns the CPU time of the calling thread so far.
 pub fn thread_cpu_time() -> Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
 }
 
-/// Resident memory now, and its peak, in bytes.
+/// Returns the resident memory now, and its peak, in bytes.
 pub fn resident_bytes(pid: u32) -> Result<(u64, u64)> {
     memory(pid).map(|memory| (memory.resident_bytes, memory.peak_bytes))
 }
 
-/// Memory of one process.
+/// Memory of one process, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Resident now, pages of files included.
+    /// Resident memory now, including pages of files.
     pub resident_bytes: u64,
-    /// Resident at most so far.
+    /// Peak of the resident memory so far.
     pub peak_bytes: u64,
-    /// Resident now, without pages of files.
+    /// Resident memory now, without pages of files.
     pub private_bytes: u64,
 }
 
-/// Memory of one process, without its descendants.
+/// Returns the memory of one process, without its descendants.
 pub fn memory(pid: u32) -> Result<Memory> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let kib = |name: &str| -> Result<u64> {
@@ -54,22 +54,22 @@ pub fn memory(pid: u32) -> Result<Memory> {
     })
 }
 
-/// What a process and all its descendants use.
+/// CPU and memory of a process and all its descendants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// User and system time so far.
     pub cpu: Duration,
-    /// The kernel's share of it, in steps of 10 ms.
+    /// The part of `cpu` spent in the kernel, in steps of 10 ms.
     pub kernel: Duration,
-    /// The sum of each one's peak.
+    /// Sum of the peaks of all processes, in bytes.
     pub peak_bytes: u64,
-    /// Resident now.
+    /// Resident memory now, in bytes.
     pub resident_bytes: u64,
-    /// Resident now, without pages of files.
+    /// Resident memory now, without pages of files, in bytes.
     pub private_bytes: u64,
 }
 
-/// Adds up a process and its descendants. A descendant that ends meanwhile is left out.
+/// Adds up a process and its descendants. Descendants that end meanwhile are left out.
 pub fn usage_of_tree(pid: u32) -> Result<Usage> {
     let mut usage = usage(pid)?;
     for child in descendants(pid) {
@@ -84,13 +84,14 @@ pub fn usage_of_tree(pid: u32) -> Result<Usage> {
     Ok(usage)
 }
 
-/// CPU time of everything on this machine so far, with what its host gave to others.
+/// Returns the CPU time of everything on this machine so far, including what its host gave to other
+/// guests.
 pub fn busy_time_of_machine() -> Result<Duration> {
     let stat = std::fs::read_to_string("/proc/stat")?;
     let line = stat.lines().next().context("/proc/stat is empty")?;
     let ticks: Vec<u64> =
         line.split_whitespace().skip(1).map(str::parse).collect::<Result<_, _>>()?;
-    // user, nice, system, idle, iowait, irq, softirq, steal; guests are in user.
+    // Columns: user, nice, system, idle, iowait, irq, softirq, steal. Time of guests is in user.
     let idle: u64 = ticks.iter().skip(3).take(2).sum();
     let all: u64 = ticks.iter().take(8).sum();
     Ok(Duration::from_millis((all - idle) * 1000 / TICKS_PER_SECOND))
@@ -98,7 +99,7 @@ pub fn busy_time_of_machine() -> Result<Duration> {
 
 fn usage(pid: u32) -> Result<Usage> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The command's name comes before, in brackets, and may hold anything.
+    // The command name comes before, in brackets, and may contain any character.
     let fields = stat.rsplit_once(')').context("no command in /proc/pid/stat")?.1;
     let ticks: u64 =
         fields.split_whitespace().nth(12).context("no stime in /proc/pid/stat")?.parse()?;
@@ -107,7 +108,7 @@ fn usage(pid: u32) -> Result<Usage> {
     Ok(Usage { cpu: cpu_time(pid)?, kernel, peak_bytes, resident_bytes, private_bytes })
 }
 
-/// All that a process started, and what these started in turn, as far as it lives.
+/// Returns the running descendants of a process.
 pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     let mut found = Vec::new();
     let mut to_ask = vec![pid];
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_busy_process_is_seen_to_be_busy() {
+    fn cpu_time_of_a_busy_process_grows() {
         let pid = std::process::id();
         let before = cpu_time(pid).unwrap();
         let began = std::time::Instant::now();
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn children_are_counted_with_their_parent() {
+    fn usage_includes_the_children() {
         let mut shell =
             std::process::Command::new("sh").args(["-c", "sleep 30 & sleep 30"]).spawn().unwrap();
         let began = std::time::Instant::now();

@@ -1,6 +1,6 @@
-//! Prometheus' text format, as far as tests and judges read it.
+//! Prometheus' text format, as far as the tests and the laboratory read it.
 
-/// The sum of a metric over its labels, in a scrape; `None`: it is not there.
+/// Returns the sum of a metric over its labels, from a scrape. `None`: the scrape lacks the metric.
 #[must_use]
 pub fn value(scrape: &str, name: &str) -> Option<f64> {
     let sample = |line: &str| -> Option<f64> {
@@ -13,19 +13,19 @@ pub fn value(scrape: &str, name: &str) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum())
 }
 
-/// The `q` quantile of a histogram, interpolated within its bucket as Prometheus does; `le` is its
-/// last label.
+/// Returns the `q` quantile of a histogram, interpolated within its bucket as Prometheus does. `le`
+/// must be the last label.
 #[must_use]
 pub fn quantile(scrape: &str, name: &str, q: f64) -> Option<f64> {
     Histogram::read(scrape, name).quantile(q)
 }
 
-/// A histogram of a scrape: upper bounds, and the cumulative counts.
+/// A histogram of a scrape: upper bounds of the buckets, with cumulative counts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Histogram(Vec<(f64, f64)>);
 
 impl Histogram {
-    /// Empty if the scrape does not have it. `le` is its last label.
+    /// Reads a histogram from a scrape; empty if the scrape lacks it. `le` must be the last label.
     #[must_use]
     pub fn read(scrape: &str, name: &str) -> Self {
         let bucket = |line: &str| -> Option<(f64, f64)> {
@@ -36,7 +36,7 @@ impl Histogram {
         Self(scrape.lines().filter_map(bucket).collect())
     }
 
-    /// What was added after `before`, a scrape of the same process.
+    /// Returns the observations added since `before`, a scrape of the same process.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let earlier = |n: usize| before.0.get(n).map_or(0.0, |(_, count)| *count);
@@ -49,7 +49,7 @@ impl Histogram {
         )
     }
 
-    /// Interpolated within its bucket; `None` without observations.
+    /// Returns the `q` quantile, interpolated within its bucket. `None` without observations.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let rank = q * self.0.last().filter(|(_, count)| *count > 0.0)?.1;
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scrape_is_read() {
+    fn value_and_quantile_are_read_from_a_scrape() {
         let bucket = |(bound, count): (&str, u32)| {
             format!("x_seconds_bucket{{a=\"b\",le=\"{bound}\"}} {count}\n")
         };

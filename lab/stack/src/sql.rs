@@ -1,4 +1,4 @@
-//! The files of sql/, for those who read them without milepost.
+//! The files of sql/, for readers without milepost.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 
 use crate::process::repository;
 
-/// The migrations, in order: what `milepost migrate` applies and records.
+/// Returns the migrations that `milepost migrate` applies and records, in order.
 pub fn migrations() -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(repository().join("sql")).context("no sql/ in the checkout")?;
     let mut files = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
@@ -17,7 +17,7 @@ pub fn migrations() -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The two sections of columns.sql: what `{stored}` and `{shown}` stand for.
+/// Returns the two sections of columns.sql, which replace `{stored}` and `{shown}`.
 pub fn columns() -> Result<[String; 2]> {
     let text = fs::read_to_string(repository().join("sql/columns.sql"))?;
     let sections: Vec<&str> = text.trim_end().split("\n\n").skip(1).collect();
@@ -26,8 +26,8 @@ pub fn columns() -> Result<[String; 2]> {
     Ok(sections.map(str::to_owned))
 }
 
-/// The statements that run a roll-up now, in order, as its schedule does every five minutes; `{db}`
-/// is the database.
+/// The statements that run a roll-up now, in the order of its five-minute schedule. `{db}` is the
+/// database.
 pub const REFRESH_ROLLUPS: [&str; 4] = [
     "SYSTEM REFRESH VIEW {db}.touched_mv",
     "SYSTEM WAIT VIEW {db}.touched_mv",

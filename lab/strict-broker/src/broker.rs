@@ -1,4 +1,4 @@
-//! All sessions: how they begin, are taken over, and end, and where messages go.
+//! All sessions: how they begin, are taken over and end, and to which of them a message is routed.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -16,20 +16,20 @@ use crate::packet::Message;
 use crate::router::{ClientId, Router, Target};
 use crate::session::{Death, Ending, Expiry, Life, Link, OUT_BYTES_ENOUGH, Session};
 
-/// CONNACK, SUBACK and PUBACK: not authorized (MQTT 5, 3.2.2.2, 3.9.3, 3.4.2.1).
+/// Reason code "not authorized" of CONNACK, SUBACK and PUBACK (MQTT 5, 3.2.2.2, 3.9.3, 3.4.2.1).
 pub(crate) const NOT_AUTHORIZED: u8 = 0x87;
-/// CONNACK: server busy.
+/// Reason code "server busy" of CONNACK (3.2.2.2).
 const SERVER_BUSY: u8 = 0x89;
 
 #[derive(Debug)]
 pub(crate) struct Hello {
     pub(crate) client: ClientId,
     pub(crate) node: usize,
-    /// A new one, whatever there was.
+    /// Clean Start: an existing session is discarded.
     pub(crate) clean_start: bool,
-    /// How long it outlives the connection.
+    /// How long the session outlives its connection.
     pub(crate) expiry: Expiry,
-    /// Receive Maximum and our own bound, the smaller one.
+    /// Window in messages: the smaller of the client's Receive Maximum and `--max-inflight`.
     pub(crate) window: u16,
 }
 
@@ -45,13 +45,14 @@ pub(crate) enum End {
     Expired,
     WithConnection,
     CleanStart,
-    /// The client took its expiry back to 0 in DISCONNECT.
+    /// The client set the session expiry to 0 in its DISCONNECT.
     Lowered,
     Killed,
 }
 
 impl End {
-    /// Whether its group's other members get what it had, as on EMQX 5.8.
+    /// Returns whether the other members of the group receive the session's messages, as on EMQX
+    /// 5.8.
     fn redispatches(self) -> bool {
         match self {
             Self::Expired | Self::WithConnection | Self::CleanStart => true,
@@ -59,32 +60,33 @@ impl End {
         }
     }
 
-    /// Whether it goes on as a member for a while.
+    /// Returns whether the session remains a member for the time of `--dying`.
     fn lingers(self) -> bool {
         matches!(self, Self::Expired | Self::WithConnection)
     }
 }
 
-/// Counters by EMQX's names. The messages of a killed session are in none of them.
+/// Counters, with EMQX's names. No counter shows the messages of a killed session.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
     pub(crate) received: u64,
     pub(crate) no_subscriber: u64,
-    /// For want of room.
+    /// Messages dropped because a queue was full.
     pub(crate) dropped: Dropped,
-    /// Held by sessions whose node was killed. EMQX counts neither these nor the next ones.
+    /// Messages held by sessions whose node was killed. EMQX counts neither these nor the next
+    /// ones.
     pub(crate) lost_with_node: u64,
-    /// Given to members whose node was killed before.
+    /// Messages given to members whose node had been killed.
     pub(crate) given_to_ghosts: u64,
-    /// Sessions that the other node took over, and what was lost in it.
+    /// Number of takeovers by the other node.
     pub(crate) takeovers: u64,
     pub(crate) lost_in_takeovers: u64,
-    /// Acknowledged and thrown away, because the operator asked for it (`--lose-every`, `lose N`).
+    /// Messages acknowledged and discarded on request (`--lose-every`, `lose N`).
     pub(crate) lost_on_purpose: u64,
 }
 
 impl Counters {
-    /// By EMQX's names.
+    /// Returns the counters with EMQX's names.
     pub(crate) fn named(&self) -> [(&'static str, u64); 10] {
         let Dropped { queue_full, qos0 } = self.dropped;
         [
@@ -112,12 +114,12 @@ pub(crate) struct Broker {
     pub(crate) down: [bool; 2],
     /// Nodes that accept connections and answer nothing.
     pub(crate) hung: [bool; 2],
-    /// Until then every CONNECT, SUBSCRIBE and PUBLISH is answered with 0x87, as EMQX does around a
-    /// boot and a graceful stop.
+    /// Time until which every CONNECT, SUBSCRIBE and PUBLISH is answered with 0x87, as EMQX does
+    /// around a boot and a graceful stop.
     pub(crate) denies_until: Option<Instant>,
-    /// Messages to lose, from the next one on.
+    /// Messages still to discard, from the next one on.
     pub(crate) to_lose: u64,
-    /// Client ids whose former process is not cleaned up, and until when.
+    /// Client ids whose former process is not cleaned up yet, with the time of the cleanup.
     cleaning: HashMap<ClientId, Instant>,
     targets: Vec<Target>,
 }
@@ -139,7 +141,8 @@ impl Broker {
         }
     }
 
-    /// A client connects. Its session is its own from now on, also before it is told.
+    /// Gives a connecting client its session. The client owns the session from now on, even before
+    /// its CONNACK.
     pub(crate) fn open(&mut self, hello: &Hello, now: Instant) -> Opened {
         let client = &hello.client;
         if let Some(link) = self.sessions.get(client).and_then(Session::link) {
@@ -175,8 +178,9 @@ impl Broker {
         Opened { link, present, messages }
     }
 
-    /// CONNACK's reason if this client id is refused now (EMQX: not authorized while it starts and
-    /// stops, busy while the former process of the id is not cleaned up).
+    /// Returns the reason code of CONNACK if this client id is refused now: EMQX answers "not
+    /// authorized" while it starts and stops, and "busy" until the former process of the client id
+    /// is cleaned up.
     pub(crate) fn refusal(&self, client: &ClientId, now: Instant) -> Option<u8> {
         if self.denies(now) {
             return Some(NOT_AUTHORIZED);
@@ -188,13 +192,13 @@ impl Broker {
         self.denies_until.is_some_and(|until| now < until)
     }
 
-    /// The session, if the connection still has it.
+    /// Returns the session if this connection still owns it.
     pub(crate) fn session(&mut self, client: &ClientId, link: &Rc<Link>) -> Option<&mut Session> {
         let session = self.sessions.get_mut(client)?;
         session.link().is_some_and(|current| Rc::ptr_eq(current, link)).then_some(session)
     }
 
-    /// A connection is over. `expiry`: what its DISCONNECT says.
+    /// Handles the end of a connection. `expiry`: the session expiry in its DISCONNECT.
     pub(crate) fn close(
         &mut self,
         client: &ClientId,
@@ -220,7 +224,7 @@ impl Broker {
         }
     }
 
-    /// Ends a session: its connection too, if it has one.
+    /// Ends a session, with its connection if it has one.
     pub(crate) fn end(&mut self, client: &ClientId, why: End, now: Instant) {
         let Some(mut session) = self.sessions.remove(client) else { return };
         if let Some(link) = session.link() {
@@ -236,7 +240,7 @@ impl Broker {
         for path in session.subscriptions.keys() {
             self.router.unsubscribe(client, path);
         }
-        // Without another member there is no heir, and the messages are lost.
+        // Without another member nobody inherits, and the messages are lost.
         let heirs: Vec<(Target, Message)> = inherited
             .into_iter()
             .filter_map(|message| Some((self.router.member(message.share.as_deref()?)?, message)))
@@ -254,13 +258,14 @@ impl Broker {
         }
     }
 
-    /// Kills a session as EMQX kills a process: without a DISCONNECT, a count, or redispatch.
+    /// Kills a session as EMQX kills a process: without a DISCONNECT, a counter, or redispatch.
     pub(crate) fn kill(&mut self, client: &ClientId, death: Death, now: Instant) {
         eprintln!("strict-broker: session {client} killed: {death:?}");
         self.end(client, End::Killed, now);
     }
 
-    /// kill -9 of a node: its connections and sessions are gone, and its shared subscriptions stay.
+    /// Plays kill -9 of a node: its connections and sessions are gone, its shared subscriptions
+    /// stay.
     pub(crate) fn kill_node(&mut self, node: usize) {
         self.down[node] = true;
         let of_node = |(client, session): (&ClientId, &Session)| {
@@ -276,13 +281,13 @@ impl Broker {
         }
     }
 
-    /// The node is back, without its sessions.
+    /// Starts a killed or hung node again, without the sessions that it had.
     pub(crate) fn start_node(&mut self, node: usize) {
         (self.down[node], self.hung[node]) = (false, false);
         self.router.purge_node(node);
     }
 
-    /// A message from a client of this node. `false`: nobody is subscribed.
+    /// Routes a message from a client of this node. Returns `false` if nobody is subscribed.
     pub(crate) fn receive(
         &mut self,
         topic: &str,
@@ -308,7 +313,7 @@ impl Broker {
         reached
     }
 
-    /// Whether this message is acknowledged and thrown away.
+    /// Returns whether this message is acknowledged and discarded, and counts it.
     fn loses(&mut self) -> bool {
         if self.to_lose > 0 {
             self.to_lose -= 1;
@@ -337,7 +342,7 @@ impl Broker {
         }
     }
 
-    /// A SUBSCRIBE adds to what the session has; the reason codes.
+    /// Adds the filters to the session's subscriptions, and returns the reason codes.
     pub(crate) fn subscribe(&mut self, client: &ClientId, filters: &[Filter]) -> Vec<u8> {
         filters.iter().map(|asked| self.subscribe_one(client, asked)).collect()
     }
@@ -363,8 +368,8 @@ impl Broker {
         gone.into_iter().map(|was_there| if was_there { 0 } else { 0x11 }).collect()
     }
 
-    /// Lets a connected session handle what it had the time for; when it has handled the next
-    /// message.
+    /// Lets the process of a connected session handle the messages that it had time for. Returns
+    /// when it will have handled the next one.
     pub(crate) fn work(
         &mut self,
         client: &ClientId,
@@ -382,7 +387,7 @@ impl Broker {
         due
     }
 
-    /// Writes what a connection is to send; when there may be more.
+    /// Writes the messages of a connection into `out`. Returns when there may be more.
     pub(crate) fn write(
         &mut self,
         client: &ClientId,
@@ -400,7 +405,7 @@ impl Broker {
         due
     }
 
-    /// Expires sessions, and lets those without a connection work.
+    /// Expires sessions, and runs the processes of those without a connection.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.cleaning.retain(|_, until| now < *until);
         let mut ends = Vec::new();
@@ -414,7 +419,8 @@ impl Broker {
                 Life::Dying(until) if until <= now => ends.push((Rc::clone(client), End::Killed)),
                 Life::Away(_) | Life::Dying(_) => {}
             }
-            // Without a connection no message is given a packet id.
+            // Without a connection no message is assigned a packet id, so the process cannot die of
+            // one.
             if let Some(Ok(dropped)) = self.pace.map(|pace| session.work(now, pace)) {
                 all += dropped;
             }
@@ -425,7 +431,7 @@ impl Broker {
         }
     }
 
-    /// Empties a session of messages and subscriptions.
+    /// Discards the messages and subscriptions of a session.
     pub(crate) fn forget(&mut self, client: &ClientId) {
         let Some(session) = self.sessions.get_mut(client) else { return };
         session.forget();

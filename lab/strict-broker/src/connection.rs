@@ -1,4 +1,4 @@
-//! A client's connection, from its first byte to its last.
+//! A client's connection, from CONNECT to its close.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::packet::{Message, put, put_codes, put_disconnect};
 use crate::session::{Ending, Expiry};
 use crate::socket::{Event, Socket};
 
-/// A client that does not read its answers is not read either.
+/// Bytes of unread answers above which the broker stops reading from the client.
 const OUT_BYTES_MAX: usize = 1 << 20;
 const SUBACK: u8 = 0x90;
 const UNSUBACK: u8 = 0xB0;
@@ -33,7 +33,7 @@ struct Bye {
 }
 
 impl Bye {
-    fn told(code: u8) -> Self {
+    fn with_code(code: u8) -> Self {
         Self { code: Some(code), flushes: true, expiry: None }
     }
 
@@ -48,19 +48,25 @@ struct Connection<'a> {
     node: usize,
     greeted: Greeted,
     socket: Socket,
-    /// Answers that are late on purpose.
+    /// Answers that are delayed on request, with the time when they are due.
     late: Vec<(Instant, BytesMut)>,
-    heard: Instant,
+    last_read: Instant,
 }
 
-/// Serves a client until it is gone.
+/// Serves a client until its connection ends.
 pub(crate) async fn serve(stream: TcpStream, hub: Rc<Hub>, node: usize) {
     let mut socket = Socket::new(stream);
     let Some(greeted) = handshake::greet(&mut socket, &hub, node).await else {
         return socket.farewell().await;
     };
-    let mut connection =
-        Connection { hub: &hub, node, greeted, socket, late: Vec::new(), heard: Instant::now() };
+    let mut connection = Connection {
+        hub: &hub,
+        node,
+        greeted,
+        socket,
+        late: Vec::new(),
+        last_read: Instant::now(),
+    };
     let bye = connection.run().await;
     let Connection { mut socket, greeted: Greeted { client, link, .. }, .. } = connection;
     hub.broker.borrow_mut().close(&client, &link, bye.expiry, Instant::now());
@@ -75,13 +81,13 @@ pub(crate) async fn serve(stream: TcpStream, hub: Rc<Hub>, node: usize) {
 impl Connection<'_> {
     async fn run(&mut self) -> Bye {
         loop {
-            // What came with the CONNECT is here before anything is read.
-            if let Err(bye) = self.take() {
+            // Packets may have arrived together with the CONNECT.
+            if let Err(bye) = self.handle_packets() {
                 return bye;
             }
             match self.greeted.link.ending.get() {
                 None => {}
-                Some(Ending::TakenOver) => return Bye::told(0x8E),
+                Some(Ending::TakenOver) => return Bye::with_code(0x8E),
                 Some(Ending::Cut) => return Bye::silent(),
             }
             let Greeted { client, link, .. } = &self.greeted;
@@ -97,10 +103,10 @@ impl Connection<'_> {
             let now = Instant::now();
             match event {
                 Event::Gone => return Bye::silent(),
-                Event::Read => self.heard = now,
+                Event::Read => self.last_read = now,
                 Event::Wrote | Event::Woken | Event::Due => {}
             }
-            if let Err(bye) = self.look(now) {
+            if let Err(bye) = self.check_deadlines(now) {
                 return bye;
             }
         }
@@ -111,15 +117,16 @@ impl Connection<'_> {
         [self.silence(), late].into_iter().flatten()
     }
 
-    /// When the client has been silent for 1.5 × what it promised.
+    /// Returns when the client's keep-alive expires: after 1.5 times its interval without a packet
+    /// (3.1.2.10).
     fn silence(&self) -> Option<Instant> {
         let keep_alive = self.greeted.keep_alive;
-        (!keep_alive.is_zero()).then(|| self.heard + keep_alive + keep_alive / 2)
+        (!keep_alive.is_zero()).then(|| self.last_read + keep_alive + keep_alive / 2)
     }
 
-    fn look(&mut self, now: Instant) -> Result<(), Bye> {
+    fn check_deadlines(&mut self, now: Instant) -> Result<(), Bye> {
         if self.silence().is_some_and(|at| at <= now) {
-            return Err(Bye::told(0x8D));
+            return Err(Bye::with_code(0x8D));
         }
         for (_, answer) in self.late.extract_if(.., |(at, _)| *at <= now) {
             self.socket.out.extend_from_slice(&answer);
@@ -127,9 +134,11 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Takes all packets that are here.
-    fn take(&mut self) -> Result<(), Bye> {
-        while let Some(packet) = self.socket.packet().map_err(|fault| Bye::told(fault.code()))? {
+    /// Handles all packets that have arrived complete.
+    fn handle_packets(&mut self) -> Result<(), Bye> {
+        while let Some(packet) =
+            self.socket.packet().map_err(|fault| Bye::with_code(fault.code()))?
+        {
             self.handle(packet)?;
         }
         Ok(())
@@ -153,12 +162,12 @@ impl Connection<'_> {
             | Packet::SubAck(_)
             | Packet::UnsubAck(_)
             | Packet::PingResp(_)
-            | Packet::Auth(_) => return Err(Bye::told(0x82)),
+            | Packet::Auth(_) => return Err(Bye::with_code(0x82)),
         }
         Ok(())
     }
 
-    /// PUBACK; a session that dies of it takes the connection with it.
+    /// Handles a PUBACK. If it kills the session, the connection ends as well.
     fn acknowledged(&self, packet_id: u16) {
         let Greeted { client, link, .. } = &self.greeted;
         let mut broker = self.hub.broker.borrow_mut();
@@ -171,19 +180,19 @@ impl Connection<'_> {
 
     fn publish(&mut self, mut publish: Publish) -> Result<(), Bye> {
         if publish.properties.as_ref().is_some_and(|properties| properties.topic_alias.is_some()) {
-            return Err(Bye::told(0x94));
+            return Err(Bye::with_code(0x94));
         }
         if publish.retain {
-            return Err(Bye::told(0x9A));
+            return Err(Bye::with_code(0x9A));
         }
         if publish.qos == QoS::ExactlyOnce {
-            return Err(Bye::told(0x9B));
+            return Err(Bye::with_code(0x9B));
         }
         let (packet_id, qos) = (publish.pkid, publish.qos);
         let bytes = std::mem::take(&mut publish.topic);
-        let topic = std::str::from_utf8(&bytes).map_err(|_| Bye::told(0x81))?;
+        let topic = std::str::from_utf8(&bytes).map_err(|_| Bye::with_code(0x81))?;
         if !filter::is_topic(topic) {
-            return Err(Bye::told(0x90));
+            return Err(Bye::with_code(0x90));
         }
         if self.hub.broker.borrow().denies(Instant::now()) {
             if qos == QoS::AtLeastOnce {
@@ -211,7 +220,7 @@ impl Connection<'_> {
 
     fn subscribe(&mut self, subscribe: &Subscribe) -> Result<(), Bye> {
         if subscribe.properties.as_ref().is_some_and(|properties| properties.id.is_some()) {
-            return Err(Bye::told(0xA1));
+            return Err(Bye::with_code(0xA1));
         }
         let client = &self.greeted.client;
         let now = Instant::now();
@@ -248,8 +257,8 @@ impl Connection<'_> {
             .session(client, link)
             .is_some_and(|session| session.expiry == Expiry::After(Duration::ZERO));
         match expiry {
-            // 3.14.2.2.2: a session that was to end cannot be made to stay.
-            Some(expiry) if ends && expiry != Expiry::After(Duration::ZERO) => Bye::told(0x82),
+            // 3.14.2.2.2: a session with expiry 0 cannot be given another one in DISCONNECT.
+            Some(expiry) if ends && expiry != Expiry::After(Duration::ZERO) => Bye::with_code(0x82),
             expiry => Bye { expiry, ..Bye::default() },
         }
     }

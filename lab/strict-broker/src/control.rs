@@ -1,21 +1,22 @@
-//! What you tell the broker while it runs, with `--control PORT`: connect there, write a line, and read lines until one
-//! says `ok` or begins with `error`. `nc` will do: `echo 'next 1 suback never' | nc -N 127.0.0.1 PORT`.
+//! Commands to the running broker. With `--control PORT`, connect to the port, write a line, and
+//! read lines until one is `ok` or begins with `error`. With `nc`: `echo 'next 1 suback never' | nc
+//! -N 127.0.0.1 PORT`.
 //!
 //! | command | what it does |
 //! |---|---|
-//! | `sessions` | a line each: `ID connected\|away\|dying node=N mailbox=N queued=N unacked=N FILTERS` |
-//! | `counters` | a line each: `NAME N`, by EMQX's names |
+//! | `sessions` | one line for each session: `ID connected\|away\|dying node=N mailbox=N queued=N unacked=N FILTERS` |
+//! | `counters` | one line for each counter: `NAME N`, with EMQX's names |
 //! | `next N connack MANNER [for PREFIX]` | how the next N CONNECTs are answered |
-//! | `next N suback MANNER [for PREFIX]` | the same for SUBSCRIBE; what was asked for holds |
+//! | `next N suback MANNER [for PREFIX]` | how the next N SUBSCRIBEs are answered; the subscription is made in any case |
 //! | `node N down` | kill -9 of node 0 or 1: connections cut, sessions gone, their shared subscriptions left behind as ghosts |
 //! | `node N hang` | new connections to it are accepted, and get no CONNACK until `node N up` |
-//! | `node N up` | it is back, or was force-left: the ghosts are gone |
+//! | `node N up` | the node is back, or has been force-left: its ghosts are gone |
 //! | `deny D` | for `D`, such as `20s`, every CONNECT, SUBSCRIBE and PUBLISH is answered with 0x87, as EMQX does around a boot and a graceful stop |
-//! | `lose N` | the next N messages with a subscriber are acknowledged and thrown away; `counters` shows them |
-//! | `kill PREFIX` | as EMQX's force_shutdown: TCP closed without a word, the session gone, nothing counted or passed on |
+//! | `lose N` | the next N messages with a subscriber are acknowledged and discarded; `counters` shows them |
+//! | `kill PREFIX` | as EMQX's force_shutdown: TCP is closed without a DISCONNECT, and the session is gone, without a counter or redispatch |
 //!
-//! `PREFIX` is what client ids begin with; `next` without one means every client. `MANNER` is one
-//! of
+//! `PREFIX` is the beginning of client ids; `next` without one applies to every client. `MANNER` is
+//! one of
 //!
 //! * `never`: no answer, and the connection stays open;
 //! * `late D`: after `D`, such as `7s`; a client that has left by then keeps its session;
@@ -34,12 +35,12 @@ use crate::orders::{Answer, Manner, Order};
 use crate::router::ClientId;
 use crate::session::{Death, Life};
 
-/// Serves whoever connects to the control port.
+/// Serves the connections to the control port.
 pub(crate) async fn serve(listener: TcpListener, hub: Rc<Hub>) {
     while let Ok((stream, _)) = listener.accept().await {
         let hub = Rc::clone(&hub);
         tokio::task::spawn_local(async move {
-            let _ = answer(stream, &hub).await; // whoever asks and leaves does not want to know
+            let _ = answer(stream, &hub).await; // a failed reply concerns only the client that left
         });
     }
 }
@@ -49,7 +50,7 @@ async fn answer(mut stream: TcpStream, hub: &Hub) -> std::io::Result<()> {
     let mut lines = BufReader::new(reader).lines();
     while let Some(line) = lines.next_line().await? {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let reply = match obey(&words, hub) {
+        let reply = match execute(&words, hub) {
             Ok(said) => format!("{said}ok\n"),
             Err(why) => format!("error: {why}\n"),
         };
@@ -58,7 +59,7 @@ async fn answer(mut stream: TcpStream, hub: &Hub) -> std::io::Result<()> {
     Ok(())
 }
 
-fn obey(words: &[&str], hub: &Hub) -> Result<String, String> {
+fn execute(words: &[&str], hub: &Hub) -> Result<String, String> {
     let mut broker = hub.broker.borrow_mut();
     match *words {
         ["sessions"] => return Ok(sessions(&broker)),

@@ -1,6 +1,7 @@
-//! Topic filters (4.7) and shared ones (4.8.2).
+//! Topic filters (4.7) and shared subscriptions (4.8.2).
 
-/// Splits `$share/GROUP/FILTER`; another filter has no group. `None`: not a filter.
+/// Splits `$share/GROUP/FILTER` into group and filter. Another filter has no group. `None`: the
+/// path is not a filter.
 pub(crate) fn parse(path: &str) -> Option<(Option<&str>, &str)> {
     let Some(shared) = path.strip_prefix("$share/") else {
         return is_filter(path).then_some((None, path));
@@ -21,12 +22,12 @@ fn is_filter(filter: &str) -> bool {
     !filter.is_empty()
 }
 
-/// Whether one may publish to it.
+/// Returns whether the name is a topic to publish to.
 pub(crate) fn is_topic(topic: &str) -> bool {
     !topic.is_empty() && !topic.contains(['+', '#', '\0'])
 }
 
-/// Whether a filter covers a topic.
+/// Returns whether a filter matches a topic.
 pub(crate) fn covers(filter: &str, topic: &str) -> bool {
     if topic.starts_with('$') && filter.starts_with(['+', '#']) {
         return false;

@@ -1,4 +1,4 @@
-//! Answers CONNECT with CONNACK, and fails on purpose in each way that a test asks for.
+//! Answers CONNECT with CONNACK, or fails on purpose in each way that a test requests.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -15,24 +15,24 @@ use crate::router::ClientId;
 use crate::session::{Expiry, Link};
 use crate::socket::{Event, Socket, Waited};
 
-/// EMQX's idle_timeout: a client that says nothing is not a client.
+/// Time for a CONNECT after the connection is accepted, as EMQX's idle_timeout.
 const CONNECT_WITHIN: Duration = Duration::from_secs(15);
 const PROTOCOL_ERROR: u8 = 0x82;
 const NO_CLIENT_ID: u8 = 0x85;
 
-/// A client that has its CONNACK.
+/// A client that has received its CONNACK.
 #[derive(Debug)]
 pub(crate) struct Greeted {
     pub(crate) client: ClientId,
     pub(crate) link: Rc<Link>,
-    /// It says something at least so often (3.1.2.10); zero: it need not.
+    /// Longest interval between two packets of the client (3.1.2.10); zero: no limit.
     pub(crate) keep_alive: Duration,
 }
 
-/// How often a hung node looks whether it is well again.
+/// Interval at which a hung node checks whether it has been started again.
 const HUNG_TICK: Duration = Duration::from_millis(100);
 
-/// `None`: there is nothing to go on with.
+/// Answers a CONNECT. Returns `None` if the connection must be closed.
 pub(crate) async fn greet(socket: &mut Socket, hub: &Hub, node: usize) -> Option<Greeted> {
     let connect = read_connect(socket).await?;
     while hub.broker.borrow().hung[node] {
@@ -102,8 +102,8 @@ fn hello(connect: &Connect, client: &ClientId, node: usize, hub: &Hub) -> Hello 
     }
 }
 
-/// Takes over what the session holds, at its rate. A client that gives up leaves an empty session
-/// behind, as on EMQX.
+/// Takes over the messages of the session, at the configured rate. A client that closes the
+/// connection meanwhile leaves an empty session behind, as on EMQX.
 async fn resumes(socket: &mut Socket, hub: &Hub, greeted: &Greeted, opened: &Opened) -> bool {
     let Some(rate) = hub.options.resume_rate else { return true };
     let takes = Duration::from_secs_f64(opened.messages as f64 / rate);
@@ -115,7 +115,7 @@ async fn resumes(socket: &mut Socket, hub: &Hub, greeted: &Greeted, opened: &Ope
     done
 }
 
-/// Whether the CONNACK is to be sent, after what was ordered.
+/// Returns whether the CONNACK must be sent, after waiting or losing the session as ordered.
 async fn answers(
     socket: &mut Socket,
     hub: &Hub,
@@ -134,8 +134,8 @@ async fn answers(
     socket.wait(hub, &greeted.client, &greeted.link, until).await == Waited::Over
 }
 
-/// EMQX's CONNACK, without the features that this broker lacks. Like EMQX, it echoes no session
-/// expiry.
+/// Builds EMQX's CONNACK, without the features that this broker lacks. Like EMQX, it echoes no
+/// session expiry.
 fn connack(hello: &Hello, session_present: bool, hub: &Hub) -> Packet {
     let properties = ConnAckProperties {
         session_expiry_interval: None,

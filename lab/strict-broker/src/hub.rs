@@ -7,7 +7,7 @@ use crate::broker::Broker;
 use crate::options::Options;
 use crate::orders::Orders;
 
-/// All of them run on one thread.
+/// State of all connections, which run on one thread.
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) options: Rc<Options>,

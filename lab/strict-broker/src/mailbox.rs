@@ -1,22 +1,22 @@
-//! A session as EMQX has it: one process, whose messages wait in its mailbox until it has handled
-//! those before.
+//! The mailbox of a session. On EMQX a session is one process, and messages wait in its mailbox
+//! until it has handled the ones before.
 //!
-//! Handling a message costs `1 / rate`, and so does sending one that waited for the window; each of
-//! them costs `scan` more for each message in the mailbox, for EMQX's process looks through it at
-//! each send. So one that is a little too slow becomes slower, until it is killed.
+//! Handling a message costs `1 / rate`, and so does sending one that waited for the window. Each
+//! costs `scan` more for each message in the mailbox, because EMQX's process searches its mailbox
+//! at each send. So a session that is slightly too slow becomes slower still, until it is killed.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::packet::Message;
 
-/// How fast a session's process is, and how much it may have before it.
+/// Speed of a session's process, and the bound of its mailbox.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     pub(crate) each: Duration,
-    /// Extra time per message for each one that waits behind it.
+    /// Extra time for each message in the mailbox, per message handled.
     pub(crate) scan: Duration,
-    /// Above it the process is killed.
+    /// Messages in the mailbox above which the process is killed.
     pub(crate) waiting_max: usize,
 }
 
@@ -24,19 +24,19 @@ pub(crate) struct Pace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Overflow;
 
-/// A piece of work that is done.
+/// A completed unit of work.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// This message came out of the mailbox.
+    /// The process has taken this message out of the mailbox.
     Handled(Message),
-    /// One that waited for the window is to be sent.
+    /// The process is ready to send a message that waited for the window.
     Sends,
 }
 
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     waiting: VecDeque<Message>,
-    /// When the last piece of work was done, or this one was begun.
+    /// When the last unit of work was completed, or the current one begun.
     since: Instant,
     busy: bool,
     stuck: bool,
@@ -52,7 +52,7 @@ impl Mailbox {
         self.waiting.len()
     }
 
-    /// A message is routed to the session.
+    /// Adds a message that is routed to the session.
     pub(crate) fn push(
         &mut self,
         message: Message,
@@ -71,7 +71,7 @@ impl Mailbox {
         }
     }
 
-    /// The next piece of work that is done by now. `sends`: there is one to send.
+    /// Returns the next unit of work that is completed by now. `sends`: a message waits to be sent.
     pub(crate) fn work(&mut self, sends: bool, now: Instant, pace: Pace) -> Option<Work> {
         if self.waiting.is_empty() && !sends {
             self.busy = false;
@@ -90,12 +90,12 @@ impl Mailbox {
         self.since + pace.each + pace.scan * u32::try_from(self.waiting.len()).unwrap_or(u32::MAX)
     }
 
-    /// When the work that was begun is done.
+    /// Returns when the current unit of work will be completed.
     pub(crate) fn due(&self, pace: Pace) -> Option<Instant> {
         (self.busy && !self.stuck).then(|| self.done_at(pace))
     }
 
-    /// While its socket takes nothing, the process is stuck in sending.
+    /// Suspends the process while its socket accepts nothing, or resumes it.
     pub(crate) fn set_stuck(&mut self, stuck: bool, now: Instant) {
         if self.stuck {
             self.since = self.since.max(now);

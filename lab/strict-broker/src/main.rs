@@ -1,41 +1,40 @@
 //! strict-broker: an MQTT 5 broker for tests. `strict-broker --help` lists its options.
 //!
-//! It is exact where Mosquitto 2.0.11 is not: a session's window is the smaller of the client's
-//! Receive Maximum and `--max-inflight`, and when it is full, each acknowledgement lets one more
-//! message out. A session that comes back gets what is unacknowledged, under its old packet ids and
-//! with DUP, in order, before anything new.
+//! It is exact where Mosquitto 2.0.11 is not: the window of a session is the smaller of the
+//! client's Receive Maximum and `--max-inflight`, and when the window is full, each acknowledgement
+//! lets one more message out. A resumed session receives its unacknowledged messages, under their
+//! old packet ids and with DUP, in order, before any new ones.
 //!
-//! And it has the manners of EMQX 5.8, which no polite broker shows. Each has an option, or is a
-//! command while it runs (`control.rs`):
+//! It also behaves as EMQX 5.8 does under stress. Each behaviour has an option, or a command for
+//! the running broker (`control.rs`):
 //!
 //! * a session is one process with a rate and a mailbox, and is killed when that overflows
 //!   (`mailbox.rs`);
-//! * what a session held when it ends goes to its group, or not: it depends on how it ends
+//! * the messages of a session go to its group when it ends, depending on how it ends
 //!   (`broker.rs`);
-//! * taking over a large session takes time, and giving up empties it (`handshake.rs`);
+//! * taking over a large session takes time; a client that gives up empties it (`handshake.rs`);
 //! * two nodes are a cluster (`--second-port`); the shared subscriptions of one that was killed
 //!   stay in the table as ghosts, whose share is acknowledged to the publisher and lost
-//!   (`router.rs`), and so is what comes while the other node takes a session over;
-//! * a client id is refused for a while after its session ended (`--cleanup`), and everything
+//!   (`router.rs`), as are messages that arrive while the other node takes a session over;
+//! * a client id is refused for a while after its session ended (`--cleanup`), and every request
 //!   around a stop and a boot (`deny`);
-//! * messages that are acknowledged and lost, as many as it is asked to lose (`--lose-every`,
+//! * messages are acknowledged and lost, as many as requested (`--lose-every`,
 //!   `lose`);
-//! * answers that are late or never come.
+//! * answers are late or never sent.
 //!
-//! | room | job |
+//! | module | job |
 //! |---|---|
 //! | `packet`, `filter` | bytes to packets, and topics to filters |
-//! | `outbox`, `mailbox`, `session` | one session; they take `now`, and do no I/O |
-//! | `router`, `broker` | all of them: subscriptions, groups, lives |
+//! | `outbox`, `mailbox`, `session` | one session; these modules take `now` and do no I/O |
+//! | `router`, `broker` | all sessions: subscriptions, groups, beginning and end |
 //! | `hub` | what all connections share |
-//! | `socket`, `handshake`, `connection` | a client |
-//! | `control`, `orders`, `options` | what you tell it |
+//! | `socket`, `handshake`, `connection` | one client |
+//! | `control`, `orders`, `options` | commands and options |
 //!
-//! What it does not do: QoS 2, retained messages, subscription identifiers, client ids of its own
-//! choice and topic aliases, all of which it refuses; a subscription at QoS 2 is granted QoS 1.
-//! MQTT 3.1.1, TLS, logins, wills, message expiry, "no local", a client's Maximum Packet Size and
-//! `$queue/`. One line on stderr says that it listens, and one each that a session was killed.
-//! SIGTERM or SIGINT ends it.
+//! The broker refuses QoS 2, retained messages, subscription identifiers, empty client ids and
+//! topic aliases; a subscription at QoS 2 is granted QoS 1. It lacks MQTT 3.1.1, TLS, logins,
+//! wills, message expiry, "no local", a client's Maximum Packet Size and `$queue/`. It prints one
+//! line to stderr when it listens, and one for each killed session. SIGTERM or SIGINT ends it.
 
 mod broker;
 mod connection;
@@ -69,7 +68,7 @@ use crate::broker::Broker;
 use crate::hub::Hub;
 use crate::options::Options;
 
-/// How often sessions without a connection are looked at.
+/// Interval at which sessions without a connection are handled.
 const TICK: Duration = Duration::from_millis(20);
 
 fn main() -> ExitCode {
@@ -99,7 +98,7 @@ async fn run(options: Options) -> Result<()> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let broker = Broker::new(Rc::clone(&options)).into();
     let hub = Rc::new(Hub { options: Rc::clone(&options), broker, orders: RefCell::default() });
-    // The control port first: who waits until clients are served can give orders at once.
+    // The control port is opened first, so that it accepts commands once clients are served.
     let mut line = String::new();
     if let Some(port) = options.control {
         let listener = listen(port).await?;
@@ -113,7 +112,7 @@ async fn run(options: Options) -> Result<()> {
     };
     let told = if options.announce { "announced" } else { "not announced" };
     line.insert_str(0, &format!("listening on {}", listener.local_addr()?));
-    // In one write: eprintln! would let another process's line in between.
+    // One write, because eprintln! could be interleaved with another process's line.
     let line = format!("strict-broker: {line}, max inflight {}, {told}\n", options.max_inflight);
     std::io::stderr().write_all(line.as_bytes()).context("cannot write to stderr")?;
     tokio::select! {
@@ -138,7 +137,7 @@ async fn serve(listener: TcpListener, hub: &Rc<Hub>, node: usize) {
             Ok((stream, _)) => {
                 drop(tokio::task::spawn_local(connection::serve(stream, Rc::clone(hub), node)));
             }
-            // Too many open files, say: those that are served come first.
+            // Too many open files, for example: existing connections have priority.
             Err(_) => tokio::time::sleep(TICK).await,
         }
     }

@@ -14,70 +14,71 @@ pub(crate) enum Strategy {
     Local,
 }
 
-/// An MQTT 5 broker for tests: exact in its windows, and with EMQX's manners. On 127.0.0.1 alone.
+/// An MQTT 5 broker for tests: exact in its windows, and with the behaviour of EMQX. Listens on
+/// 127.0.0.1 only.
 #[derive(Debug, Clone, Parser)]
 #[command(version)]
 pub(crate) struct Options {
-    /// Where clients connect; 0 takes a free port, which is told on stderr
+    /// Port for clients; 0 takes a free port and prints it to stderr
     #[arg(long)]
     pub(crate) port: u16,
-    /// Where clients connect to the cluster's second node; 0 takes a free port
+    /// Port of the cluster's second node; 0 takes a free port
     #[arg(long)]
     pub(crate) second_port: Option<u16>,
-    /// Which member of a share group gets a message; `local`: one on the publisher's node, as long
-    /// as there is one
+    /// Which member of a share group receives a message; `local`: one on the publisher's node, if
+    /// there is one
     #[arg(long, value_enum, default_value = "round-robin")]
     pub(crate) strategy: Strategy,
-    /// Where you tell it what to do, see the top of src/control.rs; 0 takes a free port, which is
-    /// told too
+    /// Port for commands, see the top of src/control.rs; 0 takes a free port and prints it
     #[arg(long)]
     pub(crate) control: Option<u16>,
-    /// Most unacknowledged messages of a session; the client's Receive Maximum if that is smaller
-    /// (EMQX: 32)
+    /// Largest number of unacknowledged messages of a session; the client's Receive Maximum if that
+    /// is smaller (EMQX: 32)
     #[arg(long, default_value = "65535")]
     pub(crate) max_inflight: NonZeroU16,
-    /// Messages that wait for a session beyond its window; then the oldest go (EMQX: 1000)
+    /// Messages that wait for a session beyond its window; above it the oldest are dropped (EMQX:
+    /// 1000)
     #[arg(long, default_value_t = 1_000_000)]
     pub(crate) max_queue: usize,
-    /// Whether CONNACK tells the window
+    /// Whether CONNACK announces the window
     #[arg(long, default_value_t = true, action = ArgAction::Set)]
     pub(crate) announce: bool,
 
-    /// Messages a second that a session's process handles; without it, as many as come. As EMQX
-    /// does, 25000 holds a load of 20000, also over a pause of some 80 ms, and breaks under 30000
+    /// Messages a second that a session's process handles; default: no limit. Like EMQX, 25000
+    /// sustains a load of 20000, even over a pause of about 80 ms, and fails under 30000
     #[arg(long, value_parser = rate)]
     pub(crate) session_rate: Option<f64>,
-    /// What a message costs that process more for each one in its mailbox
+    /// Extra time to handle a message, for each message in the mailbox
     #[arg(long, default_value = "5ns", value_parser = humantime::parse_duration)]
     pub(crate) mailbox_scan: Duration,
     /// Messages in the mailbox above which the session is killed; only with --session-rate
     #[arg(long, default_value_t = 1_000)]
     pub(crate) max_mailbox: usize,
 
-    /// A session that expires, or ends with its connection, remains a member for so long: what it
-    /// is given is lost
+    /// How long a session that expires, or ends with its connection, remains a member; messages
+    /// given to it are lost
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) dying: Duration,
-    /// When the other node takes a session over, what comes for it is lost for so long, uncounted
+    /// How long messages for a session are lost, uncounted, after the other node takes it over
     /// (EMQX: some dozen messages)
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) takeover_gap: Duration,
-    /// A client id is refused with 0x89 for this long after its session ended with its connection
-    /// (EMQX: while the former process is cleaned up)
+    /// How long a client id is refused with 0x89 after its session ended with its connection (EMQX:
+    /// until the former process is cleaned up)
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) cleanup: Duration,
-    /// Loses every Nth message after acknowledging it: the control command `counters` alone shows
+    /// Loses every Nth message after acknowledging it; only the control command `counters` shows
     /// how many
     #[arg(long)]
     pub(crate) lose_every: Option<NonZeroU64>,
-    /// Messages a second that a CONNECT of an old session takes over, before CONNACK; giving up
-    /// meanwhile empties it
+    /// Messages a second that a CONNECT of an old session takes over, before CONNACK; a client that
+    /// gives up meanwhile empties the session
     #[arg(long, value_parser = rate)]
     pub(crate) resume_rate: Option<f64>,
 }
 
 impl Options {
-    /// How fast a session's process is, if that is limited.
+    /// Returns the speed of a session's process, if it is limited.
     pub(crate) fn pace(&self) -> Option<Pace> {
         let each = Duration::from_secs_f64(1.0 / self.session_rate?);
         Some(Pace { each, scan: self.mailbox_scan, waiting_max: self.max_mailbox })

@@ -1,4 +1,4 @@
-//! How the next answers are to be given.
+//! Orders of a test for the next answers.
 
 use std::time::Duration;
 
@@ -12,21 +12,21 @@ pub(crate) enum Answer {
 pub(crate) enum Manner {
     Never,
     Late(Duration),
-    /// No answer is sent, and the session is emptied.
+    /// Sends no answer, and empties the session.
     Lose,
 }
 
-/// How some of the next answers are given.
+/// An order for some of the next answers.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) left: u32,
     pub(crate) answer: Answer,
     pub(crate) manner: Manner,
-    /// Prefix of the client ids that it applies to.
+    /// Prefix of the client ids that the order applies to.
     pub(crate) prefix: String,
 }
 
-/// Orders for the next answers. The oldest order that fits an answer applies to it.
+/// Orders for the next answers. The oldest order that matches an answer applies to it.
 #[derive(Debug, Default)]
 pub(crate) struct Orders(Vec<Order>);
 
@@ -35,7 +35,7 @@ impl Orders {
         self.0.push(order);
     }
 
-    /// How this answer is to be given, if it is not to be given as usual.
+    /// Returns the ordered manner of this answer; `None`: answer as usual.
     pub(crate) fn take(&mut self, answer: Answer, client: &str) -> Option<Manner> {
         let fits = |order: &&mut Order| order.answer == answer && client.starts_with(&order.prefix);
         let order = self.0.iter_mut().find(fits)?;

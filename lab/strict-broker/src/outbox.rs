@@ -1,9 +1,9 @@
-//! A session's messages for its client: queued ones, and those that are sent and unacknowledged.
+//! The messages of a session for its client: queued, or sent and unacknowledged.
 //!
-//! Unacknowledged ones never exceed the window, but for one case: a client that comes back with a
-//! smaller one gets all of them again, as on EMQX, and nothing new until there is room. The n-th
-//! message has packet id n modulo 65,535: when the next id still belongs to an unacknowledged
-//! message, EMQX's session dies of it, and this one says so.
+//! The unacknowledged messages never exceed the window, with one exception: a client that resumes
+//! with a smaller window receives all of them again, as on EMQX, and nothing new until there is
+//! room. The n-th message has packet id n modulo 65,535. When the next id still belongs to an
+//! unacknowledged message, EMQX's session dies; here [`IdInUse`] is returned.
 
 use std::collections::VecDeque;
 use std::ops::AddAssign;
@@ -16,16 +16,16 @@ use crate::packet::Message;
 /// Number of packet ids (MQTT 5, 2.2.1).
 const IDS: u64 = 65_535;
 
-/// The next packet id is in use.
+/// The next packet id belongs to an unacknowledged message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IdInUse;
 
-/// Counts of messages dropped because the queue was full.
+/// Messages dropped because the queue was full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Dropped {
-    /// QoS 1.
+    /// Messages at QoS 1.
     pub(crate) queue_full: u64,
-    /// QoS 0.
+    /// Messages at QoS 0.
     pub(crate) qos0: u64,
 }
 
@@ -39,28 +39,28 @@ impl AddAssign for Dropped {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     queue_max: usize,
-    /// Those that wait for the window leave one by one, by [`send`](Self::send), and not as soon as
-    /// it has room.
+    /// `true`: messages that wait for the window leave one by one, by [`send`](Self::send).
+    /// `false`: they leave as soon as the window has room.
     paced: bool,
     window: usize,
-    /// In the order of their packet ids, without a gap. `None` is acknowledged, behind one that is
-    /// not.
+    /// Sent messages in the order of their packet ids, without a gap. `None`: acknowledged before
+    /// an earlier message.
     sent: VecDeque<Option<Message>>,
-    /// The number of the first in `sent`.
+    /// Number of the first message in `sent`.
     first: u64,
-    /// How many in `sent` are not acknowledged.
+    /// Number of unacknowledged messages in `sent`.
     open: usize,
-    /// The next of them to write on this connection.
+    /// Number of the next message to write to this connection.
     next: u64,
-    /// Below it, messages went out on an earlier connection.
+    /// Number below which messages were sent on an earlier connection.
     again_below: u64,
-    /// QoS 0, which does not wait for the window.
+    /// Messages at QoS 0, which do not wait for the window.
     quick: VecDeque<Message>,
     queue: VecDeque<Message>,
 }
 
 impl Outbox {
-    /// Empty; at most `queue_max` messages wait beyond the window.
+    /// Creates an empty outbox. At most `queue_max` messages wait beyond the window.
     pub(crate) fn new(queue_max: usize, paced: bool) -> Self {
         Self {
             queue_max,
@@ -76,17 +76,17 @@ impl Outbox {
         }
     }
 
-    /// Messages that wait beyond the window.
+    /// Returns the number of messages that wait beyond the window.
     pub(crate) fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// Messages that are sent and not acknowledged.
+    /// Returns the number of messages that are sent and unacknowledged.
     pub(crate) fn unacked(&self) -> usize {
         self.open
     }
 
-    /// Takes a message. To a connected client it goes out as soon as the window has room.
+    /// Adds a message. For a connected client it is sent as soon as the window has room.
     pub(crate) fn push(&mut self, message: Message, connected: bool) -> Result<Dropped, IdInUse> {
         let mut dropped = Dropped::default();
         if connected && message.qos == QoS::AtMostOnce {
@@ -111,14 +111,14 @@ impl Outbox {
         Ok(dropped)
     }
 
-    /// Whether one that waits may be sent.
+    /// Returns whether a waiting message may be sent.
     pub(crate) fn can_send(&self) -> bool {
         self.queue
             .front()
             .is_some_and(|next| next.qos == QoS::AtMostOnce || self.open < self.window)
     }
 
-    /// Sends one that waits, if there is one and it may be.
+    /// Sends a waiting message if there is one and the window has room.
     pub(crate) fn send(&mut self) -> Result<bool, IdInUse> {
         if !self.can_send() {
             return Ok(false);
@@ -140,7 +140,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// A new connection: everything unacknowledged is to be sent again, then what waits.
+    /// Handles a new connection: all unacknowledged messages are sent again, then the queued ones.
     pub(crate) fn resume(&mut self, window: u16) -> Result<(), IdInUse> {
         self.window = window.into();
         self.next = self.first;
@@ -148,12 +148,12 @@ impl Outbox {
         self.fill_window()
     }
 
-    /// The connection is gone, and with it what was QoS 0.
+    /// Handles the end of the connection, with which the messages at QoS 0 are lost.
     pub(crate) fn suspend(&mut self) {
         self.quick.clear();
     }
 
-    /// PUBACK. One for an id that is not waiting for it changes nothing.
+    /// Handles a PUBACK. One for an id that is not in flight changes nothing.
     pub(crate) fn acknowledged(&mut self, packet_id: u16) -> Result<(), IdInUse> {
         if self.unacked_mut(packet_id).is_some_and(|slot| slot.take().is_some()) {
             self.open -= 1;
@@ -171,7 +171,7 @@ impl Outbox {
         self.sent.get_mut(usize::try_from(ahead).ok()?)
     }
 
-    /// Appends what is to be sent, until `out` has `enough` bytes.
+    /// Appends packets to `out` until it holds at least `enough` bytes.
     pub(crate) fn write(&mut self, out: &mut BytesMut, enough: usize) {
         while out.len() < enough {
             if let Some(message) = self.quick.pop_front() {
@@ -188,8 +188,8 @@ impl Outbox {
         }
     }
 
-    /// Takes out what another member of the group may have: unacknowledged ones, then those that
-    /// wait.
+    /// Takes out the messages that another member of the group may receive: first the
+    /// unacknowledged, then the queued ones.
     pub(crate) fn take_shared(&mut self) -> Vec<Message> {
         let queued = self.queue.drain(..).filter(|message| message.qos != QoS::AtMostOnce);
         let all = self.sent.iter_mut().filter_map(Option::take).chain(queued);
@@ -198,7 +198,7 @@ impl Outbox {
         shared
     }
 
-    /// Loses all of it; packet ids go on.
+    /// Discards all messages. Packet ids continue.
     pub(crate) fn forget(&mut self) {
         self.first += self.sent.len() as u64;
         self.next = self.first;

@@ -1,7 +1,7 @@
-//! Packets as they come and go.
+//! Reading and writing of packets.
 //!
-//! rumqttc's codec does the work. It takes a DISCONNECT without a reason for damage, and says of a
-//! damaged packet that more bytes are wanted: both are mended here.
+//! rumqttc's codec does the work, with two exceptions that are handled here: the codec rejects a
+//! DISCONNECT without a reason code, and asks for more bytes when a packet is malformed.
 
 use std::rc::Rc;
 
@@ -16,13 +16,13 @@ use rumqttc::v5::mqttbytes::{Error, QoS};
 pub(crate) const PACKET_BYTES_MAX: u32 = 1_048_576;
 const DISCONNECT: u8 = 0xE0;
 
-/// Why a client's bytes end its connection.
+/// Why the bytes of a client end its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Larger than we said that we take.
+    /// Larger than [`PACKET_BYTES_MAX`].
     TooLarge,
     Version,
-    /// The bytes are no MQTT 5 packet.
+    /// The bytes are not an MQTT 5 packet.
     Malformed,
 }
 
@@ -36,7 +36,7 @@ impl Fault {
     }
 }
 
-/// Takes the first packet from `input`, if it is there as a whole.
+/// Takes the first packet from `input` if it is complete.
 pub(crate) fn read(input: &mut BytesMut) -> Result<Option<Packet>, Fault> {
     let length =
         lab_mqtt::length(input.get(1..).unwrap_or_default()).map_err(|_| Fault::Malformed)?;
@@ -63,22 +63,22 @@ pub(crate) fn read(input: &mut BytesMut) -> Result<Option<Packet>, Fault> {
     }
 }
 
-/// Appends what the codec writes. It refuses only what we never build.
+/// Appends a packet. The codec refuses only packets that this broker never builds.
 pub(crate) fn put(packet: &Packet, out: &mut BytesMut) {
     packet.write(out, None).expect("our packets are small and complete");
 }
 
-/// Appends a CONNACK that refuses, with any code.
+/// Appends a CONNACK with a reason code that refuses; any code is possible.
 pub(crate) fn put_refusal(code: u8, out: &mut BytesMut) {
     out.put_slice(&[0x20, 3, 0, code, 0]);
 }
 
-/// Appends a DISCONNECT with any code.
+/// Appends a DISCONNECT with any reason code.
 pub(crate) fn put_disconnect(code: u8, out: &mut BytesMut) {
     out.put_slice(&[DISCONNECT, 2, code, 0]);
 }
 
-/// Appends a SUBACK or UNSUBACK of one code for each filter, with any code.
+/// Appends a SUBACK or UNSUBACK with one reason code for each filter; any code is possible.
 pub(crate) fn put_codes(head: u8, packet_id: u16, codes: &[u8], out: &mut BytesMut) {
     out.put_u8(head);
     put_length(codes.len() + 3, out);
@@ -91,7 +91,7 @@ pub(crate) fn put_codes(head: u8, packet_id: u16, codes: &[u8], out: &mut BytesM
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) group: String,
-    /// What its members have in common.
+    /// Topic filter that all members of the group subscribe to.
     pub(crate) filter: String,
 }
 
@@ -99,10 +99,10 @@ pub(crate) struct Share {
 pub(crate) struct Message {
     pub(crate) topic: Bytes,
     pub(crate) payload: Bytes,
-    /// The smaller of the publisher's and the subscription's.
+    /// The smaller of the publisher's QoS and the subscription's.
     pub(crate) qos: QoS,
     pub(crate) properties: Option<Rc<PublishProperties>>,
-    /// Whose other members may take it.
+    /// The group whose other members may receive the message; `None`: a plain subscription.
     pub(crate) share: Option<Rc<Share>>,
 }
 
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disconnect_may_be_short() {
+    fn disconnect_may_omit_reason_and_properties() {
         for (bytes, reason) in [
             (&[0xE0, 0][..], DisconnectReasonCode::NormalDisconnection),
             (&[0xE0, 1, 4], DisconnectReasonCode::DisconnectWithWillMessage),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_packet_that_is_cut_inside_is_damage_and_no_reason_to_wait() {
+    fn truncated_field_in_a_complete_packet_is_malformed() {
         let publish = [0x30, 5, 0, 3, b'a', b'/', b'b']; // no length of its properties
         assert_eq!(read_all(&publish), Err(Fault::Malformed));
         assert_eq!(read_all(&publish[..6]), Ok(None));
@@ -154,8 +154,8 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_too_large_before_it_is_there() {
-        assert_eq!(read_all(&[0x30, 0xFD, 0xFF, 0x3F]), Err(Fault::TooLarge)); // four bytes, and 1,048,573
+    fn oversized_packet_is_refused_from_its_length() {
+        assert_eq!(read_all(&[0x30, 0xFD, 0xFF, 0x3F]), Err(Fault::TooLarge)); // a head of four bytes and a body of 1,048,573
         assert_eq!(read_all(&[0x30, 0xFC, 0xFF, 0x3F]), Ok(None));
     }
 }

@@ -1,4 +1,4 @@
-//! Routes messages: plain subscriptions by filter, and share groups.
+//! Routes messages: to plain subscriptions by filter, and to share groups.
 
 use std::rc::Rc;
 
@@ -10,17 +10,17 @@ use crate::packet::Share;
 
 pub(crate) type ClientId = Rc<str>;
 
-/// A session that gets a message, and how.
+/// A session that receives a message, with the QoS and the group of its subscription.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
-    /// Whose session; `None`: a ghost's, which nobody has.
+    /// Client id of the session; `None`: a ghost, which no session belongs to.
     pub(crate) client: Option<ClientId>,
     pub(crate) qos: QoS,
     pub(crate) share: Option<Rc<Share>>,
 }
 
-/// A member of a share group. One whose node was killed stays in the table as a ghost, until the
-/// node is back.
+/// A member of a share group. A member whose node was killed stays in the table as a ghost until
+/// the node is back.
 #[derive(Debug)]
 struct Member {
     client: ClientId,
@@ -36,7 +36,7 @@ struct Group {
     turn: usize,
 }
 
-/// See the module. The number of filters is small, and so they are asked one by one.
+/// Subscriptions of all sessions. The number of filters is small, so they are matched one by one.
 #[derive(Debug)]
 pub(crate) struct Router {
     strategy: Strategy,
@@ -49,7 +49,7 @@ impl Router {
         Self { strategy, plain: Vec::new(), groups: Vec::new() }
     }
 
-    /// Adds a subscription of a session on this node, or replaces it. The path is a valid filter.
+    /// Adds or replaces a subscription of a session on this node. The path is a valid filter.
     pub(crate) fn subscribe(&mut self, client: &ClientId, path: &str, qos: QoS, node: usize) {
         self.unsubscribe(client, path);
         let Some((group, filter)) = filter::parse(path) else { return };
@@ -80,7 +80,8 @@ impl Router {
         }
     }
 
-    /// The node was killed: its sessions' plain subscriptions go, their shared ones stay as ghosts.
+    /// Handles the death of a node: the plain subscriptions of its sessions are removed, their
+    /// shared ones stay as ghosts.
     pub(crate) fn kill_node(&mut self, node: usize, clients: &[ClientId]) {
         self.plain.retain(|(_, by, _)| !clients.contains(by));
         for member in self.groups.iter_mut().flat_map(|group| &mut group.members) {
@@ -88,7 +89,7 @@ impl Router {
         }
     }
 
-    /// The node is back, or was force-left.
+    /// Removes the ghosts of a node that is back, or was force-left.
     pub(crate) fn purge_node(&mut self, node: usize) {
         self.retain(|_, member| member.node != node || !member.is_ghost);
     }
@@ -116,15 +117,15 @@ impl Router {
         }
     }
 
-    /// The next member of a group.
+    /// Returns the next member of a group.
     pub(crate) fn member(&mut self, share: &Share) -> Option<Target> {
         self.groups.iter_mut().find(|group| *group.share == *share)?.next(None)
     }
 }
 
 impl Group {
-    /// In turns, if possible on this node; an offline member has its turn too, and so has a ghost,
-    /// as on EMQX.
+    /// Returns the next member in turn, if possible on this node. Offline members and ghosts have
+    /// their turn as well, as on EMQX.
     fn next(&mut self, node: Option<usize>) -> Option<Target> {
         let count = self.members.len();
         let is_wanted = |at: &usize| node.is_none_or(|node| self.members[*at].node == node);

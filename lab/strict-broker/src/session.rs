@@ -1,4 +1,4 @@
-//! One session: what it is subscribed to, what it owes its client, and how long it lives.
+//! One session: its subscriptions, the messages for its client, and its lifetime.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -14,13 +14,14 @@ use crate::options::Options;
 use crate::outbox::{Dropped, IdInUse, Outbox};
 use crate::packet::Message;
 
-/// Stop writing into a connection's buffer here: what a client does not read stays in its session.
+/// Bytes in a connection's buffer above which nothing more is written. Messages that a client does
+/// not read stay in its session.
 pub(crate) const OUT_BYTES_ENOUGH: usize = 256 * 1024;
 
 /// The session's end of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Link {
-    /// There is something to send, or to look at.
+    /// Signals that the connection has something to send or to check.
     pub(crate) wake: Notify,
     pub(crate) ending: Cell<Option<Ending>>,
 }
@@ -57,13 +58,14 @@ impl Expiry {
     }
 }
 
-/// Where a session is in its life.
+/// State of a session in its life.
 #[derive(Debug, Clone)]
 pub(crate) enum Life {
     Connected(Rc<Link>),
     /// It waits for one, not longer than this.
     Away(Option<Instant>),
-    /// It has ended, and until then its group does not know it: what it is given is lost.
+    /// The session has ended, but its group does not know it until this time: messages given to it
+    /// are lost.
     Dying(Instant),
 }
 
@@ -90,17 +92,17 @@ impl From<IdInUse> for Death {
 
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// The highest QoS that each filter takes.
+    /// Topic filters, each with its maximum QoS.
     pub(crate) subscriptions: BTreeMap<String, QoS>,
     pub(crate) outbox: Outbox,
     /// Messages that the process has not handled; unused without a [`Pace`].
     pub(crate) mailbox: Mailbox,
-    /// How long it outlives its connection.
+    /// How long the session outlives its connection.
     pub(crate) expiry: Expiry,
-    /// Where it is in its life.
+    /// State of the session in its life.
     pub(crate) life: Life,
     pub(crate) node: usize,
-    /// The other node has taken it over: until then what comes is lost.
+    /// Time until which messages are lost, after the other node has taken the session over.
     pub(crate) deaf_until: Instant,
 }
 
@@ -139,7 +141,7 @@ impl Session {
         }
         let dropped = match pace {
             Some(pace) => {
-                // What is done by now does not make the rest slower.
+                // Work that is completed by now does not slow down the rest.
                 let dropped = self.work(now, pace)?;
                 self.mailbox.push(message, now, pace)?;
                 dropped
@@ -152,7 +154,7 @@ impl Session {
         Ok(dropped)
     }
 
-    /// Handles what its process has had the time for.
+    /// Handles the messages that the process had time for.
     pub(crate) fn work(&mut self, now: Instant, pace: Pace) -> Result<Dropped, Death> {
         let connected = self.link().is_some();
         let mut all = Dropped::default();
@@ -167,7 +169,7 @@ impl Session {
         Ok(all)
     }
 
-    /// Writes what the connection is to send.
+    /// Writes the messages for the connection.
     pub(crate) fn write(&mut self, out: &mut BytesMut) {
         self.outbox.write(out, OUT_BYTES_ENOUGH);
     }

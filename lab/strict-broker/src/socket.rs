@@ -1,4 +1,4 @@
-//! A client's socket, and the bytes on both sides of it.
+//! A client's socket, with its input and output buffers.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -14,11 +14,11 @@ use crate::packet::{self, Fault, PACKET_BYTES_MAX};
 use crate::router::ClientId;
 use crate::session::Link;
 
-/// A read takes at most so much.
+/// Largest read, in bytes.
 const READ_BYTES: usize = 16 * 1024;
-/// A client that reads has our last words by then.
+/// Longest time to write the last packets to a client.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// It takes us for gone by then.
+/// Longest wait for a client to close its end afterwards.
 const LINGER: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Socket {
 pub(crate) enum Event {
     Read,
     Wrote,
-    /// The session has something for us.
+    /// The session has signalled.
     Woken,
     Due,
     Gone,
@@ -41,19 +41,19 @@ pub(crate) enum Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waited {
     Over,
-    /// The client has left, or another connection has the session.
+    /// The client has left, or another connection owns the session.
     InVain,
 }
 
 impl Socket {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        // Without it small answers wait for each other; a socket that refuses is about to fail
-        // anyhow.
+        // Without TCP_NODELAY small answers wait for each other. A socket that refuses the option
+        // is about to fail anyway.
         let _ = stream.set_nodelay(true);
         Self { stream, input: BytesMut::with_capacity(READ_BYTES), out: BytesMut::new() }
     }
 
-    /// Waits for what comes first. Nothing is lost when it is not waited for to the end.
+    /// Waits for the next event. Cancelling the wait loses nothing.
     pub(crate) async fn event(
         &mut self,
         link: Option<&Link>,
@@ -81,13 +81,13 @@ impl Socket {
         }
     }
 
-    /// The next packet that is here as a whole.
+    /// Returns the next packet that is complete.
     pub(crate) fn packet(&mut self) -> Result<Option<Packet>, Fault> {
         packet::read(&mut self.input)
     }
 
-    /// Waits while the client has to; without an end, until it leaves. What it sends meanwhile is
-    /// kept.
+    /// Waits while the client must wait; without `until`, until the client leaves. Packets that
+    /// arrive meanwhile are kept.
     pub(crate) async fn wait(
         &mut self,
         hub: &Hub,
@@ -110,13 +110,14 @@ impl Socket {
         }
     }
 
-    /// Sends what is left, and closes so that the client reads it.
+    /// Sends the last packets, and closes so that the client can read them.
     pub(crate) async fn farewell(mut self) {
         let sent = timeout(LAST_WORDS, self.stream.write_all(&self.out)).await;
         if let Ok(Ok(())) = sent
             && self.stream.shutdown().await.is_ok()
         {
-            // Closing with bytes unread would be a reset, which takes our last words back.
+            // Closing with unread bytes would send a reset, which discards the packets that the
+            // client has not read.
             let emptied = async {
                 self.input.clear();
                 while let Ok(1..) = self.stream.read_buf(&mut self.input).await {

@@ -1,26 +1,27 @@
-//! How the proxy behaves, and what its connections share.
+//! The faults of the proxy, and the state that its connections share.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// How the proxy behaves. Up is from client to server, down is back.
+/// The behaviour of the proxy. Up is from client to server, down is from server to client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     None,
-    /// Cuts the existing connections, and new ones as soon as they are accepted.
+    /// Resets the existing connections, and new ones as soon as they are accepted.
     Refuse,
-    /// Cuts the existing connections, and is [`Fault::None`] from then on.
+    /// Resets the existing connections, and behaves as [`Fault::None`] from then on.
     Cut,
-    /// No byte passes, and no connection is made to the server; at its end everything flows on.
+    /// Forwards nothing and connects to no server. When it ends, everything flows again.
     HangBoth,
-    /// Swallows bytes up and the client's end, passes bytes down; at its end it cuts the
-    /// connections.
+    /// Discards bytes up, and the client's end of stream; forwards bytes down. When it ends, the
+    /// connections are reset.
     HalfOpen,
-    /// Passes bytes up, holds bytes down and the server's end back; at its end they flow on.
+    /// Forwards bytes up; holds back bytes down, and the server's end of stream. When it ends, they
+    /// flow again.
     HangDown,
-    /// Passes everything this much later; at most 256 KiB are under way.
+    /// Forwards everything this much later, with at most 256 KiB in flight.
     Delay(Duration),
 }
 
@@ -33,6 +34,7 @@ pub(super) struct Shared {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct State {
     pub(super) fault: Fault,
-    /// How often all connections were cut: a connection older than the last cut has to go.
+    /// Number of times that all connections were cut. A connection older than the last cut must be
+    /// reset.
     pub(super) cuts: u64,
 }

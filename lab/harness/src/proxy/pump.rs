@@ -1,4 +1,4 @@
-//! One direction of a connection: reads, holds back, passes on.
+//! One direction of a connection: reads, holds back, forwards.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,11 +13,12 @@ use tokio::time::{Instant, sleep_until};
 use super::fault::{Fault, Shared, State};
 
 const READ_BYTES: usize = 64 * 1024;
-/// A direction holds back at most so much, and so many reads of a client that sends single bytes.
+/// Limits of a direction: bytes held back, and reads, which a client that sends single bytes
+/// reaches first.
 const HELD_BYTES: usize = 256 * 1024;
 const HELD_READS: usize = 4096;
 
-/// The connection has to be reset on both sides.
+/// Both sides of the connection must be reset.
 #[derive(Debug)]
 pub(super) struct Cut;
 
@@ -27,7 +28,7 @@ pub(super) enum Direction {
     Down,
 }
 
-/// What a pump does next, besides reading.
+/// The next step of a pump, besides reading.
 enum Step {
     Write,
     Sleep(Instant),
@@ -41,9 +42,10 @@ pub(super) struct Pump<'a> {
     reader: ReadHalf<'a>,
     writer: WriteHalf<'a>,
     buffer: Vec<u8>,
-    /// What was read and not passed on, each read with the time it came.
+    /// Bytes read and not yet forwarded, one entry for each read, with its time.
     held: VecDeque<(BytesMut, Instant)>,
-    /// The end of what is read waits its turn like the bytes before it; a reset is not regular.
+    /// The end of stream, with its time; forwarded after the bytes before it. `true`: a regular
+    /// end, `false`: a reset.
     end: Option<(Instant, bool)>,
 }
 

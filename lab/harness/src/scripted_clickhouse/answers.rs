@@ -1,17 +1,19 @@
-//! What the script answers instead of the engine: ClickHouse's errors, and the pages of proxies.
+//! The answers that the script gives instead of the engine: ClickHouse's errors, and the pages of
+//! proxies.
 
-/// The tag of an exception within a body; a real server draws one for each answer.
+/// Tag of an exception within a body. A real server draws one for each answer.
 const TAG: &str = "qnzfjkwcahvbyrtl";
 const SUMMARY: &str =
     "{\"read_rows\":\"0\",\"read_bytes\":\"0\",\"written_rows\":\"0\",\"written_bytes\":\"0\"}";
-/// What a proxy quotes.
+/// Code of the ClickHouse error that a proxy quotes in its page.
 const UNKNOWN_TABLE: u32 = 60;
-/// Of exceptions within a body.
+/// Code of the exceptions within a body.
 const OUT_OF_MEMORY: u32 = 241;
-/// Of a view whose target refuses what the table has taken, as the engine says it.
+/// Code with which the engine answers when the target of a view refuses rows that the table has
+/// taken.
 const VIOLATED_CONSTRAINT: u32 = 469;
 
-/// Code, HTTP status, name and words of each error, as a server of today answers it.
+/// Code, HTTP status, name and text of each error, as a current server answers it.
 const ERRORS: [(u32, &str, &str, &str); 13] = [
     (UNKNOWN_TABLE, "404 Not Found", "UNKNOWN_TABLE", "Table fleet.positions does not exist"),
     (81, "404 Not Found", "UNKNOWN_DATABASE", "Database fleet does not exist"),
@@ -85,7 +87,7 @@ pub(super) fn is_known(code: u32) -> bool {
     ERRORS.iter().any(|(known, ..)| *known == code)
 }
 
-/// The text of an error, as a server writes it into a body.
+/// Returns the text of an error, as a server writes it into a body.
 fn text(code: u32) -> String {
     let (_, _, name, words) = known(code);
     format!("Code: {code}. DB::Exception: {words}. ({name}) (version 26.9.2.1 (official build))\n")
@@ -100,13 +102,13 @@ pub(super) fn error(code: u32) -> Vec<u8> {
     whole(status, &format!("X-ClickHouse-Exception-Code: {code}\r\n"), &text(code))
 }
 
-/// ClickHouse's answer when a view failed behind the table.
+/// Returns ClickHouse's answer when a view behind the table failed.
 pub(super) fn view_failed() -> Vec<u8> {
     error(VIOLATED_CONSTRAINT)
 }
 
-/// 200, with the summary, and an exception in the body as servers write it since 25.11, in chunks
-/// of a few bytes.
+/// Returns 200 with the summary, and an exception in the body as servers write it since 25.11, in
+/// chunks of a few bytes.
 pub(super) fn exception_in_chunks() -> Vec<Vec<u8>> {
     let head = format!("{}Transfer-Encoding: chunked\r\n\r\n", good_head());
     let exception = tagged_exception();
@@ -116,12 +118,14 @@ pub(super) fn exception_in_chunks() -> Vec<Vec<u8>> {
     std::iter::once(head.into_bytes()).chain(chunks).chain([b"0\r\n\r\n".to_vec()]).collect()
 }
 
-/// The same up to the middle of `__exception__`; the end of the connection is the end of the body.
+/// Returns 200 with the summary, and an exception that ends in the middle of `__exception__`. The
+/// body ends with the connection.
 pub(super) fn exception_cut_in_its_marker() -> Vec<u8> {
     cut_exception("\r\n__excep".len())
 }
 
-/// The same up to the middle of the words.
+/// Returns 200 with the summary, and an exception that ends in the middle of its text. The body
+/// ends with the connection.
 pub(super) fn exception_cut_in_its_text() -> Vec<u8> {
     let exception = tagged_exception();
     cut_exception(exception.find("DB::Exc").expect("it is in every exception"))
@@ -131,8 +135,8 @@ fn cut_exception(bytes: usize) -> Vec<u8> {
     format!("{}Connection: close\r\n\r\n{}", good_head(), &tagged_exception()[..bytes]).into_bytes()
 }
 
-/// 200, with the summary, and an exception in the body as servers wrote it before 25.11, without
-/// the last newline.
+/// Returns 200 with the summary, and an exception in the body as servers before 25.11 write it,
+/// without the last newline.
 pub(super) fn exception_in_the_old_format() -> Vec<u8> {
     let summary = format!("X-ClickHouse-Summary: {SUMMARY}\r\n");
     whole("200 OK", &summary, text(OUT_OF_MEMORY).trim_end())
@@ -149,12 +153,12 @@ fn tagged_exception() -> String {
     format!("\r\n__exception__\r\n{TAG}\r\n{text}{} {TAG}\r\n__exception__\r\n", text.len())
 }
 
-/// 200 with the summary and nothing stored: how a replica answers a token that it has heard of.
+/// Returns 200 with the summary and stores nothing: the answer of a replica that knows the token.
 pub(super) fn known_already() -> Vec<u8> {
     whole("200 OK", &format!("X-ClickHouse-Summary: {SUMMARY}\r\n"), "")
 }
 
-/// 200 with nothing in it: neither an exception nor a summary.
+/// Returns 200 with an empty body, neither an exception nor a summary.
 pub(super) fn empty() -> Vec<u8> {
     whole("200 OK", "", "")
 }
@@ -163,7 +167,7 @@ pub(super) fn page(status: u16) -> Vec<u8> {
     html(status, "")
 }
 
-/// The same with an error of ClickHouse's in the middle, as one that quotes its upstream.
+/// Returns a proxy's error page that quotes a ClickHouse error of its upstream.
 pub(super) fn page_with_a_quotation(status: u16) -> Vec<u8> {
     html(
         status,
@@ -188,13 +192,13 @@ fn html(status: u16, paragraph: &str) -> Vec<u8> {
     whole(&status, "Content-Type: text/html\r\n", &body)
 }
 
-/// 307, to the same path and query on another port of this machine.
+/// Returns 307 to the same path and query on another port of this machine.
 pub(super) fn redirect(port: u16, target: &str) -> Vec<u8> {
     let location = format!("Location: http://127.0.0.1:{port}{target}\r\n");
     whole("307 Temporary Redirect", &location, "")
 }
 
-/// How an error without end begins: one of that length, or of none.
+/// Returns the head of an error whose body has this length, or does not end.
 pub(super) fn head_of_a_long_error(body_bytes: Option<u64>) -> Vec<u8> {
     let framing = match body_bytes {
         Some(bytes) => format!("Content-Length: {bytes}"),

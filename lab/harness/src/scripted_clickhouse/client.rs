@@ -1,4 +1,4 @@
-//! A connection: reads requests, and answers INSERTs as the script says.
+//! One connection: reads requests, and answers INSERTs as the script says.
 
 use std::hash::{DefaultHasher, Hasher as _};
 use std::io;
@@ -13,14 +13,14 @@ use super::answers;
 use super::message::{Body, Head};
 use super::script::{Behaviour, HangAt, SUMMARY, Script, Seen, Shared, TooLarge};
 
-/// Length of [`Behaviour::HugeError`].
+/// Body length of [`Behaviour::HugeError`], in bytes.
 const HUGE_ERROR_BYTES: usize = 600 << 20;
 const LONG_ERROR_PIECE: &[u8] = &[b'e'; 64 * 1024];
-/// Between two pieces of a body without end: 64 MiB a second are enough to fill a client that keeps
-/// them.
+/// Pause between two pieces of an endless body: 64 MiB a second are enough to fill the memory of a
+/// client that keeps them.
 const LONG_ERROR_PAUSE: Duration = Duration::from_millis(1);
 
-/// What becomes of a connection after an answer.
+/// Fate of a connection after an answer.
 #[derive(Debug, PartialEq, Eq)]
 enum Then {
     Next,
@@ -28,7 +28,7 @@ enum Then {
     Reset,
 }
 
-/// The other end of one connection.
+/// The server's end of one connection.
 pub(super) struct Client {
     stream: BufReader<TcpStream>,
     shared: Arc<Shared>,
@@ -39,7 +39,7 @@ impl Client {
         Self { stream: BufReader::new(stream), shared }
     }
 
-    /// Answers one request after the other.
+    /// Answers requests one after the other.
     pub(super) async fn serve(mut self) -> io::Result<()> {
         self.stream.get_ref().set_nodelay(true)?;
         while let Some(head) = Head::read(&mut self.stream).await? {
@@ -82,7 +82,7 @@ impl Client {
         self.answer(script, head, &body, began).await
     }
 
-    /// The body, as far as the script lets it be read.
+    /// Reads the body as far as the script allows.
     async fn read_rows(&mut self, head: &Head, script: Script) -> io::Result<Rows> {
         if script.behaviour == Behaviour::Hang(HangAt::BeforeBody) {
             self.shared.released(script).await;
@@ -189,7 +189,8 @@ impl Client {
         }
     }
 
-    /// The first replica takes it and dies, or the second one says what it knows.
+    /// Plays the first replica, which takes the rows and dies, or the second one, which may know
+    /// the token.
     async fn other_replica(
         &mut self,
         code: u32,
@@ -216,7 +217,7 @@ impl Client {
         }
     }
 
-    /// The engine stores it, and its answer is relayed.
+    /// Forwards the INSERT to the engine, and relays its answer.
     async fn honestly(
         &mut self,
         script: Script,
@@ -233,7 +234,7 @@ impl Client {
         }
         if head.first_line.starts_with("HTTP/1.1 200") {
             lock(&self.shared.took).push(began.elapsed());
-            // Also one that hung meanwhile.
+            // An INSERT that hung until now is subject to the new behaviour as well.
             if self.shared.script.borrow().behaviour == Behaviour::SwallowAnswer {
                 self.shared.hit();
                 return Ok(Then::Reset);
@@ -280,7 +281,7 @@ impl Client {
     }
 }
 
-/// What came of reading a body.
+/// Outcome of reading a body.
 enum Rows {
     Whole(Vec<u8>),
     TooMany(TooLarge),

@@ -6,10 +6,10 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::TcpStream;
 
 const HEAD_BYTES_MAX: u64 = 1 << 20;
-/// A longer body is taken for a mistake of the test.
+/// Longest body in bytes. A longer one is taken for a mistake of the test.
 const BODY_BYTES_MAX: usize = 256 << 20;
 const PIECE_BYTES: u64 = 64 * 1024;
-/// These say how a message travels, not what it says.
+/// Headers that describe the framing of a message, not its content.
 const FRAMING: [&str; 3] = ["connection", "content-length", "transfer-encoding"];
 
 /// The first line of a message, and its headers.
@@ -21,7 +21,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Reads one; `None`: the peer has closed.
+    /// Reads a head. `None`: the peer has closed.
     pub(super) async fn read(reader: &mut BufReader<TcpStream>) -> io::Result<Option<Self>> {
         let Some(first_line) = read_line(reader).await? else { return Ok(None) };
         let mut head = Self { first_line, headers: Vec::new() };
@@ -41,27 +41,27 @@ impl Head {
         self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
     }
 
-    /// Path and query of a request.
+    /// Returns the path and query of a request.
     pub(super) fn target(&self) -> &str {
         self.first_line.split(' ').nth(1).unwrap_or("/")
     }
 
-    /// A parameter of the URL, decoded.
+    /// Returns a parameter of the URL, decoded.
     pub(super) fn parameter(&self, name: &str) -> Option<String> {
         let query = self.target().split_once('?')?.1;
         let mut pairs = form_urlencoded::parse(query.as_bytes());
         pairs.find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
     }
 
-    /// Rows come in its body, and their statement in its URL.
+    /// Returns `true` for an INSERT: its statement is in the URL, its rows are in the body.
     pub(super) fn is_insert(&self) -> bool {
         let statement = self.parameter("query").unwrap_or_default();
         let first_word = statement.split_whitespace().next().unwrap_or_default();
         self.first_line.starts_with("POST ") && first_word.eq_ignore_ascii_case("insert")
     }
 
-    /// The bytes of a message with this head and a body of that length. `connection`: `close` or
-    /// `keep-alive`.
+    /// Returns the bytes of the head of a message with a body of that length. `connection`: `close`
+    /// or `keep-alive`.
     pub(super) fn to_bytes(&self, body_bytes: usize, connection: &str) -> Vec<u8> {
         let mut text = format!("{}\r\n", self.first_line);
         let kept = self
@@ -76,14 +76,14 @@ impl Head {
     }
 }
 
-/// A body that comes in pieces.
+/// State of a body that is read in pieces.
 #[derive(Debug)]
 pub(super) enum Body {
-    /// So many bytes are to come.
+    /// Bytes of the body still to read.
     Bytes(u64),
-    /// The size of a chunk is next.
+    /// The size of a chunk comes next.
     Chunks,
-    /// So many bytes of a chunk are to come.
+    /// Bytes of the current chunk still to read.
     Chunk(u64),
     ToTheEnd,
 }
@@ -107,7 +107,7 @@ impl Body {
         head.header("content-length")?.parse().ok().map(Self::Bytes)
     }
 
-    /// Appends the next piece; `false`: there is none, the body is whole.
+    /// Appends the next piece. `false`: the body is complete.
     pub(super) async fn pull(
         &mut self,
         reader: &mut BufReader<TcpStream>,
@@ -146,7 +146,7 @@ impl Body {
         }
     }
 
-    /// Appends all that is to come.
+    /// Appends the rest of the body.
     pub(super) async fn pull_all(
         mut self,
         reader: &mut BufReader<TcpStream>,
@@ -157,7 +157,8 @@ impl Body {
     }
 }
 
-/// Appends what is there, at least a byte and at most `bytes_max`; returns how much that was.
+/// Appends the bytes that are available, at least one and at most `bytes_max`, and returns their
+/// number.
 async fn take(
     reader: &mut BufReader<TcpStream>,
     bytes_max: u64,

@@ -1,4 +1,5 @@
-//! What the server is told to do, and what it has seen: shared by its owner and its connections.
+//! The behaviour that the script sets, and the INSERTs that arrived: shared by the owner and the
+//! connections.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,53 +14,57 @@ use tokio::sync::watch;
 
 use super::message::{Body, Head};
 
-/// How a server says what it wrote.
+/// Header in which a server reports what it wrote.
 pub(super) const SUMMARY: &str = "X-ClickHouse-Summary";
 
-/// What becomes of an INSERT. Where nothing else is said, one that is not answered honestly stores
+/// Treatment of an INSERT. Unless stated otherwise, an INSERT that is not answered honestly stores
 /// nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
-    /// The engine stores it and answers.
+    /// The engine stores the rows and answers.
     Honest,
-    /// The same, without the header X-ClickHouse-Summary: a proxy drops what it does not know.
+    /// The engine stores the rows and answers, and the header X-ClickHouse-Summary is removed, as
+    /// by a proxy that drops unknown headers.
     HonestWithoutSummary,
     Slow(Duration),
-    /// A load balancer: each request, of any kind, goes to the next engine.
+    /// A load balancer: each request, of any kind, is forwarded to the next engine.
     InTurn,
-    /// 200 with the summary, and a server's exception in the body, split over many chunks.
+    /// 200 with the summary, and an exception in the body, split over many chunks.
     ExceptionInChunks,
-    /// The same without its end: the connection ends, and with it the body, within `__exception__`.
+    /// 200 with the summary, and an exception that is cut within `__exception__`, where the
+    /// connection ends.
     ExceptionCutInMarker,
-    /// The same within the exception's words.
+    /// 200 with the summary, and an exception that is cut within its text, where the connection
+    /// ends.
     ExceptionCutInText,
     /// 200 with the summary, and an exception as older servers write it, without its last newline.
     ExceptionInOldFormat,
-    /// The engine gets the request without its body: it answers 200, and its summary says that it
-    /// wrote 0 rows.
+    /// The engine receives the request without its body, answers 200, and reports 0 written rows in
+    /// its summary.
     BodyDropped,
     /// 200 with a proxy's HTML page.
     PageWithStatus200,
-    /// 200, an empty body, no summary.
+    /// 200 with an empty body and no summary.
     EmptyWithoutSummary,
     /// 500 with a body that does not end as long as the client reads.
     EndlessError,
     /// 500 with a body of 600 MiB.
     HugeError,
-    /// A proxy that takes bodies up to a length; shorter ones are treated honestly.
+    /// A proxy that accepts bodies up to a length. Shorter ones are treated honestly.
     TooLarge {
-        /// The longest body that passes, as it comes over the wire.
+        /// Longest accepted body, in bytes on the wire.
         body_bytes_max: usize,
         then: TooLarge,
     },
-    /// Silence, until another behaviour is set.
+    /// No answer until another behaviour is set.
     Hang(HangAt),
-    /// The engine stores it, and the answer is ClickHouse's for a view that failed behind the
+    /// The engine stores the rows; the answer is ClickHouse's for a view that failed behind the
     /// table.
     ViewFailed,
-    /// The engine stores it, and the connection is reset instead of the answer.
+    /// The engine stores the rows; instead of the answer, the connection is reset.
     SwallowAnswer,
-    /// The connection is reset after so many bytes of the body; a shorter one passes honestly.
+    /// The connection is reset after this many bytes of the body. A shorter body is treated
+    /// honestly.
     ResetInBody {
         after_bytes: usize,
     },
@@ -67,78 +72,77 @@ pub enum Behaviour {
     Redirect {
         port: u16,
     },
-    /// A proxy's HTML page, with an error of ClickHouse's quoted in the middle.
+    /// A proxy's HTML page that quotes a ClickHouse error.
     ProxyError {
         /// 404, 500, 502 or 503.
         status: u16,
     },
-    /// A load balancer before two replicas, of which the engine is the second. The first one takes
-    /// each body once, names its token in the Keeper, answers with this error and dies; what it
-    /// took is gone. The second one knows the token: it says 319 where the insert wants a quorum,
-    /// else 200 without storing anything. A token that is new to it is stored.
+    /// A load balancer before two replicas, the second of which is the engine. The first replica
+    /// takes each body once, records its token in the Keeper, answers with this error and dies; the
+    /// rows are lost. The second replica knows the token: it answers 319 if the insert requires a
+    /// quorum, else 200 without storing anything. It stores an insert whose token is new.
     ReplicaDies {
         code: u32,
     },
-    /// ClickHouse's answer for one of its errors: text, status and X-ClickHouse-Exception-Code.
+    /// ClickHouse's answer for an error: text, status and X-ClickHouse-Exception-Code.
     ClickHouseError {
         /// 60, 81, 159, 164, 241, 242, 252, 285, 319, 344, 469, 516 or 999.
         code: u32,
-        /// Whether the engine has stored it all the same.
+        /// `true`: the engine stores the rows nevertheless.
         stored: bool,
     },
 }
 
-/// How a proxy refuses a body that is too large for it.
+/// How a proxy refuses a body that is too large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TooLarge {
-    /// Reads all of it, then answers 413 with its page.
+    /// Reads the whole body, then answers 413 with a page.
     AnswersAfterIt,
-    /// Answers 413 with its page as soon as it is too much, and resets the connection.
+    /// Answers 413 with a page as soon as the limit is exceeded, and resets the connection.
     AnswersAtOnce,
-    /// Resets the connection as soon as it is too much.
+    /// Resets the connection as soon as the limit is exceeded.
     Resets,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HangAt {
-    /// After the request's head; goes on honestly when it is released.
+    /// After the request's head. Continues honestly when released.
     BeforeBody,
-    /// After the first bytes of the body; goes on honestly when it is released.
+    /// After the first bytes of the body. Continues honestly when released.
     InBody,
-    /// Nothing is stored; the connection is reset when it is released.
+    /// After the body. Stores nothing; the connection is reset when released.
     AfterBody,
-    /// The engine has stored it; its answer comes when it is released.
+    /// After the engine has stored the rows. The answer is sent when released.
     AfterStoring,
-    /// After the body, and nothing releases it: the machine is gone, and another one has taken its
-    /// address.
+    /// After the body, and never released: the machine is gone, and another one has its address.
     ForGood,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     pub token: String,
-    /// A hash of its body as it came over the wire.
+    /// Hash of the body as received on the wire.
     pub body_hash: u64,
 }
 
-/// What the caller's thread and the connections share.
+/// State shared by the caller's thread and the connections.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) engines: Vec<String>,
     pub(super) turn: AtomicUsize,
     pub(super) script: watch::Sender<Script>,
     pub(super) seen: Mutex<Vec<Seen>>,
-    /// From each INSERT's head to its answer, of those that the engine answered with 200.
+    /// Durations of the INSERTs that the engine answered with 200, from head to answer.
     pub(super) took: Mutex<Vec<Duration>>,
     pub(super) hits: AtomicU64,
-    /// Bodies that the replica which dies has taken, and under which tokens.
+    /// Bodies that the dying replica has taken, by hash, with their tokens.
     pub(super) taken: Mutex<BTreeMap<u64, String>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Script {
     pub(super) behaviour: Behaviour,
-    /// How many INSERTs it is still for; `None`: all.
+    /// INSERTs for which the behaviour still applies. `None`: all.
     pub(super) left: Option<u32>,
     pub(super) changes: u64,
 }
@@ -170,8 +174,7 @@ impl Shared {
         &self.engines[turn % self.engines.len()]
     }
 
-    /// Uses one of a behaviour that is for some INSERTs; with the last one, the server is honest
-    /// again.
+    /// Counts a hit. After the last INSERT of the behaviour, the server is honest again.
     pub(super) fn hit(&self) {
         self.hits.fetch_add(1, Ordering::Relaxed);
         self.script.send_modify(|script| {
@@ -182,12 +185,12 @@ impl Shared {
         });
     }
 
-    /// Returns when another behaviour was set than at `script`.
+    /// Waits until a behaviour is set that is newer than `script`.
     pub(super) async fn released(&self, script: Script) {
         let _ = self.script.subscribe().wait_for(|now| now.changes != script.changes).await;
     }
 
-    /// Gives a request to the engine; its answer.
+    /// Forwards a request to the engine, and returns its answer.
     pub(super) async fn ask_engine(&self, head: &Head, body: &[u8]) -> io::Result<(Head, Vec<u8>)> {
         let mut engine = BufReader::new(TcpStream::connect(self.engine()).await?);
         engine.get_mut().write_all(&head.to_bytes(body.len(), "close")).await?;

@@ -1,4 +1,4 @@
-//! The binary, and a client over its own socket: what it is not told to send, it does not send.
+//! The broker's binary, and a client that sends only what the test makes it send.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -15,15 +15,15 @@ use rumqttc::v5::mqttbytes::{Error, QoS};
 use tempfile::TempDir;
 
 pub(crate) const SHARED: &str = "$share/g/drivers/+/gps";
-/// Nothing here takes so long.
+/// Longest wait for a condition. No test takes this long.
 const LONG: Duration = Duration::from_secs(240);
 
-/// Waits until a condition holds, with a bound.
+/// Waits until a condition holds, and fails after [`LONG`].
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     lab_stack::wait_until(what, LONG, || Ok(condition())).unwrap();
 }
 
-/// The binary, ended when the test ends.
+/// The running broker, killed when the test ends.
 pub(crate) struct Broker {
     broker: lab_stack::Broker,
     _folder: TempDir,
@@ -50,7 +50,7 @@ impl Broker {
         self.broker.tell(command).unwrap()
     }
 
-    /// What it says of a session.
+    /// Returns the line about a session, from the command `sessions`.
     pub(crate) fn session(&self, client: &str) -> Option<String> {
         let lines = self.tell("sessions");
         let line = lines.lines().find_map(|line| line.strip_prefix(&format!("{client} ")));
@@ -69,7 +69,7 @@ impl Broker {
         value.expect(name).parse().unwrap()
     }
 
-    /// Whether it has said so on stderr.
+    /// Returns whether the broker has printed this to stderr.
     pub(crate) fn said(&self, what: &str) -> bool {
         self.process().log().unwrap().contains(what)
     }
@@ -81,7 +81,7 @@ pub(crate) struct Hello<'a> {
     pub(crate) clean: bool,
     pub(crate) expiry_s: Option<u32>,
     pub(crate) window: Option<u16>,
-    /// 0: the client may be silent for ever.
+    /// Keep-alive in seconds; 0: none.
     pub(crate) keep_alive_s: u16,
 }
 
@@ -125,12 +125,12 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Sends CONNECT and does not wait.
+    /// Sends CONNECT without waiting for the CONNACK.
     pub(crate) fn dial(broker: &Broker, hello: &Hello) -> Self {
         Self::dial_at(broker.broker.port, hello)
     }
 
-    /// Connects to the cluster's second node.
+    /// Connects to the second node of the cluster.
     pub(crate) fn connect_to_second(broker: &Broker, hello: &Hello) -> Self {
         Self::dial_at(broker.broker.second_port.unwrap(), hello).greeted()
     }
@@ -155,7 +155,7 @@ impl Client {
         self
     }
 
-    /// Connected, and a member of the group.
+    /// Connects, and subscribes to the group's filter.
     pub(crate) fn member(broker: &Broker, hello: &Hello) -> Self {
         let mut member = Self::connect(broker, hello);
         member.subscribe(SHARED, QoS::AtLeastOnce);
@@ -172,7 +172,7 @@ impl Client {
         self.stream.write_all(&out).unwrap();
     }
 
-    /// The next packet, the end, or nothing within this time.
+    /// Returns the next packet, the end of the connection, or nothing after this time.
     pub(crate) fn next(&mut self, within: Duration) -> Next {
         let until = Instant::now() + within;
         loop {
@@ -204,7 +204,7 @@ impl Client {
         }
     }
 
-    /// Everything until the end, which has to come.
+    /// Returns all packets until the connection ends; fails if it does not.
     pub(crate) fn rest(&mut self) -> Vec<Packet> {
         let mut all = Vec::new();
         loop {
@@ -216,7 +216,7 @@ impl Client {
         }
     }
 
-    /// The code of the DISCONNECT with which the broker ends the connection.
+    /// Returns the reason code of the DISCONNECT with which the broker ends the connection.
     pub(crate) fn told(&mut self) -> Option<DisconnectReasonCode> {
         self.rest().into_iter().find_map(|packet| match packet {
             Packet::Disconnect(disconnect) => Some(disconnect.reason_code),
@@ -224,8 +224,8 @@ impl Client {
         })
     }
 
-    /// The messages that the broker has for us now: it answers a second ping after it has sent
-    /// them.
+    /// Returns the messages that the broker has for this client now: the broker answers a second
+    /// ping after it has sent them.
     pub(crate) fn take(&mut self) -> Vec<Publish> {
         let mut all = Vec::new();
         for _ in 0..2 {
@@ -267,7 +267,7 @@ impl Client {
         self.last_id
     }
 
-    /// Publishes one message; its answer, if there is one.
+    /// Publishes one message, and returns the answer, if there is one.
     pub(crate) fn publish_to(
         &mut self,
         topic: &str,
@@ -282,7 +282,8 @@ impl Client {
         (qos != QoS::AtMostOnce).then(|| self.packet())
     }
 
-    /// Publishes numbered messages at QoS 1; returns when the broker has acknowledged all of them.
+    /// Publishes numbered messages at QoS 1, and waits until the broker has acknowledged all of
+    /// them.
     pub(crate) fn publish(&mut self, numbers: std::ops::Range<usize>) {
         let mut out = BytesMut::new();
         for number in numbers.clone() {
@@ -319,7 +320,7 @@ impl Client {
         answer.reasons[0]
     }
 
-    /// DISCONNECT, with this expiry if there is one.
+    /// Sends DISCONNECT, with a session expiry if one is given.
     pub(crate) fn disconnect(&mut self, expiry_s: Option<u32>) {
         let mut disconnect = Disconnect::new(DisconnectReasonCode::NormalDisconnection);
         disconnect.properties = expiry_s.map(|seconds| DisconnectProperties {
@@ -331,7 +332,7 @@ impl Client {
         self.send(&Packet::Disconnect(disconnect));
     }
 
-    /// Breaks the connection without DISCONNECT, and waits until the broker knows.
+    /// Closes the connection without DISCONNECT, and waits until the broker has noticed.
     pub(crate) fn break_off(self, broker: &Broker, id: &str) {
         drop(self);
         broker.wait_for(id, "away");

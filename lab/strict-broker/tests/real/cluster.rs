@@ -1,12 +1,12 @@
-//! Two nodes, of which one is killed, as EMQX 5.8.9 does it.
+//! Two nodes, of which one is killed, compared with EMQX 5.8.9.
 
 use rumqttc::v5::mqttbytes::QoS;
 
 use crate::client::{Broker, Client, Hello, SHARED, numbers, sequence};
 
-/// A member on each node, and a publisher on the second, while the first is killed; what the second
-/// member gets of ten messages.
-fn of_ten_after_a_kill(strategy: &str) -> (Broker, usize) {
+/// Kills the first of two nodes, with a member on each and a publisher on the second. Returns how
+/// many of ten messages the second member receives.
+fn taken_of_ten_after_a_kill(strategy: &str) -> (Broker, usize) {
     let broker = Broker::start(&["--strategy", strategy]);
     let mut first = Client::member(&broker, &Hello::keep("first"));
     let mut second = Client::connect_to_second(&broker, &Hello::keep("second"));
@@ -27,20 +27,20 @@ fn of_ten_after_a_kill(strategy: &str) -> (Broker, usize) {
 }
 
 #[test]
-fn a_ghost_has_its_turn_and_loses_it() {
-    let (broker, taken) = of_ten_after_a_kill("round-robin");
+fn ghost_receives_its_share_and_loses_it() {
+    let (broker, taken) = taken_of_ten_after_a_kill("round-robin");
     assert_eq!((taken, broker.counter("given_to_ghosts")), (5, 5));
     assert_eq!(broker.counter("delivery.dropped"), 0, "EMQX counts no drop");
 }
 
 #[test]
-fn with_the_local_strategy_ghosts_of_another_node_get_nothing() {
-    let (broker, taken) = of_ten_after_a_kill("local");
+fn local_strategy_gives_nothing_to_ghosts_of_another_node() {
+    let (broker, taken) = taken_of_ten_after_a_kill("local");
     assert_eq!((taken, broker.counter("given_to_ghosts")), (10, 0));
 }
 
 #[test]
-fn what_comes_during_a_takeover_is_lost_uncounted() {
+fn messages_during_a_takeover_are_lost_uncounted() {
     let broker = Broker::start(&["--takeover-gap", "1h"]);
     Client::member(&broker, &Hello::keep("member")).break_off(&broker, "member");
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
@@ -53,7 +53,7 @@ fn what_comes_during_a_takeover_is_lost_uncounted() {
 }
 
 #[test]
-fn a_session_is_taken_over_by_the_other_node_with_what_it_holds() {
+fn other_node_takes_over_a_session_with_its_messages() {
     let broker = Broker::start(&["--strategy", "local"]);
     Client::member(&broker, &Hello::keep("member")).break_off(&broker, "member");
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));

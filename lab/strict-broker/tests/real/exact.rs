@@ -1,4 +1,4 @@
-//! What every broker should do, and this one does exactly.
+//! Rules of MQTT that every broker should keep, and that this one keeps exactly.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use rumqttc::v5::mqttbytes::v5::{DisconnectReasonCode, Packet, PubAckReason, Uns
 use crate::client::{Broker, Client, Hello, SHARED, ids, numbers, sequence};
 
 #[test]
-fn the_window_is_kept_and_announced() {
+fn window_is_announced_and_never_exceeded() {
     let broker = Broker::start(&["--max-inflight", "32"]);
     let mut member = Client::member(&broker, &Hello::keep("member"));
     assert_eq!(member.announced(), Some(32));
@@ -26,7 +26,7 @@ fn the_window_is_kept_and_announced() {
 }
 
 #[test]
-fn a_session_comes_back_with_what_it_is_owed() {
+fn resumed_session_receives_unacked_and_queued_messages() {
     for announce in ["true", "false"] {
         let broker = Broker::start(&["--max-inflight", "32", "--announce", announce]);
         let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
@@ -40,7 +40,7 @@ fn a_session_comes_back_with_what_it_is_owed() {
         member.break_off(&broker, "member");
         publisher.publish(40..50); // while it is away
 
-        // Without subscribing again: the old subscription holds.
+        // The client does not subscribe again: the session has its subscription.
         let mut member = Client::connect(&broker, &Hello::keep("member"));
         assert!(member.present);
         let again = member.take();
@@ -55,12 +55,12 @@ fn a_session_comes_back_with_what_it_is_owed() {
 }
 
 #[test]
-fn a_full_queue_drops_its_oldest() {
+fn full_queue_drops_the_oldest_message() {
     let broker = Broker::start(&["--max-inflight", "10", "--max-queue", "20"]);
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
     let mut member = Client::member(&broker, &Hello::keep("member"));
     publisher.publish(0..10);
-    let first = member.take(); // they fill the window
+    let first = member.take(); // these fill the window
     publisher.publish(10..100);
     assert_eq!(numbers(&member.take()), []);
     assert_eq!(broker.counter("delivery.dropped.queue_full"), 70);
@@ -69,7 +69,7 @@ fn a_full_queue_drops_its_oldest() {
 }
 
 #[test]
-fn two_members_share_evenly_also_when_one_is_away() {
+fn members_share_evenly_even_if_one_is_offline() {
     let broker = Broker::start(&[]);
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
     let mut a = Client::member(&broker, &Hello::keep("a"));
@@ -85,7 +85,7 @@ fn two_members_share_evenly_also_when_one_is_away() {
 }
 
 #[test]
-fn a_publisher_is_told_when_nobody_is_subscribed() {
+fn puback_says_no_matching_subscribers() {
     let broker = Broker::start(&[]);
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
     let mut reason = || match publisher.publish_to("drivers/1/gps", QoS::AtLeastOnce, "1") {
@@ -102,12 +102,9 @@ fn a_publisher_is_told_when_nobody_is_subscribed() {
 }
 
 #[test]
-fn a_client_that_is_silent_for_longer_than_its_keep_alive_allows_is_disconnected() {
+fn silent_client_is_disconnected_after_its_keep_alive() {
     let (broker, began) = (Broker::start(&[]), Instant::now());
     let mut client = Client::connect(&broker, &Hello { keep_alive_s: 1, ..Hello::once("silent") });
     assert_eq!(client.told(), Some(DisconnectReasonCode::KeepAliveTimeout));
-    assert!(
-        began.elapsed() >= Duration::from_millis(1_500),
-        "one and a half times what it promised"
-    );
+    assert!(began.elapsed() >= Duration::from_millis(1_500), "one and a half times the keep-alive");
 }

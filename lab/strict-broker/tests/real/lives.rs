@@ -1,10 +1,11 @@
-//! How sessions end and come back, as EMQX does it, and what becomes of their messages.
+//! How sessions end and resume, and what happens to their messages, compared with EMQX.
 
 use std::time::Duration;
 
 use crate::client::{Broker, Client, Hello, Next, SHARED, numbers, sequence, wait_until};
 
-/// Two members, of whom `a` has 3 messages unacknowledged and 3 that wait, as `b` has.
+/// Starts a broker with two members. `a` has 3 unacknowledged and 3 queued messages; `b` has
+/// acknowledged its 6.
 fn two_members<'a>(options: &[&str], a: Hello<'a>) -> (Broker, Client, Client, Client) {
     let broker = Broker::start(&[&["--max-inflight", "3"], options].concat());
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
@@ -21,7 +22,7 @@ fn two_members<'a>(options: &[&str], a: Hello<'a>) -> (Broker, Client, Client, C
     (broker, publisher, first, second)
 }
 
-/// All that `b` gets from now on, until its queue is empty.
+/// Returns all messages that `b` receives from now on, until its queue is empty.
 fn inherited(broker: &Broker, b: &mut Client) -> Vec<usize> {
     let mut all = Vec::new();
     loop {
@@ -34,13 +35,13 @@ fn inherited(broker: &Broker, b: &mut Client) -> Vec<usize> {
     }
 }
 
-/// Waits until there is no such session, and the others have what they inherit.
+/// Waits until the session is gone. Its messages are then with the other members.
 fn gone(broker: &Broker, client: &str) {
     wait_until(&format!("{client} is gone"), || broker.session(client).is_none());
 }
 
 #[test]
-fn an_expired_sessions_messages_go_to_its_group_in_order() {
+fn expired_session_gives_its_messages_to_its_group_in_order() {
     let (broker, _, a, mut b) = two_members(&[], Hello { expiry_s: Some(3), ..Hello::keep("a") });
     drop(a);
     broker.wait_for("a", "away");
@@ -50,7 +51,7 @@ fn an_expired_sessions_messages_go_to_its_group_in_order() {
 }
 
 #[test]
-fn a_clean_start_gives_the_old_sessions_messages_to_its_group() {
+fn clean_start_gives_the_old_messages_to_the_group() {
     let (broker, _, a, mut b) = two_members(&[], Hello::keep("a"));
     let anew = Client::connect(&broker, &Hello { clean: true, ..Hello::keep("a") });
     assert!(!anew.present);
@@ -60,7 +61,7 @@ fn a_clean_start_gives_the_old_sessions_messages_to_its_group() {
 }
 
 #[test]
-fn a_session_that_ends_with_its_connection_gives_its_messages_to_its_group() {
+fn session_without_expiry_gives_its_messages_to_its_group() {
     for politely in [true, false] {
         let (broker, _, mut a, mut b) = two_members(&[], Hello::once("a"));
         if politely {
@@ -73,7 +74,7 @@ fn a_session_that_ends_with_its_connection_gives_its_messages_to_its_group() {
 }
 
 #[test]
-fn an_expiry_that_is_taken_back_at_the_end_loses_the_messages() {
+fn expiry_zero_in_disconnect_loses_the_messages() {
     let (broker, mut publisher, mut a, mut b) = two_members(&[], Hello::keep("a"));
     a.disconnect(Some(0));
     gone(&broker, "a");
@@ -83,7 +84,7 @@ fn an_expiry_that_is_taken_back_at_the_end_loses_the_messages() {
 }
 
 #[test]
-fn who_is_killed_leaves_nothing() {
+fn killed_session_loses_its_messages_uncounted() {
     let (broker, mut publisher, mut a, mut b) = two_members(&[], Hello::keep("a"));
     let dropped = broker.counter("delivery.dropped");
     broker.tell("kill a");
@@ -95,7 +96,7 @@ fn who_is_killed_leaves_nothing() {
 }
 
 #[test]
-fn a_dying_member_keeps_its_share_and_loses_it() {
+fn dying_member_receives_its_share_and_loses_it() {
     let (broker, mut publisher, a, mut b) = two_members(&["--dying", "3s"], Hello::once("a"));
     drop(a);
     broker.wait_for("a", "dying");
@@ -106,7 +107,7 @@ fn a_dying_member_keeps_its_share_and_loses_it() {
     assert_eq!(inherited(&broker, &mut b), sequence(16..20));
 }
 
-/// A member with 200 messages that is away, on a broker that takes over 100 a second.
+/// Starts a broker that takes over 100 messages a second, with an offline member that has 200.
 fn large_session() -> Broker {
     let broker = Broker::start(&["--resume-rate", "100"]);
     Client::member(&broker, &Hello::keep("member")).break_off(&broker, "member");
@@ -115,7 +116,7 @@ fn large_session() -> Broker {
 }
 
 #[test]
-fn giving_up_meanwhile_leaves_an_empty_session() {
+fn client_that_gives_up_leaves_an_empty_session() {
     for taken_over in [true, false] {
         let broker = large_session();
         let impatient = Client::dial(&broker, &Hello::keep("member"));
@@ -131,6 +132,9 @@ fn giving_up_meanwhile_leaves_an_empty_session() {
         let mut member = member;
         assert!(member.present);
         assert_eq!(member.take(), []);
-        assert!(!broker.session("member").unwrap().contains(SHARED), "it is not even subscribed");
+        assert!(
+            !broker.session("member").unwrap().contains(SHARED),
+            "its subscription is gone as well"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The broker as its clients see it: the binary, and a client that does nothing by itself.
+//! The broker as its clients see it: tests of the binary with a client that does nothing on its
+//! own.
 //!
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! EMQX's refusals, and losses that a test asks for.
+//! EMQX's refusals, and losses on request.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use rumqttc::v5::mqttbytes::v5::{
 
 use crate::client::{Broker, Client, Hello, SHARED, numbers, wait_until};
 
-/// CONNACK's reason for this client.
+/// Returns the reason code of the CONNACK.
 fn connect_reason(broker: &Broker, hello: &Hello) -> ConnectReturnCode {
     let mut client = Client::dial(broker, hello);
     let Packet::ConnAck(connack) = client.packet() else { panic!("no CONNACK") };
     connack.code
 }
 
-/// PUBACK's reason.
+/// Returns the reason code of the PUBACK.
 fn publish_reason(publisher: &mut Client) -> PubAckReason {
     let answer = publisher.publish_to("drivers/1/gps", QoS::AtLeastOnce, "x");
     let Some(Packet::PubAck(PubAck { reason, .. })) = answer else {
@@ -45,7 +45,7 @@ fn kept_session_is_never_busy() {
 }
 
 #[test]
-fn everything_is_refused_while_it_denies() {
+fn every_request_is_refused_while_the_broker_denies() {
     let broker = Broker::start(&[]);
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
     let mut member = Client::member(&broker, &Hello::once("member"));

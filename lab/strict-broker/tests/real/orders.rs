@@ -1,4 +1,4 @@
-//! What the broker is told to do while it runs.
+//! Orders that the broker receives while it runs.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use rumqttc::v5::mqttbytes::v5::SubscribeReasonCode;
 
 use crate::client::{Broker, Client, Hello, Next, SHARED, numbers, sequence};
 
-/// Long enough for an answer that is on its way.
+/// Time within which an answer under way would arrive.
 const SOON: Duration = Duration::from_millis(500);
 
-/// A member that is away, with three messages.
+/// Starts a broker with an offline member that has three messages.
 fn with_messages() -> Broker {
     let broker = Broker::start(&[]);
     Client::member(&broker, &Hello::keep("member")).break_off(&broker, "member");
@@ -30,7 +30,7 @@ fn connack_never_comes() {
     broker.tell("next 1 connack never");
     let mut waiting = Client::dial(&broker, &Hello::keep("member"));
     assert_eq!(waiting.next(SOON), Next::Nothing);
-    has_all(&broker); // as the next connection
+    has_all(&broker); // the next connection has the session
     assert_eq!(waiting.rest(), []);
 }
 
@@ -45,11 +45,11 @@ fn connack_comes_late() {
     let began = Instant::now();
     let mut patient = Client::connect(&broker, &Hello::keep("member"));
     assert!(began.elapsed() >= Duration::from_secs(2));
-    assert_eq!(numbers(&patient.take()), sequence(0..3), "who left lost nothing");
+    assert_eq!(numbers(&patient.take()), sequence(0..3), "the impatient client lost nothing");
 }
 
 #[test]
-fn connack_is_lost_and_the_session_with_it() {
+fn connack_and_session_are_lost() {
     let broker = with_messages();
     broker.tell("next 1 connack lose");
     assert_eq!(Client::dial(&broker, &Hello::keep("member")).rest(), []);
@@ -60,7 +60,7 @@ fn connack_is_lost_and_the_session_with_it() {
 }
 
 #[test]
-fn suback_never_comes_and_the_subscription_holds() {
+fn subscription_is_made_though_suback_never_comes() {
     let broker = Broker::start(&[]);
     broker.tell("next 1 suback never");
     let mut member = Client::connect(&broker, &Hello::keep("member"));

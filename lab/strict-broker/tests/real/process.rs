@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::client::{Broker, Client, Hello, numbers, sequence};
 
 #[test]
-fn a_full_mailbox_makes_it_slower() {
+fn full_mailbox_slows_the_session_down() {
     let broker = Broker::start(&["--session-rate", "1000", "--mailbox-scan", "200us"]);
     let mut member = Client::member(&broker, &Hello::keep("member"));
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
@@ -18,7 +18,7 @@ fn a_full_mailbox_makes_it_slower() {
 }
 
 #[test]
-fn a_mailbox_that_overflows_kills_the_session_without_a_trace() {
+fn mailbox_overflow_kills_the_session_uncounted() {
     let broker = Broker::start(&["--session-rate", "1", "--max-mailbox", "50"]);
     let mut member = Client::member(&broker, &Hello::keep("member"));
     let mut publisher = Client::connect(&broker, &Hello::once("publisher"));
