@@ -62,7 +62,7 @@ impl Expiry {
 #[derive(Debug, Clone)]
 pub(crate) enum Life {
     Connected(Rc<Link>),
-    /// It waits for one, not longer than this.
+    /// The session waits for a connection, at most until this time.
     Away(Option<Instant>),
     /// The session has ended, but its group does not know it until this time: messages given to it
     /// are lost.
