@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export RUST_BACKTRACE ?= 0
 SECONDS ?= 3600
 
-.PHONY: help demo map quick test check soak up down day page fuzz faults kubernetes replicas bench story figures release containers upgrade brokers clean-state
+.PHONY: help demo map quick test check soak up down day page fuzz faults kubernetes replicas bench story figures release containers upgrade brokers trips clean-state
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -85,6 +85,12 @@ brokers:
 	deploy/local/setup
 	cargo build --release --locked -p milepost -p loadgen
 	python3 lab/brokers/run.py $(ARGS)
+
+# Stops, trips and mileage on labelled days, beside movingpandas and trackintel: a table for docs/results.md.
+trips:
+	python3 -m venv .local/trips
+	.local/trips/bin/pip install --quiet movingpandas trackintel
+	.local/trips/bin/python tests/answers/compare_trips.py $(ARGS)
 
 # README's pictures, drawn anew from docs/results.md and docs/story.json.
 figures:

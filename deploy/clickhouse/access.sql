@@ -41,6 +41,7 @@ GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.event_
 GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.recent_events TO milepost_eraser;
 GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.drivers TO milepost_eraser;
 GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.alerts_seen TO milepost_eraser;
+GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.trip_rules TO milepost_eraser;
 GRANT SELECT, INSERT ON fleet.erased TO milepost_eraser;
 GRANT SELECT ON fleet.schema_migrations TO milepost_eraser;
 GRANT SELECT ON system.parts TO milepost_eraser;

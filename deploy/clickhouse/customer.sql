@@ -24,12 +24,12 @@ GRANT SELECT ON fleet_ask.* TO customer_acme;
 
 CREATE ROW POLICY IF NOT EXISTS customer_acme ON fleet.positions, fleet.last_positions_state, fleet.touched,
     fleet.driver_days_state, fleet.rejects, fleet.events, fleet.event_states, fleet.recent_events, fleet.erased,
-    fleet.drivers, fleet.alerts_seen
+    fleet.drivers, fleet.alerts_seen, fleet.trip_rules
     FOR SELECT USING startsWith(driver_id, 'acme-') TO customer_acme;
 -- A table with a policy may show nothing to those who have none (users_without_row_policies_can_read_rows): all others see all.
 CREATE ROW POLICY OR REPLACE everybody_else ON fleet.positions, fleet.last_positions_state, fleet.touched,
     fleet.driver_days_state, fleet.rejects, fleet.events, fleet.event_states, fleet.recent_events, fleet.erased,
-    fleet.drivers, fleet.alerts_seen
+    fleet.drivers, fleet.alerts_seen, fleet.trip_rules
     FOR SELECT USING 1 TO ALL EXCEPT milepost_customer;
 
 -- The limits and the quota are those of other readers.

@@ -147,7 +147,7 @@ def migrated(url: str) -> Database:
     return Database(url, name)
 
 
-TABLES = ("positions", "touched", "driver_days_state", "last_positions_state", "fences", "rejects")
+TABLES = ("positions", "touched", "driver_days_state", "last_positions_state", "fences", "rejects", "trip_rules")
 
 
 @pytest.fixture(scope="session")

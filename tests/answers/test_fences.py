@@ -35,14 +35,20 @@ def expected_visits(fixes, fences):
     found = []
     for driver, track in truth.by_driver(fixes).items():
         for name, polygons in fences.items():
-            run = []
-            for fix in track + [None]:
-                within = fix is not None and inside(fix["lat"], fix["lng"], polygons)
-                if run and (not within or fix["ms"] - run[-1]["ms"] > truth.GAP_MS):
+            run, last = [], 0
+            for place, fix in enumerate(track):
+                if not inside(fix["lat"], fix["lng"], polygons):
+                    continue
+                quiet_ms = fix["ms"] - run[-1]["ms"] if run else 0
+                was_outside = place > last + 1 and quiet_ms > 60_000
+                went_silent = quiet_ms > truth.GAP_MS and truth.between(run[-1], fix) > 210
+                if run and (was_outside or went_silent):
                     found.append((name, driver, run[0]["ms"], run[-1]["ms"], len(run)))
                     run = []
-                if within:
-                    run.append(fix)
+                run.append(fix)
+                last = place
+            if run:
+                found.append((name, driver, run[0]["ms"], run[-1]["ms"], len(run)))
     return sorted(found)
 
 

@@ -5,11 +5,14 @@ A fix is a dictionary: driver, ms (epoch), lat, lng; optional seq, speed, acc, r
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-GAP_MS, STOP_MS, STOP_M, LOOK_MS = 3_600_000, 180_000, 100, 15_000
-JUMP_MPS, JUMP_M, ACC_M_MAX = 100, 100, 200
+GAP_MS, LOOK_MS, JUMP_M = 3_600_000, 15_000, 100
+STILL_MPS, STILL_MS, HONEST_M, RUN_MS = 0.1, 30_000, 1000, 45_000
+STEP_M, STEP_S_MAX, BEND_M, BEND_MAX, BEND_SHARE = 37, 64, 32, 2.2, 0.75
+SILENCE_DAYS_MAX = 3
 SILENCE_MARGIN_MS = 12 * 3_600_000
 QUARTER_MS, DAY_MS, SEQ_MARGIN_MS = 900_000, 86_400_000, 2 * 3_600_000
 A, F = 6378137.0, 1 / 298.257223563
@@ -80,8 +83,7 @@ def on_three_axes(lat, lng):
 
 
 def middle(points) -> tuple[float, float]:
-    x, y, z = (sum(axis) / len(axis) for axis in zip(*(on_three_axes(*point) for point in points)))
-    return math.degrees(math.atan2(z, (1 - F) ** 2 * math.hypot(x, y))), math.degrees(math.atan2(y, x))
+    return degrees_of(tuple(sum(axis) / len(axis) for axis in zip(*(on_three_axes(*point) for point in points))))
 
 
 def by_driver(fixes, since=-math.inf, until=math.inf) -> dict[str, list[dict]]:
@@ -104,78 +106,211 @@ def apart(a, b) -> float:
     return math.dist(on_three_axes(a["lat"], a["lng"]), on_three_axes(b["lat"], b["lng"]))
 
 
-def is_impossible(a, b) -> bool:
-    return apart(a, b) > JUMP_M + JUMP_MPS * (b["ms"] - a["ms"]) / 1000
+@dataclass
+class Rules:
+    """The defaults of `trip_rules`."""
+    speed_max: float = 60
+    radius_m: float = 100
+    stop_s: float = 180
+    trip_m: float = 200
+    trip_s: float = 300
+    spike_s: float = 60
+    acc_max: float = 200
 
 
-def reasons(track: list[dict]) -> list[str]:
+RULES = Rules()
+
+
+def is_impossible(a, b, rules=RULES) -> bool:
+    return apart(a, b) > JUMP_M + rules.speed_max * (b["ms"] - a["ms"]) / 1000
+
+
+def speed_between(a, b) -> float:
+    return apart(a, b) * 1000 / max(1, b["ms"] - a["ms"])
+
+
+def reasons(track: list[dict], rules=RULES) -> list[str]:
     """Why each fix is dropped, or ''."""
-    why = ["inaccurate" if (fix.get("acc") or 0) > ACC_M_MAX else "" for fix in track]
+    why = ["inaccurate" if (fix.get("acc") or 0) > rules.acc_max else "" for fix in track]
     accurate = [place for place, reason in enumerate(why) if not reason]
-    for before, place, after in zip(accurate, accurate[1:], accurate[2:]):
-        a, fix, b = track[before], track[place], track[after]
-        soon = fix["ms"] - a["ms"] <= GAP_MS and b["ms"] - fix["ms"] <= GAP_MS
-        if soon and is_impossible(a, fix) and is_impossible(fix, b) and not is_impossible(a, b):
-            why[place] = "jump"
+    for at in range(1, len(accurate) - 1):
+        a, fix, b = (track[accurate[at + step]] for step in (-1, 0, 1))
+        if fix["ms"] - a["ms"] > GAP_MS or b["ms"] - fix["ms"] > GAP_MS:
+            continue
+        if is_impossible(a, fix, rules) and is_impossible(fix, b, rules) and not is_impossible(a, b, rules):
+            why[accurate[at]] = "jump"
+        # A spike: there and back within two minutes, at twice the speed of the legs around it.
+        there, back, across = apart(a, fix), apart(fix, b), apart(a, b)
+        around = max(speed_between(track[accurate[at - 2]], a) if at > 1 else 0,
+                     speed_between(b, track[accurate[at + 2]]) if at + 2 < len(accurate) else 0, speed_between(a, b))
+        if (min(there, back) > JUMP_M and across < 0.6 * (there + back) and b["ms"] - a["ms"] <= 120_000
+                and min(speed_between(a, fix), speed_between(fix, b)) > 1.5 * around + 5):
+            why[accurate[at]] = "jump"
     return why
 
 
-def good(track: list[dict]) -> list[dict]:
-    return [fix for fix, reason in zip(track, reasons(track)) if not reason]
+def good(track: list[dict], rules=RULES) -> list[dict]:
+    return [fix for fix, reason in zip(track, reasons(track, rules)) if not reason]
 
 
-def stops_of_a_day(fixes: list[dict], day: int) -> list[tuple[int, int, tuple[float, float]]]:
+def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, int, tuple[float, float, float]]]:
     """First and last place in fixes, and where, of each stop of the UTC day."""
-    looks, bins = [], set()
-    for place, fix in enumerate(fixes):
-        if fix["ms"] // DAY_MS == day and fix["ms"] // LOOK_MS not in bins:
-            bins.add(fix["ms"] // LOOK_MS)
-            looks.append(place)
-    found, stay = [], []
+    here = [place for place, fix in enumerate(fixes) if fix["ms"] // DAY_MS == day]
+    looks = [place for at, place in enumerate(here) if at == 0 or fixes[place]["ms"] // LOOK_MS != fixes[here[at - 1]]["ms"] // LOOK_MS]
+    axes = {at: on_three_axes(fixes[at]["lat"], fixes[at]["lng"]) for at in looks}
+    # A device that sends 0 and drives all the same is not believed.
+    is_honest = any((fixes[at].get("speed") or 0) >= STILL_MPS for at in looks) or all(math.dist(axes[looks[0]], axes[at]) <= HONEST_M for at in looks)
 
-    def close():
-        if stay and fixes[stay[-1]]["ms"] - fixes[stay[0]]["ms"] >= STOP_MS:
-            early = [fixes[place] for place in stay if fixes[place]["ms"] - fixes[stay[0]]["ms"] <= STOP_MS]
-            found.append((stay[0], stay[-1], middle([(fix["lat"], fix["lng"]) for fix in early])))
-    for place in looks:
-        after_gap = place > 0 and fixes[place]["ms"] - fixes[place - 1]["ms"] > GAP_MS
-        if stay and (after_gap or apart(fixes[stay[0]], fixes[place]) > STOP_M):
-            close()
-            stay = []
-        stay.append(place)
-    close()
+    def is_still(at):
+        speed = fixes[at].get("speed")
+        return is_honest and speed is not None and speed < STILL_MPS
+
+    def is_silence(at):
+        """Before this place, or where there is none."""
+        return not 0 < at < len(fixes) or fixes[at]["ms"] - fixes[at - 1]["ms"] > GAP_MS
+
+    def is_parking(at):
+        return is_silence(at) and at - 1 in here and apart(fixes[at - 1], fixes[at]) <= rules.trip_m
+    # Runs: the looks within a radius of the first one.
+    runs: list[list[int]] = []
+    for before, at in zip([None, *looks], looks):
+        if before is not None and not is_silence(at):
+            radius = rules.trip_m if fixes[at]["ms"] - fixes[at - 1]["ms"] >= rules.stop_s * 1000 else rules.radius_m
+            stands = is_still(at) and is_still(before) and fixes[at]["ms"] - fixes[before]["ms"] <= STILL_MS
+            if math.dist(axes[runs[-1][0]], axes[at]) <= radius or stands:
+                runs[-1].append(at)
+                continue
+        runs.append([at])
+    # Stays: runs that belong together.
+    stays: list[dict] = []
+    for number, run in enumerate(runs):
+        behind = runs[number + 1][0] if number + 1 < len(runs) else here[-1] + 1
+        ends_silent = is_silence(behind) or behind not in here
+        began = fixes[run[0]]["ms"]
+        last = behind - 1 if ends_silent else run[-1]
+        is_kept = (ends_silent and behind in here and is_parking(behind)) or is_silence(run[0]) and (is_parking(run[0]) or ends_silent and is_silence(behind))
+        if fixes[run[-1]]["ms"] - began < RUN_MS and not is_kept:
+            continue
+        early = [axes[at] for at in run if fixes[at]["ms"] - began <= rules.stop_s * 1000]
+        one = {"first": run[0], "last": last, "began": began, "ended": fixes[run[-1]]["ms"], "is_kept": is_kept,
+               "place": tuple(sum(axis) / len(axis) for axis in zip(*early))}
+        if stays:
+            former = stays[-1]
+            long = [each["ended"] - each["began"] >= rules.stop_s * 1000 for each in (former, one)]
+            away_ms = one["began"] - former["ended"]
+            if (math.dist(former["place"], one["place"]) <= (rules.trip_m if all(long) else rules.radius_m / (1 if any(long) else 2))
+                    and away_ms <= (rules.trip_s if any(long) else rules.spike_s) * 1000):
+                former.update(last=one["last"], ended=one["ended"], is_kept=former["is_kept"] or is_kept)
+                continue
+        stays.append(one)
+    return [(one["first"], one["last"], one["place"]) for one in stays if one["is_kept"] or one["ended"] - one["began"] >= rules.stop_s * 1000]
+
+
+def slots_of_a_day(fixes: list[dict], day: int) -> dict[int, tuple]:
+    """For each place in fixes on the UTC day: the slot of time whose mean is one point of the way. About a STEP_M long, at most STEP_S_MAX."""
+    here = [place for place, fix in enumerate(fixes) if fix["ms"] // DAY_MS == day]
+    looks = [place for at, place in enumerate(here) if at == 0 or fixes[place]["ms"] // LOOK_MS != fixes[here[at - 1]]["ms"] // LOOK_MS]
+    found, look = {}, -1
+    for place in here:
+        if look + 1 < len(looks) and looks[look + 1] == place:
+            look += 1
+            a, b = fixes[looks[max(look - 1, 0)]], fixes[looks[min(look + 2, len(looks) - 1)]]
+            pace = speed_between(a, b) if b["ms"] > a["ms"] else 0
+            length = 1
+            while length < STEP_S_MAX and length * pace < STEP_M:
+                length *= 2
+        ms = fixes[place]["ms"]
+        found[place] = (length, ms // (1000 * length), ms // QUARTER_MS)
     return found
 
 
-def legs(track: list[dict]) -> list[dict]:
-    """The ways between good neighbours: a, b, kind, metres, and `place` of those that stand."""
-    fixes = good(track)
+def legs(track: list[dict], rules=RULES) -> list[dict]:
+    """The ways between good neighbours, or in a trip between points of the way: a, b, kind, metres, `fixes` behind a; of what stands `place`."""
+    fixes = good(track, rules)
     stop_of: dict[int, tuple] = {}
+    slot_of: dict[int, tuple] = {}
     for day in {fix["ms"] // DAY_MS for fix in fixes}:
-        for first, last, place in stops_of_a_day(fixes, day):
+        for first, last, place in stops_of_a_day(fixes, day, rules):
             stop_of.update((at, (day, first, place)) for at in range(first, last + 1))
-    ways = []
-    for at, (a, b) in enumerate(zip(fixes, fixes[1:])):
-        way = {"a": a, "b": b, "metres": 0.0, "untracked": 0.0, "place": None}
-        ends = [(fix["lat"], fix["lng"]) for fix in (a, b)]
+        slot_of.update(slots_of_a_day(fixes, day))
+
+    def kind_of(at):
+        """Of the leg that ends at this place."""
+        if not 0 < at < len(fixes):
+            return None
+        a, b = fixes[at - 1], fixes[at]
         midnight = b["ms"] // DAY_MS * DAY_MS
-        if b["ms"] - a["ms"] > GAP_MS or is_impossible(a, b):
-            way["kind"] = "gap"
-            way["untracked"] = metres(*ends[0], *ends[1])
-            way["is_known"] = b["ms"] // DAY_MS - a["ms"] // DAY_MS <= 1
-        elif a["ms"] < midnight:
-            around = [fix for fix in fixes if abs(fix["ms"] - midnight) <= STOP_MS] + [a]
-            way["kind"] = "stop" if all(apart(fix, b) <= STOP_M for fix in around) else "trip"
-            way["metres"] = metres(*ends[0], *ends[1]) if way["kind"] == "trip" else 0.0
-            if way["kind"] == "stop":
-                way["place"] = stop_of[at + 1][2] if at + 1 in stop_of else ends[1]
-        elif at in stop_of and stop_of[at] == stop_of.get(at + 1):
-            way["kind"], way["place"] = "stop", stop_of[at][2]
+        if b["ms"] - a["ms"] > GAP_MS or is_impossible(a, b, rules):
+            return "gap"
+        if a["ms"] < midnight:
+            around = [fix for fix in fixes if abs(fix["ms"] - midnight) <= rules.stop_s * 1000] + [a]
+            return "night stop" if all(apart(fix, b) <= rules.radius_m for fix in around) else "night trip"
+        return "stop" if at in stop_of and stop_of[at] == stop_of.get(at - 1) else "trip"
+    kinds = [kind_of(at) for at in range(len(fixes) + 1)]
+    axes = [on_three_axes(fix["lat"], fix["lng"]) for fix in fixes]
+    # Points of the way: places in fixes, and where.
+    points: list[tuple[list[int], tuple]] = []
+    for at in range(len(fixes)):
+        is_alone = kinds[at] != "trip" or at in stop_of or kinds[at + 1] != "trip"
+        before = points[-1][0][-1] if points else None
+        if not is_alone and before is not None and kinds[before] == "trip" and before not in stop_of and kinds[before + 1] == "trip" \
+                and slot_of[before] == slot_of[at]:
+            points[-1][0].append(at)
         else:
-            places = [stop_of[place][2] if place in stop_of else end for place, end in zip((at, at + 1), ends)]
-            way["kind"], way["metres"] = "trip", metres(*places[0], *places[1])
+            points.append(([at], None))
+    places = [stop_of[members[0]][2] if members[0] in stop_of else tuple(sum(axis) / len(axis) for axis in zip(*(axes[at] for at in members)))
+              for members, _ in points]
+    ways = []
+    for number in range(1, len(points)):
+        members = points[number][0]
+        a, b = fixes[members[0] - 1], fixes[members[-1]]
+        kind = kinds[members[0]]
+        way = {"a": a, "b": b, "metres": 0.0, "untracked": 0.0, "place": None, "kind": kind.split()[-1], "fixes": [fixes[at] for at in members]}
+        raw = metres(a["lat"], a["lng"], b["lat"], b["lng"])
+        if kind == "gap":
+            way["is_known"] = b["ms"] // DAY_MS - a["ms"] // DAY_MS <= SILENCE_DAYS_MAX
+            if b["ms"] - a["ms"] > GAP_MS and apart(a, b) <= rules.trip_m and way["is_known"]:
+                way["kind"], way["place"], way["is_silent"] = "stop", (a["lat"], a["lng"]), True
+            else:
+                way["untracked"] = raw
+        elif kind == "night trip":
+            way["metres"] = raw
+        elif kind == "night stop":
+            way["place"] = degrees_of(stop_of[members[0]][2]) if members[0] in stop_of else (b["lat"], b["lng"])
+        elif kind == "stop":
+            way["place"] = degrees_of(places[number])
+        else:
+            def vector(which):
+                if not 0 < which < len(points) or kinds[points[which][0][0]] != "trip":
+                    return None
+                return tuple(end - start for start, end in zip(places[which - 1], places[which]))
+            here = vector(number)
+            way["metres"] = metres(*degrees_of(places[number - 1]), *degrees_of(places[number])) * bend(vector(number - 1), here, vector(number + 1), places[number])
         ways.append(way)
     return ways
+
+
+def bend(before, here, after, up) -> float:
+    """How much longer the way is than the line, if it turned where the lines before and after it meet."""
+    if before is None or after is None or math.hypot(*here) < BEND_M:
+        return 1.0
+    turns = []
+    for one, other in ((before, here), (here, after)):
+        lengths = math.hypot(*one) * math.hypot(*other)
+        if lengths == 0:
+            return 1.0
+        cross = (one[1] * other[2] - one[2] * other[1], one[2] * other[0] - one[0] * other[2], one[0] * other[1] - one[1] * other[0])
+        side = sum(x * y for x, y in zip(cross, up))
+        turns.append(math.copysign(math.acos(max(-1.0, min(1.0, sum(x * y for x, y in zip(one, other)) / lengths))), side))
+    a, b = turns
+    if a * b <= 0 or abs(a + b) >= BEND_MAX:
+        return 1.0
+    return 1 + BEND_SHARE * ((math.sin(abs(a)) + math.sin(abs(b))) / math.sin(abs(a + b)) - 1)
+
+
+def degrees_of(axes) -> tuple[float, float]:
+    x, y, z = axes
+    return math.degrees(math.atan2(z, (1 - F) ** 2 * math.hypot(x, y))), math.degrees(math.atan2(y, x))
 
 
 def runs(ways):
@@ -186,7 +321,7 @@ def runs(ways):
             together[-1].append(way)
         else:
             together.append([way])
-    return [run for run in together if run[0].get("is_known", True)]
+    return [run for run in together if run[0]["kind"] != "gap" or run[0]["is_known"]]
 
 
 def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
@@ -196,10 +331,10 @@ def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
         for run in runs(legs(track)):
             began, ended = run[0]["a"]["ms"], run[-1]["b"]["ms"]
             if ended > since and began < until:
-                speeds = [way["b"]["speed"] for way in run if way["b"].get("speed") is not None]
+                speeds = [fix["speed"] for way in run for fix in way["fixes"] if fix.get("speed") is not None]
                 ends = [(fix["lat"], fix["lng"]) for fix in (run[0]["a"], run[-1]["b"])]
                 stops = [way["place"] for way in run if way["place"]]  # one for each day of a stop over midnight, and the fix at midnight
-                found.append({"driver_id": driver, "kind": run[0]["kind"], "began": began, "ended": ended, "fixes": len(run),
+                found.append({"driver_id": driver, "kind": run[0]["kind"], "began": began, "ended": ended, "fixes": sum(len(way["fixes"]) for way in run),
                               "metres": sum(way["metres"] for way in run), "untracked_m": sum(way["untracked"] for way in run),
                               "speed_max": max(speeds, default=None),
                               "from": stops or ends[:1], "to": stops or ends[1:]})
@@ -232,7 +367,7 @@ def days(fixes, since_day, until_day, tz) -> dict[tuple[str, str], dict]:
 
     def of(day):
         return found.setdefault((driver, day.isoformat()), dict.fromkeys(
-            ("fixes", "metres", "untracked_m", "moving_s", "standing_s", "trips", "stops"), 0))
+            ("fixes", "metres", "untracked_m", "moving_s", "standing_s", "silent_s", "trips", "stops"), 0))
     for driver, track in by_driver(fixes).items():
         for fix in track:
             of(day_of(fix["ms"]))["fixes"] += 1
@@ -244,6 +379,7 @@ def days(fixes, since_day, until_day, tz) -> dict[tuple[str, str], dict]:
                 for at, share, seconds in pieces(way, next_midnight) if way["kind"] != "gap" else []:
                     of(day_of(at))["metres"] += way["metres"] * share
                     of(day_of(at))["moving_s" if way["kind"] == "trip" else "standing_s"] += seconds
+                    of(day_of(at))["silent_s"] += seconds if way.get("is_silent") else 0
     return {key: day for key, day in found.items() if since_day.isoformat() <= key[1] < until_day.isoformat()}
 
 
@@ -264,7 +400,7 @@ def quarters(fixes) -> dict[tuple[str, int], dict]:
                 quarter["speed_count"] += 1
                 quarter["speed_max"] = max(quarter["speed_max"] or 0, fix["speed"])
         for way in legs(track):
-            for at, share, seconds in pieces(way, lambda ms: ms // QUARTER_MS * QUARTER_MS + QUARTER_MS) if way["kind"] != "gap" else []:
+            for at, share, seconds in pieces(way, lambda ms: ms // QUARTER_MS * QUARTER_MS + QUARTER_MS) if way["kind"] != "gap" and not way.get("is_silent") else []:
                 of(at)["distance_m"] += way["metres"] * share
                 of(at)["moving_s"] += seconds if way["kind"] == "trip" else 0
                 of(at)["tracked_s"] += seconds

@@ -26,7 +26,7 @@ mod tests {
     use crate::files::{MIGRATIONS, Migration};
 
     /// Small, and every shard joins its fixes with all of it, or asks for all of it.
-    const ON_EVERY_HOST: [&str; 8] = [
+    const ON_EVERY_HOST: [&str; 9] = [
         "schema_migrations",
         "fences",
         "erased",
@@ -35,6 +35,7 @@ mod tests {
         "recent_events",
         "drivers",
         "alerts_seen",
+        "trip_rules",
     ];
     /// The view that looks for drivers on each shard, and where.
     const BEHIND_IN: (&str, &str) = ("222_ask_in_box", "last_positions_state");

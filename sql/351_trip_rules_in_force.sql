@@ -1,0 +1,39 @@
+-- The limits by which days are computed: `trip_rules` over the presets. The presets, and the version of the definition, are here alone.
+CREATE VIEW IF NOT EXISTS {database}.trip_rules_in_force{on_cluster}
+(
+    driver_id String  COMMENT 'Driver id; empty for all drivers who have no row',
+    preset    String  COMMENT 'Kind of vehicle',
+    speed_max Float64 COMMENT 'Metres per second that the vehicle cannot exceed',
+    radius_m  Float64 COMMENT 'Metres around a stop within which the driver is still there',
+    stop_s    Float64 COMMENT 'Seconds that a stop lasts at least',
+    trip_m    Float64 COMMENT 'Metres that a trip leads away from a stop at least, if it comes back there',
+    trip_s    Float64 COMMENT 'Seconds that it lasts at least',
+    spike_s   Float64 COMMENT 'Seconds that a driver may be away before a stop has lasted for stop_s',
+    acc_max   Float64 COMMENT 'Metres of accuracy beyond which a fix is dropped',
+    rule      Tuple(UInt64, Float64, Float64, Float64, Float64, Float64, Float64, Float64)
+                      COMMENT 'Their hash, with the version of the definition, and the seven limits'
+)
+AS
+WITH
+    2 AS definition, -- goes up with every change of driver_days_mv that changes results: older days are then computed again
+    arrayFirst(one -> one.1 = kind, [
+        --         speed_max radius_m stop_s trip_m trip_s spike_s acc_max
+        ('car',     60.,      100.,    180.,  200.,  300.,  60.,    200.),
+        ('truck',   40.,      150.,    300.,  300.,  300.,  60.,    200.),
+        ('bicycle', 25.,       80.,    180.,  150.,  300.,  60.,    200.),
+        ('walker',  12.,       60.,    180.,  120.,  300.,  60.,    200.),
+        ('rail',   120.,      200.,    120.,  400.,  300.,  60.,    200.)]) AS base
+SELECT
+    driver_id, toString(kind) AS preset,
+    coalesce(own.1, base.2) AS speed_max, coalesce(own.2, base.3) AS radius_m, coalesce(own.3, base.4) AS stop_s, coalesce(own.4, base.5) AS trip_m,
+    coalesce(own.5, base.6) AS trip_s, coalesce(own.6, base.7) AS spike_s, coalesce(own.7, base.8) AS acc_max,
+    (cityHash64(definition, speed_max, radius_m, stop_s, trip_m, trip_s, spike_s, acc_max), speed_max, radius_m, stop_s, trip_m, trip_s, spike_s, acc_max) AS rule
+FROM
+(
+    SELECT driver_id, toString(rules.preset) AS kind, (rules.speed_max, rules.radius_m, rules.stop_s, rules.trip_m, rules.trip_s, rules.spike_s, rules.acc_max) AS own
+    FROM {database}.trip_rules AS rules FINAL
+    WHERE rules.preset != ''
+    UNION ALL
+    SELECT '', 'car', (NULL, NULL, NULL, NULL, NULL, NULL, NULL) WHERE (SELECT count() FROM {database}.trip_rules FINAL WHERE driver_id = '' AND trip_rules.preset != '') = 0
+)
+COMMENT 'Limits of trips and stops that count now: a row for all drivers, and one for each who has rules of its own'

@@ -1,0 +1,493 @@
+-- The one definition of trips, stops and distances (docs/trips.md). Every five minutes it is applied to the days of drivers that were touched
+-- since, or whose rules have changed (351).
+--   run    Looked at every 15 s, the driver stays within radius_m (after stop_s without a fix: trip_m) of where the run began, or the device
+--          sends a speed of 0 twice within 30 s. The place of a run is the mean of its first stop_s.
+--   stop   Runs of 45 s or more, the next beginning within spike_s of the end of the last and within half a radius of the first. If one of them
+--          lasts for stop_s: within trip_s, and a radius; if both do, trip_m. Together they last for stop_s, or fill all the time between two
+--          silences, or are next to parking.
+--   gap    3,600 s without a fix, or a leg longer than 100 m and speed_max for each second: nobody knows the way. A silence that ends within
+--          trip_m of where it began is parking: the views (370) count it as a stop.
+--   trip   All the rest. metres is the length of the line through the places of stops and, in between, through means of fixes: of as many as
+--          come in about 37 m, in 1 to 64 s. Where the line turns the same way at both ends of a leg, three quarters of what the two outer lines
+--          would add, if they met, is added.
+-- Two kinds of fixes are dropped: inaccurate ones (acc above acc_max), and jumps. A jump is impossible to reach and to leave within speed_max,
+-- and without it the way is possible; or it is a spike: more than 100 m there and back within two minutes, at 5 m/s more than one and a half
+-- times the speed around it.
+--
+-- Every UTC day is computed alone, from its fixes and two hours on both sides, so the result does not depend on what was touched. The first
+-- fix of a day begins a new stop or trip. The leg over midnight is measured from fix to fix and divided by time; the driver stands still
+-- there if everything within stop_s of midnight is within radius_m of the next day's first fix.
+--
+-- A refresh takes days of 5 million rows, the days touched last first; more than one day's rows always. Days touched in the ten minutes
+-- before they were computed are computed again: an insert may have been committed while the fixes were read.
+ALTER TABLE {database}.driver_days_mv{on_cluster} MODIFY QUERY
+WITH
+    toInt64(3600000) AS gap_ms,
+    15000 AS look_ms,
+    100 AS jump_m,
+    120000 AS spike_ms_max,
+    10 AS still_cms,
+    30000 AS still_ms,
+    45000 AS run_ms,
+    1000 AS honest_m, -- a device that sends 0 all day and gets farther is not believed
+    37 AS step_m,
+    64 AS step_s_max,
+    32 AS bend_m,
+    2.2 AS bend_max, -- radians
+    0.75 AS bend_share,
+    86400000 AS day_ms,
+    900000 AS quarter_ms,
+    6378137 AS equator_m,
+    0.0066943799901413165 AS e2, -- of WGS84
+    2 * 6371008.8 AS earth_m, -- its mean diameter
+    (xs, first) -> arrayPopBack(arrayPushFront(xs, first)) AS before,
+    (xs, last) -> arrayPopFront(arrayPushBack(xs, last)) AS after,
+    (xs, keep) -> arrayFilter((one, k) -> k, xs, keep) AS kept,
+    (dx, dy, dz) -> dx * dx + dy * dy + dz * dz AS squared,
+    -- Straight lines through the earth since the element before, squared. 0 for the first.
+    (xs, ys, zs) -> arrayMap((dx, dy, dz) -> squared(dx, dy, dz), arrayDifference(xs), arrayDifference(ys), arrayDifference(zs)) AS ways_between,
+    (way, ms, mps) -> way > pow(jump_m + mps / 1000 * ms, 2) AS is_impossible,
+    (way, ms) -> 1000 * sqrt(way) / greatest(ms, 1) AS pace,
+    -- Of each stretch of fixes, of which every other is a stop, the stop's value for each of its fixes.
+    (values, lengths) -> arrayFlatten(arrayMap((n, value) -> arrayWithConstant(n, value), lengths, arrayFlatten(arrayMap(value -> [0., value], arrayPushBack(values, 0.))))) AS spread,
+    (own, stretch, stops) -> arrayMap((one, n, stop) -> if(n % 2 = 0, stop, one), own, stretch, stops) AS at_stops,
+    (SELECT groupArray(rule) FROM {database}.trip_rules_in_force WHERE driver_id = '') AS rules_of_all,
+    wanted AS
+    (
+        SELECT driver_id, day, inserted, rule
+        FROM
+        (
+            SELECT
+                driver_id, day, inserted, touched_until, is_missing, if(own.rule.1 = 0, rules_of_all[1], own.rule) AS rule,
+                is_missing OR done_until < touched_until + INTERVAL 10 MINUTE OR done_by != rule.1 AS is_wanted
+            FROM
+            (
+                SELECT driver_id, day, max(found) AS inserted, max(touched) AS touched_until, inserted != max(done) AS is_missing,
+                    max(done_at) AS done_until, argMax(rules, done_at) AS done_by
+                FROM
+                (
+                    SELECT driver_id, day, sum(rows) AS found, toUInt64(0) AS done, max(touched_at) AS touched, toDateTime64(0, 3, 'UTC') AS done_at,
+                        toUInt64(0) AS rules
+                    FROM {database}.touched GROUP BY driver_id, day
+                    UNION ALL
+                    SELECT driver_id, day, 0, rows, toDateTime64(0, 3, 'UTC'), computed_at, rules FROM {database}.driver_days_state
+                )
+                GROUP BY driver_id, day
+                HAVING inserted > 0
+            ) AS days
+            LEFT JOIN (SELECT driver_id, rule FROM {database}.trip_rules_in_force WHERE driver_id != '') AS own USING (driver_id)
+        )
+        WHERE is_wanted
+        QUALIFY sum(inserted) OVER (ORDER BY is_missing DESC, touched_until DESC, day, driver_id ROWS UNBOUNDED PRECEDING) - inserted < 5000000
+    ),
+    collected AS
+    (
+        SELECT
+            driver_id, day, toInt64(day) * day_ms AS day_began, inserted, fix, rule.1 AS rules,
+            rule.2 AS speed_max, rule.3 AS radius_m, rule.4 * 1000 AS stop_ms, rule.5 AS trip_m, rule.6 * 1000 AS trip_ms, rule.7 * 1000 AS spike_ms,
+            rule.8 * 10 AS acc_dm_max
+        FROM
+        (
+            SELECT driver_id, day, arraySort(groupArray((ms, seq, lat_e7, lng_e7, speed_cms, acc_dm))) AS fix
+            FROM
+            (
+                SELECT
+                    driver_id, arrayJoin(arrayDistinct([toDate(ts - INTERVAL 2 HOUR), toDate(ts + INTERVAL 2 HOUR)])) AS day,
+                    toUnixTimestamp64Milli(ts) AS ms, seq, lat_e7, lng_e7, speed_cms, acc_dm
+                FROM {database}.positions FINAL
+                WHERE (toDate(ts), driver_id) IN (SELECT day + shift, driver_id FROM wanted ARRAY JOIN [-1, 0, 1] AS shift)
+            )
+            WHERE (driver_id, day) IN (SELECT driver_id, day FROM wanted)
+            GROUP BY driver_id, day
+        ) AS fixes
+        INNER JOIN wanted USING (driver_id, day)
+    ),
+    -- Each step is a subquery of its own: as aliases of one SELECT their texts grow by each other, and planning takes seconds.
+    judged AS
+    (
+        SELECT
+            *,
+            arrayMap(acc_dm -> acc_dm = 65535 OR acc_dm <= acc_dm_max, fix.6) AS is_accurate,
+            arrayMap((s, s0) -> if(s0 > 0 AND s > s0, s - s0 - 1, 0), fix.2, before(fix.2, 0)) AS fix_lost
+        FROM collected
+    ),
+    accurate AS
+    (
+        SELECT
+            * EXCEPT (fix, is_accurate, fix_lost), kept(fix.1, is_accurate) AS all_ms, kept(fix.3, is_accurate) AS all_lat, kept(fix.4, is_accurate) AS all_lng,
+            kept(fix.5, is_accurate) AS all_speed, kept(fix.2, is_accurate) AS all_seq, kept(fix_lost, is_accurate) AS all_lost,
+            arrayFilter((ms, lost, ok) -> NOT ok, fix.1, fix_lost, is_accurate) AS vague_ms,
+            arrayFilter((lost, ok) -> NOT ok, fix_lost, is_accurate) AS vague_lost,
+            arrayFilter((seq, ok) -> NOT ok, fix.2, is_accurate) AS vague_seq,
+            arrayFilter((lat, ok) -> NOT ok, fix.3, is_accurate) AS vague_lat, arrayFilter((lng, ok) -> NOT ok, fix.4, is_accurate) AS vague_lng,
+            arrayMap(l -> equator_m / sqrt(1 - e2 * pow(sin(radians(l / 1e7)), 2)), all_lat) AS curve
+        FROM judged
+    ),
+    on_axes AS
+    (
+        SELECT
+            * EXCEPT curve,
+            arrayMap((r, a, b) -> r * cos(radians(a / 1e7)) * cos(radians(b / 1e7)), curve, all_lat, all_lng) AS all_x,
+            arrayMap((r, a, b) -> r * cos(radians(a / 1e7)) * sin(radians(b / 1e7)), curve, all_lat, all_lng) AS all_y,
+            arrayMap((r, a) -> r * (1 - e2) * sin(radians(a / 1e7)), curve, all_lat) AS all_z
+        FROM accurate
+    ),
+    spaced AS
+    (
+        SELECT *, ways_between(all_x, all_y, all_z) AS all_way, arrayDifference(all_ms) AS all_time FROM on_axes
+    ),
+    leaping AS
+    (
+        SELECT
+            *,
+            arrayMap((way, t) -> t <= gap_ms AND is_impossible(way, t, speed_max), all_way, all_time) AS is_leap,
+            arrayMap(way -> way > jump_m * jump_m, all_way) AS is_far
+        FROM spaced
+    ),
+    -- Most days have neither leaps nor legs of more than 100 m within two minutes there and back: nothing more is computed for them.
+    jumping AS
+    (
+        SELECT
+            *,
+            if(has(is_leap, 1), arrayMap(
+                (leap, leap_on, t, t0, x, x0, y, y0, z, z0) -> leap AND leap_on AND NOT is_impossible(squared(x - x0, y - y0, z - z0), t - t0, speed_max),
+                is_leap, after(is_leap, 0), after(all_ms, 0), before(all_ms, 0),
+                after(all_x, 0), before(all_x, 0), after(all_y, 0), before(all_y, 0), after(all_z, 0), before(all_z, 0)), is_leap) AS is_beyond,
+            if(has(is_far, 1), arrayMap(
+                (there, back, t, t_on, x, x0, y, y0, z, z0) -> there > jump_m * jump_m AND back > jump_m * jump_m AND t + t_on <= spike_ms_max
+                    AND squared(x - x0, y - y0, z - z0) < pow(0.6 * (sqrt(there) + sqrt(back)), 2),
+                all_way, after(all_way, 0.), all_time, after(all_time, 0),
+                after(all_x, 0), before(all_x, 0), after(all_y, 0), before(all_y, 0), after(all_z, 0), before(all_z, 0)), is_far) AS is_detour
+        FROM leaping
+    ),
+    spiking AS
+    (
+        SELECT
+            *,
+            if(has(is_detour, 1), arrayMap(
+                (jump, detour, there, t, there0, t0, back, t_on, back_on, t_on_on, x, x0, y, y0, z, z0) -> jump OR detour AND
+                    least(pace(there, t), pace(back, t_on)) > 1.5 * greatest(pace(there0, t0), pace(back_on, t_on_on), pace(squared(x - x0, y - y0, z - z0), t + t_on)) + 5,
+                is_beyond, is_detour, all_way, all_time, before(all_way, 0.), before(all_time, 0), after(all_way, 0.), after(all_time, 0),
+                after(after(all_way, 0.), 0.), after(after(all_time, 0), 0),
+                after(all_x, 0), before(all_x, 0), after(all_y, 0), before(all_y, 0), after(all_z, 0), before(all_z, 0)), is_beyond) AS is_jump
+        FROM jumping
+    ),
+    good AS
+    (
+        SELECT
+            driver_id, day, day_began, inserted, rules, speed_max, radius_m, stop_ms, trip_m, trip_ms, spike_ms, arrayMap(jump -> NOT jump, is_jump) AS is_good,
+            kept(all_ms, is_good) AS ms, kept(all_lat, is_good) AS lat, kept(all_lng, is_good) AS lng, kept(all_speed, is_good) AS speed,
+            kept(all_lost, is_good) AS lost, kept(all_x, is_good) AS x, kept(all_y, is_good) AS y, kept(all_z, is_good) AS z,
+            arrayConcat(vague_ms, kept(all_ms, is_jump)) AS dropped_ms, arrayConcat(vague_lost, kept(all_lost, is_jump)) AS dropped_lost,
+            arrayConcat(vague_seq, kept(all_seq, is_jump)) AS dropped_seq,
+            arrayConcat(vague_lat, kept(all_lat, is_jump)) AS dropped_lat, arrayConcat(vague_lng, kept(all_lng, is_jump)) AS dropped_lng
+        FROM spiking
+    ),
+    timed AS
+    (
+        SELECT
+            * EXCEPT is_good,
+            arrayDifference(ms) AS time,
+            ways_between(x, y, z) AS way,
+            arrayFirstIndex(m -> m >= day_began, ms) AS first_at,
+            arrayFirstIndex(m -> m >= day_began + day_ms, ms) AS next_at,
+            if(next_at = 0, toUInt32(length(ms)) + 1, next_at) AS end_at -- behind the day's last fix
+        FROM good
+    ),
+    sampled AS
+    (
+        SELECT
+            *,
+            arrayMap(
+                (m, t, i) -> i >= first_at AND i < end_at AND first_at > 0 AND (i = first_at OR intDiv(m, look_ms) != intDiv(m - t, look_ms)),
+                ms, time, arrayEnumerate(ms)) AS is_look,
+            x[first_at] AS first_x, y[first_at] AS first_y, z[first_at] AS first_z,
+            x[next_at] AS next_x, y[next_at] AS next_y, z[next_at] AS next_z
+        FROM timed
+    ),
+    looked AS
+    (
+        SELECT
+            * EXCEPT is_look,
+            kept(ms, is_look) AS look_at_ms, kept(x, is_look) AS look_x, kept(y, is_look) AS look_y, kept(z, is_look) AS look_z,
+            kept(time, is_look) AS look_quiet_ms, kept(way, is_look) AS look_way, kept(speed, is_look) AS look_speed,
+            kept(arrayEnumerate(ms), is_look) AS look_fix
+        FROM sampled
+    ),
+    trusted AS
+    (
+        SELECT
+            *,
+            arrayExists(s -> s != 65535 AND s >= still_cms, look_speed)
+                OR NOT arrayExists((lx, ly, lz) -> squared(lx - look_x[1], ly - look_y[1], lz - look_z[1]) > honest_m * honest_m, look_x, look_y, look_z) AS is_honest
+        FROM looked
+    ),
+    -- The speed around a look: over the looks from the one before to the one after the next.
+    paced AS
+    (
+        SELECT
+            *,
+            arrayMap(s -> is_honest AND s < still_cms, look_speed) AS look_is_still,
+            arrayMap(
+                (lx, lx0, ly, ly0, lz, lz0, m, m0) -> pace(squared(lx - lx0, ly - ly0, lz - lz0), m - m0),
+                after(after(look_x, look_x[-1]), look_x[-1]), before(look_x, look_x[1]), after(after(look_y, look_y[-1]), look_y[-1]), before(look_y, look_y[1]),
+                after(after(look_z, look_z[-1]), look_z[-1]), before(look_z, look_z[1]),
+                after(after(look_at_ms, look_at_ms[-1]), look_at_ms[-1]), before(look_at_ms, look_at_ms[1])) AS look_pace,
+            -- The highest speed from look to look, where the device sent none.
+            arrayMax(arrayMap(
+                (way, t, s) -> if(s = 65535 AND t >= 5000 AND t <= gap_ms, pace(way, t), 0.),
+                ways_between(look_x, look_y, look_z), arrayDifference(look_at_ms), look_speed)) AS pace_max
+        FROM trusted
+    ),
+    -- Runs: looks within the radius of the first one, or while the device says that it stands. Each has its first and last fix, its first look,
+    -- the number of looks in its first stop_s, whether it is a stop however short it is, and when it began and ended. Before a
+    -- silence it lasts to the last fix. One look more ends the last run.
+    folded AS
+    (
+        SELECT
+            *,
+            arrayFold(
+                (s, m, lx, ly, lz, is_new, limit, stands, edge, parked, fix_at, look_at) -> if(
+                    is_new OR squared(lx - s.1, ly - s.2, lz - s.3) > limit * limit AND NOT stands,
+                    (lx, ly, lz, m, m, fix_at, fix_at, look_at, toInt64(1), if(is_new, if(parked, 2, edge), 0),
+                        if(s.5 - s.4 >= run_ms OR s.10 = 2 OR is_new AND (parked OR s.10 = 1 AND edge),
+                            arrayPushBack(s.11, (s.6, if(is_new, fix_at - 1, s.7), s.8, s.9, toUInt8(s.10 = 2 OR is_new AND (parked OR s.10 = 1 AND edge)), s.4, s.5)), s.11)),
+                    (s.1, s.2, s.3, s.4, m, s.6, fix_at, s.8, s.9 + (m - s.4 <= stop_ms), s.10, s.11)),
+                arrayPushBack(look_at_ms, 0), arrayPushBack(look_x, 0.), arrayPushBack(look_y, 0.), arrayPushBack(look_z, 0.),
+                arrayMap((t, i) -> t > gap_ms OR i = first_at, arrayPushBack(look_quiet_ms, gap_ms + 1), arrayPushBack(look_fix, 0)),
+                arrayMap(t -> if(t >= stop_ms, trip_m, radius_m), arrayPushBack(look_quiet_ms, 0)),
+                arrayPushBack(arrayMap((s, s0, t) -> s AND s0 AND t <= still_ms, look_is_still, before(look_is_still, 0), arrayDifference(look_at_ms)), 0),
+                arrayMap((t, i) -> t > gap_ms OR i = 1, arrayPushBack(look_quiet_ms, if(next_at = 0, gap_ms + 1, time[next_at])), arrayPushBack(look_fix, 0)),
+                arrayMap((t, way, i) -> t > gap_ms AND way <= trip_m * trip_m AND i > first_at, arrayPushBack(look_quiet_ms, 0), arrayPushBack(look_way, 0.), arrayPushBack(look_fix, 0)),
+                arrayMap(i -> toInt64(i), arrayPushBack(look_fix, end_at)), arrayMap(i -> toInt64(i), arrayEnumerate(arrayPushBack(look_fix, 0))),
+                (0., 0., 0., toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toUInt8(0), CAST([], 'Array(Tuple(Int64, Int64, Int64, Int64, UInt8, Int64, Int64))'))
+            ).11 AS runs
+        FROM paced
+    ),
+    ranged AS
+    (
+        SELECT *, arrayMap((first, count) -> (toUInt64(first), toUInt64(count)), runs.3, runs.4) AS run_looks FROM folded
+    ),
+    averaged AS
+    (
+        SELECT
+            *,
+            arrayReduceInRanges('avg', run_looks, look_x) AS run_x, arrayReduceInRanges('avg', run_looks, look_y) AS run_y,
+            arrayReduceInRanges('avg', run_looks, look_z) AS run_z
+        FROM ranged
+    ),
+    -- Stops: runs that belong together, with the first and last fix, and the place of the first run. One run more ends the last.
+    stayed AS
+    (
+        SELECT
+            * EXCEPT (runs, run_looks, run_x, run_y, run_z, look_at_ms, look_x, look_y, look_z, look_quiet_ms, look_way, look_speed, look_is_still),
+            arrayFold(
+                (s, first, last, is_kept, m, m_end, px, py, pz) -> if(
+                    m - s.5 <= if(s.5 - s.4 >= stop_ms OR m_end - m >= stop_ms, trip_ms, spike_ms)
+                        AND squared(px - s.6, py - s.7, pz - s.8) <= pow(multiIf(least(s.5 - s.4, m_end - m) >= stop_ms, trip_m, greatest(s.5 - s.4, m_end - m) >= stop_ms, radius_m, radius_m / 2), 2),
+                    (s.1, last, s.3 OR is_kept, s.4, m_end, s.6, s.7, s.8, s.9),
+                    (first, last, is_kept, m, m_end, px, py, pz, if(s.3 OR s.5 - s.4 >= stop_ms, arrayPushBack(s.9, (s.1, s.2, s.6, s.7, s.8)), s.9))),
+                arrayPushBack(runs.1, 0), arrayPushBack(runs.2, 0), arrayPushBack(runs.5, 0), arrayPushBack(runs.6, 0), arrayPushBack(runs.7, 0),
+                arrayPushBack(run_x, 0.), arrayPushBack(run_y, 0.), arrayPushBack(run_z, 0.),
+                (toInt64(0), toInt64(0), toUInt8(0), toInt64(0), toInt64(0), 0., 0., 0., CAST([], 'Array(Tuple(Int64, Int64, Float64, Float64, Float64))'))
+            ).9 AS stops
+        FROM averaged
+    ),
+    -- Fixes without a stop, those of a stop, fixes without one, those of a stop, ..., fixes without one.
+    stretched AS
+    (
+        SELECT
+            *,
+            arrayFlatten(arrayMap(
+                (last, next, first, end) -> [next - last - 1, end - first + 1],
+                arrayPushFront(stops.2, 0), arrayPushBack(stops.1, toInt64(length(ms)) + 1), arrayPushBack(stops.1, 1), arrayPushBack(stops.2, 0))) AS lengths,
+            -- How long the slots are whose fixes are one point of the way.
+            arrayFlatten(arrayMap(
+                (mark, mark_on, slot_ms) -> arrayWithConstant(mark_on - mark, slot_ms),
+                arrayConcat([1], look_fix, [end_at]), arrayConcat(look_fix, [end_at, toUInt32(length(ms)) + 1]),
+                arrayConcat([1000], arrayMap(p -> multiIf(p >= step_m, 1000, p * 2 >= step_m, 2000, p * 4 >= step_m, 4000, p * 8 >= step_m, 8000,
+                    p * 16 >= step_m, 16000, p * 32 >= step_m, 32000, step_s_max * 1000), look_pace), [1000]))) AS slot_ms
+        FROM stayed
+    ),
+    numbered AS
+    (
+        SELECT * EXCEPT (look_fix, look_pace), arrayFlatten(arrayMap((n, i) -> arrayWithConstant(n, i), lengths, arrayEnumerate(lengths))) AS stretch FROM stretched
+    ),
+    placed AS
+    (
+        SELECT
+            * EXCEPT (x, y, z),
+            at_stops(x, stretch, spread(stops.3, lengths)) AS place_x,
+            at_stops(y, stretch, spread(stops.4, lengths)) AS place_y,
+            at_stops(z, stretch, spread(stops.5, lengths)) AS place_z,
+            NOT arrayExists((m, fx, fy, fz) -> abs(m - day_began) <= stop_ms AND squared(fx - first_x, fy - first_y, fz - first_z) > radius_m * radius_m,
+                ms, x, y, z) AS is_still_first,
+            NOT arrayExists((m, fx, fy, fz) -> abs(m - day_began - day_ms) <= stop_ms AND squared(fx - next_x, fy - next_y, fz - next_z) > radius_m * radius_m,
+                ms, x, y, z) AS is_still_last,
+            arrayMap((m, t) -> intDiv(m, day_ms) != intDiv(m - t, day_ms), ms, time) AS is_over_midnight
+        FROM numbered
+    ),
+    -- From each fix to the next, with the kinds of driver_days_state.
+    classed AS
+    (
+        SELECT
+            *,
+            arrayMap(
+                (i, m, t, line, over, run, run0) -> multiIf(
+                    i = 1 OR t > gap_ms OR is_impossible(line, t, speed_max), 0,
+                    over, if(line <= radius_m * radius_m AND if(m >= day_began + day_ms, is_still_last, is_still_first), 2, 1),
+                    run % 2 = 0 AND run = run0, 2,
+                    1),
+                arrayEnumerate(ms), ms, time, way, is_over_midnight, stretch, before(stretch, 0)) AS kind
+        FROM placed
+    ),
+    wayward AS
+    (
+        SELECT *, arrayMap((k, over) -> k = 1 AND NOT over, kind, is_over_midnight) AS is_way FROM classed
+    ),
+    -- The last fix of each point: the next one does not belong to it. A point is a fix, the fixes of a slot, or those of a stop in one quarter.
+    pointed AS
+    (
+        SELECT
+            *,
+            arrayMap(
+                (own, own_before, own_after, run, run0, k, k0, over, over0, m, m0, slot, slot0) -> NOT (intDiv(m, quarter_ms) = intDiv(m0, quarter_ms) AND (
+                    own AND own_before AND own_after AND run % 2 = 1 AND run0 % 2 = 1 AND slot = slot0 AND intDiv(m, slot) = intDiv(m0, slot)
+                    OR k = 2 AND k0 = 2 AND NOT over AND NOT over0)),
+                is_way, before(is_way, 0), after(is_way, 0), stretch, before(stretch, 0), kind, before(kind, 0), is_over_midnight, before(is_over_midnight, 0),
+                ms, before(ms, 0), slot_ms, before(slot_ms, 1)) AS is_begin
+        FROM wayward
+    ),
+    numbering AS
+    (
+        SELECT *, after(is_begin, 1) AS is_end, kept(arrayMap(i -> toInt64(i), arrayEnumerate(ms)), is_begin) AS point_from FROM pointed
+    ),
+    spanned AS
+    (
+        SELECT *, arrayMap((i, i_on) -> (toUInt64(i), toUInt64(i_on - i)), point_from, after(point_from, toInt64(length(ms)) + 1)) AS ranges FROM numbering
+    ),
+    points AS
+    (
+        SELECT
+            driver_id, day, day_began, inserted, rules, trip_m, pace_max, dropped_ms, dropped_lost, dropped_seq, dropped_lat, dropped_lng,
+            kept(kind, is_end) AS kind, kept(is_way, is_end) AS is_way, kept(is_over_midnight, is_end) AS is_over_midnight, kept(way, is_end) AS line,
+            kept(ms, is_end) AS point_ms, kept(lat, is_end) AS point_lat, kept(lng, is_end) AS point_lng,
+            arrayMap(range -> toInt64(range.2), ranges) AS count,
+            arrayReduceInRanges('sum', ranges, arrayMap(l -> toUInt32(l), lost)) AS lost,
+            arrayReduceInRanges('sum', ranges, arrayMap(s -> toUInt32(s != 65535), speed)) AS speed_count,
+            arrayReduceInRanges('sum', ranges, arrayMap(s -> if(s = 65535, 0, s), speed)) AS speed_sum,
+            arrayReduceInRanges('max', ranges, arrayMap(s -> if(s = 65535, 0, s), speed)) AS speed_max,
+            arrayReduceInRanges('avg', ranges, place_x) AS point_x, arrayReduceInRanges('avg', ranges, place_y) AS point_y,
+            arrayReduceInRanges('avg', ranges, place_z) AS point_z
+        FROM spanned
+    ),
+    stepped AS
+    (
+        SELECT *, arrayDifference(point_x) AS dx, arrayDifference(point_y) AS dy, arrayDifference(point_z) AS dz FROM points
+    ),
+    squared_steps AS
+    (
+        SELECT *, arrayMap((a, b, c) -> squared(a, b, c), dx, dy, dz) AS squares FROM stepped
+    ),
+    -- At each point the turn from the leg that ends there to the next one, to the left above 0.
+    turned AS
+    (
+        SELECT
+            *,
+            arrayMap(
+                (own, own_after, a, a1, b, b1, c, c1, l, l1, px, py, pz) -> if(own AND own_after AND l > 0 AND l1 > 0,
+                    acos(greatest(-1., least(1., (a * a1 + b * b1 + c * c1) / sqrt(l * l1)))) * sign((b * c1 - c * b1) * px + (c * a1 - a * c1) * py + (a * b1 - b * a1) * pz), 0.),
+                is_way, after(is_way, 0), dx, after(dx, 0.), dy, after(dy, 0.), dz, after(dz, 0.), squares, after(squares, 0.), point_x, point_y, point_z) AS turn
+        FROM squared_steps
+    ),
+    measured AS
+    (
+        SELECT
+            *,
+            arrayMap(
+                (k, own, m0, straight, l, turn_to, turn_from) -> if(k = 2 OR k = 0 AND m0 < day_began, 0.,
+                    earth_m * asin(least(1., sqrt(if(own, l, straight)) / earth_m))
+                    * if(own AND l >= bend_m * bend_m AND turn_to * turn_from > 0 AND abs(turn_to + turn_from) < bend_max,
+                        1 + bend_share * ((sin(abs(turn_to)) + sin(abs(turn_from))) / sin(abs(turn_to + turn_from)) - 1), 1.)),
+                kind, is_way, before(point_ms, 0), line, squares, before(turn, 0.), turn) AS metres,
+            arrayCumSum(arrayMap((k, k0) -> k != k0 OR k = 0, kind, before(kind, 0))) AS piece,
+            length(point_ms) + length(dropped_ms) AS legs
+        FROM turned
+    ),
+    -- What is dropped is a leg without a length.
+    legs AS
+    (
+        SELECT
+            driver_id, day, day_began, inserted, rules, trip_m, pace_max, leg_kind, leg_from_ms, leg_ms, leg_count, leg_lost, leg_speed_count, leg_speed_sum, leg_speed,
+            leg_metres, leg_piece, leg_lat, leg_lng, leg_to_lat, leg_to_lng, leg_x, leg_y, leg_z, leg_at
+        FROM measured
+        ARRAY JOIN
+            arrayConcat(kind, arrayMap(m -> 3, dropped_ms)) AS leg_kind,
+            arrayConcat(before(point_ms, 0), dropped_ms) AS leg_from_ms, arrayConcat(point_ms, dropped_ms) AS leg_ms,
+            arrayConcat(count, arrayMap(m -> 1, dropped_ms)) AS leg_count,
+            arrayConcat(arrayMap(l -> toInt64(l), lost), dropped_lost) AS leg_lost, arrayResize(speed_count, legs) AS leg_speed_count, arrayResize(speed_sum, legs) AS leg_speed_sum,
+            arrayResize(speed_max, legs) AS leg_speed,
+            arrayResize(metres, legs) AS leg_metres, arrayConcat(piece, dropped_seq) AS leg_piece,
+            arrayConcat(before(point_lat, point_lat[1]), dropped_lat) AS leg_lat, arrayConcat(before(point_lng, point_lng[1]), dropped_lng) AS leg_lng,
+            arrayConcat(point_lat, dropped_lat) AS leg_to_lat, arrayConcat(point_lng, dropped_lng) AS leg_to_lng,
+            arrayResize(point_x, legs) AS leg_x, arrayResize(point_y, legs) AS leg_y, arrayResize(point_z, legs) AS leg_z, range(legs) AS leg_at
+    ),
+    -- Legs that lie outside the day stay, in the quarter 0: a day without fixes gets a row, too.
+    clipped AS
+    (
+        SELECT
+            *,
+            if(leg_kind IN (0, 3), if(leg_from_ms >= day_began, leg_from_ms, leg_ms), greatest(leg_from_ms, day_began)) AS first_ms,
+            least(leg_ms, day_began + day_ms) AS last_ms,
+            leg_ms >= day_began AND leg_ms < day_began + day_ms
+                OR leg_kind IN (1, 2) AND leg_from_ms < day_began + day_ms AND leg_ms > day_began AS is_inside
+        FROM legs
+    ),
+    divided AS
+    (
+        SELECT
+            *,
+            arrayJoin(multiIf(
+                NOT is_inside, [toInt64(0)],
+                leg_kind IN (0, 3) OR intDiv(first_ms, quarter_ms) = intDiv(leg_ms, quarter_ms), [intDiv(leg_ms, quarter_ms)],
+                range(intDiv(first_ms, quarter_ms), intDiv(least(leg_ms, day_began + day_ms - 1), quarter_ms) + 1))) AS quarter
+        FROM clipped
+    ),
+    shared AS
+    (
+        SELECT
+            *,
+            (driver_id, day, quarter, if(is_inside, leg_piece, 0), leg_kind = 3, if(leg_kind = 3, (leg_ms, leg_lat, leg_lng), (0, 0, 0))) AS part_key,
+            quarter = intDiv(leg_ms, quarter_ms) AS is_end,
+            greatest(first_ms, if(leg_kind IN (1, 2), quarter * quarter_ms, 0)) AS part_began_ms, least(last_ms, (quarter + 1) * quarter_ms) AS part_ended_ms,
+            if(leg_kind IN (0, 3) OR leg_from_ms = leg_ms, quarter = intDiv(leg_ms, quarter_ms),
+                (least(last_ms, (quarter + 1) * quarter_ms) - greatest(first_ms, quarter * quarter_ms)) / (leg_ms - leg_from_ms)) AS share
+        FROM divided
+    ),
+    parts AS
+    (
+        SELECT
+            part_key.1 AS driver_id, part_key.2 AS day, part_key.3 AS quarter, part_key.4 AS piece, any(inserted) AS inserted_rows, any(rules) AS rules_hash,
+            any(pace_max) AS pace_of_day, toFloat32(any(trip_m)) AS trip_m_of_day, any(leg_kind) AS part_kind,
+            min(part_began_ms) AS began_ms, max(part_ended_ms) AS ended_ms,
+            toFloat32(sum(leg_metres * share)) AS metres, sumIf(leg_count, is_end) AS fixes, sumIf(leg_lost, is_end) AS missing,
+            sumIf(leg_speed_count, is_end) AS speed_count, sumIf(leg_speed_sum, is_end) AS speed_sum, maxIf(leg_speed, is_end) AS speed_max,
+            argMin((leg_lat, leg_lng, leg_x, leg_y, leg_z), (first_ms, leg_at)) AS begin, argMax((leg_to_lat, leg_to_lng), (last_ms, leg_at)) AS end
+        FROM shared
+        GROUP BY part_key -- of several keys the analyzer hashes the whole query for each
+    )
+SELECT
+    day, driver_id,
+    arraySort(groupArrayIf((
+        quarter, piece, part_kind, began_ms, ended_ms, metres, fixes, missing, speed_count, speed_sum, speed_max,
+        if(part_kind = 2, toInt32(round(1e7 * degrees(atan2(begin.5, (1 - e2) * sqrt(begin.3 * begin.3 + begin.4 * begin.4))))), begin.1),
+        if(part_kind = 2, toInt32(round(1e7 * degrees(atan2(begin.4, begin.3)))), begin.2), end.1, end.2), quarter > 0)) AS parts,
+    any(inserted_rows) AS rows,
+    any(rules_hash) AS rules, any(trip_m_of_day) AS trip_m, toUInt16(least(65534, any(pace_of_day) * 100)) AS derived_cms,
+    now64(3) AS computed_at
+FROM parts
+GROUP BY driver_id, day
+SETTINGS max_insert_threads = 1, min_insert_block_size_rows = 1000000000, min_insert_block_size_bytes = 100000000000, group_by_two_level_threshold = 0, group_by_two_level_threshold_bytes = 0, do_not_merge_across_partitions_select_final = 1,
+    -- These steps of the analyzer hash or copy the whole query for each expression: without them planning takes half the time.
+    optimize_and_compare_chain = 0, optimize_aggregators_of_group_by_keys = 0, optimize_group_by_function_keys = 0,
+    query_plan_execute_functions_after_sorting = 0, query_plan_merge_expressions = 0

@@ -1,0 +1,65 @@
+-- Rows of driver_days_state with what joins them to the row before, up to three days earlier. The base of `days` and `episodes`. since and
+-- until are UTC dates. Each array of `parts` is a column: what a question does not need is not read. is_parked: the gap is a silence that
+-- ended where it began, a stop. is_new: a trip or stop begins with this part.
+CREATE OR REPLACE VIEW {database}_ask.driver_days{on_cluster} AS
+WITH
+    3600000 AS gap_ms,
+    6378137 AS equator_m,
+    0.9966471893352525 AS flat, -- the polar radius of WGS84 through that of the equator
+    2 * 6371008.8 AS earth_m -- its mean diameter
+SELECT
+    *,
+    arrayMap(
+        (kind, kind_before, part_at) -> kind IN ('trip', 'stop') AND kind != kind_before
+            AND NOT (part_at = first_at AND (is_continued OR is_after_gap AND kind = 'stop' AND last_kind_before = 'stop')),
+        told_kinds, arrayPopBack(arrayPushFront(arrayFill(kind -> kind != 'dropped', told_kinds), '')), arrayEnumerate(kinds)) AS is_new
+FROM
+(
+SELECT
+    *,
+    arrayMap((kind, parked) -> if(parked, 'stop', CAST(kind, 'String')), kinds, is_parked) AS told_kinds
+FROM
+(
+SELECT
+    *,
+    arrayMap(
+        (kind, began, ended, way, part_at) -> kind = 'gap' AND if(part_at = first_at AND is_after_gap, ended - before_ms > gap_ms AND gap_m <= trip_m, ended - began > gap_ms AND way <= trip_m),
+        kinds, begins_ms, ends_ms, ways, arrayEnumerate(kinds)) AS is_parked
+FROM
+(
+SELECT
+    * EXCEPT (slope, before),
+    before.7 AS last_kind_before,
+    before.1 AS before_ms, before.2 AS before_lat_e7, before.3 AS before_lng_e7,
+    -- The first trip or stop is the rest of the last one of the day before.
+    before.4 + 1 = day AND first_at > 0 AND before.5 = kinds[first_at] AND before_ms = begins_ms[first_at] AND before.5 != 'gap' AS is_continued,
+    before.4 + 3 >= day AND before.5 != 'dropped' AND first_at > 0 AND kinds[first_at] = 'gap' AND begins_ms[first_at] = ends_ms[first_at] AS is_after_gap,
+    equator_m / sqrt(1 + slope * slope) AS axis_m, equator_m / sqrt(1 + before.6 * before.6) AS before_axis_m,
+    is_after_gap * earth_m * asin(least(1., sqrt(pow(axis_m - before_axis_m, 2) + pow(flat * (slope * axis_m - before.6 * before_axis_m), 2)
+        + axis_m * before_axis_m * pow(2 * sin(radians((to_lngs[first_at] - before_lng_e7) / 2e7)), 2)) / earth_m)) AS gap_m
+FROM
+(
+    SELECT
+        *,
+        flat * tan(radians(to_lats[first_at] / 1e7)) AS slope,
+        -- Of the last row with a fix that was not dropped.
+        argMaxIf((ends_ms[last_at], to_lats[last_at], to_lngs[last_at], day, if(last_at = 0, 'dropped', kinds[last_at]), flat * tan(radians(to_lats[last_at] / 1e7)),
+            if(kinds[last_at] = 'gap' AND (begins_ms[last_at] = ends_ms[last_at] OR ends_ms[last_at] - begins_ms[last_at] > gap_ms AND ways[last_at] <= trip_m), 'stop', CAST(kinds[last_at], 'String'))), day, last_at > 0) OVER (PARTITION BY driver_id ORDER BY day ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING) AS before
+    FROM
+    (
+        SELECT
+            toString(driver_id) AS driver_id, day, trip_m, parts.quarter AS quarters, parts.piece AS pieces, parts.kind AS kinds,
+            parts.began_ms AS begins_ms, parts.ended_ms AS ends_ms, parts.metres AS ways, parts.fixes AS counts,
+            parts.speed_count AS speed_counts, parts.speed_max AS speeds,
+            parts.lat_e7 AS lats, parts.lng_e7 AS lngs, parts.to_lat_e7 AS to_lats, parts.to_lng_e7 AS to_lngs,
+            arrayFirstIndex(kind -> kind != 'dropped', kinds) AS first_at, arrayLastIndex(kind -> kind != 'dropped', kinds) AS last_at
+        FROM {database}.driver_days_state{all} FINAL
+        WHERE day >= toDate({since:String}) AND day <= toDate({until:String}) AND notEmpty(parts.kind)
+            AND ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+    )
+)
+)
+)
+)
+SETTINGS optimize_move_to_prewhere_if_final = 1
+COMMENT 'driver_days(driver, since, until)'

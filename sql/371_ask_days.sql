@@ -1,0 +1,41 @@
+-- A row for each driver and local day: how far, how long. The window is widened to whole days, so that any window gives the same days.
+-- A gap's metres belong to the day in which it ends. Trips and stops count on the day on which they begin. A silence that ends where it
+-- began is standing, on each of its days; silent_s is how much of standing_s has no fixes.
+CREATE OR REPLACE VIEW {database}_ask.days{on_cluster} AS
+SELECT
+    driver_id, span.1 AS day,
+    sumIf(part_fixes, span.4) AS fixes,
+    sumIf(way, kind = 'trip') AS metres,
+    sumIf(if(place = first_at AND is_after_gap, gap_m, way), kind = 'gap' AND NOT parked AND span.4) AS untracked_m,
+    sumIf(span.2, kind = 'trip') / 1000 AS moving_s,
+    sumIf(span.2, kind = 'stop' OR parked) / 1000 AS standing_s,
+    sumIf(span.2, parked) / 1000 AS silent_s,
+    countIf(new AND kind = 'trip') AS trips,
+    countIf(new AND kind != 'trip' AND span.3) AS stops,
+    if(sum(speed_count) = 0, NULL, toFloat32(max(speed) / 100)) AS speed_max
+FROM
+(
+    SELECT
+        driver_id, kind, way, part_fixes, speed_count, speed, place, first_at, is_after_gap, gap_m, parked, new,
+        if(place = first_at AND is_after_gap, before_ms, began_ms) AS since_ms, toDate(toDateTime(quarter * 900, 'UTC'), {tz:String}) AS quarter_day,
+        -- Local day, milliseconds of the part on it, does the part begin on it, do its fixes belong to it.
+        arrayJoin(if(parked,
+            arrayMap(
+                one -> (one,
+                    least(ended_ms, 1000 * toInt64(toUnixTimestamp(toDateTime(one + 1, {tz:String})))) - greatest(since_ms, 1000 * toInt64(toUnixTimestamp(toDateTime(one, {tz:String})))),
+                    one = toDate(fromUnixTimestamp64Milli(since_ms, {tz:String})), one = quarter_day),
+                arrayMap(n -> toDate(fromUnixTimestamp64Milli(since_ms, {tz:String})) + n,
+                    range(toUInt32(quarter_day - toDate(fromUnixTimestamp64Milli(since_ms, {tz:String})) + 1)))),
+            [(quarter_day, ended_ms - began_ms, true, true)])) AS span
+    FROM {database}_ask.driver_days(
+        driver = {driver:String},
+        since = toString(toDate(toTimeZone(toStartOfDay(parseDateTime64BestEffort({from:String}, 3, {tz:String})), 'UTC')) - 4),
+        until = toString(toDate(toTimeZone(toStartOfDay(parseDateTime64BestEffort({to:String}, 3, {tz:String})) + INTERVAL 1 DAY, 'UTC')) + 3))
+    ARRAY JOIN
+        quarters AS quarter, kinds AS kind, begins_ms AS began_ms, ends_ms AS ended_ms, ways AS way, counts AS part_fixes, speed_counts AS speed_count,
+        speeds AS speed, arrayEnumerate(kinds) AS place, is_parked AS parked, is_new AS new
+)
+GROUP BY driver_id, day
+HAVING day >= toDate(toStartOfDay(parseDateTime64BestEffort({from:String}, 3, {tz:String})))
+    AND day <= toDate(parseDateTime64BestEffort({to:String}, 3, {tz:String}) - INTERVAL 1 MILLISECOND)
+COMMENT 'days(driver, from, to, tz)'

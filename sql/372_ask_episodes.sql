@@ -1,0 +1,51 @@
+-- Trips, stops and gaps, one after the other. A silence that ends where it began is a stop, or a part of the stops around it. Whole ones, also where the window cuts them, as far as three UTC days outside.
+CREATE OR REPLACE VIEW {database}_ask.episodes{on_cluster} AS
+WITH
+    parseDateTime64BestEffort({from:String}, 3, {tz:String}) AS since,
+    parseDateTime64BestEffort({to:String}, 3, {tz:String}) AS until
+SELECT
+    driver_id, any(piece_kind) AS kind,
+    fromUnixTimestamp64Milli(min(piece_began), {tz:String}) AS began,
+    fromUnixTimestamp64Milli(max(piece_ended), {tz:String}) AS ended,
+    (max(piece_ended) - min(piece_began)) / 1000 AS seconds,
+    sumIf(piece_metres, piece_kind = 'trip') AS metres, sumIf(piece_metres, piece_kind = 'gap') AS untracked_m,
+    sum(piece_fixes) AS fixes,
+    if(kind = 'stop', argMax(from_lat, (piece_fixes, piece_ended - piece_began)), argMin(from_lat, piece_began)) / 1e7 AS lat,
+    if(kind = 'stop', argMax(from_lng, (piece_fixes, piece_ended - piece_began)), argMin(from_lng, piece_began)) / 1e7 AS lng,
+    if(kind = 'stop', lat, argMax(piece_to_lat, piece_ended) / 1e7) AS to_lat, if(kind = 'stop', lng, argMax(piece_to_lng, piece_ended) / 1e7) AS to_lng,
+    max(piece_speed) AS speed_max
+FROM
+(
+    SELECT *, sum(NOT continues) OVER (PARTITION BY driver_id ORDER BY day, piece ROWS UNBOUNDED PRECEDING) AS episode
+    FROM
+    (
+        SELECT
+            *,
+            piece_kind != 'gap' AND lagInFrame((piece_kind, piece_ended)) OVER (PARTITION BY driver_id ORDER BY day, piece ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
+                = (piece_kind, piece_began) AS continues
+        FROM
+        (
+        SELECT
+            driver_id, day, piece, if(any(parked), 'stop', CAST(any(part_kind), 'String')) AS piece_kind,
+            any(is_after_gap) AND piece = first_piece AS after_gap,
+            if(after_gap, any(before_ms), min(began_ms)) AS piece_began, max(ended_ms) AS piece_ended,
+            if(after_gap, any(gap_m), sum(way)) AS piece_metres, sum(part_fixes) AS piece_fixes,
+            if(after_gap, any(before_lat_e7), argMin(lat_e7, began_ms)) AS from_lat,
+            if(after_gap, any(before_lng_e7), argMin(lng_e7, began_ms)) AS from_lng,
+            argMax(to_lat_e7, ended_ms) AS piece_to_lat, argMax(to_lng_e7, ended_ms) AS piece_to_lng,
+            if(sum(speed_count) = 0, NULL, toFloat32(max(speed) / 100)) AS piece_speed
+        FROM {database}_ask.driver_days(
+            driver = {driver:String},
+            since = toString(toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) - 3),
+            until = toString(toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')) + 3))
+        ARRAY JOIN
+            pieces AS piece, kinds AS part_kind, begins_ms AS began_ms, ends_ms AS ended_ms, ways AS way, counts AS part_fixes, speed_counts AS speed_count,
+            speeds AS speed, is_parked AS parked, lats AS lat_e7, lngs AS lng_e7, to_lats AS to_lat_e7, to_lngs AS to_lng_e7
+        WHERE part_kind != 'dropped'
+        GROUP BY driver_id, day, piece, pieces[first_at] AS first_piece
+        )
+    )
+)
+GROUP BY driver_id, episode
+HAVING (kind != 'gap' OR max(piece_ended) > min(piece_began)) AND ended > since AND began < until
+COMMENT 'episodes(driver, from, to, tz)'

@@ -1,0 +1,64 @@
+-- Who was in which area, from when until when: by their fixes, from the first inside to the last one before the driver is outside for more than
+-- 60 s. 3,600 s without a fix end a visit, too, unless the silence ends within 210 m of where it began: that is parking. Whole ones, also where the window cuts them, as far as 12 hours outside. Cells (of a twentieth of a degree, of five
+-- degrees for large areas) leave few pairs of fix and area, the bounds fewer, and these are tested exactly.
+CREATE OR REPLACE VIEW {database}_ask.fence_visits{on_cluster} AS
+WITH
+    3600000 AS gap_ms,
+    60000 AS spike_ms,
+    210 AS parked_m, -- geoDistance is some metres off far from the equator
+    areas AS
+    (
+        SELECT
+            name, valid_from, valid_until, polygons, outline,
+            arrayMin(outline.lat) AS south, arrayMax(outline.lat) AS north, arrayMin(outline.lng) AS west, arrayMax(outline.lng) AS east,
+            if(north - south > 2 OR east - west > 2, 5, 0.05) AS degrees
+        FROM (SELECT *, arrayFlatten(polygons) AS outline FROM {database}.fences FINAL)
+        WHERE ({fence:String} = '' OR name = {fence:String}) AND notEmpty(outline)
+    )
+SELECT
+    fence, driver_id,
+    fromUnixTimestamp64Milli(min(ms), {tz:String}) AS entered, fromUnixTimestamp64Milli(max(ms), {tz:String}) AS left_at,
+    (max(ms) - min(ms)) / 1000 AS seconds, count() AS fixes
+FROM
+(
+    SELECT *, sum(begins) OVER (PARTITION BY fence, driver_id ORDER BY place ROWS UNBOUNDED PRECEDING) AS visit
+    FROM
+    (
+        SELECT
+            fence, driver_id, ms, place, lagInFrame((place, ms, lat, lng)) OVER one_by_one AS before,
+            before.1 = 0 OR place != before.1 + 1 AND ms - before.2 > spike_ms
+                OR ms - before.2 > gap_ms AND geoDistance(lng, lat, before.4, before.3) > parked_m AS begins
+        FROM
+        (
+            SELECT DISTINCT areas.name AS fence, driver_id, ms, place, lat, lng
+            FROM
+            (
+                SELECT *, degrees, toInt32(floor(lat / degrees)) AS row, toInt32(floor(lng / degrees)) AS col
+                FROM
+                (
+                    SELECT
+                        driver_id, ts, lat, lng, toUnixTimestamp64Milli(ts) AS ms,
+                        row_number() OVER (PARTITION BY driver_id ORDER BY ts, seq, lat, lng) AS place
+                    FROM {database}.fixes
+                    WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+                        AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String}) - INTERVAL 12 HOUR
+                        AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String}) + INTERVAL 12 HOUR
+                )
+                ARRAY JOIN [0.05, 5] AS degrees
+            ) AS fix
+            INNER JOIN
+            (
+                SELECT
+                    name, valid_from, valid_until, polygons, south, north, west, east, degrees, row,
+                    arrayJoin(range(toInt32(floor(west / degrees)), toInt32(floor(east / degrees)) + 1)) AS col
+                FROM (SELECT *, arrayJoin(range(toInt32(floor(south / degrees)), toInt32(floor(north / degrees)) + 1)) AS row FROM areas)
+            ) AS areas ON fix.degrees = areas.degrees AND fix.row = areas.row AND fix.col = areas.col
+            WHERE ts >= valid_from AND ts < valid_until AND lat BETWEEN south AND north AND lng BETWEEN west AND east
+                AND arrayExists(polygon -> pointInPolygon((lng, lat), polygon), polygons)
+        )
+        WINDOW one_by_one AS (PARTITION BY fence, driver_id ORDER BY place ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
+    )
+)
+GROUP BY fence, driver_id, visit
+HAVING left_at >= parseDateTime64BestEffort({from:String}, 3, {tz:String}) AND entered < parseDateTime64BestEffort({to:String}, 3, {tz:String})
+COMMENT 'fence_visits(fence, driver, from, to, tz)'

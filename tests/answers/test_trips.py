@@ -1,0 +1,112 @@
+"""What a dispatcher expects of stops, trips and mileage: on days of known truth (corpus.py), and on the trouble that real receivers make."""
+from __future__ import annotations
+
+import pytest
+
+import truth
+from corpus import Score, corpus
+from devices import Device, epoch_ms
+from test_definition import ask, episodes_of, same_episodes, same_quarters
+from test_fences import put, visits_of
+
+DEPOT = [[[10.99, 47.99], [11.01, 47.99], [11.01, 48.01], [10.99, 48.01]]]
+JUNE = {"from": "2026-06-01", "to": "2026-07-01", "tz": "UTC"}
+
+
+def stops_and_trips(db, driver=""):
+    rows = episodes_of(db, driver)
+    return [row for row in rows if row["kind"] == "stop"], [row for row in rows if row["kind"] == "trip"]
+
+
+@pytest.mark.parametrize("has_speed", [True, False])
+def test_parked_car_with_spikes_does_not_move(db, has_speed):
+    car = Device("car", "2026-06-01T08:00:00", 48, 11, every=15).stand(8 * 3600)
+    for number, fix in enumerate(car.fixes):
+        fix["speed"] = 0.0 if has_speed else None
+        if number % 240 == 100:
+            fix.update(dict(zip(("lat", "lng"), truth.ahead(48, 11, number % 360, 889 if number == 340 else 300))))
+    db.insert(car.fixes)
+    db.refresh()
+    stops, trips = stops_and_trips(db)
+    assert (len(stops), trips) == (1, []) and stops[0]["seconds"] == 8 * 3600
+    (day,) = ask(db, "days", driver="", **JUNE)
+    assert (day["metres"], day["trips"], day["stops"], day["standing_s"]) == (0, 0, 1, 8 * 3600)
+
+
+def test_van_asleep_in_the_depot_is_one_stop_and_one_visit(db):
+    van = Device("van", "2026-06-01T17:00:00", 48.05, 11, every=15).drive(180, 10, 540).stand(240)
+    van.silent(12 * 3600).stand(120).drive(0, 10, 600)
+    db.insert(van.fixes)
+    db.refresh()
+    stops, trips = stops_and_trips(db)
+    assert len(stops) == 1 and len(trips) == 2 and 12 * 3600 + 240 <= stops[0]["seconds"] <= 12 * 3600 + 400
+    days = ask(db, "days", "day, standing_s, silent_s, stops", "ORDER BY day", driver="", **JUNE)
+    assert [row["stops"] for row in days] == [1, 0] and sum(row["silent_s"] for row in days) == 12 * 3600 + 15
+    assert abs(sum(row["standing_s"] for row in days) - stops[0]["seconds"]) < 0.01
+    put(db, "depot", [DEPOT])
+    assert len(visits_of(db, fence="depot", **JUNE)) == 1
+
+
+def test_weekend_asleep_is_standing_on_each_of_its_days(db):
+    van = Device("van", "2026-06-05T15:00:00", 48, 11, every=15, tz="Europe/Berlin").drive(90, 10, 900).stand(60).silent(62 * 3600).drive(90, 10, 900)
+    db.insert(van.fixes)
+    db.refresh()
+    days = {row["day"]: row for row in ask(db, "days", driver="", **{**JUNE, "tz": "Europe/Berlin"})}
+    assert [days[f"2026-06-0{day}"]["standing_s"] for day in (6, 7)] == [86_400, 86_400] and days["2026-06-06"]["fixes"] == 0
+    assert sum(row["stops"] for row in days.values()) == 1
+
+
+def test_device_that_wakes_each_hour_makes_no_trips(db):
+    van = Device("van", "2026-06-01T03:00:00", 48, 11, every=30)
+    for _ in range(8):
+        van.stand(60, noise_m=12).silent(2 * 3600)
+    db.insert(van.fixes)
+    db.refresh()
+    stops, trips = stops_and_trips(db)
+    assert (len(stops), trips) == (1, [])
+
+
+def test_rules_of_one_driver_or_of_the_fleet_apply_to_days_that_are_computed_already(db):
+    fixes = []
+    for driver in ("courier", "other"):
+        fixes += Device(driver, "2026-06-01T08:00:00", 48, 11, every=10).drive(90, 10, 600).stand(200).drive(90, 10, 600).fixes
+    db.insert(fixes)
+    db.refresh()
+    assert len(stops_and_trips(db)[0]) == 2
+    db.ask("INSERT INTO {db}.trip_rules (driver_id, preset, stop_s) VALUES ('courier', 'car', 600)")
+    db.refresh()
+    assert [row["driver_id"] for row in stops_and_trips(db)[0]] == ["other"]
+    db.ask("INSERT INTO {db}.trip_rules (preset) VALUES ('truck')")  # five minutes
+    db.ask("INSERT INTO {db}.trip_rules (driver_id, preset) VALUES ('courier', '')")  # as the fleet again
+    db.refresh()
+    assert stops_and_trips(db)[0] == []
+    assert db.ask("SELECT preset, speed_max, stop_s FROM {db}.trip_rules_in_force") == "truck\t40\t300\n"
+
+
+def test_labelled_days_are_what_truth_says(db):
+    """The definition written twice agrees on noise, spikes, tunnels and sleep."""
+    fixes = [fix for labelled in corpus(rates=(5, 30), errors=(15,)) for fix in labelled.fixes]
+    db.insert(fixes)
+    db.refresh()
+    same_episodes(episodes_of(db), truth.episodes(fixes))
+    same_quarters(db, fixes)
+
+
+def scored(labelled) -> Score:
+    found = truth.episodes(labelled.fixes)
+    stops = [(row["began"], row["ended"]) for row in found if row["kind"] == "stop"]
+    return Score().add(labelled, stops, sum(row["metres"] for row in found), sum(row["kind"] == "trip" for row in found))
+
+
+@pytest.mark.parametrize("labelled", corpus(rates=(5, 15, 30), errors=(3, 15)), ids=lambda one: one.driver)
+def test_labelled_day_is_found(labelled):
+    score = scored(labelled)
+    assert score.f1 >= 0.95, score
+    assert abs(score.trips - score.true_trips) <= 1, score
+    assert score.mileage_error <= 0.05, score.mileage_error
+
+
+def test_mileage_of_all_labelled_days_is_within_two_percent():
+    every = [scored(labelled) for labelled in corpus(rates=(5, 15, 30), errors=(3, 8, 15))]
+    moving = [score.mileage_error for score in every if score.true_metres]
+    assert sum(moving) / len(moving) <= 0.02
