@@ -1,4 +1,4 @@
-//! Which column of a CSV file is which field, and the unit that its name states.
+//! Finds the columns of a CSV file that hold the fields, and the units that their names state.
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -66,10 +66,11 @@ fn plain(name: &str) -> String {
 /// Integers in units of 1e-7, 1e-6 and 1e-5 degrees: `latitudeE7`.
 const SCALED: [(&str, &str); 3] = [("e7", "1e-7 deg"), ("e6", "1e-6 deg"), ("e5", "1e-5 deg")];
 
-/// The columns of the fields, by `--field` or by their names. `sample`: the values of a row.
+/// Finds the columns of the fields, by `--field` or by their names. `sample`: the values of a row.
 ///
 /// # Errors
-/// `--field` names a field or a column that is not there, or two columns have a name that is read.
+/// `--field` names a field or a column that does not exist, or the names of two columns match one
+/// field.
 pub(super) fn find(
     columns: &[String],
     sample: &[String],
@@ -102,7 +103,7 @@ pub(super) fn find(
             quantity.and_then(|quantity| quantity.stated_in(name)).map(|(_, unit)| unit)
         };
         match named(field) {
-            // A name with a + in it is a column all the same.
+            // A column's own name may contain a +, so try the whole name first.
             Some(name) if field == "ts" && name.contains('+') && column("ts", name).is_err() => {
                 let (date, time) = name.split_once('+').unwrap_or((name, ""));
                 found.push(("date", Column { at: column("ts", date)?, unit: None }));
@@ -153,8 +154,10 @@ pub(super) fn find(
     Ok(found)
 }
 
+/// Checks that no other column names the same coordinate.
+///
 /// # Errors
-/// Another column has a name of the same coordinate and another value: whose place is it?
+/// Another column has a name of the same coordinate and another value, so the place is ambiguous.
 fn refuse_another_place<'s>(
     columns: &[String],
     chosen: Column,
@@ -209,8 +212,10 @@ fn add_hemispheres<'s>(
     found.extend(more);
 }
 
+/// Checks that no name or value of a column states a time zone that would be ignored.
+///
 /// # Errors
-/// The file says that its times are not UTC, in a way that is not read.
+/// The file states that its times are not UTC, in a way that milepost does not read.
 pub(super) fn refuse_other_zones(
     columns: &[String],
     sample: &[String],
@@ -243,7 +248,7 @@ pub(super) fn refuse_other_zones(
     Ok(())
 }
 
-/// Whether a time ends in Z, UTC, GMT or an offset.
+/// Returns whether a time ends in Z, UTC, GMT or an offset.
 fn has_offset(time: &str) -> bool {
     let time = time.to_ascii_lowercase();
     let digits = time.trim_end_matches(|c: char| c.is_ascii_digit() || c == ':');
@@ -251,7 +256,7 @@ fn has_offset(time: &str) -> bool {
         || digits.ends_with(['+', '-']) && digits.contains(':')
 }
 
-/// Whether a column's name says that its times are local, or of another zone than UTC.
+/// Returns whether a column's name states that its times are local, or of another zone than UTC.
 fn is_local_time(name: &str) -> bool {
     let lower = name.to_lowercase();
     let words = lower.split(|c: char| !(c.is_alphanumeric() || c == '+' || c == '-'));
@@ -284,7 +289,7 @@ fn is_local_time(name: &str) -> bool {
     words.any(|word| ZONES.contains(&word) || is_shifted(word))
 }
 
-/// Whether a value is hh:mm:ss, or hhmmss.
+/// Returns whether a value is hh:mm:ss, or hhmmss.
 fn is_time_of_day(value: &str) -> bool {
     let digits = value.bytes().take_while(u8::is_ascii_digit).count();
     let behind = value.as_bytes().get(digits).copied();
@@ -323,7 +328,7 @@ fn by_name(
     Ok(None)
 }
 
-/// The columns that nobody reads, with the field that they may have been meant for.
+/// Returns the columns that are not read, each with the field that it may be meant for.
 pub(super) fn unread(
     columns: &[String],
     found: &[(&'static str, Column)],
@@ -346,7 +351,7 @@ pub(super) fn unread(
     shown.collect()
 }
 
-/// A column whose name contains one of the field's, for an error.
+/// Returns a column whose name contains one of the field's names, for an error message.
 pub(super) fn nearest<'c>(columns: &'c [String], field: &str) -> Option<&'c str> {
     let (_, _, names) = KNOWN.iter().find(|(known, ..)| *known == field)?;
     let is_near = |name: &&String| {
@@ -381,7 +386,7 @@ pub(super) fn not_available(
 mod tests {
     use super::*;
 
-    /// `field=NAME unit` of each column that was found.
+    /// Compares `field=NAME unit` of each found column with `expected`.
     fn check(names: &str, sample: &str, expected: &str) {
         let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         let (columns, sample) = (list(names), list(sample));
@@ -453,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_says_that_times_are_not_utc() {
+    fn columns_with_other_zones_are_refused() {
         for (names, row, said) in [
             ("Local Time,lat", "2026-11-24 10:00:00,1", "the column Local Time says"),
             ("Lcl Date,Lcl Time", "2026-11-24,10:00:00", "the column Lcl"),

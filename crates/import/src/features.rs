@@ -1,7 +1,8 @@
-//! The features of a GeoJSON file, one by one, in bounded memory.
+//! Reads the features of a GeoJSON file one by one, in bounded memory.
 //!
-//! It finds where each feature begins and ends, and leaves to the decoder whether it is valid: so
-//! an invalid one costs itself. `NaN` and `Infinity`, which Python writes, are passed on as `null`.
+//! The scanner only finds where each feature begins and ends; the decoder decides whether it is
+//! valid. So an invalid feature costs no other one. `NaN` and `Infinity`, which Python writes,
+//! become `null`.
 
 use std::io::{self, Read};
 
@@ -10,7 +11,7 @@ use serde::Deserialize;
 
 use super::read::Take;
 
-/// What is kept of a feature; the decoder refuses a longer one.
+/// Bytes that are kept of a feature. The decoder rejects a longer one.
 const FEATURE_BYTES_MAX: usize = 1 << 20;
 const DEPTH_MAX: usize = 1_000;
 
@@ -22,13 +23,13 @@ struct Scanner<R> {
     line: u64,
 }
 
-/// Reads every feature of a FeatureCollection, of an array of features, or a Feature alone; and of
-/// those that follow it.
+/// Reads every feature of a FeatureCollection, an array of features, or a single Feature. Several
+/// such texts may follow one another.
 pub(super) fn features(input: impl Read, take: Take<'_>) -> Result<()> {
     let mut scanner = Scanner { input, buffer: vec![0; 64 * 1024], at: 0, end: 0, line: 1 };
     let mut is_first = true;
     loop {
-        // Between texts of a sequence (RFC 8142) is a record separator.
+        // The texts of a sequence (RFC 8142) begin with a record separator.
         match scanner.token()? {
             Some(b'{') => scanner.object(take)?,
             Some(b'[') => scanner.elements(take)?,
@@ -47,7 +48,7 @@ pub(super) fn features(input: impl Read, take: Take<'_>) -> Result<()> {
     }
 }
 
-/// A JSON text that is copied, up to a bound.
+/// A copy of a JSON text, up to a bound.
 #[derive(Default)]
 struct Copied {
     text: Vec<u8>,
@@ -91,7 +92,7 @@ impl<R: Read> Scanner<R> {
         self.at += 1;
     }
 
-    /// The next byte that is no space.
+    /// Returns the next byte that is not whitespace, without consuming it.
     fn token(&mut self) -> io::Result<Option<u8>> {
         while let Some(byte) = self.peek()? {
             if !byte.is_ascii_whitespace() {
@@ -182,7 +183,7 @@ impl<R: Read> Scanner<R> {
         Ok(())
     }
 
-    /// Copies a value up to its end: brackets that match, and strings with whatever is in them.
+    /// Copies a value up to its end, matching brackets and skipping those inside strings.
     fn value(&mut self, into: &mut Copied) -> Result<()> {
         let mut depth = 0_usize;
         loop {
@@ -240,7 +241,7 @@ impl<R: Read> Scanner<R> {
         }
     }
 
-    /// A number, or a word.
+    /// Copies a number or a word.
     fn word(&mut self, into: &mut Copied) -> Result<()> {
         let mut word = Vec::new();
         while let Some(byte) = self.peek()? {

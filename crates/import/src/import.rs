@@ -1,4 +1,4 @@
-//! Files to batches to inserts, one insert at a time.
+//! Imports files: decodes them into batches and inserts those, one at a time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,13 +23,13 @@ use milepost_command::{Shown, tables};
 use milepost_config::Config;
 use milepost_decode::position::Timestamp;
 
-/// Above so many active parts of a partition the import waits. ClickHouse delays inserts from 1,000
+/// Active parts of a partition above which the import waits. ClickHouse delays inserts from 1,000
 /// on.
 const PARTS_MAX: u64 = 100;
-/// How often they are counted.
+/// Interval between counts of the parts.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 
-/// What was in the files, and what became of it.
+/// Result of an import: the counts of the files, and of the inserted and skipped rows.
 #[derive(Debug)]
 pub struct Imported {
     dry_run: bool,
@@ -37,13 +37,13 @@ pub struct Imported {
     /// Positions that ClickHouse confirmed, and those left out because their driver is erased.
     inserted: u64,
     erased: u64,
-    /// Left out, because the device sent them with a `seq`.
+    /// Positions left out because the device sent them with a `seq`, or a row knows as much.
     known: u64,
     took: Duration,
 }
 
 impl Imported {
-    /// A file was not read to its end, or the dry run found something to reject.
+    /// Returns whether a file was not read to its end, or the dry run found a reject.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         !self.counts.failures.is_empty() || self.dry_run && !self.counts.rejects.is_empty()
@@ -116,7 +116,7 @@ impl fmt::Display for Imported {
     }
 }
 
-/// Files that can be imported as the user asks.
+/// Files that are opened and fit the arguments.
 #[derive(Debug)]
 pub struct Opened {
     orders: Orders,
@@ -124,8 +124,11 @@ pub struct Opened {
     resume: Option<Resume>,
 }
 
+/// Opens the files and the state of `--resume`.
+///
 /// # Errors
-/// A file cannot be opened, or the orders do not fit it: it does not name its drivers, say.
+/// A file cannot be opened, or the arguments do not fit it: for example, it does not name its
+/// drivers.
 pub fn open(config: &Config, orders: Orders) -> Result<Opened> {
     let resume = orders.resume.as_deref().map(Resume::open).transpose()?;
     let files = work::files(config, &orders, resume.as_ref())?;
@@ -135,7 +138,7 @@ pub fn open(config: &Config, orders: Orders) -> Result<Opened> {
 /// Imports the files, one after the other.
 ///
 /// # Errors
-/// The tables are not there, the server refuses, or how far it came cannot be saved.
+/// The tables do not exist, the server refuses, or the state of `--resume` cannot be saved.
 pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
     let (began, Opened { orders, files, mut resume }) = (Instant::now(), opened);
     let clickhouse = if orders.dry_run { None } else { Some(tables::ready(config).await?) };
@@ -170,8 +173,8 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
     Ok(Imported { dry_run, counts, inserted, erased, known, took: began.elapsed() })
 }
 
-/// Until no partition of ours has many parts: a consumer that inserts meanwhile must never be
-/// delayed.
+/// Waits until no partition of the tables has many parts, so that ClickHouse never delays a
+/// consumer that inserts at the same time.
 async fn wait_for_merges(clickhouse: &ClickHouse, seen: &Seen) -> Result<()> {
     while clickhouse
         .parts_of_a_partition()

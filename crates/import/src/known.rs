@@ -1,6 +1,6 @@
-//! Fixes that devices sent, and files have again with less: without the `seq`, which is part of a
-//! fix's identity, they would be stored a second time; without speed, heading, altitude or accuracy
-//! they would replace what the device knew.
+//! Finds fixes that devices sent already and files repeat with fewer fields. Without the `seq`,
+//! which is part of a fix's identity, they would be stored a second time; without speed, heading,
+//! altitude or accuracy they would replace the device's values.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use milepost_core::batch::Batch;
 use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed};
 
 const DAY_MS: i64 = 86_400_000;
-/// More drivers are not named in the query.
+/// Most drivers that the query names. With more it reads all drivers.
 const DRIVERS_MAX: usize = 1_000;
 
-/// What a row knows beside time and place, a bit each.
+/// Returns the fields that a row has besides time and place, one bit each.
 fn known_fields(fix: &Position) -> u8 {
     u8::from(fix.speed != Speed::UNKNOWN)
         | u8::from(fix.heading != Heading::UNKNOWN) << 1
@@ -24,13 +24,13 @@ fn known_fields(fix: &Position) -> u8 {
         | u8::from(fix.attributes.iter().next().is_some()) << 4
 }
 
-/// As [`known_fields`], in SQL.
+/// [`known_fields`] as SQL.
 const KNOWN_FIELDS: &str = "toUInt8((speed_cms != 65535) + 2 * (heading_cdeg != 65535) + 4 * (alt_dm != \
                             2147483647) + 8 * (acc_dm != 65535) + 16 * notEmpty(mapKeys(attributes)))";
 
-/// Removes the positions without a `seq` that a device sent with one, or that are there and know as
-/// much; returns how many. An imported fix has its `ts` as `received_at`: a later import may
-/// replace it.
+/// Removes the positions without a `seq` that a device sent with one, or of which a stored row has
+/// as many fields. Returns how many. A row whose `received_at` is its `ts` was imported: a later
+/// import may replace it.
 pub(super) async fn leave_out_known(
     clickhouse: &ClickHouse,
     batch: &mut Batch,
@@ -42,7 +42,7 @@ pub(super) async fn leave_out_known(
     let days: BTreeSet<i64> =
         without_seq().map(|position| position.ts.unix_ms().div_euclid(DAY_MS)).collect();
     let (Some(first), Some(last)) = (days.first(), days.last()) else { return Ok(0) };
-    // Ids have no quotes.
+    // Driver ids contain no quotes, so they need no escaping.
     let named = drivers.iter().map(|driver| format!("'{driver}'")).collect::<Vec<_>>().join(", ");
     let of_drivers = if drivers.len() > DRIVERS_MAX {
         String::new()

@@ -1,16 +1,18 @@
-//! `milepost import`: fixes of files, through the decoder of messages, into the same tables.
+//! `milepost import`: reads fixes from files with the decoder of messages, and inserts them into
+//! the same tables.
 //!
 //! ```text
 //! file ─▶ read (rows, points, features) ─▶ plan (names, units) ─▶ the decoder of messages
 //!                                               batches ─▶ the writer that all commands share
 //! ```
 //!
-//! Guarantee: idempotent. A fix is the same row however often it is imported, or if it came over
-//! MQTT before: its identity is its content, and `received_at` is its `ts`, so that of two equal
-//! fixes `last_positions` keeps the one that a device sent. One insert is under way at a time, of a
-//! whole batch, and none while ClickHouse has many parts to merge. It holds three batches at most.
+//! Guarantee: idempotent. A fix is the same row however often it is imported, and also if it came
+//! over MQTT before: its identity is its content. Its `received_at` is its `ts`, so of two equal
+//! fixes `last_positions` keeps the one that a device sent. One insert is in flight at a time, of a
+//! whole batch, and none while ClickHouse has many parts to merge. At most three batches are in
+//! memory.
 //!
-//! Refuses: a file of which it does not know what a column means, before it stores anything.
+//! Refuses: a file with a required field that it cannot find, before it stores anything.
 
 mod columns;
 mod command;

@@ -1,4 +1,4 @@
-//! What to import, as the command line says it.
+//! The arguments of `milepost import`.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ pub(super) enum Kind {
     Gpx,
     /// A FeatureCollection.
     GeoJson,
-    /// A Feature a line.
+    /// One Feature per line.
     GeoJsonLines,
     Csv,
     /// OwnTracks Recorder.
@@ -21,7 +21,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Programs add to the end of such a file.
+    /// Returns whether programs append lines to such a file.
     pub(super) fn has_lines(self) -> bool {
         match self {
             Self::Csv | Self::GeoJsonLines | Self::OwnTracks => true,
@@ -68,7 +68,7 @@ impl Kind {
     }
 }
 
-/// Endings of packed files, and what unpacks them to standard output.
+/// Extensions of compressed files, and the program that unpacks each to standard output.
 const PACKED: [(&str, &str); 5] =
     [("gz", "zcat"), ("zst", "zstdcat"), ("bz2", "bzcat"), ("xz", "xzcat"), ("zip", "unzip -p")];
 
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_files_name_says_what_it_is_or_what_to_do() {
+    fn file_name_gives_the_kind_or_the_advice() {
         assert!(matches!(Kind::of(Path::new("a/B.GPX")), Ok(Kind::Gpx)));
         for (name, said) in [
             ("a.csv.gz", "zcat"),

@@ -1,5 +1,5 @@
-//! How the fixes of a file are decoded: by the rules for messages, with the names and units of the
-//! file.
+//! Plans how the fixes of a file are decoded: by the rules for messages, with the names and units
+//! of the file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use milepost_decode::{
     Driver, Keep, Local, Pointer, Quantity, Source, SpeedUnit, Template, TimeUnit, Zone,
 };
 
-/// A field of a fix, and where it is in GPX and GeoJSON. GPX 1.0 has `speed` and `course`, in
-/// metres per second and degrees; so have the extensions of 1.1.
+/// The fields of a fix, with their JSON pointers for GPX and GeoJSON. GPX 1.0 has `speed` and
+/// `course`, in metres per second and degrees, as do the extensions of GPX 1.1.
 const FIELDS: [(&str, &str, &str); 8] = [
     ("lat", "/lat", "/geometry/coordinates/1"),
     ("lng", "/lon", "/geometry/coordinates/0"),
@@ -30,28 +30,27 @@ const FIELDS: [(&str, &str, &str); 8] = [
     ("seq", "", "/properties/seq"),
 ];
 
-/// The topic that a fix is to have come on, whose only `+` is a driver that does not come from the
-/// payload.
+/// The topic filter of an import. Its `+` stands for the driver, unless the payload has the id.
 const TOPIC: &str = "import/+";
 
-/// How a file is decoded.
+/// The sources and columns with which a file is decoded.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) sources: Vec<Source>,
     pub(super) topic: String,
-    /// The CSV columns that are numbers.
+    /// Indexes of the CSV columns that are numbers.
     pub(super) numbers: Vec<usize>,
-    /// What is read as what, in words.
+    /// Each field and where it is read from, in words.
     pub(super) read: Vec<String>,
     /// The CSV columns that are not read.
     pub(super) unread: Vec<String>,
 }
 
-/// What is known of a file before it is read.
+/// A file as far as it is known before it is read.
 pub(super) struct Found<'f> {
     pub(super) kind: Kind,
     pub(super) path: &'f Path,
-    /// Of a CSV file, with the first row's values.
+    /// Column names of a CSV file, and in `sample` the first value of each.
     pub(super) columns: &'f [String],
     pub(super) sample: &'f [String],
 }
@@ -146,7 +145,7 @@ pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Resul
     Ok(Plan { sources: vec![source], topic, numbers, read, unread })
 }
 
-/// Whether every field of GeoJSON has its usual name and unit.
+/// Returns whether every field of GeoJSON has its usual name and unit.
 fn is_default(orders: &Orders) -> bool {
     let Orders { fields, units, unknown, alt_unit, .. } = orders;
     fields.is_empty() && units.is_empty() && unknown.is_empty() && alt_unit.is_none()
@@ -156,7 +155,7 @@ fn is_text(field: &str) -> bool {
     matches!(field, "ts" | "date" | "seq") || field.ends_with("_hemisphere")
 }
 
-/// A format of the configuration, or one that milepost ships.
+/// Returns a format of the configuration, or one that milepost ships.
 fn format_named(name: &str, config: &Config) -> Result<Arc<Mapping>> {
     if let Some(mapping) = config.formats.get(name) {
         return Ok(Arc::clone(mapping));
@@ -190,12 +189,12 @@ fn pointer(field: &str, at: &str) -> Result<Pointer> {
     Pointer::new(at).map_err(|why| anyhow!("--field {field}: {why}"))
 }
 
-/// The unit of `--unit FIELD=…`.
+/// Returns the unit of `--unit FIELD=…`.
 fn unit_of<'o>(orders: &'o Orders, field: &str) -> Option<&'o str> {
     orders.units.iter().rev().find(|(known, _)| known == field).map(|(_, unit)| unit.as_str())
 }
 
-/// What the command line says beside names, for any kind of file.
+/// Returns the arguments other than names that apply to any kind of file.
 fn more(orders: &Orders, default_zone: Option<Zone>) -> Result<(More, TimeUnit)> {
     const KNOWN: [&str; 5] = ["lat", "lng", "ts", "heading", "acc"];
     if let Some((field, _)) = orders.units.iter().find(|(field, _)| !KNOWN.contains(&&**field)) {
@@ -237,7 +236,7 @@ fn more(orders: &Orders, default_zone: Option<Zone>) -> Result<(More, TimeUnit)>
     Ok((more, unit))
 }
 
-/// The mapping of a CSV file; `read` gets it in words.
+/// Returns the mapping of a CSV file, and appends it to `read` in words.
 fn fields_of_columns(
     found: &[(&'static str, Column)],
     columns: &[String],
@@ -327,7 +326,7 @@ fn fields_of_columns(
     })
 }
 
-/// The mapping of a GPX or GeoJSON file, whose names are known.
+/// Returns the mapping of a GPX or GeoJSON file, whose names are known.
 fn fields_by_names(
     kind: Kind,
     orders: &Orders,
@@ -394,7 +393,7 @@ fn fields_by_names(
     })
 }
 
-/// Where the driver's id comes from, the filter of the source, and the topic.
+/// Returns where the driver's id comes from, the filter of the source, and the topic.
 fn driver(
     found: &Found<'_>,
     own: Option<Pointer>,
@@ -435,8 +434,8 @@ fn driver(
     Ok((Driver::Topic(of_topic), TOPIC, TOPIC.replace('+', &named)))
 }
 
-/// The Recorder keeps `rec/USER/DEVICE/YYYY-MM.rec`; the driver is who the configuration takes for
-/// `owntracks/USER/DEVICE`.
+/// Returns the plan of an OwnTracks Recorder file, `rec/USER/DEVICE/YYYY-MM.rec`. The driver is the
+/// one that the configuration derives from the topic `owntracks/USER/DEVICE`.
 fn owntracks(path: &Path, configured: &[Source]) -> Result<Plan> {
     let folders = path.parent().into_iter().flat_map(Path::iter);
     let folders: Vec<_> = folders.map(|folder| folder.to_string_lossy()).collect();

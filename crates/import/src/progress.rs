@@ -1,4 +1,4 @@
-//! How far an import is: a bar for who watches, and a file for the next run.
+//! Progress of an import: a bar on the terminal, and a state file for the next run.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -20,18 +20,18 @@ const DRAWN_EVERY: Duration = Duration::from_millis(250);
 const LOGGED_EVERY: Duration = Duration::from_secs(5);
 const BAR_WIDTH: u64 = 24;
 
-/// What the reading thread and the inserts have done.
+/// Counters that the reading thread and the inserts update.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) bytes: AtomicU64,
     pub(super) fixes: AtomicU64,
-    /// Positions.
+    /// Number of inserted positions.
     pub(super) inserted: AtomicU64,
     pub(super) waits_for_merges: AtomicBool,
 }
 
-/// Draws until it is dropped: on a terminal a line that changes, else a line of the log now and
-/// then.
+/// Shows the progress until it is dropped: on a terminal as a changing line, otherwise as a log
+/// line now and then.
 pub(super) struct Bar {
     drawing: JoinHandle<()>,
     is_terminal: bool,
@@ -78,13 +78,13 @@ fn bar(read: u64, bytes: u64, fixes: u64, took: Duration, waits: bool) -> String
     format!("[{bar}] {percent:>3} %  {fixes} fixes  {rate:.0}/s{waits}")
 }
 
-/// How much of a file was read: its first fixes, as the reader passed them on.
+/// How much of a file was read, with a hash of those fixes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mark {
     pub(super) fixes: u64,
-    /// Of these fixes, as JSON.
+    /// Bytes of these fixes as JSON.
     bytes: u64,
-    /// Each fix is hashed with the hash of those before it as seed.
+    /// Hash of the fixes: each is hashed with the hash of those before it as seed.
     hash: u64,
 }
 
@@ -97,12 +97,12 @@ impl Mark {
     }
 }
 
-/// What the state has of a file.
+/// The state file's entry for a file.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Stored {
     Read(Mark),
-    /// As milepost of 2026-11-25 and before wrote it: which fixes these were is not known.
+    /// Number of fixes, as milepost of 2026-11-25 and earlier wrote it, without a hash.
     Fixes(u64),
 }
 
@@ -114,7 +114,7 @@ impl Stored {
         }
     }
 
-    /// Whether the file begins as it did.
+    /// Returns whether the file still begins with the stored fixes.
     pub(super) fn is(self, mark: Mark) -> bool {
         match self {
             Self::Read(stored) => stored == mark,
@@ -127,7 +127,7 @@ impl Stored {
 #[derive(Debug)]
 pub(super) struct Resume {
     path: PathBuf,
-    /// Locked. Each save replaces it by a file that is locked already.
+    /// The locked state file. Each save replaces it by a file that is locked already.
     file: File,
     files: BTreeMap<PathBuf, Stored>,
 }
@@ -144,7 +144,7 @@ impl Resume {
                 format!("{}: not written by an import; remove it to begin anew", at())
             })?
         };
-        // Written once: what stands in the way is known before anything is imported.
+        // Write the file once, so that an error shows before anything is imported.
         let mut resume = Self { path: path.to_owned(), file, files };
         resume.save(Vec::new())?;
         Ok(resume)
@@ -154,7 +154,7 @@ impl Resume {
         self.files.get(file).copied()
     }
 
-    /// Replaces the file; whatever happens, it is the old one or the new one.
+    /// Replaces the file atomically: after a crash it is the old one or the new one.
     pub(super) fn save(&mut self, stored: Vec<(PathBuf, Mark)>) -> Result<()> {
         self.files.extend(stored.into_iter().map(|(path, mark)| (path, Stored::Read(mark))));
         let mut new = self.path.clone().into_os_string();
@@ -172,7 +172,7 @@ impl Resume {
     }
 }
 
-/// The file that has this name, made if there is none, and locked for this process.
+/// Opens the file of this name, creates it if necessary, and locks it for this process.
 fn lock(path: &Path) -> Result<File> {
     if let Ok(found) = fs::metadata(path) {
         ensure!(found.is_file(), "it is no regular file");
@@ -186,7 +186,7 @@ fn lock(path: &Path) -> Result<File> {
                 "another import uses it: give each import a state of its own, or name all files in one import"
             );
         }
-        // The one that had it may have put another file in its place meanwhile.
+        // The process that held the lock may have replaced the file meanwhile.
         let is_same = fs::metadata(path).is_ok_and(|there| {
             file.metadata().is_ok_and(|ours| (there.dev(), there.ino()) == (ours.dev(), ours.ino()))
         });

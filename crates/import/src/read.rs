@@ -1,5 +1,5 @@
-//! Reads the files: each fix as a payload for the decoder, and the next one only when that is done.
-//! No file is in memory whole.
+//! Reads the files: passes each fix as a payload to the decoder before it reads the next one. No
+//! file is in memory whole.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -15,13 +15,13 @@ use super::text::windows_1252;
 use milepost_command::lines;
 use milepost_decode::PAYLOAD_BYTES_MAX;
 
-/// Takes a payload and its length, which is more if only its beginning was kept.
+/// A consumer of payloads. The length is larger than the payload if only its beginning was kept.
 pub(super) type Take<'t> = &'t mut dyn FnMut(&[u8], usize) -> Result<()>;
 
-/// The name of a point's time in what [`gpx`] makes of it.
+/// The name of a point's time in the JSON that [`gpx`] builds.
 pub(super) const GPX_TIME: &str = "time";
 
-/// Programs write a byte order mark before UTF-8, which is no part of what they say.
+/// Skips a byte order mark at the beginning of a UTF-8 text.
 pub(super) fn skip_mark(input: &mut impl BufRead) -> io::Result<()> {
     let mark = "\u{feff}".as_bytes();
     if input.fill_buf()?.starts_with(mark) {
@@ -30,10 +30,11 @@ pub(super) fn skip_mark(input: &mut impl BufRead) -> io::Result<()> {
     Ok(())
 }
 
-/// Longest point, and longest tag or text outside of points: each is in memory whole.
+/// Longest point, and longest tag or text outside points, in bytes: each is in memory whole.
 const XML_BYTES_MAX: usize = 1 << 20;
 
-/// Fails when `left` bytes were read; `Take` would end the file there, in the middle of a text.
+/// A reader that fails once `left` bytes were read. `io::Take` would instead end the file there, in
+/// the middle of a text.
 struct Bounded<R> {
     input: R,
     left: usize,
@@ -66,23 +67,23 @@ impl<R: BufRead> BufRead for Bounded<R> {
     }
 }
 
-/// Every `trkpt`: its attributes `lat` and `lon`, and each element in it by its name, without a
-/// prefix. What an extension calls by the name of one of the point's own elements is something
-/// else.
+/// Reads every `trkpt` of a GPX file: its attributes `lat` and `lon`, and its elements by name,
+/// without their prefix. An element of an extension never replaces the point's own element of the
+/// same name.
 pub(super) fn gpx(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
-    // Else the reader would look for the first < in memory, however long the file is.
+    // Otherwise the reader would search for the first < in memory, however long the file is.
     let first = input.fill_buf()?.trim_ascii_start().first().copied();
     ensure!(first.is_none_or(|byte| byte == b'<'), "not GPX: it does not begin with <");
     let mut xml = quick_xml::Reader::from_reader(Bounded { input, left: XML_BYTES_MAX, line: 1 });
-    // An & in a name that nobody reads.
+    // Accept a bare & in a name.
     xml.config_mut().allow_dangling_amp = true;
-    // HTML or a < in a description.
+    // Accept HTML or a < in a description.
     xml.config_mut().check_end_names = false;
     xml.config_mut().allow_unmatched_ends = true;
     let (mut tracks, mut others) = (0_u64, [0_u64; 2]);
     let (mut buffer, mut record, mut text) = (Vec::new(), Record::default(), String::new());
     let mut extensions: Vec<(String, String)> = Vec::new();
-    // Of open elements; and how many there are in a point, with itself.
+    // Depth of open elements, in the file and in the current point, itself included.
     let (mut depth, mut point_depth) = (0, None);
     let (mut is_gpx, mut is_ended) = (false, false);
     loop {
@@ -115,7 +116,7 @@ pub(super) fn gpx(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
             Event::End(element)
                 if element.local_name().as_ref() == "trkpt" && point_depth.is_some() =>
             {
-                // Tags in it that had no end of their own end here.
+                // Elements of the point without an end tag end here.
                 depth = point_depth.take().unwrap_or(depth) - 1;
                 for (name, value) in extensions.drain(..) {
                     if !record.has(&name) {
@@ -175,7 +176,8 @@ pub(super) fn gpx(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What `&amp;` and `&#58;` stand for; `None`: the file may say so, but nobody reads that here.
+/// Returns the character of a reference such as `&amp;` or `&#58;`; `None` for one that the file
+/// defines itself.
 fn referred(name: &BytesRef<'_>) -> Option<char> {
     let named = || resolve_predefined_entity(name).and_then(|text| text.chars().next());
     name.resolve_char_ref().ok().flatten().or_else(named)
@@ -197,18 +199,18 @@ fn finish(record: &mut Record, take: Take<'_>) -> Result<()> {
     take(payload, payload.len())
 }
 
-/// Lines that a row of CSV may have: a quoted value may hold line ends.
+/// Most lines of a CSV row: a quoted value may contain line ends.
 const ROW_LINES_MAX: usize = 20;
-/// Rows that show what is in a column before the file is read.
+/// Rows that are sampled for the columns' values before the file is read.
 const SAMPLED_ROWS: usize = 100;
-/// Why a row among the last ones cannot be read: the rest of it may be missing.
+/// Fault of a row at the end of the file, the rest of which may not be written yet.
 pub(super) const OPEN_AT_END: &str = "a quote of this row has no end up to the end of the file";
 
-/// A CSV file whose first row names its columns. The separator is the one of `,` `;` and tab that
-/// the first row has most of.
+/// A CSV file whose first row names its columns. The separator is `,`, `;` or tab, whichever is the
+/// most frequent in the first row.
 ///
-/// A quote without an end costs one line: a row of several lines must have every column, and
-/// nothing behind a closing quote.
+/// An unclosed quote costs one line: a row of several lines must have every column, and only a
+/// separator after a closing quote.
 pub(super) struct Table<R> {
     input: R,
     separator: u8,
@@ -217,7 +219,7 @@ pub(super) struct Table<R> {
     pub(super) windows_1252: u64,
     /// The search for the end of a quote reached the end of the file.
     is_at_end: bool,
-    /// Lines that were read in search of the end of a quote, with their lengths.
+    /// Lines that were read ahead in search of the end of a quote, with their lengths.
     ahead: VecDeque<(Vec<u8>, usize)>,
 }
 
@@ -225,7 +227,7 @@ impl<R: BufRead> Table<R> {
     pub(super) fn open(mut input: R) -> Result<Self> {
         let mut line = Vec::new();
         let mut given = None;
-        // Programs write `sep=;` for Excel, comments, and blank lines before the names.
+        // Some programs write `sep=;` for Excel, comments or blank lines before the names.
         let head = loop {
             if lines::next_line(&mut input, &mut line)?.is_none() {
                 bail!("the first row must name the columns, and is empty");
@@ -262,7 +264,7 @@ impl<R: BufRead> Table<R> {
         })
     }
 
-    /// The first value of each column that is not empty, of the first rows behind the names.
+    /// Returns the first value of each column that is not empty, from the first [`SAMPLED_ROWS`].
     pub(super) fn sample(mut self) -> Vec<String> {
         let mut sample = vec![String::new(); self.columns.len()];
         let (mut line, mut row, mut rows) = (Vec::new(), Row::default(), 0);
@@ -284,8 +286,10 @@ impl<R: BufRead> Table<R> {
         sample
     }
 
-    /// `numbers`: the columns of numbers, where a comma is a decimal one if the row has no point. A
-    /// row that cannot be read is taken as it is, and is no JSON; `fault` then says why.
+    /// Passes each row to `take` as JSON. `numbers`: the columns of numbers, in which a comma is a
+    /// decimal comma if the row has no point. A row that cannot be parsed is passed as it is, which
+    /// is
+    /// not JSON; `fault` then holds the reason.
     pub(super) fn each(
         &mut self,
         numbers: &[usize],
@@ -301,8 +305,8 @@ impl<R: BufRead> Table<R> {
             self.is_at_end = false;
             row.add(&line, self.separator);
             let is_whole = length == line.len() && (!row.is_open || self.complete(&mut row)?);
-            // Cut at the decimal comma of a latitude, all values would be taken for their
-            // neighbours.
+            // If a latitude's decimal comma counted as a separator, every value would move to the
+            // next column.
             let has_more =
                 row.values().skip(self.columns.len()).any(|value| !value.trim_ascii().is_empty());
             fault.set(match (is_whole, self.is_at_end) {
@@ -343,8 +347,8 @@ impl<R: BufRead> Table<R> {
         }
     }
 
-    /// Adds the lines up to the one that ends the open quote. `false`: there is none; nothing was
-    /// taken.
+    /// Adds the lines up to the one that closes the open quote. Returns `false`, and adds none, if
+    /// there is no such line.
     fn complete(&mut self, row: &mut Row) -> io::Result<bool> {
         for n in 0..ROW_LINES_MAX - 1 {
             if n == self.ahead.len() {
@@ -380,7 +384,7 @@ const MORE_VALUES: &str = "more values than columns: decimal commas between comm
 struct Row {
     /// All values, without separators and quotes.
     text: Vec<u8>,
-    /// Where each ends; while a quote is open, not the last one.
+    /// End of each value in `text`; without the last one while a quote is open.
     ends: Vec<usize>,
     is_open: bool,
     /// Something other than a separator follows a closing quote.
@@ -399,7 +403,7 @@ impl Row {
         begins.zip(&self.ends).map(|(begin, end)| &self.text[begin..*end])
     }
 
-    /// Whether some number of these columns has a comma before its decimals, and none has a point.
+    /// Returns whether a number of these columns has a decimal comma, and none has a point.
     fn has_decimal_commas(&self, numbers: &[usize]) -> bool {
         let mut found = false;
         for value in numbers.iter().filter_map(|n| self.values().nth(*n)) {
@@ -412,8 +416,8 @@ impl Row {
         found
     }
 
-    /// A line, which goes on in the quote that is open. A quote inside a value without quotes is a
-    /// part of it.
+    /// Adds a line. It continues the open quote, if there is one. A quote inside an unquoted value
+    /// belongs to the value.
     fn add(&mut self, mut line: &[u8], separator: u8) {
         loop {
             if self.is_open {
@@ -443,7 +447,7 @@ impl Row {
     }
 }
 
-/// A line is a payload.
+/// Passes each line to `take` as a payload.
 pub(super) fn each_line(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
     let mut line = Vec::new();
     while let Some(length) = lines::next_line(&mut input, &mut line)? {
@@ -454,11 +458,11 @@ pub(super) fn each_line(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
     Ok(())
 }
 
-/// OwnTracks Recorder's monthly files: a time, the kind of the message, and the message, between
-/// tabs.
+/// Reads a monthly file of OwnTracks Recorder. A line has a time, the kind of the message, and the
+/// message, separated by tabs.
 pub(super) fn owntracks(input: impl BufRead, take: Take<'_>) -> Result<()> {
     each_line(input, &mut |line, length| {
-        // Copied from a terminal, the tabs are spaces.
+        // Tabs become spaces when lines are copied from a terminal, so search for the brace.
         match line.iter().position(|byte| *byte == b'{') {
             Some(begin) => take(&line[begin..], length - begin),
             None => take(line, length),
@@ -481,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_track_is_read_point_by_point_and_waypoints_are_not() {
+    fn track_points_are_read_and_waypoints_are_not() {
         let file = r#"<?xml version="1.0"?><gpx xmlns:g="x"><wpt lat="9" lon="9"><name>home</name></wpt><trk><name>a &amp; b</name><trkseg>
             <trkpt lat="1.5" lon="-2"><ele>3</ele><time>2026-01-31T08:00:00Z</time><extensions><g:TrackPointExtension><g:speed>4.5</g:speed>
             </g:TrackPointExtension></extensions></trkpt><trkpt lat="1" lon="2"/></trkseg></trk></gpx>"#;
@@ -498,7 +502,7 @@ mod tests {
         assert!(points.len() == 1 && !end.is_empty(), "{points:?} {end}");
         let (points, end) = all(|take| gpx(&file.as_bytes()[..file.len() - 12], take));
         assert!(points.len() == 2 && end.contains("ends before"), "{points:?} {end}");
-        // A phone's barometer and clock are not the point's.
+        // An extension's altitude and time, of a phone's sensors, are not the point's.
         let file = "<gpx><trkpt lat='1' lon='2'><extensions><x:ele>99</x:ele><x:lat>9</x:lat><x:hr>80</x:hr><time>2026-01-01T00:00:00Z</time>\
             </extensions><ele>34</ele><time>2026-01-31T08:00:00Z</time></trkpt></gpx>";
         let (points, _) = all(|take| gpx(file.as_bytes(), take));
@@ -509,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_or_a_tag_without_an_end_does_not_fill_the_memory() {
+    fn unclosed_point_or_tag_is_bounded_in_memory() {
         let long = "x".repeat(XML_BYTES_MAX);
         let parts = format!("<a>{}</a>", &long[..1_000]).repeat(XML_BYTES_MAX / 1_000);
         let point = "<trkpt lat='1' lon='2'>";
@@ -521,7 +525,7 @@ mod tests {
             let (points, end) = all(|take| gpx(file.as_bytes(), take));
             assert!(points.is_empty() && end.contains("longer than 1 MiB"), "{end}");
         }
-        // Of points there may be any number, and of what is between them.
+        // Any number of points is allowed, and any amount of text between them.
         let file = format!(
             "<gpx>{}</gpx>",
             format!("{point}{}</trkpt><a/>", &parts[..8 * 1_007]).repeat(200)
@@ -531,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_track_is_not_an_empty_one() {
+    fn file_without_a_track_is_an_error() {
         let html = "<!DOCTYPE html>\n<html><body><p>Not found</p></body></html>";
         for (file, said) in [
             ("404 page not found\n", "begin with <"),
@@ -557,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tables_separator_is_found_and_a_row_may_be_short_or_not_utf_8() {
+    fn csv_separator_is_found_and_rows_may_be_short_or_not_utf_8() {
         let table = |file: &[u8]| {
             let mut table = Table::open(file).unwrap();
             let columns = table.columns.clone();
@@ -577,7 +581,7 @@ mod tests {
         );
         assert_eq!(table(b"lat,when\n1,2\n").1, [r#"{"lat":"1","when":"2"}"#]);
         assert_eq!(table(b"lat\n1\n").1, [r#"{"lat":"1"}"#]);
-        // Decimal commas; but a separator at the end of every line is none.
+        // Decimal commas; a separator at the end of every line is not one.
         assert_eq!(
             table(b"lat,lon,ts\n52,5,13,4,1\n1,2,3,, \n").1,
             ["52,5,13,4,1", r#"{"lat":"1","lon":"2","ts":"3"}"#]
@@ -595,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quote_without_an_end_costs_its_own_line_alone() {
+    fn unclosed_quote_costs_one_line() {
         let rows = |text: &str| {
             let mut table = Table::open(text.as_bytes()).unwrap();
             all(|take| table.each(&[], &Cell::default(), take)).0
@@ -611,19 +615,19 @@ mod tests {
                 assert!(found.iter().map(String::as_str).eq(expected), "{begin}{next}: {found:?}");
             }
         }
-        // Not even two of them swallow what is between.
+        // Two unclosed quotes do not join the lines between them.
         assert_eq!(rows("a,b\n1,\"x\n2,x\n1,\"x\n2,x\n"), ["1,\"x", two, "1,\"x", two]);
         assert_eq!(rows("a,b\n1,\"x\n\"2\",\"x\"\n"), ["1,\"x", two]);
     }
 
     #[test]
-    fn features_and_lines_come_as_they_stand_there() {
+    fn features_and_lines_are_passed_unchanged() {
         let file = br#"{"name":{"features":[1]},"type":"FeatureCollection","features":[{"a" : 1}, {"b":[2]}],"more":0}"#;
         assert_eq!(all(|take| features(&file[..], take)).0, [r#"{"a":1}"#, r#"{"b":[2]}"#]);
         let (found, end) = all(|take| features(&file[..80], take));
         assert!(found.len() == 1 && end.contains("EOF"), "{found:?} {end}");
         assert!(all(|take| features(&b"{}"[..], take)).1.contains("has no features"));
-        // One behind the other, as `cat` leaves them; and something else behind them.
+        // Two files one after the other, as `cat` joins them, and then something else.
         let two = [&file[..], b"\n \n", &file[..]].concat();
         let (found, end) = all(|take| features(&two[..], take));
         assert!(found.len() == 4 && end.is_empty(), "{found:?} {end}");

@@ -1,8 +1,8 @@
-//! One fix of a file as a JSON object of strings, as the decoder reads it.
+//! Builds one fix of a file as a JSON object of strings for the decoder.
 
 use std::collections::HashSet;
 
-/// Reused from fix to fix.
+/// A JSON object under construction. It is reused for every fix.
 #[derive(Default)]
 pub(super) struct Record {
     json: Vec<u8>,
@@ -15,7 +15,7 @@ impl Record {
         self.names.clear();
     }
 
-    /// Adds a member; an empty value is none.
+    /// Adds a member, unless its value is empty.
     pub(super) fn put(&mut self, name: &str, value: &str) {
         if !value.is_empty() {
             self.json.push(if self.json.is_empty() { b'{' } else { b',' });
@@ -26,12 +26,12 @@ impl Record {
         }
     }
 
-    /// Whether there is a member of this name.
+    /// Returns whether there is a member of this name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.names.contains(name)
     }
 
-    /// The whole object.
+    /// Returns the whole object.
     pub(super) fn finish(&mut self) -> &[u8] {
         self.json.extend_from_slice(if self.json.is_empty() { b"{}" } else { b"}" });
         &self.json
@@ -46,9 +46,9 @@ fn put_string(text: &str, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// A GPX point may have 30,000 extension elements: each asks whether its name is there.
+    /// A GPX point may have 30,000 extension elements, each of which looks up its name.
     #[test]
-    fn many_members_cost_their_number_and_not_its_square() {
+    fn many_members_take_linear_time() {
         let mut record = Record::default();
         for n in 0..200_000 {
             let name = format!("n{n}");
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_an_object_of_strings() {
+    fn record_is_an_object_of_strings() {
         let mut record = Record::default();
         assert_eq!(record.finish(), b"{}");
         record.clear();

@@ -1,11 +1,11 @@
-//! What a file is by its first bytes, and its text as UTF-8.
+//! Detects the format and encoding of a file by its first bytes, and converts its text to UTF-8.
 
 use std::io::{self, BufRead, BufReader, Read};
 
 use anyhow::{Result, bail};
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 
-/// Bytes that are looked at before a file is read.
+/// Bytes that are inspected before a file is read.
 pub(super) const HEAD_BYTES: usize = 64 * 1024;
 
 /// Reads the first [`HEAD_BYTES`], or all there is.
@@ -15,7 +15,7 @@ pub(super) fn head(input: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Refuses content that is not what its name says, with the program that converts it.
+/// Refuses content that contradicts the file's name, and names the program that converts it.
 pub(super) fn refuse_foreign(head: &[u8], name: &str) -> Result<()> {
     let packed = [
         (&[0x1f, 0x8b][..], "gzip", "zcat"),
@@ -79,7 +79,8 @@ pub(super) fn refuse_foreign(head: &[u8], name: &str) -> Result<()> {
     Ok(())
 }
 
-/// `what` the file is, and gpsbabel's name for it.
+/// Returns the advice how to convert a file. `what`: the kind of file; `format`: gpsbabel's name
+/// for it.
 pub(super) fn converter(what: &str, format: &str, name: &str) -> String {
     let gpx = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     format!(
@@ -87,8 +88,8 @@ pub(super) fn converter(what: &str, format: &str, name: &str) -> String {
     )
 }
 
-/// The encoding of a text: its byte order mark, zeros between ASCII as UTF-16 has them, or what an
-/// XML file declares. `None`: UTF-8, or some bytes that are not.
+/// Returns the encoding of a text, by its byte order mark, by zeros between ASCII characters as in
+/// UTF-16, or by the declaration of an XML file. `None`: UTF-8, perhaps with invalid bytes.
 pub(super) fn encoding(head: &[u8]) -> Option<&'static Encoding> {
     if let Some((encoding, _)) = Encoding::for_bom(head) {
         return Some(encoding).filter(|encoding| *encoding != UTF_8);
@@ -103,12 +104,12 @@ pub(super) fn encoding(head: &[u8]) -> Option<&'static Encoding> {
         text.trim_start().strip_prefix("<?xml")?.split_once("?>")?.0.split_once("encoding")?.1;
     let label = declared.trim_start().strip_prefix('=')?.trim_start();
     let label = label.split(['"', '\'']).nth(1)?;
-    // In UTF-16 the declaration itself would not be ASCII.
+    // A declaration of UTF-16 is wrong here: in UTF-16 the declaration itself is not ASCII.
     Encoding::for_label(label.as_bytes())
         .filter(|encoding| ![UTF_8, UTF_16LE, UTF_16BE].contains(encoding))
 }
 
-/// The same text as UTF-8; what cannot be read in `encoding` becomes U+FFFD.
+/// Returns a reader of the text as UTF-8. Bytes that are invalid in `encoding` become U+FFFD.
 pub(super) fn utf8(input: impl Read, encoding: &'static Encoding) -> impl BufRead {
     let decoder = encoding.new_decoder_without_bom_handling();
     let (raw, text) = (vec![0; 32 * 1024], vec![0; 128 * 1024]);
@@ -121,7 +122,7 @@ struct Decoded<R> {
     input: R,
     decoder: encoding_rs::Decoder,
     raw: Vec<u8>,
-    /// Bytes of `raw` that wait for the rest of a character.
+    /// Number of bytes of `raw` that wait for the rest of a character.
     left: usize,
     text: Vec<u8>,
     read: usize,
@@ -147,7 +148,7 @@ impl<R: Read> Read for Decoded<R> {
     }
 }
 
-/// A row that is not UTF-8, as Windows writes it in Western Europe and America.
+/// Decodes a row as windows-1252, which Windows uses in Western Europe and America.
 pub(super) fn windows_1252(row: &[u8]) -> String {
     WINDOWS_1252.decode_without_bom_handling(row).0.into_owned()
 }
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_of_any_encoding_becomes_utf_8() {
+    fn text_in_any_encoding_becomes_utf_8() {
         let text = "<?xml version='1.0'?>Zürich, Königsallee\n";
         let utf_16: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
         let with_mark: Vec<u8> =

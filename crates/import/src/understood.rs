@@ -1,5 +1,5 @@
-//! What was understood of a file: which field is where, what is not read, and whether the fixes can
-//! be true.
+//! Summary of a file: where each field is, which names are not read, and whether the fixes are
+//! plausible.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,17 +9,18 @@ use serde_json::json;
 use milepost_command::rows::fix as fix_shown;
 use milepost_decode::position::{DriverId, Position, Speed, Timestamp};
 
-/// Faster than any vehicle: 1,200 km/h.
+/// Speed in m/s that no vehicle reaches: 1,200 km/h.
 const IMPOSSIBLE_MPS: f64 = 333.0;
-/// Noise of two receivers, and a second of driving, are less.
+/// Distance in metres of two fixes of one moment that neither the noise of two receivers nor a
+/// second of driving explains.
 const SAME_MOMENT_METRES: f64 = 1_000.0;
-/// Names that are listed.
+/// Most names that are listed.
 const NAMES_MAX: usize = 12;
 
 #[derive(Debug, Default)]
 pub(super) struct Understood {
     file: String,
-    /// Which field is read from where.
+    /// Each field and where it is read from.
     read: Vec<String>,
     unread: BTreeSet<String>,
     payloads: u64,
@@ -29,14 +30,14 @@ pub(super) struct Understood {
     /// South, north, west, east in 1e-7 degrees.
     area: Option<[i32; 4]>,
     fastest_cms: Option<u16>,
-    /// Of neighbours in the file.
+    /// Highest speed between neighbours in the file.
     farthest_mps: f64,
     impossible: u64,
-    /// Neighbours of one moment that are far apart.
+    /// Number of neighbours with the same time that are far apart.
     same_moment: u64,
-    /// Fixes with a fraction in their degrees.
+    /// Number of fixes with a fraction in their degrees.
     in_fractions: u64,
-    /// Of moving neighbours: metres, and metres by the speeds that were sent.
+    /// Metres between moving neighbours; in `moved_by_speed` the metres that their speeds imply.
     moved: f64,
     moved_by_speed: f64,
     last: Option<(DriverId, Timestamp, f64, f64)>,
@@ -73,7 +74,7 @@ impl Understood {
         self.is_shown = true;
     }
 
-    /// Whether there is something to say that was not said.
+    /// Returns whether the summary has positions and was not shown yet.
     pub(super) fn is_news(&self) -> bool {
         !self.is_shown && self.positions > 0
     }
@@ -99,7 +100,7 @@ impl Understood {
         {
             let seconds = (fix.ts.unix_ms() - ts.unix_ms()).abs() as f64 / 1e3;
             let metres = distance([before_lat, before_lng], [lat, lng]);
-            // Below a second the noise of a receiver is a speed.
+            // Over less than a second a receiver's noise would look like a speed.
             self.same_moment += u64::from(seconds == 0.0 && metres > SAME_MOMENT_METRES);
             if seconds >= 1.0 {
                 let mps = metres / seconds;
@@ -136,7 +137,7 @@ impl Understood {
             warnings
                 .push("all places are whole degrees: decimal commas between commas?".to_owned());
         }
-        // Only where enough was driven to tell a unit from noise.
+        // Judge the unit only after enough driving to tell it from noise.
         let ratio = self.moved_by_speed / self.moved.max(1.0);
         let units = [
             (3.6, "km/h read as m/s"),
@@ -172,7 +173,7 @@ impl Understood {
     }
 }
 
-/// Metres between two places, on a sphere of the earth's mean radius.
+/// Returns the metres between two places, on a sphere of the earth's mean radius.
 fn distance([lat_a, lng_a]: [f64; 2], [lat_b, lng_b]: [f64; 2]) -> f64 {
     let (a, b) = (lat_a.to_radians(), lat_b.to_radians());
     let (lat, lng) = ((b - a) / 2.0, (lng_b - lng_a).to_radians() / 2.0);
@@ -180,7 +181,7 @@ fn distance([lat_a, lng_a]: [f64; 2], [lat_b, lng_b]: [f64; 2]) -> f64 {
     2.0 * 6_371_008.8 * h.sqrt().min(1.0).asin()
 }
 
-/// `33.9° S`
+/// Formats a coordinate, such as `33.9° S`.
 fn degrees(e7: i32, [positive, negative]: [char; 2]) -> String {
     let letter = if e7 < 0 { negative } else { positive };
     format!("{:.4}° {letter}", f64::from(e7).abs() / 1e7)

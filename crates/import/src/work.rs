@@ -1,4 +1,5 @@
-//! The thread that reads the files: payloads → positions and rejects → batches.
+//! The thread that reads the files: it decodes payloads into positions and rejects and collects
+//! those in batches.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
@@ -30,15 +31,15 @@ use milepost_decode::reject::{Reason, Reject};
 use milepost_decode::{Decoded, Decoder, Lacking};
 use milepost_observe::now;
 
-/// Rows of a batch: a part as large as this is soon merged for good.
+/// Rows of a batch. ClickHouse needs few merges for parts of this size.
 const ROWS_MAX: usize = 50_000;
 const BYTES_MAX: usize = 24 * 1024 * 1024;
-/// Spans of 28 days that a batch touches. A partition is a month, and ClickHouse refuses inserts
-/// that touch more than 100.
+/// Most spans of 28 days that a batch touches. A partition is a month, and ClickHouse refuses
+/// inserts that touch more than 100.
 const SPANS_MAX: usize = 40;
 const SPAN_MS: i64 = 28 * 24 * 3_600_000;
 
-/// Nothing of such a file is stored.
+/// Error for a file that changed since the last run. Nothing of it is stored.
 const CHANGED: &str = "it does not begin as it did when --resume noted what is stored of it: it was changed or replaced, or is read \
                        with other options; import it without --resume, or with another state";
 
@@ -46,14 +47,14 @@ const CHANGED: &str = "it does not begin as it did when --resume noted what is s
 #[derive(Debug)]
 pub(super) struct Input {
     path: PathBuf,
-    /// The file that it is, whatever its name: for `--resume`.
+    /// Resolved path, as the key of the file for `--resume`.
     key: PathBuf,
     kind: Kind,
     plan: Plan,
-    /// Its first fixes are stored already.
+    /// The first fixes of the file, which are stored already.
     stored: Option<Stored>,
     pub(super) bytes: u64,
-    /// What was taken from a pipe, and the pipe.
+    /// For a pipe: the bytes that were already read, and the pipe.
     piped: Option<Piped>,
 }
 
@@ -65,7 +66,7 @@ impl std::fmt::Debug for Piped {
     }
 }
 
-/// A batch, and how much of which files is stored when it is.
+/// A batch, and how much of each file is stored once the batch is.
 #[derive(Debug)]
 pub(super) struct Closed {
     pub(super) batch: Batch,
@@ -78,15 +79,15 @@ pub(super) struct Counts {
     pub(super) skipped: u64,
     pub(super) positions: u64,
     pub(super) ignored: u64,
-    /// Of the positions.
+    /// Missing and invalid fields of the positions.
     pub(super) lacking: Lacking,
-    /// With the first one in words.
+    /// Number of rejects by reason, with the first one in words.
     pub(super) rejects: BTreeMap<Reason, (u64, String)>,
     pub(super) oldest: Option<Timestamp>,
     pub(super) newest: Option<Timestamp>,
     /// Files that were not read to their end.
     pub(super) failures: Vec<String>,
-    /// What was understood of each file.
+    /// Summary of each file.
     pub(super) understood: Vec<Understood>,
 }
 
@@ -104,7 +105,7 @@ pub(super) fn files(
         ensure!(!found.as_ref().is_some_and(fs::Metadata::is_dir), "it is a directory");
         let given = orders.formats.iter().find_map(|name| Kind::named(name));
         let kind = given.map_or_else(|| Kind::of(path), Ok)?;
-        // Whoever opens a pipe takes what is in it.
+        // Opening a pipe a second time would lose the bytes that were read from it.
         let is_file = found.as_ref().is_some_and(fs::Metadata::is_file);
         let mut input: Box<dyn Read + Send> =
             if is_stdin { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
@@ -129,7 +130,7 @@ pub(super) fn files(
     orders.files.iter().map(|path| one(path).with_context(|| path.display().to_string())).collect()
 }
 
-/// The same as UTF-8, by the file's first bytes.
+/// Returns a reader of the input as UTF-8, by the encoding that its first bytes show.
 fn as_text<'t>(input: impl Read + 't, head: &[u8]) -> Box<dyn BufRead + 't> {
     match text::encoding(head) {
         Some(encoding) => Box::new(text::utf8(input, encoding)),
@@ -137,7 +138,7 @@ fn as_text<'t>(input: impl Read + 't, head: &[u8]) -> Box<dyn BufRead + 't> {
     }
 }
 
-/// The path by the names that the user gave, not those that links lead to.
+/// Returns the absolute path. Links are resolved only in a path with `..`.
 fn named(file: &Path) -> io::Result<PathBuf> {
     let goes_up = file.components().any(|part| part == Component::ParentDir);
     let (true, Some(folder), Some(name)) = (goes_up, file.parent(), file.file_name()) else {
@@ -163,7 +164,7 @@ pub(super) fn read(
         batcher: Batcher::new(limits),
         decoded: Decoded::default(),
         spans: HashSet::new(),
-        // What is older would be removed by the tables' TTL.
+        // The tables' TTL would remove older fixes.
         decode: decode::Limits {
             fix_age_max: day
                 * config.clickhouse.retention.positions_days.saturating_sub(STAYS_DAYS_MIN),
@@ -185,12 +186,12 @@ pub(super) fn read(
             work.counts.failures.push(format!("{name}: not read to its end: {error:#}"));
         }
     }
-    // If the batch is not taken, the insert before it has failed, and says why.
+    // If the batch is not accepted, the insert before it has failed and reports the error.
     let _ = work.close();
     work.counts
 }
 
-/// Behind the last line that has an end.
+/// Returns the offset after the last complete line.
 fn end_of_lines(file: &File, mut end: u64) -> io::Result<u64> {
     let mut piece = vec![0; 64 * 1024];
     while end > 0 {
@@ -205,22 +206,23 @@ fn end_of_lines(file: &File, mut end: u64) -> io::Result<u64> {
     Ok(0)
 }
 
-/// Points whose fields are looked at for names that nobody reads.
+/// Number of first points whose fields are searched for names that are not read.
 const EXPLAINED: u64 = 1_000;
-/// Files of which the result says what was understood.
+/// Most files with a summary in the result.
 const UNDERSTOOD_MAX: usize = 20;
 
 struct Work<'s> {
     is_dry_run: bool,
-    /// Of the file that is being read.
+    /// Summary of the file that is being read.
     understood: Understood,
     batcher: Batcher,
     decoded: Decoded,
     spans: HashSet<i64>,
     decode: decode::Limits,
     received_at: Timestamp,
-    /// The batcher's clock: a second a batch. So the same files give the same rows of `rejects`,
-    /// however fast they are read.
+    /// The batcher's clock, which advances by a second per batch. So the same files give the same
+    /// rows
+    /// of `rejects`, however fast they are read.
     instant: Instant,
     counts: Counts,
     since: Vec<(PathBuf, Mark)>,
@@ -235,7 +237,7 @@ impl Work<'_> {
             Some(Piped(head, rest)) => (head.clone(), Box::new(Cursor::new(head).chain(rest))),
             None => {
                 let mut file = File::open(&path)?;
-                // A file that still grows may end in half a line: the next run takes the whole one.
+                // A file that still grows may end in half a line: leave that to the next run.
                 let length = file.metadata()?.len();
                 let end = if orders.resume.is_some() && kind.has_lines() {
                     end_of_lines(&file, length)?
@@ -254,7 +256,7 @@ impl Work<'_> {
             }
         };
         let input = Counted(input, self.seen);
-        // In a GPX file any byte may be wrong in a name that nobody reads.
+        // A name in a GPX file may have invalid bytes, which must not stop the import.
         let mut input = match (kind, text::encoding(&head)) {
             (Kind::Gpx, None) => Box::new(text::utf8(input, encoding_rs::UTF_8)),
             _ => as_text(input, &head),
@@ -271,7 +273,7 @@ impl Work<'_> {
         let skipped = stored.map_or(0, Stored::fixes);
         self.since.push((key, mark));
         let mut take = |payload: &[u8], length: usize| {
-            // The rest of the row may not be written yet.
+            // The rest of the row may not be written yet, so leave it to the next run.
             is_left =
                 orders.resume.is_some() && kind == Kind::Csv && fault.get() == read::OPEN_AT_END;
             ensure!(!is_left, "the rest is left to the next run");
@@ -284,7 +286,7 @@ impl Work<'_> {
                 return Ok(());
             }
             self.decoded.clear();
-            // The first ones show what the file has that nobody reads.
+            // The first points show which names of the file are not read.
             let decoder =
                 explaining.as_ref().filter(|_| mark.fixes <= EXPLAINED).unwrap_or(&decoder);
             decoder.decode(
@@ -294,7 +296,8 @@ impl Work<'_> {
             );
             self.understood.unread(&self.decoded.unread);
             if kind == Kind::Csv {
-                // All rows that could be read are JSON.
+                // Every row that could be parsed is JSON, so a reject as invalid JSON is such a
+                // fault.
                 let unread =
                     self.decoded.rejects.iter_mut().filter(|one| one.reason == Reason::InvalidJson);
                 unread.for_each(|reject| fault.get().clone_into(&mut reject.detail));
@@ -334,8 +337,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Shows what was understood of the file, before any of it is stored, and once more when it is
-    /// read.
+    /// Shows the summary of the file once it is read, unless it was shown before the first insert.
     fn show_understood(&mut self) {
         let understood = &self.understood;
         if !self.is_dry_run && understood.is_news() {
@@ -346,7 +348,7 @@ impl Work<'_> {
         }
     }
 
-    /// What was decoded of one payload goes into the open batch.
+    /// Decodes one payload and adds its rows to the open batch.
     fn take(&mut self, payload: &[u8]) -> Result<()> {
         let mut decoded = std::mem::take(&mut self.decoded);
         if decoded.lacking.undated > 0 {
@@ -397,7 +399,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Fails if the batch is not taken any more.
+    /// Closes the batch and hands it to the inserts. Fails if they have ended.
     fn close(&mut self) -> Result<()> {
         if !self.is_dry_run && self.understood.is_news() {
             info!("{}", self.understood);
@@ -411,7 +413,7 @@ impl Work<'_> {
     }
 }
 
-/// Counts what is read, for the bar.
+/// A reader that counts its bytes for the progress bar.
 struct Counted<'s, R>(R, &'s Seen);
 
 impl<R: Read> Read for Counted<'_, R> {
@@ -427,7 +429,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_a_line_at_the_end_is_not_read() {
+    fn incomplete_last_line_is_not_read() {
         for (text, end) in [
             ("", 0),
             ("half", 0),
