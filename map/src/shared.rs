@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_many_ask_is_asked_once_until_it_is_old_and_whoever_leaves_ends_nothing() {
+    async fn concurrent_callers_share_one_query_even_if_its_caller_leaves() {
         tokio::time::pause();
         let (shared, asked) = (Shared::default(), Cell::new(0));
         let question = async || {

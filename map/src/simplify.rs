@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn who_moves_evenly_needs_two_points_and_a_stop_stays() {
+    fn steady_motion_needs_two_points_and_a_stop_is_kept() {
         let even: Vec<Point> =
             (0..100).map(|n| point(n * 1_000, 50.0 + n as f64 * 1e-4, 8.0)).collect();
         assert_eq!(simplify(&even, 1.0), [0, 99]);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_antimeridian_is_no_way_round_the_world() {
+    fn track_across_the_antimeridian_takes_the_short_way() {
         let over: Vec<Point> = (0..50)
             .map(|n| point(n * 1_000, 0.0, (n as f64 * 0.01 + 359.8).rem_euclid(360.0) - 180.0))
             .collect();
@@ -84,7 +84,7 @@ mod tests {
         #![proptest_config(crate::cases::cases(256))]
 
         #[test]
-        fn nobody_is_further_away_than_was_said(
+        fn simplified_track_stays_within_the_tolerance(
             steps in proptest::collection::vec((1_i64..5_000, -0.001_f64..0.001, -0.001_f64..0.001), 1..300),
             metres in 1.0_f64..100.0,
         ) {

@@ -41,7 +41,7 @@ async fn member(name: &str) -> (Peer, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn an_address_is_asked_once_however_many_names_lead_to_it() {
+async fn address_with_several_names_is_asked_once() {
     let (higher, asked) = member("milepost-2").await;
     let address = format!("{}:{}", higher.host, higher.port);
     let peers = [higher.clone(), higher];
@@ -52,7 +52,7 @@ async fn an_address_is_asked_once_however_many_names_lead_to_it() {
 }
 
 #[tokio::test]
-async fn a_lower_member_that_stays_is_found_behind_one_that_hangs() {
+async fn lower_staying_member_is_found_behind_a_hung_one() {
     let hangs = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let hangs =
         (Peer { host: "127.0.0.1".to_owned(), port: hangs.local_addr().unwrap().port() }, hangs);

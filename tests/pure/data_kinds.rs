@@ -333,7 +333,7 @@ fn times_without_an_offset_are_of_the_zone_that_is_named() {
 
 /// Kind H.
 #[test]
-fn a_time_under_another_name_is_read_or_named() {
+fn time_under_another_name_is_read_or_named() {
     let toml = source("");
     let fix = |member: &str| format!(r#"{{"lat":1,"lon":2,{member}}}"#);
     for name in ["timestamp", "time", "datetime", "fixTime", "TS", "tst", "date_time", "Timestamp"]
@@ -440,7 +440,7 @@ fn a_time_under_another_name_is_read_or_named() {
 
 /// Kind P.
 #[test]
-fn bytes_that_end_a_c_string_are_no_part_of_the_payload() {
+fn nul_terminator_is_not_part_of_the_payload() {
     let json = format!(r#"{{"lat":1,"lng":2,"ts":{}}}"#, NOW_S - 9);
     for end in ["\0", "\0\0\0", "\n", "\r\n\0", "\n\0\0", " \0"] {
         check(&source(""), format!("{json}{end}"), &["-9 1 2 - - - -"]);
@@ -481,7 +481,7 @@ fn values_that_are_no_json_are_unknown() {
 
 /// Kind R.
 #[test]
-fn a_refused_time_says_what_was_read_and_what_to_change() {
+fn rejected_time_states_its_value_and_the_remedy() {
     let at = |ts: &str| format!(r#"{{"lat":1,"lng":2,"ts":{ts}}}"#);
     let own = source("");
     check(
@@ -547,7 +547,7 @@ fn a_refused_time_says_what_was_read_and_what_to_change() {
 
 /// Kinds W and Y.
 #[test]
-fn a_drivers_id_may_be_any_whole_number_or_any_text() {
+fn driver_id_may_be_any_integer_or_string() {
     let toml = |keys: &str| {
         format!(
             "[formats.f]\nlat = '/lat'\nlng = '/lng'\nts = '/ts'\nts_unit = 's'\n[[sources]]\ntopic = 'in'\ndriver = '/id'\nformat = 'f'\n{keys}"

@@ -187,7 +187,7 @@ const SAVED: [&[u8]; 13] = [
 ];
 
 #[test]
-fn what_told_a_wrong_reader_from_serde_json() {
+fn regressions_agree_with_serde_json() {
     for payload in SAVED {
         check_agree(Format::Milepost, false, payload);
         check_agree(Format::Milepost, true, payload);
@@ -197,7 +197,7 @@ fn what_told_a_wrong_reader_from_serde_json() {
 }
 
 #[test]
-fn a_byte_that_is_not_utf8_in_every_place() {
+fn invalid_utf8_byte_agrees_in_every_place() {
     let payload = payload(Format::Milepost, 2, false).replace("\"seq\"", "\"x\":\"é\",\"seq\"");
     for keeps in [false, true] {
         for at in 0..=payload.len() {
@@ -216,7 +216,7 @@ fn a_byte_that_is_not_utf8_in_every_place() {
 }
 
 #[test]
-fn every_piece_in_every_place() {
+fn every_piece_agrees_in_every_place() {
     for format in Format::ALL {
         let tokens = tokens(&payload(format, 2, false));
         for at in 0..tokens.len() {
@@ -234,7 +234,7 @@ proptest! {
     #![proptest_config(crate::cases::cases(5_000))]
 
     #[test]
-    fn any_changed_payload(
+    fn mutated_payload_agrees(
         format in select(&Format::ALL[..]), points in 1_u32..6, is_spaced: bool, keeps: bool, changes in prop::collection::vec(change(), 0..4),
     ) {
         let is_whole = changes.is_empty() && points <= 4;
@@ -243,7 +243,7 @@ proptest! {
     }
 
     #[test]
-    fn any_number(number in prop_oneof![
+    fn any_number_agrees(number in prop_oneof![
         r"-?[0-9]{0,20}(\.[0-9]{0,20})?([eE][+-]?[0-9]{1,3})?",
         r"-?[0-9]{1,4}\.[0-9]{1,9}",
         r"-?(90|180|200|360|1000|100000|6553\.4)(\.?0{0,9}[0-9])?",
@@ -256,7 +256,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text(text in r#"[ \[\]{},:"\\a-u0-9.é-]{0,60}"#) {
+    fn any_text_agrees(text in r#"[ \[\]{},:"\\a-u0-9.é-]{0,60}"#) {
         check_agree(Format::Milepost, false, &text);
         check_agree(Format::Geojson, false, &text);
     }

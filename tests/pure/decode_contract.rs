@@ -65,7 +65,7 @@ fn the_detail_of_a_reject_states_what_was_expected() {
 }
 
 #[test]
-fn a_full_fix_is_taken_in_the_tables_units() {
+fn full_fix_is_converted_to_the_tables_units() {
     let fix = good(
         r#"{"lat":25.7617,"lng":-80.1918,"speed":12.4,"heading":271,"alt":-3.25,"acc":5,"ts":1767225599123,"seq":42}"#,
     );
@@ -80,7 +80,7 @@ fn a_full_fix_is_taken_in_the_tables_units() {
 }
 
 #[test]
-fn the_least_fix_is_undated_and_unknown() {
+fn minimal_fix_is_undated_with_unknown_values() {
     let decoded = decode(r#"{"lat":1,"lon":2}"#);
     assert_eq!(decoded.lacking.undated, 1);
     assert_eq!(decoded.lacking.fields, [0; Field::ALL.len()], "absent is not unusable");
@@ -91,7 +91,7 @@ fn the_least_fix_is_undated_and_unknown() {
 }
 
 #[test]
-fn every_reason_is_given_for_what_it_names() {
+fn every_reject_reason_has_a_payload() {
     let topic = "drivers/d7/gps";
     let at = |ts: i64| format!(r#"{{"lat":1,"lng":2,"ts":{ts}}}"#);
     let too_many = format!("[{}]", vec![r#"{"lat":1,"lng":2}"#; limits().points_max + 1].join(","));
@@ -151,7 +151,7 @@ fn every_reason_is_given_for_what_it_names() {
 }
 
 #[test]
-fn the_first_reason_in_the_order_counts() {
+fn first_reason_in_order_wins() {
     check_refused("other", &[b' '; 1_000_001], Reason::TooLarge);
     check_refused("other", b"", Reason::BadTopic);
     check_refused(
@@ -164,14 +164,14 @@ fn the_first_reason_in_the_order_counts() {
 }
 
 #[test]
-fn null_island_is_that_point_alone() {
+fn null_island_is_exactly_0_0() {
     for (lat, lng) in [("0", "5"), ("5", "0"), ("0", "0.00000001"), ("0.00000001", "0")] {
         good(&format!(r#"{{"lat":{lat},"lng":{lng}}}"#));
     }
 }
 
 #[test]
-fn times_come_in_any_unit_or_as_text() {
+fn times_are_read_in_any_unit_or_as_a_string() {
     let ts = |value: &str| good(&format!(r#"{{"lat":1,"lng":2,"ts":{value}}}"#)).ts.unix_ms();
     assert_eq!(ts("1767225600"), WALL_MS);
     assert_eq!(ts("1767225600.5"), WALL_MS + 500);
@@ -187,7 +187,7 @@ fn times_come_in_any_unit_or_as_text() {
 }
 
 #[test]
-fn the_edges_of_time_belong_to_it() {
+fn limits_of_the_time_range_are_inclusive() {
     let at = |ts: i64| good(&format!(r#"{{"lat":1,"lng":2,"ts":{ts}}}"#)).ts.unix_ms();
     for edge in [WALL_MS - 30 * 86_400_000, WALL_MS + 300_000] {
         assert_eq!(at(edge), edge);
@@ -195,7 +195,7 @@ fn the_edges_of_time_belong_to_it() {
 }
 
 #[test]
-fn an_unusable_optional_field_costs_itself() {
+fn unusable_optional_field_becomes_unknown() {
     let decoded =
         decode(r#"{"lat":1,"lng":2,"speed":-1,"heading":361,"alt":"high","acc":[5],"seq":-1}"#);
     assert_eq!(decoded.lacking.fields[..5], [1; 5]);
@@ -213,7 +213,7 @@ fn an_unusable_optional_field_costs_itself() {
 }
 
 #[test]
-fn a_broken_point_costs_itself_not_its_neighbours() {
+fn broken_point_does_not_affect_its_neighbours() {
     let decoded =
         decode(r#"[{"lat":1,"lng":2,"seq":1}, {"lat":91,"lng":2}, 5, {"lat":1,"lng":2,"seq":4}]"#);
     assert_eq!(decoded.positions.iter().map(|position| position.seq).collect::<Vec<_>>(), [1, 4]);
@@ -232,14 +232,14 @@ fn a_broken_point_costs_itself_not_its_neighbours() {
 }
 
 #[test]
-fn a_key_that_comes_twice_counts_the_last_time() {
+fn last_duplicate_key_wins() {
     assert_eq!(good(r#"{"lat":50,"lng":2,"lat":1}"#).lat.e7(), 10_000_000);
     assert_eq!(good(r#"{"lat":1,"lng":2,"lon":3}"#).lng.e7(), 20_000_000, "lng before lon");
     assert_eq!(good(r#"{"l\u0061t":1,"lng":2}"#).lat.e7(), 10_000_000, "escapes are letters");
 }
 
 #[test]
-fn the_limits_are_allowed_and_deep_nesting_is_not_a_stack() {
+fn limits_are_inclusive_and_deep_nesting_uses_no_stack() {
     let full = format!("[{}]", vec![r#"{"lat":1,"lng":2}"#; limits().points_max].join(","));
     assert_eq!(decode(&full).positions.len(), limits().points_max);
     let point = r#"{"lat":1,"lng":2}"#;
@@ -258,7 +258,7 @@ fn the_limits_are_allowed_and_deep_nesting_is_not_a_stack() {
 }
 
 #[test]
-fn rejects_keep_the_first_64_kib_and_say_how_long_it_was() {
+fn rejects_keep_the_first_64_kib_and_the_full_length() {
     let long = format!(r#"{{"lat":91,"lng":2,"x":"{}"}}"#, "y".repeat(100_000));
     let reject = decode(&long).rejects.remove(0);
     assert_eq!((reject.payload.len(), reject.payload_bytes), (65_536, long.len() as u64));
@@ -266,7 +266,7 @@ fn rejects_keep_the_first_64_kib_and_say_how_long_it_was() {
 }
 
 #[test]
-fn a_payload_that_was_cut_on_the_way_is_too_large_however_good_its_beginning() {
+fn truncated_payload_is_too_large_even_if_its_start_is_valid() {
     let mut out = Decoded::default();
     let (topic, payload) = (b"drivers/d7/gps", br#"{"lat":1,"lng":2}"#);
     let received_at = Timestamp::from_unix_ms(WALL_MS);
@@ -285,7 +285,7 @@ proptest! {
     #![proptest_config(crate::cases::cases(2_000))]
 
     #[test]
-    fn any_bytes_give_something_and_never_a_panic(topic in prop::collection::vec(any::<u8>(), 0..40), payload in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_give_a_result_without_a_panic(topic in prop::collection::vec(any::<u8>(), 0..40), payload in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut out = Decoded::default();
         let received_at = Timestamp::from_unix_ms(WALL_MS);
         decoder().decode(Message::new(&topic, &payload), received_at, &mut out);
@@ -293,7 +293,7 @@ proptest! {
     }
 
     #[test]
-    fn near_json_gives_something_and_never_a_panic(pieces in prop::collection::vec(prop::sample::select(vec![
+    fn near_json_gives_a_result_without_a_panic(pieces in prop::collection::vec(prop::sample::select(vec![
         "{", "}", "[", "]", ",", ":", "\"lat\"", "\"lng\"", "\"ts\"", "\"seq\"", "\"speed\"", "1", "-0.0", "1e308", "1e-400",
         "9223372036854775808", "\"2026-01-01T00:00:00Z\"", "null", "true", " ", "\\u0000", "\"\\ud800\"", "\u{fffd}",
     ]), 0..40)) {
@@ -302,7 +302,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_in_range_comes_back(lat in -90.0_f64..=90.0, lng in -180.0_f64..=180.0, seq: u32, speed in 0.0_f64..=200.0) {
+    fn values_in_range_round_trip(lat in -90.0_f64..=90.0, lng in -180.0_f64..=180.0, seq: u32, speed in 0.0_f64..=200.0) {
         prop_assume!(lat != 0.0 || lng != 0.0);
         let fix = good(&format!(r#"{{"lat":{lat},"lng":{lng},"seq":{seq},"speed":{speed}}}"#));
         prop_assert!((f64::from(fix.lat.e7()) / 1e7 - lat).abs() <= 0.51e-7);

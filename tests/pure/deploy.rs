@@ -122,7 +122,7 @@ fn every_metric_and_label_exists() {
 
 /// Positions in quarantine are of damaged files or single rows, and only the first are the disk's.
 #[test]
-fn a_row_that_is_too_large_is_no_damaged_file() {
+fn oversized_row_is_not_reported_as_a_damaged_file() {
     let alerts = yaml(ALERTS);
     let rules = alerts["groups"][0]["rules"].as_array().unwrap();
     let expr = |alert: &str| {
@@ -136,7 +136,7 @@ fn a_row_that_is_too_large_is_no_damaged_file() {
 }
 
 #[test]
-fn what_prometheus_and_grafana_read_is_complete() {
+fn prometheus_and_grafana_files_are_complete() {
     let guide = read("docs/operations.md");
     for rule in yaml(ALERTS)["groups"][0]["rules"].as_array().unwrap() {
         let name = rule["alert"].as_str().unwrap();
@@ -327,7 +327,7 @@ fn the_build_sees_every_member_of_the_workspace() {
 }
 
 #[test]
-fn our_containers_are_locked_down_and_may_finish() {
+fn own_containers_are_locked_down_and_may_finish() {
     let grace = humantime::parse_duration(&default_of("shutdown.grace")).unwrap();
     for (name, service) in ours() {
         assert_eq!(service["read_only"], true, "{name}");
@@ -364,7 +364,7 @@ fn every_container_gives_up_its_rights() {
 
 /// Whoever is to reach a port shares a network with it, and nobody else does.
 #[test]
-fn the_networks_join_those_who_talk() {
+fn networks_connect_only_services_that_communicate() {
     let services = services();
     let of = |name: &str| -> BTreeSet<String> {
         let (_, service) = services.iter().find(|(known, _)| known == name).unwrap();
@@ -439,7 +439,7 @@ fn every_service_that_stays_has_a_health_check() {
 /// A setting that is commented out is a setting all the same: whoever takes the `# ` away must get
 /// what the line says.
 #[test]
-fn the_configuration_of_the_package_is_one_with_its_comments_taken_away() {
+fn packaged_configuration_is_valid_when_uncommented() {
     let text = read("deploy/release/package/milepost.toml");
     Config::parse(&text).unwrap();
     let is_setting =
@@ -497,7 +497,7 @@ fn every_flag_is_one_of_loadgen() {
 }
 
 #[test]
-fn services_wait_for_what_can_be_waited_for() {
+fn services_wait_for_their_dependencies() {
     let services = services();
     let find = |name: &str| {
         &services.iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("{name}")).1
@@ -524,7 +524,7 @@ fn services_wait_for_what_can_be_waited_for() {
 }
 
 #[test]
-fn users_and_grants_are_for_what_exists() {
+fn users_and_grants_name_existing_objects() {
     let users = read("deploy/clickhouse/users.xml");
     let acl = read("deploy/emqx/acl.conf");
     for (name, service) in ours() {
@@ -568,7 +568,7 @@ fn users_and_grants_are_for_what_exists() {
 }
 
 #[test]
-fn the_broker_grants_the_window_we_ask_for() {
+fn broker_allows_the_configured_receive_maximum() {
     let broker = read("deploy/emqx/emqx.conf");
     let setting = |name: &str| {
         let line = broker.lines().find_map(|line| line.trim().strip_prefix(&format!("{name} = ")));
@@ -591,7 +591,7 @@ fn block<'a>(text: &'a str, head: &str) -> &'a str {
 }
 
 #[test]
-fn drivers_have_limits_and_milepost_a_listener_of_its_own() {
+fn devices_have_limits_and_milepost_has_its_own_listener() {
     let files = [("deploy/emqx/emqx.conf", "tcp"), ("deploy/emqx/tls.conf", "ssl")];
     for (file, transport) in files {
         let broker = read(file);
@@ -636,7 +636,7 @@ fn ours_of_the_broker() -> Vec<(String, String)> {
 }
 
 #[test]
-fn what_the_stack_asks_the_broker_for_is_granted() {
+fn broker_acl_allows_every_subscription_of_the_stack() {
     let acl = read("deploy/emqx/acl.conf");
     let asked = ours()
         .into_iter()
@@ -647,7 +647,7 @@ fn what_the_stack_asks_the_broker_for_is_granted() {
 }
 
 #[test]
-fn the_doors_for_other_networks_are_locked() {
+fn listeners_for_other_networks_are_secured() {
     let broker = read("deploy/emqx/tls.conf");
     for line in [
         "listeners.tcp.default.bind = \"127.0.0.1:1883\"",
@@ -693,7 +693,7 @@ fn each_member_has_a_spool_of_its_own() {
 }
 
 #[test]
-fn the_workflows_can_do_little() {
+fn workflows_have_minimal_permissions() {
     let folder =
         std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".github/workflows")).unwrap();
     let files = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -736,7 +736,7 @@ fn fixed_words(line: &str) -> impl Iterator<Item = String> {
 }
 
 #[test]
-fn the_lines_of_readyz_in_the_guide_are_those_of_the_code() {
+fn readyz_lines_in_the_guide_match_the_code() {
     let mut sources = String::new();
     let mut folders =
         ["src", "crates"].map(|folder| Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).to_vec();

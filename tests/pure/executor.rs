@@ -76,7 +76,7 @@ impl Rig {
 
 /// One token for other rows would be rows that the server drops.
 #[tokio::test]
-async fn the_token_changes_with_the_rows_that_are_left_out_and_not_otherwise() {
+async fn token_changes_only_with_the_skipped_rows() {
     let mut it = rig(Does::Commit).await;
     let mut digest = String::new();
     for driver in [None, Some("d3"), Some("d1")] {
@@ -91,7 +91,7 @@ async fn the_token_changes_with_the_rows_that_are_left_out_and_not_otherwise() {
 }
 
 #[tokio::test]
-async fn a_panic_in_an_insert_ends_the_executor_and_is_no_failure_of_the_server() {
+async fn panic_in_an_insert_ends_the_executor() {
     let mut it = rig(Does::Panic).await;
     it.attempt().await;
     assert!(it.reports.recv().await.is_none());
@@ -99,7 +99,7 @@ async fn a_panic_in_an_insert_ends_the_executor_and_is_no_failure_of_the_server(
 }
 
 #[tokio::test]
-async fn an_insert_that_hangs_ends_with_the_executor() {
+async fn hung_insert_ends_with_the_executor() {
     let it = rig(Does::Hang).await;
     it.attempt().await;
     while it.server.attempts.lock().unwrap().is_empty() {

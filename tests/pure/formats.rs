@@ -500,7 +500,7 @@ fn mapped() {
 }
 
 #[test]
-fn what_is_kept_is_bounded_and_counted() {
+fn kept_fields_are_bounded_and_counted() {
     let source = Source::new("[[sources]]\ntopic = 'in/+'\nkeep = '*'", "in/d7", 1_767_225_600);
     let fields: Vec<String> = (0..70).map(|n| format!(r#""f{n}":{n}"#)).collect();
     let decoded = source.decode(&format!(r#"{{"lat":1,"lng":2,{}}}"#, fields.join(",")));
@@ -533,7 +533,7 @@ fn what_is_kept_is_bounded_and_counted() {
 }
 
 #[test]
-fn what_is_kept_is_what_was_sent_whatever_stands_beside_it() {
+fn kept_fields_match_the_payload() {
     let kept = |keep: &str, payload: &str| {
         let source = Source::new(
             &format!("[[sources]]\ntopic = 'in/+'\nkeep = {keep}"),
@@ -568,14 +568,14 @@ fn what_is_kept_is_what_was_sent_whatever_stands_beside_it() {
 }
 
 #[test]
-fn of_a_key_that_comes_twice_the_last_one_counts_even_if_it_is_null() {
+fn last_duplicate_key_wins_even_if_null() {
     let source = Source::of("format = 'w3c'", 1_760_000_100);
     let fix = source.good(r#"{"coords":{"latitude":1,"longitude":2,"speed":3,"speed":null,"latitude":4},"timestamp":1760000000000}"#);
     assert_eq!((fix.lat.e7(), fix.speed.cms()), (40_000_000, UNKNOWN));
 }
 
 #[test]
-fn drivers_come_from_the_levels_that_are_named() {
+fn driver_id_is_read_from_the_named_topic_levels() {
     let id = |driver: &str, topic: &'static str| {
         let toml = format!("[[sources]]\ntopic = 'owntracks/+/+'\ndriver = '{driver}'");
         let decoded = Source::new(&toml, topic, 1_767_225_600).decode(r#"{"lat":1,"lng":2}"#);
@@ -609,7 +609,7 @@ proptest! {
 
     /// Whatever comes, something is counted for it, and never more than the limit.
     #[test]
-    fn every_format_makes_something_of_anything(index in 0..9_usize, text in r#"[\[\]{},:"$*.0-9a-zA-Z_\- ]{1,80}"#) {
+    fn every_format_gives_a_result_for_any_payload(index in 0..9_usize, text in r#"[\[\]{},:"$*.0-9a-zA-Z_\- ]{1,80}"#) {
         let formats = ["milepost", "owntracks", "traccar", "traccar-client", "teltonika", "thingsboard'\nspeed_unit='mph",
             "geojson'\nspeed_unit='m/s", "nmea", "w3c"];
         let decoded = Source::of(&format!("format = '{}'", formats[index]), 1_767_225_600).decode(&text);
@@ -621,7 +621,7 @@ proptest! {
 /// The driver is said beside the array: a point of it that is refused is that driver's, and can be
 /// read again alone.
 #[test]
-fn a_refused_point_of_an_array_keeps_its_driver() {
+fn rejected_point_of_an_array_keeps_its_driver() {
     let mapped = "[[sources]]\ntopic = 'in'\nformat = 'acme'\ndriver = '/dev'\n[formats.acme]\npoints = '/p'\nlat = '/a'\nlng = '/o'";
     for (toml, payload) in [
         (

@@ -176,7 +176,7 @@ const PLACE_E7: (i32, i32) = (257_600_000, -801_900_000);
 const MINUTE_MS: i64 = 60_000;
 
 #[test]
-fn a_fix_has_the_formats_place_unit_and_time() {
+fn fix_is_read_in_the_units_of_its_format() {
     for device in DEVICES {
         for place in [PLACE, ["2.576e1", "-8019E-2"]] {
             let decoded = device.decode(&device.fix(place, "36", NOW_MS - MINUTE_MS));
@@ -191,7 +191,7 @@ fn a_fix_has_the_formats_place_unit_and_time() {
 }
 
 #[test]
-fn hours_that_were_kept_come_newest_first_and_the_same_fix_twice() {
+fn buffered_hours_arrive_newest_first_with_duplicates() {
     for device in DEVICES {
         let hours: Vec<i64> =
             [0, 1, 1, 2, 3].iter().map(|hour| NOW_MS - hour * 60 * MINUTE_MS).collect();
@@ -205,7 +205,7 @@ fn hours_that_were_kept_come_newest_first_and_the_same_fix_twice() {
 }
 
 #[test]
-fn a_clock_in_1970_or_2100_is_refused() {
+fn fix_from_1970_or_2100_is_rejected() {
     for device in DEVICES {
         assert_eq!(
             device.reasons(&device.fix(PLACE, "36", 12_000)),
@@ -224,7 +224,7 @@ fn a_clock_in_1970_or_2100_is_refused() {
 }
 
 #[test]
-fn a_speed_that_is_not_known_costs_itself() {
+fn unknown_speed_keeps_the_fix() {
     for device in DEVICES {
         let unknown = |speed: &str| {
             let decoded = device.decode(&device.fix(PLACE, speed, NOW_MS));
@@ -244,7 +244,7 @@ fn a_speed_that_is_not_known_costs_itself() {
 }
 
 #[test]
-fn numbers_are_texts_only_where_the_format_has_them_so() {
+fn numeric_strings_need_a_format_that_allows_them() {
     for device in DEVICES {
         let payload = device.fix(["\"25.76\"", "\"-80.19\""], "\"36\"", NOW_MS);
         if device.numbers_may_be_texts {
@@ -259,7 +259,7 @@ fn numbers_are_texts_only_where_the_format_has_them_so() {
 }
 
 #[test]
-fn no_fix_at_null_island_and_none_beyond_the_poles() {
+fn null_island_and_latitudes_beyond_the_poles_are_rejected() {
     for device in DEVICES {
         let refused = |place| device.reasons(&device.fix(place, "36", NOW_MS));
         assert_eq!(refused(["0", "-0.0"]), [Reason::NullIsland], "{}", device.source);
@@ -270,7 +270,7 @@ fn no_fix_at_null_island_and_none_beyond_the_poles() {
 }
 
 #[test]
-fn arrays_of_nothing_or_of_arrays_are_refused() {
+fn empty_and_nested_arrays_are_rejected() {
     for device in DEVICES {
         let [open, close] = device.several;
         assert_eq!(device.reasons("[]"), [Reason::WrongShape], "{}", device.source);

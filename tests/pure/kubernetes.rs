@@ -66,7 +66,7 @@ fn together(toml: &str) -> Config {
 }
 
 #[test]
-fn every_variable_is_a_setting_and_every_file_a_configuration() {
+fn every_variable_is_a_setting_and_every_file_is_valid() {
     let defaults = Config::defaults().unwrap();
     let job = yaml("deploy/kubernetes/base/migrate.yaml")["spec"]["template"]["spec"].clone();
     let patch = yaml("deploy/kubernetes/components/cert-manager/members.yaml");
@@ -99,7 +99,7 @@ fn every_variable_is_a_setting_and_every_file_a_configuration() {
 }
 
 #[test]
-fn a_pod_may_finish_and_has_the_memory_that_it_may_need() {
+fn pod_has_enough_grace_period_and_memory() {
     for toml in ["base", "overlays/production"] {
         let config = together(&read(&format!("deploy/kubernetes/{toml}/milepost.toml")));
         let grace = pod()["terminationGracePeriodSeconds"].as_u64().unwrap();
@@ -119,7 +119,7 @@ fn a_pod_may_finish_and_has_the_memory_that_it_may_need() {
 }
 
 #[test]
-fn a_spool_fits_into_its_volume() {
+fn spool_fits_into_its_volume() {
     let gib = |text: &str| text.strip_suffix("Gi").unwrap().parse::<u64>().unwrap() << 30;
     let base = yaml("deploy/kubernetes/base/statefulset.yaml");
     let base = &base["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"];
@@ -138,7 +138,7 @@ fn a_spool_fits_into_its_volume() {
 
 /// A pod's name is before the suffix that all have.
 #[test]
-fn members_are_ordered_as_their_pods_are() {
+fn members_are_ordered_like_their_pods() {
     let id = variables(&pod())
         .into_iter()
         .find(|(name, _)| name == "MILEPOST__MQTT__CLIENT_ID")
@@ -154,7 +154,7 @@ fn members_are_ordered_as_their_pods_are() {
 }
 
 #[test]
-fn the_operators_rules_are_prometheus_rules() {
+fn operator_rules_equal_the_prometheus_rules() {
     let rules = yaml("deploy/kubernetes/components/monitoring/rules.yaml");
     let groups = rules["spec"]["groups"].as_array().unwrap();
     assert_eq!(

@@ -43,7 +43,7 @@ fn anchors(path: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_leads_to_a_file_and_heading() {
     let mut paths = Vec::new();
     documents(Path::new(env!("CARGO_MANIFEST_DIR")), &mut paths);
     let (mut links, mut broken) = (0, Vec::new());
@@ -70,7 +70,7 @@ fn every_link_leads_somewhere() {
 }
 
 #[test]
-fn an_anchor_is_named_as_github_names_it() {
+fn anchors_are_named_as_on_github() {
     assert_eq!(anchor(" /readyz"), "readyz");
     assert_eq!(anchor(" What was run, and what was not"), "what-was-run-and-what-was-not");
     assert_eq!(anchor(" Session expiry and `queue_length`"), "session-expiry-and-queue_length");

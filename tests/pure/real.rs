@@ -382,7 +382,7 @@ proptest! {
     #![proptest_config(saved_and(100))]
 
     #[test]
-    fn the_same_holds_with_the_real_executor_and_the_real_spool(
+    fn consumer_model_holds_with_real_executor_and_spool(
         setup in setup(),
         seed: u64,
         steps in prop::collection::vec(step(), 0..80),
@@ -401,7 +401,7 @@ proptest! {
 /// A server that still has the insert of a killed process commits it after the driver was erased;
 /// nothing that begins later does.
 #[test]
-fn an_insert_of_a_killed_process_may_still_commit_and_none_that_begins_later() {
+fn only_an_earlier_insert_of_a_killed_process_may_still_commit() {
     let (real, began) = Real::new(1);
     let mut world = World::new(plain(), real, began);
     world.server.mood(Mood::Taking(30));

@@ -29,7 +29,7 @@ fn format(lines: &str) -> String {
 }
 
 #[test]
-fn a_wrong_source_is_told_with_what_is_right() {
+fn invalid_source_is_reported_with_the_valid_form() {
     check("[[sources]]\nformat = 'owntracks'", "sources[1].topic", &["owntracks/+/+"]);
     for topic in ["a/#", "$share/g/a/+", "a+/b", "", "+/+/+/+/+/+/+/+/+"] {
         let told = violations(&format!("[[sources]]\ntopic = '{topic}'\ndriver = '{{1}}'"));
@@ -86,7 +86,7 @@ fn a_wrong_source_is_told_with_what_is_right() {
 }
 
 #[test]
-fn sources_are_said_in_one_way_and_do_not_overlap() {
+fn sources_are_defined_once_and_do_not_overlap() {
     check(
         "[mqtt]\ntopics = ['b/+']\n[[sources]]\ntopic = 'a/+'",
         "mqtt.topics",
@@ -102,7 +102,7 @@ fn sources_are_said_in_one_way_and_do_not_overlap() {
 }
 
 #[test]
-fn a_wrong_mapping_is_told_with_what_is_right() {
+fn invalid_mapping_is_reported_with_the_valid_form() {
     let good = "lat = '/lat'\nlng = '/lng'\n";
     assert!(Config::parse(&format(good)).is_ok());
     check(&format("lat = '/lat'"), "formats.acme.lng", &["JSON pointer", "/lng"]);
@@ -151,7 +151,7 @@ fn a_wrong_mapping_is_told_with_what_is_right() {
 }
 
 #[test]
-fn an_empty_text_is_none_and_what_it_leaves_out_is_told() {
+fn empty_string_is_unset_and_missing_fields_are_reported() {
     check(
         &source("format = 'thingsboard'\nspeed_unit = ''"),
         "sources[1].speed_unit",
@@ -173,7 +173,7 @@ fn an_empty_text_is_none_and_what_it_leaves_out_is_told() {
 }
 
 #[test]
-fn what_is_shown_gives_the_same_sources_again() {
+fn printed_sources_parse_to_the_same_sources() {
     let toml = "[formats.acme]\nlat = '/lat'\nlng = '/lng'\nts = '/t'\nts_unit = 's'\ndriver = '/id'\n\
                 [[sources]]\ntopic = 'owntracks/+/+'\ndriver = '{1}:{2}'\nformat = 'owntracks'\nkeep = ['batt', 'a/b']\n\
                 [[sources]]\ntopic = 'acme'\nformat = 'acme'\n\

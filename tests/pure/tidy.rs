@@ -30,7 +30,7 @@ fn here() -> &'static Path {
 }
 
 #[test]
-fn no_crate_has_a_circle_of_imports_or_a_long_file() {
+fn no_crate_has_an_import_cycle_or_a_long_file() {
     let mut found = Vec::new();
     for folder in modules::crates() {
         let known = modules::of_crate(&folder);
@@ -47,7 +47,7 @@ fn no_crate_has_a_circle_of_imports_or_a_long_file() {
 }
 
 #[test]
-fn architecture_lists_every_crate_and_each_says_what_it_guarantees() {
+fn architecture_lists_every_crate_and_each_states_its_guarantee() {
     let architecture = fs::read_to_string(here().join("ARCHITECTURE.md")).unwrap();
     for folder in
         modules::crates().iter().filter(|folder| folder.starts_with(here().join("crates")))
@@ -173,7 +173,7 @@ fn the_reference_names_every_metric() {
 }
 
 #[test]
-fn every_table_and_column_says_what_it_is() {
+fn every_table_and_column_has_a_comment() {
     for entry in fs::read_dir(here().join("sql")).unwrap() {
         let path = entry.unwrap().path();
         let Ok(sql) = fs::read_to_string(&path) else { continue };
@@ -190,7 +190,7 @@ fn every_table_and_column_says_what_it_is() {
 }
 
 #[test]
-fn the_recipe_for_a_field_takes_a_number_after_all_others() {
+fn add_a_field_recipe_has_the_highest_migration_number() {
     let recipe = fs::read_to_string(here().join("docs/examples/add-a-field.diff")).unwrap();
     let number = |name: &str| name.split('_').next().unwrap().parse::<u32>().ok();
     let made: Vec<(&str, u32)> = recipe
@@ -212,7 +212,7 @@ fn the_recipe_for_a_field_takes_a_number_after_all_others() {
 }
 
 #[test]
-fn no_dependency_wants_a_newer_rust_than_we_state() {
+fn no_dependency_needs_a_newer_rust_than_declared() {
     let rustc = std::process::Command::new("rustc").arg("-vV").output().unwrap();
     let rustc = String::from_utf8(rustc.stdout).unwrap();
     let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();

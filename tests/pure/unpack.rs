@@ -90,7 +90,7 @@ fn check_refused(payload: &[u8], reason: Reason) -> String {
 }
 
 #[test]
-fn what_the_tools_compress_is_read() {
+fn payloads_of_common_compressors_are_read() {
     for packed in BY_THE_TOOLS.map(unhex) {
         let decoded = decode_on(TOPICS[0], &packed);
         assert_eq!((decoded.positions.len(), decoded.rejects.len()), (3, 0), "{decoded:?}");
@@ -99,7 +99,7 @@ fn what_the_tools_compress_is_read() {
 }
 
 #[test]
-fn cut_or_followed_by_more_it_is_refused_whole() {
+fn truncated_or_extended_payload_is_rejected_whole() {
     for packed in BY_THE_TOOLS
         .map(unhex)
         .into_iter()
@@ -113,7 +113,7 @@ fn cut_or_followed_by_more_it_is_refused_whole() {
 }
 
 #[test]
-fn a_bit_that_flips_is_noticed() {
+fn flipped_bit_is_detected() {
     for packed in BY_THE_TOOLS.map(unhex) {
         for bit in 0..packed.len() * 8 {
             let mut flipped = packed.clone();
@@ -130,7 +130,7 @@ fn a_bit_that_flips_is_noticed() {
 }
 
 #[test]
-fn frames_and_members_one_behind_the_other_are_one_payload() {
+fn concatenated_frames_and_members_are_one_payload() {
     let (begin, end) = TRACK.as_bytes().split_at(TRACK.len() / 2);
     for pack in [gzip as fn(&[u8]) -> Vec<u8>, zstd] {
         let both = [pack(begin), pack(end)].concat();
@@ -140,7 +140,7 @@ fn frames_and_members_one_behind_the_other_are_one_payload() {
 }
 
 #[test]
-fn more_than_the_limits_is_too_large() {
+fn payload_above_the_limits_is_too_large() {
     let spaces = vec![b' '; 20_000_000];
     for bomb in [gzip(&spaces), zstd(&spaces), gzip(&spaces[..900_000]), zstd(&spaces[..900_000])] {
         let detail = check_refused(&bomb, Reason::TooLarge);
@@ -159,7 +159,7 @@ fn more_than_the_limits_is_too_large() {
 }
 
 #[test]
-fn a_hundred_bytes_for_each_compressed_one_are_allowed_and_not_one_more() {
+fn decompression_ratio_is_capped_at_100() {
     // The track and spaces; the name of a file fills the header up to the length that the ratio
     // asks for.
     let gzip = |text: &[u8], bytes: usize| {
@@ -191,7 +191,7 @@ fn a_hundred_bytes_for_each_compressed_one_are_allowed_and_not_one_more() {
 }
 
 #[test]
-fn cbor_says_all_that_json_says() {
+fn cbor_is_equivalent_to_json() {
     // With the tag for CBOR and half floats:
     // {_ "lat": 1.5, (_ "l", "ng"): -2, "ts": 1(1767225600), "alt": NaN, "x": h'00', 7: 8, -3: 9}
     let odd =
@@ -214,7 +214,7 @@ fn cbor_says_all_that_json_says() {
 }
 
 #[test]
-fn nmea_is_text_that_may_be_compressed() {
+fn nmea_may_be_compressed() {
     let sentence = b"$GPRMC,120000.00,A,2545.702,N,08011.508,W,0.0,0.0,311225,,,A*78";
     let plain = meaning(decode_on("n/d7", sentence));
     assert_eq!(meaning(decode_on("n/d7", &gzip(sentence))), plain);
@@ -257,7 +257,7 @@ proptest! {
     #![proptest_config(crate::cases::cases(300))]
 
     #[test]
-    fn packed_is_as_its_text(value in document(), cut in 0..400_usize) {
+    fn compressed_payload_decodes_like_its_text(value in document(), cut in 0..400_usize) {
         let text = value.to_string().into_bytes();
         let nearly = &text[..cut.min(text.len())];
         for topic in TOPICS {
@@ -275,7 +275,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_behind_a_magic_give_something_and_never_a_panic(
+    fn any_bytes_after_a_magic_give_a_result_without_a_panic(
         magic in prop::sample::select(vec![&[0x1f, 0x8b, 8][..], &[0x28, 0xb5, 0x2f, 0xfd], &[0xd9, 0xd9, 0xf7], &[0xa1, 0x61], &[0x9f], &[]]),
         rest in prop::collection::vec(any::<u8>(), 0..200),
     ) {

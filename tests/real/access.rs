@@ -29,7 +29,7 @@ fn engine_tables(engine: &Engine) -> Result<Vec<String>> {
 }
 
 #[test]
-fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
+fn engine_parses_every_statement_of_the_access_rules() -> Result<()> {
     let engine = shared_engine()?;
     let parse = |statement: &str| -> Result<String> {
         let quoted = statement.replace('\\', "\\\\").replace('\'', "\\'");
@@ -120,7 +120,7 @@ fn every_statement_of_the_access_rules_is_one_to_the_engine() -> Result<()> {
 /// The migrations' login must have the right to drop every object that a migration replaces, and
 /// both files must grant the same.
 #[test]
-fn both_files_grant_the_same_and_what_the_migrations_need() -> Result<()> {
+fn both_access_files_grant_what_the_migrations_need() -> Result<()> {
     let deploy = repository().join("deploy/clickhouse");
     let sql = statements(&fs::read_to_string(deploy.join("access.sql"))?);
     let xml = fs::read_to_string(deploy.join("users.xml"))?;

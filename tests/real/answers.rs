@@ -28,7 +28,7 @@ fn drive(began_ms: i64) -> String {
 }
 
 #[test]
-fn a_drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
+fn drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
     let world = world("answers")?;
     let _milepost = world.settings.run()?;
     // Noon of yesterday: no midnight is near, and the end of the drive is a moment at which the

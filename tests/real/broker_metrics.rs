@@ -46,7 +46,7 @@ fn takes_a_fix(milepost: &Milepost, broker: &Scripted) -> Result<()> {
 }
 
 #[test]
-fn what_the_broker_drops_is_counted_and_nothing_of_it_is_a_position() -> Result<()> {
+fn broker_drops_become_a_metric_and_not_positions() -> Result<()> {
     let world = unmigrated("counters")?;
     let broker = Scripted::start(|peer| {
         peer.welcome(&[], &[1])?;
@@ -78,7 +78,7 @@ fn what_the_broker_drops_is_counted_and_nothing_of_it_is_a_position() -> Result<
 }
 
 #[test]
-fn a_broker_that_refuses_its_counters_is_told_of_and_the_rest_goes_on() -> Result<()> {
+fn refused_broker_counters_are_logged_and_cost_nothing_else() -> Result<()> {
     let world = unmigrated("refuses_counters")?;
     let broker = Scripted::start(|peer| {
         peer.welcome(&[], &[1])?;
@@ -98,7 +98,7 @@ fn a_broker_that_refuses_its_counters_is_told_of_and_the_rest_goes_on() -> Resul
 }
 
 #[test]
-fn a_broker_that_closes_because_of_the_question_is_not_asked_for_ever() -> Result<()> {
+fn counters_are_given_up_if_the_broker_closes_because_of_them() -> Result<()> {
     let world = unmigrated("closes_for_counters")?;
     let broker = Scripted::start(|peer| {
         peer.welcome(&[], &[1])?;
@@ -119,7 +119,7 @@ fn a_broker_that_closes_because_of_the_question_is_not_asked_for_ever() -> Resul
 }
 
 #[test]
-fn who_leaves_does_not_subscribe_to_the_counters_behind_its_unsubscribe() -> Result<()> {
+fn leaving_member_does_not_subscribe_to_the_broker_counters() -> Result<()> {
     let world = unmigrated("leaves_counters")?;
     let (says, heard) = mpsc::sync_channel(100);
     let broker = Scripted::start(move |peer| {
@@ -147,7 +147,7 @@ fn who_leaves_does_not_subscribe_to_the_counters_behind_its_unsubscribe() -> Res
 }
 
 #[test]
-fn nobody_is_asked_by_default() -> Result<()> {
+fn broker_counters_are_not_read_by_default() -> Result<()> {
     let world = unmigrated("asks_nothing")?;
     let broker = Scripted::start(|peer| {
         peer.welcome(&[], &[1])?;

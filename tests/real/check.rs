@@ -58,7 +58,7 @@ fn finds(
 }
 
 #[test]
-fn where_nothing_is_wrong_nothing_is_found_and_nobody_is_disturbed() -> Result<()> {
+fn check_of_a_healthy_stack_finds_nothing_and_disturbs_nothing() -> Result<()> {
     let world = world("check_good")?;
     let mut milepost = world.settings.run()?;
     let (code, printed) = world.settings.call(&["check", "--probe-topic", PROBE])?;
@@ -87,7 +87,7 @@ fn where_nothing_is_wrong_nothing_is_found_and_nobody_is_disturbed() -> Result<(
 }
 
 #[test]
-fn a_broker_that_is_closed_to_us_is_named_with_the_setting() -> Result<()> {
+fn check_names_the_setting_if_the_broker_refuses_the_client() -> Result<()> {
     let world = unmigrated("check_doors")?;
     let folder = world.folder.path();
     let ca = Authority::new("ca")?;
@@ -168,7 +168,7 @@ fn oblige(peer: &mut Peer, terms: &[u8], code: u8) -> Result<()> {
 }
 
 #[test]
-fn a_brokers_terms_are_held_against_what_we_want() -> Result<()> {
+fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
     let world = unmigrated("check_terms")?;
     let on = |terms: &'static [u8], code: u8| -> Result<Settings> {
         let broker = ScriptedBroker::start(move |peer| oblige(peer, terms, code))?;
@@ -220,7 +220,7 @@ fn a_brokers_terms_are_held_against_what_we_want() -> Result<()> {
 /// Refuses each client id the first time, and each one that it has accepted before, as EMQX does
 /// while the id's former process is not cleaned up.
 #[test]
-fn busy_broker_is_asked_again_and_fails_no_check() -> Result<()> {
+fn busy_broker_is_retried_and_fails_no_check() -> Result<()> {
     const CONNACK_BUSY: [u8; 5] = [0x20, 3, 0, 0x89, 0];
     let world = unmigrated("check_busy")?;
     let seen = Mutex::new(BTreeMap::<String, u32>::new());
@@ -249,7 +249,7 @@ fn busy_broker_is_asked_again_and_fails_no_check() -> Result<()> {
 }
 
 #[test]
-fn broker_that_stays_busy_is_an_error_and_no_login() -> Result<()> {
+fn broker_that_stays_busy_is_not_reported_as_a_login_error() -> Result<()> {
     let world = unmigrated("check_always_busy")?;
     let broker = ScriptedBroker::start(|peer| peer.say(&[0x20, 3, 0, 0x89, 0]))?;
     let settings =
@@ -276,7 +276,7 @@ fn broker_of_two_nodes() -> Result<ScriptedBroker> {
 }
 
 #[test]
-fn nodes_that_the_url_lacks_are_named_and_the_strategy_is_not_called_tested() -> Result<()> {
+fn check_names_nodes_missing_from_the_url() -> Result<()> {
     let world = unmigrated("check_lacks_nodes")?;
     let broker = broker_of_two_nodes()?;
     let settings =
@@ -287,7 +287,7 @@ fn nodes_that_the_url_lacks_are_named_and_the_strategy_is_not_called_tested() ->
 }
 
 #[test]
-fn run_warns_once_of_nodes_that_the_url_lacks() -> Result<()> {
+fn run_warns_once_about_nodes_missing_from_the_url() -> Result<()> {
     let world = unmigrated("run_lacks_nodes")?;
     let broker = broker_of_two_nodes()?;
     let url = format!("mqtt://127.0.0.1:{}", broker.port);
@@ -309,7 +309,7 @@ fn run_warns_once_of_nodes_that_the_url_lacks() -> Result<()> {
 
 /// nginx takes 1 MiB by default.
 #[test]
-fn size_that_a_proxy_refuses_is_measured() -> Result<()> {
+fn check_measures_the_size_that_a_proxy_refuses() -> Result<()> {
     let world = world("check_size")?;
     let at = |largest: usize| {
         let url = scripted_by_size(world.engine.server.port, move |statement, bytes| {
@@ -358,7 +358,7 @@ fn broker_that_hangs_up_on_its_own_topics_fails_no_check() -> Result<()> {
 }
 
 #[test]
-fn a_clickhouse_that_is_not_as_it_must_be_is_named_with_the_statement() -> Result<()> {
+fn check_names_the_statement_that_repairs_clickhouse() -> Result<()> {
     let world = world("check_tables")?;
     // A table of the operator's own is theirs to set.
     world.query("CREATE MATERIALIZED VIEW {db}.my_mv ENGINE = MergeTree ORDER BY ts AS SELECT driver_id, ts FROM {db}.positions")?;
@@ -404,7 +404,7 @@ fn changed(world: &World, of: &'static str, becomes: &'static str) -> Result<Set
 }
 
 #[test]
-fn a_clickhouse_that_is_old_late_or_locked_is_named_with_the_setting() -> Result<()> {
+fn check_names_the_setting_if_clickhouse_is_old_late_or_locked() -> Result<()> {
     let world = world("check_server")?;
     let old = "SELECT '23.3.1.2823', toString(toUnixTimestamp64Milli(now64(3)))";
     finds(&changed(&world, "version()", old)?, &[], "version", "error", "update ClickHouse to")?;
@@ -601,7 +601,7 @@ fn clustered(world: &World, planted: &'static Planted) -> Result<Settings> {
 }
 
 #[test]
-fn every_misconfiguration_of_a_cluster_is_named_with_the_setting() -> Result<()> {
+fn check_names_the_setting_of_each_cluster_misconfiguration() -> Result<()> {
     let world = world("check_replicas")?;
     for planted in &PLANTED {
         finds(&clustered(&world, planted)?, &[], planted.what, planted.level, planted.words)?;
@@ -626,7 +626,7 @@ fn many_small_inserts_are_named_with_the_setting() -> Result<()> {
 }
 
 #[test]
-fn a_spool_that_would_not_hold_is_named() -> Result<()> {
+fn check_reports_an_unusable_spool() -> Result<()> {
     let folder = lab_stack::folder()?;
     // Neither server is there: the disk is looked at all the same.
     let with = |dir: &str| settings(folder.path(), 1, "http://127.0.0.1:1").with("SPOOL__DIR", dir);

@@ -72,7 +72,7 @@ fn files() -> Result<usize> {
 }
 
 #[test]
-fn a_migration_is_recorded_when_every_host_has_done_it() -> Result<()> {
+fn migration_is_recorded_after_every_host_applied_it() -> Result<()> {
     let world = unmigrated("cluster")?;
     let hosts = Arc::new(Hosts::default());
     let settings = cluster(&world, &hosts)?;
@@ -116,7 +116,7 @@ fn a_migration_is_recorded_when_every_host_has_done_it() -> Result<()> {
 }
 
 #[test]
-fn two_that_migrate_a_cluster_at_once_do_it_once() -> Result<()> {
+fn concurrent_migrations_of_a_cluster_apply_once() -> Result<()> {
     let world = unmigrated("cluster_twice")?;
     let settings = cluster(&world, &Arc::new(Hosts::default()))?;
     let both = std::thread::scope(|scope| {
@@ -193,7 +193,7 @@ const ASKED: [&str; 12] = [
 ];
 
 #[test]
-fn shards_are_written_and_read_through_the_tables_over_them() -> Result<()> {
+fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
     let engine = Arc::new(Engine::start_with_config(lab_stack::folder()?, SHARDS)?);
     let world = unmigrated_on(engine, "sharded")?;
     let inserts = Inserts::default();
@@ -281,7 +281,7 @@ fn shards_are_written_and_read_through_the_tables_over_them() -> Result<()> {
 }
 
 #[test]
-fn a_history_on_two_shards_is_read_when_its_views_are_made() -> Result<()> {
+fn new_views_read_the_history_of_both_shards() -> Result<()> {
     let engine = Arc::new(Engine::start_with_config(lab_stack::folder()?, SHARDS)?);
     let world = unmigrated_on(engine, "filled")?;
     let settings = sharded(&world, &Inserts::default())?.with("CLICKHOUSE__CLUSTER", "two");
@@ -307,7 +307,7 @@ fn a_history_on_two_shards_is_read_when_its_views_are_made() -> Result<()> {
 }
 
 #[test]
-fn what_one_shard_has_and_another_has_not_is_sent_again_under_a_fresh_token() -> Result<()> {
+fn insert_stored_on_one_of_two_shards_is_retried_with_a_new_token() -> Result<()> {
     let engine = Arc::new(Engine::start_with_config(lab_stack::folder()?, SHARDS)?);
     let world = unmigrated_on(engine, "half_written")?;
     let inserts = Inserts::default();
@@ -348,7 +348,7 @@ fn what_one_shard_has_and_another_has_not_is_sent_again_under_a_fresh_token() ->
 }
 
 #[test]
-fn tables_made_for_one_shard_are_not_taken_for_more_and_the_other_way_round() -> Result<()> {
+fn tables_of_one_shard_are_refused_for_several_and_vice_versa() -> Result<()> {
     let engine = Arc::new(Engine::start_with_config(lab_stack::folder()?, SHARDS)?);
     let world = unmigrated_on(engine, "half")?;
     let inserts = Inserts::default();
@@ -379,7 +379,7 @@ fn tables_made_for_one_shard_are_not_taken_for_more_and_the_other_way_round() ->
 }
 
 #[test]
-fn nothing_waits_for_a_server_that_never_says_how_many_replicas_there_are() -> Result<()> {
+fn unknown_replica_count_delays_nothing() -> Result<()> {
     let world = world("uncounted")?;
     let inserts = Inserts::default();
     let (seen, counted, looked) = (Arc::clone(&inserts), AtomicUsize::new(0), AtomicUsize::new(0));

@@ -31,7 +31,7 @@ fn migrations_can_be_repeated_and_run_from_two_places_at_once() -> Result<()> {
 }
 
 #[test]
-fn what_was_dropped_is_made_again_from_the_history() -> Result<()> {
+fn dropped_objects_are_recreated_from_the_history() -> Result<()> {
     const DROPPED: [&[&str]; 4] = [
         &["{db}.last_positions_mv", "{db}.last_positions_state", "{db}.schema_migrations"],
         &["{db}.last_positions_mv"],
@@ -83,7 +83,7 @@ fn what_was_dropped_is_made_again_from_the_history() -> Result<()> {
 }
 
 #[test]
-fn rows_stay_as_long_as_is_configured() -> Result<()> {
+fn retention_follows_the_configuration() -> Result<()> {
     let world = world("retention")?;
     let ttl = |table: &str| {
         world.query(&format!("SELECT extract(engine_full, 'TTL (.*) SETTINGS') FROM system.tables WHERE database = '{{db}}' AND name = '{table}'"))
@@ -116,7 +116,7 @@ fn rows_stay_as_long_as_is_configured() -> Result<()> {
 
 /// The bench's sink knows what is asked, and nothing else.
 #[test]
-fn what_plays_clickhouse_in_the_bench_can_be_migrated_and_worked_with() -> Result<()> {
+fn bench_sink_can_be_migrated_and_written() -> Result<()> {
     let sink = lab_stand_ins::sink::Sink::start(1, 1)?;
     let folder = lab_stack::folder()?;
     let broker = Broker::start(folder.path())?;
@@ -145,7 +145,7 @@ fn an_edited_past_migration_is_refused() -> Result<()> {
 }
 
 #[test]
-fn a_plan_is_what_migrate_does_and_the_engine_reads_it_for_replicas_too() -> Result<()> {
+fn migrate_plan_equals_what_migrate_executes() -> Result<()> {
     let world = unmigrated("plan")?;
     let plan = |settings: lab_stack::Settings| -> Result<Vec<String>> {
         let (code, printed) =
@@ -186,7 +186,7 @@ fn a_plan_is_what_migrate_does_and_the_engine_reads_it_for_replicas_too() -> Res
 }
 
 #[test]
-fn decode_says_what_a_file_becomes_and_whether_all_of_it_is_good() -> Result<()> {
+fn decode_prints_the_rows_of_a_file_and_fails_on_rejects() -> Result<()> {
     let folder = lab_stack::folder()?;
     let file = folder.path().join("message.json");
     // No server is there, and none is asked.
@@ -220,7 +220,7 @@ fn decode_says_what_a_file_becomes_and_whether_all_of_it_is_good() -> Result<()>
 }
 
 #[test]
-fn decode_prints_the_rows_of_a_message_before_the_next_one_comes() -> Result<()> {
+fn decode_prints_each_message_before_reading_the_next() -> Result<()> {
     let folder = lab_stack::folder()?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
     let mut decode = settings
@@ -265,7 +265,7 @@ fn bad_configuration_stops_the_start_with_every_violation() -> Result<()> {
 
 /// Kubernetes gives every pod variables of a service with this name, such as the last.
 #[test]
-fn a_variable_with_one_underscore_stops_the_start_if_a_setting_is_meant() -> Result<()> {
+fn variable_with_one_underscore_stops_the_start_if_it_is_a_setting() -> Result<()> {
     let folder = lab_stack::folder()?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
     let printed = |key| -> Result<(Option<i32>, String)> {
@@ -293,7 +293,7 @@ fn a_variable_with_one_underscore_stops_the_start_if_a_setting_is_meant() -> Res
 
 /// A template of variables cannot leave one out.
 #[test]
-fn an_empty_variable_leaves_what_the_file_gives() -> Result<()> {
+fn empty_variable_does_not_override_the_file() -> Result<()> {
     let folder = lab_stack::folder()?;
     std::fs::write(
         folder.path().join("milepost.toml"),
@@ -315,7 +315,7 @@ fn an_empty_variable_leaves_what_the_file_gives() -> Result<()> {
 
 /// Whatever `log.filter` leaves out.
 #[test]
-fn a_command_that_fails_says_why_with_any_filter() -> Result<()> {
+fn failing_command_prints_its_error_with_any_log_filter() -> Result<()> {
     let folder = lab_stack::folder()?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
     for filter in ["off", "milepost_clickhouse=debug"] {
@@ -329,7 +329,7 @@ fn a_command_that_fails_says_why_with_any_filter() -> Result<()> {
 }
 
 #[test]
-fn usage_and_files_are_told_in_a_line() -> Result<()> {
+fn usage_and_file_errors_take_one_line() -> Result<()> {
     let folder = lab_stack::folder()?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
     assert_eq!(settings.call(&["fly"])?.0, 64);
@@ -384,7 +384,7 @@ fn the_effective_configuration_merges_file_and_environment_and_hides_secrets() -
 
 /// A value that is not UTF-8 reaches no error.
 #[test]
-fn no_secret_of_the_environment_is_repeated() -> Result<()> {
+fn secrets_in_the_environment_are_never_printed() -> Result<()> {
     use std::os::unix::ffi::OsStrExt as _;
     let folder = lab_stack::folder()?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
@@ -411,7 +411,7 @@ fn no_secret_of_the_environment_is_repeated() -> Result<()> {
 }
 
 #[test]
-fn health_asks_the_running_process() -> Result<()> {
+fn health_queries_the_running_process() -> Result<()> {
     let world = world("health")?;
     let listen = format!("127.0.0.1:{}", free_port()?);
     let settings = world.settings.clone().with("HTTP__LISTEN", &listen);
@@ -429,7 +429,7 @@ fn health_asks_the_running_process() -> Result<()> {
 
 /// The kernel gives PID 1 of a container no signal that it does not take.
 #[test]
-fn a_command_that_is_pid_1_ends_at_sigterm_and_sigint() -> Result<()> {
+fn command_as_pid_1_ends_at_sigterm_and_sigint() -> Result<()> {
     let container = || {
         let mut unshare = Command::new("unshare");
         unshare.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"]);
@@ -475,7 +475,7 @@ fn a_command_that_is_pid_1_ends_at_sigterm_and_sigint() -> Result<()> {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told_in_a_line() -> Result<()> {
+fn occupied_port_is_a_one_line_error() -> Result<()> {
     let folder = lab_stack::folder()?;
     let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1")
@@ -492,7 +492,7 @@ const TIERED: &str = "<clickhouse><storage_configuration><disks><cold><path>COLD
 </storage_configuration></clickhouse>";
 
 #[test]
-fn older_positions_move_to_the_volume_that_is_configured() -> Result<()> {
+fn older_positions_move_to_the_configured_volume() -> Result<()> {
     let cold = tempfile::TempDir::new()?;
     let config = TIERED.replace("COLD", &cold.path().display().to_string());
     let engine = Arc::new(Engine::start_with_config(tempfile::TempDir::new()?, &config)?);
@@ -520,7 +520,7 @@ fn older_positions_move_to_the_volume_that_is_configured() -> Result<()> {
 }
 
 #[test]
-fn a_page_of_a_proxy_is_neither_a_last_fix_nor_proof_that_nobody_is_erased() -> Result<()> {
+fn proxy_error_page_is_not_an_answer_in_trace_and_erase() -> Result<()> {
     let world = world("trace_page")?;
     for (question, failed) in [
         (".last_positions WHERE", "reading the last position failed"),
@@ -542,7 +542,7 @@ fn a_page_of_a_proxy_is_neither_a_last_fix_nor_proof_that_nobody_is_erased() -> 
 }
 
 #[test]
-fn a_driver_is_traced_to_clickhouse_rejects_and_the_spool() -> Result<()> {
+fn trace_finds_a_driver_in_clickhouse_rejects_and_spool() -> Result<()> {
     let mut world = world("trace")?;
     let dir = world.folder.path().join("spool");
     world.settings = world.settings.clone().with("SPOOL__DIR", dir.to_string_lossy());
@@ -601,7 +601,7 @@ fn a_driver_is_traced_to_clickhouse_rejects_and_the_spool() -> Result<()> {
 }
 
 #[test]
-fn a_drivers_messages_are_shown_as_they_pass_and_what_became_of_them() -> Result<()> {
+fn trace_live_shows_each_message_and_its_outcome() -> Result<()> {
     let world = world("live")?;
     let mut milepost = world.settings.run()?;
     let log = world.folder.path().join("live.log");

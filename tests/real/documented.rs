@@ -244,7 +244,7 @@ fn at(payload: &str, moment_ms: i64) -> String {
 }
 
 #[test]
-fn every_documented_example_becomes_its_row() -> Result<()> {
+fn documented_examples_become_their_rows() -> Result<()> {
     let world = world("documented")?;
     let file = world.folder.path().join("sources.toml");
     std::fs::write(&file, SOURCES)?;

@@ -9,7 +9,7 @@ use rumqttc::v5::{Client, MqttOptions};
 use crate::world::{SOON, finish, publish_in_background, wait_for_metric, world};
 
 #[test]
-fn what_the_broker_holds_for_a_member_that_is_gone_is_taken_and_its_sessions_end() -> Result<()> {
+fn drain_takes_the_messages_of_a_lost_member_and_ends_its_sessions() -> Result<()> {
     let world = world("drain")?;
     let ports = [free_port()?, free_port()?];
     let settings = world.settings.clone().with("MQTT__SESSION_EXPIRY", "10m");
@@ -65,7 +65,7 @@ fn what_the_broker_holds_for_a_member_that_is_gone_is_taken_and_its_sessions_end
 
 /// A drain that was stopped leaves such gaps: it ends the first sessions first.
 #[test]
-fn a_session_behind_a_gap_is_found() -> Result<()> {
+fn drain_finds_a_session_behind_a_gap() -> Result<()> {
     let world = world("drain_gap")?;
     let settings = world.settings.clone().with("MQTT__SESSION_EXPIRY", "10m");
     let member = settings.clone().with("MQTT__CLIENT_ID", "pod-1").with("MQTT__CONNECTIONS", "6");
@@ -94,7 +94,7 @@ fn end_session(port: u16, client_id: &str) -> Result<()> {
 
 /// Nobody names this member among the peers, and its sessions are all that is subscribed.
 #[test]
-fn a_member_that_lives_is_left_alone() -> Result<()> {
+fn drain_leaves_a_live_member_alone() -> Result<()> {
     let world = world("drain_living")?;
     let port = free_port()?;
     let settings =

@@ -58,7 +58,7 @@ fn member(world: &World, name: &str, urls: &[&str]) -> Settings {
 }
 
 #[test]
-fn read_only_endpoint_is_left_for_the_next_one() -> Result<()> {
+fn read_only_endpoint_is_replaced_by_the_next_one() -> Result<()> {
     let world = world("read_only_endpoint")?;
     let (home, other) = (Endpoint::before(&world)?, Endpoint::before(&world)?);
     let milepost = member(&world, "m-0", &[&home.url, &other.url]).run()?;
@@ -75,7 +75,7 @@ fn read_only_endpoint_is_left_for_the_next_one() -> Result<()> {
 /// 242 comes before the write, so the token is kept; after 243 a part may have been written, so the
 /// next endpoint gets another one.
 #[test]
-fn insert_goes_over_all_endpoints_that_cannot_write() -> Result<()> {
+fn insert_tries_every_endpoint_that_cannot_write() -> Result<()> {
     let world = world("endpoints_refuse")?;
     let endpoints = (0..4).map(|_| Endpoint::before(&world)).collect::<Result<Vec<_>>>()?;
     for (endpoint, code) in endpoints.iter().zip([242, 243, 164]) {
@@ -106,7 +106,7 @@ fn insert_goes_over_all_endpoints_that_cannot_write() -> Result<()> {
 }
 
 #[test]
-fn import_goes_to_an_endpoint_that_answers_and_writes() -> Result<()> {
+fn import_uses_an_endpoint_that_answers_and_writes() -> Result<()> {
     let world = world("endpoints_import")?;
     let away = format!("http://127.0.0.1:{}", free_port()?);
     let (read_only, other) = (Endpoint::before(&world)?, Endpoint::before(&world)?);
@@ -120,7 +120,7 @@ fn import_goes_to_an_endpoint_that_answers_and_writes() -> Result<()> {
 }
 
 #[test]
-fn endpoint_that_is_away_at_the_start_is_left() -> Result<()> {
+fn unreachable_endpoint_at_start_is_skipped() -> Result<()> {
     let world = world("endpoint_away")?;
     let other = Endpoint::before(&world)?;
     let away = format!("http://127.0.0.1:{}", free_port()?);

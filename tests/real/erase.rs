@@ -51,7 +51,7 @@ fn rows(world: &World) -> Result<Vec<(String, u64)>> {
 }
 
 #[test]
-fn a_driver_is_erased_while_a_fleet_publishes_and_a_spool_holds_them() -> Result<()> {
+fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()> {
     let world = world("erase")?;
     for table in world.query(MERGE_TREES)?.lines() {
         world.query(&format!("ALTER TABLE {{db}}.{table} MODIFY SETTING {AT_ONCE}"))?;
@@ -169,7 +169,7 @@ fn a_driver_is_erased_while_a_fleet_publishes_and_a_spool_holds_them() -> Result
 
 /// Under any name, and with any type of the column.
 #[test]
-fn tables_that_the_operator_has_made_are_erased_too() -> Result<()> {
+fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     let world = world("erase_theirs")?;
     world.query("CREATE MATERIALIZED VIEW {db}.my_mv ENGINE = MergeTree ORDER BY driver_id AS SELECT driver_id, ts FROM {db}.positions")?;
     for (table, kind) in
@@ -216,7 +216,7 @@ fn tables_that_the_operator_has_made_are_erased_too() -> Result<()> {
 }
 
 #[test]
-fn what_is_not_gone_for_certain_is_not_called_gone() -> Result<()> {
+fn erase_reports_success_only_when_all_rows_are_gone() -> Result<()> {
     let world = world("erase_not")?;
     world.settings.migrate()?;
     let erase = |driver: &str, more: &[&str]| {
@@ -311,7 +311,7 @@ fn what_is_not_gone_for_certain_is_not_called_gone() -> Result<()> {
 /// A killed process leaves the server an insert that it works on; nobody waits for that any more,
 /// and no member mentions it.
 #[test]
-fn an_insert_that_outlived_its_process_is_waited_for() -> Result<()> {
+fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
     let world = world("erase_late")?;
     let insert = "INSERT INTO {db}.positions (driver_id, ts, seq) SELECT 'd7', now64(3), number + 1 FROM numbers(12) \
                   WHERE sleepEachRow(1) = 0 SETTINGS max_block_size = 1, min_insert_block_size_rows = 1000";
@@ -415,7 +415,7 @@ fn erase_with(
 /// Kill it, refuse it and cut its answer at every kind of statement that it sends: a plain run
 /// afterwards succeeds.
 #[test]
-fn wherever_an_erasing_is_broken_off_the_next_one_succeeds() -> Result<()> {
+fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     let world = world("erase_broken")?;
     for table in world.query(MERGE_TREES)?.lines() {
         world.query(&format!("ALTER TABLE {{db}}.{table} MODIFY SETTING {AT_ONCE}"))?;

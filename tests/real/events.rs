@@ -174,7 +174,7 @@ impl Watcher {
 }
 
 #[test]
-fn an_event_is_in_the_table_once_kept_by_the_broker_and_posted_whatever_dies() -> Result<()> {
+fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     let world = world("events")?;
     let yard = world.folder.path().join("yard.json");
     std::fs::write(&yard, YARD)?;
@@ -302,8 +302,7 @@ fn an_event_is_in_the_table_once_kept_by_the_broker_and_posted_whatever_dies() -
 }
 
 #[test]
-fn a_webhook_gets_nothing_of_a_driver_who_was_erased_meanwhile_and_an_answer_without_an_end_is_one()
--> Result<()> {
+fn webhook_gets_no_event_of_a_driver_erased_meanwhile() -> Result<()> {
     let world = world("events_hook")?;
     world.query(
         "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]])",
@@ -343,7 +342,7 @@ fn a_webhook_gets_nothing_of_a_driver_who_was_erased_meanwhile_and_an_answer_wit
 
 /// At the start, a webhook, the fences: each hangs for longer than it may, or for nearly as long.
 #[test]
-fn what_does_not_answer_is_named_and_holds_nothing_else_up() -> Result<()> {
+fn hung_service_is_named_and_delays_no_other() -> Result<()> {
     let world = world("events_hang")?;
     world.query(
         "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]])",
@@ -382,7 +381,7 @@ fn what_does_not_answer_is_named_and_holds_nothing_else_up() -> Result<()> {
 }
 
 #[test]
-fn a_new_process_takes_no_wrong_fix_behind_inaccurate_ones_for_a_crossing() -> Result<()> {
+fn restart_takes_no_wrong_fix_after_inaccurate_ones_for_a_crossing() -> Result<()> {
     let world = world("events_jump")?;
     world.query(
         "INSERT INTO {db}.fences (name, polygons) VALUES ('depot', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]]), \
@@ -423,8 +422,7 @@ fn a_new_process_takes_no_wrong_fix_behind_inaccurate_ones_for_a_crossing() -> R
 }
 
 #[test]
-fn a_new_process_tells_the_last_states_that_the_broker_has_not_taken_and_knows_who_has_been_away_for_days()
--> Result<()> {
+fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> {
     let world = world("events_again")?;
     let settings = world.settings.clone().with("EVENTS__SILENT_FOR", "2d");
     // Half an hour ago the broker was away: of two events the second is the state.
@@ -542,7 +540,7 @@ fn states_are_retained_again_after_the_broker_lost_them() -> Result<()> {
 
 /// SQL takes any bytes as a name; no event can have such a one.
 #[test]
-fn fence_whose_name_is_not_utf8_stops_no_events() -> Result<()> {
+fn fence_name_that_is_not_utf8_stops_no_events() -> Result<()> {
     let world = world("events_name")?;
     world.query(
         "INSERT INTO {db}.fences (name, polygons) SELECT unhex('ff61'), [[[(20, 52), (20.1, 52), (20.1, 52.1), (20, 52.1)]]] \
@@ -555,7 +553,7 @@ fn fence_whose_name_is_not_utf8_stops_no_events() -> Result<()> {
 
 /// One after the other, each post would wait ten seconds for an answer that does not come.
 #[test]
-fn webhook_gets_eight_posts_at_once() -> Result<()> {
+fn webhook_gets_eight_concurrent_posts() -> Result<()> {
     let world = world("events_many")?;
     world.query(
         "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]])",

@@ -15,7 +15,7 @@ fn feature(properties: &str, kind: &str, coordinates: &str) -> String {
 }
 
 #[test]
-fn areas_are_imported_once_all_of_them_or_none_and_found_by_what_asks_for_them() -> Result<()> {
+fn areas_are_imported_once_all_or_none() -> Result<()> {
     let world = world("fences")?;
     let file = world.folder.path().join("areas.geojson");
     let import = |features: &[String], more: &[&str]| -> Result<(i32, String)> {

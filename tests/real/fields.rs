@@ -35,7 +35,7 @@ fn refused(settings: &Settings, arguments: &[&str], expected: &str) -> Result<()
 }
 
 #[test]
-fn a_field_is_a_column_of_old_fixes_too() -> Result<()> {
+fn new_field_is_filled_for_old_fixes_too() -> Result<()> {
     let world = world("fields_old_fixes")?;
     let before =
         world.settings.clone().with("SOURCE__TOPIC", "drivers/+/gps").with("SOURCE__KEEP", "batt");
@@ -113,7 +113,7 @@ fn migrating_again_changes_nothing() -> Result<()> {
 }
 
 #[test]
-fn what_a_column_is_does_not_change_unseen() -> Result<()> {
+fn column_type_does_not_change_silently() -> Result<()> {
     let world = world("fields_changed")?;
     world.query("ALTER TABLE {db}.positions ADD COLUMN odometer UInt32")?;
     let settings = battery(&world.settings).with("SOURCE__TOPIC", "drivers/+/gps");
@@ -160,7 +160,7 @@ fn what_a_column_is_does_not_change_unseen() -> Result<()> {
 }
 
 #[test]
-fn check_tells_what_migrate_would_change() -> Result<()> {
+fn check_reports_what_migrate_would_change() -> Result<()> {
     let world = world("fields_check")?;
     let settings = battery(&world.settings);
     let (_, output) = settings.call(&["check"])?;

@@ -45,7 +45,7 @@ fn every_fix_of_every_format_is_stored() -> Result<()> {
 /// Messages without a fix are counted by kind, and the conservation equation holds; kept fields can
 /// be queried.
 #[test]
-fn kinds_are_ignored_and_fields_are_kept() -> Result<()> {
+fn messages_without_a_fix_are_ignored_and_fields_are_kept() -> Result<()> {
     let world = world("kinds")?;
     let settings = world
         .settings

@@ -261,37 +261,37 @@ static REPLICAS: [Case; 7] = [
 ];
 
 #[test]
-fn a_balancer_that_turns_to_another_replica_loses_nothing() {
+fn balancer_switching_replicas_loses_nothing() {
     all_hold(&REPLICAS);
 }
 
 #[test]
-fn a_200_that_is_no_yes_acknowledges_nothing() {
+fn http_200_without_success_acknowledges_nothing() {
     all_hold(&LIES);
 }
 
 #[test]
-fn a_proxy_s_words_are_not_clickhouse_s_and_cost_neither_memory_nor_log() {
+fn proxy_error_pages_bound_memory_and_log() {
     all_hold(&PROXIES);
 }
 
 #[test]
-fn limits_on_the_way_do_not_stop_the_flow() {
+fn proxy_limits_do_not_stop_the_flow() {
     all_hold(&LIMITS);
 }
 
 #[test]
-fn a_hang_is_told_and_over_when_it_ends() {
+fn hang_is_reported_and_recovery_is_immediate() {
     all_hold(&HANGS);
 }
 
 #[test]
-fn an_error_of_clickhouse_s_is_taken_by_its_code() {
+fn clickhouse_errors_are_classified_by_code() {
     all_hold(&ERRORS);
 }
 
 #[test]
-fn a_commit_or_a_view_that_fails_acknowledges_nothing() {
+fn failed_commit_or_view_acknowledges_nothing() {
     all_hold(&COMMITS);
 }
 

@@ -44,7 +44,7 @@ fn fixes(world: &World, driver: &str, began: i64) -> Result<String> {
 }
 
 #[test]
-fn files_of_traccar_dawarich_and_the_recorder_become_their_rows() -> Result<()> {
+fn traccar_dawarich_and_recorder_files_become_their_rows() -> Result<()> {
     let world = world("import_formats")?;
     let began = began_ms();
     let at = |seconds: i64| iso(began + seconds * 1_000);
@@ -189,7 +189,7 @@ fn files_of_traccar_dawarich_and_the_recorder_become_their_rows() -> Result<()> 
 }
 
 #[test]
-fn what_is_imported_again_is_there_once_and_rejects_are_rejects() -> Result<()> {
+fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     let world = world("import_again")?;
     let began = began_ms();
     let rows: String = (0..200)
@@ -264,7 +264,7 @@ fn dry_run(world: &World, arguments: &[&str], file: &Path) -> Result<(i32, serde
 }
 
 #[test]
-fn what_was_not_read_or_not_used_is_told() -> Result<()> {
+fn import_reports_unread_and_unused_input() -> Result<()> {
     let world = world("import_told")?;
     let (began, driver) = (began_ms(), ["--driver", "d1"]);
     let with_speed = [&driver[..], &["--speed-unit", "m/s"]].concat();
@@ -378,7 +378,7 @@ fn what_was_not_read_or_not_used_is_told() -> Result<()> {
 
 /// Killed at any moment, it goes on behind what ClickHouse has confirmed.
 #[test]
-fn an_import_that_is_killed_goes_on_where_it_was() -> Result<()> {
+fn killed_import_resumes_where_it_stopped() -> Result<()> {
     const FIXES: i64 = 400_000;
     let world = world("import_resume")?;
     let began = began_ms() - FIXES * 1_000;
@@ -470,7 +470,7 @@ fn resumed_import_skips_only_what_it_stored() -> Result<()> {
 }
 
 #[test]
-fn an_import_does_not_wait_for_merges_where_the_answer_is_no_number() -> Result<()> {
+fn import_does_not_wait_for_merges_if_the_part_count_is_unknown() -> Result<()> {
     let world = world("import_parts")?;
     let file = write(&world, "a.csv", &format!("driver_id,ts,lat,lng\nd1,{},1,2\n", began_ms()))?;
     for answer in ["", "<html>"] {
@@ -489,7 +489,7 @@ fn an_import_does_not_wait_for_merges_where_the_answer_is_no_number() -> Result<
 }
 
 #[test]
-fn fixes_that_a_device_sent_with_seq_are_not_stored_again() -> Result<()> {
+fn import_skips_fixes_already_stored_with_seq() -> Result<()> {
     let world = world("import_seq")?;
     let began = began_ms();
     let rows = |seq: bool| -> String {

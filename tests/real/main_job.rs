@@ -6,7 +6,7 @@ use lab_stack::unix_ms;
 use crate::world::{SOON, finish, publish_as, publish_in_background, wait_for_metric, world};
 
 #[test]
-fn a_position_is_published_and_read_back() -> Result<()> {
+fn published_position_is_read_back() -> Result<()> {
     let world = world("read_back")?;
     let _milepost = world.settings.run()?;
     // It waits for no other: the models, which have a clock of their own, judge that it is age_max.
@@ -23,7 +23,7 @@ fn a_position_is_published_and_read_back() -> Result<()> {
 }
 
 #[test]
-fn a_reject_becomes_a_row_while_the_next_good_fix_is_stored() -> Result<()> {
+fn reject_becomes_a_row_while_the_next_fix_is_stored() -> Result<()> {
     let world = world("reasons")?;
     let settings =
         world.settings.clone().with("LAB__PAYLOAD_BYTES_MAX", "5000").with("LAB__POINTS_MAX", "20");
@@ -94,7 +94,7 @@ fn retained_messages_stay_with_the_broker() -> Result<()> {
 }
 
 #[test]
-fn an_array_keeps_its_good_points() -> Result<()> {
+fn array_with_bad_points_keeps_its_good_ones() -> Result<()> {
     let world = world("arrays")?;
     let milepost = world.settings.run()?;
     let now = unix_ms();
@@ -141,7 +141,7 @@ fn batches_close_by_rows_and_by_age() -> Result<()> {
 }
 
 #[test]
-fn identity_is_the_content() -> Result<()> {
+fn fix_is_identified_by_its_content() -> Result<()> {
     let world = world("identity")?;
     let milepost = world.settings.run()?;
     let now = unix_ms();

@@ -91,7 +91,7 @@ fn wait_until_delivered(world: &World) -> Result<()> {
 /// messages for the other node's sessions of this member wait there, and another process replays
 /// them.
 #[test]
-fn missing_positions_equal_what_a_node_and_a_member_took_with_them() -> Result<()> {
+fn missing_positions_equal_what_a_dead_node_and_member_lost() -> Result<()> {
     let world = cluster_with("missing_node", &["--strategy", "local"])?;
     let ports = [world.broker.port, world.broker.second_port.context("a second node")?];
     let began = unix_ms() - 60_000;

@@ -35,7 +35,7 @@ fn second_address(port: u16, broker: u16) -> Result<()> {
 
 /// The broker moves to another host, and its name follows.
 #[test]
-fn broker_is_followed_to_the_new_address_of_its_name() -> Result<()> {
+fn milepost_follows_a_broker_to_its_new_address() -> Result<()> {
     let world = world("moving_name")?;
     let first = Proxy::start(world.broker.port)?;
     second_address(first.port, world.broker.port)?;
@@ -66,7 +66,7 @@ fn broker_is_followed_to_the_new_address_of_its_name() -> Result<()> {
 /// The insert is committed while the process that sent it is frozen, and another process goes on
 /// meanwhile.
 #[test]
-fn events_frozen_at_its_write_repeats_nothing() -> Result<()> {
+fn events_process_frozen_at_its_write_repeats_nothing() -> Result<()> {
     let world = world("events_frozen")?;
     let yard = world.folder.path().join("yard.json");
     std::fs::write(&yard, YARD)?;
@@ -128,7 +128,7 @@ fn events_frozen_at_its_write_repeats_nothing() -> Result<()> {
 
 /// The sessions of a member that is gone are on a node that accepts TCP and answers nothing.
 #[test]
-fn drain_takes_what_a_hung_node_holds_through_the_other() -> Result<()> {
+fn drain_takes_sessions_of_a_hung_node_through_the_other() -> Result<()> {
     let world = cluster("drain_hung", "local")?;
     let member = |name: &str| {
         let settings = world.settings.clone().with("MQTT__SESSION_EXPIRY", "10m");

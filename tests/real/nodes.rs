@@ -38,7 +38,7 @@ fn wait_for_spread(world: &World, milepost: &Milepost, sessions: [usize; 2]) -> 
 }
 
 #[test]
-fn a_node_that_dies_is_left_and_gets_a_new_session_when_it_is_back() -> Result<()> {
+fn dead_node_is_left_and_gets_a_new_session_when_back() -> Result<()> {
     let world = cluster("nodes", "local")?;
     let mut milepost = world.settings.start()?;
     wait_for_spread(&world, &milepost, [2, 2])?;
@@ -110,7 +110,7 @@ fn node_that_resumes_a_large_session_is_waited_for() -> Result<()> {
 }
 
 #[test]
-fn check_names_the_strategy_and_a_node_that_does_not_answer() -> Result<()> {
+fn check_names_the_strategy_and_a_hung_node() -> Result<()> {
     for (strategy, found) in
         [("local", "ok       strategy             local"), ("round-robin", "not local")]
     {
@@ -143,7 +143,7 @@ fn check_gives_one_verdict_while_the_broker_cleans_up_its_client_ids() -> Result
 
 /// EMQX kills a session whose mailbox overflows, and goes on running.
 #[test]
-fn session_that_the_running_broker_ended_is_at_risk() -> Result<()> {
+fn session_ended_by_a_running_broker_counts_as_at_risk() -> Result<()> {
     let world = cluster("ended_session", "local")?;
     let mut milepost = world.settings.start()?;
     wait_for_spread(&world, &milepost, [2, 2])?;

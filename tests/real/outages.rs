@@ -51,7 +51,7 @@ fn sigterm_and_restart_of_the_only_member_under_load_loses_nothing() -> Result<(
 }
 
 #[test]
-fn servers_that_are_not_there_yet_are_waited_for() -> Result<()> {
+fn start_waits_for_servers_that_are_not_up_yet() -> Result<()> {
     let folder = lab_stack::folder()?;
     let (mqtt_port, clickhouse_port) = (free_port()?, free_port()?);
     let settings =
@@ -68,8 +68,7 @@ fn servers_that_are_not_there_yet_are_waited_for() -> Result<()> {
 }
 
 #[test]
-fn names_are_resolved_side_by_side_and_a_stop_does_not_wait_for_a_resolver_that_hangs() -> Result<()>
-{
+fn names_resolve_in_parallel_and_shutdown_ignores_a_hung_resolver() -> Result<()> {
     let folder = lab_stack::folder()?;
     let asked = folder.path().join("asked");
     let names = "mqtt://a.invalid,mqtt://b.invalid,mqtt://c.invalid";
@@ -96,7 +95,7 @@ fn names_are_resolved_side_by_side_and_a_stop_does_not_wait_for_a_resolver_that_
 }
 
 #[test]
-fn a_broker_that_goes_away_comes_back() -> Result<()> {
+fn milepost_reconnects_after_a_broker_outage() -> Result<()> {
     let mut world = world("broker_away")?;
     let milepost = world.settings.run()?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
@@ -119,7 +118,7 @@ fn a_broker_that_goes_away_comes_back() -> Result<()> {
 }
 
 #[test]
-fn a_clickhouse_that_dies_loses_nothing_and_a_stop_meanwhile_says_so() -> Result<()> {
+fn clickhouse_outage_loses_nothing_and_shutdown_reports_it() -> Result<()> {
     let folder = lab_stack::folder()?;
     let broker = Broker::start(folder.path())?;
     let mut server = ClickHouse::start(folder.path())?;
@@ -150,7 +149,7 @@ fn a_clickhouse_that_dies_loses_nothing_and_a_stop_meanwhile_says_so() -> Result
 }
 
 #[test]
-fn a_missing_table_stops_it_until_it_is_back() -> Result<()> {
+fn missing_table_stops_inserts_until_it_is_back() -> Result<()> {
     let world = world("renamed")?;
     let milepost = world.settings.run()?;
     world.query("RENAME TABLE {db}.positions TO {db}.elsewhere")?;
@@ -166,7 +165,7 @@ fn a_missing_table_stops_it_until_it_is_back() -> Result<()> {
 }
 
 #[test]
-fn nothing_is_inserted_or_acknowledged_before_the_migrations_are_recorded() -> Result<()> {
+fn nothing_is_inserted_or_acked_before_migrations_are_recorded() -> Result<()> {
     let world = unmigrated("late_migration")?;
     let milepost = world.settings.start()?;
     wait_until("it names the command", SOON, || {
@@ -190,7 +189,7 @@ fn nothing_is_inserted_or_acknowledged_before_the_migrations_are_recorded() -> R
 }
 
 #[test]
-fn leaving_for_good_hands_over_to_the_others() -> Result<()> {
+fn leaving_member_hands_its_messages_to_the_others() -> Result<()> {
     let world = world("leave")?;
     let stays = world.settings.clone().with("MQTT__CLIENT_ID", "stays").run()?;
     let leaves =
@@ -210,8 +209,7 @@ fn leaving_for_good_hands_over_to_the_others() -> Result<()> {
 
 /// By ClickHouse's clock ours is an hour slow; nobody says so before a correct fix has come.
 #[test]
-fn a_clock_that_was_never_compared_refuses_no_fix_and_is_compared_before_the_tables_are()
--> Result<()> {
+fn uncompared_clock_rejects_no_fix_and_is_compared_first() -> Result<()> {
     let world = world("clock_at_start")?;
     let phase = Arc::new(AtomicU8::new(0));
     let now = Arc::clone(&phase);
@@ -277,8 +275,7 @@ fn refusing(
 
 /// Nothing is under way then, so no insert meets the refusal first.
 #[test]
-fn a_login_that_is_revoked_between_inserts_is_named_and_its_messages_stay_with_the_broker()
--> Result<()> {
+fn revoked_login_is_reported_and_messages_stay_with_the_broker() -> Result<()> {
     let world = world("revoked")?;
     let (url, is_revoked) =
         refusing(&world, "", 403, "Code: 516. DB::Exception: milepost: Authentication failed.")?;
@@ -303,7 +300,7 @@ fn a_login_that_is_revoked_between_inserts_is_named_and_its_messages_stay_with_t
 }
 
 #[test]
-fn without_a_new_list_of_erased_drivers_nothing_is_inserted_after_35_s() -> Result<()> {
+fn erased_list_older_than_35_s_stops_inserts() -> Result<()> {
     let world = world("old_list")?;
     let (url, is_refused) =
         refusing(&world, ".erased FINAL", 500, "Code: 241. DB::Exception: Memory limit exceeded.")?;

@@ -10,8 +10,7 @@ use lab_stack::{free_port, wait_until};
 use crate::world::{SOON, wait_for_metric, world};
 
 #[test]
-fn a_member_leaves_if_a_lower_one_stays_and_keeps_its_session_if_nobody_can_be_asked() -> Result<()>
-{
+fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
     let world = world("peers")?;
     let (first, second) = (free_port()?, free_port()?);
     let nobody = free_port()?;
@@ -67,7 +66,7 @@ fn a_member_leaves_if_a_lower_one_stays_and_keeps_its_session_if_nobody_can_be_a
 }
 
 #[test]
-fn a_peer_whose_first_connection_hangs_is_asked_again() -> Result<()> {
+fn peer_with_a_hung_first_connection_is_asked_again() -> Result<()> {
     let world = world("asked_again")?;
     let peer = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = peer.local_addr()?;
@@ -86,7 +85,7 @@ fn a_peer_whose_first_connection_hangs_is_asked_again() -> Result<()> {
 }
 
 #[test]
-fn a_peer_whose_name_is_found_at_the_second_look_is_certain() -> Result<()> {
+fn peer_resolved_at_the_second_lookup_counts_as_certain() -> Result<()> {
     let world = world("late_name")?;
     let peer = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = peer.local_addr()?;

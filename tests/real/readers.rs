@@ -25,7 +25,7 @@ impl Drop for Killed {
 }
 
 #[test]
-fn a_log_that_nobody_reads_stops_nothing_and_is_told() -> Result<()> {
+fn unread_log_stops_nothing_and_is_reported() -> Result<()> {
     let world = world("unread_log")?;
     let (mut reader, mut writer) = std::io::pipe()?;
     writer.write_all(&[b'x'; PIPE_BYTES])?; // it is full: the first line of the log has no room
@@ -78,7 +78,7 @@ fn never_reads(port: u16) -> Result<TcpStream> {
 }
 
 #[test]
-fn sockets_that_never_read_keep_no_probe_out_and_are_closed() -> Result<()> {
+fn clients_that_never_read_block_no_probe_and_are_closed() -> Result<()> {
     let world = world("unread_http")?;
     let mut milepost = world.settings.run()?;
     let port: u16 = milepost.address().rsplit_once(':').context("host:port")?.1.parse()?;
@@ -109,7 +109,7 @@ fn into_a_closed_pipe(settings: &Settings, arguments: &[&str]) -> Result<(Option
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_failure() -> Result<()> {
+fn closed_output_pipe_is_no_failure() -> Result<()> {
     let world = world("closed_pipe")?;
     let settings = with_a_spool(&world)?;
     for arguments in [
@@ -143,7 +143,7 @@ fn with_a_spool(world: &World) -> Result<Settings> {
 }
 
 #[test]
-fn every_table_is_there_as_json() -> Result<()> {
+fn every_table_is_available_as_json() -> Result<()> {
     let world = world("tables_as_json")?;
     let settings = with_a_spool(&world)?;
     let fences = world.folder.path().join("fences.json");

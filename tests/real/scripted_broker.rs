@@ -213,7 +213,7 @@ fn payload(seq: u16) -> Vec<u8> {
 }
 
 #[test]
-fn a_subscription_refused_in_part_acknowledges_nothing_that_is_not_stored() -> Result<()> {
+fn partly_refused_subscription_acks_only_stored_messages() -> Result<()> {
     let world = unmigrated("refused")?;
     let broker = Scripted::start(|peer| {
         peer.welcome(&[], &[1, 0x87])?; // QoS 1; not authorized
@@ -259,7 +259,7 @@ fn harm() -> Vec<(BytesMut, &'static str)> {
 }
 
 #[test]
-fn no_message_ends_the_connection_or_harms_its_neighbours() -> Result<()> {
+fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
     let world = unmigrated("harm")?;
     let broker = Scripted::start(|peer| {
         peer.welcome(&[], &[1])?;
@@ -314,7 +314,7 @@ fn no_message_ends_the_connection_or_harms_its_neighbours() -> Result<()> {
 }
 
 #[test]
-fn garbage_refusals_and_a_takeover_are_told_and_survived() -> Result<()> {
+fn garbage_refusals_and_takeover_are_logged_and_survived() -> Result<()> {
     let world = unmigrated("garbage")?;
     let broker = Scripted::start(|peer| {
         match peer.number() {
@@ -385,8 +385,7 @@ fn redelivery_on_the_same_connection_is_acked_once() -> Result<()> {
 }
 
 #[test]
-fn a_session_that_the_broker_keeps_for_less_than_asked_is_resumed_before_that_is_over() -> Result<()>
-{
+fn session_is_resumed_before_a_shortened_expiry() -> Result<()> {
     let world = unmigrated("granted")?;
     let broker = Scripted::start(|peer| {
         peer.welcome(&[0x11, 0, 0, 0, 12], &[1])?; // Session Expiry Interval: 12 s
@@ -409,7 +408,7 @@ const fn server_keep_alive(seconds: u8) -> [u8; 3] {
 }
 
 #[test]
-fn pings_come_as_often_as_the_broker_wants_and_ours_where_it_wants_none() -> Result<()> {
+fn pings_follow_the_server_keep_alive_or_our_own() -> Result<()> {
     let world = unmigrated("pings")?;
     let (hasty, patient) = (server_keep_alive(3), server_keep_alive(0));
     let hasty =
@@ -441,7 +440,7 @@ fn pings_come_as_often_as_the_broker_wants_and_ours_where_it_wants_none() -> Res
 }
 
 #[test]
-fn a_broker_that_does_not_answer_is_noticed() -> Result<()> {
+fn unresponsive_broker_is_disconnected() -> Result<()> {
     let world = unmigrated("silence")?;
     let never = Scripted::start(|_| {
         std::thread::sleep(Duration::from_secs(60));
@@ -476,7 +475,7 @@ fn with_id(first: u8, packet_id: u16) -> Vec<u8> {
 }
 
 #[test]
-fn a_message_at_qos_2_is_refused_and_the_connection_goes_on() -> Result<()> {
+fn qos_2_message_is_refused_and_the_connection_stays() -> Result<()> {
     let world = unmigrated("qos2")?;
     let broker = Scripted::start(|peer| {
         peer.welcome(&[], &[1])?;
@@ -511,7 +510,7 @@ fn a_message_at_qos_2_is_refused_and_the_connection_goes_on() -> Result<()> {
 }
 
 #[test]
-fn a_broker_that_hangs_up_soon_and_says_nothing_is_told_with_the_likely_cause() -> Result<()> {
+fn silent_early_disconnect_is_logged_with_the_likely_cause() -> Result<()> {
     let world = unmigrated("short")?;
     let broker = Scripted::start(|peer| peer.welcome(&[], &[1]))?;
     let mut milepost = broker.settings(&world)?.start()?;
@@ -524,7 +523,7 @@ fn a_broker_that_hangs_up_soon_and_says_nothing_is_told_with_the_likely_cause() 
 }
 
 #[test]
-fn what_an_older_subscription_brings_is_a_reject_and_the_log_says_how_to_end_it() -> Result<()> {
+fn message_of_an_older_subscription_is_rejected_with_a_hint() -> Result<()> {
     let world = unmigrated("former")?;
     let broker = Scripted::start(|peer| {
         peer.welcome(&[], &[1])?;

@@ -79,7 +79,7 @@ fn assert_ledger(milepost: &Milepost) -> Result<()> {
 }
 
 #[test]
-fn messages_are_acknowledged_while_clickhouse_is_away_and_a_kill_loses_none() -> Result<()> {
+fn spool_acks_during_an_outage_and_a_kill_loses_nothing() -> Result<()> {
     let scene = scene("spool_away")?;
     let mut milepost = scene.settings.run()?;
     let fleet = publish_in_background(scene.world.plan("away", 2_000, 6));
@@ -117,7 +117,7 @@ fn messages_are_acknowledged_while_clickhouse_is_away_and_a_kill_loses_none() ->
 }
 
 #[test]
-fn what_stays_in_the_spool_ends_in_75_and_is_listed_exported_and_replayed() -> Result<()> {
+fn unreplayed_spool_exits_75_and_is_listed_exported_and_replayed() -> Result<()> {
     let scene = scene("spool_commands")?;
     let mut milepost = scene.settings.run()?;
     scene.http.set(Fault::Refuse);
@@ -180,7 +180,7 @@ fn what_stays_in_the_spool_ends_in_75_and_is_listed_exported_and_replayed() -> R
 }
 
 #[test]
-fn a_replay_inserts_nothing_before_the_tables_are_known_to_be_ours() -> Result<()> {
+fn replay_inserts_nothing_before_the_schema_check() -> Result<()> {
     let scene = scene("spool_unready")?;
     assert_eq!(scene.spooled(1)?.terminate(SOON)?, 75);
     scene.http.set(Fault::None);
@@ -227,7 +227,7 @@ fn a_replay_inserts_nothing_before_the_tables_are_known_to_be_ours() -> Result<(
 }
 
 #[test]
-fn a_replay_goes_on_after_a_file_was_refused_for_good() -> Result<()> {
+fn replay_continues_after_a_permanently_refused_file() -> Result<()> {
     let scene = scene("spool_refused")?;
     assert_eq!(scene.spooled(3)?.terminate(SOON)?, 75);
     let server = ScriptedClickHouse::start(&[scene.world.engine.server.url()])?;
@@ -248,7 +248,7 @@ fn a_replay_goes_on_after_a_file_was_refused_for_good() -> Result<()> {
 }
 
 #[test]
-fn a_replay_ends_when_the_list_of_erased_drivers_is_too_old() -> Result<()> {
+fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
     let scene = scene("spool_old_list")?;
     assert_eq!(scene.spooled(1)?.terminate(SOON)?, 75);
     // The insert is refused as long as the list is, so the replay goes on.
@@ -281,7 +281,7 @@ fn a_replay_ends_when_the_list_of_erased_drivers_is_too_old() -> Result<()> {
 }
 
 #[test]
-fn an_answer_without_a_list_is_not_taken_for_a_list_of_nobody() -> Result<()> {
+fn answer_without_an_erased_list_is_not_an_empty_list() -> Result<()> {
     let scene = scene("spool_no_list")?;
     assert_eq!(scene.spooled(1)?.terminate(SOON)?, 75);
     scene.world.query("INSERT INTO {db}.erased (driver_id) VALUES ('d1')")?;
@@ -305,7 +305,7 @@ fn an_answer_without_a_list_is_not_taken_for_a_list_of_nobody() -> Result<()> {
 }
 
 #[test]
-fn a_directory_has_one_process() -> Result<()> {
+fn spool_directory_admits_one_process() -> Result<()> {
     let scene = scene("spool_lock")?;
     let _milepost = scene.settings.run()?;
     let second =
@@ -319,7 +319,7 @@ fn a_directory_has_one_process() -> Result<()> {
 }
 
 #[test]
-fn a_torn_file_is_set_aside_and_the_others_are_replayed() -> Result<()> {
+fn torn_file_is_quarantined_and_the_others_are_replayed() -> Result<()> {
     let scene = scene("spool_torn")?;
     scene.spooled(3)?.process.kill()?;
     let second = std::fs::read_dir(&scene.dir)?
@@ -344,7 +344,7 @@ fn a_torn_file_is_set_aside_and_the_others_are_replayed() -> Result<()> {
 }
 
 #[test]
-fn a_full_spool_stops_acknowledging_and_loses_nothing() -> Result<()> {
+fn full_spool_stops_acks_and_loses_nothing() -> Result<()> {
     let scene = scene("spool_full")?;
     let settings = scene
         .settings
@@ -367,7 +367,7 @@ fn a_full_spool_stops_acknowledging_and_loses_nothing() -> Result<()> {
 }
 
 #[test]
-fn rejects_are_replayed_after_the_contract_has_changed_however_often() -> Result<()> {
+fn rejects_are_replayed_after_each_contract_change() -> Result<()> {
     let world = world("rejects_replay")?;
     let milepost = world.settings.run()?;
     let ahead = unix_ms() + 3_600_000;
@@ -421,7 +421,7 @@ fn rejects_are_replayed_after_the_contract_has_changed_however_often() -> Result
 
 /// The driver is said beside the array, and is not in what is stored of a point.
 #[test]
-fn refused_points_of_an_array_are_replayed_for_their_driver() -> Result<()> {
+fn rejected_points_of_an_array_are_replayed_for_their_driver() -> Result<()> {
     let world = world("rejects_arrays")?;
     let settings = world
         .settings
@@ -457,7 +457,7 @@ fn refused_points_of_an_array_are_replayed_for_their_driver() -> Result<()> {
 }
 
 #[test]
-fn a_missing_table_stops_the_acknowledging_but_qos_0_goes_to_the_spool() -> Result<()> {
+fn missing_table_stops_acks_and_spools_qos_0() -> Result<()> {
     let scene = scene("spool_permanent")?;
     let mut milepost = scene.settings.run()?;
     scene.world.query("RENAME TABLE {db}.positions TO {db}.elsewhere")?;

@@ -48,7 +48,7 @@ fn passes(broker: &SecureBroker, milepost: &Milepost, seq: u32) -> Result<()> {
 }
 
 #[test]
-fn fixes_pass_through_tls_and_logins_and_every_file_is_exchanged_without_a_restart() -> Result<()> {
+fn tls_and_password_files_are_reloaded_without_a_restart() -> Result<()> {
     let folder = lab_stack::folder()?;
     let folder = folder.path();
     let (old, new) = (Authority::new("old")?, Authority::new("new")?);
@@ -108,7 +108,7 @@ fn fixes_pass_through_tls_and_logins_and_every_file_is_exchanged_without_a_resta
 }
 
 #[test]
-fn a_client_certificate_is_a_login_and_is_exchanged_without_a_restart() -> Result<()> {
+fn client_certificate_login_is_reloaded_without_a_restart() -> Result<()> {
     let folder = lab_stack::folder()?;
     let folder = folder.path();
     let (ca, clients, others) =
@@ -148,7 +148,7 @@ fn a_client_certificate_is_a_login_and_is_exchanged_without_a_restart() -> Resul
 }
 
 #[test]
-fn a_fleet_passes_through_tls_on_both_sides_and_a_kill_loses_nothing() -> Result<()> {
+fn kill_9_under_tls_on_both_sides_loses_nothing() -> Result<()> {
     let folder = lab_stack::folder()?;
     let folder = folder.path();
     let ca = Authority::new("ca")?;
@@ -212,8 +212,7 @@ fn each_is_told<'a>(folder: &Path, cases: impl IntoIterator<Item = Case<'a>>) ->
 }
 
 #[test]
-fn each_way_in_which_a_broker_and_we_do_not_meet_is_one_line_that_says_what_to_change() -> Result<()>
-{
+fn each_broker_connection_failure_logs_the_setting_to_change() -> Result<()> {
     let folder = lab_stack::folder()?;
     let folder = folder.path();
     let (ca, other) = (Authority::new("ca")?, Authority::new("other")?);
@@ -285,7 +284,7 @@ fn each_way_in_which_a_broker_and_we_do_not_meet_is_one_line_that_says_what_to_c
 }
 
 #[test]
-fn a_port_that_has_spoken_mqtt_is_not_taken_for_a_tls_port_when_it_hangs_up() -> Result<()> {
+fn plain_mqtt_port_that_hangs_up_is_not_called_a_tls_port() -> Result<()> {
     let world = world("hangs_up")?;
     let proxy = Proxy::start(world.broker.port)?;
     let settings =
@@ -304,8 +303,7 @@ fn a_port_that_has_spoken_mqtt_is_not_taken_for_a_tls_port_when_it_hangs_up() ->
 }
 
 #[test]
-fn each_way_in_which_a_clickhouse_and_we_do_not_meet_is_one_line_that_says_what_to_change()
--> Result<()> {
+fn each_clickhouse_connection_failure_logs_the_setting_to_change() -> Result<()> {
     let folder = lab_stack::folder()?;
     let folder = folder.path();
     let (ca, other) = (Authority::new("ca")?, Authority::new("other")?);
@@ -360,7 +358,7 @@ fn each_way_in_which_a_clickhouse_and_we_do_not_meet_is_one_line_that_says_what_
 }
 
 #[test]
-fn files_that_cannot_be_used_stop_the_start_with_every_violation() -> Result<()> {
+fn unusable_files_stop_the_start_with_every_violation() -> Result<()> {
     let folder = lab_stack::folder()?;
     let folder = folder.path();
     let ca = Authority::new("ca")?;

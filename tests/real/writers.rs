@@ -24,7 +24,7 @@ fn file(world: &World, name: &str, text: &str) -> Result<PathBuf> {
 /// A driver is erased while ClickHouse refuses the insert that has their rows. The command goes on
 /// with the same rows.
 #[test]
-fn retried_insert_leaves_out_a_driver_erased_meanwhile() -> Result<()> {
+fn retried_insert_skips_a_driver_erased_meanwhile() -> Result<()> {
     let world = world("erased_meanwhile")?;
     let now = unix_ms();
     let csv = file(
@@ -100,7 +100,7 @@ fn behind_a_proxy(world: &World, largest: &Arc<AtomicUsize>) -> Result<String> {
 }
 
 #[test]
-fn every_command_splits_an_insert_that_a_proxy_refuses_as_too_large() -> Result<()> {
+fn every_command_splits_an_insert_refused_as_too_large() -> Result<()> {
     let world = world("too_large")?;
     let largest = Arc::new(AtomicUsize::new(0));
     let settings =

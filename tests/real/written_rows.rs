@@ -29,7 +29,7 @@ fn written(world: &World, table: &str, token: &str, lines: &str) -> Result<u64> 
 }
 
 #[test]
-fn the_engine_counts_at_least_what_was_sent_unless_the_body_is_gone() -> Result<()> {
+fn written_rows_is_at_least_the_rows_sent_unless_the_body_is_cut() -> Result<()> {
     let world = world("written_rows")?;
     world.query("CREATE TABLE {db}.plain (n UInt32) ENGINE = MergeTree ORDER BY n SETTINGS non_replicated_deduplication_window = 100")?;
     world.query("CREATE TABLE {db}.behind (n UInt32) ENGINE = MergeTree ORDER BY n")?;

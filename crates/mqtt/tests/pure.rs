@@ -127,7 +127,7 @@ fn message(topic: &[u8], payload: &[u8], packet_id: u16) -> Message {
 }
 
 #[test]
-fn a_large_packet_does_not_keep_its_memory() {
+fn large_packet_releases_its_memory() {
     let mut input = Input::new(1 << 20);
     feed(&mut input, &CONNACK);
     feed(&mut input, &publish(&message(b"drivers/d/gps", &vec![b' '; 1_000_000], 7), b"\x00"));
@@ -139,7 +139,7 @@ fn a_large_packet_does_not_keep_its_memory() {
 }
 
 #[test]
-fn properties_are_never_looked_at() {
+fn publish_properties_are_never_parsed() {
     let good = message(b"drivers/d/gps", b"{}", 7);
     let mut hundreds = Vec::new();
     for _ in 0..60 {
@@ -156,7 +156,7 @@ fn properties_are_never_looked_at() {
 }
 
 #[test]
-fn a_property_length_past_the_end_leaves_everything_to_the_payload() {
+fn property_length_past_the_end_is_read_as_payload() {
     for properties in [&b"\x7F"[..], b"\xFF\xFF\xFF\x7F", b"\xFF\xFF\xFF\xFF\xFF", b"\xFF"] {
         let (messages, error) = read_whole(&publish(&message(b"t", b"", 7), properties));
         assert!(error.is_none(), "{error:?}");
@@ -167,7 +167,7 @@ fn a_property_length_past_the_end_leaves_everything_to_the_payload() {
 }
 
 #[test]
-fn what_cannot_be_acknowledged_ends_the_connection() {
+fn unacknowledgeable_packet_ends_the_connection() {
     let past_end = framed(0x32, b"\x00\x09topic");
     let no_id = framed(0x32, b"\x00\x05topic\x00");
     let id_0 = framed(0x32, b"\x00\x05topic\x00\x00\x00");
@@ -235,7 +235,7 @@ fn qos_2_is_refused_step_by_step() {
 /// CONNACKs for an unsupported version: from a 3.1.1 broker such as NATS or Aedes, and as MQTT 5
 /// defines it.
 #[test]
-fn a_broker_of_another_version_is_told_as_such() {
+fn unsupported_mqtt_version_is_reported() {
     for connack in [&[0x20, 2, 0, 0x01][..], &[0x20, 3, 0, 0x84, 0]] {
         let mut input = Input::new(PACKET_BYTES_MAX);
         input.space()[..connack.len()].copy_from_slice(connack);
@@ -246,7 +246,7 @@ fn a_broker_of_another_version_is_told_as_such() {
 }
 
 #[test]
-fn an_answer_to_what_was_not_asked_ends_the_connection() {
+fn unsolicited_answer_ends_the_connection() {
     for (kind, ours, other) in [(0x90, 1, 2_u8), (0x90, 4, 3), (0xB0, 3, 1)] {
         let (_, error) = read_whole(&framed(kind, &[0, ours, 0, 0]));
         assert!(error.is_none(), "{kind:#x} {ours}: {error:?}");
@@ -259,7 +259,7 @@ fn an_answer_to_what_was_not_asked_ends_the_connection() {
 }
 
 #[test]
-fn what_is_too_large_is_cut_and_its_neighbours_are_not() {
+fn oversized_packet_is_truncated_and_its_neighbours_are_not() {
     let (before, after) = (message(b"a", b"1", 1), message(b"c", b"3", 3));
     let long_topic = vec![b'x'; 65_535];
     for payload_bytes in [0, 1, 900, 65_535, 65_536, 65_537, 200_000] {
@@ -291,7 +291,7 @@ fn by_library(mut bytes: BytesMut) -> library::Packet {
 }
 
 #[test]
-fn what_we_say_is_mqtt() {
+fn library_decodes_every_packet_of_the_codec() {
     let mut out = BytesMut::new();
     let login = ("user".to_owned(), "secret".to_owned());
     let connect = Connect {
@@ -367,7 +367,7 @@ fn first_answer(bytes: &[u8]) -> Result<ConnAck, String> {
 }
 
 #[test]
-fn the_brokers_answers_are_understood() {
+fn answers_of_the_broker_are_decoded() {
     let terms =
         first_answer(b"\x20\x0E\x01\x00\x0B\x11\x00\x00\x00\x1E\x21\x00\x20\x13\x00\x00").unwrap();
     let expected = ConnAck {
@@ -475,7 +475,7 @@ proptest! {
     #![proptest_config(crate::cases::cases(200))]
 
     #[test]
-    fn what_the_codec_writes_comes_back_however_it_is_cut(
+    fn encoded_packets_are_decoded_at_any_split(
         sent in prop::collection::vec(publishes(), 1..12),
         lengths in prop::collection::vec(prop_oneof![1_usize..9, 1_usize..5_000], 1..9),
         bytes_max in prop_oneof![Just(PACKET_BYTES_MAX), Just(1 << 20)],
@@ -488,7 +488,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_that_breaks_off_gives_what_was_whole(sent in prop::collection::vec(publishes(), 1..4), at in any::<prop::sample::Index>()) {
+    fn truncated_stream_yields_its_complete_packets(sent in prop::collection::vec(publishes(), 1..4), at in any::<prop::sample::Index>()) {
         let bytes = encode(&sent).unwrap();
         let (messages, error) = read_whole(&bytes[..at.index(bytes.len())]);
         prop_assert!(error.is_none(), "{:?}", error);
@@ -506,7 +506,7 @@ proptest! {
     }
 
     #[test]
-    fn a_broken_answer_is_no_panic(kind in prop::sample::select(vec![0x20_u8, 0x90, 0xB0, 0xD0, 0xE0, 0x32]), body in prop::collection::vec(prop_oneof![any::<u8>(), 0_u8..40], 0..60)) {
+    fn malformed_answer_does_not_panic(kind in prop::sample::select(vec![0x20_u8, 0x90, 0xB0, 0xD0, 0xE0, 0x32]), body in prop::collection::vec(prop_oneof![any::<u8>(), 0_u8..40], 0..60)) {
         let packet = framed(kind, &body);
         read_whole(&packet);
         let mut input = Input::new(PACKET_BYTES_MAX);

@@ -50,7 +50,7 @@ fn inserts() -> Vec<Insert> {
 
 /// Erasing removes all rows of a driver, keeps all others, and reports unreadable files.
 #[test]
-fn the_rows_of_a_driver_are_taken_out_of_every_file() {
+fn erase_removes_a_drivers_rows_from_every_file() {
     let folder = TempDir::new().unwrap();
     let encoded = |drivers: &[&str]| {
         let positions = drivers.iter().map(|driver| position(driver, 1)).collect();
@@ -106,13 +106,13 @@ fn open(folder: &TempDir) -> (Spool, SpoolInventory) {
 }
 
 #[test]
-fn a_file_comes_back_as_it_was() {
+fn stored_file_is_read_back_intact() {
     let file = Bytes::from(written(&inserts()));
     assert!(same(&format::read(&file).unwrap(), &inserts()));
 }
 
 #[test]
-fn a_file_that_is_torn_flipped_or_longer_anywhere_does_not_come_back() {
+fn damaged_file_is_never_read_back() {
     let file = written(&inserts());
     for length in 0..file.len() {
         assert_eq!(format::read(&file[..length].to_vec().into()).unwrap_err(), Damaged::Checksum);
@@ -165,7 +165,7 @@ fn stored_batches_are_listed_in_order_by_the_next_process() {
 }
 
 #[test]
-fn directories_put_together_by_hand_keep_every_file() {
+fn merged_directories_keep_every_file() {
     let (here, there) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let mut stored = 0;
     for folder in [&here, &there] {
@@ -198,7 +198,7 @@ fn directories_put_together_by_hand_keep_every_file() {
 }
 
 #[test]
-fn a_second_process_is_refused() {
+fn second_process_is_refused() {
     let folder = TempDir::new().unwrap();
     let (spool, _) = open(&folder);
     assert!(matches!(Spool::open(folder.path(), 1 << 20), Err(OpenError::InUse(_))));
@@ -207,7 +207,7 @@ fn a_second_process_is_refused() {
 }
 
 #[test]
-fn the_bound_holds_and_what_does_not_fit_leaves_nothing() {
+fn size_limit_holds_and_a_refused_store_leaves_nothing() {
     let folder = TempDir::new().unwrap();
     let one = format::length(&inserts());
     let (spool, _) = Spool::open(folder.path(), 2 * one).unwrap();
@@ -220,7 +220,7 @@ fn the_bound_holds_and_what_does_not_fit_leaves_nothing() {
 }
 
 #[test]
-fn a_disk_that_refuses_leaves_nothing_and_is_tried_again() {
+fn failed_write_leaves_nothing_and_is_retried() {
     let folder = TempDir::new().unwrap();
     let dir = folder.path().join("spool");
     let (spool, _) = Spool::open(&dir, format::length(&inserts())).unwrap();
@@ -238,7 +238,7 @@ fn a_disk_that_refuses_leaves_nothing_and_is_tried_again() {
 }
 
 #[test]
-fn what_is_in_quarantine_is_kept_takes_room_and_is_not_found_again() {
+fn quarantined_file_is_kept_counted_and_not_replayed() {
     let folder = TempDir::new().unwrap();
     let (spool, _) = open(&folder);
     let file = spool.store(&inserts(), 3).unwrap();
@@ -257,7 +257,7 @@ fn what_is_in_quarantine_is_kept_takes_room_and_is_not_found_again() {
 }
 
 #[test]
-fn a_half_written_file_and_strangers_are_not_batches() {
+fn half_written_and_foreign_files_are_not_batches() {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("00000000000000000007-5-0.unfinished"), b"half").unwrap();
     fs::write(folder.path().join("notes.txt"), b"mine").unwrap();
@@ -279,7 +279,7 @@ fn a_half_written_file_and_strangers_are_not_batches() {
 }
 
 #[test]
-fn a_file_that_the_disk_does_not_let_go_still_takes_its_room() {
+fn undeletable_file_still_counts_towards_the_size() {
     let folder = TempDir::new().unwrap();
     let bytes = format::length(&inserts());
     let (spool, _) = Spool::open(folder.path(), bytes).unwrap();

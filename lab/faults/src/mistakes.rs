@@ -78,12 +78,12 @@ pub(crate) struct CommandMistake {
 pub(crate) const OF_COMMANDS: [CommandMistake; 3] = [
     CommandMistake {
         what: "retries an insert by the list of erased drivers that it began with",
-        test: "writers::retried_insert_leaves_out_a_driver_erased_meanwhile",
+        test: "writers::retried_insert_skips_a_driver_erased_meanwhile",
         patch: include_str!("mistakes/stale_list.diff"),
     },
     CommandMistake {
         what: "gives an insert up that a proxy refuses as too large",
-        test: "writers::every_command_splits_an_insert_that_a_proxy_refuses_as_too_large",
+        test: "writers::every_command_splits_an_insert_refused_as_too_large",
         patch: include_str!("mistakes/splits_nothing.diff"),
     },
     CommandMistake {

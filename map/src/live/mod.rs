@@ -479,7 +479,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_looks_first_waits_for_an_answer_and_not_for_the_clock() {
+    async fn first_viewer_waits_for_a_query_and_not_for_a_tick() {
         let live = Live::new(&config::Config::parse("").expect("defaults").map, Arc::default());
         let mut context = Context::from_waker(Waker::noop());
         let tick = |now, generation| {

@@ -11,15 +11,14 @@ fn violations(toml: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_defaults_are_usable_listen_to_this_machine_alone_and_are_shown_as_the_file_that_gives_them()
-{
+fn defaults_are_valid_listen_on_loopback_and_round_trip() {
     let defaults = Config::parse("").unwrap();
     assert!(defaults.http.listen.ip().is_loopback() && !defaults.http.wants_login());
     assert_eq!(Config::parse(&defaults.to_string()).unwrap().effective(), defaults.effective());
 }
 
 #[test]
-fn another_address_wants_a_login_and_a_certificate_or_a_proxy() {
+fn public_address_requires_login_and_tls_or_a_proxy() {
     let folder = tempfile::tempdir().unwrap();
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
@@ -52,7 +51,7 @@ fn another_address_wants_a_login_and_a_certificate_or_a_proxy() {
 }
 
 #[test]
-fn all_violations_are_told_at_once_and_no_secret_with_them() {
+fn all_violations_are_reported_at_once_without_secrets() {
     let told = violations(
         "[http]\nlisten = 'x'\npassword = 'hunter2'\ntoken = 'hunter3'\ntoken_file = '/x'\nviewers_max = 0\n[map]\ndrivers_max = 0\n\
          style_url = 'ftp://x'\nstyle_origins = ['y']\npoints = 1\n[clickhouse]\nurl = 'http://u:hunter2@h'\nquery_timeout = '1h'\n[mqtt]\nqos = 1\n[log]\nformat = 'xml'",
@@ -86,13 +85,13 @@ fn all_violations_are_told_at_once_and_no_secret_with_them() {
 }
 
 #[test]
-fn a_style_says_whom_the_page_may_ask() {
+fn style_url_defines_the_origins_the_page_may_load_from() {
     let map = Config::parse("[map]\nstyle_url = 'https://tiles.example/style.json?key=1'\nstyle_origins = ['https://fonts.example/x', '']").unwrap().map;
     assert_eq!(map.origins(), ["https://tiles.example", "https://fonts.example"]);
 }
 
 #[test]
-fn a_header_is_no_login_unless_a_proxy_alone_reaches_the_map() {
+fn user_header_requires_that_only_a_proxy_reaches_the_map() {
     for (bad, why) in [
         ("[http]\nuser_header = 'X-User'", "http.user_header: requires"),
         (

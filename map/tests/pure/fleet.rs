@@ -39,7 +39,7 @@ proptest! {
     #![proptest_config(crate::cases::cases(256))]
 
     #[test]
-    fn it_is_the_greatest_fix_of_each_whatever_the_order(steps in proptest::collection::vec(step(), 0..200)) {
+    fn greatest_fix_of_each_driver_wins_in_any_order(steps in proptest::collection::vec(step(), 0..200)) {
         let (mut fleet, mut model) = (Fleet::new(1_000), BTreeMap::<String, Fix>::new());
         for step in steps {
             match step {
@@ -78,7 +78,7 @@ proptest! {
 }
 
 #[test]
-fn there_are_no_more_than_was_said_and_the_rest_is_counted() {
+fn drivers_above_the_limit_are_counted_and_not_kept() {
     let mut fleet = Fleet::new(100);
     for n in 0..150 {
         fleet.take(format!("d{n}").as_bytes(), moved(1, 1.0));
@@ -95,7 +95,7 @@ fn there_are_no_more_than_was_said_and_the_rest_is_counted() {
 }
 
 #[test]
-fn the_memory_is_what_the_formula_says_and_does_not_grow_with_time() {
+fn memory_matches_the_formula_and_does_not_grow() {
     let mut fleet = Fleet::new(1_000_000);
     let everybody = |fleet: &mut Fleet, ts: i64| {
         for n in 0..N {

@@ -13,7 +13,7 @@ fn params(query: &str) -> Result<Params, String> {
 }
 
 #[test]
-fn every_mistake_is_told_with_what_is_right() {
+fn invalid_parameter_is_refused_with_the_valid_form() {
     type Ask = fn(&Params) -> Result<(), String>;
     let bbox: Ask = |params| params.bbox().map(drop);
     let span: Ask = |params| params.span(NOW_MS).map(drop);
@@ -102,7 +102,7 @@ fn every_mistake_is_told_with_what_is_right() {
 }
 
 #[test]
-fn an_id_is_what_milepost_takes() {
+fn driver_ids_follow_the_rules_of_milepost() {
     for good in ["d7", "a", "A.b_c:d-9", &"x".repeat(64)] {
         assert_eq!(driver(good), Ok(good));
     }
@@ -112,7 +112,7 @@ fn an_id_is_what_milepost_takes() {
 }
 
 #[test]
-fn what_is_right_is_taken() {
+fn valid_parameters_are_accepted() {
     let ask = |query: &str| params(query).unwrap();
     assert_eq!(
         ask("bbox=-80.3, 25.6,-80.1,25.9").bbox(),

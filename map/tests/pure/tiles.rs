@@ -57,7 +57,7 @@ fn tile(fleet: &Fleet, z: u8, x: u32, y: u32) -> Read {
 }
 
 #[test]
-fn known_places_are_in_their_known_tiles() {
+fn known_places_are_in_their_slippy_map_tiles() {
     // Tile numbers as web maps use them (slippy map).
     for (lat, lng, z, x, y) in [
         (0.0, 0.0, 1, 1, 1),
@@ -94,7 +94,7 @@ fn the_edges_of_the_map_are_in_the_outermost_tiles() {
 }
 
 #[test]
-fn what_goes_in_comes_out() {
+fn tile_round_trips_every_driver() {
     let mut fleet = Fleet::new(10);
     let unknown = Fix { speed_cms: UNKNOWN, heading_cdeg: UNKNOWN, ..fix(48.1, 11.5) };
     fleet.take("é-driver".as_bytes(), fix(48.2, 11.5));
@@ -111,7 +111,7 @@ fn what_goes_in_comes_out() {
 }
 
 #[test]
-fn where_there_are_many_they_are_taken_together() {
+fn crowded_tile_is_grouped_into_cells() {
     let town: Vec<(f64, f64)> = (0..2_000)
         .map(|n| (48.0 + f64::from(n % 50) * 1e-3, 11.0 + f64::from(n / 50) * 1e-3))
         .collect();
@@ -125,7 +125,7 @@ fn where_there_are_many_they_are_taken_together() {
 }
 
 #[test]
-fn a_view_has_one_kind_of_tiles() {
+fn all_tiles_of_a_view_have_one_kind() {
     // Every driver is in one of the four tiles.
     let fleet = fleet(&(0..100).map(|n| (48.0 + f64::from(n) * 1e-3, 11.0)).collect::<Vec<_>>());
     let view: Vec<Tile> = (0..4).map(|n| Tile::new(1, n % 2, n / 2).unwrap()).collect();
@@ -141,7 +141,7 @@ proptest! {
     #![proptest_config(crate::cases::cases(256))]
 
     #[test]
-    fn everybody_is_in_exactly_one_tile_of_each_zoom(
+    fn every_driver_is_in_exactly_one_tile_of_each_zoom(
         places in proptest::collection::vec((-90.0_f64..=90.0, -180.0_f64..=180.0), 1..40),
         z in 0_u8..=14,
     ) {
@@ -163,7 +163,7 @@ proptest! {
 
     /// The counts of a tile's cells add up to its drivers, at any zoom.
     #[test]
-    fn nobody_is_lost_in_cells(
+    fn cells_add_up_to_the_drivers_of_their_tile(
         places in proptest::collection::vec((47.0_f64..49.0, 10.0_f64..12.0), 30..200), z in 0_u8..=14,
     ) {
         let fleet = fleet(&places);

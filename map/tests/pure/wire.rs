@@ -37,7 +37,7 @@ fn unpacked(gzip: &[u8]) -> Vec<u8> {
 proptest! {
     #![proptest_config(crate::cases::cases(30))]
     #[test]
-    fn gzip_is_the_same_bytes(sizes in proptest::collection::vec(prop_oneof![0_usize..20, 20_usize..5_000], 0..20)) {
+    fn gzip_stream_decompresses_to_the_same_bytes(sizes in proptest::collection::vec(prop_oneof![0_usize..20, 20_usize..5_000], 0..20)) {
         let parts: Vec<_> = sizes.iter().map(|size| part(14, *size, NOW_MS)).collect();
         let plain = joined(&parts, false).concat();
         let gzip = joined(&parts, true).concat();
@@ -61,7 +61,7 @@ fn large_tiles_are_compressed_and_small_ones_hardly_grow() {
 }
 
 #[test]
-fn the_version_is_of_what_is_in_it() {
+fn version_depends_on_the_content_alone() {
     let version = |z, drivers, now_ms| part(z, drivers, now_ms).version;
     assert_eq!(version(3, 2, NOW_MS), version(3, 2, NOW_MS + 1_000), "the clock is no change");
     assert_ne!(version(3, 2, NOW_MS), version(3, 3, NOW_MS));

@@ -19,7 +19,7 @@ const RIGHT: &str = "Basic bWFwOnNlY3JldA==";
 const WRONG: &str = "Basic bWFwOndyb25n";
 
 #[test]
-fn where_a_login_is_set_nothing_is_answered_without_it() -> Result<()> {
+fn every_request_needs_the_configured_login() -> Result<()> {
     let world = world("map_login")?;
     let (password, token) =
         (world.folder.path().join("password"), world.folder.path().join("token"));
@@ -80,7 +80,7 @@ fn where_a_login_is_set_nothing_is_answered_without_it() -> Result<()> {
 }
 
 #[test]
-fn who_guesses_on_many_connections_gets_one_answer_a_second() -> Result<()> {
+fn password_guesses_are_limited_to_one_per_second() -> Result<()> {
     let world = world("map_guesses")?;
     let settings =
         world.settings.clone().with("HTTP__USERNAME", "map").with("HTTP__PASSWORD", "secret");
@@ -114,7 +114,7 @@ fn who_guesses_on_many_connections_gets_one_answer_a_second() -> Result<()> {
 }
 
 #[test]
-fn a_page_of_somebody_else_gets_nothing() -> Result<()> {
+fn cross_site_request_is_refused() -> Result<()> {
     let world = world("map_host")?;
     let map = world.settings.run()?;
     for (host, status) in [
@@ -146,7 +146,7 @@ fn a_page_of_somebody_else_gets_nothing() -> Result<()> {
 }
 
 #[test]
-fn another_address_is_refused_without_a_login_or_a_proxy() -> Result<()> {
+fn public_address_is_refused_without_login_or_proxy() -> Result<()> {
     let world = world("map_listen")?;
     let settings = world.settings.clone().with("HTTP__LISTEN", "0.0.0.0:0");
     let (code, words) = settings.call(&["run"])?;
@@ -162,7 +162,7 @@ fn another_address_is_refused_without_a_login_or_a_proxy() -> Result<()> {
 }
 
 #[test]
-fn people_come_over_tls() -> Result<()> {
+fn map_serves_https() -> Result<()> {
     let world = world("map_tls")?;
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(vec!["localhost".to_owned()])?;
@@ -203,7 +203,7 @@ async fn over_tls(map: &Map, tls: TlsConnector) -> Result<String> {
 }
 
 #[test]
-fn fences_are_written_by_editors_alone_as_the_proxy_names_them() -> Result<()> {
+fn only_editors_named_by_the_proxy_write_fences() -> Result<()> {
     const YARD: &str = r#"{"type":"Feature","properties":{"name":"yard"},"geometry":{"type":"Polygon","coordinates":[[[10,47],[12,47],[12,49],[10,47]]]}}"#;
     let world = world("map_fences")?;
     let post = |map: &Map, user: &str, kind: &str, body: &str| -> Result<(u16, String)> {
@@ -355,7 +355,7 @@ fn fences_are_written_by_editors_alone_as_the_proxy_names_them() -> Result<()> {
 }
 
 #[test]
-fn open_ring_from_sql_comes_closed_and_survives_an_edit() -> Result<()> {
+fn open_ring_from_sql_is_served_closed_and_survives_an_edit() -> Result<()> {
     let world = world("map_open_ring")?;
     world.query(
         "INSERT INTO {db}.fences (name, polygons) VALUES ('centre', \
@@ -389,7 +389,7 @@ fn open_ring_from_sql_comes_closed_and_survives_an_edit() -> Result<()> {
 }
 
 #[test]
-fn who_is_not_the_proxy_cannot_say_who_asks() -> Result<()> {
+fn only_the_proxy_can_name_the_viewer() -> Result<()> {
     let world = world("map_proxy")?;
     let proxied = world
         .settings

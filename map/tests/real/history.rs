@@ -9,7 +9,7 @@ use crate::world::{ask, world};
 const DAY_MS: i64 = 86_400_000;
 
 #[test]
-fn a_track_is_what_its_sql_gives_with_stops_and_cells() -> Result<()> {
+fn track_equals_the_result_of_its_sql() -> Result<()> {
     let world = world("map_track")?;
     // Ten minutes north, ten minutes of standing, ten minutes north; a fix every two seconds, from
     // yesterday's noon on: a midnight would begin a new trip.
@@ -91,7 +91,7 @@ fn a_track_is_what_its_sql_gives_with_stops_and_cells() -> Result<()> {
 }
 
 #[test]
-fn a_question_that_costs_too_much_is_refused_in_words() -> Result<()> {
+fn too_expensive_query_is_refused_with_an_explanation() -> Result<()> {
     let world = world("map_limits")?;
     for n in 0..20 {
         world.insert(&format!("d{n}"), unix_ms() - n, 1.0, 1.0)?;
@@ -110,7 +110,7 @@ fn a_question_that_costs_too_much_is_refused_in_words() -> Result<()> {
 }
 
 #[test]
-fn nothing_that_is_asked_becomes_sql() -> Result<()> {
+fn parameters_are_never_interpolated_into_sql() -> Result<()> {
     let world = world("map_sql")?;
     world.insert("d1", unix_ms(), 1.0, 1.0)?;
     let map = world.settings.run()?;
@@ -172,7 +172,7 @@ fn nothing_that_is_asked_becomes_sql() -> Result<()> {
 }
 
 #[test]
-fn a_list_has_the_drivers_for_whom_every_condition_holds() -> Result<()> {
+fn list_has_the_drivers_that_meet_every_condition() -> Result<()> {
     let world = world("map_list")?;
     let now = unix_ms();
     for (driver, lat, speed_cms, received, attributes) in [

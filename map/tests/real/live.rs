@@ -55,7 +55,7 @@ impl Viewer {
 }
 
 #[test]
-fn a_fix_shows_in_its_tile_and_the_newest_stays() -> Result<()> {
+fn fix_appears_in_its_tile_and_late_fix_does_not_replace_it() -> Result<()> {
     let world = world("map_fix")?;
     let map = world.settings.run()?;
     ensure!(whole_world(&map)?.ids.is_empty());
@@ -122,7 +122,7 @@ fn a_fix_shows_in_its_tile_and_the_newest_stays() -> Result<()> {
 }
 
 #[test]
-fn who_is_erased_is_gone_when_everything_is_read_anew() -> Result<()> {
+fn full_read_removes_erased_drivers() -> Result<()> {
     let world = world("map_erased")?;
     world.insert("d1", unix_ms(), 1.0, 1.0)?;
     world.insert("d2", unix_ms(), 2.0, 2.0)?;
@@ -135,7 +135,7 @@ fn who_is_erased_is_gone_when_everything_is_read_anew() -> Result<()> {
 }
 
 #[test]
-fn twenty_viewers_cost_one_question_a_second() -> Result<()> {
+fn twenty_viewers_cost_one_query_per_second() -> Result<()> {
     let world = world("map_viewers")?;
     world.insert("d1", unix_ms(), 1.0, 1.0)?;
     let map = world.settings.clone().with("HTTP__VIEWERS_MAX", "20").run()?;
@@ -172,7 +172,7 @@ fn twenty_viewers_cost_one_question_a_second() -> Result<()> {
 }
 
 #[test]
-fn data_that_stopped_have_stopped_since_then_also_for_who_comes_later() -> Result<()> {
+fn stale_since_is_the_last_insert_for_later_viewers_too() -> Result<()> {
     let world = world("map_stopped")?;
     let hour = 3_600_000;
     // The device's clock is wrong, and so is milepost's: neither affects the result.
@@ -211,7 +211,7 @@ fn data_that_stopped_have_stopped_since_then_also_for_who_comes_later() -> Resul
 }
 
 #[test]
-fn it_ends_at_sigterm_with_pages_open() -> Result<()> {
+fn sigterm_ends_the_map_while_pages_are_open() -> Result<()> {
     let world = world("map_end")?;
     let mut map = world.settings.run()?;
     let mut viewer = Viewer::open(&map)?;

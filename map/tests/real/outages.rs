@@ -11,7 +11,7 @@ use crate::live::Viewer;
 use crate::world::{SOON, ask, insert, settings, start_engine, wait_for, whole_world};
 
 #[test]
-fn it_starts_without_clickhouse_says_so_and_recovers() -> Result<()> {
+fn map_starts_without_clickhouse_reports_it_and_recovers() -> Result<()> {
     let mut engine = start_engine()?.server_and_folder();
     engine.0.create_tables("fleet")?;
     let put = |engine: &lab_stack::ClickHouse, driver: &str| {
@@ -56,7 +56,7 @@ fn it_starts_without_clickhouse_says_so_and_recovers() -> Result<()> {
 }
 
 #[test]
-fn it_says_so_when_clickhouse_hangs() -> Result<()> {
+fn hung_clickhouse_is_reported() -> Result<()> {
     let engine = start_engine()?.server_and_folder();
     engine.0.create_tables("fleet")?;
     engine.0.query(&insert("d1", unix_ms(), 1.0, 1.0).replace("{db}", "fleet"))?;
@@ -109,7 +109,7 @@ fn request_of(stream: &mut TcpStream) -> Result<String> {
 
 /// Answers nothing, ever.
 #[test]
-fn a_question_ends_when_who_asked_leaves() -> Result<()> {
+fn query_is_cancelled_when_its_client_disconnects() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let folder = lab_stack::folder()?;
     let map = settings(folder.path(), &format!("http://{}", listener.local_addr()?)).listen()?;

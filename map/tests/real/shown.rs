@@ -127,7 +127,7 @@ fn names_come_from_attributes_where_the_table_has_none() -> Result<()> {
 }
 
 #[test]
-fn track_comes_as_a_file_with_all_its_fixes() -> Result<()> {
+fn track_file_has_all_fixes() -> Result<()> {
     let world = world("map_files")?;
     let noon = 1_790_000_000_000_i64 / 86_400_000 * 86_400_000 + 43_200_000;
     for n in 0..5 {
@@ -183,7 +183,7 @@ fn alert_is_acknowledged_for_every_viewer() -> Result<()> {
 }
 
 #[test]
-fn basemap_is_served_by_ranges_alone() -> Result<()> {
+fn basemap_is_served_in_ranges_only() -> Result<()> {
     let world = world("map_basemap")?;
     let path = world.folder.path().join("streets.pmtiles");
     std::fs::write(&path, b"no tiles")?;

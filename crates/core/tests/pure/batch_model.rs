@@ -31,7 +31,7 @@ proptest! {
     #![proptest_config(crate::cases::cases(256))]
 
     #[test]
-    fn batches_joined_are_the_input(steps in prop::collection::vec(step(), 0..300), rows_max in 1_usize..40) {
+    fn concatenated_batches_equal_the_input(steps in prop::collection::vec(step(), 0..300), rows_max in 1_usize..40) {
         let limits = Limits { rows_max, age_max: Duration::from_secs(1), bytes_max: 1 << 20 };
         let mut batcher = Batcher::new(limits.clone());
         let mut now = Instant::now();
@@ -106,7 +106,7 @@ fn bytes_max_holds_where_rows_max_does_not_help() {
 }
 
 #[test]
-fn a_batch_is_awaited_if_one_of_its_messages_is() {
+fn batch_is_awaited_if_one_of_its_messages_is() {
     for awaited in [[false, false, false], [true, false, false], [false, false, true]] {
         let mut batchers = [(); 2].map(|()| Batcher::new(batch_limits(100)));
         for awaited in awaited {
@@ -183,7 +183,7 @@ fn flood_limit_merges_reject_rows_and_keeps_counts_exact() {
 }
 
 #[test]
-fn a_flood_of_large_refusals_is_counted_by_its_bytes() {
+fn flood_of_large_rejects_is_limited_by_bytes() {
     let limits = Limits { rows_max: 100_000, age_max: Duration::from_secs(1), bytes_max: 32 << 20 };
     let mut batcher = Batcher::new(limits);
     let now = Instant::now();
@@ -208,7 +208,7 @@ fn a_flood_of_large_refusals_is_counted_by_its_bytes() {
 }
 
 #[test]
-fn a_lowered_bound_holds_from_the_next_batch_on_and_is_never_raised() {
+fn lowered_bound_applies_from_the_next_batch_and_never_rises() {
     let mut batcher = Batcher::new(Limits {
         rows_max: 100_000,
         age_max: Duration::from_secs(1),

@@ -42,7 +42,7 @@ proptest! {
     }
 
     #[test]
-    fn leaving_flushes_acknowledges_and_hands_over(
+    fn leaving_member_flushes_acks_and_hands_over(
         setup in setup(),
         seed: u64,
         steps in prop::collection::vec(step(), 0..60),
@@ -99,7 +99,7 @@ fn hung_disk_does_not_delay_inserts() {
 }
 
 #[test]
-fn a_full_window_does_not_close_batches_that_hold_none_of_its_rows() {
+fn full_window_does_not_close_batches_of_other_sessions() {
     let mut setup = plain();
     setup.consumer = consumer_settings(2);
     setup.intake = intake_settings(1_000);
@@ -127,7 +127,7 @@ fn a_full_window_does_not_close_batches_that_hold_none_of_its_rows() {
 }
 
 #[test]
-fn a_session_that_defers_messages_does_not_let_its_rows_wait_for_more() {
+fn deferring_session_flushes_its_rows_at_once() {
     let mut setup = plain();
     setup.intake = intake_settings(1_000);
     let mut world = World::new(setup, Server::new(1), Instant::now());
@@ -140,7 +140,7 @@ fn a_session_that_defers_messages_does_not_let_its_rows_wait_for_more() {
 }
 
 #[test]
-fn acknowledgements_that_come_one_by_one_are_no_stall() {
+fn slow_single_acks_are_no_stall() {
     let mut setup = plain();
     setup.intake = intake_settings(1);
     let mut world = World::new(setup, Server::new(1), Instant::now());
@@ -154,7 +154,7 @@ fn acknowledgements_that_come_one_by_one_are_no_stall() {
 }
 
 #[test]
-fn half_a_window_unacknowledged_sends_a_slow_insert_to_the_spool_too() {
+fn half_full_window_spools_a_slow_insert() {
     for (messages, acked) in [(3, 0), (4, 4)] {
         let mut setup = plain();
         setup.delivery.spool = true;
@@ -205,7 +205,7 @@ fn full_buffer_at_qos_0_pauses_reading_before_dropping() {
 }
 
 #[test]
-fn a_silence_closes_a_batch_once_and_not_before_it_is_one() {
+fn silence_closes_a_batch_once() {
     let mut setup = plain();
     setup.intake = intake_settings(10_000);
     setup.intake.batch.age_max = Duration::from_secs(60);
@@ -226,7 +226,7 @@ fn a_silence_closes_a_batch_once_and_not_before_it_is_one() {
 }
 
 #[test]
-fn sessions_that_fail_together_do_not_try_again_together() {
+fn sessions_that_fail_together_retry_at_different_times() {
     let mut setup = plain();
     setup.consumer = consumer_settings(2);
     let mut world = World::new(setup, Server::new(1), Instant::now());
@@ -238,7 +238,7 @@ fn sessions_that_fail_together_do_not_try_again_together() {
 }
 
 #[test]
-fn who_leaves_does_not_wait_until_a_batch_has_its_age() {
+fn leaving_process_does_not_wait_for_the_batch_age() {
     for leave in [Leave::KeepSession, Leave::Unsubscribe] {
         let mut setup = plain();
         setup.intake = intake_settings(1_000);
@@ -256,7 +256,7 @@ fn who_leaves_does_not_wait_until_a_batch_has_its_age() {
 }
 
 #[test]
-fn a_process_ends_after_the_inserts_that_no_acknowledgement_waits_for() {
+fn shutdown_waits_for_unacknowledged_qos_0_inserts() {
     let mut world = World::new(plain(), Server::new(1), Instant::now());
     world.server.mood(Mood::Taking(3));
     world.publish(1, false, false);
@@ -286,7 +286,7 @@ fn shed_messages_are_logged_once_a_minute() {
 }
 
 #[test]
-fn messages_of_no_source_are_told_once() {
+fn messages_without_a_source_are_logged_once() {
     let mut world = World::new(plain(), Server::new(1), Instant::now());
     world.server.mood(Mood::Taking(60));
     let told = |world: &World<Server>| {
@@ -303,7 +303,7 @@ fn messages_of_no_source_are_told_once() {
 }
 
 #[test]
-fn sessions_without_a_connection_make_unready_and_three_are_named() {
+fn disconnected_sessions_make_unready_and_three_are_named() {
     for (sessions, more) in
         [(3, None), (4, Some("and 1 more session")), (5, Some("and 2 more sessions"))]
     {
@@ -321,7 +321,7 @@ fn sessions_without_a_connection_make_unready_and_three_are_named() {
 }
 
 #[test]
-fn a_slow_server_is_not_given_up() {
+fn slow_server_is_not_treated_as_down() {
     for takes in [1, 7, 21, 33, 70, 300] {
         let mut world = World::new(plain(), Server::new(1), Instant::now());
         world.server.mood(Mood::Taking(takes));
@@ -380,7 +380,7 @@ fn uncompared_clock_rejects_no_fix() {
 }
 
 #[test]
-fn one_wrong_device_clock_defers_nobody_else() {
+fn one_wrong_device_clock_defers_no_other_device() {
     let mut setup = plain();
     setup.delivery.spool = true;
     setup.delivery.insert_timeout = Duration::from_secs(5);

@@ -138,7 +138,7 @@ fn of_sessions(sessions: usize) -> Setup {
 }
 
 #[test]
-fn the_ledger_adds_up_only_if_every_position_is_in_one_place() {
+fn conservation_equation_needs_every_position_exactly_once() {
     let mut totals = Rig::new(plain()).it.totals();
     assert!(totals.adds_up(), "nothing came");
     (totals.intake.rejected[0], totals.intake.ignored[0]) = (1, 2);
@@ -183,7 +183,7 @@ fn encrypted_messages_are_counted_and_logged_once() {
 }
 
 #[test]
-fn a_process_that_has_left_is_idle_when_no_file_is_being_replayed() {
+fn left_process_is_idle_when_no_replay_runs() {
     let file = File { sequence: 0, positions: 1, tag: 1, bytes: 100 };
     let mut rig =
         Rig::after(plain(), SpoolInventory { files: vec![file], ..SpoolInventory::default() });
@@ -213,7 +213,7 @@ fn leaving_before_the_first_connection_still_unsubscribes() {
 }
 
 #[test]
-fn the_smallest_window_is_that_of_a_member() {
+fn smallest_window_counts_members_only() {
     let mut rig = Rig::new(of_sessions(2));
     rig.live(0, 30);
     rig.live(1, 20);
@@ -349,7 +349,7 @@ fn session_reconnects_when_half_its_buffer_share_is_free() {
 }
 
 #[test]
-fn half_of_the_buffer_sends_a_slow_insert_to_the_spool_too() {
+fn half_full_buffer_spools_a_slow_insert() {
     for (batches, stores) in [(3, false), (4, true)] {
         let mut rig = of_eight_batches();
         fill(&mut rig, batches);
@@ -359,7 +359,7 @@ fn half_of_the_buffer_sends_a_slow_insert_to_the_spool_too() {
 }
 
 #[test]
-fn waiting_for_the_clock_is_no_pressure_to_spool() {
+fn waiting_for_the_clock_does_not_spool() {
     let mut setup = of_sessions(2);
     setup.intake = intake_settings(1);
     setup.delivery.spool = true;
@@ -380,7 +380,7 @@ fn waiting_for_the_clock_is_no_pressure_to_spool() {
 }
 
 #[test]
-fn a_wall_clock_has_jumped_when_it_moved_by_more_than_is_normal() {
+fn unusual_clock_step_counts_as_a_jump() {
     let cases = [
         (300_000, None),
         (-300_000, None),

@@ -298,7 +298,7 @@ fn only_an_insert_that_failed_before_logs_its_success() {
 }
 
 #[test]
-fn positions_left_out_as_erased_are_counted_as_such_and_rejects_are_not() {
+fn only_erased_positions_are_counted_as_erased() {
     let mut policy = rig(policy_settings(), |_, _| Ok(())).policy;
     let now = Instant::now();
     for (id, positions, rejects) in [(1, 3, 0), (2, 3, 2), (3, 0, 2)] {
@@ -326,7 +326,7 @@ fn positions_left_out_as_erased_are_counted_as_such_and_rejects_are_not() {
 }
 
 #[test]
-fn what_is_left_out_whole_is_done_and_says_nothing_of_the_server() {
+fn fully_erased_batch_is_done_without_changing_server_health() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Transient));
     rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(30));
@@ -342,7 +342,7 @@ fn what_is_left_out_whole_is_done_and_says_nothing_of_the_server() {
 }
 
 #[test]
-fn what_failed_and_is_not_to_be_inserted_any_more_is_no_trouble() {
+fn failed_batch_that_is_fully_erased_is_no_longer_a_fault() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Transient));
     let id = rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(30));
@@ -355,7 +355,7 @@ fn what_failed_and_is_not_to_be_inserted_any_more_is_no_trouble() {
 }
 
 #[test]
-fn a_file_that_failed_and_is_damaged_by_now_is_waited_for_no_longer() {
+fn failed_file_that_became_damaged_is_not_retried() {
     let mut rig = with_files(spooling(), &names(1, 0), |_, _| Err(FailureKind::Transient));
     rig.wait(Duration::from_millis(50));
     rig.files.clear();
@@ -415,7 +415,7 @@ fn one_failing_batch_does_not_stop_the_others() {
 }
 
 #[test]
-fn a_failing_batch_sends_others_to_the_spool_only_if_a_file_waits_there() {
+fn failing_batch_spools_others_only_behind_a_spooled_file() {
     let rule =
         |name: &str, _: &Piece| if name == "bad" { Err(FailureKind::Transient) } else { Ok(()) };
     let mut rig = rig(spooling(), rule);
@@ -429,7 +429,7 @@ fn a_failing_batch_sends_others_to_the_spool_only_if_a_file_waits_there() {
 }
 
 #[test]
-fn a_file_takes_no_place_from_fresh_batches() {
+fn replay_takes_no_slot_from_fresh_batches() {
     let mut rig = with_files(spooling(), &names(0, 1), |_, _| Ok(()));
     rig.takes = Duration::from_secs(1);
     rig.wait(Duration::from_millis(100));
@@ -452,7 +452,7 @@ fn three_failures_in_a_row_make_unready() {
 }
 
 #[test]
-fn with_nothing_coming_in_a_bad_oldest_file_does_not_hold_up_the_spool() {
+fn bad_oldest_file_does_not_block_an_idle_spool() {
     let rule = |name: &str, _: &Piece| {
         if name.contains("bad") { Err(FailureKind::Transient) } else { Ok(()) }
     };
@@ -482,7 +482,7 @@ fn rejected_spool_files_do_not_delay_the_rest() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_does_not_slow_the_others_and_is_told() {
+fn unreadable_file_is_reported_and_delays_no_other() {
     let mut rig = with_files(spooling(), &names(1, 60), |_, _| Ok(()));
     rig.files.values_mut().next().unwrap().1 = Err("the disk says no");
     let took = rig.wait_for_inserted(60);
@@ -492,7 +492,7 @@ fn a_file_that_cannot_be_read_does_not_slow_the_others_and_is_told() {
 }
 
 #[test]
-fn a_spool_whose_disk_is_away_is_not_read_and_logged_file_after_file() {
+fn lost_spool_disk_is_not_logged_once_per_file() {
     let mut rig = with_files(spooling(), &names(0, 1_000), |_, _| Ok(()));
     rig.files.values_mut().for_each(|(_, rows)| *rows = Err("no such directory"));
     rig.wait(Duration::from_secs(600));
@@ -508,7 +508,7 @@ fn a_spool_whose_disk_is_away_is_not_read_and_logged_file_after_file() {
 }
 
 #[test]
-fn in_turn_and_ready_again_when_the_spool_is_empty() {
+fn files_replay_in_turn_and_an_empty_spool_is_ready() {
     let mut rig = with_files(spooling(), &names(0, 5), |_, _| Err(FailureKind::Transient));
     rig.wait(Duration::from_secs(20));
     assert_ne!(rig.troubles(), "");
@@ -593,7 +593,7 @@ fn table_check_from_before_a_refused_insert_is_stale() {
 }
 
 #[test]
-fn nothing_is_inserted_before_the_tables_are_there() {
+fn inserts_wait_for_the_tables() {
     for (schema, spooled) in
         [(Schema::Refused("not migrated".to_owned()), 0), (Schema::Unknown("nobody".to_owned()), 1)]
     {
@@ -614,7 +614,7 @@ fn nothing_is_inserted_before_the_tables_are_there() {
 }
 
 #[test]
-fn slow_inserts_under_pressure_are_acknowledged_by_the_spool() {
+fn slow_inserts_under_pressure_are_acked_from_the_spool() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::TimedOut));
     for (name, wanted) in [("a", 2), ("b", 1)] {
         assert_eq!(rig.policy.demand(rig.now), Demand::ToInsert(wanted), "two at once");
@@ -638,7 +638,7 @@ fn slow_inserts_under_pressure_are_acknowledged_by_the_spool() {
 }
 
 #[test]
-fn an_insert_under_way_is_looked_at_when_the_spool_may_take_its_batch() {
+fn insert_in_flight_is_checked_when_spooling_becomes_allowed() {
     for (spool, under_pressure) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut rig = rig(DeliveryConfig { spool, ..policy_settings() }, |_, _| Ok(()));
         rig.policy.set_under_pressure(under_pressure);
@@ -650,7 +650,7 @@ fn an_insert_under_way_is_looked_at_when_the_spool_may_take_its_batch() {
 }
 
 #[test]
-fn a_hanging_server_is_told_in_seconds_and_its_recovery_noticed_at_once() {
+fn hung_server_is_reported_in_seconds_and_recovery_at_once() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::TimedOut));
     let id = rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(6));
@@ -671,7 +671,7 @@ fn a_hanging_server_is_told_in_seconds_and_its_recovery_noticed_at_once() {
 }
 
 #[test]
-fn a_server_whose_answers_flicker_is_not_kept_from_finishing() {
+fn flickering_health_does_not_abort_inserts() {
     let mut rig = rig(policy_settings(), |_, _| Ok(()));
     rig.rule = Box::new(|_, _| Err(FailureKind::TimedOut)); // an insert of a minute
     let id = rig.offer("d", 1, true).unwrap();
@@ -694,7 +694,7 @@ fn a_server_whose_answers_flicker_is_not_kept_from_finishing() {
 }
 
 #[test]
-fn what_is_too_large_is_split_and_bounds_what_comes_after() {
+fn oversized_insert_is_split_and_bounds_later_ones() {
     let rule = |_: &str, piece: &Piece| {
         if piece.rows.len() > 10 { Err(FailureKind::TooLarge) } else { Ok(()) }
     };
@@ -790,7 +790,7 @@ fn oversized_row_is_acked_when_its_own_file_is_durable() {
 }
 
 #[test]
-fn a_file_stays_until_its_row_that_no_way_takes_has_a_file_of_its_own() {
+fn file_stays_until_its_oversized_row_has_its_own_file() {
     let rule =
         |name: &str, _: &Piece| if name == "good0" { Err(FailureKind::TooLarge) } else { Ok(()) };
     let mut rig = with_files(spooling(), &names(0, 3), rule);
@@ -833,7 +833,7 @@ fn oversized_reject_without_a_spool_is_counted() {
 }
 
 #[test]
-fn without_a_spool_a_row_that_no_way_takes_is_gone_and_counted() {
+fn oversized_row_without_a_spool_is_dropped_and_counted() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::TooLarge));
     rig.offer("d", 2, true).unwrap();
     rig.wait(Duration::from_secs(1));
@@ -864,7 +864,7 @@ fn unsplittable_file_is_deferred() {
 }
 
 #[test]
-fn a_spool_that_refuses_or_takes_by_turns_is_logged_once_a_minute() {
+fn flapping_spool_is_logged_once_a_minute() {
     for by_turns in [false, true] {
         let mut rig = rig(spooling(), |_, _| Ok(()));
         rig.takes = Duration::from_millis(400);
@@ -883,7 +883,7 @@ fn a_spool_that_refuses_or_takes_by_turns_is_logged_once_a_minute() {
 }
 
 #[test]
-fn a_spool_that_refuses_does_not_keep_a_batch_from_being_inserted() {
+fn failing_spool_does_not_block_inserts() {
     let is_down = Rc::new(Cell::new(true));
     let down = Rc::clone(&is_down);
     let rule =
@@ -898,7 +898,7 @@ fn a_spool_that_refuses_does_not_keep_a_batch_from_being_inserted() {
 }
 
 #[test]
-fn retries_are_delayed_without_a_spool_and_with_a_disk_that_hangs() {
+fn retries_back_off_without_a_spool_or_with_a_hung_disk() {
     for spool in [false, true] {
         let mut rig =
             rig(DeliveryConfig { spool, ..policy_settings() }, |_, _| Err(FailureKind::Transient));
@@ -910,7 +910,7 @@ fn retries_are_delayed_without_a_spool_and_with_a_disk_that_hangs() {
 }
 
 #[test]
-fn a_crowded_broker_gives_no_more_than_can_be_inserted_or_stored() {
+fn demand_is_bounded_by_insert_and_spool_capacity() {
     for spool in [false, true] {
         let mut rig =
             rig(DeliveryConfig { spool, inserts_in_flight: 3, ..policy_settings() }, |_, _| Ok(()));
@@ -937,7 +937,7 @@ fn a_crowded_broker_gives_no_more_than_can_be_inserted_or_stored() {
 }
 
 #[test]
-fn what_is_under_way_when_the_tables_go_waits_for_them() {
+fn inserts_in_flight_wait_when_the_tables_are_gone() {
     let in_halves = |_: &str, piece: &Piece| {
         if piece.rows.len() > 5 { Err(FailureKind::TooLarge) } else { Ok(()) }
     };
@@ -964,7 +964,7 @@ fn what_is_under_way_when_the_tables_go_waits_for_them() {
 }
 
 #[test]
-fn leaving_stores_what_no_server_takes_and_begins_no_replay() {
+fn leaving_spools_refused_batches_and_starts_no_replay() {
     let mut rig = with_files(spooling(), &names(0, 3), |_, _| Err(FailureKind::TimedOut));
     rig.schema(Schema::Refused("not yet".to_owned()));
     let id = rig.offer("d", 1, false).unwrap();

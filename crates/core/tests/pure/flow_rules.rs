@@ -157,7 +157,7 @@ impl Rig {
 const CLOSE: SessionCommand = SessionCommand::Disconnect { end_session: false };
 
 #[test]
-fn counts_and_levels_are_those_of_all_sessions() {
+fn metrics_sum_all_sessions() {
     let mut it = rig(2, 50);
     let each = |it: &mut Rig, act: fn(&mut Rig, usize)| (0..2).for_each(|id| act(it, id));
     let mut wanted = SessionTotals { window: 2_000, ..SessionTotals::default() };
@@ -186,7 +186,7 @@ fn counts_and_levels_are_those_of_all_sessions() {
 }
 
 #[test]
-fn a_session_that_keeps_its_subscription_takes_nothing_more_and_closes() {
+fn session_kept_at_shutdown_receives_nothing_more_and_closes() {
     for sent in [false, true] {
         let mut it = rig(1, 50);
         it.live(0);
@@ -222,7 +222,7 @@ fn deferred_messages_are_redelivered_after_the_next_suback() {
 }
 
 #[test]
-fn a_broker_owes_what_was_not_acknowledged_and_what_was_deferred() {
+fn lost_session_counts_unacked_and_deferred_messages() {
     let mut it = rig(1, 50);
     it.live(0);
     it.publish(0, Some(1), 1);
@@ -266,7 +266,7 @@ fn visit_gives_up_after_eight_attempts_unless_session_exists() {
 }
 
 #[test]
-fn a_broker_that_does_not_answer_loses_the_connection() {
+fn unresponsive_broker_loses_the_connection() {
     for (sessions, command, asked) in [
         (1, SessionCommand::Subscribe, "our SUBSCRIBE"),
         (0, SessionCommand::Unsubscribe, "our UNSUBSCRIBE"),
@@ -281,7 +281,7 @@ fn a_broker_that_does_not_answer_loses_the_connection() {
 }
 
 #[test]
-fn connections_that_end_soon_are_logged_until_the_likely_cause_is() {
+fn short_connections_are_logged_until_the_likely_cause_is() {
     let (mut it, mut lines) = (rig(1, 50), Vec::new());
     for _ in 0..10 {
         it.live(0);
@@ -341,7 +341,7 @@ fn session_is_empty_after_a_quiet_second_and_second_unsuback() {
 }
 
 #[test]
-fn a_read_of_several_batches_finds_room_for_all_that_delivery_takes() {
+fn read_of_several_batches_fills_the_whole_demand() {
     let mut settings = intake_settings(10);
     settings.buffer_bytes_max = 5 * POSITION_BYTES_MAX;
     let mut it = rig(1, 10);
@@ -357,7 +357,7 @@ fn a_read_of_several_batches_finds_room_for_all_that_delivery_takes() {
 }
 
 #[test]
-fn messages_of_one_read_become_one_batch_though_it_closes_early() {
+fn messages_of_one_read_share_a_batch_that_closes_early() {
     let mut it = rig(1, 50);
     it.live(0);
     it.consumer.leave(Leave::Unsubscribe, it.now);
@@ -370,7 +370,7 @@ fn messages_of_one_read_become_one_batch_though_it_closes_early() {
 }
 
 #[test]
-fn after_an_insert_was_too_large_batches_are_half_as_large() {
+fn batches_are_halved_after_a_too_large_insert() {
     let mut it = rig(1, 10_000);
     it.live(0);
     let points = u32::try_from((1 << 20) * 3 / 4 / POSITION_BYTES_MAX).unwrap();
@@ -386,7 +386,7 @@ fn after_an_insert_was_too_large_batches_are_half_as_large() {
 
 /// EMQX's defaults allow 32 messages in flight: at a rate above that the others wait in its queue.
 #[test]
-fn window_that_stays_full_is_a_reason_with_the_setting() {
+fn full_window_is_an_unready_reason_with_the_setting() {
     for (wanted, advice) in
         [(4_000, "raise mqtt.max_inflight to 32000"), (100, "ClickHouse stores less")]
     {

@@ -157,7 +157,7 @@ fn empty_former_session_ends_with_the_search() {
 
 /// Prometheus treats a falling counter as a restarted one, and adds its whole value.
 #[test]
-fn a_visit_that_was_not_ended_stays_counted_when_it_becomes_a_member() {
+fn unfinished_visit_stays_counted_when_it_becomes_a_member() {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
     let settings = ConsumerConfig {
         connections: Connections::Auto,
@@ -201,7 +201,7 @@ fn a_visit_that_was_not_ended_stays_counted_when_it_becomes_a_member() {
 /// `milepost drain` looks up every index and counts none as expired, because it does not know how
 /// many there were.
 #[test]
-fn a_session_is_logged_once_as_expired_if_one_behind_it_is_there() {
+fn expired_session_is_logged_once_if_a_later_one_exists() {
     let gone = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
     let one = FormerTotals { found: 1, ..FormerTotals::default() };
     let cases = [
@@ -241,7 +241,7 @@ fn a_session_is_logged_once_as_expired_if_one_behind_it_is_there() {
 }
 
 #[test]
-fn a_visit_that_was_not_ended_stays_counted_when_the_process_leaves() {
+fn unfinished_visit_stays_counted_when_the_process_leaves() {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
     let mut it =
         Consumer::new(consumer_settings(0), Intake::new(intake_settings(50), decoder()), delivery);

@@ -656,7 +656,7 @@ fn seeds(count: u32) -> Range<u64> {
 }
 
 #[test]
-fn a_group_loses_nothing_stays_subscribed_and_leaves_no_session_behind() {
+fn group_loses_nothing_stays_subscribed_and_leaves_no_session() {
     // 1246851: a zombie took over a successor's session, which had expired when the successor
     // looked for it. 820097748: a batch with one row in quarantine continued its inserts although
     // its slot was taken.
@@ -670,7 +670,7 @@ fn a_group_loses_nothing_stays_subscribed_and_leaves_no_session_behind() {
 /// Each mistake fails in the schedule given here. Replace a schedule that no longer finds it with
 /// the first one that does.
 #[test]
-fn a_mistake_in_a_group_is_found() {
+fn planted_mistakes_in_a_group_are_found() {
     let found_by = [
         (Mistake::RoundRobin, 0),
         (Mistake::FormerUnvisited, 1),

@@ -40,7 +40,7 @@ fn sessions_are_spread_evenly_and_auto_counts_nodes() {
 }
 
 #[test]
-fn a_session_that_is_cut_off_tries_its_own_node_first() {
+fn disconnected_session_tries_its_own_node_first() {
     let mut world = world(Connections::Fixed(4), 2);
     for seconds in [20, 3, 3, 3, 3, 3, 20] {
         (0..4).for_each(|id| world.cut(id, true, false));
@@ -109,7 +109,7 @@ fn hung_node_is_left_after_one_try_at_start_and_while_running() {
 }
 
 #[test]
-fn returning_process_reaches_its_sessions_before_they_expire_though_their_node_hangs() {
+fn restart_resumes_sessions_of_a_hung_node_before_they_expire() {
     let mut world = world(Connections::Fixed(4), 2);
     world.broker.expiry = Some(Duration::from_secs(45));
     world.broker.hung.insert(1);
@@ -126,7 +126,7 @@ fn returning_process_reaches_its_sessions_before_they_expire_though_their_node_h
 
 /// Without this limit, an outage of the whole broker would log a line per attempt and session.
 #[test]
-fn a_session_that_finds_no_node_is_logged_as_moved_when_it_has_found_one() {
+fn session_without_a_node_is_logged_as_moved_once_connected() {
     let mut world = world(Connections::Fixed(4), 2);
     let ways = [["n0", "n1"], ["n1", "n0"]];
     let ways =
@@ -170,7 +170,7 @@ fn session_refused_by_every_node_backs_off() {
 }
 
 #[test]
-fn where_there_are_fewer_sessions_than_nodes_none_is_added() {
+fn fewer_sessions_than_nodes_adds_none() {
     let mut world = world(Connections::Fixed(1), 2);
     world.node_away(0, true);
     world.wait(Duration::from_secs(1));
@@ -259,7 +259,7 @@ fn single_node_gets_no_extra_session_when_its_address_changes() {
 /// The fifth session was taken over while it was emptied. The broker may hold messages in it, which
 /// would wait for the node.
 #[test]
-fn a_former_session_that_was_not_emptied_does_not_wait_for_a_new_node() {
+fn unfinished_visit_does_not_wait_for_a_new_node() {
     let mut setup = plain();
     (setup.consumer.connections, setup.consumer.nodes) = (Connections::Auto, nodes(2));
     let delivery = Delivery::new(setup.delivery, SpoolInventory::default());
@@ -303,7 +303,7 @@ fn restart_resumes_sessions_that_moved_to_another_node() {
 }
 
 #[test]
-fn a_process_finds_a_former_session_behind_those_that_wait_for_nodes() {
+fn former_session_is_found_behind_sessions_waiting_for_nodes() {
     let mut world = world(Connections::Fixed(4), 4);
     (1..4).for_each(|node| world.node_away(node, true));
     world.wait(Duration::from_secs(10));
@@ -327,7 +327,7 @@ proptest! {
     /// In any sequence of node failures, no session stays without a responding node for long, and
     /// none moves without need.
     #[test]
-    fn sessions_are_where_a_node_answers(
+    fn sessions_move_to_responding_nodes(
         sessions in 1_usize..7,
         of in 1_usize..4,
         turns in prop::collection::vec((0_usize..3, any::<bool>(), 100_u64..8_000), 0..20),

@@ -212,7 +212,7 @@ proptest! {
     #![proptest_config(crate::cases::cases(2_000))]
 
     #[test]
-    fn somebody_is_always_subscribed(
+    fn some_member_is_always_subscribed(
         moods in prop::collection::vec(mood(), NAMES.len()),
         steps in prop::collection::vec(step(), 1..200),
     ) {
@@ -256,7 +256,7 @@ proptest! {
     }
 
     #[test]
-    fn names_have_one_order(a in "[m0-9-]{0,6}", b in "[m0-9-]{0,6}", c in "[m0-9-]{0,6}") {
+    fn member_names_have_a_total_order(a in "[m0-9-]{0,6}", b in "[m0-9-]{0,6}", c in "[m0-9-]{0,6}") {
         prop_assert_eq!(order(&a, &b), order(&b, &a).reverse());
         prop_assert_eq!(order(&a, &b).is_eq(), a == b);
         if order(&a, &b).is_lt() && order(&b, &c).is_lt() {
