@@ -1,5 +1,6 @@
-//! `lab faults` judges the promises, `lab replicas` those that need several servers, `lab bench`
-//! the cost, `lab story` repeats the story's experiment; `floor` is the bench's yardstick.
+//! `lab faults` tests the guarantees, `lab replicas` those that need several ClickHouse servers,
+//! `lab bench` measures the cost, and `lab story` repeats the experiment of the story. `lab floor`
+//! is the yardstick of the benchmark.
 
 mod replicas;
 
@@ -8,12 +9,12 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use lab_stand_ins::floor;
 
-/// Something does not hold, or could not be measured.
+/// Exit code if something does not hold, or could not be measured.
 const NOT_GOOD: u8 = 1;
-/// Nothing can be said: bad usage, or a part that does not start.
+/// Exit code if no verdict is possible: wrong usage, or a program that does not start.
 const CANNOT_TELL: u8 = 2;
 
-/// The laboratory around milepost: what it promises, and what it costs.
+/// The laboratory of milepost: tests its guarantees, and measures its cost.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -23,17 +24,18 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// The real parts with faults between them; a table of what was lost, doubled, and how long it
-    /// took
+    /// Real programs with faults between them; prints what was lost, what was stored twice, and the
+    /// recovery times
     Faults(lab_faults::Arguments),
-    /// Milepost on your own replicas, which your own commands kill, cut off and bring back
+    /// Milepost on your own replicas, which your own commands kill, cut off and start again
     Replicas(replicas::Arguments),
-    /// Milepost beside Node, Telegraf and the floor under the same load; or another bench, with
-    /// --what
+    /// Milepost compared with Node, Telegraf and the floor under the same load; or another
+    /// benchmark, with --what
     Bench(lab_bench::Arguments),
-    /// milepost beside Node, Bun and an afternoon's Rust, from a thousand drivers to ten million
+    /// Milepost compared with Node, Bun and an afternoon's Rust, from a thousand drivers to ten
+    /// million
     Story(lab_story::Arguments),
-    /// The least a consumer could cost
+    /// The cheapest possible consumer
     Floor(floor::Arguments),
 }
 

@@ -1,4 +1,4 @@
-//! The yardstick is measured itself: what a consumer does wrong is in the report.
+//! Tests of the yardstick itself: a fault of a consumer must be in the report.
 
 use std::process::Command;
 
@@ -7,17 +7,16 @@ use serde_json::Value;
 
 const COST: &str = "--only sink-10k-qos0 --seconds 2 --repetitions 1";
 const KILL: &str = "--only kill-9 --seconds 8";
-/// Runs of the floor that acknowledges first, until one is killed with what it acknowledged in
-/// memory.
+/// Number of runs with a floor that acknowledges first, until one is killed with acknowledged
+/// messages in memory.
 const TRIES_MAX: u32 = 4;
 
-/// One step of the floor with these arguments: its figures, and the page.
+/// Runs one step of the floor with these arguments. Returns its figures and the page.
 fn measured(step: &str, arguments: &[&str]) -> Result<(Value, String)> {
     let results = tempfile::tempdir()?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
     command.args(format!("bench --consumer floor --tries 5 --busy {step}").split(' '));
-    // The floor is the laboratory itself; there is no milepost in this step, but there must be a
-    // file.
+    // The floor is this binary. No milepost runs in this step, but the file must exist.
     command.args(["--milepost", env!("CARGO_BIN_EXE_lab"), "--results"]).arg(results.path());
     command.args(arguments.iter().map(|argument| format!("--floor-argument={argument}")));
     let output = command.output()?;
@@ -34,7 +33,7 @@ fn cost(arguments: &[&str]) -> Result<Value> {
 }
 
 #[test]
-fn drops_and_duplicates_are_in_the_report() {
+fn report_shows_drops_and_duplicates() {
     let honest = cost(&[]).unwrap();
     assert_eq!(
         (&honest["messages"], &honest["lost"], &honest["duplicates"]),
@@ -55,7 +54,7 @@ fn drops_and_duplicates_are_in_the_report() {
 
 #[test]
 #[ignore = "judges CPU, on a machine that does nothing else: `make faults` runs it"]
-fn burnt_cpu_is_in_the_report() {
+fn report_shows_wasted_cpu() {
     let cpu = |arguments: &[&str]| cost(arguments).unwrap()["cpu_us_per_message"].as_f64().unwrap();
     let burns = || cpu(&["--burn-us", "20"]) - cpu(&[]);
     assert!(
@@ -65,7 +64,7 @@ fn burnt_cpu_is_in_the_report() {
 }
 
 #[test]
-fn a_busy_machine_is_refused() {
+fn busy_machine_is_refused() {
     let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
     let mut lab = Command::new(env!("CARGO_BIN_EXE_lab"));
     let refused = lab.args(["bench", "--only", "sink-10k-qos0", "--consumer", "floor"]).output();
@@ -75,12 +74,13 @@ fn a_busy_machine_is_refused() {
     assert!(said.contains("cores of this machine") && said.contains("--busy"), "{said}");
 }
 
-/// A consumer that keeps its session and acknowledges after its insert is not accused, one that
-/// acknowledges before it is found. A broker that has no CPU has not read an acknowledgement when
-/// the socket is reset: it sends those messages again, and nothing is lost.
+/// A consumer that keeps its session and acknowledges after its insert must pass; one that
+/// acknowledges before the insert must be found. A broker without CPU time may not have read an
+/// acknowledgement when the socket is reset. It then sends those messages again, and nothing is
+/// lost.
 #[test]
 #[ignore = "judges the moment of a kill, on a machine that does nothing else: `make faults` runs it"]
-fn an_acknowledgement_before_the_insert_is_found() {
+fn acknowledgement_before_the_insert_is_found() {
     let session = ["--session", "kept"];
     let (honest, markdown) = measured(KILL, &session).unwrap();
     assert_eq!(
@@ -88,14 +88,14 @@ fn an_acknowledgement_before_the_insert_is_found() {
         (&3.into(), &0.into(), &0.into()),
         "{honest}"
     );
-    // An insert was committed whose answer the floor did not live to read: it inserted those rows
-    // once more.
+    // The floor was killed after an insert was committed and before it read the answer, so it
+    // inserted those rows again.
     assert!(honest["kills"]["duplicates_raw"].as_u64().unwrap() > 0, "{honest}");
     assert_eq!(honest["kills"]["no_subscriber"], 0, "{honest}");
     assert!(!markdown.contains("loses data"), "{markdown}");
 
-    // On a busy machine the messages may still be in the socket at each kill: nothing was
-    // acknowledged too early then.
+    // On a busy machine the messages may still be in the socket at each kill, so that none was
+    // acknowledged too early.
     let mut lost = 0;
     for _ in 0..TRIES_MAX {
         let (hasty, markdown) =

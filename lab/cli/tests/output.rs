@@ -1,9 +1,9 @@
-//! What `lab` prints, and to whom.
+//! The output of `lab` when its reader has left.
 
 use std::process::{Command, Stdio};
 
 #[test]
-fn list_ends_well_though_its_reader_has_left() {
+fn list_succeeds_if_the_reader_closes_the_pipe() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut lab = Command::new(env!("CARGO_BIN_EXE_lab"));

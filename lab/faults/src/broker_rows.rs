@@ -1,5 +1,5 @@
-//! Brokers that give little, or are as EMQX is: a session is one process there, and dies when it
-//! does not keep up.
+//! Brokers with tight limits, or with the behaviour of EMQX: there a session is one process, which
+//! is killed when it falls behind.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -65,7 +65,7 @@ pub(crate) fn all() -> Vec<Row> {
     ]
 }
 
-/// The rate must be what the row says, or it has judged nothing.
+/// Fails unless the fleet holds the rate of the row: otherwise the row has judged nothing.
 fn under_load(scene: &Scene, seconds: u32) -> Result<()> {
     const HELD: f64 = 0.95;
     let before = scene.sent();
@@ -80,7 +80,7 @@ fn under_load(scene: &Scene, seconds: u32) -> Result<()> {
     Ok(())
 }
 
-/// Its sessions end, and what they held goes to the other one.
+/// Kills a member. Its sessions end, and their messages go to the other member.
 fn member_gone(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     let mut gone = scene.members.remove(0);
@@ -90,8 +90,8 @@ fn member_gone(scene: &mut Scene) -> Result<()> {
     })
 }
 
-/// What comes while a session ends is lost there: a replacement with the same id takes it over
-/// before.
+/// Kills a member and replaces it. Messages that arrive while a session ends are lost, so a
+/// replacement with the same client id must take the session over first.
 fn replaced(scene: &mut Scene) -> Result<()> {
     for _ in 0..2 {
         scene.meet_unacked(0)?;
@@ -103,8 +103,8 @@ fn replaced(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// What the broker had not sent is gone with its session; what milepost has taken must be stored
-/// all the same.
+/// Kills a session at the broker. The messages that the broker had not sent are gone with it; those
+/// that milepost has received must be stored.
 fn session_killed(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.http.set(Bad::Refuse);
@@ -119,7 +119,8 @@ fn session_killed(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Taking over a session of that size takes the broker longer than most clients wait.
+/// Resumes a session of 600,000 messages: its takeover takes the broker longer than most clients
+/// wait.
 fn queued(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     let code = scene.members[0].process.terminate(SETTLE)?;
@@ -137,8 +138,8 @@ fn queued(scene: &mut Scene) -> Result<()> {
     })
 }
 
-/// Sessions of ids that are no longer used would take their share of the messages until they
-/// expire.
+/// Restarts a member with fewer connections. The sessions of unused client ids must end, or they
+/// receive their share of the messages until they expire.
 fn ids_left(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     let code = scene.members[0].process.terminate(SETTLE)?;

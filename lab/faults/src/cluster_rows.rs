@@ -1,7 +1,7 @@
-//! A broker that is a cluster of two, one of whose nodes dies; sessions that become fewer; peers
-//! that do not answer.
+//! A broker cluster of two nodes, one of which dies; members whose number of sessions is reduced;
+//! peers that do not answer.
 //!
-//! The fleet publishes to the second node, and the first one is killed for ten seconds.
+//! The fleet publishes to the second node. The first one is killed for ten seconds.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,11 +14,12 @@ use crate::row::{Row, SETTLE, row};
 use crate::scene::{Scene, UNDONE};
 
 const NODE_AWAY: Duration = Duration::from_secs(10);
-/// Longer than the delay before a reconnect.
+/// Time for which a session is cut off; longer than the delay before a reconnect.
 const CUT_OFF: Duration = Duration::from_secs(10);
-/// Shorter than two CONNACKs that do not come.
+/// Session expiry of the row with a hung node; shorter than two timeouts of CONNACK.
 const HUNG_EXPIRY: &str = "45s";
-/// Sixty sessions that are emptied one after the other, a second each, take longer.
+/// Session expiry of the row that reduces the sessions; shorter than emptying sixty sessions one
+/// after the other, at a second each.
 const SHRINK_EXPIRY: &str = "20s";
 const SHRUNK_AFTER: Duration = Duration::from_secs(60);
 
@@ -57,8 +58,8 @@ pub(crate) fn all() -> Vec<Row> {
     ]
 }
 
-/// What the dead node's sessions held is lost in any case: with `local` that is nothing, because
-/// nobody publishes there.
+/// Kills a node for ten seconds. The messages in its sessions are lost in any case; with the
+/// strategy `local` there are none, because nobody publishes to this node.
 fn node_killed(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.tell_broker("node 0 down")?;
@@ -77,8 +78,8 @@ fn counter(scene: &Scene, name: &str) -> Result<u64> {
     value.with_context(|| format!("no counter {name}"))
 }
 
-/// A CONNACK that does not come must not cost the sessions: the other node takes them over before
-/// they expire.
+/// Hangs a node, so that its CONNACKs never arrive. The sessions must survive: the other node takes
+/// them over before they expire.
 fn node_hung(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.tell_broker("node 0 hang")?;
@@ -94,15 +95,15 @@ fn node_hung(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// A takeover between nodes loses messages. So a session that is cut off comes back to its own
-/// node, and one that cannot goes to the other node once, and not back.
+/// Cuts sessions off. A takeover between nodes loses messages, so a session that was cut off
+/// returns to its own node. One that cannot moves to the other node once, and not back.
 fn takeover(scene: &mut Scene) -> Result<()> {
     for _ in 0..5 {
         scene.meet_unacked(0)?;
         let before = scene.metric("mqtt_reconnects_total")?;
         scene.mqtt.set(Fault::Cut);
-        // Each cut must meet both sessions: the delay before a reconnect grows, and becomes longer
-        // than a session's patience.
+        // Each cut must hit both sessions, because the delay before a reconnect grows and becomes
+        // longer than a session waits.
         let are_back = || Ok(scene.metric("mqtt_reconnects_total")? >= before + 2.0);
         wait_until("both sessions of the node are back", SETTLE, are_back)?;
         let needless = counter(scene, "takeovers ")?;
@@ -125,8 +126,8 @@ fn takeover(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// The sessions beyond the new number collect messages until they are unsubscribed, and lose them
-/// when they expire.
+/// Reduces the number of sessions. The surplus ones collect messages until they are unsubscribed,
+/// and lose them when they expire.
 fn shrink(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     let code = scene.members[0].process.terminate(SETTLE)?;
@@ -138,8 +139,8 @@ fn shrink(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Whether the others stay cannot be known: the exit code says so, and whoever comes back soon has
-/// lost nothing.
+/// Ends a member that cannot ask its peers whether they stay. Its exit code reports that, and a
+/// member that returns soon has lost nothing.
 fn peers_unreachable(scene: &mut Scene) -> Result<()> {
     scene.set("SHUTDOWN__LEAVE", "false");
     for n in 0..2 {

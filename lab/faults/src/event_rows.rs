@@ -1,5 +1,5 @@
-//! `milepost events` beside a fleet: drivers that cross a fence with every fix, while everything
-//! dies.
+//! `milepost events` beside a fleet whose drivers cross a fence with every fix, while every process
+//! is killed.
 
 use std::collections::BTreeSet;
 use std::thread::sleep;
@@ -12,8 +12,8 @@ use crate::harm_rows::{fix, publish};
 use crate::row::{Row, SETTLE, row};
 use crate::scene::Scene;
 
-/// Its eastern edge is between the two places of a shuttle, which are too near to each other for a
-/// jump.
+/// A fence whose eastern edge is between the two places of a shuttle. The places are too close to
+/// each other to count as a jump.
 const FENCE: &str = r#"{"type":"Feature","properties":{"name":"pier"},"geometry":{"type":"Polygon",
     "coordinates":[[[0,0],[0.1,0],[0.1,0.1],[0,0.1],[0,0]]]}}"#;
 const PLACES: [f64; 2] = [0.1004, 0.0996];
@@ -31,8 +31,8 @@ pub(crate) fn all() -> Vec<Row> {
     )]
 }
 
-/// What it finds must have happened, be there once, and have been published; and in the end each
-/// driver is where the newest fix is. Fixes that are stored after newer ones make no event, so some
+/// Checks that every event has happened, is stored once, and was published, and that each driver
+/// ends where the newest fix is. Fixes that are stored after newer ones make no event, so some
 /// crossings may be missing.
 fn events(scene: &mut Scene) -> Result<()> {
     let fence = scene.write("fence.json", FENCE)?;

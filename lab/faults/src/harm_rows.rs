@@ -1,4 +1,5 @@
-//! What a public topic gets: nonsense in every form, and much of it; and a clock that jumps.
+//! Attacks on a public topic (malformed messages of every form, and floods of them), and a clock
+//! that jumps.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,7 +28,7 @@ pub(crate) fn all() -> Vec<Row> {
             poison,
         )
         .quick()
-        // Below what the broker lets through.
+        // Smaller than the packet limit of the broker.
         .with("LAB__PAYLOAD_BYTES_MAX", "1000000"),
         row(
             "clock-back",
@@ -40,7 +41,7 @@ pub(crate) fn all() -> Vec<Row> {
     ]
 }
 
-/// A message that somebody publishes, and the reason it must be refused for, if any.
+/// A message to publish, with the reason for which it must be rejected, if any.
 pub(crate) struct Harm {
     topic: String,
     payload: Vec<u8>,
@@ -62,13 +63,13 @@ fn harm(payload: impl Into<Vec<u8>>, reason: impl Into<Option<&'static str>>) ->
     }
 }
 
-/// A good one.
+/// Builds a valid message.
 pub(crate) fn fix(driver: &str, lat: f64, lng: f64, ts: i64) -> Harm {
     let payload = format!(r#"{{"lat":{lat},"lng":{lng},"ts":{ts}}}"#);
     Harm { topic: format!("drivers/{driver}/gps"), ..harm(payload, None) }
 }
 
-/// Publishes, and returns when the broker has all of it.
+/// Publishes the messages, and returns when the broker has acknowledged all of them.
 pub(crate) fn publish(port: u16, messages: &[Harm]) -> Result<()> {
     let mut options = MqttOptions::new(format!("harm-{}", fastrand::u32(..)), "127.0.0.1", port);
     options.set_max_packet_size(Some(4 << 20)).set_connection_timeout(20);
@@ -104,7 +105,7 @@ pub(crate) fn publish(port: u16, messages: &[Harm]) -> Result<()> {
     })
 }
 
-/// By reason, as stored; a row may stand for several.
+/// Returns the stored rejects by reason. A row may represent several.
 fn stored_rejects(scene: &Scene) -> Result<BTreeMap<String, u64>> {
     let text =
         scene.engine()?.query("SELECT reason, sum(count) FROM fleet.rejects GROUP BY reason")?;
@@ -115,7 +116,7 @@ fn stored_rejects(scene: &Scene) -> Result<BTreeMap<String, u64>> {
     text.lines().map(count).collect()
 }
 
-/// Every refusal is counted in the table, exactly, and the connection has not noticed.
+/// Checks that the table counts every reject exactly, and that the connection was not interrupted.
 fn expect_rejects(scene: &Scene, expected: &BTreeMap<String, u64>) -> Result<()> {
     let mut stored = BTreeMap::new();
     wait_until("every refusal is counted", SETTLE, || {
@@ -141,7 +142,7 @@ fn reject_flood(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// The set, and how many good fixes are in it.
+/// Returns the set of malformed messages, with some valid fixes among them.
 fn poison_set() -> Vec<Harm> {
     let now = unix_ms();
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
@@ -159,13 +160,13 @@ fn poison_set() -> Vec<Harm> {
     let good = format!(r#"{{"lat":1,"lng":2,"ts":{now},"seq":1}}"#);
     vec![
         harm(nested(100_000), "wrong_shape"),
-        // What nobody asked for is ignored, however deep.
+        // An unknown field is ignored, however deeply nested.
         harm(format!(r#"{{"lat":1,"lng":2,"ts":{now},"x":{}}}"#, nested(100_000)), None),
         harm(&b"{\"lat\":1,\"lng\":2,\"x\":\"\xff\xfe\"}"[..], "invalid_utf8"),
         harm(r#"{"lat":NaN,"lng":2}"#, "invalid_json"),
         harm(r#"{"lat":1e999,"lng":2}"#, "invalid_json"),
         harm(r#"{"lat":1,"lng":2,"ts":1e999}"#, "invalid_json"),
-        // The last of equal keys counts.
+        // The last of duplicate keys wins.
         harm(format!(r#"{{"lat":99,"lat":1,"lng":2,"ts":{now},"ts":{now}}}"#), None),
         harm(r#"{"lat":1,"lng":2,"ts":"1970-01-01T00:00:00Z"}"#, "too_old"),
         harm(r#"{"lat":1,"lng":2,"ts":"2100-01-01T00:00:00Z"}"#, "too_new"),

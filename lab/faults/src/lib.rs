@@ -1,8 +1,9 @@
-//! `lab faults`: a fleet's bad days, on demand. The real binary between real servers, with proxies
-//! between them that cut, hang, delay and swallow; then the judge.
+//! `lab faults` plays bad days of a fleet on demand. It runs the real binary between real servers,
+//! with proxies between them that cut, hang, delay and swallow; then it judges the result.
 //!
-//! A row holds when every fix the broker took is stored once, milepost came back by itself in time,
-//! and it stayed small. A row that does not hold prints its seed and the command that repeats it.
+//! A row holds when every fix that the broker acknowledged is stored once, milepost recovered in
+//! time without help, and its memory stayed small. A row that fails prints its seed and the command
+//! that repeats it.
 
 mod broker_rows;
 mod cluster_rows;
@@ -31,21 +32,21 @@ use self::mistakes::{CommandMistake, Mistake};
 use self::row::Row;
 use self::scene::Scene;
 
-/// A member that is not back by then does not recover.
+/// Longest time to recover. A member that takes longer does not recover at all.
 const RECOVERY_MAX: Duration = Duration::from_secs(10);
 const RSS_BYTES_MAX: u64 = 64 << 20;
 const VERIFY_WITHIN: Duration = Duration::from_secs(60);
-/// A view follows its table this soon.
+/// Longest delay of a view behind its table.
 const VIEW_WITHIN: Duration = Duration::from_secs(5);
 const MIB: f64 = 1_048_576.0;
 
-/// What to run.
+/// Arguments of `lab faults`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// The binary
+    /// The milepost binary
     #[arg(long, default_value = "target/release/milepost")]
     milepost: PathBuf,
-    /// The broker that keeps to its window; see lab/strict-broker/
+    /// The strict-broker binary, a broker that never exceeds its window; see lab/strict-broker/
     #[arg(long, default_value = "target/release/strict-broker")]
     strict_broker: PathBuf,
     /// Only this row; may be given several times
@@ -54,17 +55,17 @@ pub struct Arguments {
     /// Only the quick subset
     #[arg(long)]
     quick: bool,
-    /// All but the rows of a cluster over TLS, to both servers
+    /// All rows over TLS to both servers, except those of a cluster
     #[arg(long)]
     tls: bool,
-    /// Moments and tracks follow from it
+    /// Seed of the random moments and tracks
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Name the rows, and end
+    /// List the rows and exit
     #[arg(long)]
     list: bool,
-    /// Run against mileposts made wrong on purpose: each must fail on its row; with --only, those
-    /// of these rows
+    /// Run against mileposts with planted mistakes: each must fail its row; with --only, only the
+    /// mistakes of these rows
     #[arg(long)]
     prove: bool,
 }
@@ -78,20 +79,19 @@ struct Finding {
     /// Drivers whose last position is not their newest fix.
     last_wrong: u64,
     silent_stall: Option<String>,
-    /// A member that could not finish.
+    /// The member that left work undone, with its exit code.
     undone: Option<String>,
     unacked: Option<u64>,
     /// Positions in spool files that the row damaged.
     damaged: u64,
     misdeed: Option<String>,
-    /// Messages that the broker had nobody to give to.
+    /// Messages for which the broker had no subscriber.
     no_subscriber: u64,
 }
 
 impl Finding {
-    /// What does not hold, in words. How long it took is judged where the machine does nothing
-    /// else: not in the quick subset, which runs beside other tests, and where a member must only
-    /// be back before the wait ends.
+    /// Returns what does not hold, in words. The recovery time is not judged in the quick subset,
+    /// which runs beside other tests: there a member must only recover before the wait ends.
     fn broken(&self, is_quick: bool) -> Vec<String> {
         let mut broken = Vec::new();
         let Verdict { lost, duplicates_in_fixes, never_sent, .. } = &self.verdict;
@@ -122,7 +122,7 @@ impl Finding {
     }
 }
 
-/// Runs the rows; `true` if all hold.
+/// Runs the rows. Returns `true` if all hold.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let arguments = arguments.clone();
     lab_stack::unless_interrupted(move || run_rows(&arguments))
@@ -207,7 +207,7 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
     Ok(failed.is_empty())
 }
 
-/// The harness is judged: each mistake must make its row fail.
+/// Judges the laboratory itself: each planted mistake must make its row fail.
 fn prove(rows: &[Row], arguments: &Arguments) -> Result<bool> {
     let mut all_found = true;
     let is_chosen = |mistake: &Mistake| {
@@ -244,14 +244,16 @@ fn prove(rows: &[Row], arguments: &Arguments) -> Result<bool> {
     Ok(all_found)
 }
 
-/// Plays a row. If it does not hold, its logs and data are `kept`.
+/// Plays a row. If the row does not hold, the folder with its logs and data is kept, and its path
+/// stored in `kept`.
 fn run_row(
     row: &Row,
     binary: &Path,
     arguments: &Arguments,
     kept: &mut Option<PathBuf>,
 ) -> Result<Finding> {
-    // Rows differ in their moments, and each is repeatable by itself.
+    // Each row has a seed of its own, so that rows differ in their moments and each one is
+    // repeatable alone.
     let seed = arguments.seed;
     let seed = row
         .name
@@ -270,7 +272,7 @@ fn play_row(row: &Row, scene: &mut Scene) -> Result<Finding> {
     (row.act)(scene)?;
     let recovered = scene.wait_until_recovered(RECOVERY_MAX * 4)?;
     let manifest = scene.finish_fleet()?;
-    // What was damaged does not come: no use in waiting for it.
+    // Damaged positions never arrive, so waiting for them is pointless.
     let within = if scene.damaged > 0 { RECOVERY_MAX } else { VERIFY_WITHIN };
     let verdict = verify(&scene.engine()?.store("fleet"), &manifest, within)?;
     let last_wrong = last_wrong(scene.engine()?, VIEW_WITHIN)?;
@@ -300,8 +302,9 @@ fn play_row(row: &Row, scene: &mut Scene) -> Result<Finding> {
     })
 }
 
-/// Drivers whose last position is not their newest fix, or who have none. An insert's rows can be
-/// seen a moment before those of its view, so what is wrong must stay wrong for so long.
+/// Counts drivers without a last position, or whose last position is not their newest fix. The rows
+/// of an insert become visible a moment before those of its view, so an error counts only if it
+/// persists for `within`.
 fn last_wrong(engine: &ClickHouse, within: Duration) -> Result<u64> {
     let until = Instant::now() + within;
     loop {

@@ -1,10 +1,10 @@
-//! Mistakes that a consumer of this kind is made with, as patches; the harness must find each on
-//! its row.
+//! Planted mistakes that are typical of such a consumer, as patches. The laboratory must find each
+//! on its row.
 
 pub(crate) struct Mistake {
     pub(crate) what: &'static str,
     pub(crate) row: &'static str,
-    /// Against `src/`.
+    /// Patch against the checkout.
     pub(crate) patch: &'static str,
 }
 
@@ -66,12 +66,12 @@ pub(crate) const ALL: [Mistake; 11] = [
     },
 ];
 
-/// A mistake of the commands beside `run`, which import, replay and report.
+/// A planted mistake of the commands beside `run`, which import, replay and report.
 pub(crate) struct CommandMistake {
     pub(crate) what: &'static str,
-    /// Of `tests/real`, by its whole name.
+    /// Full name of the test in `tests/real` that must find it.
     pub(crate) test: &'static str,
-    /// Against `src/`.
+    /// Patch against the checkout.
     pub(crate) patch: &'static str,
 }
 
@@ -102,7 +102,7 @@ mod tests {
     use lab_stack::repository;
 
     #[test]
-    fn every_mistake_can_still_be_made() {
+    fn patch_of_every_mistake_still_applies() {
         let of_rows = ALL.iter().map(|mistake| (mistake.what, mistake.patch));
         let of_commands = OF_COMMANDS.iter().map(|mistake| (mistake.what, mistake.patch));
         for (what, patch) in of_rows.chain(of_commands) {

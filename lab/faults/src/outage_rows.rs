@@ -1,4 +1,4 @@
-//! Outages that last longer than the broker keeps a session, and servers that forget.
+//! Outages longer than the session expiry, and servers that lose their state.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::row::{Row, SETTLE, row};
 use crate::rows::inserts_hit;
 use crate::scene::{Scene, UNDONE};
 
-/// The expiry of a session, shorter than the outages here.
+/// Session expiry, shorter than the outages of these rows.
 const EXPIRY: &str = "10s";
 const OUTAGE: Duration = Duration::from_secs(30);
 
@@ -128,7 +128,8 @@ fn full_buffer(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Ends the fleet while ClickHouse refuses; what it sent is then with milepost, unacknowledged.
+/// Ends the fleet while ClickHouse refuses inserts: all its messages are then in milepost,
+/// unacknowledged.
 pub(crate) fn take_all_unacked(scene: &mut Scene) -> Result<()> {
     let sent = scene.wait_until_sent()? as f64;
     wait_until("milepost has all of it", SETTLE, || {
@@ -136,7 +137,8 @@ pub(crate) fn take_all_unacked(scene: &mut Scene) -> Result<()> {
     })
 }
 
-/// What milepost took after the snapshot, the broker no longer knows.
+/// Restores an old snapshot of the broker. The broker does not know the messages that milepost
+/// received after it.
 fn old_snapshot(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.http.set(Bad::Refuse);
@@ -149,7 +151,8 @@ fn old_snapshot(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// The next CONNACK says "session present", of a session that has nothing.
+/// Empties the session at the broker. The next CONNACK says "session present", for a session
+/// without messages.
 fn session_emptied(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.http.set(Bad::Refuse);
@@ -161,13 +164,13 @@ fn session_emptied(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// The broker loses everything of the session, while milepost has everything of it: so many
-/// positions.
+/// Deletes the session at the broker while milepost holds all its messages. Returns the number of
+/// positions that milepost holds.
 fn lose_session(scene: &Scene) -> Result<f64> {
     scene.pause_fleet(true)?;
     let (mut queued, mut unacked) = (u64::MAX, u64::MAX);
     wait_until("milepost has all that was sent", SETTLE, || {
-        sleep(Duration::from_millis(300)); // what the fleet has in hand
+        sleep(Duration::from_millis(300)); // messages that the fleet has already generated
         let sessions = scene.tell_broker("sessions")?;
         let ours = sessions
             .lines()
@@ -193,8 +196,8 @@ fn lose_session(scene: &Scene) -> Result<f64> {
     Ok(positions)
 }
 
-/// A new session counts its packet ids from 1 again: they are those of messages that milepost still
-/// holds.
+/// Replaces the session while milepost holds its messages. The new session starts its packet ids at
+/// 1 again, so they equal those of the held messages.
 fn session_reborn(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.http.set(Bad::Refuse);
@@ -211,8 +214,8 @@ fn session_reborn(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Who cannot tell the broker that it leaves says so; who can in time has left, and nothing waits
-/// for it.
+/// Ends a member while the broker is unreachable. A member that cannot unsubscribe reports it; one
+/// that can in time has left, and nothing is routed to it.
 fn leave_while_away(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(1)?;
     scene.mqtt.set(Bad::Refuse);
@@ -283,8 +286,9 @@ fn fsync_hung(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Rows that arrive while the view is gone never pass through it, and drivers who send nothing more
-/// do not mend that: who makes the view again fills its table.
+/// Drops and creates the view while rows arrive. Those rows never pass through the view, and
+/// drivers who send nothing more do not fill the gap: `migrate` must fill the table of the view
+/// that it creates.
 fn tables_again(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     drop_and_migrate(scene)?;
@@ -331,8 +335,8 @@ fn spools_merged(scene: &mut Scene) -> Result<()> {
     })
 }
 
-/// A clock that is wrong would refuse good fixes as coming from the future, and put them where
-/// nobody finds them.
+/// Sets the clock 40 days off. A wrong clock would reject valid fixes as lying in the future, and
+/// store others under a wrong date.
 fn clock_40_days(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.set_clock(-40 * 86_400)?;

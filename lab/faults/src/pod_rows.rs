@@ -1,4 +1,4 @@
-//! Members that come and go as pods do: many at once, told by nobody which of them stays.
+//! Members that start and stop as pods do: many at once, without being told which of them stay.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -9,16 +9,18 @@ use lab_stack::wait_until;
 use crate::row::{Row, SETTLE, row};
 use crate::scene::Scene;
 
-/// Shorter than a row, so that a share left behind by a member that is gone is lost within it.
+/// Session expiry; shorter than a row, so that the share of a member that left a subscription
+/// behind is lost within the row.
 const EXPIRY: &str = "15s";
-/// By then such a session has expired at any of the brokers.
+/// Time after which such a session has expired at each of the brokers.
 const EXPIRED_AFTER: Duration = Duration::from_secs(20);
-/// How long nobody is there: less than the expiry.
+/// Time without any member; shorter than the expiry.
 const NOBODY: Duration = Duration::from_secs(5);
-/// Who is thrown out tries again after half a minute; a round is when both have been.
+/// Longest wait for a round, in which both processes have taken the sessions over from each other.
+/// A process retries after half a minute.
 const FIGHT: Duration = Duration::from_secs(90);
 const SESSIONS: usize = 4;
-/// After a takeover nothing happens for so long at least.
+/// Time after a takeover in which nothing may happen.
 const CALM: Duration = Duration::from_secs(10);
 
 pub(crate) fn all() -> Vec<Row> {
@@ -46,8 +48,8 @@ pub(crate) fn all() -> Vec<Row> {
     ]
 }
 
-/// A node hangs, its pod is started elsewhere, the node wakes up: two processes throw each other
-/// out until one is ended.
+/// Plays a node that hangs and wakes up after its pod has been started elsewhere: two processes
+/// with the same client id take the sessions over from each other, until one of them is ended.
 fn zombie(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     let zombie = scene.members.remove(0);
@@ -69,7 +71,8 @@ fn zombie(scene: &mut Scene) -> Result<()> {
     scene.wait_until_recovered(FIGHT).map(drop)
 }
 
-/// Its sessions outlive the row: what nobody takes out of them is missing in the end.
+/// Returns a row whose sessions do not expire: messages that nobody takes out of them are missing
+/// at the end.
 fn drained(name: &'static str, what: &'static str) -> Row {
     row(name, what, (2_000, 15), drain).members(2).pods()
 }
@@ -109,7 +112,7 @@ fn pods(scene: &mut Scene) -> Result<()> {
     to_nobody_and_back(scene, 1, &["member-0", "member-1"])
 }
 
-/// All that are there go at once, and these come at once.
+/// Stops all members at once, and starts these at once.
 fn to_nobody_and_back(scene: &mut Scene, meet: usize, back: &[&str]) -> Result<()> {
     scene.meet_unacked(meet)?;
     stop(scene, 0)?;
@@ -118,7 +121,7 @@ fn to_nobody_and_back(scene: &mut Scene, meet: usize, back: &[&str]) -> Result<(
     scene.wait_until_recovered(SETTLE).map(drop)
 }
 
-/// Tells all but the first so many at once to go, and waits for their end.
+/// Sends SIGTERM to all but the first `stay` members at once, and waits until they have ended.
 fn stop(scene: &mut Scene, stay: usize) -> Result<Vec<String>> {
     let mut going = scene.members.split_off(stay);
     going.iter().rev().try_for_each(|member| member.process.process.signal("TERM"))?;

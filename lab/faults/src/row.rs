@@ -1,4 +1,4 @@
-//! A row: how its scene is set up, and what happens on it.
+//! A row: the setup of its scene, and the function that plays it.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ impl Row {
         Self { quick: true, ..self }
     }
 
-    /// A shorter version of another row.
+    /// Marks a shorter version of another row, for the quick subset alone.
     pub(crate) fn only_quick(self) -> Self {
         Self { quick: true, whole: false, ..self }
     }
@@ -71,7 +71,7 @@ impl Row {
         self
     }
 
-    /// Members whose HTTP ports do not change, and who know each other's.
+    /// Gives the members fixed HTTP ports, and the addresses of their peers.
     pub(crate) fn pods(mut self) -> Self {
         self.setup.pods = true;
         self
@@ -82,7 +82,7 @@ impl Row {
         self
     }
 
-    /// Neither quick nor part of the whole: takes long.
+    /// Excludes a long row from all runs that do not name it.
     pub(crate) fn by_name_only(self) -> Self {
         Self { whole: false, ..self }
     }
@@ -102,22 +102,23 @@ impl Row {
         self
     }
 
-    /// On a strict-broker with these options; without any it is exact in everything, and gives as
-    /// many messages as we ask for.
+    /// Uses a strict-broker with these options. Without options it is exact in everything, and its
+    /// window is the client's Receive Maximum.
     pub(crate) fn on_strict_broker(mut self, options: impl Into<String>) -> Self {
         self.setup.strict = Some(options.into());
         self
     }
 
-    /// On a broker with EMQX's manners and the settings of deploy/emqx, and these: a session is one
-    /// process that sends about 20,000 messages a second, and is killed when it does not keep up.
+    /// Uses a broker with the behaviour of EMQX, the settings of deploy/emqx, and these options: a
+    /// session is one process that sends about 20,000 messages a second, and is killed when it
+    /// falls behind.
     pub(crate) fn on_emqx(self, more: &str) -> Self {
         const MANNERS: &str =
             "--max-inflight 32000 --session-rate 25000 --max-mailbox 100000 --resume-rate 60000";
         self.on_strict_broker(format!("{MANNERS} {more}"))
     }
 
-    /// On a cluster of two with EMQX's ghosts and this `shared_subscription_strategy`.
+    /// Uses a cluster of two nodes with EMQX's ghosts and this `shared_subscription_strategy`.
     pub(crate) fn on_cluster(mut self, strategy: &str) -> Self {
         self.setup.cluster = true;
         self.on_strict_broker(format!("--max-inflight 32000 --strategy {strategy}"))

@@ -1,5 +1,5 @@
-//! The bad days, one function each. A function returns when the fault has ended; what it needs of
-//! the stage is in [`Scene`], and what must hold afterwards is the same for all of them.
+//! The bad days, one function each. A function returns when the fault has ended. [`Scene`] has what
+//! a function needs; the same conditions must hold afterwards for all of them.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use lab_stack::wait_until;
 use crate::row::{Row, SETTLE, row};
 use crate::scene::{PASSWORD, Scene};
 
-/// Mosquitto breaks its window at 65,535 packet ids, so its outages keep rate × outage below that.
+/// Returns the rows on Mosquitto. It exceeds its window at 65,535 packet ids, so in its outages
+/// rate × outage stays below that.
 pub(crate) fn all() -> Vec<Row> {
     vec![
         row("kill", "kill -9 milepost mid-batch, at 20 random moments", (2_500, 45), |scene| {
@@ -111,8 +112,8 @@ pub(crate) fn all() -> Vec<Row> {
     ]
 }
 
-/// With inserts that take half a second, a kill meets rows in every place: open, on the way, and
-/// committed but not acknowledged.
+/// Kills a member repeatedly. Inserts take half a second, so a kill hits rows in every state: in
+/// the open batch, in flight, and committed but not acknowledged.
 fn kill_times(scene: &mut Scene, times: u32) -> Result<()> {
     scene.http.set(Bad::Delay(Duration::from_millis(250)));
     for time in 1..=times {
@@ -126,7 +127,8 @@ fn kill_times(scene: &mut Scene, times: u32) -> Result<()> {
     Ok(())
 }
 
-/// What milepost holds and cannot store is the broker's until it is stored.
+/// Kills a member while ClickHouse refuses inserts. Messages that milepost cannot store must stay
+/// with the broker.
 fn kill_unsaved(scene: &mut Scene) -> Result<()> {
     for time in 1..=3 {
         scene.http.set(Bad::Refuse);
@@ -145,7 +147,7 @@ fn kill_one_of_two(scene: &mut Scene) -> Result<()> {
     for _ in 0..3 {
         scene.meet_unacked(0)?;
         scene.members[0].process.process.kill()?;
-        sleep(Duration::from_secs(2)); // the other one goes on, and the broker keeps the session of this one
+        sleep(Duration::from_secs(2)); // the other member continues; the broker keeps the session of this one
         scene.restart_member(0)?;
         scene.wait_until_recovered(SETTLE)?;
     }
@@ -205,7 +207,7 @@ fn meet_inserts(scene: &mut Scene, count: u32, behaviour: Behaviour) -> Result<(
     inserts_hit(scene, count, behaviour)
 }
 
-/// Treats the next `count` inserts like this, and waits until they have come.
+/// Sets the behaviour for the next `count` inserts, and waits until they have arrived.
 pub(crate) fn inserts_hit(scene: &Scene, count: u32, behaviour: Behaviour) -> Result<()> {
     scene.script.set_for(count, behaviour);
     wait_until("every one has hit an insert", SETTLE, || Ok(scene.script.is_honest()))
@@ -246,17 +248,17 @@ fn cut(scene: &mut Scene) -> Result<()> {
             scene.wait_until_recovered(SETTLE)?;
         }
         if time == 4 {
-            // The third short life in a row backs off for seconds and keeps `/readyz` at 503 for
-            // ten more. Which cut was the third depended on the machine's load; the last one, which
-            // is judged, must not be it.
+            // After the third short connection in a row, the backoff takes seconds and `/readyz`
+            // stays at 503 for ten more. Which cut is the third depends on the machine's load; the
+            // last one, whose recovery is judged, must not be it.
             sleep(GOOD_CONNECTION);
         }
     }
     Ok(())
 }
 
-/// What an acknowledgement of the old connection would do on the new one shows when nothing is left
-/// to mend it.
+/// Cuts the connection, and kills the member once it is connected again. An acknowledgement of the
+/// old connection that reached the new one would show, because the killed process cannot repair it.
 fn cut_then_kill(scene: &mut Scene) -> Result<()> {
     for time in 1..=5 {
         scene.meet_unacked(0)?;
@@ -272,7 +274,8 @@ fn cut_then_kill(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// `still_comes`: what the broker sends.
+/// Breaks the connection to the broker. `still_comes`: messages from the broker still arrive during
+/// the fault.
 fn broker_harmed(scene: &mut Scene, fault: Bad, still_comes: bool) -> Result<()> {
     scene.meet_unacked(0)?;
     let (received, lost) =
@@ -288,16 +291,16 @@ fn broker_harmed(scene: &mut Scene, fault: Bad, still_comes: bool) -> Result<()>
     })
 }
 
-/// A connection that lived this long was a good one (crates/core/src/session/reconnect.rs).
+/// Lifetime above which a connection counts as good (crates/core/src/session/reconnect.rs).
 const GOOD_CONNECTION: Duration = Duration::from_secs(10);
-/// Messages a second, more than a window of 32 carries on most machines.
+/// Messages a second; more than a window of 32 carries on most machines.
 const SMALL_WINDOW_RATE: u32 = 3_000;
 
-/// With 32 messages in flight at most, the rate is 32 an insert; a consumer that waits for its
-/// clock would make 32 a second of it.
+/// Measures the rate with a window of 32 messages: it is 32 for each insert. A consumer that waits
+/// for the age of its batch would reach 32 a second.
 fn small_window(scene: &mut Scene) -> Result<()> {
     const SHARE: f64 = 0.8;
-    sleep(Duration::from_secs(3)); // time to learn
+    sleep(Duration::from_secs(3)); // time to learn the window
     let read = |name| scene.members[0].process.metric(name);
     let before = (
         read("acks_total")?,
@@ -333,7 +336,8 @@ fn table_renamed(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// The login is refused from a restart of milepost on, until the file is mended.
+/// Changes the password. The login is refused after a restart of milepost, until the password file
+/// is corrected.
 fn wrong_password(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     std::fs::write(&scene.password_file, "a wrong one")?;

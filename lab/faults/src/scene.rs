@@ -1,5 +1,4 @@
-//! Where a fault plays: broker, engine, two proxies, members, and a fleet that does not stop
-//! sending.
+//! The scene of a fault: broker, engine, two proxies, members, and a fleet that keeps publishing.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -21,45 +20,47 @@ use loadgen::publish::Plan;
 
 use crate::watch::Watch;
 
-/// Longer than anything a row waits for in good order.
+/// Longest wait for a condition; longer than any of them takes in a working system.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// As many as a row of pods scales to.
+/// Number of HTTP ports for pods: the largest number of members in a row of pods.
 const PODS: usize = 4;
-/// The exit code of a milepost that left with something undone.
+/// Exit code of a milepost that left work undone.
 pub(crate) const UNDONE: i32 = 75;
-/// What the engine of the password row is given.
+/// Password of the engine in the password row.
 pub(crate) const PASSWORD: &str = "the right one";
 
-/// What the certificates of both servers say.
+/// Host name in the certificates of both servers.
 const HOST: &str = "127.0.0.1";
 
-/// How a row is set up.
+/// The setup of a row.
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
-    /// The options of a strict-broker; `None`: Mosquitto.
+    /// Options of a strict-broker; `None`: Mosquitto.
     pub(crate) strict: Option<String>,
-    /// Messages a second, and for how long.
+    /// Messages a second, and duration of the load in seconds.
     pub(crate) rate: u32,
     pub(crate) seconds: u32,
     pub(crate) members: u32,
     pub(crate) password: bool,
-    /// Mosquitto 2.0.11 brings sessions back after a restart, but not their shared subscriptions:
-    /// until the consumer has subscribed again, it drops messages and says so to the fleet, which
-    /// sends them again.
+    /// `true` where the broker is restarted. Mosquitto 2.0.11 restores sessions after a restart,
+    /// but not their shared subscriptions: until the consumer has subscribed again, Mosquitto drops
+    /// messages and says so to the fleet, which sends them again.
     pub(crate) broker_forgets: bool,
     pub(crate) spool: bool,
-    /// The members' wall clock is what the row says.
+    /// `true`: the row sets the wall clock of the members.
     pub(crate) clock: bool,
-    /// So is the time that their disk takes.
+    /// `true`: the row sets the duration of the members' fsyncs.
     pub(crate) slow_disk: bool,
-    /// The members are [`PODS`] of which some are there, and know each other's ports.
+    /// `true`: members have fixed HTTP ports, of [`PODS`] possible members, and know their peers'
+    /// addresses.
     pub(crate) pods: bool,
-    /// The broker is a cluster of two: the fleet publishes to the second node, and members know
-    /// both.
+    /// `true`: the broker is a cluster of two nodes. The fleet publishes to the second node, and
+    /// members know both.
     pub(crate) cluster: bool,
-    /// Milepost speaks TLS to both servers. Not with `cluster`: its second node has no proxy.
+    /// `true`: milepost uses TLS to both servers. Not with `cluster`, whose second node has no
+    /// proxy.
     pub(crate) tls: bool,
-    /// Beyond the harness's own: `MILEPOST__` keys and values.
+    /// Further settings of milepost: `MILEPOST__` keys and values.
     pub(crate) settings: Vec<(&'static str, &'static str)>,
 }
 
@@ -85,21 +86,21 @@ pub(crate) struct Scene {
     pub(crate) settings: Settings,
     pub(crate) members: Vec<Member>,
     pub(crate) mqtt: Proxy,
-    /// Before the script, which is before the engine.
+    /// The proxy before the script, which is before the engine.
     pub(crate) http: Proxy,
     pub(crate) script: ScriptedClickHouse,
     pub(crate) rng: fastrand::Rng,
-    /// The fewest unacknowledged messages that a fault of this row met.
+    /// The smallest number of unacknowledged messages that a fault of this row met.
     pub(crate) unacked: Option<u64>,
     pub(crate) password_file: PathBuf,
-    /// Positions in spool files that the row damaged: these, and no others, may be missing.
+    /// Positions in spool files that the row damaged. Only these may be missing.
     pub(crate) damaged: u64,
-    /// What the row saw and no consumer may do, beside losing: the row has been played, and does
+    /// A fault of milepost that the row observed, other than a loss. The row was played, and does
     /// not hold.
     pub(crate) misdeed: Option<String>,
     tls: Option<Tls>,
     spool: bool,
-    /// The HTTP ports of the members by number, if they have ports of their own.
+    /// HTTP ports of the members by number; empty unless the row is one of pods.
     ports: Vec<u16>,
     clock_file: PathBuf,
     disk_file: PathBuf,
@@ -109,11 +110,11 @@ pub(crate) struct Scene {
     pub(crate) watch: Watch,
     plan: Plan,
     broker_forgets: bool,
-    /// Last: what is above still writes into it.
+    /// Declared last, because it must be dropped last: the processes above write into it.
     folder: TempDir,
 }
 
-/// The program's clock is libfaketime's: the machine's own is never touched.
+/// Runs the program under libfaketime, so that the clock of the machine is not touched.
 fn with_clock(settings: Settings, clock_file: &Path) -> Result<Settings> {
     let libraries = std::fs::read_dir("/usr/lib")?.filter_map(Result::ok);
     let library = libraries
@@ -128,7 +129,7 @@ fn with_clock(settings: Settings, clock_file: &Path) -> Result<Settings> {
         .with_variable("FAKETIME_DONT_FAKE_MONOTONIC", "1"))
 }
 
-/// Between the proxies and the servers.
+/// TLS proxies between the fault proxies and the servers.
 struct Tls {
     authority: Authority,
     mqtt: TlsFront,
@@ -145,7 +146,7 @@ impl Tls {
     }
 }
 
-/// One milepost with its client id.
+/// A member and its client id.
 pub(crate) struct Member {
     pub(crate) client_id: String,
     pub(crate) process: Milepost,
@@ -259,9 +260,9 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Starts the fleet, and waits until its first rows are acknowledged.
+    /// Starts the fleet, and waits until the first rows are acknowledged.
     pub(crate) fn start_fleet(&mut self) -> Result<()> {
-        // However long the row takes, it takes place under load.
+        // The fleet publishes until it is told to finish, so the whole row takes place under load.
         self.fleet = Some(Background::start(self.plan.clone(), true));
         wait_until("the first rows are acknowledged", PATIENCE, || Ok(self.acks()? > 0.0))
     }
@@ -277,7 +278,8 @@ impl Scene {
         Ok(manifest)
     }
 
-    /// Messages that met no subscriber on a broker that does not forget: a session was lost.
+    /// Returns the number of messages without a subscriber. On a broker that keeps subscriptions,
+    /// each means that a session was lost; on one that forgets them, the answer is 0.
     pub(crate) fn sessions_lost_to(&self, manifest: &Manifest) -> u64 {
         if self.broker_forgets { 0 } else { manifest.no_subscriber }
     }
@@ -308,7 +310,7 @@ impl Scene {
         settings.with("SPOOL__DIR", self.spool_dir(client_id).display().to_string())
     }
 
-    /// The logs and the data of everything that played stay there.
+    /// Keeps the folder with logs and data after the scene has ended, and returns its path.
     pub(crate) fn keep(&mut self) -> PathBuf {
         self.folder.disable_cleanup(true);
         self.folder.path().to_owned()
@@ -318,7 +320,8 @@ impl Scene {
         self.folder.path().join(format!("spool-{client_id}"))
     }
 
-    /// Both servers show a certificate that ends with this year, on connections from now on.
+    /// Gives both servers a certificate that expires at the beginning of `year`, for new
+    /// connections.
     pub(crate) fn certify_until(&self, year: i32) -> Result<()> {
         let tls = self.tls.as_ref().context("the row is over TLS")?;
         let identity = tls.authority.sign_until(&[HOST], year)?;
@@ -326,51 +329,54 @@ impl Scene {
         tls.http.show(&identity)
     }
 
-    /// Moves the wall clock of every member by so many seconds; their monotonic clock goes on.
+    /// Shifts the wall clock of every member by so many seconds. Their monotonic clock is
+    /// unaffected.
     pub(crate) fn set_clock(&self, seconds: i64) -> Result<()> {
         Ok(std::fs::write(&self.clock_file, format!("{seconds:+}s"))?)
     }
 
-    /// From now on an fsync of a member takes so long.
+    /// Sets the duration of every fsync of the members from now on.
     pub(crate) fn set_disk(&self, takes: Duration) -> Result<()> {
         Ok(std::fs::write(&self.disk_file, takes.as_millis().to_string())?)
     }
 
-    /// Where the broker listens, past the proxy.
+    /// Returns the port of the broker itself, without the proxy.
     pub(crate) fn broker_port(&self) -> Result<u16> {
         Ok(self.broker.as_ref().context("there is a broker")?.port)
     }
 
-    /// What the fleet sends a second.
+    /// Returns the fleet's rate, in messages a second.
     pub(crate) fn rate(&self) -> f64 {
         self.plan.rate
     }
 
-    /// kill -9, and at once a new process with the same client id; does not wait for it.
+    /// Kills a member with SIGKILL, and starts a new process with the same client id at once,
+    /// without waiting until it is ready.
     pub(crate) fn kill_and_restart(&mut self, n: usize) -> Result<()> {
         self.members[n].process.process.kill()?;
         self.restart_member(n)
     }
 
-    /// `milepost drain`, by somebody who knows the members.
+    /// Runs `milepost drain` with the addresses of the members.
     pub(crate) fn drain(&self, client_id: &str) -> Result<(i32, String)> {
         self.settings_of("drain").call(&["drain", "--client-id", client_id])
     }
 
-    /// With this exit code a member may leave. Of pods some peers are not there: whether one of
-    /// them stays cannot be known, and the member says so. What is lost shows in the comparison.
+    /// Returns whether a member may end with this exit code. A pod whose peers are away cannot know
+    /// whether one of them stays, and reports that by its code; a loss would show in the
+    /// comparison.
     pub(crate) fn may_leave_with(&self, code: i32) -> bool {
         code == 0 || code == UNDONE && !self.ports.is_empty()
     }
 
-    /// Another command of milepost, which must succeed.
+    /// Runs another command of milepost, which must succeed.
     pub(crate) fn call(&self, arguments: &[&str]) -> Result<()> {
         let (code, printed) = self.settings.call(arguments)?;
         ensure!(code == 0, "{arguments:?} ended with exit code {code}: {printed}");
         Ok(())
     }
 
-    /// A command of milepost that goes on beside the members.
+    /// Starts a long-running command of milepost beside the members.
     pub(crate) fn start_beside(&self, command: &str) -> Result<Process> {
         let settings =
             self.settings.clone().with("HTTP__LISTEN", format!("127.0.0.1:{}", free_port()?));
@@ -378,7 +384,7 @@ impl Scene {
         Process::start(command, &mut settings.command(&[command]), log)
     }
 
-    /// Returns the path of a file that is there as long as the scene.
+    /// Writes a file that exists as long as the scene, and returns its path.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<String> {
         let path = self.folder.path().join(name);
         std::fs::write(&path, text)?;
@@ -393,8 +399,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Acknowledgements of the living members since they started; a member that does not answer
-    /// counts none.
+    /// Returns the acknowledgements of the running members since they started. A member that does
+    /// not answer counts as 0.
     pub(crate) fn acks(&self) -> Result<f64> {
         Ok(self
             .members
@@ -403,7 +409,8 @@ impl Scene {
             .sum())
     }
 
-    /// Every member is ready, and acknowledges if it has anything to.
+    /// Waits until every member is ready and, if messages wait, acknowledges. Returns the time that
+    /// took.
     pub(crate) fn wait_until_recovered(&self, within: Duration) -> Result<Duration> {
         let began = Instant::now();
         let acks = |member: &Member| member.process.metric("acks_total").unwrap_or(0.0);
@@ -424,8 +431,8 @@ impl Scene {
         self.fleet.as_ref().is_none_or(Background::is_finished)
     }
 
-    /// Waits until the fleet has sent everything, and the broker has all of it; how many messages
-    /// that was.
+    /// Waits until the fleet has sent everything, and the broker has acknowledged all of it.
+    /// Returns the number of messages.
     pub(crate) fn wait_until_sent(&self) -> Result<u64> {
         let fleet = self.fleet.as_ref().context("the fleet was started")?;
         fleet.progress.goes_on.store(false, Ordering::Relaxed);
@@ -433,19 +440,19 @@ impl Scene {
         Ok(fleet.progress.acked.load(Ordering::Relaxed))
     }
 
-    /// The fleet sends nothing for now, or goes on.
+    /// Pauses the fleet, or resumes it.
     pub(crate) fn pause_fleet(&self, paused: bool) -> Result<()> {
         let fleet = self.fleet.as_ref().context("the fleet was started")?;
         fleet.progress.paused.store(paused, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Messages that the broker has taken of the fleet so far.
+    /// Returns how many messages of the fleet the broker has acknowledged so far.
     pub(crate) fn sent(&self) -> u64 {
         self.fleet.as_ref().map_or(0, |fleet| fleet.progress.acked.load(Ordering::Relaxed))
     }
 
-    /// A metric of the first member.
+    /// Returns a metric of the first member.
     pub(crate) fn metric(&self, name: &str) -> Result<f64> {
         self.members[0].process.metric(name)
     }
@@ -454,7 +461,7 @@ impl Scene {
         self.broker.as_ref().context("there is a broker")?.tell(command)
     }
 
-    /// Mosquitto writes its sessions down; after kill -9 it comes back with these.
+    /// Makes Mosquitto save its sessions. After kill -9 it restores these.
     pub(crate) fn snapshot_broker(&self) -> Result<()> {
         let file = self.folder.path().join("mosquitto/mosquitto.db");
         let written = || std::fs::metadata(&file).and_then(|file| file.modified()).ok();
@@ -467,13 +474,13 @@ impl Scene {
         self.broker.as_mut().context("there is a broker")?.kill()
     }
 
-    /// From the next start of a member on.
+    /// Changes a setting of milepost, for members that start from now on.
     pub(crate) fn set(&mut self, key: &str, value: &str) {
         self.settings = self.settings.clone().with(key, value);
     }
 
-    /// Waits until member `n` holds unacknowledged messages, then a random moment longer; notes how
-    /// many the fault meets. A fault that met none is none: the wait is repeated.
+    /// Waits until member `n` holds unacknowledged messages, then for a random time, and records
+    /// how many the fault meets. A fault that meets none tests nothing, so the wait is repeated.
     pub(crate) fn meet_unacked(&mut self, n: usize) -> Result<()> {
         let began = Instant::now();
         loop {

@@ -1,5 +1,4 @@
-//! Days on which ClickHouse is away for longer than a broker's queue lasts, and days on which the
-//! disk is no help.
+//! Outages of ClickHouse that last longer than a broker's queue, and disks that fail.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,9 +14,10 @@ use crate::row::{Row, SETTLE, row};
 use crate::scene::Scene;
 
 const MIB: u64 = 1 << 20;
-/// It queues 1,000 messages beyond its window, and then drops, as EMQX does by default.
+/// Options of a broker that queues 1,000 messages beyond its window and then drops, as EMQX does by
+/// default.
 const SHALLOW: &str = "--max-queue 1000";
-/// A spool must empty this many times faster than it would fill.
+/// A spool must be emptied this many times faster than it would be filled.
 const REPLAY_PER_LIVE: f64 = 5.0;
 
 pub(crate) fn all() -> Vec<Row> {
@@ -104,7 +104,7 @@ fn slow(scene: &mut Scene) -> Result<()> {
     wait_until_empty(scene, 2 * SETTLE)
 }
 
-/// A disk of 2 MiB in memory, below the spool of the only member.
+/// A disk of 2 MiB in memory, mounted at the spool of the only member.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -120,7 +120,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: milepost still has its lock there.
+        // Unmounted lazily, because milepost still holds its lock there.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
@@ -177,8 +177,8 @@ fn damaged(scene: &mut Scene) -> Result<()> {
         scene.damaged += name.split('-').nth(1).context("positions in the name")?.parse::<u64>()?;
     }
     scene.restart_member(0)?;
-    // It answers before it has looked into its spool.
-    wait_until("it knows its spool", SETTLE, || {
+    // Metrics answer before milepost has read its spool.
+    wait_until("it has read its spool", SETTLE, || {
         Ok(scene.metric("spool_batches").unwrap_or(0.0) > 0.0)
     })?;
     scene.http.set(Bad::None);

@@ -1,4 +1,4 @@
-//! Over TLS, to both servers. With `--tls` all rows are; this one is in any case.
+//! TLS to both servers. With `--tls` all rows use it; this row always does.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -49,7 +49,7 @@ fn certificates(scene: &mut Scene) -> Result<()> {
     scene.kill_and_restart(0)
 }
 
-/// Lines of the log that say so of an expired certificate.
+/// Returns the number of log lines that report an expired certificate with these words.
 fn expired(scene: &Scene, what: &str) -> Result<usize> {
     let log = scene.members[0].process.process.log()?;
     Ok(log.lines().filter(|line| line.contains(what) && line.contains("has expired")).count())

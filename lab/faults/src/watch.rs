@@ -1,5 +1,5 @@
-//! What is looked at all the time, whatever the row does: how large a milepost grows, and whether
-//! one that acknowledges nothing says so.
+//! Watches every member during all rows: its memory, and whether a member that acknowledges nothing
+//! reports that.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,25 +10,25 @@ use std::time::{Duration, Instant};
 use lab_stack::{Milepost, get, lock, procfs, prom};
 
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
-/// Messages that wait for so long while nothing is acknowledged are a stall that `/readyz` must
-/// tell of.
+/// Time after which waiting messages without any acknowledgement are a stall that `/readyz` must
+/// report.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
-/// Watches from a thread of its own, until it is dropped.
+/// A watch in a thread of its own, which ends when it is dropped.
 pub(crate) struct Watch {
     shared: Arc<Shared>,
 }
 
 #[derive(Default)]
 struct Shared {
-    /// Process ids and addresses of the living.
+    /// Process ids and addresses of the running members.
     members: Mutex<Vec<(u32, String)>>,
     peak_rss_bytes: AtomicU64,
     silent_stall: Mutex<Option<String>>,
     stop: AtomicBool,
 }
 
-/// A member's acknowledgements at the last look, and since when they have been as many while
+/// Acknowledgements of a member at the last check, and since when that number has not changed while
 /// messages waited.
 type Progress = (f64, Option<Instant>);
 
@@ -44,12 +44,12 @@ impl Watch {
         lock(&self.shared.members).push((member.process.pid(), member.address().to_owned()));
     }
 
-    /// The largest resident set of any of them.
+    /// Returns the largest resident set of any member, in bytes.
     pub(crate) fn peak_rss_bytes(&self) -> u64 {
         self.shared.peak_rss_bytes.load(Ordering::Relaxed)
     }
 
-    /// A member that acknowledged nothing for long, and called itself ready.
+    /// Returns the first stall of a member that called itself ready.
     pub(crate) fn silent_stall(&self) -> Option<String> {
         lock(&self.shared.silent_stall).clone()
     }
@@ -74,7 +74,7 @@ impl Shared {
                     self.peak_rss_bytes.fetch_max(high, Ordering::Relaxed);
                     true
                 }
-                Err(_) => false, // it has ended
+                Err(_) => false, // the process has ended
             });
             if look.is_multiple_of(10) {
                 for (_, address) in &members {
@@ -90,7 +90,7 @@ impl Shared {
         let value = |name| prom::value(&metrics, name).unwrap_or(0.0);
         let (acks, unacked) = (value("milepost_acks_total"), value("milepost_mqtt_unacked"));
         let (before, since) = progress.entry(address.to_owned()).or_insert((acks, None));
-        // Fewer: it was restarted at its address.
+        // A smaller number means that the member was restarted at its address.
         if acks != *before || unacked == 0.0 {
             (*before, *since) = (acks, None);
             return;

@@ -1,62 +1,62 @@
-//! What the caller says.
+//! The arguments of `lab replicas`.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 
-/// Where the replicas are, and how they are harmed. A command is one for the shell; rows without
-/// theirs are left out.
+/// The addresses of the replicas, and the shell commands that harm them. Rows whose commands are
+/// absent are skipped.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Arguments {
-    /// A replica's `http://host:port`; at least two, and the first one is harmed
+    /// URL of a replica, `http://host:port`; at least two, and the first one is harmed
     #[arg(long, required = true)]
     pub(super) replica: Vec<String>,
-    /// What balances them, `http://host:port`; it is to ask the first one first
+    /// URL of the load balancer, `http://host:port`; it must prefer the first replica
     #[arg(long)]
     pub(super) balancer: String,
-    /// Kills the first replica
+    /// Shell command that kills the first replica
     #[arg(long)]
     pub(super) kill: Option<String>,
-    /// Kills it, and takes its disk
+    /// Shell command that kills the first replica and deletes its disk
     #[arg(long)]
     pub(super) wipe: Option<String>,
-    /// Starts it again, with what it has on its disk
+    /// Shell command that starts the first replica again, with the data on its disk
     #[arg(long)]
     pub(super) start: Option<String>,
-    /// Lets no replica fetch from it, nor it from them
+    /// Shell command that stops all fetches between the first replica and the others
     #[arg(long)]
     pub(super) cut: Option<String>,
-    /// Ends that
+    /// Shell command that allows the fetches again
     #[arg(long)]
     pub(super) heal: Option<String>,
-    /// Has the balancer ask the second replica first
+    /// Shell command that makes the balancer prefer the second replica
     #[arg(long)]
     pub(super) turn: Option<String>,
-    /// And the first one again
+    /// Shell command that makes the balancer prefer the first replica again
     #[arg(long)]
     pub(super) turn_back: Option<String>,
-    /// Takes the Keeper away
+    /// Shell command that stops the Keeper
     #[arg(long)]
     pub(super) keeper_stop: Option<String>,
-    /// Brings it back
+    /// Shell command that starts the Keeper again
     #[arg(long)]
     pub(super) keeper_start: Option<String>,
     /// Only this row; may be given several times
     #[arg(long)]
     pub(super) only: Vec<String>,
-    /// As clickhouse.insert_quorum; 0 breaks the rule on purpose
+    /// Value of clickhouse.insert_quorum; 0 breaks the guarantee on purpose
     #[arg(long, default_value = "auto")]
     pub(super) insert_quorum: String,
-    /// Builds mileposts with planted mistakes instead; each must fail its row
+    /// Build mileposts with planted mistakes instead; each must fail its row
     #[arg(long)]
     pub(super) prove: bool,
-    /// The binary
+    /// The milepost binary
     #[arg(long, default_value = "target/release/milepost")]
     pub(super) milepost: PathBuf,
 }
 
 impl Arguments {
-    /// Asks a replica with the login of the environment.
+    /// Runs a query on a replica, with the login of the environment.
     pub(super) fn query(&self, url: &str, sql: &str) -> Result<String> {
         lab_stack::query(url, lab_stack::password().as_deref(), sql)
     }

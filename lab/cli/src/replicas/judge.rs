@@ -1,4 +1,4 @@
-//! What was lost or doubled, on each replica, as sets.
+//! Compares the fixes sent with those stored on each replica, as sets.
 
 use std::time::Duration;
 
@@ -18,23 +18,23 @@ pub(super) const HEAD: [&str; 8] = [
     "verdict",
 ];
 
-/// What became of a fleet's fixes.
+/// The result of a row: what happened to the fixes of the fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) sent: u64,
-    /// While the first replica was away, those that were neither on another one nor in the spool;
-    /// `None`: nobody looked.
+    /// Fixes that were neither on another replica nor in the spool while the first replica was
+    /// away; `None`: not examined.
     pub(super) lost_without_it: Option<u64>,
     pub(super) left: u64,
-    /// On the replica that lacks most.
+    /// Fixes missing on the replica that lacks most.
     pub(super) lost: u64,
-    /// On the replica that has most.
+    /// Fixes stored twice on the replica that has most of them.
     pub(super) twice: u64,
-    /// Rows of `positions` beyond one a fix, which collapse.
+    /// Rows of `positions` beyond one for each fix; ClickHouse merges them away.
     pub(super) more: u64,
-    /// Rows of a driver who was erased.
+    /// Rows of an erased driver that are still stored.
     pub(super) erased_left: u64,
-    /// The replicas say different things of last positions.
+    /// `true` if the last positions of the replicas differ.
     pub(super) differ: bool,
 }
 
@@ -45,7 +45,7 @@ impl Verdict {
         *sent > 0 && bad.iter().all(|count| *count == 0) && !differ
     }
 
-    /// As [`HEAD`] has them.
+    /// Returns the cells of the table, in the order of [`HEAD`].
     pub(super) fn cells(&self, name: &str) -> Vec<String> {
         let without = self.lost_without_it.map_or("–".to_owned(), |lost| lost.to_string());
         let verdict = match (self.holds(), self.differ, self.erased_left) {
@@ -59,7 +59,7 @@ impl Verdict {
         [vec![name.to_owned(), sent.to_string(), without], numbers.to_vec(), vec![verdict]].concat()
     }
 
-    /// Compares what was sent with what each replica has, once it has caught up.
+    /// Compares the fixes sent with those of each replica, after waiting for it to catch up.
     pub(super) fn compare(
         &mut self,
         replicas: &[Store],
@@ -73,7 +73,7 @@ impl Verdict {
             self.twice = self.twice.max(found.duplicates_in_fixes);
             self.more = self.more.max(found.duplicates_raw);
         }
-        // The view's own table is replicated by itself, a moment later.
+        // The target table of the view is replicated on its own, a moment later.
         let all_say_the_same = || -> Result<bool> {
             let said: Vec<String> = replicas.iter().map(last_positions).collect::<Result<_>>()?;
             Ok(said.windows(2).all(|pair| pair[0] == pair[1]))
@@ -83,7 +83,7 @@ impl Verdict {
     }
 }
 
-/// How many there are, and a hash of them all.
+/// Returns the number of last positions, and a hash of them.
 fn last_positions(store: &Store) -> Result<String> {
     store.query(&format!(
         "SELECT count(), groupBitXor(cityHash64(* EXCEPT inserted_at)) FROM {}.last_positions",
@@ -97,7 +97,7 @@ mod tests {
     use lab_stack::{ClickHouse, in_scratch_folder};
 
     #[test]
-    fn a_row_holds_only_when_nothing_is_missing_anywhere() {
+    fn row_holds_only_if_no_replica_lacks_anything() {
         let good = Verdict { sent: 9, more: 4, ..Verdict::default() };
         assert!(good.holds(), "rows that collapse do no harm");
         assert!(Verdict { lost_without_it: Some(0), ..good.clone() }.holds());
@@ -116,9 +116,9 @@ mod tests {
         }
     }
 
-    /// Two databases of one engine stand for two replicas.
+    /// Plays two replicas with two databases of one engine.
     #[test]
-    fn what_one_replica_lacks_or_has_twice_is_found() -> Result<()> {
+    fn missing_and_duplicate_fixes_of_one_replica_are_found() -> Result<()> {
         in_scratch_folder("judge-", |folder| {
             let engine = ClickHouse::start(folder)?;
             let replicas = ["a", "b"].map(|name| engine.store(name));

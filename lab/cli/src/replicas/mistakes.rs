@@ -1,11 +1,10 @@
-//! Mistakes that a consumer is made with where tables are replicated; the judge must find each on
-//! its row.
+//! Planted mistakes of a consumer of replicated tables. The judge must find each on its row.
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Made {
-    /// Against `src/`.
+    /// Patch against the checkout.
     ByPatch(&'static str),
-    /// This `clickhouse.insert_quorum`.
+    /// Value of `clickhouse.insert_quorum`.
     ByQuorum(&'static str),
 }
 
@@ -40,7 +39,7 @@ mod tests {
     use lab_stack::repository;
 
     #[test]
-    fn every_mistake_can_still_be_made() {
+    fn patch_of_every_mistake_still_applies() {
         for mistake in &ALL {
             let Made::ByPatch(patch) = mistake.made else { continue };
             let file = tempfile::NamedTempFile::new().unwrap();

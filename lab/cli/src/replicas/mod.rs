@@ -1,10 +1,11 @@
-//! `lab replicas`: milepost on somebody's replicas, which the caller's own commands kill, cut off
-//! and bring back.
+//! `lab replicas` runs milepost on your replicas, which your own commands kill, cut off and start
+//! again.
 //!
-//! A row holds when every fix the broker took is on each replica once in the end, all replicas say
-//! the same of last positions, nothing is left in the spool, and, where a replica stays away, the
-//! others or the spool had everything before it is back. Needs Mosquitto here; tables are made on
-//! each replica with `clickhouse.replication = "macros"`, in databases that are dropped afterwards.
+//! A row holds if at the end every fix that the broker acknowledged is on each replica once, the
+//! last positions of all replicas are equal, and the spool is empty; where a replica stays away,
+//! the others and the spool must have everything before it returns. The machine needs Mosquitto.
+//! Tables are created on each replica with `clickhouse.replication = "macros"`, in databases that
+//! are dropped afterwards.
 
 mod arguments;
 mod judge;
@@ -19,7 +20,7 @@ use lab_stack::say;
 pub(crate) use self::arguments::Arguments;
 use self::rows::Row;
 
-/// Whether every row holds; of planted mistakes, whether each is found.
+/// Runs the rows. Returns whether all hold; with `--prove`, whether each planted mistake is found.
 pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     ensure!(arguments.replica.len() > 1, "at least two --replica are wanted");
     let wanted =

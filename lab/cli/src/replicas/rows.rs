@@ -1,23 +1,23 @@
-//! What is done to the replicas, and when.
+//! The rows: which harm is done to the replicas, and when.
 
 use super::arguments::Arguments;
 
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     Shell(String),
-    /// An insert is committed, and its answer is lost on the way; the next attempt meets the
-    /// replica that this command turns to.
+    /// Commits an insert and loses its answer; the next attempt reaches the replica that this
+    /// command makes the balancer prefer.
     TurnInMidInsert(String),
-    /// The second replica gets its tables, and milepost is started again with a quorum, on the
+    /// Creates the tables on the second replica, and restarts milepost with a quorum, on the
     /// balancer.
     ScaleOut,
-    /// From tables of one server to replicated ones, as docs/clickhouse.md says; what is copied is
-    /// copied twice.
+    /// Moves from the tables of one server to replicated ones, as in docs/clickhouse.md. The
+    /// history is copied twice.
     Move,
-    /// A driver is erased while their fixes come, from every replica.
+    /// Erases a driver on every replica, while the driver's fixes arrive.
     Erase,
-    /// The first replica is started again without its data by these commands; before that the
-    /// others forget it, and afterwards it gets its tables.
+    /// Starts the first replica again without its data, by these commands. The others forget it
+    /// before that, and its tables are created afterwards.
     Renew(Vec<String>),
 }
 
@@ -25,23 +25,24 @@ pub(super) enum Step {
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) harm: Vec<(u64, Step)>,
-    /// Done when the fleet has sent everything and what is left without the first replica was
-    /// looked at.
+    /// Commands that run when the fleet has sent everything, and the other replicas and the spool
+    /// have been examined without the first replica.
     pub(super) afterwards: Vec<String>,
 }
 
 impl Row {
-    /// It begins with the first replica alone, and with another process than it ends with.
+    /// Returns `true` if the row begins with the first replica alone, and ends with another process
+    /// of milepost.
     pub(super) fn begins_alone(&self) -> bool {
         self.harm.iter().any(|(_, step)| matches!(step, Step::ScaleOut | Step::Move))
     }
 
-    /// What is there in the beginning is not replicated.
+    /// Returns `true` if the tables are not replicated at the beginning.
     pub(super) fn moves(&self) -> bool {
         self.harm.iter().any(|(_, step)| matches!(step, Step::Move))
     }
 
-    /// A driver is nowhere in the end.
+    /// Returns `true` if a driver must be absent at the end.
     pub(super) fn erases(&self) -> bool {
         self.harm.iter().any(|(_, step)| matches!(step, Step::Erase))
     }
@@ -62,7 +63,7 @@ pub(super) fn all(arguments: &Arguments) -> Vec<Row> {
     let Arguments { kill, wipe, start, cut, heal, .. } = arguments;
     let rows = [
         row("killed", vec![shell(8, kill), shell(18, start)], &[]),
-        // Long enough for several inserts to hear that their quorum is open.
+        // Long enough for several inserts to receive the error that their quorum is not reached.
         row("cut_then_killed", vec![shell(8, cut), shell(24, kill)], &[start, heal]),
         row("disk_lost", vec![shell(8, cut), shell(24, wipe), renew(28)], &[]),
         row("partition", vec![shell(8, cut), shell(18, heal)], &[]),

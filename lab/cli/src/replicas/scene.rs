@@ -18,13 +18,14 @@ use super::rows::{Row, Step};
 
 const MESSAGES_PER_SECOND: u32 = 500;
 const DRIVERS: u32 = 200;
-/// Whom a row erases.
+/// Number of the driver that a row erases.
 const ERASED: usize = 7;
-/// The fleet's, at least: it goes on until the harm is over.
+/// Shortest duration of the fleet. It publishes until the harm is over.
 const LASTS: Duration = Duration::from_secs(30);
-/// Sessions with a Keeper end, failed fetches back off for a minute.
+/// Longest wait for a replica to recover. Its Keeper session must end first, and failed fetches
+/// back off for a minute.
 const BACK_WITHIN: Duration = Duration::from_secs(150);
-/// What has not come by then never will, where something else did not.
+/// Longest wait for missing fixes if something else has failed already.
 const SOON: Duration = Duration::from_secs(20);
 
 pub(super) fn judge(arguments: &Arguments, row: &Row) -> Result<Verdict> {
@@ -32,7 +33,7 @@ pub(super) fn judge(arguments: &Arguments, row: &Row) -> Result<Verdict> {
     let (arguments, row) = (arguments.clone(), row.clone());
     in_scratch_folder("replicas-", move |folder| {
         let judged = Scene::set(&arguments, &row, folder, &database).and_then(Scene::play);
-        // The views, then what they read.
+        // The databases of the views first, then those that the views read.
         let all = ["_ask", "", "_old_ask", "_old"].map(|after| format!("{database}{after}"));
         for (url, database) in
             arguments.replica.iter().flat_map(|url| all.iter().map(move |name| (url, name)))
@@ -51,9 +52,9 @@ struct Scene<'a> {
     way: ScriptedClickHouse,
     settings: Settings,
     milepost: Milepost,
-    /// The first replica's name among the others.
+    /// Name of the first replica in the Keeper.
     first: String,
-    /// Rows of whoever was erased that were still there afterwards.
+    /// Rows of the erased driver that remained afterwards.
     erased_left: u64,
 }
 
@@ -132,7 +133,7 @@ impl<'a> Scene<'a> {
         let sent = manifest.sent() as f64;
         let milepost = &self.milepost;
         if self.row.begins_alone() {
-            // A process that was started again counts its own.
+            // The counter of a restarted process begins at 0.
             let first = self.store(&self.arguments.replica[0]);
             let is_stored = || Ok(progress(&first, &manifest)?.different >= manifest.sent());
             wait_until("everything is stored", BACK_WITHIN, is_stored)?;
@@ -157,8 +158,8 @@ impl<'a> Scene<'a> {
             }
             self.milepost.terminate(BACK_WITHIN)?;
         } else {
-            // Nobody shall say that what is on its disk alone is safe: the others get what the
-            // spool holds.
+            // Rows on the disk of one replica alone are not safe, so the other replicas must
+            // receive what the spool holds.
             self.milepost.terminate(BACK_WITHIN)?;
             let second = &self.arguments.replica[1];
             let settings = self.settings.clone().with("CLICKHOUSE__URL", second);
@@ -203,8 +204,8 @@ impl<'a> Scene<'a> {
             Step::TurnInMidInsert(command) => {
                 let before = self.way.hits();
                 self.way.set(Behaviour::Hang(HangAt::AfterStoring));
-                // Committed, or on the way there; nobody has heard of it. Then it is cut, and the
-                // others are asked.
+                // The insert is committed or about to be, and its answer is outstanding. Then the
+                // replica is cut off, and the others are asked.
                 std::thread::sleep(Duration::from_secs(2));
                 shell(command)?;
                 self.way.set_for(1, Behaviour::SwallowAnswer);
@@ -235,7 +236,7 @@ impl<'a> Scene<'a> {
                 let others = &self.arguments.replica[1..];
                 let forget =
                     format!("SYSTEM DROP REPLICA '{}' FROM DATABASE {}", self.first, self.database);
-                // Until its session has ended it counts as live.
+                // The replica counts as live until its Keeper session has ended.
                 wait_until("it is forgotten", BACK_WITHIN, || {
                     Ok(self.arguments.query(&others[0], &forget).is_ok())
                 })?;
@@ -249,7 +250,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// The history, a month at a time.
+    /// Copies the history, one month at a time.
     fn copy(&self) -> Result<()> {
         let (first, new) = (&self.arguments.replica[0], self.database);
         let ask = |sql: &str| self.arguments.query(first, sql);
@@ -268,7 +269,7 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Without `clickhouse.cluster` it is told to each replica, as docs/privacy.md says.
+    /// Erases a driver. Without `clickhouse.cluster` each replica is asked, as in docs/privacy.md.
     fn erase(&mut self) -> Result<()> {
         let driver = format!("sim-{}-{ERASED}", self.row.name);
         for url in &self.arguments.replica {
@@ -296,13 +297,13 @@ impl<'a> Scene<'a> {
             if code != 0 {
                 say(&format!("erase at {url}: {printed}"));
             }
-            // The fleet is still there.
+            // The fleet's database is still there.
             self.erased_left += self.left_of_erased(url)?;
         }
         Ok(())
     }
 
-    /// Rows of whoever was erased, hidden ones too, on this replica's disk.
+    /// Counts the rows of the erased driver on this replica's disk, including hidden ones.
     fn left_of_erased(&self, url: &str) -> Result<u64> {
         let tables = self.arguments.query(
             url,
