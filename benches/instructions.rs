@@ -5,7 +5,7 @@
 //! It fails if a figure is more than 2 % above that of [`HELD`]: a change that costs more has to
 //! change that number, too.
 
-#[expect(unreachable_pub, reason = "a benchmark's rooms have no outside")]
+#[expect(unreachable_pub, reason = "a benchmark's modules have no users outside")]
 mod work;
 
 use std::hint::black_box;
@@ -14,7 +14,7 @@ use std::process::Command;
 use loadgen::format::Format;
 use milepost_core::encode;
 
-/// What a run works on: how many messages, and of which of [`works`].
+/// Environment variable with the work of a run: the number of messages, and which of [`works`].
 const WORK: &str = "MILEPOST_BENCH_WORK";
 /// Points; what both runs do alike is no part of the difference.
 const RUNS: [u64; 2] = [20_000, 60_000];

@@ -1,6 +1,6 @@
-//! What a message, a batch and a spool file cost: `make bench-micro`.
+//! Measures the cost of a message, a batch and a spool file: `make bench-micro`.
 
-#[expect(unreachable_pub, reason = "a benchmark's rooms have no outside")]
+#[expect(unreachable_pub, reason = "a benchmark's modules have no users outside")]
 mod work;
 
 use std::hint::black_box;

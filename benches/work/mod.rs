@@ -1,5 +1,4 @@
-//! What both benchmarks work on: messages as a fleet sends them, through a consumer that is
-//! connected.
+//! The work of both benchmarks: messages as a fleet sends them, through a connected consumer.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +33,7 @@ pub fn messages(count: usize) -> Vec<(String, String)> {
     (0..count).map(message).collect()
 }
 
-/// The same points, as many in each message, on the topic of its first.
+/// Returns the same points as arrays of `points`, each on the topic of its first point.
 pub fn arrays(messages: &[(String, String)], points: usize) -> Vec<(String, String)> {
     let array = |part: &[(String, String)]| {
         let payloads: Vec<_> = part.iter().map(|(_, payload)| payload.as_str()).collect();
@@ -43,7 +42,8 @@ pub fn arrays(messages: &[(String, String)], points: usize) -> Vec<(String, Stri
     messages.chunks(points).map(array).collect()
 }
 
-/// The same drivers and fixes in another format, written as its devices do; topic and payload.
+/// Returns topic and payload of the same drivers and fixes in another format, written as its
+/// devices do.
 pub fn messages_in(format: Format, count: usize) -> Vec<(String, String)> {
     let count = u32::try_from(count).expect("a few thousand");
     let message = |seq: u32| {

@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use milepost_mqtt::{Input, Packet};
 use milepost_decode::{Message, PAYLOAD_BYTES_MAX};
 
-/// What [`Packet`] borrows.
+/// Owned copy of a [`Packet`], which borrows from its input.
 #[derive(Debug, PartialEq, Eq)]
 enum Heard {
     Message {

@@ -87,7 +87,8 @@ static WIDE: LazyLock<(Decoder, Limits)> = LazyLock::new(|| decoder(1_000_000, 1
 /// Small enough to be reached by small inputs.
 static TIGHT: LazyLock<(Decoder, Limits)> = LazyLock::new(|| decoder(200, 3, 1, 0));
 
-/// What the reader of plain JSON must agree with: [`WIDE`] and [`TIGHT`] without it.
+/// The decoders [`WIDE`] and [`TIGHT`] without the reader of plain JSON, which must agree with
+/// them.
 static BY_SERDE_JSON: LazyLock<[Decoder; 2]> = LazyLock::new(|| [&*WIDE, &*TIGHT].map(|(decoder, _)| decoder.clone().by_serde_json()));
 
 /// The topic of the only format, if there is one.
@@ -196,7 +197,7 @@ fn check(position: &Position, message: Message<'_>, limits: &Limits) {
     assert_eq!(position.received_at.unix_ms(), RECEIVED_AT_MS);
 }
 
-/// As the server would count them.
+/// Counts the rows of a RowBinary body, as the server would.
 fn rows_in(mut body: &[u8]) -> usize {
     let mut rows = 0;
     while let Some(id_bytes) = body.first() {

@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     check([data, &checksum].concat());
 });
 
-/// What is read is all that the file holds: written again, it is the same file.
+/// Checks that a file that is read is the same when written again: nothing in it was ignored.
 fn check(file: Vec<u8>) {
     let file = Bytes::from(file);
     let Ok(inserts) = format::read(&file) else { return };

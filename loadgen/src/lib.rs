@@ -1,6 +1,6 @@
 //! A simulated fleet for milepost, and the verifier of what was stored.
 //!
-//! | room | job |
+//! | module | job |
 //! |---|---|
 //! | [`fleet`] | moving drivers, and what each has sent |
 //! | [`format`](mod@format) | the payloads of the devices |

@@ -37,7 +37,7 @@ enum Command {
     /// Broker, ClickHouse, milepost and a fleet on free ports; a table and a picture; nothing left
     /// running
     Demo(demo::Arguments),
-    /// The same parts, a fleet and a live map of it, until Ctrl-C
+    /// Broker, ClickHouse, milepost, a fleet and its live map on free ports, until Ctrl-C
     Map(map::Arguments),
 }
 
@@ -49,7 +49,7 @@ struct FleetArguments {
     /// Login, with MQTT_PASSWORD
     #[arg(long)]
     username: Option<String>,
-    /// What the devices speak, each on topics of its own: it says what milepost needs in its
+    /// Payload format of the devices, each on topics of its own; prints what milepost needs in its
     /// configuration
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -77,7 +77,7 @@ struct FleetArguments {
     /// How long to send, such as 30s
     #[arg(long, default_value = "10s", value_parser = humantime::parse_duration)]
     duration: Duration,
-    /// The same seed gives the same tracks
+    /// Seed of the tracks: the same seed gives the same tracks
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Share of messages that are arrays of points buffered offline
@@ -145,7 +145,7 @@ impl FleetArguments {
 
 #[derive(Args)]
 struct VerifyArguments {
-    /// What `loadgen fleet` wrote down
+    /// Manifest written by `loadgen fleet`
     #[arg(long, default_value = "manifest.json")]
     manifest: PathBuf,
     /// ClickHouse, http://host:port; login by CLICKHOUSE_USER and CLICKHOUSE_PASSWORD

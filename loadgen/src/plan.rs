@@ -24,7 +24,7 @@ pub struct Plan {
     pub rate: f64,
     /// Messages to send, over all connections.
     pub messages: u64,
-    /// The same seed gives the same tracks.
+    /// Seed of the tracks: the same seed gives the same tracks.
     pub seed: u64,
     /// Share of messages that are arrays of points buffered offline.
     pub burst_share: f64,

@@ -11,7 +11,7 @@ use rumqttc::v5::mqttbytes::v5::{ConnAck, ConnectReturnCode, Packet, PubAck, Pub
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What a broker answers, one after the other; the last ones go on for ever.
+/// Answers of a scripted broker, one after the other; the last ones repeat.
 struct Script {
     connects: Vec<ConnectReturnCode>,
     publishes: Vec<PubAckReason>,

@@ -23,18 +23,18 @@ pub use self::segment::FIRST_SEQ;
 use self::segment::{MESSAGES, Segments};
 
 const READ_BYTES: usize = 64 * 1024;
-/// How often a writer that has nothing to do looks again.
+/// Interval at which an idle writer checks for messages.
 const LOOK: Duration = Duration::from_millis(1);
-/// No member gets further ahead of the slowest than this.
+/// Messages by which a member may be ahead of the slowest one.
 const AHEAD_MAX: u64 = 4 * 1024;
-/// Where a CONNECT says its version, and that of MQTT 5 (3.1.2.2).
+/// Offset of the protocol version in a CONNECT, and the version of MQTT 5 (3.1.2.2).
 const VERSION_AT: usize = 6;
 const VERSION: u8 = 5;
 
 /// A running firehose; its threads end with their connections.
 #[derive(Debug)]
 pub struct Firehose {
-    /// Where it listens on the loopback.
+    /// Port of the listener on the loopback.
     pub port: u16,
     shared: Arc<Shared>,
 }
@@ -47,14 +47,14 @@ struct Shared {
     faults: Mutex<Vec<String>>,
 }
 
-/// Who gets which messages.
+/// Deals messages to the members.
 #[derive(Debug, Default)]
 struct Dealer {
     next: u64,
     is_open: bool,
     /// Messages per second from this moment on; `None`: as fast as the members read.
     pace: Option<(Instant, u32)>,
-    /// Messages of each member that is subscribed.
+    /// Messages dealt to each subscribed member.
     given: BTreeMap<usize, u64>,
     members: usize,
 }
@@ -78,7 +78,7 @@ impl Dealer {
     }
 }
 
-/// What the two threads of a connection share.
+/// State shared by the two threads of a connection.
 #[derive(Debug, Default)]
 struct Link {
     /// Packets that go out before the next messages.
@@ -117,7 +117,7 @@ impl Firehose {
         self.open();
     }
 
-    /// Sends no more than what is under way.
+    /// Deals no more messages. Those under way are still sent.
     pub fn close(&self) {
         lock(&self.shared.dealer).is_open = false;
     }
@@ -132,20 +132,21 @@ impl Firehose {
         self.shared.sent.load(Ordering::Relaxed)
     }
 
-    /// Messages dealt so far; once all are written, these are the first of the numbering, without a
-    /// gap.
+    /// Returns the number of messages dealt so far. Once all are written, these are the first of
+    /// the numbering, without a gap.
     #[must_use]
     pub fn dealt(&self) -> u64 {
         lock(&self.shared.dealer).next
     }
 
-    /// What members did wrong: left with messages on the way, or spoke no MQTT.
+    /// Returns the faults of members: leaving with messages under way, or sending bytes that are
+    /// not MQTT.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         lock(&self.shared.faults).clone()
     }
 
-    /// How many fixes each driver has sent, if all that was dealt is written.
+    /// Returns the number of fixes sent by each driver, if all messages dealt are written.
     #[must_use]
     pub fn sent_by_driver(&self) -> Vec<u32> {
         let (dealt, drivers) = (self.dealt(), u64::from(self.shared.drivers));
@@ -205,7 +206,7 @@ impl Shared {
         }
     }
 
-    /// `false`: the member leaves.
+    /// Handles a packet. Returns `false` if the member disconnects.
     fn take(&self, member: usize, link: &Mutex<Link>, packet: Packet<'_>) -> Result<bool> {
         let mut link = lock(link);
         match packet.kind {

@@ -94,7 +94,7 @@ struct Fix {
     seq: u32,
 }
 
-/// Rows to insert, and whom to tell.
+/// Rows to insert, with the packet ids to acknowledge.
 #[derive(Default)]
 struct Batch {
     body: Vec<u8>,
@@ -318,7 +318,7 @@ fn insert_all(
             answers.get_ref().write_all(&batch.body)?;
             read_answer(&mut answers)?;
         }
-        // After the end of the connection there is nobody left to tell.
+        // After the end of the connection no acknowledgement can be sent.
         if acks.write_all(&pubacks(&batch.packet_ids)).is_err() {
             bail!("the broker closed the connection with messages unacknowledged");
         }

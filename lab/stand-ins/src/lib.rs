@@ -1,6 +1,6 @@
 //! Stand-ins for the real parts, for measurements in which these would be the limit.
 //!
-//! | room | job |
+//! | module | job |
 //! |---|---|
 //! | [`firehose`] | plays the broker, as fast as the consumer takes it |
 //! | [`sink`] | plays ClickHouse, and counts |

@@ -74,7 +74,8 @@ impl Sink {
         self.shared.rows.load(Ordering::Relaxed)
     }
 
-    /// From the first byte of each insert of positions to its answer, as seen here.
+    /// Returns the duration of each insert of positions, from its first byte to its answer, as seen
+    /// by the sink.
     #[must_use]
     pub fn took(&self) -> Vec<Duration> {
         lock(&self.shared.took).clone()
@@ -139,7 +140,7 @@ impl Shared {
         Ok(added)
     }
 
-    /// What `milepost migrate` and `milepost run` ask.
+    /// Answers the statements of `milepost migrate` and `milepost run`.
     fn other(&self, statement: &str, format: &str) -> Result<Vec<u8>> {
         let with_names = format.ends_with("WithNamesAndTypes");
         let mut migrations = lock(&self.migrations);
@@ -183,7 +184,7 @@ impl Shared {
     }
 }
 
-/// What milepost's tables have, as tab-separated values.
+/// Returns the columns of milepost's tables, as tab-separated values.
 fn columns_of_all() -> Result<Vec<u8>> {
     let mut out = String::new();
     for table in ["positions", "rejects"] {

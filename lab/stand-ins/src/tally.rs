@@ -1,4 +1,4 @@
-//! What has been stored, as sets of (driver, seq), for stores that are not ClickHouse.
+//! Stored fixes as sets of (driver, seq), for stores that are not ClickHouse.
 //!
 //! Drivers are numbered, and number their fixes `first`, `first` + 1, …; so the set is one run of
 //! bits, fix after fix of all drivers. Memory: an eighth of a byte a fix, for ten million drivers
@@ -11,18 +11,18 @@ const BITS_MAX: u64 = 1 << 32;
 pub struct Tally {
     pub(crate) rows: u64,
     drivers: u32,
-    /// The first number a driver gives.
+    /// Sequence number of each driver's first fix.
     first: u32,
     /// Bit `fix * drivers + driver`.
     bits: Vec<u64>,
     different: u64,
-    /// Rows whose (driver, seq) was there already.
+    /// Rows whose (driver, seq) was stored already.
     again: u64,
-    /// Rows no driver of ours can have sent.
+    /// Rows that no driver of the load can have sent.
     strange: u64,
 }
 
-/// What was stored against what was sent.
+/// The difference between what was stored and what was sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verdict {
     pub lost: u64,
@@ -31,7 +31,7 @@ pub struct Verdict {
 }
 
 impl Tally {
-    /// Of so many drivers, whose first fix is number `first`.
+    /// Creates a tally for `drivers` drivers, whose first fix has the sequence number `first`.
     pub(crate) fn new(drivers: u32, first: u32) -> Self {
         Self { drivers, first, ..Self::default() }
     }
@@ -83,7 +83,7 @@ impl Tally {
     }
 }
 
-/// The digits an id ends with.
+/// Returns the number at the end of a driver id.
 fn number(driver_id: &[u8]) -> Option<u32> {
     let digits = driver_id.rsplit(|byte| *byte == b'-').next()?;
     if digits.is_empty() || digits.len() > 9 {

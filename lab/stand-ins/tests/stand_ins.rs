@@ -1,4 +1,4 @@
-//! What plays broker and ClickHouse keeps to their rules.
+//! The stand-ins keep to the rules of the broker and of ClickHouse.
 
 use anyhow::Result;
 use lab_stand_ins::sink::Sink;
@@ -20,7 +20,7 @@ fn row_binary(driver: u32, seqs: std::ops::RangeInclusive<u32>) -> Vec<u8> {
 }
 
 #[test]
-fn the_sink_counts_every_way_of_inserting() {
+fn sink_counts_rows_of_every_format() {
     let sink = Sink::start(3, 1).unwrap();
     assert_eq!(insert(&sink, "RowBinary", "", &row_binary(0, 1..=100)).unwrap(), 200);
 

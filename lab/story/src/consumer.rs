@@ -14,7 +14,8 @@ use crate::plan;
 const READY_WITHIN: Duration = Duration::from_secs(40);
 const READY_POLL: Duration = Duration::from_millis(5);
 
-/// What a consumer is started with, again after a kill.
+/// Programs, arguments and addresses with which a consumer is started, and started again after a
+/// kill.
 pub(crate) struct Recipe<'a> {
     pub(crate) spec: &'a plan::Consumer,
     pub(crate) program: PathBuf,
@@ -85,7 +86,7 @@ impl Recipe<'_> {
         Ok(Running { process, http: format!("http://127.0.0.1:{port}"), began })
     }
 
-    /// Starts it and waits until it is subscribed; how long that took.
+    /// Starts the consumer, and waits until it is subscribed. Returns the time that took.
     pub(crate) fn start_until_ready(&self) -> Result<(Running, Duration)> {
         let mut running = self.start()?;
         let url = format!("{}{}", running.http, self.spec.ready);

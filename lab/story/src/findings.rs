@@ -1,5 +1,5 @@
-//! What the figures say against a consumer, each in a sentence. The page prints them; `--prove`
-//! asks for them.
+//! The findings against a consumer, each in a sentence. The page prints them, and `--prove` checks
+//! them.
 
 use crate::record::{Ceiling, Finding, Outcome};
 
@@ -7,12 +7,12 @@ use crate::record::{Ceiling, Finding, Outcome};
 /// it had.
 const GROWTH_MIB: f64 = 5.0;
 const GROWTH_SHARE: f64 = 0.2;
-/// A shorter run says nothing about growth: caches fill, compilers work.
+/// Shortest run, in seconds, that can show growth: before that, caches fill and compilers run.
 const GROWTH_SECONDS: f64 = 45.0;
 /// A broker that uses this much of a core is at its limit: Mosquitto has one thread, and shares the
 /// machine with the others.
 const BROKER_CORES: f64 = 0.7;
-/// With more cores used by other processes, nothing is said against a consumer that falls behind.
+/// CPU cores used by other processes above which a consumer that falls behind has no finding.
 const OTHERS_CORES: f64 = 0.15;
 const RATE_HELD: f64 = 0.95;
 
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_is_named_and_a_filling_cache_is_not() {
+    fn leak_is_named_but_a_filling_cache_is_not() {
         let run = |private: fn(f64) -> f64| {
             let sample = |second: u32| Sample {
                 seconds: second.into(),

@@ -31,18 +31,19 @@ use self::stage::{Fault, Stage};
 
 const PARTS: [&str; 8] =
     ["ramp", "kill", "outage", "hostile", "pod", "smaller", "everyone", "memory"];
-/// What only `--full` plays.
+/// Parts that only `--full` plays.
 const LONG: [&str; 2] = ["smaller", "everyone"];
-/// What `--prove` plays: where the planted mistakes show.
+/// Parts that `--prove` plays, in which the planted mistakes show.
 const PROOF: [&str; 3] = ["ramp", "kill", "memory"];
-/// Of `--prove`: long enough to tell a leak from a cache.
+/// Length of the memory part of `--prove`, in seconds; long enough to tell a leak from a cache.
 const PROOF_MEMORY_SECONDS: u32 = 60;
 const OTHERS_CORES_MAX: f64 = 0.1;
 
-/// What to play.
+/// Arguments of `lab story`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// As the story did it: 20 s a step, every step, Telegraf, smaller pods, ten minutes of memory
+    /// The lengths of the story: 20 s a step, every step, Telegraf, smaller pods, ten minutes of
+    /// memory
     #[arg(long)]
     full: bool,
     /// A minute or two, to see that everything runs; its figures mean nothing
@@ -61,16 +62,16 @@ pub struct Arguments {
     /// A broker that runs already, such as EMQX: mqtt://host:port
     #[arg(long)]
     broker: Option<String>,
-    /// Measure also while other processes use the machine
+    /// Measure even while other processes use the machine
     #[arg(long)]
     busy: bool,
     /// Plant consumers that lose, leak and drop, and check that the report names each
     #[arg(long)]
     prove: bool,
-    /// Name the steps, and end
+    /// List the steps and exit
     #[arg(long)]
     list: bool,
-    /// Where the record goes
+    /// Folder of the record
     #[arg(long, default_value = "bench-results")]
     results: PathBuf,
 }
@@ -84,7 +85,7 @@ impl Arguments {
         }
     }
 
-    /// What repeats this run.
+    /// Returns the command that repeats this run.
     fn command(&self) -> String {
         let mut words = Vec::new();
         let mut flag = |is_set: bool, word: &str| words.extend(is_set.then(|| word.to_owned()));
@@ -115,7 +116,7 @@ struct Turn<'a> {
     seconds: u32,
 }
 
-/// Plays the plan; `true` if everything could be measured.
+/// Plays the plan. Returns `true` if everything could be measured.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let (plan, seconds) = chosen(arguments)?;
     if arguments.list {
@@ -157,7 +158,7 @@ fn chosen(arguments: &Arguments) -> Result<(Plan, Seconds)> {
     Ok((plan, seconds))
 }
 
-/// Refuses a machine that other processes use: its figures would depend on the day.
+/// Refuses a machine that other processes use, because its figures would vary from run to run.
 fn ensure_quiet() -> Result<()> {
     const LOOK: Duration = Duration::from_secs(3);
     let before = watch::others_cpu_seconds()?;

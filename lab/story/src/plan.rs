@@ -153,7 +153,7 @@ pub(crate) struct Pod {
     memory_mib: u64,
 }
 
-/// What a pod may use.
+/// CPU cores and memory, in MiB, that a pod may use.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Limit {
@@ -165,12 +165,12 @@ pub(crate) struct Limit {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Memory {
     drivers: u32,
-    /// Of the broker's ceiling.
+    /// Share of the broker's ceiling at which the load is sent.
     share: f64,
     rate: u32,
 }
 
-/// What a month costs.
+/// Price of a month, for each core and each GiB.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Price {

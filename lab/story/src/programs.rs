@@ -14,11 +14,11 @@ use crate::plan::Consumer;
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
     pub(crate) version: String,
-    /// What has to be shipped: the program, and for Node and Bun the packages.
+    /// Size in bytes of what must be shipped: the program, and for Node and Bun the packages.
     pub(crate) bytes: u64,
 }
 
-/// Each consumer's program, or why there is none.
+/// Finds each consumer's program, or the reason why it is unavailable.
 pub(crate) fn find(
     consumers: &[Consumer],
     logs: &Path,

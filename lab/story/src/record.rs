@@ -1,4 +1,4 @@
-//! What was measured: the JSON that the page, docs/story.md and README's picture are made from.
+//! The record of a run: the JSON from which the page, docs/story.md and README's picture are made.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::plan::{Limit, Price, Step};
 /// One run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// What repeats it.
+    /// Command that repeats the run.
     pub(crate) command: String,
     pub(crate) machine: Machine,
-    /// Cargo's, of the consumers in Rust.
+    /// Cargo profile of the consumers in Rust.
     pub(crate) profile: String,
     pub(crate) broker: String,
     pub(crate) minutes: f64,
@@ -34,9 +34,9 @@ pub(crate) struct Player {
     pub(crate) version: String,
     /// The program with what has to be shipped beside it.
     pub(crate) shipped_mib: f64,
-    /// Why it could not be had.
+    /// Why the consumer is unavailable.
     pub(crate) missing: Option<String>,
-    /// What the figures say against it, by part.
+    /// Findings against the consumer, by part.
     pub(crate) findings: Vec<Finding>,
 }
 
@@ -64,11 +64,11 @@ pub(crate) struct Outcome {
     pub(crate) limit: Option<Limit>,
     /// Why there are no figures.
     pub(crate) error: Option<String>,
-    /// From the start of the process to its subscription.
+    /// Time from the start of the process to its subscription, in milliseconds.
     pub(crate) ready_ms: f64,
-    /// Half a second later, before any message.
+    /// Memory half a second after the subscription, before any message.
     pub(crate) idle: MemoryMib,
-    /// Largest of the seconds that count.
+    /// Largest memory of the counted seconds.
     pub(crate) memory: MemoryMib,
     pub(crate) sent_per_s: f64,
     pub(crate) stored_per_s: f64,
@@ -76,7 +76,7 @@ pub(crate) struct Outcome {
     pub(crate) cpu_us_per_message: Option<f64>,
     /// Median and 99th percentile of an insert, by the consumer's own /metrics.
     pub(crate) flush_own_ms: Option<(f64, f64)>,
-    /// The same at a proxy before ClickHouse, or in the sink.
+    /// Median and 99th percentile of an insert, seen at a proxy before ClickHouse or in the sink.
     pub(crate) flush_seen_ms: Option<(f64, f64)>,
     /// Median and 99th percentile, from the publish to the row.
     pub(crate) freshness_ms: Option<(f64, f64)>,
@@ -113,7 +113,7 @@ pub(crate) struct MemoryMib {
     pub(crate) resident: f64,
     /// Without pages of files.
     pub(crate) private: f64,
-    /// As `docker stats` counts.
+    /// Memory as `docker stats` counts it.
     pub(crate) docker: Option<f64>,
 }
 
@@ -139,7 +139,7 @@ impl Record {
         self.consumers.iter_mut().filter(move |player| player.name == name)
     }
 
-    /// The same without the seconds, as the repository keeps it.
+    /// Returns the record without its samples, as the repository keeps it.
     pub(crate) fn without_samples(&self) -> Self {
         let mut kept = self.clone();
         for outcome in &mut kept.outcomes {

@@ -27,11 +27,11 @@ const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_secs(5);
 const SETTLED_WITHIN: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(200);
-/// A consumer that inserts nothing for this long is killed all the same.
+/// Longest wait for the moment of a kill; a consumer that inserts nothing is killed after it.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The broker has read by then what a consumer that is stopped has sent.
+/// Time after which the broker has read everything that a stopped consumer had sent.
 const ACKS_READ_WITHIN: Duration = Duration::from_millis(300);
-/// Half of every consumer's 5,000 rows.
+/// Half of a batch. Every consumer's batch is 5,000 rows.
 const HALF_A_BATCH_MESSAGES: u32 = 2_500;
 /// A generator or a consumer that is further behind does not hold the rate.
 const HOLDS_SHARE: f64 = 0.98;
@@ -40,7 +40,7 @@ const HOLDS_SHARE: f64 = 0.98;
 const UNDER_WAY_ROWS: f64 = 10_000.0;
 const UNDER_WAY_SECONDS: f64 = 2.0;
 
-/// What happens while the load is sent.
+/// The fault that occurs while the load is sent.
 pub(crate) enum Fault<'a> {
     None,
     /// kill -9, evenly over the load.
@@ -54,7 +54,7 @@ pub(crate) enum Fault<'a> {
     Hostile(&'a Hostile),
 }
 
-/// What to measure.
+/// The step to measure, with the servers and programs it uses.
 pub(crate) struct Stage<'a> {
     pub(crate) part: &'a str,
     pub(crate) consumer: &'a Consumer,
@@ -84,7 +84,7 @@ impl Load<'_> {
 }
 
 impl Stage<'_> {
-    /// Runs it; an outcome that failed says why.
+    /// Runs the step. The outcome of a failed step has the reason.
     pub(crate) fn measure(&self) -> Outcome {
         let mut outcome = Outcome {
             part: self.part.to_owned(),
@@ -145,7 +145,7 @@ impl Stage<'_> {
         Duration::from_secs((self.warm_up + self.seconds).into())
     }
 
-    /// The load with its fault, and what became of it.
+    /// Sends the load with its fault, and records the outcome.
     fn play(
         &self,
         servers: &mut Servers,
@@ -310,7 +310,8 @@ impl Stage<'_> {
         outcome.slope_mib_per_min = slope_mib_per_min(&counted[counted.len() / 2..]);
     }
 
-    /// Of all its inserts, warm-up included: the histogram is the consumer's own.
+    /// Returns median and 99th percentile over all inserts, warm-up included, because the histogram
+    /// is the consumer's own.
     fn flush_own_ms(&self, running: &Running) -> Option<(f64, f64)> {
         let scrape = get(&format!("{}/metrics", running.http)).ok()?;
         quantiles_ms(&Histogram::read(&scrape, &self.consumer.flush))
@@ -376,8 +377,8 @@ impl Stage<'_> {
     }
 }
 
-/// What is stored of a fleet that the firehose sent straight into ClickHouse, and how long a
-/// driver's last position takes.
+/// Records what is stored of a fleet that the firehose sent straight into ClickHouse, and how long
+/// a query for a driver's last position takes.
 fn ask_about_everyone(tables: &Store, outcome: &mut Outcome) -> Result<()> {
     let number = |sql: &str| -> Result<u64> { Ok(tables.query(sql)?.trim().parse()?) };
     let different = number("SELECT uniqExact(driver_id, seq) FROM fleet.positions")?;
@@ -390,7 +391,7 @@ fn ask_about_everyone(tables: &Store, outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-/// Until an insert was answered and half a batch more is taken.
+/// Waits until an insert has been answered and half a batch more has arrived.
 fn wait_for_half_a_batch(servers: &Servers, rate: u32) {
     let (began, before) = (Instant::now(), servers.inserts_took().len());
     while servers.inserts_took().len() == before && began.elapsed() < PATIENCE {
@@ -399,7 +400,7 @@ fn wait_for_half_a_batch(servers: &Servers, rate: u32) {
     sleep(Duration::from_secs(1) * HALF_A_BATCH_MESSAGES / rate);
 }
 
-/// Until it is done, or the count has stood still for a while.
+/// Waits until the count is done, or has not changed for a while.
 fn wait_until_quiet(count: impl Fn() -> Result<u64>, done: impl Fn(u64) -> bool) -> Result<()> {
     let (began, mut before, mut changed) = (Instant::now(), count()?, Instant::now());
     while !done(before) && changed.elapsed() < QUIET && began.elapsed() < SETTLED_WITHIN {

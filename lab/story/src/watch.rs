@@ -24,7 +24,7 @@ pub(crate) struct Target {
     pub(crate) flush: String,
 }
 
-/// What is asked each second, beside the process.
+/// Sources that are read each second, beside the process.
 pub(crate) struct Sources<'a> {
     pub(crate) target: &'a Mutex<Target>,
     pub(crate) limits: &'a Limits,
@@ -86,8 +86,9 @@ pub(crate) fn usage(pid: u32, limits: &Limits) -> Result<(f64, MemoryMib)> {
     Ok((usage.cpu.as_secs_f64(), memory))
 }
 
-/// Of everything that is neither ours nor idle: servers and consumers are our children, generator
-/// and sink our threads.
+/// Returns the CPU time of everything on the machine that is neither idle nor part of the
+/// laboratory, in seconds. Servers and consumers are children of this process, generator and sink
+/// are its threads.
 pub(crate) fn others_cpu_seconds() -> Result<f64> {
     Ok(busy_time_of_machine()?.as_secs_f64() - usage_of_tree(std::process::id())?.cpu.as_secs_f64())
 }

@@ -277,7 +277,7 @@ impl<'a> Scene<'a> {
             for table in
                 self.arguments.query(url, &format!("SELECT name FROM system.tables {of}"))?.lines()
             {
-                // By default eight minutes: nobody waits for that here.
+                // The default of eight minutes is too long for a test.
                 let sql = format!(
                     "ALTER TABLE {}.{table} MODIFY SETTING old_parts_lifetime = 1",
                     self.database

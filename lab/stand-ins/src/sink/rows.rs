@@ -1,18 +1,19 @@
-//! Who sent which fix, from the bytes of an INSERT, as cheaply as it can be had.
+//! Reads driver and sequence number of each fix from the bytes of an INSERT, as cheaply as
+//! possible.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
 use super::bytes::{Width, take_value};
 
-/// What a line of JSONEachRow must hold.
+/// Fields required in a line of JSONEachRow.
 #[derive(Deserialize)]
 struct Line<'a> {
     driver_id: &'a str,
     seq: u32,
 }
 
-/// Where an INSERT goes, and how it is written.
+/// Table, columns and format of an INSERT.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Target<'a> {
     pub(super) table: &'a str,
