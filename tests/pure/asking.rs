@@ -17,7 +17,7 @@ fn standing(name: &str) -> Standing {
     Member::new(name, "milepost", &["drivers/+/gps".to_owned()]).standing(true, 0)
 }
 
-/// A member, and how often it was asked.
+/// A member, and the number of requests that it received.
 async fn member(name: &str) -> (Peer, Arc<AtomicUsize>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -1,8 +1,8 @@
-//! How many cases a property is tried on, for every crate of the workspace. Which these are follows
-//! from PROPTEST_RNG_SEED.
+//! Number of cases of a property, for every crate of the workspace. `PROPTEST_RNG_SEED` selects the
+//! cases.
 //!
-//! Guarantee: a failure writes nothing into the tree. It is repeated by running the same command
-//! with the same seed.
+//! Guarantee: a failure writes nothing into the tree. To repeat it, run the same command with the
+//! same seed.
 
 use proptest::prelude::ProptestConfig;
 

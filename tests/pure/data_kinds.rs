@@ -1,5 +1,5 @@
-//! Payloads as devices and people send them, kind by kind: each is read right, or refused with its
-//! cause and remedy. `crates/import/tests/files.rs` has the files.
+//! Payloads as devices and people send them, kind by kind: each is read correctly, or rejected with
+//! its cause and remedy. `crates/import/tests/files.rs` has the files.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn decode_on(toml: &str, topic: &str, payload: impl AsRef<[u8]>) -> Decoded {
     decoded
 }
 
-/// One of `[[sources]]` on `in/+`, and a `[formats.f]` that it may name.
+/// Builds a configuration with one source on `in/+`, and a `[formats.f]` that it may name.
 fn source(keys: &str) -> String {
     format!("[[sources]]\ntopic = 'in/+'\n{keys}")
 }
@@ -101,7 +101,7 @@ fn nmea_sentences_of_one_moment_are_one_dated_fix() {
         check(&toml, nmea(&[&rmc(first), &gga(second)]), &[full]);
         check(&toml, nmea(&[&gga(first), &rmc(second)]), &[full]);
     }
-    // Wherever they stand: all RMCs first, then all GGAs.
+    // In any order: all RMCs first, then all GGAs.
     let other = "-3599 -33.85 151.2 10.29 45 90 -";
     check(
         &toml,
@@ -123,7 +123,7 @@ fn nmea_sentences_of_one_moment_are_one_dated_fix() {
     let next = "GPRMC,000001,A,3351.0000,S,15112.0000,E,20.0,45.0,241126,,,A";
     let before = "-43201 -33.85 151.2 - - 90 -";
     check(&toml, nmea(&[&gga("235959"), next]), &[before, "-43199 -33.85 151.2 10.29 45 - -"]);
-    // A damaged line costs itself.
+    // A damaged line affects no other.
     let damaged = nmea(&[&rmc("110000")]).replace("45.0", "45,0");
     let both = damaged + &nmea(&[&gga("110000"), &rmc("110001"), &gga("110001")]);
     check(&toml, both, &[flat, other, "bad_checksum"]);
@@ -135,7 +135,7 @@ fn nmea_sentences_of_one_moment_are_one_dated_fix() {
         nmea(&[&gga("110001"), &rmc("110002"), &gga("110002")]),
         &["-3598 -33.85 151.2 10.29 45 90 -", "sentence"],
     );
-    // A line that is no text costs itself, too; lines may end in CR or NUL.
+    // A line that is not text affects no other; lines may end in CR or NUL.
     let noise = [b"$GP\xff\xfeRMC,x*00\r\n", nmea(&[&rmc("110000")]).as_bytes()].concat();
     check(&toml, noise, &["-3600 -33.85 151.2 10.29 45 - -", "invalid_utf8"]);
     for end in ["\r", "\n", "\0", "\r\n\0"] {
@@ -408,7 +408,7 @@ fn time_under_another_name_is_read_or_named() {
     let timeless = own("lat = '/lat'\nlng = '/lng'");
     let decoded = decode_on(&timeless, "in/d7", r#"{"lat":1,"lng":2,"time":1795510800}"#);
     assert_eq!((decoded.positions.len(), decoded.lacking.undated), (1, 1), "{decoded:?}");
-    // Neither a time nor a time's name.
+    // Neither a time nor the name of one.
     for member in [r#""uptime":500"#, r#""id":1795510800"#, r#""time":null"#] {
         let decoded = decode_on(&toml, "in/d7", fix(member));
         assert_eq!(
@@ -452,7 +452,7 @@ fn nul_terminator_is_not_part_of_the_payload() {
     let line = nmea(&["GPGGA,110000,3351.0000,S,15112.0000,E,1,09,0.9,50.0,M,40.0,M,,"]) + "\0";
     check(&source("format = 'nmea'"), line, &["-3600 -33.85 151.2 - - 90 -"]);
     check(&source(""), "\0\0", &["empty"]);
-    // Nothing that one can see stands around the JSON.
+    // Invisible characters around the JSON.
     for (before, behind) in
         [("\u{feff}", ""), ("\0", "\r\n\0\r\n"), ("", "\x1a"), ("\u{feff}", "\x04\n")]
     {

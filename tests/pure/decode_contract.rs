@@ -20,7 +20,7 @@ fn decode(payload: &str) -> Decoded {
     decode_on("drivers/d7/gps", payload.as_bytes())
 }
 
-/// The one position of a payload that has nothing to complain about.
+/// Returns the single position of a valid payload.
 fn good(payload: &str) -> Position {
     let mut decoded = decode(payload);
     assert!(decoded.rejects.is_empty(), "{payload}: {:?}", decoded.rejects);

@@ -39,7 +39,7 @@ fn services() -> Vec<(String, Value)> {
     services.into_iter().collect()
 }
 
-/// Those that run an image of this repository.
+/// Services that run an image of this repository.
 fn ours() -> Vec<(String, Value)> {
     let ours: Vec<_> =
         services().into_iter().filter(|(_, service)| service.get("build").is_some()).collect();
@@ -47,7 +47,7 @@ fn ours() -> Vec<(String, Value)> {
     ours
 }
 
-/// A list's texts; none if there is no list.
+/// Returns the strings of a list; empty if there is no list.
 fn texts(value: &Value) -> Vec<&str> {
     value.as_array().into_iter().flatten().map(|item| item.as_str().expect("a text")).collect()
 }
@@ -120,7 +120,7 @@ fn every_metric_and_label_exists() {
     }
 }
 
-/// Positions in quarantine are of damaged files or single rows, and only the first are the disk's.
+/// Quarantine holds damaged files and single oversized rows; only damaged files point to the disk.
 #[test]
 fn oversized_row_is_not_reported_as_a_damaged_file() {
     let alerts = yaml(ALERTS);
@@ -204,7 +204,7 @@ fn the_ports_agree() {
     assert!(dockerfile.contains(&format!("\nENV MILEPOST__HTTP__LISTEN=0.0.0.0:{port}\n")));
     assert!(dockerfile.contains(&format!("\nEXPOSE {port}\n")));
 
-    // `milepost health` asks where the same environment tells `run` to listen.
+    // `milepost health` queries the address on which the same environment makes `run` listen.
     let listening: BTreeSet<String> = ours()
         .iter()
         .filter(|(_, service)| texts(&service["command"]) == ["run"])
@@ -351,7 +351,7 @@ fn own_containers_are_locked_down_and_may_finish() {
     );
 }
 
-/// The others run images of somebody else: no right that they do not need.
+/// Third-party images get no capability that they do not need.
 #[test]
 fn every_container_gives_up_its_rights() {
     for (name, service) in services() {
@@ -362,7 +362,7 @@ fn every_container_gives_up_its_rights() {
     }
 }
 
-/// Whoever is to reach a port shares a network with it, and nobody else does.
+/// A service shares a network with exactly the services that it must reach.
 #[test]
 fn networks_connect_only_services_that_communicate() {
     let services = services();
@@ -418,8 +418,8 @@ fn every_command_is_one_of_the_binary() {
     known(dockerfile.split_once("\nCMD [\"").unwrap().1.split('"').next().unwrap());
 }
 
-/// `docker compose up --wait` takes a service without one for healthy, even while it dies and is
-/// restarted for ever.
+/// `docker compose up --wait` treats a service without a health check as healthy, even in a restart
+/// loop.
 #[test]
 fn every_service_that_stays_has_a_health_check() {
     for (name, service) in services() {
@@ -436,8 +436,7 @@ fn every_service_that_stays_has_a_health_check() {
     );
 }
 
-/// A setting that is commented out is a setting all the same: whoever takes the `# ` away must get
-/// what the line says.
+/// A commented-out setting is checked, too: it must work when the operator removes the `# `.
 #[test]
 fn packaged_configuration_is_valid_when_uncommented() {
     let text = read("deploy/release/package/milepost.toml");
@@ -702,7 +701,7 @@ fn workflows_have_minimal_permissions() {
         let workflow = yaml(&path);
         assert_eq!(workflow["permissions"], serde_json::json!({"contents": "read"}), "{path}");
         for (name, job) in workflow["jobs"].as_object().unwrap() {
-            // A release writes itself and its images; nothing else writes anything.
+            // Only the release workflow has write permissions: for the release and its images.
             let may = (file == "release.yml")
                 .then(|| serde_json::json!({"contents": "write", "packages": "write"}));
             assert_eq!(job.get("permissions"), may.as_ref(), "{path}: {name}");

@@ -1,4 +1,4 @@
-//! The executor, against a server that does one thing.
+//! The executor, against a server with one scripted behaviour.
 
 use std::future::pending;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ enum Does {
 #[derive(Debug)]
 struct Scripted {
     does: Does,
-    /// The token of each attempt, and its rows.
+    /// Token and rows of each attempt.
     attempts: Mutex<Vec<(String, usize)>>,
 }
 
@@ -74,7 +74,7 @@ impl Rig {
     }
 }
 
-/// One token for other rows would be rows that the server drops.
+/// The server would drop other rows under the same token.
 #[tokio::test]
 async fn token_changes_only_with_the_skipped_rows() {
     let mut it = rig(Does::Commit).await;

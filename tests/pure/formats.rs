@@ -1,4 +1,4 @@
-//! Every format, by the examples of its own documentation and by devices' habits.
+//! Every format, with the examples of its own documentation and the habits of devices.
 
 use std::time::Duration;
 
@@ -355,7 +355,7 @@ fn nmea(body: &str) -> String {
 
 #[test]
 fn nmea_sentences() {
-    // 1994-03-23, as in the examples that everybody shows.
+    // 1994-03-23, as in the common examples.
     let source = Source::of("format = 'nmea'", 764_426_200);
     let rmc = "$GPRMC,123519,A,4807.038,N,01131.000,E,022.4,084.4,230394,003.1,W*6A";
     let gga = "$GPGGA,123519,4807.038,N,01131.000,E,1,08,0.9,545.4,M,46.9,M,,*47";
@@ -543,12 +543,12 @@ fn kept_fields_match_the_payload() {
         let decoded = source.decode(payload);
         (attributes(&decoded.positions[0]), decoded.lacking.attributes_cut)
     };
-    // Digit by digit: a card's number is no float.
+    // Kept digit by digit: a card number must not become a float.
     let numbers = r#"{"lat":1,"lng":2,"iccid":8988280666000002864123,"v":1.50,"e":-1E2,"x":1e999,"ok":true,"t":"a\u00e9"}"#;
     let all =
         ["iccid=8988280666000002864123", "v=1.50", "e=-1E2", "x=1e999", "ok=true", "t=a\u{e9}"];
     assert_eq!(kept("'*'", numbers), (all.map(str::to_owned).to_vec(), 0));
-    // JSON's grammar has half a surrogate, and no text has it.
+    // JSON's grammar allows a lone surrogate, which no string can hold.
     let half = r#"{"lat":1,"lng":2,"a":"\ud800","b":{"\ud800":1,"c":2},"batt":80}"#;
     assert_eq!(kept("['batt']", half), (vec!["batt=80".to_owned()], 0));
     assert_eq!(kept("'*'", half), (vec!["batt=80".to_owned()], 2));
@@ -607,7 +607,7 @@ fn presence_is_ignored_and_not_refused() {
 proptest! {
     #![proptest_config(crate::cases::cases(256))]
 
-    /// Whatever comes, something is counted for it, and never more than the limit.
+    /// Every payload is counted as something, with at most `points_max` points.
     #[test]
     fn every_format_gives_a_result_for_any_payload(index in 0..9_usize, text in r#"[\[\]{},:"$*.0-9a-zA-Z_\- ]{1,80}"#) {
         let formats = ["milepost", "owntracks", "traccar", "traccar-client", "teltonika", "thingsboard'\nspeed_unit='mph",
@@ -618,8 +618,7 @@ proptest! {
     }
 }
 
-/// The driver is said beside the array: a point of it that is refused is that driver's, and can be
-/// read again alone.
+/// The driver id stands beside the array: a rejected point keeps it, and can be replayed alone.
 #[test]
 fn rejected_point_of_an_array_keeps_its_driver() {
     let mapped = "[[sources]]\ntopic = 'in'\nformat = 'acme'\ndriver = '/dev'\n[formats.acme]\npoints = '/p'\nlat = '/a'\nlng = '/o'";
@@ -659,7 +658,7 @@ fn rejected_point_of_an_array_keeps_its_driver() {
         let again = of(&stored, Some(id("d7"))).rejects;
         assert_eq!((again[0].reason, &*again[0].driver_id), (Reason::LatRange, "d7"), "{stored}");
         assert_eq!(of(&stored, None).rejects[0].reason, Reason::BadDriver, "{stored}");
-        // What the payload says goes before what somebody remembers.
+        // The payload's value overrides the remembered one.
         let other = of(&good, Some(id("d8")));
         assert_eq!(other.positions[0].driver_id.as_str(), "d7", "{payload}");
     }

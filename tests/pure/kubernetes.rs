@@ -1,5 +1,5 @@
-//! deploy/kubernetes and deploy/helm against the code: what `deploy/kubernetes/test_manifests.py`,
-//! which knows Kubernetes, cannot know.
+//! Checks deploy/kubernetes and deploy/helm against the code; `deploy/kubernetes/test_manifests.py`
+//! checks them against Kubernetes.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -52,7 +52,7 @@ fn together(toml: &str) -> Config {
             continue;
         };
         let (section, key) = (section.to_lowercase(), key.to_lowercase());
-        // Passwords are files of the pod, and a client id is put together by Kubernetes.
+        // Passwords are files of the pod, and Kubernetes composes the client id.
         if key.ends_with("password_file") || value.contains("$(") {
             continue;
         }
@@ -136,7 +136,7 @@ fn spool_fits_into_its_volume() {
     }
 }
 
-/// A pod's name is before the suffix that all have.
+/// A member's name is its pod's name, followed by the same suffix for all.
 #[test]
 fn members_are_ordered_like_their_pods() {
     let id = variables(&pod())
@@ -171,7 +171,7 @@ fn operator_rules_equal_the_prometheus_rules() {
     for name in named {
         assert!(metrics.contains(&format!("# TYPE {name} ")), "there is no metric {name}");
     }
-    // One member's share is the same wherever it stands.
+    // Every deployment states the same share per member.
     let keda = yaml("deploy/kubernetes/components/keda/scaledobject.yaml");
     let trigger = &keda["spec"]["triggers"][0]["metadata"];
     assert!(trigger["query"].as_str().unwrap().starts_with(record));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders that hold what others wrote, or what a build made.
+/// Folders of dependencies and of build output.
 const FOREIGN: [&str; 5] = ["target", "node_modules", ".local", ".git", "dist"];
 
 fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -19,8 +19,7 @@ fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Without the blocks in which a line that begins with `#` is a comment of a shell, and a bracket
-/// is an example.
+/// Removes code blocks, in which `#` begins a shell comment and brackets are examples.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut is_fenced = false;
     text.lines().filter(move |line| {

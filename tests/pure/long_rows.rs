@@ -1,10 +1,10 @@
-//! Files for `milepost import` whose features, keys or rows have no end for very long.
+//! Files for `milepost import` with extremely long features, keys or rows.
 
 use std::io::{Read as _, Write as _};
 
 use serde_json::Value;
 
-/// A device's export cut badly, or a file that is made to fill the memory of whoever reads it.
+/// A badly truncated export, or a file designed to exhaust the reader's memory.
 #[test]
 fn long_feature_key_or_row_is_not_held_whole() {
     const LONG: u64 = 128 << 20;
@@ -12,7 +12,7 @@ fn long_feature_key_or_row_is_not_held_whole() {
     const LIMITED: &str = "ulimit -v 160000; exec \"$0\" \"$@\"";
     let folder = tempfile::tempdir().unwrap();
     let good = r#"{"type":"Feature","geometry":null,"properties":{}}"#;
-    // The long one is a reject, unless nobody reads it, and what follows it is read.
+    // The long row is a reject, unless it is skipped, and the rows after it are read.
     for (name, before, after, fixes, rejected) in [
         ("value.geojson", r#"[{"type":"Feature","x":""#, format!("\"}},{good}]"), 2, 1),
         ("key.geojson", r#"[{"type":"Feature",""#, format!("\":1}},{good}]"), 2, 1),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Where a module is: `[]` is lib.rs, `["proxy", "pump"]` is proxy/pump.rs.
 pub type Name = Vec<String>;
 
-/// The folders of the workspace's crates, milepost's first.
+/// Returns the folders of the workspace's crates, milepost's first.
 pub fn crates() -> Vec<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let manifest = fs::read_to_string(here.join("Cargo.toml")).unwrap();
@@ -26,7 +26,7 @@ fn below(parent: &Path) -> BTreeSet<PathBuf> {
     fs::read_dir(parent).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
-/// The files of a crate, and what is in them before their tests.
+/// Reads the files of a crate, each up to its tests.
 pub fn files(folder: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.join("src")];
@@ -47,7 +47,7 @@ pub fn files(folder: &Path) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// The code of each module of a crate, without tests, comments and empty lines.
+/// Returns the code of each module of a crate, without tests, comments and empty lines.
 pub fn of_crate(folder: &Path) -> BTreeMap<Name, String> {
     let mut found = BTreeMap::<Name, String>::new();
     for (path, text) in files(folder) {
@@ -61,8 +61,8 @@ pub fn of_crate(folder: &Path) -> BTreeMap<Name, String> {
     found
 }
 
-/// The modules that a module names: after `crate::`, `super::` or `self::`, alone or in braces, or
-/// as its own child.
+/// Returns the modules that a module imports: after `crate::`, `super::` or `self::`, alone or in
+/// braces, or as its own child.
 pub fn imports(of: &Name, known: &BTreeMap<Name, String>) -> BTreeSet<Name> {
     let code = &known[of];
     let mut found = BTreeSet::new();
@@ -91,7 +91,7 @@ pub fn imports(of: &Name, known: &BTreeMap<Name, String>) -> BTreeSet<Name> {
     found
 }
 
-/// The innermost module on the way that `name` gives.
+/// Returns the innermost module on the path `name`.
 fn target(base: &[String], name: &str, known: &BTreeMap<Name, String>) -> Name {
     let end = name.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
     let mut target = base.to_vec();

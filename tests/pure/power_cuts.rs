@@ -3,8 +3,8 @@
 //! them.
 //!
 //! A file system may keep any subset of the directory changes (mkdir, create, rename, unlink) since
-//! the directory's last fsync, and of a file without fsync nothing, parts, zeros, or everything. It
-//! keeps everything before an fsync. A rename is atomic.
+//! the directory's last fsync. Of a file that was not fsynced, it may keep nothing, parts, zeros,
+//! or everything. It keeps everything from before an fsync. A rename is atomic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,17 +21,17 @@ use tempfile::TempDir;
 use crate::real::seqs;
 use crate::rows::position;
 
-/// Two levels of it do not exist.
+/// Spool directory of which two levels do not exist.
 const NEW: &str = "deep/er/spool";
-/// It holds a damaged file.
+/// Spool directory with a damaged file.
 const OLD: &str = "old";
-/// A process made it, and was killed before an fsync of its parent.
+/// Spool directory whose creator was killed before it fsynced the parent.
 const HALF_MADE: &str = "half";
 const DAMAGED: &str = "00000000000000000000-1-1.batch";
 /// The driver to erase.
 const GONE: &str = "g";
 
-/// In the process whose operations are logged.
+/// Runs in the process whose operations are logged.
 fn store_remove_quarantine_and_erase(root: &Path) {
     let open = |dir: &str| Spool::open(&root.join(dir), 1 << 20).unwrap();
     let insert = |rows: &[(&str, u32)]| -> Vec<Insert> {
@@ -127,7 +127,7 @@ enum Node {
     File(usize),
 }
 
-/// One change of a directory: each path, and what it leads to afterwards.
+/// One change of a directory: each path, and its node afterwards.
 type Change = Vec<(PathBuf, Option<Node>)>;
 /// A directory tree; `None`: a folder.
 type Tree = BTreeMap<PathBuf, Option<Bytes>>;
@@ -199,7 +199,7 @@ impl Disk {
         }
     }
 
-    /// Every tree that a power cut may leave now.
+    /// Returns every tree that a power cut may leave now.
     fn trees(&self) -> BTreeSet<Tree> {
         let mut trees = BTreeSet::new();
         assert!(self.pending.len() < 16, "2^{} states: fsync more often", self.pending.len());
@@ -214,7 +214,7 @@ impl Disk {
                     Node::Folder => vec![None],
                     Node::File(file) => self.contents(file).into_iter().map(Some).collect(),
                 };
-                // What is in a folder that was not kept is lost with it.
+                // The content of a folder that was not kept is lost with it.
                 if parent != Path::new("") && !found[0].contains_key(parent) {
                     continue;
                 }
@@ -257,7 +257,7 @@ impl Disk {
     }
 }
 
-/// Number of states that a power cut may leave, or what is wrong in the first that does not hold.
+/// Checks every state that a power cut may leave; returns their number, or the first violation.
 fn cut_everywhere(initial: &Tree, operations: &[Operation]) -> Result<usize, String> {
     let mut disk = Disk::of(initial.clone());
     let (mut kept, mut gone) = (BTreeSet::new(), BTreeSet::new());
@@ -281,7 +281,7 @@ fn cut_everywhere(initial: &Tree, operations: &[Operation]) -> Result<usize, Str
     Ok(judged.len())
 }
 
-/// A process starts with what is left.
+/// Starts a process on the remaining files.
 fn judge(tree: &Tree, kept: &BTreeSet<u32>, gone: &BTreeSet<u32>) -> Result<(), String> {
     let root = folder();
     for (path, content) in tree {

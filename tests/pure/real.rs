@@ -1,5 +1,5 @@
-//! The real executor and the real spool, under paused time, against a sink that does everything a
-//! server does.
+//! The real executor and the real spool, under paused time, against a sink with every fault of a
+//! server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,9 +26,9 @@ use crate::saved::saved_and;
 
 /// RowBinary of a position of driver "d".
 const ROW_BYTES: usize = 2 + 8 + 4 + 4 + 4 + 2 + 2 + 4 + 2 + 8 + 1;
-/// Where its seq is.
+/// Offset of the sequence number in a row, in bytes.
 const SEQ_AT: usize = 2 + 8;
-/// Small enough to become full.
+/// Size limit of the spool, in bytes: small enough to be reached.
 const SPOOL_BYTES_MAX: u64 = 20_000;
 
 pub struct Real {
@@ -56,11 +56,11 @@ struct State {
     rng: fastrand::Rng,
     stored: BTreeSet<u32>,
     has_spool: bool,
-    /// Rows that would be in quarantine if there were a spool.
+    /// Rows that would be in quarantine if a spool were configured.
     gone: BTreeSet<u32>,
     rejects: u64,
     tokens: BTreeMap<String, Vec<u8>>,
-    /// Inserts that it works on, by number.
+    /// Inserts in progress, by number.
     under_way: BTreeSet<u64>,
     next_insert: u64,
     /// Inserts below this number began before a driver was erased.
@@ -112,8 +112,8 @@ impl State {
 }
 
 impl Sink for Scripted {
-    /// A server goes on with an insert that it has, though the process that sent it is killed or
-    /// waits no longer.
+    /// A server continues an insert that it has received, even if the sending process is killed or
+    /// has stopped waiting.
     async fn insert(&self, insert: &Screened, attempt: &Attempt) -> Result<(), SinkError> {
         let (server, insert, attempt) =
             (Self { state: Arc::clone(&self.state) }, Insert::clone(insert), attempt.clone());
@@ -205,7 +205,7 @@ impl Real {
             next_insert: 0,
             erased_at: 0,
         };
-        // In memory where that can be: a model does not wait for a disk.
+        // In memory where possible: a model does not wait for a disk.
         let folder = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
         let began = runtime.block_on(async { tokio::time::Instant::now().into_std() });
         let server = Arc::new(Scripted { state: Arc::new(Mutex::new(state)) });
@@ -226,8 +226,8 @@ impl Real {
         loop {
             match Spool::open(self.folder.path(), SPOOL_BYTES_MAX) {
                 Ok(opened) => return opened,
-                // Another test's child process holds what was open when it began, until it becomes
-                // its program; and a write of the process before ends with it.
+                // The lock may be held for a moment: by a forked child of another test until its
+                // exec, or by the last write of the previous process.
                 Err(OpenError::InUse(_)) => std::thread::yield_now(),
                 Err(error) => panic!("{error}"),
             }
@@ -238,7 +238,7 @@ impl Real {
     fn spooled(&self, kind: Kind) -> Vec<Insert> {
         let dir = self.folder.path();
         let files = spool::list(dir).unwrap().into_iter().filter(|file| file.kind == kind);
-        // One that is being removed may be gone by now.
+        // A file that is being removed may be gone by now.
         files
             .filter_map(|file| std::fs::read(dir.join(file.name)).ok())
             .flat_map(|bytes| spool::format::read(&bytes.into()).unwrap())
@@ -275,7 +275,7 @@ impl Backend for Real {
         self.attempts.clear();
         self.server.state().has_spool = spool;
         self.came.clear();
-        // Lets the executor, its tasks and their hold on the spool go.
+        // Drops the executor, its tasks and their lock on the spool.
         self.runtime.block_on(async {
             for _ in 0..50 {
                 tokio::task::yield_now().await;
@@ -312,7 +312,7 @@ impl Backend for Real {
         state.erased_at = state.next_insert + 1;
     }
 
-    /// Real disks do not do this on demand.
+    /// Does nothing: a real disk has no faults on demand.
     fn disk(&mut self, _: Disk, _: Instant) {}
 
     fn execute(&mut self, command: DeliveryCommand, _: Instant) {
@@ -398,8 +398,8 @@ proptest! {
     }
 }
 
-/// A server that still has the insert of a killed process commits it after the driver was erased;
-/// nothing that begins later does.
+/// A server that still runs the insert of a killed process commits it after the driver was erased;
+/// no later insert has rows of the driver.
 #[test]
 fn only_an_earlier_insert_of_a_killed_process_may_still_commit() {
     let (real, began) = Real::new(1);

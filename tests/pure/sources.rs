@@ -1,4 +1,4 @@
-//! `[[sources]]` and `[formats.NAME]`: what is wrong is told, with what is right.
+//! `[[sources]]` and `[formats.NAME]`: each violation is reported with the valid form.
 
 use milepost_config::{Config, Error};
 
@@ -9,7 +9,7 @@ fn violations(toml: &str) -> Vec<String> {
     }
 }
 
-/// One violation, for this key, that says all of this.
+/// Asserts one violation, for this key, that contains all of these words.
 #[track_caller]
 fn check(toml: &str, key: &str, says: &[&str]) {
     let told = violations(toml);

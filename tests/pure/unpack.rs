@@ -1,4 +1,4 @@
-//! Compressed payloads and CBOR: as their text, bounded, and never a panic.
+//! Compressed payloads and CBOR: decoded like their text, within bounds, and without a panic.
 
 use std::io::Write as _;
 use std::sync::LazyLock;
@@ -119,7 +119,7 @@ fn flipped_bit_is_detected() {
             let mut flipped = packed.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             let decoded = decode_on(TOPICS[0], &flipped);
-            // The gzip header's time, system and flags say nothing about the text.
+            // The gzip header's time, system and flags do not affect the text.
             assert!(
                 decoded.positions.is_empty()
                     || meaning(decoded) == meaning(decode_on(TOPICS[0], TRACK.as_bytes())),
@@ -171,7 +171,7 @@ fn decompression_ratio_is_capped_at_100() {
         };
         packed(1 + bytes - packed(1).len())
     };
-    // A block as it is, one of a repeated byte, and an empty one that ends the frame.
+    // A raw block, a block of a repeated byte, and an empty one that ends the frame.
     let zstd = |text: &[u8], _: usize| {
         let block = |kind: usize, length: usize, content: &[u8]| {
             [&(length << 3 | kind).to_le_bytes()[..3], content].concat()
@@ -221,7 +221,7 @@ fn nmea_may_be_compressed() {
     assert_eq!(decode_on("n/d7", &cbor(&json!([1]))).rejects[0].reason, Reason::InvalidUtf8);
 }
 
-/// Points and all that could stand in their place.
+/// Generates points, and any other values in their place.
 fn document() -> impl Strategy<Value = Value> {
     let scalar = prop_oneof![
         Just(Value::Null),

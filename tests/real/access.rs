@@ -20,7 +20,7 @@ fn statements(sql: &str) -> Vec<String> {
         .collect()
 }
 
-/// The tables, not the views, that have a driver's name.
+/// Tables, without views, that have a column with driver ids.
 fn engine_tables(engine: &Engine) -> Result<Vec<String>> {
     engine.server.create_tables("access")?;
     let sql = "SELECT table FROM system.columns WHERE database = 'access' AND name = 'driver_id' AND table IN \
@@ -52,7 +52,7 @@ fn engine_parses_every_statement_of_the_access_rules() -> Result<()> {
     for statement in &rules {
         parse(statement)?;
     }
-    // A second customer is none of "all others", and takes no quota away.
+    // A second customer is not part of "all others", and does not reduce their quota.
     for general in [
         "EXCEPT milepost_customer",
         "ALTER QUOTA IF EXISTS milepost_readers TO milepost_reader, milepost_customer",
@@ -79,7 +79,7 @@ fn engine_parses_every_statement_of_the_access_rules() -> Result<()> {
             ensure!(rules.iter().any(|rule| rule.starts_with(&begin)), "{begin}");
         }
     }
-    // Whatever has drivers in it has a policy; views are asked with the rights of who asks.
+    // Every table with driver ids has a policy; views run with the rights of their caller.
     let tables = engine_tables(&engine)?;
     assert!(tables.len() >= 3, "{tables:?}");
     for table in &tables {
@@ -89,7 +89,7 @@ fn engine_parses_every_statement_of_the_access_rules() -> Result<()> {
             "{table}"
         );
     }
-    // And can be erased from.
+    // The eraser may delete from these tables, too.
     for table in tables.iter().filter(|table| *table != "erased") {
         let grant = format!(
             "GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.{table} TO milepost_eraser"
@@ -101,8 +101,8 @@ fn engine_parses_every_statement_of_the_access_rules() -> Result<()> {
     {
         ensure!(rules.iter().any(|rule| rule.starts_with(kind)), "no {kind}");
     }
-    // What `milepost check` wants of the writer, `migrate` needs, and readers ask is what the rules
-    // give.
+    // The rules grant exactly what `milepost check` requires of the writer, what `migrate` needs
+    // and what readers query.
     for wanted in [
         "GRANT INSERT ON fleet.positions TO",
         "GRANT INSERT ON fleet.rejects TO",

@@ -31,11 +31,11 @@ fn drive(began_ms: i64) -> String {
 fn drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
     let world = world("answers")?;
     let _milepost = world.settings.run()?;
-    // Noon of yesterday: no midnight is near, and the end of the drive is a moment at which the
-    // definition looks.
+    // Yesterday at noon: far from midnight, and the drive ends at a moment that the definition of a
+    // trip samples.
     let began_ms = (unix_ms() / DAY_MS - 1) * DAY_MS + DAY_MS / 2;
     let payload = drive(began_ms);
-    // A device that did not hear its acknowledgement sends everything again.
+    // A device that missed its acknowledgement sends everything again.
     for _ in 0..2 {
         world.publish(&[("drivers/d1/gps", payload.as_bytes())])?;
     }

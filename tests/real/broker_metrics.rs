@@ -14,7 +14,7 @@ use crate::world::{SOON, unmigrated};
 
 const NODE: &str = "$SYS/brokers/emqx@10.0.0.7";
 
-/// Hears the question for the counters; its packet id.
+/// Waits for the SUBSCRIBE to the counters, and returns its packet id.
 fn hear_question(peer: &mut Peer) -> Result<u16> {
     let Packet::Subscribe(asked) = peer.hear()? else { bail!("no second SUBSCRIBE") };
     let filters: Vec<_> =

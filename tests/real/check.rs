@@ -1,5 +1,5 @@
-//! `milepost check`: what is planted is found, with the setting to change; and where nothing is
-//! wrong it says so.
+//! `milepost check`: it finds every planted fault and names the setting to change; on a healthy
+//! stack it reports no fault.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,10 +19,10 @@ use crate::world::{SOON, World, settings, unmigrated, world};
 
 const PROBE: &str = "drivers/check/gps-check";
 
-/// Level and text of each line, by what was looked at; the worst of several.
+/// Level and text of each line, by the name of the check; the worst line if there are several.
 type Lines = BTreeMap<String, (String, String)>;
 
-/// The exit code, and what was found.
+/// Runs `milepost check`; returns the exit code and the findings.
 fn check(settings: &Settings, arguments: &[&str]) -> Result<(i32, Lines)> {
     let (code, printed) = settings.call(&[&["check", "--json"], arguments].concat())?;
     let report: Value = serde_json::from_str(&printed).with_context(|| printed.clone())?;
@@ -39,7 +39,7 @@ fn check(settings: &Settings, arguments: &[&str]) -> Result<(i32, Lines)> {
     Ok((code, lines))
 }
 
-/// The line says this, at this level.
+/// Asserts that the check `what` reports this level and these words.
 fn finds(
     settings: &Settings,
     arguments: &[&str],
@@ -151,7 +151,7 @@ fn check_names_the_setting_if_the_broker_refuses_the_client() -> Result<()> {
     finds(&user("writes", "acl"), &probe, "message", "warning", "publishing is not authorized")
 }
 
-/// Welcomes everybody on these terms, and answers each filter with this code.
+/// Accepts every connection with these CONNACK properties, and answers each filter with this code.
 fn oblige(peer: &mut Peer, terms: &[u8], code: u8) -> Result<()> {
     loop {
         let packet = peer.hear()?;
@@ -217,8 +217,8 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
     finds(&asks(0x87)?, &[], "broker metrics", "warning", "mqtt.broker_metrics = false")
 }
 
-/// Refuses each client id the first time, and each one that it has accepted before, as EMQX does
-/// while the id's former process is not cleaned up.
+/// Refuses each client id at its first attempt and after each accepted connection, as EMQX does
+/// until it has cleaned up the id's former process.
 #[test]
 fn busy_broker_is_retried_and_fails_no_check() -> Result<()> {
     const CONNACK_BUSY: [u8; 5] = [0x20, 3, 0, 0x89, 0];
@@ -257,7 +257,7 @@ fn broker_that_stays_busy_is_not_reported_as_a_login_error() -> Result<()> {
     finds(&settings, &[], "broker", "error", "the server is busy; see the broker's log")
 }
 
-/// A broker that publishes the names of its nodes as EMQX does, retained.
+/// A broker that publishes its nodes' names as retained messages, as EMQX does.
 fn broker_of_two_nodes() -> Result<ScriptedBroker> {
     ScriptedBroker::start(|peer| {
         loop {
@@ -360,7 +360,7 @@ fn broker_that_hangs_up_on_its_own_topics_fails_no_check() -> Result<()> {
 #[test]
 fn check_names_the_statement_that_repairs_clickhouse() -> Result<()> {
     let world = world("check_tables")?;
-    // A table of the operator's own is theirs to set.
+    // Settings of a table that the operator created are up to the operator.
     world.query("CREATE MATERIALIZED VIEW {db}.my_mv ENGINE = MergeTree ORDER BY ts AS SELECT driver_id, ts FROM {db}.positions")?;
     for what in ["deduplication", "fsync"] {
         finds(&world.settings, &[], what, "ok", "")?;
@@ -395,7 +395,7 @@ fn check_names_the_statement_that_repairs_clickhouse() -> Result<()> {
     of("migrations", "milepost migrate, with a user who may create tables")
 }
 
-/// The engine with one thing changed on the way.
+/// Starts a proxy to the engine that replaces one statement.
 fn changed(world: &World, of: &'static str, becomes: &'static str) -> Result<Settings> {
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if statement.contains(of) { Scripted::Instead(becomes.to_owned()) } else { Scripted::Pass }
@@ -467,20 +467,21 @@ fn check_names_the_setting_if_clickhouse_is_old_late_or_locked() -> Result<()> {
     finds(&nobody, &[], "clickhouse", "error", "set clickhouse.url to its HTTP port")
 }
 
-/// A misconfiguration of a cluster, and the line that tells of it.
+/// A misconfiguration of a cluster, and the line that reports it.
 struct Planted {
     level: &'static str,
     what: &'static str,
     words: &'static str,
     settings: &'static [(&'static str, &'static str)],
-    /// Tables whose engine is told with "Replicated" before it, as a condition.
+    /// SQL condition: tables whose engine is reported with the prefix "Replicated".
     replicated: &'static str,
-    /// Read-only, without session, seconds behind, entries that wait, replicas, live ones.
+    /// Columns of `system.replicas`: read-only, session expired, delay in seconds, queue size,
+    /// replicas, active replicas.
     replica: &'static str,
 }
 
 const MACROS: &[(&str, &str)] = &[("REPLICATION", "macros")];
-/// Nothing is wrong with it.
+/// A correctly configured cluster.
 const GOOD: Planted = Planted {
     level: "ok",
     what: "replicas",
@@ -578,7 +579,7 @@ const PLANTED: [Planted; 16] = [
     },
 ];
 
-/// The engine with the tables, replicas and clusters that such a server would name.
+/// Starts a proxy to the engine that reports the tables, replicas and clusters of such a server.
 fn clustered(world: &World, planted: &'static Planted) -> Result<Settings> {
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if statement.contains("engine_full FROM system.tables") {
@@ -628,7 +629,7 @@ fn many_small_inserts_are_named_with_the_setting() -> Result<()> {
 #[test]
 fn check_reports_an_unusable_spool() -> Result<()> {
     let folder = lab_stack::folder()?;
-    // Neither server is there: the disk is looked at all the same.
+    // Neither server is reachable: the disk is checked nevertheless.
     let with = |dir: &str| settings(folder.path(), 1, "http://127.0.0.1:1").with("SPOOL__DIR", dir);
     finds(&with("/dev/shm/milepost-check"), &[], "spool", "error", "is memory")?;
     ensure!(!Path::new("/dev/shm/milepost-check").exists(), "a check makes nothing");

@@ -1,5 +1,5 @@
-//! `migrate` on a cluster. The engine here runs no ON CLUSTER: something in front of it takes the
-//! cluster out of each statement, and says of the other hosts what the test wants.
+//! `migrate` on a cluster. This engine does not support ON CLUSTER: a proxy in front of it removes
+//! the cluster from each statement, and simulates the other hosts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,9 +17,9 @@ pub struct Hosts {
     away: AtomicUsize,
     /// Hosts that have none of the tables.
     new: AtomicUsize,
-    /// Statements that all hosts had to do.
+    /// Statements that every host has executed.
     done: AtomicUsize,
-    /// Those that found one away.
+    /// Statements that failed because a host was away.
     waited: AtomicUsize,
 }
 
@@ -45,7 +45,7 @@ fn cluster(world: &World, hosts: &Arc<Hosts>) -> Result<Settings> {
     through(world.settings.clone(), world, hosts)
 }
 
-/// These settings, for the cluster `c` that something plays in front of the engine.
+/// Returns these settings for the cluster `c`, which a proxy in front of the engine simulates.
 pub fn through(settings: Settings, world: &World, hosts: &Arc<Hosts>) -> Result<Settings> {
     let hosts = Arc::clone(hosts);
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
@@ -66,7 +66,7 @@ pub fn through(settings: Settings, world: &World, hosts: &Arc<Hosts>) -> Result<
     Ok(settings.with("CLICKHOUSE__REPLICATION", "macros").with("CLICKHOUSE__CLUSTER", "c"))
 }
 
-/// How many migrations there are.
+/// Returns the number of migrations.
 fn files() -> Result<usize> {
     Ok(sql::migrations()?.len())
 }
@@ -138,9 +138,9 @@ fn told(inserts: &Inserts) -> Vec<String> {
     inserts.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// A cluster of one shard and one of two, each of them the engine itself: it reads and writes them
-/// without a network. Of two shards that are the same tables, each row is seen twice. Of the third
-/// one a shard is away.
+/// Clusters of one and of two shards; each shard is the engine itself, which reads and writes it
+/// without a network. The two shards are the same tables, so each row is read twice. The third
+/// cluster has an unreachable shard.
 const SHARDS: &str =
     "<clickhouse><tcp_port>9000</tcp_port><macros><shard>01</shard></macros><remote_servers>
 <c><shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard></c>
@@ -150,7 +150,7 @@ const SHARDS: &str =
 <shard><replica><host>127.0.0.1</host><port>1</port></replica></shard></half>
 </remote_servers></clickhouse>";
 
-/// In front of that engine, for `migrate` and `run` on the cluster c.
+/// Starts a proxy to that engine, for `migrate` and `run` on the cluster `c`.
 fn sharded(world: &World, inserts: &Inserts) -> Result<Settings> {
     let inserts = Arc::clone(inserts);
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
@@ -165,7 +165,7 @@ fn sharded(world: &World, inserts: &Inserts) -> Result<Settings> {
     Ok(settings.with("CLICKHOUSE__REPLICATION", "macros").with("CLICKHOUSE__SHARDS", "true"))
 }
 
-/// The table over shards is over those of another cluster now.
+/// Points the distributed table at the shards of another cluster.
 fn turn(world: &World, table: &str, from: &str, to: &str) -> Result<()> {
     let create = format!(
         "SELECT create_table_query FROM system.tables WHERE database = '{{db}}' AND name = '{table}' FORMAT TSVRaw"
@@ -176,7 +176,7 @@ fn turn(world: &World, table: &str, from: &str, to: &str) -> Result<()> {
         .map(drop)
 }
 
-/// Every parameterised view, with arguments.
+/// Returns every parameterised view with arguments.
 const ASKED: [&str; 12] = [
     "driver_days(driver='', since='2020-01-01', until='2100-01-01')",
     "episodes(driver='', from={f}, to={t}, tz='UTC')",
@@ -234,7 +234,7 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
     let (_, printed) = settings.call(&["check"])?;
     ensure!(printed.contains("1, and inserts reach all of them"), "{printed}");
 
-    // What each view says of one shard, it says of the engine's own tables.
+    // Over one shard, each view returns the same as over the engine's own tables.
     let asked: Vec<String> = (ASKED.iter())
         .map(|view| view.replace("{f}", "'2020-01-01'").replace("{t}", "'2100-01-01'"))
         .collect();
@@ -394,7 +394,7 @@ fn unknown_replica_count_delays_nothing() -> Result<()> {
                 Scripted::Never
             };
         } else if statement.contains("FROM system.columns") && is_first(&looked) {
-            // So that it asks again, now without an answer, before it inserts anything.
+            // Makes the process query again, now without an answer, before it inserts anything.
             return Scripted::Answer(
                 500,
                 "Code: 202. DB::Exception: Too many simultaneous queries.".to_owned(),

@@ -1,4 +1,4 @@
-//! `migrate`, `config`, `health`, and how bad usage ends.
+//! `migrate`, `config`, `health`, and the errors of wrong usage.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
@@ -69,8 +69,8 @@ fn dropped_objects_are_recreated_from_the_history() -> Result<()> {
                 .map(|there| assert_eq!(there, "1", "{table}"))?;
         }
     }
-    // The table behind a view that is still there: inserts fail until it is back, with everybody in
-    // it.
+    // Drops the table behind a view that still exists: inserts fail until it is back, with every
+    // driver in it.
     let newest =
         world.query("SELECT driver_id, max(seq) FROM {db}.positions GROUP BY ALL ORDER BY ALL")?;
     world.query("DROP TABLE {db}.last_positions_state SYNC")?;
@@ -114,7 +114,7 @@ fn retention_follows_the_configuration() -> Result<()> {
     Ok(())
 }
 
-/// The bench's sink knows what is asked, and nothing else.
+/// The bench's sink answers the queries of milepost, and no others.
 #[test]
 fn bench_sink_can_be_migrated_and_written() -> Result<()> {
     let sink = lab_stand_ins::sink::Sink::start(1, 1)?;
@@ -123,7 +123,7 @@ fn bench_sink_can_be_migrated_and_written() -> Result<()> {
     let settings = settings(folder.path(), broker.port, &sink.url());
     let (ended, end) = std::sync::mpsc::sync_channel(1);
     let migrating = settings.clone();
-    thread::spawn(move || ended.send(migrating.migrate())); // it waits for a server that does not understand it
+    thread::spawn(move || ended.send(migrating.migrate())); // it would retry an unsupported query
     end.recv_timeout(SOON)??;
     assert_eq!(settings.run()?.terminate(SOON)?, 0);
     Ok(())
@@ -168,7 +168,7 @@ fn migrate_plan_equals_what_migrate_executes() -> Result<()> {
         }
     }
     assert!(world.query("EXPLAIN AST CREATE TABLE t CLUSTER ON c (n UInt8)").is_err());
-    // For one server the engine can do it: nothing is left for `migrate`.
+    // The engine can execute the plan for one server; then nothing is left for `migrate`.
     let statements = plan(world.settings.clone())?;
     for sql in &statements {
         world.query(sql)?;
@@ -189,7 +189,7 @@ fn migrate_plan_equals_what_migrate_executes() -> Result<()> {
 fn decode_prints_the_rows_of_a_file_and_fails_on_rejects() -> Result<()> {
     let folder = lab_stack::folder()?;
     let file = folder.path().join("message.json");
-    // No server is there, and none is asked.
+    // No server is running: the plan needs none.
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1").with("SOURCE__TOPIC", "in/+");
     let decode = |payload: &str| {
         std::fs::write(&file, payload)?;
@@ -291,7 +291,7 @@ fn variable_with_one_underscore_stops_the_start_if_it_is_a_setting() -> Result<(
     Ok(())
 }
 
-/// A template of variables cannot leave one out.
+/// Some templates of environments cannot omit a variable.
 #[test]
 fn empty_variable_does_not_override_the_file() -> Result<()> {
     let folder = lab_stack::folder()?;
@@ -382,7 +382,7 @@ fn the_effective_configuration_merges_file_and_environment_and_hides_secrets() -
     Ok(())
 }
 
-/// A value that is not UTF-8 reaches no error.
+/// Errors never contain a value that is not UTF-8.
 #[test]
 fn secrets_in_the_environment_are_never_printed() -> Result<()> {
     use std::os::unix::ffi::OsStrExt as _;
@@ -427,7 +427,7 @@ fn health_queries_the_running_process() -> Result<()> {
     Ok(())
 }
 
-/// The kernel gives PID 1 of a container no signal that it does not take.
+/// The kernel delivers to a container's PID 1 only the signals for which it has handlers.
 #[test]
 fn command_as_pid_1_ends_at_sigterm_and_sigint() -> Result<()> {
     let container = || {
@@ -486,7 +486,7 @@ fn occupied_port_is_a_one_line_error() -> Result<()> {
     Ok(())
 }
 
-/// Two volumes on this disk, whatever is free on it.
+/// A storage policy with two volumes on this disk, however full it is.
 const TIERED: &str = "<clickhouse><storage_configuration><disks><cold><path>COLD/</path></cold></disks>
 <policies><tiered><volumes><default><disk>default</disk></default><cold><disk>cold</disk></cold></volumes><move_factor>0</move_factor></tiered></policies>
 </storage_configuration></clickhouse>";
@@ -582,7 +582,7 @@ fn trace_finds_a_driver_in_clickhouse_rejects_and_spool() -> Result<()> {
     let member = found["members"][0].as_str().context("a member")?;
     assert!(member.ends_with("its spool is empty"), "{found}");
 
-    // ClickHouse cannot be reached: what comes now goes to the spool.
+    // ClickHouse is unreachable: new messages go to the spool.
     milepost.terminate(SOON)?;
     let mut away = world.settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1").start()?;
     wait_until("it is subscribed", SOON, || {
@@ -613,7 +613,7 @@ fn trace_live_shows_each_message_and_its_outcome() -> Result<()> {
             Ok(live.log()?.lines().any(|line| words.iter().all(|word| line.contains(word))))
         })
     };
-    // What comes before its subscription passes it by.
+    // It misses messages from before its subscription.
     wait_until("it listens", SOON, || {
         live.ensure_alive()?;
         world.publish(&[("drivers/d7/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;

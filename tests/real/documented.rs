@@ -10,7 +10,7 @@ use lab_stack::unix_ms;
 
 use crate::world::{SOON, wait_for_metric, world};
 
-/// Every format, with the driver from where such devices say it.
+/// Sources of every format, with the driver id where such devices put it.
 const SOURCES: &str = r#"
 [formats.particle]
 lat = "/loc/lat"
@@ -250,7 +250,7 @@ fn documented_examples_become_their_rows() -> Result<()> {
     std::fs::write(&file, SOURCES)?;
     let settings = world.settings.clone().with_variable("MILEPOST_CONFIG", file.to_string_lossy());
     let milepost = settings.run()?;
-    // An hour ago: nothing that the receiving adds could be taken for it.
+    // An hour ago, so that it cannot be confused with the time of receipt.
     let moment_ms = (unix_ms() / 1_000 - 3_600) * 1_000;
     let null_island = ("traccar-client", at(AT_NULL_ISLAND, moment_ms));
     let examples = EXAMPLES.iter().map(|example| (example.topic, at(example.payload, moment_ms)));
@@ -273,7 +273,7 @@ fn documented_examples_become_their_rows() -> Result<()> {
         world.wait_for(&sql, &rows.join("\n"), SOON).map_err(|error| error.context(*topic))?;
     }
     world.wait_for("SELECT driver_id, reason FROM {db}.rejects", "48241179\tnull_island", SOON)?;
-    // Telemetry without a position; and nothing but these rows.
+    // Telemetry without a position is not stored: there are no further rows.
     wait_for_metric(&milepost, "positions_ignored_total", 1.0)?;
     let rows: usize = EXAMPLES.iter().map(|example| example.rows.len()).sum();
     let stored = world.query("SELECT count() FROM {db}.positions")?;

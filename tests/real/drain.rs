@@ -40,8 +40,8 @@ fn drain_takes_the_messages_of_a_lost_member_and_ends_its_sessions() -> Result<(
     assert_eq!(code, 1, "{printed}");
     assert!(printed.contains("shutdown.peers is not set"), "{printed}");
 
-    // Its share of these is queued, and its subscription goes on queueing. What the other one has
-    // acknowledged would say nothing of that: it acknowledges by the batch, also what came before.
+    // Its share of these is queued, and its subscription keeps queueing. The other member's
+    // acknowledgements do not show this: they are sent per batch and include earlier messages.
     wait_until("the fleet has sent enough", SOON, || Ok(sent() >= sent_before + 2_000))?;
     let (code, printed) = drain(&known, &[])?;
     assert_eq!(code, 0, "{printed}");
@@ -52,7 +52,7 @@ fn drain_takes_the_messages_of_a_lost_member_and_ends_its_sessions() -> Result<(
     assert!(number("messages taken") >= 500.0, "{printed}");
     assert!(number("sessions found") >= sessions, "{sessions}: {printed}");
 
-    // Nothing is left there, and nothing is queued there any more.
+    // The sessions are empty, and queue no further messages.
     let manifest = finish(fleet)?;
     let verdict = world.verify(&manifest)?;
     assert!(verdict.is_exact(), "{verdict}");
@@ -92,7 +92,7 @@ fn end_session(port: u16, client_id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Nobody names this member among the peers, and its sessions are all that is subscribed.
+/// No peer list has this member, and only its sessions are subscribed.
 #[test]
 fn drain_leaves_a_live_member_alone() -> Result<()> {
     let world = world("drain_living")?;
@@ -112,7 +112,7 @@ fn drain_leaves_a_live_member_alone() -> Result<()> {
     }
     assert_eq!(lives.metric("mqtt_reconnects_total")?, 0.0, "nobody has touched its sessions");
 
-    // From elsewhere nobody knows that it lives, until it takes its sessions back.
+    // Another host cannot see that it is alive, until it takes its sessions back.
     let elsewhere = settings.with("HTTP__LISTEN", format!("127.0.0.1:{}", free_port()?));
     let (code, printed) = drain(&elsewhere, &["--leave"])?;
     assert_eq!(code, 75, "{printed}");

@@ -11,8 +11,8 @@ use lab_stack::{Settings, free_port, lock};
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, World, wait_for_metric, world};
 
-/// An endpoint, the tokens of the inserts of positions that it got, and the code with which it
-/// refuses them; 0: it takes them.
+/// An endpoint, the tokens of the position inserts that it received, and the error code of its
+/// answers; 0: it accepts inserts.
 struct Endpoint {
     url: String,
     tokens: Arc<Mutex<Vec<String>>>,
@@ -72,8 +72,8 @@ fn read_only_endpoint_is_replaced_by_the_next_one() -> Result<()> {
     world.wait_for("SELECT count() FROM {db}.fixes", "2", SOON)
 }
 
-/// 242 comes before the write, so the token is kept; after 243 a part may have been written, so the
-/// next endpoint gets another one.
+/// Error 242 precedes the write, so the retry keeps its token. After error 243 some rows may have
+/// been written, so the next endpoint gets a new token.
 #[test]
 fn insert_tries_every_endpoint_that_cannot_write() -> Result<()> {
     let world = world("endpoints_refuse")?;

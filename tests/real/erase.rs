@@ -1,4 +1,4 @@
-//! A driver whose data is to be gone.
+//! `milepost erase`: all data of a driver is removed, also while messages arrive.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ const AT_ONCE: &str = "old_parts_lifetime = 1, cleanup_delay_period = 1, max_cle
 const MERGE_TREES: &str =
     "SELECT name FROM system.tables WHERE database = '{db}' AND engine LIKE '%MergeTree'";
 
-/// Has every roll-up counted again.
+/// Refreshes every roll-up.
 fn count_again(world: &World) -> Result<()> {
     let views = world.query("SELECT view FROM system.view_refreshes WHERE database = '{db}'")?;
     views
@@ -112,7 +112,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     )?;
     killed.kill()?;
 
-    // Hidden at once, though a member cannot know it yet, and says so.
+    // The rows are hidden at once, and the report says that a member does not have the list yet.
     let (code, printed) = erase(&["--yes", "--within", "4s"])?;
     assert_eq!(code, 75, "{printed}");
     assert!(
@@ -127,8 +127,8 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     assert!(rows(&world)?.iter().all(|(_, rows)| *rows == 0), "{:?}", rows(&world)?);
     assert!(spools.metric("positions_erased_total")? > 0.0);
 
-    // What comes now is dropped, what is counted again does not bring them back, and all others are
-    // complete.
+    // New messages are dropped, refreshed roll-ups do not bring the driver back, and all other
+    // drivers are complete.
     let mut manifest = finish(fleet)?;
     assert!(manifest.last_seq[NUMBER] > 0);
     manifest.last_seq[NUMBER] = 0;
@@ -136,7 +136,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     assert!(verdict.is_exact(), "{verdict}");
     world.publish(&[(&*topic, br#"{"lat":1,"lng":2}"#), (&*topic, b"broken")])?;
     count_again(&world)?;
-    // The second has nobody left to ask whether its session may go: it keeps it, and says so.
+    // The second member has no peer left to ask: it keeps its session, and logs this.
     for (milepost, code) in [(&mut spools, 0), (&mut stays, 75)] {
         wait_until("everything is acknowledged", SOON, || {
             Ok(milepost.metric("mqtt_unacked")? == 0.0)
@@ -167,7 +167,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     Ok(())
 }
 
-/// Under any name, and with any type of the column.
+/// Tables of any name, with any type of the driver column.
 #[test]
 fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     let world = world("erase_theirs")?;
@@ -228,8 +228,8 @@ fn erase_reports_success_only_when_all_rows_are_gone() -> Result<()> {
         "members read who is erased every 30 s: {printed}"
     );
 
-    // A merge was quicker than we: the rows are in old parts alone. These stay, however slow the
-    // machine is: else all may be gone.
+    // A merge was faster: the rows are only in old parts. These parts are kept, however slow the
+    // machine is; otherwise all rows may be gone already.
     world.query("ALTER TABLE {db}.positions MODIFY SETTING old_parts_lifetime = 86400")?;
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts, seq) SELECT 'd7', now64(3), number + 1 FROM numbers(9)",
@@ -242,8 +242,8 @@ fn erase_reports_success_only_when_all_rows_are_gone() -> Result<()> {
     )?;
     world.query("OPTIMIZE TABLE {db}.positions FINAL")?;
     world.query("OPTIMIZE TABLE {db}.last_positions_state FINAL")?;
-    // On a slow machine a command ends before its mutation does, and the next one begins another:
-    // each gets twice the time. None says that all is gone.
+    // On a slow machine a command times out before its mutation ends, and the next command starts
+    // another: each gets twice the time. None reports that all rows are gone.
     let mut within = 4;
     wait_until("old parts are named", SOON, || {
         within *= 2;
@@ -268,7 +268,7 @@ fn erase_reports_success_only_when_all_rows_are_gone() -> Result<()> {
     let (code, printed) = settings.call(&["erase", "--driver", "d8", "--yes", "--within", "1s"])?;
     assert!(code == 75 && printed.contains("its spool has 1 files"), "{printed}");
 
-    // One more than members may know: nothing is written, and they go on.
+    // One driver above the limit of the list: nothing is written, and the members continue.
     world.query(
         "INSERT INTO {db}.erased (driver_id) SELECT concat('x', toString(number)) FROM numbers(50000)",
     )?;
@@ -277,7 +277,7 @@ fn erase_reports_success_only_when_all_rows_are_gone() -> Result<()> {
     assert!(code == 1 && printed.contains("lift some"), "{code} {printed}");
     assert_eq!(world.query("SELECT count() FROM {db}.erased WHERE driver_id = 'd9'")?, "0");
 
-    // A place for one, and four at once: never more than members may know, once they are through.
+    // Four concurrent commands for one free place: the list never exceeds its limit.
     world.query("INSERT INTO {db}.erased (driver_id, is_lifted) VALUES ('x0', true)")?;
     thread::scope(|scope| {
         let at_once =
@@ -288,7 +288,7 @@ fn erase_reports_success_only_when_all_rows_are_gone() -> Result<()> {
         world.query("SELECT count() FROM {db}.erased FINAL WHERE NOT is_lifted")?.parse()?;
     assert!(count <= 50_000, "{count}");
 
-    // The server's clock was ahead when that was written.
+    // The server's clock was ahead when this row was written.
     world.query(
         "INSERT INTO {db}.erased (driver_id, written_at) VALUES ('x1', now64(3) + INTERVAL 1 HOUR)",
     )?;
@@ -297,7 +297,7 @@ fn erase_reports_success_only_when_all_rows_are_gone() -> Result<()> {
     let (code, printed) = world.settings.call(&["erase", "--driver", "x1", "--lift"])?;
     assert!(code == 0 && printed.contains("is not erased"), "{code} {printed}");
 
-    // And once more: the server must not take the same words for a retry.
+    // Repeated: the server must not treat the identical statement as a retry.
     for _ in 0..2 {
         let (code, printed) = erase("e9", &["--within", "1s"])?;
         assert_eq!(code, 75, "{printed}");
@@ -308,8 +308,8 @@ fn erase_reports_success_only_when_all_rows_are_gone() -> Result<()> {
     Ok(())
 }
 
-/// A killed process leaves the server an insert that it works on; nobody waits for that any more,
-/// and no member mentions it.
+/// A killed process leaves an insert running at the server; no process waits for it, and no member
+/// reports it.
 #[test]
 fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
     let world = world("erase_late")?;
@@ -321,8 +321,8 @@ fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
         let under_way = "SELECT count() FROM system.processes WHERE query LIKE '%{db}.positions%' AND query_kind = 'Insert' \
              AND elapsed > 2";
         world.wait_for(under_way, "1", SOON)?;
-        // Members have known for a second that the driver is erased: what began before has nobody
-        // to leave the driver out.
+        // Members have had the list for a second: only inserts that began earlier can still contain
+        // the driver.
         world.query(
             "INSERT INTO {db}.erased (driver_id, written_at) VALUES ('d7', now64(3) - INTERVAL 41 SECOND)",
         )?;
@@ -335,7 +335,7 @@ fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
     assert_eq!(world.query(count)?, "12", "it came after all");
     let (code, printed) = erase()?;
     assert!(code == 75 && !printed.contains("under way began"), "{code} {printed}");
-    // The mutation that hides them goes on without the command.
+    // The mutation that hides the rows continues without the command.
     world.wait_for(count, "0", SOON)
 }
 
@@ -362,8 +362,8 @@ fn kind(statement: &str, driver: &str, tables: &[String]) -> String {
     kind
 }
 
-/// Erases a driver with a fault at the n-th kind of statement: 1 if it was reached. Without a
-/// fault: how many kinds were seen.
+/// Erases a driver with a fault at the n-th kind of statement; returns 1 if it was reached. Without
+/// a fault, returns the number of kinds.
 fn erase_with(
     world: &World,
     driver: &str,
@@ -412,8 +412,8 @@ fn erase_with(
     Ok(kinds)
 }
 
-/// Kill it, refuse it and cut its answer at every kind of statement that it sends: a plain run
-/// afterwards succeeds.
+/// Kills the command, refuses the statement or cuts its answer, at every kind of statement: a later
+/// run without faults succeeds.
 #[test]
 fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     let world = world("erase_broken")?;

@@ -1,4 +1,4 @@
-//! `milepost events`: what drivers do, as a table, retained messages and posts of a webhook.
+//! `milepost events`: events of drivers in a table, as retained messages and as posts to a webhook.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -21,14 +21,14 @@ pub const YARD: &str = r#"{"type":"Feature","properties":{"name":"yard/1"},"geom
 const INSIDE: f64 = 13.05;
 const OUTSIDE: f64 = 13.15;
 
-/// A web service that answers with `status`, and keeps what was posted.
+/// A web service that answers with `status`, and records the posts.
 struct Webhook {
     port: u16,
-    /// 0: it takes the post, and never answers.
+    /// HTTP status of the answers; 0: it reads the post and never answers.
     status: Arc<AtomicU16>,
     /// Answers of 200 have a body that does not end.
     endless: Arc<AtomicBool>,
-    /// The id, and how often it was posted; and the tokens.
+    /// Number of posts of each event id.
     posts: Arc<Mutex<BTreeMap<String, usize>>>,
     tokens: Arc<Mutex<Vec<String>>>,
 }
@@ -125,7 +125,7 @@ pub fn retained(port: u16, filter: &str) -> Result<BTreeMap<String, Value>> {
                     return Ok(kept);
                 }
                 if publish.payload.is_empty() {
-                    kept.remove(&topic); // cleared while we look
+                    kept.remove(&topic); // cleared during the read
                 } else {
                     kept.insert(topic, serde_json::from_slice(&publish.payload)?);
                 }
@@ -242,8 +242,8 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     assert!(first.get("/metrics")?.contains("milepost_events_total{kind=\"entered\"} 1"));
     assert!(first.get("/readyz")?.starts_with("HTTP/1.1 200 "), "{}", first.get("/readyz")?);
 
-    // The webhook is away, and the process dies with an event that only the table and the broker
-    // have.
+    // The webhook is down, and the process dies after the event reached only the table and the
+    // broker.
     hook.status.store(503, Ordering::SeqCst);
     publish("d1", &at(210, OUTSIDE, 10.0))?;
     count("kind = 'left' AND mqtt_at IS NOT NULL AND webhook_at IS NULL", "1")?;
@@ -251,7 +251,7 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
         Ok(first.get("/readyz")?.contains("webhook: it answers 503"))
     })?;
     first.process.kill()?;
-    // While nobody watches, somebody drives in, out, and too fast. One array, so one insert.
+    // While no process runs, a driver enters, leaves and drives too fast. One array, so one insert.
     let fixes =
         [(310, INSIDE, 30.0), (410, OUTSIDE, 30.0), (415, OUTSIDE, 27.0), (420, OUTSIDE, 20.0)];
     let fixes: Vec<Value> = fixes
@@ -269,7 +269,7 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
         let id = if second == 420 || kind == "fast" { id } else { format!("{id}/yard/1") };
         wait_until(&format!("{id} is posted"), SOON, || Ok(hook.has(&id)))?;
     }
-    // Nothing twice, nothing that was not.
+    // No duplicates, and no events that did not happen.
     count("kind IN ('entered', 'left', 'fast', 'slow', 'jump')", "6")?;
     count("webhook_at IS NULL AND kind NOT IN ('silent', 'heard')", "0")?;
 
@@ -290,7 +290,7 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     count(&format!("kind = 'jump' AND toUnixTimestamp64Milli(ts) = {}", begin + 510_000), "1")?;
     count("kind IN ('entered', 'left')", "4")?;
 
-    // Who is erased has no state that somebody keeps.
+    // The retained states of an erased driver are cleared.
     world.query("INSERT INTO {db}.erased (driver_id) VALUES ('d1')")?;
     wait_until("no topic has a state of d1", SOON, || {
         Ok(retained(world.broker.port, "fleet/events/d1/#")?.is_empty())
@@ -340,7 +340,8 @@ fn webhook_gets_no_event_of_a_driver_erased_meanwhile() -> Result<()> {
     Ok(())
 }
 
-/// At the start, a webhook, the fences: each hangs for longer than it may, or for nearly as long.
+/// The first queries, the webhook and the fences each hang for longer than their timeout, or for
+/// nearly as long.
 #[test]
 fn hung_service_is_named_and_delays_no_other() -> Result<()> {
     let world = world("events_hang")?;
@@ -415,7 +416,7 @@ fn restart_takes_no_wrong_fix_after_inaccurate_ones_for_a_crossing() -> Result<(
         "['entered']",
         SOON,
     )?;
-    // Fences are read again and again; what is wrong with one is logged once.
+    // Fences are read periodically; a fault of one is logged once.
     let log = watcher.process.log()?;
     assert_eq!(log.matches("a fence makes no events").count(), 1, "{log}");
     Ok(())
@@ -505,7 +506,7 @@ fn start_reads_no_history_of_events() -> Result<()> {
             kept.values().map(|event| event["event"].as_str().unwrap_or_default()).collect();
         Ok(kinds == ["entered", "left", "fast"])
     })?;
-    // Whoever was inside is known to be: outside they leave.
+    // Drivers that were inside are still known to be: a fix outside makes them leave.
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3), 100, 100",
     )?;
@@ -538,7 +539,7 @@ fn states_are_retained_again_after_the_broker_lost_them() -> Result<()> {
     Ok(())
 }
 
-/// SQL takes any bytes as a name; no event can have such a one.
+/// ClickHouse accepts any bytes as a name; an event's name must be UTF-8.
 #[test]
 fn fence_name_that_is_not_utf8_stops_no_events() -> Result<()> {
     let world = world("events_name")?;
@@ -551,7 +552,7 @@ fn fence_name_that_is_not_utf8_stops_no_events() -> Result<()> {
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE fence = 'yard'", "1", SOON)
 }
 
-/// One after the other, each post would wait ten seconds for an answer that does not come.
+/// Sequential posts would each wait for the ten-second timeout.
 #[test]
 fn webhook_gets_eight_concurrent_posts() -> Result<()> {
     let world = world("events_many")?;

@@ -1,9 +1,9 @@
 //! Servers and proxies that lie, hang, cut and refuse: the real binary between a real broker and a
-//! ClickHouse that does so by script, in front of the real engine.
+//! scripted proxy in front of the real engine.
 //!
-//! In every case what was acknowledged is stored, at any moment; memory and log are bounded; the
-//! log and `/readyz` name the cause in time; and when the fault is over everything is stored and
-//! acknowledged. A case alone: `IMPOLITE=huge_error cargo test --test real impolite --
+//! In every case: every acknowledged message is stored, at any moment; memory and log are bounded;
+//! the log and `/readyz` name the cause in time; after the fault, everything is stored and
+//! acknowledged. To run one case: `IMPOLITE=huge_error cargo test --test real impolite --
 //! --nocapture`.
 
 mod judge;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use lab_harness::scripted_clickhouse::{Behaviour, HangAt, TooLarge};
 
-/// They wait more than they work.
+/// Cases that run concurrently; they mostly wait.
 const CASES_AT_ONCE: usize = 6;
 
 /// A fault, and the behaviour that is expected of milepost.
@@ -37,9 +37,9 @@ enum Fault {
 
 #[derive(Debug, Clone, Copy)]
 enum Expect {
-    /// Everything gets through while it lasts.
+    /// Every message is stored during the fault.
     GetsThrough,
-    /// Nothing can; so it says why.
+    /// No message can be stored; the log and `/readyz` name the cause.
     Refused {
         /// Error kinds that a failed insert may be counted as.
         kinds: &'static [&'static str],
@@ -69,7 +69,7 @@ const fn script(name: &'static str, behaviour: Behaviour, expect: Expect) -> Cas
     Case { name, fault: Fault::Script(behaviour), expect, on_replicas: false }
 }
 
-/// It is open whether the rows are stored.
+/// Unknown outcome: the rows may be stored.
 const fn ambiguous(says: &'static [&'static str]) -> Expect {
     Expect::Refused { kinds: &["ambiguous"], says }
 }
@@ -90,12 +90,12 @@ const NO_SUMMARY: Expect = ambiguous(&["summary"]);
 const NO_ANSWER: Expect = ambiguous(&["timed out", "timeout", "no answer", "does not answer"]);
 const BY_ITSELF: &[&str] = &["transient"];
 const BY_A_PERSON: &[&str] = &["permanent"];
-/// A definite no; whether time or a person mends it is not known.
+/// A definite refusal, which may be transient or need an operator.
 const NO: &[&str] = &["transient", "permanent"];
-/// ClickHouse's own word, and yet it may be stored.
+/// An error of ClickHouse itself after which the rows may be stored nevertheless.
 const OPEN: &[&str] = &["ambiguous", "transient"];
 
-/// 200 is not yet a yes.
+/// Status 200 without success.
 static LIES: [Case; 8] = [
     script("body_dropped", Behaviour::BodyDropped, ambiguous(&["ClickHouse wrote 0"])),
     script("without_summary", Behaviour::HonestWithoutSummary, NO_SUMMARY),
@@ -205,7 +205,7 @@ static ERRORS: [Case; 12] = [
     ),
 ];
 
-/// The commit fails, or a view behind the table.
+/// The commit fails, or a materialized view of the table.
 static COMMITS: [Case; 4] = [
     script(
         "view_failed",
@@ -249,7 +249,7 @@ const fn replica_dies(name: &'static str, code: u32) -> Case {
     on_replicas(script(name, Behaviour::ReplicaDies { code }, Expect::GetsThrough))
 }
 
-/// A load balancer asks one replica first and another one then.
+/// A load balancer that switches from one replica to another.
 static REPLICAS: [Case; 7] = [
     replica_dies("replica_dies_319", 319),
     replica_dies("replica_dies_999", 999),

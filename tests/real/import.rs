@@ -242,8 +242,7 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     ensure!(world.query("SELECT count() FROM {db}.fixes WHERE driver_id = 'grows'")? == "3");
     let why = "SELECT any(detail) FROM {db}.rejects WHERE reason = 'invalid_json'";
     ensure!(world.query(why)? == "a quote of this row has no end");
-    // A field whose unit nobody says is not guessed, and a file that breaks off is read as far as
-    // it goes.
+    // A field without a known unit is not guessed, and a truncated file is read up to its end.
     let file = write(&world, "speed.csv", "driver_id,ts,lat,lng,speed\n")?;
     let (code, printed) = import(&world, &[], &file)?;
     ensure!(code == 64 && printed.contains("--speed-unit"), "{printed}");
@@ -255,7 +254,7 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     Ok(())
 }
 
-/// A dry run, which asks no server: its exit code, and what it printed as JSON.
+/// Makes a dry run, which needs no server; returns its exit code and its report.
 fn dry_run(world: &World, arguments: &[&str], file: &Path) -> Result<(i32, serde_json::Value)> {
     let (code, printed) = import(world, &[&["--dry-run", "--json"], arguments].concat(), file)?;
     let line =
@@ -268,8 +267,8 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     let world = world("import_told")?;
     let (began, driver) = (began_ms(), ["--driver", "d1"]);
     let with_speed = [&driver[..], &["--speed-unit", "m/s"]].concat();
-    // Collections one behind the other are all read, and what follows them is named; a byte order
-    // mark is nothing.
+    // Concatenated collections are all read, and trailing data is reported; a byte order mark is
+    // skipped.
     let feature = |ms: i64| {
         format!(
             r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[1,2]}},"properties":{{"ts":{ms}}}}}"#
@@ -296,7 +295,7 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     ensure!(code == 1 && told["rejected"]["bad_ts"] == 1, "{told}");
     let (code, told) = dry_run(&world, &[&with_speed[..], &["--zone", "+05:00"]].concat(), &file)?;
     ensure!(code == 0 && told["oldest"] == began - 5 * 3_600_000, "{told}");
-    // What a server answers instead of a track.
+    // Error responses that were saved in place of a track.
     for text in ["", "404 page not found", "<html><body>404</body></html>"] {
         let (code, told) = dry_run(&world, &driver, &write(&world, "none.gpx", text)?)?;
         ensure!(
@@ -321,7 +320,7 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     );
     let (code, printed) = import(&world, &driver, &write(&world, "none.csv", "")?)?;
     ensure!(code == 64 && printed.contains("the first row must name the columns"), "{printed}");
-    // What would be left out without a word.
+    // Data that would be skipped silently.
     let heart = write(&world, "heart.csv", &format!("lat,lon,ts,hr\n1,2,{began},60\n"))?;
     for (arguments, said) in [
         (&["--keep", "/hr"][..], "must be a name such as"),
@@ -352,7 +351,7 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     ensure!(code == 0, "{printed}");
     let kept = world.query("SELECT attributes['name'] FROM {db}.fixes WHERE driver_id = 'amp'")?;
     ensure!(kept == "A & B", "{kept}");
-    // A pipe is there once.
+    // A pipe can be read only once.
     let pipe = world.folder.path().join("pipe.csv");
     ensure!(Command::new("mkfifo").arg(&pipe).status()?.success());
     let writer = std::thread::spawn({
@@ -376,7 +375,7 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     Ok(())
 }
 
-/// Killed at any moment, it goes on behind what ClickHouse has confirmed.
+/// After a kill at any moment, the import resumes after the last row that ClickHouse confirmed.
 #[test]
 fn killed_import_resumes_where_it_stopped() -> Result<()> {
     const FIXES: i64 = 400_000;
@@ -418,7 +417,7 @@ fn killed_import_resumes_where_it_stopped() -> Result<()> {
     ensure!(code == 0 && printed.contains(&format!("\"skipped\":{noted},")), "{noted}: {printed}");
     ensure!(count()? == FIXES, "{} of {FIXES}", count()?);
     ensure!(stored()? == FIXES);
-    // A file that grew: what is new.
+    // A file that grew: only the new rows are imported.
     fs::write(&file, format!("time,lat,lon\n{rows}{},3,2\n", began + FIXES * 1_000))?;
     let (code, printed) = world.settings.call(&arguments)?;
     ensure!(code == 0 && printed.contains("\"inserted\":1,"), "{printed}");

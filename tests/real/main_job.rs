@@ -154,7 +154,7 @@ fn fix_is_identified_by_its_content() -> Result<()> {
     wait_for_metric(&milepost, "positions_inserted_total", 3.0)?;
     assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "2");
 
-    // Late data does not move the last position back.
+    // Late fixes do not move the last position back.
     let late = format!(r#"{{"lat":50,"lng":2,"ts":{},"seq":9}}"#, now - 60_000);
     world.publish(&[("drivers/d1/gps", late.as_bytes())])?;
     wait_for_metric(&milepost, "positions_inserted_total", 4.0)?;

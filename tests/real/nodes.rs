@@ -12,7 +12,7 @@ pub fn cluster(name: &str, strategy: &str) -> Result<World> {
     cluster_with(name, &["--strategy", strategy])
 }
 
-/// A strict-broker of two nodes with these options, and a milepost that names both.
+/// Starts a strict-broker of two nodes with these options; the settings name both nodes.
 pub fn cluster_with(name: &str, options: &[&str]) -> Result<World> {
     let mut world = world(name)?;
     let options = [&["--max-inflight", "32000"], options].concat();
@@ -30,7 +30,7 @@ fn ports(world: &World) -> [u16; 2] {
     [world.broker.port, world.broker.second_port.expect("a second node")]
 }
 
-/// Waits until `/readyz` says that each node has so many sessions.
+/// Waits until `/readyz` reports this number of sessions on each node.
 fn wait_for_spread(world: &World, milepost: &Milepost, sessions: [usize; 2]) -> Result<()> {
     let line = |(port, sessions)| format!("node 127.0.0.1:{port}: sessions: {sessions}\n");
     let lines: String = ports(world).into_iter().zip(sessions).map(line).collect();
@@ -68,7 +68,7 @@ fn dead_node_is_left_and_gets_a_new_session_when_back() -> Result<()> {
     Ok(())
 }
 
-/// It accepts TCP and sends no CONNACK: at a start, and for the sessions of a process that returns.
+/// A hung node accepts TCP and sends no CONNACK, at a first start and when a process returns.
 #[test]
 fn hung_node_costs_no_session() -> Result<()> {
     let world = cluster("hung", "local")?;
@@ -93,8 +93,8 @@ fn hung_node_costs_no_session() -> Result<()> {
     Ok(())
 }
 
-/// A broker takes seconds to resume a session with a long queue. Whoever gives it up meanwhile
-/// takes it over on another node.
+/// A broker takes seconds to resume a session with a long queue. A client that gives up too early
+/// takes the session over on another node.
 #[test]
 fn node_that_resumes_a_large_session_is_waited_for() -> Result<()> {
     let world = cluster("resumes", "local")?;

@@ -13,7 +13,7 @@ use crate::world::{
     world,
 };
 
-/// How long `scripted_resolver.c` answers nothing.
+/// Time for which `scripted_resolver.c` does not answer.
 const HANGS: Duration = Duration::from_secs(60);
 
 #[test]
@@ -85,7 +85,7 @@ fn names_resolve_in_parallel_and_shutdown_ignores_a_hung_resolver() -> Result<()
         at = asked.lines().filter_map(|line| line.split_once(' ')?.1.parse::<u64>().ok()).collect();
         Ok(at.len() >= 3)
     })?;
-    // One after the other, each takes its three seconds.
+    // Sequential lookups would take three seconds each.
     assert!(
         at.get(2).zip(at.first()).is_some_and(|(third, first)| third - first < 2_500),
         "{at:?} ms"
@@ -207,7 +207,7 @@ fn leaving_member_hands_its_messages_to_the_others() -> Result<()> {
     Ok(())
 }
 
-/// By ClickHouse's clock ours is an hour slow; nobody says so before a correct fix has come.
+/// ClickHouse's clock shows that ours is an hour slow, but only after a correct fix has arrived.
 #[test]
 fn uncompared_clock_rejects_no_fix_and_is_compared_first() -> Result<()> {
     let world = world("clock_at_start")?;
@@ -253,8 +253,8 @@ fn uncompared_clock_rejects_no_fix_and_is_compared_first() -> Result<()> {
     wait_until("it is ready", SOON, || Ok(milepost.get("/readyz").is_ok()))
 }
 
-/// ClickHouse, which refuses the statements with these words while the switch is on: its URL, and
-/// the switch.
+/// Starts a proxy that refuses statements with these words while the switch is on; returns its URL
+/// and the switch.
 fn refusing(
     world: &World,
     words: &'static str,
@@ -273,7 +273,7 @@ fn refusing(
     Ok((url, switch))
 }
 
-/// Nothing is under way then, so no insert meets the refusal first.
+/// The login is revoked while no insert is in flight, so that no insert fails first.
 #[test]
 fn revoked_login_is_reported_and_messages_stay_with_the_broker() -> Result<()> {
     let world = world("revoked")?;
@@ -289,7 +289,7 @@ fn revoked_login_is_reported_and_messages_stay_with_the_broker() -> Result<()> {
     })?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     wait_for_metric(&milepost, "positions_in_flight", 1.0)?;
-    // A process that leaves puts into the spool whatever may go there.
+    // At shutdown, a process spools every batch that may be spooled.
     assert_eq!(milepost.terminate(SOON)?, 75);
     let listed = settings.call(&["spool", "list"])?.1;
     assert!(listed.contains("0 batches"), "{listed}");

@@ -1,4 +1,4 @@
-//! Members that are told to go, and ask the others.
+//! Members that are told to leave, and ask their peers.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
@@ -42,7 +42,7 @@ fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
     })?;
     assert!(lower.get("/member")?.contains(r#""leaving":true"#), "so do the others hear");
     assert_eq!(lower.process.wait(SOON)?.code(), Some(75), "it may not come back to its session");
-    // A peer that hangs holds nothing up for longer than the asking.
+    // A hung peer delays the shutdown at most for the timeout of the question.
     let log = lower.process.log()?;
     let kept = log.lines().find(|line| line.contains("keeping the session")).unwrap_or_default();
     let hint = "milepost drain --client-id pod-9";

@@ -1,4 +1,5 @@
-//! Readers that do not read, or leave early: of the log, of HTTP answers, of a command's output.
+//! Readers of the log, of HTTP responses and of a command's output that do not read, or leave
+//! early.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -10,7 +11,7 @@ use lab_stack::{Settings, free_port, get, wait_until};
 
 use crate::world::{SOON, World, world};
 
-/// Linux gives a pipe so much.
+/// Default capacity of a pipe on Linux, in bytes.
 const PIPE_BYTES: usize = 65_536;
 /// More sockets than milepost serves at the same time.
 const SOCKETS: usize = 80;
@@ -63,7 +64,7 @@ fn unread_log_stops_nothing_and_is_reported() -> Result<()> {
     Ok(())
 }
 
-/// Asks for `/metrics` until no more can be sent, and never reads.
+/// Requests `/metrics` until the socket is full, and never reads.
 fn never_reads(port: u16) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_nonblocking(true)?;
@@ -99,7 +100,7 @@ fn clients_that_never_read_block_no_probe_and_are_closed() -> Result<()> {
     Ok(())
 }
 
-/// Runs a command whose output nobody reads; its exit code, and what it wrote to stderr.
+/// Runs a command whose output is not read; returns its exit code and stderr.
 fn into_a_closed_pipe(settings: &Settings, arguments: &[&str]) -> Result<(Option<i32>, String)> {
     let (reader, writer) = std::io::pipe()?;
     drop(reader);
@@ -128,7 +129,7 @@ fn closed_output_pipe_is_no_failure() -> Result<()> {
             "{arguments:?}: {code:?} {stderr}"
         );
     }
-    // The exit code is the result's, read or not.
+    // The exit code is that of the result, whether or not it was read.
     let nowhere = settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1");
     let (code, stderr) = into_a_closed_pipe(&nowhere, &["check"])?;
     ensure!(code == Some(1) && stderr.is_empty(), "{code:?} {stderr}");

@@ -24,7 +24,7 @@ pub struct Seen {
     pings: Vec<Vec<Instant>>,
 }
 
-/// A broker that does as it is told.
+/// A broker that runs the script of a test.
 pub struct Scripted {
     pub port: u16,
     seen: Arc<Mutex<Seen>>,
@@ -57,7 +57,7 @@ impl Scripted {
         lock(&self.seen)
     }
 
-    /// A milepost's, between this broker and the engine; the tables are there.
+    /// Returns settings of a milepost between this broker and the engine, and creates the tables.
     pub fn settings(&self, world: &World) -> Result<Settings> {
         let settings = settings(world.folder.path(), self.port, &world.engine.server.url())
             .with("CLICKHOUSE__DATABASE", &world.database)
@@ -68,8 +68,7 @@ impl Scripted {
     }
 }
 
-/// `NAME-1` to `NAME-63`: where only one session is held, these ids are looked at for what an
-/// earlier run left.
+/// `NAME-1` to `NAME-63`: a milepost with a single session looks up these ids for former sessions.
 fn is_a_visit(client_id: &str) -> bool {
     client_id.rsplit_once('-').is_some_and(|(_, number)| number != "0" && number.len() <= 2)
 }
@@ -78,10 +77,10 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The other end of one connection.
+/// The broker's end of a connection.
 pub struct Peer {
     stream: TcpStream,
-    /// Its number among those that are served; visits have none.
+    /// Index among the connections that the script serves; `None`: a visit.
     index: Option<usize>,
     seen: Arc<Mutex<Seen>>,
     input: BytesMut,
@@ -92,7 +91,7 @@ impl Peer {
         Ok(self.stream.write_all(bytes)?)
     }
 
-    /// Notes the connection; its number.
+    /// Records the connection, and returns its index.
     fn begin(&self) -> usize {
         let mut seen = lock(&self.seen);
         seen.connections.push(Instant::now());
@@ -111,7 +110,7 @@ impl Peer {
         }
     }
 
-    /// The client id of a CONNECT that is still to be read.
+    /// Reads ahead to the client id of the next CONNECT.
     pub fn client_id(&mut self) -> Result<String> {
         loop {
             match Packet::read(&mut self.input.clone(), None) {
@@ -123,7 +122,7 @@ impl Peer {
         }
     }
 
-    /// A look for a session that an earlier run may have left behind: there is none.
+    /// Answers the lookup of a former session: there is none.
     fn visit(&mut self) -> Result<()> {
         self.hear()?;
         self.say(&[0x20, 3, 0, 0, 0])?;
@@ -138,7 +137,7 @@ impl Peer {
         Ok(())
     }
 
-    /// The next packet; acknowledgements and pings are noted.
+    /// Reads the next packet; records acknowledgements and pings.
     pub fn hear(&mut self) -> Result<Packet> {
         loop {
             let packet = match Packet::read(&mut self.input, None) {
@@ -170,7 +169,7 @@ impl Peer {
         self.say(&[&[0x90, length, high, low, 0], codes].concat())
     }
 
-    /// Listens, and answers pings, until the other side hangs up.
+    /// Reads packets and answers pings until the client disconnects.
     pub fn listen(&mut self) -> Result<()> {
         loop {
             if let Packet::PingReq(_) = self.hear()? {
@@ -180,7 +179,7 @@ impl Peer {
     }
 }
 
-/// A PUBLISH at QoS 1. `properties` with their length, whatever they are.
+/// Encodes a PUBLISH at QoS 1. `properties`: arbitrary bytes, including their length.
 fn publish(topic: &[u8], packet_id: u16, properties: &[u8], payload: &[u8]) -> BytesMut {
     let mut out = BytesMut::new();
     out.put_u8(0x32);
@@ -233,7 +232,7 @@ fn partly_refused_subscription_acks_only_stored_messages() -> Result<()> {
     milepost.terminate(SOON).map(drop)
 }
 
-/// One of each kind, at the even packet ids; what it becomes.
+/// One hostile message of each kind, at the even packet ids, with its expected result.
 fn harm() -> Vec<(BytesMut, &'static str)> {
     let gps = b"drivers/d1/gps";
     let mut hundreds = BytesMut::new();
@@ -462,7 +461,7 @@ fn unresponsive_broker_is_disconnected() -> Result<()> {
     let log = of_never.process.log()?;
     ensure!(log.contains("no CONNACK within 5s"), "{log}");
     ensure!(log.contains("the connection hangs: nothing came for"), "{log}");
-    // Other tests share the machine: it may be late once, or twice.
+    // Other tests share the machine: two late pings are tolerated.
     let waited = no_longer.seen().connections.windows(2).map(|pair| pair[1] - pair[0]).min();
     ensure!(waited < Some(Duration::from_secs(15)), "{waited:?} for a keep-alive of a second");
     assert_eq!(of_never.terminate(SOON)?, 0, "also in the midst of a CONNECT");

@@ -14,14 +14,14 @@ use lab_stack::{Process, free_port, wait_until};
 
 use crate::world::SOON;
 
-/// Writes a file, and gives its path as settings want it.
+/// Writes a file and returns its path as a setting.
 pub fn put(folder: &Path, name: &str, text: &str) -> Result<String> {
     let path = folder.join(name);
     std::fs::write(&path, text)?;
     Ok(path.to_str().context("a path of ours is text")?.to_owned())
 }
 
-/// Mosquitto with listeners as a test wants them.
+/// Mosquitto with the listeners of a test.
 pub struct SecureBroker {
     process: Process,
     folder: PathBuf,
@@ -29,8 +29,8 @@ pub struct SecureBroker {
 }
 
 impl SecureBroker {
-    /// Each listener has a name and its lines of configuration; "plain" is there for the tests
-    /// themselves.
+    /// Starts Mosquitto. Each listener has a name and its lines of configuration; "plain" serves
+    /// the test itself.
     pub fn start(folder: &Path, listeners: &[(&'static str, String)]) -> Result<Self> {
         let folder = folder.join("mosquitto");
         std::fs::create_dir_all(&folder)?;
@@ -67,7 +67,7 @@ impl SecureBroker {
         Ok(Self { process, folder, ports })
     }
 
-    /// Stops it in the regular way and starts it with the files as they are now.
+    /// Stops Mosquitto gracefully and starts it with the current files.
     pub fn restart(mut self) -> Result<Self> {
         self.process.signal("TERM")?;
         self.process.wait(SOON)?;
@@ -79,7 +79,7 @@ impl SecureBroker {
     }
 }
 
-/// Lines of a TLS listener that shows this certificate.
+/// Returns the configuration of a TLS listener with this certificate.
 pub fn tls_lines(folder: &Path, name: &str, ca: &str, identity: &Identity) -> Result<String> {
     Ok(format!(
         "cafile {}\ncertfile {}\nkeyfile {}",
@@ -89,7 +89,7 @@ pub fn tls_lines(folder: &Path, name: &str, ca: &str, identity: &Identity) -> Re
     ))
 }
 
-/// Sets a user's password in Mosquitto's file, and gives its path.
+/// Sets a user's password in Mosquitto's file, and returns its path.
 pub fn broker_password(folder: &Path, user: &str, password: &str) -> Result<String> {
     let file = put(folder, "mosquitto.passwd", "")?;
     let status = Command::new("mosquitto_passwd").args(["-b", &file, user, password]).status()?;
@@ -105,13 +105,13 @@ pub enum Scripted {
     Instead(String),
     /// Returns the engine's response.
     Pass,
-    /// None, for as long as the client waits.
+    /// Sends no response while the client waits.
     Never,
-    /// The engine does it, and its answer is lost.
+    /// The engine executes the statement, and the response is lost.
     Cut,
 }
 
-/// Before the engine. The script is given statements; of an insert, which passes, the first line of
+/// Starts a proxy to the engine. The script gets each statement; for an insert, the first line of
 /// its request.
 pub fn scripted_clickhouse(
     engine: u16,

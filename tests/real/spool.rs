@@ -14,7 +14,7 @@ use lab_stack::{Milepost, Process, Settings, unix_ms, wait_until};
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, World, finish, publish_in_background, wait_for_metric, world};
 
-/// A world whose ClickHouse can be refused, and whose milepost has a spool.
+/// Creates a world whose ClickHouse can be made to refuse inserts, and whose milepost has a spool.
 struct Scene {
     world: World,
     http: Proxy,
@@ -36,8 +36,8 @@ fn scene(name: &str) -> Result<Scene> {
 }
 
 impl Scene {
-    /// A milepost that has put so many messages of d1 into the spool, each into a file of its own.
-    /// ClickHouse goes on refusing.
+    /// Starts a milepost that has spooled this many messages of d1, each into a file of its own.
+    /// ClickHouse keeps refusing.
     fn spooled(&self, messages: u32) -> Result<Milepost> {
         let milepost = self.settings.run()?;
         self.http.set(Fault::Refuse);
@@ -50,7 +50,7 @@ impl Scene {
     }
 }
 
-/// Both sides of the ledger, as one scrape tells them.
+/// Returns both sides of the conservation equation, from one scrape.
 fn assert_ledger(milepost: &Milepost) -> Result<()> {
     let text = milepost.get("/metrics")?;
     let sum = |name: &str| -> u64 {
@@ -91,8 +91,8 @@ fn spool_acks_during_an_outage_and_a_kill_loses_nothing() -> Result<()> {
     }
     milepost.process.kill()?;
 
-    // A start does not wait for ClickHouse: what an earlier process left is found, and more is
-    // taken.
+    // A start does not wait for ClickHouse: the process finds the earlier files and accepts more
+    // messages.
     milepost = scene.settings.start()?;
     wait_until("it takes and acknowledges messages", SOON, || {
         Ok(milepost.metric("acks_total").unwrap_or(0.0) > 1_000.0)
@@ -122,8 +122,8 @@ fn unreplayed_spool_exits_75_and_is_listed_exported_and_replayed() -> Result<()>
     let mut milepost = scene.settings.run()?;
     scene.http.set(Fault::Refuse);
     let manifest = finish(publish_in_background(scene.world.plan("left", 1_000, 2)))?;
-    // What a drain has not read stays in the broker's session, and this test wants all of it in the
-    // spool.
+    // Messages that a drain has not read stay in the broker's session; this test needs all of them
+    // in the spool.
     wait_for_metric(&milepost, "positions_received_total", manifest.sent() as f64)?;
     wait_for_metric(&milepost, "positions_in_spool", 1.0)?;
     assert_eq!(milepost.terminate(SOON)?, 75);
@@ -149,7 +149,7 @@ fn unreplayed_spool_exits_75_and_is_listed_exported_and_replayed() -> Result<()>
     for file in std::fs::read_dir(&exported)? {
         ensure!(mode(&file?.path())? == 0o600);
     }
-    // What is in quarantine: a row is written too, and a file that nobody can read is named.
+    // Quarantine: single rows are exported too, and an unreadable file is named.
     let mut names =
         std::fs::read_dir(&scene.dir)?.filter_map(|file| file.ok()?.file_name().into_string().ok());
     let name = names.find(|name| name.ends_with(".batch")).context("a batch")?;
@@ -239,7 +239,7 @@ fn replay_continues_after_a_permanently_refused_file() -> Result<()> {
     let code = replay.wait(SOON).with_context(|| replay.log().unwrap_or_default())?.code();
     ensure!(code == Some(0), "{code:?}: {}", replay.log()?);
     ensure!(scene.world.query("SELECT count() FROM {db}.positions")? == "3");
-    // What is never replayed is data that is left.
+    // Quarantined data counts as left.
     std::fs::write(scene.dir.join("00000000000000000001-0000000000000001-1 (1).batch"), "a copy")?;
     let (code, printed) =
         scene.settings.clone().with("CLICKHOUSE__URL", server.url()).call(&["spool", "replay"])?;
@@ -251,7 +251,7 @@ fn replay_continues_after_a_permanently_refused_file() -> Result<()> {
 fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
     let scene = scene("spool_old_list")?;
     assert_eq!(scene.spooled(1)?.terminate(SOON)?, 75);
-    // The insert is refused as long as the list is, so the replay goes on.
+    // The insert is refused only while the list is, so the replay continues.
     let is_refused = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&is_refused);
     let url = scripted_clickhouse(scene.world.engine.server.port, move |statement| {
@@ -419,7 +419,7 @@ fn rejects_are_replayed_after_each_contract_change() -> Result<()> {
     Ok(())
 }
 
-/// The driver is said beside the array, and is not in what is stored of a point.
+/// The driver id stands beside the array, and is not in the stored payload of a point.
 #[test]
 fn rejected_points_of_an_array_are_replayed_for_their_driver() -> Result<()> {
     let world = world("rejects_arrays")?;
@@ -439,7 +439,7 @@ fn rejected_points_of_an_array_are_replayed_for_their_driver() -> Result<()> {
         world.query("SELECT groupUniqArray((driver_id, reason)), count() FROM {db}.rejects")?,
         "[('d7','too_old')]\t2"
     );
-    // A fix of 2001 is too old for every configuration: what is replayed are newer copies.
+    // A fix of 2001 is too old for every configuration: the replay uses newer copies.
     world.query(
         "INSERT INTO {db}.rejects (received_at, topic, driver_id, reason, payload, payload_bytes, count) \
          SELECT received_at, topic, driver_id, 'bad_ts', \
@@ -469,7 +469,7 @@ fn missing_table_stops_acks_and_spools_qos_0() -> Result<()> {
     assert_eq!(milepost.metric("positions_in_spool")?, 0.0);
     milepost.process.kill()?;
 
-    // The same failure, and nobody who would keep the messages for us.
+    // The same failure at QoS 0: the broker does not keep the messages.
     let settings = scene.settings.clone().with("LAB__QOS", "0").with("MQTT__GROUP", "zero");
     let dir = scene.world.folder.path().join("zero").display().to_string();
     let zero = settings.with("MQTT__CLIENT_ID", "zero").with("SPOOL__DIR", dir).start()?;

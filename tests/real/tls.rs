@@ -1,6 +1,6 @@
-//! TLS and logins between the real binary, a real broker's locked doors, and HTTPS before the real
-//! engine: what must work does, what cannot ends in one line that names the setting, and files are
-//! exchanged without a restart.
+//! TLS and logins between the real binary, a secured broker, and HTTPS in front of the real engine:
+//! valid setups work, each failure is one log line that names the setting, and files are reloaded
+//! without a restart.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ fn fix(seq: u32) -> Vec<u8> {
     format!(r#"{{"lat":1,"lng":2,"seq":{seq}}}"#).into_bytes()
 }
 
-/// Waits until `/readyz` and the log say this.
+/// Waits until `/readyz` and the log contain these words.
 fn wait_for_words(milepost: &Milepost, words: &str) -> Result<()> {
     let mut last = String::new();
     wait_until(&format!("/readyz says {words:?}"), SOON, || {
@@ -40,7 +40,7 @@ fn wait_for_words(milepost: &Milepost, words: &str) -> Result<()> {
     Ok(())
 }
 
-/// Publishes past the locks, and waits until ClickHouse has it and the broker knows.
+/// Publishes a fix through the plain listener, and waits until milepost acknowledges it.
 fn passes(broker: &SecureBroker, milepost: &Milepost, seq: u32) -> Result<()> {
     let acks = milepost.metric("acks_total")?;
     publish(broker.port("plain"), &[("drivers/d1/gps", &fix(seq))])?;
@@ -182,8 +182,8 @@ fn kill_9_under_tls_on_both_sides_loses_nothing() -> Result<()> {
     Ok(())
 }
 
-/// A milepost of its own folder, with a spool, so that neither server keeps it from asking the
-/// other.
+/// Starts a milepost with its own folder and a spool, so that a fault of one server does not hide
+/// the other's.
 fn case(folder: &Path, name: &str, changes: &[(&str, String)]) -> Result<Milepost> {
     let folder = folder.join(name);
     std::fs::create_dir_all(&folder)?;

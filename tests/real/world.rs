@@ -1,5 +1,4 @@
-//! A broker and a database of one's own for each test; the engine is shared by those that do not
-//! harm it.
+//! Each test has its own broker and database; tests that do not harm the engine share it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -15,17 +14,17 @@ use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
 use tempfile::TempDir;
 
-/// Enough for anything that should happen soon, also on a busy machine.
+/// Timeout for anything that should happen soon, also on a busy machine.
 pub const SOON: Duration = Duration::from_secs(300);
 
-/// An engine with the folder it lives in.
+/// An engine with its data folder.
 pub struct Engine {
     pub server: ClickHouse,
     _folder: TempDir,
 }
 
 impl Engine {
-    /// Starts one with its data in a folder of its own.
+    /// Starts an engine with its data in a folder of its own.
     pub fn start(folder: TempDir) -> Result<Self> {
         Ok(Self { server: ClickHouse::start(folder.path())?, _folder: folder })
     }
@@ -60,7 +59,7 @@ pub struct World {
     pub folder: TempDir,
 }
 
-/// A broker, a migrated database, and settings for a milepost between them.
+/// Creates a broker, a migrated database, and settings for a milepost between them.
 pub fn world(name: &str) -> Result<World> {
     let world = unmigrated(name)?;
     world.settings.migrate()?;
@@ -113,7 +112,7 @@ impl World {
         publish(self.broker.port, messages)
     }
 
-    /// A fleet's plan against this broker.
+    /// Returns a fleet's plan against this broker.
     pub fn plan(&self, run: &str, rate: u32, seconds: u32) -> Plan {
         Plan {
             broker: format!("127.0.0.1:{}", self.broker.port),
@@ -157,7 +156,8 @@ pub fn publish_as(port: u16, retain: bool, messages: &[(&str, &[u8])]) -> Result
     anyhow::bail!("the broker took {acks} of {}", messages.len())
 }
 
-/// Sends all of a plan while the test does its worst, and more if that takes longer.
+/// Publishes a plan in the background while the test injects faults; continues beyond the plan if
+/// they take longer.
 pub fn publish_in_background(plan: Plan) -> Background {
     Background::start(plan, true)
 }

@@ -1,4 +1,4 @@
-//! Every command that writes to ClickHouse: what it leaves out, and how it splits.
+//! Every command that writes to ClickHouse skips erased drivers and splits large inserts.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -63,8 +63,8 @@ fn retried_insert_skips_a_driver_erased_meanwhile() -> Result<()> {
         });
         wait_until("the insert is refused", SOON, || Ok(refusals.load(Ordering::SeqCst) > 0))?;
         world.query("INSERT INTO {db}.erased (driver_id) VALUES ('gone')")?;
-        // No insert starts by a list that is older than 35 s, and `milepost erase` waits for longer
-        // than that.
+        // No insert starts with a list older than 35 s, and `milepost erase` waits for longer than
+        // that.
         let erased_at = Instant::now();
         wait_until("the list of before is too old", SOON, || {
             Ok(erased_at.elapsed() > Duration::from_secs(36))

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::world::{World, world};
 
-/// `written_rows` of an INSERT of these lines, as milepost sends its own.
+/// Sends an INSERT of these lines as milepost does, and returns its `written_rows`.
 fn written(world: &World, table: &str, token: &str, lines: &str) -> Result<u64> {
     let url = world.engine.server.url();
     let host = url.trim_start_matches("http://");

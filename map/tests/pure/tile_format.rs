@@ -8,12 +8,12 @@ pub struct Read {
     pub lat_e7: Vec<i32>,
     pub lng_e7: Vec<i32>,
     pub ts_s: Vec<u32>,
-    /// Of cells.
+    /// Number of drivers in each cell; empty for points.
     pub counts: Vec<u32>,
     pub speed_cms: Vec<u16>,
-    /// Of points.
+    /// Heading of each point, in hundredths of a degree; empty for cells.
     pub heading_cdeg: Vec<u16>,
-    /// Of points.
+    /// Driver id of each point; empty for cells.
     pub ids: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! One case from beginning to end: a fleet, a fault, and what milepost made of it.
+//! Runs one case from beginning to end: a fleet, a fault, and milepost's reaction.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -34,7 +34,7 @@ pub(super) struct Figures {
     sent: u64,
     /// Largest number of messages seen as acknowledged but not stored.
     unstored: u64,
-    /// Fixes that are not there in the end.
+    /// Fixes missing at the end.
     lost: u64,
     resident_bytes: u64,
     log_bytes: usize,
@@ -68,7 +68,7 @@ impl Figures {
 }
 
 impl fmt::Display for Figures {
-    /// A row of a table.
+    /// Formats the figures as a row of the printed table.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = |took: Option<Duration>| {
             took.map_or("never".to_owned(), |took| format!("{:.1} s", took.as_secs_f64()))
@@ -92,7 +92,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// The heads of that row.
+/// Column heads of that table.
 pub(super) const COLUMNS: &str = "case | sent | acked, not stored | lost | peak RSS | log | log said it | unready said it | back after | errors | verdict";
 
 /// milepost between a broker and the scripted server, and the engines behind that.
@@ -316,7 +316,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The scripted server did what it was told: else the case has shown nothing.
+    /// Asserts that the scripted server caused the fault: otherwise the case proves nothing.
     fn judge_the_server(&self, figures: &mut Figures) {
         let Fault::Script(behaviour) = self.case.fault else { return };
         let stores_unsaid = matches!(
@@ -342,8 +342,8 @@ impl Stage {
         figures.expect(met, || "no insert met the fault".to_owned());
     }
 
-    /// A token stands for its rows; rows that may be stored already get another one, those that are
-    /// not keep it.
+    /// A token identifies its rows: after an unknown outcome the retry has a new token, after a
+    /// definite failure it keeps the token.
     fn judge_tokens(&self, kinds: &[&str], given_up: usize, figures: &mut Figures) {
         let mut bodies = BTreeMap::<String, BTreeSet<u64>>::new();
         let mut tokens = BTreeMap::<u64, Vec<String>>::new();
