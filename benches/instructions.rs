@@ -1,9 +1,9 @@
-//! Instructions a message, counted by valgrind's callgrind: the repeatable figure, on any machine
-//! under any load. From the PUBLISH to the encoded insert and the acknowledgement; sockets and the
-//! insert itself are not in it.
+//! Counts instructions per message with valgrind's callgrind: a repeatable figure on any machine
+//! under any load. It covers the way from the PUBLISH to the encoded insert and the
+//! acknowledgement, without sockets and the insert itself.
 //!
-//! It fails if a figure is more than 2 % above that of [`HELD`]: a change that costs more has to
-//! change that number, too.
+//! Fails if a figure is more than 2 % above that of [`HELD`]: a change that costs more must change
+//! that number as well.
 
 #[expect(unreachable_pub, reason = "a benchmark's modules have no users outside")]
 mod work;
@@ -16,7 +16,7 @@ use milepost_core::encode;
 
 /// Environment variable with the work of a run: the number of messages, and which of [`works`].
 const WORK: &str = "MILEPOST_BENCH_WORK";
-/// Points; what both runs do alike is no part of the difference.
+/// Points of the two runs. The difference excludes what both runs do alike.
 const RUNS: [u64; 2] = [20_000, 60_000];
 const ARRAYS: &str = "milepost (arrays of 100, per point)";
 const POINTS_OF_AN_ARRAY: usize = 100;

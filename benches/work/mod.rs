@@ -17,7 +17,7 @@ use milepost_decode::Decoder;
 use milepost_decode::Message;
 use milepost_decode::position::Timestamp;
 
-/// 2026-11-21.
+/// Wall clock of the benchmarks, 2026-11-21, in milliseconds since the epoch.
 pub const WALL_MS: i64 = 1_795_219_200_000;
 
 /// Topic and payload of each of `count` messages, of 500 drivers in turn; about 105 bytes of JSON

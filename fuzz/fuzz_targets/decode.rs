@@ -17,7 +17,7 @@ use milepost_core::encode::encode;
 use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed, Timestamp};
 use milepost_decode::reject::PAYLOAD_BYTES_MAX;
 
-/// 2026-09-21: fixed, so that an input means the same tomorrow.
+/// Arrival time of every message, 2026-09-21; fixed, so that an input always means the same.
 const RECEIVED_AT_MS: i64 = 1_790_000_000_000;
 /// RowBinary after the driver's id: ts, seq, lat, lng, speed, heading, alt, acc, `received_at`;
 /// then attributes.

@@ -1,5 +1,5 @@
-//! The input is a spool file; then, with the right checksum behind it, the content of one: no
-//! mutation finds a checksum, and behind it is the parser.
+//! The input is a spool file, and then the content of one, with its checksum appended: mutations do
+//! not find a valid checksum, behind which the parser begins.
 
 #![no_main]
 

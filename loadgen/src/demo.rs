@@ -1,5 +1,5 @@
-//! `make demo`: the real parts on free ports, a fleet, the judge, a table and a picture. Nothing is
-//! left running, also when it is interrupted.
+//! `make demo` runs the real programs on free ports, a fleet, and the verifier, and prints a table
+//! and a picture. Nothing is left running, even after an interrupt.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Drivers that move plausibly: they head somewhere, turn, speed up, stop, and their receivers are
-//! noisy.
+//! Drivers that move plausibly: they choose a target, turn, accelerate and stop, and their
+//! receivers are noisy.
 //!
 //! State is small (48 bytes a driver), so that ten million fit into half a GiB. A fix is a function
 //! of seed, driver and time: the same seed gives the same tracks.
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_track() {
+    fn same_seed_gives_the_same_track() {
         let track = || {
             let mut fleet = Fleet::new("t", 0..2, 42);
             (0..100).map(|s| fleet.fix(1, s * 500, LIVE_ACC_M)).collect::<Vec<_>>()

@@ -1,5 +1,5 @@
-//! `loadgen fleet` sends, `loadgen verify` judges, `loadgen demo` does all of it once, `loadgen
-//! map` shows it.
+//! `loadgen fleet` publishes positions, `loadgen verify` compares them with what is stored,
+//! `loadgen demo` does both once, and `loadgen map` shows a fleet on the live map.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -14,13 +14,13 @@ use loadgen::manifest::Manifest;
 use loadgen::publish::{self, EndedEarly, Plan};
 use loadgen::{demo, map, verify};
 
-/// Something is lost, double, or was refused.
+/// Exit code if a fix is lost, stored twice, or was refused.
 const NOT_EXACT: u8 = 1;
-/// Nothing can be said: bad usage, or a server that cannot be asked.
+/// Exit code if no verdict is possible: wrong usage, or a server that does not answer.
 const CANNOT_TELL: u8 = 2;
 
-/// A simulated fleet for milepost, and its judge. Passwords come from MQTT_PASSWORD and
-/// CLICKHOUSE_PASSWORD.
+/// A simulated fleet for milepost, and the verifier of what is stored. Passwords come from
+/// MQTT_PASSWORD and CLICKHOUSE_PASSWORD.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -30,7 +30,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Publish a fleet's positions, and write down what the broker took
+    /// Publish a fleet's positions, and record what the broker acknowledged
     Fleet(FleetArguments),
     /// Compare what was sent with what is stored: exit 0 exact, 1 lost or double, 2 cannot tell
     Verify(VerifyArguments),
@@ -59,7 +59,7 @@ struct FleetArguments {
     /// How many drivers
     #[arg(long, default_value_t = 1_000)]
     drivers: u32,
-    /// Connections that speak for them
+    /// Connections that publish for the drivers
     #[arg(long, default_value_t = 4, conflicts_with = "per_driver")]
     connections: u32,
     /// A connection for every driver
@@ -92,7 +92,7 @@ struct FleetArguments {
     /// Share of messages that are sent twice
     #[arg(long, default_value_t = 0.0)]
     duplicates: f64,
-    /// Where to write down what was sent
+    /// File that records what was sent
     #[arg(long, default_value = "manifest.json")]
     manifest: PathBuf,
 }
@@ -186,7 +186,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// `true`: everything was sent, and acknowledged where that was asked for.
+/// Publishes a fleet. Returns `true` if everything was sent and, at QoS 1, acknowledged.
 fn fleet(arguments: &FleetArguments) -> Result<bool> {
     let plan = arguments.plan()?;
     if plan.format != Format::Milepost {
@@ -235,7 +235,7 @@ fn judge(arguments: &VerifyArguments) -> Result<bool> {
     let verdict = verify::verify(&store, &manifest, arguments.wait)?;
     let text =
         if arguments.json { serde_json::to_string(&verdict)? + "\n" } else { verdict.to_string() };
-    // A reader that leaves early, such as `head`, has what it wants: the verdict is the exit code.
+    // If the reader closes the pipe early (`head`), the verdict is still the exit code.
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error.into()),
         Ok(()) | Err(_) => {}

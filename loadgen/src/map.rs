@@ -1,4 +1,4 @@
-//! `make map`: the real parts, a fleet with an hour behind it, and the live map of it, until
+//! `make map` runs the real programs, a fleet with an hour of history, and its live map, until
 //! Ctrl-C.
 
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ const PAST_MS: i64 = 3_600_000;
 const PAST_STEP_MS: i64 = 15_000;
 /// Drivers per insert of history.
 const DRIVERS_AT_ONCE: u32 = 250;
-/// Longer than any session in front of the map.
+/// Duration of the fleet in seconds; longer than anybody watches the map.
 const SECONDS: u64 = 30 * 86_400;
 
 #[derive(Debug, Clone, clap::Args)]
@@ -27,7 +27,7 @@ pub struct Arguments {
     /// The binary
     #[arg(long, default_value = "target/release/milepost")]
     milepost: PathBuf,
-    /// The map's
+    /// The milepost-map binary
     #[arg(long, default_value = "target/release/milepost-map")]
     map: PathBuf,
     /// How many drivers

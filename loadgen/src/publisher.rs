@@ -28,7 +28,7 @@ const NOT_AUTHORIZED: u8 = 0x87;
 /// CONNACK (3.2.2.2).
 const SERVER_UNAVAILABLE: u8 = 0x88;
 const SERVER_BUSY: u8 = 0x89;
-/// A broker that has refused everything for this long is not starting: its access rules mean it.
+/// A broker that has refused everything for this long is not starting: its access rules forbid it.
 const STARTING_PATIENCE: Duration = Duration::from_secs(20);
 /// Longest refusal of a broker that has taken messages of this connection before. EMQX refuses for
 /// some 20 s around a graceful stop, and again while it boots.
@@ -493,7 +493,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_waited_out_for_a_while_if_a_broker_that_starts_says_it() {
+    fn refusal_of_a_starting_broker_is_retried_for_a_while() {
         let later = STARTING_PATIENCE + Duration::from_secs(1);
         for (code, waits) in [
             (NOT_AUTHORIZED, true),
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_messages_are_waited_for_no_longer() {
+    fn refused_messages_end_the_fleet_after_the_patience() {
         let refusal: &[u8] = &[0x40, 4, 0, 1, NOT_AUTHORIZED, 0];
         let mut publisher = Publisher::default();
         publisher.take_acks(&mut BytesMut::from(refusal)).unwrap();

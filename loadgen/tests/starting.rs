@@ -1,4 +1,4 @@
-//! A fleet meets a broker that is starting, as EMQX does it, and one that means it.
+//! A fleet at a broker that is starting, as EMQX does it, and at one whose refusal is final.
 #![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
 
 use std::sync::Arc;
@@ -60,7 +60,7 @@ fn next<T: Copy>(script: &mut Vec<T>) -> T {
     if script.len() > 1 { script.remove(0) } else { script[0] }
 }
 
-/// A fleet of one connection against it.
+/// Runs a fleet of one connection against the scripted broker.
 async fn fleet(script: Script) -> (anyhow::Result<loadgen::manifest::Manifest>, Arc<Progress>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let broker = listener.local_addr().unwrap().to_string();
@@ -80,7 +80,7 @@ async fn fleet(script: Script) -> (anyhow::Result<loadgen::manifest::Manifest>, 
 }
 
 #[tokio::test]
-async fn a_broker_that_is_starting_is_waited_for() {
+async fn fleet_waits_for_a_broker_that_is_starting() {
     use ConnectReturnCode::{NotAuthorized, ServerBusy, ServerUnavailable, Success};
     let script = Script {
         connects: vec![NotAuthorized, ServerUnavailable, ServerBusy, Success],
@@ -98,7 +98,7 @@ async fn a_broker_that_is_starting_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_broker_that_means_it_is_not_waited_for() {
+async fn final_refusal_ends_the_fleet() {
     for (code, words) in [
         (ConnectReturnCode::BadUserNamePassword, "bad user name or password"),
         (ConnectReturnCode::Banned, "0x8a"),

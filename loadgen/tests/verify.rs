@@ -1,5 +1,5 @@
-//! The judge is judged: consumers that drop, duplicate or invent are found; an honest one is not
-//! accused.
+//! Tests of the verifier: it finds consumers that drop, duplicate or invent fixes, and passes an
+//! honest one.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,8 +15,8 @@ use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
 use tempfile::TempDir;
 
-/// A store with milepost's tables, and the account of a run that was never sent: 20 drivers, 500
-/// fixes each.
+/// A store with milepost's tables, and the manifest of a run that was never sent: 20 drivers with
+/// 500 fixes each.
 struct Court {
     engine: ClickHouse,
     manifest: Manifest,
@@ -38,7 +38,8 @@ impl Court {
         Ok(Self { engine, manifest, _folder: folder })
     }
 
-    /// Stores what a consumer would have: rows of `numbers(…)` as n, that `condition` lets through.
+    /// Stores what a consumer would have stored: the rows of `numbers(…)`, as n, that satisfy
+    /// `condition`.
     fn store(&self, condition: &str, shift_ts: u32) -> Result<()> {
         self.engine.query(&format!(
             "INSERT INTO fleet.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at) \
@@ -85,7 +86,7 @@ fn drops_duplicates_and_inventions_are_found() -> Result<()> {
 }
 
 #[test]
-fn a_fix_nobody_sent_and_a_driver_nobody_has_are_found() -> Result<()> {
+fn unsent_fix_and_unknown_driver_are_found() -> Result<()> {
     let mut court = Court::open()?;
     court.store("1", 0)?;
     court.manifest.last_seq = vec![500; 19];
@@ -97,7 +98,7 @@ fn a_fix_nobody_sent_and_a_driver_nobody_has_are_found() -> Result<()> {
 }
 
 #[test]
-fn a_store_that_cannot_be_asked_is_not_a_verdict() -> Result<()> {
+fn unreachable_store_gives_no_verdict() -> Result<()> {
     let folder = TempDir::new()?;
     let manifest = folder.path().join("manifest.json");
     let empty =
@@ -115,7 +116,7 @@ fn a_store_that_cannot_be_asked_is_not_a_verdict() -> Result<()> {
     Ok(())
 }
 
-/// Somebody must be subscribed, or the broker drops what it takes and says so.
+/// Subscribes a client. Without one the broker drops the messages and says so.
 fn subscribe(port: u16) -> Result<()> {
     let mut options = MqttOptions::new("listener", "127.0.0.1", port);
     options.set_connection_timeout(20);
@@ -137,7 +138,7 @@ fn subscribe(port: u16) -> Result<()> {
 }
 
 #[test]
-fn a_fleet_sends_what_it_says() -> Result<()> {
+fn fleet_sends_what_its_manifest_says() -> Result<()> {
     let folder = TempDir::new()?;
     let broker = Broker::start(folder.path())?;
     subscribe(broker.port)?;
@@ -174,7 +175,7 @@ fn a_fleet_sends_what_it_says() -> Result<()> {
 }
 
 #[test]
-fn an_end_to_end_run_through_files_and_exit_codes() -> Result<()> {
+fn exit_codes_of_fleet_and_verify_tell_loss() -> Result<()> {
     let binary = Path::new(env!("CARGO_BIN_EXE_loadgen")).with_file_name("milepost");
     ensure!(
         binary.exists(),

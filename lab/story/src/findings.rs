@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_consumer_has_no_finding() {
+    fn good_consumer_has_no_finding() {
         for part in ["ramp", "kill", "outage", "hostile", "pod", "memory"] {
             assert_eq!(whats(&good(part)), Vec::<String>::new());
         }
