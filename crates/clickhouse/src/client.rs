@@ -30,11 +30,10 @@ pub(super) const STATEMENT_SECONDS_MAX: &str = "60";
 pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(65);
 /// How long a question may take.
 pub const QUESTION_TIMEOUT: Duration = Duration::from_secs(15);
-/// Of an answer to a question, so much is taken: the library collects an error whole, however long
-/// it is.
+/// Maximum bytes of a query's answer. The library collects an error whole, however long it is.
 const ANSWER_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// Why something was not done.
+/// Why a query or statement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{what} failed")]
@@ -84,7 +83,7 @@ impl Error {
         matches!(self, Self::Server { kind, .. } if *kind != FailureKind::Permanent)
     }
 
-    /// What was answered is no use.
+    /// Returns the error for an answer that cannot be used.
     pub(super) fn of_answer(what: &str, kind: FailureKind, why: impl Into<String>) -> Self {
         Self::Server { what: what.to_owned(), kind, code: None, source: why.into().into() }
     }
@@ -109,7 +108,7 @@ impl Error {
     }
 }
 
-/// What to change, before the reason.
+/// An error with advice: the setting to change precedes the cause.
 #[derive(Debug, thiserror::Error)]
 #[error("{advice}")]
 struct Advised {
@@ -154,7 +153,8 @@ impl ClickHouse {
         })
     }
 
-    /// With the login as it was last read. Clones are cheap: the connections are shared.
+    /// Returns the client with the login as it was last read. Clones are cheap: the connections are
+    /// shared.
     pub fn client(&self) -> Client {
         self.login.log_in(self.client.clone().with_url(self.endpoints.current().1.as_str()))
     }
@@ -218,8 +218,9 @@ impl ClickHouse {
         Ok(text.lines().map(row).collect())
     }
 
-    /// The same; `None`: the server rejects the question. It may require a grant for it, or be too
-    /// old.
+    /// Like [`ask`](Self::ask), but returns `None` if the server rejects the query: it may require
+    /// a
+    /// grant for it, or be too old.
     pub async fn ask_if_allowed<const CELLS: usize>(
         &self,
         what: &str,
@@ -237,8 +238,9 @@ impl ClickHouse {
         Ok(self.ask(what, sql).await?.into_iter().next().map(|[value]| value))
     }
 
-    /// The same, of a number. What is none is the largest: never a reason to think that nothing is
-    /// there.
+    /// Like [`value`](Self::value), as a number. A missing or unparsable value becomes `u64::MAX`,
+    /// so
+    /// it never reads as "nothing left".
     pub async fn number(&self, what: &str, sql: &str) -> Result<u64, Error> {
         Ok(self.value(what, sql).await?.and_then(|number| number.parse().ok()).unwrap_or(u64::MAX))
     }

@@ -85,7 +85,7 @@ pub(super) fn shown(field: &Field) -> String {
     format!("`{}` {} COMMENT {}", field.name, column_type(&field.kind), quoted(&comment(field)))
 }
 
-/// What the column is computed from: the attribute's string, empty if there is none.
+/// Returns the SQL of the attribute's string, which is empty if there is none.
 fn raw(from: &[String]) -> String {
     let attribute = |path: &String| format!("attributes[{}]", quoted(path));
     let Some((last, others)) = from.split_last() else { return "''".to_owned() };

@@ -29,7 +29,7 @@ const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct Connector {
     tcp: HttpConnector,
     tls: Option<Arc<Tls>>,
-    /// Of one answer.
+    /// Maximum bytes of one answer.
     answer_bytes_max: u64,
 }
 
@@ -43,7 +43,7 @@ impl Connector {
         Self { tcp, tls, answer_bytes_max: u64::MAX }
     }
 
-    /// The same, whose connections end when an answer is longer than this.
+    /// Returns a connector whose connections end when an answer is longer than this, in bytes.
     pub fn bounded(&self, answer_bytes_max: u64) -> Self {
         Self { answer_bytes_max, ..self.clone() }
     }

@@ -1,10 +1,10 @@
-//! What `milepost erase` asks and tells ClickHouse, and what every milepost asks of it: who is
-//! erased.
+//! The queries and statements of `milepost erase`, and the list of erased drivers that every
+//! milepost reads.
 //!
-//! A lightweight DELETE hides rows from everybody at once. APPLY DELETED MASK then writes the parts
-//! anew without them; a plain ALTER TABLE … DELETE would not: it passes over parts in which it sees
-//! no such row. The parts before stay on the disk for `old_parts_lifetime`, eight minutes. A part
-//! that a mutation has not passed has a lower `data_version` than its number.
+//! A lightweight DELETE hides rows from all queries at once. APPLY DELETED MASK then rewrites the
+//! parts without them; a plain ALTER TABLE … DELETE would not, because it skips parts in which it
+//! sees no such row. The former parts stay on the disk for `old_parts_lifetime`, eight minutes. A
+//! part that a mutation has not processed has a `data_version` below the mutation's number.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -20,7 +20,7 @@ use milepost_core::erased::{ERASED_MAX, Erased, Version};
 use milepost_core::screened::ReadList;
 use milepost_decode::position::DriverId;
 
-/// Of the old parts of a table, this many are named.
+/// Most old parts of a table that are named.
 const OLD_PARTS_NAMED: u8 = 3;
 
 /// A table with a column `driver_id`: one of ours, or what the operator has made beside them, under
@@ -40,7 +40,7 @@ impl TableOfDrivers {
     }
 }
 
-/// What a table still has of a driver.
+/// The data of a driver that a table still has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traces {
     pub table: TableOfDrivers,
@@ -62,7 +62,7 @@ pub struct Traces {
     pub named: String,
 }
 
-/// Who is asked what there is.
+/// The hosts that are asked for data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hosts {
     /// There is one server.
@@ -194,7 +194,7 @@ impl ClickHouse {
         Err(Error::of_answer(what, FailureKind::Permanent, why))
     }
 
-    /// What all hosts are asked through, if this server knows it.
+    /// Returns the cluster through which all hosts are asked, if this server knows one.
     pub async fn hosts(&self) -> Result<Hosts, Error> {
         Ok(match (self.layout.cluster(), self.layout.config.replication) {
             (Some(cluster), _) => Hosts::All(cluster.to_owned()),
@@ -213,7 +213,7 @@ impl ClickHouse {
         })
     }
 
-    /// What each of these tables has of this driver, on these hosts.
+    /// Returns the data of this driver in each of these tables, on these hosts.
     pub async fn traces(
         &self,
         hosts: &Hosts,

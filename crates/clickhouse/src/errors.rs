@@ -1,4 +1,4 @@
-//! What an answer that is not a success means, and what to do about it.
+//! Classifies ClickHouse's errors by what to do about them, and names the setting to change.
 
 use std::error::Error as StdError;
 
@@ -13,8 +13,8 @@ use milepost_core::delivery::sink::FailureKind;
 /// read-only or constrained profile, a setting that the server's version does not allow here, no
 /// grant, failed login.
 ///
-/// Not CANNOT_READ_ALL_DATA (33): our bytes are whole, so something on the way has cut them, and
-/// may not the next time.
+/// CANNOT_READ_ALL_DATA (33) is absent: milepost sends whole bodies, so something on the way has
+/// cut one, and a retry may pass.
 const PERMANENT: [u32; 19] =
     [16, 27, 36, 53, 60, 62, 73, 81, 115, 117, 164, 192, 193, 194, 344, 452, 478, 497, 516];
 /// The server itself does not know whether it committed: UNKNOWN_STATUS_OF_INSERT,
@@ -33,10 +33,10 @@ const UNKNOWN_STATUS_OF_INSERT: u32 = 319;
 /// SUPPORT_IS_DISABLED.
 const NOT_SUPPORTED: u32 = 344;
 
-/// Of an insert into replicated tables, what a server says before it writes: too many queries, a
-/// read-only replica, too many parts, too few live replicas, an earlier insert without its quorum,
-/// overload. Under a quorum the same token stays truthful after them, also on another replica and
-/// where a part of the insert was written before.
+/// Errors of an insert into replicated tables that a server returns before it writes: too many
+/// queries, a read-only replica, too many parts, too few live replicas, an earlier insert without
+/// its quorum, overload. With a quorum, a retry may use the same token after them, also on another
+/// replica, and also if a part of the insert was written before.
 const BEFORE_THE_WRITE: [u32; 6] = [202, TABLE_IS_READ_ONLY, 252, TOO_FEW_LIVE_REPLICAS, 286, 745];
 
 /// Refusals of one server that another replica need not share: unknown table or database (not
@@ -79,19 +79,19 @@ fn is_unconnected(error: &ClientError) -> bool {
 /// How inserts are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// To the only server, which answers when it has written.
+    /// Inserts go to the only server, which answers when it has written.
     Alone,
-    /// To one of several replicas. The next attempt may meet another one.
+    /// Inserts go to one of several replicas. The next attempt may reach another one.
     Replicated,
-    /// Through one of several hosts, which hands each row on to its shard. What one shard refuses
-    /// another may have written.
+    /// Inserts go through one of several hosts, which forwards each row to its shard. Another shard
+    /// may have written its rows when one refuses.
     Sharded,
 }
 
-/// What to do after ClickHouse answered with this code. A server that answers is alive and knows
-/// whether it committed, unless the code says otherwise. On replicas it may be another one that is
-/// asked next: whatever is not known to come before the write may have been written on one replica
-/// alone, and its token would be refused by the others for as long as that is away.
+/// Classifies an error code of ClickHouse. A server that answers is alive and knows whether it
+/// committed, unless the code says otherwise. With replicas, the next attempt may reach another
+/// one. An error that may come after the write can leave the rows on one replica alone, and the
+/// others would refuse the token while that one is away.
 pub(super) fn kind_of_code(code: u32, way: Way) -> FailureKind {
     if PERMANENT.contains(&code) {
         return FailureKind::Permanent;
@@ -104,7 +104,7 @@ pub(super) fn kind_of_code(code: u32, way: Way) -> FailureKind {
     if is_open { FailureKind::Ambiguous } else { FailureKind::Transient }
 }
 
-/// What to change.
+/// Returns the setting to change for this code, if one is known.
 pub(super) fn advice(code: u32) -> Option<&'static str> {
     Some(match code {
         AUTHENTICATION_FAILED => "wrong login; set clickhouse.user and clickhouse.password_file",
@@ -134,13 +134,13 @@ pub(super) fn code_in(text: &str) -> Option<u32> {
     digits[end..].starts_with(". DB::").then(|| digits[..end].parse().ok())?
 }
 
-/// The same, for what the client library makes of an answer.
+/// Returns ClickHouse's error code in an error of the client library.
 pub(super) fn code(error: &ClientError) -> Option<u32> {
     let ClientError::BadResponse(text) = error else { return None };
     code_in(text)
 }
 
-/// What to do after a statement that is no insert has failed.
+/// Classifies the error of a statement that is not an insert.
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "the crate's enum is non-exhaustive; unknown ends are ambiguous"

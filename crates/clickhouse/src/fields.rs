@@ -32,7 +32,7 @@ struct Column {
     hosts: usize,
 }
 
-/// What is there: the columns of the tables and views of fixes.
+/// The existing columns of the tables and views of fixes.
 #[derive(Debug, Clone, Default)]
 struct Found {
     columns: Vec<Column>,
@@ -250,7 +250,7 @@ impl ClickHouse {
         Ok(())
     }
 
-    /// What `milepost migrate` would change for fields, and what it would refuse.
+    /// Compares the configured fields with the tables, without a change.
     ///
     /// # Errors
     /// The server's refusal.
@@ -297,10 +297,10 @@ impl ClickHouse {
     }
 }
 
-/// What `milepost migrate` would do about fields.
+/// The changes that `milepost migrate` would make for fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldChanges {
-    /// What it refuses, and what to do.
+    /// Fields that it refuses, each with advice.
     pub violations: Vec<String>,
     /// Fields without a column in some table.
     pub to_add: Vec<String>,

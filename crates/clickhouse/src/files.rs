@@ -20,7 +20,7 @@ pub struct Migration {
 }
 
 impl Migration {
-    /// Of the template, so that an edit is noticed.
+    /// Returns a hash of the template, so that an edit is noticed.
     pub(super) fn checksum(&self) -> String {
         format!("{:032x}", XxHash3_128::oneshot(self.sql.as_bytes()))
     }
@@ -47,7 +47,8 @@ impl Migration {
         (made("VIEW IF NOT EXISTS") || made("CREATE OR REPLACE VIEW")).then_some(name)
     }
 
-    /// What it makes, if that has another rows on each shard: `…_all` stands over it there.
+    /// Returns the table that it makes, if each shard has its own rows of it. A table `…_all` then
+    /// reads all shards.
     pub(super) fn over(&self) -> Option<&'static str> {
         self.makes().filter(|_| self.sql.contains("\n{shards}CREATE TABLE "))
     }

@@ -39,11 +39,11 @@ use milepost_core::screened::Screened;
 use milepost_tls as tls;
 use milepost_tls::Server;
 
-/// Of any answer, so much is read.
+/// Maximum response bytes read.
 const ANSWER_BYTES_MAX: usize = 8 * 1024;
-/// And so much of it is told.
+/// Maximum response characters logged.
 const TOLD_CHARS_MAX: usize = 400;
-/// Any way to the server should let a single row of this size through.
+/// A proxy that rejects a row below this size, in bytes, is misconfigured.
 const ROW_BYTES_TO_PASS: usize = 4 * 1024;
 /// Once its head is there, the rest of an error is waited for this long.
 const ERROR_BODY_WITHIN: Duration = Duration::from_secs(2);
@@ -87,7 +87,7 @@ enum InsertError {
     BrokenOff(#[source] hyper::Error),
 }
 
-/// What an attempt is called in `system.query_log`.
+/// The `log_comment` of an attempt, by which `system.query_log` has it.
 #[derive(Debug, thiserror::Error)]
 #[error("log_comment {log_comment}")]
 struct Named {
@@ -334,7 +334,7 @@ async fn beginning(response: Response<Incoming>) -> Result<Vec<u8>, hyper::Error
     Ok(bytes)
 }
 
-/// As much of it as a log line should hold.
+/// Returns the beginning of a response for a log line.
 fn told(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let mut told: String = text.trim().chars().take(TOLD_CHARS_MAX).collect();

@@ -1,4 +1,4 @@
-//! Who we are to ClickHouse. The password's file is read again when the server refuses us.
+//! The login at ClickHouse. The password file is read again when the server refuses the login.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -40,7 +40,7 @@ impl Login {
         self.password.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The same client with the login as it was last read.
+    /// Returns the client with the login as it was last read.
     pub(super) fn log_in(&self, client: clickhouse::Client) -> clickhouse::Client {
         let client = client.with_user(&self.user);
         match self.password() {
@@ -49,7 +49,7 @@ impl Login {
         }
     }
 
-    /// As the HTTP interface wants them.
+    /// Returns the login as headers of the HTTP interface.
     pub(super) fn headers(&self) -> Vec<(&'static str, String)> {
         let user = ("X-ClickHouse-User", self.user.clone());
         [user]

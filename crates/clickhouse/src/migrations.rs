@@ -21,8 +21,8 @@ use milepost_config as config;
 use milepost_config::Replication;
 use milepost_core::encode::TABLES;
 
-/// What the database of the parameterised views has after the other's name. They are apart because
-/// tools that ask every table for its columns fail on them.
+/// Suffix of the database of the parameterised views. They are separate because tools that ask
+/// every table for its columns fail on them.
 const ASK: &str = "_ask";
 /// The views that inserts feed, each with its table, and the statement that does for stored rows
 /// what the view does for new ones. Idempotent.
@@ -149,8 +149,9 @@ impl ClickHouse {
         })
     }
 
-    /// What is recorded as made and not there on every host, and whether it is nowhere: somebody
-    /// dropped it, or a host came to the cluster when the others had recorded everything.
+    /// Returns the recorded objects that are missing on some host, and whether each is missing on
+    /// all:
+    /// they were dropped, or a host joined the cluster after the migrations.
     async fn lacking(&self, pending: &[Migration]) -> Result<Vec<(String, bool)>, Error> {
         let is_recorded =
             |of: &&Migration| pending.iter().all(|migration| migration.version != of.version);

@@ -10,14 +10,14 @@ use std::time::Duration;
 use milepost_config as config;
 use milepost_config::{InsertQuorum, Replication};
 
-/// Of so many replicas two are no majority.
+/// Number of replicas from which two are not a majority.
 const TWO_ARE_TOO_FEW_OF: u64 = 4;
 
-/// What is asked of the replicas.
+/// The quorum that inserts ask for.
 pub(super) struct Quorum {
     /// `None`: there is one server.
     wanted: Option<InsertQuorum>,
-    /// As far as known; 0: nobody has said.
+    /// Number of replicas as last read; 0 before the first answer.
     replicas: AtomicU64,
 }
 
@@ -27,12 +27,12 @@ impl Quorum {
         Self { wanted: is_replicated.then_some(config.insert_quorum), replicas: AtomicU64::new(0) }
     }
 
-    /// What is sent depends on how many there are.
+    /// Returns whether the quorum depends on the number of replicas.
     pub(super) fn wants_to_know(&self) -> bool {
         self.wanted == Some(InsertQuorum::Auto)
     }
 
-    /// A server that cannot ask its Keeper says 0.
+    /// Stores the number of replicas. A server without its Keeper reports 0, which is ignored.
     pub(super) fn learn(&self, replicas: u64) {
         if replicas > 0 {
             self.replicas.store(replicas, Ordering::Relaxed);

@@ -31,7 +31,8 @@ impl Reader {
         Ok(Self { client: Client::with_http_client(http).with_url(&server.url), login })
     }
 
-    /// With the login as it was last read. Clones are cheap: the connections are shared.
+    /// Returns the client with the login as it was last read. Clones are cheap: the connections are
+    /// shared.
     #[must_use]
     pub fn client(&self) -> Client {
         self.login.log_in(self.client.clone())

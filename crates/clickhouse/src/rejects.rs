@@ -12,13 +12,13 @@ pub struct StoredReject {
     /// When milepost took the message from the broker.
     pub received_at: Timestamp,
     pub topic: String,
-    /// Who, if the topic or the payload named a driver; else empty.
+    /// Driver id, if the topic or the payload has one; otherwise empty.
     pub driver_id: String,
     /// The broken point, else the whole message; perhaps cut.
     pub payload: Vec<u8>,
     /// How long it was before the cut.
     pub payload_bytes: u64,
-    /// How many refusals this row stands for.
+    /// Rejected messages that this row represents; above 1 under the flood limit.
     pub count: u64,
 }
 
@@ -63,7 +63,7 @@ impl StoredRejects {
     }
 }
 
-/// What ClickHouse's `hex` made.
+/// Decodes the output of ClickHouse's `hex`.
 fn from_hex(text: &str) -> Vec<u8> {
     let pairs = text.as_bytes().chunks_exact(2);
     pairs.filter_map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect()

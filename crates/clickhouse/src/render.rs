@@ -232,7 +232,7 @@ impl Layout {
     }
 }
 
-/// What `{stored}` and `{shown}` stand for, each with the comment that heads it.
+/// Returns the columns for `{stored}` and `{shown}`, each section with its leading comment.
 fn sections() -> [&'static str; 2] {
     let sections: Vec<_> = COLUMNS.trim_end().split("\n\n").skip(1).collect();
     sections.try_into().expect("an empty line before each of the two sections, and no other")

@@ -1,4 +1,4 @@
-//! What the tables know of one driver.
+//! Queries for the rows of one driver.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub struct RejectedFor {
     pub detail: String,
 }
 
-/// What makes a driver's fix another one; time in milliseconds.
+/// The identity of a driver's fix; time in milliseconds.
 #[derive(Debug)]
 pub struct StoredFix {
     pub ts: i64,

@@ -27,7 +27,7 @@ const LIST_READ_AGAIN: Duration = Duration::from_secs(5);
 /// Interval between log lines with the same reason.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
-/// What a failed attempt leads to, if a later one may succeed.
+/// The retries after a failed attempt, if a later one may succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
     /// Until it succeeds. Each reason is logged, at most once a minute.

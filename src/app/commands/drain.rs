@@ -37,7 +37,7 @@ pub struct Orders {
     pub within: Duration,
 }
 
-/// What was there, and what became of it.
+/// Result of a drain: the totals, and whether every session was visited.
 #[derive(Debug)]
 pub struct Drained {
     totals: ConsumerTotals,
