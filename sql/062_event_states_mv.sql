@@ -1,4 +1,4 @@
--- Feeds event_states with every insert into events. A jump is no state.
+-- Feeds event_states with every insert into events. A jump is not a state.
 CREATE MATERIALIZED VIEW IF NOT EXISTS {database}.event_states_mv{on_cluster} TO {database}.event_states AS
 SELECT
     driver_id,

@@ -1,21 +1,21 @@
--- The events of the last two days in the order in which they were known, so that `milepost events` reads the last minutes without the history.
+-- The events of the last two days, ordered by known_at, so that `milepost events` reads the last minutes without the whole history.
 CREATE TABLE IF NOT EXISTS {database}.recent_events{on_cluster}
 (
-    known_at   DateTime64(3, 'UTC')     COMMENT 'When ClickHouse had the fix that shows it; of a silence, when it was long enough',
-    driver_id  String                   COMMENT 'Who',
-    ts         DateTime64(3, 'UTC')     COMMENT 'Time of the fix',
-    seq        UInt32                   COMMENT 'The device''s counter, of that fix',
-    kind       LowCardinality(String)   COMMENT 'entered, left, silent, heard, fast, slow or jump',
-    fence      String                   COMMENT 'Which, of entered and left',
-    lat        Float64                  COMMENT 'WGS84 degrees north, of that fix',
-    lng        Float64                  COMMENT 'WGS84 degrees east',
+    known_at   DateTime64(3, 'UTC')     COMMENT 'Time the event was known, by the server''s clock: insert of the fix; for a silence, events.silent_for later',
+    driver_id  String                   COMMENT 'Driver id',
+    ts         DateTime64(3, 'UTC')     COMMENT 'Time of the event''s fix, UTC',
+    seq        UInt32                   COMMENT 'Device counter of the fix, 0 if none',
+    kind       LowCardinality(String)   COMMENT 'Kind: entered, left, silent, heard, fast, slow or jump',
+    fence      String                   COMMENT 'Fence name; empty for other kinds',
+    lat        Float64                  COMMENT 'Latitude of the fix, WGS84 degrees',
+    lng        Float64                  COMMENT 'Longitude of the fix, WGS84 degrees',
     speed      Nullable(Float32)        COMMENT 'Metres per second, NULL if unknown',
-    mqtt_at    Nullable(DateTime64(3, 'UTC')) COMMENT 'When the broker acknowledged it',
-    webhook_at Nullable(DateTime64(3, 'UTC')) COMMENT 'When the webhook took it',
-    written_at DateTime64(3, 'UTC')     COMMENT 'When the row of events was written: the newest counts'
+    mqtt_at    Nullable(DateTime64(3, 'UTC')) COMMENT 'Time the broker acknowledged it, UTC; NULL: not yet',
+    webhook_at Nullable(DateTime64(3, 'UTC')) COMMENT 'Time the webhook accepted it, UTC; NULL: not yet',
+    written_at DateTime64(3, 'UTC')     COMMENT 'Time the row of events was written, UTC; the newest row counts'
 )
 ENGINE = {engine:ReplacingMergeTree(written_at)}
 ORDER BY (known_at, driver_id, ts, seq, kind, fence)
 TTL toDateTime(written_at) + INTERVAL 2 DAY
 SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1
-COMMENT 'The events of the last two days by known_at, which events feeds. Read it with FINAL'
+COMMENT 'Events of the last two days by known_at, fed by events. Read it with FINAL'

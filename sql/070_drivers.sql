@@ -1,4 +1,4 @@
--- Names of drivers: what the live map shows, searches and groups by beside the id. Optional: a driver without a row keeps its id.
+-- Names of drivers, which the live map shows, searches and groups by besides the id. Optional: a driver without a row keeps its id.
 -- A row with the same driver_id replaces the one before.
 CREATE TABLE IF NOT EXISTS {database}.drivers{on_cluster}
 (

@@ -2,9 +2,9 @@
 -- counting stopped, which leaves a record older than ten minutes, behind_s is the age of that record.
 CREATE OR REPLACE VIEW {database}.rollups{on_cluster}
 (
-    name      String  COMMENT 'Roll-up',
-    pending   UInt64  COMMENT 'Days of drivers with rows that were counted since the day was computed',
-    behind_s  Float64 COMMENT 'Seconds since the newest row of the longest waiting one, by the server''s clock; 0 if none waits'
+    name      String  COMMENT 'Name of the roll-up',
+    pending   UInt64  COMMENT 'Number of days of drivers that wait to be computed again',
+    behind_s  Float64 COMMENT 'Seconds since the newest row of the day that waits longest, by the server''s clock; 0 if none waits'
 )
 AS SELECT name, pending, greatest(if(pending = 0, 0, now_s - waiting_s), if(recorded_s > 0 AND now_s - recorded_s > 600, now_s - recorded_s, 0)) AS behind_s
 FROM
@@ -25,4 +25,4 @@ FROM
         GROUP BY driver_id, day
     )
 )
-COMMENT 'How far behind the roll-ups are. system.view_refreshes says why'
+COMMENT 'Lag of the roll-ups. system.view_refreshes shows the cause'
