@@ -60,7 +60,7 @@ CONTENT_TYPES = {"JSON": "application/json", "CSV": "text/csv; charset=UTF-8", "
 
 
 class Front:
-    """Answers requests; the engine runs in a pool of threads, so a slow statement holds up no other."""
+    """Answers requests; the engine runs in a pool of threads, so a slow statement blocks no other."""
 
     def __init__(self, engine: Engine, user: str, password: str):
         self.engine = engine

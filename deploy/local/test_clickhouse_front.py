@@ -174,7 +174,7 @@ def test_format(server, output_format, expected):
 
 
 def test_native_for_clients_of_the_binary_protocol(server):
-    """clickhouse-go asks so, and reads a head before each block and a byte before each column."""
+    """clickhouse-go sends this parameter, and reads a head before each block and a byte before each column."""
     sql = "SELECT * FROM values('n UInt32, s String, m Nullable(UInt8)', (7, 'ab', 3), (8, '', NULL))"
     n, s, m = b"\x07\0\0\0\x08\0\0\0", b"\x02ab\x00", b"\x00\x01\x03\x00"
     plain = b"\x03\x02\x01n\x06UInt32" + n + b"\x01s\x06String" + s + b"\x01m\x0fNullable(UInt8)" + m
@@ -207,7 +207,7 @@ def test_parameters_in_url(server):
 
 
 def test_parameters_in_form(server):
-    """The Rust client sends a statement with parameters so."""
+    """The Rust client sends a statement with parameters as a form."""
     fields = {"query": "SELECT {n:UInt8} + 1, {s:String}, 'ö\n\n--'", "param_n": "41", "param_s": ""}
     body = "".join(f'--x-y\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
                    for name, value in fields.items()) + "--x-y--\r\n"

@@ -51,7 +51,7 @@ def say(text: str) -> None:
 
 
 def cpu_s(process) -> float:
-    """Of its CPU clock, which Linux has for each process (clock_getcpuclockid)."""
+    """CPU time of a process, from its CPU clock (clock_getcpuclockid)."""
     return time.clock_gettime(~process.pid << 3 | 2)
 
 

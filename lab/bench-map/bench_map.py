@@ -65,7 +65,7 @@ def tiles_on_screen(lat: float, lng: float, zoom: int, width=1920, height=1080) 
 
 
 def cpu_s(pid: int) -> float:
-    """Of all its threads, to the nanosecond: /proc has ticks of 10 ms."""
+    """CPU time of all threads of a process, to the nanosecond: /proc has ticks of 10 ms."""
     return sum(int(Path(thread, "schedstat").read_text().split()[0]) for thread in Path(f"/proc/{pid}/task").iterdir()) / 1e9
 
 
@@ -121,7 +121,7 @@ def session() -> aiohttp.ClientSession:
 
 
 async def watched(url: str, pid: int, viewers: int, db: Database) -> dict:
-    """CPU a second, bytes a viewer and second, and memory, while so many look and drivers move."""
+    """CPU per second, bytes per viewer and second, and memory, while this many viewers watch and drivers move."""
     async with session() as client:
         views = [tiles_on_screen(20, 0, 3)] + [tiles_on_screen(*town, 12) for town in TOWNS]
         pages = [Page(client, url, views[0] if n % 2 == 0 else views[1 + n // 2 % len(TOWNS)]) for n in range(viewers)]
@@ -151,7 +151,7 @@ SECOND = 1
 
 
 def move(db: Database, stop: asyncio.Event) -> float:
-    """Somebody else moves each second; how many a second."""
+    """Moves other drivers each second, and returns how many per second."""
     global SECOND
     began, moved = time.monotonic(), 0
     while not stop.is_set():

@@ -45,7 +45,7 @@ class Fleet:
 
 
 def fleets(fixes: float) -> list[Fleet]:
-    """Of about so many fixes each."""
+    """Returns two fleets, sparse and dense, with about this many fixes each."""
     kinds = (("sparse", 300, 30_000), ("dense", 7_200, 1_000))
     return [Fleet(name, max(1, round(fixes / 30 / a_day)), a_day, every_ms) for name, a_day, every_ms in kinds]
 
@@ -192,13 +192,13 @@ def fill(db: Database, fleet: Fleet) -> None:
 
 
 def cpu_ms(process) -> float:
-    """Of its CPU clock, which Linux has for each process (clock_getcpuclockid): nanoseconds, not ticks."""
+    """CPU time of a process, from its CPU clock (clock_getcpuclockid): nanoseconds, not ticks."""
     return time.clock_gettime(~process.pid << 3 | 2) * 1000
 
 
 @dataclasses.dataclass
 class Cost:
-    """Of the cheapest run."""
+    """Figures of the cheapest run."""
     ms: float
     cpu_ms: float
     rows: int
@@ -224,7 +224,7 @@ def is_the_same(db, question: str, sql: str, plain: str) -> None:
 
 
 def ratio(one, plain) -> str:
-    """Of CPU."""
+    """Returns milepost's CPU time as a share of that of plain SQL."""
     return f"{one.cpu_ms / plain.cpu_ms:.2f}" if plain else "–"
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
-# Those that can first.
+# Order of the table: brokers that milepost can use come first.
 BROKERS = ["mosquitto", "mochi", "rmqtt", "hivemq", "artemis", "rumqttd", "nats", "aedes"]
 MESSAGES, RATE = 20_000, 1_000
 PATIENCE_S = 120
@@ -72,7 +72,7 @@ class Place:
         return self.processes[name]
 
     def end(self, name, how=signal.SIGTERM):
-        """Its exit code."""
+        """Ends a process with this signal, and returns its exit code."""
         process = self.processes.pop(name)
         process.send_signal(how)
         return process.wait(PATIENCE_S)
@@ -213,7 +213,7 @@ def check(place):
 
 
 def play(name, folder, arguments, clickhouse):
-    """The cells of its line."""
+    """Plays one broker, and returns the cells of its row in the table."""
     print(f"{name}: check", file=sys.stderr)
     with Place(name, folder / f"{name}-check", arguments, clickhouse, arguments.url) as place:
         assert place.milepost("migrate").returncode == 0

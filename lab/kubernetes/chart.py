@@ -48,7 +48,7 @@ class Chart(Scene):
         return {job["metadata"]["name"] for job in jobs if job.get("status", {}).get("succeeded") == 1}
 
     def configurations(self):
-        """Those of the chart, by name."""
+        """The chart's ConfigMaps, by name."""
         found = self.cluster.items("ConfigMap", NAMESPACE)
         return {thing["metadata"]["name"] for thing in found if thing["metadata"]["name"].startswith("milepost-")}
 
@@ -113,7 +113,7 @@ class Chart(Scene):
         return "both ready"
 
     def told(self):
-        """The fleet has ended, so every driver falls silent."""
+        """Checks the alert for silent drivers: the fleet has ended, so every driver is silent."""
         self.helm("upgrade", "milepost", CHART, *self.values('[batch]\nage_max = "500ms"\n'), "--set", "events.enabled=true", "--set", "env[1].name=MILEPOST__EVENTS__SILENT_FOR,env[1].value=5s")
         wait_until("every driver is silent, and the broker has it", self.all_silent)
         pod, = self.pods_of("events")

@@ -33,7 +33,7 @@ class Fleet(threading.Thread):
             self.manifests.append(manifest)
 
     def stop(self):
-        """The lists."""
+        """Ends the fleet, and returns the manifests of its runs."""
         self.told.set()
         self.join(180)
         assert not self.is_alive() and not self.wrong, self.wrong

@@ -101,7 +101,7 @@ class Kubelet(threading.Thread):
 
 
 class Pod:
-    """One process, as the API server's object says."""
+    """One process, run as the pod's object in the API server describes."""
 
     def __init__(self, kubelet, thing):
         self.kubelet, self.thing = kubelet, thing

@@ -18,7 +18,7 @@ NAMESPACE = "shown"
 
 
 def define(cluster):
-    """Other people's kinds, as their authors define them."""
+    """Custom resource definitions of other projects, as their authors publish them."""
     names = []
     for path in sorted(DEFINITIONS.glob("*.yaml")):
         thing = yaml.safe_load(path.read_text())
@@ -90,7 +90,7 @@ def pod_of(spec):
 
 
 def refuses_a_wrong_field(cluster, thing):
-    """Or all of the above says nothing."""
+    """Checks that the API server rejects a wrong field; otherwise the other checks prove nothing."""
     thing["spec"]["wrong"] = 1
     try:
         cluster.apply(thing, NAMESPACE, dry_run=True)

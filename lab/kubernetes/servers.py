@@ -1,4 +1,4 @@
-"""What milepost stands between, and the manifests that say where it is."""
+"""The servers around milepost, and the manifests with their addresses."""
 
 import json
 import os

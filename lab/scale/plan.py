@@ -61,7 +61,7 @@ class Plan:
 
     @property
     def members(self) -> int:
-        """And one for the time when one is away."""
+        """Members that carry the load, plus one for the time when one is down."""
         return max(2, math.ceil(self.rate / self.use["member_rate"]) + 1)
 
     @property
@@ -70,7 +70,7 @@ class Plan:
 
     @property
     def broker_nodes(self) -> int:
-        """Two at least: one may stop."""
+        """At least two, because one may stop."""
         cores = self.rate * self.use["broker_us"] / 1e6 / self.use["busy"]
         return max(2, math.ceil(cores / self.use["broker_cores"]))
 
@@ -80,7 +80,7 @@ class Plan:
         return min(100_000, int(self.use["rows_max"] * self.shards))
 
     def inserts(self, shards: int) -> float:
-        """Of all members. Each goes to every shard. They are as large as a second allows."""
+        """Inserts a second of all members. Each goes to every shard, and is as large as `rows_max` and `age_s` allow."""
         by_rows = self.rate / min(100_000, self.use["rows_max"] * shards)
         by_age = self.members / self.age_s
         return max(by_rows, by_age)
@@ -112,7 +112,7 @@ class Plan:
 
     @property
     def disk_a_day(self) -> float:
-        """Of all cells, one replica."""
+        """Disk bytes a day over all cells, for one replica."""
         return self.total_rate * DAY_S * (self.use["disk_bytes"] + self.use["rollup_bytes"])
 
     def lines(self) -> list[tuple[str, str]]:

@@ -133,7 +133,7 @@ def charts(story: Story) -> list[go.Figure]:
 
 
 def plain(text: str) -> str:
-    """Without the marks of Markdown."""
+    """Returns the text without Markdown markup."""
     return text.replace("`", "")
 
 

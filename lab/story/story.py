@@ -71,7 +71,7 @@ class Story:
         return max(steps, key=lambda step: (step["rate"], -step["qos"]), default=None)
 
     def ceiling(self, consumer: str) -> dict | None:
-        """Its step with the most rows stored."""
+        """The consumer's step with the most rows stored."""
         steps = self.of("ramp", consumer)
         return max(steps, key=lambda outcome: outcome["stored_per_s"], default=None)
 
