@@ -1,5 +1,5 @@
-//! The past: a driver's track and episodes, and cells of an area. Each is a ClickHouse query, which
-//! ends when the client disconnects.
+//! History: a driver's track and episodes, and cells of an area. Each is a ClickHouse query, which
+//! is cancelled when the client disconnects.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -15,20 +15,20 @@ use crate::simplify::{Point, simplify};
 use crate::store::{Error, Store};
 use crate::tiles::Cell;
 
-/// Fixes of one track: slightly more than a day at one fix per second.
+/// Most fixes of one track: slightly more than a day at one fix per second.
 const POINTS_MAX: usize = 100_000;
-/// Longest time between two fixes of one way.
+/// Longest time between two fixes of one trip, in milliseconds.
 const GAP_MS: i64 = 300_000;
 const METRES_PER_DEGREE: f64 = 111_320.0;
-/// Slower is standing.
+/// Speed below which a driver counts as standing, in m/s.
 const MOVING_MPS: f64 = 0.5;
 const EPISODES_MAX: usize = 10_000;
 const VISITS_MAX: usize = 500;
-/// Fixes of a track as a file.
+/// Most fixes in a track file.
 const FILE_ROWS_MAX: usize = 1_000_000;
-/// About as many as a screen shows.
+/// Most cells of one response: about as many as a screen shows.
 const CELLS_MAX: usize = 50_000;
-/// Steps of a span that is played back, and rows of one answer.
+/// Time steps of a playback.
 const STEPS: i64 = 240;
 const PAST_MAX: usize = 100_000;
 /// The fixes of a span in an area. Qualified: an alias of a SELECT may have the name of a column.
@@ -145,8 +145,8 @@ pub struct Tail {
     moving_ms: i64,
 }
 
-/// Counts the fixes since `counted_ms`. A longer gap than [`GAP_MS`] counts for nothing: nobody
-/// knows the way.
+/// Counts the fixes since `counted_ms`. A gap longer than [`GAP_MS`] is not counted, because the
+/// route is unknown.
 fn tail(rows: &[TrackRow], counted_ms: Option<i64>) -> Option<Tail> {
     let first =
         counted_ms.map_or(0, |ms| rows.partition_point(|row| row.ms < ms).saturating_sub(1));
@@ -307,8 +307,7 @@ pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Resul
     Ok(past)
 }
 
-/// A visit of a fence, by the driver's fixes inside. One that goes on has its newest fix as its
-/// end.
+/// A visit of a fence, by the driver's fixes inside. The end of an ongoing visit is its newest fix.
 #[derive(Debug, Row, Serialize, Deserialize)]
 pub struct Visit {
     driver_id: String,
@@ -370,7 +369,7 @@ struct FileRow {
     heading: Option<f32>,
 }
 
-/// A driver's fixes as a file, none left out.
+/// Returns all fixes of a driver as a file.
 ///
 /// # Errors
 /// In words; more fixes than one file holds.
@@ -436,7 +435,7 @@ fn as_gpx(driver: &str, rows: &[FileRow]) -> String {
     text + "</trkseg></trk>\n</gpx>\n"
 }
 
-/// Logs what ClickHouse said, and puts it in words.
+/// Logs ClickHouse's error, and explains it to the viewer.
 pub fn failed(store: &Store, error: &ClientError) -> Error {
     tracing::warn!(%error, "a question of a viewer failed");
     store.error(error)

@@ -7,7 +7,7 @@
 //!                  └────▶ history ── one query each ──▶ http
 //! ```
 //!
-//! | room | input → output |
+//! | module | input → output |
 //! |---|---|
 //! | [`geo`] | a place → its key on the curve through all tiles |
 //! | [`fleet`] | rows of `last_positions_state` → every driver's last position, in the order of the map |
@@ -25,13 +25,13 @@
 //! | [`history`] | the past: tracks, episodes, cells |
 //! | [`list`] | drivers by what they do; attributes |
 //! | [`fences`] | geofences, read and written |
-//! | [`alerts`] | events of `milepost events`, and who has seen them |
+//! | [`alerts`] | events of `milepost events`, with their acknowledgements |
 //! | [`names`] | names of drivers, written |
-//! | [`shared`] | a question that many ask → one answer |
+//! | [`shared`] | equal concurrent queries → one shared answer |
 //! | [`http`] | requests → responses; authentication |
 //!
-//! A room uses only rooms above it in this list. `geo`, `fleet`, `tiles`, `wire`, `params` and
-//! `simplify` are pure.
+//! A module imports only modules above it in this list. `geo`, `fleet`, `tiles`, `wire`, `params`
+//! and `simplify` are pure.
 
 pub mod access;
 pub mod alerts;

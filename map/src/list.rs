@@ -1,5 +1,5 @@
-//! Drivers by what they do: ClickHouse filters `last_positions`, which has the attributes that are
-//! not in memory.
+//! Lists drivers by conditions: ClickHouse filters `last_positions`, which has the attributes that
+//! are not in memory.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::history::failed;
 use crate::params::Filter;
 use crate::store::{Error, Store};
 
-/// Drivers in one answer.
+/// Most drivers in one response.
 pub const DRIVERS_MAX: usize = 500;
 
 /// A driver that matches.
@@ -43,9 +43,9 @@ struct Attributes {
     attributes: Vec<(String, String)>,
 }
 
-/// In the order of their ids, and whether there are more. `named`: the ids that `filter.find`
-/// matches. A condition on what a driver does now holds only for those heard of within `ages`:
-/// somebody silent for months is not "faster than 30".
+/// Returns the matching drivers in the order of their ids, and whether there are more. `named`: the
+/// ids that `filter.find` matches. A condition on the current state holds only for drivers with a
+/// fix within `ages`: a driver silent for months is not "faster than 30".
 ///
 /// # Errors
 /// The reason, in words for the viewer.
@@ -93,7 +93,7 @@ pub async fn list(
     Ok((found, is_more))
 }
 
-/// The card of a driver in the table `drivers`.
+/// Returns a driver's card from the table `drivers`.
 #[derive(Debug, Default, Row, Serialize, Deserialize)]
 pub struct Shown {
     name: String,

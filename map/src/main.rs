@@ -28,8 +28,8 @@ use self::cli::{Arguments, Command};
 const FAILED: u8 = 1;
 /// Bad usage or configuration (sysexits' EX_USAGE).
 const BAD_USAGE: u8 = 64;
-/// Answers of ClickHouse are at most so long: everybody's last position, a hundred bytes each, and
-/// more.
+/// Longest response of ClickHouse that is read, in bytes: the last position of every driver takes
+/// about a hundred bytes each.
 const ANSWER_BYTES_MAX: u64 = 4 << 30;
 
 fn main() -> ExitCode {
@@ -88,7 +88,7 @@ fn print_result(config: &Config) {
     print!("{config}");
 }
 
-/// Until SIGTERM or SIGINT; a task that ends before ends the process.
+/// Serves until SIGTERM or SIGINT; a task that ends earlier ends the process.
 async fn run(config: Config) -> Result<()> {
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);

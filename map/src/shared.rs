@@ -1,4 +1,4 @@
-//! Answers that viewers share: pages ask the same again and again.
+//! Answers that viewers share: pages repeat the same queries.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,15 +7,15 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-/// How old an answer may be.
+/// Longest age of a shared answer.
 const AGE_MAX: Duration = Duration::from_secs(5);
 
-/// By what is asked. Bounded: ClickHouse answers few questions at once, and an answer stays for
+/// Answers by query. Bounded, because few queries run at the same time and an answer is kept for
 /// [`AGE_MAX`].
 #[derive(Debug)]
 pub struct Shared<T>(Mutex<HashMap<String, Asked<T>>>);
 
-/// An answer and when it came.
+/// An answer and the time of its arrival.
 type Asked<T> = Arc<OnceCell<(Instant, T)>>;
 
 impl<T> Default for Shared<T> {

@@ -49,7 +49,7 @@ pub struct Changed<'a> {
 }
 
 impl Changed<'_> {
-    /// The driver's.
+    /// Returns the driver's fix.
     #[must_use]
     pub fn fix(&self) -> Fix {
         Fix {

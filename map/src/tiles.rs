@@ -26,15 +26,15 @@ pub struct Cell {
     /// Mean place of the cell's drivers.
     pub lat_e7: i32,
     pub lng_e7: i32,
-    /// The newest.
+    /// Newest time of a fix in the cell.
     pub ts_s: u32,
     pub count: u32,
-    /// Mean, 65535 unknown.
+    /// Mean speed; 65535: unknown.
     pub speed_cms: u16,
 }
 
-/// The kind for all tiles of a view: if each decided alone, the border between points and cells
-/// would run through the picture.
+/// Returns the kind for all tiles of a view: otherwise a border between points and cells could run
+/// through the map.
 #[must_use]
 pub fn kind(
     fleet: &Fleet,

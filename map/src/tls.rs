@@ -19,7 +19,7 @@ use tokio_rustls::rustls::{
     StreamOwned,
 };
 
-/// Blocks for as long as the disk takes.
+/// Loads certificate and key. Blocks while it reads the disk.
 ///
 /// # Errors
 /// The key and what is wrong with its file.
@@ -44,7 +44,7 @@ pub fn read(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
     config.map(Arc::new).map_err(|error| key_unusable(&error))
 }
 
-/// Asks a running milepost-map's `/readyz` over TLS.
+/// Requests `/readyz` of a running milepost-map over TLS.
 ///
 /// # Errors
 /// The body of the answer, or the cause of a missing one.

@@ -15,7 +15,7 @@ use twox_hash::XxHash3_64;
 use crate::geo::Tile;
 use crate::tiles::HEADER_BYTES;
 
-/// Smaller parts are not compressed.
+/// Smallest part that is compressed, in bytes.
 pub const GZIP_BYTES_MIN: usize = 512;
 /// No name, no time, no system (RFC 1952).
 const GZIP_BEGIN: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
@@ -51,7 +51,7 @@ impl Part {
         Self { version, deflated: deflated(&plain), plain: plain.into(), crc }
     }
 
-    /// Bytes in memory.
+    /// Returns the memory in use, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.plain.len() + self.deflated.len()

@@ -748,7 +748,7 @@ fn readyz_lines_in_the_guide_match_the_code() {
             }
         }
     }
-    // A string that goes on in the next line is one string.
+    // A string that continues on the next line is one string.
     let sources: String = sources.split("\\\n").map(str::trim_start).collect();
     let guide = read("docs/operations.md");
     let (_, rest) = guide.split_once("\n## /readyz\n").unwrap();

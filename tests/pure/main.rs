@@ -3,7 +3,7 @@
 #![expect(
     unreachable_pub,
     clippy::unwrap_used,
-    reason = "a test's rooms have no outside, and its helpers may fail it"
+    reason = "a test's modules are private to it, and its helpers may panic"
 )]
 
 mod asking;

@@ -256,15 +256,16 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
     world.query("SELECT throwIf(sum(fixes) != 200) FROM {db}.driver_quarters")?;
     world.query("SELECT throwIf(pending != 0) FROM {db}.rollups")?;
 
-    // Two shards: each is asked, nothing is refused (a subquery on a table over shards would be),
-    // and what is told by driver is still told by driver.
+    // Two shards: each is queried, no query is refused (a subquery on a distributed table would
+    // be), and results by driver remain by driver.
     let over = "SELECT name FROM system.tables WHERE database = '{db}' AND engine = 'Distributed'";
     for table in world.query(over)?.lines() {
         turn(&world, table, "c", "two")?;
     }
     let two = all()?;
     for ((view, one), two) in asked.iter().map(String::as_str).chain(views).zip(one).zip(two) {
-        // Those that show every row; the others tell by driver, or of what is between two moments.
+        // These views return every row; the others return results by driver, or between two
+        // moments.
         let by_row = ["driver_days", "track", "in_box", "heard_since", "fixes", "last_positions"];
         let name = view.split('(').next().unwrap_or_default();
         let (one, two) = (one.parse::<u64>()?, two.parse::<u64>()?);

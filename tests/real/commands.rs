@@ -43,7 +43,7 @@ fn dropped_objects_are_recreated_from_the_history() -> Result<()> {
         for table in dropped {
             world.query(&format!("DROP TABLE {table} SYNC"))?;
         }
-        // Nobody watches while these come.
+        // These rows arrive while the dropped objects are missing.
         world.query(&format!(
             "INSERT INTO {{db}}.positions (driver_id, ts, seq, speed_cms) \
              SELECT toString(number % 3), now64(3), 1000 * {round} + number, 100 + {round} FROM numbers(300)"
@@ -631,7 +631,7 @@ fn trace_live_shows_each_message_and_its_outcome() -> Result<()> {
     says(&mut live, &["stored", r#""seq":1"#, "within_ms"])?;
     says(&mut live, &["stored", r#""seq":2"#, "within_ms"])?;
 
-    // Nobody takes it: so nobody stores it.
+    // No member receives the message, so none stores it.
     milepost.terminate(SOON)?;
     world.publish(&[("drivers/d7/gps", br#"{"lat":1,"lng":2,"seq":3}"#)])?;
     says(&mut live, &["position", r#""seq":3"#])?;

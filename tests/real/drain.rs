@@ -83,7 +83,8 @@ fn drain_finds_a_session_behind_a_gap() -> Result<()> {
     Ok(())
 }
 
-/// Whoever connects with a clean start ends the session of that name, and their own has no expiry.
+/// A connection with a clean start ends the session of that name, and its own session has no
+/// expiry.
 fn end_session(port: u16, client_id: &str) -> Result<()> {
     let mut options = MqttOptions::new(client_id, "127.0.0.1", port);
     options.set_clean_start(true);

@@ -53,13 +53,13 @@ impl Case {
         matches!(self.fault, Fault::Script(Behaviour::Hang(_)))
     }
 
-    /// At least: a hang is told after half a minute.
+    /// Shortest duration of a fault: a hang is reported after half a minute.
     fn lasts(&self) -> Duration {
         Duration::from_secs(if self.hangs() { 35 } else { 20 })
     }
 
-    /// How soon is for the models, which have a clock of their own: here it must come, however busy
-    /// the machine is.
+    /// Timeout of the report. The models, which have a clock of their own, test how soon it comes;
+    /// here it only must come, however busy the machine is.
     fn told_within(&self) -> Duration {
         Duration::from_secs(120)
     }

@@ -1,6 +1,6 @@
 //! The real binary between a real broker and the real ClickHouse engine, on free ports of the
 //! loopback.
-#![expect(unreachable_pub, reason = "a test's rooms have no outside")]
+#![expect(unreachable_pub, reason = "a test's modules are private to it")]
 
 mod access;
 mod add_a_field;

@@ -63,7 +63,7 @@ fn milepost_follows_a_broker_to_its_new_address() -> Result<()> {
     Ok(())
 }
 
-/// The insert is committed while the process that sent it is frozen, and another process goes on
+/// The insert is committed while the process that sent it is frozen, and another process takes over
 /// meanwhile.
 #[test]
 fn events_process_frozen_at_its_write_repeats_nothing() -> Result<()> {

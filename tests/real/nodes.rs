@@ -141,7 +141,7 @@ fn check_gives_one_verdict_while_the_broker_cleans_up_its_client_ids() -> Result
     Ok(())
 }
 
-/// EMQX kills a session whose mailbox overflows, and goes on running.
+/// EMQX kills a session whose mailbox overflows, and continues to run.
 #[test]
 fn session_ended_by_a_running_broker_counts_as_at_risk() -> Result<()> {
     let world = cluster("ended_session", "local")?;

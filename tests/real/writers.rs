@@ -21,8 +21,8 @@ fn file(world: &World, name: &str, text: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A driver is erased while ClickHouse refuses the insert that has their rows. The command goes on
-/// with the same rows.
+/// A driver is erased while ClickHouse refuses the insert with the driver's rows. The command
+/// retries the other rows.
 #[test]
 fn retried_insert_skips_a_driver_erased_meanwhile() -> Result<()> {
     let world = world("erased_meanwhile")?;

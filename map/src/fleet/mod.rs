@@ -236,7 +236,7 @@ impl Fleet {
         for number in 0..u32::try_from(self.passes.len()).unwrap_or(u32::MAX) {
             if self.passes[number as usize] != self.pass && !self.ids.name(number).is_empty() {
                 self.ids.remove(number);
-                self.fixes[number as usize].received_ms = i64::MIN; // nobody hears of them
+                self.fixes[number as usize].received_ms = i64::MIN; // no longer visible
                 self.change(number);
             }
         }

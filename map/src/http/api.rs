@@ -32,13 +32,13 @@ use crate::live::Tick;
 use crate::params::{self, Params};
 use crate::wire;
 
-/// Positions in one answer.
+/// Most positions in one response.
 const POSITIONS_MAX: usize = 10_000;
-/// Drivers in one answer, if nobody says how many.
+/// Default number of drivers in one response.
 const DRIVERS: usize = 20;
-/// A loop that has not turned for this long hangs: a question of it takes at most a minute.
+/// The query loop counts as hung after this long without a turn: one query takes at most a minute.
 const SILENT_MAX: Duration = Duration::from_secs(120);
-/// A stream without news sends a comment after this, so that what is between keeps it open.
+/// Interval of comments on a stream without news, so that proxies keep it open.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 pub(super) fn routes() -> Router<Arc<State>> {

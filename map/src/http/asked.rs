@@ -1,4 +1,4 @@
-//! Answers that ClickHouse gives: lists, tracks, the past, fences, alerts. Each is limited to the
+//! Requests that query ClickHouse: lists, tracks, history, fences, alerts. Each is limited to the
 //! viewer's scope.
 
 use std::sync::Arc;
@@ -211,8 +211,8 @@ async fn cells(
     Ok(answer)
 }
 
-/// The answer to a question about the past, when there is a place for it. Dropped with the request:
-/// ClickHouse ends it then.
+/// Runs a query about the past once a slot is free. It is dropped with the request, and ClickHouse
+/// then cancels it.
 pub(super) async fn asked<T>(
     state: &State,
     question: impl Future<Output = Result<T, Error>>,

@@ -1,4 +1,4 @@
-//! How often a login may be wrong.
+//! Limits the rate of failed logins.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-/// The address a request comes from.
+/// Remote address of a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer(pub(super) IpAddr);
 
-/// Addresses whose logins wait for their own wrong ones alone, because a right one came from there.
+/// Most addresses with a gate of their own, because a login from there succeeded.
 const KNOWN_PEERS_MAX: usize = 10_000;
 
 /// Every login passes a gate before it is compared, and a wrong one keeps it shut for a second,
-/// also when its client hangs up: else 200 connections would guess 200 times a second. An address
-/// that has logged in has a gate of its own, so that who guesses does not lock out people at work.
+/// also if its client disconnects: otherwise 200 connections could guess 200 times per second. An
+/// address that has logged in has a gate of its own, so that an attacker does not lock out viewers.
 #[derive(Debug, Default)]
 pub struct Gates {
     strangers: Arc<Mutex<()>>,
@@ -27,7 +27,7 @@ impl Gates {
         self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// `peer`: `None` behind a proxy, where all come from one address.
+    /// Waits at the gate. `peer`: `None` behind a proxy, where all requests come from one address.
     pub(super) async fn pass(&self, peer: Option<IpAddr>) -> OwnedMutexGuard<()> {
         let own = peer.and_then(|peer| self.lock_known().get(&peer).cloned());
         own.unwrap_or_else(|| Arc::clone(&self.strangers)).lock_owned().await

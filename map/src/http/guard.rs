@@ -1,8 +1,8 @@
-//! Before and after every answer: who asks, what a browser may do with it, and what is counted.
+//! Runs before and after every request handler: authentication, security headers and metrics.
 //!
-//! Guarantee: where a login is configured, nothing but `/livez` and `/readyz` is answered without
-//! it. Without one only this machine is listened to, and a page of somebody else's, whose name was
-//! made to point here, gets nothing: its name is in `Host`.
+//! Guarantee: where a login is configured, only `/livez` and `/readyz` are answered without it.
+//! Without a login, the map listens on the loopback only, and refuses requests whose `Host` is
+//! another name (DNS rebinding).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use milepost_observe::now;
 use crate::access::Link;
 use crate::config::{Http, Map};
 
-/// One wrong login a second, whatever the number of connections.
+/// Interval between failed logins, over all connections.
 const WRONG_LOGIN_DELAY: Duration = Duration::from_secs(1);
 /// Name of the cookie that keeps a link.
 const COOKIE: &str = "milepost_link";
@@ -141,8 +141,8 @@ async fn let_in(From(state): From<Arc<State>>, mut request: Request, next: Next)
     answer
 }
 
-/// Answers a request that a link lets in, or that brought a bad one. `None`: it has no link, or a
-/// login goes first.
+/// Answers a request with a link, valid or not. `None`: it has no link, or a login that overrides
+/// it.
 async fn by_link(state: &Arc<State>, request: &mut Request, next: Next) -> Option<Response> {
     let secret = state.config.access.links_key.clone()?;
     let (given, is_new) = given_link(request, &state.config.http)?;
@@ -175,7 +175,7 @@ async fn by_link(state: &Arc<State>, request: &mut Request, next: Next) -> Optio
     Some(answer)
 }
 
-/// The link in the address, or in the cookie that the address left; `true`: in the address.
+/// Returns the link in the URL, or in the cookie that the URL set; `true`: in the URL.
 fn given_link(request: &Request, http: &Http) -> Option<(String, bool)> {
     let query = url::form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());
     if let Some((_, link)) = query.into_iter().find(|(name, _)| name == "link") {
@@ -190,8 +190,8 @@ fn given_link(request: &Request, http: &Http) -> Option<(String, bool)> {
     (!has_login).then(|| (link.to_owned(), false))
 }
 
-/// Answers with the scope of who asks, if the proxy, should it have to, named a viewer that may see
-/// something.
+/// Answers with the viewer's scope; refuses if the proxy must name a viewer and did not, or if the
+/// viewer has no scope.
 async fn named(state: &State, mut request: Request, next: Next) -> Response {
     let http = &state.config.http;
     let user = http.user(request.headers()).map(str::to_owned);
@@ -260,11 +260,12 @@ fn basic(name: &str, password: &str) -> String {
     text
 }
 
-/// A browser sends this request for another site's page, to which it may add the viewer's login or
-/// the proxy's cookie. Browsers send `Origin` with every request that writes; programs send none.
+/// Returns whether a browser sends this request for another site's page; it may add the viewer's
+/// login or the proxy's cookie. Browsers send `Origin` with every request that writes; programs
+/// send none.
 ///
-/// A proxy may have replaced `Host` by the address behind it, or the scheme: then
-/// `Sec-Fetch-Site` says it, which no page can set.
+/// A proxy may have replaced `Host` or the scheme: then `Sec-Fetch-Site`, which no page can set,
+/// decides.
 fn is_foreign(headers: &HeaderMap) -> bool {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("null"));
     if let Some(site) = text(HeaderName::from_static("sec-fetch-site")) {
@@ -282,7 +283,7 @@ fn is_foreign(headers: &HeaderMap) -> bool {
     !hosts.into_iter().filter_map(text).any(is_it)
 }
 
-/// `Host` is a name that can only mean this machine.
+/// Returns whether `Host` is a name that can only mean this machine.
 fn is_this_machine(headers: &HeaderMap) -> bool {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let name = match host.strip_prefix('[') {

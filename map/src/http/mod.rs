@@ -1,5 +1,5 @@
-//! Requests and their answers. Every connection and every stream has a place, or is refused; a
-//! request that is not finished in time is sent away; at the end those under way are finished.
+//! The HTTP server. Connections and streams above their limits are refused; a request that is not
+//! complete in time is closed; at shutdown, requests in flight are finished.
 
 mod answers;
 mod api;
@@ -35,25 +35,24 @@ pub use self::state::State;
 use self::state::end;
 use crate::config;
 
-/// A client that does not finish its handshake, and then its request's head, in this time is sent
-/// away.
+/// Timeout of a client's handshake, and then of its request's head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// An answer, or a stream's next event, that is not read in this time ends its connection. A slow
-/// line reads a view of the map in less.
+/// Timeout for the client to read a response or a stream's next event. A slow line reads a view of
+/// the map in less.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
-/// Certificates are looked at again after this.
+/// Interval of reloading certificates.
 const CERTIFICATE_PERIOD: Duration = Duration::from_secs(60);
-/// How long requests under way may take at the end.
+/// Grace period of requests in flight at shutdown.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// All routes, with what is done before and after each.
+/// Builds all routes, with the guard around each.
 pub fn router(state: Arc<State>) -> Router {
     let routes = api::routes().merge(asked::routes()).merge(written::routes());
     let routes = routes.merge(basemap::routes()).merge(page::routes());
     guard::around(routes.with_state(Arc::clone(&state)), state)
 }
 
-/// Serves until `ending` turns true, and then until requests under way are finished, within a
+/// Serves until `ending` becomes true, and then until requests in flight are finished, within a
 /// bound.
 pub async fn serve(
     listener: TcpListener,
@@ -130,7 +129,7 @@ async fn connection(
     }
 }
 
-/// Puts new certificates in the place of old ones.
+/// Replaces certificates whose files have changed.
 async fn renew(
     current: watch::Sender<Arc<ServerConfig>>,
     (cert, key): (std::path::PathBuf, std::path::PathBuf),

@@ -1,5 +1,5 @@
-//! The page, which was built before and is in the binary. Compressed once, at the first request for
-//! it.
+//! Serves the page, which is built beforehand and embedded in the binary. Each file is compressed
+//! once, at its first request.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,5 +1,5 @@
-//! Requests that write: fences, names of drivers, acknowledgements of alerts, links. Links
-//! themselves may not.
+//! Requests that write: fences, names of drivers, acknowledgements of alerts, links. A viewer with
+//! a link may not write.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ use crate::access::{LINK_HOURS_MAX, Link};
 use crate::names::{self, Card};
 use crate::{alerts, fences as areas, params};
 
-/// Bytes of a request's body, and the time it may take.
+/// Largest body of a request, in bytes, and the timeout of reading it.
 const BODY_BYTES_MAX: usize = 1 << 20;
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 /// Validity of a link without `hours`.
@@ -37,7 +37,7 @@ pub(super) fn routes() -> Router<Arc<State>> {
         .route("/api/cards", post(put_cards))
 }
 
-/// Whether the viewer may acknowledge alerts and name drivers.
+/// Returns whether the viewer may acknowledge alerts and name drivers.
 pub(super) fn writes(state: &State, viewer: &Viewer) -> bool {
     state.fence_writer.is_some() && !viewer.is_link
 }
@@ -64,7 +64,7 @@ fn forbidden(what: &str) -> Refusal {
     Refusal(StatusCode::FORBIDDEN, what.to_owned())
 }
 
-/// The ClickHouse login that writes, if the viewer may use it.
+/// Returns the ClickHouse login that writes, if the viewer may use it.
 fn writer<'a>(state: &'a State, viewer: &Viewer) -> Result<&'a Reader, Refusal> {
     let writer = state.fence_writer.as_ref().filter(|_| writes(state, viewer));
     writer.ok_or_else(|| forbidden("nothing can be written here (fences.user), or not with a link"))

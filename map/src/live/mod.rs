@@ -1,9 +1,10 @@
-//! The present: one ClickHouse query a second while a page is open, whatever the number of viewers;
-//! the fleet in memory; tiles cut from it, each once a second.
+//! Live positions: one ClickHouse query per second while a page is open, for any number of viewers;
+//! the fleet in memory; tiles cut from it, each once per second.
 //!
-//! Guarantee: a row shows after the next query, however late its fix is; a removed driver
-//! disappears within `map.reread`. While ClickHouse is down the last positions stay, and every tick
-//! says since when; so it does when nothing is inserted, whether or not anybody looked then.
+//! Guarantee: a row is visible after the next query, however late its fix is; a removed driver
+//! disappears within `map.reread`. While ClickHouse is down, the last positions stay, and every
+//! tick gives the time since when. The same holds while inserts have stopped, even if no page was
+//! open when they did.
 
 mod reading;
 mod tick;
@@ -41,12 +42,12 @@ const IDLE_AFTER: Duration = Duration::from_secs(10);
 const FRESH_WITHIN: Duration = Duration::from_millis(1_500);
 /// Rows per lock of the fleet, so that readers can run in between.
 const ROWS_AT_ONCE: usize = 4_096;
-/// Memory of the tiles of one second.
+/// Memory limit of the tiles of one generation, in bytes.
 const TILES_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Interval of looking for new names and groups.
 const DIRECTORY_PERIOD: Duration = Duration::from_secs(10);
 
-/// A tile that is cut by whoever comes first.
+/// A tile, cut by the first request for it.
 type Cut = Arc<OnceLock<Arc<Part>>>;
 
 /// Tiles of one generation; each is cut once, even if several requests wait for it.
@@ -70,7 +71,7 @@ pub struct Live {
     /// Cause of a failure to read news; shown to viewers.
     trouble: Mutex<Option<String>>,
     beat: Mutex<Instant>,
-    /// Numbers of parts of the fleet, at one moment.
+    /// Counts per scope, and the time at which they were taken.
     parts: Mutex<(i64, HashMap<Arc<Scope>, Summary>)>,
     /// Requests that names are read now.
     names_changed: Notify,

@@ -25,7 +25,7 @@ fn fleet(name: &str) -> Result<World> {
     Ok(world)
 }
 
-/// Every address that tells something of drivers.
+/// Every route that returns data of drivers.
 fn addresses() -> Vec<String> {
     let hour = format!("from={}", unix_ms() - 3_500_000);
     [

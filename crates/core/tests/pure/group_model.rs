@@ -64,7 +64,7 @@ enum State {
     Hung(Duration),
     /// Started again then.
     Dead(Duration),
-    /// Nobody starts it again, before the end.
+    /// It is not restarted before the end of the schedule.
     Gone,
 }
 
