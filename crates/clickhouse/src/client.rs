@@ -219,8 +219,7 @@ impl ClickHouse {
     }
 
     /// Like [`ask`](Self::ask), but returns `None` if the server rejects the query: it may require
-    /// a
-    /// grant for it, or be too old.
+    /// a grant for it, or be too old.
     pub async fn ask_if_allowed<const CELLS: usize>(
         &self,
         what: &str,
@@ -239,8 +238,7 @@ impl ClickHouse {
     }
 
     /// Like [`value`](Self::value), as a number. A missing or unparsable value becomes `u64::MAX`,
-    /// so
-    /// it never reads as "nothing left".
+    /// so it never reads as "nothing left".
     pub async fn number(&self, what: &str, sql: &str) -> Result<u64, Error> {
         Ok(self.value(what, sql).await?.and_then(|number| number.parse().ok()).unwrap_or(u64::MAX))
     }

@@ -150,8 +150,7 @@ impl ClickHouse {
     }
 
     /// Returns the recorded objects that are missing on some host, and whether each is missing on
-    /// all:
-    /// they were dropped, or a host joined the cluster after the migrations.
+    /// all: they were dropped, or a host joined the cluster after the migrations.
     async fn lacking(&self, pending: &[Migration]) -> Result<Vec<(String, bool)>, Error> {
         let is_recorded =
             |of: &&Migration| pending.iter().all(|migration| migration.version != of.version);

@@ -108,7 +108,7 @@ fn whole_number(raw: &str) -> Option<String> {
         .filter(|_| !raw.starts_with('-'))
 }
 
-/// What becomes of bytes that a driver's id cannot have, such as the @ of an e-mail address.
+/// The treatment of bytes that a driver id must not contain, such as the @ of an e-mail address.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum OtherBytes {
     #[default]

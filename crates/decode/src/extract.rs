@@ -47,7 +47,7 @@ impl Pointer {
         self.steps.iter().map(String::as_str)
     }
 
-    /// As `keep` names it.
+    /// Returns the path as `keep` names it.
     pub(super) fn path(&self) -> String {
         self.steps.join("/")
     }
@@ -193,8 +193,8 @@ impl Paths {
         Ok(found)
     }
 
-    /// Of names that are equally long most differ in their first byte: that is tested before a
-    /// function compares them.
+    /// Returns the child of this name. Most names of equal length differ in their first byte, so
+    /// that is compared before the whole name.
     #[inline(always)]
     fn child(&self, name: &[u8]) -> Option<&Self> {
         let is_it = |known: &[u8]| {
@@ -216,7 +216,7 @@ fn put_alias<'a>(value: Scalar<'a>, slot: &mut Scalar<'a>) {
     }
 }
 
-/// What a walk takes at the end of a path. Of a repeated key the last value counts.
+/// A value that a walk reads at the end of a path. If a key is repeated, the last value counts.
 trait Wanted<'de>: Sized {
     fn take<D: Deserializer<'de>>(
         &mut self,

@@ -29,7 +29,7 @@ const ALIASES: [(&str, &[&str]); 8] = [
     ("acc", &["accuracy", "hacc", "horizontalaccuracy", "horizontal_accuracy"]),
     ("seq", &["sequence", "seqno", "counter"]),
 ];
-/// What names of a time contain.
+/// Words in the names of times.
 const TIME_WORDS: [&str; 6] = ["time", "date", "stamp", "epoch", "utc", "when"];
 /// Names of the time of a fix in other formats, beside [`TIMES`].
 const TIMES_OF_FIXES: [&str; 11] = [

@@ -26,7 +26,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// As serde_json reads it: a decimal is its digits, divided once.
+    /// Returns the number as serde_json parses it: the digits of a decimal, divided once.
     #[expect(
         clippy::cast_precision_loss,
         reason = "as in serde_json, digits beyond 2^53 may be lost"
@@ -38,11 +38,11 @@ impl Number {
         }
     }
 
-    /// In units of 10^-`decimals`, rounded to the nearest. `None`: outside `units`, which fit
-    /// `i32`; so is NaN.
+    /// Returns the number in units of 10^-`decimals`, rounded to the nearest. `None`: NaN, or
+    /// outside `units`, which fit `i32`.
     ///
-    /// Of at most so many decimals, the digits are the units. The float gives the same: its errors
-    /// are far below half a unit.
+    /// A number of at most `decimals` decimals is converted from its digits, without a float. The
+    /// float would give the same, because its errors are far below half a unit.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a value in range fits i32")]
     #[expect(

@@ -22,12 +22,12 @@ static ENDS_ASCII: [bool; 256] = {
     }
     table
 };
-/// What [`Plain::peek`] returns at the end: no plain JSON contains it.
+/// The byte that [`Plain::peek`] returns at the end. No plain JSON contains it.
 const END: u8 = 0;
 
 #[derive(Clone, Copy)]
 pub(super) struct Plain<'a> {
-    /// What was not read yet.
+    /// The bytes that are not read yet.
     rest: &'a [u8],
     depth: u8,
 }
@@ -61,7 +61,7 @@ impl<'a> Plain<'a> {
         self.rest
     }
 
-    /// What was read of a former [`rest`](Self::rest).
+    /// Returns the bytes that were read since [`rest`](Self::rest) was this slice.
     pub(super) fn read_of(&self, rest: &'a [u8]) -> &'a [u8] {
         &rest[..rest.len() - self.rest.len()]
     }

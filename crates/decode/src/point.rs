@@ -93,7 +93,7 @@ impl<'a> Point<'a> {
         deserializer.end()
     }
 
-    /// As [`fill`](Self::fill); `None`: the object is not plain.
+    /// Like [`fill`](Self::fill), for plain JSON. `None`: the object is not plain.
     pub(super) fn fill_plain(&mut self, json: &mut Plain<'a>) -> Option<()> {
         json.members(|json| {
             let field = match json.known_key(|word, behind| self.field_of_word(word, behind)) {
@@ -108,8 +108,8 @@ impl<'a> Point<'a> {
         })
     }
 
-    /// As [`field`](Self::field), from a word that begins with the key in quotes and its colon; and
-    /// how many bytes those are.
+    /// Like [`field`](Self::field), from a word that begins with the quoted key and its colon. Also
+    /// returns the number of those bytes.
     #[inline(always)]
     fn field_of_word(&mut self, word: u64, behind: &[u8]) -> Option<(&mut Scalar<'a>, usize)> {
         const LAT: u64 = word_of(b"\"lat\":");

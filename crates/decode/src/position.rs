@@ -15,7 +15,7 @@ pub const DRIVER_ID_BYTES_MAX: usize = 64;
 /// One fix of one driver, ready to be encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
-    /// From the topic or the payload, as the source says.
+    /// Driver id, from the topic or the payload as the source defines.
     pub driver_id: DriverId,
     /// Time of the fix.
     pub ts: Timestamp,
@@ -32,7 +32,7 @@ pub struct Position {
     pub attributes: Attributes,
 }
 
-/// What the fields above are in ClickHouse.
+/// The ClickHouse table whose columns hold the fields above.
 pub static TABLE: Table = Table {
     name: "positions",
     columns: &[

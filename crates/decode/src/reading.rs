@@ -1,4 +1,4 @@
-//! What a source's format and configuration fix for all of its messages.
+//! Settings of a source that apply to all of its messages, from its format and configuration.
 
 use std::sync::Arc;
 

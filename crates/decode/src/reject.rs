@@ -128,7 +128,7 @@ pub struct Reject {
     pub count: u64,
 }
 
-/// What the fields above are in ClickHouse.
+/// The ClickHouse table whose columns hold the fields above.
 pub static TABLE: Table = Table {
     name: "rejects",
     columns: &[

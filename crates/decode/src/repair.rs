@@ -1,5 +1,5 @@
-//! What programs write around and into JSON and JSON does not have: a byte order mark, control
-//! characters behind the end, and Python's `NaN` and `Infinity`.
+//! Repairs payloads with bytes that JSON does not allow and programs write: a byte order mark,
+//! control characters after the end, and Python's `NaN` and `Infinity`.
 
 /// The payload as JSON, or `None`: nothing of it is known to be wrong.
 #[cold]

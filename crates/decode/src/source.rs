@@ -30,7 +30,7 @@ impl Source {
         Self { topic, filter, is_simple, format, other_bytes: OtherBytes::Refused, reading }
     }
 
-    /// What becomes of bytes that a driver's id cannot have.
+    /// Sets the treatment of bytes that a driver id must not contain.
     #[must_use]
     pub fn with_other_bytes(mut self, other_bytes: OtherBytes) -> Self {
         self.other_bytes = other_bytes;

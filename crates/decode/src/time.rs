@@ -61,7 +61,7 @@ impl Zone {
 pub struct Local {
     /// `None`: a time without an offset is refused.
     pub zone: Option<Zone>,
-    /// As in strftime, such as `%d/%m/%Y %H:%M:%S`; `None`: the forms that have one meaning.
+    /// Pattern as for strftime, such as `%d/%m/%Y %H:%M:%S`; `None`: only unambiguous forms.
     pub pattern: Option<String>,
 }
 

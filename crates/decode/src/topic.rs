@@ -11,7 +11,7 @@ pub(super) type Levels<'a> = ArrayVec<&'a str, PLUSES_MAX>;
 #[derive(Debug, Clone)]
 pub(super) struct Filter {
     before: String,
-    /// What follows each `+`.
+    /// The text after each `+`.
     after: Vec<String>,
 }
 
@@ -22,8 +22,8 @@ impl Filter {
         Self { before: parts.next().unwrap_or_default(), after: parts.collect() }
     }
 
-    /// What the only `+` of a filter stands for: one level if there is no `/` in it. `None`: the
-    /// topic does not match, or the filter has not one `+`.
+    /// Returns the text for which the only `+` of a filter stands: one level if it contains no `/`.
+    /// `None`: the topic does not match, or the filter has no `+` or several.
     pub(super) fn only_level<'a>(&self, topic: &'a [u8]) -> Option<&'a [u8]> {
         let [after] = &self.after[..] else { return None };
         topic.strip_prefix(self.before.as_bytes())?.strip_suffix(after.as_bytes())

@@ -62,11 +62,11 @@ impl Quantity {
         }
     }
 
-    /// What a value of this unit is multiplied by. A unit is a name, or a number and a name:
+    /// Returns the factor for values of this unit. A unit is a name, or a number and a name:
     /// `km/h`, `1e-7 deg`, `0.1 knots`.
     ///
     /// # Errors
-    /// The units that there are.
+    /// The unit is unknown; the error lists the known ones.
     pub fn factor(self, unit: &str) -> Result<f64, String> {
         let (scale, name) = unit.split_once(' ').unwrap_or(("1", unit));
         let scale = scale.parse::<f64>().ok().filter(|scale| scale.is_finite() && *scale > 0.0);

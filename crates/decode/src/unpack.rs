@@ -17,7 +17,7 @@ use crate::reject::Reason;
 const RATIO_MAX: usize = 100;
 /// Each frame costs a decoder.
 const ZSTD_FRAMES_MAX: usize = 16;
-/// What RFC 8878 asks every decoder to support.
+/// Largest window in bytes that is accepted; RFC 8878 recommends every decoder to support it.
 const ZSTD_WINDOW_BYTES_MAX: u64 = 8 << 20;
 /// About what JSON may have.
 const CBOR_DEPTH_MAX: usize = 100;

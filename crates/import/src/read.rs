@@ -288,8 +288,7 @@ impl<R: BufRead> Table<R> {
 
     /// Passes each row to `take` as JSON. `numbers`: the columns of numbers, in which a comma is a
     /// decimal comma if the row has no point. A row that cannot be parsed is passed as it is, which
-    /// is
-    /// not JSON; `fault` then holds the reason.
+    /// is not JSON; `fault` then holds the reason.
     pub(super) fn each(
         &mut self,
         numbers: &[usize],

@@ -221,8 +221,7 @@ struct Work<'s> {
     decode: decode::Limits,
     received_at: Timestamp,
     /// The batcher's clock, which advances by a second per batch. So the same files give the same
-    /// rows
-    /// of `rejects`, however fast they are read.
+    /// rows of `rejects`, however fast they are read.
     instant: Instant,
     counts: Counts,
     since: Vec<(PathBuf, Mark)>,

@@ -28,7 +28,7 @@ pub struct Fields {
     pub lat: Pointer,
     pub lng: Pointer,
     pub ts: Option<(Pointer, TimeUnit)>,
-    /// With the factor of its unit, as for `alt`.
+    /// Pointer of the speed, with the factor of its unit; likewise for `alt`.
     pub speed: Option<(Pointer, f64)>,
     pub heading: Option<Pointer>,
     pub alt: Option<(Pointer, f64)>,
@@ -39,11 +39,11 @@ pub struct Fields {
     pub more: Option<Box<More>>,
 }
 
-/// What the devices of a shipped format do.
+/// Peculiarities of the devices of a shipped format.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Habits {
     pub(super) numbers_may_be_strings: bool,
-    /// Of speed, heading and accuracy.
+    /// A negative speed, heading or accuracy counts as unknown.
     pub(super) negative_is_unknown: bool,
     /// `"LAT,LNG"`, at the pointer of `lat`.
     pub(super) lat_lng_is_one_string: bool,

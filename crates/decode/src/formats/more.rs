@@ -1,5 +1,5 @@
-//! What a mapping of one's own may say beside pointers and units: hemispheres, the date of a time,
-//! values that stand for "unknown", and what becomes of a message without a position.
+//! Options of a configured mapping besides pointers and units: hemispheres, the date of a time,
+//! values that mean "unknown", and the treatment of a message without a position.
 
 use std::sync::Arc;
 
@@ -26,9 +26,9 @@ const ACC: usize = 6;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct More {
-    /// Of lat and lng.
+    /// Notation of lat and lng.
     pub degrees: [Degrees; 2],
-    /// Of lat (N or S) and lng (E or W); the number itself then has no sign.
+    /// Pointers of the hemispheres of lat (N or S) and lng (E or W). The number then has no sign.
     pub hemispheres: [Option<Pointer>; 2],
     /// The date of a `ts` that is a time of day.
     pub date: Option<Pointer>,

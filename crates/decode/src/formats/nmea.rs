@@ -37,7 +37,7 @@ struct Fix<'a> {
     alt: Option<f64>,
 }
 
-/// What only RMC has.
+/// Fields that only RMC sentences have.
 struct Motion<'a> {
     knots: &'a str,
     course: &'a str,
@@ -252,7 +252,7 @@ fn sentence(line: &str) -> Result<Sentence<'_>, Refusal> {
     }
 }
 
-/// What is between `$` and `*`, if the checksum after it is right.
+/// Returns the text between `$` and `*`, if the checksum after it is correct.
 fn checked(line: &str) -> Result<&str, Refusal> {
     let invalid = || Refusal::new(Reason::InvalidSentence, "no sentence such as $GPRMC,…*hh");
     let body = line

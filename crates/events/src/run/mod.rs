@@ -227,8 +227,7 @@ impl Events {
     }
 
     /// Restores the state of a quarter of an hour ago: the drivers' last fixes and known events.
-    /// The
-    /// polls then replay the fixes since.
+    /// The polls then replay the fixes since.
     async fn begin(&mut self) -> Result<()> {
         let since = self.clickhouse.clock().await? - AGAIN_MS;
         let mut watch = Watch::new(self.rules().await?);
@@ -338,8 +337,7 @@ impl Events {
     }
 
     /// Writes new events, then passes them to the channels; and records which channel accepted
-    /// which
-    /// event.
+    /// which event.
     async fn write(&mut self, answers: &mut mpsc::Receiver<Answer>) -> Result<()> {
         self.telling.follow(answers, milepost_observe::now_ms());
         if !self.unwritten.is_empty() {
@@ -396,8 +394,7 @@ impl Events {
     }
 
     /// Clears the topics of drivers that are new on the list. A driver who was erased while no
-    /// process
-    /// ran is unknown here and has no rows, so any fence may have a topic.
+    /// process ran is unknown here and has no rows, so any fence may have a topic.
     fn clear_unwatched(&mut self, erased: &Erased) {
         let fences: Vec<_> = self.watch.rules.areas.iter().map(|area| area.name.clone()).collect();
         let drivers_max = CLEARED_MAX / (STATES + fences.len());

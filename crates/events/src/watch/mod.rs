@@ -115,8 +115,7 @@ pub struct Event {
     /// before a silence, or the one that jumped.
     pub ts: i64,
     /// Sequence number of the same fix: a device may send several in one millisecond, or have a
-    /// clock
-    /// of seconds.
+    /// clock of seconds.
     pub seq: u32,
     pub lat: f64,
     pub lng: f64,
@@ -128,8 +127,7 @@ pub struct Event {
 
 impl Event {
     /// Returns the event's id, which depends on its content alone: every process gives the same
-    /// event
-    /// the same id.
+    /// event the same id.
     #[must_use]
     pub fn id(&self) -> String {
         let Self { driver_id, kind, fence, ts, seq, .. } = self;
@@ -181,8 +179,7 @@ pub struct Watch {
     pub rules: Rules,
     drivers: HashMap<String, Driver>,
     /// Known events of the replayed time, oldest first; in `decided` the time of the last one of
-    /// each
-    /// state.
+    /// each state.
     known: VecDeque<Event>,
     decided: HashMap<(String, State), i64>,
     /// Number of fixes of drivers beyond [`DRIVERS_MAX`].
@@ -198,8 +195,7 @@ impl Watch {
     }
 
     /// Restores a driver from a fix of the time before the replay. Fixes come oldest first; the
-    /// last
-    /// three of a driver decide whether one of them is a jump.
+    /// last three of a driver decide whether one of them is a jump.
     pub fn begin_with(&mut self, fix: Fix) {
         if let Some(driver) = driver(&mut self.drivers, &fix.driver_id) {
             driver.sequence.begin(fix.seq, fix.ts);
@@ -208,8 +204,7 @@ impl Watch {
     }
 
     /// Adds the known events of the replayed time, oldest first. They decide the states of that
-    /// time,
-    /// because fences and limits may have changed since.
+    /// time, because fences and limits may have changed since.
     pub fn play_again(&mut self, known: Vec<Event>) {
         self.decided =
             known.iter().filter_map(|event| Some((event.state()?, event.known_at))).collect();
@@ -265,8 +260,7 @@ impl Watch {
     }
 
     /// Appends the drivers that have fallen silent. `now`: the server's time up to which all
-    /// inserted
-    /// fixes are processed.
+    /// inserted fixes are processed.
     pub fn tick(&mut self, now: i64, out: &mut Vec<Event>) {
         let Some(silent_for) = self.rules.silent_for else { return };
         for driver in self.drivers.values_mut().filter(|driver| !driver.is_silent) {

@@ -117,8 +117,7 @@ impl Reader {
     }
 
     /// Compares the server's clock with this process's. After a step no silence can be measured;
-    /// after
-    /// a step back, reading goes back too.
+    /// after a step back, reading goes back too.
     fn compare(&mut self, now: i64, watch: &Watch) {
         let before = self.compared.replace((now, self.at));
         let step = before.map_or(0, |(then, at)| now - then - (self.at - at));
@@ -150,8 +149,7 @@ impl Reader {
     }
 
     /// Returns the step of the server's clock in milliseconds, or its difference from the replica
-    /// that
-    /// answered before; 0 if there is none.
+    /// that answered before; 0 if there is none.
     #[must_use]
     pub fn step_ms(&self) -> i64 {
         self.step_ms
