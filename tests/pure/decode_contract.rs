@@ -217,13 +217,13 @@ fn broken_point_does_not_affect_its_neighbours() {
     let decoded =
         decode(r#"[{"lat":1,"lng":2,"seq":1}, {"lat":91,"lng":2}, 5, {"lat":1,"lng":2,"seq":4}]"#);
     assert_eq!(decoded.positions.iter().map(|position| position.seq).collect::<Vec<_>>(), [1, 4]);
-    let told: Vec<_> = decoded
+    let reported: Vec<_> = decoded
         .rejects
         .iter()
         .map(|r| (r.reason, String::from_utf8_lossy(&r.payload).into_owned()))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             (Reason::LatRange, r#"{"lat":91,"lng":2}"#.to_owned()),
             (Reason::WrongShape, "5".to_owned())

@@ -38,7 +38,7 @@ pub struct Real {
     commands: Option<mpsc::Sender<DeliveryCommand>>,
     reports: Option<mpsc::Receiver<Report>>,
     /// Reports received while time passed.
-    came: Vec<Report>,
+    received: Vec<Report>,
     /// Batches with an attempt in flight. An operation of another kind, such as a row on its way
     /// into quarantine, is not in it.
     attempts: BTreeSet<BatchId>,
@@ -215,7 +215,7 @@ impl Real {
             folder,
             commands: None,
             reports: None,
-            came: Vec::new(),
+            received: Vec::new(),
             attempts: BTreeSet::new(),
             erased: watch::channel(ReadList::new(Arc::default(), Instant::now())).0,
         };
@@ -254,14 +254,14 @@ impl Real {
             .any(|other| other == seq)
     }
 
-    fn came(&mut self, report: Report) {
+    fn received(&mut self, report: Report) {
         if matches!(
             report.outcome,
             Outcome::Inserted { .. } | Outcome::LeftOut { .. } | Outcome::Failed { .. }
         ) {
             self.attempts.remove(&report.batch);
         }
-        self.came.push(report);
+        self.received.push(report);
     }
 }
 
@@ -274,7 +274,7 @@ impl Backend for Real {
         (self.commands, self.reports) = (None, None);
         self.attempts.clear();
         self.server.state().has_spool = spool;
-        self.came.clear();
+        self.received.clear();
         // Drops the executor, its tasks and their lock on the spool.
         self.runtime.block_on(async {
             for _ in 0..50 {
@@ -325,9 +325,9 @@ impl Backend for Real {
 
     fn report(&mut self, _: Instant) -> Option<Report> {
         while let Ok(report) = self.reports.as_mut().expect("an executor").try_recv() {
-            self.came(report);
+            self.received(report);
         }
-        (!self.came.is_empty()).then(|| self.came.remove(0))
+        (!self.received.is_empty()).then(|| self.received.remove(0))
     }
 
     fn pass(&mut self, until: Instant) -> Instant {
@@ -337,7 +337,7 @@ impl Backend for Real {
             (report, tokio::time::Instant::now().into_std())
         });
         if let Some(report) = report {
-            self.came(report);
+            self.received(report);
         }
         now
     }

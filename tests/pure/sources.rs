@@ -12,11 +12,11 @@ fn violations(toml: &str) -> Vec<String> {
 /// Asserts one violation, for this key, that contains all of these words.
 #[track_caller]
 fn check(toml: &str, key: &str, says: &[&str]) {
-    let told = violations(toml);
-    assert_eq!(told.len(), 1, "{toml}: {told:#?}");
-    assert!(told[0].starts_with(&format!("{key}:")), "{toml}: {told:#?}");
+    let reported = violations(toml);
+    assert_eq!(reported.len(), 1, "{toml}: {reported:#?}");
+    assert!(reported[0].starts_with(&format!("{key}:")), "{toml}: {reported:#?}");
     for words in says {
-        assert!(told[0].contains(words), "{toml}: {words} in {told:#?}");
+        assert!(reported[0].contains(words), "{toml}: {words} in {reported:#?}");
     }
 }
 
@@ -32,8 +32,11 @@ fn format(lines: &str) -> String {
 fn invalid_source_is_reported_with_the_valid_form() {
     check("[[sources]]\nformat = 'owntracks'", "sources[1].topic", &["owntracks/+/+"]);
     for topic in ["a/#", "$share/g/a/+", "a+/b", "", "+/+/+/+/+/+/+/+/+"] {
-        let told = violations(&format!("[[sources]]\ntopic = '{topic}'\ndriver = '{{1}}'"));
-        assert!(told.len() == 1 && told[0].starts_with("sources[1].topic:"), "{topic}: {told:#?}");
+        let reported = violations(&format!("[[sources]]\ntopic = '{topic}'\ndriver = '{{1}}'"));
+        assert!(
+            reported.len() == 1 && reported[0].starts_with("sources[1].topic:"),
+            "{topic}: {reported:#?}"
+        );
     }
     check(
         &source("format = 'own-tracks'"),

@@ -91,9 +91,9 @@ fn refused_broker_counters_are_logged_and_cost_nothing_else() -> Result<()> {
     milepost.get("/readyz")?;
     assert_eq!(broker.seen().connections.len(), 1);
     let log = milepost.process.log()?;
-    let told: Vec<_> =
+    let logged: Vec<_> =
         log.lines().filter(|line| line.contains("does not report what it drops")).collect();
-    ensure!(told.len() == 1 && told[0].contains(" INFO "), "{log}");
+    ensure!(logged.len() == 1 && logged[0].contains(" INFO "), "{log}");
     milepost.terminate(SOON).map(drop)
 }
 

@@ -583,9 +583,10 @@ const PLANTED: [Planted; 16] = [
 fn clustered(world: &World, planted: &'static Planted) -> Result<Settings> {
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if statement.contains("engine_full FROM system.tables") {
-            let is_told = format!("engine LIKE '%MergeTree' AND {}", planted.replicated);
-            let told = format!("if({is_told}, concat('Replicated', engine), engine), engine_full");
-            Scripted::Instead(statement.replace("engine, engine_full", &told))
+            let is_replicated = format!("engine LIKE '%MergeTree' AND {}", planted.replicated);
+            let reported =
+                format!("if({is_replicated}, concat('Replicated', engine), engine), engine_full");
+            Scripted::Instead(statement.replace("engine, engine_full", &reported))
         } else if statement.contains("FROM system.replicas") {
             Scripted::Instead(format!("SELECT 'positions', {}, ''", planted.replica))
         } else if statement.contains("FROM system.clusters") {

@@ -134,7 +134,7 @@ fn concurrent_migrations_of_a_cluster_apply_once() -> Result<()> {
 /// First lines of the insert requests, with their parameters.
 type Inserts = Arc<Mutex<Vec<String>>>;
 
-fn told(inserts: &Inserts) -> Vec<String> {
+fn recorded(inserts: &Inserts) -> Vec<String> {
     inserts.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
@@ -219,7 +219,7 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
     for table in ["positions", "rejects"] {
         let rows = |name: &str| world.query(&format!("SELECT count() FROM {{db}}.{name}"));
         ensure!(rows(table)? == rows(&format!("{table}_all"))?, "{table}");
-        let sent = told(&inserts);
+        let sent = recorded(&inserts);
         let through = |line: &String| {
             line.contains(&format!(".{table}_all+"))
                 && line.contains("distributed_foreground_insert=1")
@@ -337,8 +337,9 @@ fn insert_stored_on_one_of_two_shards_is_retried_with_a_new_token() -> Result<()
         line.split('&')
             .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=').map(str::to_owned))
     };
-    let all =
-        |name: &str| told(&inserts).iter().filter_map(|line| value(line, name)).collect::<Vec<_>>();
+    let all = |name: &str| {
+        recorded(&inserts).iter().filter_map(|line| value(line, name)).collect::<Vec<_>>()
+    };
     let tokens = all("insert_deduplication_token");
     ensure!(all("log_comment") == tokens, "by which system.query_log finds what our log names");
     let log = milepost.process.log()?;
@@ -375,7 +376,11 @@ fn tables_of_one_shard_are_refused_for_several_and_vice_versa() -> Result<()> {
         Ok(said.contains("these tables are for clickhouse.shards = true"))
     })?;
     milepost.process.kill()?;
-    ensure!(told(&inserts).is_empty(), "one shard has the rows of all: {:?}", told(&inserts));
+    ensure!(
+        recorded(&inserts).is_empty(),
+        "one shard has the rows of all: {:?}",
+        recorded(&inserts)
+    );
     Ok(())
 }
 
@@ -412,7 +417,7 @@ fn unknown_replica_count_delays_nothing() -> Result<()> {
     world.publish(&[("drivers/d/gps", br#"{"lat":1,"lng":2}"#)])?;
     wait_for_metric(&milepost, "acks_total", 1.0)?;
     world.wait_for("SELECT count() FROM {db}.fixes", "1", SOON)?;
-    let sent = told(&inserts);
+    let sent = recorded(&inserts);
     ensure!(
         sent.iter().all(|line| line.contains("insert_quorum=auto")),
         "the last known number, of five: {sent:#?}"

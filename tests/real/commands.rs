@@ -272,19 +272,19 @@ fn variable_with_one_underscore_stops_the_start_if_it_is_a_setting() -> Result<(
         let output = settings.command(&["config"]).env(key, "tcp://10.0.0.1:9464").output()?;
         Ok((output.status.code(), String::from_utf8(output.stderr)?))
     };
-    let (code, told) = printed("MILEPOST_CLICKHOUSE_RETENTION_REJECTS_DAYS")?;
+    let (code, stderr) = printed("MILEPOST_CLICKHOUSE_RETENTION_REJECTS_DAYS")?;
     let right =
         "not read; write MILEPOST__CLICKHOUSE__RETENTION__REJECTS_DAYS, with two underscores";
-    assert!(code == Some(64) && told.contains(right), "{code:?} {told}");
+    assert!(code == Some(64) && stderr.contains(right), "{code:?} {stderr}");
     for (key, right) in [
         ("MILEPOST_CLICKHOUSE__USER", "MILEPOST__CLICKHOUSE__USER"),
         ("milepost_clickhouse_user", "MILEPOST__CLICKHOUSE__USER"),
         ("MILEPOST_SOURCE_TOPIC", "MILEPOST__SOURCE__TOPIC"),
     ] {
-        let (code, told) = printed(key)?;
+        let (code, stderr) = printed(key)?;
         assert!(
-            code == Some(64) && told.contains(&format!("{key}: not read; write {right}")),
-            "{code:?} {told}"
+            code == Some(64) && stderr.contains(&format!("{key}: not read; write {right}")),
+            "{code:?} {stderr}"
         );
     }
     assert_eq!(printed("MILEPOST_HTTP_PORT")?, (Some(0), String::new()));

@@ -60,7 +60,7 @@ impl Case {
 
     /// Timeout of the report. The models, which have a clock of their own, test how soon it comes;
     /// here it only must come, however busy the machine is.
-    fn told_within(&self) -> Duration {
+    fn report_timeout(&self) -> Duration {
         Duration::from_secs(120)
     }
 }

@@ -276,43 +276,52 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     };
     let collection = |ms| format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, feature(ms));
     let two = format!("\u{feff}{}\n{}\n", collection(began), collection(began + 1_000));
-    let (code, told) = dry_run(&world, &with_speed, &write(&world, "two.geojson", &two)?)?;
-    ensure!((code, told["positions"].as_u64()) == (0, Some(2)), "{told}");
-    let (code, told) =
+    let (code, report) = dry_run(&world, &with_speed, &write(&world, "two.geojson", &two)?)?;
+    ensure!((code, report["positions"].as_u64()) == (0, Some(2)), "{report}");
+    let (code, report) =
         dry_run(&world, &with_speed, &write(&world, "cut.geojson", &format!("{two}404"))?)?;
     ensure!(
         code == 1
-            && told["failures"][0].as_str().is_some_and(|why| why.contains("not read to its end")),
-        "{told}"
+            && report["failures"][0]
+                .as_str()
+                .is_some_and(|why| why.contains("not read to its end")),
+        "{report}"
     );
     let lines = format!("\u{feff}{}\n", feature(began));
-    let (code, told) = dry_run(&world, &with_speed, &write(&world, "one.geojsonl", &lines)?)?;
-    ensure!((code, told["positions"].as_u64()) == (0, Some(1)), "{told}");
+    let (code, report) = dry_run(&world, &with_speed, &write(&world, "one.geojsonl", &lines)?)?;
+    ensure!((code, report["positions"].as_u64()) == (0, Some(1)), "{report}");
     // A time without a zone is refused, or of the zone that is named.
     let local = two.replace(&began.to_string(), &format!("\"{}\"", iso(began).replace('Z', "")));
     let file = write(&world, "zone.geojson", &local)?;
-    let (code, told) = dry_run(&world, &with_speed, &file)?;
-    ensure!(code == 1 && told["rejected"]["bad_ts"] == 1, "{told}");
-    let (code, told) = dry_run(&world, &[&with_speed[..], &["--zone", "+05:00"]].concat(), &file)?;
-    ensure!(code == 0 && told["oldest"] == began - 5 * 3_600_000, "{told}");
+    let (code, report) = dry_run(&world, &with_speed, &file)?;
+    ensure!(code == 1 && report["rejected"]["bad_ts"] == 1, "{report}");
+    let (code, report) =
+        dry_run(&world, &[&with_speed[..], &["--zone", "+05:00"]].concat(), &file)?;
+    ensure!(code == 0 && report["oldest"] == began - 5 * 3_600_000, "{report}");
     // Error responses that were saved in place of a track.
     for text in ["", "404 page not found", "<html><body>404</body></html>"] {
-        let (code, told) = dry_run(&world, &driver, &write(&world, "none.gpx", text)?)?;
+        let (code, report) = dry_run(&world, &driver, &write(&world, "none.gpx", text)?)?;
         ensure!(
-            code == 1 && told["failures"][0].as_str().is_some_and(|why| why.contains("not GPX")),
-            "{told}"
+            code == 1 && report["failures"][0].as_str().is_some_and(|why| why.contains("not GPX")),
+            "{report}"
         );
     }
     // Decimal commas: a position is never made of parts of one; a speed is unknown, and counted.
-    let (code, told) = dry_run(
+    let (code, report) = dry_run(
         &world,
         &driver,
         &write(&world, "a.csv", &format!("lat,lon,ts\n52,5,13,4,{began}\n"))?,
     )?;
-    ensure!(code == 1 && told["rejected"]["invalid_json"] == 1 && told["positions"] == 0, "{told}");
+    ensure!(
+        code == 1 && report["rejected"]["invalid_json"] == 1 && report["positions"] == 0,
+        "{report}"
+    );
     let comma = write(&world, "b.csv", &format!("lat;lon;ts;speed\n52.5;13.4;{began};12,5\n"))?;
-    let (code, told) = dry_run(&world, &with_speed, &comma)?;
-    ensure!(code == 0 && told["fields_unknown"]["speed"] == 1 && told["positions"] == 1, "{told}");
+    let (code, report) = dry_run(&world, &with_speed, &comma)?;
+    ensure!(
+        code == 0 && report["fields_unknown"]["speed"] == 1 && report["positions"] == 1,
+        "{report}"
+    );
     let (_, printed) = import(&world, &[&with_speed[..], &["--dry-run"]].concat(), &comma)?;
     ensure!(
         printed.contains("speed                                1   could not be used"),
@@ -330,8 +339,8 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
         let (code, printed) = import(&world, &[&driver[..], arguments].concat(), &heart)?;
         ensure!(code == 64 && printed.contains(said), "{arguments:?}: {code} {printed}");
     }
-    let (code, told) = dry_run(&world, &[&driver[..], &["--keep", "hr, ts"]].concat(), &heart)?;
-    ensure!(code == 0 && told["positions"] == 1, "{told}");
+    let (code, report) = dry_run(&world, &[&driver[..], &["--keep", "hr, ts"]].concat(), &heart)?;
+    ensure!(code == 0 && report["positions"] == 1, "{report}");
     let (code, printed) =
         import(&world, &["--driver", "{file}", "--format", "gpx"], Path::new("-"))?;
     ensure!(code == 64 && printed.contains("standard input has no name"), "{printed}");
@@ -358,8 +367,8 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
         let (pipe, text) = (pipe.clone(), format!("lat,lon,ts\n1,2,{began}\n"));
         move || fs::write(pipe, text)
     });
-    let (code, told) = dry_run(&world, &driver, &pipe)?;
-    ensure!(code == 0 && told["positions"] == 1, "{told}");
+    let (code, report) = dry_run(&world, &driver, &pipe)?;
+    ensure!(code == 0 && report["positions"] == 1, "{report}");
     writer.join().expect("it does not panic")?;
     // West of Greenwich; and the name that the user gave, not the one that a link leads to.
     let file = write(&world, "b37.csv", "lat,lon,ts\n1,2,2026-01-31 08:00:00\n")?;

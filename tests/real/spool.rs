@@ -393,15 +393,15 @@ fn rejects_are_replayed_after_each_contract_change() -> Result<()> {
         let (code, printed) =
             settings.call(&["rejects", "replay", "--reason", "too_new", "--since", "1h"])?;
         ensure!(code == 0, "{printed}");
-        let told = |line: &str, count: &str| {
+        let has_count = |line: &str, count: &str| {
             printed
                 .lines()
                 .any(|l| l.starts_with(line) && l[line.len()..].trim_start().starts_with(count))
         };
-        ensure!(told("refusals", "45"), "{printed}");
-        ensure!(told("positions inserted", "4"), "{printed}");
+        ensure!(has_count("refusals", "45"), "{printed}");
+        ensure!(has_count("positions inserted", "4"), "{printed}");
         ensure!(
-            told("not replayable: cut", "1") && told("not replayable: sampled", "40"),
+            has_count("not replayable: cut", "1") && has_count("not replayable: sampled", "40"),
             "{printed}"
         );
         assert_eq!(

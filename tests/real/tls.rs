@@ -97,11 +97,12 @@ fn tls_and_password_files_are_reloaded_without_a_restart() -> Result<()> {
         "[1,2,3]"
     );
 
-    let told = [milepost.process.log()?, milepost.get("/metrics")?, settings.call(&["config"])?.1];
+    let output =
+        [milepost.process.log()?, milepost.get("/metrics")?, settings.call(&["config"])?.1];
     let cmdline = std::fs::read(format!("/proc/{}/cmdline", milepost.process.pid()))?;
-    let told = format!("{}\n{}", told.join("\n"), String::from_utf8_lossy(&cmdline));
+    let output = format!("{}\n{}", output.join("\n"), String::from_utf8_lossy(&cmdline));
     for secret in ["Secret", "PRIVATE KEY", "BEGIN CERTIFICATE"] {
-        ensure!(!told.contains(secret), "{secret} is told: {told}");
+        ensure!(!output.contains(secret), "{secret} is printed: {output}");
     }
     assert_eq!(milepost.terminate(SOON)?, 0);
     Ok(())
@@ -198,7 +199,7 @@ fn case(folder: &Path, name: &str, changes: &[(&str, String)]) -> Result<Milepos
 type Case<'a> = (&'a str, Vec<(&'a str, String)>, &'a str);
 
 /// Runs all cases at the same time, because each waits for a timeout.
-fn each_is_told<'a>(folder: &Path, cases: impl IntoIterator<Item = Case<'a>>) -> Result<()> {
+fn each_is_reported<'a>(folder: &Path, cases: impl IntoIterator<Item = Case<'a>>) -> Result<()> {
     let started: Result<Vec<_>> = cases
         .into_iter()
         .map(|(name, changes, words)| Ok((name, case(folder, name, &changes)?, words)))
@@ -280,7 +281,7 @@ fn each_broker_connection_failure_logs_the_setting_to_change() -> Result<()> {
             "the server does not speak TLS there; set mqtt.url to",
         ),
     ];
-    each_is_told(folder, cases)
+    each_is_reported(folder, cases)
 }
 
 #[test]
@@ -354,7 +355,7 @@ fn each_clickhouse_connection_failure_logs_the_setting_to_change() -> Result<()>
             "the server does not speak TLS there; set clickhouse.url to",
         ),
     ];
-    each_is_told(folder, cases)
+    each_is_reported(folder, cases)
 }
 
 #[test]

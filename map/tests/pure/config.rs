@@ -5,7 +5,7 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 
 fn violations(toml: &str) -> Vec<String> {
     match Config::parse(toml) {
-        Err(milepost_config::Error::Violations(told)) => told,
+        Err(milepost_config::Error::Violations(reported)) => reported,
         other => panic!("expected violations, got {other:?}"),
     }
 }
@@ -29,12 +29,12 @@ fn public_address_requires_login_and_tls_or_a_proxy() {
     let (login, token) = ("username = 'u'\npassword = 'p'", "token = 't'");
     let everywhere = |more: &[&str]| format!("[http]\nlisten = '0.0.0.0:1'\n{}", more.join("\n"));
     for bad in [vec![], vec![login], vec![token], vec![&*tls]] {
-        let told = violations(&everywhere(&bad));
+        let reported = violations(&everywhere(&bad));
         assert!(
-            told.len() == 1
-                && told[0].contains("personal data")
-                && told[0].contains("http.behind_proxy"),
-            "{told:#?}"
+            reported.len() == 1
+                && reported[0].contains("personal data")
+                && reported[0].contains("http.behind_proxy"),
+            "{reported:#?}"
         );
     }
     for good in [
@@ -45,14 +45,17 @@ fn public_address_requires_login_and_tls_or_a_proxy() {
     ] {
         assert!(Config::parse(&everywhere(&good)).is_ok(), "{good:?}");
     }
-    let told =
+    let reported =
         violations(&format!("[http]\ncert_file = '{}'\nkey_file = '/none'", cert_file.display()));
-    assert!(told.len() == 1 && told[0].starts_with("http.key_file: /none: "), "{told:#?}");
+    assert!(
+        reported.len() == 1 && reported[0].starts_with("http.key_file: /none: "),
+        "{reported:#?}"
+    );
 }
 
 #[test]
 fn all_violations_are_reported_at_once_without_secrets() {
-    let told = violations(
+    let reported = violations(
         "[http]\nlisten = 'x'\npassword = 'hunter2'\ntoken = 'hunter3'\ntoken_file = '/x'\nviewers_max = 0\n[map]\ndrivers_max = 0\n\
          style_url = 'ftp://x'\nstyle_origins = ['y']\npoints = 1\n[clickhouse]\nurl = 'http://u:hunter2@h'\nquery_timeout = '1h'\n[mqtt]\nqos = 1\n[log]\nformat = 'xml'",
     );
@@ -71,12 +74,12 @@ fn all_violations_are_reported_at_once_without_secrets() {
         "log.format:",
     ] {
         assert_eq!(
-            told.iter().filter(|told| told.starts_with(key)).count(),
+            reported.iter().filter(|reported| reported.starts_with(key)).count(),
             1,
-            "{key} in {told:#?}"
+            "{key} in {reported:#?}"
         );
     }
-    assert!(!told.join("\n").contains("hunter"), "{told:#?}");
+    assert!(!reported.join("\n").contains("hunter"), "{reported:#?}");
     let config = Config::parse(
         "[http]\nusername = 'u'\npassword = 'hunter2'\ntoken = 'hunter3'\n[clickhouse]\npassword = 'hunter4'",
     )
@@ -106,8 +109,8 @@ fn user_header_requires_that_only_a_proxy_reaches_the_map() {
         ("[fences]\neditors = ['ada']", "fences.editors: requires"),
         ("[fences]\npassword = 'p'", "fences.user: required"),
     ] {
-        let told = violations(bad);
-        assert!(told.iter().any(|line| line.contains(why)), "{bad}: {told:?}");
+        let reported = violations(bad);
+        assert!(reported.iter().any(|line| line.contains(why)), "{bad}: {reported:?}");
     }
     let good = "[http]\nbehind_proxy = true\nuser_header = 'X-User'\n[fences]\nuser = 'fencer'\neditors = ['ada']";
     assert!(Config::parse(good).is_ok());

@@ -85,16 +85,16 @@ fn invalid_parameter_is_refused_with_the_valid_form() {
         (of, "of=0/0/0:18446744073709551616", "is no tile"),
         (of, "of=0/0/0:0,0/0/0:'", "of: \"0/0/0:'\" is no tile"),
     ] {
-        let told = params(query).and_then(|params| ask(&params)).unwrap_err();
-        assert!(told.contains(words), "{query}: {words} is not in {told}");
+        let error = params(query).and_then(|params| ask(&params)).unwrap_err();
+        assert!(error.contains(words), "{query}: {words} is not in {error}");
     }
     for (query, words) in [
         ("box=1", "\"box\": there is no such parameter; there are: bbox, since"),
         ("zoom=1&zoom=2", "zoom: give it once"),
         ("%1b[31m=1", "\"\u{fffd}[31m\": there is no such parameter"),
     ] {
-        let told = params(query).unwrap_err();
-        assert!(told.contains(words), "{query}: {words} is not in {told}");
+        let error = params(query).unwrap_err();
+        assert!(error.contains(words), "{query}: {words} is not in {error}");
     }
     assert!(Params::new(Some("a=1"), &[]).unwrap_err().ends_with("there are: none"));
     let long = params(&format!("bbox={}", "9".repeat(10_000))).unwrap().bbox().unwrap_err();

@@ -69,12 +69,12 @@ fn hung_clickhouse_is_reported() -> Result<()> {
     viewer.tick_that(|_| ticks.replace(ticks.get() + 1) == 4)?;
     engine.0.hang()?;
     let ticks = Cell::new(0);
-    let told = viewer.tick_that(|tick| {
+    let reported = viewer.tick_that(|tick| {
         ticks.set(ticks.get() + 1);
         tick["state"] == "away"
     });
     engine.0.go_on()?;
-    told?;
+    reported?;
     ensure!(
         ticks.get() > 5,
         "{} ticks: a page that hears nothing thinks that we are away",

@@ -55,7 +55,7 @@ pub(super) struct Figures {
 
 impl Figures {
     /// Returns whether the log and `/readyz` have named the cause that this case expects.
-    fn is_told(&self, case: &Case) -> bool {
+    fn is_reported(&self, case: &Case) -> bool {
         let is_refused = matches!(case.expect, Expect::Refused { .. });
         !is_refused || self.logged_after.is_some() && self.unready_after.is_some()
     }
@@ -120,7 +120,7 @@ pub(super) fn judge(case: &'static Case) -> Result<Figures> {
     let began = Instant::now();
     stage.begin()?;
     while began.elapsed() < case.lasts()
-        || !figures.is_told(case) && began.elapsed() < case.told_within()
+        || !figures.is_reported(case) && began.elapsed() < case.report_timeout()
     {
         stage.look(&mut figures, began, log_bytes_before)?;
         std::thread::sleep(LOOK_EVERY);
@@ -137,7 +137,7 @@ pub(super) fn judge(case: &'static Case) -> Result<Figures> {
 
     let ended = Instant::now();
     stage.end()?;
-    let back = wait_until("it is back", case.told_within(), || {
+    let back = wait_until("it is back", case.report_timeout(), || {
         Ok(stage.is_through(figures.sent)? && stage.milepost.get("/readyz").is_ok())
     });
     figures.back_after = back.is_ok().then(|| ended.elapsed());
@@ -291,7 +291,7 @@ impl Stage {
         figures.expect(lost == 0, || format!("{lost} lost"));
         figures.expect(resident <= RESIDENT_BYTES_MAX, || format!("{} MiB", resident >> 20));
         figures.expect(logged <= LOG_BYTES_MAX, || format!("{} KiB of log", logged >> 10));
-        let within = self.case.told_within();
+        let within = self.case.report_timeout();
         figures.expect(figures.back_after.is_some(), || format!("not back within {within:?}"));
         if let Expect::Refused { kinds, .. } = self.case.expect {
             figures.expect(figures.logged_after.is_some(), || {
