@@ -1,8 +1,7 @@
-//! Wiring and supervision: the only room that knows every other.
+//! Wiring and supervision: the only module that knows every other one.
 //!
 //! Guarantee: every task and thread is owned here; any that ends outside a shutdown ends the
-//! process with an error. A shutdown flushes within `shutdown.grace`, and says so when it could
-//! not.
+//! process with an error. A shutdown flushes within `shutdown.grace`, and logs if it could not.
 
 pub mod commands;
 mod driver;

@@ -1,4 +1,4 @@
-//! How long the driver's thread sleeps between two rounds of reads.
+//! Computes how long the driver's thread sleeps between two rounds of reads.
 //!
 //! Brokers write each PUBLISH as a small segment, so an eager reader pays a wake-up and a recv for
 //! every message. A wake-up costs as much as fifty messages, mostly because caches have grown cold.
@@ -16,15 +16,14 @@ const BYTES: usize = 32 * 1024;
 const BYTES_EACH: usize = 8 * 1024;
 const DELAY_MIN: Duration = Duration::from_millis(1);
 const DELAY_MAX: Duration = Duration::from_millis(50);
-/// Our own delay must not look like a silence of the broker.
+/// The delay must not look like a silence of the broker.
 const _: () = assert!(SILENCE_MIN.as_millis() >= 3 * DELAY_MAX.as_millis());
 /// Without acknowledgements nothing holds a burst back but the sockets' buffers, and each
 /// connection has its own; what overflows them and the broker's queue is gone.
 const DELAY_MAX_UNACKNOWLEDGED: Duration = Duration::from_millis(5);
-/// A file that is replayed goes on by a step at each look.
+/// Longest delay during a replay, which advances by one step per round.
 const DELAY_MAX_REPLAYING: Duration = Duration::from_millis(5);
-/// A broker that lets us have fewer unacknowledged messages than this stops soon, and a long delay
-/// would be a pause.
+/// Window in messages below which the broker stops soon, so that a long delay would be a pause.
 const WINDOW_MIN: usize = 1_024;
 
 #[derive(Debug)]
@@ -57,7 +56,7 @@ impl ReadDelay {
             Qos::AtLeastOnce => DELAY_MAX,
             Qos::AtMostOnce => DELAY_MAX.min(DELAY_MAX_UNACKNOWLEDGED.mul_f64(1.0 + others as f64)),
         };
-        // A burst shortens it at once, a lull lengthens it bit by bit.
+        // A burst shortens the delay at once; a lull lengthens it step by step.
         self.delay = suits.min(self.delay * 5 / 4).clamp(DELAY_MIN, max);
         self.delay
     }

@@ -34,7 +34,7 @@ use milepost_observe::http;
 use milepost_observe::metrics::Metrics;
 use milepost_spool::Spool;
 
-/// Our name in `/readyz`.
+/// The process's own name in `/readyz`.
 const PART: &str = "process";
 
 /// `milepost run`, with the tasks that the companions run beside a start.
@@ -46,7 +46,7 @@ pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Res
     let Shared { metrics, health, member } = &shared;
     let spool_bytes_max = config.spool.as_ref().map_or(0, |spool| spool.bytes_max);
     metrics.configured(spool_bytes_max, full_batches(&config));
-    // Not ready until it has said otherwise: a probe may ask before the driver's thread runs.
+    // The consumer is not ready until it reports: a probe may ask before the driver's thread runs.
     health.set(driver::PART, vec!["consumer: starting".to_owned()]);
     let mut signals = Signals::new()?;
     let listener = TcpListener::bind(config.http.listen)
@@ -72,7 +72,7 @@ pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Res
 
     tokio::select! {
         () = signals.next() => {}
-        // They end by themselves when they have logged what they found.
+        // The preflight tasks end by themselves once they have logged their findings.
         Some(Err(died)) = preflight.join_next() => bail!("the preflight died: {died}"),
         Some(ended) = tasks.join_next() => bail!("the {} ended", ended.context("a task died")?),
         ended = &mut driver => bail!("the driver ended: {:?}", ended.context("its thread died; its panic is on stderr")?),
@@ -99,8 +99,8 @@ pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Res
     })
 }
 
-/// Stops the driver, once it is known how; until then it works as ever. Returns its last totals,
-/// and whether the sessions were kept because a peer did not answer.
+/// Decides how the driver stops, while it continues, then stops it. Returns its last totals, and
+/// whether the sessions were kept because a peer did not answer.
 async fn hand_over(
     config: &Config,
     shared: &Shared,
@@ -211,8 +211,8 @@ async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, SpoolInvento
     Ok((Some(Arc::new(spool)), left))
 }
 
-/// A fix from a right clock must not be too new for ours. So much is normal, whatever is
-/// configured.
+/// Returns the tolerated difference of the clocks. A fix with the right time must not be too new
+/// for this process's clock; two seconds are normal, whatever is configured.
 fn clocks_may_differ(config: &Config) -> Duration {
     config.decode.fix_future_max.max(Duration::from_secs(2))
 }
@@ -259,7 +259,7 @@ pub(super) fn delivery(config: &Config) -> policy::DeliveryConfig {
     }
 }
 
-/// Every position that was taken, and where it is.
+/// Logs where every accepted position is.
 fn log_ledger(totals: &ConsumerTotals) {
     let ConsumerTotals { intake, delivery, .. } = totals;
     info!(
@@ -279,7 +279,7 @@ fn log_ledger(totals: &ConsumerTotals) {
     );
 }
 
-/// Whether something stays in the spool; says where.
+/// Returns whether batches stay in the spool, and logs where.
 fn spool_keeps(config: &Config, totals: &ConsumerTotals) -> bool {
     let batches = totals.delivery.spool_batches;
     if let Some(spool) = config.spool.as_ref().filter(|_| batches > 0) {

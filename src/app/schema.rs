@@ -1,7 +1,7 @@
 //! Watches ClickHouse on a connection of its own: whether it answers, whether the tables are those
-//! of this version, and whether its clock agrees with ours.
+//! of this version, and whether its clock agrees with this process's.
 //!
-//! A hanging insert says nothing until its timeout; a question shows within seconds that the server
+//! A hanging insert reports nothing until its timeout; a query shows within seconds that the server
 //! is away or back.
 
 use std::convert::Infallible;
@@ -21,12 +21,12 @@ use milepost_core::screened::{LIST_AGE_MAX, ReadList};
 use milepost_core::throttle::Throttle;
 use milepost_observe::now_ms;
 
-/// After this the server counts as silent.
+/// Time without an answer after which the server counts as silent.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// Time limit of the query for the list of erased drivers while inserts run.
 const LIST_WITHIN: Duration = Duration::from_secs(5);
 
-/// Before the first question.
+/// Returns the status before the first query.
 pub(super) fn unknown() -> ServerStatus {
     ServerStatus {
         schema: tables::not_asked(),
@@ -64,7 +64,7 @@ impl Watcher {
             let attention = *self.attention.borrow_and_update();
             let mut server = self.server.borrow().clone();
             let before = server.schema.clone();
-            // Told at once: the clock must not wait for the tables.
+            // Publish the clock at once: it must not wait for the tables.
             let clock = async {
                 (server.answers, server.clock_off) = (Ok(()), self.answer().await?);
                 server.clock_jumps = attention.clock_jumps;
@@ -100,7 +100,7 @@ impl Watcher {
         }
     }
 
-    /// Whether they are there, and whose rows do not go into them.
+    /// Checks the tables and reads the list of erased drivers.
     async fn tables(&self, before: &Schema, list: &mut List) -> Result<Schema> {
         let within = if *before == Schema::Ready { LIST_WITHIN } else { Duration::MAX };
         let (schema, erased) = tokio::join!(
@@ -140,7 +140,7 @@ impl Watcher {
         });
     }
 
-    /// Until the next question is due, or an event asks for it now.
+    /// Waits until the next query is due, or an event requires it now.
     async fn wait(&mut self, asked_at: Instant, answered: Attention, list_not_read: bool) {
         loop {
             let Attention { in_doubt, refusals, clock_jumps } = *self.attention.borrow_and_update();
@@ -161,7 +161,7 @@ impl Watcher {
         }
     }
 
-    /// Whether it answers; and why our clock is off, if it is.
+    /// Asks for the server's clock. Returns why this process's clock is off, if it is.
     async fn answer(&self) -> Result<Option<String>, Schema> {
         let before = now_ms();
         let theirs = match timeout(ANSWER_WITHIN, self.clickhouse.clock()).await {
@@ -173,7 +173,7 @@ impl Watcher {
                 )));
             }
         };
-        // It was asked at some moment in between, however long that took.
+        // The server read its clock at some moment in between, however long the answer took.
         let difference_ms = theirs - theirs.max(before).min(now_ms());
         let difference = Duration::from_millis(difference_ms.unsigned_abs());
         let is_off = difference > self.clocks_may_differ;
@@ -205,7 +205,7 @@ impl List {
     }
 }
 
-/// Log lines that would repeat with every question.
+/// Limits log lines that would repeat with every query.
 struct Log {
     waiting: Throttle,
     silent: bool,

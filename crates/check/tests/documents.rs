@@ -1,4 +1,4 @@
-//! What deploy/ and docs/ say of `milepost check`.
+//! Compares deploy/ and docs/ with `milepost check`.
 #![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
 
 use std::collections::BTreeSet;

@@ -96,9 +96,11 @@ fn end_of(inserts: &[Fix]) -> i64 {
     inserts.last().unwrap().inserted_at + SILENT_FOR * 2
 }
 
-/// What a replica answers at a moment: the rows that it has got, how far it is behind, and at most
-/// so many rows. A server says whole seconds; rounded up, because rows that change places within a
-/// second may be taken so.
+/// Returns the answer of a replica at a moment: at most `most` of the rows that it has, and its
+/// lag.
+/// A server reports the lag in whole seconds. It is rounded up here, because rows that change
+/// places
+/// within a second may be processed so.
 fn answer(inserts: &[(Fix, i64)], reader: &Reader, now: i64, most: usize) -> Inserted {
     let lacks = inserts.iter().filter(|(fix, there_at)| fix.inserted_at <= now && *there_at > now);
     let oldest = lacks.map(|(fix, _)| fix.inserted_at).min().unwrap_or(now);
@@ -108,7 +110,7 @@ fn answer(inserts: &[(Fix, i64)], reader: &Reader, now: i64, most: usize) -> Ins
     Inserted { fixes, is_cut, now, lag_ms: (now - oldest + 999) / 1_000 * 1_000 }
 }
 
-/// Of what the reader asks for, what can be read.
+/// Returns the visible rows of the spans that the reader asks for.
 fn readable(inserts: &[(Fix, i64)], reader: &Reader, now: i64) -> Vec<Fix> {
     let is_wanted = |fix: &Fix| {
         reader.wanted().any(|(after, until)| (after + 1..=until).contains(&fix.inserted_at))
@@ -153,7 +155,7 @@ fn with_echoes(drive: &[Fix], echoes: &[(Index, Index)]) -> Vec<Fix> {
     inserts
 }
 
-/// What a kind is the begin or the end of.
+/// Returns the state that a kind begins or ends.
 fn about(event: &Event) -> u8 {
     match event.kind {
         Kind::Entered | Kind::Left => 0,

@@ -30,7 +30,7 @@ fn yesterday(clock: &str) -> String {
     format!("{}T{clock}", today.yesterday().unwrap())
 }
 
-/// What `milepost import --dry-run` prints with `--json`; or its error.
+/// Returns the output of `milepost import --dry-run --json`, or its error.
 fn import(toml: &str, arguments: &[&str], name: &str, bytes: &[u8]) -> Result<Value, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);

@@ -1,9 +1,9 @@
-//! `milepost drain`: the sessions of a member that is gone for good. What the broker holds for it
-//! is taken as ever, and the sessions are ended.
+//! `milepost drain`: stores the messages that the broker holds for a member that is gone for good,
+//! and ends its sessions.
 //!
 //! Guarantee: nothing is acknowledged before it is durable. A session is ended only when it is
-//! empty. It is unsubscribed first, so what is published meanwhile goes to the others of the group;
-//! without one it would go to nobody, and nothing is done.
+//! empty. It is unsubscribed first, so that new messages go to the other members of the group. If
+//! there is no other member, the messages would be lost, and the command refuses.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,15 +24,15 @@ use milepost_core::session::events::Leave;
 use milepost_observe::ask::{Unknown, hear};
 use milepost_observe::metrics::Metrics;
 
-/// A driver that has ended says its totals sooner.
+/// Timeout for the totals of a driver thread that ends.
 const TOTALS_WITHIN: Duration = Duration::from_secs(5);
-/// How often the totals are looked at.
+/// Interval between two checks of the totals.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub struct Orders {
     pub client_id: String,
-    /// Unsubscribe though nobody is known to go on.
+    /// Unsubscribe even if no other member is known to stay.
     pub leave: bool,
     pub within: Duration,
 }
@@ -41,7 +41,7 @@ pub struct Orders {
 #[derive(Debug)]
 pub struct Drained {
     totals: ConsumerTotals,
-    /// Every session that there may be was looked at.
+    /// Every possible session was visited.
     has_looked: bool,
 }
 
@@ -99,7 +99,7 @@ impl fmt::Display for Drained {
 /// Empties the sessions of a client id, and ends them.
 ///
 /// # Errors
-/// That member lives, nobody would take its share, or the tables are not there.
+/// That member is alive, no other member stays, or the tables do not exist.
 pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
     let Orders { client_id, leave, within } = orders;
     let heir = heir(&config, &client_id).await?;
@@ -148,22 +148,22 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
     Ok(Drained { totals, has_looked: false })
 }
 
-/// Returns when a living process fights for its sessions: emptying the rest of them would take what
-/// it is to get.
+/// Waits until a living process takes its session back. Emptying its other sessions would steal
+/// its messages.
 async fn contested(metrics: &Metrics) {
     while metrics.totals().former.contested == 0 {
         sleep(LOOK_EVERY).await;
     }
 }
 
-/// The driver has ended by itself: there is no session left to look at.
+/// Returns the result after the driver has ended by itself, because no session is left to visit.
 fn looked(ended: Result<ConsumerTotals, RecvError>) -> Result<Drained> {
     let totals = ended.context("the driver's thread died; its panic is on stderr")?;
     Ok(Drained { totals, has_looked: true })
 }
 
-/// A member that goes on when this one is gone; or why none is known. Asked are this host's member
-/// and `shutdown.peers`. Fails if the one that is to be gone answers.
+/// Returns a member that stays when this one is gone, or why none is known. Asks this host's member
+/// and `shutdown.peers`. Fails if the member to be drained answers.
 async fn heir(config: &Config, client_id: &str) -> Result<Result<String, String>> {
     let topics = config.mqtt.topics.iter().cloned().collect();
     let (mut heir, mut living, mut why) = (None, None, String::new());

@@ -13,14 +13,15 @@ use milepost_config::Config;
 use milepost_core::error_chain;
 use milepost_core::throttle::Throttle;
 
-/// Every statement of a migration from nothing, and where it would run. Asks no server.
+/// Returns every statement of a migration of an empty server, and where it would run. Contacts no
+/// server.
 #[must_use]
 pub fn plan(config: &Config) -> String {
     clickhouse::plan(&config.clickhouse)
 }
 
-/// Creates or updates the tables; waits for a server that is not there. Before that, drops the
-/// columns of the field `drop_field`.
+/// Drops the columns of the field `drop_field`, if set, then creates or updates the tables. Waits
+/// for a server that is away.
 ///
 /// # Errors
 /// The server's refusal, an edited migration, or fields that do not fit the tables.

@@ -1,4 +1,4 @@
-//! The commands that are the consumer, for a time or a directory, and its tables'.
+//! Commands that use the consumer itself: `drain`, `spool` and `migrate`.
 
 pub mod drain;
 pub mod migrate;

@@ -1,4 +1,5 @@
-//! `milepost spool`: the batches of a directory, for instance of a volume whose pod is gone.
+//! `milepost spool`: lists, exports or replays the batches of a directory, such as a volume whose
+//! pod is gone.
 
 use std::fmt::{self, Write as _};
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
@@ -51,7 +52,7 @@ pub struct Listing {
 struct File {
     name: String,
     bytes: u64,
-    /// `None`: its name does not say.
+    /// Number of positions; `None` if the file name does not state it.
     positions: Option<u64>,
     state: String,
 }
@@ -117,8 +118,8 @@ fn read(dir: &Path, file: &Listed) -> Result<Vec<Insert>> {
     Ok(format::read(&fs::read(dir.join(&file.name))?.into())?)
 }
 
-/// `milepost spool export`: each insert as a statement and its data, for `clickhouse-client` or
-/// curl. [`Outcome::DataLeft`]: a file is left out, as the text says.
+/// `milepost spool export`: writes each insert as a statement and its data, for
+/// `clickhouse-client` or curl. [`Outcome::DataLeft`]: a file is left out, and the text names it.
 ///
 /// # Errors
 /// The target cannot be written; what was written stays.
@@ -169,7 +170,7 @@ pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
     Ok((text, Outcome::Clean))
 }
 
-/// Positions are nobody else's to read, as in the spool.
+/// Writes a file that only this user can read, as in the spool: positions are personal data.
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
@@ -177,13 +178,13 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-/// `milepost spool replay`: until nothing is left, or a signal.
+/// `milepost spool replay`: inserts all batches, until none is left or a signal arrives.
 ///
 /// # Errors
 /// There is no spool, it is in use, or the tables are not those of this binary.
 pub async fn replay(config: &Config) -> Result<Outcome> {
     let settings = settings(config)?;
-    // A directory that is not there is a mistake here, not an empty spool.
+    // A missing directory is a mistake here, not an empty spool.
     ensure!(settings.dir.is_dir(), "spool.dir: there is no {}", settings.dir.display());
     let (spool, left) = Spool::open(&settings.dir, settings.bytes_max)?;
     let clickhouse = Arc::new(ClickHouse::new(&config.clickhouse)?);
@@ -259,7 +260,7 @@ fn data_left(settings: &milepost_config::Spool, batches: u64) -> Outcome {
     Outcome::DataLeft
 }
 
-/// Until nothing is left that this binary can replay.
+/// Replays until no file is left that this binary can replay.
 async fn drain(
     policy: &mut Delivery,
     clickhouse: &ClickHouse,
