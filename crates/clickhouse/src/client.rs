@@ -1,4 +1,4 @@
-//! The client of one database: questions and statements.
+//! The client of one database: queries and statements.
 
 use std::error::Error as StdError;
 use std::str::FromStr;
@@ -28,7 +28,7 @@ use milepost_tls::{Server, Tls};
 /// here.
 pub(super) const STATEMENT_SECONDS_MAX: &str = "60";
 pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(65);
-/// How long a question may take.
+/// Timeout of a query.
 pub const QUESTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum bytes of a query's answer. The library collects an error whole, however long it is.
 const ANSWER_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -77,7 +77,7 @@ impl Error {
         if let Self::Server { code, .. } = self { *code } else { None }
     }
 
-    /// The server may do it later: it is not there, or not now.
+    /// Returns whether the error is transient: the server is away, or busy.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Server { kind, .. } if *kind != FailureKind::Permanent)
@@ -267,7 +267,8 @@ impl ClickHouse {
         self.parsed("counting parts", &sql, "number").await
     }
 
-    /// Whether a request of `bytes` gets to ClickHouse: an INSERT into `positions` without a row.
+    /// Returns whether a request of `bytes` reaches ClickHouse. Sends an INSERT into `positions`
+    /// without a row.
     ///
     /// # Errors
     /// ClickHouse does not answer, or refuses the statement.

@@ -28,12 +28,12 @@ const OLD_PARTS_NAMED: u8 = 3;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableOfDrivers {
     pub name: String,
-    /// The column is a text, as in ours. A number, or a UUID, is compared as a text.
+    /// The column is a string, as in milepost's tables. A number or a UUID is compared as a string.
     has_texts: bool,
 }
 
 impl TableOfDrivers {
-    /// A condition. Of a text it uses the table's index.
+    /// Returns the SQL condition for a driver's rows. A string column uses the table's index.
     fn is_of(&self, driver_id: &DriverId) -> String {
         let column = if self.has_texts { "driver_id" } else { "toString(driver_id)" };
         format!("{column} = '{}'", driver_id.as_str())
@@ -44,13 +44,13 @@ impl TableOfDrivers {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traces {
     pub table: TableOfDrivers,
-    /// Rows that a query sees.
+    /// Rows that queries see.
     pub seen: u64,
     /// Rows on the disk, in parts that are in use.
     pub stored: u64,
-    /// Mutations of the table that are not done, anyone's.
+    /// Unfinished mutations of the table, also those of other users.
     pub mutations: u64,
-    /// Why one of them does not go on, or nothing.
+    /// Failure of one of them; empty if none fails.
     pub failure: String,
     /// Rows were hidden since rows that are hidden were removed last. A merge may have removed
     /// these by itself; then they are in old parts that nothing counts yet.
@@ -58,7 +58,7 @@ pub struct Traces {
     /// Parts out of use that are still on the disk, and that the last erasing of anybody has not
     /// passed.
     pub old_parts: u64,
-    /// The first of them, and why each is still there, in ClickHouse's words.
+    /// Names of the first old parts, and why each is still there, in ClickHouse's words.
     pub named: String,
 }
 
@@ -67,9 +67,9 @@ pub struct Traces {
 pub enum Hosts {
     /// There is one server.
     ThisIsAll,
-    /// There may be others, and this one knows no way to them.
+    /// Other servers may exist, and this one knows no cluster to reach them.
     ThisAlone,
-    /// Through this cluster.
+    /// All servers of this cluster.
     All(String),
 }
 
@@ -83,12 +83,12 @@ impl Hosts {
     }
 }
 
-/// A name in a statement, whatever is in it.
+/// Quotes a name for a statement, whatever its characters.
 fn identifier(name: &str) -> String {
     format!("`{}`", escaped(name, '`'))
 }
 
-/// A text in a statement, whatever is in it.
+/// Quotes a string for a statement, whatever its characters.
 fn literal(text: &str) -> String {
     format!("'{}'", escaped(text, '\''))
 }
@@ -98,8 +98,8 @@ fn escaped(text: &str, quote: char) -> String {
 }
 
 impl ClickHouse {
-    /// Whose data is to be gone. Never an older list than one that was read before: the replica
-    /// that answers may lag. Fails also if there are more than a member may know.
+    /// Reads the list of erased drivers. Never returns an older list than one that was read before,
+    /// although the replica that answers may lag. Fails if the list is longer than a member allows.
     pub async fn erased(&self) -> Result<ReadList, Error> {
         let what = "asking who is erased";
         // One look at the table. The first row has no id: it has the version, also where nobody is
@@ -137,9 +137,9 @@ impl ClickHouse {
         Ok(ReadList::new(newest.list(), read_at))
     }
 
-    /// Begins the erasing of a driver, or ends it.
+    /// Adds a driver to the list of erased drivers, or lifts the erasure.
     pub async fn erase(&self, driver_id: &DriverId, is_lifted: bool) -> Result<(), Error> {
-        // Newer than the row before, also when the server's clock was put back meanwhile.
+        // The row must be newer than the one before, even if the server's clock was set back.
         let sql = format!(
             "INSERT INTO {0}.{ERASED} (driver_id, is_lifted, written_at) SELECT '{1}', {2}, \
              greatest(now64(3), max(written_at) + INTERVAL 1 MILLISECOND) FROM {0}.{ERASED} WHERE driver_id = '{1}'",
@@ -150,7 +150,7 @@ impl ClickHouse {
         self.statement("writing who is erased", &sql).await
     }
 
-    /// For how long this driver has been erased, if they are, and not lifted.
+    /// Returns how long ago this driver was erased; `None` if the driver is not, or was lifted.
     pub async fn erased_for(&self, driver_id: &DriverId) -> Result<Option<Duration>, Error> {
         let sql = format!(
             "SELECT toUInt64(greatest(0, dateDiff('second', written_at, now64(3)))) FROM {}.{ERASED} FINAL \
@@ -249,8 +249,7 @@ impl ClickHouse {
              WHERE (mutation.partition_id = '' OR mutation.partition_id = part.partition_id) \
              AND part.data_version < mutation.number GROUP BY part.table"
         );
-        // Each answer has a row of every table, so what is missing in it is never taken for
-        // nothing.
+        // Each answer has a row for every table, so that a missing row never reads as no data.
         let answers = async |what: &str, select: &str, settings: &str| {
             let sql = format!(
                 "SELECT asked.table, found.* EXCEPT table FROM (SELECT arrayJoin([{names}]) AS table) AS asked \
@@ -285,7 +284,7 @@ impl ClickHouse {
         Ok(tables.iter().map(traces).collect())
     }
 
-    /// Views that are being counted again now: they may have read what is hidden since.
+    /// Counts the views that are being refreshed: they may have read rows that were hidden since.
     pub async fn refreshes(&self, hosts: &Hosts) -> Result<u64, Error> {
         let sql = format!(
             "SELECT countIf(status LIKE 'Running%') FROM {} WHERE database = '{}'",
@@ -295,9 +294,9 @@ impl ClickHouse {
         self.number("counting", &sql).await
     }
 
-    /// Inserts into this database that have been under way for at least this long. A server goes on
-    /// with an insert whose process was killed or has given up, and commits rows that no member
-    /// will mention again.
+    /// Counts the inserts into this database that have been running for at least this long. A
+    /// server continues an insert whose process was killed or has given up, and commits rows that
+    /// no member reports.
     pub async fn inserts_older_than(&self, hosts: &Hosts, age: Duration) -> Result<u64, Error> {
         let sql = format!(
             "SELECT count() FROM {} WHERE query_kind IN ('Insert', 'AsyncInsertFlush') AND elapsed >= {} \
@@ -309,7 +308,7 @@ impl ClickHouse {
         self.number("counting", &sql).await
     }
 
-    /// Rows of this driver are not seen any more, when its mutation is done.
+    /// Starts the mutation that hides the rows of this driver.
     pub async fn hide(&self, table: &TableOfDrivers, driver_id: &DriverId) -> Result<(), Error> {
         let delete =
             format!("DELETE FROM {} WHERE {}", self.everywhere(table), table.is_of(driver_id));
@@ -317,8 +316,8 @@ impl ClickHouse {
         self.statement(&what, &format!("{delete} SETTINGS lightweight_deletes_sync = 0")).await
     }
 
-    /// Rows that are hidden are not on the disk any more, when its mutation is done and old parts
-    /// are gone.
+    /// Starts the mutation that rewrites the parts without hidden rows. The rows are gone from the
+    /// disk once the old parts are.
     pub async fn remove_hidden(&self, table: &TableOfDrivers) -> Result<(), Error> {
         let alter = format!("ALTER TABLE {} APPLY DELETED MASK", self.everywhere(table));
         let what = format!("removing hidden rows of {}", table.name);
@@ -341,7 +340,7 @@ mod tests {
     use milepost_config::Config;
 
     #[test]
-    fn a_name_stays_a_name() {
+    fn quoted_name_stays_one_name() {
         assert_eq!(identifier(".inner_id.1-2"), "`.inner_id.1-2`");
         assert_eq!(identifier("a`b\\c"), "`a\\`b\\\\c`");
         assert_eq!(literal("it's \\"), "'it\\'s \\\\'");
@@ -351,9 +350,9 @@ mod tests {
         assert_eq!(of(false).is_of(&id), "toString(driver_id) = '7'");
     }
 
-    /// A balancer asks a replica that lags.
+    /// A balancer may direct the query to a replica that lags.
     #[tokio::test]
-    async fn an_older_list_does_not_replace_a_newer_one() {
+    async fn older_list_never_replaces_a_newer_one() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let server = tokio::spawn(async move {

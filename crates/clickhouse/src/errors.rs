@@ -26,9 +26,9 @@ pub(super) const AUTHENTICATION_FAILED: u32 = 516;
 const NO_GRANT: u32 = 497;
 /// A replica without its Keeper, or without its metadata there.
 const TABLE_IS_READ_ONLY: u32 = 242;
-/// Fewer than the quorum.
+/// Fewer live replicas than the quorum.
 const TOO_FEW_LIVE_REPLICAS: u32 = 285;
-/// The quorum did not have it in time.
+/// The quorum did not confirm the insert in time.
 const UNKNOWN_STATUS_OF_INSERT: u32 = 319;
 /// SUPPORT_IS_DISABLED.
 const NOT_SUPPORTED: u32 = 344;
@@ -161,7 +161,7 @@ pub(super) fn never_connected(error: &(dyn StdError + Send + Sync + 'static)) ->
     error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect)
 }
 
-/// It was connected, and what came back was nothing, or no HTTP.
+/// Returns whether the connection was established and the answer was empty or not HTTP.
 pub(super) fn speaks_no_http(error: &ClientError) -> bool {
     matches!(error, ClientError::Network(source) if !never_connected(source.as_ref()))
 }
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_sorted_by_what_to_do_about_them() {
+    fn failures_are_classified_by_the_next_step() {
         for (text, expected) in [
             (
                 "Code: 60. DB::Exception: Table fleet.positions does not exist.",
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn on_replicas_what_is_not_known_to_precede_the_write_is_open() {
+    fn replicated_errors_are_ambiguous_unless_before_the_write() {
         use FailureKind::{Ambiguous, Permanent, Transient};
         for (codes, expected) in [
             (&[60, 73, 115, 164, 344, 452, 497, 516][..], [Permanent; 3]),

@@ -1,4 +1,4 @@
-//! The tables, and the ledger of what was done to them.
+//! The tables, and the record of the migrations that made them.
 //!
 //! Guarantee: migrations are numbered files of idempotent statements, recorded with a checksum;
 //! applying them twice, or from two places at once, changes nothing.
@@ -61,8 +61,8 @@ impl Migration {
 }
 
 impl ClickHouse {
-    /// Applies what is missing, in order; returns the names of what was applied.
-    /// After an error, what was applied before stays applied.
+    /// Applies the missing migrations in order; returns their names. After an error, the migrations
+    /// before it stay applied.
     pub async fn migrate(&self) -> Result<Vec<&'static str>, Error> {
         for database in databases(&self.database) {
             self.create_database(&database).await?;
@@ -98,8 +98,8 @@ impl ClickHouse {
             {
                 self.fill(view, fill).await?;
             }
-            // Both are idempotent: a stop in between is mended by the next run, and another pod
-            // that does the same at the same time does no harm.
+            // Both are idempotent: after a crash in between, the next run completes it, and another
+            // pod may do the same at the same time.
             self.statement(&what, &record(&self.database, migration)).await?;
             info!(migration = migration.name, place = self.layout.place(), "applied");
             applied.push(migration.name);
@@ -289,7 +289,7 @@ impl ClickHouse {
         Ok(())
     }
 
-    /// Version and checksum of each.
+    /// Returns version and checksum of each recorded migration.
     async fn recorded(&self) -> Result<Vec<(u32, String)>, Error> {
         let sql = format!(
             "SELECT version, checksum FROM {}.{LEDGER} FINAL ORDER BY version",
