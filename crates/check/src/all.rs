@@ -1,4 +1,4 @@
-//! Which checks there are, and when they are made.
+//! The list of all checks, and of those that run at a start.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use milepost_config::Config;
 use super::report::Report;
 use super::{broker, cluster, disk, server, size};
 
-/// How long a start looks for nodes of the broker.
+/// Timeout of the search for the broker's nodes at a start.
 const BROKER_WITHIN: Duration = Duration::from_secs(30);
 
 /// All checks. `probe_topic`: topic of a message to publish and receive.
@@ -21,7 +21,7 @@ pub(crate) async fn all(
     let mut report = Report::default();
     broker::check(&mut report, config, probe_topic).await;
     server::check(&mut report, config, unix_ms).await;
-    // Where an insert cannot work, its size says nothing.
+    // Without a working insert, a test of its size shows nothing.
     if !["clickhouse", "grants", "migrations", "tables"]
         .into_iter()
         .any(|of| report.finds_error(of))
@@ -53,7 +53,7 @@ pub(crate) async fn server_at_start(config: &Config, unix_ms: fn() -> i64) -> Re
     report
 }
 
-/// Why a topic is no probe topic.
+/// Returns why a topic cannot be probed; `None` if it can.
 #[must_use]
 pub fn unusable_probe(config: &Config, topic: &str) -> Option<String> {
     if topic.is_empty() || topic.contains(['+', '#']) || topic.starts_with('$') {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_is_never_taken_for_a_fix() {
+    fn probe_topic_never_matches_a_source() {
         let config = Config::defaults().unwrap();
         for bad in ["drivers/d1/gps", "drivers/+/gps-check", "", "$SYS/x", "a/#"] {
             assert!(unusable_probe(&config, bad).is_some(), "{bad}");

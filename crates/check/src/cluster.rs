@@ -1,5 +1,5 @@
-//! Whether the broker is a cluster, whether `mqtt.url` has all of its nodes, and which member gets
-//! a message.
+//! Checks whether the broker is a cluster, whether `mqtt.url` has all of its nodes, and which
+//! member receives a message.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use milepost_tls::nodes;
 
 /// EMQX's nodes, separated by commas, retained.
 const NODES_TOPIC: &str = "$SYS/brokers";
-/// Enough that each member has its turn with any strategy but `local`, almost surely.
+/// Number of messages with which each member almost surely receives one under any strategy but
+/// `local`.
 const MESSAGES: usize = 10;
 /// The setting that a cluster needs, and why.
 const LOCAL: &str = "EMQX: mqtt.shared_subscription_strategy = local: with another one a node that died keeps its share, and EMQX drops it uncounted";

@@ -24,7 +24,7 @@ pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
         );
     };
     let dir = spool.dir.display();
-    // What is missing of it is made at the start: so the nearest that is there counts.
+    // `run` creates missing directories, so check the nearest existing ancestor.
     let absolute = std::path::absolute(&spool.dir).unwrap_or_else(|_| spool.dir.clone());
     let Some(there) = absolute.ancestors().find(|path| path.exists()) else {
         return report.error(WHAT, format!("{dir} does not exist"), "set spool.dir to a directory");
@@ -46,7 +46,7 @@ pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
     }
 }
 
-/// The name is not one of the spool's, which leaves it alone.
+/// Writes and removes a file. Its name is not one of the spool's, so the spool ignores it.
 fn try_to_write(dir: &Path) -> std::io::Result<()> {
     let path = dir.join(format!("check-{:016x}", fastrand::u64(..)));
     let written = File::create_new(&path).and_then(|mut file| {
@@ -82,7 +82,7 @@ fn kind_and_space(report: &mut Report, spool: &Spool, found: &StatFs) {
     }
     let block = u64::try_from(found.f_bsize).unwrap_or(0);
     let free = found.f_bavail.saturating_mul(block);
-    // Another directory's files are not the spool's, where it is still to be made.
+    // If the spool does not exist yet, its usage is 0.
     let used = std::fs::read_dir(&spool.dir).map_or(0, |files| {
         files.filter_map(|file| file.ok()?.metadata().ok()).map(|file| file.len()).sum::<u64>()
     });

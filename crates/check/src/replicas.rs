@@ -8,7 +8,7 @@ use milepost_config::{InsertQuorum, Replication};
 
 /// Longest delay of a replica in seconds: above it quorums wait and readers see old rows.
 const DELAY_SECONDS_MAX: u64 = 60;
-/// How long an insert may be retried under one token: a day.
+/// Seconds for which an insert may be retried under one token: a day.
 const TOKEN_SECONDS_MIN: u64 = 86_400;
 /// Counted over all members, each of which inserts one or two blocks a second.
 const TOKENS_MIN: u64 = 10_000;
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn an_insert_that_one_replica_alone_acknowledges_is_an_error() {
+    fn insert_acknowledged_by_one_replica_is_an_error() {
         let both =
             [["positions", "ReplicatedReplacingMergeTree"], ["rejects", "ReplicatedMergeTree"]];
         let report = of_engines("", &both);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_that_are_too_few_late_or_cut_off_are_named_with_what_to_do() {
+    fn few_late_or_cut_off_replicas_are_named_with_advice() {
         let of = |row| of_replicas("replication = 'macros'", row);
         for (row, level, what, words) in [
             (["0", "0", "0", "0", "3", "3", ""], Level::Ok, "replicas", "3 of 3 live"),
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_is_forgotten_early_is_told_with_the_statement() {
+    fn short_token_window_is_reported_with_the_statement() {
         for (full, is_short) in [
             ("SETTINGS index_granularity = 8192", true),
             ("SETTINGS replicated_deduplication_window_seconds = 604800", false),

@@ -19,14 +19,14 @@ use milepost_core::error_chain;
 const VERSION_MIN: (u32, u32) = (24, 10);
 /// The tests run on 26.9, the stack of containers on this.
 const VERSION_TRIED: (u32, u32) = (26, 8);
-/// Clocks may differ so much without a word.
+/// Difference of the clocks that is not reported.
 const CLOCKS_MAY_DIFFER: Duration = Duration::from_secs(2);
-/// Retries over this many inserts are recognised.
+/// Smallest deduplication window, in inserts, that recognises every retry.
 const WINDOW_MIN: u64 = 1_000;
 /// Months that `decode.fix_age_max` and `decode.fix_future_max` can reach.
 const PARTITIONS_MIN: u64 = 15;
 
-/// Goes on until something does not work.
+/// Runs the checks in order until one fails.
 pub(super) async fn check(report: &mut Report, config: &Config, unix_ms: fn() -> i64) {
     for url in &config.clickhouse.urls {
         let mut of_one = config.clone();
@@ -53,7 +53,7 @@ async fn check_endpoint(report: &mut Report, config: &Config, url: &str, unix_ms
     report.ok("clickhouse", format!("{url} answers as {}", config.clickhouse.user));
     transport(report, config, url);
     version(report, &its_version);
-    // It was asked at some moment in between, however long that took.
+    // The server read its clock at some moment in between, however long the answer took.
     clocks(report, config, its_ms.parse::<i64>().ok().map(|its| its - its.max(before).min(after)));
     let checks = async {
         grants(report, config, &clickhouse).await?;
@@ -241,7 +241,7 @@ async fn tables(
     let sql = "SELECT name, value FROM system.merge_tree_settings";
     let defaults = clickhouse.ask_if_allowed("reading system.merge_tree_settings", sql).await?;
     let defaults = defaults.unwrap_or_default();
-    // What the operator has made beside ours is theirs to set.
+    // Skip tables that the operator has created: their settings are the operator's.
     let holds_rows = |[name, engine, _]: &&[String; 3]| {
         ours.contains(name) && name != "schema_migrations" && engine.ends_with("MergeTree")
     };
@@ -392,7 +392,7 @@ mod tests {
     use milepost_core::delivery::sink::FailureKind;
 
     #[test]
-    fn a_server_that_cannot_be_migrated_is_an_error() {
+    fn server_that_cannot_be_migrated_is_an_error() {
         for (text, level) in [
             ("24.9.3.128", Level::Error),
             ("24.10.1.2812", Level::Warning),

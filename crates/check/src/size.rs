@@ -10,7 +10,7 @@ use milepost_core::error_chain;
 const WANTED: usize = 8 << 20;
 /// Largest row: a reject with its payload.
 const ROW: usize = 128 << 10;
-/// The search ends here.
+/// Smallest insert that is tried, in bytes.
 const LEAST: usize = 16 << 10;
 const ADVICE: &str = "raise the limit there to 8 MiB (nginx: client_max_body_size 8m; Kubernetes ingress-nginx: proxy-body-size)";
 

@@ -11,21 +11,21 @@ use super::errors::AUTHENTICATION_FAILED;
 use milepost_config::Secret;
 use milepost_core::throttle::Throttle;
 
-/// A file that cannot be read is logged at the first refusal, and then this often.
+/// Interval between log lines about an unreadable password file.
 const UNREADABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
-/// Shared by everybody who asks the server something.
+/// The user and password, shared by all clients of the server.
 pub(super) struct Login {
     user: String,
     secret: Option<Secret>,
     password: RwLock<Option<String>>,
-    /// One is enough: a disk may hang.
+    /// A task is reading the file. One is enough, because a disk may hang.
     reading: AtomicBool,
     unreadable_log: Mutex<Throttle>,
 }
 
 impl Login {
-    /// Blocks for as long as the disk takes: at the start.
+    /// Reads the password file. Blocks for as long as the disk takes, so it is called at the start.
     pub(super) fn new(user: &str, secret: Option<&Secret>) -> std::io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             user: user.to_owned(),
@@ -58,8 +58,8 @@ impl Login {
             .collect()
     }
 
-    /// If the code says that the login is wrong, the file may have changed since it was read. Does
-    /// not wait for the disk.
+    /// Reads the password file again if the code is a failed login, because the file may have
+    /// changed. Does not wait for the disk.
     pub(super) fn read_again_after(self: &Arc<Self>, code: u32) {
         let Some(secret) = self.secret.clone().filter(|_| code == AUTHENTICATION_FAILED) else {
             return;

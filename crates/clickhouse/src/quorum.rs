@@ -39,21 +39,21 @@ impl Quorum {
         }
     }
 
-    /// The settings of an insert that may take so long; none on one server.
+    /// Returns the settings of an insert with this timeout; none on a single server.
     pub(super) fn settings(&self, timeout: Duration) -> Vec<(&'static str, String)> {
         let Some(quorum) = self.quorum() else { return Vec::new() };
-        // So that the server says what it does not know before we stop listening.
+        // The server must report an unknown status before the client's own timeout.
         let wait = timeout / 2;
         vec![
             ("insert_quorum", quorum),
-            // Without it one insert waits for the other.
+            // Without this setting one insert waits for the other.
             ("insert_quorum_parallel", "1".to_owned()),
             ("insert_quorum_timeout", wait.as_millis().to_string()),
         ]
     }
 
-    /// The server's own majority of one is one, hence a number where it would be: two of three are
-    /// a majority, too.
+    /// Returns the value of `insert_quorum`: a number while two are a majority, because the
+    /// server's own majority of one replica is one.
     fn quorum(&self) -> Option<String> {
         match self.wanted? {
             InsertQuorum::Replicas(0) => None,
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn one_server_is_asked_for_nothing() {
+    fn single_server_gets_no_quorum_settings() {
         let none = quorum("");
         none.learn(5);
         assert_eq!(none.settings(Duration::from_secs(60)), []);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_are_asked_for_a_majority_and_for_two_at_least() {
+    fn quorum_is_a_majority_and_at_least_two() {
         for replication in ["macros", "managed"] {
             let auto = quorum(&format!("replication = '{replication}'"));
             let sent = || auto.settings(Duration::from_secs(60));

@@ -1,5 +1,4 @@
-//! For programs that read what milepost stored: a client with our TLS, our login and our words for
-//! errors.
+//! A client for programs that read milepost's tables, with the same TLS, login and error messages.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use super::login::Login;
 use milepost_config::Server;
 use milepost_tls::Tls;
 
-/// Asks one database. Connects with the first question.
+/// A reading client of one database. Connects with the first query.
 pub struct Reader {
     client: Client,
     login: Arc<Login>,

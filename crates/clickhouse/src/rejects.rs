@@ -1,4 +1,4 @@
-//! The `rejects` table, read back.
+//! Reads the `rejects` table.
 
 use clickhouse::query::RowCursor;
 
@@ -9,14 +9,14 @@ use milepost_decode::reject::Reason;
 /// A row of the `rejects` table.
 #[derive(Debug)]
 pub struct StoredReject {
-    /// When milepost took the message from the broker.
+    /// Time at which milepost received the message from the broker.
     pub received_at: Timestamp,
     pub topic: String,
     /// Driver id, if the topic or the payload has one; otherwise empty.
     pub driver_id: String,
-    /// The broken point, else the whole message; perhaps cut.
+    /// The invalid point, or the whole message; possibly truncated.
     pub payload: Vec<u8>,
-    /// How long it was before the cut.
+    /// Length of the payload in bytes before it was truncated.
     pub payload_bytes: u64,
     /// Rejected messages that this row represents; above 1 under the flood limit.
     pub count: u64,

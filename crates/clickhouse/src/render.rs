@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_is_rendered_for_every_layout() {
+    fn every_file_renders_for_every_layout() {
         for toml in LAYOUTS {
             for migration in MIGRATIONS {
                 for sql in layout(toml).migration(migration) {
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn retention_says_when_rows_expire() {
+    fn retention_sets_when_rows_expire() {
         let toml = "retention.positions_days = 50\nretention.rejects_days = 7\nretention.rollups_days = 90";
         let sql = rendered(toml, "010_positions").remove(0);
         assert!(sql.contains("\nTTL toDateTime(ts) + toIntervalDay(50)\n"), "{sql}");
@@ -435,7 +435,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "there is no placeholder {on_clustr}")]
-    fn a_placeholder_that_nobody_knows_is_found() {
+    fn unknown_placeholder_is_refused() {
         layout("").statement("DROP TABLE {database}.t{on_clustr}");
     }
 }

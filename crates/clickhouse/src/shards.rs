@@ -25,7 +25,7 @@ mod tests {
     use super::*;
     use crate::files::{MIGRATIONS, Migration};
 
-    /// Small, and every shard joins its fixes with all of it, or asks for all of it.
+    /// Small tables that exist whole on every host: each shard joins its fixes with all rows.
     const ON_EVERY_HOST: [&str; 9] = [
         "schema_migrations",
         "fences",
@@ -37,7 +37,7 @@ mod tests {
         "alerts_seen",
         "trip_rules",
     ];
-    /// The view that looks for drivers on each shard, and where.
+    /// The view that searches drivers on each shard by IN, and the table it searches.
     const BEHIND_IN: (&str, &str) = ("222_ask_in_box", "last_positions_state");
 
     #[test]

@@ -11,11 +11,11 @@ use milepost_decode::position::DriverId;
 #[derive(Debug)]
 pub struct LastFix {
     pub ts: String,
-    /// By the server's clock; below 0 if the fix is ahead of it.
+    /// Age in seconds by the server's clock; negative if the fix is ahead of it.
     pub age_s: String,
     pub lat: String,
     pub lng: String,
-    /// m/s; empty: unknown.
+    /// Speed in m/s; empty if unknown.
     pub speed: String,
     pub received_at: String,
     pub inserted_at: String,
@@ -26,7 +26,7 @@ pub struct LastFix {
 pub struct RejectedFor {
     pub reason: String,
     pub count: u64,
-    /// When the newest was received, and what was wrong with it.
+    /// Time of receipt of the newest reject; in `detail` what was wrong with it.
     pub last: String,
     pub detail: String,
 }
@@ -90,7 +90,7 @@ impl ClickHouse {
             .collect())
     }
 
-    /// Their fixes around moments, in milliseconds, up to so far from each.
+    /// Returns the driver's fixes within `around` of each of these times, in milliseconds.
     pub async fn stored_fixes(
         &self,
         driver_id: &DriverId,
