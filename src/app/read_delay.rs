@@ -37,9 +37,9 @@ impl ReadDelay {
         Self { delay: DELAY_MIN, qos }
     }
 
-    /// How long to wait now: `bytes` came since the last delay, on so many connections, and the
-    /// broker lets us have `window` messages on one of them. `replays`: files of the spool are
-    /// being replayed.
+    /// Returns the next delay. `bytes`: received since the last delay, on all connections;
+    /// `window`: unacknowledged messages that the broker allows on one of them; `replays`: spool
+    /// files are being replayed.
     pub(super) fn next(
         &mut self,
         bytes: usize,

@@ -163,7 +163,7 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
     if !keeper.is_empty() || !readonly.is_empty() {
         return; // their other values are old
     }
-    // Not told: an engine that keeps no such table, or replicas that this user may not see.
+    // No answer: the engine keeps no such table, or this user may not see the replicas.
     let Some(least) = replicas.iter().min_by_key(|replica| (replica.active, replica.total)) else {
         return report.warning(
             "replicas",

@@ -55,8 +55,8 @@ pub struct Traces {
     /// Rows were hidden since rows that are hidden were removed last. A merge may have removed
     /// these by itself; then they are in old parts that nothing counts yet.
     pub is_masked: bool,
-    /// Parts out of use that are still on the disk, and that the last erasing of anybody has not
-    /// passed.
+    /// Inactive parts that are still on the disk and that the last erasure, of any driver, has not
+    /// processed.
     pub old_parts: u64,
     /// Names of the first old parts, and why each is still there, in ClickHouse's words.
     pub named: String,
@@ -102,7 +102,7 @@ impl ClickHouse {
     /// although the replica that answers may lag. Fails if the list is longer than a member allows.
     pub async fn erased(&self) -> Result<ReadList, Error> {
         let what = "asking who is erased";
-        // One look at the table. The first row has no id: it has the version, also where nobody is
+        // One query for both. The first row has no id and carries the version, even if no driver is
         // erased.
         let sql = format!(
             "SELECT arrayJoin(arrayPushFront(ids, '')), changed, drivers FROM (SELECT groupArrayIf(driver_id, NOT is_lifted) AS ids, \

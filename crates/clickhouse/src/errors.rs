@@ -126,8 +126,8 @@ pub(super) fn advice(code: u32) -> Option<&'static str> {
     })
 }
 
-/// The `N` of ClickHouse's `Code: N. DB::Exception: …`, which begins its answer: a page that only
-/// mentions one is somebody else's.
+/// Returns the `N` of `Code: N. DB::Exception: …`, if the text begins with it. A page that only
+/// mentions such a code does not come from ClickHouse.
 pub(super) fn code_in(text: &str) -> Option<u32> {
     let digits = text.trim_start().strip_prefix("Code: ")?;
     let end = digits.find(|c: char| !c.is_ascii_digit())?;

@@ -250,9 +250,9 @@ impl Inserter {
             return match written {
                 _ if !body.is_empty() => Err(InsertError::WithBody(told(&body))),
                 None => Err(InsertError::WithoutSummary),
-                // A Distributed table hands the rows on, and nobody could try here how it counts
-                // them. An insert of 5,000 rows into a server with two shards and
-                // `insert_distributed_sync = 1` would settle it: its summary says.
+                // A Distributed table forwards the rows, and how it counts them is untested. To
+                // settle it, insert 5,000 rows into a server with two shards and
+                // `insert_distributed_sync = 1`, and read the summary.
                 Some(written)
                     if written < if self.way == Way::Sharded { sent.min(1) } else { sent } =>
                 {

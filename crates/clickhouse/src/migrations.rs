@@ -385,8 +385,8 @@ fn databases(database: &str) -> [String; 2] {
     [database.to_owned(), format!("{database}{ASK}")]
 }
 
-/// Every statement of `migrate` on an empty server, in order, each with where it runs. Nobody is
-/// asked.
+/// Returns every statement of `migrate` on an empty server, in order, each with where it runs.
+/// Contacts no server.
 pub fn plan(config: &config::ClickHouse) -> String {
     let layout = Layout::new(config);
     let mut plan = String::new();

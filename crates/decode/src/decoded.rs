@@ -17,7 +17,7 @@ pub struct Decoded {
     /// Valid messages, or parts of one, without a fix.
     pub ignored: Vec<Ignored>,
     pub lacking: Lacking,
-    /// Fields of the positions that nobody reads and nothing keeps, if the decoder lists them.
+    /// Fields of the positions that are neither read nor kept, if the decoder lists them.
     pub unread: BTreeSet<String>,
     /// Number of the source that read it.
     pub source: Option<usize>,

@@ -67,7 +67,7 @@ impl Decoder {
         self
     }
 
-    /// Lists the fields that nobody reads, which costs another pass.
+    /// Returns a decoder that lists the fields that are not read, which costs another pass.
     #[must_use]
     pub fn listing_unread(mut self) -> Self {
         self.sources.iter_mut().for_each(|source| source.reading.lists_unread = true);

@@ -9,7 +9,7 @@ use crate::reject::Reason;
 
 /// 11 m.
 const DEGREES_LOST_MAX: f64 = 1e-4;
-/// C's `%g` and spreadsheets write so many digits at most.
+/// Most digits that C's `%g` and spreadsheets write.
 const DIGITS_WRITTEN: usize = 6;
 
 /// Whether a number may have been sent with an exponent: one that has none keeps its digits, unless

@@ -1,7 +1,7 @@
-//! Names that people give to milepost's fields, and what to say of a name that nobody reads.
+//! Other names for milepost's fields, from which the advice for an unread name follows.
 //!
-//! Only for points that lack something, and where somebody asks: no message with a time and a place
-//! pays for it.
+//! Used only for points that lack a field, and on request: a message with a time and a place costs
+//! nothing more.
 
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ fn plain(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '_' | '-' | ' ' | '.')).collect::<String>().to_lowercase()
 }
 
-/// The field of milepost that somebody who wrote `name` may have meant.
+/// Returns the field of milepost that `name` may stand for.
 pub fn meant(name: &str) -> Option<&'static str> {
     let name = plain(name.rsplit('/').next().unwrap_or(name));
     let alias = ALIASES.iter().find(|(field, aliases)| *field == name || aliases.contains(&&*name));

@@ -25,7 +25,7 @@ pub(super) struct Reading {
     pub(super) local: Option<Arc<Local>>,
     /// milepost's own format, whose keys people mistake.
     pub(super) is_own: bool,
-    /// Names the fields that nobody reads: see
+    /// The decoder lists the fields that are not read, in
     /// [`Decoded::unread`](super::decoded::Decoded::unread).
     pub(super) lists_unread: bool,
     /// For tests: both readers give the same.

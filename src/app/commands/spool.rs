@@ -194,7 +194,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     info!(batches = totals.spool_batches, positions = totals.in_spool, "replaying");
     tokio::select! {
         ready = tables::until_ready(&clickhouse, |_| {}) => ready?,
-        // Nobody has said that the tables are ours: nothing goes into them.
+        // The tables are not confirmed as this binary's, so nothing is inserted.
         () = signals.next() => {
             let is_empty = totals.spool_batches == 0;
             return Ok(if is_empty { Outcome::Clean } else { data_left(settings, totals.spool_batches) });
@@ -202,8 +202,8 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     }
     let (list, erased) = watch::channel(clickhouse.erased().await?);
     let server = Arc::clone(&clickhouse);
-    // A replay may go on for long after somebody was erased. A question that was not answered is
-    // asked again; what refuses ours ends it.
+    // A driver may be erased during a long replay, so read the list again. An unanswered query is
+    // repeated; a refusal ends the replay.
     let read_again = async move {
         let (mut read_at, mut pause) = (Instant::now(), tables::EVERY);
         loop {
@@ -270,8 +270,7 @@ async fn drain(
     let (mut told_at, mut refused) = (Instant::now(), 0);
     while policy.has_more_to_replay() {
         let now = Instant::now();
-        // Nobody else asks again here. After a refusal the tables are looked at before anything
-        // else goes into them.
+        // No watcher runs here. After a refusal, check the tables before the next insert.
         let refusals = policy.attention(now).refusals;
         if refusals > refused {
             tables::until_ready(clickhouse, |_| {}).await?;

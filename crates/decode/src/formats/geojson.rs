@@ -1,7 +1,7 @@
 //! GeoJSON (RFC 7946): a Feature with a Point, or a FeatureCollection of these. Longitude comes
-//! first, then latitude, then metres above the ellipsoid. GeoJSON itself knows no time and no
-//! speed: `ts`, `seq`, `speed`, `heading`, `alt` and `acc` are properties, as in milepost's own
-//! format but for the unit of `speed`, which the source says.
+//! first, then latitude, then metres above the ellipsoid. GeoJSON itself has no time and no speed:
+//! `ts`, `seq`, `speed`, `heading`, `alt` and `acc` are properties, as in milepost's own format,
+//! except that the source defines the unit of `speed`.
 
 use std::sync::LazyLock;
 

@@ -17,11 +17,11 @@ use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::unit::SpeedUnit;
 
-/// Longer lines are no sentences: the standard allows 82.
+/// Longest line that is read as a sentence, in bytes. The standard allows 82.
 const LINE_BYTES_MAX: usize = 256;
 const DAY_MS: i64 = 86_400_000;
-/// Up to so many sentences are compared with each other; from there on a table finds those of one
-/// moment.
+/// Number of sentences up to which each is compared with all others. Above it, a table finds those
+/// of one moment.
 const COMPARED_MAX: usize = 32;
 
 /// A valid RMC or GGA.
@@ -153,9 +153,8 @@ fn join(entries: &mut [Entry<'_>]) {
     }
 }
 
-/// Where a device sends pairs and a message begins or ends with a GGA alone, the RMC of that moment
-/// is in the message before or behind it. As a fix the GGA would replace that one, which knows
-/// more. Returns their lines.
+/// Returns the lines of GGA sentences at the beginning or end of a message whose RMC is in the
+/// message before or after. As fixes of their own they would replace those, which have more fields.
 fn halves_of_pairs(entries: &[Entry<'_>], last: usize) -> [Option<usize>; 2] {
     let fixes = || entries.iter().filter_map(|entry| Some((entry.line, entry.fix.as_ref()?)));
     let alone = || fixes().filter(|(_, fix)| fix.motion.is_none()).map(|(line, _)| line);
@@ -173,7 +172,7 @@ fn on_the_nearest_day(time_ms: i64, unix_ms: i64) -> i64 {
 }
 
 impl Fix<'_> {
-    /// Adds what another sentence of the same moment knows. The place is that of the first RMC.
+    /// Adds the fields of another sentence of the same moment. The place is that of the first RMC.
     fn join(&mut self, mut other: Self) {
         if self.motion.is_none() && other.motion.is_some() {
             std::mem::swap(self, &mut other);
