@@ -110,5 +110,5 @@ async fn hung_insert_ends_with_the_executor() {
     for _ in 0..100 {
         yield_now().await;
     }
-    assert_eq!(Arc::strong_count(&it.server), 1, "nobody holds the connection any more");
+    assert_eq!(Arc::strong_count(&it.server), 1, "the connection is dropped");
 }

@@ -16,7 +16,7 @@ const NODE: &str = "$SYS/brokers/emqx@10.0.0.7";
 
 /// Waits for the SUBSCRIBE to the counters, and returns its packet id.
 fn hear_question(peer: &mut Peer) -> Result<u16> {
-    let Packet::Subscribe(asked) = peer.hear()? else { bail!("no second SUBSCRIBE") };
+    let Packet::Subscribe(asked) = peer.receive()? else { bail!("no second SUBSCRIBE") };
     let filters: Vec<_> =
         asked.filters.iter().map(|filter| (filter.path.as_str(), filter.qos)).collect();
     ensure!(filters == [("$SYS/brokers/+/metrics/#", QoS::AtMostOnce)], "{filters:?}");
@@ -25,7 +25,7 @@ fn hear_question(peer: &mut Peer) -> Result<u16> {
 
 fn answer_question(peer: &mut Peer, reason: u8) -> Result<()> {
     let [high, low] = hear_question(peer)?.to_be_bytes();
-    peer.say(&[0x90, 4, high, low, 0, reason])
+    peer.send(&[0x90, 4, high, low, 0, reason])
 }
 
 fn counter(topic: &str, payload: &str) -> BytesMut {
@@ -61,9 +61,9 @@ fn broker_drops_become_a_metric_and_not_positions() -> Result<()> {
             (full, "2"), // it was restarted
             ("metrics/delivery/dropped/expired", "3"),
         ] {
-            peer.say(&counter(topic, payload))?;
+            peer.send(&counter(topic, payload))?;
         }
-        peer.say(&fix(1))?;
+        peer.send(&fix(1))?;
         peer.listen()
     })?;
     let mut milepost = broker.settings(&world)?.with("MQTT__BROKER_METRICS", "true").start()?;
@@ -83,7 +83,7 @@ fn refused_broker_counters_are_logged_and_cost_nothing_else() -> Result<()> {
     let broker = Scripted::start(|peer| {
         peer.welcome(&[], &[1])?;
         answer_question(peer, 0x87)?;
-        peer.say(&fix(1))?;
+        peer.send(&fix(1))?;
         peer.listen()
     })?;
     let mut milepost = broker.settings(&world)?.with("MQTT__BROKER_METRICS", "true").start()?;
@@ -105,7 +105,7 @@ fn counters_are_given_up_if_the_broker_closes_because_of_them() -> Result<()> {
         if peer.number() < 3 {
             return hear_question(peer).map(drop);
         }
-        peer.say(&fix(1))?;
+        peer.send(&fix(1))?;
         peer.listen()
     })?;
     let mut milepost = broker.settings(&world)?.with("MQTT__BROKER_METRICS", "true").start()?;
@@ -124,14 +124,14 @@ fn leaving_member_does_not_subscribe_to_the_broker_counters() -> Result<()> {
     let (says, heard) = mpsc::sync_channel(100);
     let broker = Scripted::start(move |peer| {
         loop {
-            let packet = peer.hear()?;
+            let packet = peer.receive()?;
             if let Packet::Connect(..) = &packet {
-                peer.say(&[0x20, 3, 0, 0, 0])?;
+                peer.send(&[0x20, 3, 0, 0, 0])?;
             }
             if let Packet::Unsubscribe(asked) = &packet {
                 let [high, low] = asked.pkid.to_be_bytes();
                 // SUBACK crosses it.
-                peer.say(&[&[0x90, 4, 0, 1, 0, 1][..], &[0xB0, 5, high, low, 0, 0, 0]].concat())?;
+                peer.send(&[&[0x90, 4, 0, 1, 0, 1][..], &[0xB0, 5, high, low, 0, 0, 0]].concat())?;
             }
             says.send(packet)?;
         }
@@ -151,10 +151,10 @@ fn broker_counters_are_not_read_by_default() -> Result<()> {
     let world = unmigrated("asks_nothing")?;
     let broker = Scripted::start(|peer| {
         peer.welcome(&[], &[1])?;
-        peer.say(&fix(1))?;
+        peer.send(&fix(1))?;
         loop {
-            if let Packet::Subscribe(_) = peer.hear()? {
-                peer.say(&[0xE0, 1, 0x87])?; // as some managed brokers do
+            if let Packet::Subscribe(_) = peer.receive()? {
+                peer.send(&[0xE0, 1, 0x87])?; // as some managed brokers do
             }
         }
     })?;

@@ -154,15 +154,15 @@ fn check_names_the_setting_if_the_broker_refuses_the_client() -> Result<()> {
 /// Accepts every connection with these CONNACK properties, and answers each filter with this code.
 fn oblige(peer: &mut Peer, terms: &[u8], code: u8) -> Result<()> {
     loop {
-        let packet = peer.hear()?;
+        let packet = peer.receive()?;
         if let Packet::Connect(..) = packet {
             let length = u8::try_from(terms.len())?;
-            peer.say(&[&[0x20, 3 + length, 0, 0, length], terms].concat())?;
+            peer.send(&[&[0x20, 3 + length, 0, 0, length], terms].concat())?;
         } else if let Packet::Subscribe(subscribe) = packet {
             let [high, low] = subscribe.pkid.to_be_bytes();
             let codes = vec![code; subscribe.filters.len()];
             let length = 3 + u8::try_from(codes.len())?;
-            peer.say(&[&[0x90, length, high, low, 0], &codes[..]].concat())?;
+            peer.send(&[&[0x90, length, high, low, 0], &codes[..]].concat())?;
         }
     }
 }
@@ -231,7 +231,7 @@ fn busy_broker_is_retried_and_fails_no_check() -> Result<()> {
             *attempts += 1;
             *attempts
         };
-        if attempt == 2 { oblige(peer, b"", 1) } else { peer.say(&CONNACK_BUSY) }
+        if attempt == 2 { oblige(peer, b"", 1) } else { peer.send(&CONNACK_BUSY) }
     })?;
     let settings =
         world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
@@ -251,7 +251,7 @@ fn busy_broker_is_retried_and_fails_no_check() -> Result<()> {
 #[test]
 fn broker_that_stays_busy_is_not_reported_as_a_login_error() -> Result<()> {
     let world = unmigrated("check_always_busy")?;
-    let broker = ScriptedBroker::start(|peer| peer.say(&[0x20, 3, 0, 0x89, 0]))?;
+    let broker = ScriptedBroker::start(|peer| peer.send(&[0x20, 3, 0, 0x89, 0]))?;
     let settings =
         world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
     finds(&settings, &[], "broker", "error", "the server is busy; see the broker's log")
@@ -261,14 +261,14 @@ fn broker_that_stays_busy_is_not_reported_as_a_login_error() -> Result<()> {
 fn broker_of_two_nodes() -> Result<ScriptedBroker> {
     ScriptedBroker::start(|peer| {
         loop {
-            let packet = peer.hear()?;
+            let packet = peer.receive()?;
             if let Packet::Connect(..) = packet {
-                peer.say(&[0x20, 3, 0, 0, 0])?;
+                peer.send(&[0x20, 3, 0, 0, 0])?;
             } else if let Packet::Subscribe(asked) = packet {
                 let [high, low] = asked.pkid.to_be_bytes();
-                peer.say(&[0x90, 4, high, low, 0, 1])?;
+                peer.send(&[0x90, 4, high, low, 0, 1])?;
                 if asked.filters[0].path == "$SYS/brokers" {
-                    peer.say(b"\x31\x17\x00\x0c$SYS/brokers\x00emqx@a,b")?;
+                    peer.send(b"\x31\x17\x00\x0c$SYS/brokers\x00emqx@a,b")?;
                 }
             }
         }
@@ -337,15 +337,15 @@ fn broker_that_hangs_up_on_its_own_topics_fails_no_check() -> Result<()> {
     let world = unmigrated("check_hangs_up")?;
     let broker = ScriptedBroker::start(|peer| {
         loop {
-            let packet = peer.hear()?;
+            let packet = peer.receive()?;
             if let Packet::Connect(..) = packet {
-                peer.say(&[0x20, 3, 0, 0, 0])?;
+                peer.send(&[0x20, 3, 0, 0, 0])?;
             } else if let Packet::Subscribe(asked) = packet {
                 if asked.filters[0].path.starts_with("$SYS") {
                     return Ok(());
                 }
                 let [high, low] = asked.pkid.to_be_bytes();
-                peer.say(&[0x90, 4, high, low, 0, 1])?;
+                peer.send(&[0x90, 4, high, low, 0, 1])?;
             }
         }
     })?;

@@ -24,7 +24,7 @@ pub struct Hosts {
 }
 
 /// Rewrites a statement for a single server: without `ON CLUSTER` and without replication.
-fn alone(statement: &str, new: usize) -> String {
+fn for_single_server(statement: &str, new: usize) -> String {
     let mut sql = statement.replace("ENGINE = Replicated", "ENGINE = ");
     for cluster in ["c", "two"] {
         let of = |table: &str| format!("clusterAllReplicas('{cluster}', system.{table})");
@@ -60,7 +60,7 @@ pub fn through(settings: Settings, world: &World, hosts: &Arc<Hosts>) -> Result<
             }
             hosts.done.fetch_add(1, Ordering::SeqCst);
         }
-        Scripted::Instead(alone(statement, hosts.new.load(Ordering::SeqCst)))
+        Scripted::Instead(for_single_server(statement, hosts.new.load(Ordering::SeqCst)))
     })?;
     let settings = settings.with("CLICKHOUSE__URL", url);
     Ok(settings.with("CLICKHOUSE__REPLICATION", "macros").with("CLICKHOUSE__CLUSTER", "c"))
@@ -158,7 +158,7 @@ fn sharded(world: &World, inserts: &Inserts) -> Result<Settings> {
             inserts.lock().unwrap_or_else(PoisonError::into_inner).push(statement.to_owned());
             return Scripted::Pass;
         }
-        Scripted::Instead(alone(statement, 0))
+        Scripted::Instead(for_single_server(statement, 0))
     })?;
     let settings =
         world.settings.clone().with("CLICKHOUSE__URL", url).with("CLICKHOUSE__CLUSTER", "c");
@@ -166,7 +166,7 @@ fn sharded(world: &World, inserts: &Inserts) -> Result<Settings> {
 }
 
 /// Points the distributed table at the shards of another cluster.
-fn turn(world: &World, table: &str, from: &str, to: &str) -> Result<()> {
+fn repoint(world: &World, table: &str, from: &str, to: &str) -> Result<()> {
     let create = format!(
         "SELECT create_table_query FROM system.tables WHERE database = '{{db}}' AND name = '{table}' FORMAT TSVRaw"
     );
@@ -260,7 +260,7 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
     // be), and results by driver remain by driver.
     let over = "SELECT name FROM system.tables WHERE database = '{db}' AND engine = 'Distributed'";
     for table in world.query(over)?.lines() {
-        turn(&world, table, "c", "two")?;
+        repoint(&world, table, "c", "two")?;
     }
     let two = all()?;
     for ((view, one), two) in asked.iter().map(String::as_str).chain(views).zip(one).zip(two) {
@@ -314,7 +314,7 @@ fn insert_stored_on_one_of_two_shards_is_retried_with_a_new_token() -> Result<()
     let inserts = Inserts::default();
     let settings = sharded(&world, &inserts)?;
     settings.migrate()?;
-    turn(&world, "positions_all", "c", "half")?;
+    repoint(&world, "positions_all", "c", "half")?;
     let milepost = settings.run()?;
     let now = world.query("SELECT toUnixTimestamp64Milli(now64(3))")?;
     let payload = format!(r#"{{"lat":1,"lng":2,"ts":{now}}}"#);
@@ -330,7 +330,7 @@ fn insert_stored_on_one_of_two_shards_is_retried_with_a_new_token() -> Result<()
     let errors: Vec<&str> = errors.collect();
     ensure!(errors.iter().all(|line| line.contains("ambiguous")), "{errors:?}");
     ensure!(milepost.metric("acks_total")? < 1.0, "a part of it is on one shard, the rest nowhere");
-    turn(&world, "positions_all", "half", "c")?;
+    repoint(&world, "positions_all", "half", "c")?;
     world.wait_for("SELECT count() FROM {db}.fixes", "20", SOON)?;
     wait_for_metric(&milepost, "acks_total", 20.0)?;
     let value = |line: &String, name: &str| {

@@ -111,7 +111,7 @@ fn drain_leaves_a_live_member_alone() -> Result<()> {
         assert_eq!(code, 1, "{printed}");
         assert!(printed.contains(&format!("pod-1 lives, at 127.0.0.1:{port}")), "{printed}");
     }
-    assert_eq!(lives.metric("mqtt_reconnects_total")?, 0.0, "nobody has touched its sessions");
+    assert_eq!(lives.metric("mqtt_reconnects_total")?, 0.0, "its sessions were not taken over");
 
     // Another host cannot see that it is alive, until it takes its sessions back.
     let elsewhere = settings.with("HTTP__LISTEN", format!("127.0.0.1:{}", free_port()?));

@@ -23,7 +23,7 @@ const MERGE_TREES: &str =
     "SELECT name FROM system.tables WHERE database = '{db}' AND engine LIKE '%MergeTree'";
 
 /// Refreshes every roll-up.
-fn count_again(world: &World) -> Result<()> {
+fn refresh_roll_ups(world: &World) -> Result<()> {
     let views = world.query("SELECT view FROM system.view_refreshes WHERE database = '{db}'")?;
     views
         .lines()
@@ -78,7 +78,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     wait_for_metric(&spools, "positions_inserted_total", 500.0)?;
     http.set(proxy::Fault::Refuse);
     wait_for_metric(&spools, "positions_in_spool", 500.0)?;
-    count_again(&world)?;
+    refresh_roll_ups(&world)?;
     wait_until("quarters are counted", 3 * SOON, || {
         Ok(world.query(&format!(
             "SELECT count() FROM {{db}}.driver_quarters WHERE driver_id = '{DRIVER}'"
@@ -135,7 +135,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     let verdict = world.verify(&manifest)?;
     assert!(verdict.is_exact(), "{verdict}");
     world.publish(&[(&*topic, br#"{"lat":1,"lng":2}"#), (&*topic, b"broken")])?;
-    count_again(&world)?;
+    refresh_roll_ups(&world)?;
     // The second member has no peer left to ask: it keeps its session, and logs this.
     for (milepost, code) in [(&mut spools, 0), (&mut stays, 75)] {
         wait_until("everything is acknowledged", SOON, || {
@@ -493,6 +493,6 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     let left = world.query(left)?;
     let mut left: Vec<&str> = left.lines().collect();
     left.sort_by_key(|id| id[1..].parse::<usize>().unwrap_or_default());
-    assert_eq!(left, expected, "those whom nobody erased");
+    assert_eq!(left, expected, "rows of drivers that are not erased");
     Ok(())
 }

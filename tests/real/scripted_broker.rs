@@ -87,7 +87,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    pub fn say(&mut self, bytes: &[u8]) -> Result<()> {
+    pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
         Ok(self.stream.write_all(bytes)?)
     }
 
@@ -124,8 +124,8 @@ impl Peer {
 
     /// Answers the lookup of a former session: there is none.
     fn visit(&mut self) -> Result<()> {
-        self.hear()?;
-        self.say(&[0x20, 3, 0, 0, 0])?;
+        self.receive()?;
+        self.send(&[0x20, 3, 0, 0, 0])?;
         self.listen()
     }
 
@@ -138,7 +138,7 @@ impl Peer {
     }
 
     /// Reads the next packet; records acknowledgements and pings.
-    pub fn hear(&mut self) -> Result<Packet> {
+    pub fn receive(&mut self) -> Result<Packet> {
         loop {
             let packet = match Packet::read(&mut self.input, None) {
                 Ok(packet) => packet,
@@ -160,20 +160,20 @@ impl Peer {
 
     /// Accepts the connection with these properties, and grants or refuses its filters.
     pub fn welcome(&mut self, properties: &[u8], codes: &[u8]) -> Result<()> {
-        self.hear()?;
+        self.receive()?;
         let length = u8::try_from(properties.len())?;
-        self.say(&[&[0x20, 3 + length, 0, 0, length], properties].concat())?;
-        let Packet::Subscribe(subscribe) = self.hear()? else { bail!("no SUBSCRIBE") };
+        self.send(&[&[0x20, 3 + length, 0, 0, length], properties].concat())?;
+        let Packet::Subscribe(subscribe) = self.receive()? else { bail!("no SUBSCRIBE") };
         let [high, low] = subscribe.pkid.to_be_bytes();
         let length = 3 + u8::try_from(codes.len())?;
-        self.say(&[&[0x90, length, high, low, 0], codes].concat())
+        self.send(&[&[0x90, length, high, low, 0], codes].concat())
     }
 
     /// Reads packets and answers pings until the client disconnects.
     pub fn listen(&mut self) -> Result<()> {
         loop {
-            if let Packet::PingReq(_) = self.hear()? {
-                self.say(&[0xD0, 0])?;
+            if let Packet::PingReq(_) = self.receive()? {
+                self.send(&[0xD0, 0])?;
             }
         }
     }
@@ -216,7 +216,7 @@ fn partly_refused_subscription_acks_only_stored_messages() -> Result<()> {
     let world = unmigrated("refused")?;
     let broker = Scripted::start(|peer| {
         peer.welcome(&[], &[1, 0x87])?; // QoS 1; not authorized
-        peer.say(&(1..=10).flat_map(fix).collect::<Vec<u8>>())?;
+        peer.send(&(1..=10).flat_map(fix).collect::<Vec<u8>>())?;
         peer.listen()
     })?;
     let mut milepost =
@@ -263,10 +263,10 @@ fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
     let broker = Scripted::start(|peer| {
         peer.welcome(&[], &[1])?;
         for (index, (packet, _)) in (1_u16..).step_by(2).zip(harm()) {
-            peer.say(&fix(index))?;
-            peer.say(&packet)?;
+            peer.send(&fix(index))?;
+            peer.send(&packet)?;
         }
-        peer.say(&fix(21))?;
+        peer.send(&fix(21))?;
         peer.listen()
     })?;
     let settings = broker.settings(&world)?.with("MQTT__MAX_PACKET_BYTES", "4096");
@@ -317,25 +317,25 @@ fn garbage_refusals_and_takeover_are_logged_and_survived() -> Result<()> {
     let world = unmigrated("garbage")?;
     let broker = Scripted::start(|peer| {
         match peer.number() {
-            0 => peer.say(b"HTTP/1.1 400 Bad Request\r\n\r\n")?,
+            0 => peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")?,
             1 => {
-                peer.hear()?;
-                peer.say(&[0x20, 3, 0, 0x86, 0])?;
+                peer.receive()?;
+                peer.send(&[0x20, 3, 0, 0x86, 0])?;
             }
             2 => {
                 peer.welcome(&[], &[1])?;
                 let mut random = fastrand::Rng::with_seed(2);
                 let noise: Vec<u8> = (0..100_000).map(|_| random.u8(..)).collect();
-                peer.say(&[&fix(1)[..], &noise].concat())?;
+                peer.send(&[&fix(1)[..], &noise].concat())?;
             }
             _ => {
                 peer.welcome(&[], &[1])?;
-                peer.say(&fix(2))?;
+                peer.send(&fix(2))?;
                 wait_until("it is acknowledged", SOON, || {
-                    peer.hear()?;
+                    peer.receive()?;
                     Ok(!lock(&peer.seen).acked[peer.number()].is_empty())
                 })?;
-                peer.say(&[0xE0, 1, 0x8E])?; // session taken over
+                peer.send(&[0xE0, 1, 0x8E])?; // session taken over
             }
         }
         peer.listen()
@@ -368,7 +368,7 @@ fn redelivery_on_the_same_connection_is_acked_once() -> Result<()> {
         peer.welcome(&[], &[1])?;
         let mut copy = fix(1);
         copy[0] |= 0x08; // DUP
-        peer.say(&[&fix(1)[..], &copy, &fix(2), &copy].concat())?;
+        peer.send(&[&fix(1)[..], &copy, &fix(2), &copy].concat())?;
         peer.listen()
     })?;
     let mut milepost = broker.settings(&world)?.start()?;
@@ -389,7 +389,7 @@ fn session_is_resumed_before_a_shortened_expiry() -> Result<()> {
     let broker = Scripted::start(|peer| {
         peer.welcome(&[0x11, 0, 0, 0, 12], &[1])?; // Session Expiry Interval: 12 s
         if peer.number() == 0 {
-            peer.say(&[0xE0, 1, 0x8E])?; // session taken over
+            peer.send(&[0xE0, 1, 0x8E])?; // session taken over
         }
         peer.listen()
     })?;
@@ -479,19 +479,19 @@ fn qos_2_message_is_refused_and_the_connection_stays() -> Result<()> {
     let broker = Scripted::start(|peer| {
         peer.welcome(&[], &[1])?;
         // A resumed session may begin in the middle of a handshake.
-        peer.say(&with_id(0x62, 900))?;
+        peer.send(&with_id(0x62, 900))?;
         ensure!(
-            matches!(peer.hear()?, Packet::PubComp(done) if done.pkid == 900),
+            matches!(peer.receive()?, Packet::PubComp(done) if done.pkid == 900),
             "PUBREL is answered"
         );
         let mut at_qos_2 = fix(7);
         at_qos_2[0] = 0x34;
-        peer.say(&at_qos_2)?;
+        peer.send(&at_qos_2)?;
         ensure!(
-            matches!(peer.hear()?, Packet::PubRec(refused) if refused.pkid == 7 && refused.reason == PubRecReason::ImplementationSpecificError),
+            matches!(peer.receive()?, Packet::PubRec(refused) if refused.pkid == 7 && refused.reason == PubRecReason::ImplementationSpecificError),
             "PUBREC refuses it, so that the broker discards it"
         );
-        peer.say(&fix(8))?;
+        peer.send(&fix(8))?;
         peer.listen()
     })?;
     let mut milepost = broker.settings(&world)?.start()?;
@@ -526,8 +526,8 @@ fn message_of_an_older_subscription_is_rejected_with_a_hint() -> Result<()> {
     let world = unmigrated("former")?;
     let broker = Scripted::start(|peer| {
         peer.welcome(&[], &[1])?;
-        peer.say(&publish(b"cars/d1/gps", 1, &[0], &payload(1)))?;
-        peer.say(&fix(2))?;
+        peer.send(&publish(b"cars/d1/gps", 1, &[0], &payload(1)))?;
+        peer.send(&fix(2))?;
         peer.listen()
     })?;
     let mut milepost = broker.settings(&world)?.start()?;

@@ -145,7 +145,7 @@ fn unreplayed_spool_exits_75_and_is_listed_exported_and_replayed() -> Result<()>
     ensure!(sql.starts_with("INSERT INTO spool_commands.positions ("), "{sql}");
     let mode =
         |path: &Path| std::fs::metadata(path).map(|found| found.permissions().mode() & 0o777);
-    ensure!(mode(&exported)? == 0o700, "positions are nobody else's to read");
+    ensure!(mode(&exported)? == 0o700, "only the owner may read positions");
     for file in std::fs::read_dir(&exported)? {
         ensure!(mode(&file?.path())? == 0o600);
     }
@@ -465,7 +465,11 @@ fn missing_table_stops_acks_and_spools_qos_0() -> Result<()> {
     wait_for_metric(&milepost, "insert_errors_total", 1.0)?;
     let why = milepost.get("/readyz").err().context("it must say so")?.to_string();
     ensure!(why.contains("positions"), "{why}");
-    assert_eq!(milepost.metric("acks_total")?, 0.0, "what nobody can insert stays with the broker");
+    assert_eq!(
+        milepost.metric("acks_total")?,
+        0.0,
+        "messages that cannot be inserted stay with the broker"
+    );
     assert_eq!(milepost.metric("positions_in_spool")?, 0.0);
     milepost.process.kill()?;
 

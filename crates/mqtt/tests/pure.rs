@@ -340,7 +340,7 @@ fn library_decodes_every_packet_of_the_codec() {
     packet_ids.push(unsubscribe.pkid);
     packet_ids.sort_unstable();
     packet_ids.dedup();
-    assert_eq!(packet_ids.len(), 3, "their answers are told apart");
+    assert_eq!(packet_ids.len(), 3, "the answers differ in their packet ids");
 
     codec::put_ack(0x1234, &mut out);
     let library::Packet::PubAck(ack) = by_library(out.split()) else { panic!() };

@@ -292,5 +292,5 @@ fn undeletable_file_still_counts_towards_the_size() {
     fs::remove_dir(&path).unwrap();
     assert!(matches!(spool.load(&file), Err(LoadError::Gone)));
     spool.remove(&file).unwrap();
-    spool.store(&inserts(), 3).expect("it is gone, whoever removed it");
+    spool.store(&inserts(), 3).expect("the file is gone");
 }

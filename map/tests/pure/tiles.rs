@@ -107,7 +107,11 @@ fn tile_round_trips_every_driver() {
     assert_eq!(found.ts_s, [1_759_999_990; 2]);
     assert_eq!(found.speed_cms, [1_240, UNKNOWN]);
     assert_eq!(found.heading_cdeg, [27_100, UNKNOWN]);
-    assert_eq!(tile(&fleet, 14, 0, 0), Read { now_ms: NOW_MS as f64, ..Read::default() }, "nobody");
+    assert_eq!(
+        tile(&fleet, 14, 0, 0),
+        Read { now_ms: NOW_MS as f64, ..Read::default() },
+        "no drivers"
+    );
 }
 
 #[test]
@@ -134,7 +138,7 @@ fn all_tiles_of_a_view_have_one_kind() {
     };
     assert_eq!(of(&view, 100), Kind::Points);
     assert_eq!(of(&view, 99), Kind::Cells);
-    assert_eq!(of(&view[2..], 0), Kind::Points, "nobody is in the south");
+    assert_eq!(of(&view[2..], 0), Kind::Points, "no driver is in the south");
 }
 
 proptest! {

@@ -329,7 +329,10 @@ fn slow_server_is_not_treated_as_down() {
         let ready =
             |world: &World<Server>| world.consumer.unready_reasons(world.instant()).is_empty();
         world.wait(Duration::from_millis(20_600));
-        assert!(takes < 20 || !ready(&world), "an insert takes {takes} s, and nobody says so");
+        assert!(
+            takes < 20 || !ready(&world),
+            "an insert takes {takes} s, and `/readyz` gives no reason"
+        );
         world.wait(Duration::from_secs(20 * takes));
         assert_eq!(world.acked.len(), 40, "inserts of {takes} s never end");
     }

@@ -572,7 +572,7 @@ fn operator_faults_hold_qos_1_and_spool_qos_0() {
     assert_eq!(rig.durable, BTreeSet::from([at_most_once]));
     rig.rule = Box::new(|_, _| Ok(()));
     rig.wait(Duration::from_secs(10));
-    assert!(!rig.durable.contains(&held), "nobody has said yet that the tables are right");
+    assert!(!rig.durable.contains(&held), "the tables have not been checked yet");
     rig.schema(Schema::Ready);
     rig.wait(Duration::from_secs(10));
     assert!(rig.durable.contains(&held));
@@ -604,7 +604,7 @@ fn inserts_wait_for_the_tables() {
         assert_eq!(
             (rig.inserted.len(), rig.durable.len()),
             (0, spooled),
-            "a person must act, or nobody has answered"
+            "an operator must act, or the check had no answer"
         );
         rig.schema(Schema::Ready);
         rig.wait_for_inserted(1);
@@ -774,7 +774,7 @@ fn oversized_row_is_acked_when_its_own_file_is_durable() {
         let others: Vec<_> = (0..5).filter_map(|n| rig.offer(&format!("d{n}"), 1, true)).collect();
         rig.wait(Duration::from_secs(1));
         assert!(others.len() == 1 && rig.durable.contains(&others[0]), "the other slot is free");
-        assert!(rig.troubles().contains(trouble), "told for as long as a batch needs it");
+        assert!(rig.troubles().contains(trouble), "reported while a batch needs it");
         if is_full {
             rig.disk_is_full = false;
             rig.wait(Duration::from_secs(3));

@@ -53,7 +53,7 @@ fn former_sessions_are_emptied_before_any_of_them_expires() {
     let missing = world.missing();
     assert!(
         missing.is_empty(),
-        "{} messages expired with sessions that nobody visited",
+        "{} messages expired with sessions that were not visited",
         missing.len()
     );
     assert_eq!(world.broker.sessions.len(), 4, "former sessions are ended");

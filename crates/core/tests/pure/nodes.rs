@@ -78,7 +78,7 @@ fn dead_node_is_left_within_a_second_and_gets_a_session_when_back() {
         let moved = world.broker.takeovers;
         world.wait(Duration::from_secs(10));
         assert_eq!(world.spread()[0], 1, "a new one");
-        assert_eq!(world.broker.takeovers, moved, "nobody moves back");
+        assert_eq!(world.broker.takeovers, moved, "no session moves back");
         assert!(world.consumer.sessions() <= members + 1);
     }
 }

@@ -227,7 +227,7 @@ impl Broker {
     pub fn acknowledged(&mut self, id: usize, packet_id: u16) -> Vec<u32> {
         let session = self.session(id).expect("an acknowledgement without a connection");
         let (expected, message, on_this) =
-            session.in_flight.pop_front().expect("somebody waits for it");
+            session.in_flight.pop_front().expect("a message in flight");
         assert_eq!(packet_id, expected, "out of order, or of another connection");
         assert!(on_this, "an acknowledgement before the message came on this connection");
         message.seqs

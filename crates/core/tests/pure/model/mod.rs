@@ -580,7 +580,7 @@ impl<B: Backend> World<B> {
             let troubles = self.consumer.unready_reasons(self.instant());
             assert!(
                 quiet < LIVELY || !troubles.is_empty(),
-                "no acknowledgement for {quiet:?}, and nobody says why"
+                "no acknowledgement for {quiet:?}, and `/readyz` gives no reason"
             );
             assert!(quiet < INSERT_TIMEOUT_MAX, "no acknowledgement for {quiet:?}: {troubles:?}");
         }
