@@ -358,7 +358,7 @@ fn usage_and_file_errors_take_one_line() -> Result<()> {
 }
 
 #[test]
-fn the_effective_configuration_merges_file_and_environment_and_hides_secrets() -> Result<()> {
+fn config_merges_file_and_environment_and_hides_secrets() -> Result<()> {
     let folder = lab_stack::folder()?;
     std::fs::write(
         folder.path().join("milepost.toml"),
