@@ -3,8 +3,10 @@
 
 use anyhow::{Result, ensure};
 use lab_stack::Settings;
+use loadgen::format::Format;
+use loadgen::publish::Plan;
 
-use crate::world::{SOON, World, world};
+use crate::world::{SOON, World, finish, publish_in_background, world};
 
 const FIX: &str = r#"{"lat":1,"lng":2"#;
 
@@ -284,5 +286,46 @@ fn decode_agrees_with_the_columns() -> Result<()> {
     // Not only null on both sides.
     let count = TYPES.map(|(name, _)| format!("count({name}) > 0")).join(" AND ");
     assert_eq!(world.query(&format!("SELECT {count} FROM {{db}}.fixes"))?, "1");
+    Ok(())
+}
+
+/// The scenario of the story: a fleet that sends, two members, three lines, one restart after the
+/// other, and one of them by `kill -9`.
+#[test]
+fn a_field_is_added_under_load_without_a_loss() -> Result<()> {
+    let world = world("fields_under_load")?;
+    let before = world
+        .settings
+        .clone()
+        .with("SOURCE__TOPIC", "owntracks/+/phone")
+        .with("SOURCE__FORMAT", "owntracks")
+        .with("MQTT__SESSION_EXPIRY", "5m");
+    let after =
+        before.clone().with("FIELDS__BATTERY__FROM", "batt").with("FIELDS__BATTERY__TYPE", "UInt8");
+    let member =
+        |settings: &Settings, name: &str| settings.clone().with("MQTT__CLIENT_ID", name).run();
+    let mut first = member(&before, "first")?;
+    let mut second = member(&before, "second")?;
+    // A fix every two seconds of each: times of OwnTracks are whole seconds.
+    let plan =
+        Plan { format: Format::Owntracks, drivers: 4_000, ..world.plan("fields", 2_000, 30) };
+    let fleet = publish_in_background(plan);
+    world.wait_for("SELECT count() > 2000 FROM {db}.positions", "1", SOON)?;
+
+    after.migrate()?;
+    ensure!(first.terminate(SOON)? == 0, "the first member left something");
+    let restarted = member(&after, "first")?;
+    world.wait_for("SELECT count(battery) > 2000 FROM {db}.positions", "1", SOON)?;
+    second.process.kill()?;
+    let second = member(&after, "second")?;
+
+    let manifest = finish(fleet)?;
+    let verdict = world.verify(&manifest)?;
+    ensure!(verdict.is_exact() && verdict.rejects == 0 && verdict.stored > 0, "{verdict}");
+    // Whatever the members that kept it stored has the value, and nothing else has.
+    let filled = "SELECT countIf(battery = 80) > 0, countIf(battery IS NULL AND mapContains(attributes, 'batt')), \
+         countIf(battery IS NOT NULL AND NOT mapContains(attributes, 'batt')) FROM {db}.fixes";
+    assert_eq!(world.query(filled)?, "1\t0\t0");
+    drop((restarted, second));
     Ok(())
 }
