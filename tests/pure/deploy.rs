@@ -766,7 +766,7 @@ fn readyz_lines_in_the_guide_match_the_code() {
 }
 
 #[test]
-fn passwords_script_gives_each_line_its_own_and_keeps_a_file_that_is_there() {
+fn passwords_script_gives_each_line_its_own_and_keeps_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("env");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/passwords");
