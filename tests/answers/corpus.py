@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import random
 from dataclasses import dataclass, field
 
@@ -15,6 +16,8 @@ STOP_S = 180  # a dispatcher's stop: the wheels stood for three minutes
 MERIDIAN_M, EQUATOR_M = 111_132.954, 6_378_137.0
 RATES = (1, 5, 15, 30, 60, 300)
 ERRORS = (3, 8, 15, 30, 50)
+# Other vehicles, ways and errors of the same kinds: the limits of trips were chosen on the draw "", so any other is held out.
+DRAW = os.environ.get("CORPUS_DRAW", "")
 
 
 @dataclass
@@ -30,7 +33,7 @@ class Journey:
     stops: list[tuple[int, int]] = field(default_factory=list)  # seconds from the start
 
     def __post_init__(self):
-        self.chance = random.Random(self.seed)
+        self.chance = random.Random(self.seed + DRAW)
         self.states.append((self.lat, self.lng, 0.0))
 
     def _step(self, speed: float) -> None:
@@ -142,7 +145,7 @@ def commuter() -> Journey:
 @functools.cache
 def unit_errors(seed: str, seconds: int) -> list[tuple[float, float]]:
     """An error of position each second, north and east, of variance 1 each: nine tenths of it have a memory of 40 s, the rest has none."""
-    chance, memory = random.Random(f"errors of {seed}"), math.exp(-1 / 40)
+    chance, memory = random.Random(f"errors of {seed}{DRAW}"), math.exp(-1 / 40)
     old, white = math.sqrt(0.9), math.sqrt(0.1)
     fresh = old * math.sqrt(1 - memory**2)
     slow, found = [chance.gauss(0, old), chance.gauss(0, old)], []
@@ -160,7 +163,7 @@ def fixes_of(driver: str, day: Journey, rate_s: int, error_m: float, has_speed: 
     of 2 to 4 min with four times the error. sleeps: standing for two minutes, it sends a last fix, and the next one when it
     wakes, 20 s before it moves.
     """
-    chance = random.Random(f"{driver}/{rate_s}/{error_m}")
+    chance = random.Random(f"{driver}/{rate_s}/{error_m}{DRAW}")
     errors = unit_errors(day.seed, len(day.states))
     axis = error_m / math.sqrt(2)
     moving = dict.fromkeys(second for second, (_, _, speed) in enumerate(day.states) if speed > 2)
