@@ -192,6 +192,8 @@ pub struct Events {
     pub silent_for: Option<Duration>,
     /// m/s; `None`: speed is no event.
     pub faster_than: Option<f64>,
+    /// Metres beyond the border at which a driver has left a fence.
+    pub fence_margin: f64,
 }
 
 /// A web service that events are posted to.

@@ -30,6 +30,7 @@ fn rules() -> Rules {
         areas: vec![square("a", 0.0), square("b", 0.1), square("wide", 0.0), square("c", 0.3)],
         silent_for: Some(SILENT_FOR),
         faster_than: Some(LIMIT),
+        fence_margin: 0.0,
     }
 }
 
@@ -337,6 +338,37 @@ fn a_speed_around_the_limit_does_not_flap() {
 }
 
 #[test]
+fn device_at_rest_on_the_border_enters_a_fence_once() {
+    // The west border of c is at 0.3. For 47 minutes the device is up to 25 m off on both sides.
+    let drive: Vec<Fix> = (0..188)
+        .map(|n| {
+            let metres = 25.0 * (f64::from(n) * 2.399).sin();
+            fix(1, BEGAN + i64::from(n) * 15_000, 0.3 + metres / 111_195.0)
+        })
+        .collect();
+    let at = |fence_margin| {
+        let rules = Rules { silent_for: None, fence_margin, ..rules() };
+        watched(&mut Watch::new(rules), &drive, end_of(&drive))
+    };
+    let kinds = |kind| at(30.0).iter().filter(|event| event.kind == kind).count();
+    assert_eq!((kinds(Kind::Entered), kinds(Kind::Left)), (1, 0));
+    assert!(at(0.0).len() > 60, "the drive does not cross the border");
+}
+
+#[test]
+fn one_fix_above_the_limit_is_not_fast() {
+    let speeds = [20.0, 60.0, 20.0, 20.0, 26.0, 24.0, 23.0, 10.0];
+    let drive: Vec<Fix> = (0i64..)
+        .zip(speeds)
+        .map(|(n, speed)| Fix { speed: Some(speed), ..fix(1, BEGAN + n * 10_000, 0.25) })
+        .collect();
+    let events =
+        watched(&mut Watch::new(Rules { silent_for: None, ..rules() }), &drive, end_of(&drive));
+    // 24 m/s is above 95 % of the limit, 23 m/s is not.
+    assert_eq!(told(&events), [(Kind::Fast, "", 40), (Kind::Slow, "", 60)]);
+}
+
+#[test]
 fn a_jump_is_one_event_and_enters_nothing() {
     let drive: Vec<Fix> = [(0, 0.25), (10, 0.35), (20, 0.25), (30, 0.25)]
         .into_iter()
@@ -512,6 +544,7 @@ fn what_was_known_of_the_time_that_is_played_again_decides() {
         areas: vec![rules().areas.remove(0)],
         silent_for: None,
         faster_than: None,
+        fence_margin: 0.0,
     });
     let mut known = Vec::new();
     before.take(fixes[0].clone(), &mut known);
@@ -524,6 +557,7 @@ fn what_was_known_of_the_time_that_is_played_again_decides() {
         areas: vec![rules().areas.remove(3)],
         silent_for: None,
         faster_than: None,
+        fence_margin: 0.0,
     });
     after.play_again(known);
     let mut out = Vec::new();
@@ -535,7 +569,8 @@ fn what_was_known_of_the_time_that_is_played_again_decides() {
 
 #[test]
 fn a_fence_that_is_drawn_around_somebody_and_taken_away() {
-    let mut watch = Watch::new(Rules { areas: vec![], silent_for: None, faster_than: None });
+    let mut watch =
+        Watch::new(Rules { areas: vec![], silent_for: None, faster_than: None, fence_margin: 0.0 });
     let mut out = Vec::new();
     watch.take(fix(1, BEGAN, 0.35), &mut out);
     watch.rules.areas = rules().areas;

@@ -436,6 +436,11 @@ impl Events {
         }
         self.bad_fences = bad;
         let events = &self.config.events;
-        Ok(Rules { areas, silent_for: events.silent_for.map(ms), faster_than: events.faster_than })
+        Ok(Rules {
+            areas,
+            silent_for: events.silent_for.map(ms),
+            faster_than: events.faster_than,
+            fence_margin: events.fence_margin,
+        })
     }
 }

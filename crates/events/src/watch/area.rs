@@ -1,5 +1,8 @@
 //! Decides whether a fix is inside a fence.
 
+/// Length of a degree of latitude, on the mean radius of the earth.
+const METRES_PER_DEGREE: f64 = 111_195.0;
+
 /// A row of `fences`: rings of `[lng, lat]`, each polygon's outline first. An open ring counts as
 /// closed, as in ClickHouse.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +33,19 @@ impl Area {
         Self { name, valid_from, valid_until, polygons, bounds }
     }
 
+    /// Returns whether the place is inside, or outside by at most `margin` metres, and the fence is
+    /// valid at this time.
+    #[must_use]
+    pub fn has_within(&self, ts: i64, place: [f64; 2], margin: f64) -> bool {
+        self.has(ts, place)
+            || margin > 0.0
+                && (self.valid_from..self.valid_until).contains(&ts)
+                && self.polygons.iter().flatten().any(|ring| {
+                    let next = ring.iter().cycle().skip(1);
+                    ring.iter().zip(next).any(|(a, b)| metres_to_segment(*a, *b, place) <= margin)
+                })
+    }
+
     /// Returns whether the place is inside and the fence is valid at this time.
     #[must_use]
     pub fn has(&self, ts: i64, [lng, lat]: [f64; 2]) -> bool {
@@ -41,6 +57,19 @@ impl Area {
             // all rings.
             && self.polygons.iter().any(|rings| rings.iter().map(|ring| crossings(ring, [lng, lat])).sum::<usize>() % 2 == 1)
     }
+}
+
+/// Returns the distance from a point to a segment, in metres. A degree counts as everywhere on the
+/// point's latitude, which is exact enough for margins of a fence.
+fn metres_to_segment(from: [f64; 2], to: [f64; 2], [lng, lat]: [f64; 2]) -> f64 {
+    let east = METRES_PER_DEGREE * lat.to_radians().cos();
+    let flat = |[x, y]: [f64; 2]| [(x - lng) * east, (y - lat) * METRES_PER_DEGREE];
+    let ([ax, ay], [bx, by]) = (flat(from), flat(to));
+    let (dx, dy) = (bx - ax, by - ay);
+    let length2 = dx * dx + dy * dy;
+    // The foot of the perpendicular, if it is on the segment, else the nearer end.
+    let share = if length2 > 0.0 { (-(ax * dx + ay * dy) / length2).clamp(0.0, 1.0) } else { 0.0 };
+    (ax + share * dx).hypot(ay + share * dy)
 }
 
 /// Counts the edges of a ring that a ray from this point to the east crosses. The last point of the
@@ -55,6 +84,32 @@ fn crossings(ring: &[[f64; 2]], [lng, lat]: [f64; 2]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn margin_is_measured_from_the_border_at_any_latitude() {
+        for lat in [0.0, 52.0, -70.0] {
+            let square = vec![[10.0, lat], [10.1, lat], [10.1, lat + 0.1], [10.0, lat + 0.1]];
+            let area = Area::new("square".to_owned(), 0, 10, vec![vec![square]]);
+            let metre: f64 = 1.0 / METRES_PER_DEGREE;
+            let east_of = |metres: f64| {
+                let middle = lat + 0.05;
+                [10.1 + metres * metre / middle.to_radians().cos(), middle]
+            };
+            assert!(area.has_within(0, east_of(29.0), 30.0), "{lat}");
+            assert!(!area.has_within(0, east_of(31.0), 30.0), "{lat}");
+            assert!(area.has_within(0, [10.05, lat - 29.0 * metre], 30.0), "{lat}");
+            // Beyond a corner it is the distance to the corner.
+            assert!(!area.has_within(
+                0,
+                [10.1 + 25.0 * metre / (lat - 25.0 * metre).to_radians().cos(), lat - 25.0 * metre],
+                30.0
+            ));
+            assert!(
+                area.has_within(0, [10.05, lat + 0.05], 0.0)
+                    && !area.has_within(10, [10.05, lat + 0.05], 30.0)
+            );
+        }
+    }
 
     #[test]
     fn open_ring_counts_as_closed() {

@@ -155,6 +155,9 @@ pub struct Rules {
     pub silent_for: Option<i64>,
     /// Speed in m/s above which a driver is fast.
     pub faster_than: Option<f64>,
+    /// Metres beyond its border at which a driver has left a fence. A device at rest on the border
+    /// would leave and enter with each error of its position.
+    pub fence_margin: f64,
 }
 
 /// State of one driver.
@@ -328,18 +331,33 @@ impl Driver {
         }
     }
 
-    fn be_at(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
-        if let (Some(limit), Some(speed)) = (rules.faster_than, fix.speed) {
-            let is_fast = speed > limit || self.is_fast && speed > limit * SLOW_PART;
-            if is_fast != self.is_fast {
-                out.push(event(&fix, if is_fast { Kind::Fast } else { Kind::Slow }, ""));
-                self.is_fast = is_fast;
+    /// A driver is fast from the first of two fixes in a row on, since one alone may be an error of
+    /// the device.
+    fn judge_speed(&mut self, fix: &Fix, rules: &Rules, out: &mut Vec<Event>) {
+        let (Some(limit), Some(speed)) = (rules.faster_than, fix.speed) else { return };
+        let slow = limit * SLOW_PART;
+        if self.is_fast && speed <= slow {
+            out.push(event(fix, Kind::Slow, ""));
+            self.is_fast = false;
+        } else if !self.is_fast && speed > slow {
+            let is_first = |last: &&Fix| {
+                fix.ts - last.ts <= GAP_MS && last.speed.is_some_and(|speed| speed > limit)
+            };
+            if let Some(first) = self.newest.as_ref().filter(is_first) {
+                out.push(Event { known_at: fix.inserted_at, ..event(first, Kind::Fast, "") });
+                self.is_fast = true;
             }
         }
-        let around = rules.areas.iter().filter(|area| area.has(fix.ts, [fix.lng, fix.lat]));
+    }
+
+    fn be_at(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
+        self.judge_speed(&fix, rules, out);
+        let place = [fix.lng, fix.lat];
+        let around = rules.areas.iter().filter(|area| area.has(fix.ts, place));
         let inside: BTreeSet<&String> = around.map(|area| &area.name).collect();
-        for (fence, is_inside) in &mut self.fences {
-            if *is_inside && !inside.contains(fence) {
+        for (fence, is_inside) in self.fences.iter_mut().filter(|(_, is_inside)| **is_inside) {
+            let mut of_name = rules.areas.iter().filter(|area| area.name == *fence);
+            if !of_name.any(|area| area.has_within(fix.ts, place, rules.fence_margin)) {
                 *is_inside = false;
                 out.push(event(&fix, Kind::Left, fence));
             }
