@@ -1,0 +1,75 @@
+"""The weekly questions of docs/analysts.md, as they are written, on days whose answer is known."""
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from devices import epoch_ms
+from test_queries import DOCUMENT, here
+
+TZ = "Europe/Berlin"
+YARD = [[13.40, 52.50], [13.42, 52.50], [13.42, 52.52], [13.40, 52.52], [13.40, 52.50]]
+
+
+def report(name: str) -> str:
+    """The query behind the heading."""
+    text = DOCUMENT.read_text()
+    return text[text.index(f"**{name}.**"):].split("```sql\n", 1)[1].split("```", 1)[0].rstrip()
+
+
+def ask(db, name: str) -> list[dict]:
+    return [json.loads(line) for line in db.ask(here(report(name)) + " FORMAT JSONEachRow", output_format_json_quote_64bit_integers="0").splitlines()]
+
+
+def fixes(begin: str, seconds: range, lat=52.51, lng=13.41, speed=0.0, driver="anna") -> list[dict]:
+    began = epoch_ms(begin, TZ)
+    place = lambda of, second: of(second) if callable(of) else of
+    return [{"driver": driver, "ms": began + second * 1000, "lat": lat, "lng": place(lng, second), "speed": place(speed, second)} for second in seconds]
+
+
+def test_time_in_a_zone_is_cut_at_local_midnight(db):
+    polygons = str([[[tuple(point) for point in YARD]]])
+    db.ask(f"INSERT INTO {{db}}.fences (name, valid_from, valid_until, polygons) VALUES ('yard', '2026-01-01 00:00:00', '2027-01-01 00:00:00', {polygons})")
+    east = lambda second: 13.45
+    db.insert(fixes("2026-06-01T22:00:00", range(0, 3600, 15), lng=east))
+    db.insert(fixes("2026-06-01T23:00:00", range(0, 3 * 3600, 15)))
+    db.insert(fixes("2026-06-02T02:00:15", range(0, 3600, 15), lng=east))
+    db.refresh()
+    found = {row["local_day"]: row["minutes"] for row in ask(db, "Zone")}
+    assert found == {"2026-06-01": pytest.approx(60, abs=1), "2026-06-02": pytest.approx(120, abs=1)}
+
+
+def test_a_shift_is_from_the_first_trip_to_the_end_of_the_last(db):
+    way = lambda begin: lambda second: 13.41 + (second + begin) * 15 / 67_700
+    db.insert(fixes("2026-06-01T07:00:00", range(0, 3600, 15)))
+    db.insert(fixes("2026-06-01T08:00:00", range(0, 1800, 15), lng=way(0), speed=15.0))
+    db.insert(fixes("2026-06-01T08:30:00", range(0, 3600, 15), lng=way(1800)(0)))
+    db.insert(fixes("2026-06-01T09:30:00", range(0, 900, 15), lng=way(1800), speed=15.0))
+    db.insert(fixes("2026-06-01T09:45:00", range(0, 3600, 15), lng=way(2700)(0)))
+    db.refresh()
+    (row,) = ask(db, "Shift")
+    assert (row["local_day"], row["trips"]) == ("2026-06-01", 2)
+    assert row["driving_min"] == pytest.approx(45, abs=3) and row["shift_min"] == pytest.approx(105, abs=3)
+    (month,) = ask(db, "Month")
+    assert month["month"] == "2026-06-01" and month["km"] == pytest.approx(40.5, abs=1) and month["days"] == 1
+
+
+def test_idling_counts_ignition_without_motion(db):
+    db.insert(fixes("2026-06-01T10:00:00", range(0, 900, 15)) + fixes("2026-06-01T10:15:00", range(0, 600, 15), speed=10.0, lng=lambda second: 13.41 + second / 6770))
+    db.insert(fixes("2026-06-01T10:00:00", range(0, 1800, 15), driver="ben"))
+    # As `keep` stores it.
+    db.ask(
+        "INSERT INTO {db}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, received_at, attributes) "
+        "SELECT driver_id, ts, seq + 1, lat_e7, lng_e7, speed_cms, received_at, map('ignition', 'true') FROM {db}.positions WHERE driver_id = 'anna'"
+    )
+    db.ask("ALTER TABLE {db}.positions DELETE WHERE driver_id = 'anna' AND seq = 0 SETTINGS mutations_sync = 2")
+    assert ask(db, "Idling") == [{"driver_id": "anna", "local_day": "2026-06-01", "idling_min": 15}]
+
+
+def test_braking_is_three_metres_a_second_each_second(db):
+    speeds = [20.0, 20.0, 12.0, 11.0, 5.0, 5.0]
+    way = [0, 40, 72, 95, 111, 121]
+    began = epoch_ms("2026-06-01T10:00:00", TZ)
+    db.insert([{"driver": "anna", "ms": began + 2000 * n, "lat": 52.51, "lng": 13.41 + way[n] / 67_700, "speed": speed} for n, speed in enumerate(speeds)])
+    assert [(row["from_kmh"], row["to_kmh"]) for row in ask(db, "Braking")] == [(72, 43)]
