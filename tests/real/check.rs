@@ -72,7 +72,8 @@ fn check_of_a_healthy_stack_finds_nothing_and_disturbs_nothing() -> Result<()> {
     ] {
         ensure!(printed.contains(what), "{what} is not in {printed}");
     }
-    world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
+    let fix = format!(r#"{{"lat":1,"lng":2,"seq":1,"ts":{}}}"#, lab_stack::unix_ms());
+    world.publish(&[("drivers/d1/gps", fix.as_bytes())])?;
     crate::world::wait_for_metric(&milepost, "acks_total", 1.0)?;
     assert_eq!(milepost.metric("mqtt_reconnects_total")?, 0.0);
     let log = milepost.process.log()?;

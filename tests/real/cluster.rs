@@ -376,11 +376,11 @@ fn tables_of_one_shard_are_refused_for_several_and_vice_versa() -> Result<()> {
         Ok(said.contains("these tables are for clickhouse.shards = true"))
     })?;
     milepost.process.kill()?;
-    ensure!(
-        recorded(&inserts).is_empty(),
-        "one shard has the rows of all: {:?}",
-        recorded(&inserts)
-    );
+    // `check` sends inserts of blanks, to see which size gets through: they write no row.
+    let with_rows = |insert: &&String| !insert.contains("FORMAT+JSONEachRow");
+    let inserts = recorded(&inserts);
+    let inserts: Vec<_> = inserts.iter().filter(with_rows).collect();
+    ensure!(inserts.is_empty(), "one shard has the rows of all: {inserts:?}");
     Ok(())
 }
 
