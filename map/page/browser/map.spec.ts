@@ -151,12 +151,12 @@ test('a day’s track has its stop and its gap, its SQL, and a link that shows t
   const drive = (from: number, minutes: number, lat: number, step: number) =>
     Array.from({ length: minutes * 6 }, (_, i) => ({ lat: lat + i * step, lng: 16.5, speed: step ? 11 : 0, ts: from + i * 10_000 }));
   const minute = 60_000;
-  // 20 minutes there, 15 minutes of standing, 10 minutes on, nothing for three hours, 10 minutes back.
+  // 20 minutes there, 15 minutes of standing, 10 minutes on, nothing for three hours, 10 minutes elsewhere: nobody knows the way.
   for (const part of [
     drive(noon, 20, 48, 0.001),
     drive(noon + 20 * minute, 15, 48.12, 0),
     drive(noon + 35 * minute, 10, 48.12, 0.001),
-    drive(noon + 225 * minute, 10, 48.18, -0.001),
+    drive(noon + 225 * minute, 10, 48.4, -0.001),
   ]) await publish(stack.mqttPort, 'drivers/by-day/gps', part);
   const day = new Date(noon).toISOString().slice(0, 10);
   await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/by-day`)).status).toBe(200);
