@@ -57,6 +57,24 @@ pub struct World {
     pub database: String,
     pub settings: Settings,
     pub folder: TempDir,
+    _dropped: Option<DroppedWithTest>,
+}
+
+/// Drops the databases of a test on the shared engine: their views would be refreshed every five
+/// minutes while the other tests run. A test that fails keeps them.
+struct DroppedWithTest {
+    engine: Arc<Engine>,
+    database: String,
+}
+
+impl Drop for DroppedWithTest {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            for name in [format!("{}_ask", self.database), self.database.clone()] {
+                let _ = self.engine.server.query(&format!("DROP DATABASE IF EXISTS {name}"));
+            }
+        }
+    }
 }
 
 /// Creates a broker, a migrated database, and settings for a milepost between them.
@@ -68,7 +86,9 @@ pub fn world(name: &str) -> Result<World> {
 
 /// Like `world`, without tables.
 pub fn unmigrated(name: &str) -> Result<World> {
-    unmigrated_on(shared_engine()?, name)
+    let engine = shared_engine()?;
+    let dropped = DroppedWithTest { engine: Arc::clone(&engine), database: name.to_owned() };
+    Ok(World { _dropped: Some(dropped), ..unmigrated_on(engine, name)? })
 }
 
 /// Like `unmigrated`, on an engine of the test's own.
@@ -77,7 +97,7 @@ pub fn unmigrated_on(engine: Arc<Engine>, name: &str) -> Result<World> {
     let broker = Broker::start(folder.path())?;
     let settings = settings(folder.path(), broker.port, &engine.server.url())
         .with("CLICKHOUSE__DATABASE", name);
-    Ok(World { broker, engine, database: name.to_owned(), settings, folder })
+    Ok(World { broker, engine, database: name.to_owned(), settings, folder, _dropped: None })
 }
 
 /// The binary that is being tested, against these servers. `lab faults --prove` names another one
