@@ -48,7 +48,7 @@ fn takes_a_fix(milepost: &Milepost, broker: &Scripted) -> Result<()> {
 #[test]
 fn broker_drops_become_a_metric_and_not_positions() -> Result<()> {
     let world = unmigrated("counters")?;
-    let broker = Scripted::start(|peer| {
+    let broker = Scripted::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         answer_question(peer, 0)?;
         let full = "metrics/delivery/dropped/queue_full";
@@ -80,7 +80,7 @@ fn broker_drops_become_a_metric_and_not_positions() -> Result<()> {
 #[test]
 fn refused_broker_counters_are_logged_and_cost_nothing_else() -> Result<()> {
     let world = unmigrated("refuses_counters")?;
-    let broker = Scripted::start(|peer| {
+    let broker = Scripted::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         answer_question(peer, 0x87)?;
         peer.send(&fix(1))?;
@@ -100,7 +100,7 @@ fn refused_broker_counters_are_logged_and_cost_nothing_else() -> Result<()> {
 #[test]
 fn counters_are_given_up_if_the_broker_closes_because_of_them() -> Result<()> {
     let world = unmigrated("closes_for_counters")?;
-    let broker = Scripted::start(|peer| {
+    let broker = Scripted::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         if peer.number() < 3 {
             return hear_question(peer).map(drop);
@@ -122,7 +122,7 @@ fn counters_are_given_up_if_the_broker_closes_because_of_them() -> Result<()> {
 fn leaving_member_does_not_subscribe_to_the_broker_counters() -> Result<()> {
     let world = unmigrated("leaves_counters")?;
     let (says, heard) = mpsc::sync_channel(100);
-    let broker = Scripted::start(move |peer| {
+    let broker = Scripted::start_for_sessions(move |peer| {
         loop {
             let packet = peer.receive()?;
             if let Packet::Connect(..) = &packet {
@@ -149,7 +149,7 @@ fn leaving_member_does_not_subscribe_to_the_broker_counters() -> Result<()> {
 #[test]
 fn broker_counters_are_not_read_by_default() -> Result<()> {
     let world = unmigrated("asks_nothing")?;
-    let broker = Scripted::start(|peer| {
+    let broker = Scripted::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         peer.send(&fix(1))?;
         loop {

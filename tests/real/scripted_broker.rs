@@ -33,6 +33,21 @@ pub struct Scripted {
 impl Scripted {
     /// Serves each connection on a thread of its own.
     pub fn start(serve: impl Fn(&mut Peer) -> Result<()> + Send + Sync + 'static) -> Result<Self> {
+        Self::serve(true, serve)
+    }
+
+    /// Like `start`, but hangs up on the connection of its own with which `run` looks for further
+    /// nodes of the broker, and does not count it.
+    pub fn start_for_sessions(
+        serve: impl Fn(&mut Peer) -> Result<()> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        Self::serve(false, serve)
+    }
+
+    fn serve(
+        checks: bool,
+        serve: impl Fn(&mut Peer) -> Result<()> + Send + Sync + 'static,
+    ) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
         let seen = Arc::<Mutex<Seen>>::default();
@@ -46,8 +61,7 @@ impl Scripted {
                     if is_a_visit(&client_id) {
                         return peer.visit();
                     }
-                    // `run` looks for further nodes of the broker once, on a connection of its own.
-                    if client_id.contains("-check-") {
+                    if !checks && client_id.contains("-check-") {
                         return Ok(());
                     }
                     peer.index = Some(peer.begin());
@@ -219,7 +233,7 @@ fn payload(seq: u16) -> Vec<u8> {
 #[test]
 fn partly_refused_subscription_acks_only_stored_messages() -> Result<()> {
     let world = unmigrated("refused")?;
-    let broker = Scripted::start(|peer| {
+    let broker = Scripted::start_for_sessions(|peer| {
         peer.welcome(&[], &[1, 0x87])?; // QoS 1; not authorized
         peer.send(&(1..=10).flat_map(fix).collect::<Vec<u8>>())?;
         peer.listen()
@@ -265,7 +279,7 @@ fn harm() -> Vec<(BytesMut, &'static str)> {
 #[test]
 fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
     let world = unmigrated("harm")?;
-    let broker = Scripted::start(|peer| {
+    let broker = Scripted::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         for (index, (packet, _)) in (1_u16..).step_by(2).zip(harm()) {
             peer.send(&fix(index))?;
@@ -320,7 +334,7 @@ fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
 #[test]
 fn garbage_refusals_and_takeover_are_logged_and_survived() -> Result<()> {
     let world = unmigrated("garbage")?;
-    let broker = Scripted::start(|peer| {
+    let broker = Scripted::start_for_sessions(|peer| {
         match peer.number() {
             0 => peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")?,
             1 => {
@@ -369,7 +383,7 @@ fn garbage_refusals_and_takeover_are_logged_and_survived() -> Result<()> {
 #[test]
 fn redelivery_on_the_same_connection_is_acked_once() -> Result<()> {
     let world = unmigrated("copies")?;
-    let broker = Scripted::start(|peer| {
+    let broker = Scripted::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         let mut copy = fix(1);
         copy[0] |= 0x08; // DUP
@@ -391,7 +405,7 @@ fn redelivery_on_the_same_connection_is_acked_once() -> Result<()> {
 #[test]
 fn session_is_resumed_before_a_shortened_expiry() -> Result<()> {
     let world = unmigrated("granted")?;
-    let broker = Scripted::start(|peer| {
+    let broker = Scripted::start_for_sessions(|peer| {
         peer.welcome(&[0x11, 0, 0, 0, 12], &[1])?; // Session Expiry Interval: 12 s
         if peer.number() == 0 {
             peer.send(&[0xE0, 1, 0x8E])?; // session taken over
@@ -415,10 +429,12 @@ const fn server_keep_alive(seconds: u8) -> [u8; 3] {
 fn pings_follow_the_server_keep_alive_or_our_own() -> Result<()> {
     let world = unmigrated("pings")?;
     let (hasty, patient) = (server_keep_alive(3), server_keep_alive(0));
-    let hasty =
-        Scripted::start(move |peer| peer.welcome(&hasty, &[1]).and_then(|()| peer.listen()))?;
-    let patient =
-        Scripted::start(move |peer| peer.welcome(&patient, &[1]).and_then(|()| peer.listen()))?;
+    let hasty = Scripted::start_for_sessions(move |peer| {
+        peer.welcome(&hasty, &[1]).and_then(|()| peer.listen())
+    })?;
+    let patient = Scripted::start_for_sessions(move |peer| {
+        peer.welcome(&patient, &[1]).and_then(|()| peer.listen())
+    })?;
     let mut mileposts = Vec::new();
     for broker in [&hasty, &patient] {
         mileposts.push(broker.settings(&world)?.with("LAB__KEEP_ALIVE", "5s").start()?);
@@ -446,11 +462,11 @@ fn pings_follow_the_server_keep_alive_or_our_own() -> Result<()> {
 #[test]
 fn unresponsive_broker_is_disconnected() -> Result<()> {
     let world = unmigrated("silence")?;
-    let never = Scripted::start(|_| {
+    let never = Scripted::start_for_sessions(|_| {
         std::thread::sleep(Duration::from_secs(60));
         Ok(())
     })?;
-    let no_longer = Scripted::start(|peer| {
+    let no_longer = Scripted::start_for_sessions(|peer| {
         peer.welcome(&server_keep_alive(1), &[1])?;
         if peer.number() > 2 {
             return peer.listen();
@@ -481,7 +497,7 @@ fn with_id(first: u8, packet_id: u16) -> Vec<u8> {
 #[test]
 fn qos_2_message_is_refused_and_the_connection_stays() -> Result<()> {
     let world = unmigrated("qos2")?;
-    let broker = Scripted::start(|peer| {
+    let broker = Scripted::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         // A resumed session may begin in the middle of a handshake.
         peer.send(&with_id(0x62, 900))?;
@@ -516,7 +532,7 @@ fn qos_2_message_is_refused_and_the_connection_stays() -> Result<()> {
 #[test]
 fn silent_early_disconnect_is_logged_with_the_likely_cause() -> Result<()> {
     let world = unmigrated("short")?;
-    let broker = Scripted::start(|peer| peer.welcome(&[], &[1]))?;
+    let broker = Scripted::start_for_sessions(|peer| peer.welcome(&[], &[1]))?;
     let mut milepost = broker.settings(&world)?.start()?;
     let cause = "another process uses our mqtt.client_id";
     wait_until("the log names it", SOON, || Ok(milepost.process.log()?.contains(cause)))?;
@@ -529,7 +545,7 @@ fn silent_early_disconnect_is_logged_with_the_likely_cause() -> Result<()> {
 #[test]
 fn message_of_an_older_subscription_is_rejected_with_a_hint() -> Result<()> {
     let world = unmigrated("former")?;
-    let broker = Scripted::start(|peer| {
+    let broker = Scripted::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         peer.send(&publish(b"cars/d1/gps", 1, &[0], &payload(1)))?;
         peer.send(&fix(2))?;
