@@ -69,16 +69,18 @@ pub fn fails(test: &str, binary: &Path) -> Result<bool> {
     Ok(said("FAILED"))
 }
 
-/// Hard-links what the checkout's own build has compiled. Only the crates of the workspace, whose
-/// path differs, are compiled again.
+/// Takes what the checkout's own build has compiled. Only the crates of the workspace, whose path
+/// differs, are compiled again. Libraries are hard links; what build scripts write is copied,
+/// because they would write into the checkout's own files.
 fn take_dependencies(target: &Path) -> Result<()> {
     let built = repository().join("target/debug");
     if target.exists() || !built.exists() {
         return Ok(());
     }
     std::fs::create_dir_all(target.join("debug"))?;
-    let parts = [".fingerprint", "build", "deps"].map(|part| built.join(part));
-    run(Command::new("cp").arg("-al").args(parts).arg(target.join("debug")))
+    let parts = [".fingerprint", "build"].map(|part| built.join(part));
+    run(Command::new("cp").arg("-a").args(parts).arg(target.join("debug")))?;
+    run(Command::new("cp").arg("-al").arg(built.join("deps")).arg(target.join("debug")))
 }
 
 /// Copies the files of the checkout, without build products and ignored files.
