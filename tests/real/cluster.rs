@@ -32,6 +32,7 @@ fn for_single_server(statement: &str, new: usize) -> String {
             .replace(&format!(" ON CLUSTER '{cluster}'"), "")
             .replace(&of("one"), &format!("numbers({})", new + 1))
             .replace(&of("databases"), "system.databases")
+            .replace(&of("columns"), "system.columns")
             .replace(&of("tables"), "system.tables");
     }
     if let Some((before, rest)) = sql.split_once("('/clickhouse/tables/") {
