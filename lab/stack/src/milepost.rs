@@ -3,16 +3,22 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::io::Read;
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 
 use crate::clickhouse::get;
-use crate::process::{Process, free_port, repository};
+use crate::process::{Process, free_port, repository, wait_until};
 use crate::prom;
+
+/// Longest time for a command. One that waits for something that never comes would otherwise hold
+/// all tests for ever, without a word.
+const CALL_WITHIN: Duration = Duration::from_secs(600);
 
 /// A running binary, configured by its environment.
 #[derive(Debug)]
@@ -96,14 +102,42 @@ impl Settings {
     }
 
     /// Runs a command that ends by itself. Returns its exit code and its output.
+    ///
+    /// # Errors
+    /// It does not end within [`CALL_WITHIN`]: then it is killed, and the error has its output.
     pub fn call(&self, arguments: &[impl AsRef<OsStr>]) -> Result<(i32, String)> {
-        let output = self
-            .command(&[])
-            .args(arguments)
-            .output()
-            .with_context(|| format!("cannot start {}", self.name))?;
-        let text = [output.stdout, output.stderr].concat();
-        Ok((output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned()))
+        self.call_within(arguments, CALL_WITHIN)
+    }
+
+    fn call_within(
+        &self,
+        arguments: &[impl AsRef<OsStr>],
+        within: Duration,
+    ) -> Result<(i32, String)> {
+        let mut command = self.command(&[]);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("cannot start {}", self.name))?;
+        let read = |mut from: Box<dyn Read + Send>| {
+            thread::spawn(move || {
+                let mut text = Vec::new();
+                from.read_to_end(&mut text).map(|_| text)
+            })
+        };
+        let stdout = read(Box::new(child.stdout.take().context("stdout is piped")?));
+        let stderr = read(Box::new(child.stderr.take().context("stderr is piped")?));
+        let ended = wait_until("the command ends", within, || Ok(child.try_wait()?.is_some()));
+        if ended.is_err() {
+            child.kill()?;
+        }
+        let code = child.wait()?.code().unwrap_or(-1);
+        let mut text = Vec::new();
+        for reader in [stdout, stderr] {
+            text.append(&mut reader.join().map_err(|_| anyhow!("a reader died"))??);
+        }
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let words: Vec<_> = arguments.iter().map(AsRef::as_ref).collect();
+        ended.with_context(|| format!("{} {words:?}: {text}", self.name))?;
+        Ok((code, text))
     }
 
     /// Runs `milepost migrate`.
@@ -191,5 +225,21 @@ impl Milepost {
     pub fn terminate(&mut self, within: Duration) -> Result<i32> {
         self.process.signal("TERM")?;
         Ok(self.process.wait(within)?.code().unwrap_or(-1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_that_does_not_end_is_killed_and_its_output_is_in_the_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings::new(Path::new("/bin/sh"), folder.path(), 1, "http://127.0.0.1:1");
+        let call = |script: &str, within| settings.call_within(&["-c", script], within);
+        let error = call("echo waiting; exec sleep 600", Duration::from_millis(300)).unwrap_err();
+        assert!(format!("{error:#}").contains("waiting"), "{error:#}");
+        let ended = call("echo out; echo err >&2; exit 3", Duration::from_secs(60)).unwrap();
+        assert_eq!(ended, (3, "out\nerr\n".to_owned()));
     }
 }
