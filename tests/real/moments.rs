@@ -95,7 +95,8 @@ fn events_process_frozen_at_its_write_repeats_nothing() -> Result<()> {
     };
     let count =
         |expected: &str| world.wait_for("SELECT count() FROM {db}.events FINAL", expected, SOON);
-    let (outside, inside) = (131_000_001, 130_999_999);
+    // Farther outside than events.fence_margin.
+    let (outside, inside) = (131_010_000, 130_999_999);
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
     let first = Watcher::watching(&settings, &world, "first")?;
     drive(outside)?;

@@ -6,8 +6,8 @@ use bytes::BytesMut;
 
 use super::cluster;
 use super::report::Report;
-use milepost_command::probe::{
-    self, ANSWER_WITHIN, Door, Probe, ProbeError, RETAINED_WITHIN, share_alone,
+use milepost_command::client::{
+    self, ANSWER_WITHIN, Client, ClientError, Door, RETAINED_WITHIN, share_alone,
 };
 use milepost_config::Config;
 use milepost_core::Qos;
@@ -30,7 +30,7 @@ const REFUSED_FROM: u8 = 0x80;
 /// Stops at the first step that fails.
 pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Option<&str>) {
     let mqtt = &config.mqtt;
-    let login = match probe::login(mqtt) {
+    let login = match client::login(mqtt) {
         Ok(login) => login,
         Err(error) => {
             return report.failure("broker", format!("mqtt.password_file cannot be read: {error}"));
@@ -40,7 +40,7 @@ pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Opt
     let door = |node| Door { mqtt, node, login: login.as_ref() };
     let mut open = Vec::new();
     for door in nodes.iter().map(door) {
-        match Probe::open(door, mqtt.session_expiry).await {
+        match Client::open(door, mqtt.session_expiry).await {
             Ok((probe, connack)) => {
                 probe.leave().await;
                 report.ok("broker", format!("{} answers in MQTT 5", door.node));
@@ -65,29 +65,29 @@ pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Opt
     }
 }
 
-fn not_open(report: &mut Report, config: &Config, address: &Address, error: &ProbeError) {
+fn not_open(report: &mut Report, config: &Config, address: &Address, error: &ClientError) {
     let mqtt = &config.mqtt;
     let why = format!("{address}: {}", error_chain(error));
     match error {
-        ProbeError::NotReached(tls::Error::Unreachable(_)) => {
+        ClientError::NotReached(tls::Error::Unreachable(_)) => {
             report.error("broker", why, "set mqtt.url to the host and port of a listener (MQTT 1883, TLS 8883), and open the network to it");
         }
-        ProbeError::NotReached(tls::Error::Handshake { .. } | tls::Error::File(_)) => {
+        ClientError::NotReached(tls::Error::Handshake { .. } | tls::Error::File(_)) => {
             report.failure("broker", why)
         }
         // The probe has repeated the CONNECT for as long as a busy broker may take.
-        ProbeError::Codec(CodecError::Refused { reason, .. }) if probe::BUSY.contains(reason) => {
+        ClientError::Codec(CodecError::Refused { reason, .. }) if client::BUSY.contains(reason) => {
             report.error(
                 "broker",
                 why,
                 "see the broker's log for what keeps it from taking clients",
             );
         }
-        ProbeError::Codec(CodecError::Refused { .. }) => report.failure("login", why),
-        ProbeError::Codec(_)
-        | ProbeError::Broken(_)
-        | ProbeError::Closed
-        | ProbeError::Unanswered => {
+        ClientError::Codec(CodecError::Refused { .. }) => report.failure("login", why),
+        ClientError::Codec(_)
+        | ClientError::Broken(_)
+        | ClientError::Closed
+        | ClientError::Unanswered => {
             report.error("broker", why, tls::is_this_the_port(Server::Broker, mqtt.tls.is_some()));
         }
     }
@@ -192,10 +192,10 @@ async fn subscription(
     report: &mut Report,
     config: &Config,
     door: Door<'_>,
-) -> Result<(), ProbeError> {
+) -> Result<(), ClientError> {
     const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \"…\"}]}; Mosquitto acl_file: topic read …";
     let mqtt = &config.mqtt;
-    let (mut probe, connack) = Probe::open(door, Duration::ZERO).await?;
+    let (mut probe, connack) = Client::open(door, Duration::ZERO).await?;
     let qos = mqtt.qos;
     let filters: Vec<String> =
         mqtt.topics.iter().map(|topic| format!("$share/{}-check/{topic}", mqtt.group)).collect();
@@ -271,10 +271,10 @@ async fn queue_drops(report: &mut Report, door: Door<'_>) {
 async fn broker_metrics(report: &mut Report, door: Door<'_>) -> bool {
     const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \"$SYS/brokers/+/metrics/#\"}]}; or mqtt.broker_metrics = false";
     let granted = async {
-        let (mut probe, _) = Probe::open(door, Duration::ZERO).await?;
+        let (mut probe, _) = Client::open(door, Duration::ZERO).await?;
         let grants = probe.subscribe(&[FILTER.to_owned()], Qos::AtMostOnce).await?;
         probe.leave().await;
-        Ok::<_, ProbeError>(matches!(grants.first(), Some(Grant::Granted(_))))
+        Ok::<_, ClientError>(matches!(grants.first(), Some(Grant::Granted(_))))
     };
     match granted.await {
         Ok(true) => {
@@ -296,11 +296,11 @@ async fn broker_metrics(report: &mut Report, door: Door<'_>) -> bool {
 }
 
 /// Mosquitto's counter of dropped messages, where the broker has it and lets this user read it.
-async fn dropped(door: Door<'_>) -> Result<Option<u64>, ProbeError> {
-    let (mut probe, _) = Probe::open(door, Duration::ZERO).await?;
+async fn dropped(door: Door<'_>) -> Result<Option<u64>, ClientError> {
+    let (mut probe, _) = Client::open(door, Duration::ZERO).await?;
     let heard = async {
         probe.subscribe(&[DROPPED_TOPIC.to_owned()], Qos::AtMostOnce).await?;
-        let counter = probe.hear(RETAINED_WITHIN, |packet| {
+        let counter = probe.wait_for(RETAINED_WITHIN, |packet| {
             let Packet::Published(publish) = packet else { return None };
             let dropped = std::str::from_utf8(publish.payload).ok()?.parse::<u64>().ok()?;
             (publish.topic == DROPPED_TOPIC.as_bytes()).then_some(dropped)
@@ -322,7 +322,7 @@ async fn message(
     report: &mut Report,
     door: Door<'_>,
     probe_topic: Option<&str>,
-) -> Result<(), ProbeError> {
+) -> Result<(), ClientError> {
     let Some(topic) = probe_topic else {
         report.ok(
             "message",
@@ -330,7 +330,7 @@ async fn message(
         );
         return Ok(());
     };
-    let (mut probe, _) = Probe::open(door, Duration::ZERO).await?;
+    let (mut probe, _) = Client::open(door, Duration::ZERO).await?;
     let grants = probe.subscribe(&[share_alone(door.mqtt, topic)], Qos::AtLeastOnce).await?;
     if !matches!(grants.first(), Some(Grant::Granted(_))) {
         report.error(
@@ -344,9 +344,9 @@ async fn message(
     let mut bytes = BytesMut::new();
     codec::put_publish(topic, payload.as_bytes(), false, &mut bytes)?;
     let began = Instant::now();
-    probe.say(&bytes).await?;
+    probe.send(&bytes).await?;
     let (mut acked, mut came) = (None, None);
-    let both = probe.hear(ANSWER_WITHIN, |packet| {
+    let both = probe.wait_for(ANSWER_WITHIN, |packet| {
         if let Packet::Acked(reason) = packet {
             acked = Some(reason);
         } else if let Packet::Published(publish) = packet
@@ -358,7 +358,7 @@ async fn message(
         (refused || acked.is_some() && came.is_some()).then_some(())
     });
     match both.await {
-        Ok(()) | Err(ProbeError::Unanswered) => {}
+        Ok(()) | Err(ClientError::Unanswered) => {}
         Err(error) => return Err(error),
     }
     probe.leave().await;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::BytesMut;
 
 use super::report::Report;
-use milepost_command::probe::{
-    self, ANSWER_WITHIN, Door, Probe, ProbeError, RETAINED_WITHIN, share_alone,
+use milepost_command::client::{
+    self, ANSWER_WITHIN, Client, ClientError, Door, RETAINED_WITHIN, share_alone,
 };
 use milepost_config::Mqtt;
 use milepost_core::Qos;
@@ -26,7 +26,7 @@ const LOCAL: &str = "EMQX: mqtt.shared_subscription_strategy = local: with anoth
 /// Compares the nodes that the broker names with those of `mqtt.url`, for a process that starts.
 /// Whether a node answers is left to its sessions.
 pub(super) async fn at_start(report: &mut Report, mqtt: &Mqtt) {
-    let Ok(login) = probe::login(mqtt) else { return };
+    let Ok(login) = client::login(mqtt) else { return };
     let ours = nodes::resolve(&mqtt.nodes, &[]).await;
     for node in &ours {
         let Ok(names) = named(Door { mqtt, node, login: login.as_ref() }).await else { continue };
@@ -54,7 +54,7 @@ pub(super) async fn check(
     report: &mut Report,
     doors: &[Door<'_>],
     probe_topic: Option<&str>,
-) -> Result<(), ProbeError> {
+) -> Result<(), ClientError> {
     let reached = doors.len();
     let nodes = named(doors[0]).await?;
     let is_untestable = reached == 1 && nodes.as_ref().is_some_and(|nodes| nodes.len() > 1);
@@ -90,11 +90,11 @@ pub(super) async fn check(
 }
 
 /// Returns the nodes that the broker names, if it lets this user read them.
-async fn named(door: Door<'_>) -> Result<Option<Vec<String>>, ProbeError> {
-    let (mut probe, _) = Probe::open(door, Duration::ZERO).await?;
+async fn named(door: Door<'_>) -> Result<Option<Vec<String>>, ClientError> {
+    let (mut probe, _) = Client::open(door, Duration::ZERO).await?;
     let heard = async {
         probe.subscribe(&[NODES_TOPIC.to_owned()], Qos::AtMostOnce).await?;
-        let names = probe.hear(RETAINED_WITHIN, |packet| {
+        let names = probe.wait_for(RETAINED_WITHIN, |packet| {
             let Packet::Published(publish) = packet else { return None };
             let names = String::from_utf8_lossy(publish.payload).into_owned();
             let is_it = publish.topic == NODES_TOPIC.as_bytes();
@@ -114,18 +114,18 @@ async fn named(door: Door<'_>) -> Result<Option<Vec<String>>, ProbeError> {
 
 /// Subscribes a member on each of two nodes, publishes to the first, and counts the messages that
 /// each member receives.
-async fn came(here: Door<'_>, there: Door<'_>, topic: &str) -> Result<(usize, usize), ProbeError> {
+async fn came(here: Door<'_>, there: Door<'_>, topic: &str) -> Result<(usize, usize), ClientError> {
     let filter = [share_alone(here.mqtt, topic)];
-    let (mut ours, _) = Probe::open(here, Duration::ZERO).await?;
-    let (mut theirs, _) = Probe::open(there, Duration::ZERO).await?;
+    let (mut ours, _) = Client::open(here, Duration::ZERO).await?;
+    let (mut theirs, _) = Client::open(there, Duration::ZERO).await?;
     ours.subscribe(&filter, Qos::AtMostOnce).await?;
     theirs.subscribe(&filter, Qos::AtMostOnce).await?;
     let mut bytes = BytesMut::new();
     codec::put_publish(topic, b"milepost check", false, &mut bytes)?;
     let (mut by_us, mut by_them) = (0, 0);
     for _ in 0..MESSAGES {
-        ours.say(&bytes).await?;
-        let acked = ours.hear(ANSWER_WITHIN, |packet| {
+        ours.send(&bytes).await?;
+        let acked = ours.wait_for(ANSWER_WITHIN, |packet| {
             by_us += usize::from(matches!(packet, Packet::Published(_)));
             matches!(packet, Packet::Acked(_)).then_some(())
         });
@@ -133,12 +133,12 @@ async fn came(here: Door<'_>, there: Door<'_>, topic: &str) -> Result<(usize, us
     }
     // The other member's messages, and those still in transit to this one.
     for (probe, count) in [(&mut ours, &mut by_us), (&mut theirs, &mut by_them)] {
-        let rest = probe.hear(RETAINED_WITHIN, |packet| {
+        let rest = probe.wait_for(RETAINED_WITHIN, |packet| {
             *count += usize::from(matches!(packet, Packet::Published(_)));
             (*count >= MESSAGES).then_some(())
         });
         match rest.await {
-            Ok(()) | Err(ProbeError::Unanswered) => {}
+            Ok(()) | Err(ClientError::Unanswered) => {}
             Err(error) => return Err(error),
         }
     }

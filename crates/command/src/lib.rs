@@ -13,12 +13,13 @@
 //! `Cargo.toml` and its line in `src/cli.rs`.
 
 pub mod arguments;
+pub mod client;
 mod companion;
 mod fields;
 pub mod insert;
 pub mod lines;
 mod outcome;
-pub mod probe;
+
 pub mod process;
 pub mod rows;
 mod shown;

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
 use milepost_clickhouse::{ClickHouse, StoredFix};
-use milepost_command::probe::{self, Door, Probe, ProbeError};
+use milepost_command::client::{self, Client, ClientError, Door};
 use milepost_command::rows::{rfc3339, shown};
 use milepost_command::tables;
 use milepost_config::{Config, Mqtt};
@@ -67,20 +67,20 @@ pub async fn follow(
     let mut waiting = Vec::new();
     loop {
         let due = if waiting.is_empty() { until } else { until.min(ask_at) };
-        let heard = probe.hear(PATIENCE, |packet| theirs(packet, &decoder, &driver_id));
+        let heard = probe.wait_for(PATIENCE, |packet| theirs(packet, &decoder, &driver_id));
         let mut lines = String::new();
         match timeout_at(due.min(ping_at), heard).await {
             Ok(Ok((decoded, received_at))) => {
                 lines += &heard_lines(&decoded, config, received_at, &mut waiting)
             }
-            Err(_) | Ok(Err(ProbeError::Unanswered)) => {}
+            Err(_) | Ok(Err(ClientError::Unanswered)) => {}
             Ok(Err(error)) => bail!("the broker: {}", error_chain(&error)),
         }
         let now = Instant::now();
         if now >= ping_at {
             let mut ping = BytesMut::new();
             codec::put_ping(&mut ping)?;
-            probe.say(&ping).await?;
+            probe.send(&ping).await?;
             ping_at = now + PING_EVERY;
         }
         if !waiting.is_empty() && (now >= ask_at || now >= until) {
@@ -96,13 +96,13 @@ pub async fn follow(
 
 /// Subscribes to every source at QoS 0 and outside the share group, so no consumer loses a
 /// message to it.
-async fn subscribe(mqtt: &Mqtt) -> Result<Probe> {
-    let login = probe::login(mqtt).context("mqtt.password_file cannot be read")?;
+async fn subscribe(mqtt: &Mqtt) -> Result<Client> {
+    let login = client::login(mqtt).context("mqtt.password_file cannot be read")?;
     let mut last = None;
     for node in &mqtt.nodes {
         let door = Door { mqtt, node, login: login.as_ref() };
         let client_id = format!("{}-trace-{:08x}", mqtt.client_id, fastrand::u32(..));
-        match Probe::open_as(client_id, door, Duration::ZERO).await {
+        match Client::open_as(client_id, door, Duration::ZERO).await {
             Ok((mut probe, _)) => {
                 let grants = probe.subscribe(&mqtt.topics, Qos::AtMostOnce).await?;
                 for (topic, grant) in mqtt.topics.iter().zip(grants) {

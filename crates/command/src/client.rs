@@ -1,4 +1,7 @@
-//! A short MQTT session for one check.
+//! A small MQTT client for commands: it sends, and waits for one answer at a time.
+//!
+//! Guarantee: every answer has a deadline, by default [`ANSWER_WITHIN`]. Only a CONNECT that a busy
+//! broker refuses is repeated.
 
 use std::io;
 use std::sync::Arc;
@@ -18,6 +21,9 @@ use milepost_tls::{Address, Server, Stream, Tls};
 
 /// Timeout of connecting, and of each answer.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const KEEP_ALIVE_SECONDS: u16 = 60;
+/// After this long without a packet an idle client pings the broker.
+const PING_AFTER: Duration = Duration::from_secs(20);
 /// Time within which a broker delivers retained messages.
 pub const RETAINED_WITHIN: Duration = Duration::from_millis(500);
 
@@ -31,7 +37,7 @@ const RETRY_BUSY: Duration = Duration::from_millis(250);
 pub const BUSY: [u8; 3] = [0x88, 0x89, 0x9F];
 
 #[derive(Debug, thiserror::Error)]
-pub enum ProbeError {
+pub enum ClientError {
     #[error(transparent)]
     NotReached(#[from] tls::Error),
     #[error(transparent)]
@@ -44,7 +50,7 @@ pub enum ProbeError {
     Unanswered,
 }
 
-impl ProbeError {
+impl ClientError {
     /// The broker refused the connection for a reason that passes by itself.
     fn is_busy(&self) -> bool {
         matches!(self, Self::Codec(CodecError::Refused { reason, .. }) if BUSY.contains(reason))
@@ -63,7 +69,7 @@ impl ProbeError {
     }
 }
 
-/// Where a probe connects, and as whom.
+/// Where a client connects, and as whom.
 #[derive(Clone, Copy)]
 pub struct Door<'a> {
     pub mqtt: &'a Mqtt,
@@ -83,15 +89,15 @@ pub fn share_alone(mqtt: &Mqtt, topic: &str) -> String {
     format!("$share/{}-check-{}/{topic}", mqtt.group, fastrand::u32(..))
 }
 
-pub struct Probe {
+pub struct Client {
     stream: Box<dyn Stream>,
     input: Input,
 }
 
-impl Probe {
-    /// Connects with a clean start, under a client id that no other probe has: EMQX refuses an id
+impl Client {
+    /// Connects with a clean start, under a client id that no other client has: EMQX refuses an id
     /// for a moment after its former connection ended. `expiry`: the session expiry interval.
-    pub async fn open(door: Door<'_>, expiry: Duration) -> Result<(Self, ConnAck), ProbeError> {
+    pub async fn open(door: Door<'_>, expiry: Duration) -> Result<(Self, ConnAck), ClientError> {
         let client_id = format!("{}-check-{:016x}", door.mqtt.client_id, fastrand::u64(..));
         Self::open_as(client_id, door, expiry).await
     }
@@ -102,10 +108,10 @@ impl Probe {
         client_id: String,
         door: Door<'_>,
         expiry: Duration,
-    ) -> Result<(Self, ConnAck), ProbeError> {
+    ) -> Result<(Self, ConnAck), ClientError> {
         let began = Instant::now();
         loop {
-            match Self::connect(client_id.clone(), door, expiry).await {
+            match Self::connect(client_id.clone(), door, true, expiry).await {
                 Err(error) if error.is_busy() && began.elapsed() < BUSY_FOR => {
                     sleep(RETRY_BUSY).await
                 }
@@ -114,50 +120,60 @@ impl Probe {
         }
     }
 
+    /// Connects under `client_id` and resumes its session, if the broker has one.
+    pub async fn resume(
+        client_id: String,
+        door: Door<'_>,
+        expiry: Duration,
+    ) -> Result<(Self, ConnAck), ClientError> {
+        Self::connect(client_id, door, false, expiry).await
+    }
+
     /// Sends one CONNECT and waits for its CONNACK.
     async fn connect(
         client_id: String,
         Door { mqtt, node, login }: Door<'_>,
+        clean_start: bool,
         expiry: Duration,
-    ) -> Result<(Self, ConnAck), ProbeError> {
+    ) -> Result<(Self, ConnAck), ClientError> {
         let tls = mqtt.tls.clone().map(|files| Arc::new(Tls::new(files)));
         let opened = timeout(ANSWER_WITHIN, tls::open(node, None, tls)).await;
-        let stream = opened.map_err(|_| ProbeError::Unanswered)??;
+        let stream = opened.map_err(|_| ClientError::Unanswered)??;
         let bytes_max = usize::try_from(mqtt.max_packet_bytes).unwrap_or(usize::MAX);
-        let mut probe = Self { stream, input: Input::new(bytes_max) };
+        let mut client = Self { stream, input: Input::new(bytes_max) };
         let connect = Connect {
             client_id,
-            clean_start: true,
+            clean_start,
             login,
-            keep_alive_seconds: 60,
+            keep_alive_seconds: KEEP_ALIVE_SECONDS,
             session_expiry_seconds: u32::try_from(expiry.as_secs()).unwrap_or(u32::MAX),
             receive_maximum: mqtt.receive_maximum,
             packet_bytes_max: mqtt.max_packet_bytes,
         };
         let mut bytes = BytesMut::new();
         codec::put_connect(connect, &mut bytes)?;
-        probe.say(&bytes).await?;
-        let connack = probe.hear(ANSWER_WITHIN, |packet| {
+        client.send(&bytes).await?;
+        let connack = client.wait_for(ANSWER_WITHIN, |packet| {
             if let Packet::Connected(connack) = packet { Some(connack) } else { None }
         });
         let connack = connack.await?;
-        Ok((probe, connack))
+        Ok((client, connack))
     }
 
-    pub async fn say(&mut self, bytes: &[u8]) -> Result<(), ProbeError> {
+    pub async fn send(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         let sent = async {
             self.stream.write_all(bytes).await?;
             self.stream.flush().await
         };
-        Ok(timeout(ANSWER_WITHIN, sent).await.map_err(|_| ProbeError::Unanswered)??)
+        Ok(timeout(ANSWER_WITHIN, sent).await.map_err(|_| ClientError::Unanswered)??)
     }
 
     /// Waits for the first packet that `pick` accepts.
-    pub async fn hear<T>(
+    pub async fn wait_for<T>(
         &mut self,
         within: Duration,
         mut pick: impl FnMut(Packet<'_>) -> Option<T>,
-    ) -> Result<T, ProbeError> {
+    ) -> Result<T, ClientError> {
         let heard = async {
             loop {
                 while let Some(packet) = self.input.packet()? {
@@ -165,28 +181,70 @@ impl Probe {
                         return Ok(picked);
                     }
                 }
-                match self.stream.read(self.input.space()).await {
-                    Ok(0) => return Err(ProbeError::Closed),
-                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                        return Err(ProbeError::Closed);
-                    }
-                    Err(error) => return Err(error.into()),
-                    Ok(bytes) => self.input.advance(bytes),
-                }
+                self.read().await?;
             }
         };
-        timeout(within, heard).await.unwrap_or(Err(ProbeError::Unanswered))
+        timeout(within, heard).await.unwrap_or(Err(ClientError::Unanswered))
+    }
+
+    /// Publishes at QoS 1; returns the reason code of the broker's answer.
+    pub async fn publish(
+        &mut self,
+        topic: &str,
+        payload: &[u8],
+        retain: bool,
+    ) -> Result<u8, ClientError> {
+        let mut bytes = BytesMut::new();
+        codec::put_publish(topic, payload, retain, &mut bytes)?;
+        self.send(&bytes).await?;
+        let acked = self.wait_for(ANSWER_WITHIN, |packet| {
+            if let Packet::Acked(reason) = packet { Some(reason) } else { None }
+        });
+        acked.await
+    }
+
+    /// Keeps the connection alive while there is nothing to send; returns why it ended. May be
+    /// dropped at any time.
+    pub async fn idle(&mut self) -> ClientError {
+        loop {
+            let came = match timeout(PING_AFTER, self.read()).await {
+                Ok(came) => came,
+                Err(_) => self.ping().await,
+            };
+            if let Err(error) = came {
+                return error;
+            }
+        }
+    }
+
+    async fn ping(&mut self) -> Result<(), ClientError> {
+        let mut bytes = BytesMut::new();
+        codec::put_ping(&mut bytes)?;
+        self.send(&bytes).await?;
+        self.wait_for(ANSWER_WITHIN, |packet| matches!(packet, Packet::Pong).then_some(())).await
+    }
+
+    async fn read(&mut self) -> Result<(), ClientError> {
+        match self.stream.read(self.input.space()).await {
+            Ok(0) => Err(ClientError::Closed),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(ClientError::Closed),
+            Err(error) => Err(error.into()),
+            Ok(bytes) => {
+                self.input.advance(bytes);
+                Ok(())
+            }
+        }
     }
 
     pub async fn subscribe(
         &mut self,
         filters: &[String],
         qos: Qos,
-    ) -> Result<Vec<Grant>, ProbeError> {
+    ) -> Result<Vec<Grant>, ClientError> {
         let mut bytes = BytesMut::new();
         codec::put_subscribe(Subscribing::Group, filters, qos, &mut bytes)?;
-        self.say(&bytes).await?;
-        let grants = self.hear(ANSWER_WITHIN, |packet| {
+        self.send(&bytes).await?;
+        let grants = self.wait_for(ANSWER_WITHIN, |packet| {
             if let Packet::Subscribed(_, grants) = packet { Some(grants) } else { None }
         });
         grants.await
@@ -195,6 +253,6 @@ impl Probe {
     pub async fn leave(mut self) {
         let mut bytes = BytesMut::new();
         codec::put_disconnect(false, &mut bytes);
-        let _ = self.say(&bytes).await; // the connection ends either way
+        let _ = self.send(&bytes).await; // the connection ends either way
     }
 }
