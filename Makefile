@@ -11,11 +11,11 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: ## broker, ClickHouse, milepost and a fleet on free ports; a table and a picture; leaves nothing running
-	deploy/local/setup & cargo build --profile demo --locked -p milepost -p loadgen; built=$$?; wait $$! && exit $$built
+	lab/local/setup & cargo build --profile demo --locked -p milepost -p loadgen; built=$$?; wait $$! && exit $$built
 	target/demo/loadgen demo --milepost target/demo/milepost
 
 map: page ## the same parts, a fleet with an hour behind it, and the live map of it; prints the address; until Ctrl-C
-	deploy/local/setup
+	lab/local/setup
 	cargo build --release --locked -p milepost -p milepost-map -p loadgen
 	target/release/loadgen map
 
@@ -29,19 +29,19 @@ check: ## what CI runs: `make test`, format, lints, licences, manifests; ARGS=ma
 	python3 tests/run check $(ARGS)
 
 soak: ## new cases for the models, fuzzers and faults for SECONDS (3600); says how to repeat what it finds
-	deploy/local/setup --dev
-	deploy/local/setup --faults
+	lab/local/setup --dev
+	lab/local/setup --faults
 	python3 tests/run soak $(SECONDS)
 
 faults: ## the whole fault harness, half an hour; then the mistakes it must find, ten minutes
-	deploy/local/setup --faults
+	lab/local/setup --faults
 	cargo build --release --locked --workspace
 	target/release/lab faults
 	target/release/lab faults --prove
 	cargo test --locked --workspace --test bench -- --ignored
 
 kubernetes: ## the manifests on a real control plane, with pods as processes; twelve minutes, and the first time twenty more to build it
-	deploy/local/setup --dev
+	lab/local/setup --dev
 	deploy/kubernetes/tools
 	deploy/kubernetes/crds
 	lab/kubernetes/build
@@ -50,7 +50,7 @@ kubernetes: ## the manifests on a real control plane, with pods as processes; tw
 	$${VENV_DIR:-.local/venv}/bin/python lab/kubernetes/chart.py
 
 replicas: ## milepost on replicas that are killed, cut off and turned from: in containers, or with ARGS='--replica URL …' on your own (lab replicas --help)
-	deploy/local/setup
+	lab/local/setup
 	cargo build --release --locked -p milepost -p loadgen -p lab
 	$(if $(ARGS),target/release/lab replicas $(ARGS),lab/replicas/run)
 
@@ -58,14 +58,14 @@ fuzz:
 	fuzz/run
 
 bench: ## milepost beside Node and the floor, nine minutes; ARGS=--full: with Telegraf, longer; ARGS='--what sql|map|micro': other benches
-	deploy/local/setup
+	lab/local/setup
 	cargo build --release --locked --workspace
 	target/release/lab bench $(ARGS)
 
 # The quick run builds what `make demo` builds, in a third of the time; the full one measures what is shipped.
 STORY_PROFILE = $(if $(findstring --full,$(ARGS)),release,demo)
 story: ## milepost, 200 lines of Rust, Node and Bun, from a thousand drivers to ten million, and a page; a quarter of an hour; ARGS=--full: all of it, two hours
-	deploy/local/setup --story & cargo build --profile $(STORY_PROFILE) --locked -p milepost -p afternoon -p lab; built=$$?; wait $$! && exit $$built
+	lab/local/setup --story & cargo build --profile $(STORY_PROFILE) --locked -p milepost -p afternoon -p lab; built=$$?; wait $$! && exit $$built
 	PATH="$$PATH:$${VENV_DIR:-.local/venv}/bin" target/$(STORY_PROFILE)/lab story $(ARGS); played=$$?; \
 	    $${VENV_DIR:-.local/venv}/bin/python lab/story/page.py && exit $$played
 
@@ -82,7 +82,7 @@ upgrade: ## from the last release to this version and back, under load; ARGS=v0.
 
 # Real brokers, and what happens to them: docs/brokers.md. Ten minutes each, and the first time twenty more to build some.
 brokers:
-	deploy/local/setup
+	lab/local/setup
 	cargo build --release --locked -p milepost -p loadgen
 	python3 lab/brokers/run.py $(ARGS)
 
@@ -97,25 +97,25 @@ figures:
 	python3 docs/figures/draw.py
 
 up: ## broker and ClickHouse in the background, on MQTT_PORT (1883) and CLICKHOUSE_PORT (8123)
-	deploy/local/up
+	lab/local/up
 
 down: ## stop what `make up` started; the data stays in .local
-	deploy/local/down
+	lab/local/down
 
 # The day that docs/analysts.md asks about, into the ClickHouse of `make up`.
 day:
-	deploy/local/setup --dev
+	lab/local/setup --dev
 	cargo run --quiet --release --locked -- migrate
 	$${VENV_DIR:-.local/venv}/bin/python tests/answers/load_day.py
 
 # node_modules says itself when it was filled, dist when it was built.
 map/page/node_modules/.package-lock.json: map/page/package-lock.json
-	deploy/local/setup --page
-	deploy/local/npm --prefix map/page ci
+	lab/local/setup --page
+	lab/local/npm --prefix map/page ci
 	touch $@
 
 map/page/dist/index.html: map/page/node_modules/.package-lock.json map/page/index.html $(wildcard map/page/*.ts map/page/src/* map/page/public/*)
-	deploy/local/npm --prefix map/page run build
+	lab/local/npm --prefix map/page run build
 	touch $@
 
 # The live map's page, which milepost-map takes in when it is built.

@@ -75,7 +75,7 @@ def running_broker(state: Path):
     port = free_port()
     environment = {**os.environ, "MQTT_PORT": str(port), "STATE_DIR": str(state)}
     with open(state / "broker.log", "wb") as log:
-        process = subprocess.Popen([REPOSITORY / "deploy/local/broker"], env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen([REPOSITORY / "lab/local/broker"], env=environment, stdout=log, stderr=log)
     try:
         yield port
     finally:

@@ -249,7 +249,7 @@ def main():
     port = free_port()
     log = open(folder / "clickhouse.log", "wb")
     environment = os.environ | {"STATE_DIR": str(folder), "CLICKHOUSE_PORT": str(port)}
-    engine = subprocess.Popen([REPOSITORY / "deploy/local/clickhouse"], env=environment, stdout=log, stderr=log)
+    engine = subprocess.Popen([REPOSITORY / "lab/local/clickhouse"], env=environment, stdout=log, stderr=log)
     try:
         wait_until("ClickHouse answers", lambda: answers(port))
         for name in arguments.brokers or BROKERS:

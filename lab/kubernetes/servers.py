@@ -12,7 +12,7 @@ import yaml
 from cluster import free_port, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
-LOCAL = REPOSITORY / "deploy" / "local"
+LOCAL = REPOSITORY / "lab" / "local"
 NAMESPACE = "milepost"
 IMAGE = "registry.example/milepost"
 EXPIRY_S = 20
@@ -22,7 +22,7 @@ EMQX = "--max-inflight 32000 --session-rate 25000 --max-mailbox 100000 --resume-
 
 
 class Servers:
-    """A broker, and the ClickHouse engine of deploy/local."""
+    """A broker, and the ClickHouse engine of lab/local."""
 
     def __init__(self, folder, broker, binaries):
         self.folder, self.processes = folder, []

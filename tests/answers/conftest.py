@@ -106,7 +106,7 @@ def running_engine(state: Path):
     port = free_port()
     environment = {**os.environ, "CLICKHOUSE_PORT": str(port), "STATE_DIR": str(state), "CLICKHOUSE_PASSWORD": "", "TZ": "Pacific/Kiritimati"}
     log = open(state / "log", "wb")
-    process = subprocess.Popen([REPOSITORY / "deploy/local/clickhouse"], env=environment, stdout=log, stderr=log)
+    process = subprocess.Popen([REPOSITORY / "lab/local/clickhouse"], env=environment, stdout=log, stderr=log)
     url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + START_SECONDS_MAX
     while True:
         try:

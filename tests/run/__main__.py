@@ -157,14 +157,14 @@ def done(run: Callable[[Work], object]) -> Callable[[Work], list[Test]]:
 
 def browser(work: Work, *options: str) -> list[Test]:
     report = work.folder / "junit.xml"
-    npm = (REPOSITORY / "deploy/local/npm", "--prefix", "map/page", "run")
+    npm = (REPOSITORY / "lab/local/npm", "--prefix", "map/page", "run")
     work.call(*npm, "browser", "--", *options, "--reporter=list,junit", PLAYWRIGHT_JUNIT_OUTPUT_FILE=str(report), PLAYWRIGHT_JUNIT_OUTPUT_NAME=str(report))
     return verdicts.junit(report)
 
 
 def page_unit(work: Work) -> list[Test]:
     report = work.folder / "junit.xml"
-    npm = (REPOSITORY / "deploy/local/npm", "--prefix", "map/page", "run")
+    npm = (REPOSITORY / "lab/local/npm", "--prefix", "map/page", "run")
     work.call(*npm, "unit", "--", "--reporter=default", "--reporter=junit", f"--outputFile.junit={report}")
     return verdicts.junit(report)
 
@@ -176,8 +176,8 @@ def faults(work: Work, *options: str) -> list[Test]:
 
 
 def setup(work: Work) -> list[Test]:
-    work.call("deploy/local/setup", "--dev")
-    work.call("deploy/local/setup", "--map")
+    work.call("lab/local/setup", "--dev")
+    work.call("lab/local/setup", "--map")
     return []
 
 
@@ -207,7 +207,7 @@ STEPS = [
     Step("setup", setup),
     Step("page", done(lambda work: work.call("make", "page")), needs=("setup",), of=ALL),
     Step("build", build, needs=("compile", "page")),
-    Step("front", lambda work: work.pytest("deploy/local", "tests/run"), needs=("setup",), again=Work.pytest_again),
+    Step("front", lambda work: work.pytest("lab/local", "tests/run"), needs=("setup",), again=Work.pytest_again),
     Step("page-unit", page_unit, needs=("page",), of=ALL),
     Step("manifests", manifests, needs=("setup",), of=("check",)),
     Step("real", lambda work: work.libtest(is_named("real"), RUST_TEST_THREADS=str(REAL_AT_ONCE), CLICKHOUSE_MEMORY_BYTES_MAX=str(ENGINE_BYTES_MAX)), needs=("build",), again=Work.libtest_again),

@@ -27,22 +27,22 @@ fn commands(what: What) -> &'static [&'static str] {
     match what {
         What::Peers => &[],
         What::Sql => &[
-            "deploy/local/setup --dev",
+            "lab/local/setup --dev",
             "cargo build --locked --bin milepost",
             "PYTHON lab/bench-sql/bench_sql.py MORE",
         ],
         What::Inserts => &[
-            "deploy/local/setup --dev",
+            "lab/local/setup --dev",
             "cargo build --release --locked -p milepost -p loadgen",
             "PYTHON lab/bench-inserts/bench_inserts.py MORE",
         ],
         What::Map => &[
             "make page",
-            "deploy/local/setup --dev",
+            "lab/local/setup --dev",
             "cargo build --release --locked -p milepost -p milepost-map",
             "PYTHON lab/bench-map/bench_map.py MORE",
-            "deploy/local/setup --map",
-            "deploy/local/npm --prefix map/page run frames",
+            "lab/local/setup --map",
+            "lab/local/npm --prefix map/page run frames",
         ],
         What::Micro => {
             &["cargo bench --locked --bench micro", "cargo bench --locked --bench instructions"]

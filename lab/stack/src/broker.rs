@@ -27,7 +27,7 @@ pub struct Broker {
 /// The broker to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BrokerKind {
-    /// Mosquitto with the configuration of deploy/local. Sessions and queues survive
+    /// Mosquitto with the configuration of lab/local. Sessions and queues survive
     /// [`Broker::stop`]. After kill -9 Mosquitto restores the state that it last saved; SIGUSR1
     /// makes it save.
     Mosquitto,

@@ -55,7 +55,7 @@ pub fn wait_until(
     Ok(())
 }
 
-/// Returns the checkout that holds `deploy/local`: the one that this program was built in, and for a
+/// Returns the checkout that holds `lab/local`: the one that this program was built in, and for a
 /// program that was copied elsewhere the one that it is started in. So a copy never writes into the
 /// checkout that it came from.
 ///
@@ -68,19 +68,19 @@ pub fn repository() -> &'static Path {
         let program = std::env::current_exe().unwrap_or_default();
         let started_in = std::env::current_dir().unwrap_or_default();
         checkout(&program).or_else(|| checkout(&started_in)).expect(
-            "deploy/local is neither above this program nor above the current folder: start it in a checkout of milepost",
+            "lab/local is neither above this program nor above the current folder: start it in a checkout of milepost",
         )
     })
 }
 
 fn checkout(path: &Path) -> Option<PathBuf> {
     let mut above = path.ancestors();
-    above.find(|folder| folder.join("deploy/local/setup").is_file()).map(Path::to_owned)
+    above.find(|folder| folder.join("lab/local/setup").is_file()).map(Path::to_owned)
 }
 
-/// Returns the command for a program of deploy/local. These programs run in the foreground.
+/// Returns the command for a program of lab/local. These programs run in the foreground.
 pub(crate) fn local_program(program: &str, folder: &Path) -> Command {
-    let mut command = Command::new(repository().join("deploy/local").join(program));
+    let mut command = Command::new(repository().join("lab/local").join(program));
     command.env("STATE_DIR", folder);
     command
 }
@@ -262,8 +262,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let inside = folder.path().join("checkout/target/demo");
         std::fs::create_dir_all(&inside).unwrap();
-        std::fs::create_dir_all(folder.path().join("checkout/deploy/local")).unwrap();
-        std::fs::write(folder.path().join("checkout/deploy/local/setup"), "").unwrap();
+        std::fs::create_dir_all(folder.path().join("checkout/lab/local")).unwrap();
+        std::fs::write(folder.path().join("checkout/lab/local/setup"), "").unwrap();
         assert_eq!(checkout(&inside.join("lab")), Some(folder.path().join("checkout")));
         assert_eq!(checkout(&folder.path().join("lab")), None);
     }

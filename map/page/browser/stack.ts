@@ -42,7 +42,7 @@ export class Stack {
     this.mqttPort = mqtt;
     this.enginePort = engine;
     this.url = `http://127.0.0.1:${map}`;
-    this.run('broker', join(ROOT, 'deploy/local/broker'), [], { MQTT_PORT: String(mqtt), STATE_DIR: this.folder });
+    this.run('broker', join(ROOT, 'lab/local/broker'), [], { MQTT_PORT: String(mqtt), STATE_DIR: this.folder });
     await this.startEngine();
     const servers = {
       MILEPOST__MQTT__URL: `mqtt://127.0.0.1:${mqtt}`,
@@ -70,7 +70,7 @@ export class Stack {
   }
 
   async startEngine(): Promise<void> {
-    this.engine = this.run('clickhouse', join(ROOT, 'deploy/local/clickhouse'), [], {
+    this.engine = this.run('clickhouse', join(ROOT, 'lab/local/clickhouse'), [], {
       CLICKHOUSE_PORT: String(this.enginePort),
       CLICKHOUSE_USER: 'default',
       CLICKHOUSE_PASSWORD: '',

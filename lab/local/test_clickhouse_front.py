@@ -1,6 +1,6 @@
 """What milepost and its users rely on in the local ClickHouse, seen through HTTP alone.
 
-    deploy/local/setup --dev && .local/venv/bin/python -m pytest deploy/local
+    lab/local/setup --dev && .local/venv/bin/python -m pytest lab/local
 """
 from __future__ import annotations
 
