@@ -17,8 +17,8 @@ use self::sequence::Sequence;
 
 /// Worst accuracy in metres of a fix that counts for a place, as in `driver_days_mv`.
 pub(crate) const ACCURACY_M_MAX: f64 = 200.0;
-/// A movement is impossible if it is longer than 100 m and faster than 100 m/s, as in
-/// `driver_days_mv`.
+/// A movement is impossible if it is longer than 100 m and 100 m more for each second. The limit is
+/// the same for every vehicle; `driver_days_mv` has one for each, in `trip_rules`.
 const JUMP_M: f64 = 100.0;
 const JUMP_M_PER_MS: f64 = 0.1;
 /// Share of the limit below which a fast driver is slow again, so that speeds around the limit give
