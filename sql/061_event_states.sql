@@ -5,8 +5,8 @@ CREATE TABLE IF NOT EXISTS {database}.event_states{on_cluster}
 (
     driver_id  String                   COMMENT 'Driver id',
     state      LowCardinality(String)   COMMENT 'fence, contact or speed',
-    fence      String                   COMMENT 'Fence name; empty for other states',
-    kind       LowCardinality(String)   COMMENT 'Kind of the newest event: entered or left, silent or heard, fast or slow',
+    fence      String                   COMMENT 'Fence name; empty for contact, and for speed without a fence''s limit',
+    kind       LowCardinality(String)   COMMENT 'Kind of the newest event: entered, overstayed or left, silent or heard, fast or slow',
     ts         DateTime64(3, 'UTC')     COMMENT 'Time of the event''s fix, UTC',
     seq        UInt32                   COMMENT 'Device counter of the fix, 0 if none',
     lat        Float64                  COMMENT 'Latitude of the fix, WGS84 degrees',
