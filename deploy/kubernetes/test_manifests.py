@@ -572,6 +572,19 @@ def test_the_chart_monitors_and_scales_as_the_components_do():
     assert not [thing for thing in template() if thing["kind"] in ("PodMonitor", "PrometheusRule", "HorizontalPodAutoscaler", "Ingress")]
 
 
+def test_the_chart_mounts_the_basemap_of_a_claim():
+    pod = lambda things: one(things, "Deployment", "milepost-map")["spec"]["template"]["spec"]
+    assert "basemap" not in json.dumps(pod(template("--set", "map.enabled=true"))).lower()
+    things = template("--set", "map.enabled=true,map.basemap.claim=streets,map.basemap.file=florida.pmtiles")
+    validate(things)
+    (container,) = pod(things)["containers"]
+    (path,) = [variable["value"] for variable in container["env"] if variable["name"] == "MILEPOST_MAP__MAP__BASEMAP"]
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "basemap"]
+    assert path == mount["mountPath"] + "/florida.pmtiles" and mount["readOnly"]
+    (volume,) = [volume for volume in pod(things)["volumes"] if volume["name"] == "basemap"]
+    assert volume["persistentVolumeClaim"] == {"claimName": "streets", "readOnly": True}
+
+
 def test_the_charts_ingress_has_tls_or_is_refused():
     ingress = "map.enabled=true,map.ingress.enabled=true,map.ingress.host=map.example"
     things = template("--set", ingress + ",map.ingress.tlsSecret=map-tls,map.ingress.className=nginx")
