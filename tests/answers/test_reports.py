@@ -13,9 +13,9 @@ YARD = [[13.40, 52.50], [13.42, 52.50], [13.42, 52.52], [13.40, 52.52], [13.40, 
 
 
 def report(name: str) -> str:
-    """The query behind the heading."""
+    """The query below the heading."""
     text = DOCUMENT.read_text()
-    return text[text.index(f"**{name}.**"):].split("```sql\n", 1)[1].split("```", 1)[0].rstrip()
+    return text[text.index(f"### {name}\n"):].split("```sql\n", 1)[1].split("```", 1)[0].rstrip()
 
 
 def ask(db, name: str) -> list[dict]:
@@ -36,7 +36,7 @@ def test_time_in_a_zone_is_cut_at_local_midnight(db):
     db.insert(fixes("2026-06-01T23:00:00", range(0, 3 * 3600, 15)))
     db.insert(fixes("2026-06-02T02:00:15", range(0, 3600, 15), lng=east))
     db.refresh()
-    found = {row["local_day"]: row["minutes"] for row in ask(db, "Zone")}
+    found = {row["local_day"]: row["minutes"] for row in ask(db, "Time in a zone")}
     assert found == {"2026-06-01": pytest.approx(60, abs=1), "2026-06-02": pytest.approx(120, abs=1)}
 
 
@@ -48,10 +48,10 @@ def test_a_shift_is_from_the_first_trip_to_the_end_of_the_last(db):
     db.insert(fixes("2026-06-01T09:30:00", range(0, 900, 15), lng=way(1800), speed=15.0))
     db.insert(fixes("2026-06-01T09:45:00", range(0, 3600, 15), lng=way(2700)(0)))
     db.refresh()
-    (row,) = ask(db, "Shift")
+    (row,) = ask(db, "Shifts")
     assert (row["local_day"], row["trips"]) == ("2026-06-01", 2)
     assert row["driving_min"] == pytest.approx(45, abs=3) and row["shift_min"] == pytest.approx(105, abs=3)
-    (month,) = ask(db, "Month")
+    (month,) = ask(db, "Kilometres of a month")
     assert month["month"] == "2026-06-01" and month["km"] == pytest.approx(40.5, abs=1) and month["days"] == 1
 
 
@@ -72,4 +72,4 @@ def test_braking_is_three_metres_a_second_each_second(db):
     way = [0, 40, 72, 95, 111, 121]
     began = epoch_ms("2026-06-01T10:00:00", TZ)
     db.insert([{"driver": "anna", "ms": began + 2000 * n, "lat": 52.51, "lng": 13.41 + way[n] / 67_700, "speed": speed} for n, speed in enumerate(speeds)])
-    assert [(row["from_kmh"], row["to_kmh"]) for row in ask(db, "Braking")] == [(72, 43)]
+    assert [(row["from_kmh"], row["to_kmh"]) for row in ask(db, "Harsh braking")] == [(72, 43)]
