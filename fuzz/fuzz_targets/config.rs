@@ -11,7 +11,7 @@ use milepost_config::{Config, Error};
 /// Stands for a password in seeds and dictionary.
 const SECRET: &str = "hunter2";
 
-/// [`Config::load`] wants a file; `fuzz/run` puts it into memory.
+/// The file that [`Config::load`] reads; `fuzz/run` keeps it in memory.
 static FILE: LazyLock<PathBuf> =
     LazyLock::new(|| std::env::temp_dir().join(format!("milepost-fuzz-{}.toml", std::process::id())));
 

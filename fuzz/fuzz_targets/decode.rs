@@ -1,7 +1,7 @@
-//! A message is a line with flags and topic, then the payload: `1drivers/7/gps\n{"lat":…}`. Flags,
-//! the bits of the first byte (so `0` to `7` are fine): 2 cut on the way, 4 tight limits. The topic
-//! decides the format: [`SOURCES`]. If `MILEPOST_FUZZ_FORMAT` names one, every message is of it,
-//! whatever its topic.
+//! An input is a line with flags and topic, then the payload: `1drivers/7/gps\n{"lat":…}`. The
+//! flags are the bits of the first byte (so `0` to `7` are readable): 2, the payload was truncated;
+//! 4, tight limits. The topic decides the format, see [`SOURCES`]. If `MILEPOST_FUZZ_FORMAT` names
+//! a format, it is the format of every message.
 
 #![no_main]
 

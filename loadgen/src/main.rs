@@ -83,7 +83,7 @@ struct FleetArguments {
     /// Share of messages that are arrays of points buffered offline
     #[arg(long, default_value_t = 0.0)]
     bursts: f64,
-    /// Points of such an array
+    /// Number of points of an array buffered offline
     #[arg(long, default_value_t = 20)]
     burst_points: u32,
     /// Share of messages that arrive after newer ones

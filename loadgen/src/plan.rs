@@ -28,7 +28,7 @@ pub struct Plan {
     pub seed: u64,
     /// Share of messages that are arrays of points buffered offline.
     pub burst_share: f64,
-    /// Points of such an array.
+    /// Number of points of an array buffered offline.
     pub burst_points: u32,
     /// Share of messages held back, and sent after newer ones.
     pub late_share: f64,

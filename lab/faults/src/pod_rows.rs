@@ -1,4 +1,5 @@
-//! Members that start and stop as pods do: many at once, without being told which of them stay.
+//! Members that start and stop as pods do: many at once, and none is given a list of those that
+//! stay.
 
 use std::thread::sleep;
 use std::time::Duration;

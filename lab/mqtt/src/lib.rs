@@ -285,8 +285,8 @@ mod tests {
                 (&b"a/b"[..], packet_id, &b"payload"[..])
             );
         }
-        // EMQX: Receive Maximum after an assigned client id, before what is available. And a user
-        // property.
+        // EMQX's order of properties: the assigned client id, Receive Maximum, then the
+        // "available" flags; and a user property.
         let answer = [
             1,
             0,

@@ -1,6 +1,6 @@
-//! Starts, asks and kills the real parts on free ports of the loopback: Mosquitto, the ClickHouse
-//! engine, milepost, milepost-map. For the demo, the tests and the laboratory. Whatever was started
-//! dies with its handle.
+//! Starts, queries and kills the real servers on free ports of the loopback: Mosquitto, the
+//! ClickHouse engine, milepost, milepost-map. The demo, the tests and the laboratory use it.
+//! Dropping a handle kills its process.
 
 mod broker;
 mod clickhouse;
@@ -28,7 +28,8 @@ pub fn unix_ms() -> i64 {
     i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Prints a line of a command's result. Who reads it may leave (`| head`): the rest is for nobody.
+/// Prints a line of a command's result. If the reader closes the pipe early (`| head`), the rest is
+/// discarded.
 pub fn say(line: &str) {
     match writeln!(std::io::stdout().lock(), "{line}") {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}

@@ -48,7 +48,8 @@ struct Shared {
 }
 
 impl Sink {
-    /// Listens on a free port. There are so many drivers, and they number their fixes from `first`.
+    /// Listens on a free port. `drivers` is the number of drivers, which number their fixes from
+    /// `first`.
     pub fn start(drivers: u32, first: u32) -> Result<Self> {
         let shared = Arc::new(Shared {
             positions: columns_of("positions")?,
@@ -173,7 +174,7 @@ impl Shared {
         } else if statement.starts_with("SELECT arrayJoin(arrayPushFront(ids")
             && statement.contains(".erased ")
         {
-            return Ok(b"\t0\t0\n".to_vec()); // nobody is erased
+            return Ok(b"\t0\t0\n".to_vec()); // no driver is erased
         } else {
             ensure!(
                 ["CREATE", "ALTER", "INSERT INTO", "DROP VIEW"]

@@ -1,10 +1,10 @@
-//! `lab story`: the experiment that milepost answers, whole: three runtimes and an afternoon's
-//! Rust, from a thousand drivers to ten million.
+//! `lab story`: the whole experiment that milepost answers: three runtimes and an afternoon's Rust,
+//! from a thousand drivers to ten million.
 //!
-//! `story.toml` says who and what; each consumer runs alone, on fresh servers, one after the other.
-//! Every second the process tree, the broker and the store are measured, and what is lost is found
-//! by sets of (driver, seq). The record is written after every step; `page.py` makes the page,
-//! docs/story.md and README's picture from it.
+//! `story.toml` lists the consumers and the steps. Each consumer runs alone, on fresh servers. Every
+//! second the process tree, the broker and the store are measured; lost messages are found by
+//! comparing sets of (driver, seq). The record is written after every step; `page.py` makes the
+//! page, docs/story.md and README's picture from it.
 
 mod consumer;
 mod findings;

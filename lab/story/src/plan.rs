@@ -244,7 +244,7 @@ impl Memory {
 }
 
 impl Plan {
-    /// Reads a plan, with the consumers of a second one instead of its own, if there is one.
+    /// Reads a plan. If `planted` is given, its consumers replace those of the plan.
     pub(crate) fn read(path: &Path, planted: Option<&Path>) -> Result<Self> {
         let text = |path: &Path| {
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))

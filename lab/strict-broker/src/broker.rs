@@ -240,7 +240,7 @@ impl Broker {
         for path in session.subscriptions.keys() {
             self.router.unsubscribe(client, path);
         }
-        // Without another member nobody inherits, and the messages are lost.
+        // Without another member no session inherits the messages, so they are lost.
         let heirs: Vec<(Target, Message)> = inherited
             .into_iter()
             .filter_map(|message| Some((self.router.member(message.share.as_deref()?)?, message)))

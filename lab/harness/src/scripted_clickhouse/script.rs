@@ -114,7 +114,7 @@ pub enum HangAt {
     AfterBody,
     /// After the engine has stored the rows. The answer is sent when released.
     AfterStoring,
-    /// After the body, and never released: the machine is gone, and another one has its address.
+    /// After the body, and never released: the machine died, and another one has its address.
     ForGood,
 }
 

@@ -131,7 +131,7 @@ pub(super) fn put_text(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Undoes `decompress=1`. The checksums are not looked at: the bytes came over the loopback.
+/// Reverses `decompress=1`. The checksums are not verified: the bytes arrived over the loopback.
 pub(super) fn decompress(mut blocks: &[u8]) -> Result<Vec<u8>> {
     let mut plain = Vec::new();
     while !blocks.is_empty() {
