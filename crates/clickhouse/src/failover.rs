@@ -1,5 +1,5 @@
-//! Tests of several endpoints with stand-ins for servers: which requests go to the next endpoint,
-//! and when the member's own one is used again.
+//! Tests with stand-ins for servers: which requests go to the next endpoint, when the member's own
+//! one is used again, and what is asked of this host alone.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,6 +26,8 @@ struct StandIn {
     url: String,
     asked: Arc<AtomicUsize>,
     answer: Arc<Mutex<Answer>>,
+    /// The last request, in lower case.
+    request: Arc<Mutex<String>>,
 }
 
 impl StandIn {
@@ -34,15 +36,21 @@ impl StandIn {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::new(AtomicUsize::new(0));
         let answer = Arc::new(Mutex::new(answer));
+        let request = Arc::new(Mutex::new(String::new()));
         let (counter, says) = (Arc::clone(&asked), Arc::clone(&answer));
+        let last = Arc::clone(&request);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                if read_request(stream, &counter, &says).await.is_none() {
+                if read_request(stream, &counter, &says, &last).await.is_none() {
                     continue;
                 }
             }
         });
-        Self { url, asked, answer }
+        Self { url, asked, answer, request }
+    }
+
+    fn request(&self) -> String {
+        self.request.lock().unwrap().clone()
     }
 
     fn asked(&self) -> usize {
@@ -59,6 +67,7 @@ async fn read_request(
     mut stream: TcpStream,
     asked: &AtomicUsize,
     answer: &Mutex<Answer>,
+    last: &Mutex<String>,
 ) -> Option<()> {
     let (mut request, mut chunk) = (Vec::new(), [0; 4096]);
     loop {
@@ -70,6 +79,7 @@ async fn read_request(
         let is_chunked = head.contains("transfer-encoding: chunked");
         let length = length.and_then(|length| length.trim().parse().ok()).unwrap_or(0);
         if if is_chunked { body.ends_with("0\r\n\r\n") } else { body.len() >= length } {
+            *last.lock().unwrap() = text;
             break;
         }
     }
@@ -177,4 +187,18 @@ fn migrations_of_one_host_stay_at_their_endpoint() {
     assert_eq!((one.urls, one.home), (vec!["http://b:1".to_owned()], 0));
     assert_eq!(config("'macros', cluster = 'c'").for_migrations().urls.len(), 2);
     assert_eq!(config("'managed'").for_migrations().urls.len(), 2);
+}
+
+/// A writer may lack REMOTE, which `clusterAllReplicas` takes. Only `migrate` asks all hosts.
+#[tokio::test]
+async fn field_changes_are_asked_of_this_host_alone() {
+    let server = StandIn::start(Some((200, ""))).await;
+    let toml = format!(
+        "[clickhouse]\nurl = '{}'\nreplication = 'macros'\ncluster = 'c'\n[fields.battery]\nfrom = 'batt'\ntype = 'UInt8'",
+        server.url
+    );
+    let clickhouse = ClickHouse::new(&Config::parse(&toml).unwrap().clickhouse).unwrap();
+    clickhouse.field_changes().await.unwrap();
+    assert!(server.request().contains("system.columns"), "{}", server.request());
+    assert!(!server.request().contains("clusterallreplicas"), "{}", server.request());
 }

@@ -8,6 +8,8 @@
 //! Guarantee: a value is what the field says, or NULL. An insert names its own columns, so a process
 //! without these fields, or with others, inserts on.
 
+use std::collections::BTreeSet;
+
 use tracing::info;
 
 use super::client::{ClickHouse, Error};
@@ -22,19 +24,40 @@ const TABLES: [&str; 2] = ["last_positions_state", "positions"];
 /// The files of the views of fixes, and their names.
 const VIEWS: [(&str, &str); 2] = [("011_fixes", "fixes"), ("022_last_positions", "last_positions")];
 
-/// A row of `system.columns`, and on how many hosts it is so.
+/// Separates the comments of a column in ClickHouse's answer.
+const BETWEEN: char = '\u{1f}';
+
+/// A column of a table, on all hosts that have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Column {
     table: String,
     name: String,
+    /// The column's type. If the hosts differ, all types, joined by "and".
     kind: String,
-    comment: String,
+    /// The comments, more than one if the hosts differ.
+    comments: Vec<String>,
     hosts: usize,
+}
+
+impl Column {
+    fn is_field(&self) -> bool {
+        self.comments.iter().any(|comment| origin_in(comment).is_some())
+    }
+
+    /// Where the field comes from: one entry unless the hosts differ. `None`: on some host the
+    /// column is no field.
+    fn origins(&self) -> Option<BTreeSet<&str>> {
+        self.comments.iter().map(|comment| origin_in(comment)).collect()
+    }
+
+    fn has_comment(&self, comment: &str) -> bool {
+        self.comments.iter().all(|there| there == comment)
+    }
 }
 
 /// The existing columns of the tables and views of fixes.
 #[derive(Debug, Clone, Default)]
-struct Found {
+pub(super) struct Found {
     columns: Vec<Column>,
 }
 
@@ -59,9 +82,7 @@ impl Found {
 
     /// The columns of fields in a table, configured or not.
     fn fields<'f>(&'f self, table: &'f str) -> impl Iterator<Item = &'f Column> {
-        self.columns
-            .iter()
-            .filter(move |column| column.table == table && origin_in(&column.comment).is_some())
+        self.columns.iter().filter(move |column| column.table == table && column.is_field())
     }
 
     /// Names of fields that have a column and are not configured.
@@ -78,7 +99,7 @@ impl Found {
             let column = TABLES.iter().rev().find_map(|table| self.column(table, &field.name));
             let Some(column) = column else { continue };
             let (name, table) = (&field.name, &column.table);
-            let Some(origin_there) = origin_in(&column.comment) else {
+            let Some(origins) = column.origins() else {
                 violations.push(format!(
                     "fields.{name}: {table} has a column of this name that is not a field: choose another name"
                 ));
@@ -89,8 +110,9 @@ impl Found {
             if column.kind != kind {
                 differs.push(format!("{} and configured as {kind}", column.kind));
             }
-            if origin_there != origin {
-                differs.push(format!("{origin_there} and configured as {origin}"));
+            if origins.iter().any(|there| *there != origin) {
+                let there = origins.into_iter().collect::<Vec<_>>().join(" and ");
+                differs.push(format!("{there} and configured as {origin}"));
             }
             if !differs.is_empty() {
                 violations.push(format!(
@@ -117,7 +139,7 @@ impl Found {
                 let before = before.copied().unwrap_or(layout.last_stored());
                 match self.column(&table, &field.name) {
                     Some(column) if self.is_on_all_hosts(column) => {
-                        if column.comment != comment(field) {
+                        if !column.has_comment(&comment(field)) {
                             let comment = quoted(&comment(field));
                             changed.push(format!("COMMENT COLUMN `{}` {comment}", field.name));
                         }
@@ -142,10 +164,10 @@ impl Found {
     fn stale_views(&self, fields: &[Field]) -> Vec<&'static Migration> {
         let is_stale = |view: &str| {
             let shown: Vec<_> = (self.fields(view))
-                .map(|column| (&*column.name, column.kind.clone(), column.comment.clone()))
+                .map(|column| (&*column.name, column.kind.clone(), column.comments.clone()))
                 .collect();
             let wanted: Vec<_> = (fields.iter())
-                .map(|field| (&*field.name, column_type(&field.kind), comment(field)))
+                .map(|field| (&*field.name, column_type(&field.kind), vec![comment(field)]))
                 .collect();
             let on_all = self.fields(view).all(|column| self.is_on_all_hosts(column));
             shown != wanted || !on_all
@@ -173,7 +195,7 @@ pub(super) fn plan(layout: &Layout) -> Vec<(String, String)> {
         table,
         name: String::new(),
         kind: String::new(),
-        comment: String::new(),
+        comments: Vec::new(),
         hosts: 1,
     };
     let found = Found { columns: tables(layout).map(column).collect() };
@@ -188,8 +210,9 @@ pub(super) fn plan(layout: &Layout) -> Vec<(String, String)> {
 
 impl ClickHouse {
     /// Adds the columns of fields to tables that exist. The migrations make new tables with them.
-    pub(super) async fn add_fields(&self) -> Result<(), Error> {
-        let found = self.found_fields().await?;
+    /// Returns the columns found before.
+    pub(super) async fn add_fields(&self) -> Result<Found, Error> {
+        let found = self.found_fields(self.layout.cluster()).await?;
         let violations = found.violations(&self.layout.config.fields);
         if !violations.is_empty() {
             return Err(Error::Fields { violations });
@@ -198,12 +221,16 @@ impl ClickHouse {
             self.statement(&what, &sql).await?;
             info!(place = self.layout.place(), "{what} changed");
         }
-        Ok(())
+        Ok(found)
     }
 
-    /// Makes the views show the configured fields and no other.
-    pub(super) async fn show_fields(&self) -> Result<(), Error> {
-        let found = self.found_fields().await?;
+    /// Makes the views show the configured fields and no other. `found`: the columns, if no view
+    /// was made since they were read.
+    pub(super) async fn show_fields(&self, found: Option<Found>) -> Result<(), Error> {
+        let found = match found {
+            Some(found) => found,
+            None => self.found_fields(self.layout.cluster()).await?,
+        };
         self.show_fields_of(&self.layout, &found).await?;
         let hidden = found.hidden(&self.layout.config.fields);
         if !hidden.is_empty() {
@@ -230,7 +257,7 @@ impl ClickHouse {
     /// # Errors
     /// There is no such field, or the server's refusal.
     pub async fn drop_field(&self, name: &str) -> Result<(), Error> {
-        let found = self.found_fields().await?;
+        let found = self.found_fields(self.layout.cluster()).await?;
         let there: Vec<&str> = found.fields("positions").map(|column| &*column.name).collect();
         let is_there = TABLES.iter().any(|table| found.fields(table).any(|it| it.name == name));
         if !is_there {
@@ -250,13 +277,14 @@ impl ClickHouse {
         Ok(())
     }
 
-    /// Compares the configured fields with the tables, without a change.
+    /// Compares the configured fields with the tables of the host that answers, without a change.
+    /// Asking all hosts takes the grant REMOTE, which a login that inserts need not have.
     ///
     /// # Errors
     /// The server's refusal.
     pub async fn field_changes(&self) -> Result<FieldChanges, Error> {
         let fields = &self.layout.config.fields;
-        let found = self.found_fields().await?;
+        let found = self.found_fields(None).await?;
         let lacks = |field: &&Field| {
             let lacks = |table: String| match found.column(&table, &field.name) {
                 Some(column) => !found.is_on_all_hosts(column),
@@ -273,28 +301,29 @@ impl ClickHouse {
         Ok(FieldChanges { violations, to_add, stale_views, hidden })
     }
 
-    async fn found_fields(&self) -> Result<Found, Error> {
-        let columns = match self.layout.cluster() {
+    /// Reads the columns on all hosts of this cluster; without one, on the host that answers.
+    async fn found_fields(&self, cluster: Option<&str>) -> Result<Found, Error> {
+        let columns = match cluster {
             None => "system.columns".to_owned(),
             Some(cluster) => format!("clusterAllReplicas('{cluster}', system.columns)"),
         };
         let names = tables(&self.layout).chain(VIEWS.iter().map(|(_, view)| (*view).to_owned()));
         let names = list(names.map(|name| quoted(&name)));
         let sql = format!(
-            "SELECT table, name, type, replaceRegexpAll(comment, '\\s', ' ') AS words, toString(count()) FROM {columns} \
-             WHERE database = '{}' AND table IN ({names}) GROUP BY table, name, type, words ORDER BY table, min(position)",
+            "SELECT table, name, arrayStringConcat(arraySort(groupUniqArray(type)), ' and '), \
+             arrayStringConcat(arraySort(groupUniqArray(replaceRegexpAll(comment, '\\s', ' '))), '{BETWEEN}'), toString(count()) \
+             FROM {columns} WHERE database = '{}' AND table IN ({names}) GROUP BY table, name ORDER BY table, min(position)",
             self.database
         );
         let rows: Vec<[String; 5]> = self.ask("asking for the columns of fields", &sql).await?;
-        let columns = rows.into_iter().map(|[table, name, kind, comment, hosts]| Column {
-            table,
-            name,
-            kind,
-            comment,
-            hosts: hosts.parse().unwrap_or(1),
-        });
-        Ok(Found { columns: columns.collect() })
+        Ok(Found { columns: rows.into_iter().map(column).collect() })
     }
+}
+
+/// Parses a row of the answer.
+fn column([table, name, kind, comments, hosts]: [String; 5]) -> Column {
+    let comments = comments.split(BETWEEN).map(str::to_owned).collect();
+    Column { table, name, kind, comments, hosts: hosts.parse().unwrap_or(1) }
 }
 
 /// The changes that `milepost migrate` would make for fields.
@@ -324,8 +353,7 @@ mod tests {
     }
 
     fn column(table: &str, name: &str, kind: &str, comment: &str) -> Column {
-        let [table, name, kind, comment] = [table, name, kind, comment].map(str::to_owned);
-        Column { table, name, kind, comment, hosts: 1 }
+        super::column([table, name, kind, comment, "1"].map(str::to_owned))
     }
 
     /// Tables of before, with these columns.
@@ -393,6 +421,28 @@ mod tests {
         let changes = there.table_changes(&layout("", &[BATTERY]));
         let expected = "ALTER TABLE fleet.positions\n    COMMENT COLUMN `battery` '[field from batt; unknown 255]'";
         assert_eq!(changes[1].1, expected);
+    }
+
+    #[test]
+    fn a_comment_that_differs_between_hosts_is_set_on_all() {
+        let comments = "Charge [field from batt; unknown 255]\u{1f}[field from batt; unknown 255]";
+        let there = found(&[("battery", "Nullable(UInt8)", comments)]);
+        let layout = layout("replication = 'macros'\ncluster = 'c'", &[BATTERY]);
+        assert!(there.violations(&layout.config.fields).is_empty());
+        let changes = there.table_changes(&layout);
+        let expected = "\n    COMMENT COLUMN `battery` '[field from batt; unknown 255]'";
+        assert_eq!(changes.len(), 2);
+        assert!(changes[1].1.ends_with(expected), "{changes:?}");
+    }
+
+    #[test]
+    fn a_field_that_differs_between_hosts_is_a_violation() {
+        let comments = "[field from b]\u{1f}[field from batt; unknown 255]";
+        let there = found(&[("battery", "Nullable(UInt16) and Nullable(UInt8)", comments)]);
+        let told = there.violations(&layout("", &[BATTERY]).config.fields);
+        let expected = "fields.battery: the column is Nullable(UInt16) and Nullable(UInt8) and configured as Nullable(UInt8), \
+                        [field from b] and [field from batt; unknown 255] and configured as [field from batt; unknown 255].";
+        assert!(told[0].starts_with(expected), "{told:?}");
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl ClickHouse {
                 "recorded as made, but not there, or not on every host: all that is missing is made again"
             );
         }
-        self.add_fields().await?;
+        let found = self.add_fields().await?;
         let mut applied = Vec::new();
         for migration in
             MIGRATIONS.iter().filter(|migration| !lacking.is_empty() || is_pending(migration))
@@ -104,7 +104,7 @@ impl ClickHouse {
             info!(migration = migration.name, place = self.layout.place(), "applied");
             applied.push(migration.name);
         }
-        self.show_fields().await?;
+        self.show_fields(applied.is_empty().then_some(found)).await?;
         self.retain().await?;
         Ok(applied)
     }
