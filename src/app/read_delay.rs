@@ -38,8 +38,8 @@ impl ReadDelay {
     }
 
     /// Returns the next delay. `bytes`: received since the last delay, on all connections;
-    /// `window`: unacknowledged messages that the broker allows on one of them; `replays`: spool
-    /// files are being replayed.
+    /// `connections`: how many received anything; `window`: unacknowledged messages that the broker
+    /// allows on the connection with the smallest window; `replays`: spool files are being replayed.
     pub(super) fn next(
         &mut self,
         bytes: usize,
@@ -68,11 +68,11 @@ mod tests {
 
     const ROOMY: usize = 32_000;
 
-    /// Bytes a look and the delay, after a while at this many bytes a second.
+    /// Returns the average bytes of a round, and the last delay, at this rate.
     fn settled(bytes_per_second: f64, window: usize) -> (f64, Duration) {
         let (mut delay, mut wait) = (ReadDelay::new(Qos::AtLeastOnce), DELAY_MIN);
-        let (mut bytes, turns) = (0.0, 1_000);
-        for _ in 0..turns {
+        let (mut bytes, rounds) = (0.0, 1_000);
+        for _ in 0..rounds {
             let came = bytes_per_second * wait.as_secs_f64();
             #[expect(
                 clippy::cast_possible_truncation,
@@ -82,11 +82,11 @@ mod tests {
             let next = delay.next(came as usize, 1, window, false);
             (bytes, wait) = (bytes + came, next);
         }
-        (bytes / f64::from(turns), wait)
+        (bytes / f64::from(rounds), wait)
     }
 
     #[test]
-    fn a_look_finds_about_what_it_should() {
+    fn a_round_receives_about_the_wanted_bytes() {
         for bytes_per_second in [2e6, 5e6, 2e7] {
             let (bytes, _) = settled(bytes_per_second, ROOMY);
             assert!((0.6..=1.1).contains(&(bytes / BYTES as f64)), "{bytes} at {bytes_per_second}");

@@ -46,17 +46,17 @@ pub(super) struct Watcher {
 }
 
 /// When the list of erased drivers was last read, and whether the last query for it failed.
-struct List {
+struct LastRead {
     read_at: Instant,
     has_failed: bool,
 }
 
 impl Watcher {
-    /// Asks again and again; returns only if the tables can never be right.
-    /// Fails if a migration was edited after it was applied.
+    /// Asks again and again. Returns only an error: a migration was edited after it was applied, so
+    /// the tables can never be right.
     pub(super) async fn run(mut self) -> Result<Infallible> {
         let mut log = Log::new();
-        let mut list = List { read_at: Instant::now(), has_failed: false };
+        let mut list = LastRead { read_at: Instant::now(), has_failed: false };
         loop {
             let asked_at = Instant::now();
             self.clickhouse.return_to_own_endpoint(asked_at.into_std(), ANSWER_WITHIN).await;
@@ -71,8 +71,8 @@ impl Watcher {
                 self.server.send_replace(server.clone());
                 Ok::<(), Schema>(())
             };
-            // Side by side: the first round is what a start waits for. Without an answer to the
-            // first the others do not count.
+            // Both at once, because a start waits for the first round. If the clock gets no answer,
+            // that of the tables does not count.
             let tables = async { Ok(self.tables(&before, &mut list).await) };
             let schema = match tokio::try_join!(clock, tables) {
                 Ok(((), schema)) => schema?,
@@ -81,15 +81,15 @@ impl Watcher {
                     server.answers = Err(why.clone());
                     Schema::Unknown(why)
                 }
-                // A refusal is an answer: what it refuses is for a person to mend, also for
-                // inserts.
+                // A refusal is an answer. Only a person can mend its cause, which stops the inserts,
+                // too.
                 Err(refused) => {
                     server.answers = Ok(());
                     refused
                 }
             };
-            // A question without an answer changes nothing: the inserts will show it. But no insert
-            // would show an old list.
+            // A question without an answer changes nothing: the inserts will show it. But a list
+            // that is too old is said here, so that no insert is tried in vain.
             if before != Schema::Ready || list.is_old() || !matches!(schema, Schema::Unknown(_)) {
                 (server.schema, server.refusals) = (schema, attention.refusals);
             }
@@ -101,7 +101,7 @@ impl Watcher {
     }
 
     /// Checks the tables and reads the list of erased drivers.
-    async fn tables(&self, before: &Schema, list: &mut List) -> Result<Schema> {
+    async fn tables(&self, before: &Schema, list: &mut LastRead) -> Result<Schema> {
         let within = if *before == Schema::Ready { LIST_WITHIN } else { Duration::MAX };
         let (schema, erased) = tokio::join!(
             tables::judge(&self.clickhouse, before),
@@ -122,17 +122,17 @@ impl Watcher {
             (Schema::Ready, Err(why)) => return Ok(why),
             (schema, Err(_)) => return Ok(schema),
         };
-        *list = List { read_at: Instant::now(), has_failed: false };
+        *list = LastRead { read_at: Instant::now(), has_failed: false };
         self.publish(&erased);
         self.member.erases(self.erased.borrow().erased());
         Ok(schema)
     }
 
-    /// An equal list keeps its identity: `Member::erases` counts the holders of each.
+    /// An equal list keeps its identity: `Member::erased` counts the holders of each.
     fn publish(&self, read: &ReadList) {
         let is_same = self.erased.borrow().erased().digest() == read.erased().digest();
         if !is_same {
-            info!(erased = ?read.erased(), "what is to be erased is left out from now on");
+            info!(erased = ?read.erased(), "the list of erased drivers has changed: their rows are left out from now on");
         }
         self.erased.send_modify(|last| {
             let kept = Arc::clone(if is_same { last.erased() } else { read.erased() });
@@ -187,12 +187,12 @@ impl Watcher {
     }
 }
 
-impl List {
+impl LastRead {
     fn is_old(&self) -> bool {
         self.has_failed && self.read_at.elapsed() >= LIST_AGE_MAX
     }
 
-    /// Stays Ready until the list is too old.
+    /// Returns the tables' state after the list could not be read: Ready until it is too old.
     fn not_read(&mut self, refusal: Schema) -> Schema {
         let Schema::Unknown(why) = refusal else { return refusal };
         if !std::mem::replace(&mut self.has_failed, true) {
@@ -313,7 +313,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_list_that_cannot_be_read_stops_the_inserts_before_an_erasing_ends() {
-        let mut list = List { read_at: Instant::now(), has_failed: false };
+        let mut list = LastRead { read_at: Instant::now(), has_failed: false };
         let unknown = || Schema::Unknown("code 241".to_owned());
         sleep(EVERY).await;
         assert_eq!(list.not_read(unknown()), Schema::Ready);

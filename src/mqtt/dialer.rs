@@ -52,7 +52,7 @@ impl Dialer {
         }
     }
 
-    /// Connects this session; `ends_session`: for the last time. `within`: for TCP alone.
+    /// Connects this session; `ends_session`: the broker is to discard it. `within`: for TCP alone.
     pub(super) fn dial(
         &self,
         index: SessionIndex,

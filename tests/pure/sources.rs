@@ -49,7 +49,7 @@ fn invalid_source_is_reported_with_the_valid_form() {
         "sources[1].driver",
         &["JSON pointer", "/device/uniqueId"],
     );
-    check(&source("driver = '{2}'"), "sources[1].driver", &["no {2}", "1 levels +"]);
+    check(&source("driver = '{2}'"), "sources[1].driver", &["no {2}", "has 1 `+`"]);
     check(&source("driver = '{x}'"), "sources[1].driver", &["\"{1}\""]);
     check(&source("driver = 'van'"), "sources[1].driver", &["\"{1}\"", "/device/id"]);
     check(&source("driver = '{1}/x'"), "sources[1].driver", &["A-Z a-z 0-9"]);

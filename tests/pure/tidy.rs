@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use milepost_config::Config;
+use milepost_decode::reject::Reason;
 use milepost_observe::metrics::Metrics;
 
 use crate::modules;
@@ -44,6 +45,18 @@ fn no_crate_has_an_import_cycle_or_a_long_file() {
         }));
     }
     assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn documents_explain_every_reason_of_a_reject() {
+    let read = |name: &str| fs::read_to_string(here().join("docs").join(name)).unwrap();
+    let both = read("drivers.md") + &read("formats.md");
+    let missing: Vec<&str> = Reason::ALL
+        .iter()
+        .map(|reason| reason.name())
+        .filter(|name| !both.contains(&format!("`{name}`")))
+        .collect();
+    assert!(missing.is_empty(), "neither in docs/drivers.md nor in docs/formats.md: {missing:?}");
 }
 
 #[test]
@@ -137,7 +150,8 @@ fn the_reference_names_every_setting_with_its_default() {
     }
     let table = reference
         .lines()
-        .filter(|line| line.starts_with("| `") && line.split('|').nth(1).unwrap().contains('.'));
+        .filter(|line| line.starts_with("| `") && !line.starts_with("| `["))
+        .filter(|line| line.split('|').nth(1).unwrap().contains('.'));
     for row in table {
         let key = row.split('`').nth(1).unwrap();
         let known = Config::defaults().unwrap().effective().iter().any(|(known, _)| known == key);

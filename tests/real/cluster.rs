@@ -276,7 +276,7 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
     }
     let (code, printed) = settings.call(&["rejects", "replay", "--reason", "invalid_json"])?;
     ensure!(
-        code == 0 && printed.contains("refusals                           2"),
+        code == 0 && printed.contains("rejects                            2"),
         "of each shard: {printed}"
     );
     Ok(())

@@ -398,7 +398,7 @@ fn rejects_are_replayed_after_each_contract_change() -> Result<()> {
                 .lines()
                 .any(|l| l.starts_with(line) && l[line.len()..].trim_start().starts_with(count))
         };
-        ensure!(has_count("refusals", "45"), "{printed}");
+        ensure!(has_count("rejects", "45"), "{printed}");
         ensure!(has_count("positions inserted", "4"), "{printed}");
         ensure!(
             has_count("not replayable: cut", "1") && has_count("not replayable: sampled", "40"),
@@ -411,7 +411,7 @@ fn rejects_are_replayed_after_each_contract_change() -> Result<()> {
     }
     let (_, again) = world.settings.call(&["rejects", "replay", "--reason", "too_new"])?;
     ensure!(
-        again.contains("too_new") && again.contains("refused again"),
+        again.contains("too_new") && again.contains("rejected again"),
         "the contract decides: {again}"
     );
     let (code, printed) = settings.call(&["rejects", "replay", "--reason", "no_such"])?;
@@ -448,7 +448,7 @@ fn rejected_points_of_an_array_are_replayed_for_their_driver() -> Result<()> {
     )?;
     let (code, printed) =
         settings.call(&["rejects", "replay", "--reason", "bad_ts", "--since", "1h"])?;
-    ensure!(code == 0 && !printed.contains("refused again"), "{printed}");
+    ensure!(code == 0 && !printed.contains("rejected again"), "{printed}");
     assert_eq!(
         world.query("SELECT driver_id, count() FROM {db}.fixes GROUP BY driver_id")?,
         "d7\t2"

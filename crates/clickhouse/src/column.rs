@@ -33,7 +33,8 @@ const fn codec(kind: &FieldType) -> &'static str {
     }
 }
 
-/// Where the field comes from and which values count: what a column in use never changes.
+/// Returns where the field comes from and which values count. `migrate` refuses to change these of
+/// a column that exists.
 pub(super) fn origin(field: &Field) -> String {
     let mut origin = format!("{MARK}{}", field.from.join(", "));
     for (name, limit) in [("min", field.min), ("max", field.max)] {
@@ -54,7 +55,7 @@ pub(super) fn comment(field: &Field) -> String {
     format!("{} {}", words.join(", "), origin(field)).trim_start().to_owned()
 }
 
-/// The part of a column's comment that milepost wrote; `None`: no field.
+/// Returns the part of a column's comment that milepost wrote; `None`: the column is not a field's.
 pub(super) fn origin_in(comment: &str) -> Option<&str> {
     let at = comment.rfind(MARK)?;
     comment.ends_with(']').then(|| &comment[at..])

@@ -27,7 +27,8 @@ pub enum Cause {
     Unreachable,
     /// Connected, and no answer in time.
     NoAnswer,
-    /// Something else answers there, such as a proxy.
+    /// Something else answers there, such as a proxy; or a success that is not one, such as a 200
+    /// with an error in its body.
     NotClickHouse,
     /// A replica without its Keeper, or a read-only profile.
     ReadOnly,

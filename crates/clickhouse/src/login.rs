@@ -19,7 +19,7 @@ pub(super) struct Login {
     user: String,
     secret: Option<Secret>,
     password: RwLock<Option<String>>,
-    /// A task is reading the file. One is enough, because a disk may hang.
+    /// A task is reading the file. Only one at a time: on a hung disk they would pile up.
     reading: AtomicBool,
     unreadable_log: Mutex<Throttle>,
 }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_file_that_is_no_password_any_more_leaves_the_last_one() {
+    async fn unreadable_password_file_keeps_the_last_password() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "old\n").unwrap();
         let login = Login::new("reader", Some(&Secret::File(file.path().into()))).unwrap();

@@ -18,7 +18,7 @@ pub struct StoredReject {
     pub payload: Vec<u8>,
     /// Length of the payload in bytes before it was truncated.
     pub payload_bytes: u64,
-    /// Rejected messages that this row represents; above 1 under the flood limit.
+    /// Rejects (points or messages) that this row stands for; above 1 under the flood limit.
     pub count: u64,
 }
 

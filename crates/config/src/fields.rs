@@ -8,6 +8,7 @@
 //!
 //! Every source keeps the value at `from`, as `keep` would. ClickHouse computes the column from it.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use super::field::{Field, FieldType};
@@ -101,10 +102,8 @@ impl Reader<'_> {
             });
             self.s.valid(&key, path)
         });
-        let mut paths: Vec<String> = paths.collect();
-        let count = paths.len();
-        paths.dedup();
-        if paths.len() < count {
+        let paths: Vec<String> = paths.collect();
+        if paths.iter().collect::<BTreeSet<_>>().len() < paths.len() {
             self.wrong("from", "the same place twice");
         }
         paths

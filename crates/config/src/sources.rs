@@ -133,7 +133,7 @@ pub(super) fn filter(topic: &str) -> Result<usize, String> {
         return Err(format!("\"{topic}\": must be a filter such as \"owntracks/+/+\", {wanted}"));
     }
     if levels > PLUSES_MAX {
-        return Err(format!("\"{topic}\": must have at most {PLUSES_MAX} levels +"));
+        return Err(format!("\"{topic}\": must have at most {PLUSES_MAX} `+`"));
     }
     Ok(levels)
 }
@@ -287,7 +287,7 @@ impl Entry<'_> {
             several => {
                 let all: Vec<String> = (1..=several).map(|n| format!("{{{n}}}")).collect();
                 let which = format!("set which of them name the driver, such as \"{}\"", all.join(":"));
-                format!("the topic has {several} levels +: {which}")
+                format!("the topic has {several} `+`: {which}")
             }
         };
         self.wrong("driver", what);

@@ -69,7 +69,7 @@ impl Erased {
         self.contains_bytes(driver_id.as_bytes())
     }
 
-    /// Like [`Self::contains`], with the id as RowBinary encodes it.
+    /// Like [`Self::contains`], with the bytes of the id.
     #[must_use]
     pub fn contains_bytes(&self, driver_id: &[u8]) -> bool {
         self.ids.contains(driver_id)
@@ -80,7 +80,7 @@ impl Erased {
         self.ids.difference(&other.ids).filter_map(|id| str::from_utf8(id).ok())
     }
 
-    /// Returns a hash of the list. Equal lists have equal digests; the ids cannot be read from it.
+    /// Returns a hash of the list. Equal lists have equal digests; the ids are not in it.
     #[must_use]
     pub fn digest(&self) -> String {
         format!("{:032x}", self.digest)

@@ -78,7 +78,7 @@ impl ReadList {
     }
 }
 
-/// An insert without rows of erased drivers. It keeps its list alive: `Member::erases` counts the
+/// An insert without rows of erased drivers. It keeps its list alive: `Member::erased` counts the
 /// holders of a list.
 #[derive(Debug)]
 pub struct Screened {

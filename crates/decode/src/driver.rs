@@ -20,8 +20,8 @@ pub(super) enum Named<'s> {
 }
 
 impl Named<'_> {
-    /// The topic's driver, or that of the first object that has a value at the pointer, else
-    /// `otherwise`.
+    /// Returns the topic's driver; or the value at the pointer in the first of `objects` that has
+    /// one (the point, then the object around it); or `otherwise`.
     pub(super) fn id(
         &self,
         objects: [&[u8]; 2],
@@ -49,7 +49,7 @@ impl Named<'_> {
     }
 }
 
-/// The id that a payload has at `pointer`.
+/// Returns the id that a payload has at `pointer`.
 pub(super) fn id_of(
     pointer: &Pointer,
     other: OtherBytes,
@@ -89,23 +89,29 @@ fn refusal(pointer: &Pointer, value: &str) -> Refusal {
     )
 }
 
-/// A spreadsheet writes `3.56307E+14` for an id of 15 digits. `12e3` may be one in hexadecimal.
+/// Returns whether a text is a rounded number: a spreadsheet writes `3.56307E+14` for an id of 15
+/// digits. Without `.`, `,` or `+` it is none: `12e3` may be an id in hexadecimal.
 fn is_rounded(text: &str) -> bool {
     let has_mark = text.contains(['.', ',', '+']);
     has_mark && resolution(&text.replace(',', ".")).is_some_and(|last| last > 1.0)
 }
 
-/// A JSON number that is whole, digit by digit: `18446744073709551615`, `356307042441013.0`,
-/// `3.5630704e7`. `None`: it has a fraction, or fewer digits than its value.
+/// Returns the digits of a JSON number that is whole: `18446744073709551615`, `356307042441013.0`,
+/// `3.5630704e7`. `None`: it is negative, has a fraction or a negative exponent, or has fewer digits
+/// than its value.
 fn whole_number(raw: &str) -> Option<String> {
     let (mantissa, exponent) = raw.split_once(['e', 'E']).unwrap_or((raw, "0"));
     let (whole, decimals) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let exponent = exponent.parse::<usize>().ok()?;
     let (shifted, fraction) = decimals.split_at_checked(exponent)?;
     let is_whole = fraction.bytes().all(|digit| digit == b'0');
-    is_whole
-        .then(|| format!("{}{shifted}", whole.trim_start_matches('-')))
-        .filter(|_| !raw.starts_with('-'))
+    if !is_whole || raw.starts_with('-') {
+        return None;
+    }
+    let digits = format!("{whole}{shifted}");
+    // `0.5e1` is 5, not 05.
+    let significant = digits.trim_start_matches('0');
+    Some(if significant.is_empty() { "0".to_owned() } else { significant.to_owned() })
 }
 
 /// The treatment of bytes that a driver id must not contain, such as the @ of an e-mail address.
@@ -183,7 +189,7 @@ impl Template {
             let number: usize = number.parse().map_err(|_| wanted())?;
             if number == 0 || number > pluses {
                 return Err(format!(
-                    "\"{text}\": there is no {{{number}}}: the topic has {pluses} levels +"
+                    "\"{text}\": there is no {{{number}}}: the topic has {pluses} `+`"
                 ));
             }
             literals.push_str(before);
@@ -204,12 +210,12 @@ impl Template {
         Ok(Self(parts))
     }
 
-    /// The first `+` of the topic, and nothing else.
+    /// Returns whether the template is `{1}` alone.
     pub(super) fn is_first_level(&self) -> bool {
         self.0 == [Part::Level(0)]
     }
 
-    /// The id of these levels; empty if one of them is.
+    /// Returns the id that these levels give; empty if a level that it uses is empty.
     pub(super) fn fill(&self, levels: &Levels<'_>) -> String {
         let mut id = String::new();
         for part in &self.0 {

@@ -29,9 +29,9 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 /// Counts of the replayed rejects, by result.
 #[derive(Debug, Default)]
 pub struct Summary {
-    refusals: u64,
+    rejects: u64,
     inserted: u64,
-    refused_again: BTreeMap<Reason, u64>,
+    rejected_again: BTreeMap<Reason, u64>,
     /// Rejects of which only the beginning of the payload was stored.
     cut: u64,
     /// Rejects that are only counted in another row, under the flood limit.
@@ -40,11 +40,11 @@ pub struct Summary {
 
 impl Shown for Summary {
     fn json(&self) -> serde_json::Value {
-        let Self { refusals, inserted, refused_again, cut, without_row } = self;
+        let Self { rejects, inserted, rejected_again, cut, without_row } = self;
         let again: BTreeMap<_, _> =
-            refused_again.iter().map(|(reason, count)| (reason.name(), count)).collect();
+            rejected_again.iter().map(|(reason, count)| (reason.name(), count)).collect();
         serde_json::json!({
-            "rejects": refusals, "positions_inserted": inserted, "rejected_again": again, "truncated": cut,
+            "rejects": rejects, "positions_inserted": inserted, "rejected_again": again, "truncated": cut,
             "without_row": without_row,
         })
     }
@@ -52,10 +52,10 @@ impl Shown for Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "refusals                  {:>10}", self.refusals)?;
+        writeln!(f, "rejects                   {:>10}", self.rejects)?;
         writeln!(f, "positions inserted        {:>10}", self.inserted)?;
-        for (reason, count) in &self.refused_again {
-            writeln!(f, "refused again             {count:>10}   {}", reason.name())?;
+        for (reason, count) in &self.rejected_again {
+            writeln!(f, "rejected again            {count:>10}   {}", reason.name())?;
         }
         writeln!(
             f,
@@ -84,7 +84,7 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
     let mut told_at = Instant::now();
     let mut rejects = clickhouse.rejects(reason, since)?;
     while let Some(reject) = rejects.next().await? {
-        summary.refusals += reject.count;
+        summary.rejects += reject.count;
         summary.without_row += reject.count.saturating_sub(1);
         if (reject.payload.len() as u64) < reject.payload_bytes {
             summary.cut += 1;
@@ -92,7 +92,7 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
         }
         decode(&decoder, &reject, now(), &mut decoded);
         for again in &decoded.rejects {
-            *summary.refused_again.entry(again.reason).or_default() += 1;
+            *summary.rejected_again.entry(again.reason).or_default() += 1;
         }
         for position in decoded.positions.drain(..) {
             let instant = Instant::now().into_std();
@@ -104,7 +104,7 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
         }
         if told_at.elapsed() >= PROGRESS_EVERY {
             told_at = Instant::now();
-            info!(refusals = summary.refusals, inserted = summary.inserted, "replaying rejects");
+            info!(rejects = summary.rejects, inserted = summary.inserted, "replaying rejects");
         }
     }
     summary.inserted += insert(config, &clickhouse, &mut writer, batcher.close(), &[]).await?.rows;

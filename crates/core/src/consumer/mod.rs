@@ -401,7 +401,7 @@ impl Consumer {
     }
 
     /// Decides when the open batch closes for an insert: before it is due, if the broker can send
-    /// nothing more until its rows are acknowledged.
+    /// nothing more until its rows are acknowledged, or if the process leaves.
     fn closes_to_insert(&mut self, now: Instant) -> CloseWhen {
         let mut sessions = self.sessions.iter().enumerate();
         let leaves = self.is_flushing() || self.leaving.is_some() && self.closes_early(now);

@@ -156,13 +156,14 @@ pub struct Attention {
 /// Why a batch goes to the spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreReason {
-    /// It is not known whether the tables exist.
+    /// It is not known whether the tables exist; or the batch is all QoS 0 and they are known to be
+    /// wrong.
     NoTables,
     /// An attempt to insert it failed.
     ItFailed,
     /// An attempt to insert another batch failed, and files wait already.
     ServerIsAway,
-    /// The insert is slow, and the broker's window is half full.
+    /// The insert is slow, and half of a window or of the buffer is used.
     ServerIsSlow,
     /// All insert slots are taken by slow inserts; this batch was accepted for the spool.
     NoSlot,

@@ -12,7 +12,7 @@ pub(super) const BOUNDS_MS: [i64; 14] = [
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ages {
     /// Messages per bucket; the last bucket has no bound.
-    classes: [u64; BOUNDS_MS.len() + 1],
+    buckets: [u64; BOUNDS_MS.len() + 1],
     /// Sum of all ages in milliseconds. A device clock that is ahead counts as 0.
     sum_ms: u64,
 }
@@ -24,14 +24,14 @@ impl Ages {
         let newest = decoded.positions.iter().max_by_key(|position| position.ts);
         let Some(newest) = newest.filter(|_| decoded.lacking.undated == 0) else { return };
         let age_ms = newest.received_at.unix_ms().saturating_sub(newest.ts.unix_ms());
-        let class = BOUNDS_MS.iter().position(|bound_ms| age_ms <= *bound_ms);
-        self.classes[class.unwrap_or(BOUNDS_MS.len())] += 1;
+        let bucket = BOUNDS_MS.iter().position(|bound_ms| age_ms <= *bound_ms);
+        self.buckets[bucket.unwrap_or(BOUNDS_MS.len())] += 1;
         self.sum_ms = self.sum_ms.saturating_add(u64::try_from(age_ms).unwrap_or(0));
     }
 
     /// Returns each of [`BOUNDS_MS`] with the number of messages that were at most that old.
     pub fn cumulative(&self) -> impl Iterator<Item = (i64, u64)> {
-        let sums = self.classes.iter().scan(0, |sum, count| {
+        let sums = self.buckets.iter().scan(0, |sum, count| {
             *sum += count;
             Some(*sum)
         });
@@ -39,7 +39,7 @@ impl Ages {
     }
 
     pub fn count(&self) -> u64 {
-        self.classes.iter().sum()
+        self.buckets.iter().sum()
     }
 
     pub fn sum_ms(&self) -> u64 {

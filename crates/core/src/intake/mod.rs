@@ -74,8 +74,8 @@ pub struct Completion {
 pub enum CloseWhen {
     /// It is due, by rows or by age.
     Due,
-    /// It has any row: the broker sends nothing more before an acknowledgement, or the process
-    /// leaves.
+    /// It has any row: the broker sends nothing more before an acknowledgement, the process leaves,
+    /// or the batch is worth a file of the spool.
     NotEmpty,
 }
 

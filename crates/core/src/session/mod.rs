@@ -372,6 +372,8 @@ impl Session {
                 self.disconnect(true, now);
                 self.purpose = Purpose::End;
             }
+            // This connection made the session: its own DISCONNECT ends it, so the purpose is set
+            // first.
             AfterEmptying::End => {
                 self.purpose = Purpose::End;
                 self.disconnect(false, now);

@@ -39,7 +39,7 @@ impl Session {
             || self.connection == ConnectionState::Ended
     }
 
-    /// Returns whether a member has sent SUBSCRIBE at least once.
+    /// Returns whether the broker has accepted a connection to this session.
     pub fn has_connected(&self) -> bool {
         self.continuity.has_connected
     }

@@ -58,11 +58,11 @@ enum Mistake {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Running,
-    /// SIGTERM came; killed then.
+    /// SIGTERM came; killed at this time.
     Leaving(Duration),
-    /// SIGSTOP: its connections stay open. Killed then, unless it has a successor.
+    /// SIGSTOP: its connections stay open. Killed at this time, unless it has a successor.
     Hung(Duration),
-    /// Started again then.
+    /// Started again at this time.
     Dead(Duration),
     /// It is not restarted before the end of the schedule.
     Gone,
@@ -95,13 +95,14 @@ struct Process {
 
 struct Group {
     mistake: Mistake,
-    /// The first processes, then successors of hung ones, and drains.
+    /// Number of members; the first processes are theirs.
     members: usize,
     setup: Setup,
     began: Instant,
     after: Duration,
     broker: Broker,
     table: Table,
+    /// The first processes, then successors of hung ones, and drains.
     processes: Vec<Process>,
     down: Option<usize>,
     /// The network between the peers is cut.
@@ -112,6 +113,7 @@ struct Group {
     lost_with_node: BTreeSet<u32>,
     /// Subset of these that no process received and lived to insert: their loss is excused.
     excused: BTreeSet<u32>,
+    /// Messages of the driver that will be erased.
     theirs: BTreeSet<u32>,
     erased: bool,
     /// Rows of the erased driver that were stored when every process had the list.
@@ -208,7 +210,7 @@ impl Group {
         result
     }
 
-    fn all(&self, is: impl Fn(&Process) -> bool) -> Vec<usize> {
+    fn indices_of(&self, is: impl Fn(&Process) -> bool) -> Vec<usize> {
         (0..self.processes.len()).filter(|of| is(&self.processes[*of])).collect()
     }
 
@@ -241,12 +243,12 @@ impl Group {
         let mut turns = 0;
         self.turn();
         loop {
-            let alive =
-                self.all(|process| matches!(process.state, State::Running | State::Leaving(_)));
+            let alive = self
+                .indices_of(|process| matches!(process.state, State::Running | State::Leaving(_)));
             let next = alive.into_iter().map(|of| self.with(of, |world| world.next(until))).min();
             let at = next.unwrap_or(until).max(self.began + self.after);
             turns = if at > self.began + self.after { 0 } else { turns + 1 };
-            assert!(turns < 1_000, "a deadline that stays makes a shell spin");
+            assert!(turns < 1_000, "a deadline does not move on: the shell would spin");
             self.after = at - self.began;
             self.turn();
             if at >= until {
@@ -325,8 +327,8 @@ impl Group {
         self.excused.extend(gone);
     }
 
-    /// The other node has a member that stays: if it has none, EMQX gives the ghosts everything,
-    /// whatever its strategy.
+    /// Kills a node if a member on the other one stays. Without such a member EMQX gives every
+    /// message to the dead node's sessions, whatever its strategy.
     fn kill_node(&mut self, node: usize) {
         let stays = self
             .all(|process| process.state == State::Running && !process.drains)
@@ -339,7 +341,7 @@ impl Group {
                 })
             });
         let nobody_leaves =
-            self.all(|process| matches!(process.state, State::Leaving(_))).is_empty();
+            self.indices_of(|process| matches!(process.state, State::Leaving(_))).is_empty();
         if self.down.is_some() || !stays || !nobody_leaves {
             return;
         }
@@ -430,9 +432,8 @@ impl Group {
                 let id = rng.usize(..SESSIONS_MAX);
                 self.with(of, |world| world.cut(id, true, false));
             }
-            // The next process has fewer or more sessions. Skipped while another process of the
-            // member lives: the one with fewer sessions does not visit the other's again when that
-            // one is killed.
+            // The next process has fewer or more sessions. Skipped while the member has another
+            // process: once that one is killed, nobody would visit the sessions that it has more.
             79..81 if !drains && !matches!(state, State::Hung(_)) && is_alone => {
                 let connections = Connections::Fixed(rng.usize(1..=SESSIONS_MAX));
                 self.processes[of].world.setup.consumer.connections = connections;
@@ -487,8 +488,8 @@ impl Group {
         }
     }
 
-    /// Ends all faults. Kills a process that has a successor, and replays its disk under another
-    /// name.
+    /// Ends all faults but those between peers. Kills hung processes and those with a successor;
+    /// the disk of the latter is replayed under another name.
     fn recover(&mut self) -> Result<(), String> {
         self.start_node();
         self.table.join(false);
@@ -501,7 +502,8 @@ impl Group {
             if process.drains {
                 continue;
             }
-            let is_last = self.all(|other| other.name == name && !other.drains).last() == Some(&of);
+            let is_last =
+                self.indices_of(|other| other.name == name && !other.drains).last() == Some(&of);
             if matches!(self.processes[of].state, State::Hung(_)) || !is_last && self.is_alive(of) {
                 self.kill(of);
             }
@@ -516,7 +518,7 @@ impl Group {
         while self.after < until {
             self.decide();
             self.wait(Duration::from_millis(500));
-            for of in self.all(|process| process.state == State::Gone && !process.drains) {
+            for of in self.indices_of(|process| process.state == State::Gone && !process.drains) {
                 let name = self.processes[of].name;
                 let drains = |it: &Process| it.name == name && it.drains && it.state != State::Gone;
                 if !self.processes.iter().any(drains) {
@@ -667,8 +669,8 @@ fn group_loses_nothing_stays_subscribed_and_leaves_no_session() {
     }
 }
 
-/// Each mistake fails in the schedule given here. Replace a schedule that no longer finds it with
-/// the first one that does.
+/// The schedule of each mistake is tried first, then 0 to 1,999. If the output names another one,
+/// write that here.
 #[test]
 fn planted_mistakes_in_a_group_are_found() {
     let found_by = [

@@ -33,7 +33,8 @@ struct Entry {
     /// Number of committed inserts, of any batch, when the file first failed or was last deferred.
     successes: Option<u64>,
     deferrals: u32,
-    /// Time at which the file queues; `None`: since the process started.
+    /// The file is not replayed before this, and queues since then; `None`: since the process
+    /// started.
     not_before: Option<Instant>,
     /// Why the file is not inserted, if the file itself is at fault.
     why: Option<String>,

@@ -31,8 +31,8 @@ use crate::batch::Batch;
 use crate::delivery::SpoolInventory;
 use crate::throttle::{Reasons, Throttle};
 
-/// Once half the window is unacknowledged, an insert that takes longer than this is stored in the
-/// spool as well: a broker whose window is full queues few messages, and then drops.
+/// Once half of a window or of the buffer is used, an insert that takes longer than this is stored
+/// in the spool as well: a broker whose window is full queues few messages, and then drops.
 pub const SLOW_AFTER: Duration = Duration::from_millis(250);
 /// Interval between log lines with the same reason to store a batch, or about a spool that refuses.
 const STORING_LOGGED_EVERY: Duration = Duration::from_secs(60);
@@ -49,8 +49,7 @@ pub struct DeliveryConfig {
     pub spool: bool,
     /// First timeout of an insert.
     pub insert_timeout: Duration,
-    /// Time after the start of the shutdown at which uninserted batches go to the spool, if there
-    /// is one.
+    /// Time after [`Delivery::leave`] at which uninserted batches go to the spool, if there is one.
     pub store_when_leaving_after: Duration,
     /// Random number of this process, for deduplication tokens.
     pub incarnation: u64,

@@ -48,7 +48,7 @@ impl Delivery {
         }
     }
 
-    /// Records that the server answered an attempt. The oldest attempt still in flight now counts
+    /// Records that this attempt is no longer waited for. The oldest attempt still in flight now counts
     /// as the one that is waited for.
     fn attempt_answered(&mut self, id: BatchId) {
         let others = self.batches.iter().filter(|(other, _)| **other != id);
