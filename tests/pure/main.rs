@@ -23,6 +23,7 @@ mod long_rows;
 mod model;
 mod modules;
 mod power_cuts;
+mod readme;
 mod real;
 #[expect(dead_code, reason = "the core's own tests use the rest")]
 #[path = "../../crates/core/tests/pure/rows.rs"]

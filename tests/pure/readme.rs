@@ -1,0 +1,224 @@
+//! Every measured number of README.md is in the table that it comes from.
+//!
+//! The story's sentences are left to `lab/story/docs.py --check`, which compares them with
+//! `docs/story.json`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// A fragment of README.md, and where its numbers come from.
+struct Source {
+    says: &'static str,
+    file: &'static str,
+    /// Text of the file above the lines.
+    below: &'static str,
+    /// Beginnings of the lines that have the numbers: of each the first one.
+    lines: &'static [&'static str],
+}
+
+const RESULTS: &str = "docs/results.md";
+const DEMO: &str = "<!-- make demo: begin -->";
+const COST: &str = "`make bench`, commit ";
+const CONDITIONS: &str = "| milepost = 1 |";
+const SHARE: &str = "### ClickHouse's share";
+
+const SOURCES: [Source; 8] = [
+    Source {
+        says: "0 of 300,000 positions lost, 0 stored twice",
+        file: RESULTS,
+        below: DEMO,
+        lines: &["    sent ", "    lost ", "    duplicates "],
+    },
+    Source {
+        says: "within 291 ms of being sent",
+        file: RESULTS,
+        below: DEMO,
+        lines: &["    freshness p50/p99 "],
+    },
+    Source {
+        says: "1.6 µs of CPU a message at 20,000 messages/s (QoS 1, into ClickHouse), 10.9 MiB of \
+               memory at 50,000 messages/s (QoS 0, into a sink",
+        file: RESULTS,
+        below: COST,
+        lines: &[CONDITIONS, "| milepost |"],
+    },
+    Source { says: "16.8 µs and 162.8 MiB", file: RESULTS, below: COST, lines: &["| node |"] },
+    Source {
+        says: "300,000 positions sent, 0 lost, 0 duplicates",
+        file: RESULTS,
+        below: DEMO,
+        lines: &["    sent ", "    lost ", "    duplicates "],
+    },
+    Source {
+        says: "8,000/s over 16 members; before: `batch.members_age_max` off, now 8 s; on a busy \
+               machine | 86.8 | 35.3 |",
+        file: RESULTS,
+        below: SHARE,
+        lines: &[
+            "What `batch.members_age_max` changes",
+            "position less",
+            "| 16 | off |",
+            "| 16 | 8 s |",
+        ],
+    },
+    Source {
+        says: "milepost, 20,000/s at QoS 1 into ClickHouse | | 1.6 |",
+        file: RESULTS,
+        below: COST,
+        lines: &[CONDITIONS, "| milepost |"],
+    },
+    Source {
+        says: "a node of EMQX 5.8.9, in and out, 30,000/s at QoS 1 | | 49 to 78 |",
+        file: "docs/brokers.md",
+        below: "EMQX was measured by hand",
+        lines: &["| EMQX ", "| 30,000 messages/s"],
+    },
+];
+
+/// Versions, conditions and limits: numbers that nobody measured.
+const STATED: [&str; 17] = [
+    "(30 s, QoS 1, ",
+    "MQTT 5 ",
+    "200 of them",
+    "5,000 drivers for 30 s",
+    "Rust 1.89",
+    "Python 3,",
+    "2 cores",
+    "Install 0.1.0",
+    "x86_64",
+    "aarch64",
+    "glibc 2.28",
+    "at most 30 days ago",
+    "for a million positions",
+    "[day 1]",
+    "[day-1.md]",
+    "200 lines of Rust",
+    "Apache-2.0",
+];
+
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// Returns the numbers of a text, without commas between thousands: `20k/s` has 20000.
+fn numbers(text: &str) -> BTreeSet<String> {
+    let chars: Vec<char> = text.chars().collect();
+    let is_digit = |at: usize| chars.get(at).is_some_and(char::is_ascii_digit);
+    let mut found = BTreeSet::new();
+    let mut at = 0;
+    while at < chars.len() {
+        if !is_digit(at) {
+            at += 1;
+            continue;
+        }
+        let mut number = String::new();
+        while is_digit(at) || (matches!(chars.get(at), Some('.' | ',')) && is_digit(at + 1)) {
+            if chars[at] != ',' {
+                number.push(chars[at]);
+            }
+            at += 1;
+        }
+        if chars.get(at) == Some(&'k') && chars.get(at + 1) == Some(&'/') {
+            number.push_str("000");
+        }
+        found.insert(number);
+    }
+    found
+}
+
+/// Returns README.md on one line, without what is shown rather than said: code, commands, targets
+/// of links, and the story's sentences.
+fn prose() -> String {
+    let readme = read("README.md");
+    let (before, story) = readme.split_once("<!-- make story: begin -->").unwrap();
+    let (_, after) = story.split_once("<!-- make story: end -->").unwrap();
+    let lines = before.lines().chain(after.lines()).filter(|line| !line.starts_with("    "));
+    let text = lines.map(str::trim).collect::<Vec<_>>().join(" ");
+    text.split("](")
+        .enumerate()
+        .map(|(index, part)| match part.split_once(')') {
+            Some((_, rest)) if index > 0 => format!("] {rest}"),
+            _ => part.to_owned(),
+        })
+        .collect()
+}
+
+/// Returns the first line below a text that begins so.
+fn line<'a>(document: &'a str, below: &str, begins: &str) -> &'a str {
+    let (_, rest) = document.split_once(below).unwrap_or_else(|| panic!("no {below:?}"));
+    let found = rest.lines().find(|line| line.starts_with(begins));
+    found.unwrap_or_else(|| panic!("no line {begins:?} below {below:?}"))
+}
+
+/// Returns the cells of the rows between two comments of results.md.
+fn table(name: &str) -> Vec<Vec<String>> {
+    let results = read(RESULTS);
+    let (_, rest) = results.split_once(&format!("<!-- {name}: begin -->")).unwrap();
+    let (table, _) = rest.split_once(&format!("<!-- {name}: end -->")).unwrap();
+    let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect();
+    table.lines().filter(|line| line.starts_with("| ")).skip(1).map(cells).collect()
+}
+
+/// Returns what an insert of 5,000 rows costs ClickHouse, in seconds for a million rows: the table
+/// of scale.md has milliseconds for each insert.
+fn inserts() -> String {
+    let scale = read("docs/scale.md");
+    let row = line(&scale, "ClickHouse's CPU for one insert", "| 5,000 |");
+    let ms = |column: usize| {
+        let cell = row.split('|').nth(column).unwrap().trim().trim_end_matches(" ms");
+        cell.parse::<f64>().unwrap() / 5.0
+    };
+    format!(
+        "inserts of 5,000 rows, without merges; before: the tables of 0.1.0 | {:.1} | {:.1} |",
+        ms(3),
+        ms(4)
+    )
+}
+
+fn faults() -> String {
+    let rows = table("make faults");
+    let harmless = rows.iter().filter(|cells| cells[3] == "0").count();
+    format!("of its {} faults {harmless} lose nothing", rows.len())
+}
+
+#[test]
+fn readme_has_the_numbers_of_its_sources() {
+    let readme = prose();
+    for Source { says, file, below, lines } in &SOURCES {
+        assert!(readme.contains(says), "README.md does not have: {says}");
+        let document = read(file);
+        let found: BTreeSet<String> =
+            lines.iter().flat_map(|begins| numbers(line(&document, below, begins))).collect();
+        // QoS and versions are conditions, which a table may have in another place.
+        let missing: Vec<String> = numbers(&says.replace("QoS 0", "").replace("QoS 1", ""))
+            .into_iter()
+            .filter(|number| !found.contains(number))
+            .collect();
+        assert!(
+            missing.is_empty(),
+            "{file} does not have {missing:?}, which README.md says: {says}"
+        );
+    }
+    for computed in [inserts(), faults()] {
+        assert!(readme.contains(&computed), "README.md does not have: {computed}");
+    }
+}
+
+#[test]
+fn readme_has_no_number_without_a_source() {
+    let (mut rest, computed) = (prose(), [inserts(), faults()]);
+    let said = SOURCES.iter().map(|source| source.says);
+    for known in said.chain(computed.iter().map(String::as_str)) {
+        rest = rest.replace(known, " ");
+    }
+    for stated in STATED {
+        assert!(rest.contains(stated), "README.md no longer says {stated:?}");
+        rest = rest.replace(stated, " ");
+    }
+    // Inline code has keys, values and examples; a list has its own numbers.
+    let prose: String = rest.split('`').step_by(2).collect();
+    let promises = (1..=5).fold(prose, |text, item| text.replace(&format!(" {item}. **"), " "));
+    let without = numbers(&promises);
+    assert!(without.is_empty(), "README.md has numbers without a source: {without:?}");
+}
