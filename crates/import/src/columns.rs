@@ -181,35 +181,58 @@ fn refuse_another_place<'s>(
     Ok(())
 }
 
-/// Finds the hemispheres by their values, `N` or `S` and `E` or `W`: in the column beside the
-/// coordinate, or anywhere if there is one for each of the two.
+/// Finds the hemispheres by their values, `N` or `S` and `E` or `W`. A column whose name has the
+/// coordinate's name, such as `lat_ref`, is enough for that coordinate. Columns with other names
+/// count only if both coordinates have one, since a column of directions looks alike: the one
+/// beside the coordinate, or anywhere if there is one for each of the two.
 fn add_hemispheres<'s>(
     columns: &[String],
     value: impl Fn(usize) -> &'s str,
     found: &mut Vec<(&'static str, Column)>,
 ) {
-    const OF: [(&str, &str, [&str; 4]); 2] = [
-        ("lat", "lat_hemisphere", ["n", "s", "north", "south"]),
-        ("lng", "lng_hemisphere", ["e", "w", "east", "west"]),
+    const OF: [(&str, &str, [&str; 2], [&str; 4]); 2] = [
+        ("lat", "lat_hemisphere", ["lat", "lat"], ["n", "s", "north", "south"]),
+        ("lng", "lng_hemisphere", ["lon", "lng"], ["e", "w", "east", "west"]),
     ];
-    let is_used = |at: usize| found.iter().any(|(_, column)| column.at == at);
-    let find = |letters: &[&str; 4]| {
-        let is_one = |at: &usize| letters.contains(&&*value(*at).to_ascii_lowercase());
-        (0..columns.len()).filter(|at| !is_used(*at)).filter(is_one).collect::<Vec<_>>()
+    let get = |field: &str| found.iter().find(|(known, _)| *known == field).map(|(_, of)| of.at);
+    if get("lat").is_none() || get("lng").is_none() {
+        return;
+    }
+    let is_named = |at: usize, names: [&str; 2]| {
+        let name = plain(&columns[at]);
+        names.iter().any(|known| name.contains(known))
     };
-    let candidates = OF.map(|(.., letters)| find(&letters));
+    let candidates = OF.map(|(_, hemisphere, names, letters)| {
+        let is_one = |at: &usize| {
+            let is_used = found.iter().any(|(_, column)| column.at == *at);
+            let has_letter = letters.contains(&&*value(*at).to_ascii_lowercase());
+            !is_used && has_letter && (is_named(*at, names) || !is_direction(&columns[*at]))
+        };
+        get(hemisphere).map_or_else(|| (0..columns.len()).filter(is_one).collect(), |at| vec![at])
+    });
     let are_both = candidates.iter().all(|columns| columns.len() == 1);
+    let chosen = [0, 1].map(|n| {
+        let beside =
+            get(OF[n].0).and_then(|of| candidates[n].iter().find(|at| at.abs_diff(of) == 1));
+        beside.or(candidates[n].first().filter(|_| are_both)).copied()
+    });
+    let has_pair = chosen.iter().all(Option::is_some);
     let mut more = Vec::new();
-    for ((field, hemisphere, _), candidates) in OF.into_iter().zip(&candidates) {
-        let Some((_, of)) = found.iter().find(|(known, _)| *known == field) else { continue };
-        let is_known = found.iter().any(|(known, _)| *known == hemisphere);
-        let beside = candidates.iter().find(|at| at.abs_diff(of.at) == 1);
-        let only = candidates.first().filter(|_| are_both);
-        if let (false, Some(at)) = (is_known, beside.or(only)) {
-            more.push((hemisphere, Column { at: *at, unit: None }));
+    for ((_, hemisphere, names, _), at) in OF.into_iter().zip(chosen) {
+        if let (None, Some(at)) = (get(hemisphere), at)
+            && (has_pair || is_named(at, names))
+        {
+            more.push((hemisphere, Column { at, unit: None }));
         }
     }
     found.extend(more);
+}
+
+/// Returns whether a column's name is that of a direction, of travel or of the wind.
+fn is_direction(name: &str) -> bool {
+    let name = plain(name);
+    let is_part = |known: &&str| name.contains(*known);
+    name.starts_with("wind") || ["direction", "heading", "course", "bearing"].iter().any(is_part)
 }
 
 /// Checks that no name or value of a column states a time zone that would be ignored.
@@ -439,7 +462,28 @@ mod tests {
             "x,33.5,70.5,south,WEST",
             "lat=lat lng=lon ts=time lat_hemisphere=a lng_hemisphere=b",
         );
-        check("time,lat,lon,wind", "x,33.5,70.5,N", "lat=lat lng=lon ts=time");
+        check(
+            "time,lat,lat_h,lon,EW",
+            "x,33.5,S,70.5,W",
+            "lat=lat lng=lon lng_hemisphere=EW ts=time lat_hemisphere=lat_h",
+        );
+        // The coordinate in the name is enough for one of the two.
+        check(
+            "time,lat,lat_ref,lon",
+            "x,33.5,S,-70.5",
+            "lat=lat lng=lon ts=time lat_hemisphere=lat_ref",
+        );
+        // A column of directions is no hemisphere.
+        for (names, sample) in [
+            ("time,lat,lon,wind", "x,33.5,70.5,N"),
+            ("time,lat,lon,direction", "x,52.5,13.4,W"),
+            ("direction,lat,lon,time", "S,52.5,13.4,x"),
+            ("time,lat,lon,x", "x,52.5,13.4,w"),
+            ("time,lat,lon,direction,wind", "x,52.5,13.4,W,N"),
+            ("time,lat,lon,a,b,c", "x,52.5,13.4,W,N,S"),
+        ] {
+            check(names, sample, "lat=lat lng=lon ts=time");
+        }
         check("time,lat,lon,alt", "x,deg,deg,ft", "lat=lat[deg] lng=lon[deg] ts=time alt=alt[ft]");
         check(
             "lat,latitude,lon,ts",

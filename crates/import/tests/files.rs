@@ -109,6 +109,8 @@ fn columns_state_hemispheres_units_and_dates() {
             "-33.5 70.25 - - - -",
         ),
         (&[], "time,latitude,,longitude,", "TS,33.5,S,70.25,W", "-33.5 -70.25 - - - -"),
+        (&[], "time,lat,lon,direction", "TS,52.5,13.4,W", "52.5 13.4 - - - -"),
+        (&[], "x,lat,lon,time", "S,52.5,13.4,TS", "52.5 13.4 - - - -"),
         (&[], "time,lat,lon,altFt,speedKmh", "TS,1,2,1000,36", "1 2 10 - 304.8 -"),
         (&["--zone", "Z"], "time,lat,lon,tz", "TS,1,2,Asia/Tokyo", "1 2 - - - -"),
         (&[], "mmsi,time,lat,lon,course", "7,TS,1,2,360.0", "1 2 - - - -"),
@@ -156,6 +158,7 @@ fn columns_state_hemispheres_units_and_dates() {
     for (arguments, names, row, said) in [
         (&[][..], "time,lat,n/s,lon,e/w", "TS,33.5,,70.25,W", "not N or S"),
         (&[], "time,lat,n/s,lon,e/w", "TS,-33.5,N,70.25,W", "which is right"),
+        (&[], "time,lat,n/s,lon,e/w", "TS,33.5,N,70.25,ESE", "not E or W"),
         (&[], "time,lat,lon,lat", "TS,1,2,3", "two columns lat and lat: rename one"),
         (&[], "TIME,lat,lon", "CLOCK,1,2", "without a date"),
         (&[], "Local Time,lat,lon", "DAY CLOCK,1,2", "it has no column ts"),

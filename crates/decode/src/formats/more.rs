@@ -204,8 +204,10 @@ fn signed<'a>(
 ) -> Result<Scalar<'a>, Refusal> {
     let Some(number) = value.as_f64() else { return Ok(value) };
     let [positive, negative] = HALVES[slot];
-    let letter =
-        half.as_text().and_then(|text| text.trim().chars().next()).map(|c| c.to_ascii_uppercase());
+    let text = half.as_text().map(str::trim).unwrap_or_default();
+    // NE and ESE are directions.
+    let is_direction = text.len() > 1 && text.bytes().all(|byte| b"NESWnesw".contains(&byte));
+    let letter = text.chars().next().filter(|_| !is_direction).map(|c| c.to_ascii_uppercase());
     let (field, at) = (FIELDS[slot], pointer.as_str());
     match letter {
         Some(c) if c == positive && number >= 0.0 => Ok(value),
