@@ -312,20 +312,30 @@ fn run_warns_once_about_nodes_missing_from_the_url() -> Result<()> {
 #[test]
 fn check_measures_the_size_that_a_proxy_refuses() -> Result<()> {
     let world = world("check_size")?;
-    let at = |largest: usize| {
-        let url = scripted_by_size(world.engine.server.port, move |statement, bytes| {
+    let proxy = |largest: usize| {
+        scripted_by_size(world.engine.server.port, move |statement, bytes| {
             let is_measured = statement.contains("JSONEachRow");
             if is_measured && bytes > largest {
                 return Scripted::Answer(413, "<html>413 Request Entity Too Large".to_owned());
             }
             Scripted::Pass
-        })?;
-        Ok::<_, anyhow::Error>(world.settings.clone().with("CLICKHOUSE__URL", url))
+        })
     };
+    let of = |url: String| world.settings.clone().with("CLICKHOUSE__URL", url);
+    let at = |largest: usize| proxy(largest).map(of);
     finds(&at(8 << 20)?, &[], "insert size", "ok", "takes an insert of 8 MiB")?;
     finds(&at(1 << 20)?, &[], "insert size", "warning", "takes 1024 KiB: milepost splits")?;
     finds(&at(1 << 20)?, &[], "insert size", "warning", "nginx: client_max_body_size 8m")?;
     finds(&at(64 << 10)?, &[], "insert size", "error", "takes 64 KiB: a single row")?;
+    // An endpoint that does not answer does not hide the ones behind it.
+    let both = format!("http://127.0.0.1:1,{}", proxy(64 << 10)?);
+    finds(
+        &of(both).with("CLICKHOUSE__REPLICATION", "macros"),
+        &[],
+        "insert size",
+        "error",
+        "takes 64 KiB: a single row",
+    )?;
     assert_eq!(world.query("SELECT count() FROM {db}.positions")?, "0");
     let parts = "SELECT count() FROM system.parts WHERE database = '{db}' AND table = 'positions'";
     assert_eq!(world.query(parts)?, "0");

@@ -123,12 +123,6 @@ impl Report {
         self.count(Level::Error) > 0
     }
 
-    /// Returns whether a check of this subject found an error.
-    #[must_use]
-    pub(super) fn finds_error(&self, what: &str) -> bool {
-        self.findings.iter().any(|finding| finding.level == Level::Error && finding.what == what)
-    }
-
     fn count(&self, level: Level) -> usize {
         self.findings.iter().filter(|finding| finding.level == level).count()
     }

@@ -1,11 +1,14 @@
 //! The size of an insert that the way to ClickHouse lets through: a proxy in between may refuse a
 //! large one (HTTP 413).
 
+use std::error::Error;
+
 use super::report::Report;
 use milepost_clickhouse::ClickHouse;
 use milepost_config::Config;
 use milepost_core::error_chain;
 
+const WHAT: &str = "insert size";
 /// The largest insert that milepost sends.
 const WANTED: usize = 8 << 20;
 /// Largest row: a reject with its payload.
@@ -14,57 +17,77 @@ const ROW: usize = 128 << 10;
 const LEAST: usize = 16 << 10;
 const ADVICE: &str = "raise the limit there to 8 MiB (nginx: client_max_body_size 8m; Kubernetes ingress-nginx: proxy-body-size)";
 
-/// Sends bodies without a row, the largest first, each half as large as the one before: 16 MiB at
-/// most, and nothing is written.
+/// An attempt that got no answer about the size, such as a timeout.
+struct Unmeasured {
+    why: String,
+    /// Smallest size that was refused before, in bytes.
+    refused: Option<usize>,
+}
+
+/// Measures each endpoint. Nothing is written, and 16 MiB at most are sent to each.
 pub(super) async fn check(report: &mut Report, config: &Config) {
     for url in &config.clickhouse.urls {
         let mut of_one = config.clickhouse.clone();
         of_one.urls = vec![url.clone()];
-        let Ok(clickhouse) = ClickHouse::new(&of_one) else { continue };
-        let (mut bytes, mut largest) = (WANTED, None);
-        while bytes >= LEAST {
-            match clickhouse.takes_body(bytes).await {
-                Ok(true) => {
-                    largest = Some(bytes);
-                    break;
-                }
-                Ok(false) => bytes /= 2,
-                Err(error) if bytes == WANTED => {
-                    report
-                        .ok("insert size", format!("{url}: not measured: {}", error_chain(&error)));
-                    return;
-                }
-                Err(_) => break,
-            }
-        }
-        judge(report, url, largest);
+        let measured = match ClickHouse::new(&of_one) {
+            Ok(clickhouse) => measure(async |bytes| clickhouse.takes_body(bytes).await).await,
+            Err(error) => Err(Unmeasured { why: error_chain(&error), refused: None }),
+        };
+        judge(report, url, measured);
     }
 }
 
-fn judge(report: &mut Report, url: &str, largest: Option<usize>) {
+/// Sends bodies without a row, the largest first, each half as large as the one before.
+async fn measure<E: Error>(
+    takes: impl AsyncFn(usize) -> Result<bool, E>,
+) -> Result<Option<usize>, Unmeasured> {
+    let (mut bytes, mut refused) = (WANTED, None);
+    while bytes >= LEAST {
+        match takes(bytes).await {
+            Ok(true) => return Ok(Some(bytes)),
+            Ok(false) => refused = Some(bytes),
+            Err(error) => return Err(Unmeasured { why: error_chain(&error), refused }),
+        }
+        bytes /= 2;
+    }
+    Ok(None)
+}
+
+fn judge(report: &mut Report, url: &str, measured: Result<Option<usize>, Unmeasured>) {
     let kib = |bytes: usize| format!("{} KiB", bytes >> 10);
     let refuses = format!("{url}: something on the way refuses an insert of 8 MiB (HTTP 413)");
-    match largest {
-        Some(WANTED) => report.ok("insert size", format!("{url} takes an insert of 8 MiB")),
-        Some(bytes) if bytes >= ROW => report.warning(
-            "insert size",
+    match measured {
+        Ok(Some(WANTED)) => report.ok(WHAT, format!("{url} takes an insert of 8 MiB")),
+        Ok(Some(bytes)) if bytes >= ROW => report.warning(
+            WHAT,
             format!(
                 "{refuses} and takes {}: milepost splits its inserts, and ClickHouse gets more parts",
                 kib(bytes)
             ),
             ADVICE,
         ),
-        Some(bytes) => report.error(
-            "insert size",
+        Ok(Some(bytes)) => report.error(
+            WHAT,
             format!("{refuses} and takes {}: a single row can be too large for it", kib(bytes)),
             ADVICE,
         ),
-        None => report.error("insert size", format!("{refuses} and one of {}", kib(LEAST)), ADVICE),
+        Ok(None) => report.error(WHAT, format!("{refuses} and one of {}", kib(LEAST)), ADVICE),
+        Err(Unmeasured { why, refused: None }) => {
+            report.ok(WHAT, format!("{url}: not measured: {why}"));
+        }
+        Err(Unmeasured { why, refused: Some(bytes) }) => report.warning(
+            WHAT,
+            format!("{refuses}; below {}: not measured: {why}", kib(bytes)),
+            ADVICE,
+        ),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::io;
+
     use super::super::report::Level;
     use super::*;
 
@@ -78,7 +101,25 @@ mod tests {
             (None, Level::Error, "and one of 16 KiB"),
         ] {
             let mut report = Report::default();
-            judge(&mut report, "http://ch", largest);
+            judge(&mut report, "http://ch", Ok(largest));
+            assert!(report.finds(level, "insert size", words), "{report}");
+        }
+    }
+
+    #[tokio::test]
+    async fn timeout_is_not_reported_as_a_refusal() {
+        for (refusals, level, words) in [
+            (0, Level::Ok, "not measured: no answer"),
+            (1, Level::Warning, "of 8 MiB (HTTP 413); below 8192 KiB: not measured: no answer"),
+            (3, Level::Warning, "below 2048 KiB: not measured: no answer"),
+        ] {
+            let sent = Cell::new(0);
+            let takes = async |_| match sent.replace(sent.get() + 1) {
+                n if n < refusals => Ok(false),
+                _ => Err(io::Error::other("no answer")),
+            };
+            let mut report = Report::default();
+            judge(&mut report, "http://ch", measure(takes).await);
             assert!(report.finds(level, "insert size", words), "{report}");
         }
     }
