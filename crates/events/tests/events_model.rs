@@ -50,6 +50,16 @@ fn fix(driver: u8, ts: i64, lng: f64) -> Fix {
 /// A drive of one driver: each step is seconds since the one before, metres to the east, speed,
 /// accuracy.
 fn drives() -> impl Strategy<Value = Vec<Fix>> {
+    drives_from(0.05, 1.0)
+}
+
+/// Drives of steps of up to 30 m across the border of `a` and `b`.
+fn border_drives() -> impl Strategy<Value = Vec<Fix>> {
+    drives_from(0.1, 0.01)
+}
+
+/// `scale`: factor of the steps' metres.
+fn drives_from(began: f64, scale: f64) -> impl Strategy<Value = Vec<Fix>> {
     let step = (
         0u8..3,
         prop_oneof![8 => 1i64..60, 1 => 100i64..400, 1 => Just(0)],
@@ -57,15 +67,15 @@ fn drives() -> impl Strategy<Value = Vec<Fix>> {
         prop_oneof![Just(None), (0.0..40.0).prop_map(Some)],
         prop_oneof![8 => Just(None), 1 => Just(Some(5.0)), 1 => Just(Some(900.0))],
     );
-    prop::collection::vec(step, 1..60).prop_map(|steps| {
+    prop::collection::vec(step, 1..60).prop_map(move |steps| {
         let mut at: BTreeMap<u8, (i64, f64)> = BTreeMap::new();
         let mut now = BEGAN;
         steps
             .into_iter()
             .map(|(driver, seconds, metres, speed, acc)| {
                 now += seconds * 1_000 + 1;
-                let (ts, lng) = at.get(&driver).copied().unwrap_or((BEGAN, 0.05));
-                let leap: f64 = metres / 111_195.0;
+                let (ts, lng) = at.get(&driver).copied().unwrap_or((BEGAN, began));
+                let leap: f64 = metres * scale / 111_195.0;
                 // What is far away is a wrong fix: the next is where the driver was.
                 let lng_now = (lng + leap).clamp(-0.5, 0.9);
                 let ts = now.max(ts + 1);
@@ -249,7 +259,13 @@ proptest! {
     }
 
     #[test]
-    fn a_killed_process_finds_the_same_events(drive in drives(), kill in any::<Index>(), back in 0usize..10) {
+    fn a_killed_process_finds_the_same_events(
+        drive in prop_oneof![drives(), border_drives()],
+        fence_margin in prop_oneof![Just(0.0), Just(30.0)],
+        kill in any::<Index>(),
+        back in 0usize..10,
+    ) {
+        let rules = || Rules { fence_margin, ..rules() };
         let until = end_of(&drive);
         let whole = watched(&mut Watch::new(rules()), &drive, until);
         // All before `kill` was decided and written. The next process reads again from some fixes
@@ -303,6 +319,20 @@ proptest! {
         let wanted: BTreeSet<_> = (0..3).map(|driver| (format!("d{driver}"), "b".to_owned())).collect();
         prop_assert_eq!(inside, wanted);
     }
+}
+
+#[test]
+fn margin_counts_across_the_antimeridian() {
+    // The fence reaches up to 180 degrees; each metre beyond is at -180 degrees and more.
+    let ring = vec![[179.9, 0.0], [180.0, 0.0], [180.0, 0.1], [179.9, 0.1], [179.9, 0.0]];
+    let area = Area::new("date line".to_owned(), 0, i64::MAX, vec![vec![ring]]);
+    let rules = Rules { areas: vec![area], fence_margin: 30.0, ..Rules::default() };
+    let drive: Vec<Fix> = [(0, 179.999), (60, -180.0 + 25.0 / 111_195.0), (120, -179.999)]
+        .into_iter()
+        .map(|(second, lng)| fix(1, BEGAN + second * 1_000, lng))
+        .collect();
+    let events = watched(&mut Watch::new(rules), &drive, end_of(&drive));
+    assert_eq!(told(&events), [(Kind::Entered, "date line", 0), (Kind::Left, "date line", 120)]);
 }
 
 /// Kinds and fences of a list.

@@ -33,17 +33,28 @@ impl Area {
         Self { name, valid_from, valid_until, polygons, bounds }
     }
 
-    /// Returns whether the place is inside, or outside by at most `margin` metres, and the fence is
-    /// valid at this time.
+    /// Returns whether the border is at most `margin` metres away, also across the antimeridian,
+    /// and the fence is valid at this time.
     #[must_use]
-    pub fn has_within(&self, ts: i64, place: [f64; 2], margin: f64) -> bool {
-        self.has(ts, place)
-            || margin > 0.0
-                && (self.valid_from..self.valid_until).contains(&ts)
-                && self.polygons.iter().flatten().any(|ring| {
-                    let next = ring.iter().cycle().skip(1);
-                    ring.iter().zip(next).any(|(a, b)| metres_to_segment(*a, *b, place) <= margin)
-                })
+    pub fn is_near(&self, ts: i64, [lng, lat]: [f64; 2], margin: f64) -> bool {
+        if margin <= 0.0 || !(self.valid_from..self.valid_until).contains(&ts) {
+            return false;
+        }
+        // A degree counts as everywhere on the place's latitude, which is exact enough here.
+        let east = METRES_PER_DEGREE * lat.to_radians().cos();
+        let (far_lat, far_lng) = (margin / METRES_PER_DEGREE, margin / east);
+        let [west, south, east_end, north] = self.bounds;
+        let is_in_box = |lng: &f64| {
+            (west - far_lng..=east_end + far_lng).contains(lng)
+                && (south - far_lat..=north + far_lat).contains(&lat)
+        };
+        [lng, lng - 360.0, lng + 360.0].into_iter().filter(is_in_box).any(|lng| {
+            let flat = |[x, y]: [f64; 2]| [(x - lng) * east, (y - lat) * METRES_PER_DEGREE];
+            self.polygons.iter().flatten().any(|ring| {
+                let next = ring.iter().cycle().skip(1);
+                ring.iter().zip(next).any(|(a, b)| metres_to_segment(flat(*a), flat(*b)) <= margin)
+            })
+        })
     }
 
     /// Returns whether the place is inside and the fence is valid at this time.
@@ -59,12 +70,8 @@ impl Area {
     }
 }
 
-/// Returns the distance from a point to a segment, in metres. A degree counts as everywhere on the
-/// point's latitude, which is exact enough for margins of a fence.
-fn metres_to_segment(from: [f64; 2], to: [f64; 2], [lng, lat]: [f64; 2]) -> f64 {
-    let east = METRES_PER_DEGREE * lat.to_radians().cos();
-    let flat = |[x, y]: [f64; 2]| [(x - lng) * east, (y - lat) * METRES_PER_DEGREE];
-    let ([ax, ay], [bx, by]) = (flat(from), flat(to));
+/// Returns the distance from the origin to a segment. Coordinates are in metres.
+fn metres_to_segment([ax, ay]: [f64; 2], [bx, by]: [f64; 2]) -> f64 {
     let (dx, dy) = (bx - ax, by - ay);
     let length2 = dx * dx + dy * dy;
     // The foot of the perpendicular, if it is on the segment, else the nearer end.
@@ -95,19 +102,28 @@ mod tests {
                 let middle = lat + 0.05;
                 [10.1 + metres * metre / middle.to_radians().cos(), middle]
             };
-            assert!(area.has_within(0, east_of(29.0), 30.0), "{lat}");
-            assert!(!area.has_within(0, east_of(31.0), 30.0), "{lat}");
-            assert!(area.has_within(0, [10.05, lat - 29.0 * metre], 30.0), "{lat}");
+            let is_near = |place| area.is_near(0, place, 30.0);
+            assert!(is_near(east_of(29.0)) && !is_near(east_of(31.0)), "{lat}");
+            assert!(is_near(east_of(-29.0)) && !is_near(east_of(-31.0)), "{lat}");
+            assert!(is_near([10.05, lat - 29.0 * metre]), "{lat}");
             // Beyond a corner it is the distance to the corner.
-            assert!(!area.has_within(
-                0,
-                [10.1 + 25.0 * metre / (lat - 25.0 * metre).to_radians().cos(), lat - 25.0 * metre],
-                30.0
-            ));
-            assert!(
-                area.has_within(0, [10.05, lat + 0.05], 0.0)
-                    && !area.has_within(10, [10.05, lat + 0.05], 30.0)
-            );
+            let south = lat - 25.0 * metre;
+            assert!(!is_near([10.1 + 25.0 * metre / south.to_radians().cos(), south]), "{lat}");
+            assert!(!area.is_near(0, east_of(0.0), 0.0), "no margin");
+            assert!(!area.is_near(10, east_of(29.0), 30.0), "no longer valid");
+        }
+    }
+
+    #[test]
+    fn margin_is_measured_across_the_antimeridian() {
+        let ring =
+            |west: f64, east: f64| vec![[west, -17.0], [east, -17.0], [east, -16.0], [west, -16.0]];
+        let metre = 1.0 / METRES_PER_DEGREE / 16.5_f64.to_radians().cos();
+        for (west, east, beyond) in [(179.0, 180.0, -180.0), (-180.0, -179.0, 180.0)] {
+            let area = Area::new("a".to_owned(), 0, 10, vec![vec![ring(west, east)]]);
+            let into = -f64::signum(beyond);
+            assert!(area.is_near(0, [beyond + into * 29.0 * metre, -16.5], 30.0), "{west}");
+            assert!(!area.is_near(0, [beyond + into * 31.0 * metre, -16.5], 30.0), "{west}");
         }
     }
 

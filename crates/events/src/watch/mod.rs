@@ -355,9 +355,11 @@ impl Driver {
         let place = [fix.lng, fix.lat];
         let around = rules.areas.iter().filter(|area| area.has(fix.ts, place));
         let inside: BTreeSet<&String> = around.map(|area| &area.name).collect();
-        for (fence, is_inside) in self.fences.iter_mut().filter(|(_, is_inside)| **is_inside) {
+        let left =
+            |(fence, is_inside): &(&String, &mut bool)| **is_inside && !inside.contains(fence);
+        for (fence, is_inside) in self.fences.iter_mut().filter(left) {
             let mut of_name = rules.areas.iter().filter(|area| area.name == *fence);
-            if !of_name.any(|area| area.has_within(fix.ts, place, rules.fence_margin)) {
+            if !of_name.any(|area| area.is_near(fix.ts, place, rules.fence_margin)) {
                 *is_inside = false;
                 out.push(event(&fix, Kind::Left, fence));
             }
