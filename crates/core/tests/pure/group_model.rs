@@ -331,7 +331,7 @@ impl Group {
     /// message to the dead node's sessions, whatever its strategy.
     fn kill_node(&mut self, node: usize) {
         let stays = self
-            .all(|process| process.state == State::Running && !process.drains)
+            .indices_of(|process| process.state == State::Running && !process.drains)
             .into_iter()
             .any(|of| {
                 let first = name_first(self.processes[of].name);
