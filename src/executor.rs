@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_row_that_is_too_large_and_of_an_erased_driver_becomes_no_file() {
+    async fn oversized_row_of_an_erased_driver_is_not_quarantined() {
         let (mut state, Ends { mut reports, list }) = work();
         state.execute(DeliveryCommand::Encode(batch_of_d1()));
         list.send_replace(read(&["d1"]));
@@ -346,7 +346,7 @@ mod tests {
     /// Guards against reporting a driver as erased while rows of that driver may still go to a
     /// file.
     #[tokio::test]
-    async fn a_batch_holds_the_list_that_it_was_made_by() {
+    async fn batch_holds_its_erased_list_until_it_is_forgotten() {
         let (mut state, Ends { reports: _reports, list }) = work();
         let before = Arc::downgrade(list.borrow().erased());
         let batch = Batch { erased: Arc::clone(list.borrow().erased()), ..Batch::default() };

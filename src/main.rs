@@ -42,9 +42,9 @@ fn execute(matches: &clap::ArgMatches) -> anyhow::Result<ExitCode> {
     match Arguments::from_arg_matches(matches)?.command {
         Command::Config => put(&config.to_string(), ExitCode::SUCCESS),
         Command::Drain { client_id, leave, within, json } => {
-            let orders = drain::Orders { client_id, leave, within };
+            let args = drain::DrainArgs { client_id, leave, within };
             with_logs_and_runtime(config, async move |config| {
-                let drained = drain::drain(config, orders).await?;
+                let drained = drain::drain(config, args).await?;
                 put(&drained.shown(json), code(drained.outcome()))
             })
         }

@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn tail_counts_what_no_episode_has() {
+    fn tail_counts_fixes_outside_all_episodes() {
         // 100 m a step of 10 s, then standing, then a gap.
         let step = 100.0 / METRES_PER_DEGREE;
         let mut rows: Vec<TrackRow> =
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn tail_without_speeds_goes_by_places() {
+    fn tail_without_speeds_uses_places() {
         let step = 100.0 / METRES_PER_DEGREE;
         let rows = [row(0, 0.0, None), row(10, step, None), row(20, step, None)];
         assert_eq!(

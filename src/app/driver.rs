@@ -162,8 +162,8 @@ impl Driver {
             (self.nodes, self.resolver) = (nodes, Some(resolver));
         };
         let first_answer = async {
-            let has_looked = |status: &ServerStatus| status.schema != not_asked();
-            let _ = timeout(FIRST_ANSWER_WITHIN, server.wait_for(has_looked)).await;
+            let is_answered = |status: &ServerStatus| status.schema != not_asked();
+            let _ = timeout(FIRST_ANSWER_WITHIN, server.wait_for(is_answered)).await;
             server.mark_changed();
         };
         tokio::select! {

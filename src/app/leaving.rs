@@ -20,14 +20,14 @@ pub(super) fn announce(config: &Config) {
     let Shutdown { leave, peers, .. } = &config.shutdown;
     match leave {
         LeaveGroup::Auto if peers.is_empty() => info!(
-            "shutdown.leave = \"auto\" without shutdown.peers: at a shutdown the session is kept, as with false"
+            "shutdown.leave = \"auto\" without shutdown.peers: a shutdown keeps the session, as with false"
         ),
         LeaveGroup::Auto
             if config.http.listen.ip().is_loopback() && peers.iter().any(is_elsewhere) =>
         {
             warn!(
                 listen = %config.http.listen,
-                "shutdown.peers are on other machines, and cannot ask us: let http.listen be an address that they reach"
+                "shutdown.peers are on other machines and cannot reach http.listen: set it to an address that they can reach"
             )
         }
         LeaveGroup::Auto | LeaveGroup::Always | LeaveGroup::Never => {}
@@ -41,7 +41,7 @@ fn is_elsewhere(peer: &Peer) -> bool {
     }
 }
 
-/// Decides at SIGTERM what becomes of the sessions, after the member has [said that it
+/// Decides at SIGTERM whether the sessions are kept, after the member has [announced that it
 /// leaves](milepost_core::peers::standing::Member::leaves). Returns, too, whether they are kept
 /// because a peer did not answer: if no process resumes them, the messages that the broker queues
 /// for them are lost.
@@ -70,7 +70,7 @@ pub(super) async fn decide(config: &Config, ours: Standing) -> (Leave, bool) {
     };
     if uncertain {
         warn!(
-            "shutdown.leave = {why}. The broker queues our share until mqtt.session_expiry: start this process again before that, or \
+            "shutdown.leave = {why}. The broker queues this member's share until mqtt.session_expiry: start this process again before that, or \
              run `milepost drain --client-id {}`",
             config.mqtt.client_id
         );

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_receives_about_the_wanted_bytes() {
+    fn each_read_gets_about_the_planned_bytes() {
         for bytes_per_second in [2e6, 5e6, 2e7] {
             let (bytes, _) = settled(bytes_per_second, ROOMY);
             assert!((0.6..=1.1).contains(&(bytes / BYTES as f64)), "{bytes} at {bytes_per_second}");
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replay_is_not_kept_waiting() {
+    fn replay_shortens_the_read_delay() {
         let mut delay = ReadDelay::new(Qos::AtLeastOnce);
         let longest = (0..100).map(|_| delay.next(0, 1, ROOMY, true)).max();
         assert_eq!(longest, Some(DELAY_MAX_REPLAYING));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_window_is_not_kept_waiting() {
+    fn small_window_has_the_shortest_read_delay() {
         assert_eq!(settled(100.0, 32).1, DELAY_MIN);
         let mut delay = ReadDelay::new(Qos::AtLeastOnce);
         while delay.next(0, 1, ROOMY, false) < DELAY_MAX {}
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_ends_long_delays_at_once() {
+    fn burst_resets_a_long_read_delay() {
         let mut delay = ReadDelay::new(Qos::AtLeastOnce);
         while delay.next(0, 1, ROOMY, false) < DELAY_MAX {}
         assert_eq!(delay.next(1 << 21, 1, ROOMY, false), DELAY_MIN);

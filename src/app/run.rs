@@ -73,15 +73,15 @@ pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Res
     tokio::select! {
         () = signals.next() => {}
         // The preflight tasks end by themselves once they have logged their findings.
-        Some(Err(died)) = preflight.join_next() => bail!("the preflight died: {died}"),
-        Some(ended) = tasks.join_next() => bail!("the {} ended", ended.context("a task died")?),
-        ended = &mut driver => bail!("the driver ended: {:?}", ended.context("its thread died; its panic is on stderr")?),
-        Some(ended) = watch.join_next() => bail!("the watcher of ClickHouse ended: {:#}", ended.context("a task died")?.unwrap_err()),
+        Some(Err(died)) = preflight.join_next() => bail!("the preflight panicked: {died}"),
+        Some(ended) = tasks.join_next() => bail!("task `{}` ended unexpectedly", ended.context("a task panicked")?),
+        ended = &mut driver => bail!("the driver ended unexpectedly: {:?}", ended.context("its thread panicked; see stderr")?),
+        Some(ended) = watch.join_next() => bail!("the watcher of ClickHouse ended unexpectedly: {:#}", ended.context("a task panicked")?.unwrap_err()),
     }
     let grace_ends = Instant::now() + config.shutdown.grace;
-    member.leaves(); // before anybody is asked
+    member.leaves(); // before any peer is asked: peers must not count on this member
     health.set(PART, vec!["leaving".to_owned()]);
-    info!(grace = ?config.shutdown.grace, "leaving: flushing what was taken");
+    info!(grace = ?config.shutdown.grace, "leaving: flushing the messages received");
     let totals = tokio::select! {
         ended = hand_over(&config, &shared, &leave, &mut driver) => Ok(ended?),
         () = sleep_until(grace_ends) => Err("shutdown.grace is over"),
@@ -110,7 +110,7 @@ async fn hand_over(
     let ours = shared.member.standing(shared.metrics.is_subscribed(), 0);
     let (decided, uncertain) = leaving::decide(config, ours).await;
     leave.send_replace(Some(decided));
-    let totals = driver.await.context("the driver's thread died; its panic is on stderr")?;
+    let totals = driver.await.context("the driver's thread panicked; see stderr")?;
     Ok((totals, uncertain))
 }
 
@@ -179,8 +179,8 @@ pub(super) fn start(
         metrics: Arc::clone(metrics),
         health: Arc::clone(health),
     };
-    let driver =
-        driver::spawn(wiring, consumer(config, left)).context("no thread for the driver")?;
+    let driver = driver::spawn(wiring, consumer(config, left))
+        .context("cannot start the driver's thread")?;
     let mut watch = JoinSet::new();
     let watcher = Watcher {
         clickhouse,
@@ -285,7 +285,7 @@ fn spool_keeps(config: &Config, totals: &ConsumerTotals) -> bool {
     if let Some(spool) = config.spool.as_ref().filter(|_| batches > 0) {
         warn!(
             dir = %spool.dir.display(), batches,
-            "batches stay in the spool: a process with this spool.dir replays them, or `milepost spool replay`"
+            "batches left in the spool: start a process with this spool.dir, or run `milepost spool replay`"
         );
     }
     batches > 0
@@ -294,11 +294,11 @@ fn spool_keeps(config: &Config, totals: &ConsumerTotals) -> bool {
 fn flushed(totals: &ConsumerTotals, uncertain: bool) -> Outcome {
     if totals.sessions.held_by_broker > 0 {
         warn!(
-            "everything taken is durable, but not all of it acknowledged: the broker sends it again"
+            "all positions are durable, but some messages are unacknowledged: the broker will redeliver them"
         );
         return Outcome::DataLeft;
     }
-    info!("everything taken is durable and acknowledged");
+    info!("all positions are durable and all messages acknowledged");
     if uncertain { Outcome::DataLeft } else { Outcome::Clean }
 }
 

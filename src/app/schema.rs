@@ -169,7 +169,7 @@ impl Watcher {
             Ok(Err(error)) => return Err(tables::refusal(&error)),
             Err(_) => {
                 return Err(Schema::Unknown(format!(
-                    "no answer to a question within {ANSWER_WITHIN:?}"
+                    "no answer to a query within {ANSWER_WITHIN:?}"
                 )));
             }
         };
@@ -180,8 +180,8 @@ impl Watcher {
         Ok(is_off.then(|| {
             let direction = if difference_ms >= 0 { "ahead of" } else { "behind" };
             format!(
-                "ClickHouse's clock is {difference:.0?} {direction} ours, more than decode.fix_future_max: nothing is \
-                 taken until they agree; let both hosts follow NTP"
+                "ClickHouse's clock is {difference:.0?} {direction} this host's, by more than decode.fix_future_max: no \
+                 message is accepted until the clocks agree; synchronize both hosts by NTP"
             )
         }))
     }
@@ -196,12 +196,12 @@ impl LastRead {
     fn not_read(&mut self, refusal: Schema) -> Schema {
         let Schema::Unknown(why) = refusal else { return refusal };
         if !std::mem::replace(&mut self.has_failed, true) {
-            warn!(why, "the list of erased drivers could not be read; milepost asks again");
+            warn!(why, "the list of erased drivers could not be read; retrying");
         }
         let age = self.read_at.elapsed().as_secs();
-        let told =
+        let too_old =
             format!("the list of erased drivers is {age} s old, so nothing is inserted: {why}");
-        if self.is_old() { Schema::Unknown(told) } else { Schema::Ready }
+        if self.is_old() { Schema::Unknown(too_old) } else { Schema::Ready }
     }
 }
 
@@ -228,7 +228,7 @@ impl Log {
             Schema::Ready => {
                 self.waiting.reset();
                 if !std::mem::replace(&mut self.open, true) {
-                    info!("ClickHouse answers, and the tables are as they should be");
+                    info!("ClickHouse answers, and its tables match this version");
                 }
             }
             Schema::Unknown(why) | Schema::Refused(why) => {
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_that_cannot_be_read_stops_the_inserts_before_an_erasing_ends() {
+    async fn unreadable_erased_list_stops_inserts_after_35_s() {
         let mut list = LastRead { read_at: Instant::now(), has_failed: false };
         let unknown = || Schema::Unknown("code 241".to_owned());
         sleep(EVERY).await;

@@ -74,7 +74,7 @@ mod tests {
     use milepost_core::Qos;
 
     #[test]
-    fn only_the_first_session_asks_and_only_if_that_is_wanted() {
+    fn only_the_first_session_subscribes_and_only_if_configured() {
         assert!(!BrokerMetrics::new(false).should_subscribe(0));
         let mut metrics = BrokerMetrics::new(true);
         assert!(!metrics.should_subscribe(1));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_that_answers_is_asked_on_every_connection() {
+    fn answering_broker_is_subscribed_on_every_connection() {
         let mut metrics = BrokerMetrics::new(true);
         for grant in [Grant::NotAuthorized, Grant::Granted(Qos::AtMostOnce)].iter().cycle().take(20)
         {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_that_closes_instead_is_left_alone() {
+    fn broker_that_closes_instead_of_answering_is_not_asked_again() {
         let mut metrics = BrokerMetrics::new(true);
         for _ in 0..UNANSWERED_MAX {
             assert!(metrics.should_subscribe(0));

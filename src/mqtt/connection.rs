@@ -35,7 +35,7 @@ pub(super) enum ConnectionError {
     },
     #[error("no CONNACK within {0:?}")]
     Unanswered(Duration),
-    #[error("the node hangs: no CONNACK, and no answer to another client either within {0:?}")]
+    #[error("the node hangs: no CONNACK, and no answer to a second client within {0:?}")]
     Hung(Duration),
     #[error("{0}")]
     Login(String),
@@ -43,11 +43,11 @@ pub(super) enum ConnectionError {
     Broken(#[source] io::Error),
     #[error("the broker closed the connection")]
     Closed,
-    #[error("the connection hangs: nothing came for {0:?}, not even the answer to a ping")]
+    #[error("the connection hangs: no byte received for {0:?}, not even the answer to a ping")]
     Silent(Duration),
-    #[error("the connection hangs: for {0:?} the broker has taken none of what we write")]
+    #[error("the connection hangs: the broker has read nothing that milepost sent for {0:?}")]
     Blocked(Duration),
-    #[error("the broker sends messages at QoS 2, and does not take their refusals")]
+    #[error("the broker sends messages at QoS 2, and does not read milepost's refusals")]
     RefusalsWait,
     #[error(transparent)]
     Codec(#[from] CodecError),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn read_takes_all_records_and_reports_the_end_last() {
+    fn read_returns_all_records_before_the_end() {
         let records: [&[u8]; 3] = [&[0x20, 3, 0], &[0, 0], &[0xD0, 0]]; // CONNACK in two records, PINGRESP
         let stream = Box::new(Records(records.into()));
         let mut connection =
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_a_ping_is_enough() {
+    fn pingresp_keeps_the_connection_alive() {
         let began = Instant::now();
         let (mut connection, _broker) = open(1_000, began);
         for round in 1..9 {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disconnect_is_sent_when_everything_before_it_is() {
+    fn disconnect_is_sent_after_everything_before_it() {
         let began = Instant::now();
         let (mut connection, mut broker) = open(4, began);
         codec::put_ack(7, connection.output(began));

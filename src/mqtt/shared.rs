@@ -55,13 +55,13 @@ impl Shared {
         names(addresses)
     }
 
-    /// The consumer names no node that is not there.
+    /// Returns the address of a node. The consumer names only nodes of this list.
     pub(super) fn address(&self, node: &Node) -> Address {
         let named = self.addresses.iter().find(|address| address.to_string() == **node);
         named.unwrap_or(&self.addresses[0]).clone()
     }
 
-    /// Logs it once: it is the same for every session.
+    /// Logs a granted expiry that is shorter than requested; once for all sessions.
     pub(super) fn compare_expiry(&mut self, connack: ConnAck, now: Instant) {
         let asked = self.mqtt.session_expiry.as_secs();
         if let Some(granted) =
@@ -71,7 +71,7 @@ impl Shared {
             warn!(
                 granted_s = granted,
                 asked_s = asked,
-                "the broker keeps our sessions shorter than mqtt.session_expiry: a longer absence loses what it queued"
+                "the broker keeps sessions for less than mqtt.session_expiry: a longer absence loses the queued messages"
             );
         }
     }
@@ -80,18 +80,18 @@ impl Shared {
         let asked = self.mqtt.qos;
         let refusal = |(index, filter): (usize, &String)| match grants.get(index) {
             Some(Grant::Granted(Qos::AtMostOnce)) if asked == Qos::AtLeastOnce => Some(format!(
-                "{filter}: only QoS 0 granted, at which the broker waits for no acknowledgement; let it grant QoS 1"
+                "{filter}: only QoS 0 granted, at which the broker expects no acknowledgement; configure it to grant QoS 1"
             )),
             Some(Grant::Granted(Qos::AtMostOnce | Qos::AtLeastOnce)) => None,
             Some(Grant::NotAuthorized) => Some(format!(
-                "{filter}: not authorized, which a broker that is starting says as well; if it lasts, let this user subscribe to \
+                "{filter}: not authorized. A starting broker reports this, too; if it lasts, allow this user to subscribe to \
                      it in the broker's ACL"
             )),
             Some(Grant::NoSharedSubscriptions) => {
-                Some(format!("{filter}: the broker has no shared subscriptions; enable them there"))
+                Some(format!("{filter}: the broker has no shared subscriptions; enable them"))
             }
             Some(Grant::Refused(why)) => Some(format!("{filter}: {why}")),
-            None => Some(format!("{filter}: the broker did not answer to it")),
+            None => Some(format!("{filter}: missing in the broker's SUBACK")),
         };
         self.filters.iter().enumerate().filter_map(refusal).collect()
     }

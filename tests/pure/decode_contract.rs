@@ -39,7 +39,7 @@ fn check_refused(topic: &str, payload: &[u8], reason: Reason) {
 }
 
 #[test]
-fn the_detail_of_a_reject_states_what_was_expected() {
+fn reject_detail_states_the_expected_value() {
     let expected = "neither a number nor RFC 3339 with an offset, such as 2026-01-31T08:00:00Z";
     for (payload, detail) in [
         (r#"{"lng":2}"#, "lat is missing; the names here are lng".to_owned()),

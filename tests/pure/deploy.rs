@@ -353,7 +353,7 @@ fn own_containers_are_locked_down_and_may_finish() {
 
 /// Third-party images get no capability that they do not need.
 #[test]
-fn every_container_gives_up_its_rights() {
+fn every_container_drops_all_privileges() {
     for (name, service) in services() {
         assert_eq!(texts(&service["cap_drop"]), ["ALL"], "{name}");
         assert!(texts(&service["security_opt"]).contains(&"no-new-privileges:true"), "{name}");

@@ -130,7 +130,7 @@ fn bench_sink_can_be_migrated_and_written() -> Result<()> {
 }
 
 #[test]
-fn an_edited_past_migration_is_refused() -> Result<()> {
+fn edited_past_migration_is_refused() -> Result<()> {
     let world = world("edited")?;
     world.query(
         "INSERT INTO {db}.schema_migrations (version, name, checksum) VALUES (10, '010_positions', 'other')",

@@ -224,7 +224,7 @@ fn erase_reports_success_only_when_all_rows_are_gone() -> Result<()> {
     };
     let (code, printed) = erase("nobody", &["--within", "4s"])?;
     assert!(
-        code == 75 && (printed.contains("not sure yet") || printed.contains("being counted again")),
+        code == 75 && (printed.contains("not certain yet") || printed.contains("being refreshed")),
         "members read who is erased every 30 s: {printed}"
     );
 
@@ -398,7 +398,7 @@ fn erase_with(
     let mut command = settings.command(&["erase", "--driver", driver, "--yes", "--within", "60s"]);
     let log = world.folder.path().join(format!("{driver}.log"));
     let mut erase = Process::start("milepost erase", &mut command, log)?;
-    let goes_on = |erase: &Process| erase.log().is_ok_and(|log| log.contains("it is tried again"));
+    let goes_on = |erase: &Process| erase.log().is_ok_and(|log| log.contains("retrying"));
     let kills = matches!(fault, Some(Fault::KilledBefore | Fault::KilledAfter));
     wait_until("the erasing ends, or is to be killed", 6 * SOON, || {
         let is_met = reached.load(Ordering::SeqCst);
@@ -468,7 +468,7 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     for n in (0..plans.len()).filter(|n| matches!(plans[*n].1, Fault::Refused | Fault::Cut)) {
         let log = std::fs::read_to_string(world.folder.path().join(format!("{}.log", driver(n))))?;
         begun += usize::from(log.contains("written: every member"));
-        went_on += usize::from(log.contains("it is tried again"));
+        went_on += usize::from(log.contains("retrying"));
     }
     ensure!(begun > 0 && went_on > 0, "{went_on} of {begun} went on");
     // An erasing removes what others have hidden, so they may not send the last statements: an

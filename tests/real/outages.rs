@@ -199,7 +199,7 @@ fn leaving_member_hands_its_messages_to_the_others() -> Result<()> {
     wait_for_metric(&leaves, "acks_total", 500.0)?;
     assert_eq!(leaves.terminate(SOON)?, 0);
     let log = leaves.process.log()?;
-    assert!(log.contains("everything taken is durable"), "{log}");
+    assert!(log.contains("all positions are durable"), "{log}");
     let so_far = stays.metric("messages_received_total")?;
     wait_for_metric(&stays, "messages_received_total", so_far + 2_000.0)?;
     let verdict = world.verify(&finish(fleet)?)?;
@@ -240,7 +240,7 @@ fn uncompared_clock_rejects_no_fix_and_is_compared_first() -> Result<()> {
             Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains(what)))
         })
     };
-    says("clock: our clock was not compared")?;
+    says("clock: this host's clock has not been compared")?;
     phase.store(1, Ordering::SeqCst);
     says("clock: ClickHouse's clock is 3600s ahead of ours")?;
     assert_eq!(

@@ -272,7 +272,7 @@ fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
         code == Some(1) && printed.contains("asking who is erased failed"),
         "{code:?} {printed}"
     );
-    ensure!(printed.matches("could not be read; milepost asks again").count() == 1, "{printed}");
+    ensure!(printed.matches("could not be read; retrying").count() == 1, "{printed}");
     scene.http.set(Fault::None);
     let (code, printed) = scene.settings.call(&["spool", "replay"])?;
     ensure!(code == 0, "{printed}");

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_comes_back_from_its_blocks() {
+    fn compressed_blocks_decompress_to_the_body() {
         let body: Vec<u8> = (0..=250).cycle().take(BLOCK_BYTES + 1_000).collect();
         let compressed = compress(&body);
         let (mut rest, mut back) = (&compressed[..], Vec::new());

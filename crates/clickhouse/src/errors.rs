@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_names_what_to_look_at() {
+    fn advice_names_the_cause_of_an_error_code() {
         for (code, words) in [
             (242, "Keeper"),
             (285, "insert_quorum"),

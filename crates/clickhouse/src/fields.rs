@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_is_added_behind_our_own_by_name() {
+    fn added_columns_follow_the_fixed_ones_by_name() {
         let layout = layout("", &[BATTERY, IGNITION]);
         let there = found(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);
         let changes = there.table_changes(&layout);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_change_the_tables_over_them_last() {
+    fn distributed_tables_are_changed_after_their_shards() {
         let layout = layout("replication = 'macros'\ncluster = 'c'\nshards = true", &[BATTERY]);
         let tables: Vec<String> = plan(&layout)
             .iter()
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_changes_in_place() {
+    fn comment_of_a_column_changes_in_place() {
         let there =
             found(&[("battery", "Nullable(UInt8)", "Charge [field from batt; unknown 255]")]);
         let changes = there.table_changes(&layout("", &[BATTERY]));

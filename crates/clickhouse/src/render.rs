@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_gets_its_engine_its_path_and_the_settings_of_replicas() {
+    fn table_has_the_engine_path_and_settings_of_its_replication() {
         for (toml, engine) in [
             ("", "ENGINE = ReplacingMergeTree\n"),
             (
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_have_a_table_over_each_that_is_spread_and_copies_of_the_others() {
+    fn sharded_tables_get_a_distributed_one_and_others_are_copied() {
         let positions = rendered(SHARDS, "010_positions");
         assert_eq!(
             positions[1],
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_file_adds_columns_and_makes_views_again() {
+    fn later_migration_adds_columns_and_recreates_views() {
         let later = Migration {
             version: 400,
             name: "400_hdop",

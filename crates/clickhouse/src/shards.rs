@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn an_insert_goes_through_the_table_over_all_shards() {
+    fn insert_goes_through_the_distributed_table() {
         assert_eq!(
             insert("INSERT INTO fleet.positions (a) FORMAT RowBinary"),
             "INSERT INTO fleet.positions_all (a) FORMAT RowBinary"

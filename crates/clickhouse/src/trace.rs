@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backlog_and_a_fix_of_now_are_two_spans() {
+    fn backlog_and_current_fix_are_two_spans() {
         assert_eq!(spans(&[1_000, 90, 100, 95], 10), [[80, 110], [990, 1_010]]);
     }
 }

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_enum_is_ordered_by_number() {
+    fn enum_values_are_ordered_by_number() {
         let config =
             Config::parse("[fields.mode]\nfrom = 'm'\ntype = \"Enum8( 'on'=1 , 'off' = 0)\"")
                 .unwrap();

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_usable_and_shown_as_the_file_that_gives_them() {
+    fn printed_defaults_parse_to_the_defaults() {
         let defaults = Config::defaults().unwrap();
         let again = with(&defaults.to_string()).unwrap();
         assert_eq!(defaults.effective(), again.effective());
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_says_whether_there_is_tls_and_where() {
+    fn url_scheme_decides_tls_and_default_port() {
         let shown = |urls: &[&str]| {
             let (nodes, tls) =
                 broker_addresses(urls.iter().map(ToString::to_string).collect()).unwrap();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_string_counts_as_unset() {
+    fn empty_string_counts_as_unset() {
         let defaults = Config::defaults().unwrap();
         for (key, _) in defaults.effective() {
             let config =
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unusable_is_told_once_with_its_key() {
+    fn invalid_value_is_reported_once_with_its_key() {
         for (key, values) in [
             (
                 "mqtt.url",
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_told_once() {
+    fn conflicting_settings_are_reported_once() {
         for (toml, start) in [
             ("mqtt.password = 'whose?'", "mqtt.username: "),
             ("clickhouse = { password = 'a', password_file = '/b' }", "clickhouse.password: "),
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_is_said_at_once() {
+    fn violation_states_the_valid_values() {
         for (toml, told) in [
             ("batch.rows_max = '5k'", "batch.rows_max: must be a whole number of 1..=1000000"),
             ("batch.rows_max = -1", "batch.rows_max: must be a whole number of 1..=1000000"),
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_of_sources_are_read_at_once() {
+    fn thousands_of_equal_sources_are_checked_in_linear_time() {
         // 200 million pairs, and as many lines, if every pair were compared and reported: ten
         // minutes, or more.
         let equal = "[[sources]]\ntopic = 'a/+'\nno_such_key = 1\n".repeat(20_000);
@@ -502,13 +502,13 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_no_place_in_a_list() {
+    fn key_cannot_index_a_list() {
         let told = violations("'sources[9000000000000].topic' = 'a/+'\n[mqtt]\nqos = 1");
         assert!(told.len() == 1 && told[0].contains("[[sources]]"), "{told:#?}");
     }
 
     #[test]
-    fn what_is_shown_can_be_read_again() {
+    fn printed_string_parses_to_itself() {
         for name in ["Mu\u{308}nchen", "a\u{1}b", "quo\"te\\", "a\u{0}", "tab\t"] {
             let shown = name.to_owned().show();
             let again = with(&format!("[mqtt]\nusername = {shown}")).unwrap();
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shutdown_asks_its_peers_unless_it_is_told_what_to_do() {
+    fn shutdown_asks_peers_unless_leave_is_configured() {
         let shutdown = |toml: &str| with(&format!("[shutdown]\n{toml}")).unwrap().shutdown;
         assert_eq!(shutdown("").leave, LeaveGroup::Auto);
         assert_eq!(shutdown("leave = true").leave, LeaveGroup::Always);
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_not_shown() {
+    fn secrets_are_not_printed() {
         let config = with(
             "[mqtt]\nusername = 'u'\npassword = 'hunter2'\n[clickhouse]\npassword = 'hunter3'",
         )
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_that_were_put_in_a_wrong_place_are_not_shown_either() {
+    fn misplaced_secrets_are_not_printed() {
         for toml in [
             "[mqtt]\nurl = 'mqtt://u:hunter2@h'",
             "[mqtt]\nurl = 'mqtts://u:hunter2@h'",

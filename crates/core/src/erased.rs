@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_digest_is_that_of_the_list_in_any_order_and_a_log_has_no_ids() {
+    fn erased_digest_ignores_order_and_debug_output_has_no_ids() {
         let list = |ids: &[&str]| Erased::new(ids.iter().map(|id| (*id).to_owned()));
         let (both, one) = (list(&["a", "b"]), list(&["b"]));
         assert_eq!(both.digest(), list(&["b", "a"]).digest());
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_older_list_is_left_out_and_logged() {
+    fn older_list_is_ignored_and_logged() {
         let list = |changed_ms| Arc::new(Erased::default().of(Version { changed_ms, drivers: 1 }));
         let (mut newest, now) = (Newest::default(), Instant::now());
         let is_logged = [2, 2, 1, 3].map(|changed_ms| newest.take(list(changed_ms), now));

@@ -121,11 +121,12 @@ mod tests {
     }
 
     #[test]
-    fn only_a_list_that_was_read_lately_lets_an_insert_start() {
+    fn insert_needs_a_recently_read_erased_list() {
         let (read_at, statement) =
             (Instant::now(), "INSERT INTO fleet.positions (driver_id) FORMAT RowBinary");
-        let screened =
-            |list: &ReadList, age| list.screen(insert(statement), read_at + age).map(|it| it.rows);
+        let screened = |list: &ReadList, age| {
+            list.screen(insert(statement), read_at + age).map(|screened| screened.rows)
+        };
         assert_eq!(screened(&ReadList::default(), Duration::ZERO), Err(NotScreened::Unread));
         let list = ReadList::new(Arc::new(Erased::new(["a".to_owned()])), read_at);
         assert_eq!(screened(&list, LIST_AGE_MAX - Duration::from_millis(1)), Ok(1));
@@ -133,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_another_version_pass_while_nobody_is_erased() {
+    fn columns_of_another_version_pass_while_no_driver_is_erased() {
         let (now, newer) =
             (Instant::now(), "INSERT INTO fleet.positions (driver_id, more) FORMAT RowBinary");
-        let nobody = ReadList::new(Arc::default(), now);
-        assert_eq!(nobody.screen(insert(newer), now).map(|it| it.rows), Ok(2));
-        let one = ReadList::new(Arc::new(Erased::new(["a".to_owned()])), now);
+        let empty = ReadList::new(Arc::default(), now);
+        assert_eq!(empty.screen(insert(newer), now).map(|screened| screened.rows), Ok(2));
+        let list = ReadList::new(Arc::new(Erased::new(["a".to_owned()])), now);
         assert_eq!(
-            one.screen(insert(newer), now).map(|it| it.rows),
+            list.screen(insert(newer), now).map(|screened| screened.rows),
             Err(NotScreened::UnknownColumns)
         );
     }

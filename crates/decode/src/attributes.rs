@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_comes_once_and_bytes_and_names_are_bounded() {
+    fn attribute_names_are_unique_and_their_size_is_bounded() {
         let mut kept = Attributes::default();
         assert!(kept.put("batt", "80") && kept.put("batt", "81"));
         assert_eq!(kept.iter().collect::<Vec<_>>(), [("batt", "81")]);

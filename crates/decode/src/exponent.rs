@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rounded_number_is_told_from_one_that_a_program_wrote_whole() {
+    fn rounded_time_is_refused_and_a_complete_one_is_not() {
         let time = |sent: &str| check_time_sent(sent, TimeUnit::BySize).is_err();
         for (sent, is_refused) in [
             ("1.79555e+12", true),

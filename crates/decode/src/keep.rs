@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flat_object_gives_what_the_walk_gives() {
+    fn flat_object_keeps_the_same_fields_as_the_walk() {
         let names = ["batt", "a/b", "t", "ä", "long"].map(str::to_owned);
         let keep = Keep::of_names(&names).unwrap();
         let Keep::Named(named) = &keep else { panic!("{keep:?}") };

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_near_the_field_that_was_meant() {
+    fn misspelt_name_suggests_the_intended_field() {
         for (name, field) in [
             ("hedding", Some("heading")),
             ("accuracy", Some("acc")),

@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_common_is_plain_and_what_is_not_is_left_to_serde_json() {
+    fn plain_reader_accepts_common_json_and_rejects_the_rest() {
         let is_plain = |text: &str| {
             let mut plain = Plain::new(text.as_bytes());
             plain.value().is_some() && plain.end().is_some()

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_scaled_and_the_ends_of_their_ranges_belong_to_them() {
+    fn values_are_scaled_and_their_ranges_are_inclusive() {
         assert_eq!(Latitude::new(25.761_712_3).map(Latitude::e7), Ok(257_617_123));
         assert_eq!(Latitude::new(-90.0).map(Latitude::e7), Ok(-900_000_000));
         assert_eq!(Longitude::new(180.0).map(Longitude::e7), Ok(1_800_000_000));

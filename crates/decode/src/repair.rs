@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_json_does_not_have_is_taken_out() {
+    fn tokens_that_json_lacks_are_removed() {
         for (payload, expected) in [
             ("\u{feff}{}", Some("{}")),
             ("{}\r\n\0\r\n", Some("{}")),

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_column_takes_values_of_its_own_type_alone() {
+    fn column_fits_only_its_own_type() {
         assert!(
             Kind::Time.fits("DateTime64(3, 'UTC')")
                 && !Kind::Time.fits("DateTime64(6)")

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_has_one_instant() {
+    fn time_string_is_one_instant() {
         for (text, zone, expected) in [
             ("2026-01-31T08:00:00Z", "+05:00", "2026-01-31T08:00:00Z"),
             ("2026-01-31 08:00:00", "+01:00", "2026-01-31T07:00:00Z"),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_is_refused_with_its_cause() {
+    fn ambiguous_time_is_refused_with_its_cause() {
         for (text, zone, cause) in [
             ("03/04/2026 08:00:00", "Z", "which order"),
             ("03-04-2026 08:00:00", "Z", "which order"),
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_gives_the_order() {
+    fn pattern_defines_the_order_of_a_date() {
         let read = |pattern: &str, text: &str| {
             let pattern = Some(Local::check_pattern(pattern).unwrap());
             Local { zone: Some(Zone::utc()), pattern }.unix_ms(text).map(|ms| ms / 1_000)

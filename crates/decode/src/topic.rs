@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_what_the_pluses_stand_for() {
+    fn levels_are_the_matches_of_the_pluses() {
         assert_eq!(
             levels("owntracks/+/+", "owntracks/jo/phone"),
             Some(vec!["jo".into(), "phone".into()])

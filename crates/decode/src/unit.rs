@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_is_a_name_or_a_number_and_a_name() {
+    fn unit_is_a_name_or_a_factor_and_a_name() {
         assert_eq!(Quantity::Angle.factor("1e-7 deg"), Ok(1e-7));
         assert_eq!(Quantity::Speed.factor("cm/s"), Ok(0.01));
         assert_eq!(Quantity::Length.factor("ft"), Ok(0.304_8));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_columns_name_may_state_its_unit() {
+    fn column_name_may_state_its_unit() {
         for (quantity, name, expected) in [
             (Quantity::Speed, "Speed (km/h)", Some(("Speed", "km/h"))),
             (Quantity::Speed, "speed_kmh", Some(("speed", "km/h"))),

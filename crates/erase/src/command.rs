@@ -11,7 +11,7 @@ use milepost_command::{Companion, Run, Shown as _};
 use milepost_config::Config;
 use milepost_decode::position::DriverId;
 
-use crate::erase::{self, Orders};
+use crate::erase::{self, EraseArgs};
 
 /// `milepost erase`, as `src/cli.rs` lists it.
 pub const COMMANDS: &[Companion] = &[Companion::of::<Arguments>()];
@@ -45,8 +45,8 @@ impl Run for Arguments {
             if lift {
                 return put(&erase::lift(&config, driver_id).await?, ExitCode::SUCCESS);
             }
-            let left = erase::erase(&config, Orders { driver_id, yes, within }).await?;
-            put(&left.shown(json), code(left.outcome()))
+            let report = erase::erase(&config, EraseArgs { driver_id, yes, within }).await?;
+            put(&report.shown(json), code(report.outcome()))
         })
     }
 }

@@ -15,7 +15,7 @@ use milepost_config::Config;
 use milepost_core::erased::ERASED_MAX;
 use milepost_core::peers::decision::Next;
 use milepost_decode::position::DriverId;
-use milepost_observe::ask::{Unknown, hear};
+use milepost_observe::ask::{OnUnresolved, query_peers};
 use milepost_spool as spool;
 use milepost_spool::erase::{Found, count};
 use milepost_spool::{Kind, OpenError, Spool};
@@ -23,15 +23,16 @@ use milepost_spool::{Kind, OpenError, Spool};
 /// Time within which every running member has read the list of erased drivers, which it does
 /// twice a minute.
 const READ_WITHIN: Duration = Duration::from_secs(40);
-/// Shortest and longest interval between scans; it grows by half with each scan.
-const LOOK_EVERY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
+/// Interval between scans at first. It grows by half with each scan, up to [`SCAN_INTERVAL_MAX`].
+const SCAN_INTERVAL_MIN: Duration = Duration::from_millis(500);
+const SCAN_INTERVAL_MAX: Duration = Duration::from_secs(10);
 /// Consecutive clean scans required: a refresh in flight may have read rows before they were
 /// hidden.
-const CLEAN_LOOKS: u32 = 2;
+const CLEAN_SCANS_REQUIRED: u32 = 2;
 
 /// Arguments of an erasure.
 #[derive(Debug)]
-pub(crate) struct Orders {
+pub(crate) struct EraseArgs {
     pub driver_id: DriverId,
     /// Remove the data; otherwise it is only counted.
     pub yes: bool,
@@ -39,9 +40,9 @@ pub(crate) struct Orders {
     pub within: Duration,
 }
 
-/// The data that is left of a driver, by place.
+/// The remaining data of a driver, by place.
 #[derive(Debug)]
-pub(crate) struct Left {
+pub(crate) struct EraseReport {
     driver_id: DriverId,
     yes: bool,
     /// The driver is on the list of erased drivers.
@@ -70,7 +71,7 @@ struct Members {
     unknown: bool,
 }
 
-impl Left {
+impl EraseReport {
     /// Returns the outcome for the exit code: clean if the last scans found nothing. A dry run is
     /// clean too, unless it finds data of a driver who is erased.
     #[must_use]
@@ -96,7 +97,7 @@ fn is_gone(traces: &Traces) -> bool {
         && !traces.is_masked
 }
 
-impl Shown for Left {
+impl Shown for EraseReport {
     fn json(&self) -> serde_json::Value {
         let table = |traces: &Traces| {
             let Traces { table, seen, stored, mutations, failure, is_masked: _, old_parts, named } =
@@ -119,7 +120,7 @@ impl Shown for Left {
     }
 }
 
-impl fmt::Display for Left {
+impl fmt::Display for EraseReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -143,23 +144,23 @@ impl fmt::Display for Left {
         }
         if self.hosts == Hosts::ThisAlone {
             f.write_str(
-                "counted on the replica that was asked, alone: run it on each, or set clickhouse.cluster\n",
+                "counted on this replica only: run it on each, or set clickhouse.cluster\n",
             )?;
         }
         if self.refreshes > 0 {
-            writeln!(f, "{} views are being counted again", self.refreshes)?;
+            writeln!(f, "{} views are being refreshed", self.refreshes)?;
         }
         if self.inserts > 0 {
             writeln!(
                 f,
-                "{} inserts under way began before every member knew of it: their rows may still come",
+                "{} inserts in flight began before every member had read the list: they may still add rows",
                 self.inserts
             )?;
         }
         if self.members.unknown {
-            f.write_str("members: shutdown.peers is not set, so nobody was asked\n")?;
+            f.write_str("members: shutdown.peers is not set, so no member was asked\n")?;
         }
-        let done = self.members.done.iter().map(|member| format!("{member} leaves them out"));
+        let done = self.members.done.iter().map(|member| format!("{member} skips erased drivers"));
         for member in done.chain(self.members.others.iter().cloned()) {
             writeln!(f, "member {member}")?;
         }
@@ -167,23 +168,26 @@ impl fmt::Display for Left {
         let id = self.driver_id.as_str();
         match (self.yes, self.outcome()) {
             (false, Outcome::DataLeft) => {
-                writeln!(f, "{id} was erased, and this is left: run it with --yes")
+                writeln!(f, "{id} was erased, but this data is left: run the command with --yes")
             }
             (false, Outcome::Clean) => {
-                writeln!(f, "a dry run: nothing was changed. With --yes all of {id} is removed")
+                writeln!(f, "dry run: nothing was changed. With --yes all data of {id} is removed")
             }
             (true, Outcome::Clean) if self.hosts == Hosts::ThisAlone => {
-                writeln!(f, "nothing of {id} is left on the replica that was asked")
+                writeln!(f, "nothing of {id} is left on this replica")
             }
             (true, Outcome::Clean) => writeln!(f, "nothing of {id} is left"),
             (true, Outcome::DataLeft) if self.is_clean() => {
                 writeln!(
                     f,
-                    "not sure yet: a member may not know of it for {READ_WITHIN:?}; run it again"
+                    "not certain yet: a member may take {READ_WITHIN:?} to read the list; run the command again"
                 )
             }
             (true, Outcome::DataLeft) => {
-                writeln!(f, "not done: run it again, it goes on with what is left")
+                writeln!(
+                    f,
+                    "not finished: run the command again; it continues with the remaining data"
+                )
             }
         }
     }
@@ -201,79 +205,76 @@ pub(crate) async fn lift(config: &Config, driver_id: DriverId) -> Result<String>
     }
     clickhouse.erase(&driver_id, true).await?;
     let is_lifted = clickhouse.erased_for(&driver_id).await?.is_none();
-    ensure!(is_lifted, "written, but the replica that answered has not got it yet: run it again");
-    Ok(format!(
-        "lifted: members take what comes of {} within {READ_WITHIN:?}\n",
-        driver_id.as_str()
-    ))
+    ensure!(is_lifted, "written, but this replica has not received it yet: run the command again");
+    Ok(format!("lifted: within {READ_WITHIN:?} members store new data of {}\n", driver_id.as_str()))
 }
 
 /// Counts the data of a driver and, with `yes`, removes it.
 ///
 /// # Errors
 /// The tables do not exist, or the server refuses.
-pub(crate) async fn erase(config: &Config, orders: Orders) -> Result<Left> {
-    let driver_id = orders.driver_id;
+pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseReport> {
+    let driver_id = args.driver_id;
     let clickhouse = tables::migrated(config).await?;
-    let ends = Instant::now() + orders.within;
+    let ends = Instant::now() + args.within;
     let mut written_at = None;
-    if orders.yes && clickhouse.erased_for(&driver_id).await?.is_none() {
+    if args.yes && clickhouse.erased_for(&driver_id).await?.is_none() {
         write(&clickhouse, &driver_id).await?;
         written_at = Some(Instant::now());
-        info!("written: every member that reads it leaves this driver out");
+        info!("added to the list of erased drivers: every member that reads it skips this driver");
     }
     // If this run wrote the row, its own clock counts too: the server's may have been set forward.
     let is_fresh = || written_at.is_some_and(|at| at.elapsed() < READ_WITHIN);
-    let (mut clean, mut every) = (0, LOOK_EVERY[0]);
+    let (mut clean, mut interval) = (0, SCAN_INTERVAL_MIN);
     loop {
         let age = written_at.map_or(Duration::MAX, |at| at.elapsed());
-        let looked = async {
-            let left = look(config, &clickhouse, driver_id, orders.yes, age).await?;
+        let scanned = async {
+            let report = scan(config, &clickhouse, driver_id, args.yes, age).await?;
             let is_clean =
-                left.is_clean() && !is_fresh() && !is_too_early(&clickhouse, &left).await?;
-            Ok((left, is_clean))
+                report.is_clean() && !is_fresh() && !is_too_early(&clickhouse, &report).await?;
+            Ok((report, is_clean))
         };
-        let (mut left, is_clean) = match looked.await {
+        let (mut report, is_clean) = match scanned.await {
             Err(error) if may_pass(&error) && Instant::now() < ends => {
-                warn!("{error:#}; it is tried again");
+                warn!("{error:#}; retrying");
                 clean = 0;
-                sleep(every).await;
-                every = later(every);
+                sleep(interval).await;
+                interval = next_interval(interval);
                 continue;
             }
-            looked => looked?,
+            scanned => scanned?,
         };
         clean = if is_clean { clean + 1 } else { 0 };
-        left.is_sure = clean == CLEAN_LOOKS;
-        let is_last = !left.yes || left.is_sure || Instant::now() >= ends;
-        if let Some(stuck) = left
+        report.is_sure = clean == CLEAN_SCANS_REQUIRED;
+        let is_last = !report.yes || report.is_sure || Instant::now() >= ends;
+        if let Some(stuck) = report
             .tables
             .iter()
             .find(|traces| !traces.failure.is_empty())
-            .filter(|_| left.yes && is_last)
+            .filter(|_| report.yes && is_last)
         {
             bail!(
-                "{left}a mutation of {} fails: mend the cause, or end it with KILL MUTATION WHERE database = '{}' AND table = '{}' AND \
-                 mutation_id = '…', and run this again",
+                "{report}a mutation of {} fails: fix the cause, or end it with KILL MUTATION WHERE database = '{}' AND table = '{}' AND \
+                 mutation_id = '…', and run the command again",
                 stuck.table.name,
                 config.clickhouse.database,
                 stuck.table.name
             );
         }
         if is_last {
-            return Ok(left);
+            return Ok(report);
         }
-        match go_on(&clickhouse, &left).await {
-            Err(error) if may_pass(&error) => warn!("{error:#}; it is tried again"),
+        match advance(&clickhouse, &report).await {
+            Err(error) if may_pass(&error) => warn!("{error:#}; retrying"),
             done => done?,
         }
-        sleep(every).await;
-        every = later(every);
+        sleep(interval).await;
+        interval = next_interval(interval);
     }
 }
 
-fn later(every: Duration) -> Duration {
-    LOOK_EVERY[1].min(every.mul_f64(1.5))
+fn next_interval(interval: Duration) -> Duration {
+    SCAN_INTERVAL_MAX.min(interval.mul_f64(1.5))
 }
 
 /// Returns whether the error is transient: the server is busy or away.
@@ -298,13 +299,13 @@ async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
 
 /// Returns whether members that could not be asked, or a replay by hand, may still use an older
 /// list.
-async fn is_too_early(clickhouse: &ClickHouse, left: &Left) -> Result<bool> {
-    let erased_for = clickhouse.erased_for(&left.driver_id).await?;
-    let is_known = erased_for.is_some() || !left.yes;
-    let id = left.driver_id.as_str();
+async fn is_too_early(clickhouse: &ClickHouse, report: &EraseReport) -> Result<bool> {
+    let erased_for = clickhouse.erased_for(&report.driver_id).await?;
+    let is_listed = erased_for.is_some() || !report.yes;
+    let id = report.driver_id.as_str();
     ensure!(
-        is_known,
-        "{id} is not erased on the replica that answered: it was lifted meanwhile, or the replica lags"
+        is_listed,
+        "{id} is not erased on the replica that answered: another run lifted it, or the replica lags"
     );
     Ok(erased_for.is_some_and(|since| since < READ_WITHIN))
 }
@@ -314,13 +315,13 @@ async fn is_too_early(clickhouse: &ClickHouse, left: &Left) -> Result<bool> {
 ///
 /// `age`: how long ago this run added the driver to the list. The server's clock may disagree; the
 /// shorter time counts.
-async fn look(
+async fn scan(
     config: &Config,
     clickhouse: &ClickHouse,
     driver_id: DriverId,
     yes: bool,
     age: Duration,
-) -> Result<Left> {
+) -> Result<EraseReport> {
     let erased = Arc::clone(clickhouse.erased().await?.erased());
     // A replica without the new row has the same digest as a member that has not read the row.
     let digest = if yes && !erased.contains(&driver_id) { String::new() } else { erased.digest() };
@@ -329,16 +330,16 @@ async fn look(
     let hosts = clickhouse.hosts().await?;
     let refreshes = clickhouse.refreshes(&hosts).await?;
     // Ask for inserts before the tables: rows that such an insert commits meanwhile are counted.
-    let known_for = clickhouse.erased_for(&driver_id).await?.unwrap_or_default().min(age);
+    let erased_for = clickhouse.erased_for(&driver_id).await?.unwrap_or_default().min(age);
     let inserts = if yes {
-        clickhouse.inserts_older_than(&hosts, known_for.saturating_sub(READ_WITHIN)).await?
+        clickhouse.inserts_older_than(&hosts, erased_for.saturating_sub(READ_WITHIN)).await?
     } else {
         0
     };
     let tables =
         clickhouse.traces(&hosts, &clickhouse.tables_of_drivers().await?, &driver_id).await?;
     let is_erased = erased.contains(&driver_id);
-    Ok(Left {
+    Ok(EraseReport {
         driver_id,
         yes,
         is_erased,
@@ -354,13 +355,13 @@ async fn look(
 
 /// Hides the visible rows; once none is visible, removes the hidden ones. A table with a mutation
 /// in progress waits for a later scan.
-async fn go_on(clickhouse: &ClickHouse, left: &Left) -> Result<()> {
-    let is_seen = left.tables.iter().any(|traces| traces.seen > 0);
-    for traces in left.tables.iter().filter(|traces| traces.mutations == 0) {
+async fn advance(clickhouse: &ClickHouse, report: &EraseReport) -> Result<()> {
+    let any_visible = report.tables.iter().any(|traces| traces.seen > 0);
+    for traces in report.tables.iter().filter(|traces| traces.mutations == 0) {
         if traces.seen > 0 {
             info!(table = traces.table.name, rows = traces.seen, "hiding");
-            clickhouse.hide(&traces.table, &left.driver_id).await?;
-        } else if (traces.stored > 0 || traces.is_masked) && !is_seen {
+            clickhouse.hide(&traces.table, &report.driver_id).await?;
+        } else if (traces.stored > 0 || traces.is_masked) && !any_visible {
             info!(table = traces.table.name, rows = traces.stored, "removing");
             clickhouse.remove_hidden(&traces.table).await?;
         }
@@ -372,18 +373,18 @@ async fn go_on(clickhouse: &ClickHouse, left: &Left) -> Result<()> {
 async fn members(config: &Config, digest: &str) -> Members {
     let peers = &config.shutdown.peers;
     let mut members = Members { unknown: peers.is_empty(), ..Members::default() };
-    hear(peers, ASK_WITHIN, Unknown::Told, |address, answer| {
+    query_peers(peers, ASK_WITHIN, OnUnresolved::Report, |address, answer| {
         match answer {
             Ok(theirs) if theirs.erased.as_deref() == Some(digest) && theirs.spool_files == 0 => {
                 members.done.push(format!("{} at {address}", theirs.name));
             }
             Ok(theirs) if theirs.erased.as_deref() == Some(digest) => members.others.push(format!(
-                "{} at {address} leaves them out; its spool has {} files: it drops them from a batch when it inserts it, and what is in \
-                 quarantine wants it stopped, and this run where its spool is",
+                "{} at {address} skips erased drivers; its spool has {} files: it drops their rows when it inserts a batch. For files in \
+                 quarantine, stop it and run the command on its machine",
                 theirs.name, theirs.spool_files
             )),
             Ok(theirs) => {
-                members.others.push(format!("{} at {address} has not read that they are erased", theirs.name));
+                members.others.push(format!("{} at {address} has not read the current list yet", theirs.name));
             }
             Err(why) => members.others.push(format!("{address} could not be asked: {why}")),
         }
@@ -399,15 +400,15 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
         return Ok(("spool.dir is not set here".to_owned(), true));
     };
     if !settings.dir.exists() {
-        return Ok((format!("there is no {}", settings.dir.display()), true));
+        return Ok((format!("{} does not exist", settings.dir.display()), true));
     }
     let dir = settings.dir.display().to_string();
     if !remove {
         let found =
             spawn_blocking(move || count(&settings.dir, |id| id == driver_id.as_bytes())).await??;
-        let told =
+        let found_text =
             format!("{dir}: {} rows, {} files that cannot be read", found.rows, found.unreadable);
-        return Ok((told, found == Found::default()));
+        return Ok((found_text, found == Found::default()));
     }
     // Rewritten files are smaller than the ones they replace, so no bound is needed.
     let is_gone = move |id: &[u8]| id == driver_id.as_bytes();
@@ -425,11 +426,11 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
                 |kinds: &[Kind]| listed.iter().filter(|file| kinds.contains(&file.kind)).count();
             let (batches, kept) = (count(&[Kind::Batch]), count(&[Kind::Row, Kind::Damaged]));
             let mut found = format!(
-                "a member works there, {batches} batches, and it leaves them out when it inserts these"
+                "a running member uses it; {batches} batches, from which it drops the rows when it inserts them"
             );
             if kept > 0 {
                 found += &format!(
-                    "; {kept} files in quarantine, which it does not touch: stop it, and run this again"
+                    "; {kept} files in quarantine, which it does not change: stop it, and run the command again"
                 );
             }
             Ok((found, batches + kept == 0))

@@ -18,30 +18,32 @@ pub(super) const UNSUBACK: u8 = 11;
 pub(super) const PINGRESP: u8 = 13;
 pub(super) const DISCONNECT: u8 = 14;
 
-/// Why a connection cannot go on.
+/// An error that ends the connection.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
     /// A Variable Byte Integer of more than four bytes (MQTT 5, 1.5.5).
-    #[error("the broker sends a malformed length: does it speak MQTT?")]
+    #[error("malformed packet length from the broker: does it speak MQTT?")]
     RemainingLength,
-    /// A packet type that a subscriber never receives, or not in this state.
-    #[error("the broker sends packet type {0}, which has no place here: does it speak MQTT 5?")]
+    /// A packet type that a subscriber never receives, or cannot receive in this state.
+    #[error("unexpected packet type {0} from the broker: does it speak MQTT 5?")]
     Unexpected(u8),
     /// A packet other than PUBLISH above `mqtt.max_packet_bytes`.
-    #[error("the broker sends {bytes} bytes of packet type {kind}, above mqtt.max_packet_bytes")]
+    #[error(
+        "packet of type {kind} with {bytes} bytes from the broker, above mqtt.max_packet_bytes"
+    )]
     TooLarge {
         kind: u8,
         /// Length of the whole packet.
         bytes: usize,
     },
-    /// SUBACK or UNSUBACK with another packet id than ours.
-    #[error("the broker answers to packet id {0}, which nothing of ours has")]
+    /// SUBACK or UNSUBACK with a packet id that milepost did not send.
+    #[error("reply to unknown packet id {0} from the broker")]
     NotAsked(u16),
     /// A PUBLISH whose topic or packet id is cut off, so that it cannot be acknowledged.
-    #[error("the broker sends a PUBLISH without a whole topic and packet id")]
+    #[error("PUBLISH with an incomplete topic or packet id from the broker")]
     Publish,
     /// CONNACK with a reason other than success.
-    #[error("the broker refuses us: {words}")]
+    #[error("the broker refused the connection: {words}")]
     Refused {
         /// CONNACK's reason code (MQTT 5, 3.2.2.2).
         reason: u8,
@@ -49,7 +51,7 @@ pub enum CodecError {
         words: String,
     },
     /// The broker's DISCONNECT.
-    #[error("the broker ends the connection: {words}")]
+    #[error("the broker ended the connection: {words}")]
     Disconnected {
         /// Reason 0x8E.
         taken_over: bool,
@@ -57,7 +59,7 @@ pub enum CodecError {
         words: String,
     },
     /// Another packet that cannot be read, or cannot be written.
-    #[error("no valid packet")]
+    #[error("malformed packet")]
     Library(#[from] LibraryError),
 }
 

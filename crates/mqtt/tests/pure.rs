@@ -385,7 +385,7 @@ fn answers_of_the_broker_are_decoded() {
         (b"\x20\x02\x00\x01", "MQTT 5"),
         (b"\x20\x08\x00\x97\x05\x1F\x00\x02no", "(\"no\")"),
         (b"\x20\x03\x00\xEE\x00", "0xee"),
-        (b"\x20\x00", "no valid packet"),
+        (b"\x20\x00", "malformed packet"),
         (b"HTTP/1.1 400 Bad Request", "does it speak MQTT"),
     ] {
         let error = first_answer(answer).unwrap_err();

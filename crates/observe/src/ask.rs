@@ -1,4 +1,5 @@
-//! Asks peers for `/member` within a time limit: a few at a time, more while no answer decides.
+//! Requests `/member` from peers within a time limit: from a few at a time, from more while the
+//! answers are not decisive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -22,36 +23,38 @@ use milepost_core::peers::waves::Waves;
 
 /// Path on the member's HTTP port.
 pub const PATH: &str = "/member";
-/// After this a further request starts beside the first: the connection may hang while the peer is
-/// healthy.
-const AGAIN_AFTER: Duration = Duration::from_secs(2);
-/// Pause before a peer that gave no answer is asked again.
-const PAUSE: Duration = Duration::from_secs(1);
-/// After this, twice as many peers are asked at the same time: 256 of them within two seconds.
-const WIDENED_EVERY: Duration = Duration::from_millis(250);
-/// Addresses that are asked; a group is smaller.
+/// Time after which a further request starts beside the first: a connection may hang while its peer
+/// is healthy.
+const HEDGE_AFTER: Duration = Duration::from_secs(2);
+/// Pause before a request to a peer without an answer is repeated.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Interval at which the number of concurrent requests doubles: it reaches 256 within two seconds.
+const WIDEN_EVERY: Duration = Duration::from_millis(250);
+/// Maximum number of addresses that are asked. A group is smaller.
 const ADDRESSES_MAX: usize = 256;
-/// Bytes of an answer that are read.
+/// Maximum bytes of an answer that are read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// The handling of a host name without addresses.
+/// How to handle a host name that does not resolve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unknown {
-    LookedUpAgain,
-    Told,
+pub enum OnUnresolved {
+    /// Look it up again until the time is over.
+    Retry,
+    /// Report it at the end.
+    Report,
 }
 
-/// Result of one request.
-enum Came {
+/// The result of one lookup or request.
+enum Reply {
     Addresses(usize, Result<Vec<SocketAddr>, String>),
     Answer(SocketAddr, Result<Standing, String>),
 }
 
-/// Asks every address of every peer on behalf of `ours`, again where there is no answer. Returns as
-/// soon as the decision is certain, at the latest after `within`.
+/// Asks every address of every peer on behalf of `ours`, and retries where there is no answer.
+/// Returns as soon as the decision is certain, at the latest after `within`.
 pub async fn ask(peers: &[Peer], ours: Standing, within: Duration) -> Decision {
     let mut inquiry = Inquiry::new(ours);
-    hear(peers, within, Unknown::LookedUpAgain, |address, answer| {
+    query_peers(peers, within, OnUnresolved::Retry, |address, answer| {
         inquiry.handle_answer(address, answer)
     })
     .await;
@@ -59,44 +62,44 @@ pub async fn ask(peers: &[Peer], ours: Standing, within: Duration) -> Decision {
 }
 
 /// Asks the addresses of every peer and passes each answer, or the cause of a missing one, to
-/// `heard`, which says whether to ask that peer again. Takes at most `within`.
-pub async fn hear(
+/// `handle_answer`, which says whether to ask that peer again. Takes at most `within`.
+pub async fn query_peers(
     peers: &[Peer],
     within: Duration,
-    unknown: Unknown,
-    mut heard: impl FnMut(&str, Result<Standing, String>) -> Next,
+    on_unresolved: OnUnresolved,
+    mut handle_answer: impl FnMut(&str, Result<Standing, String>) -> Next,
 ) {
     let until = Instant::now() + within;
-    let mut questions = JoinSet::new();
-    // Names whose addresses are not known, and why.
+    let mut requests = JoinSet::new();
+    // Host names without addresses so far, by index, with the reason.
     let unanswered = || format!("its addresses were not found within {within:?}");
     let mut unresolved: BTreeMap<usize, String> =
         (0..peers.len()).map(|index| (index, unanswered())).collect();
     let (mut asked, mut silent) = (BTreeSet::new(), BTreeSet::new());
-    let resolution = |index: usize, pause: Duration| {
+    let lookup = |index: usize, pause: Duration| {
         let Peer { host, port } = peers[index].clone();
         async move {
             sleep(pause).await;
-            Came::Addresses(index, resolve(&host, port).await)
+            Reply::Addresses(index, resolve(&host, port).await)
         }
     };
-    let question = |address: SocketAddr, pause: Duration| async move {
+    let request = |address: SocketAddr, pause: Duration| async move {
         sleep(pause).await;
-        Came::Answer(address, ask_again(address).await)
+        Reply::Answer(address, request_hedged(address).await)
     };
     for index in 0..peers.len() {
-        questions.spawn(resolution(index, Duration::ZERO));
+        requests.spawn(lookup(index, Duration::ZERO));
     }
     let mut waves = Waves::new(RandomState::new().hash_one(peers.len()));
     let mut widened_at = Instant::now();
     loop {
         while let Some(address) = waves.start() {
-            questions.spawn(question(address, Duration::ZERO));
+            requests.spawn(request(address, Duration::ZERO));
         }
-        let widen_at = waves.has_waiting().then(|| widened_at + WIDENED_EVERY);
+        let widen_at = waves.has_waiting().then(|| widened_at + WIDEN_EVERY);
         let wake_at = widen_at.map_or(until, |at| at.min(until));
-        let came = match timeout_at(wake_at, questions.join_next()).await {
-            Ok(Some(came)) => came,
+        let reply = match timeout_at(wake_at, requests.join_next()).await {
+            Ok(Some(reply)) => reply,
             Ok(None) => break,
             Err(_) if Instant::now() >= until => break,
             Err(_) => {
@@ -105,15 +108,15 @@ pub async fn hear(
                 continue;
             }
         };
-        match came.expect("a request does not panic") {
+        match reply.expect("a request does not panic") {
             // Reported at the end: a later lookup may still find addresses.
-            Came::Addresses(index, Err(why)) => {
+            Reply::Addresses(index, Err(why)) => {
                 unresolved.insert(index, why);
-                if unknown == Unknown::LookedUpAgain {
-                    questions.spawn(resolution(index, PAUSE));
+                if on_unresolved == OnUnresolved::Retry {
+                    requests.spawn(lookup(index, RETRY_PAUSE));
                 }
             }
-            Came::Addresses(index, Ok(found)) => {
+            Reply::Addresses(index, Ok(found)) => {
                 unresolved.remove(&index);
                 for address in found {
                     if asked.len() < ADDRESSES_MAX && asked.insert(address) {
@@ -122,23 +125,23 @@ pub async fn hear(
                     }
                 }
             }
-            Came::Answer(address, answer) => {
+            Reply::Answer(address, answer) => {
                 if silent.remove(&address) {
                     waves.answered();
                 }
-                match heard(&address.to_string(), answer) {
+                match handle_answer(&address.to_string(), answer) {
                     Next::Settled => {}
-                    Next::AskAgain => drop(questions.spawn(question(address, PAUSE))),
+                    Next::AskAgain => drop(requests.spawn(request(address, RETRY_PAUSE))),
                     Next::Stop => return,
                 }
             }
         }
     }
     for (index, why) in unresolved {
-        heard(&peers[index].host, Err(why));
+        handle_answer(&peers[index].host, Err(why));
     }
     for address in silent {
-        heard(&address.to_string(), Err(format!("no answer within {within:?}")));
+        handle_answer(&address.to_string(), Err(format!("no answer within {within:?}")));
     }
 }
 
@@ -147,23 +150,23 @@ pub async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     Ok(found.take(ADDRESSES_MAX).collect())
 }
 
-/// The first answer to any request to `address`. A refused connection is final if no other request
-/// is open: no process listens there. Has no time limit of its own.
-async fn ask_again(address: SocketAddr) -> Result<Standing, String> {
-    let mut questions = JoinSet::new();
+/// Returns the first answer to any of the requests to `address`. A refused connection is final if no
+/// other request is open: no process listens there. Has no timeout.
+async fn request_hedged(address: SocketAddr) -> Result<Standing, String> {
+    let mut requests = JoinSet::new();
     loop {
-        questions.spawn(ask_one(address));
-        while let Ok(Some(answer)) = timeout(AGAIN_AFTER, questions.join_next()).await {
+        requests.spawn(request_standing(address));
+        while let Ok(Some(answer)) = timeout(HEDGE_AFTER, requests.join_next()).await {
             let answer = answer.expect("a request does not panic");
-            if answer.is_ok() || questions.is_empty() {
+            if answer.is_ok() || requests.is_empty() {
                 return answer;
             }
         }
     }
 }
 
-/// Has no time limit of its own.
-async fn ask_one(address: SocketAddr) -> Result<Standing, String> {
+/// Requests `/member`. Has no timeout.
+async fn request_standing(address: SocketAddr) -> Result<Standing, String> {
     match get(address, PATH).await? {
         (StatusCode::OK, answer) => Standing::from_json(&answer),
         (status, _) => Err(format!("HTTP {status} to GET {PATH}: not a milepost of this version")),

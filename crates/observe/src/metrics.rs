@@ -208,12 +208,12 @@ static COUNTED: &[Counted] = &[
     counter(
         "mqtt_sessions_lost_total",
         "Sessions that the broker had lost when milepost reconnected, and former ones that expired or could not be emptied.",
-        |t| t.sessions.sessions_lost + t.former.expired + t.former.left,
+        |t| t.sessions.sessions_lost + t.former.expired + t.former.unfinished,
     ),
     counter(
         "mqtt_sessions_lost_at_risk_total",
         "Lost sessions that may have held messages that are stored nowhere: messages left with the broker, a full window, an expired session, a broker that was not restarted.",
-        |t| t.sessions.sessions_lost_at_risk + t.former.expired + t.former.left,
+        |t| t.sessions.sessions_lost_at_risk + t.former.expired + t.former.unfinished,
     ),
     gauge(
         "mqtt_window",

@@ -97,7 +97,7 @@ mod tests {
     const WITHIN: Duration = Duration::from_secs(5);
 
     #[tokio::test(start_paused = true)]
-    async fn a_reader_that_stops_or_drips_ends_the_connection() {
+    async fn stalled_or_dripping_reader_is_disconnected() {
         let (ours, _theirs) = duplex(10);
         let mut stops = ReadInTime::new(ours, WITHIN);
         let began = Instant::now();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_idle_connection_and_one_that_is_read_live() {
+    async fn idle_connection_and_one_that_is_read_stay_open() {
         let (ours, mut theirs) = duplex(10);
         let mut stream = ReadInTime::new(ours, WITHIN);
         for _ in 0..5 {

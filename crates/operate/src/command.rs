@@ -136,7 +136,7 @@ impl Run for Top {
         let is_screen = !once && !json && std::io::stdout().is_terminal();
         let clear = if is_screen { "\x1b[H\x1b[J" } else { "" };
         let print = |screen: &top::Screen| put_some(&format!("{clear}{}", screen.shown(json)));
-        without_logs(top::top(&config, top::Orders { members, every, once }, print))?;
+        without_logs(top::top(&config, top::TopArgs { members, every, once }, print))?;
         Ok(ExitCode::SUCCESS)
     }
 }

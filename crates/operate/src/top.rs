@@ -28,7 +28,7 @@ const HEAD: &str =
     "member             recv/s rows/s rej/s lag99 age50 age99 flight  win  spool  err";
 
 #[derive(Debug)]
-pub struct Orders {
+pub struct TopArgs {
     /// Addresses of the members; empty: this host's member and `shutdown.peers`.
     pub members: Vec<Peer>,
     pub every: Duration,
@@ -83,16 +83,16 @@ pub struct Screen(Vec<Row>);
 /// No member answers, or the screen cannot be printed.
 pub async fn top(
     config: &Config,
-    orders: Orders,
+    args: TopArgs,
     mut print: impl FnMut(&Screen) -> Result<bool>,
 ) -> Result<()> {
-    let members = if orders.members.is_empty() { config.members() } else { orders.members };
-    let (_, mut before) = look(&members, &Answers::new()).await;
+    let members = if args.members.is_empty() { config.members() } else { args.members };
+    let (_, mut before) = poll(&members, &Answers::new()).await;
     loop {
-        sleep(orders.every).await;
-        let (screen, now) = look(&members, &before).await;
+        sleep(args.every).await;
+        let (screen, now) = poll(&members, &before).await;
         ensure!(screen.0.iter().any(|row| row.answers), "no member answers\n{screen}");
-        if !print(&screen)? || orders.once {
+        if !print(&screen)? || args.once {
             return Ok(());
         }
         before = now;
@@ -101,7 +101,7 @@ pub async fn top(
 
 type Answers = BTreeMap<SocketAddr, Answer>;
 
-async fn look(members: &[Peer], before: &Answers) -> (Screen, Answers) {
+async fn poll(members: &[Peer], before: &Answers) -> (Screen, Answers) {
     let (mut rows, mut questions, mut now) = (Vec::new(), JoinSet::new(), Answers::new());
     let mut asked = BTreeSet::new();
     for Peer { host, port } in members {

@@ -23,7 +23,7 @@ fn run(
 }
 
 #[test]
-fn a_line_for_each_thing_that_a_payload_becomes() {
+fn payload_prints_one_line_per_outcome() {
     let payload = r#"[{"_type":"location","lat":25.76,"lon":-80.19,"tst":1767225599,"vel":54,"cog":400,"batt":80},
         {"_type":"lwt","tst":1},{"_type":"news"}]"#;
     let (lines, good) = run(None, Some("owntracks/jo/phone"), payload).unwrap();
@@ -40,7 +40,7 @@ fn a_line_for_each_thing_that_a_payload_becomes() {
 }
 
 #[test]
-fn a_fix_is_undated_if_it_has_no_time_and_not_if_it_has_that_of_the_receipt() {
+fn fix_without_a_time_is_undated() {
     let is_undated = |tst: &str| {
         let payload = format!(r#"{{"_type":"location","lat":1,"lon":2{tst}}}"#);
         let (lines, good) = run(Some(1), None, &payload).unwrap();
@@ -52,7 +52,7 @@ fn a_fix_is_undated_if_it_has_no_time_and_not_if_it_has_that_of_the_receipt() {
 }
 
 #[test]
-fn it_must_be_clear_which_source_is_meant() {
+fn ambiguous_or_unknown_source_is_refused() {
     let payload = r#"{"position":{"latitude":1,"longitude":2},"device":{"uniqueId":"d7"}}"#;
     assert!(run(Some(2), None, payload).unwrap().0[0].contains(r#""driver_id":"d7""#));
     for (source, topic, says) in [
@@ -68,7 +68,7 @@ fn it_must_be_clear_which_source_is_meant() {
 }
 
 #[test]
-fn a_stream_is_decoded_line_by_line_each_by_its_own_topic() {
+fn each_line_of_a_stream_is_decoded_by_its_own_topic() {
     let config = Config::parse(SOURCES).unwrap();
     let stream = |topic: Option<&str>, lines: &str, readers: usize| {
         let clock = || Timestamp::from_unix_ms(RECEIVED_AT_MS);

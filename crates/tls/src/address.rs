@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_host_with_both_families_is_one_server() {
+    async fn host_with_two_address_families_is_one_server() {
         let of = |host: &str| Address { host: host.to_owned(), port: 1883, ip: None };
         for host in ["localhost", "127.0.0.1"] {
             assert_eq!(of(host).all().await, Some(vec![of(host)]));

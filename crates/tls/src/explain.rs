@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_that_has_expired_is_the_same_reason_at_each_attempt() {
+    fn expired_certificate_has_the_same_reason_at_each_attempt() {
         let at = |seconds| {
             let (time, not_after) =
                 (UnixTime::since_unix_epoch(Duration::from_secs(seconds)), UnixTime::now());
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_layers_of_other_errors_is_still_explained() {
+    fn tls_error_below_other_errors_is_explained() {
         let alert = |alert| io::Error::other(io::Error::other(RustlsError::AlertReceived(alert)));
         for (error, words) in [
             (alert(AlertDescription::CertificateRequired), "set mqtt.cert_file and mqtt.key_file"),

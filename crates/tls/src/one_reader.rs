@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_disk_that_hangs_holds_one_thread_whoever_gives_up() {
+    async fn hung_disk_blocks_one_thread_although_callers_give_up() {
         let (reader, (disk, answer)) = (OneReader::default(), mpsc::sync_channel::<u8>(1));
         let mut answer = Some(answer);
         for _ in 0..20 {

@@ -58,7 +58,7 @@ fn zombie(scene: &mut Scene) -> Result<()> {
     scene.add_member(&zombie.client_id)?;
     zombie.process.process.signal("CONT")?;
     let successor = &scene.members[0].process;
-    let thrown_out = "another client connected with our client id";
+    let thrown_out = "another client connected with this client id";
     wait_until("the successor says who fights for its id", FIGHT, || {
         Ok(successor.get("/readyz").is_err_and(|error| error.to_string().contains(thrown_out)))
     })?;

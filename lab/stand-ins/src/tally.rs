@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_million_drivers_take_a_bit_for_each_fix() {
+    fn tally_of_ten_million_drivers_takes_one_bit_per_fix() {
         let mut tally = Tally::new(10_000_000, 1);
         tally.add(b"sim-fh-0000000", 1);
         tally.add(b"sim-fh-9999999", 2);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_duplicates_and_inventions_are_told_apart() {
+    fn lost_duplicate_and_unknown_rows_are_distinguished() {
         let mut tally = Tally::new(3, 1);
         for n in 0..3 {
             for seq in 1..=100 {

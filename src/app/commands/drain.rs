@@ -21,16 +21,16 @@ use milepost_core::consumer::{Connections, ConsumerTotals};
 use milepost_core::delivery::SpoolInventory;
 use milepost_core::peers::decision::Next;
 use milepost_core::session::events::Leave;
-use milepost_observe::ask::{Unknown, hear};
+use milepost_observe::ask::{OnUnresolved, query_peers};
 use milepost_observe::metrics::Metrics;
 
 /// Timeout for the totals of a driver thread that ends.
 const TOTALS_WITHIN: Duration = Duration::from_secs(5);
 /// Interval between two checks of the totals.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
-pub struct Orders {
+pub struct DrainArgs {
     pub client_id: String,
     /// Unsubscribe even if no other member is known to stay.
     pub leave: bool,
@@ -42,15 +42,15 @@ pub struct Orders {
 pub struct Drained {
     totals: ConsumerTotals,
     /// Every possible session was visited.
-    has_looked: bool,
+    visited_all: bool,
 }
 
 impl Drained {
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let ConsumerTotals { sessions, former, .. } = &self.totals;
-        let is_left = !self.has_looked
-            || former.left > 0
+        let is_left = !self.visited_all
+            || former.unfinished > 0
             || former.contested > 0
             || sessions.held_by_broker > 0;
         if is_left { Outcome::DataLeft } else { Outcome::Clean }
@@ -78,20 +78,20 @@ impl fmt::Display for Drained {
         writeln!(f, "messages taken            {:>10}", sessions.messages_received)?;
         writeln!(f, "positions inserted        {:>10}", delivery.inserted)?;
         writeln!(f, "positions rejected        {:>10}", self.totals.rejected())?;
-        match (self.outcome(), self.has_looked) {
+        match (self.outcome(), self.visited_all) {
             (Outcome::Clean, _) if former.found == 0 => {
                 f.write_str("there is no such session: it has expired, was ended, or the client id never had one\n")
             }
             (Outcome::Clean, _) => {
-                f.write_str("all of them are empty and unsubscribed, and ended or left to expire\n")
+                f.write_str("all sessions are empty and unsubscribed, and ended or left to expire\n")
             }
             (Outcome::DataLeft, _) if former.contested > 0 => f.write_str(
-                "another client has taken these sessions back, so a process with this client id lives: stop it first, and run this again\n",
+                "another client took these sessions over, so a process with this client id is running: stop it, and run the command again\n",
             ),
             (Outcome::DataLeft, true) => {
-                f.write_str("a session is left: it could not be reached, or another process uses it\n")
+                f.write_str("a session is left: milepost could not reach it, or another process uses it\n")
             }
-            (Outcome::DataLeft, false) => f.write_str("stopped before the end: the broker keeps the rest\n"),
+            (Outcome::DataLeft, false) => f.write_str("stopped before the end: the broker keeps the remaining sessions\n"),
         }
     }
 }
@@ -100,13 +100,13 @@ impl fmt::Display for Drained {
 ///
 /// # Errors
 /// That member is alive, no other member stays, or the tables do not exist.
-pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
-    let Orders { client_id, leave, within } = orders;
+pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
+    let DrainArgs { client_id, leave, within } = args;
     let heir = heir(&config, &client_id).await?;
     match &heir {
-        Ok(heir) => info!("{heir} stays, and takes what comes from now on"),
+        Ok(heir) => info!("{heir} stays subscribed and receives new messages"),
         Err(why) if leave => warn!(
-            "no other member of the group is known to be subscribed{why}: if none is, messages published from now on are lost, \
+            "no other member of the group is known to be subscribed{why}: if none is, new messages are lost, \
              even if {client_id} runs where it could not be asked"
         ),
         Err(why) => bail!(
@@ -117,49 +117,48 @@ pub async fn drain(mut config: Config, orders: Orders) -> Result<Drained> {
     tables::ready(&config).await?;
     config.mqtt.client_id = client_id;
     config.mqtt.connections = Connections::Fixed(0);
-    config.spool = None; // what cannot be inserted now is left with the broker
+    config.spool = None; // messages that cannot be inserted now stay with the broker
     let mut signals = Signals::new()?;
     let shared = Shared::new(&config);
     let mut tasks = JoinSet::new();
     let Started { mut watch, mut driver, leave, .. } =
         start(&config, None, SpoolInventory::default(), &shared, &mut tasks)?;
     let why = tokio::select! {
-        ended = &mut driver => return looked(ended),
+        ended = &mut driver => return completed(ended),
         Some(ended) = tasks.join_next() => {
-            let task = ended.context("a task died")?;
-            // The executor ends with the driver, whose totals are on their way then, or have come
-            // at the same time.
+            let task = ended.context("a task panicked")?;
+            // The executor ends with the driver, whose totals then arrive soon, or have arrived.
             return match timeout(TOTALS_WITHIN, driver).await {
-                Ok(ended) => looked(ended),
-                Err(_) => bail!("the {task} ended"),
+                Ok(ended) => completed(ended),
+                Err(_) => bail!("task `{task}` ended unexpectedly"),
             };
         }
-        Some(ended) = watch.join_next() => bail!("the watcher of ClickHouse ended: {:#}", ended.context("a task died")?.unwrap_err()),
+        Some(ended) = watch.join_next() => bail!("the watcher of ClickHouse ended unexpectedly: {:#}", ended.context("a task panicked")?.unwrap_err()),
         () = signals.next() => "a signal",
         () = sleep(within) => "--within is over",
-        () = contested(&shared.metrics) => "another client has taken a session back",
+        () = contested(&shared.metrics) => "another client took a session over",
     };
-    warn!("{why}: flushing what was taken");
+    warn!("{why}: flushing the messages received");
     leave.send_replace(Some(Leave::KeepSession));
     let totals = match timeout(config.shutdown.grace, driver).await {
-        Ok(totals) => totals.context("the driver's thread died; its panic is on stderr")?,
+        Ok(totals) => totals.context("the driver's thread panicked; see stderr")?,
         Err(_) => shared.metrics.totals(),
     };
-    Ok(Drained { totals, has_looked: false })
+    Ok(Drained { totals, visited_all: false })
 }
 
 /// Waits until a living process takes its session back. Emptying its other sessions would steal
 /// its messages.
 async fn contested(metrics: &Metrics) {
     while metrics.totals().former.contested == 0 {
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Returns the result after the driver has ended by itself, because no session is left to visit.
-fn looked(ended: Result<ConsumerTotals, RecvError>) -> Result<Drained> {
-    let totals = ended.context("the driver's thread died; its panic is on stderr")?;
-    Ok(Drained { totals, has_looked: true })
+fn completed(ended: Result<ConsumerTotals, RecvError>) -> Result<Drained> {
+    let totals = ended.context("the driver's thread panicked; see stderr")?;
+    Ok(Drained { totals, visited_all: true })
 }
 
 /// Returns a member that stays when this one is gone, or why none is known. Asks this host's member
@@ -167,7 +166,7 @@ fn looked(ended: Result<ConsumerTotals, RecvError>) -> Result<Drained> {
 async fn heir(config: &Config, client_id: &str) -> Result<Result<String, String>> {
     let topics = config.mqtt.topics.iter().cloned().collect();
     let (mut heir, mut living, mut why) = (None, None, String::new());
-    hear(&config.members(), ASK_WITHIN, Unknown::Told, |address, answer| {
+    query_peers(&config.members(), ASK_WITHIN, OnUnresolved::Report, |address, answer| {
         match answer {
             Ok(theirs) if theirs.name == client_id => living = Some(address.to_owned()),
             Ok(theirs)
@@ -185,7 +184,7 @@ async fn heir(config: &Config, client_id: &str) -> Result<Result<String, String>
     })
     .await;
     if let Some(address) = living {
-        bail!("{client_id} lives, at {address}: stop it first");
+        bail!("{client_id} is running at {address}: stop it first");
     }
     let unset = if config.shutdown.peers.is_empty() { " (shutdown.peers is not set)" } else { "" };
     Ok(heir.ok_or(format!("{unset}{why}")))

@@ -131,7 +131,7 @@ pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
     for file in files(config)? {
         let inserts = match file.kind {
             Kind::Unfinished => continue, // its messages were not acknowledged
-            Kind::Damaged => Err(anyhow!("it is damaged, in quarantine")),
+            Kind::Damaged => Err(anyhow!("damaged, in quarantine")),
             Kind::Batch | Kind::Row => read(dir, &file),
         };
         let inserts = match inserts {
@@ -185,7 +185,7 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub async fn replay(config: &Config) -> Result<Outcome> {
     let settings = settings(config)?;
     // A missing directory is a mistake here, not an empty spool.
-    ensure!(settings.dir.is_dir(), "spool.dir: there is no {}", settings.dir.display());
+    ensure!(settings.dir.is_dir(), "spool.dir: {} does not exist", settings.dir.display());
     let (spool, left) = Spool::open(&settings.dir, settings.bytes_max)?;
     let clickhouse = Arc::new(ClickHouse::new(&config.clickhouse)?);
     let mut signals = Signals::new()?;
@@ -208,17 +208,18 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
         let (mut read_at, mut pause) = (Instant::now(), tables::EVERY);
         loop {
             sleep(pause).await;
-            let is_news = std::mem::replace(&mut pause, tables::ASK_EVERY) == tables::EVERY;
+            let is_first_failure =
+                std::mem::replace(&mut pause, tables::ASK_EVERY) == tables::EVERY;
             match server.erased().await {
                 Ok(now) => {
                     (read_at, pause) = (Instant::now(), tables::EVERY);
                     list.send_replace(now);
                 }
                 Err(error) if error.may_pass() && read_at.elapsed() < LIST_AGE_MAX => {
-                    if is_news {
+                    if is_first_failure {
                         warn!(
                             why = error_chain(&error),
-                            "the list of erased drivers could not be read; milepost asks again"
+                            "the list of erased drivers could not be read; retrying"
                         );
                     }
                 }
@@ -250,13 +251,13 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     }
     let others = files(config)?.iter().filter(|file| file.kind != Kind::Unfinished).count();
     if others > 0 {
-        warn!(dir = %settings.dir.display(), files = others, "files stay that are not replayed: see `milepost spool list` and `spool export`");
+        warn!(dir = %settings.dir.display(), files = others, "files left unreplayed: see `milepost spool list` and `spool export`");
     }
     Ok(if others > 0 || totals.quarantined > 0 { Outcome::DataLeft } else { Outcome::Clean })
 }
 
 fn data_left(settings: &milepost_config::Spool, batches: u64) -> Outcome {
-    warn!(dir = %settings.dir.display(), batches, "batches stay in the spool");
+    warn!(dir = %settings.dir.display(), batches, "batches left in the spool");
     Outcome::DataLeft
 }
 
@@ -267,7 +268,7 @@ async fn drain(
     commands: mpsc::Sender<DeliveryCommand>,
     mut reports: mpsc::Receiver<Report>,
 ) -> Result<()> {
-    let (mut told_at, mut refused) = (Instant::now(), 0);
+    let (mut reported_at, mut refused) = (Instant::now(), 0);
     while policy.has_more_to_replay() {
         let now = Instant::now();
         // No watcher runs here. After a refusal, check the tables before the next insert.
@@ -286,8 +287,8 @@ async fn drain(
         while let Some(notice) = policy.poll_notice() {
             if notice.is_warning() { warn!("{notice}") } else { info!("{notice}") }
         }
-        if told_at.elapsed() >= PROGRESS_EVERY {
-            told_at = now;
+        if reported_at.elapsed() >= PROGRESS_EVERY {
+            reported_at = now;
             let totals = policy.totals();
             info!(batches_left = totals.spool_batches, inserted = totals.inserted, "replaying");
         }

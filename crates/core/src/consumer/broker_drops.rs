@@ -88,39 +88,39 @@ mod tests {
 
     const FULL: &str = "metrics/delivery/dropped/queue_full";
 
-    fn hear(drops: &mut BrokerDrops, node: &str, counter: &str, payload: &str) -> u64 {
+    fn report(drops: &mut BrokerDrops, node: &str, counter: &str, payload: &str) -> u64 {
         let topic = format!("$SYS/brokers/{node}/{counter}");
         assert!(drops.handle_message(topic.as_bytes(), payload.as_bytes()));
         drops.dropped()[0]
     }
 
     #[test]
-    fn what_was_dropped_since_we_listen_is_counted() {
+    fn drops_are_counted_from_the_first_report_on() {
         let mut drops = BrokerDrops::default();
-        assert_eq!(hear(&mut drops, "a", FULL, "700"), 0, "before our time");
-        assert_eq!(hear(&mut drops, "a", FULL, "700"), 0);
-        assert_eq!(hear(&mut drops, "a", FULL, "705"), 5);
-        assert_eq!(hear(&mut drops, "a", FULL, "3"), 8, "the broker restarted");
-        assert_eq!(hear(&mut drops, "a", FULL, "4"), 9);
+        assert_eq!(report(&mut drops, "a", FULL, "700"), 0, "dropped before the first report");
+        assert_eq!(report(&mut drops, "a", FULL, "700"), 0);
+        assert_eq!(report(&mut drops, "a", FULL, "705"), 5);
+        assert_eq!(report(&mut drops, "a", FULL, "3"), 8, "the broker restarted");
+        assert_eq!(report(&mut drops, "a", FULL, "4"), 9);
     }
 
     #[test]
-    fn nodes_are_added_up_and_their_number_is_bounded() {
+    fn drops_of_a_bounded_number_of_nodes_are_added() {
         let mut drops = BrokerDrops::default();
         for count in ["1", "2"] {
             for node in 0..2 * NODES_MAX {
-                hear(&mut drops, &node.to_string(), FULL, count);
+                report(&mut drops, &node.to_string(), FULL, count);
             }
         }
         assert_eq!(drops.dropped()[0], NODES_MAX as u64);
     }
 
     #[test]
-    fn reasons_are_kept_apart_and_everything_else_is_passed_over() {
+    fn drops_are_counted_by_reason_and_other_reports_ignored() {
         let mut drops = BrokerDrops::default();
         for count in ["0", "1"] {
             for (_, counter) in REASONS {
-                hear(&mut drops, "a", &format!("metrics/{counter}"), count);
+                report(&mut drops, "a", &format!("metrics/{counter}"), count);
             }
         }
         assert_eq!(drops.dropped(), [1; REASONS.len()]);
@@ -131,9 +131,9 @@ mod tests {
             ("uptime", "9"),
             (FULL, ""),
         ] {
-            hear(&mut drops, "a", counter, payload);
+            report(&mut drops, "a", counter, payload);
         }
         assert_eq!(drops.dropped(), [1; REASONS.len()]);
-        assert!(!drops.handle_message(b"drivers/d7/gps", b"1"), "not the broker's own");
+        assert!(!drops.handle_message(b"drivers/d7/gps", b"1"), "not a topic of the broker itself");
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! `src/app/schema.rs` compares it with ClickHouse's clock every 30 s. Between two comparisons a
 //! jump shows against the monotonic clock. Before the first comparison, with ClickHouse away, the
-//! fleet is the reference: by a correct clock most messages are fresh. While our clock would reject
-//! as many messages as are fresh, the messages that it would reject or date are deferred; the
-//! others flow.
+//! fleet is the reference: by a correct clock most messages are fresh. While this host's clock would
+//! reject as many messages as are fresh, the messages that it would reject or date are deferred; the
+//! others are accepted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::intake::{Judged, Now, SessionIndex};
+use crate::intake::{AgeCheck, Now, SessionIndex};
 
 #[derive(Debug, Default)]
 pub(super) struct Clock {
@@ -18,9 +18,9 @@ pub(super) struct Clock {
     off: Option<String>,
     jumps: u64,
     was_compared: bool,
-    /// Messages before the first comparison: fresh ones, and (`refused`) those with a fix that our
-    /// clock would reject.
+    /// Fresh messages before the first comparison.
     fresh: u64,
+    /// Messages before the first comparison with a fix that this host's clock would reject.
     refused: u64,
     /// Sessions with a message that is deferred until the clock is trusted.
     awaited_by: BTreeSet<SessionIndex>,
@@ -35,12 +35,12 @@ impl Clock {
         self.was_compared
     }
 
-    /// Returns whether a message may be taken before the first comparison. At QoS 0 (`session`:
+    /// Returns whether a message may be accepted before the first comparison. At QoS 0 (`session`:
     /// `None`) it may, because the broker would not redeliver it.
-    pub(super) fn may_judge(&mut self, session: Option<SessionIndex>, judged: Judged) -> bool {
-        self.fresh += u64::from(judged.fresh);
-        self.refused += u64::from(judged.refused);
-        let waits = self.is_in_doubt() && (judged.refused || judged.dated);
+    pub(super) fn may_accept(&mut self, session: Option<SessionIndex>, ages: AgeCheck) -> bool {
+        self.fresh += u64::from(ages.fresh);
+        self.refused += u64::from(ages.refused);
+        let waits = self.is_in_doubt() && (ages.refused || ages.dated);
         self.awaited_by.extend(session.filter(|_| waits));
         !waits || session.is_none()
     }
@@ -55,7 +55,7 @@ impl Clock {
 
     /// Returns the line of `/readyz`.
     pub(super) fn unready_reason(&self) -> Option<&str> {
-        let awaited = "our clock was not compared with ClickHouse's yet, and would refuse most fixes: these, and what came behind \
+        let awaited = "this host's clock has not been compared with ClickHouse's yet, and would reject most fixes: their messages, and those behind \
                        them, stay with the broker";
         self.off().or((self.is_in_doubt() && !self.awaited_by.is_empty()).then_some(awaited))
     }
@@ -78,7 +78,7 @@ impl Clock {
             self.jumps += 1;
             let direction = if jump_ms > 0 { "forward" } else { "back" };
             self.off = Some(format!(
-                "our clock jumped {jump:.0?} {direction}: messages stay with the broker until it was compared with ClickHouse's"
+                "this host's clock jumped {jump:.0?} {direction}: messages stay with the broker until the clock has been compared with ClickHouse's"
             ));
         }
     }

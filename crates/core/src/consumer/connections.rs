@@ -86,7 +86,8 @@ impl Growth {
             return GrowthStep::Nothing;
         }
         let needs_visit = self.former.needs_visit(sessions, self.members, nodes);
-        let for_node = node_without && self.former.has_looked() && self.members < CONNECTIONS_MAX;
+        let for_node =
+            node_without && self.former.is_search_complete() && self.members < CONNECTIONS_MAX;
         if for_node || self.needs_more(sessions, window_wanted) {
             let visited = sessions.get(self.members);
             if visited.is_none_or(|visited| visited.connection() == ConnectionState::Ended) {
@@ -163,20 +164,20 @@ mod tests {
     }
 
     #[test]
-    fn as_many_sessions_as_fill_the_window_within_bounds() {
+    fn auto_opens_sessions_to_fill_the_window_within_bounds() {
         let opened = [0, 1, 4, 5, CONNECTIONS_MAX, CONNECTIONS_MAX + 1].map(Connections::auto);
         assert_eq!(opened, [4, 4, 4, 5, CONNECTIONS_MAX, CONNECTIONS_MAX]);
     }
 
     #[test]
-    fn who_is_away_counts_with_the_window_of_the_others() {
+    fn disconnected_session_counts_with_the_mean_window() {
         let of_three = Growth::new(Connections::Fixed(3));
         assert_eq!(of_three.window(&[live(20), away(), live(40)]), 90);
         assert_eq!(of_three.window(&[away(), away(), away()]), 0);
     }
 
     #[test]
-    fn a_session_for_a_node_begins_when_no_former_one_can_have_its_id() {
+    fn session_for_a_node_waits_until_no_former_one_has_its_id() {
         let (mut growth, mut sessions) = (Growth::new(Connections::Fixed(1)), vec![live(20)]);
         assert_eq!(growth.step(&sessions, 0, true, 2), GrowthStep::Visit);
         sessions.push(away());

@@ -22,10 +22,10 @@ const VISITS_PER_FOUND: usize = 3;
 pub struct FormerTotals {
     /// Sessions that the broker still held.
     pub found: u64,
-    /// Visits that did not reach a session, or could not empty it.
-    pub left: u64,
-    /// Sessions that were gone, with the messages they held, although one with a higher index
-    /// exists.
+    /// Visits that did not reach their session, or could not empty it.
+    pub unfinished: u64,
+    /// Sessions that no longer existed, although one with a higher index does. Their messages are
+    /// lost.
     pub expired: u64,
     /// Sessions that another client took over while they were visited.
     pub contested: u64,
@@ -35,19 +35,19 @@ pub struct FormerTotals {
 pub(super) struct Former {
     /// Visit every index: for `milepost drain`, whose former process may have had any number.
     all: bool,
-    /// Every index at which a session may exist was visited.
-    looked: bool,
+    /// Every index at which a session may exist has been visited.
+    search_complete: bool,
     /// Counts of expired sessions, and of visits that have become members.
     counted: FormerTotals,
 }
 
 impl Former {
     pub(super) fn new(all: bool) -> Self {
-        Self { all, looked: false, counted: FormerTotals::default() }
+        Self { all, search_complete: false, counted: FormerTotals::default() }
     }
 
-    pub(super) fn has_looked(&self) -> bool {
-        self.looked
+    pub(super) fn is_search_complete(&self) -> bool {
+        self.search_complete
     }
 
     pub(super) fn expired(&self) -> u64 {
@@ -62,7 +62,7 @@ impl Former {
         members: usize,
         nodes: usize,
     ) -> bool {
-        if self.looked {
+        if self.search_complete {
             return false;
         }
         let visits = &sessions[members..];
@@ -73,8 +73,8 @@ impl Former {
         if sessions.len() < reach {
             return true;
         }
-        self.looked = visits[found..].iter().all(has_ended);
-        if self.looked && !self.all {
+        self.search_complete = visits[found..].iter().all(has_ended);
+        if self.search_complete && !self.all {
             let is_gone =
                 |visit: &&Session| has_ended(visit) && !visit.was_found() && !visit.was_abandoned();
             self.counted.expired = visits[..found].iter().filter(is_gone).count() as u64;
@@ -84,7 +84,7 @@ impl Former {
 
     /// Returns whether a visit may end its session: all sessions with a higher index have ended.
     pub(super) fn may_end(&self, sessions: &[Session], index: usize) -> bool {
-        self.looked && sessions[index + 1..].iter().all(has_ended)
+        self.search_complete && sessions[index + 1..].iter().all(has_ended)
     }
 
     /// Keeps the counts of a visit that becomes a member: a counter never decreases.
@@ -97,7 +97,7 @@ impl Former {
             |is: fn(&Session) -> bool| visits.iter().filter(|visit| is(visit)).count() as u64;
         FormerTotals {
             found: self.counted.found + count(Session::was_found),
-            left: self.counted.left + count(Session::was_abandoned),
+            unfinished: self.counted.unfinished + count(Session::was_abandoned),
             expired: self.counted.expired,
             contested: self.counted.contested + count(Session::is_contested),
         }

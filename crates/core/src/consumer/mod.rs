@@ -310,7 +310,7 @@ impl Consumer {
     /// Returns whether every session has ended, and all of their batches are durable.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        (self.leaving.is_some() || self.growth.former.has_looked())
+        (self.leaving.is_some() || self.growth.former.is_search_complete())
             && self.sessions.iter().all(|session| session.connection() == ConnectionState::Ended)
             && self.intake.is_empty()
             && !self.delivery.is_busy()
@@ -514,7 +514,8 @@ impl Consumer {
                     // node that is away.
                     let was_abandoned =
                         self.sessions.get(sessions - 1).is_some_and(Session::was_abandoned);
-                    let node = node.filter(|_| self.growth.former.has_looked() && !was_abandoned);
+                    let node =
+                        node.filter(|_| self.growth.former.is_search_complete() && !was_abandoned);
                     match self.sessions.get_mut(sessions - 1) {
                         Some(visited) => visited.become_member(),
                         None => self.add_session(false),

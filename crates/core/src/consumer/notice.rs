@@ -123,7 +123,7 @@ impl fmt::Display for ConsumerNotice {
                 window * 1_000 / usize::try_from(ACKNOWLEDGED_WITHIN.as_millis()).unwrap_or(usize::MAX)
             ),
             Self::Shedding => f.write_str(
-                "QoS 0 messages are dropped and counted as shed: the buffer is full, our clock is not known to be right, or this \
+                "QoS 0 messages are dropped and counted as shed: the buffer is full, this host's clock may be wrong, or this \
                  process is leaving",
             ),
             Self::Foreign { messages } => write!(
@@ -143,10 +143,10 @@ impl fmt::Display for ConsumerNotice {
                  lost: they expired (mqtt.session_expiry), or the broker dropped them"
             ),
             Self::Growing { sessions, node: None } => {
-                write!(f, "one more session, now {sessions}: the windows of the others hold too few messages")
+                write!(f, "one more session, now {sessions}: the windows of the existing ones hold too few messages")
             }
             Self::Growing { sessions, node: Some(node) } => {
-                write!(f, "one more session, now {sessions}: no other one is on the broker's node {node}")
+                write!(f, "one more session, now {sessions}: no session was on the broker's node {node}")
             }
             Self::GroupAge { members, age } => write!(
                 f,
@@ -160,7 +160,7 @@ impl fmt::Display for ConsumerNotice {
             ),
             Self::Moved { session, from, to } => write!(
                 f,
-                "session {session} has left the broker's node {from}, which could not be used, for {to}, and stays there until a \
+                "session {session} has left the broker's node {from}, which was unusable, for {to}, and stays there until a \
                  restart. Messages in transit between the nodes can be lost"
             ),
         }

@@ -45,9 +45,9 @@ impl Consumer {
         if self.clock.was_compared() {
             return Ok(());
         }
-        let judged = self.intake.judge_by_clock(message, received_at);
+        let ages = self.intake.check_ages(message, received_at);
         let session = message.packet_id.map(|_| index);
-        if self.clock.may_judge(session, judged) { Ok(()) } else { Err(NoRoom::ClockOff) }
+        if self.clock.may_accept(session, ages) { Ok(()) } else { Err(NoRoom::ClockOff) }
     }
 
     fn room(&self) -> Result<(), NoRoom> {

@@ -241,15 +241,15 @@ pub enum DeliveryNotice {
     },
     /// An insert has had no answer for a while.
     NoAnswer {
-        for_: Duration,
+        waited: Duration,
     },
     /// A batch goes to the spool.
     Spooling(StoreReason),
     SpoolRefuses(String),
-    SpoolTakesAgain,
+    SpoolAcceptsAgain,
     /// The disk has not answered for a while.
     SpoolHangs {
-        for_: Duration,
+        waited: Duration,
     },
     /// The spool was not empty, and is.
     SpoolEmpty {
@@ -305,7 +305,7 @@ impl DeliveryNotice {
     pub fn is_warning(&self) -> bool {
         !matches!(
             self,
-            Self::InsertSucceeded { .. } | Self::SpoolTakesAgain | Self::SpoolEmpty { .. }
+            Self::InsertSucceeded { .. } | Self::SpoolAcceptsAgain | Self::SpoolEmpty { .. }
         )
     }
 }
@@ -323,47 +323,47 @@ impl fmt::Display for DeliveryNotice {
             Self::InsertSucceeded { batch, failures } => {
                 write!(f, "insert succeeded after {failures} failures, {}", Name(*batch))
             }
-            Self::NoAnswer { for_ } => write!(
+            Self::NoAnswer { waited } => write!(
                 f,
-                "no answer to an insert from ClickHouse for {for_:.0?}: its messages are acknowledged when they are inserted or in the spool"
+                "no answer to an insert from ClickHouse for {waited:.0?}: its messages are acknowledged once they are inserted or spooled"
             ),
             Self::Spooling(because) => write!(f, "batches go to the spool: {because}"),
             Self::SpoolRefuses(why) => write!(
                 f,
-                "the spool takes no batch: nothing is acknowledged until the spool or ClickHouse takes rows again: {why}"
+                "the spool accepts no batch: nothing is acknowledged until the spool or ClickHouse accepts rows again: {why}"
             ),
-            Self::SpoolTakesAgain => f.write_str("the spool takes batches again"),
-            Self::SpoolHangs { for_ } => {
-                write!(f, "the disk of spool.dir has not answered for {for_:.0?}")
+            Self::SpoolAcceptsAgain => f.write_str("the spool accepts batches again"),
+            Self::SpoolHangs { waited } => {
+                write!(f, "the disk of spool.dir has not answered for {waited:.0?}")
             }
             Self::SpoolEmpty { batches } => {
                 write!(f, "the spool is empty again; {batches} batches replayed")
             }
             Self::TooLarge { rows, batch_bytes_max, why } => write!(
                 f,
-                "something on the way to ClickHouse lets no insert of {rows} rows through: it is split, and batches are at \
-                 most {batch_bytes_max} bytes from now on; raise the limit there, which must let 8 MiB through: {why}"
+                "ClickHouse, or a proxy in front of it, refuses an insert of {rows} rows as too large: milepost splits it, and batches \
+                 are at most {batch_bytes_max} bytes from now on; raise that limit to 8 MiB or more: {why}"
             ),
             Self::RowTooLarge { why, is_kept } => {
                 let end = if *is_kept {
                     "it goes into quarantine"
                 } else {
-                    "it is dropped, because spool.dir is not set; raise the limit there, or set spool.dir, which keeps such rows"
+                    "it is dropped, because spool.dir is not set; raise that limit, or set spool.dir, which keeps such rows"
                 };
                 write!(
                     f,
-                    "something on the way to ClickHouse does not let a single row through: {end}: {why}"
+                    "ClickHouse, or a proxy in front of it, refuses a single row as too large: {end}: {why}"
                 )
             }
             Self::Quarantined { file, why } => write!(
                 f,
-                "a spooled batch cannot be used: {file} goes into quarantine, and its {} positions are not \
+                "a spooled batch is unusable: {file} goes into quarantine, and its {} positions are not \
                  inserted: {why}",
                 file.positions
             ),
             Self::Gone(file) => write!(
                 f,
-                "a spooled batch is gone: another program has removed {file}, and its {} positions are not \
+                "a spooled batch is missing: another program removed {file}, and its {} positions are not \
                  inserted",
                 file.positions
             ),
@@ -412,10 +412,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_of_trouble_is_no_warning() {
+    fn recovery_is_logged_as_info() {
         for (notice, is_warning) in [
             (DeliveryNotice::InsertSucceeded { batch: 1, failures: 2 }, false),
-            (DeliveryNotice::SpoolTakesAgain, false),
+            (DeliveryNotice::SpoolAcceptsAgain, false),
             (DeliveryNotice::SpoolEmpty { batches: 3 }, false),
             (DeliveryNotice::SpoolRefuses("full".to_owned()), true),
         ] {

@@ -27,18 +27,18 @@ use milepost_decode::position::{Position, Timestamp};
 use milepost_decode::reject::{Reason, Reject};
 use milepost_decode::{Decoded, Decoder, Ignored, Lacking};
 
-/// Greatest difference between a fix and our clock at which the fix counts as fresh, in
+/// Largest difference between a fix and this host's clock at which the fix counts as fresh, in
 /// milliseconds.
 const FRESH_MS: u64 = 300_000;
 
-/// The decoder's verdict about the fixes of a message, by our clock.
+/// How old the fixes of a message are by this host's clock.
 #[derive(Debug, Clone, Copy)]
-pub struct Judged {
-    /// At least one fix is within five minutes of our clock.
+pub struct AgeCheck {
+    /// At least one fix is within five minutes of this host's clock.
     pub fresh: bool,
     /// At least one fix would be rejected as too old or too new.
     pub refused: bool,
-    /// At least one fix has no time of its own, and would get the time of our clock.
+    /// At least one fix has no time, and would get this host's.
     pub dated: bool,
 }
 
@@ -138,7 +138,7 @@ pub struct Intake {
     demand: usize,
     /// For each session, the arrival number below which its messages are in the open batch or
     /// before it; 0 if none arrived since the last batch closed.
-    taken_below: Vec<u64>,
+    arrived_below: Vec<u64>,
     /// Closed batches that are not complete, in the order in which they closed.
     closed: VecDeque<Closed>,
     completions: VecDeque<Completion>,
@@ -160,7 +160,7 @@ impl Intake {
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             demand: 0,
-            taken_below: Vec::new(),
+            arrived_below: Vec::new(),
             closed: VecDeque::new(),
             completions: VecDeque::new(),
             decoded: Decoded::default(),
@@ -224,8 +224,9 @@ impl Intake {
         }
     }
 
-    /// Decodes a message without taking it, and returns the verdict about its fixes by our clock.
-    pub fn judge_by_clock(&mut self, message: Message<'_>, received_at: Timestamp) -> Judged {
+    /// Decodes a message without accepting it, and returns how old its fixes are by this host's
+    /// clock.
+    pub fn check_ages(&mut self, message: Message<'_>, received_at: Timestamp) -> AgeCheck {
         self.decoded.clear();
         self.decoder.decode(message, received_at, &mut self.decoded);
         let Decoded { positions, rejects, lacking, .. } = &self.decoded;
@@ -233,14 +234,14 @@ impl Intake {
             |reject: &Reject| matches!(reject.reason, Reason::TooOld | Reason::TooNew);
         let is_fresh =
             |fix: &Position| fix.ts.unix_ms().abs_diff(received_at.unix_ms()) <= FRESH_MS;
-        Judged {
+        AgeCheck {
             fresh: lacking.undated == 0 && positions.iter().any(is_fresh),
             refused: rejects.iter().any(is_by_clock),
             dated: lacking.undated > 0,
         }
     }
 
-    /// The next log line about fields that nobody reads.
+    /// Returns the next log line about fields that are not read.
     pub fn poll_notice(&mut self) -> Option<UnreadNotice> {
         self.unread.notices.pop()
     }
@@ -280,10 +281,10 @@ impl Intake {
             }
             return;
         }
-        if self.taken_below.len() <= session {
-            self.taken_below.resize(session + 1, 0);
+        if self.arrived_below.len() <= session {
+            self.arrived_below.resize(session + 1, 0);
         }
-        self.taken_below[session] = below;
+        self.arrived_below[session] = below;
     }
 
     fn has_demand(&self) -> bool {
@@ -294,7 +295,7 @@ impl Intake {
     fn close(&mut self) {
         let mut batch = self.batcher.close();
         batch.erased = std::mem::replace(&mut self.opened_by, Arc::clone(&self.erased));
-        let taken = self.taken_below.iter_mut().map(std::mem::take).enumerate();
+        let taken = self.arrived_below.iter_mut().map(std::mem::take).enumerate();
         let completes = taken
             .filter(|(_, below)| *below > 0)
             .map(|(session, below)| Completion { session, below });
@@ -327,7 +328,7 @@ impl Intake {
     /// Returns whether the open batch has rows of this session.
     #[must_use]
     pub fn is_open_for(&self, session: SessionIndex) -> bool {
-        self.taken_below.get(session).is_some_and(|below| *below > 0)
+        self.arrived_below.get(session).is_some_and(|below| *below > 0)
     }
 
     /// Records that a batch is durable. Batches may become durable in any order, but messages
@@ -424,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_due_takes_no_more_rows_while_delivery_wants_one() {
+    fn due_batch_closes_before_the_next_row_if_delivery_wants_one() {
         let (good, bad) = (r#"{"lat":1,"lng":2}"#, "broken");
         let began = Instant::now();
         for late in [good, bad] {
@@ -467,7 +468,7 @@ mod tests {
 
     /// Guards against reporting a driver as erased while rows of that driver still go to a file.
     #[test]
-    fn a_batch_names_the_list_that_its_first_row_was_checked_against() {
+    fn batch_keeps_the_erased_list_of_its_first_row() {
         let (mut intake, now) = (intake(), Instant::now());
         let lists = ["a", "b"].map(|driver| Arc::new(Erased::new([driver.to_owned()])));
         intake.set_erased(Arc::clone(&lists[0]));
@@ -483,7 +484,7 @@ mod tests {
 
     /// The factor is in docs/operations.md.
     #[test]
-    fn a_message_takes_at_most_33_times_its_bytes() {
+    fn message_takes_at_most_33_times_its_bytes() {
         let sources = [source("drivers/+/gps", Format::Milepost, Keep::All)];
         let names = (b'!'..=b'~').filter(|name| !matches!(name, b'"' | b'\\'));
         let kept: String =

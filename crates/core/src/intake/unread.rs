@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn first_undated_fix_is_named_wherever_it_comes() {
+    fn first_undated_fix_is_reported_outside_the_sample_too() {
         let mut unread = unread();
         record(&mut unread, &fix(""));
         assert!(unread.notices.is_empty(), "{:?}", unread.notices);

@@ -219,7 +219,7 @@ mod tests {
 
     /// A pod that reaches no peer and does not come back loses its share, so its log must warn.
     #[test]
-    fn a_decision_without_answers_is_uncertain() {
+    fn decision_without_answers_is_uncertain() {
         let certain = |answers: Vec<Result<Standing, String>>| {
             let mut inquiry = Inquiry::new(standing("milepost-2"));
             for answer in answers {
@@ -240,12 +240,12 @@ mod tests {
     }
 
     #[test]
-    fn a_log_line_has_a_bound() {
+    fn log_line_of_a_decision_is_bounded() {
         let mut inquiry = Inquiry::new(standing("milepost-2"));
         for n in 0..1_000 {
             inquiry.handle_answer(&format!("10.0.0.{n}:1"), Err("no answer".to_owned()));
         }
-        let told = inquiry.decision().to_string();
-        assert!(told.ends_with("; and 992 more)") && told.len() < 500, "{told}");
+        let line = inquiry.decision().to_string();
+        assert!(line.ends_with("; and 992 more)") && line.len() < 500, "{line}");
     }
 }

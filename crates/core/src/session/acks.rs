@@ -83,9 +83,9 @@ impl PacketIds {
     /// Returns `false` if the id was already in the set.
     fn insert(&mut self, packet_id: u16) -> bool {
         let (word, bit) = self.bit(packet_id);
-        let was_there = *word & bit != 0;
+        let was_present = *word & bit != 0;
         *word |= bit;
-        !was_there
+        !was_present
     }
 
     fn remove(&mut self, packet_id: u16) {

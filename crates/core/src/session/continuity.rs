@@ -8,10 +8,10 @@ use crate::session::connack::ConnAck;
 /// The state of a session at the moment its connection ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended {
-    /// Messages that milepost had taken and not acknowledged. Their rows are inserted whatever the
-    /// broker does.
-    pub(super) taken: usize,
-    /// Messages that the broker had sent and milepost had left with it.
+    /// Messages that milepost had accepted and not acknowledged. Their rows are inserted whatever
+    /// the broker does.
+    pub(super) accepted: usize,
+    /// Messages that the broker had sent and milepost had deferred.
     pub(super) deferred: usize,
     /// No more messages could be in flight, so others may have waited in the broker's queue.
     pub(super) window_full: bool,
@@ -60,7 +60,7 @@ impl Continuity {
     pub(super) fn ended(&mut self, ended: Ended) {
         // A connection that ends before it received anything says nothing of earlier messages, so
         // the count of the connection before it stays.
-        let owed = ended.taken + ended.deferred;
+        let owed = ended.accepted + ended.deferred;
         if owed > 0 {
             self.owed = owed;
         }
@@ -107,7 +107,10 @@ impl Continuity {
         let at_risk = self.at_risk(session_expiry, now);
         self.lost_at_risk += u64::from(at_risk.is_some());
         let deferred = self.last.map_or(0, |last| last.deferred);
-        SessionNotice::SessionLost(LostSession { taken: unacked.saturating_sub(deferred), at_risk })
+        SessionNotice::SessionLost(LostSession {
+            accepted: unacked.saturating_sub(deferred),
+            at_risk,
+        })
     }
 
     /// Returns why the lost session may have held messages that are stored nowhere. `None`: the
@@ -171,58 +174,68 @@ mod tests {
         connect_at(continuity, session_present, clean, Instant::now())
     }
 
-    fn ended(taken: usize) -> Ended {
-        Ended { taken, deferred: 0, window_full: false, at: Instant::now() }
+    fn ended(accepted: usize) -> Ended {
+        Ended { accepted, deferred: 0, window_full: false, at: Instant::now() }
     }
 
     #[test]
     fn lost_session_is_reported_and_counted_once() {
-        let mut it = Continuity::default();
+        let mut continuity = Continuity::default();
         assert!(
-            connect(&mut it, false, false).is_none() && !it.was_found,
+            connect(&mut continuity, false, false).is_none() && !continuity.was_found,
             "nobody had a session before"
         );
-        assert_eq!((it.reconnects, it.sessions_lost), (0, 0));
+        assert_eq!((continuity.reconnects, continuity.sessions_lost), (0, 0));
 
         // It sends the two that were not acknowledged again, and then a new one.
-        it.ended(ended(2));
-        assert!(connect(&mut it, true, false).is_none() && it.was_found);
+        continuity.ended(ended(2));
+        assert!(connect(&mut continuity, true, false).is_none() && continuity.was_found);
         assert!(
             [true, true, false]
                 .into_iter()
-                .all(|redelivered| it.handle_message(redelivered).is_none())
+                .all(|redelivered| continuity.handle_message(redelivered).is_none())
         );
         // It sends one of two. A connection without a message says nothing of what is owed.
-        it.ended(ended(2));
-        assert!(connect(&mut it, true, false).is_none());
-        it.ended(ended(0));
-        assert!(connect(&mut it, true, false).is_none() && it.handle_message(true).is_none());
+        continuity.ended(ended(2));
+        assert!(connect(&mut continuity, true, false).is_none());
+        continuity.ended(ended(0));
+        assert!(
+            connect(&mut continuity, true, false).is_none()
+                && continuity.handle_message(true).is_none()
+        );
         assert!(matches!(
-            it.handle_message(false),
+            continuity.handle_message(false),
             Some(SessionNotice::SessionEmptied { owed: 1 })
         ));
-        assert!(it.handle_message(false).is_none(), "told once");
-        assert_eq!((it.reconnects, it.sessions_lost, it.lost_at_risk), (3, 1, 1));
+        assert!(continuity.handle_message(false).is_none(), "reported once");
+        assert_eq!(
+            (continuity.reconnects, continuity.sessions_lost, continuity.lost_at_risk),
+            (3, 1, 1)
+        );
 
-        it.ended(ended(5));
-        assert!(matches!(connect(&mut it, false, false), Some(SessionNotice::SessionLost(_))));
-        assert!(it.handle_message(false).is_none(), "that is told");
-        assert!(connect(&mut it, false, true).is_none(), "it was asked to");
-        assert_eq!((it.reconnects, it.sessions_lost), (5, 2));
+        continuity.ended(ended(5));
+        assert!(matches!(
+            connect(&mut continuity, false, false),
+            Some(SessionNotice::SessionLost(_))
+        ));
+        assert!(continuity.handle_message(false).is_none(), "already reported");
+        assert!(connect(&mut continuity, false, true).is_none(), "a clean start was requested");
+        assert_eq!((continuity.reconnects, continuity.sessions_lost), (5, 2));
 
-        it.ended(ended(5));
-        it.forget();
+        continuity.ended(ended(5));
+        continuity.forget();
         assert!(
-            connect(&mut it, true, false).is_none() && it.handle_message(false).is_none(),
+            connect(&mut continuity, true, false).is_none()
+                && continuity.handle_message(false).is_none(),
             "another session's"
         );
-        assert_eq!((it.reconnects, it.sessions_lost), (5, 2));
+        assert_eq!((continuity.reconnects, continuity.sessions_lost), (5, 2));
     }
 
     #[test]
     fn lost_session_is_at_risk_only_if_it_can_have_held_messages() {
         let now = Instant::now();
-        let calm = Ended { taken: 7, deferred: 0, window_full: false, at: now };
+        let calm = Ended { accepted: 7, deferred: 0, window_full: false, at: now };
         let restart = now + Duration::from_secs(30);
         for (last, attempt_failed, back_at, at_risk) in [
             (calm, true, restart, None),
@@ -231,25 +244,32 @@ mod tests {
             (Ended { deferred: 3, ..calm }, true, restart, Some(AtRisk::Deferred { messages: 3 })),
             (calm, true, now + EXPIRY, Some(AtRisk::Expired { away: EXPIRY })),
         ] {
-            let mut it = Continuity::default();
-            connect_at(&mut it, false, false, now);
-            it.ended(last);
+            let mut continuity = Continuity::default();
+            connect_at(&mut continuity, false, false, now);
+            continuity.ended(last);
             if attempt_failed {
-                it.attempt_failed();
+                continuity.attempt_failed();
             }
-            let notice = connect_at(&mut it, false, false, back_at);
-            assert_eq!(notice, Some(SessionNotice::SessionLost(LostSession { taken: 7, at_risk })));
-            assert_eq!((it.sessions_lost, it.lost_at_risk), (1, u64::from(at_risk.is_some())));
+            let notice = connect_at(&mut continuity, false, false, back_at);
+            assert_eq!(
+                notice,
+                Some(SessionNotice::SessionLost(LostSession { accepted: 7, at_risk }))
+            );
+            assert_eq!(
+                (continuity.sessions_lost, continuity.lost_at_risk),
+                (1, u64::from(at_risk.is_some()))
+            );
         }
     }
 
     #[test]
     fn lowered_window_is_reported() {
-        let mut it = Continuity::default();
+        let mut continuity = Continuity::default();
         let mut announces = |receive_maximum, asked| {
             let connack = ConnAck { session_present: true, receive_maximum, ..ConnAck::default() };
             let terms = Terms { asked, clean: false, session_expiry: EXPIRY };
-            it.connected(connack, terms, Instant::now())
+            continuity
+                .connected(connack, terms, Instant::now())
                 .map(|notice| matches!(notice, SessionNotice::WindowLowered { from: 50, to: 20 }))
         };
         let said = [Some(100), Some(50), Some(100), Some(20), Some(20), None, Some(10)]

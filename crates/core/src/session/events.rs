@@ -197,11 +197,11 @@ pub enum SessionNotice {
     },
 }
 
-/// A session that the broker did not keep, as far as this process knows what it held.
+/// A session that the broker did not keep, with what this process knows of its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostSession {
-    /// Messages that were unacknowledged and that milepost had taken: they are stored.
-    pub taken: usize,
+    /// Messages that milepost had accepted and not acknowledged. It stores them.
+    pub accepted: usize,
     /// Why the session may have held others. `None`: it held none.
     pub at_risk: Option<AtRisk>,
 }
@@ -255,7 +255,7 @@ impl SessionNotice {
 
 /// The usual causes of a lost session, most likely first.
 const LOST_BECAUSE: &str = "the broker was restarted, it killed the session (EMQX: force_shutdown, look for \
-     check_oom_shutdown in its log), or we were away for longer than mqtt.session_expiry";
+     check_oom_shutdown in its log), or this process was away for longer than mqtt.session_expiry";
 
 impl fmt::Display for SessionNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -268,20 +268,20 @@ impl fmt::Display for SessionNotice {
             }
             Self::Subscribed => f.write_str("subscribed"),
             Self::Disconnected { why, retry_in } => write!(f, "no connection: {why}; next try in {retry_in:.1?}"),
-            Self::SessionLost(LostSession { taken, at_risk: None }) => write!(
+            Self::SessionLost(LostSession { accepted, at_risk: None }) => write!(
                 f,
-                "the broker was away and has no session of ours any more. Nothing is lost with it: {taken} messages were \
-                 unacknowledged, which milepost has taken and stores, and nothing waited"
+                "the broker was unreachable and no longer has this session. Nothing is lost: milepost holds and stores the {accepted} \
+                 unacknowledged messages, and the session had queued no others"
             ),
-            Self::SessionLost(LostSession { taken, at_risk: Some(why) }) => write!(
+            Self::SessionLost(LostSession { accepted, at_risk: Some(why) }) => write!(
                 f,
-                "the broker lost our session, and messages may be lost with it: {why}. {taken} more were unacknowledged, which \
-                 milepost has taken and stores. Likely causes: {LOST_BECAUSE}"
+                "the broker lost this session, and messages may be lost with it: {why}. Besides, {accepted} messages were unacknowledged; \
+                 milepost holds and stores them. Likely causes: {LOST_BECAUSE}"
             ),
             Self::SessionEmptied { owed } => write!(
                 f,
-                "the broker reports that it kept our session, but does not resend {owed} unacknowledged messages: \
-                 {LOST_BECAUSE}. Messages that milepost has taken are stored; what the session had queued may be lost"
+                "the broker reports that it kept this session, but does not resend {owed} unacknowledged messages: \
+                 {LOST_BECAUSE}. milepost stores the messages that it holds; messages that the session had queued may be lost"
             ),
             Self::WindowLowered { from, to } => write!(
                 f,
@@ -293,34 +293,34 @@ impl fmt::Display for SessionNotice {
             }
             Self::TakenOver { retry_in } => write!(
                 f,
-                "another client connected with our client id: give every process its own mqtt.client_id \
+                "another client connected with this client id: give every process its own mqtt.client_id \
                  (next try in {retry_in:.0?})"
             ),
             Self::ClosedSoon { times } => write!(
                 f,
-                "the broker closed {times} connections in a row soon after it had granted our subscription: most \
-                 likely another process uses our mqtt.client_id (Mosquitto does not say so); see the broker's log"
+                "the broker closed {times} connections in a row soon after it had granted the subscription: most \
+                 likely another process uses this mqtt.client_id (Mosquitto does not say so); see the broker's log"
             ),
             Self::Paused(NoRoom::BufferFull) => f.write_str(
-                "mqtt.buffer_bytes_max is full: further messages stay with the broker until ClickHouse or the spool takes rows",
+                "mqtt.buffer_bytes_max is full: further messages stay with the broker until ClickHouse or the spool accepts rows",
             ),
             Self::Paused(NoRoom::ClockOff) => {
-                f.write_str("our clock is not known to be right: messages stay with the broker")
+                f.write_str("this host's clock may be wrong: messages stay with the broker")
             }
             Self::Renewed { deferred } => {
-                write!(f, "there is room again: reconnecting, so that the broker sends {deferred} deferred messages again")
+                write!(f, "the buffer has space again: reconnecting, so that the broker sends {deferred} deferred messages again")
             }
             Self::ExactlyOnceRefused => f.write_str(
                 "the broker sends messages at QoS 2, and milepost subscribes at QoS 1 at most: another program has subscribed \
-                 with our client id. These messages are refused, and the broker discards them; give that program its own \
-                 client id",
+                 with this client id. milepost refuses these messages, and the broker discards them; give that program its \
+                 own client id",
             ),
             Self::CopiesIgnored => f.write_str(
                 "the broker sends unacknowledged messages again on the same connection, as EMQX before 5.8 does every \
                  mqtt.retry_interval: milepost ignores the copies",
             ),
             Self::FormerEmptied { messages } => {
-                write!(f, "a former session held {messages} messages: they are taken, and the session ends")
+                write!(f, "a former session held {messages} messages: milepost received them all and ended the session")
             }
             Self::FormerLeft { why } => write!(
                 f,

@@ -405,7 +405,7 @@ impl Session {
         if self.is_open() {
             let deferred = usize::try_from(deferred).unwrap_or(usize::MAX);
             let window_full = unacked.saturating_add(deferred) >= self.window.messages();
-            self.continuity.ended(Ended { taken: unacked, deferred, window_full, at: now });
+            self.continuity.ended(Ended { accepted: unacked, deferred, window_full, at: now });
         } else {
             self.continuity.attempt_failed();
         }
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_taken_while_there_is_a_connection_and_room() {
+    fn messages_are_accepted_while_connected_and_room_is_left() {
         let (mut session, now) = connected();
         subscribed(&mut session, now);
         for _ in 0..2 {
@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_session_acks_all_it_took() {
+    fn leaving_session_acks_all_accepted_messages() {
         let refused = SessionEvent::Unsubscribed { refusals: vec!["not authorized".to_owned()] };
         let ways = [
             ("SUBACK is awaited", vec![SessionEvent::Leave(Leave::KeepSession)]),
@@ -669,7 +669,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscription_that_stays_refused_is_logged_once_a_minute() {
+    fn refused_subscription_is_logged_once_a_minute() {
         let (mut session, mut now) = connected();
         for _ in 0..20 {
             session.handle_event(
@@ -694,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn a_visit_counts_as_no_subscribed_connection() {
+    fn visit_does_not_count_as_a_subscribed_connection() {
         let (mut session, now) = (Session::visit(settings()), Instant::now());
         connect(&mut session, now);
         session.handle_event(SessionEvent::Unsubscribed { refusals: Vec::new() }, now);

@@ -191,64 +191,67 @@ mod tests {
 
     #[test]
     fn reconnect_reason_is_logged_once_a_minute_or_when_it_changes() {
-        let (began, mut it, mut notices) =
+        let (began, mut reconnect, mut notices) =
             (Instant::now(), Reconnect::new(120 * SECOND, 1), VecDeque::new());
-        let mut logs = |it: &mut Reconnect, why, second| {
-            it.failed(end(None, why), began + SECOND * second, &mut notices);
+        let mut logs = |reconnect: &mut Reconnect, why, second| {
+            reconnect.failed(end(None, why), began + SECOND * second, &mut notices);
             notices.drain(..).count()
         };
-        let said = [("a", 0), ("a", 1), ("b", 2), ("b", 61), ("b", 62), ("a", 63)]
-            .map(|(why, at)| logs(&mut it, why, at));
-        assert_eq!(said, [1, 0, 1, 0, 1, 1]);
+        let logged = [("a", 0), ("a", 1), ("b", 2), ("b", 61), ("b", 62), ("a", 63)]
+            .map(|(why, at)| logs(&mut reconnect, why, at));
+        assert_eq!(logged, [1, 0, 1, 0, 1, 1]);
         assert_eq!(
-            it.unready_reason(None, began + 70 * SECOND),
+            reconnect.unready_reason(None, began + 70 * SECOND),
             Some("no connection for 70 s: a".to_owned()),
-            "since it is away"
+            "counted from the end of the connection"
         );
-        it.succeeded();
-        assert_eq!(it.unready_reason(None, began), Some("not subscribed yet".to_owned()));
-        assert_eq!(logs(&mut it, "a", 64), 1, "it came back");
+        reconnect.succeeded();
+        assert_eq!(reconnect.unready_reason(None, began), Some("not subscribed yet".to_owned()));
+        assert_eq!(logs(&mut reconnect, "a", 64), 1, "logged again after a success");
     }
 
     #[test]
     fn reconnect_delays_double_until_a_connection_lasts() {
-        let (now, mut it, mut notices) =
+        let (now, mut reconnect, mut notices) =
             (Instant::now(), Reconnect::new(120 * SECOND, 1), VecDeque::new());
         for doubled in [250, 500, 1_000, 2_000, 4_000, 5_000, 5_000] {
-            let delay = it.failed(end(None, "away"), now, &mut notices) - now;
+            let delay = reconnect.failed(end(None, "away"), now, &mut notices) - now;
             let bound = Duration::from_millis(doubled);
             assert!(delay <= bound && delay >= bound / 2, "{delay:?} of {bound:?}");
         }
-        assert_eq!(it.failures, 7);
-        it.failed(end(Some(GOOD_CONNECTION), "closed"), now, &mut notices);
-        assert_eq!(it.failures, 0);
+        assert_eq!(reconnect.failures, 7);
+        reconnect.failed(end(Some(GOOD_CONNECTION), "closed"), now, &mut notices);
+        assert_eq!(reconnect.failures, 0);
         notices.clear();
         for times in 1..=4 {
-            it.failed(end(Some(SECOND), "closed"), now, &mut notices);
-            let told = notices
+            reconnect.failed(end(Some(SECOND), "closed"), now, &mut notices);
+            let is_reported = notices
                 .drain(..)
                 .any(|notice| matches!(notice, SessionNotice::ClosedSoon { times: 3 }));
-            assert_eq!(told, times == SHORT_LIVES_MAX);
-            let doubt = it.unready_reason(Some(now), now + SECOND).is_some();
+            assert_eq!(is_reported, times == SHORT_LIVES_MAX);
+            let doubt = reconnect.unready_reason(Some(now), now + SECOND).is_some();
             assert_eq!(doubt, times >= SHORT_LIVES_MAX);
-            assert_eq!(it.is_contested(), times >= SHORT_LIVES_MAX);
+            assert_eq!(reconnect.is_contested(), times >= SHORT_LIVES_MAX);
         }
-        assert!(it.unready_reason(Some(now), now + GOOD_CONNECTION).is_none(), "it lasts");
+        assert!(
+            reconnect.unready_reason(Some(now), now + GOOD_CONNECTION).is_none(),
+            "the connection lasts"
+        );
         let leaving = End { leaving: true, ..end(None, "away") };
-        assert!(it.failed(leaving, now, &mut notices) - now <= LEAVING_BACKOFF_MAX);
+        assert!(reconnect.failed(leaving, now, &mut notices) - now <= LEAVING_BACKOFF_MAX);
         let taken_over = End { taken_over: true, ..end(Some(SECOND), "taken") };
-        assert_eq!(it.failed(taken_over, now, &mut notices) - now, TAKEN_OVER_DELAY);
-        assert!(it.taken_over);
+        assert_eq!(reconnect.failed(taken_over, now, &mut notices) - now, TAKEN_OVER_DELAY);
+        assert!(reconnect.taken_over);
     }
 
     #[test]
-    fn a_session_that_expires_soon_is_sought_sooner() {
+    fn short_session_expiry_shortens_reconnect_delays() {
         let (now, mut notices) = (Instant::now(), VecDeque::new());
-        let mut it = Reconnect::new(6 * SECOND, 1);
+        let mut reconnect = Reconnect::new(6 * SECOND, 1);
         let taken_over = End { taken_over: true, ..end(Some(SECOND), "taken") };
-        assert_eq!(it.failed(taken_over, now, &mut notices) - now, 2 * SECOND);
+        assert_eq!(reconnect.failed(taken_over, now, &mut notices) - now, 2 * SECOND);
         for _ in 0..9 {
-            assert!(it.failed(end(None, "away"), now, &mut notices) - now <= 2 * SECOND);
+            assert!(reconnect.failed(end(None, "away"), now, &mut notices) - now <= 2 * SECOND);
         }
     }
 }

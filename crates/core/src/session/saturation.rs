@@ -52,16 +52,16 @@ mod tests {
 
     /// Ten seconds in turns of 20 ms, `full_turns` of every ten with a full window.
     fn lasts_after(full_turns: u32, turns: u32) -> Duration {
-        let (mut it, began) = (Saturation::default(), Instant::now());
+        let (mut saturation, began) = (Saturation::default(), Instant::now());
         let turn = Duration::from_millis(20);
         for count in 0..turns {
-            it.sample(count % 10 < full_turns, began + turn * count);
+            saturation.sample(count % 10 < full_turns, began + turn * count);
         }
-        it.lasts(began + turn * turns)
+        saturation.lasts(began + turn * turns)
     }
 
     #[test]
-    fn window_that_is_mostly_full_counts_and_one_that_fills_before_each_insert_does_not() {
+    fn only_a_mostly_full_window_counts_as_saturated() {
         assert!(lasts_after(10, 600) >= Duration::from_secs(11));
         assert!(lasts_after(7, 600) >= Duration::from_secs(11));
         assert_eq!(lasts_after(3, 600), Duration::ZERO);
@@ -69,12 +69,12 @@ mod tests {
     }
 
     #[test]
-    fn window_that_has_room_again_ends_it() {
-        let (mut it, began) = (Saturation::default(), Instant::now());
+    fn window_with_free_slots_ends_saturation() {
+        let (mut saturation, began) = (Saturation::default(), Instant::now());
         let at = |millis| began + Duration::from_millis(millis);
-        (0..200).for_each(|turn| it.sample(true, at(turn * 20)));
-        assert!(it.lasts(at(4_000)) >= Duration::from_secs(3));
-        (200..260).for_each(|turn| it.sample(false, at(turn * 20)));
-        assert_eq!(it.lasts(at(5_200)), Duration::ZERO);
+        (0..200).for_each(|turn| saturation.sample(true, at(turn * 20)));
+        assert!(saturation.lasts(at(4_000)) >= Duration::from_secs(3));
+        (200..260).for_each(|turn| saturation.sample(false, at(turn * 20)));
+        assert_eq!(saturation.lasts(at(5_200)), Duration::ZERO);
     }
 }

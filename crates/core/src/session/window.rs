@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_nobody_announced_is_learned_by_two_probes() {
+    fn unannounced_window_is_learned_by_two_probes() {
         let mut scene = Scene::new();
         scene.arrive(200, Duration::from_micros(200)); // a pace is known
         scene.unacked = 0;
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fleet_that_sends_in_bursts_is_not_probed_every_time() {
+    fn fleet_that_sends_in_bursts_is_rarely_probed() {
         let mut scene = Scene::new();
         scene.arrive(200, Duration::from_micros(200));
         for _ in 0..60 {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_fleet_is_never_probed() {
+    fn slow_fleet_is_never_probed() {
         let mut scene = Scene::new();
         scene.arrive(300, Duration::from_millis(100));
         assert_eq!(scene.window.suspicion_at(), None);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_comes_within_half_the_silence() {
+    fn probe_is_answered_only_within_half_the_silence() {
         for (after_ms, is_answer) in [(75, true), (76, false)] {
             let mut scene = Scene::new();
             scene.arrive(200, Duration::from_micros(200));

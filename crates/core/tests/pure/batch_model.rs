@@ -106,7 +106,7 @@ fn bytes_max_holds_where_rows_max_does_not_help() {
 }
 
 #[test]
-fn batch_is_awaited_if_one_of_its_messages_is() {
+fn batch_is_at_least_once_if_one_of_its_messages_is() {
     for awaited in [[false, false, false], [true, false, false], [false, false, true]] {
         let mut batchers = [(); 2].map(|()| Batcher::new(batch_limits(100)));
         for awaited in awaited {

@@ -342,8 +342,8 @@ fn slow_server_is_not_treated_as_down() {
 fn uncompared_clock_rejects_no_fix() {
     let fix = |ts: String| format!(r#"{{"lat":1,"lng":2,"seq":1000000{ts}}}"#);
     let too_new = fix(format!(r#","ts":{}"#, WALL_MS + 3_600_000));
-    let judged = [too_new.clone(), fix(r#","ts":1000000000"#.to_owned()), fix(String::new())];
-    for (payload, is_off) in judged.iter().flat_map(|payload| [(payload, false), (payload, true)]) {
+    let ages = [too_new.clone(), fix(r#","ts":1000000000"#.to_owned()), fix(String::new())];
+    for (payload, is_off) in ages.iter().flat_map(|payload| [(payload, false), (payload, true)]) {
         let mut setup = plain();
         setup.consumer = consumer_settings(2);
         setup.delivery.spool = true;
@@ -369,7 +369,7 @@ fn uncompared_clock_rejects_no_fix() {
         assert!(made <= 5, "{made} files: a session that waits makes none of its own");
         assert_eq!(world.consumer.totals().intake.rejected.iter().sum::<u64>(), 100, "at QoS 0");
         let troubles = world.consumer.unready_reasons(world.instant()).join("; ");
-        assert!(troubles.contains("clock: our clock was not compared"), "{troubles}");
+        assert!(troubles.contains("clock: this host's clock has not been compared"), "{troubles}");
 
         world.clock(is_off.then(|| "off".to_owned()), 0); // no answer, so no statement about the clock
         let acks = world.consumer.totals().sessions.acks;

@@ -154,7 +154,7 @@ fn conservation_equation_needs_every_position_exactly_once() {
 }
 
 #[test]
-fn a_driver_is_erased_from_the_next_message_on() {
+fn erased_list_applies_from_the_next_message_on() {
     let mut rig = Rig::new(plain());
     rig.live(0, 100);
     let topic = "drivers/e/gps";
@@ -384,8 +384,8 @@ fn unusual_clock_step_counts_as_a_jump() {
     let cases = [
         (300_000, None),
         (-300_000, None),
-        (300_001, Some("our clock jumped 300s forward")),
-        (-300_001, Some("our clock jumped 300s back")),
+        (300_001, Some("this host's clock jumped 300s forward")),
+        (-300_001, Some("this host's clock jumped 300s back")),
     ];
     for (ms, reason) in cases {
         let mut rig = Rig::new(plain());

@@ -875,7 +875,7 @@ fn flapping_spool_is_logged_once_a_minute() {
             rig.wait(Duration::from_millis(500));
         }
         let of_spool = |notice: &&DeliveryNotice| {
-            matches!(notice, DeliveryNotice::SpoolRefuses(_) | DeliveryNotice::SpoolTakesAgain)
+            matches!(notice, DeliveryNotice::SpoolRefuses(_) | DeliveryNotice::SpoolAcceptsAgain)
         };
         let lines = rig.notices.iter().filter(of_spool).count();
         assert_eq!((lines, rig.inserted.len()), (if by_turns { 4 } else { 2 }, 240));

@@ -176,7 +176,7 @@ fn unfinished_visit_stays_counted_when_it_becomes_a_member() {
     it.handle_event(4, connected(true, Some(1_000)), now);
     it.handle_event(4, cut(true), now);
     it.handle_timeout(now);
-    let left = FormerTotals { found: 1, left: 1, contested: 1, expired: 0 };
+    let left = FormerTotals { found: 1, unfinished: 1, contested: 1, expired: 0 };
     assert_eq!((it.totals().former, it.sessions()), (left, 8));
 
     // The broker's window is smaller than before, so the process needs one more member.
@@ -209,7 +209,7 @@ fn expired_session_is_logged_once_if_a_later_one_exists() {
         (
             1,
             vec![connected(true, None), gone(true)],
-            FormerTotals { found: 2, left: 1, contested: 1, ..one },
+            FormerTotals { found: 2, unfinished: 1, contested: 1, ..one },
         ),
         (1, vec![], one),
         (0, vec![connected(false, None), gone(false)], one),
@@ -249,7 +249,7 @@ fn unfinished_visit_stays_counted_when_the_process_leaves() {
     it.handle_timeout(now);
     it.handle_event(0, connected(true, None), now);
     it.handle_event(0, SessionEvent::Disconnected { taken_over: true, why: String::new() }, now);
-    let left = FormerTotals { found: 1, left: 1, contested: 1, expired: 0 };
+    let left = FormerTotals { found: 1, unfinished: 1, contested: 1, expired: 0 };
     assert_eq!(it.totals().former, left);
     it.leave(Leave::KeepSession, now);
     it.handle_timeout(now);

@@ -288,10 +288,10 @@ impl Group {
             }
         }
         for id in std::mem::take(&mut self.broker.expired) {
-            let was_there =
+            let was_present =
                 |it: &Process| it.state == State::Running && it.started + EXPIRY < self.after;
             let is_single = self.processes.len() == self.members;
-            if is_single && was_there(&self.processes[id / 100]) {
+            if is_single && was_present(&self.processes[id / 100]) {
                 self.left_to_expire.get_or_insert(id);
             }
         }

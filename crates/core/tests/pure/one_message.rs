@@ -4,7 +4,7 @@
 mod example;
 
 #[test]
-fn example_prints_each_step_and_what_decided_it() {
+fn example_prints_each_step_and_the_file_that_decided_it() {
     let mut printed = Vec::new();
     example::play(&mut printed).unwrap();
     let printed = String::from_utf8(printed).unwrap();

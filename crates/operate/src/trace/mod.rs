@@ -16,7 +16,7 @@ use milepost_command::{ASK_WITHIN, Shown, tables};
 use milepost_config::Config;
 use milepost_core::peers::decision::Next;
 use milepost_decode::position::DriverId;
-use milepost_observe::ask::{Unknown, hear};
+use milepost_observe::ask::{OnUnresolved, query_peers};
 use milepost_spool as spool;
 use milepost_spool::{Kind, format};
 
@@ -117,7 +117,7 @@ pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
     let clickhouse = tables::migrated(config).await?;
     let erased = clickhouse.erased_for(&driver_id).await?;
     let mut members = Vec::new();
-    hear(&config.shutdown.peers, ASK_WITHIN, Unknown::Told, |address, answer| {
+    query_peers(&config.shutdown.peers, ASK_WITHIN, OnUnresolved::Report, |address, answer| {
         members.push(match answer {
             Ok(theirs) if theirs.spool_files == 0 => {
                 format!("{} at {address}: its spool is empty", theirs.name)
@@ -147,7 +147,7 @@ pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
 async fn in_spool(config: &Config, driver_id: DriverId) -> Result<Option<InSpool>> {
     let Some(settings) = &config.spool else { return Ok(None) };
     let dir = settings.dir.clone();
-    let look = move || -> Result<InSpool> {
+    let search = move || -> Result<InSpool> {
         let mut found = InSpool { dir: dir.display().to_string(), ..InSpool::default() };
         if !dir.exists() {
             return Ok(found);
@@ -173,5 +173,5 @@ async fn in_spool(config: &Config, driver_id: DriverId) -> Result<Option<InSpool
         }
         Ok(found)
     };
-    spawn_blocking(look).await?.context("spool.dir cannot be read").map(Some)
+    spawn_blocking(search).await?.context("spool.dir cannot be read").map(Some)
 }

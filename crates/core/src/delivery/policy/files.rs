@@ -139,18 +139,18 @@ impl Files {
     ) -> bool {
         let Failure { kind, why, progress } = failure;
         self.failures = self.failures.saturating_add(1);
-        let others_get_through = self.entries.get_mut(file).is_some_and(|entry| {
+        let others_succeed = self.entries.get_mut(file).is_some_and(|entry| {
             entry.progress = Some(progress);
             entry.not_before = Some(now);
             successes > *entry.successes.get_or_insert(successes)
         });
         // A file that times out would block the queue for the whole timeout each time, so defer it.
         let defers =
-            others_get_through || matches!(kind, FailureKind::Permanent | FailureKind::TimedOut);
+            others_succeed || matches!(kind, FailureKind::Permanent | FailureKind::TimedOut);
         if defers {
             self.defer(file, why, successes, now);
         }
-        if others_get_through {
+        if others_succeed {
             self.failures = 0;
             self.rest_after_deferral(jitter, now);
         } else {

@@ -39,7 +39,7 @@ const STORING_LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// Delay before a batch that the spool refused is stored again.
 const STORE_AGAIN: Duration = Duration::from_secs(1);
 /// Interval of [`Delivery::handle_timeout`] while any batch or file exists.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const RECHECK_EVERY: Duration = Duration::from_millis(250);
 
 /// Configuration of the delivery policy.
 #[derive(Debug, Clone)]

@@ -222,7 +222,7 @@ impl Delivery {
 
     /// Handles a row whose file is fsynced.
     pub(super) fn row_quarantined(&mut self, id: BatchId, file: File, now: Instant) {
-        self.spool_takes();
+        self.spool_accepted();
         self.totals.spool_quarantined += 1;
         self.quarantined_bytes += file.bytes;
         self.row_passed(id, now);
@@ -241,7 +241,7 @@ impl Delivery {
         self.attempt_answered(id);
         let Some(state) = self.batches.get(&id) else { return };
         let Stage::InsertingStored { file, .. } = state.stage else { return };
-        let why = "something on the way to ClickHouse does not let an insert of this size through, and it cannot be split: \
+        let why = "ClickHouse, or a proxy in front of it, refuses an insert of this size, and milepost cannot split it: \
                    its columns are those of another version of milepost";
         self.files.defer(&file, why, self.server.successes(), now);
         self.notices.push_back(DeliveryNotice::Deferred { file, why: why.to_owned() });
@@ -282,16 +282,16 @@ impl Delivery {
         }
     }
 
-    fn spool_takes(&mut self) {
+    fn spool_accepted(&mut self) {
         self.spool_refusal = None;
         let is_news = std::mem::take(&mut self.is_refusal_logged);
-        self.notices.extend(is_news.then_some(DeliveryNotice::SpoolTakesAgain));
+        self.notices.extend(is_news.then_some(DeliveryNotice::SpoolAcceptsAgain));
     }
 
     /// Handles a batch whose file and directory are fsynced: from here on its messages may be
     /// acknowledged.
     pub(super) fn stored(&mut self, id: BatchId, file: File, now: Instant) {
-        self.spool_takes();
+        self.spool_accepted();
         let Some(state) = self.batches.get_mut(&id) else { return };
         if let Some(because) = state.fresh().and_then(|fresh| fresh.stored_for) {
             self.totals.stored[because as usize] += 1;

@@ -124,7 +124,7 @@ impl Server {
         self.last_failure = Some((why.to_owned(), failures.max(worst)));
         if permanent {
             // The table may be missing or replaced: check the migrations before the next insert.
-            self.schema = Schema::Unknown(format!("asked again after: {why}"));
+            self.schema = Schema::Unknown(format!("checking the tables again after: {why}"));
             self.refusals += 1;
         }
     }
@@ -161,10 +161,10 @@ impl Server {
 
     /// Returns how long an insert has had no answer, if that is due to be logged.
     pub(super) fn no_answer_to_log(&mut self, now: Instant) -> Option<Duration> {
-        let for_ = now.saturating_duration_since(self.waiting_since?);
+        let waited = now.saturating_duration_since(self.waiting_since?);
         let is_due =
-            for_ >= LOGGED_AFTER && self.last_failure.is_none() && self.no_answer_log.allow(now);
-        is_due.then_some(for_)
+            waited >= LOGGED_AFTER && self.last_failure.is_none() && self.no_answer_log.allow(now);
+        is_due.then_some(waited)
     }
 
     /// Returns the lines of `/readyz` that explain why inserts fail.
@@ -176,17 +176,17 @@ impl Server {
                 reasons.push(format!("clickhouse: {why}"))
             }
         }
-        let for_ =
+        let waited =
             self.waiting_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         match (&self.last_failure, &self.silent) {
             (Some((why, failures)), _)
-                if self.stopped || *failures >= FAILURES_UNREADY || for_ >= UNREADY_AFTER =>
+                if self.stopped || *failures >= FAILURES_UNREADY || waited >= UNREADY_AFTER =>
             {
                 reasons.push(format!("clickhouse: no insert gets through: {why}"));
             }
-            (None, _) if for_ >= UNREADY_AFTER => {
+            (None, _) if waited >= UNREADY_AFTER => {
                 reasons
-                    .push(format!("clickhouse: no answer to an insert for {} s", for_.as_secs()));
+                    .push(format!("clickhouse: no answer to an insert for {} s", waited.as_secs()));
             }
             (_, Some((why, since))) if now.saturating_duration_since(*since) >= UNREADY_AFTER => {
                 reasons.push(format!("clickhouse: {why}"));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_batch_is_tried_every_five_seconds_while_the_server_is_away() {
+    fn fresh_batch_probes_an_away_server_every_five_seconds() {
         let (mut server, began) = server();
         let at = |seconds| began + Duration::from_secs(seconds);
         assert!(!server.is_away(began));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_insert_without_an_answer_is_logged_once_and_then_makes_unready() {
+    fn unanswered_insert_is_logged_once_then_makes_unready() {
         let (mut server, began) = server();
         let at = |millis| began + Duration::from_millis(millis);
         server.attempted(began);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_and_silence_make_unready_when_they_last() {
+    fn lasting_failures_or_silence_make_unready() {
         use FailureKind::{Permanent, Transient};
         let cases = [
             (Transient, 2, 19, false),
@@ -259,22 +259,22 @@ mod tests {
             (Transient, 3, 0, true),
             (Permanent, 1, 0, true),
         ];
-        for (kind, failures, seconds, is_told) in cases {
+        for (kind, failures, seconds, is_reported) in cases {
             let (mut server, began) = server();
             server.attempted(began);
             server.failed(kind, "why", failures, began);
-            let told = server.unready_reasons(began + Duration::from_secs(seconds)).join("; ");
+            let reasons = server.unready_reasons(began + Duration::from_secs(seconds)).join("; ");
             assert_eq!(
-                told.contains("no insert gets through: why"),
-                is_told,
-                "{kind:?} {failures} {seconds}: {told}"
+                reasons.contains("no insert gets through: why"),
+                is_reported,
+                "{kind:?} {failures} {seconds}: {reasons}"
             );
         }
         let (mut server, began) = server();
-        let silent = ServerStatus { answers: Err("nobody".to_owned()), ..ServerStatus::ready() };
+        let silent = ServerStatus { answers: Err("no answer".to_owned()), ..ServerStatus::ready() };
         server.update(silent, began);
-        let told = [19, 20]
+        let reasons = [19, 20]
             .map(|seconds| server.unready_reasons(began + Duration::from_secs(seconds)).join("; "));
-        assert_eq!(told, ["", "clickhouse: nobody"]);
+        assert_eq!(reasons, ["", "clickhouse: no answer"]);
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::stage::{BatchState, DISK_PATIENCE, Stage};
-use super::{Delivery, LOOK_EVERY, SLOW_AFTER};
+use super::{Delivery, RECHECK_EVERY, SLOW_AFTER};
 use crate::delivery::events::{DeliveryNotice, DeliveryTotals};
 
 impl Delivery {
@@ -27,7 +27,7 @@ impl Delivery {
             | Stage::Loading { .. }
             | Stage::Removing { .. } => None,
         });
-        slow.chain(self.files.deadline()).filter(|at| *at > now).chain([now + LOOK_EVERY]).min()
+        slow.chain(self.files.deadline()).filter(|at| *at > now).chain([now + RECHECK_EVERY]).min()
     }
 
     /// Returns whether a batch is in delivery, or a file waits that this version can replay.
@@ -59,8 +59,8 @@ impl Delivery {
     pub fn unready_reasons(&self, now: Instant) -> Vec<String> {
         let mut reasons = self.server.unready_reasons(now);
         reasons.extend(self.spool_refusal.as_ref().map(|why| format!("spool: {why}")));
-        if let Some(for_) = self.disk_hangs(now) {
-            reasons.push(format!("spool: {}", DeliveryNotice::SpoolHangs { for_ }));
+        if let Some(waited) = self.disk_hangs(now) {
+            reasons.push(format!("spool: {}", DeliveryNotice::SpoolHangs { waited }));
         }
         reasons.extend(self.files.unready_reason());
         reasons
@@ -85,16 +85,16 @@ impl Delivery {
 
     fn disk_hangs(&self, now: Instant) -> Option<Duration> {
         let since = self.batches.values().filter_map(|state| state.stage.disk_since()).min()?;
-        Some(now.saturating_duration_since(since)).filter(|for_| *for_ >= DISK_PATIENCE)
+        Some(now.saturating_duration_since(since)).filter(|waited| *waited >= DISK_PATIENCE)
     }
 
     pub(super) fn log(&mut self, now: Instant) {
-        if let Some(for_) = self.server.no_answer_to_log(now) {
-            self.notices.push_back(DeliveryNotice::NoAnswer { for_ });
+        if let Some(waited) = self.server.no_answer_to_log(now) {
+            self.notices.push_back(DeliveryNotice::NoAnswer { waited });
         }
         let hangs = self.disk_hangs(now);
         if self.disk_log.allow_while(hangs.is_some(), now) {
-            self.notices.extend(hangs.map(|for_| DeliveryNotice::SpoolHangs { for_ }));
+            self.notices.extend(hangs.map(|waited| DeliveryNotice::SpoolHangs { waited }));
         }
     }
 }

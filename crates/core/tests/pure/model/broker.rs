@@ -116,18 +116,18 @@ impl Broker {
 
     /// Handles CONNECT; returns whether the session is present.
     pub fn connect(&mut self, id: usize, node: usize, clean_start: bool) -> bool {
-        let was_there = self.sessions.contains_key(&self.id(id));
+        let was_present = self.sessions.contains_key(&self.id(id));
         if clean_start {
             self.redispatch(id);
         }
         let Client { process, node: first_node, .. } = self.client;
         let node = first_node + node;
         let session = self.sessions.entry(self.client.first_id + id).or_default();
-        self.takeovers += usize::from(was_there && session.node != node);
+        self.takeovers += usize::from(was_present && session.node != node);
         session.away_since = None;
         (session.connected, session.process, session.node) = (true, process, node);
         session.in_flight.iter_mut().for_each(|(_, _, on_this)| *on_this = false);
-        was_there && !clean_start
+        was_present && !clean_start
     }
 
     pub fn disconnected(&mut self, id: usize) {
