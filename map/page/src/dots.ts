@@ -45,9 +45,8 @@ export function software(): boolean {
 // 1080p: what a CPU draws in a tenth of a second. At 4K it takes seconds a frame, and the page waits for each.
 const SOFTWARE_PIXELS = 1920 * 1080;
 
-/** How many pixels are drawn for one of the page's: the screen's, but fewer where a CPU draws more than it can. */
-export const drawnRatio = (width: number, height: number, screen: number, software: boolean): number =>
-  software ? Math.min(screen, Math.sqrt(SOFTWARE_PIXELS / Math.max(1, width * height))) : screen;
+/** How many pixels a CPU draws for one of the page's: the screen's, but fewer where these would take too long. */
+export const drawnRatio = (width: number, height: number, screen: number): number => Math.min(screen, Math.sqrt(SOFTWARE_PIXELS / Math.max(1, width * height)));
 
 export class Dots {
   private readonly canvas = document.createElement('canvas');

@@ -11,7 +11,7 @@ import type { Bounds } from './tiles';
 
 export async function view(container: HTMLElement, styleUrl: string | null, own: StyleSpecification | null, theme: Theme, place: Place | null, software: boolean): Promise<{ map: MapLibre; overlay: MapboxOverlay }> {
   setWorkerUrl(workerUrl);
-  const ratio = () => drawnRatio(container.clientWidth, container.clientHeight, devicePixelRatio, software);
+  const ratio = () => drawnRatio(container.clientWidth, container.clientHeight, devicePixelRatio);
   const map = new MapLibre({
     container,
     style: styleUrl ?? own ?? style(theme),
@@ -27,7 +27,7 @@ export async function view(container: HTMLElement, styleUrl: string | null, own:
     touchPitch: false,
     renderWorldCopies: false,
     fadeDuration: 0,
-    pixelRatio: ratio(),
+    ...(software ? { pixelRatio: ratio() } : {}),
     locale: { 'Map.Title': 'Map of the drivers' },
   });
   map.touchZoomRotate.disableRotation();
@@ -35,13 +35,15 @@ export async function view(container: HTMLElement, styleUrl: string | null, own:
   map.addControl(new NavigationControl({ showCompass: false }), 'bottom-right');
   map.addControl(new ScaleControl({ maxWidth: 90 }), 'bottom-right');
   // Its defaults cost a copy of every frame, and without a graphics card four times the work.
-  const overlay = new MapboxOverlay({ interleaved: false, layers: [], useDevicePixels: ratio(), deviceProps: { webgl: { preserveDrawingBuffer: false, antialias: !software } } });
+  const overlay = new MapboxOverlay({ interleaved: false, layers: [], useDevicePixels: software ? ratio() : true, deviceProps: { webgl: { preserveDrawingBuffer: false, antialias: !software } } });
   map.addControl(overlay);
-  map.on('resize', () => {
-    if (map.getPixelRatio() === ratio()) return;
-    map.setPixelRatio(ratio());
-    overlay.setProps({ useDevicePixels: ratio() });
-  });
+  if (software) {
+    map.on('resize', () => {
+      if (map.getPixelRatio() === ratio()) return;
+      map.setPixelRatio(ratio());
+      overlay.setProps({ useDevicePixels: ratio() });
+    });
+  }
   await new Promise<void>((resolve) => map.once('load', () => resolve()));
   if (!styleUrl && !own) {
     keepLand(map);
