@@ -23,7 +23,8 @@
 //! | [`store`] | ClickHouse queries, each with its limits |
 //! | [`live`] | the present: the query loop, ticks, shared tiles |
 //! | [`history`] | the past: tracks, episodes, cells |
-//! | [`list`] | drivers by what they do; attributes |
+//! | [`list`] | drivers by what they do |
+//! | [`driver`] | one driver's attributes, fields and card |
 //! | [`fences`] | geofences, read and written |
 //! | [`alerts`] | events of `milepost events`, with their acknowledgements |
 //! | [`names`] | names of drivers, written |
@@ -40,6 +41,7 @@ pub mod basemap;
 #[path = "../../tests/pure/cases.rs"]
 mod cases;
 pub mod config;
+pub mod driver;
 pub mod fences;
 pub mod fleet;
 pub mod geo;

@@ -1,8 +1,6 @@
 //! Lists drivers by conditions: ClickHouse filters `last_positions`, which has the attributes that
 //! are not in memory.
 
-use std::collections::BTreeMap;
-
 use clickhouse::Row;
 use serde::{Deserialize, Serialize};
 
@@ -35,12 +33,6 @@ impl Found {
             .group_name(directory.group(self.driver_id.as_bytes()))
             .clone_into(&mut self.in_group);
     }
-}
-
-#[derive(Row, Serialize, Deserialize)]
-struct Attributes {
-    ts: i64,
-    attributes: Vec<(String, String)>,
 }
 
 /// Returns the matching drivers in the order of their ids, and whether there are more. `named`: the
@@ -91,36 +83,4 @@ pub async fn list(
     let is_more = found.len() > DRIVERS_MAX;
     found.truncate(DRIVERS_MAX);
     Ok((found, is_more))
-}
-
-/// Returns a driver's card from the table `drivers`.
-#[derive(Debug, Default, Row, Serialize, Deserialize)]
-pub struct Shown {
-    name: String,
-    group: String,
-    vehicle: String,
-    phone: String,
-    note: String,
-}
-
-/// Returns the time and attributes of a driver's newest fix, and the driver's card.
-///
-/// # Errors
-/// The reason, in words for the viewer.
-pub async fn attributes(
-    store: &Store,
-    driver: &str,
-) -> Result<(i64, BTreeMap<String, String>, Shown), Error> {
-    const SQL: &str = "SELECT toUnixTimestamp64Milli(ts) AS ts, CAST(attributes, 'Array(Tuple(String, String))') AS attributes
-        FROM {db}.last_positions WHERE driver_id = {driver:String}";
-    const CARD: &str = "SELECT name, toString(`group`) AS `group`, vehicle, phone, note FROM {db}.drivers FINAL WHERE driver_id = {driver:String}";
-    let found = store.ask(SQL).param("driver", driver).fetch_optional::<Attributes>().await;
-    let found = found.map_err(|error| failed(store, &error))?;
-    let card = match store.ask(CARD).param("driver", driver).fetch_optional::<Shown>().await {
-        Err(error) if store.is_missing(&error) => None,
-        card => card.map_err(|error| failed(store, &error))?,
-    };
-    let (ts, attributes) = found
-        .map_or_else(Default::default, |found| (found.ts, found.attributes.into_iter().collect()));
-    Ok((ts, attributes, card.unwrap_or_default()))
 }

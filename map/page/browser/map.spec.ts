@@ -129,11 +129,13 @@ test('of a driver who is erased nothing stays, and where nothing can be copied t
   // The browser itself writes of the 404.
   faults.mayFail = true;
   await page.addInitScript(() => Object.defineProperty(navigator, 'clipboard', { value: undefined }));
-  await publish(stack.mqttPort, 'drivers/erased/gps', { lat: 47.5, lng: 15.8, speed: 0, ignition: 'on', ts: Date.now() });
+  await publish(stack.mqttPort, 'drivers/erased/gps', { lat: 47.5, lng: 15.8, speed: 0, ignition: 'on', batt: 80, ts: Date.now() });
   await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/erased`)).status).toBe(200);
   await open(page, stack, '#driver=erased&day=hour');
   const panel = page.getByRole('complementary', { name: 'Driver' });
   await expect(panel).toContainText('ignition');
+  await expect(page.getByTitle('Charge of the phone')).toHaveText(/battery\s*80 per cent/);
+  await expect(panel).not.toContainText(/batt\b/);
   await expect(page.locator('#player')).toBeVisible();
   await panel.getByRole('button', { name: 'Copy link' }).click();
   await expect(panel.getByRole('button', { name: 'Not allowed' })).toBeVisible();
@@ -142,7 +144,7 @@ test('of a driver who is erased nothing stays, and where nothing can be copied t
   await expect.poll(() => page.locator('#day').getAttribute('max')).toBe(new Date().toISOString().slice(0, 10));
   await page.route('**/api/drivers/erased', (route) => route.fulfill({ status: 404, json: { error: 'nobody' } }));
   await expect(panel).toContainText('There is no driver of this name.');
-  await expect(panel).not.toContainText(/ignition|47\.5/);
+  await expect(panel).not.toContainText(/ignition|battery|47\.5/);
   await expect(page.locator('#player')).toBeHidden();
 });
 

@@ -51,6 +51,10 @@ export class Stack {
       MILEPOST__SPOOL__DIR: join(this.folder, 'spool'),
       MILEPOST__SOURCE__TOPIC: 'drivers/+/gps',
       MILEPOST__SOURCE__KEEP: 'ignition',
+      MILEPOST__FIELDS__BATTERY__FROM: 'batt',
+      MILEPOST__FIELDS__BATTERY__TYPE: 'UInt8',
+      MILEPOST__FIELDS__BATTERY__UNIT: 'per cent',
+      MILEPOST__FIELDS__BATTERY__COMMENT: 'Charge of the phone',
     };
     const migrated = spawnSync(join(BINARIES, 'milepost'), ['migrate'], { cwd: this.folder, env: { ...process.env, ...servers }, encoding: 'utf8' });
     if (migrated.status !== 0) throw new Error(`milepost migrate: ${migrated.stderr}`);

@@ -125,8 +125,27 @@ export async function track(id: string, from: number, to: number, simplify: numb
 
 export type Card = Record<'name' | 'group' | 'vehicle' | 'phone' | 'note', string>;
 
-/** What the source keeps of the newest fix, and the driver's card. */
-export const attributes = (id: string, signal: AbortSignal): Promise<{ ts: number; attributes: Record<string, string>; card: Card }> =>
+/** A column of `[fields.NAME]`. */
+export interface Field {
+  name: string;
+  type: string;
+  comment: string;
+  unit: string;
+  /** Attributes that it comes from. */
+  from: string[];
+  /** As text, a time in Unix ms; null: unknown. */
+  value: string | null;
+}
+
+/** What the source keeps of the newest fix, also as typed fields, and the driver's card. */
+export interface Properties {
+  ts: number;
+  attributes: Record<string, string>;
+  fields: Field[];
+  card: Card;
+}
+
+export const properties = (id: string, signal: AbortSignal): Promise<Properties> =>
   json(`drivers/${encodeURIComponent(id)}/attributes`, signal);
 
 /** Days of a span with fixes, as `2026-11-22`. */

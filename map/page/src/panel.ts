@@ -1,9 +1,10 @@
 // One driver: its last fix in words, its track with stops and gaps, and the SQL that gives the same.
-import { ApiError, attributes, lastFix, makeLink, track as askTrack, trackFile, type Card, type Episode, type Fix, type Track } from './api';
+import { ApiError, lastFix, makeLink, properties, track as askTrack, trackFile, type Episode, type Fix, type Track } from './api';
 import { calendar } from './calendar';
 import { serverNow } from './clock';
 import { byId, copies, make, press, say } from './dom';
 import { trackFilm, type Player } from './player';
+import { shownProperties, type Property } from './properties';
 import { episodeAt, summary } from './track';
 import { ago, daySpan, distance, duration, isoDay, minuteOf, pace, moment, motion, wind } from './words';
 import { zoneShort } from './zone';
@@ -14,7 +15,6 @@ const KEPT_EVERY_MS = 5_000;
 const LINK_HOURS = 24;
 /** Younger points need no remark. */
 const UNCOUNTED_MS = 60_000;
-const CARD: readonly (keyof Card)[] = ['group', 'vehicle', 'phone', 'note'];
 
 interface Options {
   player: Pick<Player, 'open' | 'close' | 'seek'>;
@@ -169,15 +169,15 @@ export class Panel {
   /** ClickHouse is asked for them, unlike for the fix: seldom, and only after a new fix. */
   private async showKept(fix: Fix, signal: AbortSignal): Promise<void> {
     this.keptOf = { ts: fix.ts, at: performance.now() };
-    const { attributes: kept, card } = await attributes(fix.driver_id, signal);
+    const known = await properties(fix.driver_id, signal);
     if (this.id !== fix.driver_id) return;
-    const row = ([name, value]: [string, string]) => {
+    const row = ({ name, value, comment }: Property) => {
       const entry = make('div');
       entry.append(make('dt', name), make('dd', value));
+      if (comment) entry.title = comment;
       return entry;
     };
-    const known = CARD.filter((name) => card?.[name]).map((name): [string, string] => [name[0].toUpperCase() + name.slice(1), card[name]]);
-    this.kept.replaceChildren(...[...known, ...Object.entries(kept)].map(row));
+    this.kept.replaceChildren(...shownProperties(known, serverNow()).map(row));
   }
 
   lastHour(): void {

@@ -21,7 +21,7 @@ use super::written::put_fence;
 use crate::fleet::look::Look;
 use crate::params::{self, Params};
 use crate::store::Error;
-use crate::{alerts as events, fences as areas, history, list as filtered, tiles};
+use crate::{alerts as events, driver, fences as areas, history, list as filtered, tiles};
 
 /// Time that a query waits for one of `clickhouse.queries_max` slots.
 const PLACE_WITHIN: Duration = Duration::from_secs(2);
@@ -52,10 +52,10 @@ async fn attributes(
     // The page already has this fix: a shared answer about an older one is stale.
     let of = state.live.fleet().find(id).map(|fix| fix.ts_ms);
     let question = async {
-        let (ts, attributes, card) = asked(&state, filtered::attributes(&state.store, id)).await?;
-        Ok(Bytes::from(json!({ "ts": ts, "attributes": attributes, "card": card }).to_string()))
+        let properties = asked(&state, driver::properties(&state.store, id)).await?;
+        Ok(Bytes::from(serde_json::to_vec(&properties).unwrap_or_default()))
     };
-    let json = state.answers.answer(format!("attributes {of:?} {id}"), question).await?;
+    let json = state.answers.answer(format!("attributes {of:?} {id}"), Box::pin(question)).await?;
     Ok(packed(&headers, JSON, json))
 }
 

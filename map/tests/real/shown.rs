@@ -127,6 +127,40 @@ fn names_come_from_attributes_where_the_table_has_none() -> Result<()> {
 }
 
 #[test]
+fn field_comes_with_its_comment_and_unit() -> Result<()> {
+    let world = world("map_fields")?;
+    // As `milepost migrate` makes the column of a `[fields.NAME]`.
+    world.query(
+        "ALTER TABLE {db}.last_positions_state ADD COLUMN battery Nullable(UInt8) MATERIALIZED toUInt8OrNull(attributes['batt']), \
+         ADD COLUMN due Nullable(DateTime64(3, 'UTC')) MATERIALIZED parseDateTime64BestEffortOrNull(attributes['due'], 3, 'UTC')",
+    )?;
+    world.query(
+        "CREATE OR REPLACE VIEW {db}.last_positions (driver_id String, ts DateTime64(3, 'UTC'), attributes Map(String, String), \
+         battery Nullable(UInt8) COMMENT 'Charge, in per cent [field from batt; max 100]', \
+         due Nullable(DateTime64(3, 'UTC')) COMMENT '[field from due]') \
+         AS SELECT driver_id, ts, attributes, battery, due FROM {db}.last_positions_state FINAL",
+    )?;
+    let report = |driver: &str, attributes: &str| {
+        world.query(&format!(
+            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at, attributes) \
+             SELECT '{driver}', now64(3), 1, 480000000, 110000000, 0, 0, 0, 0, now64(3), {attributes}"
+        ))
+    };
+    report("d1", "map('batt', '80', 'due', '2026-11-26T08:00:00Z')")?;
+    report("d2", "map('batt', 'full')")?;
+    let map = world.settings.run()?;
+    let of = |driver: &str| ask(&map, &format!("/api/drivers/{driver}/attributes"), &[])?.json();
+    let [known, unknown] = [of("d1")?, of("d2")?];
+    let battery = serde_json::json!({ "name": "battery", "type": "UInt8", "comment": "Charge", "unit": "per cent",
+        "from": ["batt"], "value": "80" });
+    ensure!(known["fields"][0] == battery, "{known}");
+    ensure!(known["fields"][1]["value"] == "1795680000000", "{known}");
+    ensure!(known["attributes"]["batt"] == "80", "{known}");
+    ensure!(unknown["fields"][0]["value"].is_null(), "{unknown}");
+    Ok(())
+}
+
+#[test]
 fn track_file_has_all_fixes() -> Result<()> {
     let world = world("map_files")?;
     let noon = 1_790_000_000_000_i64 / 86_400_000 * 86_400_000 + 43_200_000;
