@@ -186,6 +186,12 @@ impl Store {
         self.reader.failed(error).0 == Some(60) // UNKNOWN_TABLE
     }
 
+    /// Returns whether a query failed because an older `milepost migrate` did not add a column.
+    #[must_use]
+    pub fn lacks_column(&self, error: &ClientError) -> bool {
+        self.reader.failed(error).0 == Some(47) // UNKNOWN_IDENTIFIER
+    }
+
     fn limited(&self, client: &Client, sql: &str, timeout: Duration) -> Query {
         let sql = sql.replace("{db}", self.database());
         client

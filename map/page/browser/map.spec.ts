@@ -333,6 +333,42 @@ test('a fence is drawn, edited and removed, with clicks and with keys', async ({
   await expect.poll(inside).toEqual([]);
 });
 
+test('the rules of a fence are set on the map, shown, and kept when it is renamed', async ({ page, stack }) => {
+  await publish(stack.mqttPort, 'drivers/ruled/gps', { lat: 46.9, lng: 15.2, speed: 3, ts: Date.now() });
+  await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/ruled`)).status).toBe(200);
+  await stack.ask("INSERT INTO fleet.fences (name, polygons) VALUES ('ruled-a', [[[(15.19, 46.89), (15.21, 46.89), (15.21, 46.91), (15.19, 46.91)]]])");
+  await open(page, stack, at(13, { lat: 46.9, lng: 15.2 }));
+  await page.keyboard.press('g');
+  const box = page.getByRole('region', { name: 'Fences' });
+  await box.getByRole('button', { name: 'Edit ruled-a' }).click();
+  await box.getByText('Rules for alerts').click();
+  await box.getByLabel('Speed limit').fill('50');
+  await box.getByLabel('Longest stay').fill('30');
+  await box.getByLabel('Silent after').fill('0');
+  await box.getByLabel('Open', { exact: true }).fill('8 to 5');
+  await box.getByLabel('Only for').fill('ruled');
+  await box.getByLabel('Only for').press('Enter');
+  await expect(box.getByRole('button', { name: 'Not only for ruled' })).toBeVisible();
+  if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/map-fence-rules.jpg`, type: 'jpeg', quality: 82 });
+  await box.getByRole('button', { name: 'Save' }).click();
+  await expect(box).toContainText('expected hours such as Mo-Fr 06:00-18:00');
+  await box.getByLabel('Open', { exact: true }).fill('Mo-Fr 06:00-18:00');
+  await box.getByLabel('Times in').selectOption('Europe/Vienna');
+  await box.getByRole('button', { name: 'Save' }).click();
+  await expect(box.getByRole('list', { name: 'Fences that are valid now' })).toContainText('50 km/h, at most 30 min, never silent, Mo-Fr 06:00-18:00, 1 driver');
+  const rules = 'name, speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers';
+  const stored = () => stack.ask(`SELECT ${rules} FROM fleet.fences FINAL WHERE name LIKE 'ruled-%' AND valid_until > now64(3) FORMAT CSV`);
+  expect(await stored()).toBe(`"ruled-a",50,1800,0,"Mo-Fr 06:00-18:00","Europe/Vienna","['ruled']"`);
+  // Rules alone begin no new version.
+  expect(await stack.ask("SELECT count() FROM fleet.fences FINAL WHERE name LIKE 'ruled-%'")).toBe('1');
+  await box.getByRole('button', { name: 'Edit ruled-a' }).click();
+  await box.getByLabel('Name').fill('ruled-b');
+  await box.getByLabel('Longest stay').fill('');
+  await box.getByRole('button', { name: 'Save' }).click();
+  await expect(box.getByRole('button', { name: 'Edit ruled-b' })).toBeVisible();
+  expect(await stored()).toBe(`"ruled-b",50,\\N,0,"Mo-Fr 06:00-18:00","Europe/Vienna","['ruled']"`);
+});
+
 test('an open ring, a ring across a tile border and a hole are drawn, and survive an edit that changes nothing', async ({ page, stack }) => {
   // 15.46875° is a border of tiles at zoom 8 and above.
   const rings = {

@@ -13,8 +13,10 @@ const WHAT: Record<Alert['kind'], (alert: Alert) => string> = {
   left: ({ fence }) => `left ${fence}`,
   silent: () => 'fell silent',
   heard: () => 'is heard again',
-  fast: ({ speed }) => (speed === null ? 'is too fast' : `is too fast, ${pace(speed)}`),
-  slow: () => 'is slower again',
+  overstayed: ({ fence }) => `stays too long in ${fence}`,
+  off_hours: ({ fence }) => `crossed the border of ${fence} while it is closed`,
+  fast: ({ fence, speed }) => `is too fast${fence && ` in ${fence}`}${speed === null ? '' : `, ${pace(speed)}`}`,
+  slow: ({ fence }) => `is slower again${fence && ` in ${fence}`}`,
   jump: () => 'jumped',
 };
 

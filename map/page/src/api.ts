@@ -17,6 +17,8 @@ export interface Config {
   /** A read-only link let this page in. */
   is_link: boolean;
   makes_links: boolean;
+  /** All drivers, and so the ids of those that a fence is for. */
+  sees_all: boolean;
   /** Alerts may be acknowledged. */
   writes: boolean;
   points_max: number;
@@ -173,7 +175,7 @@ export interface Alert {
   driver_id: string;
   ts: number;
   seq: number;
-  kind: 'entered' | 'left' | 'silent' | 'heard' | 'fast' | 'slow' | 'jump';
+  kind: 'entered' | 'overstayed' | 'left' | 'off_hours' | 'silent' | 'heard' | 'fast' | 'slow' | 'jump';
   fence: string;
   lat: number;
   lng: number;

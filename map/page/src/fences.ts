@@ -5,7 +5,8 @@ import { LngLatBounds, Marker, type GeoJSONSource, type Map as MapLibre, type St
 import { ApiError, fences as ask, putFence, visits as askVisits, type Visit } from './api';
 import { serverNow } from './clock';
 import { byId, make, press, say } from './dom';
-import { corners, hasOneRing, type Fence } from './rings';
+import { corners, hasOneRing, type Fence, type Rules } from './rings';
+import { RulesForm, rulesInWords } from './rules';
 import { daySpan, duration, isoDay, minuteOf } from './words';
 
 export type { Fence };
@@ -36,12 +37,14 @@ export class Fences {
   private readonly past = byId('fence-past', HTMLInputElement);
   private readonly pastLabel = byId('fence-past-label', HTMLLabelElement);
   private readonly outlineTools = byId('fence-outline', HTMLElement);
+  private readonly rules: RulesForm;
 
   constructor(
     private readonly map: MapLibre,
     private readonly edits: boolean,
-    private readonly options: { changed(): void; name(id: string): string; choose(id: string): void },
+    private readonly options: { changed(): void; name(id: string): string; choose(id: string): void; seesAll: boolean },
   ) {
+    this.rules = new RulesForm(options.name);
     this.button.addEventListener('click', () => this.toggle());
     byId('fences-close', HTMLButtonElement).addEventListener('click', () => this.toggle());
     byId('fence-new', HTMLButtonElement).addEventListener('click', () => this.draw(null));
@@ -86,8 +89,11 @@ export class Fences {
 
   private row(fence: Fence): HTMLLIElement {
     const item = make('li');
-    const look = make('button', fence.properties.name);
+    const look = make('button');
     look.type = 'button';
+    look.append(make('span', fence.properties.name));
+    const rules = rulesInWords(fence.properties);
+    if (rules) look.append(make('small', rules));
     look.addEventListener('click', () => {
       const box = new LngLatBounds();
       for (const point of fence.geometry.coordinates.flat(2)) box.extend(point as [number, number]);
@@ -149,6 +155,7 @@ export class Fences {
     this.pastLabel.hidden = fence === null;
     this.past.checked = false;
     this.name.value = fence?.properties.name ?? '';
+    this.rules.open(fence?.properties ?? (this.options.seesAll ? { drivers: [] } : {}));
     if (fence && this.isDrawing) for (const corner of corners(fence.geometry)) this.add(corner);
     say(this.said, this.isDrawing ? 'Click the map to set corners, drag them to move them.' : 'This outline has several rings: milepost fences import changes it.');
     this.name.focus();
@@ -198,7 +205,14 @@ export class Fences {
     const name = isRemoved && was ? was : this.name.value.trim();
     if (!name) return say(this.said, 'Give the fence a name.');
     if (name !== was && this.all.some((fence) => fence.properties.name === name)) return say(this.said, 'There is a fence of this name: edit it, or choose another one.');
-    const properties = { ...this.edited?.properties, name, ...(was && was !== name ? { was } : {}), rewrite_past: this.past.checked && !isRemoved };
+    let rules: Rules = {};
+    try {
+      if (!isRemoved) rules = this.rules.read();
+    } catch (error) {
+      return say(this.said, (error as Error).message);
+    }
+    const { valid_from, valid_until } = this.edited?.properties ?? {};
+    const properties = { valid_from, valid_until, ...rules, name, ...(was && was !== name ? { was } : {}), rewrite_past: this.past.checked && !isRemoved };
     const drawn = this.isDrawing ? { type: 'Polygon' as const, coordinates: [this.ring()] } : this.edited!.geometry;
     const geometry = isRemoved ? null : drawn;
     try {

@@ -1,7 +1,18 @@
 // Rings of a fence's outline. Pure.
 import type { Feature, MultiPolygon, Position } from 'geojson';
 
-export type Fence = Feature<MultiPolygon, { name: string; valid_from: number; valid_until?: number }>;
+/** What `milepost events` reports of a fence; null or left out: no such rule. */
+export interface Rules {
+  speed_limit_kmh?: number | null;
+  stay_max_s?: number | null;
+  silent_for_s?: number | null;
+  hours?: string | null;
+  hours_zone?: string | null;
+  /** Ids; empty: all. Left out: this viewer may not know them. */
+  drivers?: string[];
+}
+
+export type Fence = Feature<MultiPolygon, { name: string; valid_from: number; valid_until?: number } & Rules>;
 
 export const hasOneRing = ({ coordinates }: MultiPolygon): boolean => coordinates.length === 1 && coordinates[0].length === 1;
 

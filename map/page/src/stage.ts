@@ -79,6 +79,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     scene.invalidate();
   });
   const fences = new Fences(map, edits_fences, {
+    seesAll: config.sees_all,
     name: (id) => names.of(id),
     choose: (id) => void find(id),
     changed() {

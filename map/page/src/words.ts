@@ -54,6 +54,12 @@ export function setUnit(name: string): void {
 /** Metres a second. */
 export const mps = (speed: number): number => speed / SPEEDS[unit];
 
+/** A speed in the viewer's unit, from km/h. */
+export const speedOfKmh = (kmh: number): number => (kmh / 3.6) * SPEEDS[unit];
+
+/** A speed in km/h, from the viewer's unit; rounded to a thousandth. */
+export const kmhOf = (speed: number): number => Math.round(mps(speed) * 3600) / 1000;
+
 /** Of metres a second. */
 export function pace(speed: number): string {
   return `${Math.round(speed * SPEEDS[unit])} ${unit}`;

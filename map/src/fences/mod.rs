@@ -4,15 +4,19 @@
 //! Guarantee: a stored fence passed the rules of `milepost fences import`, and every ring that
 //! leaves here is closed.
 
+pub mod rules;
 pub mod versions;
+
+use std::collections::BTreeSet;
 
 use clickhouse::Row;
 use milepost_clickhouse::Reader;
 use milepost_events::fences::{MOMENTS_MS, closed};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use self::versions::{Change, Polygons, Version, plan};
+use crate::fleet::look::Scope;
 use crate::history::failed;
 use crate::store::{Error, Store};
 
@@ -25,6 +29,8 @@ struct Stored {
     valid_from: i64,
     valid_until: i64,
     polygons: String,
+    /// A JSON object of the columns of rules.
+    rules: String,
 }
 
 impl Stored {
@@ -33,28 +39,48 @@ impl Stored {
         let polygons: Polygons = serde_json::from_str(&self.polygons).unwrap_or_default();
         let polygons =
             polygons.into_iter().map(|rings| rings.into_iter().map(closed).collect()).collect();
-        Version { name: self.name, from_ms: self.valid_from, until_ms: self.valid_until, polygons }
+        let rules = serde_json::from_str(&self.rules).unwrap_or_default();
+        let (from_ms, until_ms) = (self.valid_from, self.valid_until);
+        Version { name: self.name, from_ms, until_ms, polygons, rules }
     }
 }
 
 const COLUMNS: &str = "name, toUnixTimestamp64Milli(fences.valid_from) AS valid_from,
     toUnixTimestamp64Milli(fences.valid_until) AS valid_until,
-    toJSONString(arrayMap(polygon -> arrayMap(ring -> arrayMap(point -> [point.1, point.2], ring), polygon), polygons)) AS polygons";
+    toJSONString(arrayMap(polygon -> arrayMap(ring -> arrayMap(point -> [point.1, point.2], ring), polygon), polygons)) AS polygons, ";
+/// `toJSONString` writes NULL as null.
+const RULES: &str = "toJSONString(CAST((speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers),
+    'Tuple(speed_limit_kmh Nullable(Float64), stay_max_s Nullable(UInt32), silent_for_s Nullable(UInt32),
+    hours Nullable(String), hours_zone Nullable(String), drivers Array(String))')) AS rules";
+/// For a table to which an older `milepost migrate` added no columns of rules.
+const NO_RULES: &str = "'' AS rules";
 
-/// Returns the fences that are valid now, as a GeoJSON FeatureCollection.
+/// Returns the fences that are valid now, as a GeoJSON FeatureCollection. The ids of the drivers
+/// that a fence is for are only in the answer to a viewer of all drivers.
 ///
 /// # Errors The reason, in words for the viewer.
-pub async fn all(store: &Store) -> Result<Value, Error> {
-    let sql = format!(
-        "SELECT {COLUMNS} FROM {{db}}.fences FINAL
-        WHERE fences.valid_from <= now64(3) AND fences.valid_until > now64(3) ORDER BY name, valid_from LIMIT {FENCES_MAX}"
-    );
-    let stored =
-        store.ask(&sql).fetch_all::<Stored>().await.map_err(|error| failed(store, &error))?;
+pub async fn all(store: &Store, scope: &Scope) -> Result<Value, Error> {
+    let ask = async |rules: &str| {
+        let sql = format!(
+            "SELECT {COLUMNS}{rules} FROM {{db}}.fences FINAL
+            WHERE fences.valid_from <= now64(3) AND fences.valid_until > now64(3) ORDER BY name, valid_from LIMIT {FENCES_MAX}"
+        );
+        store.ask(&sql).fetch_all::<Stored>().await
+    };
+    let stored = match ask(RULES).await {
+        Err(error) if store.lacks_column(&error) => ask(NO_RULES).await,
+        stored => stored,
+    };
+    let stored = stored.map_err(|error| failed(store, &error))?;
     let feature = |fence: Version| {
+        let mut properties = Map::new();
+        properties.insert("name".to_owned(), json!(fence.name));
+        properties.insert("valid_from".to_owned(), json!(fence.from_ms));
+        properties.insert("valid_until".to_owned(), json!(fence.until_ms));
+        fence.rules.show(&mut properties, scope.is_all());
         json!({
             "type": "Feature",
-            "properties": { "name": fence.name, "valid_from": fence.from_ms, "valid_until": fence.until_ms },
+            "properties": properties,
             "geometry": { "type": "MultiPolygon", "coordinates": fence.polygons },
         })
     };
@@ -80,6 +106,7 @@ pub async fn put(
     if rows.is_empty() {
         return Ok(());
     }
+    check_zones(writer, &rows).await?;
     write(writer, database, &rows).await.map_err(|error| away(writer, &error))?;
     let what = if change.polygons.is_none() { "ended" } else { "stored" };
     tracing::info!(user, fence = ?change.name, rewrites_past = change.rewrites_past, "a fence was {what}");
@@ -106,7 +133,8 @@ async fn change(feature: &Value) -> Result<Change, Refused> {
     let was = properties["was"].as_str().unwrap_or(&name).to_owned();
     let rewrites_past = properties["rewrite_past"].as_bool().unwrap_or_default();
     let polygons = if geometry.is_null() { None } else { Some(polygons(&name, geometry).await?) };
-    Ok(Change { name, was, from_ms, until_ms, rewrites_past, polygons })
+    let properties = properties.clone();
+    Ok(Change { name, was, from_ms, until_ms, rewrites_past, polygons, properties })
 }
 
 fn moment(properties: &Value, key: &str) -> Result<Option<i64>, Refused> {
@@ -151,14 +179,43 @@ async fn read(
     database: &str,
     names: &[&String],
 ) -> Result<(i64, Vec<Version>), clickhouse::error::Error> {
-    let sql = format!(
-        "SELECT {COLUMNS} FROM {database}.fences FINAL WHERE has({{names:Array(String)}}, name)"
-    );
     let client = writer.client();
+    let ask = async |rules: &str| {
+        let sql = format!(
+            "SELECT {COLUMNS}{rules} FROM {database}.fences FINAL WHERE has({{names:Array(String)}}, name)"
+        );
+        client.query(&sql).param("names", names).fetch_all::<Stored>().await
+    };
     let now = client.query("SELECT toUnixTimestamp64Milli(now64(3))").fetch_one::<i64>();
-    let stored = client.query(&sql).param("names", names).fetch_all::<Stored>();
+    let stored = async {
+        match ask(RULES).await {
+            Err(error) if is_unknown_column(writer, &error) => ask(NO_RULES).await,
+            stored => stored,
+        }
+    };
     let (now_ms, stored) = tokio::try_join!(now, stored)?;
     Ok((now_ms, stored.into_iter().map(Stored::version).collect()))
+}
+
+/// Whether a query failed because an older `milepost migrate` did not add a column.
+fn is_unknown_column(reader: &Reader, error: &clickhouse::error::Error) -> bool {
+    reader.failed(error).0 == Some(47) // UNKNOWN_IDENTIFIER
+}
+
+/// Refuses a time zone that ClickHouse does not know.
+async fn check_zones(writer: &Reader, rows: &[Version]) -> Result<(), Refused> {
+    const SQL: &str = "SELECT count() FROM system.time_zones WHERE time_zone = {zone:String}";
+    let zones: BTreeSet<&String> =
+        rows.iter().filter_map(|row| row.rules.hours_zone.as_ref()).collect();
+    for zone in zones {
+        let found = writer.client().query(SQL).param("zone", zone).fetch_one::<u64>().await;
+        if found.map_err(|error| away(writer, &error))? == 0 {
+            return Err(Refused::Invalid(format!(
+                "properties.hours_zone: {zone:?} is no time zone; expected one such as Europe/Berlin"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Writes all rows in one insert, so that no reader sees the old version without the new one.
@@ -167,17 +224,30 @@ async fn write(
     database: &str,
     rows: &[Version],
 ) -> Result<(), clickhouse::error::Error> {
+    // Without rules the row also fits a table that has no columns of them.
+    let (columns, values) = if rows.iter().all(|row| row.rules.is_none()) {
+        ("", "")
+    } else {
+        (
+            ", speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers",
+            ", JSONExtract(row.5, 'speed_limit_kmh', 'Nullable(Float64)'), JSONExtract(row.5, 'stay_max_s', 'Nullable(UInt32)'),
+            JSONExtract(row.5, 'silent_for_s', 'Nullable(UInt32)'), JSONExtract(row.5, 'hours', 'Nullable(String)'),
+            JSONExtract(row.5, 'hours_zone', 'Nullable(String)'), JSONExtract(row.5, 'drivers', 'Array(String)')",
+        )
+    };
     let sql = format!(
-        "INSERT INTO {database}.fences (name, valid_from, valid_until, polygons)
+        "INSERT INTO {database}.fences (name, valid_from, valid_until, polygons{columns})
         SELECT row.1, fromUnixTimestamp64Milli(row.2), fromUnixTimestamp64Milli(row.3),
-            JSONExtract(row.4, 'Array(Array(Array(Tuple(Float64, Float64))))')
+            JSONExtract(row.4, 'Array(Array(Array(Tuple(Float64, Float64))))'){values}
         FROM (SELECT arrayJoin(arrayZip({{names:Array(String)}}, {{from:Array(Int64)}}, {{until:Array(Int64)}},
-            {{polygons:Array(String)}})) AS row)"
+            {{polygons:Array(String)}}, {{rules:Array(String)}})) AS row)"
     );
     let column = |value: fn(&Version) -> i64| rows.iter().map(value).collect::<Vec<_>>();
     let names: Vec<&str> = rows.iter().map(|row| &*row.name).collect();
     let polygons: Vec<String> = rows.iter().map(|row| json!(row.polygons).to_string()).collect();
+    let rules: Vec<String> = rows.iter().map(|row| json!(row.rules).to_string()).collect();
     let query = writer.client().query(&sql).param("names", names).param("polygons", polygons);
+    let query = query.param("rules", rules);
     let query =
         query.param("from", column(|row| row.from_ms)).param("until", column(|row| row.until_ms));
     query.execute().await

@@ -1,6 +1,10 @@
 //! Versions of a fence: an edit ends the valid version and begins the next one, so that earlier
 //! visits stay as they were counted. Only an explicit request rewrites the past. Pure.
 
+use serde_json::Value;
+
+use super::rules::Rules;
+
 /// Rings of `[lng, lat]`, each polygon's outline first; closed.
 pub type Polygons = Vec<Vec<Vec<[f64; 2]>>>;
 
@@ -15,6 +19,7 @@ pub struct Version {
     /// Exclusive. A version with `until_ms == from_ms` counts for no fix.
     pub until_ms: i64,
     pub polygons: Polygons,
+    pub rules: Rules,
 }
 
 /// A request to store or to end a fence.
@@ -30,12 +35,14 @@ pub struct Change {
     pub rewrites_past: bool,
     /// `None`: the fence ends.
     pub polygons: Option<Polygons>,
+    /// Properties of the request: the rules in them replace those of the version.
+    pub properties: Value,
 }
 
 /// Returns the rows to insert; empty if nothing changes. `stored`: the rows of both names.
 ///
 /// # Errors
-/// The version to change does not exist or has ended, or the new name is taken.
+/// The version to change does not exist or has ended, the new name is taken, or a rule is invalid.
 pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Version>, String> {
     let of = |name: &str| stored.iter().filter(move |row| row.name == name).collect::<Vec<_>>();
     let is_valid = |row: &&&Version| row.from_ms <= now_ms && now_ms < row.until_ms;
@@ -69,6 +76,7 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
             from_ms,
             until_ms,
             polygons: polygons.clone(),
+            rules: Rules::default().changed(&change.properties)?,
         }]);
     };
     let until_ms = change.until_ms.unwrap_or(target.until_ms);
@@ -77,9 +85,13 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
         from_ms: now_ms,
         until_ms,
         polygons: polygons.clone(),
+        rules: target.rules.changed(&change.properties)?,
     };
     if !renamed && target.polygons == *polygons && target.until_ms == until_ms {
-        return Ok(Vec::new());
+        // Rules have no effect on earlier visits: the version goes on with the new ones.
+        let rows =
+            (next.rules != target.rules).then_some(Version { from_ms: target.from_ms, ..next });
+        return Ok(rows.into_iter().collect());
     }
     if change.rewrites_past || target.from_ms >= now_ms {
         let mut rows = vec![Version { from_ms: target.from_ms, ..next }];
@@ -107,6 +119,8 @@ fn room(versions: &[&Version], until_ms: i64, now_ms: i64) -> (i64, i64) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     const NOW: i64 = 1_000;
@@ -116,7 +130,8 @@ mod tests {
     }
 
     fn version(name: &str, from_ms: i64, until_ms: i64, size: f64) -> Version {
-        Version { name: name.to_owned(), from_ms, until_ms, polygons: ring(size) }
+        let (name, polygons) = (name.to_owned(), ring(size));
+        Version { name, from_ms, until_ms, polygons, rules: Rules::default() }
     }
 
     fn edit(name: &str, was: &str, from_ms: Option<i64>, size: f64) -> Change {
@@ -128,6 +143,7 @@ mod tests {
             until_ms: None,
             rewrites_past: false,
             polygons,
+            properties: json!({}),
         }
     }
 
@@ -146,6 +162,21 @@ mod tests {
         let change = Change { rewrites_past: true, ..edit("depot", "yard", None, 2.0) };
         let rows = plan(&change, &stored, NOW).unwrap();
         assert_eq!(rows, [version("depot", 0, NO_END_MS, 2.0), version("yard", 0, 0, 1.0)]);
+    }
+
+    #[test]
+    fn rules_survive_an_edit_and_change_without_a_new_version() {
+        let rules = Rules { stay_max_s: Some(600), ..Rules::default() };
+        let stored = [Version { rules: rules.clone(), ..version("yard", 0, NO_END_MS, 1.0) }];
+        let rows = plan(&edit("depot", "yard", None, 2.0), &stored, NOW).unwrap();
+        assert_eq!(rows.iter().map(|row| &row.rules).collect::<Vec<_>>(), [&rules, &rules]);
+        let change =
+            Change { properties: json!({ "stay_max_s": 60 }), ..edit("yard", "yard", None, 1.0) };
+        let rows = plan(&change, &stored, NOW).unwrap();
+        let rules = Rules { stay_max_s: Some(60), ..Rules::default() };
+        assert_eq!(rows, [Version { rules, ..version("yard", 0, NO_END_MS, 1.0) }]);
+        let change = Change { properties: json!({ "hours": "late" }), ..change };
+        assert!(plan(&change, &stored, NOW).unwrap_err().contains("opening hours"));
     }
 
     #[test]

@@ -80,6 +80,7 @@ async fn config(
         "groups": groups,
         "name": viewer.name,
         "is_link": viewer.is_link,
+        "sees_all": viewer.scope.is_all(),
         "makes_links": state.config.access.links_key.is_some() && !viewer.is_link,
         "writes": writes(&state, &viewer),
         "edits_fences": edits_fences(&state, &viewer),

@@ -91,11 +91,12 @@ async fn list(
 
 async fn fences(
     From(state): From<Arc<State>>,
+    Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Answer {
     Params::new(query.as_deref(), &[]).map_err(bad)?;
-    let found = asked(&state, areas::all(&state.store)).await?;
+    let found = asked(&state, areas::all(&state.store, &viewer.scope)).await?;
     Ok(packed(&headers, "application/geo+json", found.to_string().into_bytes()))
 }
 

@@ -105,8 +105,11 @@ pub(super) async fn put_fence(
         )
     })?;
     let body = sent(&headers, body, "application/geo+json").await?;
-    let feature =
+    let feature: serde_json::Value =
         serde_json::from_slice(&body).map_err(|error| bad(format!("not JSON: {error}")))?;
+    if feature["properties"].get("drivers").is_some() && !viewer.scope.is_all() {
+        return Err(forbidden("only a viewer of all drivers may choose those of a fence"));
+    }
     let user = viewer.name.as_deref();
     let stored = async {
         let _one_at_a_time = state.fence_changes.lock().await;

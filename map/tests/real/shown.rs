@@ -217,6 +217,56 @@ fn alert_is_acknowledged_for_every_viewer() -> Result<()> {
 }
 
 #[test]
+fn fence_rules_are_edited_and_survive_a_rename() -> Result<()> {
+    let world = world("map_fence_rules")?;
+    world.query("INSERT INTO {db}.fences (name, polygons, silent_for_s) VALUES ('yard', [[[(10, 47), (12, 47), (12, 48)]]], 900)")?;
+    let map = world.settings.clone().with("FENCES__USER", "default").run()?;
+    let put = |properties: &str| {
+        let ring = "[[[10,47],[12,47],[12,48],[10,47]]]";
+        let feature = format!(
+            r#"{{"type":"Feature","properties":{properties},"geometry":{{"type":"Polygon","coordinates":{ring}}}}}"#
+        );
+        post(&map, "/api/fences", "application/geo+json", &feature)
+    };
+    let rules = r#"{"name":"yard","speed_limit_kmh":30.5,"stay_max_s":600,"hours":"Mo-Fr 06:00-18:00","hours_zone":"Europe/Berlin","drivers":["d1"]}"#;
+    let answer = put(rules)?;
+    ensure!(answer.status == 200, "{}", String::from_utf8_lossy(&answer.body));
+    ensure!(put(r#"{"name":"gate","was":"yard","stay_max_s":null}"#)?.status == 200);
+    let stored = "SELECT name, speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers, valid_until > now64(3) \
+        FROM (SELECT * FROM {db}.fences FINAL ORDER BY valid_until)";
+    let yard = "yard\t30.5\t600\t900\tMo-Fr 06:00-18:00\tEurope/Berlin\t['d1']\t0";
+    let gate = "gate\t30.5\t\\N\t900\tMo-Fr 06:00-18:00\tEurope/Berlin\t['d1']\t1";
+    assert_eq!(world.query(stored)?, format!("{yard}\n{gate}"));
+    let shown = ask(&map, "/api/fences", &[])?.json()?;
+    let properties = &shown["features"][0]["properties"];
+    ensure!(properties["speed_limit_kmh"] == 30.5 && properties["drivers"][0] == "d1", "{shown}");
+    ensure!(properties["stay_max_s"].is_null() && properties["silent_for_s"] == 900, "{shown}");
+    for wrong in [
+        r#"{"name":"gate","hours_zone":"Mars/Olympus"}"#,
+        r#"{"name":"gate","hours":"8 to 5"}"#,
+        r#"{"name":"gate","drivers":["a b"]}"#,
+    ] {
+        ensure!(put(wrong)?.status == 400, "{wrong}");
+    }
+    Ok(())
+}
+
+#[test]
+fn fences_without_columns_of_rules_are_shown_and_edited() -> Result<()> {
+    let world = world("map_no_rules")?;
+    let drops = ["speed_limit_kmh", "stay_max_s", "silent_for_s", "hours", "hours_zone", "drivers"]
+        .map(|column| format!("DROP COLUMN {column}"));
+    world.query(&format!("ALTER TABLE {{db}}.fences {}", drops.join(", ")))?;
+    let map = world.settings.clone().with("FENCES__USER", "default").run()?;
+    let yard = r#"{"type":"Feature","properties":{"name":"yard"},"geometry":{"type":"Polygon","coordinates":[[[10,47],[12,47],[12,48],[10,47]]]}}"#;
+    let answer = post(&map, "/api/fences", "application/geo+json", yard)?;
+    ensure!(answer.status == 200, "{}", String::from_utf8_lossy(&answer.body));
+    let shown = ask(&map, "/api/fences", &[])?.json()?;
+    ensure!(shown["features"][0]["properties"]["name"] == "yard", "{shown}");
+    Ok(())
+}
+
+#[test]
 fn basemap_is_served_in_ranges_only() -> Result<()> {
     let world = world("map_basemap")?;
     let path = world.folder.path().join("streets.pmtiles");

@@ -1,0 +1,134 @@
+// The rules of a fence, in a form and in words.
+import { drivers as find } from './api';
+import { byId, make, say } from './dom';
+import type { Rules } from './rings';
+import { duration, kmhOf, pace, speedUnit, speedOfKmh } from './words';
+import { zone } from './zone';
+
+const MINUTE_S = 60;
+
+/** "50 km/h, at most 30 min, Mo-Fr 06:00-18:00, 2 drivers"; empty: no rules. */
+export function rulesInWords({ speed_limit_kmh, stay_max_s, silent_for_s, hours, drivers }: Rules): string {
+  const parts = [
+    speed_limit_kmh ? pace(speed_limit_kmh / 3.6) : '',
+    stay_max_s ? `at most ${duration(stay_max_s)}` : '',
+    silent_for_s === 0 ? 'never silent' : silent_for_s ? `silent after ${duration(silent_for_s)}` : '',
+    hours ?? '',
+    drivers?.length ? `${drivers.length} driver${drivers.length === 1 ? '' : 's'}` : '',
+  ];
+  return parts.filter((part) => part !== '').join(', ');
+}
+
+const number = (text: string): number | null => (text.trim() === '' ? null : Number(text));
+
+/** Rounded as a person would write it. */
+const short = (value: number): string => String(Math.round(value * 10) / 10);
+
+export class RulesForm {
+  private readonly box = byId('fence-rules', HTMLDetailsElement);
+  private readonly speed = byId('fence-speed', HTMLInputElement);
+  private readonly stay = byId('fence-stay', HTMLInputElement);
+  private readonly silent = byId('fence-silent', HTMLInputElement);
+  private readonly hours = byId('fence-hours', HTMLInputElement);
+  private readonly zone = byId('fence-zone', HTMLSelectElement);
+  private readonly driver = byId('fence-driver', HTMLInputElement);
+  private readonly names = byId('fence-driver-names', HTMLDataListElement);
+  private readonly chosen = byId('fence-drivers', HTMLUListElement);
+  /** The fence as it was opened: a field that nobody touches keeps its exact value. */
+  private before: Rules = {};
+  private drivers: string[] = [];
+  private asked: AbortController | null = null;
+
+  constructor(private readonly name: (id: string) => string) {
+    this.driver.addEventListener('input', () => void this.suggest());
+    this.driver.addEventListener('keydown', (event) => {
+      if (event.key !== 'Enter') return;
+      // Not the form's: it would be stored.
+      event.preventDefault();
+      this.take(true);
+    });
+    this.driver.addEventListener('change', () => this.take(true));
+  }
+
+  open(rules: Rules): void {
+    this.before = rules;
+    this.speed.value = rules.speed_limit_kmh ? short(speedOfKmh(rules.speed_limit_kmh)) : '';
+    this.stay.value = rules.stay_max_s ? short(rules.stay_max_s / MINUTE_S) : '';
+    this.silent.value = rules.silent_for_s == null ? '' : short(rules.silent_for_s / MINUTE_S);
+    this.hours.value = rules.hours ?? '';
+    const zones = new Set([rules.hours_zone || (rules.hours ? 'UTC' : zone()), zone(), 'UTC', ...Intl.supportedValuesOf('timeZone')]);
+    this.zone.replaceChildren(...[...zones].map((name) => Object.assign(make('option', name), { value: name })));
+    this.zone.selectedIndex = 0;
+    say(byId('fence-speed-unit', HTMLElement), speedUnit());
+    this.drivers = [...(rules.drivers ?? [])];
+    byId('fence-drivers-box', HTMLElement).hidden = rules.drivers === undefined;
+    this.driver.value = '';
+    this.draw();
+    this.box.open = rulesInWords(rules) !== '';
+  }
+
+  /** Throws an Error with words for the viewer. */
+  read(): Rules {
+    this.take(false);
+    if (this.driver.value.trim()) throw new Error(`There is no driver “${this.driver.value.trim()}”: choose one of the list.`);
+    const { before } = this;
+    const limit = number(this.speed.value);
+    const was = before.speed_limit_kmh;
+    const seconds = (input: HTMLInputElement, was: number | null | undefined) => {
+      const minutes = number(input.value);
+      if (minutes === null) return null;
+      return was != null && short(was / MINUTE_S) === input.value ? was : Math.round(minutes * MINUTE_S);
+    };
+    const hours = this.hours.value.trim() || null;
+    return {
+      speed_limit_kmh: was && short(speedOfKmh(was)) === this.speed.value ? was : limit === null ? null : kmhOf(limit),
+      stay_max_s: seconds(this.stay, before.stay_max_s),
+      silent_for_s: seconds(this.silent, before.silent_for_s),
+      hours,
+      hours_zone: hours === null ? null : this.zone.value,
+      ...(before.drivers === undefined ? {} : { drivers: this.drivers }),
+    };
+  }
+
+  private async suggest(): Promise<void> {
+    this.asked?.abort();
+    const text = this.driver.value.trim();
+    if (this.take(false) || !text) return;
+    const controller = (this.asked = new AbortController());
+    const found = await find(text, controller.signal).catch(() => []);
+    if (controller.signal.aborted) return;
+    this.names.replaceChildren(...found.map(({ driver_id, name }) => Object.assign(make('option', name), { value: driver_id })));
+  }
+
+  /** Adds the driver whose id is in the field; with `only`, also the one driver that was found. */
+  private take(only: boolean): boolean {
+    const text = this.driver.value.trim();
+    const ids = [...this.names.options].map(({ value }) => value);
+    const id = ids.includes(text) ? text : only && text && ids.length === 1 ? ids[0] : '';
+    if (!id) return false;
+    if (!this.drivers.includes(id)) this.drivers.push(id);
+    this.driver.value = '';
+    this.names.replaceChildren();
+    this.draw();
+    return true;
+  }
+
+  private draw(): void {
+    this.driver.placeholder = this.drivers.length === 0 ? 'all drivers' : 'one more';
+    this.chosen.replaceChildren(
+      ...this.drivers.map((id) => {
+        const item = make('li');
+        const remove = make('button', `${this.name(id)} ✕`);
+        remove.type = 'button';
+        remove.setAttribute('aria-label', `Not only for ${this.name(id)}`);
+        remove.addEventListener('click', () => {
+          this.drivers = this.drivers.filter((other) => other !== id);
+          this.draw();
+          this.driver.focus();
+        });
+        item.append(remove);
+        return item;
+      }),
+    );
+  }
+}

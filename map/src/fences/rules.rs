@@ -1,0 +1,184 @@
+//! Rules of a fence, which `milepost events` applies. Pure.
+//!
+//! They have no effect on visits, so a change of rules alone begins no new version.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::params;
+
+const KMH_MAX: f64 = 1_000.0;
+const SECONDS_MAX: u32 = 366 * 86_400;
+const DRIVERS_MAX: usize = 10_000;
+const DAYS: [&str; 7] = ["Mo", "Tu", "We", "Th", "Fr", "Sa", "Su"];
+/// Keys in a feature's properties: the names of the table's columns.
+const KEYS: [&str; 6] =
+    ["speed_limit_kmh", "stay_max_s", "silent_for_s", "hours", "hours_zone", "drivers"];
+
+/// Rules of one fence; `None` or an empty list: no such rule.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Rules {
+    pub speed_limit_kmh: Option<f64>,
+    pub stay_max_s: Option<u32>,
+    pub silent_for_s: Option<u32>,
+    /// Opening hours, such as `Mo-Fr 06:00-18:00, Sa 08:00-12:00`.
+    pub hours: Option<String>,
+    pub hours_zone: Option<String>,
+    /// Ids of the drivers that the fence is for; empty: all.
+    pub drivers: Vec<String>,
+}
+
+impl Rules {
+    /// Adds the rules to a feature's properties. `has_drivers` is false for a viewer of a part of
+    /// the fleet, who may not learn the ids.
+    pub fn show(&self, properties: &mut Map<String, Value>, has_drivers: bool) {
+        if let Ok(Value::Object(rules)) = serde_json::to_value(self) {
+            properties.extend(rules.into_iter().filter(|(key, _)| has_drivers || key != "drivers"));
+        }
+    }
+
+    /// Returns the rules that result if the properties of a request replace those of `self`. A key
+    /// that the request leaves out keeps its rule; null removes it.
+    ///
+    /// The caller checks that the time zone exists.
+    ///
+    /// # Errors
+    /// The property that is invalid, and what is expected.
+    pub fn changed(&self, properties: &Value) -> Result<Self, String> {
+        let mut rules = json!(self);
+        for key in KEYS {
+            if let Some(value) = properties.get(key) {
+                let is_removed = key == "drivers" && value.is_null();
+                rules[key] = if is_removed { json!([]) } else { value.clone() };
+                // One key at a time, so that the error names the property.
+                serde_json::from_value::<Self>(rules.clone())
+                    .map_err(|error| format!("properties.{key}: {error}"))?;
+            }
+        }
+        let rules: Self = serde_json::from_value(rules).map_err(|error| error.to_string())?;
+        rules.check().map(|()| rules)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.speed_limit_kmh.is_some_and(|limit| !(limit > 0.0 && limit <= KMH_MAX)) {
+            return Err(format!("the speed limit must be above 0 and at most {KMH_MAX} km/h"));
+        }
+        if self.stay_max_s.is_some_and(|stay| !(1..=SECONDS_MAX).contains(&stay)) {
+            return Err("the longest stay must be from a second to a year".to_owned());
+        }
+        if self.silent_for_s.is_some_and(|silent| silent > SECONDS_MAX) {
+            return Err("the silence must be at most a year".to_owned());
+        }
+        if let Some(hours) = &self.hours
+            && !is_hours(hours)
+        {
+            return Err(format!(
+                "opening hours: {hours:?} is invalid; expected hours such as Mo-Fr 06:00-18:00, Sa 08:00-12:00"
+            ));
+        }
+        if self.drivers.len() > DRIVERS_MAX {
+            return Err(format!("a fence is for at most {DRIVERS_MAX} drivers, or for all"));
+        }
+        self.drivers.iter().try_for_each(|id| params::driver(id).map(drop))
+    }
+
+    /// Whether the fence has no rule: a table without the columns of rules can hold it.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Whether every part, separated by commas, is a day or a range of days, if any, and a time range.
+fn is_hours(text: &str) -> bool {
+    text.len() <= 1_000 && text.split(',').all(|part| is_part(part.trim()))
+}
+
+fn is_part(part: &str) -> bool {
+    let (days, times) = part.rsplit_once(' ').map_or(("", part), |(days, times)| (days, times));
+    let is_day = |day: &str| DAYS.contains(&day);
+    let has_days =
+        days.is_empty() || days.trim().split('-').all(is_day) && days.matches('-').count() < 2;
+    has_days
+        && times
+            .split_once('-')
+            .is_some_and(|(from, to)| is_time(from) && is_time(to) && from != to)
+}
+
+fn is_time(text: &str) -> bool {
+    let number = |text: &str| text.parse::<u32>().ok().filter(|_| text.len() == 2);
+    let parts =
+        text.split_once(':').and_then(|(hour, minute)| Some((number(hour)?, number(minute)?)));
+    parts.is_some_and(|(hour, minute)| hour < 24 && minute < 60 || (hour, minute) == (24, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn left_out_rules_stay_and_null_removes_one() {
+        let before = Rules {
+            speed_limit_kmh: Some(30.0),
+            stay_max_s: Some(600),
+            drivers: vec!["d1".to_owned()],
+            ..Rules::default()
+        };
+        assert_eq!(before.changed(&json!({ "name": "yard" })), Ok(before.clone()));
+        let after = before
+            .changed(&json!({ "speed_limit_kmh": null, "drivers": null, "hours": "08:00-16:00" }));
+        let expected = Rules {
+            stay_max_s: Some(600),
+            hours: Some("08:00-16:00".to_owned()),
+            ..Rules::default()
+        };
+        assert_eq!(after, Ok(expected));
+        assert!(Rules::default().is_none() && !before.is_none());
+    }
+
+    #[test]
+    fn invalid_rule_is_refused_by_name() {
+        let error = |properties: Value| Rules::default().changed(&properties).unwrap_err();
+        assert!(error(json!({ "stay_max_s": "long" })).starts_with("properties.stay_max_s: "));
+        assert!(error(json!({ "stay_max_s": 0 })).contains("longest stay"));
+        assert!(error(json!({ "speed_limit_kmh": -1 })).contains("speed limit"));
+        assert!(error(json!({ "hours": "8 to 5" })).contains("Mo-Fr 06:00-18:00"));
+        assert!(error(json!({ "drivers": ["a b"] })).contains("a b"));
+    }
+
+    #[test]
+    fn hours_are_days_with_times() {
+        for good in [
+            "08:00-16:00",
+            "Mo-Fr 06:00-18:00, Sa 08:00-12:00",
+            "Fr-Mo 22:00-06:00",
+            "Su 00:00-24:00",
+        ] {
+            assert!(is_hours(good), "{good}");
+        }
+        for bad in [
+            "",
+            "Mo",
+            "Mo-Fr",
+            "Mo-Xx 08:00-09:00",
+            "8:00-9:00",
+            "08:00-25:00",
+            "08:00-08:00",
+            "Mo-We-Fr 08:00-09:00",
+            "08:00-09:00,",
+        ] {
+            assert!(!is_hours(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn driver_ids_are_shown_only_to_a_viewer_of_all() {
+        let rules = Rules { drivers: vec!["d1".to_owned()], ..Rules::default() };
+        for has_drivers in [true, false] {
+            let mut properties = Map::new();
+            rules.show(&mut properties, has_drivers);
+            assert_eq!(properties.contains_key("drivers"), has_drivers);
+            assert!(properties["stay_max_s"].is_null());
+        }
+    }
+}
