@@ -57,7 +57,7 @@ replicas: ## milepost on replicas that are killed, cut off and turned from: in c
 fuzz:
 	fuzz/run
 
-bench: ## milepost beside Node and the floor, nine minutes; ARGS=--full: with Telegraf, longer; ARGS='--what sql|map|micro': other benches
+bench: ## milepost beside Node and the floor, nine minutes; ARGS=--full: with Telegraf, longer; ARGS='--what sql|inserts|map|micro': other benches
 	lab/local/setup
 	cargo build --release --locked --workspace
 	target/release/lab bench $(ARGS)

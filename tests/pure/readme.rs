@@ -179,7 +179,7 @@ fn inserts() -> String {
 fn faults() -> String {
     let rows = table("make faults");
     let harmless = rows.iter().filter(|cells| cells[3] == "0").count();
-    format!("of its {} faults {harmless} lose nothing", rows.len())
+    format!("of {} recorded faults {harmless} lose nothing", rows.len())
 }
 
 #[test]
