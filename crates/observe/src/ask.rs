@@ -50,8 +50,9 @@ enum Reply {
     Answer(SocketAddr, Result<Standing, String>),
 }
 
-/// Asks every address of every peer on behalf of `ours`, and retries where there is no answer.
-/// Returns as soon as the decision is certain, at the latest after `within`.
+/// Asks the addresses of the peers on behalf of `ours`, at most [`ADDRESSES_MAX`] of them, again
+/// where there is no answer. Returns as soon as the decision is certain, at the latest after
+/// `within`.
 pub async fn ask(peers: &[Peer], ours: Standing, within: Duration) -> Decision {
     let mut inquiry = Inquiry::new(ours);
     query_peers(peers, within, OnUnresolved::Retry, |address, answer| {
@@ -61,8 +62,9 @@ pub async fn ask(peers: &[Peer], ours: Standing, within: Duration) -> Decision {
     inquiry.decision()
 }
 
-/// Asks the addresses of every peer and passes each answer, or the cause of a missing one, to
-/// `handle_answer`, which says whether to ask that peer again. Takes at most `within`.
+/// Asks the addresses of the peers, at most [`ADDRESSES_MAX`] of them, and passes each answer, or
+/// the cause of a missing one, to `handle_answer`, which decides whether to ask that address again. Takes
+/// at most `within`.
 pub async fn query_peers(
     peers: &[Peer],
     within: Duration,

@@ -35,10 +35,6 @@ impl GroupAge {
         Some(self.age()).filter(|age| *age != before)
     }
 
-    pub(super) fn members(&self) -> u32 {
-        self.members
-    }
-
     /// Returns the age at which a batch closes while there is no pressure.
     pub(super) fn age(&self) -> Duration {
         let shared = self.age_max.saturating_mul(self.members) / INSERTS_PER_AGE;

@@ -370,7 +370,6 @@ impl Consumer {
             broker_dropped: self.broker_drops.dropped(),
             former: self.growth.former.totals(visits),
             window_full_for: self.window_full_for,
-            members: self.group_age.members(),
             batch_age_max: self.intake.batch_age_max(),
             still_subscribed: self.sessions.iter().any(Session::is_still_subscribed),
         }

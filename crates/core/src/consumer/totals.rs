@@ -20,8 +20,6 @@ pub struct ConsumerTotals {
     pub former: FormerTotals,
     /// The longest time for which a member's window has been full for most of the time.
     pub window_full_for: Duration,
-    /// Members of the group, as far as this process knows.
-    pub members: u32,
     /// Age at which the open batch closes.
     pub batch_age_max: Duration,
     /// A session is leaving, and its UNSUBACK is outstanding.

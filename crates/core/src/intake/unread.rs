@@ -120,7 +120,10 @@ impl Unread {
                 }
                 None => OTHER.into(),
             };
-            found.push(name);
+            // Several names can count as `other`, and a message counts once.
+            if !found.contains(&name) {
+                found.push(name);
+            }
         }
         let counts = Arc::make_mut(&mut self.counts);
         for name in &found {
@@ -214,6 +217,20 @@ mod tests {
         assert!(unread.notices.is_empty(), "{:?}", unread.notices);
         let expected = [("other", 0), ("battery", 3), ("hedding", 3)];
         assert_eq!(counts(&unread), expected.map(|(name, count)| (name.to_owned(), count)));
+    }
+
+    #[test]
+    fn message_counts_once_per_name() {
+        let mut unread = unread();
+        let point = fix(r#","battery":70"#);
+        record(&mut unread, &format!("[{point},{point}]"));
+        let many: String = (0..30).map(|n| format!(r#","n{n}":1"#)).collect();
+        for _ in 0..1_000 {
+            record(&mut unread, &fix(&many));
+        }
+        let counts = counts(&unread);
+        assert_eq!(counts[0], ("other".to_owned(), 1), "{counts:?}");
+        assert!(counts[1..].iter().all(|(_, messages)| *messages == 1), "{counts:?}");
     }
 
     #[test]
