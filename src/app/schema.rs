@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
-use milepost_clickhouse::ClickHouse;
+use milepost_clickhouse::{Cause, ClickHouse};
 use milepost_command::tables::{self, ASK_EVERY, EVERY, WAITING_LOGGED_EVERY};
 use milepost_core::delivery::events::{Attention, Schema, ServerStatus};
 use milepost_core::peers::standing::Member;
@@ -45,6 +45,13 @@ pub(super) struct Watcher {
     pub(super) clocks_may_differ: Duration,
 }
 
+/// The server's clock could not be read.
+struct Unanswered {
+    schema: Schema,
+    /// Why another endpoint may answer.
+    cause: Option<Cause>,
+}
+
 /// When the list of erased drivers was last read, and whether the last query for it failed.
 struct LastRead {
     read_at: Instant,
@@ -61,6 +68,7 @@ impl Watcher {
             let asked_at = Instant::now();
             self.clickhouse.return_to_own_endpoint(asked_at.into_std(), ANSWER_WITHIN).await;
             let asked_at = Instant::now();
+            let endpoint = self.clickhouse.endpoint_in_use();
             let attention = *self.attention.borrow_and_update();
             let mut server = self.server.borrow().clone();
             let before = server.schema.clone();
@@ -69,21 +77,23 @@ impl Watcher {
                 (server.answers, server.clock_off) = (Ok(()), self.answer().await?);
                 server.clock_jumps = attention.clock_jumps;
                 self.server.send_replace(server.clone());
-                Ok::<(), Schema>(())
+                Ok::<(), Unanswered>(())
             };
             // Both at once, because a start waits for the first round. If the clock gets no answer,
             // that of the tables does not count.
             let tables = async { Ok(self.tables(&before, &mut list).await) };
             let schema = match tokio::try_join!(clock, tables) {
                 Ok(((), schema)) => schema?,
-                Err(Schema::Unknown(why)) => {
-                    self.clickhouse.leave_endpoint(&why);
+                Err(Unanswered { schema: Schema::Unknown(why), cause }) => {
+                    if let Some(cause) = cause {
+                        self.clickhouse.leave_endpoint(endpoint, cause, &why);
+                    }
                     server.answers = Err(why.clone());
                     Schema::Unknown(why)
                 }
                 // A refusal is an answer. Only a person can mend its cause, which stops the inserts,
                 // too.
-                Err(refused) => {
+                Err(Unanswered { schema: refused, .. }) => {
                     server.answers = Ok(());
                     refused
                 }
@@ -162,15 +172,18 @@ impl Watcher {
     }
 
     /// Asks for the server's clock. Returns why this process's clock is off, if it is.
-    async fn answer(&self) -> Result<Option<String>, Schema> {
+    async fn answer(&self) -> Result<Option<String>, Unanswered> {
         let before = now_ms();
         let theirs = match timeout(ANSWER_WITHIN, self.clickhouse.clock()).await {
             Ok(Ok(theirs)) => theirs,
-            Ok(Err(error)) => return Err(tables::refusal(&error)),
+            Ok(Err(error)) => {
+                let (schema, cause) = (tables::refusal(&error), error.cause_to_leave());
+                return Err(Unanswered { schema, cause });
+            }
             Err(_) => {
-                return Err(Schema::Unknown(format!(
-                    "no answer to a query within {ANSWER_WITHIN:?}"
-                )));
+                let why = format!("no answer to a query within {ANSWER_WITHIN:?}");
+                let (schema, cause) = (Schema::Unknown(why), Some(Cause::NoAnswer));
+                return Err(Unanswered { schema, cause });
             }
         };
         // The server read its clock at some moment in between, however long the answer took.

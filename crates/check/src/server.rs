@@ -411,8 +411,13 @@ mod tests {
         let advice = |host: &str, source: &str| {
             let config =
                 Config::parse(&format!("[clickhouse]\nurl = 'http://{host}:8123'")).unwrap();
-            let (what, kind, code) = ("asking".to_owned(), FailureKind::Transient, None);
-            let error = Error::Server { what, kind, code, source: source.into() };
+            let error = Error::Server {
+                what: "asking".to_owned(),
+                kind: FailureKind::Transient,
+                code: None,
+                cause: None,
+                source: source.into(),
+            };
             let mut report = Report::default();
             not_reached(&mut report, &config.clickhouse.urls[0], &error);
             report.findings()[0].advice.clone()

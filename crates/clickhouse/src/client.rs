@@ -11,7 +11,7 @@ use clickhouse::error::Error as ClientError;
 
 use super::connector::Connector;
 use super::endpoints::{Cause, EndpointStatus, Endpoints};
-use super::errors::{advice, cause_of_silence, code, kind, speaks_no_http};
+use super::errors::{advice, cause_of_code, cause_of_silence, code, kind, speaks_no_http};
 use super::insert::Inserter;
 use super::login::Login;
 use super::render::Layout;
@@ -42,6 +42,8 @@ pub enum Error {
         kind: FailureKind,
         /// The server's, if it answered with one.
         code: Option<u32>,
+        /// Why another endpoint may answer; `None`: the failure is not about the endpoint.
+        cause: Option<Cause>,
         /// The server's words, and ours on what to change.
         #[source]
         source: Box<dyn StdError + Send + Sync>,
@@ -77,6 +79,12 @@ impl Error {
         if let Self::Server { code, .. } = self { *code } else { None }
     }
 
+    /// Returns why another endpoint may answer; `None`: the failure is not about the endpoint.
+    #[must_use]
+    pub fn cause_to_leave(&self) -> Option<Cause> {
+        if let Self::Server { cause, .. } = self { *cause } else { None }
+    }
+
     /// Returns whether the error is transient: the server is away, or busy.
     #[must_use]
     pub fn may_pass(&self) -> bool {
@@ -85,13 +93,20 @@ impl Error {
 
     /// Returns the error for an answer that cannot be used.
     pub(super) fn of_answer(what: &str, kind: FailureKind, why: impl Into<String>) -> Self {
-        Self::Server { what: what.to_owned(), kind, code: None, source: why.into().into() }
+        let (what, source) = (what.to_owned(), why.into().into());
+        Self::Server { what, kind, code: None, cause: None, source }
     }
 
     /// The answer cannot be ClickHouse's.
     pub(super) fn not_a(what: &str, thing: &str) -> Self {
         let why = format!("the answer is not a {thing}: is this ClickHouse?");
-        Self::of_answer(what, FailureKind::Ambiguous, why)
+        Self::Server {
+            what: what.to_owned(),
+            kind: FailureKind::Ambiguous,
+            code: None,
+            cause: Some(Cause::NotClickHouse),
+            source: why.into(),
+        }
     }
 
     pub(super) fn server(
@@ -100,11 +115,12 @@ impl Error {
         advice: Option<String>,
     ) -> Self {
         let (kind, code) = (kind(&error), code(&error));
+        let cause = cause_of_silence(&error).or_else(|| code.and_then(cause_of_code));
         let source: Box<dyn StdError + Send + Sync> = match advice {
             Some(advice) => Box::new(Advised { advice, source: error }),
             None => Box::new(error),
         };
-        Self::Server { what: what.into(), kind, code, source }
+        Self::Server { what: what.into(), kind, code, cause, source }
     }
 }
 
@@ -281,15 +297,20 @@ impl ClickHouse {
             what: "measuring the size of an insert".to_owned(),
             kind: FailureKind::Ambiguous,
             code: None,
+            cause: None,
             source,
         })
     }
 
-    /// Leaves the endpoint in use, because it does not answer, for the next one of
-    /// `clickhouse.url`.
-    pub fn leave_endpoint(&self, why: &str) {
-        let (index, _) = self.endpoints.current();
-        self.endpoints.leave(index, Cause::NoAnswer, why, Instant::now());
+    /// Returns the index of the endpoint in use, for [`Self::leave_endpoint`].
+    pub fn endpoint_in_use(&self) -> usize {
+        self.endpoints.current().0
+    }
+
+    /// Leaves this endpoint for the next one of `clickhouse.url`, unless another request has left
+    /// it already. `endpoint`: the one in use before the question that failed.
+    pub fn leave_endpoint(&self, endpoint: usize, cause: Cause, why: &str) {
+        self.endpoints.leave(endpoint, cause, why, Instant::now());
     }
 
     /// Returns to this member's own endpoint once that answers within `patience`. Asks it only now

@@ -61,8 +61,18 @@ pub(super) fn origin_in(comment: &str) -> Option<&str> {
     comment.ends_with(']').then(|| &comment[at..])
 }
 
+/// Quotes a string for a statement, whatever its characters.
 pub(super) fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
+    format!("'{}'", escaped(text, '\''))
+}
+
+/// Quotes a name for a statement, whatever its characters.
+pub(super) fn identifier(name: &str) -> String {
+    format!("`{}`", escaped(name, '`'))
+}
+
+fn escaped(text: &str, quote: char) -> String {
+    text.replace('\\', "\\\\").replace(quote, &format!("\\{quote}"))
 }
 
 pub(super) fn list(values: impl IntoIterator<Item = String>) -> String {

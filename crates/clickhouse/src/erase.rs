@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 
 use super::client::{ClickHouse, Error};
+use super::column::{identifier, quoted};
 use super::files::{ERASED, MIGRATIONS, Migration};
 use milepost_config::Replication;
 use milepost_core::delivery::sink::FailureKind;
@@ -81,20 +82,6 @@ impl Hosts {
             Self::ThisIsAll | Self::ThisAlone => format!("{database}.{table}"),
         }
     }
-}
-
-/// Quotes a name for a statement, whatever its characters.
-fn identifier(name: &str) -> String {
-    format!("`{}`", escaped(name, '`'))
-}
-
-/// Quotes a string for a statement, whatever its characters.
-fn literal(text: &str) -> String {
-    format!("'{}'", escaped(text, '\''))
-}
-
-fn escaped(text: &str, quote: char) -> String {
-    text.replace('\\', "\\\\").replace(quote, &format!("\\{quote}"))
 }
 
 impl ClickHouse {
@@ -220,12 +207,12 @@ impl ClickHouse {
         tables: &[TableOfDrivers],
         driver_id: &DriverId,
     ) -> Result<Vec<Traces>, Error> {
-        let names = tables.iter().map(|table| literal(&table.name)).collect::<Vec<_>>().join(", ");
+        let names = tables.iter().map(|table| quoted(&table.name)).collect::<Vec<_>>().join(", ");
         let of = format!("WHERE database = '{}' AND table IN ({names})", self.database);
         let (parts, mutations) =
             (hosts.table("system", "parts"), hosts.table("system", "mutations"));
         let count = |table: &TableOfDrivers| {
-            let (name, rows) = (literal(&table.name), hosts.table(&self.database, &table.name));
+            let (name, rows) = (quoted(&table.name), hosts.table(&self.database, &table.name));
             format!("SELECT {name} AS table, count() FROM {rows} WHERE {}", table.is_of(driver_id))
         };
         let counts = tables.iter().map(count).collect::<Vec<_>>().join(" UNION ALL ");
@@ -343,7 +330,7 @@ mod tests {
     fn quoted_name_stays_one_name() {
         assert_eq!(identifier(".inner_id.1-2"), "`.inner_id.1-2`");
         assert_eq!(identifier("a`b\\c"), "`a\\`b\\\\c`");
-        assert_eq!(literal("it's \\"), "'it\\'s \\\\'");
+        assert_eq!(quoted("it's \\"), "'it\\'s \\\\'");
         let of = |has_texts| TableOfDrivers { name: "t".to_owned(), has_texts };
         let id = DriverId::new("7").unwrap();
         assert_eq!(of(true).is_of(&id), "driver_id = '7'");

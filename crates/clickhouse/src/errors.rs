@@ -56,11 +56,26 @@ pub(super) fn cause_of_code(code: u32) -> Option<Cause> {
 
 /// Why the endpoint gave no answer to a question; `None`: it gave one. The question may go to
 /// another endpoint.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the crate's enum is non-exhaustive; its other errors are not about the endpoint"
+)]
 pub(super) fn cause_of_silence(error: &ClientError) -> Option<Cause> {
-    if matches!(error, ClientError::TimedOut) {
-        return Some(Cause::NoAnswer);
+    match error {
+        ClientError::TimedOut => Some(Cause::NoAnswer),
+        ClientError::Network(source) => Some(cause_of_break(source.as_ref())),
+        ClientError::BadResponse(_) if code(error).is_none() => Some(Cause::NotClickHouse),
+        _ => None,
     }
-    is_unconnected(error).then_some(Cause::Unreachable)
+}
+
+/// The cause of a connection that failed or broke: bytes that are not HTTP come from something
+/// else than ClickHouse.
+pub(super) fn cause_of_break(error: &(dyn StdError + 'static)) -> Cause {
+    let mut sources = std::iter::successors(Some(error), |&error| error.source());
+    let speaks_no_http =
+        sources.any(|error| error.downcast_ref().is_some_and(hyper::Error::is_parse));
+    if speaks_no_http { Cause::NotClickHouse } else { Cause::Unreachable }
 }
 
 /// Why another endpoint may execute a statement that this one certainly did not: it was not

@@ -5,12 +5,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::client::ClickHouse;
 use super::endpoints::{Cause, EndpointStatus};
 use milepost_config::Config;
+use milepost_core::delivery::sink::{Attempt, Sink as _};
+use milepost_core::encode::Insert;
+use milepost_core::screened::{ReadList, Screened};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -28,6 +32,8 @@ struct StandIn {
     answer: Arc<Mutex<Answer>>,
     /// The last request, in lower case.
     request: Arc<Mutex<String>>,
+    /// A further header of the answers, with its line end.
+    header: Arc<Mutex<&'static str>>,
 }
 
 impl StandIn {
@@ -38,15 +44,16 @@ impl StandIn {
         let answer = Arc::new(Mutex::new(answer));
         let request = Arc::new(Mutex::new(String::new()));
         let (counter, says) = (Arc::clone(&asked), Arc::clone(&answer));
-        let last = Arc::clone(&request);
+        let header = Arc::new(Mutex::new(""));
+        let (last, more) = (Arc::clone(&request), Arc::clone(&header));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                if read_request(stream, &counter, &says, &last).await.is_none() {
+                if read_request(stream, &counter, &says, &last, &more).await.is_none() {
                     continue;
                 }
             }
         });
-        Self { url, asked, answer, request }
+        Self { url, asked, answer, request, header }
     }
 
     fn request(&self) -> String {
@@ -68,6 +75,7 @@ async fn read_request(
     asked: &AtomicUsize,
     answer: &Mutex<Answer>,
     last: &Mutex<String>,
+    header: &Mutex<&str>,
 ) -> Option<()> {
     let (mut request, mut chunk) = (Vec::new(), [0; 4096]);
     loop {
@@ -87,7 +95,8 @@ async fn read_request(
     let (status, body) = (*answer.lock().unwrap())?;
     let length = body.len();
     let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\nconnection: close");
-    stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.ok()
+    let more = *header.lock().unwrap();
+    stream.write_all(format!("{head}\r\n{more}\r\n{body}").as_bytes()).await.ok()
 }
 
 /// A client whose own endpoint is the first one.
@@ -104,6 +113,26 @@ fn state(clickhouse: &ClickHouse, cause: Cause) -> (Option<usize>, Vec<u64>) {
     let status = clickhouse.endpoints();
     let left = status.iter().map(|EndpointStatus { left, .. }| left[cause as usize]).collect();
     (status.iter().position(|endpoint| endpoint.in_use), left)
+}
+
+/// A server that begins every connection with these bytes.
+async fn speaks(bytes: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 4096]).await;
+            let _ = stream.write_all(bytes).await;
+        }
+    });
+    url
+}
+
+fn one_row() -> Screened {
+    let statement = "INSERT INTO fleet.positions (driver_id) FORMAT RowBinary".to_owned();
+    let insert = Insert { statement, body: Bytes::from_static(b"\x01a"), rows: 1 };
+    let now = Instant::now();
+    ReadList::new(Arc::default(), now).screen(insert, now).unwrap()
 }
 
 async fn closed_port() -> String {
@@ -136,6 +165,80 @@ async fn refused_question_stays_at_its_endpoint() {
     let clickhouse = client_of(&[&home.url, &other.url]);
     let error = clickhouse.number("asking", "SELECT 1").await.unwrap_err();
     assert_eq!((error.code(), home.asked(), other.asked()), (Some(60), 1, 0));
+}
+
+#[tokio::test]
+async fn question_goes_on_from_an_endpoint_that_is_not_clickhouse_or_breaks_the_connection() {
+    let page = Some((502, "<html>Bad Gateway</html>"));
+    for (answer, cause) in [(None, Cause::Unreachable), (page, Cause::NotClickHouse)] {
+        let (home, other) = (StandIn::start(answer).await, StandIn::start(ONE).await);
+        let clickhouse = client_of(&[&home.url, &other.url]);
+        assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1, "{cause:?}");
+        assert_eq!(state(&clickhouse, cause), (Some(1), vec![1, 0]), "{cause:?}");
+    }
+}
+
+#[tokio::test]
+async fn endpoint_that_speaks_no_http_is_left_as_not_clickhouse() {
+    let other = StandIn::start(ONE).await;
+    let ssh = speaks(b"SSH-2.0-OpenSSH_9.6\r\n").await;
+    let clickhouse = client_of(&[&ssh, &other.url]);
+    assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
+    assert_eq!(state(&clickhouse, Cause::NotClickHouse), (Some(1), vec![1, 0]));
+}
+
+#[tokio::test]
+async fn insert_leaves_an_endpoint_for_its_true_cause() {
+    let (silent, ssh) = (StandIn::start(None).await.url, speaks(b"SSH-2.0-OpenSSH_9.6\r\n").await);
+    for (home, cause) in [(silent, Cause::Unreachable), (ssh, Cause::NotClickHouse)] {
+        let other = StandIn::start(ONE).await;
+        let clickhouse = client_of(&[&home, &other.url]);
+        let attempt = Attempt { token: "t".to_owned(), timeout: PATIENCE };
+        assert!(clickhouse.insert(&one_row(), &attempt).await.is_err());
+        assert_eq!(state(&clickhouse, cause), (Some(1), vec![1, 0]), "{cause:?}");
+    }
+}
+
+/// Several questions run at once: one of them may have left the endpoint already.
+#[tokio::test]
+async fn endpoint_that_another_question_chose_is_not_left() {
+    let (away, other) = (closed_port().await, StandIn::start(ONE).await);
+    let clickhouse = client_of(&[&away, &other.url]);
+    let asked = clickhouse.endpoint_in_use();
+    assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
+    clickhouse.leave_endpoint(asked, Cause::NoAnswer, "no answer within 3 s");
+    assert_eq!(state(&clickhouse, Cause::NoAnswer), (Some(1), vec![0, 0]));
+    let asked = clickhouse.endpoint_in_use();
+    clickhouse.leave_endpoint(asked, Cause::NoTables, "not migrated");
+    assert_eq!(state(&clickhouse, Cause::NoTables), (Some(0), vec![0, 1]));
+}
+
+#[tokio::test]
+async fn error_names_the_cause_to_leave_the_endpoint() {
+    let refuses = |code: u32| Some((500, &*format!("Code: {code}. DB::Exception: No.").leak()));
+    for (answer, cause) in [
+        (None, Some(Cause::Unreachable)),
+        (Some((502, "<html>")), Some(Cause::NotClickHouse)),
+        (Some((200, "a page\n")), Some(Cause::NotClickHouse)),
+        (refuses(516), Some(Cause::Login)),
+        (refuses(241), None),
+    ] {
+        let server = StandIn::start(answer).await;
+        let error = client_of(&[&server.url]).clock().await.unwrap_err();
+        assert_eq!(error.cause_to_leave(), cause, "{error:?}");
+    }
+}
+
+/// A proxy that answers every request with a 200 has not measured anything.
+#[tokio::test]
+async fn size_is_taken_only_by_clickhouse_itself() {
+    let proxy = StandIn::start(Some((200, ""))).await;
+    let error = client_of(&[&proxy.url]).takes_body(1 << 20).await.unwrap_err();
+    let words = milepost_core::error_chain(&error);
+    assert!(words.contains("X-ClickHouse-Summary"), "{words}");
+    let clickhouse = StandIn::start(Some((200, ""))).await;
+    *clickhouse.header.lock().unwrap() = "x-clickhouse-summary: {\"written_rows\":\"0\"}\r\n";
+    assert!(client_of(&[&clickhouse.url]).takes_body(1 << 20).await.unwrap());
 }
 
 #[tokio::test]
@@ -183,10 +286,11 @@ fn migrations_of_one_host_stay_at_their_endpoint() {
         let toml = format!("mqtt.client_id = 'm-1'\nclickhouse = {{ {urls}{more} }}");
         Config::parse(&toml).unwrap().clickhouse
     };
-    let one = config("'macros'").for_migrations();
-    assert_eq!((one.urls, one.home), (vec!["http://b:1".to_owned()], 0));
-    assert_eq!(config("'macros', cluster = 'c'").for_migrations().urls.len(), 2);
-    assert_eq!(config("'managed'").for_migrations().urls.len(), 2);
+    let one = config("'macros'");
+    assert!(!one.changes_all_hosts());
+    assert_eq!((one.pinned().urls, one.pinned().home), (vec!["http://b:1".to_owned()], 0));
+    assert!(config("'macros', cluster = 'c'").changes_all_hosts());
+    assert!(config("'managed'").changes_all_hosts());
 }
 
 /// A writer may lack REMOTE, which `clusterAllReplicas` takes. Only `migrate` asks all hosts.

@@ -252,17 +252,27 @@ impl ClickHouse {
         Ok(())
     }
 
-    /// Drops a field's columns. The attribute that it was computed from stays.
+    /// Looks for a field's columns.
     ///
     /// # Errors
     /// There is no such field, or the server's refusal.
+    pub async fn find_field(&self, name: &str) -> Result<(), Error> {
+        let found = self.found_fields(self.layout.cluster()).await?;
+        if TABLES.iter().any(|table| found.fields(table).any(|it| it.name == name)) {
+            return Ok(());
+        }
+        let there: Vec<&str> = found.fields("positions").map(|column| &*column.name).collect();
+        Err(Error::NoField { name: name.to_owned(), there: there.join(", ") })
+    }
+
+    /// Drops the columns of a field, as far as they are there. The attribute that it was computed
+    /// from stays.
+    ///
+    /// # Errors
+    /// The server's refusal.
     pub async fn drop_field(&self, name: &str) -> Result<(), Error> {
         let found = self.found_fields(self.layout.cluster()).await?;
         let there: Vec<&str> = found.fields("positions").map(|column| &*column.name).collect();
-        let is_there = TABLES.iter().any(|table| found.fields(table).any(|it| it.name == name));
-        if !is_there {
-            return Err(Error::NoField { name: name.to_owned(), there: there.join(", ") });
-        }
         // The views come first: one that reads a column that is gone fails.
         let mut layout = Layout::new(&self.layout.config);
         layout.config.fields.retain(|field| field.name != name && there.contains(&&*field.name));

@@ -27,7 +27,7 @@ use url::Url;
 use super::compress::compress;
 use super::connector::Connector;
 use super::endpoints::{Cause, Endpoints};
-use super::errors::{Way, advice, cause_of_code, code_in, kind_of_code};
+use super::errors::{Way, advice, cause_of_break, cause_of_code, code_in, kind_of_code};
 use super::login::Login;
 use super::quorum::Quorum;
 use super::shards;
@@ -102,12 +102,14 @@ impl InsertError {
         match self {
             Self::Refused { code, .. } => cause_of_code(*code),
             Self::TooLarge(_) | Self::WroteLess { .. } => None,
-            Self::NotReached(_) | Self::Broken(_) | Self::BrokenOff(_) => Some(Cause::Unreachable),
+            Self::NotReached(source) | Self::Broken(source) | Self::NoHttp { source, .. } => {
+                Some(cause_of_break(source))
+            }
+            Self::BrokenOff(source) => Some(cause_of_break(source)),
             Self::TimedOut(_) => Some(Cause::NoAnswer),
-            Self::NoHttp { .. }
-            | Self::NotClickHouse { .. }
-            | Self::WithBody(_)
-            | Self::WithoutSummary => Some(Cause::NotClickHouse),
+            Self::NotClickHouse { .. } | Self::WithBody(_) | Self::WithoutSummary => {
+                Some(Cause::NotClickHouse)
+            }
         }
     }
 
@@ -215,10 +217,12 @@ impl Inserter {
             let response = self.http.request(request).await?;
             let status = response.status();
             let exception = response.headers().contains_key(EXCEPTION_CODE);
+            let is_clickhouse = response.headers().contains_key(SUMMARY);
             let body = timeout(ERROR_BODY_WITHIN, beginning(response)).await;
             let text = told(&body.ok().and_then(Result::ok).unwrap_or_default());
             match status {
-                StatusCode::OK if !exception => Ok(true),
+                StatusCode::OK if !exception && is_clickhouse => Ok(true),
+                StatusCode::OK if !exception => Err(InsertError::WithoutSummary.into()),
                 StatusCode::PAYLOAD_TOO_LARGE if !exception => Ok(false),
                 _ => Err(format!("HTTP {status}: {text}").into()),
             }

@@ -1,7 +1,10 @@
 //! The tables, and the record of the migrations that made them.
 //!
-//! Guarantee: migrations are numbered files of idempotent statements, recorded with a checksum;
-//! applying them twice, or from two places at once, changes nothing.
+//! A migration is a numbered file of idempotent statements, recorded with its checksum. Beside
+//! them, `migrate` brings the columns of fields, times to live and the storage policy to what is
+//! configured.
+//!
+//! Guarantee: migrating twice, or from two places at once, gives the same tables as once.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -9,10 +12,8 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use super::client::{
-    ClickHouse, Error, QUESTION_TIMEOUT, STATEMENT_SECONDS_MAX, STATEMENT_TIMEOUT, within,
-};
-use super::errors::{UNKNOWN_DATABASE, UNKNOWN_TABLE, cause_of_refusal, cause_of_silence, code};
+use super::client::{ClickHouse, Error, STATEMENT_SECONDS_MAX, STATEMENT_TIMEOUT, within};
+use super::errors::{UNKNOWN_DATABASE, UNKNOWN_TABLE, cause_of_refusal};
 use super::fields;
 use super::files::{LEDGER, MIGRATIONS, Migration};
 use super::render::Layout;
@@ -61,8 +62,9 @@ impl Migration {
 }
 
 impl ClickHouse {
-    /// Applies the missing migrations in order; returns their names. After an error, the migrations
-    /// before it stay applied.
+    /// Applies the migrations that are not recorded, in order, or all of them if an object that is
+    /// recorded is missing. Returns the names of those applied. After an error, the changes before
+    /// it stay, and the next call goes on.
     pub async fn migrate(&self) -> Result<Vec<&'static str>, Error> {
         for database in databases(&self.database) {
             self.create_database(&database).await?;
@@ -295,21 +297,16 @@ impl ClickHouse {
             "SELECT version, checksum FROM {}.{LEDGER} FINAL ORDER BY version",
             self.database
         );
-        let mut tries = self.tries(cause_of_silence);
-        let recorded = loop {
-            let recorded = tries.client().query_raw(&sql).fetch_all::<(u32, String)>();
-            match within(QUESTION_TIMEOUT, recorded).await {
-                Err(error) if tries.go_on(&error) => {}
-                recorded => break recorded,
+        let what = "reading the recorded migrations";
+        let rows = match self.ask(what, &sql).await {
+            Err(error) if matches!(error.code(), Some(UNKNOWN_TABLE | UNKNOWN_DATABASE)) => {
+                return Ok(Vec::new());
             }
+            rows => rows?,
         };
-        match recorded {
-            Ok(recorded) => Ok(recorded),
-            Err(error) if matches!(code(&error), Some(UNKNOWN_TABLE | UNKNOWN_DATABASE)) => {
-                Ok(Vec::new())
-            }
-            Err(error) => Err(self.failed("reading the recorded migrations", error)),
-        }
+        let migration = |[version, checksum]: [String; 2]| Some((version.parse().ok()?, checksum));
+        let recorded = rows.into_iter().map(migration).collect::<Option<_>>();
+        recorded.ok_or_else(|| Error::not_a(what, "list of migrations"))
     }
 
     /// The tables and views that the migrations make here.
@@ -333,8 +330,7 @@ impl ClickHouse {
 
     /// One that changes something: on one server within a minute, on several when all have it.
     pub async fn statement(&self, what: &str, sql: &str) -> Result<(), Error> {
-        let is_of_one_host = self.layout.cluster().is_none()
-            && self.layout.config.replication != Replication::Managed;
+        let is_of_one_host = !self.layout.config.changes_all_hosts();
         let timeout = if is_of_one_host { STATEMENT_TIMEOUT } else { HOSTS_TIMEOUT };
         let mut tries = self.tries(cause_of_refusal);
         let executed = loop {

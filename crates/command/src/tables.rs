@@ -7,7 +7,7 @@ use anyhow::{Result, bail, ensure};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
-use milepost_clickhouse::{ClickHouse, Error, Migration, named};
+use milepost_clickhouse::{Cause, ClickHouse, Error, Migration, named};
 use milepost_config::Config;
 use milepost_core::delivery::events::Schema;
 use milepost_core::error_chain;
@@ -35,15 +35,19 @@ pub fn not_asked() -> Schema {
 /// A migration was edited after it was applied.
 pub async fn until_ready(clickhouse: &ClickHouse, tell: impl Fn(&str)) -> Result<()> {
     let mut log = Throttle::every(WAITING_LOGGED_EVERY);
-    while let Schema::Unknown(why) | Schema::Refused(why) = judge(clickhouse, &not_asked()).await? {
+    loop {
+        let endpoint = clickhouse.endpoint_in_use();
+        let Judged { schema, cause } = look(clickhouse, &not_asked()).await?;
+        let (Schema::Unknown(why) | Schema::Refused(why)) = schema else { return Ok(()) };
         tell(&why);
-        clickhouse.leave_endpoint(&why);
+        if let Some(cause) = cause {
+            clickhouse.leave_endpoint(endpoint, cause, &why);
+        }
         if log.allow(Instant::now().into_std()) {
             warn!(why, "waiting for ClickHouse");
         }
         sleep(ASK_EVERY).await;
     }
-    Ok(())
 }
 
 /// Checks the tables once, without waiting.
@@ -74,29 +78,50 @@ fn not_migrated(pending: &[Migration]) -> String {
     format!("not migrated: `milepost migrate` applies {}", named(pending))
 }
 
+/// The state of the tables at one endpoint.
+struct Judged {
+    schema: Schema,
+    /// Why another endpoint may have them; `None`: this one does, or the cause is not the endpoint.
+    cause: Option<Cause>,
+}
+
+impl Judged {
+    fn refused(error: &Error) -> Self {
+        Self { schema: refusal(error), cause: error.cause_to_leave() }
+    }
+
+    fn no_tables(why: String) -> Self {
+        Self { schema: Schema::Refused(why), cause: Some(Cause::NoTables) }
+    }
+}
+
 /// Compares the tables with this binary before any insert: rows inserted before a view exists
 /// never reach it, and columns of another type would misread the numbers.
 ///
 /// # Errors
 /// A migration was edited after it was applied, and this was not known before.
 pub async fn judge(clickhouse: &ClickHouse, before: &Schema) -> Result<Schema> {
+    Ok(look(clickhouse, before).await?.schema)
+}
+
+async fn look(clickhouse: &ClickHouse, before: &Schema) -> Result<Judged> {
     // A late answer about the replicas leaves the last one in force, so nothing else waits for it.
     let replicas = timeout(REPLICAS_WITHIN, clickhouse.count_replicas());
     let (pending, misfits, _) = tokio::join!(clickhouse.pending(), clickhouse.misfits(), replicas);
     match pending {
         Ok(pending) if pending.is_empty() => {}
-        Ok(pending) => return Ok(Schema::Refused(not_migrated(&pending))),
+        Ok(pending) => return Ok(Judged::no_tables(not_migrated(&pending))),
         Err(error @ Error::Edited { .. }) if *before != Schema::Ready => bail!(error),
-        Err(error) => return Ok(refusal(&error)),
+        Err(error) => return Ok(Judged::refused(&error)),
     }
-    match misfits {
-        Ok(misfits) if misfits.is_empty() => Ok(Schema::Ready),
-        Ok(misfits) => Ok(Schema::Refused(format!(
+    Ok(match misfits {
+        Ok(misfits) if misfits.is_empty() => Judged { schema: Schema::Ready, cause: None },
+        Ok(misfits) => Judged::no_tables(format!(
             "the tables are not those of this version: {}; restore them, or run the milepost that they are for",
             misfits.join(", ")
-        ))),
-        Err(error) => Ok(refusal(&error)),
-    }
+        )),
+        Err(error) => Judged::refused(&error),
+    })
 }
 
 /// Returns the state of the tables that an error implies: unknown if the error is transient, else

@@ -83,14 +83,17 @@ pub struct ClickHouse {
 }
 
 impl ClickHouse {
-    /// Returns the configuration for `milepost migrate`. Without ON CLUSTER or a managed database a
-    /// migration is of one host: it must not go to another one because this one is away.
+    /// Returns whether one statement changes every host: it runs ON CLUSTER, or in a managed
+    /// database.
     #[must_use]
-    pub fn for_migrations(&self) -> Self {
-        let is_of_one_host = self.cluster.is_none() && self.replication != Replication::Managed;
-        if !is_of_one_host {
-            return self.clone();
-        }
+    pub fn changes_all_hosts(&self) -> bool {
+        self.cluster.is_some() || self.replication == Replication::Managed
+    }
+
+    /// Returns the configuration with this member's own endpoint alone, so that no request goes to
+    /// another host because this one is away.
+    #[must_use]
+    pub fn pinned(&self) -> Self {
         let urls = self.urls.get(self.home).cloned().into_iter().collect();
         Self { urls, home: 0, ..self.clone() }
     }

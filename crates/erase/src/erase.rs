@@ -215,6 +215,12 @@ pub(crate) async fn lift(config: &Config, driver_id: DriverId) -> Result<String>
 /// The tables do not exist, or the server refuses.
 pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseReport> {
     let driver_id = args.driver_id;
+    // Without a cluster one host is counted: half the answers from another one would prove nothing.
+    let mut own = config.clone();
+    if config.clickhouse.cluster.is_none() {
+        own.clickhouse = config.clickhouse.pinned();
+    }
+    let config = &own;
     let clickhouse = tables::migrated(config).await?;
     let ends = Instant::now() + args.within;
     let mut written_at = None;
@@ -439,4 +445,34 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
     });
     let (found, is_done) = found.await??;
     Ok((format!("{dir}: {found}"), is_done))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// The other replica may lag, so its count would not show the rows that this one has.
+    #[tokio::test]
+    async fn erase_without_a_cluster_asks_one_replica_only() {
+        let away = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let urls = format!("['http://{away}', 'http://{}']", other.local_addr().unwrap());
+        for replication in ["macros", "managed"] {
+            let toml = format!(
+                "mqtt.client_id = 'm-0'\nclickhouse = {{ url = {urls}, replication = '{replication}' }}"
+            );
+            let config = Config::parse(&toml).unwrap();
+            let driver_id = DriverId::new("7").unwrap();
+            let args = EraseArgs { driver_id, yes: false, within: Duration::ZERO };
+            let asked = tokio::select! {
+                _ = other.accept() => true,
+                erased = erase(&config, args) => erased.is_ok(),
+            };
+            assert!(!asked, "{replication}");
+        }
+        assert!(timeout(Duration::from_millis(10), other.accept()).await.is_err());
+    }
 }

@@ -16,10 +16,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use hyper::StatusCode;
-use lab_mqtt::put_length;
 use lab_stack::{lock, unix_ms};
 
-use self::bytes::{columns_of, decompress, put_text};
+use self::bytes::{columns_of, decompress};
 use crate::http::{self, Answer, Asked};
 use crate::tally::Tally;
 
@@ -119,7 +118,7 @@ impl Shared {
             let rows = self.insert(statement, if packed { &plain } else { data }, asked)?;
             return Ok(Answer { written_rows: Some(rows), ..Answer::ok("") });
         }
-        self.other(statement, asked.parameter("default_format").unwrap_or_default()).map(Answer::ok)
+        self.other(statement).map(Answer::ok)
     }
 
     fn insert(&self, statement: &str, data: &[u8], asked: &Asked) -> Result<u64> {
@@ -142,8 +141,7 @@ impl Shared {
     }
 
     /// Answers the statements of `milepost migrate` and `milepost run`.
-    fn other(&self, statement: &str, format: &str) -> Result<Vec<u8>> {
-        let with_names = format.ends_with("WithNamesAndTypes");
+    fn other(&self, statement: &str) -> Result<Vec<u8>> {
         let mut migrations = lock(&self.migrations);
         if statement.starts_with("INSERT") && statement.contains(".schema_migrations") {
             let values = statement.split_once("VALUES (").context("VALUES are missing")?.1;
@@ -155,18 +153,11 @@ impl Shared {
             return Ok(format!("{}\n", unix_ms()).into_bytes());
         } else if statement.starts_with("SELECT table, name, type FROM system.columns") {
             return columns_of_all();
-        } else if statement.starts_with("SELECT table, name, type, replaceRegexpAll(comment") {
+        } else if statement.starts_with("SELECT table, name, arrayStringConcat(") {
             return Ok(Vec::new()); // no table has a field of the configuration
         } else if statement.starts_with("SELECT version, checksum") {
-            let mut out = Vec::new();
-            if with_names {
-                head(&[("version", "UInt32"), ("checksum", "String")], &mut out);
-            }
-            for (version, checksum) in migrations.iter() {
-                out.extend_from_slice(&version.to_le_bytes());
-                put_text(checksum, &mut out);
-            }
-            return Ok(out);
+            let row = |(version, checksum): &(u32, String)| format!("{version}\t{checksum}\n");
+            return Ok(migrations.iter().map(row).collect::<String>().into_bytes());
         } else if statement.starts_with("SELECT count() > 0 FROM system.databases") {
             return Ok(b"1\n".to_vec());
         } else if statement.starts_with("SELECT name, engine_full FROM system.tables") {
@@ -216,10 +207,4 @@ fn without_comment(mut statement: &str) -> &str {
         statement = statement.split_once('\n').map_or("", |(_, rest)| rest);
     }
     statement.trim()
-}
-
-fn head(columns: &[(&str, &str)], out: &mut Vec<u8>) {
-    put_length(columns.len(), out);
-    columns.iter().for_each(|(name, _)| put_text(name, out));
-    columns.iter().for_each(|(_, kind)| put_text(kind, out));
 }

@@ -26,13 +26,26 @@ pub fn plan(config: &Config) -> String {
 /// # Errors
 /// The server's refusal, an edited migration, or fields that do not fit the tables.
 pub async fn migrate(config: &Config, drop_field: Option<&str>) -> Result<()> {
-    let clickhouse = ClickHouse::new(&config.clickhouse.for_migrations())?;
+    let own = &config.clickhouse;
+    // A migration of one host must not go to another one because this one is away.
+    let own = if own.changes_all_hosts() { own.clone() } else { own.pinned() };
+    let clickhouse = ClickHouse::new(&own)?;
     let mut log = Throttle::every(WAITING_LOGGED_EVERY);
-    if let Some(field) = drop_field {
-        clickhouse.drop_field(field).await?;
-    }
+    // Each step is done once. A field that is gone after a lost answer is no error.
+    let (mut to_find, mut to_drop) = (drop_field, drop_field);
     let applied = loop {
-        match clickhouse.migrate().await {
+        let migrated = async {
+            if let Some(field) = to_find {
+                clickhouse.find_field(field).await?;
+                to_find = None;
+            }
+            if let Some(field) = to_drop {
+                clickhouse.drop_field(field).await?;
+                to_drop = None;
+            }
+            clickhouse.migrate().await
+        };
+        match migrated.await {
             Ok(applied) => break applied,
             Err(error) if error.may_pass() => {
                 if log.allow(Instant::now()) {
@@ -45,4 +58,40 @@ pub async fn migrate(config: &Config, drop_field: Option<&str>) -> Result<()> {
     };
     info!(database = config.clickhouse.database, applied = applied.len(), "migrated");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Answers every question without a row: no table has a field.
+    async fn empty_server(listener: TcpListener) {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 4096]).await;
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            let _ = stream.write_all(answer).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn drop_field_waits_for_a_server_that_is_away() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let config = format!("[clickhouse]\nurl = 'http://{address}'");
+        let config = Config::parse(&config).unwrap();
+        let mut migrated = Box::pin(migrate(&config, Some("battery")));
+        assert!(timeout(Duration::from_millis(500), &mut migrated).await.is_err(), "it waits");
+        let server = tokio::spawn(empty_server(TcpListener::bind(address).await.unwrap()));
+        let error = timeout(Duration::from_secs(10), migrated).await.unwrap().unwrap_err();
+        assert!(error.to_string().starts_with("there is no field battery"), "{error:#}");
+        server.abort();
+    }
 }

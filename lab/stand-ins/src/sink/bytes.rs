@@ -3,7 +3,6 @@
 use std::fs;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use lab_mqtt::put_length;
 use lab_stack::sql;
 
 /// ClickHouse's compressed block: a checksum, then method, compressed size with these nine bytes,
@@ -123,12 +122,6 @@ fn take<'a>(len: usize, rest: &mut &'a [u8]) -> Result<&'a [u8]> {
     let (taken, after) = rest.split_at_checked(len).context("a row is cut")?;
     *rest = after;
     Ok(taken)
-}
-
-/// RowBinary's String; its length is written as MQTT writes one.
-pub(super) fn put_text(text: &str, out: &mut Vec<u8>) {
-    put_length(text.len(), out);
-    out.extend_from_slice(text.as_bytes());
 }
 
 /// Reverses `decompress=1`. The checksums are not verified: the bytes arrived over the loopback.
