@@ -423,6 +423,43 @@ fn restart_takes_no_wrong_fix_after_inaccurate_ones_for_a_crossing() -> Result<(
 }
 
 #[test]
+fn rules_of_a_fence_make_events_and_hourly_reports_no_silences() -> Result<()> {
+    let world = world("events_rules")?;
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons, speed_limit_kmh, stay_max_s, hours) SELECT \
+         'yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]], 30, 60, \
+         formatDateTime(now('UTC') + INTERVAL 6 HOUR, '%H:%i-') || formatDateTime(now('UTC') + INTERVAL 7 HOUR, '%H:%i')",
+    )?;
+    // d1 drives into the yard and stays there; d2 reports hourly, and is twenty minutes into an hour.
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, inserted_at, lat_e7, lng_e7, speed_cms) \
+         SELECT 'd1', now64(3) - INTERVAL 600 - number * 10 SECOND AS then, then, 520500000, 130500000 + number, 1000 FROM numbers(2) \
+         UNION ALL SELECT 'd2', now64(3) - INTERVAL 20 + number * 60 MINUTE AS then, then, 0, 0, 0 FROM numbers(4) \
+         UNION ALL SELECT 'd3', now64(3) - INTERVAL 20 + number MINUTE AS then, then, 0, 0, 0 FROM numbers(4)",
+    )?;
+    let _watcher = Watcher::watching(&world.settings, &world, "rules")?;
+    world.wait_for(
+        "SELECT groupArray((driver_id, kind, fence)) FROM (SELECT * FROM {db}.events FINAL ORDER BY driver_id, kind)",
+        "[('d1','entered','yard'),('d1','fast','yard'),('d1','off_hours','yard'),('d1','overstayed','yard'),('d1','silent',''),('d3','silent','')]",
+        SOON,
+    )?;
+    world.wait_for(
+        "SELECT groupArray((state, fence, kind)) FROM (SELECT * FROM {db}.event_states FINAL WHERE driver_id = 'd1' ORDER BY state)",
+        "[('contact','','silent'),('fence','yard','overstayed'),('speed','yard','fast')]",
+        SOON,
+    )?;
+    wait_until("the states are retained", SOON, || {
+        let kept = retained(world.broker.port, "fleet/events/d1/#")?;
+        let topics: Vec<_> = kept.keys().map(String::as_str).collect();
+        Ok(["fleet/events/d1/contact", "fleet/events/d1/fence/yard", "fleet/events/d1/speed/yard"]
+            .iter()
+            .all(|topic| topics.contains(topic))
+            && topics.len() == 3)
+    })?;
+    Ok(())
+}
+
+#[test]
 fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> {
     let world = world("events_again")?;
     let settings = world.settings.clone().with("EVENTS__SILENT_FOR", "2d");

@@ -64,6 +64,27 @@ fn areas_are_imported_once_all_or_none() -> Result<()> {
                   to = '2100-01-01', tz = 'UTC') ORDER BY fence";
     assert_eq!(world.query(visits)?, "Büro \"1\"\t1\nboth\t1");
 
+    // Rules are part of an area.
+    let ruled = feature(
+        r#""name":"both","speed_limit_kmh":30,"stay_max_s":2700,"hours":"Mo-Fr 06:00-18:00","drivers":["d"]"#,
+        "Polygon",
+        SQUARE,
+    );
+    let (code, printed) = import(&[ruled.clone()], &[])?;
+    count(code, &printed, "0 1 0 0", 0);
+    let (code, printed) = import(&[ruled], &[])?;
+    count(code, &printed, "0 0 1 0", 0);
+    assert_eq!(
+        world.query(
+            "SELECT speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers FROM {db}.fences FINAL WHERE name = 'both'"
+        )?,
+        "30\t2700\t\\N\tMo-Fr 06:00-18:00\t\\N\t['d']"
+    );
+    let wrong = feature(r#""name":"both","hours":"always""#, "Polygon", SQUARE);
+    let (code, printed) = import(&[wrong], &[])?;
+    count(code, &printed, "0 0 0 1", 1);
+    assert!(printed.contains("feature 0 \"both\": hours: \"always\" are no opening"), "{printed}");
+
     let moved = feature(r#""name":"both""#, "Polygon", "[[[0,0],[1,0],[0,1],[0,0]]]");
     let (code, printed) = import(&[moved], &[])?;
     count(code, &printed, "0 1 0 0", 0);

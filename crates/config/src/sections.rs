@@ -305,6 +305,7 @@ impl Shutdown {
 impl Events {
     pub(super) fn read(s: &mut Settings) -> Self {
         let silent_for = s.duration("events.silent_for", "10m", "0s", "30d");
+        let silent_gaps = s.within("events.silent_gaps", 2.5, 0.0..=1_000.0);
         let faster_than = s.within("events.faster_than", 0.0, 0.0..=1_000.0);
         let fence_margin = s.within("events.fence_margin", 30.0, 0.0..=1_000.0);
         // Here an empty string has a meaning, no MQTT; of a variable, too, whatever the file gives.
@@ -317,6 +318,7 @@ impl Events {
         Self {
             topic: Some(topic).filter(|topic| !topic.is_empty()),
             silent_for: Some(silent_for).filter(|time| !time.is_zero()),
+            silent_gaps,
             faster_than: Some(faster_than).filter(|speed| *speed > 0.0),
             fence_margin,
         }

@@ -193,6 +193,8 @@ pub struct Events {
     pub topic: Option<String>,
     /// `None`: silence is no event.
     pub silent_for: Option<Duration>,
+    /// Number of a driver's usual gaps within which the driver is not silent.
+    pub silent_gaps: f64,
     /// m/s; `None`: speed is no event.
     pub faster_than: Option<f64>,
     /// Metres beyond the border at which a driver has left a fence.

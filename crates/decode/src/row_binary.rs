@@ -18,6 +18,8 @@ pub enum Kind {
     Nullable(&'static Self),
     /// Polygons of rings of points: each list its length as unsigned LEB128, a point two Float64.
     Polygons,
+    /// Strings: their number as unsigned LEB128, then each as a [`Text`](Self::Text).
+    List,
 }
 
 const POLYGONS: &str = "Array(Array(Array(Tuple(lng Float64, lat Float64))))";
@@ -39,6 +41,7 @@ impl Kind {
             Self::Time => clickhouse_type.starts_with("DateTime64(3"),
             Self::Number(name, _) => clickhouse_type == name,
             Self::Polygons => clickhouse_type == POLYGONS,
+            Self::List => clickhouse_type == "Array(String)",
             Self::Nullable(kind) => clickhouse_type
                 .strip_prefix("Nullable(")
                 .and_then(|rest| rest.strip_suffix(')'))
@@ -55,9 +58,11 @@ impl Kind {
                 let (prefix, text) = count_at(bytes)?;
                 prefix.checked_add(text)?
             }
-            Self::Texts => {
-                let (mut length, pairs) = count_at(bytes)?;
-                for _ in 0..pairs.checked_mul(2)? {
+            Self::Texts | Self::List => {
+                let (mut length, count) = count_at(bytes)?;
+                let strings =
+                    if matches!(self, Self::List) { count } else { count.checked_mul(2)? };
+                for _ in 0..strings {
                     length += Self::Text.length(bytes.get(length..)?)?;
                 }
                 length
@@ -111,6 +116,12 @@ pub static FENCES: Table = Table {
         ("valid_from", Kind::Time),
         ("valid_until", Kind::Time),
         ("polygons", Kind::Polygons),
+        ("speed_limit_kmh", Kind::Nullable(&F64)),
+        ("stay_max_s", Kind::Nullable(&U32)),
+        ("silent_for_s", Kind::Nullable(&U32)),
+        ("hours", Kind::Nullable(&Kind::Text)),
+        ("hours_zone", Kind::Nullable(&Kind::Text)),
+        ("drivers", Kind::List),
     ],
 };
 
@@ -132,7 +143,7 @@ impl Table {
             bytes += match self.columns[column].1 {
                 Kind::Time => 8,
                 Kind::Number(_, bytes) => bytes,
-                Kind::Text | Kind::Texts | Kind::Nullable(_) | Kind::Polygons => 0,
+                Kind::Text | Kind::Texts | Kind::Nullable(_) | Kind::Polygons | Kind::List => 0,
             };
             column += 1;
         }

@@ -8,8 +8,9 @@ mod cases;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use milepost_events::fences::rules::FenceRules;
 use milepost_events::watch::reader::{Inserted, Reader};
-use milepost_events::watch::{Area, Event, Fix, Kind, Rules, Watch};
+use milepost_events::watch::{Area, Event, Fix, Kind, Limits, Rules, Watch};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -17,6 +18,9 @@ use proptest::sample::Index;
 const BEGAN: i64 = 1_760_000_000_000;
 const SILENT_FOR: i64 = 120_000;
 const LIMIT: f64 = 25.0;
+
+/// 90 km/h, which is the limit of the fleet, too.
+const LIMIT_KMH: f64 = LIMIT * 3.6;
 
 /// Squares of a tenth of a degree, side by side on the equator, with a gap between the second and
 /// the third.
@@ -27,11 +31,32 @@ fn rules() -> Rules {
         Area::new(name.to_owned(), 0, i64::MAX, vec![vec![ring]])
     };
     Rules {
-        areas: vec![square("a", 0.0), square("b", 0.1), square("wide", 0.0), square("c", 0.3)],
+        areas: vec![
+            square("a", 0.0).with_limits(limits(FenceRules {
+                speed_limit_kmh: Some(LIMIT_KMH / 2.0),
+                stay_max_s: Some(90),
+                silent_for_s: Some(60),
+                // BEGAN is at 08:53 UTC.
+                hours: Some("09:00-10:00".to_owned()),
+                ..FenceRules::default()
+            })),
+            square("b", 0.1).with_limits(limits(FenceRules {
+                silent_for_s: Some(0),
+                drivers: vec!["d1".to_owned(), "d2".to_owned()],
+                ..FenceRules::default()
+            })),
+            square("wide", 0.0),
+            square("c", 0.3),
+        ],
         silent_for: Some(SILENT_FOR),
+        silent_gaps: 2.5,
         faster_than: Some(LIMIT),
         fence_margin: 0.0,
     }
+}
+
+fn limits(rules: FenceRules) -> Limits {
+    Limits::new(rules).unwrap()
 }
 
 fn fix(driver: u8, ts: i64, lng: f64) -> Fix {
@@ -169,7 +194,8 @@ fn with_echoes(drive: &[Fix], echoes: &[(Index, Index)]) -> Vec<Fix> {
 /// Returns the state that a kind begins or ends.
 fn about(event: &Event) -> u8 {
     match event.kind {
-        Kind::Entered | Kind::Left => 0,
+        Kind::Entered | Kind::Overstayed | Kind::Left => 0,
+        Kind::OffHours => 4,
         Kind::Silent | Kind::Heard => 1,
         Kind::Fast | Kind::Slow => 2,
         Kind::Jump => 3,
@@ -245,12 +271,12 @@ proptest! {
         for event in &events {
             let (state, begins) = match event.kind {
                 Kind::Entered => ("fence", true),
-                Kind::Left => ("fence", false),
+                Kind::Left | Kind::Overstayed => ("fence", false),
                 Kind::Silent => ("contact", true),
                 Kind::Heard => ("contact", false),
                 Kind::Fast => ("speed", true),
                 Kind::Slow => ("speed", false),
-                Kind::Jump => continue,
+                Kind::Jump | Kind::OffHours => continue,
             };
             let before = states.insert((event.driver_id.clone(), state, event.fence.clone()), event.kind);
             prop_assert_ne!(before, Some(event.kind), "{:?}", events);
@@ -313,10 +339,16 @@ proptest! {
             match event.kind {
                 Kind::Entered => drop(inside.insert(key)),
                 Kind::Left => drop(inside.remove(&key)),
-                Kind::Silent | Kind::Heard | Kind::Fast | Kind::Slow | Kind::Jump => {}
+                Kind::Overstayed
+                | Kind::OffHours
+                | Kind::Silent
+                | Kind::Heard
+                | Kind::Fast
+                | Kind::Slow
+                | Kind::Jump => {}
             }
         }
-        let wanted: BTreeSet<_> = (0..3).map(|driver| (format!("d{driver}"), "b".to_owned())).collect();
+        let wanted: BTreeSet<_> = (1..3).map(|driver| (format!("d{driver}"), "b".to_owned())).collect();
         prop_assert_eq!(inside, wanted);
     }
 }
@@ -365,6 +397,139 @@ fn a_speed_around_the_limit_does_not_flap() {
     let events =
         watched(&mut Watch::new(Rules { silent_for: None, ..rules() }), &drive, end_of(&drive));
     assert_eq!(told(&events), [(Kind::Fast, "", 10), (Kind::Slow, "", 80)]);
+}
+
+/// The events of drives in one fence, from 0.3 to 0.4 degrees, with these rules alone.
+fn by(rules: FenceRules, drive: &[Fix], silent_for: Option<i64>) -> Vec<Event> {
+    let mut areas = crate::rules().areas;
+    let area = areas.remove(3).with_limits(limits(rules));
+    let rules = Rules {
+        areas: vec![area],
+        silent_for,
+        silent_gaps: 0.0,
+        faster_than: None,
+        fence_margin: 30.0,
+    };
+    watched(&mut Watch::new(rules), drive, end_of(drive))
+}
+
+/// A drive of one driver: seconds, degrees to the east, and speed.
+fn drive(steps: &[(i64, f64, Option<f64>)]) -> Vec<Fix> {
+    let fix = |(second, lng, speed): &(i64, f64, Option<f64>)| Fix {
+        speed: *speed,
+        ..fix(1, BEGAN + second * 1_000, *lng)
+    };
+    steps.iter().map(fix).collect()
+}
+
+#[test]
+fn limit_of_a_fence_holds_inside_it_alone() {
+    let rules = FenceRules { speed_limit_kmh: Some(36.0), ..FenceRules::default() };
+    let steps = [
+        (0, 0.25, Some(12.0)),
+        (60, 0.29, Some(12.0)),
+        // One fix above the limit, and one outside before it, are not fast.
+        (120, 0.31, Some(12.0)),
+        (130, 0.311, Some(9.0)),
+        (140, 0.312, Some(12.0)),
+        (150, 0.313, Some(12.0)),
+        (160, 0.314, Some(9.8)),
+        (170, 0.315, Some(9.4)),
+        (180, 0.316, Some(12.0)),
+        (190, 0.317, Some(12.0)),
+        (300, 0.41, Some(12.0)),
+        (310, 0.411, Some(12.0)),
+    ];
+    let found = by(rules, &drive(&steps), None);
+    assert_eq!(
+        told(&found),
+        [
+            (Kind::Entered, "c", 120),
+            (Kind::Fast, "c", 140),
+            (Kind::Slow, "c", 170),
+            (Kind::Fast, "c", 180),
+            (Kind::Left, "c", 300),
+            (Kind::Slow, "c", 300),
+        ]
+    );
+}
+
+#[test]
+fn long_stay_is_one_event_even_of_a_device_that_sleeps() {
+    let rules = FenceRules { stay_max_s: Some(600), ..FenceRules::default() };
+    let steps = [
+        (0, 0.29, None),
+        (60, 0.31, None),
+        (120, 0.32, None),
+        (1_800, 0.38, None),
+        (1_900, 0.41, None),
+    ];
+    let found = by(rules.clone(), &drive(&steps), None);
+    let expected =
+        [(Kind::Entered, "c", 60), (Kind::Overstayed, "c", 60), (Kind::Left, "c", 1_900)];
+    assert_eq!(told(&found), expected);
+    assert_eq!(found[1].known_at, BEGAN + 660_000, "ten minutes after it entered");
+    // A device that was offline sends the stay at once, late.
+    let late: Vec<Fix> = drive(&steps)
+        .into_iter()
+        .map(|fix| Fix { inserted_at: BEGAN + 2_000_000, ..fix })
+        .collect();
+    assert_eq!(told(&by(rules.clone(), &late, None)), expected);
+    let steps = [(0, 0.29, None), (60, 0.31, None), (640, 0.395, None), (650, 0.401, None)];
+    assert_eq!(
+        told(&by(rules, &drive(&steps), None)),
+        [(Kind::Entered, "c", 60), (Kind::Left, "c", 650)]
+    );
+}
+
+#[test]
+fn crossing_a_closed_fence_is_an_event_of_its_own() {
+    // BEGAN is a Thursday, 08:53:20 UTC.
+    let rules = FenceRules { hours: Some("Mo-Fr 09:00-10:00".to_owned()), ..FenceRules::default() };
+    let steps = [
+        (0, 0.25, None),
+        (300, 0.31, None),
+        (480, 0.42, None),
+        (700, 0.31, None),
+        (4_200, 0.42, None),
+    ];
+    assert_eq!(
+        told(&by(rules, &drive(&steps), None)),
+        [
+            (Kind::Entered, "c", 300),
+            (Kind::OffHours, "c", 300),
+            (Kind::Left, "c", 480),
+            (Kind::Entered, "c", 700),
+            (Kind::Left, "c", 4_200),
+            (Kind::OffHours, "c", 4_200),
+        ]
+    );
+}
+
+#[test]
+fn fence_of_one_driver_makes_no_event_of_another() {
+    let rules = FenceRules { drivers: vec!["d2".to_owned()], ..FenceRules::default() };
+    let steps = [(0, 0.29, None), (60, 0.31, None), (400, 0.42, None)];
+    assert_eq!(told(&by(rules.clone(), &drive(&steps), None)), []);
+    let other: Vec<Fix> =
+        drive(&steps).into_iter().map(|fix| Fix { driver_id: "d2".to_owned(), ..fix }).collect();
+    assert_eq!(told(&by(rules, &other, None)).len(), 2);
+}
+
+#[test]
+fn fence_decides_how_long_a_silence_inside_may_be() {
+    let steps = [(0, 0.31, None), (600, 0.42, None), (1_200, 0.42, None)];
+    let silences = |rules: FenceRules| {
+        let found = by(rules, &drive(&steps), Some(SILENT_FOR));
+        let silent = found.iter().filter(|event| event.kind == Kind::Silent);
+        silent.map(|event| (event.known_at - BEGAN) / 1_000).collect::<Vec<_>>()
+    };
+    let of = |silent_for_s| FenceRules { silent_for_s, ..FenceRules::default() };
+    // The silences outside are the fleet's.
+    assert_eq!(silences(of(None)), [120, 720, 1_320]);
+    assert_eq!(silences(of(Some(300))), [300, 720, 1_320]);
+    assert_eq!(silences(of(Some(900))), [720, 1_320]);
+    assert_eq!(silences(of(Some(0))), [720, 1_320]);
 }
 
 #[test]
@@ -421,6 +586,34 @@ fn a_silence_is_one_event_and_so_is_its_end() {
     watch.take(fix(1, BEGAN + 401_000, 0.25), &mut out);
     assert_eq!(told(&out), [(Kind::Silent, "", 0), (Kind::Heard, "", 400)]);
     assert_eq!(out[0].known_at, BEGAN + SILENT_FOR);
+}
+
+#[test]
+fn device_that_reports_rarely_is_silent_by_its_own_rhythm() {
+    // Minutes at which the server has a fix, and at which the device took it; silences as minutes.
+    let silences = |fixes: &[(i64, i64)]| {
+        let drive: Vec<Fix> = fixes
+            .iter()
+            .map(|(inserted, ts)| Fix {
+                inserted_at: BEGAN + inserted * 60_000,
+                ..fix(1, BEGAN + ts * 60_000, 0.25)
+            })
+            .collect();
+        let rules = Rules { areas: vec![], silent_for: Some(600_000), ..rules() };
+        let found = watched(&mut Watch::new(rules), &drive, BEGAN + 86_400_000);
+        let silent = found.iter().filter(|event| event.kind == Kind::Silent);
+        silent.map(|event| (event.known_at - BEGAN) / 60_000).collect::<Vec<_>>()
+    };
+    let real_time = |minutes: &[i64]| minutes.iter().map(|at| (*at, *at)).collect::<Vec<_>>();
+    // Hourly, with one report missing: two silences, until the rhythm is known, and the end.
+    assert_eq!(silences(&real_time(&[0, 60, 120, 180, 240, 360, 420])), [10, 70, 570]);
+    // Hourly while parked, every minute while driving: the last silence is that of a drive.
+    assert_eq!(silences(&real_time(&[0, 60, 120, 180, 181, 182, 183])), [10, 70, 193]);
+    // One long pause changes nothing.
+    assert_eq!(silences(&real_time(&[0, 1, 2, 90, 91, 92])), [12, 102]);
+    // A buffer of a fix each ten minutes, sent every hour.
+    let buffered: Vec<(i64, i64)> = (0..36).map(|n| (n / 6 * 60 + 60, n * 10)).collect();
+    assert_eq!(silences(&buffered), [70, 130, 510]);
 }
 
 #[test]
@@ -571,8 +764,9 @@ fn what_was_known_of_the_time_that_is_played_again_decides() {
         fix(2, BEGAN + 65_000, 0.05),
     ];
     let mut before = Watch::new(Rules {
-        areas: vec![rules().areas.remove(0)],
+        areas: vec![rules().areas.remove(0).with_limits(Limits::default())],
         silent_for: None,
+        silent_gaps: 0.0,
         faster_than: None,
         fence_margin: 0.0,
     });
@@ -586,6 +780,7 @@ fn what_was_known_of_the_time_that_is_played_again_decides() {
     let mut after = Watch::new(Rules {
         areas: vec![rules().areas.remove(3)],
         silent_for: None,
+        silent_gaps: 0.0,
         faster_than: None,
         fence_margin: 0.0,
     });
@@ -599,8 +794,13 @@ fn what_was_known_of_the_time_that_is_played_again_decides() {
 
 #[test]
 fn a_fence_that_is_drawn_around_somebody_and_taken_away() {
-    let mut watch =
-        Watch::new(Rules { areas: vec![], silent_for: None, faster_than: None, fence_margin: 0.0 });
+    let mut watch = Watch::new(Rules {
+        areas: vec![],
+        silent_for: None,
+        silent_gaps: 0.0,
+        faster_than: None,
+        fence_margin: 0.0,
+    });
     let mut out = Vec::new();
     watch.take(fix(1, BEGAN, 0.35), &mut out);
     watch.rules.areas = rules().areas;

@@ -9,7 +9,7 @@ use std::fmt;
 use anyhow::{Result, anyhow};
 
 use crate::fences::store::FenceStore;
-use crate::fences::{self, Fence};
+use crate::fences::{self, Fence, geometry};
 use milepost_command::insert::patient;
 use milepost_command::{Shown, tables};
 use milepost_config::Config;
@@ -77,13 +77,18 @@ pub(crate) async fn import(config: &Config, json: &str, orders: Orders) -> Resul
     let read = fences::read(json.trim_start_matches('\u{feff}')).map_err(|why| anyhow!(why))?;
     let clickhouse = tables::migrated(config).await?;
     let mut stored = HashMap::new();
-    for (name, from, until, polygons) in FenceStore(&clickhouse).fences().await? {
-        stored.insert((name, from), (until, serde_json::from_str(&polygons)?));
+    for fence in FenceStore(&clickhouse).fences().await? {
+        let polygons: Vec<geometry::Polygon> = serde_json::from_str(&fence.shape)?;
+        let rules = fence.rules();
+        stored.insert((fence.name, fence.from), (fence.until, polygons, rules));
     }
     let of = |fence: &Fence| stored.get(&(fence.name.clone(), fence.valid_from.unix_ms()));
     let is_same = |fence: &Fence| {
-        of(fence)
-            .is_some_and(|stored| *stored == (fence.valid_until.unix_ms(), fence.polygons.clone()))
+        of(fence).is_some_and(|(until, polygons, rules)| {
+            *until == fence.valid_until.unix_ms()
+                && *polygons == fence.polygons
+                && *rules == fence.rules
+        })
     };
     let all = read.fences.len();
     let to_write: Vec<Fence> = read.fences.into_iter().filter(|fence| !is_same(fence)).collect();

@@ -7,7 +7,9 @@
 //! inside. Polygons of one area may overlap: their union counts.
 
 mod geometry;
+pub mod hours;
 pub(crate) mod import;
+pub mod rules;
 pub(crate) mod store;
 
 use std::collections::HashMap;
@@ -15,6 +17,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use self::geometry::{Point, Polygon};
+use self::rules::FenceRules;
 use milepost_core::encode::Insert;
 use milepost_decode::position::Timestamp;
 use milepost_decode::rfc3339;
@@ -37,6 +40,7 @@ pub struct Fence {
     pub(crate) valid_until: Timestamp,
     /// Rings of `[lng, lat]`, each polygon's outline first.
     pub polygons: Vec<Polygon>,
+    pub rules: FenceRules,
 }
 
 /// Areas and errors of a GeoJSON file.
@@ -104,11 +108,13 @@ fn fence(feature: &Value, faults: &mut Vec<String>) -> Option<Fence> {
         faults.push("valid_to is not after valid_from".to_owned());
     }
     let polygons = polygons(&feature["geometry"], faults);
+    let rules = FenceRules::read(properties, faults);
     let fence = Fence {
         name: name.ok()?,
         valid_from: valid_from.ok()?,
         valid_until: valid_until.ok()?,
         polygons,
+        rules,
     };
     faults.is_empty().then_some(fence)
 }
@@ -220,6 +226,7 @@ pub(crate) fn insert(fences: &[Fence], database: &str) -> Insert {
                     .for_each(|degrees| body.extend_from_slice(&degrees.to_le_bytes()));
             }
         }
+        fence.rules.encode(&mut body);
     }
     Insert { statement: FENCES.statement(database), body: body.into(), rows: fences.len() }
 }

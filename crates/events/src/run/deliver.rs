@@ -103,12 +103,14 @@ impl Ends {
 }
 
 /// Returns the topic of an event, below the configured one. Each topic holds one state of a
-/// driver; a jump is not a state.
+/// driver; `jump` and `off_hours` are not states.
 pub(super) fn topic(prefix: &str, driver_id: &str, kind: Kind, fence: &str) -> String {
     let state = match kind {
-        Kind::Entered | Kind::Left => format!("fence/{}", level(fence)),
+        Kind::Entered | Kind::Overstayed | Kind::Left => format!("fence/{}", level(fence)),
+        Kind::OffHours => format!("off_hours/{}", level(fence)),
         Kind::Silent | Kind::Heard => "contact".to_owned(),
-        Kind::Fast | Kind::Slow => "speed".to_owned(),
+        Kind::Fast | Kind::Slow if fence.is_empty() => "speed".to_owned(),
+        Kind::Fast | Kind::Slow => format!("speed/{}", level(fence)),
         Kind::Jump => "jump".to_owned(),
     };
     format!("{prefix}/{driver_id}/{state}")
@@ -230,7 +232,7 @@ async fn publish(
             Order::Tell(event) | Order::Again(event) => {
                 let topic = topic(prefix, &event.driver_id, event.kind, &event.fence);
                 let id = matches!(order, Order::Tell(_)).then(|| event.id());
-                (topic, payload(event), event.kind != Kind::Jump, id)
+                (topic, payload(event), event.kind.is_of_state(), id)
             }
             Order::Clear(topic) => (topic.clone(), Vec::new(), true, None),
         };

@@ -28,11 +28,11 @@ use tracing::{info, warn};
 
 use self::deliver::{Answer, Channel, Ends, QUEUE_MAX};
 use self::status::Status;
-use self::tell::{Line, STATES, Telling};
+use self::tell::{Line, STATES, STATES_OF_FENCE, Telling};
 use crate::fences::store::FenceStore;
 use crate::watch::reader::Reader;
 use crate::watch::store::{EventStore, Told};
-use crate::watch::{Area, Event, Rules, Watch};
+use crate::watch::{Area, Event, Limits, Rules, Watch};
 use milepost_clickhouse::{ClickHouse, Retry, Writer};
 use milepost_command::{Outcome, Signals, tables};
 use milepost_config::Config;
@@ -397,7 +397,7 @@ impl Events {
     /// process ran is unknown here and has no rows, so any fence may have a topic.
     fn clear_unwatched(&mut self, erased: &Erased) {
         let fences: Vec<_> = self.watch.rules.areas.iter().map(|area| area.name.clone()).collect();
-        let drivers_max = CLEARED_MAX / (STATES + fences.len());
+        let drivers_max = CLEARED_MAX / (STATES + STATES_OF_FENCE * fences.len());
         let known = self.erased.borrow();
         let mut new = erased.not_in(&known);
         new.by_ref().take(drivers_max).for_each(|driver_id| self.telling.clear(driver_id, &fences));
@@ -413,19 +413,23 @@ impl Events {
     async fn rules(&mut self) -> Result<Rules> {
         let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         let (mut areas, mut bad) = (Vec::new(), BTreeSet::new());
-        for (name, from, until, polygons) in FenceStore(&self.clickhouse).fences().await? {
+        for fence in FenceStore(&self.clickhouse).fences().await? {
+            let limits = Limits::new(fence.rules());
+            let name = fence.name;
             let why = if name.len() > FENCE_NAME_BYTES_MAX {
                 format!(
                     "its name has {} bytes, and a topic has room for {FENCE_NAME_BYTES_MAX}",
                     name.len()
                 )
             } else {
-                match serde_json::from_str(&polygons) {
-                    Ok(polygons) => {
-                        areas.push(Area::new(name, from, until, polygons));
+                match (serde_json::from_str(&fence.shape), limits) {
+                    (Ok(polygons), Ok(limits)) => {
+                        let area = Area::new(name, fence.from, fence.until, polygons);
+                        areas.push(area.with_limits(limits));
                         continue;
                     }
-                    Err(error) => error.to_string(),
+                    (Err(error), _) => error.to_string(),
+                    (_, Err(why)) => format!("hours: {why}"),
                 }
             };
             if !self.bad_fences.contains(&name) {
@@ -439,6 +443,7 @@ impl Events {
         Ok(Rules {
             areas,
             silent_for: events.silent_for.map(ms),
+            silent_gaps: events.silent_gaps,
             faster_than: events.faster_than,
             fence_margin: events.fence_margin,
         })

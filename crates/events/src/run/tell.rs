@@ -17,6 +17,8 @@ use crate::watch::{Event, Kind};
 
 /// Number of topics that hold a state of a driver, without those of the fences.
 pub(super) const STATES: usize = 2;
+/// Number of topics of each fence that hold a state of a driver.
+pub(super) const STATES_OF_FENCE: usize = 2;
 
 pub(super) struct Line {
     channel: Channel,
@@ -37,7 +39,7 @@ impl Line {
         let state = match (&order, self.channel) {
             (Order::Clear(topic), Channel::Mqtt) => Some(topic.clone()),
             (Order::Tell(event) | Order::Again(event), Channel::Mqtt)
-                if event.kind != Kind::Jump =>
+                if event.kind.is_of_state() =>
             {
                 Some(topic(&self.prefix, &event.driver_id, event.kind, &event.fence))
             }
@@ -137,8 +139,10 @@ impl Telling {
         };
         let topic = |kind, fence: &str| Order::Clear(topic(&line.prefix, driver_id, kind, fence));
         let states: [_; STATES] = [topic(Kind::Silent, ""), topic(Kind::Fast, "")];
-        let states: Vec<_> =
-            states.into_iter().chain(fences.iter().map(|fence| topic(Kind::Left, fence))).collect();
+        let of_fence = |fence: &String| -> [_; STATES_OF_FENCE] {
+            [Kind::Left, Kind::Slow].map(|kind| topic(kind, fence))
+        };
+        let states: Vec<_> = states.into_iter().chain(fences.iter().flat_map(of_fence)).collect();
         states.into_iter().for_each(|order| self.order(Channel::Mqtt, order));
     }
 

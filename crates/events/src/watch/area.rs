@@ -1,5 +1,7 @@
 //! Decides whether a fix is inside a fence.
 
+use super::limits::Limits;
+
 /// Length of a degree of latitude, on the mean radius of the earth.
 const METRES_PER_DEGREE: f64 = 111_195.0;
 
@@ -13,6 +15,7 @@ pub struct Area {
     polygons: Vec<Vec<Vec<[f64; 2]>>>,
     /// West, south, east, north.
     bounds: [f64; 4],
+    pub limits: Limits,
 }
 
 impl Area {
@@ -30,14 +33,32 @@ impl Area {
                 [west.min(*lng), south.min(*lat), east.max(*lng), north.max(*lat)]
             },
         );
-        Self { name, valid_from, valid_until, polygons, bounds }
+        Self { name, valid_from, valid_until, polygons, bounds, limits: Limits::default() }
+    }
+
+    /// Adds rules to a fence that has none.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Returns whether the fence makes events of this driver.
+    #[must_use]
+    pub fn is_for(&self, driver_id: &str) -> bool {
+        self.limits.drivers.is_empty() || self.limits.drivers.contains(driver_id)
+    }
+
+    /// Returns whether the fence is valid at this time.
+    #[must_use]
+    pub fn is_valid(&self, ts: i64) -> bool {
+        (self.valid_from..self.valid_until).contains(&ts)
     }
 
     /// Returns whether the border is at most `margin` metres away, also across the antimeridian,
     /// and the fence is valid at this time.
     #[must_use]
     pub fn is_near(&self, ts: i64, [lng, lat]: [f64; 2], margin: f64) -> bool {
-        if margin <= 0.0 || !(self.valid_from..self.valid_until).contains(&ts) {
+        if margin <= 0.0 || !self.is_valid(ts) {
             return false;
         }
         // A degree counts as everywhere on the place's latitude, which is exact enough here.
@@ -61,7 +82,7 @@ impl Area {
     #[must_use]
     pub fn has(&self, ts: i64, [lng, lat]: [f64; 2]) -> bool {
         let [west, south, east, north] = self.bounds;
-        (self.valid_from..self.valid_until).contains(&ts)
+        self.is_valid(ts)
             && (west..=east).contains(&lng)
             && (south..=north).contains(&lat)
             // Inside the outline and no hole: the ray to the east meets an odd number of edges of

@@ -6,13 +6,22 @@
 //! the same ids, however often the process restarts.
 
 mod area;
+mod event;
+mod fenced;
+mod limits;
 pub mod reader;
+mod rhythm;
 mod sequence;
 pub(crate) mod store;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 pub use self::area::Area;
+pub use self::event::{Event, Fix, Kind};
+use self::event::{GAP_MS, State, event};
+use self::fenced::{Speeding, Stay, judge_hours, limited};
+pub use self::limits::Limits;
+use self::rhythm::Rhythm;
 use self::sequence::Sequence;
 
 /// Worst accuracy in metres of a fix that counts for a place, as in `driver_days_mv`.
@@ -21,131 +30,10 @@ pub(crate) const ACCURACY_M_MAX: f64 = 200.0;
 /// the same for every vehicle; `driver_days_mv` has one for each, in `trip_rules`.
 const JUMP_M: f64 = 100.0;
 const JUMP_M_PER_MS: f64 = 0.1;
-/// Share of the limit below which a fast driver is slow again, so that speeds around the limit give
-/// one event.
-const SLOW_PART: f64 = 0.95;
-/// Longest gap between two fixes that are judged as one movement.
-const GAP_MS: i64 = 3_600_000;
 /// Mean radius of the earth.
 const EARTH_M: f64 = 6_371_008.8;
 /// Most drivers in memory, some 450 bytes each.
 const DRIVERS_MAX: usize = 1_000_000;
-
-/// A row of `positions`, in plain units.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Fix {
-    pub driver_id: String,
-    /// Milliseconds since 1970, like all times here.
-    pub ts: i64,
-    pub seq: u32,
-    pub lat: f64,
-    pub lng: f64,
-    /// m/s
-    pub speed: Option<f64>,
-    /// Metres.
-    pub acc: Option<f64>,
-    /// Time of the insert, by the server's clock.
-    pub inserted_at: i64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    Entered,
-    Left,
-    Silent,
-    Heard,
-    Fast,
-    Slow,
-    Jump,
-}
-
-impl Kind {
-    pub const ALL: [Self; 7] =
-        [Self::Entered, Self::Left, Self::Silent, Self::Heard, Self::Fast, Self::Slow, Self::Jump];
-
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Entered => "entered",
-            Self::Left => "left",
-            Self::Silent => "silent",
-            Self::Heard => "heard",
-            Self::Fast => "fast",
-            Self::Slow => "slow",
-            Self::Jump => "jump",
-        }
-    }
-
-    /// Returns the kind that ends the state which this one begins, and the reverse. A jump is not a
-    /// state.
-    fn opposite(self) -> Self {
-        match self {
-            Self::Entered => Self::Left,
-            Self::Left => Self::Entered,
-            Self::Silent => Self::Heard,
-            Self::Heard => Self::Silent,
-            Self::Fast => Self::Slow,
-            Self::Slow => Self::Fast,
-            Self::Jump => Self::Jump,
-        }
-    }
-
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-}
-
-/// A state of a driver. Each kind of event begins or ends one.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum State {
-    Fence(String),
-    Contact,
-    Speed,
-}
-
-/// An event of a driver at a fix.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Event {
-    pub driver_id: String,
-    pub kind: Kind,
-    /// Name of the fence; empty for other kinds.
-    pub fence: String,
-    /// Time of the fix: the first one inside or outside, the first that is fast or slow, the last
-    /// before a silence, or the one that jumped.
-    pub ts: i64,
-    /// Sequence number of the same fix: a device may send several in one millisecond, or have a
-    /// clock of seconds.
-    pub seq: u32,
-    pub lat: f64,
-    pub lng: f64,
-    pub speed: Option<f64>,
-    /// Server time at which the event was known: the fix was inserted, or the silence was long
-    /// enough.
-    pub known_at: i64,
-}
-
-impl Event {
-    /// Returns the event's id, which depends on its content alone: every process gives the same
-    /// event the same id.
-    #[must_use]
-    pub fn id(&self) -> String {
-        let Self { driver_id, kind, fence, ts, seq, .. } = self;
-        let of_fence = if fence.is_empty() { "" } else { "/" };
-        format!("{driver_id}/{}/{ts}/{seq}{of_fence}{fence}", kind.name())
-    }
-
-    /// Returns the driver and the state that the event changes; `None` for a jump.
-    pub(crate) fn state(&self) -> Option<(String, State)> {
-        let state = match self.kind {
-            Kind::Entered | Kind::Left => State::Fence(self.fence.clone()),
-            Kind::Silent | Kind::Heard => State::Contact,
-            Kind::Fast | Kind::Slow => State::Speed,
-            Kind::Jump => return None,
-        };
-        Some((self.driver_id.clone(), state))
-    }
-}
 
 /// The fences and limits that decide which events there are.
 #[derive(Debug, Clone, Default)]
@@ -153,6 +41,9 @@ pub struct Rules {
     pub areas: Vec<Area>,
     /// Milliseconds without a fix after which a driver is silent.
     pub silent_for: Option<i64>,
+    /// Number of a driver's usual gaps within which no driver is silent; 0.0: only `silent_for`
+    /// counts.
+    pub silent_gaps: f64,
     /// Speed in m/s above which a driver is fast.
     pub faster_than: Option<f64>,
     /// Metres beyond its border at which a driver has left a fence. A device at rest on the border
@@ -169,10 +60,11 @@ struct Driver {
     newest: Option<Fix>,
     /// A fix reached at an impossible speed. The next fix decides whether it is a jump.
     suspect: Option<Fix>,
-    /// Fences with an event of the driver, and whether the driver is inside.
-    fences: BTreeMap<String, bool>,
-    is_fast: bool,
+    /// Fences with an event of the driver.
+    fences: BTreeMap<String, Stay>,
+    speeding: Speeding,
     is_silent: bool,
+    rhythm: Rhythm,
     sequence: Sequence,
 }
 
@@ -227,12 +119,12 @@ impl Watch {
     pub fn begin_with_event(&mut self, event: &Event) {
         let Some(driver) = driver(&mut self.drivers, &event.driver_id) else { return };
         match event.kind {
-            Kind::Entered | Kind::Left => {
-                driver.fences.insert(event.fence.clone(), event.kind == Kind::Entered);
+            Kind::Entered | Kind::Overstayed | Kind::Left => {
+                driver.fences.insert(event.fence.clone(), Stay::after(event));
             }
             Kind::Silent | Kind::Heard => driver.is_silent = event.kind == Kind::Silent,
-            Kind::Fast | Kind::Slow => driver.is_fast = event.kind == Kind::Fast,
-            Kind::Jump => {}
+            Kind::Fast | Kind::Slow => driver.speeding.begin_with(event),
+            Kind::Jump | Kind::OffHours => {}
         }
     }
 
@@ -262,12 +154,25 @@ impl Watch {
         }
     }
 
-    /// Appends the drivers that have fallen silent. `now`: the server's time up to which all
-    /// inserted fixes are processed.
+    /// Appends the drivers that have fallen silent, or stayed in a fence for too long. `now`: the
+    /// server's time up to which all inserted fixes are processed.
     pub fn tick(&mut self, now: i64, out: &mut Vec<Event>) {
-        let Some(silent_for) = self.rules.silent_for else { return };
-        for driver in self.drivers.values_mut().filter(|driver| !driver.is_silent) {
+        let Self { rules, drivers, .. } = self;
+        let limited = limited(&rules.areas);
+        if rules.silent_for.is_none() && limited.is_empty() {
+            return;
+        }
+        for driver in drivers.values_mut() {
+            if let Some(newest) = &driver.newest {
+                for (fence, stay) in &mut driver.fences {
+                    stay.overstay_at(now, &newest.driver_id, fence, &limited, out);
+                }
+            }
+            if driver.is_silent {
+                continue;
+            }
             let Some(heard) = &driver.heard else { continue };
+            let Some(silent_for) = driver.silent_for(heard.ts, rules, &limited) else { continue };
             let known_at = heard.inserted_at.saturating_add(silent_for);
             if known_at <= now {
                 // Time, place and speed are those of one fix, so that a receiver can join the event
@@ -309,6 +214,9 @@ impl Driver {
         if self.heard.as_ref().is_some_and(|heard| order(&fix) <= order(heard)) {
             return;
         }
+        if let Some(heard) = &self.heard {
+            self.rhythm.add(fix.inserted_at - heard.inserted_at, fix.ts - heard.ts);
+        }
         self.heard = Some(fix.clone());
         if std::mem::take(&mut self.is_silent) {
             out.push(event(&fix, Kind::Heard, ""));
@@ -331,43 +239,48 @@ impl Driver {
         }
     }
 
-    /// A driver is fast from the first of two fixes in a row on, since one alone may be an error of
-    /// the device.
-    fn judge_speed(&mut self, fix: &Fix, rules: &Rules, out: &mut Vec<Event>) {
-        let (Some(limit), Some(speed)) = (rules.faster_than, fix.speed) else { return };
-        let slow = limit * SLOW_PART;
-        if self.is_fast && speed <= slow {
-            out.push(event(fix, Kind::Slow, ""));
-            self.is_fast = false;
-        } else if !self.is_fast && speed > slow {
-            let is_first = |last: &&Fix| {
-                fix.ts - last.ts <= GAP_MS && last.speed.is_some_and(|speed| speed > limit)
-            };
-            if let Some(first) = self.newest.as_ref().filter(is_first) {
-                out.push(Event { known_at: fix.inserted_at, ..event(first, Kind::Fast, "") });
-                self.is_fast = true;
-            }
-        }
+    /// Returns the milliseconds without a fix after which the driver is silent: those of the fences
+    /// around the driver, the most patient one, else those of the fleet, or of the driver's own
+    /// rhythm if that is slower. `None`: never.
+    fn silent_for(&self, ts: i64, rules: &Rules, limited: &[&Area]) -> Option<i64> {
+        let id = self.heard.as_ref().map_or("", |heard| &heard.driver_id);
+        let inside = limited.iter().filter(|area| {
+            self.fences.get(&area.name).is_some_and(|stay| stay.is_inside)
+                && area.is_valid(ts)
+                && area.is_for(id)
+        });
+        let patience = |ms: i64| if ms == 0 { i64::MAX } else { ms };
+        let of_fences = inside.filter_map(|area| area.limits.silent_for).map(patience).max();
+        #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a time")]
+        let of_rhythm = (self.rhythm.usual() as f64 * rules.silent_gaps) as i64;
+        let of_fleet = rules.silent_for.map(|silent_for| silent_for.max(of_rhythm));
+        of_fences.or(of_fleet).filter(|ms| *ms < i64::MAX)
     }
 
     fn be_at(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
-        self.judge_speed(&fix, rules, out);
         let place = [fix.lng, fix.lat];
-        let around = rules.areas.iter().filter(|area| area.has(fix.ts, place));
-        let inside: BTreeSet<&String> = around.map(|area| &area.name).collect();
-        let left =
-            |(fence, is_inside): &(&String, &mut bool)| **is_inside && !inside.contains(fence);
-        for (fence, is_inside) in self.fences.iter_mut().filter(left) {
-            let mut of_name = rules.areas.iter().filter(|area| area.name == *fence);
-            if !of_name.any(|area| area.is_near(fix.ts, place, rules.fence_margin)) {
-                *is_inside = false;
+        let for_driver = || rules.areas.iter().filter(|area| area.is_for(&fix.driver_id));
+        let around: Vec<&Area> = for_driver().filter(|area| area.has(fix.ts, place)).collect();
+        self.speeding.judge(self.newest.as_ref(), &fix, &around, rules.faster_than, out);
+        let inside: BTreeSet<&String> = around.iter().map(|area| &area.name).collect();
+        for (fence, stay) in self.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
+            let mut of_name = for_driver().filter(|area| area.name == *fence);
+            stay.overstay_by(&fix, fence, of_name.clone(), out);
+            let is_near = |area: &Area| area.is_near(fix.ts, place, rules.fence_margin);
+            if !inside.contains(fence) && !of_name.any(is_near) {
+                stay.is_inside = false;
                 out.push(event(&fix, Kind::Left, fence));
+                let closed = for_driver().filter(|area| area.name == *fence);
+                judge_hours(&fix, fence, closed, out);
             }
         }
         for fence in inside {
-            if self.fences.get(fence) != Some(&true) {
-                self.fences.insert(fence.clone(), true);
-                out.push(event(&fix, Kind::Entered, fence));
+            if !self.fences.get(fence).is_some_and(|stay| stay.is_inside) {
+                let entered = event(&fix, Kind::Entered, fence);
+                self.fences.insert(fence.clone(), Stay::after(&entered));
+                out.push(entered);
+                let closed = around.iter().copied().filter(|area| area.name == *fence);
+                judge_hours(&fix, fence, closed, out);
             }
         }
         self.newest = Some(fix);
@@ -377,20 +290,6 @@ impl Driver {
 /// Returns the sort key of fixes: the device's clock, then its counter, as in `last_positions`.
 fn order(fix: &Fix) -> (i64, u32) {
     (fix.ts, fix.seq)
-}
-
-fn event(fix: &Fix, kind: Kind, fence: &str) -> Event {
-    Event {
-        driver_id: fix.driver_id.clone(),
-        kind,
-        fence: fence.to_owned(),
-        ts: fix.ts,
-        seq: fix.seq,
-        lat: fix.lat,
-        lng: fix.lng,
-        speed: fix.speed,
-        known_at: fix.inserted_at,
-    }
 }
 
 /// Returns whether no vehicle covers the distance between the two fixes in the time between them.

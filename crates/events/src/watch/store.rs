@@ -7,6 +7,7 @@ use clickhouse::Row;
 use clickhouse::error::Error as ClientError;
 use serde::Deserialize;
 
+use crate::fences::rules::put_nullable;
 use crate::watch::reader::{Inserted, Span};
 use crate::watch::{ACCURACY_M_MAX, Event, Fix, Kind};
 use milepost_clickhouse::{ClickHouse, Error, QUESTION_TIMEOUT, within};
@@ -57,11 +58,6 @@ impl Told {
         put_nullable(mqtt_at.map(i64::to_le_bytes), row);
         put_nullable(webhook_at.map(i64::to_le_bytes), row);
     }
-}
-
-fn put_nullable<const BYTES: usize>(value: Option<[u8; BYTES]>, row: &mut Vec<u8>) {
-    row.push(u8::from(value.is_none()));
-    row.extend(value.into_iter().flatten());
 }
 
 const FIX: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat, lng, speed, acc, toUnixTimestamp64Milli(inserted_at) AS i";
@@ -127,7 +123,8 @@ impl EventStore<'_> {
 
     /// Reads fixes that were inserted up to this time, oldest first: the newest one of each driver,
     /// and the last three accurate ones, which decide where the driver is. Covers drivers who were
-    /// heard within the last day plus `silent_for`.
+    /// heard within the last day plus `silent_for`. Of drivers who are heard rarely, it reads a fix
+    /// of each of the last three minutes with fixes within six hours: their gaps are the rhythm.
     pub(crate) async fn last_fixes_before(
         &self,
         inserted_at: i64,
@@ -137,10 +134,18 @@ impl EventStore<'_> {
         let sql = format!(
             "SELECT {FIX} FROM {db}.last_positions WHERE {before} AND inserted_at > now64(3) - INTERVAL {FIX_AGE_MAX} - INTERVAL {} SECOND \
              UNION ALL \
-             SELECT {FIX} FROM {} WHERE {before} AND inserted_at > now64(3) - INTERVAL 2 HOUR \
-             AND ifNull(acc, 0) <= {ACCURACY_M_MAX} AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) ORDER BY t DESC, seq DESC LIMIT 3 BY driver_id",
+             SELECT {FIX} FROM {positions} WHERE {before} AND inserted_at > now64(3) - INTERVAL 2 HOUR \
+             AND ifNull(acc, 0) <= {ACCURACY_M_MAX} AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) ORDER BY t DESC, seq DESC LIMIT 3 BY driver_id \
+             UNION ALL \
+             SELECT * FROM (SELECT {FIX} FROM {positions} WHERE {before} AND inserted_at > now64(3) - INTERVAL 6 HOUR \
+             AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) AND driver_id GLOBAL IN (SELECT driver_id \
+             FROM {db}.last_positions WHERE {before} AND inserted_at > now64(3) - INTERVAL 3 HOUR) \
+             AND driver_id GLOBAL NOT IN (SELECT driver_id FROM {positions} WHERE {before} \
+             AND inserted_at > now64(3) - INTERVAL 2 HOUR AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) \
+             GROUP BY driver_id HAVING uniqExact(toStartOfMinute(inserted_at)) >= 12) \
+             ORDER BY i DESC, t DESC, seq DESC LIMIT 1 BY driver_id, intDiv(i, 60000)) ORDER BY i DESC LIMIT 3 BY driver_id",
             silent_for.as_secs(),
-            self.of_all("positions"),
+            positions = self.of_all("positions"),
             db = self.database,
         );
         let mut fixes = self.fixes(&sql, BEGIN_TIMEOUT).await?;

@@ -1,0 +1,166 @@
+//! Opening hours of a fence, such as `Mo-Fr 06:00-18:00, Sa 08:00-12:00`: a part of the syntax of
+//! OpenStreetMap's `opening_hours`, without holidays and seasons.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+const DAYS: [&str; 7] = ["mo", "tu", "we", "th", "fr", "sa", "su"];
+const MINUTES_PER_DAY: u16 = 1_440;
+
+/// Times of the week at which a fence is open, in a time zone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hours {
+    zone: TimeZone,
+    spans: Vec<Span>,
+}
+
+/// A span of minutes on some days of the week. It ends on the next day if it does not end after its
+/// beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Span {
+    /// By weekday, Monday first.
+    days: [bool; 7],
+    from: u16,
+    until: u16,
+}
+
+impl Hours {
+    /// Parses opening hours. `zone` is a name of the IANA database, or `None` for UTC.
+    ///
+    /// # Errors
+    /// The text is not of this form, or the zone is unknown.
+    pub fn parse(text: &str, zone: Option<&str>) -> Result<Self, String> {
+        let zone = zone.map_or(Ok(TimeZone::UTC), |name| {
+            TimeZone::get(name)
+                .map_err(|_| format!("\"{name}\" is no time zone such as Europe/Berlin"))
+        })?;
+        let fault = || {
+            format!("\"{text}\" are no opening hours such as \"Mo-Fr 06:00-18:00, Sa 08:00-12:00\"")
+        };
+        let mut spans = Vec::new();
+        // Days without times of their own, as in "Mo,We 06:00-18:00", and the days of the span
+        // before, for "06:00-12:00, 13:00-18:00".
+        let (mut collected, mut last) = (None, [true; 7]);
+        for part in text.split([',', ';']) {
+            let words: Vec<&str> = part.split_whitespace().collect();
+            let (days, times) = match words[..] {
+                [one] if one.contains(':') => (None, Some(one)),
+                [one] => (Some(one), None),
+                [days, times] => (Some(days), Some(times)),
+                _ => return Err(fault()),
+            };
+            if let Some(days) = days {
+                let days = days_of(days).ok_or_else(fault)?;
+                let before = collected.unwrap_or([false; 7]);
+                collected = Some(std::array::from_fn(|day| before[day] || days[day]));
+            }
+            if let Some(times) = times {
+                let days = collected.take().unwrap_or(last);
+                let (from, until) = times.split_once('-').ok_or_else(fault)?;
+                let (from, until) = minute(from).zip(minute(until)).ok_or_else(fault)?;
+                last = days;
+                spans.push(Span { days, from, until });
+            }
+        }
+        if spans.is_empty() || collected.is_some() {
+            return Err(fault());
+        }
+        Ok(Self { zone, spans })
+    }
+
+    /// Returns whether the fence is open at this time, in milliseconds since 1970.
+    #[must_use]
+    pub fn is_open(&self, ms: i64) -> bool {
+        let Ok(timestamp) = Timestamp::from_millisecond(ms) else { return true };
+        let local = self.zone.to_datetime(timestamp);
+        let day = usize::from(local.weekday().to_monday_zero_offset().unsigned_abs());
+        let minute =
+            u16::from(local.hour().unsigned_abs()) * 60 + u16::from(local.minute().unsigned_abs());
+        self.spans.iter().any(|span| {
+            let ends_next_day = span.until <= span.from;
+            span.days[day] && minute >= span.from && (ends_next_day || minute < span.until)
+                || span.days[(day + 6) % 7] && ends_next_day && minute < span.until
+        })
+    }
+}
+
+/// Parses `Mo`, or `Mo-Fr`; a range may pass Sunday.
+fn days_of(text: &str) -> Option<[bool; 7]> {
+    let text = text.to_lowercase();
+    let index = |day: &str| DAYS.iter().position(|name| *name == day);
+    let (first, last) = text.split_once('-').unwrap_or((&text, &text));
+    let (first, last) = index(first).zip(index(last))?;
+    Some(std::array::from_fn(|day| (day + 7 - first) % 7 <= (last + 7 - first) % 7))
+}
+
+/// Parses `06:00`, up to `24:00`, as a minute of the day.
+fn minute(text: &str) -> Option<u16> {
+    let (hour, minute) = text.split_once(':')?;
+    let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+    if hour.len() > 2 || minute.len() != 2 || !is_number(hour) || !is_number(minute) {
+        return None;
+    }
+    let (hour, minute) = (hour.parse::<u16>().ok()?, minute.parse::<u16>().ok()?);
+    (minute < 60).then_some(hour * 60 + minute).filter(|minute| *minute <= MINUTES_PER_DAY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_open(hours: &str, zone: Option<&str>, time: &str) -> bool {
+        let time: Timestamp = time.parse().expect("a test's time");
+        Hours::parse(hours, zone).expect(hours).is_open(time.as_millisecond())
+    }
+
+    #[test]
+    fn fence_is_open_within_its_hours_of_the_local_week() {
+        // 2026-11-23 is a Monday.
+        for (hours, time, open) in [
+            ("Mo-Fr 06:00-18:00", "2026-11-23T06:00:00Z", true),
+            ("Mo-Fr 06:00-18:00", "2026-11-23T05:59:59.999Z", false),
+            ("Mo-Fr 06:00-18:00", "2026-11-27T17:59:59Z", true),
+            ("Mo-Fr 06:00-18:00", "2026-11-27T18:00:00Z", false),
+            ("Mo-Fr 06:00-18:00", "2026-11-28T12:00:00Z", false),
+            ("Mo-Fr 06:00-18:00, Sa 08:00-12:00", "2026-11-28T11:00:00Z", true),
+            ("mo-fr 6:00-18:00; sa,su 08:00-12:00", "2026-11-29T11:00:00Z", true),
+            ("Mo,We 06:00-18:00", "2026-11-24T11:00:00Z", false),
+            ("Mo,We 06:00-18:00", "2026-11-25T11:00:00Z", true),
+            ("06:00-12:00, 13:00-18:00", "2026-11-29T12:30:00Z", false),
+            ("06:00-12:00, 13:00-18:00", "2026-11-29T13:30:00Z", true),
+            ("Fr 06:00-12:00,13:00-18:00", "2026-11-26T13:30:00Z", false),
+            ("Sa-Mo 00:00-24:00", "2026-11-23T23:59:00Z", true),
+            ("Sa-Mo 00:00-24:00", "2026-11-24T00:00:00Z", false),
+            ("Fr 22:00-06:00", "2026-11-28T05:59:00Z", true),
+            ("Fr 22:00-06:00", "2026-11-27T05:59:00Z", false),
+        ] {
+            assert_eq!(is_open(hours, None, time), open, "{hours} at {time}");
+        }
+        // Berlin is an hour ahead of UTC in winter, and two in summer.
+        let berlin = Some("Europe/Berlin");
+        assert!(is_open("06:00-18:00", berlin, "2026-11-23T05:00:00Z"));
+        assert!(is_open("06:00-18:00", berlin, "2026-07-20T04:00:00Z"));
+        assert!(!is_open("06:00-18:00", berlin, "2026-11-23T04:59:00Z"));
+    }
+
+    #[test]
+    fn text_that_is_no_opening_hours_is_refused() {
+        for text in [
+            "",
+            "Mo-Fr",
+            "always",
+            "Mo-Fr 6-18",
+            "Mo-Fr 06:00",
+            "06:00-25:00",
+            "06:60-07:00",
+            "Xx 06:00-07:00",
+            "Mo 06:00 07:00",
+            "06:00-07:00,",
+            "06:+1-07:00",
+            "Mo 06:00-07:00, Tu",
+        ] {
+            assert!(Hours::parse(text, None).is_err(), "{text}");
+        }
+        assert!(Hours::parse("06:00-07:00", Some("Europe/Bonn")).is_err());
+    }
+}

@@ -1,0 +1,181 @@
+//! Events by the rules of fences, and the speed that `events.faster_than` limits.
+
+use std::collections::BTreeSet;
+
+use super::area::Area;
+use super::event::{Event, Fix, GAP_MS, Kind, event};
+
+/// Share of the limit below which a fast driver is slow again, so that speeds around the limit give
+/// one event.
+const SLOW_PART: f64 = 0.95;
+
+/// Where a driver is in relation to a fence, since its newest event of that fence.
+#[derive(Debug, Clone)]
+pub(super) struct Stay {
+    pub(super) is_inside: bool,
+    has_overstayed: bool,
+    /// The fix of the event that began the stay, without the driver: `driver_id` and `fence` are
+    /// empty, so that a stay needs no memory of its own.
+    began: Event,
+}
+
+impl Stay {
+    /// Returns the stay that an event of a fence leaves.
+    pub(super) fn after(event: &Event) -> Self {
+        let (driver_id, fence) = (String::new(), String::new());
+        Self {
+            is_inside: event.kind != Kind::Left,
+            has_overstayed: event.kind == Kind::Overstayed,
+            began: Event { driver_id, fence, ..*event },
+        }
+    }
+
+    /// Appends the event if, at this fix, the driver has been inside for longer than one of these
+    /// areas of the fence allows. A stay that a device reports late is measured by this alone.
+    pub(super) fn overstay_by<'a>(
+        &mut self,
+        fix: &Fix,
+        fence: &str,
+        areas: impl Iterator<Item = &'a Area>,
+        out: &mut Vec<Event>,
+    ) {
+        let valid = areas.filter(|area| area.is_valid(self.began.ts));
+        let Some(stay) = valid.filter_map(|area| area.limits.stay).min() else { return };
+        // By the server's clock, as in a tick, which may not have come yet; or by the device's.
+        let by_clock = self.began.known_at.saturating_add(stay);
+        let is_over = fix.ts.saturating_sub(self.began.ts) > stay || fix.inserted_at > by_clock;
+        if is_over && !self.has_overstayed {
+            self.overstay(&fix.driver_id, fence, by_clock.min(fix.inserted_at), out);
+        }
+    }
+
+    /// Appends the event if the driver has been inside for longer than one of these areas allows, by
+    /// the server's clock: a device may sleep.
+    pub(super) fn overstay_at(
+        &mut self,
+        now: i64,
+        driver_id: &str,
+        fence: &str,
+        limited: &[&Area],
+        out: &mut Vec<Event>,
+    ) {
+        if !self.is_inside || self.has_overstayed {
+            return;
+        }
+        let of_stay = limited.iter().filter(|area| {
+            area.name == *fence && area.is_valid(self.began.ts) && area.is_for(driver_id)
+        });
+        let Some(longest) = of_stay.filter_map(|area| area.limits.stay).min() else { return };
+        let known_at = self.began.known_at.saturating_add(longest);
+        if known_at < now {
+            self.overstay(driver_id, fence, known_at, out);
+        }
+    }
+
+    fn overstay(&mut self, driver_id: &str, fence: &str, known_at: i64, out: &mut Vec<Event>) {
+        let (driver_id, fence, kind) = (driver_id.to_owned(), fence.to_owned(), Kind::Overstayed);
+        out.push(Event { driver_id, fence, kind, known_at, ..self.began });
+        self.has_overstayed = true;
+    }
+}
+
+/// Appends the event if the driver crossed the border of the fence while it was closed.
+pub(super) fn judge_hours<'a>(
+    fix: &Fix,
+    fence: &str,
+    mut areas: impl Iterator<Item = &'a Area>,
+    out: &mut Vec<Event>,
+) {
+    let is_closed = |area: &Area| {
+        area.is_valid(fix.ts)
+            && area.limits.hours.as_ref().is_some_and(|hours| !hours.is_open(fix.ts))
+    };
+    if areas.any(is_closed) {
+        out.push(event(fix, Kind::OffHours, fence));
+    }
+}
+
+/// Returns the fences with a rule that time alone can break.
+pub(super) fn limited(areas: &[Area]) -> Vec<&Area> {
+    let has_rule = |area: &&Area| area.limits.stay.is_some() || area.limits.silent_for.is_some();
+    areas.iter().filter(has_rule).collect()
+}
+
+/// The limits that a driver exceeds.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Speeding {
+    /// Fences by whose limit the driver is fast; an empty name: by `events.faster_than`.
+    by: BTreeSet<String>,
+}
+
+impl Speeding {
+    /// Restores a state from a known event.
+    pub(super) fn begin_with(&mut self, event: &Event) {
+        if event.kind == Kind::Fast {
+            self.by.insert(event.fence.clone());
+        } else {
+            self.by.remove(&event.fence);
+        }
+    }
+
+    /// A driver is fast from the first of two fixes in a row on, since one alone may be an error of
+    /// the device. `around`: the fences that have the fix inside.
+    pub(super) fn judge(
+        &mut self,
+        last: Option<&Fix>,
+        fix: &Fix,
+        around: &[&Area],
+        faster_than: Option<f64>,
+        out: &mut Vec<Event>,
+    ) {
+        if let (Some(limit), Some(speed)) = (faster_than, fix.speed) {
+            self.judge_by(("", limit), last, (fix, speed), out);
+        }
+        let limit_of = |area: &&Area| area.limits.speed.map(|limit| (area.name.clone(), limit));
+        let by_fence = self.by.iter().filter(|name| !name.is_empty());
+        let names: BTreeSet<String> = by_fence
+            .cloned()
+            .chain(around.iter().filter_map(limit_of).map(|(name, _)| name))
+            .collect();
+        for name in names {
+            let of_name = || around.iter().copied().filter(|area| area.name == name);
+            let limit = of_name().filter_map(|area| area.limits.speed).reduce(f64::min);
+            match (limit, fix.speed) {
+                (Some(limit), Some(speed)) => {
+                    let was_inside =
+                        |last: &&Fix| of_name().any(|area| area.has(last.ts, [last.lng, last.lat]));
+                    self.judge_by((&name, limit), last.filter(was_inside), (fix, speed), out);
+                }
+                (Some(_), None) => {}
+                // Outside, or the fence lost its limit.
+                (None, _) => {
+                    out.push(event(fix, Kind::Slow, &name));
+                    self.by.remove(&name);
+                }
+            }
+        }
+    }
+
+    /// Judges a speed by one limit. `last`: the fix before, if the limit held there.
+    fn judge_by(
+        &mut self,
+        (fence, limit): (&str, f64),
+        last: Option<&Fix>,
+        (fix, speed): (&Fix, f64),
+        out: &mut Vec<Event>,
+    ) {
+        let (slow, is_fast) = (limit * SLOW_PART, self.by.contains(fence));
+        if is_fast && speed <= slow {
+            out.push(event(fix, Kind::Slow, fence));
+            self.by.remove(fence);
+        } else if !is_fast && speed > slow {
+            let is_first = |last: &&Fix| {
+                fix.ts - last.ts <= GAP_MS && last.speed.is_some_and(|speed| speed > limit)
+            };
+            if let Some(first) = last.filter(is_first) {
+                out.push(Event { known_at: fix.inserted_at, ..event(first, Kind::Fast, fence) });
+                self.by.insert(fence.to_owned());
+            }
+        }
+    }
+}
