@@ -22,13 +22,20 @@ fn joined(source: &str) -> String {
     parts.fold(first, |text, part| text + part.trim_start())
 }
 
-/// Returns what a line has in common with every line of its kind: the words between numbers,
-/// ellipses and colons, in runs of two or more.
-fn fixed(line: &str) -> Vec<&str> {
-    line.split(|c: char| c.is_ascii_digit() || c == '…' || c == ':')
-        .map(|run| run.trim_matches([' ', '.', ',']))
-        .filter(|run| run.split(' ').count() > 1)
-        .collect()
+/// Returns what a line has in common with every line of its kind: runs of two words or more, which
+/// end at a colon, and before a word with a number or an ellipsis.
+fn fixed(line: &str) -> Vec<String> {
+    let mut runs = vec![Vec::new()];
+    for word in line.split(' ') {
+        let is_filled_in = word.contains(|c: char| c.is_ascii_digit() || c == '…');
+        if !is_filled_in {
+            runs.last_mut().unwrap().push(word.trim_end_matches(':'));
+        }
+        if is_filled_in || word.ends_with(':') {
+            runs.push(Vec::new());
+        }
+    }
+    runs.iter().filter(|run| run.len() > 1).map(|run| run.join(" ")).collect()
 }
 
 #[test]
@@ -51,7 +58,7 @@ fn explained_readyz_lines_are_written_by_the_code() {
         for line in cell.split('`').step_by(2) {
             explained += 1;
             for words in fixed(line) {
-                assert!(code.contains(words), "no line of the code has {words:?}, of: {line}");
+                assert!(code.contains(&words), "no line of the code has {words:?}, of: {line}");
             }
         }
     }
