@@ -8,6 +8,7 @@
 mod broker_rows;
 mod cluster_rows;
 mod event_rows;
+mod field_rows;
 mod harm_rows;
 mod mistakes;
 mod outage_rows;
@@ -138,6 +139,7 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
         cluster_rows::all(),
         harm_rows::all(),
         event_rows::all(),
+        field_rows::all(),
         tls_rows::all(),
     ]
     .into_iter()

@@ -8,7 +8,7 @@ pub(crate) struct Mistake {
     pub(crate) patch: &'static str,
 }
 
-pub(crate) const ALL: [Mistake; 11] = [
+pub(crate) const ALL: [Mistake; 14] = [
     Mistake {
         what: "acknowledges before the insert",
         row: "kill-unsaved",
@@ -63,6 +63,21 @@ pub(crate) const ALL: [Mistake; 11] = [
         what: "gives an event the time of the insert",
         row: "events",
         patch: include_str!("mistakes/event_of_the_insert.diff"),
+    },
+    Mistake {
+        what: "keeps nothing of what fields come from",
+        row: "field",
+        patch: include_str!("mistakes/keeps_no_field.diff"),
+    },
+    Mistake {
+        what: "takes an ambiguous end for success",
+        row: "field-outage",
+        patch: include_str!("mistakes/ambiguous_is_success.diff"),
+    },
+    Mistake {
+        what: "acknowledges before the insert",
+        row: "field-killed",
+        patch: include_str!("mistakes/ack_before_insert.diff"),
     },
 ];
 

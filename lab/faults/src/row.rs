@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use loadgen::format::Format;
 
 use crate::scene::{Scene, Setup};
 
@@ -25,6 +26,7 @@ pub(crate) fn row(
 ) -> Row {
     let setup = Setup {
         strict: None,
+        format: Format::Milepost,
         rate,
         seconds,
         members: 1,
@@ -58,6 +60,11 @@ impl Row {
 
     pub(crate) fn members(mut self, members: u32) -> Self {
         self.setup.members = members;
+        self
+    }
+
+    pub(crate) fn in_format(mut self, format: Format) -> Self {
+        self.setup.format = format;
         self
     }
 

@@ -15,6 +15,7 @@ use lab_harness::tls::{Authority, TlsFront};
 use lab_stack::{
     Broker, BrokerKind, ClickHouse, Milepost, Process, Settings, free_port, wait_until,
 };
+use loadgen::format::Format;
 use loadgen::manifest::Manifest;
 use loadgen::publish::Plan;
 
@@ -37,6 +38,8 @@ const HOST: &str = "127.0.0.1";
 pub(crate) struct Setup {
     /// Options of a strict-broker; `None`: Mosquitto.
     pub(crate) strict: Option<String>,
+    /// Format of the fleet's messages.
+    pub(crate) format: Format,
     /// Messages a second, and duration of the load in seconds.
     pub(crate) rate: u32,
     pub(crate) seconds: u32,
@@ -69,6 +72,7 @@ impl Setup {
         Plan {
             broker: format!("127.0.0.1:{}", broker_port),
             run: run.to_owned(),
+            format: self.format,
             drivers: 500,
             connections: 8,
             rate: f64::from(self.rate),

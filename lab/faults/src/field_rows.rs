@@ -1,0 +1,206 @@
+//! Two fields are added to a fleet that sends: `[fields.NAME]`, `milepost migrate`, and one member
+//! restarted after the other.
+//!
+//! The source has kept the value of one field from the beginning, so every fix has it in the end.
+//! No member kept the value of the other one before its restart.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use lab_harness::proxy::Fault as Bad;
+use lab_stack::wait_until;
+use loadgen::format::Format;
+
+use crate::row::{Row, SETTLE, row};
+use crate::scene::{Scene, UNDONE};
+
+const MEMBERS: usize = 2;
+const ENGINE_AWAY: Duration = Duration::from_secs(4);
+/// Longer than a batch may stay open.
+const REFUSED: Duration = Duration::from_millis(1_500);
+/// What every message of the fleet has: satellites, which `keep` stored before, and an event.
+const SATELLITES: u32 = 9;
+const EVENT: u32 = 0;
+const TABLES: [&str; 4] = ["positions", "fixes", "last_positions_state", "last_positions"];
+
+pub(crate) fn all() -> Vec<Row> {
+    let added = |name, what, act| {
+        row(name, what, (2_000, 30), act)
+            .members(2)
+            .in_format(Format::Teltonika)
+            .with("SOURCE__TOPIC", "teltonika/+/data")
+            .with("SOURCE__FORMAT", "teltonika")
+            .with("SOURCE__KEEP", "sat")
+    };
+    vec![
+        added(
+            "field",
+            "fields added: migrate, and one member restarted after the other",
+            restarted,
+        ),
+        added(
+            "field-outage",
+            "fields added while files of before wait in spools, ClickHouse away twice",
+            outage,
+        )
+        .spool(),
+        added(
+            "field-killed",
+            "fields added, and each member ended by kill -9 while ClickHouse refuses",
+            killed,
+        ),
+    ]
+}
+
+fn restarted(scene: &mut Scene) -> Result<()> {
+    add_fields(scene)?;
+    for n in 0..MEMBERS {
+        scene.meet_unacked(n)?;
+        let code = scene.members[n].process.terminate(SETTLE)?;
+        ensure!(code == 0, "a drain ended with exit code {code}");
+        scene.restart_member(n)?;
+        scene.wait_until_recovered(SETTLE)?;
+        if n == 0 {
+            wait_until_filled(scene)?;
+        }
+    }
+    judge(scene)
+}
+
+/// Takes ClickHouse away before `milepost migrate`, and again while the second member restarts. So
+/// files of members of before are replayed into the tables of after.
+fn outage(scene: &mut Scene) -> Result<()> {
+    scene.meet_unacked(0)?;
+    scene.kill_engine()?;
+    sleep(ENGINE_AWAY);
+    let waiting = scene.metric("positions_in_spool")?;
+    if waiting < scene.rate() {
+        misdeed(scene, &format!("only {waiting} positions waited for ClickHouse"));
+    }
+    scene.restart_engine()?;
+    add_fields(scene)?;
+    scene.meet_unacked(0)?;
+    let code = scene.members[0].process.terminate(SETTLE)?;
+    ensure!(code == 0 || code == UNDONE, "a drain ended with exit code {code}");
+    scene.restart_member(0)?;
+    scene.wait_until_recovered(SETTLE)?;
+    wait_until_filled(scene)?;
+    scene.kill_engine()?;
+    sleep(ENGINE_AWAY);
+    let code = scene.members[1].process.terminate(SETTLE)?;
+    ensure!(code == 0 || code == UNDONE, "a drain ended with exit code {code}");
+    scene.restart_member(1)?;
+    scene.restart_engine()?;
+    scene.wait_until_recovered(SETTLE)?;
+    wait_until("both spools are empty", 2 * SETTLE, || {
+        let empty = |member: &crate::scene::Member| member.process.metric("spool_batches");
+        Ok(scene.members.iter().all(|member| empty(member).is_ok_and(|files| files == 0.0)))
+    })?;
+    judge(scene)
+}
+
+/// Kills each member while ClickHouse refuses. What it held is delivered again, to a process that
+/// keeps more of it.
+fn killed(scene: &mut Scene) -> Result<()> {
+    kill_unsaved(scene, 0)?;
+    add_fields(scene)?;
+    for n in 0..MEMBERS {
+        kill_unsaved(scene, n)?;
+        if n == 0 {
+            wait_until_filled(scene)?;
+        }
+    }
+    judge(scene)
+}
+
+fn kill_unsaved(scene: &mut Scene, n: usize) -> Result<()> {
+    scene.http.set(Bad::Refuse);
+    sleep(REFUSED);
+    scene.meet_unacked(n)?;
+    scene.kill_and_restart(n)?;
+    scene.http.set(Bad::None);
+    scene.wait_until_recovered(SETTLE)?;
+    Ok(())
+}
+
+/// Adds the fields to the configuration of members that start from now on, and to the tables. What
+/// `keep` had stored must be in its column at once.
+fn add_fields(scene: &mut Scene) -> Result<()> {
+    for (key, value) in [
+        ("FIELDS__SATELLITES__FROM", "sat"),
+        ("FIELDS__SATELLITES__TYPE", "UInt8"),
+        ("FIELDS__TRACKER_EVENT__FROM", "evt"),
+        ("FIELDS__TRACKER_EVENT__TYPE", "UInt16"),
+    ] {
+        scene.set(key, value);
+    }
+    scene.settings.migrate()?;
+    let filled = format!(
+        "SELECT count() > 0 AND countIf(satellites = {SATELLITES}) = count() FROM fleet.fixes"
+    );
+    if scene.engine()?.query(&filled)?.trim() != "1" {
+        misdeed(scene, "fixes of before lack the value that `keep` stored");
+    }
+    Ok(())
+}
+
+/// Waits until the first member, alone with the new configuration, has filled the other column.
+fn wait_until_filled(scene: &mut Scene) -> Result<()> {
+    let rate = scene.rate();
+    let filled = format!("SELECT countIf(tracker_event = {EVENT}) > {rate} FROM fleet.positions");
+    let is_filled = || Ok(scene.engine()?.query(&filled)?.trim() == "1");
+    if wait_until("the first member fills the column", SETTLE, is_filled).is_err() {
+        misdeed(scene, "the first member that restarted does not fill the column");
+    }
+    Ok(())
+}
+
+/// Judges the columns, when every member has restarted: from now on each fix has both values.
+fn judge(scene: &mut Scene) -> Result<()> {
+    let now = scene.engine()?.query("SELECT now64(3, 'UTC')")?;
+    let since = format!("FROM fleet.positions WHERE inserted_at > '{}'", now.trim());
+    let rate = scene.rate();
+    let enough = format!("SELECT count() > {rate} {since}");
+    wait_until(
+        "both members insert",
+        SETTLE,
+        || Ok(scene.engine()?.query(&enough)?.trim() == "1"),
+    )?;
+    scene.wait_until_sent()?;
+    scene.wait_until_recovered(SETTLE)?;
+    let mut wrong = Vec::new();
+    let mut ask = |what: &str, sql: String| -> Result<()> {
+        let count = scene.engine()?.query(&sql)?;
+        if count.trim() != "0" {
+            wrong.push(format!("{} {what}", count.trim()));
+        }
+        Ok(())
+    };
+    ask(
+        "fixes after the last restart lack the value",
+        format!("SELECT countIf(ifNull(tracker_event != {EVENT}, true)) {since}"),
+    )?;
+    for table in TABLES {
+        ask(
+            &format!("rows of {table} lack the value that `keep` stored"),
+            format!("SELECT countIf(ifNull(satellites != {SATELLITES}, true)) FROM fleet.{table}"),
+        )?;
+        ask(
+            &format!("rows of {table} differ from their attributes"),
+            format!(
+                "SELECT countIf((tracker_event IS NULL) = mapContains(attributes, 'evt')) FROM fleet.{table}"
+            ),
+        )?;
+    }
+    if !wrong.is_empty() {
+        misdeed(scene, &wrong.join("; "));
+    }
+    Ok(())
+}
+
+/// Adds what the row observed to what it has observed before.
+fn misdeed(scene: &mut Scene, what: &str) {
+    scene.misdeed =
+        Some(scene.misdeed.take().map_or_else(|| what.to_owned(), |it| format!("{it}; {what}")));
+}
