@@ -176,7 +176,7 @@ impl<S: Sink> State<S> {
                 Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
                 Err(_) => {
                     let why =
-                        "given up: the server was away meanwhile, and answers again".to_owned();
+                        "aborted after a silence of ClickHouse, which answers again".to_owned();
                     Outcome::Failed { kind: FailureKind::Ambiguous, why }
                 }
             }
@@ -184,8 +184,10 @@ impl<S: Sink> State<S> {
     }
 
     fn store(&mut self, batch: BatchId) {
-        let (spool, batch_state) =
-            (self.spool(), self.batches.get(&batch).expect("what is to be stored was taken"));
+        let (spool, batch_state) = (
+            self.spool(),
+            self.batches.get(&batch).expect("a batch is encoded before it is stored"),
+        );
         let (inserts, positions) = (Arc::clone(&batch_state.inserts), batch_state.positions);
         self.on_disk(batch, move || match spool.store(&inserts, positions) {
             Ok(file) => Outcome::Stored(file),
@@ -194,7 +196,7 @@ impl<S: Sink> State<S> {
     }
 
     fn quarantine_row(&mut self, batch: BatchId, piece: &Piece) {
-        let row = self.piece(batch, piece).expect("it was attempted as it is");
+        let row = self.piece(batch, piece).expect("a row is quarantined after an attempt");
         let erased = Arc::clone(self.executor.erased.borrow().erased());
         if row.without(|id| erased.contains_bytes(id)).is_some_and(|(others, _)| others.rows == 0) {
             return self.report_when_done(batch, async { Outcome::LeftOut { rows: 1 } });
@@ -237,7 +239,7 @@ impl<S: Sink> State<S> {
     }
 
     fn spool(&self) -> Arc<Spool> {
-        Arc::clone(self.executor.spool.as_ref().expect("the policy knows that there is a spool"))
+        Arc::clone(self.executor.spool.as_ref().expect("disk commands are only sent with a spool"))
     }
 }
 

@@ -230,10 +230,10 @@ impl Driver {
 
     /// Sleeps for one [`ReadDelay`], so that the next round reads a few hundred messages at once.
     fn delay(&mut self) {
-        let came =
+        let received =
             self.state.transports.iter_mut().map(Transport::take_bytes).filter(|bytes| *bytes > 0);
         let (bytes, connections) =
-            came.fold((0, 0), |(sum, count), bytes| (sum + bytes, count + 1));
+            received.fold((0, 0), |(sum, count), bytes| (sum + bytes, count + 1));
         if bytes == 0 {
             return;
         }

@@ -73,14 +73,14 @@ mod tests {
         let (mut delay, mut wait) = (ReadDelay::new(Qos::AtLeastOnce), DELAY_MIN);
         let (mut bytes, rounds) = (0.0, 1_000);
         for _ in 0..rounds {
-            let came = bytes_per_second * wait.as_secs_f64();
+            let received = bytes_per_second * wait.as_secs_f64();
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
                 reason = "small and positive"
             )]
-            let next = delay.next(came as usize, 1, window, false);
-            (bytes, wait) = (bytes + came, next);
+            let next = delay.next(received as usize, 1, window, false);
+            (bytes, wait) = (bytes + received, next);
         }
         (bytes / f64::from(rounds), wait)
     }
@@ -123,8 +123,8 @@ mod tests {
                         clippy::cast_sign_loss,
                         reason = "small"
                     )]
-                    let came = (4e6 * wait.as_secs_f64()) as usize;
-                    wait = delay.next(came, connections, ROOMY, false);
+                    let received = (4e6 * wait.as_secs_f64()) as usize;
+                    wait = delay.next(received, connections, ROOMY, false);
                 }
                 let ratio = wait.as_secs_f64() / expected.as_secs_f64();
                 assert!((0.9..1.1).contains(&ratio), "{qos:?}, {connections}: {wait:?}");

@@ -116,7 +116,7 @@ impl ClickHouse {
         let ids = rows.into_iter().map(|[id, ..]| id).filter(|id| !id.is_empty());
         let answer = Arc::new(Erased::new(ids).of(version));
         let mut newest = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
-        if newest.take(answer, read_at) {
+        if newest.update(answer, read_at) {
             warn!(
                 "this replica's list of erased drivers is older than the last one that was read: the newer one stays in force"
             );

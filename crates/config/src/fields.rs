@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn all_violations_of_fields_are_reported_at_once() {
-        let told = violations(
+        let lines = violations(
             "[fields.speed]\nfrom = 'v'\ntype = 'UInt8'\n\
              [fields.Battery]\nfrom = 'b'\ntype = 'UInt8'\n\
              [fields.version]\nfrom = 'b'\ntype = 'UInt8'\n\
@@ -277,10 +277,10 @@ mod tests {
             "fields.g.type: required",
             "fields.g.kind: unknown key; did you mean fields.g.",
         ] {
-            let found = told.iter().filter(|told| told.starts_with(expected)).count();
-            assert_eq!(found, 1, "{expected} in {told:#?}");
+            let found = lines.iter().filter(|line| line.starts_with(expected)).count();
+            assert_eq!(found, 1, "{expected} in {lines:#?}");
         }
-        assert_eq!(told.len(), 17, "{told:#?}");
+        assert_eq!(lines.len(), 17, "{lines:#?}");
     }
 
     #[test]
@@ -292,9 +292,9 @@ mod tests {
         let source = format!("[[sources]]\ntopic = 'a/+'\nkeep = [{keep}]\n");
         let four: String = (0..4).map(field).collect();
         assert!(Config::parse(&format!("{source}{four}")).is_ok());
-        let told = violations(&format!("{source}{four}{}", field(4)));
+        let lines = violations(&format!("{source}{four}{}", field(4)));
         assert_eq!(
-            told,
+            lines,
             ["sources[1].keep: with the fields' own places 65 names; at most 64 together"]
         );
     }

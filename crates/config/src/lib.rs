@@ -287,8 +287,8 @@ mod tests {
     #[test]
     fn printed_defaults_parse_to_the_defaults() {
         let defaults = Config::defaults().unwrap();
-        let again = with(&defaults.to_string()).unwrap();
-        assert_eq!(defaults.effective(), again.effective());
+        let parsed = with(&defaults.to_string()).unwrap();
+        assert_eq!(defaults.effective(), parsed.effective());
         assert_eq!(defaults.batch.rows_max, 5_000);
         assert_eq!(defaults.mqtt.nodes[0].to_string(), "localhost:1883");
     }
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn all_violations_are_reported_at_once() {
-        let told = violations(
+        let lines = violations(
             "[mqtt]\nurl = 'http://x'\ntopics = ['drivers/#', 'a/+/b']\nsession_expiry = '0s'\nqoos = 1\n\
              [clickhouse]\ndatabase = 'a-b'\ninsert_quorum = 'soon'\n[log]\nformat = 'xml'\nfilter = 'a=b=c'\n",
         );
@@ -327,13 +327,13 @@ mod tests {
             "log.filter",
         ] {
             assert_eq!(
-                told.iter().filter(|told| told.starts_with(&format!("{key}:"))).count(),
+                lines.iter().filter(|line| line.starts_with(&format!("{key}:"))).count(),
                 1,
-                "{key} in {told:#?}"
+                "{key} in {lines:#?}"
             );
         }
-        assert_eq!(told.len(), 8, "{told:#?}");
-        assert!(told.iter().any(|told| told.contains("did you mean mqtt.")), "{told:#?}");
+        assert_eq!(lines.len(), 8, "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("did you mean mqtt.")), "{lines:#?}");
     }
 
     #[test]
@@ -355,8 +355,8 @@ mod tests {
     /// There is one violation, and it begins like this.
     #[track_caller]
     fn check(toml: &str, start: &str) {
-        let told = violations(toml);
-        assert!(told.len() == 1 && told[0].starts_with(start), "{toml}: {told:#?}");
+        let lines = violations(toml);
+        assert!(lines.len() == 1 && lines[0].starts_with(start), "{toml}: {lines:#?}");
     }
 
     #[test]
@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     fn violation_states_the_valid_values() {
-        for (toml, told) in [
+        for (toml, lines) in [
             ("batch.rows_max = '5k'", "batch.rows_max: must be a whole number of 1..=1000000"),
             ("batch.rows_max = -1", "batch.rows_max: must be a whole number of 1..=1000000"),
             ("batch.rows_max = 0", "batch.rows_max: 0 is outside 1..=1000000"),
@@ -481,7 +481,7 @@ mod tests {
                  mqtt.username and mqtt.password_file",
             ),
         ] {
-            assert_eq!(violations(toml), [told]);
+            assert_eq!(violations(toml), [lines]);
         }
         assert_eq!(
             with("decode.fix_age_max = '60d'").unwrap().to_string().matches("\"60d\"").count(),
@@ -495,24 +495,24 @@ mod tests {
         // minutes, or more.
         let equal = "[[sources]]\ntopic = 'a/+'\nno_such_key = 1\n".repeat(20_000);
         let began = std::time::Instant::now();
-        let told = violations(&equal);
-        assert!(told.iter().any(|line| line.contains("20000 times")), "{told:#?}");
-        assert!(told.len() <= 101, "{}", told.len());
+        let lines = violations(&equal);
+        assert!(lines.iter().any(|line| line.contains("20000 times")), "{lines:#?}");
+        assert!(lines.len() <= 101, "{}", lines.len());
         assert!(began.elapsed() < std::time::Duration::from_secs(120), "{:?}", began.elapsed());
     }
 
     #[test]
     fn key_cannot_index_a_list() {
-        let told = violations("'sources[9000000000000].topic' = 'a/+'\n[mqtt]\nqos = 1");
-        assert!(told.len() == 1 && told[0].contains("[[sources]]"), "{told:#?}");
+        let lines = violations("'sources[9000000000000].topic' = 'a/+'\n[mqtt]\nqos = 1");
+        assert!(lines.len() == 1 && lines[0].contains("[[sources]]"), "{lines:#?}");
     }
 
     #[test]
     fn printed_string_parses_to_itself() {
         for name in ["Mu\u{308}nchen", "a\u{1}b", "quo\"te\\", "a\u{0}", "tab\t"] {
             let shown = name.to_owned().show();
-            let again = with(&format!("[mqtt]\nusername = {shown}")).unwrap();
-            assert_eq!(again.mqtt.username.as_deref(), Some(name), "{shown}");
+            let parsed = with(&format!("[mqtt]\nusername = {shown}")).unwrap();
+            assert_eq!(parsed.mqtt.username.as_deref(), Some(name), "{shown}");
         }
     }
 
@@ -568,8 +568,8 @@ mod tests {
             "[mqtt]\nurl = '[\"mqtt://u:hunter2@h\"]'",
             "[shutdown]\npeers = ['h:1', 'http://u:hunter2@x:1']",
         ] {
-            let told = violations(toml).join("\n");
-            assert!(!told.contains("hunter"), "{told}");
+            let lines = violations(toml).join("\n");
+            assert!(!lines.contains("hunter"), "{lines}");
         }
         let config = with("[webhook]\nurl = 'https://h/hook?key=hunter2&to=me'").unwrap();
         assert!(config.to_string().contains("url = \"https://h/***\""), "{config}");
@@ -577,7 +577,7 @@ mod tests {
         assert_eq!(config.webhook.unwrap().url, "https://h/hook?key=hunter2&to=me");
         let source = config::File::from_str("[mqtt]\npassword = hunter2", config::FileFormat::Toml);
         let error = config::Config::builder().add_source(source).build().unwrap_err();
-        let told = Error::source(&error).to_string();
-        assert!(!told.contains("hunter") && told.contains("line 2"), "{told}");
+        let lines = Error::source(&error).to_string();
+        assert!(!lines.contains("hunter") && lines.contains("line 2"), "{lines}");
     }
 }

@@ -38,8 +38,8 @@ impl Setting for bool {
     fn parse(value: Value) -> Result<Self, String> {
         // Not by the library, which takes numbers and "yes", too.
         let given = if let ValueKind::Boolean(given) = &value.kind { Some(*given) } else { None };
-        let told = || text(&value)?.to_lowercase().parse().ok();
-        given.or_else(told).ok_or_else(|| "must be true or false".to_owned())
+        let parsed = || text(&value)?.to_lowercase().parse().ok();
+        given.or_else(parsed).ok_or_else(|| "must be true or false".to_owned())
     }
     fn show(&self) -> String {
         self.to_string()
@@ -78,8 +78,8 @@ whole_numbers!(u8, u16, u32, u64, usize);
 impl Setting for f64 {
     fn parse(value: Value) -> Result<Self, String> {
         let is_number = !matches!(&value.kind, ValueKind::Boolean(_) | ValueKind::String(_));
-        let told = text(&value).and_then(|text| text.parse().ok());
-        let number = if is_number { value.into_float().ok() } else { told };
+        let parsed = text(&value).and_then(|text| text.parse().ok());
+        let number = if is_number { value.into_float().ok() } else { parsed };
         number
             .filter(|number: &Self| number.is_finite())
             .ok_or_else(|| "must be a number".to_owned())

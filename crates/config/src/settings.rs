@@ -27,8 +27,8 @@ impl Error {
     /// Drops the source line that the parser quotes: it may hold a password.
     pub(super) fn source(error: &config::ConfigError) -> Self {
         let text = error.to_string();
-        let told: Vec<&str> = text.lines().filter(|line| !line.contains('|')).collect();
-        Self::Source(told.join(" ").split_whitespace().collect::<Vec<_>>().join(" "))
+        let lines: Vec<&str> = text.lines().filter(|line| !line.contains('|')).collect();
+        Self::Source(lines.join(" ").split_whitespace().collect::<Vec<_>>().join(" "))
     }
 }
 

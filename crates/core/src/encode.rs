@@ -17,10 +17,10 @@ use milepost_decode::row_binary::{DRIVER_ID, EVENTS, FENCES, Kind, Table, count_
 /// Every table that the consumer inserts into.
 pub static TABLES: [&Table; 2] = [&position::TABLE, &reject::TABLE];
 /// Tables that only commands insert into.
-static OTHERS: [&Table; 2] = [&EVENTS, &FENCES];
+static COMMAND_TABLES: [&Table; 2] = [&EVENTS, &FENCES];
 
 fn tables() -> impl Iterator<Item = &'static Table> {
-    TABLES.into_iter().chain(OTHERS)
+    TABLES.into_iter().chain(COMMAND_TABLES)
 }
 
 /// One INSERT: statement, data, and number of rows.
@@ -123,10 +123,10 @@ impl Insert {
         })
     }
 
-    /// Returns the insert without the rows for whose driver id `is_gone` is true, and their number.
+    /// Returns the insert without the rows for whose driver id `is_erased` is true, and their number.
     /// `None` if the driver id cannot be located, as in a file of a newer version.
     #[must_use]
-    pub fn without(&self, is_gone: impl Fn(&[u8]) -> bool) -> Option<(Self, usize)> {
+    pub fn without(&self, is_erased: impl Fn(&[u8]) -> bool) -> Option<(Self, usize)> {
         let kinds = self.columns()?;
         let (mut body, mut kept, mut at, mut gone) = (Vec::new(), 0, 0, 0);
         for _ in 0..self.rows {
@@ -136,7 +136,7 @@ impl Insert {
                 let length = kind.length(&self.body[at..])?;
                 if *name == DRIVER_ID {
                     let (prefix, _) = count_at(&self.body[at..])?;
-                    is_row_gone = is_gone(&self.body[at + prefix..at + length]);
+                    is_row_gone = is_erased(&self.body[at + prefix..at + length]);
                 }
                 at += length;
             }

@@ -107,7 +107,7 @@ impl Newest {
 
     /// Keeps the newer of the two. Returns whether to log that `answer` is older, for example from
     /// a lagging replica.
-    pub fn take(&mut self, answer: Arc<Erased>, now: Instant) -> bool {
+    pub fn update(&mut self, answer: Arc<Erased>, now: Instant) -> bool {
         let is_older = answer.version < self.list.version;
         if !is_older {
             self.list = answer;
@@ -135,7 +135,7 @@ mod tests {
     fn older_list_is_ignored_and_logged() {
         let list = |changed_ms| Arc::new(Erased::default().of(Version { changed_ms, drivers: 1 }));
         let (mut newest, now) = (Newest::default(), Instant::now());
-        let is_logged = [2, 2, 1, 3].map(|changed_ms| newest.take(list(changed_ms), now));
+        let is_logged = [2, 2, 1, 3].map(|changed_ms| newest.update(list(changed_ms), now));
         assert_eq!(is_logged, [false, false, true, false]);
         assert_eq!(newest.list().version.changed_ms, 3);
     }

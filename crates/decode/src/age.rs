@@ -1,5 +1,5 @@
-//! The time of a point, and how old it may be. A refusal says the time that was read, the limit,
-//! its key, and the usual cause.
+//! The time of a point, and how old it may be. An error states the time that was read, the limit,
+//! its configuration key and the usual cause.
 
 use super::json::Scalar;
 use super::reading::Reading;
@@ -10,9 +10,10 @@ use crate::position::Timestamp;
 use crate::reject::Reason;
 
 const DAY_MS: i64 = 86_400_000;
-/// GPS counts weeks modulo 1,024: a receiver that is older than its epoch is that much behind.
+/// GPS counts weeks modulo 1,024. A receiver that is older than its epoch reports times that are
+/// this much too early.
 const ROLLOVER_MS: i64 = 1_024 * 7 * DAY_MS;
-/// 1981: a receiver before its first fix says 1970 or 1980.
+/// 1981-01-01. A receiver without a fix reports 1970 or 1980.
 const CLOCKS_SET_MS: i64 = 347_155_200_000;
 
 /// How far `ts` may be from the time of receipt, in milliseconds.
@@ -25,7 +26,7 @@ pub(super) struct AgeLimits {
 }
 
 impl AgeLimits {
-    /// `None`: there is no `ts`.
+    /// Returns the time of a point, checked against the limits; `None` if the point has no `ts`.
     pub(super) fn timestamp(
         &self,
         ts: &Scalar<'_>,
@@ -57,7 +58,7 @@ impl AgeLimits {
     }
 }
 
-/// The time of a `ts` that is no number.
+/// Parses a `ts` that is not a number.
 fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i64, Refusal> {
     let wanted = match (ts, unit, local) {
         (
@@ -98,7 +99,7 @@ fn too_old(
     let (days, key) = (limits.past_ms / DAY_MS, limits.past_key);
     let to_store = format!("is more than {days} days old; to store it, raise {key}");
     if let Some((weeks, day)) = rollover(ms, 1, is_good) {
-        // A file may be as old as it says.
+        // The time may be right: an imported file can be years old.
         let or_not = if days > 100 { format!("; or it {to_store}") } else { String::new() };
         return format!(
             "{time} is {weeks} weeks before {day}: the receiver has the GPS week rollover; update its \
@@ -127,7 +128,7 @@ fn too_old(
     format!("{time} {to_store}")
 }
 
-/// Where other clocks begin, in seconds after 1970. GPS has no leap seconds.
+/// Epochs of other clocks, in seconds after 1970. GPS time has no leap seconds.
 const EPOCHS: [(i64, &str); 3] = [
     (978_307_200, "from 2001, as Apple's clocks do"),
     (315_964_800 - 18, "from 1980-01-06, as GPS does"),
@@ -157,7 +158,7 @@ fn too_new(
     format!("{time} is {ahead} s ahead of the clock here; decode.fix_future_max allows {limit} s")
 }
 
-/// How many weeks make the time right, and its day then.
+/// Returns how many GPS rollovers make the time plausible, and its day then.
 fn rollover(ms: i64, sign: i64, is_good: impl Fn(i64) -> bool) -> Option<(i64, String)> {
     let later = |rollovers: i64| ms.saturating_add(sign * rollovers * ROLLOVER_MS);
     let rollovers = [1, 2].into_iter().find(|rollovers| is_good(later(*rollovers)))?;
@@ -172,7 +173,8 @@ impl AgeLimits {
     }
 }
 
-/// A number read in another unit than the device's, such as seconds taken for milliseconds.
+/// Explains a number that was read in another unit than the device's, such as seconds taken for
+/// milliseconds.
 fn factor(ts: &Scalar<'_>, unit: TimeUnit, is_good: impl Fn(i64) -> bool) -> Option<String> {
     const UNITS: [(&str, f64); 4] = [("s", 1e3), ("ms", 1.0), ("us", 1e-3), ("ns", 1e-6)];
     let at = match unit {
@@ -192,7 +194,7 @@ fn factor(ts: &Scalar<'_>, unit: TimeUnit, is_good: impl Fn(i64) -> bool) -> Opt
     ))
 }
 
-/// RFC 3339; the milliseconds, if the year has more than four digits.
+/// Formats a time as RFC 3339, or as milliseconds if the year has more than four digits.
 fn shown(ms: i64) -> String {
     jiff::Timestamp::from_millisecond(ms)
         .map_or_else(|_| format!("{ms} ms"), |time| time.to_string())

@@ -2,18 +2,18 @@
 
 use super::row_binary::{count_at, put_text};
 
-/// Names per point.
+/// Maximum number of names per point.
 pub const ATTRIBUTES_MAX: usize = 64;
-/// Bytes of names and values per point.
+/// Maximum bytes of names and values per point.
 pub const ATTRIBUTE_BYTES_MAX: usize = 4_096;
-/// Bytes that state the lengths of a name and a value.
+/// Bytes of the two length prefixes of a name and its value.
 const LENGTHS_BYTES: usize = 4;
 
-/// Each name once, in the order sent. An empty value costs one pointer.
+/// Names with their values, each name once, in the order sent. An empty set costs one pointer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attributes(Option<Box<Pairs>>);
 
-/// The pairs as an insert has them: one allocation for all, and nothing to encode later.
+/// The pairs as an INSERT has them: one allocation for all, and no later encoding.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Pairs {
     count: usize,
@@ -46,7 +46,7 @@ impl Attributes {
         true
     }
 
-    /// Rare: a payload has a key twice.
+    /// Replaces an earlier value. This is rare: the payload repeats a key.
     #[cold]
     fn replace(&mut self, name: &str, value: &str) {
         let mut replaced = Self::default();
@@ -71,12 +71,12 @@ impl Attributes {
         self.0.as_ref().map_or(0, |pairs| pairs.count)
     }
 
-    /// Each name and its value, in RowBinary, without their number.
+    /// Returns the pairs in RowBinary, without the count in front.
     pub(super) fn encoded(&self) -> &[u8] {
         self.0.as_ref().map_or(&[], |pairs| &pairs.encoded)
     }
 
-    /// Bytes in memory, an upper bound of the encoded size.
+    /// Returns the bytes in memory, an upper bound of the encoded size.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |pairs| {
@@ -85,7 +85,7 @@ impl Attributes {
     }
 }
 
-/// The next string of RowBinary.
+/// Reads the next RowBinary string from `rest`.
 fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
     let (prefix, length) = count_at(rest)?;
     let (text, after) = rest.get(prefix..)?.split_at_checked(length)?;

@@ -7,10 +7,10 @@ use super::point::Lacking;
 use crate::position::Position;
 use crate::reject::Reject;
 
-/// Reused from message to message: [`Decoded::clear`].
+/// The decoder's output, reused for each message after [`Decoded::clear`].
 #[derive(Debug, Default, PartialEq)]
 pub struct Decoded {
-    /// In the order sent.
+    /// Positions in the order sent.
     pub positions: Vec<Position>,
     /// Rejected points in the order sent, or one reject for the whole message.
     pub rejects: Vec<Reject>,
@@ -19,14 +19,14 @@ pub struct Decoded {
     pub lacking: Lacking,
     /// Fields of the positions that are neither read nor kept, if the decoder lists them.
     pub unread: BTreeSet<String>,
-    /// Number of the source that read it.
+    /// Index of the source that read the message.
     pub source: Option<usize>,
     /// The topic matches no source: the broker keeps an older subscription of this session.
     pub is_foreign: bool,
 }
 
 impl Decoded {
-    /// Keeps the allocated memory.
+    /// Empties the result and keeps its allocations.
     pub fn clear(&mut self) {
         self.positions.clear();
         self.rejects.clear();
@@ -37,7 +37,8 @@ impl Decoded {
         self.is_foreign = false;
     }
 
-    /// Points, good or broken, plus one for a message that was rejected or ignored whole.
+    /// Returns the number of points, valid or rejected, plus one for a message that was rejected or
+    /// ignored as a whole.
     #[must_use]
     pub fn points(&self) -> u64 {
         (self.positions.len() + self.rejects.len() + self.ignored.len()) as u64

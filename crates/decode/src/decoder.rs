@@ -1,4 +1,4 @@
-//! A message into positions and rejects.
+//! Decodes a message into positions and rejects.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// `sources`: no topic may match two of them.
+    /// Creates a decoder. No topic may match two of the `sources`.
     #[must_use]
     pub fn new(sources: &[Source], limits: Limits) -> Self {
         let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
@@ -60,7 +60,7 @@ impl Decoder {
         Self { sources: sources.to_vec(), limits, age }
     }
 
-    /// The key that limits the age of fixes, where it is not `decode.fix_age_max`.
+    /// Sets the configuration key that limits the age of fixes, if it is not `decode.fix_age_max`.
     #[must_use]
     pub fn with_age_limit_of(mut self, key: &'static str) -> Self {
         self.age.past_key = key;
@@ -74,7 +74,7 @@ impl Decoder {
         self
     }
 
-    /// Leaves everything to serde_json, for tests: the result is the same.
+    /// Reads everything with serde_json, for tests: the result is the same.
     #[must_use]
     pub fn by_serde_json(mut self) -> Self {
         self.sources.iter_mut().for_each(|source| source.reading.is_serde_json_only = true);
@@ -87,8 +87,8 @@ impl Decoder {
         self.decode_of(message, received_at, None, out);
     }
 
-    /// Decodes a part of a message. `otherwise`: the driver if the part does not name it, but the
-    /// payload should.
+    /// Decodes a part of a message. `otherwise`: the driver, if the payload should name one and
+    /// this part does not.
     pub fn decode_of(
         &self,
         message: Message<'_>,
@@ -115,7 +115,8 @@ impl Decoder {
         out.rejects.push(reject(topic, received_at, driver_id, (payload, payload_bytes), refusal));
     }
 
-    /// `payload`: as sent; becomes the text in it.
+    /// Unpacks and decodes the payload. `payload` holds the bytes as sent, and afterwards the
+    /// unpacked text.
     fn decode_message(
         &self,
         message: Message<'_>,
@@ -139,7 +140,7 @@ impl Decoder {
             *payload = Cow::Owned(text);
         }
         if payload.last() == Some(&0) {
-            // A C program that sends strlen() + 1 bytes, or pads to a multiple of four.
+            // A C program may send `strlen() + 1` bytes, or pad with zeros to a multiple of four.
             let end = payload.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
             match payload {
                 Cow::Borrowed(bytes) => *payload = Cow::Borrowed(&bytes[..end]),
@@ -161,7 +162,7 @@ impl Decoder {
             announced: 0,
             out,
         };
-        // Before its bytes are known to be UTF-8: plain JSON is.
+        // Try plain JSON before checking UTF-8: the plain reader checks it, too.
         if matches!(format, Format::Milepost)
             && let Some(read) = points.plain_documents(payload)
         {
@@ -197,18 +198,18 @@ impl Decoder {
         Ok(())
     }
 
-    /// The source of a topic, and the driver that the topic names.
+    /// Returns the source of a topic, and the driver that the topic names.
     fn source_of(&self, topic: &[u8]) -> Option<(usize, &Source, Result<Named<'_>, OutOfRange>)> {
         let mut sources = self.sources.iter().enumerate();
         sources.find_map(|(number, source)| Some((number, source, source.driver_in(topic)?)))
     }
 
-    /// The filters of the sources, in the order of their numbers.
+    /// Returns the sources' filters, in the order of the sources.
     pub fn topics(&self) -> impl Iterator<Item = &str> {
         self.sources.iter().map(Source::topic)
     }
 
-    /// The driver of a rejected message, as far as it names one.
+    /// Returns the driver of a rejected message, if the message names one.
     fn driver_of(&self, message: Message<'_>, otherwise: Option<DriverId>) -> Option<DriverId> {
         let (_, _, driver) = self.source_of(message.topic)?;
         driver.ok()?.id([message.payload; 2], otherwise).ok()

@@ -1,4 +1,4 @@
-//! Where the driver's id comes from.
+//! Finds the driver's id in the topic or the payload.
 
 use super::extract::Pointer;
 use super::json::{Scalar, excerpt, resolution};
@@ -13,7 +13,7 @@ pub enum Driver {
     Payload(Pointer),
 }
 
-/// The driver of one message, as far as its topic names it.
+/// The driver of a message, as far as its topic names one.
 pub(super) enum Named<'s> {
     InTopic(DriverId),
     InPayload(&'s Pointer, OtherBytes),
@@ -89,8 +89,8 @@ fn refusal(pointer: &Pointer, value: &str) -> Refusal {
     )
 }
 
-/// Returns whether a text is a rounded number: a spreadsheet writes `3.56307E+14` for an id of 15
-/// digits. Without `.`, `,` or `+` it is none: `12e3` may be an id in hexadecimal.
+/// Returns whether a string is a rounded number: a spreadsheet writes `3.56307E+14` for an id of 15
+/// digits. A string without `.`, `,` or `+` is not: `12e3` may be an id in hexadecimal.
 fn is_rounded(text: &str) -> bool {
     let has_mark = text.contains(['.', ',', '+']);
     has_mark && resolution(&text.replace(',', ".")).is_some_and(|last| last > 1.0)
@@ -109,7 +109,7 @@ fn whole_number(raw: &str) -> Option<String> {
         return None;
     }
     let digits = format!("{whole}{shifted}");
-    // `0.5e1` is 5, not 05.
+    // Leading zeros do not count: `0.5e1` is 5, not 05.
     let significant = digits.trim_start_matches('0');
     Some(if significant.is_empty() { "0".to_owned() } else { significant.to_owned() })
 }
@@ -126,8 +126,10 @@ pub enum OtherBytes {
 }
 
 impl OtherBytes {
+    /// Parses the configured value.
+    ///
     /// # Errors
-    /// The values that there are.
+    /// The list of valid values.
     pub fn new(name: &str) -> Result<Self, String> {
         Ok(match name {
             "reject" => Self::Refused,
@@ -178,8 +180,10 @@ impl Template {
         Self(vec![Part::Level(0)])
     }
 
+    /// Parses a template for a filter with this many `+`.
+    ///
     /// # Errors
-    /// What is wrong with it, in words. `pluses`: how many `+` the filter has.
+    /// Why the template is invalid.
     pub fn new(text: &str, pluses: usize) -> Result<Self, String> {
         let (mut parts, mut literals) = (Vec::new(), String::new());
         let mut rest = text;

@@ -1,5 +1,5 @@
-//! Numbers with an exponent that have lost their last digits: `1.79555E+12`, as a spreadsheet or C's
-//! `%g` writes a time in milliseconds, is 2.8 hours wide.
+//! Detects numbers whose exponent hides lost digits: `1.79555E+12`, as a spreadsheet or C's `%g`
+//! writes a time in milliseconds, is 2.8 hours wide.
 
 use super::json::{Scalar, resolution, seconds_lost};
 use super::refusal::{Refusal, refuse};
@@ -7,19 +7,19 @@ use super::unit::TimeUnit;
 use crate::number::Number;
 use crate::reject::Reason;
 
-/// 11 m.
+/// Largest tolerated loss in degrees, about 11 m.
 const DEGREES_LOST_MAX: f64 = 1e-4;
-/// Most digits that C's `%g` and spreadsheets write.
+/// Maximum number of digits that C's `%g` and spreadsheets write.
 const DIGITS_WRITTEN: usize = 6;
 
-/// Whether a number may have been sent with an exponent: one that has none keeps its digits, unless
-/// there are very many.
+/// Returns whether a number may have been sent with an exponent. A number without one keeps its
+/// digits, unless it has very many.
 #[inline]
 pub(super) const fn may_have_one(value: &Scalar<'_>) -> bool {
     matches!(value, Scalar::Number(Number::Float(_)))
 }
 
-/// Whether there is a number with an exponent.
+/// Returns whether the text contains a number with an exponent.
 pub(super) fn is_in(json: &str) -> bool {
     json.as_bytes().windows(3).any(|three| match three {
         [digit, b'e' | b'E', next] => {
@@ -29,16 +29,19 @@ pub(super) fn is_in(json: &str) -> bool {
     })
 }
 
-/// A program that writes all digits of a double may use an exponent, too: Java writes 1.7955108E9.
-/// Only few digits, or the sign in `e+09`, tell that some are lost.
+/// Returns whether digits are lost. A program that writes all digits of a double may use an
+/// exponent, too: Java writes 1.7955108E9. Few digits, or the sign in `e+09`, show that some are
+/// lost.
 fn is_rounded(sent: &str) -> bool {
     let mantissa = sent.split(['e', 'E']).next().unwrap_or_default();
     let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
     digits <= DIGITS_WRITTEN || sent.contains('+')
 }
 
+/// Checks a time that was sent as a string.
+///
 /// # Errors
-/// The time in text is one of several seconds that are written alike.
+/// The text stands for several seconds.
 pub(super) fn check_time(text: &str, unit: TimeUnit) -> Result<(), Refusal> {
     match seconds_lost(text, unit) {
         Some(seconds) => refuse(
@@ -49,17 +52,20 @@ pub(super) fn check_time(text: &str, unit: TimeUnit) -> Result<(), Refusal> {
     }
 }
 
+/// Like [`check_time`], for `sent`: a JSON number, or another value.
+///
 /// # Errors
-/// As of [`check_time`]; `sent`: a JSON number, or something else.
+/// The number stands for several seconds.
 pub(super) fn check_time_sent(sent: &str, unit: TimeUnit) -> Result<(), Refusal> {
-    // What is larger is no time in any unit, and too new.
+    // A larger number is not a time in any unit; it is rejected as too new.
     let may_be_time = sent.parse().is_ok_and(|number: f64| number.abs() < 1e20);
     if may_be_time && is_rounded(sent) { check_time(sent, unit) } else { Ok(()) }
 }
 
+/// Checks a coordinate that was sent as a string. `factor`: degrees of one unit.
+///
 /// # Errors
-/// The degrees in text may be more than 11 m from those that were measured. `factor`: degrees of
-/// one unit.
+/// The degrees may be more than 11 m off.
 pub(super) fn check_degrees(text: &str, field: &str, factor: f64) -> Result<(), Refusal> {
     match resolution(text).filter(|last| last * factor > DEGREES_LOST_MAX) {
         Some(_) => refuse(
@@ -70,9 +76,11 @@ pub(super) fn check_degrees(text: &str, field: &str, factor: f64) -> Result<(), 
     }
 }
 
-/// # Errors
-/// As of [`check_degrees`]; `sent`: a JSON number, or something else. Programs that round write
+/// Like [`check_degrees`], for `sent`: a JSON number, or another value. Programs that round write
 /// degrees without an exponent, and large integers with one.
+///
+/// # Errors
+/// The degrees may be more than 11 m off.
 pub(super) fn check_degrees_sent(sent: &str, field: &str, factor: f64) -> Result<(), Refusal> {
     let is_integer = factor < 1e-3;
     let is_checked = is_integer && is_number(sent) && is_rounded(sent);

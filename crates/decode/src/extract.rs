@@ -10,10 +10,10 @@ use serde_json::value::RawValue;
 use super::json::{Scalar, Text};
 use super::plain::Plain;
 
-/// Values that one pass can extract. The last slot is the driver.
+/// Maximum number of values that one pass extracts. The last slot is the driver.
 const SLOTS_MAX: usize = 16;
 
-/// A path into JSON: names, and indexes of arrays.
+/// A path into JSON: names, and indices of arrays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pointer {
     text: String,
@@ -22,9 +22,10 @@ pub struct Pointer {
 }
 
 impl Pointer {
+    /// Parses a JSON pointer (RFC 6901): `/a/b`, with `~1` for `/` and `~0` for `~` in a name.
+    ///
     /// # Errors
-    /// What is wrong with it, in words: RFC 6901 wants `/a/b`, with `~1` for `/` and `~0` for `~`
-    /// in a name.
+    /// Why the pointer is invalid.
     pub fn new(text: &str) -> Result<Self, String> {
         let wanted = || format!("\"{text}\": must be a JSON pointer such as \"/device/id\"");
         let steps = text.strip_prefix('/').filter(|steps| !steps.is_empty()).ok_or_else(wanted)?;
@@ -52,13 +53,13 @@ impl Pointer {
         self.steps.join("/")
     }
 
-    /// The value at this path of a JSON object or array.
+    /// Returns the value at this path of a JSON object or array.
     pub(super) fn value<'a>(&self, json: &'a str) -> serde_json::Result<Scalar<'a>> {
         let [value, ..] = self.paths.find(json)?;
         Ok(value)
     }
 
-    /// The raw JSON at this path of an object or array.
+    /// Returns the raw JSON at this path of an object or array.
     pub(super) fn raw<'a>(&self, json: &'a str) -> serde_json::Result<Option<&'a RawValue>> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let mut found = None;
@@ -72,7 +73,7 @@ impl Pointer {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Paths {
     slot: Option<usize>,
-    /// Counts only where the slot's own path has no value.
+    /// Used only if the slot's own path has no value.
     is_alias: bool,
     children: Vec<(Box<str>, Paths)>,
 }
@@ -81,7 +82,7 @@ pub(super) struct Paths {
 pub(super) type Found<'a> = [Scalar<'a>; SLOTS_MAX];
 
 impl Paths {
-    /// Slot by slot, as in a pointer but without the first `/`.
+    /// Creates the tree of one path per slot, written as in a pointer but without the first `/`.
     pub(super) fn new(paths: &[&str]) -> Self {
         let mut tree = Self::default();
         for (slot, path) in paths.iter().enumerate() {
@@ -90,7 +91,8 @@ impl Paths {
         tree
     }
 
-    /// Several paths may share a slot: the last value in the payload counts.
+    /// Adds a path of a slot. Several paths may share a slot: the last value in the payload is
+    /// used.
     pub(super) fn add<'p>(&mut self, path: impl IntoIterator<Item = &'p str>, slot: usize) {
         assert!(slot < SLOTS_MAX, "a format wants more than {SLOTS_MAX} values");
         let mut at = self;
@@ -105,8 +107,8 @@ impl Paths {
         (at.slot, at.is_alias) = (Some(slot), false);
     }
 
-    /// Another name of a slot's value: of several in a payload, the one of [`add`](Self::add)
-    /// counts.
+    /// Adds another name for a slot's value. If a payload has several, the one of
+    /// [`add`](Self::add) is used.
     pub(super) fn add_alias(&mut self, path: &str, slot: usize) {
         self.add(path.split('/'), slot);
         let mut at = self;
@@ -137,12 +139,13 @@ impl Paths {
         }
     }
 
-    /// The values in a JSON object or array.
+    /// Extracts the values from a JSON object or array.
     pub(super) fn find<'a>(&self, json: &'a str) -> serde_json::Result<Found<'a>> {
         self.find_in_plain(json).map_or_else(|| self.find_by_serde_json(json), Ok)
     }
 
-    /// `None`: it is not plain, or neither an object nor an array.
+    /// Like [`find`](Self::find), for plain JSON. Returns `None` if the text is not plain, or
+    /// neither an object nor an array.
     fn find_in_plain<'a>(&self, json: &'a str) -> Option<Found<'a>> {
         let mut found = Found::default();
         let mut plain = Plain::new(json.as_bytes());
@@ -208,7 +211,7 @@ impl Paths {
     }
 }
 
-/// The value of another name counts where there is none yet.
+/// Stores the value of an alias, unless the slot has a value.
 #[cold]
 fn put_alias<'a>(value: Scalar<'a>, slot: &mut Scalar<'a>) {
     if slot.is_missing() {
@@ -216,7 +219,7 @@ fn put_alias<'a>(value: Scalar<'a>, slot: &mut Scalar<'a>) {
     }
 }
 
-/// A value that a walk reads at the end of a path. If a key is repeated, the last value counts.
+/// A value that a walk reads at the end of a path. If a key is repeated, the last value is used.
 trait Wanted<'de>: Sized {
     fn take<D: Deserializer<'de>>(
         &mut self,
@@ -237,7 +240,7 @@ impl<'de> Wanted<'de> for Found<'de> {
     }
 }
 
-/// The raw JSON at the only path.
+/// Reads the raw JSON at the only path.
 impl<'de> Wanted<'de> for Option<&'de RawValue> {
     fn take<D: Deserializer<'de>>(
         &mut self,
@@ -254,7 +257,7 @@ impl<'de> Wanted<'de> for Option<&'de RawValue> {
     }
 }
 
-/// Nothing inside: the value itself is read.
+/// Reads nothing inside: the value itself is read.
 impl<'de> Wanted<'de> for () {
     fn take<D: Deserializer<'de>>(&mut self, _: &Paths, deserializer: D) -> Result<(), D::Error> {
         IgnoredAny::deserialize(deserializer).map(drop)

@@ -1,6 +1,6 @@
 //! Valid messages without a fix: counted by kind, not rejected.
 
-/// A closed list: it is the label of a metric.
+/// The kind of an ignored message. A closed list, because it is a metric's label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ignored {
     Beacon,
@@ -10,7 +10,7 @@ pub enum Ignored {
     Command,
     /// OwnTracks: settings, or a dump of them.
     Configuration,
-    /// OwnTracks: encrypted, and milepost has no key.
+    /// OwnTracks: an encrypted message, for which milepost has no key.
     Encrypted,
     /// Traccar: an event of a device, whose position is a message of its own.
     Event,

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::unit::TimeUnit;
 use crate::number::Number;
 
-/// Limit for a client's string in an error.
+/// Maximum characters of a device's string in an error.
 const TEXT_CHARS_MAX: usize = 40;
 
 pub(super) fn excerpt(text: &str, chars_max: usize) -> String {
@@ -28,7 +28,7 @@ pub(super) enum Scalar<'a> {
     #[default]
     Missing,
     Integer(i64),
-    /// No integer, or -0, or one beyond `i64`.
+    /// A number that is not an integer, is -0, or is beyond `i64`.
     Number(Number),
     Text(Cow<'a, str>),
     Other(&'static str),
@@ -58,19 +58,19 @@ impl Scalar<'_> {
         matches!(self, Self::Missing)
     }
 
-    /// Converts a number to another unit; other values stay.
+    /// Converts a number to another unit; leaves other values unchanged.
     #[inline]
     pub(super) fn times(self, factor: f64) -> Self {
         self.as_f64().map_or(self, |number| Self::Number((number * factor).into()))
     }
 
-    /// For formats that send -1 for unknown.
+    /// Turns a negative number into unknown, for formats that send -1.
     #[inline]
     pub(super) fn unless_negative(self) -> Self {
         if self.as_f64().is_some_and(|number| number < 0.0) { Self::Missing } else { self }
     }
 
-    /// For formats that send numbers as strings.
+    /// Parses a number in a string, for formats that send such.
     #[inline]
     pub(super) fn or_number_in_text(self) -> Self {
         match &self {
@@ -80,7 +80,7 @@ impl Scalar<'_> {
     }
 }
 
-/// A decimal number; neither "inf" nor "nan".
+/// Parses a decimal number, but not "inf" or "nan".
 pub(super) fn number(text: &str) -> Option<Scalar<'static>> {
     let text = text.trim_ascii();
     let integer = text.parse().ok().map(Scalar::Integer);
@@ -90,8 +90,8 @@ pub(super) fn number(text: &str) -> Option<Scalar<'static>> {
     })
 }
 
-/// The last digit of a number in text that has an exponent: `1.79555E+12` is given to 1e7. `None`:
-/// it has none.
+/// Returns the value of the last digit of a number with an exponent: 1e7 for `1.79555E+12`. `None`:
+/// it has no exponent.
 pub(super) fn resolution(text: &str) -> Option<f64> {
     let (mantissa, exponent) = text.trim_ascii().split_once(['e', 'E'])?;
     let decimals = mantissa.split_once('.').map_or(0, |(_, decimals)| decimals.len());
@@ -99,7 +99,7 @@ pub(super) fn resolution(text: &str) -> Option<f64> {
     Some(10_f64.powi(exponent.saturating_sub(i32::try_from(decimals).unwrap_or(i32::MAX))))
 }
 
-/// Seconds between a time in text and the next one that can be written like it, if an exponent
+/// Returns the seconds between a time and the next one that can be written like it, if an exponent
 /// makes that more than one second.
 pub(super) fn seconds_lost(text: &str, unit: TimeUnit) -> Option<f64> {
     let (value, resolution) = (number(text)?.as_f64()?, resolution(text)?);
@@ -130,8 +130,8 @@ impl fmt::Display for Scalar<'_> {
     }
 }
 
-/// Reads the elements of an array as raw JSON, so that an invalid one does not reject its
-/// neighbours, and how many there are. Those beyond `points_max` are only counted.
+/// Returns the elements of an array as raw JSON, so that an invalid one does not reject its
+/// neighbours, and their number. Elements beyond `points_max` are only counted.
 pub(super) fn raw_points(
     json: &str,
     points_max: usize,

@@ -1,4 +1,5 @@
-//! Other fields of a point that a source keeps: every scalar by its path, with `/` between names.
+//! Collects the other fields of a point that a source keeps: every scalar by its path, with `/`
+//! between names.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,9 +13,9 @@ use serde_json::value::RawValue;
 use super::json::{Scalar, Text};
 use crate::attributes::{ATTRIBUTES_MAX, Attributes};
 
-/// Longer paths are dropped.
+/// Maximum length of a path in bytes. Longer paths are dropped.
 const NAME_BYTES_MAX: usize = 128;
-/// Deeper values are dropped.
+/// Maximum depth of a value. Deeper values are dropped.
 const DEPTH_MAX: usize = 16;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,9 +31,9 @@ pub enum Keep {
 #[derive(Debug, Clone)]
 pub struct Names {
     names: Vec<String>,
-    /// Each name in quotes, as a payload has it.
+    /// Each name in quotes, as a payload contains it.
     keys: Vec<Finder<'static>>,
-    /// No name has a character that JSON escapes.
+    /// No name contains a character that JSON escapes.
     are_plain: bool,
 }
 
@@ -45,11 +46,11 @@ impl Names {
         Self { names, keys, are_plain }
     }
 
-    /// The kept fields of a point whose JSON is one object without escapes, as most are. `None`: it
-    /// is not, or something exceeds a limit.
+    /// Returns the kept fields of a point whose JSON is one object without escapes, as most are.
+    /// `None`: it is not, or a limit is exceeded.
     ///
     /// The format has read the JSON, so it is valid. Without escapes a name in quotes is a whole
-    /// string, and before a colon it is a key. With one object, every key is the point's own.
+    /// string, and before a colon it is a key. In a flat object, every key belongs to the point.
     fn in_flat_object(&self, origin: &Origin<'_>) -> Option<Attributes> {
         let [b'{', inside @ ..] = origin.raw.trim_ascii_start() else { return None };
         if !self.are_plain || !origin.root.is_empty() || memchr2(b'{', b'\\', inside).is_some() {
@@ -88,7 +89,7 @@ impl PartialEq for Names {
 
 impl Eq for Names {}
 
-/// The value behind a key: a string without its quotes, a number or a boolean.
+/// Returns the value behind a key: a string without its quotes, a number or a boolean.
 fn scalar_behind(rest: &[u8]) -> Option<&str> {
     let rest = rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
     let value = match rest {
@@ -105,7 +106,7 @@ fn scalar_behind(rest: &[u8]) -> Option<&str> {
 /// A point's place in its payload.
 #[derive(Debug)]
 pub(super) struct Origin<'a> {
-    /// UTF-8.
+    /// The JSON of the point, in UTF-8.
     pub(super) raw: &'a [u8],
     /// The object around the point, or the point itself.
     pub(super) within: &'a [u8],
@@ -116,7 +117,7 @@ pub(super) struct Origin<'a> {
 }
 
 impl<'a> Origin<'a> {
-    /// A point that is a whole object.
+    /// Creates the origin of a point that is a whole object.
     pub(super) fn whole(raw: &'a [u8]) -> Self {
         Self { raw, within: raw, driver: Scalar::Missing, root: &[] }
     }
@@ -154,11 +155,10 @@ impl Keep {
         Ok(Self::Named(Names::new(names)))
     }
 
-    /// These names, and what is kept already. `Err`: how many names that are, of at most
-    /// [`ATTRIBUTES_MAX`].
+    /// Adds names to those that are kept.
     ///
     /// # Errors
-    /// There are more than that.
+    /// The number of names, if it is more than [`ATTRIBUTES_MAX`].
     pub fn with(self, more: impl IntoIterator<Item = String>) -> Result<Self, usize> {
         let mut names = match self {
             Self::All => return Ok(Self::All),
@@ -177,8 +177,8 @@ impl Keep {
         }
     }
 
-    /// The kept fields, and how many exceeded the limits. `used`: paths of the position's own
-    /// fields.
+    /// Returns the kept fields, and how many exceeded the limits. `used`: paths of the position's
+    /// own fields.
     #[inline]
     pub(super) fn collect(&self, origin: &Origin<'_>, used: &[String]) -> (Attributes, u64) {
         match self {
@@ -204,7 +204,7 @@ impl Keep {
         (walk.attributes, walk.cut)
     }
 
-    /// Whether something at this path, or below it, is kept.
+    /// Returns whether a value at this path, or below it, is kept.
     fn wants_below(&self, path: &str) -> bool {
         match self {
             Self::Nothing => false,
@@ -226,8 +226,8 @@ struct Walk<'w> {
 
 impl Walk<'_> {
     /// Collects the members of an object, or of the one at `root` in it. Drops invalid ones:
-    /// serde_json accepts half surrogates and 1e999 in the members that a format skips, so only
-    /// here they surface.
+    /// serde_json accepts unpaired surrogates and 1e999 in members that a format skips, so these
+    /// errors show only here.
     fn members(&mut self, json: &str, root: &'static [&'static str], depth: usize) {
         if !json.starts_with('{') {
             return;

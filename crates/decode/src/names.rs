@@ -1,4 +1,4 @@
-//! Other names for milepost's fields, from which the advice for an unread name follows.
+//! Other names for milepost's fields, for advice about fields that are not read.
 //!
 //! Used only for points that lack a field, and on request: a message with a time and a place costs
 //! nothing more.
@@ -18,7 +18,7 @@ use crate::reject::Reason;
 
 /// Other names of the time in milepost's own format and in GeoJSON, the preferred one first.
 pub(crate) const TIMES: [&str; 6] = ["ts", "timestamp", "time", "datetime", "fixtime", "tst"];
-/// Each field, and what others call it.
+/// Each field with its names in other formats.
 const ALIASES: [(&str, &[&str]); 8] = [
     ("lat", &["latitude", "gpslat", "gpslatitude", "y"]),
     ("lng", &["lon", "long", "longitude", "gpslon", "gpslng", "gpslongitude", "x"]),
@@ -45,10 +45,11 @@ const TIMES_OF_FIXES: [&str; 11] = [
     "epoch",
     "unixtime",
 ];
-/// A time under such a name is this near to the receipt.
+/// Maximum distance from the time of receipt at which a number under such a name counts as a time,
+/// in milliseconds.
 const PLAUSIBLE_MS: i64 = 366 * 86_400_000;
 
-/// Names that differ only in case, spaces, `_` and `-` are one.
+/// Normalises a name: case, spaces, `_` and `-` do not count.
 fn plain(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '_' | '-' | ' ' | '.')).collect::<String>().to_lowercase()
 }
@@ -66,7 +67,7 @@ pub fn meant(name: &str) -> Option<&'static str> {
     alias.map(|(field, _)| *field).or_else(|| near().map(|(field, _)| field))
 }
 
-/// Whether at most two letters differ, are missing, or are too many.
+/// Returns whether at most two letters differ, are missing, or are superfluous.
 fn distance_is_small(a: &str, b: &str) -> bool {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     if a.len().abs_diff(b.len()) > 2 || b.len() < 4 {
@@ -85,7 +86,7 @@ fn distance_is_small(a: &str, b: &str) -> bool {
     row[b.len()] <= 2
 }
 
-/// The members of an object, by their names; of a name that comes twice, both.
+/// Returns the members of an object with their names; a repeated name is returned each time.
 fn members(json: &[u8]) -> Vec<(String, Scalar<'_>)> {
     struct Members<'m, 'a>(&'m mut Vec<(String, Scalar<'a>)>);
     impl<'de> Visitor<'de> for Members<'_, 'de> {
@@ -108,12 +109,13 @@ fn members(json: &[u8]) -> Vec<(String, Scalar<'_>)> {
     }
     let mut found = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    // What was found before an error counts.
+    // Keep the members that were found before an error.
     let _ = deserializer.deserialize_map(Members(&mut found));
     found
 }
 
-/// The time of a point without one: in milepost's own format, under one of its usual names.
+/// Returns the time of a point without `ts`: in milepost's own format, the value under one of its
+/// usual names.
 ///
 /// # Errors
 /// There is a time under a name that is not read: as a fix of now it would be wrong.
@@ -154,9 +156,9 @@ pub(super) fn time_in<'j>(
     }
 }
 
-/// Whether a value at this path is a time. Devices with milepost's own format name their fields as
-/// they like; those of other formats may send the time of something else, too, so only the names
-/// that say the time of the fix count.
+/// Returns whether a value at this path is the time of the fix. In milepost's own format, devices
+/// name their fields freely. Devices of other formats may send other times, too, so only names that
+/// refer to the fix count.
 fn is_time_name(path: &str, is_own: bool) -> bool {
     let name = plain(path.rsplit('/').next().unwrap_or(path));
     if !is_own {
@@ -167,7 +169,7 @@ fn is_time_name(path: &str, is_own: bool) -> bool {
     is_last || TIME_WORDS.iter().any(|word| plain(path).contains(word))
 }
 
-/// Whether the key may name a hemisphere, at the price of looking at its last bytes.
+/// Returns whether the key may name a hemisphere; reads only its last bytes.
 #[inline]
 pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
     match key {
@@ -178,7 +180,7 @@ pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
     }
 }
 
-/// The coordinate whose hemisphere is called so: 0 of lat, 1 of lng.
+/// Returns the coordinate whose hemisphere has this name: 0 for lat, 1 for lng.
 fn hemisphere(name: &str) -> Option<usize> {
     let name = plain(name).replace('/', "");
     let name = name.strip_prefix("gps").unwrap_or(&name);
@@ -197,8 +199,10 @@ fn hemisphere(name: &str) -> Option<usize> {
     }
 }
 
+/// Checks a point of milepost's own format for hemispheres.
+///
 /// # Errors
-/// A point of milepost's own format has the hemisphere beside a number without a sign.
+/// A hemisphere stands beside a number without a sign.
 #[cold]
 pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Result<(), Refusal> {
     let degrees = [("lat", lat.as_f64()), ("lng", lng.as_f64())];
@@ -220,7 +224,7 @@ pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Re
     Ok(())
 }
 
-/// Adds to the detail of a missing field what the point has instead.
+/// Adds to the detail of a missing field which similar fields the point has.
 pub(super) fn hint(mut refusal: Refusal, json: &[u8], reading: &Reading) -> Refusal {
     let names: Vec<String> = members(json).into_iter().map(|(name, _)| name).collect();
     let missing =
@@ -241,7 +245,7 @@ pub(super) fn hint(mut refusal: Refusal, json: &[u8], reading: &Reading) -> Refu
     refusal
 }
 
-/// Adds the paths of a point's fields that are no field of a fix and that `keep` leaves out.
+/// Adds the paths of a point's fields that are neither read nor kept.
 pub(super) fn unread(origin: &Origin<'_>, reading: &Reading, into: &mut BTreeSet<String>) {
     const NAMES_MAX: usize = 64;
     if reading.keep == Keep::All || !origin.raw.starts_with(b"{") {

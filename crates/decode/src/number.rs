@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-/// Digits that fit an `i64`, whatever they are.
+/// Number of decimal digits that always fit an `i64`.
 pub(crate) const DIGITS_MAX: usize = 18;
 
 static POWERS_OF_TEN: [i64; DIGITS_MAX + 1] = {
@@ -14,7 +14,8 @@ static POWERS_OF_TEN: [i64; DIGITS_MAX + 1] = {
     powers
 };
 
-/// Decimals keep their digits: the columns hold decimals too, so most numbers are never rounded.
+/// A number as it was sent. A decimal keeps its digits: the columns hold decimals too, so most
+/// numbers are never rounded.
 #[derive(Debug, Clone, Copy)]
 pub enum Number {
     /// `digits` / 10^`decimals`; at most [`DIGITS_MAX`] decimals.
@@ -61,7 +62,7 @@ impl Number {
         if !range.contains(&value) {
             return None;
         }
-        // f64::round calls a function, once for each field of each fix.
+        // Not f64::round: it is a function call, for each field of each fix.
         let units = value * units_per_one;
         let whole = units as i32;
         let rest = units - f64::from(whole);

@@ -21,7 +21,7 @@ use crate::position::{
 };
 use crate::reject::Reason;
 
-/// An optional field: an invalid one becomes unknown, and the fix is stored.
+/// An optional field. An invalid value becomes unknown, and the fix is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field {
     Seq,
@@ -57,7 +57,7 @@ pub struct Lacking {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context<'a> {
-    /// The point's own, or what stands in for it.
+    /// The point's own `ts`, or its substitute.
     pub(super) ts: &'a Scalar<'a>,
     pub(super) driver_id: &'a DriverId,
     /// Time of receipt.
@@ -80,7 +80,7 @@ pub(super) struct Point<'a> {
     pub(super) heading: Scalar<'a>,
     pub(super) alt: Scalar<'a>,
     pub(super) acc: Scalar<'a>,
-    /// A key is named like the hemisphere of a coordinate; milepost's own format has none.
+    /// A key has the name of a hemisphere, which milepost's own format does not have.
     pub(super) has_hemisphere: bool,
 }
 
@@ -108,8 +108,8 @@ impl<'a> Point<'a> {
         })
     }
 
-    /// Like [`field`](Self::field), from a word that begins with the quoted key and its colon. Also
-    /// returns the number of those bytes.
+    /// Like [`field`](Self::field), for a word that begins with the quoted key and its colon. Also
+    /// returns the length of both in bytes.
     #[inline(always)]
     fn field_of_word(&mut self, word: u64, behind: &[u8]) -> Option<(&mut Scalar<'a>, usize)> {
         const LAT: u64 = word_of(b"\"lat\":");
@@ -135,7 +135,7 @@ impl<'a> Point<'a> {
         })
     }
 
-    /// `None`: no key of milepost's.
+    /// Returns the field of a key; `None` if the key is not one of milepost's format.
     fn field(&mut self, key: &[u8]) -> Option<&mut Scalar<'a>> {
         Some(match key {
             b"driver_id" => &mut self.driver_id,
@@ -156,7 +156,7 @@ impl<'a> Point<'a> {
     }
 }
 
-/// Up to eight bytes as an integer, the first lowest.
+/// Returns up to eight bytes as an integer, the first one lowest.
 const fn word_of(bytes: &[u8]) -> u64 {
     let (mut word, mut index) = (0, 0);
     while index < bytes.len() {
@@ -217,7 +217,7 @@ impl Point<'_> {
         })
     }
 
-    /// A payload that names a driver must name the topic's.
+    /// Checks that the driver in the payload, if any, is the topic's.
     fn belongs_to(&self, driver_id: &DriverId) -> Result<(), Refusal> {
         let sent = &self.driver_id;
         if sent.is_missing() || sent.as_text() == Some(driver_id.as_str()) {
@@ -249,7 +249,7 @@ impl Point<'_> {
     }
 }
 
-/// `other`: the other coordinate.
+/// Creates the error for a coordinate out of range. `other`: the other coordinate.
 fn outside(name: &str, degrees: Number, limit: i32, other: Number) -> String {
     let degrees = degrees.as_f64();
     let is_swapped = name == "lat" && degrees.abs() <= 180.0 && other.as_f64().abs() <= 90.0;

@@ -19,11 +19,11 @@ pub(super) struct Points<'m> {
     pub(super) topic: &'m [u8],
     pub(super) received_at: Timestamp,
     pub(super) driver: &'m Named<'m>,
-    /// The driver if the payload should name it and does not.
+    /// The driver to use if the payload should name one and does not.
     pub(super) otherwise: Option<DriverId>,
     pub(super) age: &'m AgeLimits,
     pub(super) points_max: usize,
-    /// Elements of the arrays so far.
+    /// Number of array elements so far.
     pub(super) announced: usize,
     pub(super) out: &'m mut Decoded,
 }
@@ -84,8 +84,8 @@ impl Points<'_> {
         self.out.rejects.push(reject);
     }
 
-    /// Reads a payload in milepost's own format in one pass. `None`, and nothing is taken: it is
-    /// not plain.
+    /// Reads a payload in milepost's own format in one pass. Returns `None`, and reads nothing, if
+    /// it is not plain.
     pub(super) fn plain_documents(&mut self, json: &[u8]) -> Option<Result<(), Refusal>> {
         if self.reading.is_serde_json_only {
             return None;
@@ -169,7 +169,7 @@ impl Points<'_> {
     }
 }
 
-/// The row of `rejects`. The payload comes with its length as sent.
+/// Creates a row of `rejects`, with the payload's length as sent.
 pub(super) fn reject(
     topic: &[u8],
     received_at: Timestamp,

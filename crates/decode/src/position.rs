@@ -54,10 +54,10 @@ pub static TABLE: Table = Table {
 const NUMBERS_BYTES: usize = TABLE.fixed_bytes();
 
 impl Position {
-    /// The columns of [`TABLE`], in that order.
+    /// Appends the columns of [`TABLE`], in that order.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_text(self.driver_id.as_bytes(), out);
-        // The numbers in one piece: then the vector grows once.
+        // Writes all numbers at once, so that the vector grows only once.
         let mut numbers = [0; NUMBERS_BYTES];
         let mut rest = &mut numbers[..];
         let mut put = |bytes: &[u8]| {
@@ -86,7 +86,7 @@ impl Position {
 #[error("out of range")]
 pub struct OutOfRange;
 
-/// The rule for driver ids, in error messages.
+/// The rule for driver ids, as error messages state it.
 pub const DRIVER_ID_RULE: &str = "a driver id is 1-64 bytes of A-Z a-z 0-9 . _ : -";
 
 static IS_ALLOWED_IN_ID: [bool; 256] = {
@@ -99,10 +99,11 @@ static IS_ALLOWED_IN_ID: [bool; 256] = {
     table
 };
 
-/// 1–64 bytes of `A–Z a–z 0–9 . _ : -`. Inline, so that a position needs no allocation.
+/// A driver's id: 1–64 bytes of `A–Z a–z 0–9 . _ : -`. Stored inline, so that a position needs no
+/// allocation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DriverId {
-    /// Zeros behind the id: less than every byte of one.
+    /// Padded with zeros, which sort before every byte of an id.
     bytes: [u8; DRIVER_ID_BYTES_MAX],
     length: u8,
 }
@@ -118,7 +119,7 @@ impl DriverId {
     /// Empty, longer than 64 bytes, or a byte outside the set.
     pub fn new(id: impl AsRef<[u8]>) -> Result<Self, OutOfRange> {
         let id = id.as_ref();
-        // To the end, whatever comes: cheaper than a branch for each byte.
+        // Checks all bytes without stopping early: cheaper than a branch for each byte.
         let is_allowed =
             id.iter().fold(true, |all, byte| all & IS_ALLOWED_IN_ID[usize::from(*byte)]);
         if id.is_empty() || !is_allowed {
@@ -129,7 +130,7 @@ impl DriverId {
         Ok(Self { bytes, length: u8::try_from(id.len()).map_err(|_| OutOfRange)? })
     }
 
-    /// An id that an operator gives.
+    /// Parses an id that an operator gives.
     ///
     /// # Errors
     /// The rule it breaks.

@@ -18,22 +18,22 @@ pub(super) struct Reading {
     pub(super) used: Vec<String>,
     /// The format's names of `lat` and `lng`, for errors.
     pub(super) called: [String; 2],
-    /// Its name of `ts`; `None`: it has no time.
+    /// The format's name of `ts`; `None` if it has no time.
     pub(super) ts_called: Option<String>,
     pub(super) ts_unit: TimeUnit,
-    /// How text in `ts` is read that is not RFC 3339 with an offset; `None`: it is refused.
+    /// How to parse a `ts` string that is not RFC 3339 with an offset; `None`: reject it.
     pub(super) local: Option<Arc<Local>>,
-    /// milepost's own format, whose keys people mistake.
+    /// The format is milepost's own, whose keys are often misspelt.
     pub(super) is_own: bool,
     /// The decoder lists the fields that are not read, in
     /// [`Decoded::unread`](super::decoded::Decoded::unread).
     pub(super) lists_unread: bool,
-    /// For tests: both readers give the same.
+    /// Reads everything with serde_json, for tests: both readers return the same.
     pub(super) is_serde_json_only: bool,
 }
 
 impl Reading {
-    /// The values at [`paths`](Self::paths) of a JSON object or array.
+    /// Returns the values at [`paths`](Self::paths) of a JSON object or array.
     pub(super) fn find<'a>(&self, json: &'a str) -> serde_json::Result<Found<'a>> {
         if self.is_serde_json_only {
             self.paths.find_by_serde_json(json)

@@ -4,9 +4,9 @@ use super::position::Timestamp;
 use super::row_binary::{DRIVER_ID, Kind, Table, U64, put_text};
 pub use crate::message::PAYLOAD_BYTES_MAX;
 
-/// Bytes of a rejected message's topic that are stored.
+/// Maximum stored bytes of a rejected message's topic.
 pub const TOPIC_BYTES_MAX: usize = 1024;
-/// Characters of `detail`.
+/// Maximum characters of `detail`.
 pub const DETAIL_CHARS_MAX: usize = 200;
 
 /// The reason of a reject, in the order of the checks.
@@ -27,7 +27,7 @@ pub enum Reason {
     WrongShape,
     /// The format has no such kind of message, or cannot read this one.
     UnknownFormatKind,
-    /// NMEA: a line that is no sentence, or one with an unreadable field.
+    /// NMEA: a line is not a sentence, or has an unreadable field.
     InvalidSentence,
     /// NMEA: the checksum is missing or wrong.
     BadChecksum,
@@ -39,7 +39,7 @@ pub enum Reason {
     DriverMismatch,
     /// `lat` or `lng` is absent.
     MissingField,
-    /// `lat` or `lng` is no number of degrees.
+    /// `lat` or `lng` is not a number of degrees.
     WrongType,
     /// `lat` outside −90..=90.
     LatRange,
@@ -144,7 +144,7 @@ pub static TABLE: Table = Table {
 };
 
 impl Reject {
-    /// The columns of [`TABLE`], in that order.
+    /// Appends the columns of [`TABLE`], in that order.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.received_at.unix_ms().to_le_bytes());
         put_text(self.topic.as_bytes(), out);

@@ -1,7 +1,7 @@
-//! Repairs payloads with bytes that JSON does not allow and programs write: a byte order mark,
+//! Repairs payloads with bytes that some programs write and JSON does not allow: a byte order mark,
 //! control characters after the end, and Python's `NaN` and `Infinity`.
 
-/// The payload as JSON, or `None`: nothing of it is known to be wrong.
+/// Returns the payload as JSON; `None` if there is nothing to repair.
 #[cold]
 pub(super) fn repaired(payload: &[u8]) -> Option<Vec<u8>> {
     let text = payload.strip_prefix("\u{feff}".as_bytes()).unwrap_or(payload);
@@ -38,7 +38,7 @@ fn word(text: &[u8]) -> usize {
     text.iter().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(text.len())
 }
 
-/// The length of a string with its quotes; of one without an end, that of all.
+/// Returns the length of a string with its quotes, or of the whole text if the string has no end.
 fn string(text: &[u8]) -> usize {
     let mut is_escaped = false;
     let is_end = |byte: &u8| {

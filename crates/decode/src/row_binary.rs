@@ -14,9 +14,10 @@ pub enum Kind {
     Texts,
     /// A number of this ClickHouse type.
     Number(&'static str, usize),
-    /// A byte that says whether it is NULL, then the value unless it is.
+    /// One byte, 1 for NULL, then the value unless it is NULL.
     Nullable(&'static Self),
-    /// Polygons of rings of points: each list its length as unsigned LEB128, a point two Float64.
+    /// Polygons of rings of points: each list with its length as unsigned LEB128, each point as two
+    /// Float64.
     Polygons,
     /// Strings: their number as unsigned LEB128, then each as a [`Text`](Self::Text).
     List,
@@ -32,7 +33,7 @@ const F32: Kind = Kind::Number("Float32", 4);
 const F64: Kind = Kind::Number("Float64", 8);
 
 impl Kind {
-    /// Whether a column of this ClickHouse type accepts such values.
+    /// Returns whether a column of this ClickHouse type accepts such values.
     #[must_use]
     pub fn fits(self, clickhouse_type: &str) -> bool {
         match self {
@@ -49,7 +50,7 @@ impl Kind {
         }
     }
 
-    /// The value's length at the beginning of `bytes`; `None` if it ends early.
+    /// Returns the length of the value at the beginning of `bytes`; `None` if it ends early.
     pub fn length(self, bytes: &[u8]) -> Option<usize> {
         let length = match self {
             Self::Time => 8,
@@ -90,7 +91,7 @@ fn polygons(bytes: &[u8]) -> Option<usize> {
     Some(length)
 }
 
-/// `milepost events` writes it.
+/// The table that `milepost events` writes.
 pub static EVENTS: Table = Table {
     name: "events",
     columns: &[
@@ -108,7 +109,7 @@ pub static EVENTS: Table = Table {
     ],
 };
 
-/// `milepost fences` writes it.
+/// The table that `milepost fences` writes.
 pub static FENCES: Table = Table {
     name: "fences",
     columns: &[
@@ -155,12 +156,12 @@ impl Table {
         format!("INSERT INTO {database}.{} ({}) FORMAT RowBinary", self.name, columns.join(", "))
     }
 
-    /// The statement after the name of the database.
+    /// Returns the statement from the table's name on.
     pub fn statement_end(&self) -> String {
         self.statement("").split_off("INSERT INTO ".len())
     }
 
-    /// The length of `rows` rows at the beginning of `bytes`.
+    /// Returns the length of `rows` rows at the beginning of `bytes`.
     pub fn skip(&self, bytes: &[u8], rows: usize) -> Option<usize> {
         let mut at = 0;
         for _ in 0..rows {
@@ -172,13 +173,13 @@ impl Table {
     }
 }
 
-/// RowBinary's String.
+/// Appends a RowBinary String.
 pub fn put_text(text: &[u8], out: &mut Vec<u8>) {
     put_count(text.len(), out);
     out.extend_from_slice(text);
 }
 
-/// Unsigned LEB128.
+/// Appends a number as unsigned LEB128.
 pub fn put_count(mut rest: usize, out: &mut Vec<u8>) {
     while rest >= 0x80 {
         out.push(u8::try_from(rest & 0x7f).expect("seven bits") | 0x80);
@@ -187,7 +188,7 @@ pub fn put_count(mut rest: usize, out: &mut Vec<u8>) {
     out.push(u8::try_from(rest).expect("less than 0x80"));
 }
 
-/// The length of unsigned LEB128 at the beginning of `bytes`, and its value.
+/// Returns the length and the value of the unsigned LEB128 number at the beginning of `bytes`.
 pub fn count_at(bytes: &[u8]) -> Option<(usize, usize)> {
     let prefix = 1 + bytes.iter().take(9).position(|byte| byte & 0x80 == 0)?;
     let digits = bytes[..prefix].iter().rev();

@@ -1,4 +1,4 @@
-//! A source: its topics, its format, and where the driver's id comes from.
+//! A source: its topics, its format, and the origin of the driver's id.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::time::{Local, Zone};
 use super::topic::Filter;
 use crate::position::{DriverId, OutOfRange};
 
-/// One of `[[sources]]`, or a topic of `mqtt.topics`.
+/// An entry of `[[sources]]`, or a topic of `mqtt.topics`.
 #[derive(Debug, Clone)]
 pub struct Source {
     pub(super) topic: String,
@@ -37,7 +37,7 @@ impl Source {
         self
     }
 
-    /// Reads times without an offset as of this zone.
+    /// Sets the zone of times without an offset.
     #[must_use]
     pub fn in_zone(mut self, zone: Zone) -> Self {
         let local = self.reading.local.take().map_or_else(Local::default, |local| (*local).clone());
@@ -45,7 +45,7 @@ impl Source {
         self
     }
 
-    /// Also keeps the values at these paths, the position's own fields among them.
+    /// Keeps the values at these paths, too; they may be the position's own fields.
     ///
     /// # Errors
     /// How many names would be kept, if they are too many.
@@ -57,7 +57,7 @@ impl Source {
         Ok(self)
     }
 
-    /// milepost's own format; the driver's id is the topic's only `+`.
+    /// Creates a source of milepost's own format; the driver's id is the topic's only `+`.
     pub fn milepost(topic: &str) -> Self {
         Self::new(topic, Driver::Topic(Template::first()), Format::Milepost, Keep::Nothing)
     }
@@ -66,10 +66,9 @@ impl Source {
         self.filter.levels(topic).is_some()
     }
 
-    /// `None`: the topic does not match.
+    /// Returns the driver that a topic names; `None` if the topic does not match.
     pub(super) fn driver_in(&self, topic: &[u8]) -> Option<Result<Named<'_>, OutOfRange>> {
-        // The common case, and the cheapest: no other `+`, and an id has no `/`, so the topic
-        // matches.
+        // The common and cheapest case: no other `+`. An id contains no `/`, so the topic matches.
         if self.is_simple
             && let Some(Ok(id)) = self.filter.only_level(topic).map(DriverId::new)
         {

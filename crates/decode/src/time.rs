@@ -1,7 +1,7 @@
-//! Times as text: with an offset, or in a zone that the configuration names.
+//! Parses times as strings: with an offset, or in a zone that the configuration names.
 //!
-//! Guarantee: one text has one instant, or is refused. A date whose order is open (`03/04/2026`), a
-//! time that a clock change skips or repeats, and a time without a zone are never guessed.
+//! Guarantee: a string stands for one instant, or is rejected. milepost never guesses the order of
+//! a date (`03/04/2026`), a time that a clock change skips or repeats, or a missing zone.
 
 use jiff::civil::{Date, DateTime, Time};
 use jiff::fmt::strtime::BrokenDownTime;
@@ -17,8 +17,10 @@ pub struct Zone {
 }
 
 impl Zone {
+    /// Parses a zone.
+    ///
     /// # Errors
-    /// Neither an offset nor a name of the database.
+    /// The name is neither an offset nor a zone of the database.
     pub fn new(name: &str) -> Result<Self, String> {
         let wanted =
             || format!("\"{name}\": must be a zone such as Europe/Berlin, or +02:00, or Z");
@@ -56,17 +58,17 @@ impl Zone {
     }
 }
 
-/// How a source's or a file's times without an offset are read.
+/// How to parse the times without an offset of a source or a file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Local {
-    /// `None`: a time without an offset is refused.
+    /// Zone of times without an offset; `None`: such times are rejected.
     pub zone: Option<Zone>,
     /// Pattern as for strftime, such as `%d/%m/%Y %H:%M:%S`; `None`: only unambiguous forms.
     pub pattern: Option<String>,
 }
 
 impl Local {
-    /// Unix milliseconds.
+    /// Parses a time into Unix milliseconds.
     pub(super) fn unix_ms(&self, text: &str) -> Result<i64, String> {
         let text = text.trim();
         if let Some(pattern) = &self.pattern {
@@ -103,6 +105,8 @@ impl Local {
         self.zoned(parts.to_datetime().map_err(wrong)?)
     }
 
+    /// Checks a pattern, and returns it.
+    ///
     /// # Errors
     /// The pattern has no date, no time, or is not one of strftime.
     pub fn check_pattern(pattern: &str) -> Result<String, String> {
@@ -136,7 +140,7 @@ fn unread(text: &str) -> String {
     format!("\"{text}\" is no time such as 2026-01-31T08:00:00Z or 2026-01-31 08:00:00")
 }
 
-/// Date and clock, at the T or the space between them.
+/// Splits a string into date and time of day, at the T or the space between them.
 fn split(text: &str) -> Option<(&str, &str)> {
     let at = text.char_indices().find(|(at, c)| {
         let is_t = matches!(c, 'T' | 't') && text[..*at].ends_with(|c: char| c.is_ascii_digit());
@@ -174,13 +178,13 @@ fn date_of(text: &str) -> Result<Date, String> {
 
 struct Clock {
     time: Time,
-    /// A leap second, which is the second after it.
+    /// The time is a leap second, which counts as the second after it.
     next_second: bool,
     /// Seconds east of UTC.
     offset: Option<i32>,
 }
 
-/// `hh:mm`, `hh:mm:ss`, `hhmmss`, with a fraction, AM or PM, and an offset behind it.
+/// Parses `hh:mm`, `hh:mm:ss` or `hhmmss`, with a fraction, AM or PM, and an offset behind it.
 fn clock_of(text: &str) -> Option<Clock> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || ":.,".contains(c))).unwrap_or(text.len());
     let (clock, mut rest) = (&text[..end], text[end..].trim());
@@ -214,7 +218,7 @@ fn clock_of(text: &str) -> Option<Clock> {
     Some(Clock { time, next_second, offset })
 }
 
-/// `Z`, `UTC`, `GMT`, `+hh`, `+hhmm`, `+hh:mm`, in seconds east of UTC.
+/// Parses `Z`, `UTC`, `GMT`, `+hh`, `+hhmm` or `+hh:mm` into seconds east of UTC.
 fn offset(text: &str) -> Option<i32> {
     if ["z", "utc", "gmt"].contains(&&*text.to_ascii_lowercase()) {
         return Some(0);
@@ -237,7 +241,8 @@ fn offset(text: &str) -> Option<i32> {
     (hours < 24 && minutes < 60).then(|| sign * (i32::from(hours) * 60 + i32::from(minutes)) * 60)
 }
 
-/// Seconds below 1e11, milliseconds below 1e14, microseconds below 1e17, else nanoseconds.
+/// Returns an epoch number in milliseconds. Its size gives its unit: seconds below 1e11,
+/// milliseconds below 1e14, microseconds below 1e17, else nanoseconds.
 pub(super) fn epoch_ms_from_integer(number: i64) -> i64 {
     match number.unsigned_abs() {
         0..100_000_000_000 => number * 1_000,

@@ -16,7 +16,8 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// The configuration has checked: at most [`PLUSES_MAX`] levels `+`, no `#`.
+    /// Creates a filter. The configuration guarantees at most [`PLUSES_MAX`] levels `+`, and no
+    /// `#`.
     pub(super) fn new(filter: &str) -> Self {
         let mut parts = filter.split('+').map(str::to_owned);
         Self { before: parts.next().unwrap_or_default(), after: parts.collect() }
@@ -29,7 +30,7 @@ impl Filter {
         topic.strip_prefix(self.before.as_bytes())?.strip_suffix(after.as_bytes())
     }
 
-    /// `None`: the topic does not match.
+    /// Returns the levels that match `+`; `None` if the topic does not match.
     pub(super) fn levels<'a>(&self, topic: &'a str) -> Option<Levels<'a>> {
         let mut rest = topic.strip_prefix(&*self.before)?;
         let mut levels = Levels::new();
@@ -42,7 +43,7 @@ impl Filter {
     }
 }
 
-/// Whether a topic can match both filters.
+/// Returns whether a topic can match both filters.
 pub fn overlap(a: &str, b: &str) -> bool {
     let same = |(a, b): (&str, &str)| a == b || a == "+" || b == "+";
     a.split('/').count() == b.split('/').count() && a.split('/').zip(b.split('/')).all(same)

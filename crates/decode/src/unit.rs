@@ -16,7 +16,8 @@ impl SpeedUnit {
         ("knots", Self::Knots),
     ];
 
-    /// The international mile has 1,609.344 m, the nautical mile 1,852 m.
+    /// Returns the factor to m/s. The international mile has 1,609.344 m, the nautical mile 1,852
+    /// m.
     pub const fn metres_per_second(self) -> f64 {
         match self {
             Self::MetresPerSecond => 1.0,
@@ -27,7 +28,7 @@ impl SpeedUnit {
     }
 }
 
-/// A kind of number, whose values become m/s, metres or degrees.
+/// A physical quantity. Its values become m/s, metres or degrees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantity {
     Speed,
@@ -36,7 +37,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// Names and their factors; the first is milepost's own unit.
+    /// Returns the names of the units with their factors; the first is milepost's own unit.
     const fn names(self) -> &'static [(&'static str, f64)] {
         const KMH: f64 = SpeedUnit::KilometresPerHour.metres_per_second();
         const MPH: f64 = SpeedUnit::MilesPerHour.metres_per_second();
@@ -81,8 +82,8 @@ impl Quantity {
         })
     }
 
-    /// The unit that a column's name states, such as `Speed (km/h)`, `alt_ft`, `heading_deg`: the
-    /// rest of the name, and the unit.
+    /// Returns the unit that a column's name states, such as `Speed (km/h)`, `alt_ft`,
+    /// `heading_deg`: the rest of the name, and the unit.
     pub fn stated_in(self, name: &str) -> Option<(&str, &'static str)> {
         let others: &[(&str, &'static str)] = match self {
             Self::Speed => &[
@@ -113,7 +114,7 @@ impl Quantity {
         own.chain(others.iter().copied()).find_map(|(word, unit)| {
             let before = inner.strip_suffix(word)?;
             let rest = before.trim_end_matches(['(', '[', ' ', '_', '.', '/', '-']);
-            // `altFt`, `speedKmh`.
+            // A unit may follow in camel case: `altFt`, `speedKmh`.
             let is_camel = |at: usize| {
                 let begins =
                     name.get(at..).is_some_and(|word| word.starts_with(char::is_uppercase));
@@ -136,12 +137,12 @@ pub enum TimeUnit {
     Microseconds,
     Nanoseconds,
     Rfc3339,
-    /// Text in the pattern of the reading's [`Local`](super::time::Local).
+    /// A string in the pattern of the reading's [`Local`](super::time::Local).
     Pattern,
 }
 
 impl TimeUnit {
-    /// The units of a mapping, by their names in the configuration.
+    /// The units of time of a mapping, with their names in the configuration.
     pub const NAMES: [(&'static str, Self); 6] = [
         ("s", Self::Seconds),
         ("ms", Self::Milliseconds),

@@ -1,7 +1,7 @@
-//! Payloads in gzip, zstd or CBOR into the text that the formats read.
+//! Unpacks payloads in gzip, zstd or CBOR into the text that the formats read.
 //!
-//! Guarantee: UTF-8 passes as it is, after a look at its first byte, because none of the three can
-//! begin like it. Output is bounded in bytes, and compressed payloads also in their ratio, before
+//! Guarantee: UTF-8 passes unchanged after a check of its first byte, with which none of the three
+//! can begin. The output is bounded in bytes, and for compressed payloads also in its ratio, before
 //! the rest is unpacked.
 
 use std::io::Read as _;
@@ -13,17 +13,17 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use super::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 
-/// Bytes unpacked for each compressed byte. A parked vehicle's array of points has about 20.
+/// Maximum ratio of unpacked to compressed bytes. A parked vehicle's array of points has about 20.
 const RATIO_MAX: usize = 100;
-/// Each frame costs a decoder.
+/// Maximum number of zstd frames: each needs a decoder of its own.
 const ZSTD_FRAMES_MAX: usize = 16;
 /// Largest window in bytes that is accepted; RFC 8878 recommends every decoder to support it.
 const ZSTD_WINDOW_BYTES_MAX: u64 = 8 << 20;
-/// About what JSON may have.
+/// Maximum depth of CBOR, about that of JSON.
 const CBOR_DEPTH_MAX: usize = 100;
 
-/// `None`: the payload is none of the three. CBOR may be compressed; `is_json`: the format can read
-/// it.
+/// Unpacks a payload; `None` if it is none of the three. CBOR may be compressed. `is_json`: the
+/// format reads JSON.
 pub(super) fn unpack(
     payload: &[u8],
     is_json: bool,
@@ -52,7 +52,7 @@ pub(super) fn unpack(
     }
 }
 
-/// An array, a map, or the tag that says "CBOR".
+/// Returns whether the payload begins with an array, a map, or the tag "self-described CBOR".
 fn is_cbor(payload: &[u8]) -> bool {
     matches!(payload, [0x80..=0xbf, ..] | [0xd9, 0xd9, 0xf7, ..])
 }
@@ -61,14 +61,15 @@ fn unreadable(detail: String) -> Refusal {
     Refusal::new(Reason::InvalidUtf8, detail)
 }
 
-/// May return one byte more than `limit`.
+/// Unpacks gzip. May return one byte more than `limit`.
 fn gzip(payload: &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
     let mut unpacked = Vec::new();
     let read = MultiGzDecoder::new(payload).take(limit as u64 + 1).read_to_end(&mut unpacked);
     read.map(|_| unpacked).map_err(|error| unreadable(format!("gzip: {error}")))
 }
 
-/// Frames one behind the other, as gzip's members. May return a block, 128 KiB, more than `limit`.
+/// Unpacks concatenated zstd frames, as gzip allows concatenated members. May return a block, 128
+/// KiB, more than `limit`.
 fn zstd(mut payload: &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
     let mut unpacked = Vec::new();
     for _ in 0..ZSTD_FRAMES_MAX {
@@ -80,7 +81,7 @@ fn zstd(mut payload: &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
     Err(unreadable(format!("zstd: more than {ZSTD_FRAMES_MAX} frames")))
 }
 
-/// The frame at the beginning of `payload`, which is behind it then.
+/// Unpacks the frame at the beginning of `payload`, and advances `payload` past it.
 fn frame(payload: &mut &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
     let mut decoder = FrameDecoder::new();
     decoder.set_max_window_size(ZSTD_WINDOW_BYTES_MAX);
@@ -103,8 +104,8 @@ fn frame(payload: &mut &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// CBOR as JSON, by RFC 8949, 6.1: a tag is left out, and what JSON cannot say is null; here byte
-/// strings as well. An integer as a key becomes a string.
+/// Writes CBOR as JSON (RFC 8949, 6.1): drops tags; writes null for values that JSON lacks, and for
+/// byte strings; turns integer keys into strings.
 struct Json<'a> {
     cbor: Decoder<&'a [u8]>,
     out: Vec<u8>,
@@ -130,7 +131,7 @@ impl<'a> Json<'a> {
         ))
     }
 
-    /// The next item without its tags.
+    /// Returns the next item without its tags.
     fn pull(&mut self) -> Result<Header, Refusal> {
         loop {
             match self.cbor.pull() {
@@ -204,7 +205,7 @@ impl<'a> Json<'a> {
         Ok(())
     }
 
-    /// `count`: `None` up to a break.
+    /// Writes the items of an array or map. `count`: `None` if a break ends them.
     fn items(
         &mut self,
         count: Option<usize>,

@@ -417,10 +417,10 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
         return Ok((found_text, found == Found::default()));
     }
     // Rewritten files are smaller than the ones they replace, so no bound is needed.
-    let is_gone = move |id: &[u8]| id == driver_id.as_bytes();
+    let is_erased = move |id: &[u8]| id == driver_id.as_bytes();
     let found = spawn_blocking(move || match Spool::open(&settings.dir, u64::MAX) {
         Ok((spool, left)) => {
-            let found = spool.erase(&left, is_gone)?;
+            let found = spool.erase(&left, is_erased)?;
             Ok((
                 format!("{} rows, {} files that cannot be read", found.rows, found.unreadable),
                 found.unreadable == 0,

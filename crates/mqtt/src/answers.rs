@@ -15,9 +15,9 @@ pub(super) fn connack(body: &[u8]) -> Result<Packet<'static>, CodecError> {
     if reason != 0 {
         let properties =
             if let Ok(Rest::ConnAck(answer)) = answer { answer.properties } else { None };
-        let said = properties.and_then(|properties| properties.reason_string);
-        let said = said.map_or(String::new(), |said| format!(" (\"{said}\")"));
-        return Err(CodecError::Refused { reason, words: format!("{}{said}", refusal(reason)) });
+        let reason_string = properties.and_then(|properties| properties.reason_string);
+        let quoted = reason_string.map_or(String::new(), |text| format!(" (\"{text}\")"));
+        return Err(CodecError::Refused { reason, words: format!("{}{quoted}", refusal(reason)) });
     }
     let Rest::ConnAck(answer) = answer? else {
         return Err(CodecError::Unexpected(CONNACK));

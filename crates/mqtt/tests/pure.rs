@@ -240,8 +240,8 @@ fn unsupported_mqtt_version_is_reported() {
         let mut input = Input::new(PACKET_BYTES_MAX);
         input.space()[..connack.len()].copy_from_slice(connack);
         input.advance(connack.len());
-        let told = input.packet().unwrap_err().to_string();
-        assert!(told.contains("it does not speak MQTT 5"), "{connack:?}: {told}");
+        let error = input.packet().unwrap_err().to_string();
+        assert!(error.contains("it does not speak MQTT 5"), "{connack:?}: {error}");
     }
 }
 

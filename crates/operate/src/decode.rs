@@ -14,7 +14,7 @@ use milepost_decode::position::Timestamp;
 use milepost_decode::{Decoded, Decoder, Source};
 
 /// Placeholder driver id when `--topic` is absent.
-const SOMEBODY: &str = "some-driver";
+const PLACEHOLDER_DRIVER: &str = "some-driver";
 
 /// The assumed source, topic and time of receipt of a message.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ pub fn decode(config: &Config, origin: &Origin, payload: &[u8]) -> Result<(Strin
 
 /// A message as `mosquitto_sub -F %j` prints it.
 #[derive(Deserialize)]
-struct Heard {
+struct MosquittoMessage {
     topic: String,
     payload: String,
     #[serde(rename = "payloadlen")]
@@ -74,9 +74,9 @@ pub fn decode_lines(
     {
         origin.received_at = clock();
         decoded.clear();
-        let heard: Option<Heard> = serde_json::from_slice(&line).ok();
-        let mut text = match heard {
-            Some(Heard { topic, payload, retain, .. }) => {
+        let message_line: Option<MosquittoMessage> = serde_json::from_slice(&line).ok();
+        let mut text = match message_line {
+            Some(MosquittoMessage { topic, payload, retain, .. }) => {
                 let message = Message::new(topic.as_bytes(), payload.as_bytes());
                 decoder.decode(message, origin.received_at, &mut decoded);
                 let shown =
@@ -131,7 +131,7 @@ fn topic(sources: &[Source], origin: &Origin) -> Result<String> {
             bail!("source {} takes {}, which does not match {topic}", chosen + 1, source.topic())
         }
         Some(topic) => Ok(topic.clone()),
-        None => Ok(source.topic().replace('+', SOMEBODY)),
+        None => Ok(source.topic().replace('+', PLACEHOLDER_DRIVER)),
     }
 }
 

@@ -55,7 +55,7 @@ fn fix_without_a_time_is_undated() {
 fn ambiguous_or_unknown_source_is_refused() {
     let payload = r#"{"position":{"latitude":1,"longitude":2},"device":{"uniqueId":"d7"}}"#;
     assert!(run(Some(2), None, payload).unwrap().0[0].contains(r#""driver_id":"d7""#));
-    for (source, topic, says) in [
+    for (source, topic, expected) in [
         (None, None, "--source or --topic"),
         (Some(3), None, "no source 3"),
         (Some(0), None, "no source 0"),
@@ -63,7 +63,7 @@ fn ambiguous_or_unknown_source_is_refused() {
         (Some(1), Some("traccar"), "does not match traccar"),
     ] {
         let error = run(source, topic, payload).unwrap_err();
-        assert!(error.contains(says), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
 }
 
@@ -81,7 +81,7 @@ fn each_line_of_a_stream_is_decoded_by_its_own_topic() {
         is_good.map(|is_good| (printed, is_good)).map_err(|error| error.to_string())
     };
     let fix = r#"{"_type":"location","lat":1,"lon":2,"tst":1767225599}"#;
-    let heard = |topic: &str, payload: &str| {
+    let captured = |topic: &str, payload: &str| {
         let (topic, text) = (serde_json::json!(topic), serde_json::json!(payload));
         let bytes = payload.len();
         format!(
@@ -89,9 +89,9 @@ fn each_line_of_a_stream_is_decoded_by_its_own_topic() {
         )
     };
     let lines = [
-        heard("owntracks/jo/phone", &fix.replace(',', ",\n")),
-        heard("nobody", "{}"),
-        heard("traccar", ""),
+        captured("owntracks/jo/phone", &fix.replace(',', ",\n")),
+        captured("nobody", "{}"),
+        captured("traccar", ""),
     ];
     let (printed, is_good) = stream(None, &lines.join("\n"), 9).unwrap();
     let [position, other, empty] = &printed[..] else { panic!("{printed:#?}") };

@@ -40,7 +40,7 @@ impl Spool {
     pub fn erase(
         &self,
         left: &SpoolInventory,
-        is_gone: impl Fn(&[u8]) -> bool,
+        is_erased: impl Fn(&[u8]) -> bool,
     ) -> Result<Found, EraseError> {
         let mut found = Found::default();
         for file in &left.files {
@@ -53,7 +53,7 @@ impl Spool {
                     continue;
                 }
             };
-            let Some(others) = without(&inserts, &is_gone) else {
+            let Some(others) = without(&inserts, &is_erased) else {
                 found.unreadable += 1;
                 continue;
             };
@@ -71,7 +71,7 @@ impl Spool {
             }
             self.remove(file).map_err(EraseError::Io)?;
         }
-        self.erase_quarantined(&is_gone, &mut found).map_err(EraseError::Io)?;
+        self.erase_quarantined(&is_erased, &mut found).map_err(EraseError::Io)?;
         sync_dir(&self.dir).map_err(EraseError::Io)?;
         Ok(found)
     }
@@ -79,7 +79,7 @@ impl Spool {
     /// Files in quarantine: single rows that were too large, and damaged files.
     fn erase_quarantined(
         &self,
-        is_gone: &impl Fn(&[u8]) -> bool,
+        is_erased: &impl Fn(&[u8]) -> bool,
         found: &mut Found,
     ) -> io::Result<()> {
         for listed in list(&self.dir)? {
@@ -89,7 +89,7 @@ impl Spool {
                 Kind::Row => {
                     let path = self.dir.join(&listed.name);
                     let row = format::read(&Bytes::from(fs::read(&path)?)).ok();
-                    let Some(others) = row.and_then(|row| without(&row, is_gone)) else {
+                    let Some(others) = row.and_then(|row| without(&row, is_erased)) else {
                         found.unreadable += 1;
                         continue;
                     };
@@ -109,7 +109,7 @@ impl Spool {
 ///
 /// # Errors
 /// The directory or a file cannot be read.
-pub fn count(dir: &Path, is_gone: impl Fn(&[u8]) -> bool) -> io::Result<Found> {
+pub fn count(dir: &Path, is_erased: impl Fn(&[u8]) -> bool) -> io::Result<Found> {
     let mut found = Found::default();
     for listed in list(dir)?.into_iter().filter(|listed| listed.kind != Kind::Unfinished) {
         let bytes = match fs::read(dir.join(&listed.name)) {
@@ -120,7 +120,7 @@ pub fn count(dir: &Path, is_gone: impl Fn(&[u8]) -> bool) -> io::Result<Found> {
         let counted = inserts.and_then(|inserts| {
             let rows =
                 |inserts: &[Insert]| inserts.iter().map(|insert| insert.rows as u64).sum::<u64>();
-            Some(rows(&inserts) - rows(&without(&inserts, &is_gone)?))
+            Some(rows(&inserts) - rows(&without(&inserts, &is_erased)?))
         });
         match counted {
             Some(rows) => found.rows += rows,
@@ -130,6 +130,6 @@ pub fn count(dir: &Path, is_gone: impl Fn(&[u8]) -> bool) -> io::Result<Found> {
     Ok(found)
 }
 
-fn without(inserts: &[Insert], is_gone: &impl Fn(&[u8]) -> bool) -> Option<Vec<Insert>> {
-    inserts.iter().map(|insert| Some(insert.without(is_gone)?.0)).collect()
+fn without(inserts: &[Insert], is_erased: &impl Fn(&[u8]) -> bool) -> Option<Vec<Insert>> {
+    inserts.iter().map(|insert| Some(insert.without(is_erased)?.0)).collect()
 }

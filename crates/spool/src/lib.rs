@@ -233,7 +233,7 @@ impl Spool {
     /// The file stays, and the next process replays it; its rows collapse.
     pub fn remove(&self, file: &File) -> io::Result<()> {
         let removed = fs::remove_file(self.path(file, BATCH));
-        let removed = if is_gone(&removed) { Ok(()) } else { removed };
+        let removed = if is_missing(&removed) { Ok(()) } else { removed };
         if removed.is_ok() {
             self.state().bytes -= file.bytes;
         }
@@ -246,7 +246,7 @@ impl Spool {
     /// The file is missing, or the disk refuses.
     pub fn quarantine(&self, file: &File) -> io::Result<()> {
         let moved = fs::rename(self.path(file, BATCH), self.path(file, DAMAGED));
-        if is_gone(&moved) {
+        if is_missing(&moved) {
             self.state().bytes -= file.bytes;
         }
         moved
@@ -261,7 +261,7 @@ impl Spool {
     }
 }
 
-fn is_gone(outcome: &io::Result<()>) -> bool {
+fn is_missing(outcome: &io::Result<()>) -> bool {
     outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 

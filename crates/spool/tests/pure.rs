@@ -69,14 +69,14 @@ fn erase_removes_a_drivers_rows_from_every_file() {
     fs::write(folder.path().join(damaged.to_string()), "torn").unwrap();
     drop(spool);
 
-    let is_gone = |driver: &[u8]| driver == b"gone";
+    let is_erased = |driver: &[u8]| driver == b"gone";
     let (spool, left) = open(&folder);
     let found = Found { rows: 4, unreadable: 1 };
-    assert_eq!(count(folder.path(), is_gone).unwrap(), found);
-    assert_eq!(spool.erase(&left, is_gone).unwrap(), found);
+    assert_eq!(count(folder.path(), is_erased).unwrap(), found);
+    assert_eq!(spool.erase(&left, is_erased).unwrap(), found);
     drop(spool);
     let (spool, left) = open(&folder);
-    assert_eq!(spool.erase(&left, is_gone).unwrap(), Found { rows: 0, unreadable: 1 });
+    assert_eq!(spool.erase(&left, is_erased).unwrap(), Found { rows: 0, unreadable: 1 });
     assert_eq!(
         left.files.iter().map(|file| file.positions).sum::<u64>(),
         3 + 1,

@@ -148,8 +148,8 @@ mod tests {
                 "are both clocks right?",
             ),
         ] {
-            let told = explain(Server::Broker, &error).unwrap();
-            assert!(told.contains(words), "{words} is not in {told}");
+            let advice = explain(Server::Broker, &error).unwrap();
+            assert!(advice.contains(words), "{words} is not in {advice}");
         }
         assert_eq!(explain(Server::Broker, &io::Error::other("reset")), None);
         let plain = is_this_the_port(Server::ClickHouse, false);

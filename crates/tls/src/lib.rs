@@ -98,11 +98,11 @@ impl Files {
     /// Returns the faults of the files, one line per key.
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut violations = Vec::new();
         for (name, path) in
             [("ca_file", &self.ca), ("cert_file", &self.cert), ("key_file", &self.key)]
         {
-            told.extend(self.read_one(name, path).err().map(|error| error.to_string()));
+            violations.extend(self.read_one(name, path).err().map(|error| error.to_string()));
         }
         if self.cert.is_some() != self.key.is_some() {
             let (given, missing) = if self.cert.is_some() {
@@ -111,16 +111,16 @@ impl Files {
                 ("key_file", "cert_file")
             };
             let section = self.server.section();
-            told.push(format!(
+            violations.push(format!(
                 "{section}.{missing}: belongs to {section}.{given}; give both or neither"
             ));
         }
-        if told.is_empty()
+        if violations.is_empty()
             && let Err(error) = self.read().and_then(|read| self.build(&read))
         {
-            told.push(error.to_string());
+            violations.push(error.to_string());
         }
-        told
+        violations
     }
 
     fn read(&self) -> Result<Contents, Error> {

@@ -24,7 +24,7 @@ const RESIDENT_BYTES_FATAL: u64 = 512 << 20;
 const LOG_BYTES_MAX: usize = 64 << 10;
 /// Log line of an insert in flight while the engine, which other tests share, did not respond for
 /// seconds: its outcome is then unknown in any case.
-const GIVEN_UP: &str = "given up: the server was away";
+const ABORTED: &str = "aborted after a silence of ClickHouse";
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Measurements of a case.
@@ -301,7 +301,7 @@ impl Stage {
                 format!("no cause in /readyz within {within:?}")
             });
             let counted = self.case.hangs() || !figures.errors.is_empty(); // a hung insert has not failed yet
-            let given_up = self.milepost.process.log()?.matches(GIVEN_UP).count();
+            let given_up = self.milepost.process.log()?.matches(ABORTED).count();
             let is_known =
                 |kind: &str| kinds.contains(&kind) || kind == "ambiguous" && given_up > 0;
             let known = counted && figures.errors.keys().all(|kind| is_known(kind));

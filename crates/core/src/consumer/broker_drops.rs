@@ -19,13 +19,13 @@ const NODES_MAX: usize = 64;
 
 /// Why a broker dropped messages: our name, and EMQX's name of the counter below `metrics/`.
 pub const REASONS: [(&str, &str); 6] = [
-    // A session's queue was full, and the oldest message went.
+    // A session's queue was full, and the oldest message was dropped.
     ("queue_full", "delivery/dropped/queue_full"),
     // Its message expiry had passed.
     ("expired", "delivery/dropped/expired"),
-    // Larger than the subscriber takes.
+    // Larger than the subscriber accepts.
     ("too_large", "delivery/dropped/too_large"),
-    // QoS 0, for a session that was away or full.
+    // QoS 0, for a session that was disconnected or full.
     ("qos0", "delivery/dropped/qos0_msg"),
     // No client was subscribed or had a session.
     ("no_subscribers", "messages/dropped/no_subscribers"),

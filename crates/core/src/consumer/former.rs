@@ -75,9 +75,9 @@ impl Former {
         }
         self.search_complete = visits[found..].iter().all(has_ended);
         if self.search_complete && !self.all {
-            let is_gone =
+            let has_expired =
                 |visit: &&Session| has_ended(visit) && !visit.was_found() && !visit.was_abandoned();
-            self.counted.expired = visits[..found].iter().filter(is_gone).count() as u64;
+            self.counted.expired = visits[..found].iter().filter(has_expired).count() as u64;
         }
         false
     }

@@ -1,21 +1,21 @@
-//! A window that stays full, as a line of `/readyz`: the broker may have no more messages in
-//! flight, and the others wait in its queue.
+//! Reports a window that stays full as a line of `/readyz`: the broker may have no more messages in
+//! flight, so further ones wait in its queue.
 
 use std::time::{Duration, Instant};
 
 use super::Consumer;
 
-/// A window that is full for longer is reported: messages wait in the broker about as long.
+/// Time after which a full window is reported: messages wait in the broker for about as long.
 const WINDOW_FULL_MAX: Duration = Duration::from_secs(10);
 
 impl Consumer {
-    /// The longest time for which a member's window has been full.
+    /// Returns the longest time for which a member's window has been full.
     pub(super) fn longest_full_window(&self, now: Instant) -> Duration {
         let members = &self.sessions[..self.growth.members()];
         members.iter().map(|session| session.window_full_for(now)).max().unwrap_or_default()
     }
 
-    /// Messages wait in the broker because it may have no more of them in flight.
+    /// Returns the line of `/readyz` if a window has been full for longer than [`WINDOW_FULL_MAX`].
     pub(super) fn window_full_reason(&self, now: Instant) -> Option<String> {
         if self.window_full_for < WINDOW_FULL_MAX {
             return None;

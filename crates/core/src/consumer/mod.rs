@@ -70,8 +70,8 @@ pub struct ConsumerConfig {
     pub buffer_bytes_max: usize,
     /// Longest age of a batch in a large group; zero: the group's size changes nothing.
     pub members_age_max: Duration,
-    /// Largest tolerated jump of the wall clock. After a larger one messages are deferred until our
-    /// clock was compared with ClickHouse's.
+    /// Largest tolerated jump of the wall clock. After a larger one messages are deferred until this
+    /// host's clock has been compared with ClickHouse's.
     pub clock_jump_max: Duration,
 }
 
@@ -167,8 +167,8 @@ impl Consumer {
         self.notices.extend(changed.map(|age| ConsumerNotice::GroupAge { members, age }));
     }
 
-    /// The shell connects this session: to which node, and how long to wait for it if another one
-    /// may do better.
+    /// Records that the shell connects this session. Returns its node and, if another node is
+    /// available, how long to wait for it.
     pub fn dial(&mut self, index: SessionIndex, now: Instant) -> (Node, Option<Duration>) {
         self.nodes.dial(index, now)
     }

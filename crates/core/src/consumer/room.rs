@@ -16,7 +16,7 @@ use crate::session::events::NoRoom;
 use milepost_decode::Message;
 use milepost_decode::position::Timestamp;
 
-/// Longest pause of reading. EMQX closes a socket that takes nothing for 15 s.
+/// Longest pause of reading. EMQX closes a socket from which nothing is read for 15 s.
 const HELD_BACK_MAX: Duration = Duration::from_secs(2);
 /// Buffer space reserved for the messages of one more read (64 KiB), which can no longer be left in
 /// the socket.

@@ -147,7 +147,7 @@ impl ServerStatus {
 pub struct Attention {
     /// An insert is slow or failed, or ClickHouse is silent: query every second.
     pub in_doubt: bool,
-    /// Incremented by each permanently refused insert: check now whether the tables are still ours.
+    /// Incremented by each permanently refused insert: check now whether the tables still match.
     pub refusals: u64,
     /// Incremented by each jump of our clock: compare the clocks now.
     pub clock_jumps: u64,
@@ -251,7 +251,7 @@ pub enum DeliveryNotice {
     SpoolHangs {
         waited: Duration,
     },
-    /// The spool was not empty, and is.
+    /// The spool has become empty.
     SpoolEmpty {
         /// Batches replayed since it was last empty.
         batches: u64,
@@ -272,7 +272,7 @@ pub enum DeliveryNotice {
         /// It goes into a file; without a spool it is dropped.
         is_kept: bool,
     },
-    /// A file cannot be used.
+    /// A file is damaged.
     Quarantined {
         file: File,
         /// The damage.
@@ -372,7 +372,7 @@ impl fmt::Display for DeliveryNotice {
     }
 }
 
-/// Counts since the process began, and levels now, in positions unless it says otherwise.
+/// Counts since the process began, and levels now, in positions unless stated otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeliveryTotals {
     /// Durable in ClickHouse, straight or through the spool.
@@ -381,8 +381,8 @@ pub struct DeliveryTotals {
     pub batches_inserted: u64,
     /// Batches that went to the spool, by [`StoreReason`].
     pub stored: [u64; StoreReason::ALL.len()],
-    /// In batches that no file holds and ClickHouse has not got, or that are being inserted beside
-    /// their file.
+    /// In batches that are neither in a file nor in ClickHouse, or that are inserted while their file
+    /// exists.
     pub in_flight: u64,
     /// In the spool when it was opened.
     pub spool_at_start: u64,
@@ -390,9 +390,10 @@ pub struct DeliveryTotals {
     pub in_spool: u64,
     /// Positions of files that are damaged or missing, and rows that are too large to insert.
     pub quarantined: u64,
-    /// Positions that no way takes, without a spool to keep them in.
+    /// Positions too large for any insert, dropped because there is no spool.
     pub dropped: u64,
-    /// Rejects that no way takes, without a spool: no row of `rejects` shows them.
+    /// Rejects too large for any insert, dropped because there is no spool. `rejects` has no row of
+    /// them.
     pub rejects_dropped: u64,
     /// Positions of erased drivers, left out of an insert or a replay.
     pub erased: u64,

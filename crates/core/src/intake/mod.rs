@@ -79,7 +79,7 @@ pub enum CloseWhen {
     NotEmpty,
 }
 
-/// Counts since the intake began, and levels now, in positions unless it says otherwise.
+/// Counts since the intake began, and levels now, in positions unless stated otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IntakeTotals {
     /// Points, valid or not, and one for each message that was rejected as a whole.

@@ -1,4 +1,4 @@
-//! Which fields of the messages nobody reads: counted by name, and named once in the log.
+//! Finds the fields of messages that are not read: counts them by name, and logs each once.
 //!
 //! A message's fields are listed by a second decode, so only a sample pays for it: the first message
 //! of each source, and then one in [`SAMPLED`]. Of each source at most [`NAMES_MAX`] names are
@@ -9,16 +9,16 @@ use std::sync::Arc;
 use milepost_decode::position::Timestamp;
 use milepost_decode::{Decoded, Decoder, Message, meant};
 
-/// One message in so many is looked at.
+/// One message in this many is sampled.
 const SAMPLED: u64 = 1_000;
-/// Names of a source that have a counter of their own.
+/// Maximum number of names per source that have a counter of their own.
 const NAMES_MAX: usize = 20;
-/// Names in a log line.
+/// Maximum number of names in a log line.
 const LOGGED_MAX: usize = 8;
 const NAME_CHARS_MAX: usize = 60;
 const OTHER: &str = "other";
 
-/// How many sampled messages of a source had a field that nobody reads.
+/// Number of sampled messages of a source with a certain field that is not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadField {
     /// The filter of the source's topics.
@@ -27,7 +27,7 @@ pub struct UnreadField {
     pub messages: u64,
 }
 
-/// A source's first fields that nobody reads, or its first fix without a time.
+/// The first unread fields of a source, or its first fix without a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadNotice {
     pub source: Arc<str>,
@@ -107,7 +107,7 @@ impl Unread {
         };
         let mut found = Vec::new();
         for name in &self.scratch.unread {
-            // A name is a client's text: it goes to a log line and a label.
+            // A device chose the name: clean it before it reaches a log line and a label.
             let shown: String =
                 name.chars().take(NAME_CHARS_MAX).flat_map(char::escape_debug).collect();
             let known = source.names.iter().find(|known| ***known == *shown);

@@ -22,7 +22,7 @@ pub enum Decision {
     Keep {
         /// One reason per peer, for the log.
         because: Vec<String>,
-        /// Every peer has answered, and none may still become able to take our share. Otherwise the
+        /// Every peer has answered, and none can still take over this member's share. Otherwise the
         /// log warns: if no process resumes our sessions, their messages are lost.
         certain: bool,
     },
@@ -200,7 +200,7 @@ mod tests {
             change(&mut theirs);
             decide(theirs)
         };
-        for (said, what) in [
+        for (line, what) in [
             (decide(standing("milepost-10")), "milepost-10 at 10.0.0.1:9464 has a higher name"),
             (
                 other(|theirs| theirs.group = "h".to_owned()),
@@ -213,7 +213,7 @@ mod tests {
             ),
             (other(|theirs| theirs.leaving = true), "milepost-1 at 10.0.0.1:9464 is leaving, too"),
         ] {
-            assert_eq!(said, format!("{kept} ({what})"));
+            assert_eq!(line, format!("{kept} ({what})"));
         }
     }
 

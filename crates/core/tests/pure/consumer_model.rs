@@ -289,17 +289,17 @@ fn shed_messages_are_logged_once_a_minute() {
 fn messages_without_a_source_are_logged_once() {
     let mut world = World::new(plain(), Server::new(1), Instant::now());
     world.server.mood(Mood::Taking(60));
-    let told = |world: &World<Server>| {
+    let counts = |world: &World<Server>| {
         let lines = ["connected; ", "messages so far on topics that no source matches"];
         lines.map(|line| world.notices.iter().filter(|notice| notice.contains(line)).count())
     };
-    assert_eq!(told(&world), [1, 0]);
+    assert_eq!(counts(&world), [1, 0]);
     for packet_id in 1..4 {
         let message = Message { packet_id: Some(packet_id), ..Message::new(b"elsewhere", b"{}") };
         world.consumer.handle_publish(0, message, now(world.instant(), Duration::ZERO));
         world.turn();
     }
-    assert_eq!(told(&world), [1, 1]);
+    assert_eq!(counts(&world), [1, 1]);
 }
 
 #[test]

@@ -241,8 +241,8 @@ fn small_windows_are_logged_once_after_all_sessions_connected() {
         (0..3).for_each(|_| rig.turn());
         let logged = rig.lines(words);
         assert_eq!(logged.len(), lines, "{sessions} sessions, {wanted}: {logged:?}");
-        let says = |(warns, line): &(bool, String)| *warns && line.contains("allows 20 ");
-        assert!(logged.iter().all(says), "{logged:?}");
+        let is_warned = |(warns, line): &(bool, String)| *warns && line.contains("allows 20 ");
+        assert!(logged.iter().all(is_warned), "{logged:?}");
     }
 }
 

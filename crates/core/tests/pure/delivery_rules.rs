@@ -707,12 +707,12 @@ fn oversized_insert_is_split_and_bounds_later_ones() {
     assert!(rig.troubles().is_empty(), "{}", rig.troubles());
     assert_eq!(rig.policy.totals().inserted, 100);
     for (bytes, bytes_max) in [(1 << 22, 1 << 19), (1 << 18, 1 << 17)] {
-        let told = rig
+        let logged = rig
             .notices
             .iter()
             .filter(|notice| matches!(notice, DeliveryNotice::TooLarge { .. }))
             .count();
-        assert_eq!(told, 1, "once, not for every half, nor for one that is larger");
+        assert_eq!(logged, 1, "once, not for every half, nor for one that is larger");
         rig.bytes = bytes;
         rig.offer("d", 100, true).unwrap();
         rig.wait(Duration::from_secs(2));

@@ -289,10 +289,10 @@ fn short_connections_are_logged_until_the_likely_cause_is() {
         it.fails(0);
         lines.extend(it.lines());
     }
-    let told =
+    let counts =
         ["connected; ", "subscribed", "no connection: cut", "the broker closed 3 connections"]
             .map(|words| lines.iter().filter(|line| line.starts_with(words)).count());
-    assert_eq!(told, [4, 4, 3, 1], "{lines:#?}");
+    assert_eq!(counts, [4, 4, 3, 1], "{lines:#?}");
 }
 
 /// A broker that is silent may be busy, so the second UNSUBACK decides. The first one is followed
@@ -402,13 +402,13 @@ fn full_window_is_an_unready_reason_with_the_setting() {
             (0..seconds * 50).for_each(|_| it.wait(SECOND / 50));
             it.consumer.unready_reasons(it.now).join("\n")
         };
-        let said = full_for(&mut it, 9);
-        assert!(!said.contains("window:"), "{said}");
-        let said = full_for(&mut it, 3);
-        assert!(said.contains("window: full for 1") && said.contains(advice), "{said}");
+        let reasons = full_for(&mut it, 9);
+        assert!(!reasons.contains("window:"), "{reasons}");
+        let reasons = full_for(&mut it, 3);
+        assert!(reasons.contains("window: full for 1") && reasons.contains(advice), "{reasons}");
         assert!(it.consumer.totals().window_full_for >= 10 * SECOND);
         it.cut(0);
-        let said = full_for(&mut it, 1);
-        assert!(!said.contains("window:"), "no connection, no window: {said}");
+        let reasons = full_for(&mut it, 1);
+        assert!(!reasons.contains("window:"), "no connection, no window: {reasons}");
     }
 }

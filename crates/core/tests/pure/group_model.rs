@@ -373,7 +373,7 @@ impl Group {
         for of in 0..self.processes.len() {
             let Some(mut inquiry) = self.processes[of].inquiry.take() else { continue };
             let ours = standing(&self.processes[of]);
-            let mut heard = false;
+            let mut any_answer = false;
             for (peer, process) in self.processes.iter().enumerate().filter(|(peer, _)| *peer != of)
             {
                 let answer = if self.is_cut_up {
@@ -381,11 +381,11 @@ impl Group {
                 } else {
                     answer(process, &ours)
                 };
-                heard |= answer.is_ok();
+                any_answer |= answer.is_ok();
                 inquiry.handle_answer(&format!("10.0.0.{peer}:9464"), answer);
             }
             let leaves = matches!(inquiry.decision(), Decision::Leave { .. })
-                || self.mistake == Mistake::LeaveWithoutAnswers && !heard;
+                || self.mistake == Mistake::LeaveWithoutAnswers && !any_answer;
             let leave = if leaves { Leave::Unsubscribe } else { Leave::KeepSession };
             self.with(of, |world| world.leave(leave));
         }

@@ -130,7 +130,7 @@ fn session_without_a_node_is_logged_as_moved_once_connected() {
     let mut world = world(Connections::Fixed(4), 2);
     let ways = [["n0", "n1"], ["n1", "n0"]];
     let ways =
-        ways.map(|[from, to]| format!("node {from}:1883, which could not be used, for {to}:1883"));
+        ways.map(|[from, to]| format!("node {from}:1883, which was unusable, for {to}:1883"));
     let moved = |world: &World<Server>| {
         world.notices.iter().filter(|line| ways.iter().any(|way| line.contains(way))).count()
     };
@@ -284,7 +284,7 @@ fn unfinished_visit_does_not_wait_for_a_new_node() {
     let lines = std::iter::from_fn(|| it.poll_notice()).map(|notice| notice.to_string());
     let lines: Vec<_> = lines.filter(|line| line.starts_with("one more session")).collect();
     assert_eq!(lines.len(), 2, "{lines:?}");
-    let waits = lines.iter().position(|line| line.contains("is on the broker's node n2:1883"));
+    let waits = lines.iter().position(|line| line.contains("was on the broker's node n2:1883"));
     assert_eq!(waits, Some(1), "the sixth: {lines:?}");
 }
 

@@ -27,11 +27,11 @@ pub(super) const FIELDS: &[&str] = &[
     "properties/acc",
     "properties/seq",
     "geometry",
-    // Other names that people give the time.
+    // Common other names of the time.
     "properties/timestamp",
     "properties/time",
 ];
-/// Other names of a property, and the place of its own in [`FIELDS`].
+/// Other names of a property, and the index of its own name in [`FIELDS`].
 pub(super) const ALIASES: [(&str, usize); 10] = [
     ("properties/velocity", 6),
     ("properties/course", 7),
@@ -47,7 +47,8 @@ pub(super) const ALIASES: [(&str, usize); 10] = [
 static FEATURES: LazyLock<Pointer> =
     LazyLock::new(|| Pointer::new("/features").expect("well formed"));
 
-/// `within`: the FeatureCollection around a Feature, or `json` itself.
+/// Reads a Feature or a FeatureCollection. `within`: the FeatureCollection around a Feature, or
+/// `json` itself.
 pub(super) fn read(
     points: &mut Points<'_>,
     json: &str,

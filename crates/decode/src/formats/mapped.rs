@@ -20,10 +20,10 @@ use crate::unit::TimeUnit;
 pub(super) const ROOT: usize = 8;
 pub(super) const EXTRA: usize = 9;
 
-/// Where the fields of a point are.
+/// The pointers to the fields of a point.
 #[derive(Debug, Clone)]
 pub struct Fields {
-    /// An array of points; the other pointers begin in each of them.
+    /// Pointer of an array of points; the other pointers begin at each of its elements.
     pub points: Option<Pointer>,
     pub lat: Pointer,
     pub lng: Pointer,
@@ -45,16 +45,16 @@ pub(super) struct Habits {
     pub(super) numbers_may_be_strings: bool,
     /// A negative speed, heading or accuracy counts as unknown.
     pub(super) negative_is_unknown: bool,
-    /// `"LAT,LNG"`, at the pointer of `lat`.
+    /// The value at the pointer of `lat` is `"LAT,LNG"`.
     pub(super) lat_lng_is_one_string: bool,
     /// The object whose members `keep` names.
     pub(super) root: &'static [&'static str],
-    /// The fields are in it, or in the point itself.
+    /// The fields are in the object at `root`, or in the point itself.
     pub(super) root_is_optional: bool,
     pub(super) ts_is_beside_root: bool,
-    /// Paths of values that `sort` looks at.
+    /// Paths of the values that `sort` reads.
     pub(super) extra: &'static [&'static str],
-    /// Sorts out messages that are valid and hold no fix.
+    /// Returns how to ignore a message that is valid and holds no fix.
     pub(super) sort: fn(&Found<'_>, &str) -> Result<Option<Ignored>, Refusal>,
 }
 
@@ -74,7 +74,7 @@ impl Habits {
         if self.numbers_may_be_strings { value.or_number_in_text() } else { value }
     }
 
-    /// A number as it is; text may be degrees as people write them.
+    /// Reads a coordinate: a number as it is, a string as degrees in the usual notations.
     #[cold]
     fn degrees<'a>(&self, value: Scalar<'a>, slot: usize) -> Result<Scalar<'a>, Refusal> {
         if value.as_text().is_none() {
@@ -146,7 +146,7 @@ impl Mapping {
         self.fields.more.as_ref().and_then(|more| more.local.clone())
     }
 
-    /// The driver's pointer, if the format has one.
+    /// Returns the pointer of the driver's id, if the format has one.
     pub fn driver(&self) -> Option<&Pointer> {
         self.fields.driver.as_ref()
     }
@@ -161,7 +161,7 @@ impl Mapping {
                 })
             }
             Some(_) => self.read_one(points, json, json),
-            // A rejected point stands alone when it is replayed.
+            // A rejected point is replayed without its array.
             None => self.read_one(points, json, json).map_err(|refusal| {
                 if refusal.reason == Reason::MissingField && !may_stand_alone {
                     Refusal::new(Reason::MissingField, format!("{} is missing", pointer.as_str()))
@@ -198,7 +198,7 @@ impl Mapping {
         {
             exponent::check_time(text, ts_unit)?;
         }
-        // Numbers in one string have none.
+        // Numbers within a `"LAT,LNG"` string have no exponent.
         let may_have_exponent =
             |value| exponent::may_have_one(value) && !habits.lat_lng_is_one_string;
         if may_have_exponent(&lat) || may_have_exponent(&lng) || exponent::may_have_one(&ts) {
@@ -226,8 +226,10 @@ impl Mapping {
 }
 
 impl Mapping {
+    /// Checks the exponents of coordinates and time.
+    ///
     /// # Errors
-    /// A number of the place or the time has an exponent and too few digits.
+    /// A number has an exponent and too few digits.
     #[cold]
     fn check_exponents(&self, json: &str, ts_unit: TimeUnit) -> Result<(), Refusal> {
         if !exponent::is_in(json) {
@@ -251,7 +253,7 @@ impl Mapping {
 }
 
 impl Fields {
-    /// Slot by slot.
+    /// Returns the pointers, one per slot.
     pub fn pointers(&self) -> [Option<&Pointer>; 8] {
         let Self { lat, lng, ts, speed, heading, alt, acc, seq, points: _, driver: _, more: _ } =
             self;
@@ -268,7 +270,7 @@ impl Fields {
     }
 }
 
-/// `"LAT,LNG"`, also with degree signs, as in Google's Timeline.
+/// Parses `"LAT,LNG"`, also with degree signs, as in Google's Timeline.
 fn lat_and_lng(value: &Scalar<'_>) -> Result<(Scalar<'static>, Scalar<'static>), Refusal> {
     let degrees = |text: &str| number(text.trim().trim_end_matches('°'));
     if let Some((lat, lng)) = value.as_text().and_then(|text| text.split_once(','))

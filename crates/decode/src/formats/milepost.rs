@@ -1,4 +1,4 @@
-//! milepost's own: the keys of the table in docs/reference.md, SI units.
+//! milepost's own format: the keys of the table in docs/reference.md, SI units.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use crate::points::Points;
 use crate::refusal::Refusal;
 use crate::unit::TimeUnit;
 
-/// The keys that are columns.
+/// Returns the keys that are columns.
 pub(super) fn fields() -> Vec<&'static str> {
     let required = ["driver_id", "lat", "lng", "lon", "ts"];
     required.into_iter().chain(Field::ALL.map(Field::name)).collect()

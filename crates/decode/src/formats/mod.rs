@@ -105,7 +105,7 @@ impl Format {
     }
 }
 
-/// Hands every point of a payload to `points`.
+/// Passes every point of a payload to `points`.
 pub(super) fn read(
     format: &Format,
     points: &mut Points<'_>,

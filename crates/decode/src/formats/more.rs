@@ -32,7 +32,7 @@ pub struct More {
     pub hemispheres: [Option<Pointer>; 2],
     /// The date of a `ts` that is a time of day.
     pub date: Option<Pointer>,
-    /// How text in `ts` is read.
+    /// How a string in `ts` is parsed.
     pub local: Option<Arc<Local>>,
     /// Factors of heading and acc.
     pub heading: f64,
@@ -66,8 +66,10 @@ pub enum Degrees {
 }
 
 impl Degrees {
+    /// Parses a unit of degrees.
+    ///
     /// # Errors
-    /// The units that there are.
+    /// The list of valid units.
     pub fn new(unit: &str) -> Result<Self, String> {
         if unit == "ddmm.mmmm" {
             return Ok(Self::Minutes);
@@ -76,7 +78,7 @@ impl Degrees {
         factor.map_err(|why| why + "; or \"ddmm.mmmm\"")
     }
 
-    /// Degrees of one unit, about.
+    /// Returns about how many degrees one unit has.
     pub(super) const fn factor(self) -> f64 {
         match self {
             Self::Factor(factor) => factor,
@@ -99,7 +101,7 @@ impl Degrees {
     }
 }
 
-/// `speed=102.3` as a slot and a value.
+/// Parses `speed=102.3` into a slot and a value.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -123,8 +125,8 @@ impl More {
             .filter_map(|(slot, pointer)| Some((slot, pointer.as_ref()?)))
     }
 
-    /// Rewrites the found values in milepost's own units; `Some`: the message holds no fix.
-    /// `read`: a value that is a number in text, if the format has such.
+    /// Converts the found values to milepost's units. Returns `Some` if the message holds no fix.
+    /// `read` parses a number sent as a string, if the format has such.
     pub(super) fn apply<'a>(
         &self,
         found: &mut Found<'a>,
@@ -170,7 +172,8 @@ impl More {
 }
 
 impl More {
-    /// Units such as 1e-7 deg are for large integers. Degrees read in them are beside 0, 0.
+    /// Rejects degrees that were read in a unit for large integers, such as 1e-7 deg: they would
+    /// lie next to 0, 0.
     fn refuse_degrees_as_integers(&self, found: &Found<'_>) -> Result<(), Refusal> {
         let is_scaled = |unit: &Degrees| matches!(unit, Degrees::Factor(..=1e-5));
         if !self.degrees.iter().all(is_scaled) {
@@ -195,7 +198,7 @@ impl More {
 
 const HALVES: [[char; 2]; 2] = [['N', 'S'], ['E', 'W']];
 
-/// A number without a sign and the half of the earth beside it.
+/// Applies a hemisphere to a number without a sign.
 fn signed<'a>(
     value: Scalar<'a>,
     half: &Scalar<'_>,
@@ -205,7 +208,7 @@ fn signed<'a>(
     let Some(number) = value.as_f64() else { return Ok(value) };
     let [positive, negative] = HALVES[slot];
     let text = half.as_text().map(str::trim).unwrap_or_default();
-    // NE and ESE are directions.
+    // NE and ESE are directions, not hemispheres.
     let is_direction = text.len() > 1 && text.bytes().all(|byte| b"NESWnesw".contains(&byte));
     let letter = text.chars().next().filter(|_| !is_direction).map(|c| c.to_ascii_uppercase());
     let (field, at) = (FIELDS[slot], pointer.as_str());
@@ -226,8 +229,8 @@ fn signed<'a>(
     }
 }
 
-/// Degrees in text as people write them, `33.9°S`, `W 70 39.25`, `52°31'12"N`, as a number; all
-/// else stays. `slot`: of lat or lng. `factor`: degrees of one unit.
+/// Parses degrees in the usual notations, `33.9°S`, `W 70 39.25`, `52°31'12"N`; returns other
+/// values unchanged. `slot`: of lat or lng. `factor`: degrees of one unit.
 pub(super) fn coordinate(
     value: Scalar<'_>,
     slot: usize,

@@ -24,12 +24,12 @@ const DAY_MS: i64 = 86_400_000;
 /// of one moment.
 const COMPARED_MAX: usize = 32;
 
-/// A valid RMC or GGA.
+/// A valid RMC or GGA sentence.
 struct Fix<'a> {
     line: &'a str,
-    /// Milliseconds of the day.
+    /// Milliseconds since midnight.
     time_ms: i64,
-    /// Midnight of its date; RMC only.
+    /// Midnight of its date in Unix milliseconds; RMC only.
     day_ms: Option<i64>,
     lat: f64,
     lng: f64,
@@ -45,22 +45,22 @@ struct Motion<'a> {
 
 enum Sentence<'a> {
     Fix(Fix<'a>),
-    /// A ZDA, in Unix milliseconds.
+    /// The time of a ZDA sentence in Unix milliseconds.
     Clock(i64),
     Ignored(Ignored),
 }
 
-/// A sentence with a place or a clock, and where it stands.
+/// A sentence with a place or a clock, and its position in the message.
 struct Entry<'a> {
     line: usize,
-    /// Unix milliseconds: its own, or those of the day that fits.
+    /// Unix milliseconds: its own time, or its time of day on the nearest day.
     at: Option<i64>,
-    /// `None`: a ZDA, or a fix that another sentence of its moment took up.
+    /// `None`: a ZDA sentence, or a fix that was joined to another sentence of its moment.
     fix: Option<Fix<'a>>,
 }
 
 pub(super) fn read(points: &mut Points<'_>, payload: &[u8]) -> Result<(), Refusal> {
-    // A line has at least one byte.
+    // A line has at least one byte, so a short payload needs no count of its lines.
     if payload.len() > points.points_max && lines(payload).nth(points.points_max).is_some() {
         return refuse(Reason::TooManyPoints, format!("more than {} lines", points.points_max));
     }
@@ -100,7 +100,7 @@ pub(super) fn read(points: &mut Points<'_>, payload: &[u8]) -> Result<(), Refusa
     Ok(())
 }
 
-/// The lines that are not empty. Devices end them with CR LF, LF, CR or NUL.
+/// Returns the non-empty lines. Devices end them with CR LF, LF, CR or NUL.
 fn lines(payload: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends_line = |byte: &u8| *byte <= b'\r' && *byte != b'\t';
     payload.split(ends_line).map(<[u8]>::trim_ascii).filter(|line| !line.is_empty())
@@ -110,8 +110,8 @@ fn utf8(line: &[u8]) -> Result<&str, Refusal> {
     str::from_utf8(line).map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))
 }
 
-/// Gives each fix without a date the day on which it is next to the nearest clock of the message,
-/// or to the time of receipt; of two clocks that are equally near, the earlier one counts.
+/// Dates each fix without a date: on the day on which it is nearest to the nearest clock of the
+/// message, or to the time of receipt. Of two equally near clocks, the earlier one is used.
 fn date(entries: &mut [Entry<'_>], receipt: i64) {
     let (mut before, mut next): (Option<(usize, i64)>, usize) = (None, 0);
     for n in 0..entries.len() {
@@ -121,7 +121,7 @@ fn date(entries: &mut [Entry<'_>], receipt: i64) {
             continue;
         };
         let (line, time_ms) = (*line, *time_ms);
-        // A dated fix before `n` has no reader any more, so the search never goes back.
+        // No later fix needs a dated one before `n`, so the search never goes back.
         next = next.max(n + 1);
         while entries.get(next).is_some_and(|entry| entry.at.is_none()) {
             next += 1;
@@ -133,7 +133,7 @@ fn date(entries: &mut [Entry<'_>], receipt: i64) {
     }
 }
 
-/// Makes one fix of all sentences of a moment, at the place of the first of them.
+/// Joins all sentences of a moment into one fix, at the position of the first of them.
 fn join(entries: &mut [Entry<'_>]) {
     let mut known: HashMap<i64, usize> = HashMap::new();
     for n in 0..entries.len() {
@@ -164,7 +164,7 @@ fn halves_of_pairs(entries: &[Entry<'_>], last: usize) -> [Option<usize>; 2] {
     if at_edges > 0 && alone().count() <= at_edges && is_pairs() { edges } else { [None, None] }
 }
 
-/// A time of day on the day on which it is nearest to `unix_ms`.
+/// Returns a time of day on the day on which it is nearest to `unix_ms`.
 fn on_the_nearest_day(time_ms: i64, unix_ms: i64) -> i64 {
     let today = unix_ms - unix_ms.rem_euclid(DAY_MS) + time_ms;
     let days = [today, today - DAY_MS, today + DAY_MS];
@@ -272,7 +272,7 @@ fn checked(line: &str) -> Result<&str, Refusal> {
     Ok(body)
 }
 
-/// `ddmm.mmmm` or `dddmm.mmmm`, and the half of the earth.
+/// Parses `ddmm.mmmm` or `dddmm.mmmm` with its hemisphere.
 fn degrees([text, half]: [&str; 2], [positive, negative]: [&str; 2]) -> Result<f64, Refusal> {
     let wanted = || {
         Refusal::new(
@@ -302,8 +302,8 @@ fn degrees([text, half]: [&str; 2], [positive, negative]: [&str; 2]) -> Result<f
     }
 }
 
-/// `ddmmyy`, as its midnight. Two digits of a year: GPS begins in 1980, so 80 to 99 are of that
-/// century.
+/// Parses `ddmmyy` into its midnight in Unix milliseconds. GPS begins in 1980, so the years 80 to
+/// 99 belong to that century.
 fn day_ms(date: &str) -> Result<i64, Refusal> {
     let read = || {
         let [day, month, year] = pairs(date.as_bytes()).filter(|_| date.len() == 6)?;
@@ -317,7 +317,7 @@ fn midnight(year: u32, month: u32, day: u32) -> Option<i64> {
     Some(i64::from(day.to_epoch_days()) * DAY_MS)
 }
 
-/// `hhmmss.sss` in milliseconds. A leap second is the second after it.
+/// Parses `hhmmss.sss` into milliseconds. A leap second becomes the second after it.
 fn time_ms(time: &str) -> Result<i64, Refusal> {
     let read = || {
         let [hour, minute, second] = pairs(time.as_bytes())?;
@@ -333,7 +333,7 @@ fn time_ms(time: &str) -> Result<i64, Refusal> {
         .ok_or_else(|| Refusal::new(Reason::BadTs, format!("time \"{time}\": hhmmss.ss is wanted")))
 }
 
-/// The first six bytes as three numbers of two digits.
+/// Parses the first six bytes as three numbers of two digits.
 fn pairs(text: &[u8]) -> Option<[u32; 3]> {
     let digits: &[u8; 6] = text.first_chunk()?;
     let digit = |at: usize| u32::from(digits[at].wrapping_sub(b'0'));

@@ -1,5 +1,5 @@
-//! Formats of others that milepost ships as mappings: where their values are, in which units, and
-//! what else their devices send. All numbers are metres, degrees and the units named here.
+//! Third-party formats that milepost ships as mappings: the pointers and units of their values, and
+//! the peculiarities of their devices. All numbers are metres, degrees and the units named here.
 
 use super::mapped::{EXTRA, Fields, Habits, Mapping, ROOT};
 use crate::extract::{Found, Pointer};
@@ -11,12 +11,12 @@ use crate::unit::{SpeedUnit, TimeUnit};
 
 struct Shipped {
     name: &'static str,
-    /// lat, lng, speed, heading, alt, acc; empty: the format has no such field.
+    /// Pointers of lat, lng, speed, heading, alt, acc; empty if the format has no such field.
     at: [&'static str; 6],
     ts: (&'static str, TimeUnit),
-    /// `None`: the source says it.
+    /// `None`: the source defines it.
     speed_unit: Option<SpeedUnit>,
-    /// An array of points, where several come together.
+    /// Pointer of an array of points, if a message can hold several.
     points: Option<&'static str>,
     habits: Habits,
 }
@@ -31,7 +31,7 @@ const COORDS: [&str; 6] = [
 ];
 
 static SHIPPED: [Shipped; 6] = [
-    // `_type` says what a message is; -1 where iOS does not know.
+    // `_type` is the kind of the message; iOS sends -1 for unknown.
     // https://owntracks.org/booklet/tech/json/
     Shipped {
         name: "owntracks",
@@ -48,7 +48,7 @@ static SHIPPED: [Shipped; 6] = [
             ..Habits::NONE
         },
     },
-    // What a Traccar server forwards. https://www.traccar.org/forward/
+    // The JSON that a Traccar server forwards. https://www.traccar.org/forward/
     Shipped {
         name: "traccar",
         at: [
@@ -133,7 +133,7 @@ static SHIPPED: [Shipped; 6] = [
     },
 ];
 
-/// A shipped mapping. `speed_unit`: the source's, for a format without one of its own.
+/// Returns a shipped mapping. `speed_unit`: the source's, for a format without a unit of its own.
 pub fn shipped(name: &str, speed_unit: Option<SpeedUnit>) -> Option<Mapping> {
     let Shipped { at, ts, speed_unit: own, points, habits, .. } =
         SHIPPED.iter().find(|shipped| shipped.name == name)?;
@@ -178,7 +178,7 @@ fn owntracks(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
     }))
 }
 
-/// An event repeats a position that is forwarded by itself.
+/// Ignores an event: it repeats a position that is forwarded by itself.
 fn traccar(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
     Ok((!found[EXTRA].is_missing()).then_some(Ignored::Event))
 }

@@ -34,7 +34,7 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 /// A received fix that is not yet stored.
 struct Waiting {
     fix: Position,
-    heard_at: Instant,
+    seen_since: Instant,
     /// The payload had no time, so each process that receives the fix gives it one of its own.
     is_undated: bool,
 }
@@ -56,22 +56,22 @@ impl Waiting {
 pub async fn follow(
     config: &Config,
     driver_id: DriverId,
-    lasts: Duration,
+    duration: Duration,
     mut print: impl FnMut(&str) -> Result<bool>,
 ) -> Result<()> {
     let clickhouse = tables::migrated(config).await?;
     let decoder = Decoder::new(&config.sources, config.decode.clone());
     let mut probe = subscribe(&config.mqtt).await?;
     let began = Instant::now();
-    let (until, mut ping_at, mut ask_at) = (began + lasts, began + PING_EVERY, began);
+    let (until, mut ping_at, mut ask_at) = (began + duration, began + PING_EVERY, began);
     let mut waiting = Vec::new();
     loop {
         let due = if waiting.is_empty() { until } else { until.min(ask_at) };
-        let heard = probe.wait_for(PATIENCE, |packet| theirs(packet, &decoder, &driver_id));
+        let received = probe.wait_for(PATIENCE, |packet| theirs(packet, &decoder, &driver_id));
         let mut lines = String::new();
-        match timeout_at(due.min(ping_at), heard).await {
+        match timeout_at(due.min(ping_at), received).await {
             Ok(Ok((decoded, received_at))) => {
-                lines += &heard_lines(&decoded, config, received_at, &mut waiting)
+                lines += &received_lines(&decoded, config, received_at, &mut waiting)
             }
             Err(_) | Ok(Err(ClientError::Unanswered)) => {}
             Ok(Err(error)) => bail!("the broker: {}", error_chain(&error)),
@@ -84,7 +84,7 @@ pub async fn follow(
             ping_at = now + PING_EVERY;
         }
         if !waiting.is_empty() && (now >= ask_at || now >= until) {
-            lines += &became(&clickhouse, &driver_id, &mut waiting).await?;
+            lines += &outcomes(&clickhouse, &driver_id, &mut waiting).await?;
             ask_at = now + ASK_EVERY;
         }
         if !lines.is_empty() && !print(&lines)? || now >= until {
@@ -135,17 +135,17 @@ fn theirs(
     (!decoded.positions.is_empty() || !decoded.rejects.is_empty()).then_some((decoded, received_at))
 }
 
-fn heard_lines(
+fn received_lines(
     decoded: &Decoded,
     config: &Config,
     received_at: Timestamp,
     waiting: &mut Vec<Waiting>,
 ) -> String {
-    let heard_at = Instant::now();
+    let seen_since = Instant::now();
     let places = WAITING_MAX.saturating_sub(waiting.len());
     waiting.extend(decoded.positions.iter().take(places).map(|fix| Waiting {
         fix: fix.clone(),
-        heard_at,
+        seen_since,
         is_undated: decoded.lacking.undated > 0 && fix.ts == fix.received_at,
     }));
     format!(
@@ -156,7 +156,7 @@ fn heard_lines(
 }
 
 /// Removes the fixes from `waiting` that are stored or given up, and returns their lines.
-async fn became(
+async fn outcomes(
     clickhouse: &ClickHouse,
     driver_id: &DriverId,
     waiting: &mut Vec<Waiting>,
@@ -166,7 +166,7 @@ async fn became(
     let mut lines = String::new();
     waiting.retain(|it| {
         let id = json!({"ts": rfc3339(it.fix.ts), "seq": it.fix.seq});
-        let after = it.heard_at.elapsed();
+        let after = it.seen_since.elapsed();
         let line = if stored.iter().any(|stored| it.is(stored)) {
             json!({"stored": id, "within_ms": after.as_millis()})
         } else if after >= PATIENCE {

@@ -50,7 +50,7 @@ pub(super) struct Files {
     /// Consecutive deferrals of any file.
     deferrals: u32,
     /// No file is replayed before this.
-    rests_until: Option<Instant>,
+    paused_until: Option<Instant>,
 }
 
 impl Files {
@@ -82,7 +82,7 @@ impl Files {
 
     /// Returns the file that has queued longest, if any is due.
     pub(super) fn next(&self, now: Instant) -> Option<File> {
-        if self.rests_until.is_some_and(|until| until > now) {
+        if self.paused_until.is_some_and(|until| until > now) {
             return None;
         }
         let due = self.entries.iter().filter(|(_, entry)| entry.is_due(now));
@@ -92,7 +92,7 @@ impl Files {
     /// Returns when the next deferred file is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let due = self.entries.values().filter(|entry| !entry.newer).map(|entry| entry.not_before);
-        due.min().map(|at| at.max(self.rests_until)).unwrap_or_default()
+        due.min().map(|at| at.max(self.paused_until)).unwrap_or_default()
     }
 
     /// Returns the file's progress, if it was attempted.
@@ -152,18 +152,18 @@ impl Files {
         }
         if others_succeed {
             self.failures = 0;
-            self.rest_after_deferral(jitter, now);
+            self.pause_after_deferral(jitter, now);
         } else {
-            self.rests_until = Some(now + retry::delay(self.failures, jitter));
+            self.paused_until = Some(now + retry::delay(self.failures, jitter));
         }
         defers
     }
 
     /// Pauses the queue after a deferral. Many consecutive deferrals mean that the server takes
     /// little, or that the disk is away, so the pause grows.
-    pub(super) fn rest_after_deferral(&mut self, jitter: &mut fastrand::Rng, now: Instant) {
+    pub(super) fn pause_after_deferral(&mut self, jitter: &mut fastrand::Rng, now: Instant) {
         self.deferrals = self.deferrals.saturating_add(1);
-        self.rests_until = Some(now + retry::delay(self.deferrals, jitter));
+        self.paused_until = Some(now + retry::delay(self.deferrals, jitter));
     }
 
     /// Returns the oldest deferred file and its reason, as a line of `/readyz`.
@@ -179,7 +179,7 @@ impl Files {
 
     /// Makes every file due now: the server answers again.
     pub(super) fn wake(&mut self, now: Instant) {
-        self.rests_until = None;
+        self.paused_until = None;
         self.entries
             .values_mut()
             .for_each(|entry| entry.not_before = entry.not_before.map(|at| at.min(now)));

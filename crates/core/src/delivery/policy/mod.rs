@@ -37,7 +37,7 @@ pub const SLOW_AFTER: Duration = Duration::from_millis(250);
 /// Interval between log lines with the same reason to store a batch, or about a spool that refuses.
 const STORING_LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// Delay before a batch that the spool refused is stored again.
-const STORE_AGAIN: Duration = Duration::from_secs(1);
+const STORE_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Interval of [`Delivery::handle_timeout`] while any batch or file exists.
 const RECHECK_EVERY: Duration = Duration::from_millis(250);
 
@@ -308,12 +308,12 @@ impl Delivery {
     /// spooled.
     fn may_store(&self, at_least_once: bool, refused_at: Option<Instant>, now: Instant) -> bool {
         let held_back = at_least_once && self.server.needs_operator();
-        let refused = refused_at.is_some_and(|at| now < at + STORE_AGAIN);
-        self.settings.spool && !held_back && !refused && self.has_disk_place()
+        let refused = refused_at.is_some_and(|at| now < at + STORE_RETRY_DELAY);
+        self.settings.spool && !held_back && !refused && self.has_disk_slot()
     }
 
     /// Bounds the disk operations in flight, so a hung disk cannot pile them up.
-    fn has_disk_place(&self) -> bool {
+    fn has_disk_slot(&self) -> bool {
         let waiting =
             self.batches.values().filter(|state| state.stage.disk_since().is_some()).count();
         waiting < disk_operations_max(self.settings.inserts_in_flight)
@@ -401,7 +401,7 @@ impl Delivery {
         if self.is_replaying()
             || !self.server.has_tables()
             || self.leaving_since.is_some()
-            || !self.has_disk_place()
+            || !self.has_disk_slot()
         {
             return;
         }

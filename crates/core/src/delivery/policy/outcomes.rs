@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::files::Failure;
 use super::stage::{BatchState, DISK_PATIENCE, Origin, Stage, pieces};
-use super::{Delivery, STORE_AGAIN};
+use super::{Delivery, STORE_RETRY_DELAY};
 use crate::delivery::File;
 use crate::delivery::events::{BatchId, DeliveryCommand, DeliveryNotice, Loaded, Piece};
 use crate::delivery::retry;
@@ -48,8 +48,8 @@ impl Delivery {
         }
     }
 
-    /// Records that this attempt is no longer waited for. The oldest attempt still in flight now counts
-    /// as the one that is waited for.
+    /// Records that this attempt has ended. The answer that is awaited is now that of the oldest
+    /// attempt still in flight.
     fn attempt_answered(&mut self, id: BatchId) {
         let others = self.batches.iter().filter(|(other, _)| **other != id);
         self.server.waits_since(others.filter_map(|(_, state)| state.stage.attempt_since()).min());
@@ -334,7 +334,7 @@ impl Delivery {
             // Attempt the row again: an operator who makes room may also have raised the size
             // limit.
             Stage::QuarantiningRow { file: None, .. } => {
-                state.stage = Stage::Waiting { at: now + STORE_AGAIN };
+                state.stage = Stage::Waiting { at: now + STORE_RETRY_DELAY };
             }
             Stage::QuarantiningRow { file: Some(file), .. } => {
                 self.release_to_replay(id, file, None, now);
@@ -381,7 +381,7 @@ impl Delivery {
             }
             Loaded::Unreadable(why) => {
                 self.files.defer(&file, &why, self.server.successes(), now);
-                self.files.rest_after_deferral(&mut self.jitter, now);
+                self.files.pause_after_deferral(&mut self.jitter, now);
                 self.notices.push_back(DeliveryNotice::Deferred { file, why });
                 self.forget(id);
             }

@@ -621,17 +621,17 @@ impl<B: Backend> World<B> {
             let before =
                 self.stored_of_them.as_ref().expect("an insert from before the erasing never ends");
             let mut since = self.theirs.difference(before);
-            let came = since.find(|seq| self.server.is_stored(**seq));
-            assert_eq!(came, None, "stored after its driver had been erased");
+            let stored = since.find(|seq| self.server.is_stored(**seq));
+            assert_eq!(stored, None, "stored after its driver had been erased");
         }
     }
 
     /// Returns the accepted messages that are neither excused nor stored.
     pub fn missing(&self) -> Vec<u32> {
-        let is_gone = |seq: &u32| self.erased && self.theirs.contains(seq);
+        let is_excused = |seq: &u32| self.erased && self.theirs.contains(seq);
         let missing =
             self.owed.difference(&self.excused).filter(|seq| !self.server.is_stored(**seq));
-        missing.copied().filter(|seq| !is_gone(seq)).collect()
+        missing.copied().filter(|seq| !is_excused(seq)).collect()
     }
 
     /// Makes the broker accept packets and answer nothing for this long.

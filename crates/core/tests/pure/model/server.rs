@@ -183,7 +183,7 @@ impl Server {
     ) {
         let mut rows = self.kept[&batch][insert][rows].to_vec();
         let all = rows.len();
-        rows.retain(|row| row.position().is_none_or(|seq| !self.is_gone(seq)));
+        rows.retain(|row| row.position().is_none_or(|seq| !self.is_erased(seq)));
         let erased = (all - rows.len()) as u64;
         let token = match &self.table.replicas {
             Some(Replicas { same_token: true, .. }) => {
@@ -275,7 +275,7 @@ impl Server {
         });
     }
 
-    fn is_gone(&self, seq: u32) -> bool {
+    fn is_erased(&self, seq: u32) -> bool {
         self.table
             .identities
             .get(&seq)
@@ -439,7 +439,7 @@ impl Backend for Server {
             }
             DeliveryCommand::QuarantineRow(batch, piece) => {
                 let row = self.kept[&batch][piece.insert][piece.rows][0].position();
-                if row.is_some_and(|seq| self.is_gone(seq)) {
+                if row.is_some_and(|seq| self.is_erased(seq)) {
                     return self.later(batch, Outcome::LeftOut { rows: 1 }, self.disk_takes(), now);
                 }
                 self.quarantined.extend(row);
