@@ -8,7 +8,8 @@ use clap::{ArgMatches, CommandFactory as _, Parser, Subcommand};
 use milepost_command::arguments::{client_id, span};
 use milepost_command::{AtStart, Companion};
 
-/// Commands that the consumer can do without: a line each, beside their lines in `Cargo.toml`.
+/// Commands that the consumer does not need. Remove a line here and the one in `Cargo.toml` to
+/// build without a companion.
 const COMPANIONS: &[&[Companion]] = &[
     milepost_check::COMMANDS,
     milepost_erase::COMMANDS,
@@ -104,7 +105,7 @@ pub fn companion(matches: &ArgMatches) -> Option<(&'static Companion, &ArgMatche
     Some((called, matches))
 }
 
-/// Returns what the companions do beside a consumer that starts.
+/// Returns the tasks that the companions run beside a starting consumer.
 pub fn at_start() -> impl Iterator<Item = AtStart> {
     COMPANIONS.iter().copied().flatten().filter_map(|companion| companion.at_start)
 }

@@ -1,4 +1,4 @@
-//! Names the build for `src/build.rs`: version, commit, date.
+//! Determines version, commit and date of the build, for `src/build.rs`.
 
 use std::env;
 use std::process::Command;
@@ -26,7 +26,7 @@ fn main() {
     println!("cargo:rustc-env=MILEPOST_BUILD_DATE={date}");
 }
 
-/// The commit that is checked out, with `+` if tracked files differ from it, and its time. `None`
+/// Returns the checked-out commit, with `+` if tracked files differ from it, and its time. `None`
 /// outside a clone of milepost.
 fn commit_of_git() -> Option<(String, Option<String>)> {
     let git = |arguments: &[&str]| {
@@ -41,7 +41,7 @@ fn commit_of_git() -> Option<(String, Option<String>)> {
     if git(&["rev-parse", "--show-prefix"])? != "crates/observe/" {
         return None;
     }
-    // The log of HEAD grows with every commit, checkout and rebase.
+    // Rebuild when HEAD changes: its log grows with every commit, checkout and rebase.
     let head = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
     for path in ["../../src", "..", "../../Cargo.lock", "../../Cargo.toml", &head] {
         println!("cargo:rerun-if-changed={path}");
@@ -51,7 +51,7 @@ fn commit_of_git() -> Option<(String, Option<String>)> {
     Some((commit + if changed { "+" } else { "" }, git(&["show", "--no-patch", "--format=%ct"])))
 }
 
-/// The day in UTC as `YYYY-MM-DD` (Howard Hinnant's civil_from_days).
+/// Returns the day in UTC as `YYYY-MM-DD` (Howard Hinnant's civil_from_days).
 fn date(epoch: u64) -> String {
     let days = epoch / 86_400 + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

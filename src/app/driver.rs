@@ -92,7 +92,7 @@ struct Driver {
     state: State,
     delay: ReadDelay,
     nodes: watch::Receiver<Vec<Address>>,
-    /// Resolves their names.
+    /// The task that resolves the nodes' names.
     resolver: Option<JoinHandle<()>>,
     /// Earliest time of the next update of `/readyz`.
     next_health_update: Instant,
@@ -219,7 +219,7 @@ impl Driver {
     fn send_commands(&mut self) {
         while let Some(command) = self.state.consumer.poll_command() {
             match self.wiring.commands.try_send(command) {
-                // `Closed`: the process is ending, and the broker still holds the batch's messages.
+                // `Closed`: the process is ending, and the broker keeps the batch's messages.
                 Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
                 Err(mpsc::error::TrySendError::Full(command)) => {
                     panic!("more commands than there can be batches: {command:?}");
@@ -318,7 +318,8 @@ impl Driver {
 }
 
 impl State {
-    /// Polls every connection. Ready when data arrived, or a connection was established or ended.
+    /// Polls every connection. Ready when data has arrived, or a connection was established or has
+    /// ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let now = Now { instant: Instant::now(), wall: milepost_observe::now() };
         self.consumer.read_clock(now);
@@ -346,12 +347,12 @@ impl State {
     }
 }
 
-/// Returns the channel's value, if it was not seen yet.
+/// Returns the channel's value, if it is new.
 fn take_change<T: Clone>(receiver: &mut watch::Receiver<T>) -> Option<T> {
     receiver.has_changed().unwrap_or(false).then(|| receiver.borrow_and_update().clone())
 }
 
-/// Waits for an unseen value, without marking it as seen.
+/// Waits for a new value, without marking it as seen.
 async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     match receiver.changed().await {
         Ok(()) => receiver.mark_changed(),

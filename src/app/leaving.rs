@@ -1,4 +1,4 @@
-//! Whether this process leaves its group at SIGTERM, by `shutdown.leave`.
+//! Decides whether this process leaves its group at SIGTERM, by `shutdown.leave`.
 
 use std::net::IpAddr;
 
@@ -11,8 +11,8 @@ use milepost_core::peers::standing::Standing;
 use milepost_core::session::events::Leave;
 use milepost_observe::ask::ask;
 
-/// Asking takes at most 1/3 of the grace. Half of it is for flushing to ClickHouse, and the rest
-/// for the spool.
+/// Share of the grace period for asking peers: one third. Half is for flushing to ClickHouse, the
+/// rest for the spool.
 const ASKING_SHARE: u32 = 3;
 
 /// Logs at start what will happen at SIGTERM.

@@ -1,16 +1,16 @@
 //! Counts the members of the group, for `batch.members_age_max`.
 //!
-//! A member resolves `shutdown.peers` and counts their addresses; it asks no peer. So the cost grows
-//! with the members, not with their square. An address without a process counts too: then a batch
-//! waits longer than it has to, within its bound.
+//! A member resolves `shutdown.peers` and counts their addresses; it asks no peer. So the cost
+//! grows with the number of members, not with its square. An address without a process counts too:
+//! then a batch waits longer than necessary, within its bound.
 
 use tokio::sync::watch;
 
 use milepost_core::peers::Peer;
 use milepost_tls::{Address, nodes};
 
-/// Publishes the number of members, now and whenever it changes. Returns once no receiver is left,
-/// or if the task that resolves the names has ended.
+/// Publishes the number of members at once and whenever it changes. Returns once no receiver is
+/// left, or if the task that resolves the names has ended.
 pub(super) async fn count(peers: Vec<Peer>, members: watch::Sender<u32>) {
     let address = |Peer { host, port }: Peer| Address { host, port, ip: None };
     let (mut found, _resolver) = nodes::watch(peers.into_iter().map(address).collect()).await;

@@ -1,7 +1,7 @@
-//! Wiring and supervision: the only module that knows every other one.
+//! Wiring and supervision: the only module that uses every other one.
 //!
 //! Guarantee: every task and thread is owned here; any that ends outside a shutdown ends the
-//! process with an error. A shutdown flushes within `shutdown.grace`, and logs if it could not.
+//! process with an error. A shutdown flushes within `shutdown.grace`, or logs that it could not.
 
 pub mod commands;
 mod driver;

@@ -9,21 +9,22 @@ use std::time::Duration;
 use milepost_core::Qos;
 use milepost_core::session::window::SILENCE_MIN;
 
-/// Bytes that should come between two rounds: a few hundred messages, and a quarter of a socket
+/// Target of bytes received between two rounds: a few hundred messages, and a quarter of a socket
 /// buffer.
 const BYTES: usize = 32 * 1024;
-/// Added for each further connection: a round costs a system call for each with data.
+/// Added to the target for each further connection: a round costs a system call for each with data.
 const BYTES_EACH: usize = 8 * 1024;
 const DELAY_MIN: Duration = Duration::from_millis(1);
 const DELAY_MAX: Duration = Duration::from_millis(50);
 /// The delay must not look like a silence of the broker.
 const _: () = assert!(SILENCE_MIN.as_millis() >= 3 * DELAY_MAX.as_millis());
-/// Without acknowledgements nothing holds a burst back but the sockets' buffers, and each
-/// connection has its own; what overflows them and the broker's queue is gone.
+/// Longest delay without acknowledgements: only the sockets' buffers hold a burst back, and
+/// messages that overflow them and the broker's queue are lost.
 const DELAY_MAX_UNACKNOWLEDGED: Duration = Duration::from_millis(5);
 /// Longest delay during a replay, which advances by one step per round.
 const DELAY_MAX_REPLAYING: Duration = Duration::from_millis(5);
-/// Window in messages below which the broker stops soon, so that a long delay would be a pause.
+/// Window in messages below which the broker soon stops sending, so that a long delay would be a
+/// pause.
 const WINDOW_MIN: usize = 1_024;
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! `milepost run`: wires the parts together, and shuts them down.
+//! `milepost run`: connects the components, and shuts them down.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -99,8 +99,8 @@ pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Res
     })
 }
 
-/// Decides how the driver stops, while it continues, then stops it. Returns its last totals, and
-/// whether the sessions were kept because a peer did not answer.
+/// Decides whether the sessions are kept while the driver continues, then stops it. Returns its
+/// last totals, and whether the sessions were kept because a peer did not answer.
 async fn hand_over(
     config: &Config,
     shared: &Shared,
@@ -194,7 +194,7 @@ pub(super) fn start(
     Ok(Started { watch, driver, leave, server: to_watch })
 }
 
-/// One endpoint, as the metrics show it.
+/// Returns one endpoint in the form of the metrics.
 fn endpoint_use(EndpointStatus { url, in_use, left }: EndpointStatus) -> EndpointUse {
     let left = Cause::ALL.iter().map(|cause| (cause.name(), left[*cause as usize]));
     EndpointUse { url, in_use, left: left.collect() }
@@ -217,7 +217,7 @@ fn clocks_may_differ(config: &Config) -> Duration {
     config.decode.fix_future_max.max(Duration::from_secs(2))
 }
 
-/// Rows of the batches being inserted and of the one that fills.
+/// Returns the number of rows of the batches in flight and of the open one, if all are full.
 fn full_batches(config: &Config) -> usize {
     (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max
 }

@@ -45,22 +45,23 @@ pub(super) struct Watcher {
     pub(super) clocks_may_differ: Duration,
 }
 
-/// The server's clock could not be read.
+/// Why the server's clock could not be read.
 struct Unanswered {
     schema: Schema,
     /// Why another endpoint may answer.
     cause: Option<Cause>,
 }
 
-/// When the list of erased drivers was last read, and whether the last query for it failed.
+/// Time of the last successful read of the list of erased drivers, and whether a later query
+/// failed.
 struct LastRead {
     read_at: Instant,
     has_failed: bool,
 }
 
 impl Watcher {
-    /// Asks again and again. Returns only an error: a migration was edited after it was applied, so
-    /// the tables can never be right.
+    /// Queries ClickHouse without end. Returns only an error: a migration was edited after it was
+    /// applied, so the tables can never match.
     pub(super) async fn run(mut self) -> Result<Infallible> {
         let mut log = Log::new();
         let mut list = LastRead { read_at: Instant::now(), has_failed: false };
@@ -79,8 +80,8 @@ impl Watcher {
                 self.server.send_replace(server.clone());
                 Ok::<(), Unanswered>(())
             };
-            // Both at once, because a start waits for the first round. If the clock gets no answer,
-            // that of the tables does not count.
+            // Both queries at once, because a start waits for the first round. Without an answer
+            // about the clock, the one about the tables does not count.
             let tables = async { Ok(self.tables(&before, &mut list).await) };
             let schema = match tokio::try_join!(clock, tables) {
                 Ok(((), schema)) => schema?,
@@ -91,20 +92,20 @@ impl Watcher {
                     server.answers = Err(why.clone());
                     Schema::Unknown(why)
                 }
-                // A refusal is an answer. Only a person can mend its cause, which stops the inserts,
+                // A refusal is an answer. An operator must fix its cause, which stops the inserts,
                 // too.
                 Err(Unanswered { schema: refused, .. }) => {
                     server.answers = Ok(());
                     refused
                 }
             };
-            // A question without an answer changes nothing: the inserts will show it. But a list
-            // that is too old is said here, so that no insert is tried in vain.
+            // An unanswered query changes nothing: the inserts will fail. But report a list that is
+            // too old, so that no insert is attempted in vain.
             if before != Schema::Ready || list.is_old() || !matches!(schema, Schema::Unknown(_)) {
                 (server.schema, server.refusals) = (schema, attention.refusals);
             }
             log.status(&server, Instant::now());
-            // Sent even if it is the same: the driver may wait for an answer to its last question.
+            // Sent even if it is unchanged: the driver may wait for an answer to its last request.
             self.server.send_replace(server);
             self.wait(asked_at, attention, list.has_failed).await;
         }
@@ -138,7 +139,8 @@ impl Watcher {
         Ok(schema)
     }
 
-    /// An equal list keeps its identity: `Member::erased` counts the holders of each.
+    /// Publishes the list. An equal list keeps its `Arc`, because `Member::erases` counts the
+    /// holders of each.
     fn publish(&self, read: &ReadList) {
         let is_same = self.erased.borrow().erased().digest() == read.erased().digest();
         if !is_same {
@@ -171,7 +173,7 @@ impl Watcher {
         }
     }
 
-    /// Asks for the server's clock. Returns why this process's clock is off, if it is.
+    /// Queries the server's clock. Returns why this host's clock is wrong, if it is.
     async fn answer(&self) -> Result<Option<String>, Unanswered> {
         let before = now_ms();
         let theirs = match timeout(ANSWER_WITHIN, self.clickhouse.clock()).await {

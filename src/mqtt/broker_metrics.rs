@@ -1,5 +1,6 @@
 //! Subscribes to the broker's own counters (`mqtt.broker_metrics`): a second SUBSCRIBE, on the
-//! first session alone, after the first was granted. `consumer/broker_drops.rs` counts the reports.
+//! first session alone, after the first SUBSCRIBE was granted. `consumer/broker_drops.rs` counts
+//! the reports.
 //!
 //! Guarantee: positions flow whatever the answer. A refusal is logged once. After three connections
 //! that the broker closed instead of answering, milepost stops asking.
@@ -10,16 +11,16 @@ use milepost_core::consumer::broker_drops::FILTER;
 use milepost_core::intake::SessionIndex;
 use milepost_mqtt::Grant;
 
-/// All sessions would receive the same reports.
+/// The session that subscribes. All sessions would receive the same reports.
 const ASKING: SessionIndex = 0;
-/// After this many connections that end without SUBACK, the question is taken for the cause.
+/// After this many connections that end without SUBACK, the subscription counts as their cause.
 const UNANSWERED_MAX: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct BrokerMetrics {
     wanted: Option<String>,
     unanswered: u32,
-    /// The answer that was logged last.
+    /// The last logged answer.
     granted: Option<bool>,
 }
 
@@ -28,7 +29,7 @@ impl BrokerMetrics {
         Self { wanted: wanted.then(|| FILTER.to_owned()), unanswered: 0, granted: None }
     }
 
-    /// Whether this session, now subscribed, asks.
+    /// Returns whether this session, now subscribed, should subscribe to the counters.
     pub(super) fn should_subscribe(&mut self, index: SessionIndex) -> bool {
         if self.filters(index).is_empty() {
             return false;

@@ -15,11 +15,10 @@ use milepost_mqtt::{CodecError, Input, Packet};
 use milepost_tls as tls;
 use milepost_tls::{Server, Stream};
 
-/// More bytes than this are not put into the write buffer: acknowledgements wait in the session
-/// instead.
+/// Maximum bytes in the write buffer. Further acknowledgements wait in the session.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
-/// A TLS alert (0x15), taken for MQTT's fixed header.
+/// A TLS alert (0x15), read as the packet type of an MQTT fixed header.
 const TLS_ALERT: u8 = 0x15 >> 4;
 
 /// Why a connection ended.
@@ -54,8 +53,8 @@ pub(super) enum ConnectionError {
 }
 
 impl ConnectionError {
-    /// Whether a connection can end so before CONNACK because one side speaks TLS and the other
-    /// does not.
+    /// Returns whether a connection can end with this error before CONNACK because only one side
+    /// speaks TLS.
     pub(super) fn may_be_tls(&self) -> bool {
         matches!(
             self,
@@ -77,7 +76,7 @@ fn broken(source: io::Error) -> ConnectionError {
 pub(super) struct Connection {
     stream: Box<dyn Stream>,
     input: Input,
-    /// How it ended; reported after the packets that came before.
+    /// The end of the connection, reported after the packets before it.
     end: Option<ConnectionError>,
     /// Bytes read since [`take_bytes`](Self::take_bytes).
     bytes: usize,
@@ -89,7 +88,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// `connect`: the bytes of CONNECT.
+    /// Creates a connection. `connect`: the bytes of CONNECT.
     pub(super) fn new(
         stream: Box<dyn Stream>,
         connect: BytesMut,
@@ -109,12 +108,11 @@ impl Connection {
         }
     }
 
-    /// Reads what is there; ready when something came. Not for one whose packets have not all been
-    /// taken.
+    /// Reads until the stream is dry; ready when data has arrived. Call it only after all packets
+    /// have been taken.
     ///
-    /// Until the stream is dry: TLS gives one record at a time, and brokers write a record for each
-    /// message. A socket that gave less than was asked for is known to be dry, without another
-    /// system call.
+    /// TLS returns one record at a time, and brokers write a record for each message. A socket that
+    /// returned fewer bytes than requested is dry, without another system call.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let mut buffer = ReadBuf::new(self.input.space());
         let mut end = self.end.take();
@@ -137,7 +135,7 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes what the stream takes; ready when nothing is left.
+    /// Writes what the stream accepts; ready when nothing is left.
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         while !self.unsent.is_empty() {
             let written = Pin::new(&mut self.stream).poll_write(cx, &self.unsent);
@@ -156,17 +154,17 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
-    /// Bytes read since the last call.
+    /// Returns the bytes read since the last call.
     pub(super) fn take_bytes(&mut self) -> usize {
         std::mem::take(&mut self.bytes)
     }
 
-    /// The next packet that is there as a whole.
+    /// Returns the next complete packet.
     pub(super) fn packet(&mut self) -> Result<Option<Packet<'_>>, ConnectionError> {
         Ok(self.input.packet()?)
     }
 
-    /// The write buffer.
+    /// Returns the write buffer.
     pub(super) fn output(&mut self, now: Instant) -> &mut BytesMut {
         if !self.has_unsent() {
             self.keep_alive.waiting(now);
@@ -174,9 +172,9 @@ impl Connection {
         &mut self.unsent
     }
 
-    /// Refuses messages. A message whose refusal is dropped would keep its place in the broker's
-    /// window, so without room the connection ends: the broker sends these messages again on the
-    /// next one.
+    /// Refuses messages at QoS 2. A message whose refusal is dropped would occupy a slot of the
+    /// broker's window for ever, so without space the connection ends: the broker sends these
+    /// messages again on the next one.
     pub(super) fn refuse(&mut self, refusals: &[u8], now: Instant) -> Result<(), ConnectionError> {
         if !refusals.is_empty() {
             if !self.takes_more() {
@@ -187,13 +185,13 @@ impl Connection {
         Ok(())
     }
 
-    /// DISCONNECT, behind everything that is to be written.
+    /// Queues DISCONNECT behind all unsent bytes.
     pub(super) fn disconnect(&mut self, end_session: bool, now: Instant) {
         codec::put_disconnect(end_session, self.output(now));
         self.disconnecting = true;
     }
 
-    /// Whether DISCONNECT has been written since the last call.
+    /// Returns whether DISCONNECT has been written since the last call.
     pub(super) fn take_disconnect_sent(&mut self) -> bool {
         let sent = self.disconnecting && !self.has_unsent();
         self.disconnecting &= !sent;
@@ -208,12 +206,12 @@ impl Connection {
         self.unflushed || !self.unsent.is_empty()
     }
 
-    /// When to call [`check_keep_alive`](Self::check_keep_alive) at the latest.
+    /// Returns when to call [`check_keep_alive`](Self::check_keep_alive) at the latest.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.keep_alive.next(self.has_unsent()).map(|(at, _)| at)
     }
 
-    /// Pings when it is time to, and ends a connection that hangs.
+    /// Sends a ping if one is due, and ends a connection that hangs.
     pub(super) fn check_keep_alive(&mut self, now: Instant) -> Result<(), ConnectionError> {
         let due = self.keep_alive.next(self.has_unsent()).filter(|(at, _)| *at <= now);
         match due.map(|(_, due)| due) {

@@ -22,7 +22,7 @@ use milepost_tls::{Address, OneReader, Tls};
 
 type Login = (String, String);
 
-/// A password file that cannot be read is logged at the first connection, and then this often.
+/// Interval of log lines about an unreadable password file, after the one at the first connection.
 const UNREADABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
@@ -52,7 +52,8 @@ impl Dialer {
         }
     }
 
-    /// Connects this session; `ends_session`: the broker is to discard it. `within`: for TCP alone.
+    /// Connects a session. `ends_session`: ask the broker to discard it. `within`: timeout of TCP
+    /// alone.
     pub(super) fn dial(
         &self,
         index: SessionIndex,
@@ -69,8 +70,9 @@ impl Dialer {
         }
     }
 
-    /// Whether the node answers a client that has no session, within [`ANSWERS_WITHIN`]. A node
-    /// that resumes a large session answers the client of that session late, and this one at once.
+    /// Returns whether the node answers a client without a session within [`ANSWERS_WITHIN`]. A
+    /// node that resumes a large session answers the client of that session late, and this one at
+    /// once.
     pub(super) fn probe(
         &self,
         index: SessionIndex,

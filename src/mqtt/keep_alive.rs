@@ -1,26 +1,26 @@
-//! When to ping, and when to close a connection that hangs.
+//! Decides when to ping, and when to close a connection that hangs.
 //!
-//! Pings after three quarters of the keep-alive without a packet either way, and closes after two
-//! whole ones. Brokers close after one and a half.
+//! Pings after three quarters of the keep-alive without a packet in either direction, and closes
+//! after two whole ones. Brokers close after one and a half.
 
 use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
     Ping,
-    /// Close: no packet came after a ping.
+    /// Close: no packet has arrived since a ping.
     Silent,
-    /// Close: the broker takes no bytes.
+    /// Close: the broker reads no bytes.
     Blocked,
 }
 
 #[derive(Debug)]
 pub(super) struct KeepAlive {
-    /// `None` until CONNACK, which has a time limit of its own.
+    /// The keep-alive; `None` until CONNACK, which has its own timeout.
     keep_alive: Option<Duration>,
     pub(super) heard_at: Instant,
     written_at: Instant,
-    /// Since when the write buffer has waited without progress.
+    /// Time since which the write buffer has made no progress.
     pub(super) waiting_since: Instant,
     /// The first ping without a packet after it.
     pinged_at: Option<Instant>,
@@ -37,7 +37,7 @@ impl KeepAlive {
         }
     }
 
-    /// CONNACK came: starts pings.
+    /// Starts pinging, once CONNACK has arrived.
     pub(super) fn start(&mut self, keep_alive: Duration) {
         self.keep_alive = Some(keep_alive);
     }

@@ -1,7 +1,7 @@
-//! Connections to the broker: packets in → the [consumer](milepost_core::consumer), its
-//! acknowledgements → the broker.
+//! Connections to the broker: passes packets to the [consumer](milepost_core::consumer), and its
+//! acknowledgements to the broker.
 //!
-//! Guarantee: bytes that were read or are to be written die with their connection.
+//! Guarantee: a connection's read and write buffers are dropped with it.
 
 mod broker_metrics;
 mod connection;

@@ -16,7 +16,7 @@ use milepost_core::throttle::Throttle;
 use milepost_mqtt::Grant;
 use milepost_tls::Address;
 
-/// How the consumer calls them.
+/// Returns the consumer's names of the nodes.
 pub(crate) fn names(addresses: &[Address]) -> Vec<Node> {
     addresses.iter().map(|address| address.to_string().into()).collect()
 }
@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     pub(super) dialer: Dialer,
     /// The broker's nodes.
     addresses: Vec<Address>,
-    /// Those that have answered a CONNECT.
+    /// Nodes that have answered a CONNECT.
     pub(super) speaking: BTreeSet<Node>,
     /// `$share/GROUP/TOPIC` of each source.
     pub(super) filters: Vec<String>,
@@ -49,7 +49,7 @@ impl Shared {
         }
     }
 
-    /// The broker's nodes, as they were resolved last; returns their names for the consumer.
+    /// Sets the broker's nodes as they were last resolved. Returns their names for the consumer.
     pub(crate) fn set_nodes(&mut self, addresses: &[Address]) -> Vec<Node> {
         self.addresses = addresses.to_vec();
         names(addresses)

@@ -1,4 +1,5 @@
-//! CONNACK, SUBACK and UNSUBACK; a refusal becomes a sentence that says what to change.
+//! Parses CONNACK, SUBACK and UNSUBACK. A refusal becomes a sentence that names the setting to
+//! change.
 
 use rumqttc::v5::mqttbytes::Error as LibraryError;
 use rumqttc::v5::mqttbytes::QoS;
@@ -34,7 +35,8 @@ pub(super) fn connack(body: &[u8]) -> Result<Packet<'static>, CodecError> {
     }))
 }
 
-/// CONNACK's reason, and what to change (MQTT 5, 3.2.2.2; below 0x80 it is MQTT 3.1.1's).
+/// Returns CONNACK's reason in words, and what to change (MQTT 5, 3.2.2.2; codes below 0x80 are
+/// MQTT 3.1.1's).
 fn refusal(reason: u8) -> String {
     let words = match reason {
         0x01 | 0x84 => "it does not speak MQTT 5",
@@ -77,7 +79,7 @@ pub(super) fn grant(code: SubscribeReasonCode) -> Grant {
     }
 }
 
-/// UNSUBACK.
+/// Parses UNSUBACK.
 pub(super) fn unsubscribed(header: Header, body: &[u8]) -> Result<Packet<'static>, CodecError> {
     let Rest::UnsubAck(UnsubAck { pkid, reasons, .. }) = header.decode_rest(body)? else {
         return Err(CodecError::Unexpected(header.kind));

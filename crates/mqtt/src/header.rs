@@ -23,7 +23,7 @@ impl Header {
         self.flags & 8 != 0
     }
 
-    /// Decodes the packet with the library, which takes whole packets.
+    /// Decodes the packet with the library, which reads whole packets.
     pub(super) fn decode_rest(self, body: &[u8]) -> Result<Rest, LibraryError> {
         let mut packet = BytesMut::with_capacity(5 + body.len());
         packet.put_u8(self.kind << 4 | self.flags);
@@ -33,7 +33,7 @@ impl Header {
     }
 }
 
-/// A Variable Byte Integer (MQTT 5, 1.5.5).
+/// Appends a Variable Byte Integer (MQTT 5, 1.5.5).
 fn put_varint(mut value: usize, out: &mut BytesMut) {
     loop {
         let byte = u8::try_from(value % 128).unwrap_or(0);

@@ -13,27 +13,28 @@ use super::packet::{
 };
 use milepost_decode::{Message, PAYLOAD_BYTES_MAX};
 
-/// A DISCONNECT's reason when another client comes with our client id (MQTT 5, 3.14.2.1).
+/// DISCONNECT's reason when another client connects with the same client id (MQTT 5, 3.14.2.1).
 const SESSION_TAKEN_OVER: u8 = 0x8E;
-/// PUBREC's reason for a message that is valid and not wanted: "Implementation specific error"
-/// (MQTT 5, 3.5.2.1).
+/// PUBREC's reason for a valid message that milepost does not accept: "Implementation specific
+/// error" (MQTT 5, 3.5.2.1).
 const NOT_ACCEPTED: u8 = 0x83;
-/// PUBCOMP's reason for a PUBREL that follows no PUBREC of ours (MQTT 5, 3.7.2.1).
+/// PUBCOMP's reason for a PUBREL without an earlier PUBREC (MQTT 5, 3.7.2.1).
 const PACKET_ID_NOT_FOUND: u8 = 0x92;
-/// A PUBLISH up to its properties: both headers, the longest topic, packet id, property length.
+/// Longest beginning of a PUBLISH up to its properties: both headers, topic, packet id, property
+/// length.
 const PUBLISH_HEAD_BYTES_MAX: usize = 5 + 2 + 65_535 + 2 + 4;
-/// Free space that every read finds at least.
+/// Least free space for each read.
 const READ_BYTES_MIN: usize = 8 * 1024;
-/// Initial size: enough for an idle connection.
+/// Initial size of the buffer: enough for an idle connection.
 const READ_BYTES_FIRST: usize = 16 * 1024;
-/// Size after a read filled it: what a busy connection receives between two reads.
+/// Size of the buffer after a read filled it: what a busy connection receives between two reads.
 const READ_BYTES_BUSY: usize = 64 * 1024;
 
 /// The read buffer of one connection.
 #[derive(Debug)]
 pub struct Input {
     buffer: Vec<u8>,
-    /// The bytes that are not split yet.
+    /// The range of the bytes that are not split into packets yet.
     waiting: Range<usize>,
     packet_bytes_max: usize,
     accepted: bool,
@@ -53,12 +54,12 @@ impl Input {
         }
     }
 
-    /// The free part of the buffer. Read into it, then call [`came`](Self::came). Only after
-    /// [`packet`](Self::packet) returned `None`.
+    /// Returns the free part of the buffer. Read into it, then call [`advance`](Self::advance).
+    /// Call it only after [`packet`](Self::packet) has returned `None`.
     pub fn space(&mut self) -> &mut [u8] {
         if self.waiting.is_empty() {
             self.waiting = 0..0;
-            // The memory of one large packet is given back.
+            // Release the memory of a large packet.
             if self.buffer.len() > READ_BYTES_BUSY {
                 self.buffer.truncate(READ_BYTES_BUSY);
                 self.buffer.shrink_to_fit();
@@ -80,13 +81,13 @@ impl Input {
     /// Records that `bytes` were read into [`space`](Self::space).
     pub fn advance(&mut self, bytes: usize) {
         self.waiting.end += bytes;
-        // The socket may hold more than fitted.
+        // The read filled the buffer, so the socket may hold more: grow the buffer.
         if self.waiting.end == self.buffer.len() && self.buffer.len() < READ_BYTES_BUSY {
             self.buffer.resize(READ_BYTES_BUSY, 0);
         }
     }
 
-    /// Returns the next packet, once all of its bytes were read.
+    /// Returns the next packet, once all of its bytes have been read.
     ///
     /// # Errors
     /// The connection must end.
@@ -104,7 +105,7 @@ impl Input {
         Ok(truncated.is_complete().then(|| truncated.packet()))
     }
 
-    /// Splits the next frame off.
+    /// Splits off the next frame.
     fn frame(&mut self) -> Result<Frame, CodecError> {
         let waiting = &self.buffer[self.waiting.clone()];
         let Some(&first) = waiting.first() else { return Ok(Frame::Incomplete) };
@@ -187,9 +188,9 @@ fn decode(header: Header, buffer: &[u8], body: Range<usize>) -> Result<Packet<'_
     }
 }
 
-/// Builds a PUBLISH. One at QoS 2 is refused: milepost subscribes at QoS 1 at most, so another
-/// program has subscribed with our client id. After a PUBREC with an error code the broker discards
-/// the message (MQTT 5, 4.4); without an answer it would redeliver it on every connection.
+/// Builds a PUBLISH, or the refusal of one at QoS 2: milepost subscribes at QoS 1 at most, so
+/// another program has subscribed with this client id. After a PUBREC with an error code the broker
+/// discards the message (MQTT 5, 4.4); without an answer it would redeliver it on every connection.
 fn published<'a>(
     header: Header,
     topic: &'a [u8],
@@ -214,7 +215,7 @@ fn refused(kind: u8, packet_id: u16, reason: u8) -> Packet<'static> {
     Packet::ExactlyOnce { reply: [kind << 4, 3, high, low, reason] }
 }
 
-/// Where the parts of a PUBLISH's body are.
+/// The ranges of the parts of a PUBLISH's body.
 struct Head {
     topic: Range<usize>,
     packet_id: Option<u16>,
@@ -258,7 +259,7 @@ impl Head {
     }
 }
 
-/// A PUBLISH above Maximum Packet Size. Bytes beyond those kept are skipped as they come.
+/// A PUBLISH above Maximum Packet Size, as it arrives. Bytes beyond those kept are skipped.
 #[derive(Debug)]
 struct Truncated {
     header: Header,
@@ -267,7 +268,7 @@ struct Truncated {
     kept: Vec<u8>,
     topic_bytes: usize,
     payload_bytes: usize,
-    /// Still to come of each.
+    /// Bytes of the properties that have not arrived yet; likewise for the payload.
     properties_left: usize,
     payload_left: usize,
 }
@@ -288,7 +289,7 @@ impl Truncated {
         }
     }
 
-    /// Returns how many of the bytes belong to it.
+    /// Consumes the bytes that belong to this packet, and returns their number.
     fn take(&mut self, bytes: &[u8]) -> usize {
         let properties = bytes.len().min(self.properties_left);
         self.properties_left -= properties;

@@ -13,7 +13,7 @@ use milepost_core::Qos;
 /// Writes CONNECT.
 ///
 /// # Errors
-/// Something in it is longer than MQTT allows.
+/// A field is longer than MQTT allows.
 pub fn put_connect(connect: Connect<'_>, out: &mut BytesMut) -> Result<(), CodecError> {
     let login = connect.login.map(|(username, password)| Login::new(username, password));
     let connect = ConnectPacket {
@@ -32,9 +32,9 @@ pub fn put_connect(connect: Connect<'_>, out: &mut BytesMut) -> Result<(), Codec
     Ok(())
 }
 
-/// SUBSCRIBE. The broker sends no retained messages for it, except its own counters. Mosquitto 2.0
-/// would send them to every session at each reconnect: old fixes, and those without a time would be
-/// stored as new ones.
+/// Writes SUBSCRIBE. The broker sends no retained messages for it, except its own counters.
+/// Mosquitto 2.0 would send retained messages to every session at each reconnect: old fixes, of
+/// which those without a time would be stored as new ones.
 ///
 /// # Errors
 /// The filters are longer than MQTT allows.
@@ -70,7 +70,7 @@ pub fn put_unsubscribe(filters: &[String], out: &mut BytesMut) -> Result<(), Cod
     Ok(())
 }
 
-/// PUBLISH at QoS 1. `retain`: the broker keeps it for those who subscribe later.
+/// Writes a PUBLISH at QoS 1. `retain`: the broker keeps the message for later subscribers.
 ///
 /// # Errors
 /// The topic is longer than MQTT allows.
@@ -90,14 +90,14 @@ pub fn put_publish(
 /// Writes PINGREQ.
 ///
 /// # Errors
-/// None that we know of.
+/// None in practice: the packet has a constant length.
 pub fn put_ping(out: &mut BytesMut) -> Result<(), CodecError> {
     PingReq::write(out)?;
     Ok(())
 }
 
-/// DISCONNECT, normal. The session stays for as long as CONNECT said, unless it is to end (a
-/// Session Expiry Interval of 0; MQTT 5, 3.14.2.2.2).
+/// Writes a normal DISCONNECT. The session stays for as long as CONNECT requested, unless
+/// `end_session` is set: then its Session Expiry Interval is 0 (MQTT 5, 3.14.2.2.2).
 pub fn put_disconnect(end_session: bool, out: &mut BytesMut) {
     if end_session {
         out.put_slice(&[0xE0, 7, 0x00, 5, 0x11, 0, 0, 0, 0]);

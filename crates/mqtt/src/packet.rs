@@ -1,4 +1,4 @@
-//! The packets that milepost reads, and what it asks for in those it writes.
+//! The packets that milepost reads, and the parameters of those that it writes.
 
 use rumqttc::v5::mqttbytes::Error as LibraryError;
 
@@ -39,7 +39,7 @@ pub enum CodecError {
     /// SUBACK or UNSUBACK with a packet id that milepost did not send.
     #[error("reply to unknown packet id {0} from the broker")]
     NotAsked(u16),
-    /// A PUBLISH whose topic or packet id is cut off, so that it cannot be acknowledged.
+    /// A PUBLISH with a truncated topic or packet id, which cannot be acknowledged.
     #[error("PUBLISH with an incomplete topic or packet id from the broker")]
     Publish,
     /// CONNACK with a reason other than success.
@@ -73,18 +73,19 @@ pub enum Packet<'a> {
         /// The refusal: a whole packet for the broker.
         reply: [u8; 5],
     },
-    /// CONNACK, of a connection that is accepted.
+    /// CONNACK of an accepted connection.
     Connected(ConnAck),
-    /// SUBACK: an answer for each filter, in the order asked.
+    /// SUBACK, with an answer for each filter in the order of the request.
     Subscribed(Subscribing, Vec<Grant>),
     /// PUBACK, with its reason.
     Acked(u8),
-    /// UNSUBACK: for each filter that was refused, why; that there was none is no refusal.
+    /// UNSUBACK, with the reason for each refused filter. "No subscription existed" is not a
+    /// refusal.
     Unsubscribed(Vec<String>),
     Pong,
 }
 
-/// Which filters a SUBSCRIBE is about: at most one of each kind is under way.
+/// The kind of filters in a SUBSCRIBE; at most one of each kind is outstanding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subscribing {
     /// The `$share/…` filters of our group.
@@ -106,7 +107,7 @@ impl Subscribing {
     }
 }
 
-/// The packet id of UNSUBSCRIBE: at most one is under way.
+/// The packet id of UNSUBSCRIBE: at most one is outstanding.
 pub(super) const UNSUBSCRIBE_PACKET_ID: u16 = 3;
 
 /// The broker's answer for one filter of a SUBSCRIBE.
@@ -116,7 +117,7 @@ pub enum Grant {
     Granted(Qos),
     /// The broker's access rules refuse the filter.
     NotAuthorized,
-    /// The broker has none, or they are off.
+    /// The broker does not support shared subscriptions, or they are disabled.
     NoSharedSubscriptions,
     /// The reason's name.
     Refused(String),
@@ -125,7 +126,7 @@ pub enum Grant {
 /// The fields of CONNECT.
 #[derive(Debug)]
 pub struct Connect<'a> {
-    /// Names the session.
+    /// The client id, which names the session.
     pub client_id: String,
     /// Clean Start: discard the session that the broker holds for this client.
     pub clean_start: bool,

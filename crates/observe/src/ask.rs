@@ -63,8 +63,8 @@ pub async fn ask(peers: &[Peer], ours: Standing, within: Duration) -> Decision {
 }
 
 /// Asks the addresses of the peers, at most [`ADDRESSES_MAX`] of them, and passes each answer, or
-/// the cause of a missing one, to `handle_answer`, which decides whether to ask that address again. Takes
-/// at most `within`.
+/// the cause of a missing one, to `handle_answer`. Its result decides whether to ask that address
+/// again. Takes at most `within`.
 pub async fn query_peers(
     peers: &[Peer],
     within: Duration,

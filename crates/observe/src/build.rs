@@ -1,8 +1,8 @@
-//! Which build this is, as the crate's `build.rs` found out.
+//! Version, commit and date of this build, as the crate's `build.rs` determined them.
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Twelve hexadecimal digits; a `+` follows if tracked files had been changed. Empty if unknown, as
-/// in a debug build.
+/// The commit: twelve hexadecimal digits, then `+` if tracked files had been changed. Empty if
+/// unknown, as in a debug build.
 pub const COMMIT: &str = env!("MILEPOST_BUILD_COMMIT");
 /// The day of the commit in UTC, such as `2026-11-22`. Empty if unknown.
 pub const DATE: &str = env!("MILEPOST_BUILD_DATE");

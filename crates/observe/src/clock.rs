@@ -1,4 +1,4 @@
-//! The wall clock. Only this module reads it; the core is given the time.
+//! The wall clock. Only this module reads it; the core receives the time as an argument.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,5 @@
-//! Metrics of ClickHouse's endpoints: which one is in use, and how often each was left, and why.
+//! Metrics of ClickHouse's endpoints: which one is in use, and how often milepost left each, by
+//! reason.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,7 +19,7 @@ const IN_USE_HELP: &str = "1 for the endpoint of clickhouse.url that is in use, 
 pub struct EndpointUse {
     pub url: String,
     pub in_use: bool,
-    /// How often it was left, by the reason.
+    /// Number of times that milepost left it, by reason.
     pub left: Vec<(&'static str, u64)>,
 }
 
@@ -35,13 +36,13 @@ impl fmt::Debug for FromEndpoints {
 }
 
 impl FromEndpoints {
-    /// Sets where the endpoints are read. Only the first call counts.
+    /// Sets the function that returns the endpoints. Later calls have no effect.
     pub(super) fn set(&self, read: Read) {
         let _ = self.0.set(Mutex::new(read));
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        // Until the client of ClickHouse exists, one series without a name.
+        // Before the ClickHouse client exists, export one series without a name.
         let unknown = || EndpointUse { url: String::new(), in_use: false, left: Vec::new() };
         let endpoints = self.0.get().map_or_else(|| vec![unknown()], |read| (*lock(read))());
         let in_use = endpoints.iter().map(|EndpointUse { url, in_use, .. }| {
@@ -68,7 +69,7 @@ impl FromEndpoints {
 /// The registry's handle of [`FromEndpoints`].
 pub(super) struct Collected {
     of: Arc<FromEndpoints>,
-    /// The registry tells collectors apart by it.
+    /// Identifies this collector in the registry.
     desc: Desc,
 }
 

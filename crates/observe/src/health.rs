@@ -4,32 +4,33 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A part without a heartbeat for this long hangs. An idle part beats every few seconds.
+/// Longest time without a heartbeat before a part counts as hung. An idle part beats every few
+/// seconds.
 const BEAT_AGE_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub struct Health {
-    troubles: Mutex<BTreeMap<&'static str, Vec<String>>>,
+    reasons: Mutex<BTreeMap<&'static str, Vec<String>>>,
     beats: Mutex<BTreeMap<&'static str, Instant>>,
 }
 
 impl Health {
-    /// Sets why `part` cannot do its work, a line each; empty if it can.
-    pub fn set(&self, part: &'static str, troubles: Vec<String>) {
-        lock(&self.troubles).insert(part, troubles);
+    /// Sets why `part` does not work, one line per reason; empty if it works.
+    pub fn set(&self, part: &'static str, reasons: Vec<String>) {
+        lock(&self.reasons).insert(part, reasons);
     }
 
     pub fn beat(&self, part: &'static str, now: Instant) {
         lock(&self.beats).insert(part, now);
     }
 
-    /// Why this process cannot do its work, a line each; empty if it can.
+    /// Returns why this process does not work, one line per reason; empty if it works.
     #[must_use]
     pub fn unready(&self) -> Vec<String> {
-        lock(&self.troubles).values().flatten().cloned().collect()
+        lock(&self.reasons).values().flatten().cloned().collect()
     }
 
-    /// Parts that hang, a line each: the process needs a restart.
+    /// Returns the parts that hang, one line each: the process needs a restart.
     #[must_use]
     pub fn dead(&self, now: Instant) -> Vec<String> {
         let hangs = |(part, beat): (&&str, &Instant)| {

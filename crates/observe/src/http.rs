@@ -1,8 +1,8 @@
-//! `/metrics`, `/livez`, `/readyz`, and `/member` for the other members.
+//! Serves `/metrics`, `/livez`, `/readyz`, and `/member` for the other members.
 //!
-//! Guarantee: answers as long as the process lives, and says why when the answer is no. No client
-//! keeps another one out: a new connection takes the place of the oldest, each gets one answer, and
-//! one that does not read it in time is closed.
+//! Guarantee: answers as long as the process lives, with the reasons if the answer is 503. No
+//! client can block another: a new connection replaces the oldest, each gets one answer, and one
+//! that does not read it in time is closed.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -29,19 +29,19 @@ pub use super::read_in_time::ReadInTime;
 use crate::ask::PATH;
 use milepost_core::peers::standing::Member;
 
-/// Connections at once. One more ends the oldest: only a request says whether a connection is a
-/// probe's, so no place can be kept for probes.
+/// Maximum number of connections. A further one ends the oldest: only its request shows whether a
+/// connection belongs to a probe, so no slot can be reserved for probes.
 const CONNECTIONS_MAX: usize = 64;
-/// A younger connection is not ended for a new one: it may be a probe whose request is not read
-/// yet.
+/// Age below which a connection is not ended for a new one: it may belong to a probe whose request
+/// is not read yet.
 const CONNECTION_AGE_MIN: Duration = Duration::from_millis(100);
-/// How long a client may take to send a request's head, and then to read the answer.
+/// Time limit for a client to send the head of a request, and then to read the answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Content type of metrics and of plain-text answers.
 pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The answers of a member.
+/// Returns the handler for the paths of a member.
 pub fn answers(
     metrics: Arc<Metrics>,
     health: Arc<Health>,
@@ -76,7 +76,7 @@ pub fn answers(
     }
 }
 
-/// Serves these answers to paths until it is dropped.
+/// Serves the answers until the future is dropped.
 pub async fn serve(
     listener: TcpListener,
     answers: impl Fn(&str) -> Response<Full<Bytes>> + Clone + Send + 'static,
@@ -120,7 +120,7 @@ pub async fn serve(
     }
 }
 
-/// 200, or 503 with what is wrong.
+/// Returns 200, or 503 with the reasons.
 pub fn verdict(good: &str, wrong: Vec<String>) -> (StatusCode, String) {
     if wrong.is_empty() {
         (StatusCode::OK, format!("{good}\n"))
@@ -136,7 +136,7 @@ pub fn answer(status: StatusCode, text: String, kind: &'static str) -> Response<
     response
 }
 
-/// Asks the `/readyz` of a running milepost, for health checks in images without a shell.
+/// Requests `/readyz` of a running milepost, for health checks in images without a shell.
 ///
 /// # Errors
 /// The reasons that it reported, or why it could not be reached.
@@ -144,7 +144,7 @@ pub fn ask_ready(listen: SocketAddr) -> Result<(), String> {
     ask_ready_over(listen, |_, stream| Ok(stream))
 }
 
-/// [`ask_ready`] over what `wrap` makes of a connection to that address.
+/// Like [`ask_ready`], over the stream that `wrap` makes of the connection, such as TLS.
 ///
 /// # Errors
 /// Fails like [`ask_ready`].
@@ -162,7 +162,7 @@ pub fn ask_ready_over<S: Read + Write>(
         write!(stream, "GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
         match stream.read_to_string(&mut answer) {
-            // TLS that closes without a notice has sent the answer nevertheless.
+            // A peer that closes TLS without a close_notify has sent the answer nevertheless.
             Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(error),
             _ => Ok(answer),
         }

@@ -1,8 +1,8 @@
-//! Log lines, on stderr.
+//! Writes log lines to stderr.
 //!
-//! Guarantee: no thread that logs waits for whoever reads stderr. A thread of its own writes the
+//! Guarantee: no thread that logs waits for the reader of stderr. A dedicated thread writes the
 //! lines from a bounded queue; a line that does not fit is dropped and counted. While lines are
-//! dropped, `/readyz` says so.
+//! dropped, `/readyz` reports it.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use milepost_config::{Log, LogFormat};
 
-/// How long an exit or a panic waits for the lines that are queued.
+/// Longest time that an exit or a panic waits for the queued lines.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
 static LINES: LazyLock<Lines> = LazyLock::new(Lines::default);
@@ -52,7 +52,7 @@ pub fn start(log: &Log) {
     }));
 }
 
-/// Waits until the queued lines are written, for a second at most. To be called before the process
+/// Waits until the queued lines are written, for at most a second. Call it before the process
 /// exits.
 pub fn flush() {
     LINES.flush(FLUSH_WITHIN);
@@ -62,7 +62,8 @@ pub fn dropped() -> u64 {
     LINES.dropped.load(Ordering::Relaxed)
 }
 
-/// While lines are dropped: what `/readyz` says. The flow goes on, so the process stays ready.
+/// Returns the line of `/readyz` while lines are dropped. The process stays ready, because the flow
+/// continues.
 #[must_use]
 pub fn warning() -> Option<String> {
     let is_dropping = LINES.lock().is_dropping;
@@ -74,7 +75,7 @@ pub fn warning() -> Option<String> {
     })
 }
 
-/// Lines between the threads that log and the one that writes.
+/// The queue between the threads that log and the one that writes.
 #[derive(Default)]
 struct Lines {
     state: Mutex<State>,
@@ -112,8 +113,8 @@ impl Lines {
         self.changed.notify_all();
     }
 
-    /// Writes lines as they come, until `is_over` and none is left. A line that cannot be written
-    /// counts as dropped.
+    /// Writes lines as they arrive, until `is_over` returns `true` and the queue is empty. A line
+    /// that cannot be written counts as dropped.
     fn write_to(&self, out: &mut impl Write, is_over: impl Fn() -> bool) {
         loop {
             let state = self.lock();
@@ -153,7 +154,7 @@ impl Lines {
     }
 }
 
-/// One line: the layer writes each with a single call.
+/// Queues one line: the tracing layer writes each line with a single call.
 impl Write for &Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.push(line);

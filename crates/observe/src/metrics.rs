@@ -1,5 +1,5 @@
-//! The metrics. Each is one entry of [`COUNTED`] or one histogram: its name, its help, and where
-//! its value comes from.
+//! The metrics. Each is one entry of [`COUNTED`] or one histogram: its name, its help, and the
+//! source of its value.
 //!
 //! Guarantee: all values of a scrape belong to one moment. The consumer publishes its
 //! [`ConsumerTotals`] as a whole, and a scrape reads one of them.
@@ -45,14 +45,14 @@ struct Counted {
 enum Value {
     Counter(fn(&ConsumerTotals) -> u64),
     Gauge(fn(&ConsumerTotals) -> u64),
-    /// A label's name, and a value for each of its values.
+    /// A counter per value of the label.
     Counters(&'static str, fn(&ConsumerTotals) -> Vec<(&'static str, u64)>),
     /// A gauge per value of the label; the values change at run time.
     Gauges(&'static str, fn(&ConsumerTotals) -> &[(Node, u64)]),
     /// Fields of sources: the labels `source` and `field`.
     Fields(fn(&ConsumerTotals) -> &[UnreadField]),
     Seconds(fn(&ConsumerTotals) -> Duration),
-    /// In seconds.
+    /// A histogram of ages in seconds.
     Histogram(fn(&ConsumerTotals) -> &Ages),
 }
 
@@ -279,10 +279,10 @@ impl Default for Metrics {
     fn default() -> Self {
         let registry =
             Registry::new_custom(Some(PREFIX.to_owned()), None).expect("the prefix is not empty");
-        // Until the consumer names the nodes.
+        // Before the consumer names the nodes, export one series without a name.
         let mut totals =
             ConsumerTotals { nodes: vec![("".into(), 0)], ..ConsumerTotals::default() };
-        // Until the consumer names its sources.
+        // Before the consumer names its sources, export one series.
         let unread = UnreadField { source: "".into(), field: "other".into(), messages: 0 };
         totals.intake.unread = Arc::new(vec![unread]);
         let totals = Arc::new(Mutex::new(totals));
@@ -344,13 +344,13 @@ impl Metrics {
         *lock(&self.totals) = totals;
     }
 
-    /// Sets the gauges that alerts compare with.
+    /// Sets the gauges that alerts compare other metrics with.
     pub fn configured(&self, spool_bytes_max: u64, in_flight_usual: usize) {
         self.spool_bytes_max.set(i64::try_from(spool_bytes_max).unwrap_or(i64::MAX));
         self.in_flight_usual.set(i64::try_from(in_flight_usual).unwrap_or(i64::MAX));
     }
 
-    /// Sets where ClickHouse's endpoints are read at each scrape.
+    /// Sets the function that returns ClickHouse's endpoints at each scrape.
     pub fn watch_endpoints(&self, read: impl Fn() -> Vec<EndpointUse> + Send + 'static) {
         self.endpoints.set(Box::new(read));
     }
@@ -382,23 +382,24 @@ impl Metrics {
         }
     }
 
-    /// `seconds`: from the arrival of the batch's first row.
+    /// Records a durable batch. `seconds`: time since the arrival of its first row.
     pub fn durable(&self, rows: usize, seconds: f64) {
         self.batch_rows.observe(f64::from(u32::try_from(rows).unwrap_or(u32::MAX)));
         self.ingest.observe(seconds);
     }
 
-    /// Prometheus' text format.
+    /// Returns the metrics in Prometheus' text format.
     ///
     /// # Panics
-    /// If the encoder refuses the registry, which only a bug in a metric's name could cause.
+    /// If the encoder refuses the registry, which only a bug in a metric's name could
+    /// cause.
     #[must_use]
     pub fn render(&self) -> String {
         text(&self.registry)
     }
 }
 
-/// A metric of this registry. Its name is a constant of the program.
+/// Registers a metric. Its name is a constant of the program.
 pub fn registered<M: Collector + Clone + 'static>(
     registry: &Registry,
     metric: prometheus::Result<M>,
@@ -418,7 +419,8 @@ pub fn text(registry: &Registry) -> String {
 struct FromTotals(Arc<Mutex<ConsumerTotals>>);
 
 impl Collector for FromTotals {
-    /// None: names are constants of this file, and a test checks that they are unique.
+    /// Returns no descriptions: names are constants of this file, and a test checks that they are
+    /// unique.
     fn desc(&self) -> Vec<&Desc> {
         Vec::new()
     }

@@ -1,4 +1,4 @@
-//! A connection that fails when the other side does not read.
+//! A stream whose writes fail if the peer does not read in time.
 
 use std::io;
 use std::pin::Pin;
@@ -74,7 +74,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ReadInTime<S> {
         self.stream.is_write_vectored()
     }
 
-    /// Hyper flushes when all it has is written.
+    /// Hyper flushes once everything is written, so a finished flush ends the time limit.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_flush(cx);
         let polled = self.bounded(polled, cx);

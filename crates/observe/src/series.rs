@@ -1,4 +1,4 @@
-//! Prometheus' own types, made from names, labels and numbers.
+//! Creates Prometheus' types from names, labels and numbers.
 
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 

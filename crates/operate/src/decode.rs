@@ -1,4 +1,4 @@
-//! `milepost decode`: what a payload becomes, without a server. One JSON object a line.
+//! `milepost decode`: decodes a payload without a server. Prints one JSON object per line.
 
 use std::io::BufRead;
 
@@ -23,7 +23,7 @@ pub struct Origin {
     pub source: Option<usize>,
     /// The topic; by default one that matches the source.
     pub topic: Option<String>,
-    /// Time of receipt, against which the age of fixes is judged.
+    /// Time of receipt, to which the age of fixes is compared.
     pub received_at: Timestamp,
 }
 

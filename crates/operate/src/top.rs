@@ -56,7 +56,7 @@ struct Row {
     ready: bool,
     /// Why the member is not ready, or why it gave no answer.
     reasons: Vec<String>,
-    /// Average rate between two answers.
+    /// Average rate between two refreshes.
     messages_per_second: Option<f64>,
     positions_per_second: Option<f64>,
     rejects_per_second: Option<f64>,

@@ -106,7 +106,7 @@ fn each_line_of_a_stream_is_decoded_by_its_own_topic() {
         "{printed:#?}"
     );
 
-    // Payloads alone; and a reader that leaves.
+    // Payloads alone, and a reader that closes early.
     let payloads = format!("{fix}\n{fix}\n{fix}");
     let (printed, is_good) = stream(Some("owntracks/jo/phone"), &payloads, 2).unwrap();
     assert!(

@@ -23,7 +23,7 @@ pub struct Found {
     pub unreadable: u64,
 }
 
-/// Files handled before the error stay handled.
+/// An error of an erasure. Files handled before it stay handled.
 #[derive(Debug, thiserror::Error)]
 pub enum EraseError {
     #[error("a file of the spool cannot be used")]
@@ -33,7 +33,7 @@ pub enum EraseError {
 }
 
 impl Spool {
-    /// `left`: the batches in the directory.
+    /// Removes the rows of erased drivers. `left`: the batches in the directory.
     ///
     /// # Errors
     /// See [`EraseError`].
@@ -63,7 +63,7 @@ impl Spool {
             if rows == 0 {
                 continue;
             }
-            // The insert of positions is the first, if there is one.
+            // The insert of positions comes first, if there is one.
             let positions = if file.positions > 0 { file.positions - gone(0) } else { 0 };
             let others: Vec<Insert> = others.into_iter().filter(|insert| insert.rows > 0).collect();
             if !others.is_empty() {
@@ -76,7 +76,8 @@ impl Spool {
         Ok(found)
     }
 
-    /// Files in quarantine: single rows that were too large, and damaged files.
+    /// Removes rows from the files in quarantine: single rows that were too large, and damaged
+    /// files.
     fn erase_quarantined(
         &self,
         is_erased: &impl Fn(&[u8]) -> bool,

@@ -25,13 +25,13 @@ const MAGIC: &[u8; 8] = b"MILEPOST";
 const VERSION: u32 = 1;
 const CHECKSUM_BYTES: usize = 16;
 
-/// The file cannot be used.
+/// Why a file cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Damaged {
     /// The checksum does not match.
     #[error("the checksum does not match: torn or changed after it was written")]
     Checksum,
-    /// The checksum matches, but the file is no spool file.
+    /// The checksum matches, but the file is not a spool file.
     #[error("not a spool file")]
     NotOne,
     /// Written by a newer milepost.
@@ -42,7 +42,7 @@ pub enum Damaged {
     Content(&'static str),
 }
 
-/// Number of bytes that [`write()`] writes.
+/// Returns the number of bytes that [`write()`] writes.
 #[must_use]
 pub fn length(inserts: &[Insert]) -> u64 {
     let each = |insert: &Insert| 20 + insert.statement.len() + insert.body.len();

@@ -39,7 +39,7 @@ const DAMAGED: &str = "damaged";
 const ROW: &str = "row";
 const UNFINISHED: &str = "unfinished";
 
-/// The spool cannot be opened.
+/// Why the spool cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process holds the lock.
@@ -53,13 +53,13 @@ pub enum OpenError {
     },
 }
 
-/// A batch was not stored.
+/// Why a batch was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The bound.
     #[error("the spool holds {bytes} bytes, and spool.bytes_max is {bytes_max}")]
     Full {
-        /// Bytes before this batch.
+        /// Bytes of the spool before this batch.
         bytes: u64,
         /// The bound.
         bytes_max: u64,
@@ -68,23 +68,23 @@ pub enum StoreError {
     Io(#[source] io::Error),
 }
 
-/// A batch was not read.
+/// Why a batch was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error(transparent)]
     Damaged(format::Damaged),
-    /// Another program has removed it.
-    #[error("a spooled batch is gone")]
+    /// The file is missing: another program removed it.
+    #[error("a spooled batch is missing")]
     Gone,
-    /// Written by a newer milepost: deferred until one runs.
+    /// Written by a newer milepost: deferred until such a version runs.
     #[error("a spooled batch has format version {0}: a newer milepost must replay it")]
     Newer(u32),
-    /// The disk failed: retried.
+    /// The disk failed; milepost retries.
     #[error("a spooled batch cannot be read")]
     Io(#[source] io::Error),
 }
 
-/// The directory of one process.
+/// The spool directory, owned by one process.
 #[derive(Debug)]
 pub struct Spool {
     dir: PathBuf,
@@ -146,7 +146,7 @@ impl Spool {
         Ok((Self { dir, bytes_max, tag, state, _lock: lock }, left))
     }
 
-    /// The directory.
+    /// Returns the path of the directory.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -278,7 +278,7 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Listed {
     pub name: String,
-    /// By its extension.
+    /// The kind of file, by its extension.
     pub kind: Kind,
     /// `None` if the name is not milepost's.
     pub file: Option<File>,
@@ -321,13 +321,14 @@ fn write_durably(path: &Path, inserts: &[Insert]) -> io::Result<()> {
     file.get_ref().sync_all()
 }
 
-/// Creates missing parents too. Each directory is durable after an fsync of the one that it is in.
+/// Creates the directory and its missing parents. Each directory is durable after an fsync of its
+/// parent.
 fn create_durably(dir: &Path) -> io::Result<()> {
     let parent =
         dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if dir.exists() {
-        // Another process may have created it, and been killed before the fsync. If we have no
-        // permission to fsync the parent, the directory was not created by milepost.
+        // Another process may have created it, and been killed before the fsync. Without the
+        // permission to fsync the parent, milepost has not created the directory.
         use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
         let may_be = |error: &io::Error| {
             matches!(

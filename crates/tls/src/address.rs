@@ -1,4 +1,4 @@
-//! Where a server listens, and TCP to it.
+//! The address of a server, and TCP connections to it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,15 +9,15 @@ use std::time::Duration;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-/// Time for TCP over all addresses of a name. Shorter than the callers' time limit, so that an
-/// error can tell a silent network from a silent server.
+/// Timeout of TCP over all addresses of a name. Shorter than the callers' timeout, so that an error
+/// distinguishes a silent network from a silent server.
 const TCP_WITHIN: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     pub host: String,
     pub port: u16,
-    /// One of several that the name has.
+    /// One of the addresses of the host name.
     pub ip: Option<IpAddr>,
 }
 
@@ -33,9 +33,10 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Every address of its name, or the name itself if it has one. `None`: it was not resolved. A
-    /// host with both IPv4 and IPv6 is one server: only the addresses of the first one's family
-    /// count, which the resolver puts first if this machine can reach it.
+    /// Returns every address of the host name, or the name itself if it has one address. `None`:
+    /// the name did not resolve. A host with both IPv4 and IPv6 is one server: only the addresses
+    /// of the first one's family are returned. The resolver lists that family first if this machine
+    /// can reach it.
     pub async fn all(&self) -> Option<Vec<Self>> {
         let found =
             timeout(TCP_WITHIN, lookup_host((self.host.as_str(), self.port))).await.ok()?.ok()?;
@@ -49,7 +50,7 @@ impl Address {
     }
 
     /// Connects to the first address that answers. Each gets an equal share of the time, so that a
-    /// dead one does not take it all.
+    /// dead one does not use it up.
     pub(super) async fn reach(&self, within: Option<Duration>) -> io::Result<TcpStream> {
         let within = within.map_or(TCP_WITHIN, |within| within.min(TCP_WITHIN));
         let reached = timeout(within, self.reach_any(within)).await;

@@ -1,4 +1,4 @@
-//! Why TLS failed, and which setting to change.
+//! Explains why TLS failed, and which setting to change.
 
 use std::io;
 
@@ -14,7 +14,7 @@ pub(super) fn no_tls_there(server: Server) -> String {
     )
 }
 
-/// A hint for a connection whose server answers with another protocol.
+/// Returns a hint for a connection whose server answers with another protocol.
 #[must_use]
 pub fn is_this_the_port(server: Server, with_tls: bool) -> String {
     let (tls, plain) = server.schemes();
@@ -28,8 +28,8 @@ pub fn is_this_the_port(server: Server, with_tls: bool) -> String {
     }
 }
 
-/// The cause of a failed read, write or handshake, and the setting to change; `None` if it has
-/// nothing to do with TLS.
+/// Returns the cause of a failed read, write or handshake, and the setting to change; `None` if it
+/// has nothing to do with TLS.
 #[must_use]
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
 pub fn explain(server: Server, error: &io::Error) -> Option<String> {
@@ -95,7 +95,8 @@ fn explain_alert(section: &str, alert: AlertDescription) -> String {
     }
 }
 
-/// Without the time of the attempt: each would have another text, and be logged.
+/// Removes the time of the attempt from the error: otherwise each attempt would be a new reason,
+/// and logged.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
 pub(super) fn without_time(error: io::Error) -> io::Error {
     let Some(RustlsError::InvalidCertificate(certificate)) = rustls_error(&error) else {
@@ -109,7 +110,7 @@ pub(super) fn without_time(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), RustlsError::InvalidCertificate(timeless))
 }
 
-/// The innermost error: each layer wraps the one below.
+/// Returns the innermost error: each layer wraps the one below.
 fn rustls_error(error: &io::Error) -> Option<&RustlsError> {
     let inner = error.get_ref()?;
     inner.downcast_ref::<RustlsError>().or_else(|| rustls_error(inner.downcast_ref::<io::Error>()?))

@@ -46,17 +46,17 @@ pub use self::server::{Server, is_this_machine};
 
 /// Age at which the system's list of public CAs is read again.
 const SYSTEM_CAS_AGE_MAX: Duration = Duration::from_secs(600);
-/// A file that cannot be used is logged at the first connection, and then this often.
+/// Interval of log lines about an unusable file, after the one at the first connection.
 const UNUSABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
-/// Four times the size of a system's list of public CAs.
+/// Maximum size of a file in bytes, four times that of a system's list of public CAs.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// TCP, or TLS over it.
+/// A connection over TCP, or over TLS.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// Failed connection.
+/// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot be reached")]
@@ -82,11 +82,11 @@ pub struct Files {
     pub ca: Option<PathBuf>,
     /// PEM: the client certificate and its intermediates.
     pub cert: Option<PathBuf>,
-    /// PEM: its key, without a passphrase.
+    /// PEM: the key of the client certificate, without a passphrase.
     pub key: Option<PathBuf>,
 }
 
-/// The files as they were read.
+/// The content of the files.
 #[derive(PartialEq, Eq)]
 struct Contents {
     ca: Option<Pem>,

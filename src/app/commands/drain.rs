@@ -147,7 +147,7 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     Ok(Drained { totals, visited_all: false })
 }
 
-/// Waits until a living process takes its session back. Emptying its other sessions would steal
+/// Waits until a running process takes its session over. To empty its other sessions would steal
 /// its messages.
 async fn contested(metrics: &Metrics) {
     while metrics.totals().former.contested == 0 {

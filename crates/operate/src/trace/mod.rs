@@ -1,4 +1,4 @@
-//! `milepost trace`: where a driver's fixes are.
+//! `milepost trace`: reports where a driver's fixes are.
 
 mod live;
 
