@@ -16,7 +16,6 @@ mod executor;
 mod formats;
 mod habits;
 mod kubernetes;
-mod lines;
 mod links;
 mod long_rows;
 #[expect(dead_code, reason = "the core's own tests use the rest")]
