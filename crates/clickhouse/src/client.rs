@@ -24,8 +24,8 @@ use milepost_core::screened::Screened;
 use milepost_tls as tls;
 use milepost_tls::{Server, Tls};
 
-/// How long a statement that is not an insert may take, on the server, and until its answer is
-/// here.
+/// Time limit in seconds of a statement that is not an insert: on the server, and until its answer
+/// has arrived.
 pub(super) const STATEMENT_SECONDS_MAX: &str = "60";
 pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(65);
 /// Timeout of a query.
@@ -40,11 +40,11 @@ pub enum Error {
     Server {
         what: String,
         kind: FailureKind,
-        /// The server's, if it answered with one.
+        /// The server's error code, if it answered with one.
         code: Option<u32>,
         /// Why another endpoint may answer; `None`: the failure is not about the endpoint.
         cause: Option<Cause>,
-        /// The server's words, and ours on what to change.
+        /// The server's message, with the setting to change.
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },
@@ -73,7 +73,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The server's code, if it answered with one.
+    /// Returns the server's error code, if it answered with one.
     #[must_use]
     pub fn code(&self) -> Option<u32> {
         if let Self::Server { code, .. } = self { *code } else { None }
@@ -97,7 +97,7 @@ impl Error {
         Self::Server { what, kind, code: None, cause: None, source }
     }
 
-    /// The answer cannot be ClickHouse's.
+    /// Returns the error for an answer that does not come from ClickHouse.
     pub(super) fn not_a(what: &str, thing: &str) -> Self {
         let why = format!("the answer is not a {thing}: is this ClickHouse?");
         Self::Server {
@@ -134,22 +134,22 @@ struct Advised {
 
 /// A client of one database.
 pub struct ClickHouse {
-    /// Its answers are bounded.
+    /// The client for queries, whose answers are bounded.
     client: Client,
-    /// Reads tables, however long they are.
+    /// The client for reading whole tables, whose answers are not bounded.
     unbounded: Client,
     inserter: Inserter,
     endpoints: Arc<Endpoints>,
     login: Arc<Login>,
     pub database: String,
     pub(super) layout: Layout,
-    /// No TLS is configured, and nothing has answered as ClickHouse does.
+    /// TLS is not configured, and no answer was ClickHouse's.
     may_be_tls: AtomicBool,
     pub(super) erased: Mutex<Newest>,
 }
 
 impl ClickHouse {
-    /// Connects with the first statement, not here. Reads the password's file.
+    /// Creates a client. Reads the password file; connects with the first statement.
     pub fn new(config: &config::ClickHouse) -> Result<Self, Error> {
         let tls = config.tls.clone().map(|files| Arc::new(Tls::new(files)));
         let login = Login::new(&config.user, config.password.as_ref()).map_err(Error::Password)?;
@@ -179,7 +179,7 @@ impl ClickHouse {
         self.login.log_in(self.unbounded.clone().with_url(self.endpoints.current().1.as_str()))
     }
 
-    /// A table, over all shards.
+    /// Returns the name of a table, or of the table that reads it on all shards.
     pub fn of_all(&self, table: &str) -> String {
         let all = if self.layout.shards().is_some() { "_all" } else { "" };
         format!("{}.{table}{all}", self.database)
@@ -198,19 +198,19 @@ impl ClickHouse {
         Error::server(what, error, advice)
     }
 
-    /// Starts a request that may go to each endpoint once, for as long as `may_leave` gives a cause
-    /// to leave the one in use.
+    /// Starts a request that may try each endpoint once, as long as `may_leave` returns a cause to
+    /// leave the current one.
     pub(super) fn tries(&self, may_leave: fn(&ClientError) -> Option<Cause>) -> Tries<'_> {
         Tries { of: self, may_leave, others: self.endpoints.count() - 1, index: 0 }
     }
 
-    /// The endpoints of `clickhouse.url`, for the metrics.
+    /// Returns the endpoints of `clickhouse.url`, for the metrics.
     pub fn endpoints(&self) -> Vec<EndpointStatus> {
         self.endpoints.status()
     }
 
-    /// Rows of the answer to a question, as tab-separated values have them. A cell that is not
-    /// there is empty.
+    /// Queries, and returns the rows of the answer as tab-separated values. A missing cell is
+    /// empty.
     pub async fn ask<const CELLS: usize>(
         &self,
         what: &str,
@@ -221,7 +221,7 @@ impl ClickHouse {
             let query = tries.client().query_raw(sql);
             let answer = async { query.fetch_bytes("TSVRaw")?.collect().await };
             match within(QUESTION_TIMEOUT, answer).await {
-                Err(error) if tries.go_on(&error) => {}
+                Err(error) if tries.retry_elsewhere(&error) => {}
                 answer => break answer.map_err(|error| self.failed(what, error))?,
             }
         };
@@ -248,7 +248,7 @@ impl ClickHouse {
         }
     }
 
-    /// The first value of the first row, if there is one.
+    /// Returns the first value of the first row, if there is one.
     pub async fn value(&self, what: &str, sql: &str) -> Result<Option<String>, Error> {
         Ok(self.ask(what, sql).await?.into_iter().next().map(|[value]| value))
     }
@@ -259,10 +259,10 @@ impl ClickHouse {
         Ok(self.value(what, sql).await?.and_then(|number| number.parse().ok()).unwrap_or(u64::MAX))
     }
 
-    /// Looks how many replicas there are, if that decides what an insert asks for. Who does not say
-    /// it changes nothing.
+    /// Reads the number of replicas, if the quorum of an insert depends on it. Without an answer
+    /// nothing changes.
     pub async fn count_replicas(&self) {
-        if !self.inserter.quorum.wants_to_know() {
+        if !self.inserter.quorum.depends_on_replicas() {
             return;
         }
         let sql = format!(
@@ -270,10 +270,11 @@ impl ClickHouse {
             self.database, TABLES[0].name
         );
         let count = self.value("counting the replicas", &sql).await.ok().flatten();
-        self.inserter.quorum.learn(count.and_then(|count| count.parse().ok()).unwrap_or(0));
+        self.inserter.quorum.set_replicas(count.and_then(|count| count.parse().ok()).unwrap_or(0));
     }
 
-    /// The most active parts that a partition of ours has, on the host that answers.
+    /// Returns the largest number of active parts in a partition of this database, on the host that
+    /// answers.
     pub async fn parts_of_a_partition(&self) -> Result<u64, Error> {
         let sql = format!(
             "SELECT max(parts) FROM (SELECT count() AS parts FROM system.parts WHERE active AND database = '{}' \
@@ -308,13 +309,13 @@ impl ClickHouse {
     }
 
     /// Leaves this endpoint for the next one of `clickhouse.url`, unless another request has left
-    /// it already. `endpoint`: the one in use before the question that failed.
+    /// it already. `endpoint`: the current one before the query that failed.
     pub fn leave_endpoint(&self, endpoint: usize, cause: Cause, why: &str) {
         self.endpoints.leave(endpoint, cause, why, Instant::now());
     }
 
-    /// Returns to this member's own endpoint once that answers within `patience`. Asks it only now
-    /// and then.
+    /// Returns to this member's own endpoint once it answers within `patience`. Asks it at growing
+    /// intervals.
     pub async fn return_to_own_endpoint(&self, now: Instant, patience: Duration) {
         let Some(home) = self.endpoints.home_to_ask(now) else { return };
         let client = self.login.log_in(self.client.clone().with_url(home.as_str()));
@@ -324,38 +325,39 @@ impl ClickHouse {
         }
     }
 
-    /// The server's clock, in milliseconds since 1970, asked on a connection of its own.
+    /// Returns the server's clock in milliseconds since 1970, queried on a separate connection.
     pub async fn clock(&self) -> Result<i64, Error> {
         self.parsed("asking for the time", "SELECT toUnixTimestamp64Milli(now64(3))", "time").await
     }
 
-    /// A value, or an error that says that it is no such thing.
+    /// Parses a value. `thing`: the expected value, for the error.
     async fn parsed<T: FromStr>(&self, what: &str, sql: &str, thing: &str) -> Result<T, Error> {
         let value = self.value(what, sql).await?.and_then(|value| value.parse().ok());
         value.ok_or_else(|| Error::not_a(what, thing))
     }
 }
 
-/// One request's way over the endpoints.
+/// The tries of one request, over the endpoints.
 pub(super) struct Tries<'a> {
     of: &'a ClickHouse,
     may_leave: fn(&ClientError) -> Option<Cause>,
-    /// Endpoints that were not tried yet.
+    /// Number of endpoints that were not tried yet.
     others: usize,
     /// The endpoint of the current try.
     index: usize,
 }
 
 impl Tries<'_> {
-    /// The client for the next try, at the endpoint in use.
+    /// Returns the client for the next try, at the current endpoint.
     pub(super) fn client(&mut self) -> Client {
         let (index, url) = self.of.endpoints.current();
         self.index = index;
         self.of.login.log_in(self.of.client.clone().with_url(url.as_str()))
     }
 
-    /// Leaves the endpoint because of this error, if that helps. `false`: the error is the result.
-    pub(super) fn go_on(&mut self, error: &ClientError) -> bool {
+    /// Leaves the endpoint because of this error, if another one may succeed. Returns `false` if
+    /// the error is the result.
+    pub(super) fn retry_elsewhere(&mut self, error: &ClientError) -> bool {
         let Some(cause) = (self.may_leave)(error).filter(|_| self.others > 0) else { return false };
         self.others -= 1;
         self.of.endpoints.leave(self.index, cause, &error_chain(error), Instant::now());
@@ -369,7 +371,7 @@ impl Sink for ClickHouse {
     }
 }
 
-/// The crate's own timeouts are for inserts only.
+/// Bounds a request: the client library has timeouts for inserts only.
 pub async fn within<T>(
     timeout: Duration,
     answer: impl Future<Output = Result<T, ClientError>>,

@@ -1,13 +1,13 @@
-//! One field's column: its type, its expression over `attributes`, its comment.
+//! The column of one field: its type, its expression over `attributes`, its comment.
 
 use std::fmt::Write as _;
 
 use milepost_config::{Field, FieldType};
 
-/// How milepost's own part of a column's comment begins.
+/// Beginning of milepost's own part of a column's comment.
 const MARK: &str = "[field from ";
 
-/// The column's type.
+/// Returns the column's type.
 pub(super) fn column_type(kind: &FieldType) -> String {
     match kind {
         FieldType::LowCardinality => "LowCardinality(Nullable(String))".to_owned(),
@@ -79,7 +79,7 @@ pub(super) fn list(values: impl IntoIterator<Item = String>) -> String {
     values.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// The column of a table, without a comma.
+/// Returns the definition of the column in a table, without a comma.
 pub(super) fn stored(field: &Field) -> String {
     format!(
         "`{}` {} MATERIALIZED {} CODEC({}) COMMENT {}",
@@ -91,7 +91,7 @@ pub(super) fn stored(field: &Field) -> String {
     )
 }
 
-/// The column of a view, without a comma.
+/// Returns the definition of the column in a view, without a comma.
 pub(super) fn shown(field: &Field) -> String {
     format!("`{}` {} COMMENT {}", field.name, column_type(&field.kind), quoted(&comment(field)))
 }
@@ -158,7 +158,7 @@ fn number(field: &Field, raw: &str, least: f64, most: f64) -> String {
     match field.kind {
         FieldType::Float(32) => format!("toFloat32(if({counts}, {number}, NULL))"),
         FieldType::Float(_) => format!("if({counts}, {number}, NULL)"),
-        // A float has no room for all digits of these.
+        // A float cannot hold all digits of a 64-bit integer.
         FieldType::Int(64) | FieldType::UInt(64) => format!(
             "if({counts}, ifNull(accurateCastOrNull(toInt128OrNull({raw}), {kind}), \
              accurateCastOrNull({number}, {kind})), NULL)"
@@ -175,14 +175,15 @@ fn number(field: &Field, raw: &str, least: f64, most: f64) -> String {
     }
 }
 
-/// A number is seconds, milliseconds, microseconds or nanoseconds, by its size, as in `ts`.
+/// Returns the SQL of a time. The size of a number gives its unit: seconds, milliseconds,
+/// microseconds or nanoseconds, as in `ts`.
 fn moment(raw: &str, counts: &str) -> String {
     let number = format!("toFloat64OrNull({raw})");
     let ms = format!(
         "round({number} * multiIf(abs({number}) < 1e11, 1000, abs({number}) < 1e14, 1, \
          abs({number}) < 1e17, 0.001, 0.000001))"
     );
-    // The years 1900 to 2299, which the type holds.
+    // The type holds the years 1900 to 2299.
     let is_held = format!("{ms} BETWEEN -2208988800000 AND 10413791999999");
     format!(
         "multiIf({number} IS NOT NULL AND {is_held}{counts}, \

@@ -11,10 +11,10 @@ use lz4_flex::block;
 const CHECKSUM_BYTES: usize = 16;
 const HEADER_BYTES: usize = 9;
 const LZ4: u8 = 0x82;
-/// The sizes are 32-bit numbers; blocks of this size keep what is in memory at once small.
+/// Bytes per block. The sizes are 32-bit numbers, and smaller blocks need less memory at once.
 const BLOCK_BYTES: usize = 16 * 1024 * 1024;
 
-/// The body as it is sent.
+/// Compresses a body into the bytes that are sent.
 pub(super) fn compress(body: &[u8]) -> Bytes {
     let mut out = Vec::new();
     for block in body.chunks(BLOCK_BYTES) {

@@ -1,4 +1,4 @@
-//! Connections to the server: TCP, and TLS over it where the URL says so.
+//! Connections to the server: TCP, and TLS if the URL requires it.
 
 use std::error::Error as StdError;
 use std::io;
@@ -17,14 +17,15 @@ use tower_service::Service;
 
 use milepost_tls::{Stream, Tls};
 
-/// How long connecting may take, and then TLS; the system's own default is minutes.
+/// Timeout of connecting over TCP, and then of TLS; the system's default is minutes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A server whose machine died says nothing: TCP asks after this long.
+/// Interval of TCP keep-alive probes: a server whose machine died sends nothing.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// Below the server's keep-alive: an idle connection is dropped by us, not under our feet.
+/// Below the server's keep-alive, so that this side closes an idle connection, not the server
+/// during a request.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Makes connections, each with the certificates as their files are then.
+/// Opens connections, each with the certificates that the files hold at that moment.
 #[derive(Debug, Clone)]
 pub struct Connector {
     tcp: HttpConnector,
@@ -48,7 +49,7 @@ impl Connector {
         Self { answer_bytes_max, ..self.clone() }
     }
 
-    /// A client that keeps connections for its next requests.
+    /// Returns a client that reuses connections for later requests.
     pub(super) fn client<B: Body<Data: Send> + Send>(self) -> legacy::Client<Self, B> {
         legacy::Client::builder(TokioExecutor::new())
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
@@ -66,7 +67,7 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        // An IPv6 address stands in brackets.
+        // A URI has an IPv6 address in brackets.
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let (connecting, tls) = (self.tcp.call(uri), self.tls.clone());
         let bytes_max = self.answer_bytes_max;
@@ -83,8 +84,8 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// A stream that ends with an error when an answer is too long. What is written is the next
-/// question.
+/// A stream that ends with an error when an answer is too long. Each write begins a new request,
+/// and resets the count.
 pub struct Bounded {
     stream: Box<dyn Stream>,
     bytes_max: u64,

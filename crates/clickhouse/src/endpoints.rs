@@ -12,29 +12,28 @@ use url::Url;
 
 use milepost_core::throttle::Throttle;
 
-/// The home is asked again this long after it was left. Doubles each time it fails again soon after
+/// Time after which the home endpoint is queried again. Doubles each time that it fails soon after
 /// the return.
 const HOME_AGAIN_AFTER: Duration = Duration::from_secs(30);
 const HOME_AGAIN_AFTER_MAX: Duration = Duration::from_secs(600);
-/// Log lines about failing endpoints are this far apart: if all fail, milepost moves on every
-/// second.
+/// Interval between log lines about failing endpoints: if all fail, milepost changes the endpoint
+/// every second.
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
 
-/// Why an endpoint was left, as the metric's label says it.
+/// Why an endpoint was left; the label of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// No connection, or it broke.
+    /// The connection failed or broke.
     Unreachable,
-    /// Connected, and no answer in time.
+    /// No answer in time, although the connection was open.
     NoAnswer,
-    /// Something else answers there, such as a proxy; or a success that is not one, such as a 200
-    /// with an error in its body.
+    /// Another server answers, such as a proxy; or the answer is a 200 with an error in its body.
     NotClickHouse,
     /// A replica without its Keeper, or a read-only profile.
     ReadOnly,
     NoSpace,
     NoKeeper,
-    /// It was not migrated, or its tables were dropped.
+    /// The tables were not created, or were dropped.
     NoTables,
     /// Wrong login, or a missing grant.
     Login,
@@ -67,16 +66,16 @@ impl Cause {
     }
 }
 
-/// One endpoint, at the moment of the call.
+/// The state of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointStatus {
     pub url: String,
     pub in_use: bool,
-    /// How often it was left, by [`Cause`].
+    /// Number of times it was left, by [`Cause`].
     pub left: [u64; Cause::ALL.len()],
 }
 
-/// Which address is in use. Shared by inserts and queries.
+/// The endpoints and which one is in use, shared by inserts and queries.
 pub(super) struct Endpoints {
     urls: Vec<Url>,
     home: usize,
@@ -85,17 +84,17 @@ pub(super) struct Endpoints {
 
 struct State {
     current: usize,
-    /// While away from home: when to ask it again.
+    /// Time of the next query to the home endpoint, while another one is in use.
     home_due: Option<Instant>,
     returned_at: Option<Instant>,
     pause: Duration,
     log: Throttle,
-    /// How often each endpoint was left, by cause.
+    /// Number of times each endpoint was left, by cause.
     left: Vec<[u64; Cause::ALL.len()]>,
 }
 
 impl Endpoints {
-    /// `home`: the index of this member's own endpoint.
+    /// Creates the endpoints. `home`: the index of this member's own one.
     ///
     /// # Panics
     /// There is no URL, or one cannot be parsed: the configuration has checked them.
@@ -117,18 +116,18 @@ impl Endpoints {
         Self { urls, home, state: Mutex::new(state) }
     }
 
-    /// The endpoint in use, and its index for [`Self::leave`].
+    /// Returns the endpoint in use, and its index for [`Self::leave`].
     pub(super) fn current(&self) -> (usize, &Url) {
         let current = self.state().current;
         (current, &self.urls[current])
     }
 
-    /// The number of endpoints.
+    /// Returns the number of endpoints.
     pub(super) fn count(&self) -> usize {
         self.urls.len()
     }
 
-    /// Each endpoint in the order of the list.
+    /// Returns the endpoints in the order of the list.
     pub(super) fn status(&self) -> Vec<EndpointStatus> {
         let state = self.state();
         let statuses = self.urls.iter().zip(&state.left).enumerate();
@@ -165,8 +164,8 @@ impl Endpoints {
         }
     }
 
-    /// This member's own endpoint, if another is in use and it is time to ask it. The next question
-    /// is due later.
+    /// Returns this member's own endpoint if another one is in use and a query to it is due. The
+    /// next one is due later.
     pub(super) fn home_to_ask(&self, now: Instant) -> Option<&Url> {
         let mut state = self.state();
         let is_due = state.home_due.is_some_and(|due| now >= due);
@@ -176,7 +175,7 @@ impl Endpoints {
         })
     }
 
-    /// The home has answered: uses it again.
+    /// Returns to the home endpoint, which has answered.
     pub(super) fn return_home(&self, now: Instant) {
         let mut state = self.state();
         if state.current != self.home {

@@ -21,11 +21,11 @@ use milepost_core::erased::{ERASED_MAX, Erased, Version};
 use milepost_core::screened::ReadList;
 use milepost_decode::position::DriverId;
 
-/// Most old parts of a table that are named.
+/// Maximum number of old parts per table that are named.
 const OLD_PARTS_NAMED: u8 = 3;
 
-/// A table with a column `driver_id`: one of ours, or what the operator has made beside them, under
-/// any name.
+/// A table with a column `driver_id`: one of milepost's, or one that the operator has created in
+/// the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableOfDrivers {
     pub name: String,
@@ -51,10 +51,10 @@ pub struct Traces {
     pub stored: u64,
     /// Unfinished mutations of the table, also those of other users.
     pub mutations: u64,
-    /// Failure of one of them; empty if none fails.
+    /// Failure of one of these mutations; empty if none fails.
     pub failure: String,
-    /// Rows were hidden since rows that are hidden were removed last. A merge may have removed
-    /// these by itself; then they are in old parts that nothing counts yet.
+    /// Rows were hidden after hidden rows were last removed. A merge may have removed these by
+    /// itself; then they are in old parts that are not counted yet.
     pub is_masked: bool,
     /// Inactive parts that are still on the disk and that the last erasure, of any driver, has not
     /// processed.
@@ -66,9 +66,9 @@ pub struct Traces {
 /// The hosts that are asked for data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hosts {
-    /// There is one server.
+    /// Only one server exists.
     ThisIsAll,
-    /// Other servers may exist, and this one knows no cluster to reach them.
+    /// Other servers may exist, but this one knows no cluster to reach them.
     ThisAlone,
     /// All servers of this cluster.
     All(String),
@@ -137,7 +137,8 @@ impl ClickHouse {
         self.statement("writing who is erased", &sql).await
     }
 
-    /// Returns how long ago this driver was erased; `None` if the driver is not, or was lifted.
+    /// Returns how long ago this driver was erased; `None` if the driver is not erased, or was
+    /// lifted.
     pub async fn erased_for(&self, driver_id: &DriverId) -> Result<Option<Duration>, Error> {
         let sql = format!(
             "SELECT toUInt64(greatest(0, dateDiff('second', written_at, now64(3)))) FROM {}.{ERASED} FINAL \
@@ -151,8 +152,8 @@ impl ClickHouse {
         Ok(Some(Duration::from_secs(seconds)))
     }
 
-    /// Every table that has rows of drivers, those first from which others are made.
-    /// Fails also if the login does not see one: it would be passed over.
+    /// Returns every table with rows of drivers; tables from which others are filled come first.
+    /// Fails if the login cannot see one of them, because its rows would be missed.
     pub async fn tables_of_drivers(&self) -> Result<Vec<TableOfDrivers>, Error> {
         let sql = format!(
             "SELECT match(type, '^(LowCardinality\\\\()?(Nullable\\\\()?String\\\\)*$'), table FROM system.columns WHERE database = '{0}' AND name = 'driver_id' AND table != '{ERASED}' AND table IN \
@@ -223,7 +224,8 @@ impl ClickHouse {
              anyLastIf(replaceRegexpAll(concat(mutation_id, ': ', latest_fail_reason), '\\\\s+', ' '), \
              NOT is_done AND latest_fail_reason != '') FROM {mutations} {of} GROUP BY table"
         );
-        // A replicated table numbers by partition; a partition without parts has no number there.
+        // A replicated table numbers mutations by partition; a partition without parts has no
+        // number.
         let old = format!(
             "SELECT part.table AS table, count(), arrayStringConcat(groupArray({OLD_PARTS_NAMED})(concat(part.name, ' on ', part.host, \
              ', used by ', toString(part.refcount - 1), ' others, out of use since ', toString(part.remove_time), ': ', \
@@ -311,7 +313,8 @@ impl ClickHouse {
         self.statement(&what, &format!("{alter} SETTINGS mutations_sync = 0")).await
     }
 
-    /// The table in a statement that reaches every host. Its name is no template.
+    /// Returns the table's name for a statement that reaches every host. The name is not a
+    /// template.
     fn everywhere(&self, table: &TableOfDrivers) -> String {
         let on_cluster = self.layout.statement("{on_cluster}");
         format!("{}.{}{on_cluster}", self.database, identifier(&table.name))

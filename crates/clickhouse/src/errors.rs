@@ -24,11 +24,11 @@ pub(super) const UNKNOWN_TABLE: u32 = 60;
 pub(super) const UNKNOWN_DATABASE: u32 = 81;
 pub(super) const AUTHENTICATION_FAILED: u32 = 516;
 const NO_GRANT: u32 = 497;
-/// A replica without its Keeper, or without its metadata there.
+/// The code of a replica without its Keeper, or without its metadata there.
 const TABLE_IS_READ_ONLY: u32 = 242;
-/// Fewer live replicas than the quorum.
+/// The code of an insert with fewer live replicas than the quorum.
 const TOO_FEW_LIVE_REPLICAS: u32 = 285;
-/// The quorum did not confirm the insert in time.
+/// The code of an insert that the quorum did not confirm in time.
 const UNKNOWN_STATUS_OF_INSERT: u32 = 319;
 /// SUPPORT_IS_DISABLED.
 const NOT_SUPPORTED: u32 = 344;
@@ -54,7 +54,7 @@ pub(super) fn cause_of_code(code: u32) -> Option<Cause> {
     })
 }
 
-/// Why the endpoint gave no answer to a question; `None`: it gave one. The question may go to
+/// Returns why the endpoint gave no answer to a query; `None` if it answered. The query may go to
 /// another endpoint.
 #[expect(
     clippy::wildcard_enum_match_arm,
@@ -78,7 +78,7 @@ pub(super) fn cause_of_break(error: &(dyn StdError + 'static)) -> Cause {
     if speaks_no_http { Cause::NotClickHouse } else { Cause::Unreachable }
 }
 
-/// Why another endpoint may execute a statement that this one certainly did not: it was not
+/// Returns why another endpoint may execute a statement that this one certainly did not: it was not
 /// reached, or it is read-only.
 pub(super) fn cause_of_refusal(error: &ClientError) -> Option<Cause> {
     if is_unconnected(error) {
@@ -91,10 +91,10 @@ fn is_unconnected(error: &ClientError) -> bool {
     matches!(error, ClientError::Network(source) if never_connected(source.as_ref()))
 }
 
-/// How inserts are sent.
+/// The servers that inserts are sent to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Inserts go to the only server, which answers when it has written.
+    /// Inserts go to the only server, which answers after the write.
     Alone,
     /// Inserts go to one of several replicas. The next attempt may reach another one.
     Replicated,

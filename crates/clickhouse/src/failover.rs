@@ -18,14 +18,14 @@ use milepost_core::screened::{ReadList, Screened};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Status and body; `None`: the connection ends without an answer.
+/// A status and a body; `None`: the connection ends without an answer.
 type Answer = Option<(u16, &'static str)>;
 
 const ONE: Answer = Some((200, "1\n"));
 const READ_ONLY: Answer =
     Some((500, "Code: 242. DB::Exception: Table is in readonly mode. (TABLE_IS_READ_ONLY)"));
 
-/// A server that gives each request the answer that is set.
+/// A server that answers each request with the configured answer.
 struct StandIn {
     url: String,
     asked: Arc<AtomicUsize>,
@@ -99,7 +99,7 @@ async fn read_request(
     stream.write_all(format!("{head}\r\n{more}\r\n{body}").as_bytes()).await.ok()
 }
 
-/// A client whose own endpoint is the first one.
+/// Returns a client whose own endpoint is the first one.
 fn client_of(urls: &[&str]) -> ClickHouse {
     let urls = urls.join("', '");
     let toml = format!(
@@ -108,7 +108,7 @@ fn client_of(urls: &[&str]) -> ClickHouse {
     ClickHouse::new(&Config::parse(&toml).unwrap().clickhouse).unwrap()
 }
 
-/// Index of the endpoint in use, and how often each was left for this cause.
+/// Returns the index of the endpoint in use, and how often each was left for this cause.
 fn state(clickhouse: &ClickHouse, cause: Cause) -> (Option<usize>, Vec<u64>) {
     let status = clickhouse.endpoints();
     let left = status.iter().map(|EndpointStatus { left, .. }| left[cause as usize]).collect();
@@ -253,7 +253,7 @@ async fn statement_goes_to_the_next_endpoint_if_the_first_is_read_only() {
     }
 }
 
-/// It may have been executed.
+/// A statement without an answer may have been executed, so it is not repeated elsewhere.
 #[tokio::test]
 async fn statement_without_an_answer_is_not_repeated_elsewhere() {
     let (home, other) = (StandIn::start(None).await, StandIn::start(ONE).await);

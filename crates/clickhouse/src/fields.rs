@@ -19,7 +19,7 @@ use super::render::Layout;
 use super::shards;
 use milepost_config::Field;
 
-/// The tables of fixes. The one that `positions` feeds comes first.
+/// The tables of fixes. The table that `positions` fills comes first.
 const TABLES: [&str; 2] = ["last_positions_state", "positions"];
 /// The files of the views of fixes, and their names.
 const VIEWS: [(&str, &str); 2] = [("011_fixes", "fixes"), ("022_last_positions", "last_positions")];
@@ -44,8 +44,8 @@ impl Column {
         self.comments.iter().any(|comment| origin_in(comment).is_some())
     }
 
-    /// Where the field comes from: one entry unless the hosts differ. `None`: on some host the
-    /// column is no field.
+    /// Returns the origins of the field, more than one if the hosts differ. `None`: on some host
+    /// the column is not a field.
     fn origins(&self) -> Option<BTreeSet<&str>> {
         self.comments.iter().map(|comment| origin_in(comment)).collect()
     }
@@ -70,7 +70,7 @@ impl Found {
         self.hosts_of(table) > 0
     }
 
-    /// How many hosts have this table.
+    /// Returns the number of hosts that have this table.
     fn hosts_of(&self, table: &str) -> usize {
         let of_table = self.columns.iter().filter(|column| column.table == table);
         of_table.map(|column| column.hosts).max().unwrap_or(0)
@@ -80,19 +80,19 @@ impl Found {
         column.hosts >= self.hosts_of(&column.table)
     }
 
-    /// The columns of fields in a table, configured or not.
+    /// Returns the columns of fields in a table, configured or not.
     fn fields<'f>(&'f self, table: &'f str) -> impl Iterator<Item = &'f Column> {
         self.columns.iter().filter(move |column| column.table == table && column.is_field())
     }
 
-    /// Names of fields that have a column and are not configured.
+    /// Returns the names of fields that have a column and are not configured.
     fn hidden<'f>(&'f self, fields: &'f [Field]) -> Vec<&'f str> {
         let is_configured = |name: &str| fields.iter().any(|field| field.name == name);
         let there = self.fields("positions").map(|column| &*column.name);
         there.filter(|name| !is_configured(name)).collect()
     }
 
-    /// Configured fields that cannot be.
+    /// Returns why configured fields conflict with the tables, one line each.
     fn violations(&self, fields: &[Field]) -> Vec<String> {
         let mut violations = Vec::new();
         for field in fields {
@@ -126,7 +126,7 @@ impl Found {
         violations
     }
 
-    /// Statements that bring the configured columns to the tables, each with its purpose.
+    /// Returns the statements that add the configured columns to the tables, each with its purpose.
     fn table_changes(&self, layout: &Layout) -> Vec<(String, String)> {
         let fields = &layout.config.fields;
         let mut changes = Vec::new();
@@ -134,7 +134,7 @@ impl Found {
             let mut changed = Vec::new();
             let mut there: Vec<&str> = self.fields(&table).map(|column| &*column.name).collect();
             for field in fields {
-                // In the order of names, so that a host that is added later makes the same table.
+                // In alphabetical order, so that a host that is added later creates the same table.
                 let before = there.iter().filter(|name| ***name < *field.name).max();
                 let before = before.copied().unwrap_or(layout.last_stored());
                 match self.column(&table, &field.name) {
@@ -160,7 +160,7 @@ impl Found {
         changes
     }
 
-    /// The files of the views that show other fields than the configured ones.
+    /// Returns the files of the views that show other fields than the configured ones.
     fn stale_views(&self, fields: &[Field]) -> Vec<&'static Migration> {
         let is_stale = |view: &str| {
             let shown: Vec<_> = (self.fields(view))
@@ -177,7 +177,7 @@ impl Found {
     }
 }
 
-/// The tables of fixes, those over all shards last.
+/// Returns the tables of fixes, those that span all shards last.
 fn tables(layout: &Layout) -> impl Iterator<Item = String> + use<> {
     let over = layout.shards().is_some();
     let over = TABLES.into_iter().filter(move |_| over).map(shards::over);
@@ -189,7 +189,7 @@ fn alter(layout: &Layout, table: &str, changes: &[String]) -> String {
     format!("{head}\n    {}", changes.join(",\n    "))
 }
 
-/// The statements for tables without any of the configured fields, for a plan.
+/// Returns the statements for tables without any of the configured fields, for a plan.
 pub(super) fn plan(layout: &Layout) -> Vec<(String, String)> {
     let column = |table: String| Column {
         table,
@@ -224,8 +224,8 @@ impl ClickHouse {
         Ok(found)
     }
 
-    /// Makes the views show the configured fields and no other. `found`: the columns, if no view
-    /// was made since they were read.
+    /// Recreates the views that do not show exactly the configured fields. `found`: the columns, if
+    /// no view was created since they were read.
     pub(super) async fn show_fields(&self, found: Option<Found>) -> Result<(), Error> {
         let found = match found {
             Some(found) => found,
@@ -265,15 +265,15 @@ impl ClickHouse {
         Err(Error::NoField { name: name.to_owned(), there: there.join(", ") })
     }
 
-    /// Drops the columns of a field, as far as they are there. The attribute that it was computed
-    /// from stays.
+    /// Drops the columns of a field from every table that has them. The attribute from which they
+    /// were computed stays.
     ///
     /// # Errors
-    /// The server's refusal.
+    /// The server refuses.
     pub async fn drop_field(&self, name: &str) -> Result<(), Error> {
         let found = self.found_fields(self.layout.cluster()).await?;
         let there: Vec<&str> = found.fields("positions").map(|column| &*column.name).collect();
-        // The views come first: one that reads a column that is gone fails.
+        // Views first: a view fails if it reads a dropped column.
         let mut layout = Layout::new(&self.layout.config);
         layout.config.fields.retain(|field| field.name != name && there.contains(&&*field.name));
         self.show_fields_of(&layout, &found).await?;
@@ -287,11 +287,12 @@ impl ClickHouse {
         Ok(())
     }
 
-    /// Compares the configured fields with the tables of the host that answers, without a change.
-    /// Asking all hosts takes the grant REMOTE, which a login that inserts need not have.
+    /// Compares the configured fields with the tables of the host that answers, and changes
+    /// nothing. To query all hosts requires the grant REMOTE, which a login that inserts need not
+    /// have.
     ///
     /// # Errors
-    /// The server's refusal.
+    /// The server refuses.
     pub async fn field_changes(&self) -> Result<FieldChanges, Error> {
         let fields = &self.layout.config.fields;
         let found = self.found_fields(None).await?;
@@ -311,7 +312,7 @@ impl ClickHouse {
         Ok(FieldChanges { violations, to_add, stale_views, hidden })
     }
 
-    /// Reads the columns on all hosts of this cluster; without one, on the host that answers.
+    /// Reads the columns on all hosts of this cluster; without a cluster, on the host that answers.
     async fn found_fields(&self, cluster: Option<&str>) -> Result<Found, Error> {
         let columns = match cluster {
             None => "system.columns".to_owned(),
@@ -339,7 +340,7 @@ fn column([table, name, kind, comments, hosts]: [String; 5]) -> Column {
 /// The changes that `milepost migrate` would make for fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldChanges {
-    /// Fields that it refuses, each with advice.
+    /// Fields that it would refuse, each with advice.
     pub violations: Vec<String>,
     /// Fields without a column in some table.
     pub to_add: Vec<String>,

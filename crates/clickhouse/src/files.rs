@@ -13,8 +13,7 @@ pub(super) const ERASED: &str = "erased";
 #[derive(Debug, Clone, Copy)]
 pub struct Migration {
     pub version: u32,
-    /// File name without `.sql`. A file that makes a table or a view has its name behind the
-    /// number.
+    /// File name without `.sql`: a number and, for a file that creates a table or a view, its name.
     pub name: &'static str,
     pub sql: &'static str,
 }
@@ -25,12 +24,12 @@ impl Migration {
         format!("{:032x}", XxHash3_128::oneshot(self.sql.as_bytes()))
     }
 
-    /// The table that it makes, if it makes one.
+    /// Returns the table that the file creates, if any.
     pub(super) fn table(&self) -> Option<&'static str> {
         self.makes().filter(|_| self.sql.contains("{engine:"))
     }
 
-    /// The table or view that it makes, if it makes one in the database of all tables.
+    /// Returns the table or view that the file creates in the main database, if any.
     pub(super) fn makes(&self) -> Option<&'static str> {
         let name = self.object();
         let made =
@@ -38,7 +37,7 @@ impl Migration {
         (made("IF NOT EXISTS") || made("CREATE OR REPLACE VIEW")).then_some(name)
     }
 
-    /// The parameterised view that it makes, if it makes one.
+    /// Returns the parameterised view that the file creates, if any.
     pub(super) fn makes_ask_view(&self) -> Option<&'static str> {
         let name = self.object().strip_prefix("ask_")?;
         let made = |words: &str| {
@@ -47,8 +46,8 @@ impl Migration {
         (made("VIEW IF NOT EXISTS") || made("CREATE OR REPLACE VIEW")).then_some(name)
     }
 
-    /// Returns the table that it makes, if each shard has its own rows of it. A table `…_all` then
-    /// reads all shards.
+    /// Returns the table that the file creates, if each shard has its own rows of it. A table
+    /// `…_all` then reads all shards.
     pub(super) fn over(&self) -> Option<&'static str> {
         self.makes().filter(|_| self.sql.contains("\n{shards}CREATE TABLE "))
     }

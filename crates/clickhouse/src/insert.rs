@@ -1,13 +1,13 @@
-//! One attempt to insert, over HTTP. Not with the client library: it takes any 200 for a success,
-//! and collects an error's body whole.
+//! One attempt to insert, over HTTP. It does not use the client library, which takes any 200 for a
+//! success, and collects the body of an error whole.
 //!
-//! Guarantee: `Ok` means that ClickHouse itself said that it committed all rows (with fsync, as the
-//! tables ask for; where they are replicated, on as many replicas as [`Quorum`] says): a 200 with
-//! an empty body and a summary that counts at least the rows sent. Views add their own rows to that
-//! count. A server that recognises a token it has counts all of them, or on another replica none;
-//! none is ambiguous like any other gap, and the next attempt has another token. Every other answer
-//! is a failure of a [`FailureKind`]; where the commit is unknown, an ambiguous one. At most 8 KiB
-//! of any answer are read.
+//! Guarantee: `Ok` means that ClickHouse itself confirmed the commit of all rows: with fsync, as
+//! the tables require, and, if they are replicated, on as many replicas as [`Quorum`] requires. The
+//! answer was a 200 with an empty body and a summary that counts at least the rows sent; views add
+//! their own rows to that count. A server that recognises a token that it has counts all rows, or
+//! on another replica none. None is ambiguous, as any other gap, and the next attempt has another
+//! token. Every other answer is a failure of a [`FailureKind`]: an ambiguous one if the commit is
+//! unknown. At most 8 KiB of any answer are read.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -42,12 +42,12 @@ use milepost_tls::Server;
 /// Maximum response bytes read.
 const ANSWER_BYTES_MAX: usize = 8 * 1024;
 /// Maximum response characters logged.
-const TOLD_CHARS_MAX: usize = 400;
+const LOGGED_CHARS_MAX: usize = 400;
 /// A proxy that rejects a row below this size, in bytes, is misconfigured.
 const ROW_BYTES_TO_PASS: usize = 4 * 1024;
-/// Once its head is there, the rest of an error is waited for this long.
+/// Time limit of the body of an error, once its head has arrived.
 const ERROR_BODY_WITHIN: Duration = Duration::from_secs(2);
-/// How long a body that measures the way may take.
+/// Timeout of a request that measures which size the proxies accept.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 const SUMMARY: &str = "X-ClickHouse-Summary";
 const EXCEPTION_CODE: &str = "X-ClickHouse-Exception-Code";
@@ -87,7 +87,7 @@ enum InsertError {
     BrokenOff(#[source] hyper::Error),
 }
 
-/// The `log_comment` of an attempt, by which `system.query_log` has it.
+/// The `log_comment` of an attempt, for finding it in `system.query_log`.
 #[derive(Debug, thiserror::Error)]
 #[error("log_comment {log_comment}")]
 struct Named {
@@ -96,8 +96,8 @@ struct Named {
 }
 
 impl InsertError {
-    /// Why another endpoint may take the insert: this one is away, hangs, or cannot write. `None`:
-    /// the failure is not about the endpoint.
+    /// Returns why another endpoint may accept the insert: this one is away, hangs, or cannot
+    /// write. `None`: the failure is not about the endpoint.
     fn cause_to_leave(&self) -> Option<Cause> {
         match self {
             Self::Refused { code, .. } => cause_of_code(*code),
@@ -135,7 +135,7 @@ pub(super) struct Inserter {
     endpoints: Arc<Endpoints>,
     pub(super) quorum: Quorum,
     way: Way,
-    /// No TLS is configured, and nothing has answered in HTTP.
+    /// TLS is not configured, and no answer was HTTP.
     may_be_tls: AtomicBool,
     login: Arc<Login>,
 }
@@ -165,14 +165,15 @@ impl Inserter {
         let mut url = endpoint.clone();
         url.query_pairs_mut()
             .append_pair("decompress", "1")
-            // The answer comes when everything is done, and says all of it.
+            // The answer arrives when the insert has ended, and reports its result.
             .append_pair("wait_end_of_query", "1")
             .append_pair("send_progress_in_http_headers", "0")
-            // A profile may turn it on; then the answer would not say how many rows were written.
+            // A profile may enable it; then the answer would not state how many rows were written.
             .append_pair("async_insert", "0")
             .append_pair("deduplicate_blocks_in_dependent_materialized_views", "1");
         if self.way == Way::Sharded {
-            // Without it the server answers when it has the rows in a file of its own, for later.
+            // Without it the server answers once the rows are in a file of its own, to be forwarded
+            // later.
             url.query_pairs_mut().append_pair("distributed_foreground_insert", "1");
         }
         let statement = match self.way {
@@ -192,8 +193,8 @@ impl Inserter {
         request.body(body).expect("a URL that was checked, and headers that were")
     }
 
-    /// Sends an INSERT of `bytes` spaces, which are no row. `false`: something on the way refuses
-    /// the size. `statement`: an INSERT whose format skips spaces.
+    /// Sends an INSERT with a body of `bytes` spaces, which hold no row. Returns `false` if a proxy
+    /// or the server refuses the size. `statement`: an INSERT whose format skips spaces.
     pub(super) async fn takes_body(
         &self,
         statement: &str,
@@ -219,7 +220,7 @@ impl Inserter {
             let exception = response.headers().contains_key(EXCEPTION_CODE);
             let is_clickhouse = response.headers().contains_key(SUMMARY);
             let body = timeout(ERROR_BODY_WITHIN, beginning(response)).await;
-            let text = told(&body.ok().and_then(Result::ok).unwrap_or_default());
+            let text = excerpt(&body.ok().and_then(Result::ok).unwrap_or_default());
             match status {
                 StatusCode::OK if !exception && is_clickhouse => Ok(true),
                 StatusCode::OK if !exception => Err(InsertError::WithoutSummary.into()),
@@ -252,7 +253,7 @@ impl Inserter {
             let body = beginning(response).await.map_err(InsertError::BrokenOff)?;
             let sent = insert.rows as u64;
             return match written {
-                _ if !body.is_empty() => Err(InsertError::WithBody(told(&body))),
+                _ if !body.is_empty() => Err(InsertError::WithBody(excerpt(&body))),
                 None => Err(InsertError::WithoutSummary),
                 // A Distributed table forwards the rows, and how it counts them is untested. To
                 // settle it, insert 5,000 rows into a server with two shards and
@@ -267,7 +268,7 @@ impl Inserter {
         }
         let body = timeout(ERROR_BODY_WITHIN, beginning(response)).await;
         let body = body.ok().and_then(Result::ok).unwrap_or_default();
-        let text = told(&body);
+        let text = excerpt(&body);
         match exception.or_else(|| code_in(&text)) {
             Some(code) => Err(self.refused(code, text)),
             // A proxy that refuses even a small row is misconfigured; the row is not the cause.
@@ -317,14 +318,14 @@ impl Sink for Inserter {
     }
 }
 
-/// `written_rows` of a summary such as `{"read_rows":"0","written_rows":"5000"}`.
+/// Returns `written_rows` of a summary such as `{"read_rows":"0","written_rows":"5000"}`.
 fn written_rows(summary: &str) -> Option<u64> {
     let summary: serde_json::Value = serde_json::from_str(summary).ok()?;
     let rows = summary.get("written_rows")?;
     rows.as_u64().or_else(|| rows.as_str()?.parse().ok())
 }
 
-/// The first bytes of a body. What is not read ends with its connection.
+/// Returns the first bytes of a body. Its connection is closed with the rest unread.
 async fn beginning(response: Response<Incoming>) -> Result<Vec<u8>, hyper::Error> {
     let mut body = response.into_body();
     let mut bytes = Vec::new();
@@ -339,11 +340,11 @@ async fn beginning(response: Response<Incoming>) -> Result<Vec<u8>, hyper::Error
 }
 
 /// Returns the beginning of a response for a log line.
-fn told(body: &[u8]) -> String {
+fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
-    let mut told: String = text.trim().chars().take(TOLD_CHARS_MAX).collect();
-    if told.len() < text.trim().len() {
-        told.push('…');
+    let mut excerpt: String = text.trim().chars().take(LOGGED_CHARS_MAX).collect();
+    if excerpt.len() < text.trim().len() {
+        excerpt.push('…');
     }
-    told
+    excerpt
 }

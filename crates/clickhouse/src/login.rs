@@ -19,7 +19,7 @@ pub(super) struct Login {
     user: String,
     secret: Option<Secret>,
     password: RwLock<Option<String>>,
-    /// A task is reading the file. Only one at a time: on a hung disk they would pile up.
+    /// A task is reading the file. Only one runs at a time: on a hung disk they would pile up.
     reading: AtomicBool,
     unreadable_log: Mutex<Throttle>,
 }

@@ -1,10 +1,7 @@
-//! The tables, and the record of the migrations that made them.
+//! Creates the tables, and records the migrations that did.
 //!
-//! A migration is a numbered file of idempotent statements, recorded with its checksum. Beside
-//! them, `migrate` brings the columns of fields, times to live and the storage policy to what is
-//! configured.
-//!
-//! Guarantee: migrating twice, or from two places at once, gives the same tables as once.
+//! Guarantee: migrations are numbered files of idempotent statements, recorded with a checksum;
+//! applying them twice, or from two places at once, changes nothing.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -22,11 +19,11 @@ use milepost_config as config;
 use milepost_config::Replication;
 use milepost_core::encode::TABLES;
 
-/// Suffix of the database of the parameterised views. They are separate because tools that ask
-/// every table for its columns fail on them.
+/// Suffix of the database of the parameterised views. They are separate because tools that query
+/// the columns of every table fail on them.
 const ASK: &str = "_ask";
-/// The views that inserts feed, each with its table, and the statement that does for stored rows
-/// what the view does for new ones. Idempotent.
+/// The views that inserts fill, each with its table, and the statement that fills the table from
+/// stored rows. Idempotent.
 const FILLS: [([&str; 2], &str); 3] = [
     (
         ["last_positions_mv", "last_positions_state"],
@@ -48,14 +45,14 @@ const FILLS: [([&str; 2], &str); 3] = [
          WHERE known_at > now64(3) - INTERVAL 2 DAY SETTINGS max_execution_time = 0",
     ),
 ];
-/// How long all hosts of a cluster may take for a statement, each of its limits above the one
-/// before: what it waits for in its own words, what it may take, and until its answer is here. Then
-/// it is asked again.
+/// Time limits of a statement on all hosts of a cluster, in seconds. Each is above the one before:
+/// the server's wait for all hosts, which ends with an error that names the missing ones, and its
+/// whole execution; then the timeout of the answer. A statement that exceeds them is repeated.
 const HOSTS_SECONDS_MAX: [&str; 2] = ["180", "200"];
 const HOSTS_TIMEOUT: Duration = Duration::from_secs(210);
 
 impl Migration {
-    /// The fill of the view that this file makes, if inserts feed that view.
+    /// Returns the statement that fills the view of this file, if inserts fill that view.
     fn fill(&self) -> Option<([&'static str; 2], &'static str)> {
         FILLS.into_iter().find(|([view, _], _)| self.makes() == Some(view))
     }
@@ -100,8 +97,8 @@ impl ClickHouse {
             {
                 self.fill(view, fill).await?;
             }
-            // Both are idempotent: after a crash in between, the next run completes it, and another
-            // pod may do the same at the same time.
+            // Both statements are idempotent: after a crash in between, the next run completes the
+            // migration, and another pod may do so at the same time.
             self.statement(&what, &record(&self.database, migration)).await?;
             info!(migration = migration.name, place = self.layout.place(), "applied");
             applied.push(migration.name);
@@ -111,8 +108,8 @@ impl ClickHouse {
         Ok(applied)
     }
 
-    /// Gives each table the time-to-live that is configured, where it has another one. Rows that
-    /// are older then go in the background.
+    /// Sets the configured time-to-live of each table that has another one. ClickHouse then removes
+    /// older rows in the background.
     async fn retain(&self) -> Result<(), Error> {
         let sql = format!(
             "SELECT name, engine_full FROM system.tables WHERE database = '{}'",
@@ -143,7 +140,7 @@ impl ClickHouse {
         Ok(())
     }
 
-    /// The view may be made beside a history. Takes as long as reading that takes.
+    /// Fills a view from rows that were stored before it. Takes as long as reading them.
     async fn fill(&self, view: &str, sql: &str) -> Result<(), Error> {
         let query = self.client().query_raw(&self.layout.statement(sql));
         query.execute().await.map_err(|error| {
@@ -180,7 +177,7 @@ impl ClickHouse {
         Ok(rows.into_iter().map(|[name, nowhere]| (name, nowhere == "1")).collect())
     }
 
-    /// Views that read one shard's tables are recorded as made, and would stay.
+    /// Fails if views read one shard's tables: they are recorded as created, and would stay.
     async fn ensure_made_for_shards(&self, pending: &[Migration]) -> Result<(), Error> {
         let Some(cluster) = self.layout.shards() else { return Ok(()) };
         let first = MIGRATIONS.iter().find(|migration| migration.table() == Some(TABLES[0].name));
@@ -201,7 +198,7 @@ impl ClickHouse {
         if is_made { Ok(()) } else { Err(Error::NotForShards { database: self.database.clone() }) }
     }
 
-    /// The migrations this binary was built with that are not recorded in the database, in order.
+    /// Returns the migrations of this binary that are not recorded in the database, in order.
     pub async fn pending(&self) -> Result<Vec<Migration>, Error> {
         let recorded = self.recorded().await?;
         let mut pending = Vec::new();
@@ -221,11 +218,11 @@ impl ClickHouse {
         Ok(pending)
     }
 
-    /// Columns of ours that a table lacks, or has with another type, in words. RowBinary carries no
-    /// types: the server would take other numbers for ours.
+    /// Returns the columns of milepost that a table lacks, or has with another type, in words.
+    /// RowBinary carries no types: the server would misread the numbers.
     pub async fn misfits(&self) -> Result<Vec<String>, Error> {
-        // Of these alone: the columns of all the views are four fifths of what the question costs,
-        // and a start waits for it.
+        // Query only these tables: the columns of all views make up four fifths of the query's
+        // cost, and a start waits for it.
         let names =
             TABLES.iter().flat_map(|table| [table.name.to_owned(), shards::over(table.name)]);
         let sql = format!(
@@ -267,7 +264,7 @@ impl ClickHouse {
         Ok(misfits)
     }
 
-    /// Only where it is missing: a user who may not create databases can be given one.
+    /// Creates a database only if it is missing: a user without the grant may use an existing one.
     async fn create_database(&self, name: &str) -> Result<(), Error> {
         let doing = format!("creating database {name}");
         let everywhere = match self.layout.cluster() {
@@ -309,26 +306,27 @@ impl ClickHouse {
         recorded.ok_or_else(|| Error::not_a(what, "list of migrations"))
     }
 
-    /// The tables and views that the migrations make here.
+    /// Returns the tables and views that the migrations create.
     #[must_use]
     pub fn tables(&self) -> Vec<String> {
         MIGRATIONS.iter().flat_map(|migration| self.made_by(migration)).collect()
     }
 
-    /// A table or a view, and on shards the table over it.
+    /// Returns the table or view that a file creates and, with shards, the table over it.
     fn made_by(&self, migration: &Migration) -> impl Iterator<Item = String> + use<> {
         let over = migration.over().filter(|_| self.layout.shards().is_some()).map(shards::over);
         migration.makes().map(str::to_owned).into_iter().chain(over)
     }
 
-    /// The parameterised views that the migrations make, and the database they are in.
+    /// Returns the parameterised views that the migrations create, and their database.
     #[must_use]
     pub fn views(&self) -> (String, Vec<&'static str>) {
         let names = MIGRATIONS.iter().filter_map(Migration::makes_ask_view);
         (format!("{}{ASK}", self.database), names.collect())
     }
 
-    /// One that changes something: on one server within a minute, on several when all have it.
+    /// Executes a statement that changes something: on one server within a minute, on a cluster
+    /// once all hosts have executed it.
     pub async fn statement(&self, what: &str, sql: &str) -> Result<(), Error> {
         let is_of_one_host = !self.layout.config.changes_all_hosts();
         let timeout = if is_of_one_host { STATEMENT_TIMEOUT } else { HOSTS_TIMEOUT };
@@ -338,7 +336,8 @@ impl ClickHouse {
             let query = if is_of_one_host {
                 query.with_setting("max_execution_time", STATEMENT_SECONDS_MAX)
             } else {
-                // It is done when every host is; the answer comes then, and says which is not.
+                // The statement has ended when every host has executed it; the answer names the
+                // hosts that have not.
                 let [hosts, own] = HOSTS_SECONDS_MAX;
                 query
                     .with_setting("distributed_ddl_task_timeout", hosts)
@@ -347,7 +346,7 @@ impl ClickHouse {
                     .with_setting("max_execution_time", own)
             };
             match within(timeout, query.execute()).await {
-                Err(error) if tries.go_on(&error) => {}
+                Err(error) if tries.retry_elsewhere(&error) => {}
                 executed => break executed,
             }
         };
@@ -376,13 +375,13 @@ fn record(database: &str, migration: &Migration) -> String {
     )
 }
 
-/// The one of all tables, and that of the parameterised views.
+/// Returns the database of the tables, and that of the parameterised views.
 fn databases(database: &str) -> [String; 2] {
     [database.to_owned(), format!("{database}{ASK}")]
 }
 
-/// Returns every statement of `migrate` on an empty server, in order, each with where it runs.
-/// Contacts no server.
+/// Returns every statement of `migrate` on an empty server, in order, each with the place where it
+/// runs. Contacts no server.
 pub fn plan(config: &config::ClickHouse) -> String {
     let layout = Layout::new(config);
     let mut plan = String::new();
@@ -419,7 +418,8 @@ pub fn plan(config: &config::ClickHouse) -> String {
     plan
 }
 
-/// The names of the first, and how many more there are: an empty database lacks all.
+/// Returns the names of the first migrations, and how many more there are: an empty database lacks
+/// all.
 pub fn named(migrations: &[Migration]) -> String {
     const SHOWN_MAX: usize = 4;
     let names: Vec<&str> = migrations.iter().map(|migration| migration.name).collect();

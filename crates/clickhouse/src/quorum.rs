@@ -1,8 +1,8 @@
-//! How many replicas must have an insert before the server may say that it is done.
+//! The number of replicas that must have an insert before the server confirms it.
 //!
-//! Without a quorum a server answers when it alone has the rows. If it dies then, the same token is
-//! known to the others and the rows are not: a retry there is answered with a success and stores
-//! nothing. With a quorum of two or more the others say "unknown" until they have the rows.
+//! Without a quorum a server answers once it has the rows. If it dies then, the other replicas may
+//! know the token and not have the rows: a retry there is answered with a success and stores
+//! nothing. With a quorum of two or more the others answer "unknown" until they have the rows.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use milepost_config as config;
 use milepost_config::{InsertQuorum, Replication};
 
-/// Number of replicas from which two are not a majority.
-const TWO_ARE_TOO_FEW_OF: u64 = 4;
+/// From this many replicas on, two are not a majority.
+const MIN_REPLICAS_FOR_AUTO_QUORUM: u64 = 4;
 
-/// The quorum that inserts ask for.
+/// The quorum that inserts require.
 pub(super) struct Quorum {
     /// `None`: there is one server.
     wanted: Option<InsertQuorum>,
@@ -28,12 +28,12 @@ impl Quorum {
     }
 
     /// Returns whether the quorum depends on the number of replicas.
-    pub(super) fn wants_to_know(&self) -> bool {
+    pub(super) fn depends_on_replicas(&self) -> bool {
         self.wanted == Some(InsertQuorum::Auto)
     }
 
     /// Stores the number of replicas. A server without its Keeper reports 0, which is ignored.
-    pub(super) fn learn(&self, replicas: u64) {
+    pub(super) fn set_replicas(&self, replicas: u64) {
         if replicas > 0 {
             self.replicas.store(replicas, Ordering::Relaxed);
         }
@@ -58,7 +58,9 @@ impl Quorum {
         match self.wanted? {
             InsertQuorum::Replicas(0) => None,
             InsertQuorum::Replicas(number) => Some(number.to_string()),
-            InsertQuorum::Auto if self.replicas.load(Ordering::Relaxed) >= TWO_ARE_TOO_FEW_OF => {
+            InsertQuorum::Auto
+                if self.replicas.load(Ordering::Relaxed) >= MIN_REPLICAS_FOR_AUTO_QUORUM =>
+            {
                 Some("auto".to_owned())
             }
             InsertQuorum::Auto => Some("2".to_owned()),
@@ -78,9 +80,9 @@ mod tests {
     #[test]
     fn single_server_gets_no_quorum_settings() {
         let none = quorum("");
-        none.learn(5);
+        none.set_replicas(5);
         assert_eq!(none.settings(Duration::from_secs(60)), []);
-        assert!(!none.wants_to_know());
+        assert!(!none.depends_on_replicas());
         assert_eq!(
             quorum("replication = 'macros'\ninsert_quorum = 0").settings(Duration::from_secs(60)),
             []
@@ -103,12 +105,12 @@ mod tests {
             for (replicas, expected) in
                 [(1, "2"), (2, "2"), (3, "2"), (4, "auto"), (0, "auto"), (5, "auto"), (3, "2")]
             {
-                auto.learn(replicas);
+                auto.set_replicas(replicas);
                 assert_eq!(sent()[0].1, expected, "{replicas}");
             }
         }
         let three = quorum("replication = 'macros'\ninsert_quorum = 3");
         assert_eq!(three.settings(Duration::from_secs(1))[0].1, "3");
-        assert!(!three.wants_to_know());
+        assert!(!three.depends_on_replicas());
     }
 }

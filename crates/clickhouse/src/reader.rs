@@ -18,8 +18,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Reads the password's file. A connection ends when an answer has more than
-    /// `answer_bytes_max`.
+    /// Creates a client, and reads the password file. A connection ends when an answer has more
+    /// than `answer_bytes_max`.
     ///
     /// # Errors
     /// The password file cannot be read.
@@ -37,8 +37,8 @@ impl Reader {
         self.login.log_in(self.client.clone())
     }
 
-    /// ClickHouse's code, if it answered with one, and what to change. A refused login has the
-    /// password's file read again.
+    /// Returns ClickHouse's error code, if it answered with one, and what to change. After a
+    /// refused login the password file is read again.
     pub fn failed(&self, error: &ClientError) -> (Option<u32>, Option<String>) {
         let code = code(error);
         if let Some(code) = code {

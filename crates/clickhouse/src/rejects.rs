@@ -22,13 +22,13 @@ pub struct StoredReject {
     pub count: u64,
 }
 
-/// Rows as they come from the server, never all at once.
+/// The rows of a query as they arrive from the server, never all at once.
 pub struct StoredRejects {
     rows: RowCursor<(i64, String, String, String, u64, u64)>,
 }
 
 impl ClickHouse {
-    /// Stored rejects of a reason since a moment, oldest first.
+    /// Returns the stored rejects of a reason since a moment, oldest first.
     pub fn rejects(&self, reason: Reason, since: Timestamp) -> Result<StoredRejects, Error> {
         let sql = format!(
             "SELECT toUnixTimestamp64Milli(received_at), topic, driver_id, hex(payload), payload_bytes, count \

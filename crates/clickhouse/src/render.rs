@@ -35,13 +35,13 @@ use milepost_config::{Field, Replication, Retention, Tier};
 
 const TOKENS: &str = "non_replicated_deduplication_window = 10000";
 /// Tokens also expire by age: after a week instead of an hour, which is longer than a batch is
-/// retried under one token.
+/// retried with one token.
 const REPLICATED_TOKENS: &str =
     "replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800";
 const RETENTION: &str = "{retention:";
 const COLUMNS: &str = include_str!("../../../sql/columns.sql");
 
-/// Where the tables are.
+/// The layout of the tables: on one server, on replicas, or on shards.
 pub(super) struct Layout {
     pub(super) config: config::ClickHouse,
 }
@@ -51,22 +51,22 @@ impl Layout {
         Self { config: config.clone() }
     }
 
-    /// One statement reaches all hosts of it.
+    /// Returns the cluster whose hosts one statement reaches.
     pub(super) fn cluster(&self) -> Option<&str> {
         self.config.cluster.as_deref()
     }
 
-    /// The cluster, if its shards have different rows.
+    /// Returns the cluster, if its shards have different rows.
     pub(super) fn shards(&self) -> Option<&str> {
         self.cluster().filter(|_| self.config.shards)
     }
 
-    /// The storage policy of `positions`, if one is configured.
+    /// Returns the storage policy of `positions`, if one is configured.
     pub(super) fn policy(&self) -> Option<&str> {
         self.config.retention.positions_policy.as_deref()
     }
 
-    /// Where a statement runs, for logs and plans.
+    /// Returns the place where a statement runs, for logs and plans.
     pub(super) fn place(&self) -> String {
         match (&self.config.cluster, self.config.replication) {
             (Some(cluster), _) => format!("on all hosts of the cluster {cluster}"),
@@ -76,10 +76,11 @@ impl Layout {
         }
     }
 
-    /// A file's statements, in order.
+    /// Returns the statements of a file, in order.
     ///
     /// # Panics
-    /// The file has a placeholder that is not in the table above. A test renders every file.
+    /// The file has a placeholder that is not in the table above. A test renders every
+    /// file.
     pub(super) fn migration(&self, migration: &Migration) -> Vec<String> {
         let mut statements = Vec::new();
         for statement in migration.sql.trim_end().split(";\n").map(str::trim_start) {
@@ -105,18 +106,19 @@ impl Layout {
         )
     }
 
-    /// A statement that is not in a file. It may use `{database}`, `{on_cluster}` and `{all}`.
+    /// Renders a statement that is not in a file. It may use `{database}`, `{on_cluster}` and
+    /// `{all}`.
     pub(super) fn statement(&self, sql: &str) -> String {
         self.fill(sql, &Migration { version: 0, name: "", sql: "" })
     }
 
-    /// The last of our own columns in a table of fixes. Those of `[fields.NAME]` stand behind it.
+    /// Returns the last fixed column in a table of fixes. The columns of `[fields.NAME]` follow it.
     pub(super) fn last_stored(&self) -> &'static str {
         let [stored, _] = sections();
         columns(stored).last().and_then(name).expect("a column")
     }
 
-    /// Every table whose rows expire, and when.
+    /// Returns every table whose rows expire, with its time-to-live.
     pub(super) fn ttls(&self) -> Vec<(&'static str, String)> {
         let ttl = |migration: &Migration| {
             let (_, rest) = migration.sql.split_once(RETENTION)?;
@@ -171,13 +173,13 @@ impl Layout {
         }
     }
 
-    /// A section of columns, and behind it those of `[fields.NAME]`.
+    /// Returns a section of columns, followed by those of `[fields.NAME]`.
     fn with_fields(&self, section: &str, render: fn(&Field) -> String) -> String {
         let fields = self.config.fields.iter().map(|field| format!(",\n    {}", render(field)));
         std::iter::once(section.to_owned()).chain(fields).collect()
     }
 
-    /// `name(arguments)` as a host is to have it.
+    /// Returns the engine `name(arguments)` in its form for this layout.
     fn engine(&self, engine: &str, migration: &Migration) -> String {
         let table = migration.table().unwrap_or_default();
         let is_hosts_own = table == LEDGER
@@ -186,8 +188,8 @@ impl Layout {
         if self.config.replication == Replication::None || is_hosts_own {
             return engine.to_owned(); // a ledger of a host records what was done on that host
         }
-        // The table is written out, not `{table}`: a table that is renamed keeps its path. Where
-        // there are shards, what is not spread over them has one path for all of them.
+        // The path has the table's name, not `{table}`: a renamed table keeps its path. With
+        // shards, a table that is not spread over them has one path for all of them.
         let path = match table == LEDGER || self.config.shards && migration.over().is_none() {
             true => format!(
                 "'/clickhouse/tables/{}/{table}', '{{shard}}-{{replica}}'",
@@ -209,7 +211,7 @@ impl Layout {
         }
     }
 
-    /// `key, time`: the time-to-live of rows of that time.
+    /// Renders the time-to-live of `key, time`: the rows of that time.
     fn expires(&self, what: &str) -> String {
         let (key, time) = what.split_once(", ").expect("a key of clickhouse.retention, and a time");
         let Retention {
@@ -238,7 +240,8 @@ fn sections() -> [&'static str; 2] {
     sections.try_into().expect("an empty line before each of the two sections, and no other")
 }
 
-/// Adds each column where `sql/columns.sql` has it: before the columns of `[fields.NAME]`.
+/// Returns the clauses that add each column at its place in `sql/columns.sql`, before the columns
+/// of `[fields.NAME]`.
 fn add(section: &'static str) -> String {
     let mut added = String::new();
     let mut before = None;
@@ -251,12 +254,12 @@ fn add(section: &'static str) -> String {
     added
 }
 
-/// The name of a column in a section's line.
+/// Returns the name of the column in a section's line.
 fn name(line: &'static str) -> Option<&'static str> {
     line.split(' ').next()
 }
 
-/// The lines of a section, each with its comma.
+/// Returns the lines of a section, each with its comma.
 fn columns(section: &'static str) -> impl Iterator<Item = &'static str> {
     section.lines().map(str::trim).filter(|line| !line.starts_with("--"))
 }

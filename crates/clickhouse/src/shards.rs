@@ -8,12 +8,13 @@
 
 use milepost_core::encode::TABLES;
 
-/// The table that reads all shards' tables of this name.
+/// Returns the name of the table that reads all shards' tables of this name.
 pub(super) fn over(table: &str) -> String {
     format!("{table}_all")
 }
 
-/// Inserts are encoded, and spooled, for the table itself, and sent through the one over it.
+/// Rewrites an insert for the table over all shards. Inserts are encoded and spooled for the table
+/// itself.
 pub(super) fn insert(statement: &str) -> String {
     TABLES.iter().fold(statement.to_owned(), |statement, table| {
         statement.replacen(&format!(".{} (", table.name), &format!(".{} (", over(table.name)), 1)

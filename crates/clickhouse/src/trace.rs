@@ -40,7 +40,7 @@ pub struct StoredFix {
     pub lng_e7: i32,
 }
 
-// A driver's id has no character that ends a string of SQL.
+// A driver's id contains no character that would end an SQL string.
 impl ClickHouse {
     pub async fn last_fix(&self, driver_id: &DriverId) -> Result<Option<LastFix>, Error> {
         let sql = format!(
@@ -58,7 +58,7 @@ impl ClickHouse {
         Ok(Some(LastFix { ts, age_s, lat, lng, speed, received_at, inserted_at }))
     }
 
-    /// How many fixes have a `ts` of the last hour, and of the last day.
+    /// Returns how many fixes have a `ts` of the last hour, and of the last day.
     pub async fn fixes_lately(&self, driver_id: &DriverId) -> Result<[u64; 2], Error> {
         let sql = format!(
             "SELECT countIf(ts > now64(3) - INTERVAL 1 HOUR), count() FROM {}.fixes WHERE driver_id = '{}' AND \
@@ -71,8 +71,8 @@ impl ClickHouse {
         Ok(counts.map_or([0; 2], |counts| counts.map(|count| count.parse().unwrap_or(u64::MAX))))
     }
 
-    /// Rejects of the last hour, of messages that name the driver, also if only a level of their
-    /// topic does.
+    /// Returns the rejects of the last hour of messages that name the driver, also if only a level
+    /// of their topic does.
     pub async fn rejects_lately(&self, driver_id: &DriverId) -> Result<Vec<RejectedFor>, Error> {
         let sql = format!(
             "SELECT reason, sum(count), toString(max(received_at)), replaceRegexpAll(argMax(detail, received_at), '[\\\\t\\\\n\\\\r]', ' ') \
@@ -118,8 +118,8 @@ impl ClickHouse {
     }
 }
 
-/// The times up to `around` from each moment. What overlaps is one: a device's backlog of days and
-/// its fix of now are two.
+/// Returns the spans up to `around` from each moment. Overlapping spans are joined: a device's
+/// backlog of days and its current fix are two.
 fn spans(moments: &[i64], around: i64) -> Vec<[i64; 2]> {
     let mut moments = moments.to_vec();
     moments.sort_unstable();

@@ -22,7 +22,7 @@ use milepost_core::error_chain;
 use milepost_core::screened::{NotScreened, ReadList, Screened};
 use milepost_core::throttle::Reasons;
 
-/// The list of erased drivers is read again before an attempt if it is older than this.
+/// Age above which the list of erased drivers is read again before an attempt.
 const LIST_READ_AGAIN: Duration = Duration::from_secs(5);
 /// Interval between log lines with the same reason.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
@@ -30,24 +30,23 @@ const LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// The retries after a failed attempt, if a later one may succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// Until it succeeds. Each reason is logged, at most once a minute.
+    /// Retry until it succeeds. Each reason is logged, at most once a minute.
     UntilDone,
-    /// None: the caller has its own rhythm, and reports why it waits.
+    /// Do not retry: the caller has its own interval, and reports why it waits.
     Never,
 }
 
-/// Returns the identity of a batch, for its tokens. `number`: no other batch of this process has
-/// it.
+/// Returns the identity of a batch, for its tokens. `number` is unique in this process.
 #[must_use]
 pub fn fresh_identity(number: u64) -> Identity {
     Identity { incarnation: fastrand::u64(..), number }
 }
 
-/// Rows of one insert.
+/// Numbers of rows of one insert.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
     pub rows: u64,
-    /// Left out because their driver is erased.
+    /// Rows left out because their driver is erased.
     pub erased: u64,
 }
 
@@ -86,19 +85,19 @@ impl WriteError {
     }
 }
 
-/// Writes inserts one after the other.
+/// Writes inserts, one at a time.
 pub struct Writer {
     timeout: Duration,
     retry: Retry,
     list: ReadList,
-    /// Pieces of this size were refused as too large.
+    /// Size in bytes from which pieces were refused as too large.
     refused_bytes: Option<usize>,
     log: Reasons,
     jitter: fastrand::Rng,
 }
 
 impl Writer {
-    /// `timeout`: of one attempt.
+    /// Creates a writer. `timeout`: of one attempt.
     pub fn new(timeout: Duration, retry: Retry) -> Self {
         Self {
             timeout,
@@ -110,8 +109,8 @@ impl Writer {
         }
     }
 
-    /// Writes all rows of `insert`. `identity`: no insert of other rows has it. After an error a
-    /// part of the rows may be written.
+    /// Writes all rows of `insert`. `identity` is unique to these rows. After an error some of the
+    /// rows may have been written.
     pub async fn write(
         &mut self,
         clickhouse: &ClickHouse,
