@@ -7,24 +7,40 @@
 
 use std::collections::VecDeque;
 
+use fixedbitset::FixedBitSet;
+
+/// A packet id has 16 bits.
+const PACKET_IDS: usize = 1 << 16;
+
 /// Messages of one connection that the broker waits for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Acks {
     /// Packet ids of the messages that were taken, in arrival order; the front is the oldest.
     unacked: VecDeque<u16>,
     /// All packet ids in flight on this connection: those in `unacked`, and those of deferred
-    /// messages.
-    ids: PacketIds,
+    /// messages. 8 KiB, a bit for each.
+    ids: FixedBitSet,
     /// Arrival number of the front.
     front: u64,
     /// Messages below this arrival number are complete.
     complete_below: u64,
 }
 
+impl Default for Acks {
+    fn default() -> Self {
+        Self {
+            unacked: VecDeque::new(),
+            ids: FixedBitSet::with_capacity(PACKET_IDS),
+            front: 0,
+            complete_below: 0,
+        }
+    }
+}
+
 impl Acks {
     /// Registers a packet id; `false` if it is already in flight on this connection.
     pub fn register(&mut self, packet_id: u16) -> bool {
-        self.ids.insert(packet_id)
+        !self.ids.put(packet_id.into())
     }
 
     /// Queues a message that was taken for its acknowledgement. Returns its arrival number.
@@ -48,7 +64,7 @@ impl Acks {
     /// Removes the message that was [due](Self::due), once its PUBACK is in the write buffer.
     pub fn mark_sent(&mut self) {
         let packet_id = self.due().expect("an acknowledgement is sent when it is due");
-        self.ids.remove(packet_id);
+        self.ids.remove(packet_id.into());
         self.unacked.pop_front();
         self.front += 1;
     }
@@ -65,35 +81,6 @@ impl Acks {
         // Arrival numbers go on: a completion for one of these messages stays below `front`.
         self.front += self.unacked.len() as u64;
         self.unacked.clear();
-        self.ids = PacketIds::default();
-    }
-}
-
-/// A set of packet ids: 8 KiB, a bit for each.
-#[derive(Debug)]
-struct PacketIds(Box<[u64; 1024]>);
-
-impl Default for PacketIds {
-    fn default() -> Self {
-        Self(Box::new([0; 1024]))
-    }
-}
-
-impl PacketIds {
-    /// Returns `false` if the id was already in the set.
-    fn insert(&mut self, packet_id: u16) -> bool {
-        let (word, bit) = self.bit(packet_id);
-        let was_present = *word & bit != 0;
-        *word |= bit;
-        !was_present
-    }
-
-    fn remove(&mut self, packet_id: u16) {
-        let (word, bit) = self.bit(packet_id);
-        *word &= !bit;
-    }
-
-    fn bit(&mut self, packet_id: u16) -> (&mut u64, u64) {
-        (&mut self.0[usize::from(packet_id / 64)], 1 << (packet_id % 64))
+        self.ids.clear();
     }
 }
