@@ -1,4 +1,7 @@
 //! The transitions of a batch when the executor reports an outcome: of an attempt, or of the disk.
+//!
+//! An outcome that does not fit the batch's stage is a bug of this process, so it panics. A batch
+//! that went on in another stage could be acknowledged without being stored, or wait for ever.
 
 use std::time::{Duration, Instant};
 
@@ -208,13 +211,13 @@ impl Delivery {
                 return;
             }
             Stage::InsertingStored { file, .. } => Some(file),
+            Stage::Inserting { .. } => None,
             Stage::Waiting { .. }
-            | Stage::Inserting { .. }
             | Stage::Storing { .. }
             | Stage::InsertedWhileStoring { .. }
             | Stage::QuarantiningRow { .. }
             | Stage::Loading { .. }
-            | Stage::Removing { .. } => None,
+            | Stage::Removing { .. } => unreachable!("it was not being inserted"),
         };
         state.stage = Stage::QuarantiningRow { since: now, file };
         self.commands.push_back(DeliveryCommand::QuarantineRow(id, row));
@@ -240,7 +243,9 @@ impl Delivery {
     pub(super) fn unsplittable(&mut self, id: BatchId, now: Instant) {
         self.attempt_answered(id);
         let Some(state) = self.batches.get(&id) else { return };
-        let Stage::InsertingStored { file, .. } = state.stage else { return };
+        let Stage::InsertingStored { file, .. } = state.stage else {
+            unreachable!("only a file can have the columns of another version")
+        };
         let why = "ClickHouse, or a proxy in front of it, refuses an insert of this size, and milepost cannot split it: \
                    its columns are those of another version of milepost";
         self.files.defer(&file, why, self.server.successes(), now);
@@ -305,13 +310,13 @@ impl Delivery {
                 state.stage = Stage::Removing { file, since: now };
                 self.commands.push_back(DeliveryCommand::Remove(id, file));
             }
+            Stage::Storing { .. } => self.release_to_replay(id, file, None, now),
             Stage::Waiting { .. }
             | Stage::Inserting { .. }
             | Stage::InsertingStored { .. }
-            | Stage::Storing { .. }
             | Stage::QuarantiningRow { .. }
             | Stage::Loading { .. }
-            | Stage::Removing { .. } => self.release_to_replay(id, file, None, now),
+            | Stage::Removing { .. } => unreachable!("it was not being stored"),
         }
     }
 
@@ -351,7 +356,9 @@ impl Delivery {
     /// Handles the content of a file that was read for replay.
     pub(super) fn loaded(&mut self, id: BatchId, loaded: Loaded, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
-        let Stage::Loading { file, .. } = state.stage else { return };
+        let Stage::Loading { file, .. } = state.stage else {
+            unreachable!("it was not being loaded")
+        };
         match loaded {
             Loaded::Rows(rows) => {
                 if state.progress.pieces.is_empty() {
