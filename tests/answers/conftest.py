@@ -134,9 +134,10 @@ NUMBERS = itertools.count(1)
 
 
 def milepost(url: str, name: str, command: str) -> None:
-    binary = os.environ.get("MILEPOST") or REPOSITORY / "target/debug/milepost"
+    binary = Path(os.environ.get("MILEPOST") or REPOSITORY / "target/debug/milepost").resolve()
     environment = {**os.environ, "MILEPOST__CLICKHOUSE__URL": url, "MILEPOST__CLICKHOUSE__DATABASE": name}
-    done = subprocess.run([binary, command], env=environment, capture_output=True, text=True, timeout=300)
+    # Not in the repository's folder, where a developer may have a milepost.toml.
+    done = subprocess.run([binary, command], cwd=REPOSITORY / "tests", env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
