@@ -397,6 +397,16 @@ fn time_under_another_name_is_read_or_named() {
             "there is no properties/ts, but properties/gps_time is",
         ),
         (
+            geojson.clone(),
+            r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[2,1]},"properties":{"recordedAt":"2026-11-24T09:00:00Z"}}"#,
+            "there is no properties/ts, but properties/recordedAt is",
+        ),
+        (
+            source("format = 'thingsboard'\nspeed_unit = 'm/s'"),
+            r#"{"latitude":1,"longitude":2,"location_time":1795510800123}"#,
+            "there is no /ts, but location_time is",
+        ),
+        (
             geojson,
             r#"{"type":"Feature","when":{"start":"2026-11-24T09:00:00Z"},"geometry":{"type":"Point","coordinates":[2,1]},"properties":{}}"#,
             "there is no properties/ts, but when/start is",

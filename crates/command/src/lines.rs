@@ -7,7 +7,7 @@ use milepost_decode::{Message, PAYLOAD_BYTES_MAX};
 /// Bytes that are kept of a line; the decoder needs no more of a payload that is too long.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
 
-/// Reads the next line into `line`, without its end, and at most [`LINE_BYTES_MAX`] bytes of it.
+/// Reads the next line into `line`, without its end and trailing NUL bytes, and at most [`LINE_BYTES_MAX`] bytes of it.
 /// Returns its whole length; `None` at the end of the input.
 pub fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<usize>> {
     line.clear();
@@ -18,7 +18,9 @@ pub fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Opt
     if line.len() == LINE_BYTES_MAX && !line.ends_with(b"\n") {
         length += input.skip_until(b'\n')?;
     }
-    let end = line.trim_ascii_end().len();
+    // Buffers of fixed size and DOS leave NUL and Ctrl-Z behind a text.
+    let is_end = |byte: &u8| byte.is_ascii_whitespace() || matches!(*byte, 0 | 0x1a);
+    let end = line.iter().rposition(|byte| !is_end(byte)).map_or(0, |last| last + 1);
     length -= line.len().min(length) - end;
     line.truncate(end);
     Ok(Some(length))
@@ -41,7 +43,7 @@ mod tests {
     #[test]
     fn long_line_is_truncated_and_the_next_one_is_whole() {
         let long = "x".repeat(3 * LINE_BYTES_MAX);
-        let text = format!("a b\r\n\n{long}\nlast");
+        let text = format!("a b\0\r\n\n{long}\nlast\n\0\x1a");
         let (mut input, mut line) = (text.as_bytes(), Vec::new());
         let mut next = || {
             let length = next_line(&mut input, &mut line).unwrap();
@@ -52,6 +54,7 @@ mod tests {
         let (length, kept, first) = next().unwrap();
         assert!(length >= 3 * LINE_BYTES_MAX && kept == LINE_BYTES_MAX && first == Some(b'x'));
         assert_eq!(next(), Some((4, 4, Some(b'l'))));
+        assert_eq!(next(), Some((0, 0, None)));
         assert_eq!(next(), None);
     }
 }

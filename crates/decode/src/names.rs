@@ -32,8 +32,31 @@ const ALIASES: [(&str, &[&str]); 8] = [
 /// Words in the names of times.
 const TIME_WORDS: [&str; 6] = ["time", "date", "stamp", "epoch", "utc", "when"];
 /// Names of the time of a fix in other formats, beside [`TIMES`].
-const TIMES_OF_FIXES: [&str; 11] = [
+const TIMES_OF_FIXES: [&str; 34] = [
     "date",
+    "when",
+    "at",
+    "t",
+    "timeutc",
+    "datetimeutc",
+    "utcdatetime",
+    "timestamputc",
+    "gpsdatetime",
+    "recordedat",
+    "recordtime",
+    "recordedtime",
+    "capturedat",
+    "measuredat",
+    "observedat",
+    "sampledat",
+    "locatedat",
+    "loggedat",
+    "logtime",
+    "locationtime",
+    "loctime",
+    "positiontime",
+    "sampletime",
+    "epochms",
     "utc",
     "utctime",
     "gpstime",

@@ -39,7 +39,17 @@ const KNOWN: [Known; 11] = [
     (
         "ts",
         None,
-        &["ts", "timestamp", "fixtime", "time", "datetime", "utctime", "gpstime", "timeutc"],
+        &[
+            "ts",
+            "timestamp",
+            "fixtime",
+            "time",
+            "datetime",
+            "utctime",
+            "gpstime",
+            "timeutc",
+            "basedatetime",
+        ],
     ),
     ("date", None, &["date", "utcdate", "gpsdate", "dateutc"]),
     ("speed", Some(Quantity::Speed), &["speed", "velocity", "groundspeed", "sog"]),
@@ -176,6 +186,44 @@ fn refuse_another_place<'s>(
             "columns {chosen_name} ({}) and {other} ({}) name two places: say which with --field",
             value(chosen.at),
             value(at)
+        );
+    }
+    Ok(())
+}
+
+/// Returns the hemisphere that a column's name states, such as `Longitude (W)`, and the rest of the
+/// name.
+fn half_in(name: &str) -> Option<(&str, &'static str)> {
+    let halves = [
+        ("north", "north"),
+        ("south", "south"),
+        ("east", "east"),
+        ("west", "west"),
+        ("n", "north"),
+        ("s", "south"),
+        ("e", "east"),
+        ("w", "west"),
+    ];
+    let inner = name.trim_end_matches([')', ']', ' ']);
+    halves.into_iter().find_map(|(word, half)| {
+        let at = inner.len().checked_sub(word.len()).filter(|at| inner.is_char_boundary(*at))?;
+        let (rest, end) = inner.split_at(at);
+        let is_apart = rest.ends_with(['(', '[', ' ', '_', '-', '.', '°']);
+        let rest = rest.trim_end_matches(['(', '[', ' ', '_', '-', '.', '°']);
+        (end.eq_ignore_ascii_case(word) && is_apart && !rest.is_empty()).then_some((rest, half))
+    })
+}
+
+/// Checks that a column whose name says south or west has negative numbers.
+///
+/// # Errors
+/// The numbers have no sign, so they would be places on the other side of the earth.
+pub(super) fn refuse_unsigned_half(field: &str, (name, value): (&str, &str)) -> Result<()> {
+    let is_positive = value.replace(',', ".").parse::<f64>().is_ok_and(|value| value > 0.0);
+    if let Some((_, half @ ("south" | "west"))) = half_in(name).filter(|_| is_positive) {
+        bail!(
+            "its column {name} says {half}, and {value} has no sign: give --unit {field}='-1 deg' \
+             to make its numbers negative, or --unit {field}=deg to take them as they are"
         );
     }
     Ok(())
@@ -325,9 +373,13 @@ fn by_name(
     names: &[&str],
 ) -> Result<Option<Column>> {
     let understood = columns.iter().enumerate().map(|(at, name)| {
+        let name = match half_in(name).filter(|_| quantity == Some(Quantity::Angle)) {
+            Some((rest, _)) if name.ends_with([')', ']']) || !name.contains('_') => rest,
+            Some(_) | None => name.as_str(),
+        };
         let (rest, unit) = quantity
             .and_then(|quantity| quantity.stated_in(name))
-            .map_or((name.as_str(), None), |(rest, unit)| (rest, Some(unit)));
+            .map_or((name, None), |(rest, unit)| (rest, Some(unit)));
         let rest = plain(rest);
         if quantity == Some(Quantity::Angle) {
             for (ending, unit) in SCALED {
@@ -351,9 +403,11 @@ fn by_name(
     Ok(None)
 }
 
-/// Returns the columns that are not read, each with the field that it may be meant for.
+/// Returns the columns that are not read, each with the field that it may be meant for. `sample`:
+/// the values of a row.
 pub(super) fn unread(
     columns: &[String],
+    sample: &[String],
     found: &[(&'static str, Column)],
     keep: &[String],
     driver: &str,
@@ -365,7 +419,15 @@ pub(super) fn unread(
         found.iter().any(|(_, column)| column.at == *at) || keep.contains(name) || *name == driver
     };
     let others = columns.iter().enumerate().filter(|column| !is_read(column));
-    let shown = others.map(|(_, name)| match meant(name) {
+    let value = |at: usize| sample.get(at).map_or("", String::as_str);
+    let ts = found.iter().find(|(field, _)| *field == "ts").map_or("", |(_, ts)| value(ts.at));
+    let (_, _, times) = KNOWN.iter().find(|(field, ..)| *field == "ts").expect("one of them");
+    let is_other_time =
+        |at: usize, name: &str| times.contains(&&*plain(name)) && !["", ts].contains(&value(at));
+    let shown = others.map(|(at, name)| match meant(name) {
+        _ if is_other_time(at, name) => {
+            format!("{name} (another time, {:.40}: --field ts='{name}' reads it)", value(at))
+        }
         Some(field) if !found.iter().any(|(known, _)| *known == field) => {
             format!("{name} (is it {field}? --field {field}='{name}')")
         }
@@ -498,6 +560,48 @@ mod tests {
             "location-lat,location-long,timestamp,ground-speed",
             "",
             "lat=location-lat lng=location-long ts=timestamp speed=ground-speed",
+        );
+    }
+
+    #[test]
+    fn hemisphere_in_a_name_needs_signed_numbers() {
+        for (names, expected) in [
+            ("time,Latitude (N),Longitude (W)", "lat=Latitude (N) lng=Longitude (W) ts=time"),
+            ("time,Latitude N,Longitude E", "lat=Latitude N lng=Longitude E ts=time"),
+            ("time,Lat (°S),Lon (°W)", "lat=Lat (°S) lng=Lon (°W) ts=time"),
+            ("time,LATITUDE_SOUTH,lat", "lat=lat ts=time"),
+        ] {
+            check(names, "", expected);
+        }
+        for (name, value, said) in [
+            ("Longitude (W)", "70.5", "says west, and 70.5 has no sign: give --unit lng='-1 deg'"),
+            ("lon_w", "70,5", "says west"),
+            ("Latitude South", "33.5", "says south"),
+            ("Lat (°S)", "33.5", "says south"),
+            ("Longitude (W)", "-70.5", ""),
+            ("Longitude (E)", "70.5", ""),
+            ("lats", "33.5", ""),
+            ("lon", "70.5", ""),
+            ("w", "70.5", ""),
+        ] {
+            let why = refuse_unsigned_half("lng", (name, value)).err();
+            let why = why.map_or(String::new(), |why| why.to_string());
+            assert!(why.contains(said) && why.is_empty() == said.is_empty(), "{name}: {why}");
+        }
+    }
+
+    #[test]
+    fn another_time_is_named_with_its_value() {
+        let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+        let columns = list("timestamp,gps_time,lat,lon,time");
+        let sample = list("2026-11-24T18:00:00Z,2026-11-24T10:00:00Z,1,2,2026-11-24T18:00:00Z");
+        let found = find(&columns, &sample, &[]).unwrap();
+        assert_eq!(
+            unread(&columns, &sample, &found, &[], ""),
+            [
+                "gps_time (another time, 2026-11-24T10:00:00Z: --field ts='gps_time' reads it)",
+                "time"
+            ]
         );
     }
 

@@ -69,6 +69,28 @@ struct Typed {
     r#type: String,
 }
 
+/// Reference systems whose coordinates are degrees and at most metres from WGS 84.
+const DEGREES: [&str; 7] = ["CRS84", "CRS83", "4326", "4979", "4258", "4269", "4937"];
+
+/// Checks a `crs`, which GeoJSON had before RFC 7946.
+///
+/// # Errors
+/// The coordinates are no degrees of WGS 84.
+fn refuse_other_crs(crs: &[u8]) -> Result<()> {
+    let Ok(crs) = serde_json::from_slice::<serde_json::Value>(crs) else { return Ok(()) };
+    let named = crs.pointer("/properties/name").and_then(serde_json::Value::as_str);
+    let code = named.map(|name| name.rsplit([':', '/']).next().unwrap_or(name));
+    if let (Some(name), Some(code)) = (named, code)
+        && !DEGREES.contains(&code)
+    {
+        bail!(
+            "its coordinates are {name:.60}, not degrees of WGS 84; convert it: ogr2ogr -t_srs \
+             EPSG:4326 -f GeoJSON new.geojson old.geojson"
+        );
+    }
+    Ok(())
+}
+
 impl<R: Read> Scanner<R> {
     #[inline]
     fn peek(&mut self) -> io::Result<Option<u8>> {
@@ -95,7 +117,8 @@ impl<R: Read> Scanner<R> {
     /// Returns the next byte that is not whitespace, without consuming it.
     fn token(&mut self) -> io::Result<Option<u8>> {
         while let Some(byte) = self.peek()? {
-            if !byte.is_ascii_whitespace() {
+            // Buffers of fixed size and DOS leave NUL and Ctrl-Z behind a text.
+            if !byte.is_ascii_whitespace() && !matches!(byte, 0 | 0x1a) {
                 return Ok(Some(byte));
             }
             self.skip();
@@ -137,7 +160,11 @@ impl<R: Read> Scanner<R> {
             } else {
                 whole.push(&key.text);
                 whole.push(b":");
+                let at = whole.text.len();
                 self.value(&mut whole)?;
+                if key.text == b"\"crs\"" {
+                    refuse_other_crs(&whole.text[at..])?;
+                }
             }
             if self.some_token()? == b',' {
                 self.skip();

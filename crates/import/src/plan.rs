@@ -112,8 +112,15 @@ pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Resul
             if orders.zone.is_none() && unit_of(orders, "ts").is_none() {
                 columns::refuse_other_zones(columns, found_sample, &found)?;
             }
+            for (field, column) in found.iter().filter(|(field, _)| matches!(*field, "lat" | "lng"))
+            {
+                if unit_of(orders, field).is_none() {
+                    let value = found_sample.get(column.at).map_or("", String::as_str);
+                    columns::refuse_unsigned_half(field, (&columns[column.at], value))?;
+                }
+            }
             let kept: Vec<String> = orders.keep.iter().chain(&computed_from).cloned().collect();
-            unread = columns::unread(columns, &found, &kept, &driver_column(&driver));
+            unread = columns::unread(columns, found_sample, &found, &kept, &driver_column(&driver));
             numbers = found
                 .iter()
                 .filter(|(field, _)| !is_text(field))
@@ -253,6 +260,14 @@ fn fields_of_columns(
     let required = |field: &str| {
         at(field)?.with_context(|| {
             let names: Vec<String> = columns.iter().map(|name| format!("{name:.40}")).collect();
+            let is_value = |name: &String| name.parse::<f64>().is_ok();
+            if columns.len() == 1 || columns.iter().any(is_value) {
+                let names = names.join(", ");
+                return format!(
+                    "it has no column {field}, only {names}: the first row must name the columns, \
+                     separated by , ; tab or |"
+                );
+            }
             let near = columns::nearest(columns, field).map_or_else(
                 || format!("give --field {field}=COLUMN"),
                 |name| format!("give --field {field}='{name}'"),

@@ -137,6 +137,14 @@ impl Understood {
             warnings
                 .push("all places are whole degrees: decimal commas between commas?".to_owned());
         }
+        if let (2.., Some(area)) = (self.positions, self.area)
+            && is_of_radians(area)
+        {
+            warnings.push(
+                "all places are within 90° / 57 of 0, 0: radians? --unit lat=rad reads them"
+                    .to_owned(),
+            );
+        }
         // Judge the unit only after enough driving to tell it from noise.
         let ratio = self.moved_by_speed / self.moved.max(1.0);
         let units = [
@@ -171,6 +179,14 @@ impl Understood {
             "warnings": self.warnings(), "example": self.example,
         })
     }
+}
+
+/// Returns whether all degrees could be radians: at most π / 2 and π. Almost all of that area is
+/// sea.
+fn is_of_radians([south, north, west, east]: [i32; 4]) -> bool {
+    let is_within = |e7: [i32; 2], max: f64| e7.iter().all(|e7| f64::from(*e7).abs() / 1e7 <= max);
+    is_within([south, north], std::f64::consts::FRAC_PI_2)
+        && is_within([west, east], std::f64::consts::PI)
 }
 
 /// Returns the metres between two places, on a sphere of the earth's mean radius.

@@ -121,6 +121,14 @@ fn columns_state_hemispheres_units_and_dates() {
             "TS,33500000,-70250000",
             "33.5 -70.25 - - - -",
         ),
+        (
+            &["--unit", "lng=-1 deg"],
+            "time,Latitude (N),Longitude (W)",
+            "TS,33.5,70.25",
+            "33.5 -70.25 - - - -",
+        ),
+        (&[], "time,Latitude (N),Longitude (W)", "TS,33.5,-70.25", "33.5 -70.25 - - - -"),
+        (&[], "BaseDateTime,LAT,LON", "TS,1,2", "1 2 - - - -"),
         (&["--unit", "lat=ddmm.mmmm"], "time,lat,lon", "TS,3330.0,-07015.0", "33.5 -70.25 - - - -"),
         (&[], "time,lat,lon,Speed (km/h)", "TS,1,2,36", "1 2 10 - - -"),
         (&[], "time,lat,lon,speed_kn", "TS,1,2,10", "1 2 5.14 - - -"),
@@ -158,6 +166,10 @@ fn columns_state_hemispheres_units_and_dates() {
     for (arguments, names, row, said) in [
         (&[][..], "time,lat,n/s,lon,e/w", "TS,33.5,,70.25,W", "not N or S"),
         (&[], "time,lat,n/s,lon,e/w", "TS,-33.5,N,70.25,W", "which is right"),
+        (&[], "time,Latitude (N),Longitude (W)", "TS,33.5,70.25", "says west, and 70.25 has"),
+        (&["--field", "lng=lon_w"], "time,lat,lon_w", "TS,33.5,70.25", "says west"),
+        (&[], "time lat lon", "TS 1 2", "the first row must name the columns, separated by"),
+        (&[], "TS,52.5,13.4", "TS,52.6,13.4", "the first row must name the columns"),
         (&[], "time,lat,n/s,lon,e/w", "TS,33.5,N,70.25,ESE", "not E or W"),
         (&[], "time,lat,lon,lat", "TS,1,2,3", "two columns lat and lat: rename one"),
         (&[], "TIME,lat,lon", "CLOCK,1,2", "without a date"),
@@ -247,6 +259,7 @@ fn what_was_not_understood_is_listed() {
     for (rows, said) in [
         ("DAYT10:00:00Z,52.5,13.4,\nDAYT10:00:00Z,52.6,13.4,\n", "1 neighbours have one time"),
         ("DAYT10:00:00Z,52,5,\nDAYT10:00:10Z,52,5,\n", "all places are whole degrees"),
+        ("DAYT10:00:00Z,0.91,0.2,\nDAYT10:10:00Z,0.91,0.2,\n", "radians?"),
     ] {
         let result =
             import("", &["--driver", "d7", "--speed-unit", "m/s"], "a.csv", track(rows).as_bytes());
@@ -351,6 +364,26 @@ fn gpx_and_geojson_survive_what_nobody_reads() {
         check(&unit, "a.geojson", format!("\u{1e}{}\n", feature(properties)), expected);
     }
     check_refused(&unit, "a.geojson", r#"{"type":"Topology"}"#, "has no features");
+    // GeoJSON of before RFC 7946 names its reference system.
+    let of_system = |name: &str| {
+        format!(
+            r#"{{"type":"FeatureCollection","crs":{{"type":"name","properties":{{"name":"{name}"}}}},"features":[{}]}}"#,
+            feature("")
+        )
+    };
+    for name in ["urn:ogc:def:crs:OGC:1.3:CRS84", "EPSG:4326"] {
+        check(&unit, "a.geojson", of_system(name), "1.5 -2.25 - - - -");
+    }
+    for name in ["urn:ogc:def:crs:EPSG::3857", "EPSG:31467"] {
+        check_refused(&unit, "a.geojson", of_system(name), "not degrees of WGS 84; convert it");
+    }
+    // Behind a text.
+    for end in ["\0\0\0", "\n\0\0\n", "\n\x1a", "\r\n\x1a\0"] {
+        check(&unit, "a.geojson", feature("") + end, "1.5 -2.25 - - - -");
+        check(&unit, "a.geojsonl", feature("") + end, "1.5 -2.25 - - - -");
+        check(&[], "a.csv", format!("time,lat,lon\n{ts},1.5,-2.25{end}"), "1.5 -2.25 - - - -");
+        check(&[], "t.gpx", gpx("", "a") + end, expected);
+    }
     check_refused(
         &unit,
         "a.geojson",

@@ -74,14 +74,16 @@ impl Degrees {
         if unit == "ddmm.mmmm" {
             return Ok(Self::Minutes);
         }
-        let factor = Quantity::Angle.factor(unit).map(Self::Factor);
+        // `-1 deg`: numbers of the southern or western half without a sign.
+        let (sign, size) = unit.strip_prefix('-').map_or((1.0, unit), |size| (-1.0, size));
+        let factor = Quantity::Angle.factor(size).map(|factor| Self::Factor(sign * factor));
         factor.map_err(|why| why + "; or \"ddmm.mmmm\"")
     }
 
     /// Returns about how many degrees one unit has.
     pub(super) const fn factor(self) -> f64 {
         match self {
-            Self::Factor(factor) => factor,
+            Self::Factor(factor) => factor.abs(),
             Self::Minutes => 0.01,
         }
     }
@@ -175,7 +177,7 @@ impl More {
     /// Rejects degrees that were read in a unit for large integers, such as 1e-7 deg: they would
     /// lie next to 0, 0.
     fn refuse_degrees_as_integers(&self, found: &Found<'_>) -> Result<(), Refusal> {
-        let is_scaled = |unit: &Degrees| matches!(unit, Degrees::Factor(..=1e-5));
+        let is_scaled = |unit: &Degrees| unit.factor() <= 1e-5;
         if !self.degrees.iter().all(is_scaled) {
             return Ok(());
         }
