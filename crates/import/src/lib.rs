@@ -27,6 +27,7 @@ mod record;
 mod text;
 mod understood;
 mod work;
+mod xml;
 
 pub use self::command::COMMANDS;
 pub use self::import::{Imported, Opened, import, open};

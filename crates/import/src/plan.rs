@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::columns::{self, Column};
 use super::orders::{Kind, Orders};
-use super::read::GPX_TIME;
+use super::xml::GPX_TIME;
 use milepost_config::Config;
 use milepost_decode::attributes::ATTRIBUTES_MAX;
 use milepost_decode::formats::{Degrees, Fields, Format, Mapping, More, shipped};

@@ -22,6 +22,7 @@ use super::progress::{Mark, Resume, Seen, Stored};
 use super::read::{self, Table};
 use super::text;
 use super::understood::Understood;
+use super::xml;
 use milepost_command::lines;
 use milepost_config::{Config, STAYS_DAYS_MIN};
 use milepost_core::batch::{Batch, Batcher, Limits};
@@ -308,7 +309,7 @@ impl Work<'_> {
             Ok(())
         };
         let read = match kind {
-            Kind::Gpx => read::gpx(input, &mut take),
+            Kind::Gpx => xml::gpx(input, &mut take),
             Kind::GeoJson => features(input, &mut take),
             Kind::GeoJsonLines => read::each_line(input, &mut take),
             Kind::Csv => Table::open(input).and_then(|mut table| {

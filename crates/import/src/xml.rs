@@ -1,0 +1,273 @@
+//! Reads files of XML: passes each point as a payload to the decoder before it reads the next one.
+
+use std::io::{self, BufRead, Read};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use quick_xml::XmlVersion;
+use quick_xml::escape::resolve_predefined_entity;
+use quick_xml::events::{BytesRef, BytesStart, Event};
+
+use super::read::Take;
+use super::record::Record;
+
+/// The name of a point's time in the JSON that [`gpx`] builds.
+pub(super) const GPX_TIME: &str = "time";
+
+/// Longest point, and longest tag or text outside points, in bytes: each is in memory whole.
+const XML_BYTES_MAX: usize = 1 << 20;
+
+/// A reader that fails once `left` bytes were read. `io::Take` would instead end the file there, in
+/// the middle of a text.
+struct Bounded<R> {
+    input: R,
+    left: usize,
+    line: u64,
+}
+
+impl<R: BufRead> Read for Bounded<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let read = self.fill_buf()?.read(to)?;
+        self.consume(read);
+        Ok(read)
+    }
+}
+
+impl<R: BufRead> BufRead for Bounded<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.left == 0 {
+            return Err(io::Error::other("a point, tag or text is longer than 1 MiB"));
+        }
+        let here = self.input.fill_buf()?;
+        Ok(&here[..here.len().min(self.left)])
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.left -= bytes;
+        if let Ok(here) = self.input.fill_buf() {
+            self.line += here[..bytes].iter().filter(|byte| **byte == b'\n').count() as u64;
+        }
+        self.input.consume(bytes);
+    }
+}
+
+/// Reads every `trkpt` of a GPX file: its attributes `lat` and `lon`, and its elements by name,
+/// without their prefix. An element of an extension never replaces the point's own element of the
+/// same name.
+pub(super) fn gpx(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
+    // Otherwise the reader would search for the first < in memory, however long the file is.
+    let first = input.fill_buf()?.trim_ascii_start().first().copied();
+    ensure!(first.is_none_or(|byte| byte == b'<'), "not GPX: it does not begin with <");
+    let mut xml = quick_xml::Reader::from_reader(Bounded { input, left: XML_BYTES_MAX, line: 1 });
+    // Accept a bare & in a name.
+    xml.config_mut().allow_dangling_amp = true;
+    // Accept HTML or a < in a description.
+    xml.config_mut().check_end_names = false;
+    xml.config_mut().allow_unmatched_ends = true;
+    let (mut tracks, mut others) = (0_u64, [0_u64; 2]);
+    let (mut buffer, mut record, mut text) = (Vec::new(), Record::default(), String::new());
+    let mut extensions: Vec<(String, String)> = Vec::new();
+    // Depth of open elements, in the file and in the current point, itself included.
+    let (mut depth, mut point_depth) = (0, None);
+    let (mut is_gpx, mut is_ended) = (false, false);
+    loop {
+        let event = xml.read_event_into(&mut buffer);
+        let event = event.map_err(|error| anyhow!("line {}: {error}", xml.get_ref().line))?;
+        if let Event::Start(element) | Event::Empty(element) = &event {
+            match element.local_name().as_ref() {
+                "trkpt" => tracks += 1,
+                "rtept" => others[0] += 1,
+                "wpt" => others[1] += 1,
+                _ => {}
+            }
+        }
+        if let (false, Event::Start(root) | Event::Empty(root)) = (is_gpx, &event) {
+            is_gpx = root.local_name().as_ref() == "gpx";
+            ensure!(is_gpx, "not GPX: it begins with <{}>", root.local_name().as_ref());
+        }
+        depth +=
+            i32::from(matches!(event, Event::Start(_))) - i32::from(matches!(event, Event::End(_)));
+        match event {
+            Event::Start(element) if element.local_name().as_ref() == "trkpt" => {
+                begin(&element, &mut record)?;
+                extensions.clear();
+                point_depth = Some(depth);
+            }
+            Event::Empty(element) if element.local_name().as_ref() == "trkpt" => {
+                begin(&element, &mut record)?;
+                finish(&mut record, take)?;
+            }
+            Event::End(element)
+                if element.local_name().as_ref() == "trkpt" && point_depth.is_some() =>
+            {
+                // Elements of the point without an end tag end here.
+                depth = point_depth.take().unwrap_or(depth) - 1;
+                for (name, value) in extensions.drain(..) {
+                    if !record.has(&name) {
+                        record.put(&name, &value);
+                    }
+                }
+                finish(&mut record, take)?;
+            }
+            Event::End(element) if point_depth.is_some() => {
+                let (name, is_own) = (element.local_name(), point_depth == Some(depth));
+                let name = name.as_ref();
+                let value = text.trim().to_owned();
+                if is_own {
+                    record.put(name, &value);
+                } else if !value.is_empty() {
+                    extensions.push((name.to_owned(), value));
+                }
+                text.clear();
+            }
+            Event::End(element) if element.local_name().as_ref() == "gpx" => is_ended = true,
+            Event::Start(_) => {
+                is_ended = false;
+                text.clear();
+            }
+            Event::Text(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
+            Event::CData(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
+            Event::GeneralRef(name) if point_depth.is_some() => match referred(&name) {
+                Some(c) => text.push(c),
+                None => text.extend(["&", &name, ";"]),
+            },
+            Event::Eof => break,
+            Event::End(_)
+            | Event::Empty(_)
+            | Event::Text(_)
+            | Event::CData(_)
+            | Event::Comment(_)
+            | Event::Decl(_)
+            | Event::PI(_)
+            | Event::DocType(_)
+            | Event::GeneralRef(_) => {}
+        }
+        buffer.clear();
+        if point_depth.is_none() {
+            xml.get_mut().left = XML_BYTES_MAX;
+        }
+    }
+    ensure!(is_gpx, "not GPX: it has no element at all");
+    ensure!(
+        is_ended || depth == 0 && point_depth.is_none(),
+        "the file ends before its last element does"
+    );
+    let [routes, waypoints] = others;
+    ensure!(
+        tracks > 0 || routes + waypoints == 0,
+        "it has no track: {routes} points of routes and {waypoints} waypoints are not read"
+    );
+    Ok(())
+}
+
+/// Returns the character of a reference such as `&amp;` or `&#58;`; `None` for one that the file
+/// defines itself.
+fn referred(name: &BytesRef<'_>) -> Option<char> {
+    let named = || resolve_predefined_entity(name).and_then(|text| text.chars().next());
+    name.resolve_char_ref().ok().flatten().or_else(named)
+}
+
+fn begin(point: &BytesStart<'_>, record: &mut Record) -> Result<()> {
+    record.clear();
+    for attribute in point.attributes() {
+        let attribute = attribute.context("an attribute of trkpt")?;
+        let value =
+            attribute.normalized_value(XmlVersion::Implicit1_0).context("an attribute of trkpt")?;
+        record.put(attribute.key.local_name().as_ref(), value.trim());
+    }
+    Ok(())
+}
+
+fn finish(record: &mut Record, take: Take<'_>) -> Result<()> {
+    let payload = record.finish();
+    take(payload, payload.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(read: impl FnOnce(Take<'_>) -> Result<()>) -> (Vec<String>, String) {
+        let mut payloads = Vec::new();
+        let end = read(&mut |payload, _| {
+            payloads.push(String::from_utf8_lossy(payload).into_owned());
+            Ok(())
+        });
+        (payloads, end.map_or_else(|error| format!("{error:#}"), |()| String::new()))
+    }
+
+    #[test]
+    fn track_points_are_read_and_waypoints_are_not() {
+        let file = r#"<?xml version="1.0"?><gpx xmlns:g="x"><wpt lat="9" lon="9"><name>home</name></wpt><trk><name>a &amp; b</name><trkseg>
+            <trkpt lat="1.5" lon="-2"><ele>3</ele><time>2026-01-31T08:00:00Z</time><extensions><g:TrackPointExtension><g:speed>4.5</g:speed>
+            </g:TrackPointExtension></extensions></trkpt><trkpt lat="1" lon="2"/></trkseg></trk></gpx>"#;
+        let (points, end) = all(|take| gpx(file.as_bytes(), take));
+        assert_eq!(
+            points,
+            [
+                r#"{"lat":"1.5","lon":"-2","ele":"3","time":"2026-01-31T08:00:00Z","speed":"4.5"}"#,
+                r#"{"lat":"1","lon":"2"}"#
+            ]
+        );
+        assert_eq!(end, "");
+        let (points, end) = all(|take| gpx(&file.as_bytes()[..file.len() - 40], take));
+        assert!(points.len() == 1 && !end.is_empty(), "{points:?} {end}");
+        let (points, end) = all(|take| gpx(&file.as_bytes()[..file.len() - 12], take));
+        assert!(points.len() == 2 && end.contains("ends before"), "{points:?} {end}");
+        // An extension's altitude and time, of a phone's sensors, are not the point's.
+        let file = "<gpx><trkpt lat='1' lon='2'><extensions><x:ele>99</x:ele><x:lat>9</x:lat><x:hr>80</x:hr><time>2026-01-01T00:00:00Z</time>\
+            </extensions><ele>34</ele><time>2026-01-31T08:00:00Z</time></trkpt></gpx>";
+        let (points, _) = all(|take| gpx(file.as_bytes(), take));
+        assert_eq!(
+            points,
+            [r#"{"lat":"1","lon":"2","ele":"34","time":"2026-01-31T08:00:00Z","hr":"80"}"#]
+        );
+    }
+
+    #[test]
+    fn unclosed_point_or_tag_is_bounded_in_memory() {
+        let long = "x".repeat(XML_BYTES_MAX);
+        let parts = format!("<a>{}</a>", &long[..1_000]).repeat(XML_BYTES_MAX / 1_000);
+        let point = "<trkpt lat='1' lon='2'>";
+        for file in [
+            format!("<gpx>{point}<name>{long}</name></trkpt></gpx>"),
+            format!("<gpx>{point}{parts}</trkpt></gpx>"),
+            format!("<gpx {long}='1'/>"),
+        ] {
+            let (points, end) = all(|take| gpx(file.as_bytes(), take));
+            assert!(points.is_empty() && end.contains("longer than 1 MiB"), "{end}");
+        }
+        // Any number of points is allowed, and any amount of text between them.
+        let file = format!(
+            "<gpx>{}</gpx>",
+            format!("{point}{}</trkpt><a/>", &parts[..8 * 1_007]).repeat(200)
+        );
+        let (points, end) = all(|take| gpx(file.as_bytes(), take));
+        assert!(points.len() == 200 && end.is_empty(), "{end}");
+    }
+
+    #[test]
+    fn file_without_a_track_is_an_error() {
+        let html = "<!DOCTYPE html>\n<html><body><p>Not found</p></body></html>";
+        for (file, said) in [
+            ("404 page not found\n", "begin with <"),
+            (html, "<html>"),
+            ("", "no element"),
+            ("\n", "no element"),
+        ] {
+            let (points, end) = all(|take| gpx(file.as_bytes(), take));
+            assert!(
+                points.is_empty() && end.contains("not GPX") && end.contains(said),
+                "{file}: {end}"
+            );
+        }
+        for file in
+            ["<gpx/>", "<?xml version='1.0'?><!-- x --><g:gpx xmlns:g='g'><g:trk/></g:gpx>\n"]
+        {
+            assert_eq!(
+                all(|take| gpx(file.as_bytes(), take)),
+                (Vec::new(), String::new()),
+                "{file}"
+            );
+        }
+    }
+}
