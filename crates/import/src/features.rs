@@ -17,6 +17,8 @@ const DEPTH_MAX: usize = 1_000;
 
 struct Scanner<R> {
     input: R,
+    /// The kind of file, for errors.
+    what: &'static str,
     buffer: Vec<u8>,
     at: usize,
     end: usize,
@@ -26,7 +28,7 @@ struct Scanner<R> {
 /// Reads every feature of a FeatureCollection, an array of features, or a single Feature. Several
 /// such texts may follow one another.
 pub(super) fn features(input: impl Read, take: Take<'_>) -> Result<()> {
-    let mut scanner = Scanner { input, buffer: vec![0; 64 * 1024], at: 0, end: 0, line: 1 };
+    let mut scanner = Scanner::new(input, "a FeatureCollection");
     let mut is_first = true;
     loop {
         // The texts of a sequence (RFC 8142) begin with a record separator.
@@ -46,6 +48,32 @@ pub(super) fn features(input: impl Read, take: Take<'_>) -> Result<()> {
         }
         is_first = false;
     }
+}
+
+/// Reads every element of the arrays of these names in an object, or of an array.
+pub(super) fn elements_of(input: impl Read, names: &[&str], take: Take<'_>) -> Result<()> {
+    let mut scanner = Scanner::new(input, "an export of Google's Timeline");
+    if scanner.some_token()? == b'[' {
+        return scanner.elements(take);
+    }
+    scanner.expect(b'{')?;
+    let mut skipped = Copied::default();
+    while scanner.some_token()? != b'}' {
+        let mut key = Copied::default();
+        scanner.value(&mut key)?;
+        scanner.expect(b':')?;
+        let is_wanted = names.iter().any(|name| key.text == format!("\"{name}\"").as_bytes());
+        if is_wanted && scanner.some_token()? == b'[' {
+            scanner.elements(take)?;
+        } else {
+            scanner.value(&mut skipped)?;
+            skipped.text.clear();
+        }
+        if scanner.some_token()? == b',' {
+            scanner.skip();
+        }
+    }
+    Ok(())
 }
 
 /// A copy of a JSON text, up to a bound.
@@ -92,6 +120,10 @@ fn refuse_other_crs(crs: &[u8]) -> Result<()> {
 }
 
 impl<R: Read> Scanner<R> {
+    fn new(input: R, what: &'static str) -> Self {
+        Self { input, what, buffer: vec![0; 64 * 1024], at: 0, end: 0, line: 1 }
+    }
+
     #[inline]
     fn peek(&mut self) -> io::Result<Option<u8>> {
         if self.at == self.end {
@@ -129,7 +161,7 @@ impl<R: Read> Scanner<R> {
     fn some_token(&mut self) -> Result<u8> {
         match self.token()? {
             Some(byte) => Ok(byte),
-            None => bail!("not a FeatureCollection: EOF in line {}: the file is cut", self.line),
+            None => bail!("not {}: EOF in line {}: the file is cut", self.what, self.line),
         }
     }
 
@@ -137,10 +169,7 @@ impl<R: Read> Scanner<R> {
         let found = self.some_token()?;
         if found != wanted {
             let (wanted, found) = (char::from(wanted), char::from(found));
-            bail!(
-                "not a FeatureCollection: line {}: {found:?} where {wanted:?} is wanted",
-                self.line
-            );
+            bail!("not {}: line {}: {found:?} where {wanted:?} is wanted", self.what, self.line);
         }
         self.skip();
         Ok(())
@@ -181,10 +210,7 @@ impl<R: Read> Scanner<R> {
         let is_feature = serde_json::from_slice::<Typed>(&whole.text)
             .is_ok_and(|typed| typed.r#type == "Feature");
         if !is_feature && whole.length <= FEATURE_BYTES_MAX {
-            bail!(
-                "not a FeatureCollection: the object that ends in line {} has no features",
-                self.line
-            );
+            bail!("not {}: the object that ends in line {} has no features", self.what, self.line);
         }
         take(&whole.text, whole.length)
     }
@@ -202,7 +228,7 @@ impl<R: Read> Scanner<R> {
                 b']' => {}
                 byte => {
                     let byte = char::from(byte);
-                    bail!("not a FeatureCollection: line {}: {byte:?} behind a feature", self.line);
+                    bail!("not {}: line {}: {byte:?} behind a feature", self.what, self.line);
                 }
             }
         }
@@ -221,12 +247,12 @@ impl<R: Read> Scanner<R> {
                     self.skip();
                     depth += 1;
                     if depth > DEPTH_MAX {
-                        bail!("not a FeatureCollection: line {}: nested too deeply", self.line);
+                        bail!("not {}: line {}: nested too deeply", self.what, self.line);
                     }
                 }
                 close @ (b'}' | b']') => {
                     if depth == 0 {
-                        bail!("not a FeatureCollection: line {}: a value is missing", self.line);
+                        bail!("not {}: line {}: a value is missing", self.what, self.line);
                     }
                     into.push(&[close]);
                     self.skip();
@@ -251,7 +277,7 @@ impl<R: Read> Scanner<R> {
         let mut is_escaped = false;
         loop {
             let Some(_) = self.peek()? else {
-                bail!("not a FeatureCollection: EOF in line {}: a string has no end", self.line)
+                bail!("not {}: EOF in line {}: a string has no end", self.what, self.line)
             };
             let rest = &self.buffer[self.at..self.end];
             let stop = rest.iter().position(|byte| matches!(byte, b'"' | b'\\') || is_escaped);
@@ -279,7 +305,7 @@ impl<R: Read> Scanner<R> {
             self.skip();
         }
         if word.is_empty() {
-            bail!("not a FeatureCollection: line {}: a value is missing", self.line);
+            bail!("not {}: line {}: a value is missing", self.what, self.line);
         }
         let is_no_json = matches!(&*word, b"NaN" | b"-NaN" | b"nan" | b"Infinity" | b"-Infinity");
         into.push(if is_no_json { b"null" } else { &word });

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 
-use super::text::converter;
+use super::text::{beginning, converter};
 use milepost_decode::formats::unknown;
 use milepost_decode::{Quantity, Zone};
 
@@ -18,6 +18,10 @@ pub(super) enum Kind {
     Csv,
     /// OwnTracks Recorder.
     OwnTracks,
+    Tcx,
+    Kml,
+    /// An export of Google's Timeline.
+    Timeline,
 }
 
 impl Kind {
@@ -25,11 +29,39 @@ impl Kind {
     pub(super) fn has_lines(self) -> bool {
         match self {
             Self::Csv | Self::GeoJsonLines | Self::OwnTracks => true,
-            Self::Gpx | Self::GeoJson => false,
+            Self::Gpx | Self::GeoJson | Self::Tcx | Self::Kml | Self::Timeline => false,
         }
     }
 
-    const NAMES: [(&'static str, Self); 7] = [
+    /// Returns whether its reader passes fixes with the names of GPX.
+    pub(super) fn has_names_of_gpx(self) -> bool {
+        matches!(self, Self::Gpx | Self::Tcx | Self::Kml | Self::Timeline)
+    }
+
+    pub(super) fn is_xml(self) -> bool {
+        matches!(self, Self::Gpx | Self::Tcx | Self::Kml)
+    }
+
+    /// Returns where the reader finds the fields, for those kinds without `--field`.
+    pub(super) fn described(self) -> &'static [&'static str] {
+        match self {
+            Self::Tcx => &[
+                "lat, lng = Position",
+                "ts = Time",
+                "alt = AltitudeMeters",
+                "speed = Speed (1 = 1 m/s)",
+            ],
+            Self::Kml => &["lat, lng, alt = gx:coord or Point", "ts = when"],
+            Self::Timeline => &[
+                "lat, lng = timelinePath, position of rawSignals, locations, simplifiedRawPath",
+                "ts = time, timestamp, startTime + minutes",
+                "speed = velocity, speedMetersPerSecond (1 = 1 m/s)",
+            ],
+            Self::Gpx | Self::GeoJson | Self::GeoJsonLines | Self::Csv | Self::OwnTracks => &[],
+        }
+    }
+
+    const NAMES: [(&'static str, Self); 10] = [
         ("gpx", Self::Gpx),
         ("geojson", Self::GeoJson),
         ("json", Self::GeoJson),
@@ -37,6 +69,9 @@ impl Kind {
         ("csv", Self::Csv),
         ("tsv", Self::Csv),
         ("rec", Self::OwnTracks),
+        ("tcx", Self::Tcx),
+        ("kml", Self::Kml),
+        ("timeline", Self::Timeline),
     ];
 
     pub(super) fn named(name: &str) -> Option<Self> {
@@ -44,6 +79,41 @@ impl Kind {
             .iter()
             .find(|(known, _)| known.eq_ignore_ascii_case(name))
             .map(|(_, kind)| *kind)
+    }
+
+    /// Returns the kind of a file of XML or JSON by its content, which is more exact than its name.
+    pub(super) fn by_content(head: &[u8], named: Self) -> Self {
+        let text = beginning(head);
+        let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
+        match named {
+            Self::Gpx | Self::Tcx | Self::Kml if text.starts_with('<') => {
+                let roots = [
+                    ("<TrainingCenterDatabase", Self::Tcx),
+                    ("<kml", Self::Kml),
+                    ("<gpx", Self::Gpx),
+                ];
+                roots.into_iter().find(|(root, _)| has(&[root])).map_or(named, |(_, kind)| kind)
+            }
+            Self::GeoJson if text.starts_with(['{', '[']) => {
+                const OF_TIMELINE: [&str; 6] = [
+                    "\"semanticSegments\"",
+                    "\"rawSignals\"",
+                    "\"timelineObjects\"",
+                    "\"timelinePath\"",
+                    "\"placeLocation\"",
+                    "\"latitudeE7\"",
+                ];
+                if has(&OF_TIMELINE) { Self::Timeline } else { named }
+            }
+            Self::Gpx
+            | Self::Tcx
+            | Self::Kml
+            | Self::GeoJson
+            | Self::GeoJsonLines
+            | Self::Csv
+            | Self::OwnTracks
+            | Self::Timeline => named,
+        }
     }
 
     pub(super) fn of(path: &Path) -> Result<Self> {
@@ -54,11 +124,23 @@ impl Kind {
                 "it is compressed: unpack it, or pipe it in: {cat} {name} | milepost import - --format …"
             );
         }
+        if ending == "kmz" {
+            bail!(
+                "it is a zip file with KML: unzip -p {name} doc.kml | milepost import - --format kml"
+            );
+        }
+        if ["xls", "xlsx", "ods"].contains(&&*ending) {
+            bail!("it is a spreadsheet: save it as CSV, and import that");
+        }
+        if ["shp", "gpkg", "sqlite", "fgb"].contains(&&*ending) {
+            bail!("it is a map's data; convert it: ogr2ogr -f GeoJSON out.geojson {name}");
+        }
         let babel = [
-            ("kml", "KML", "kml"),
-            ("tcx", "TCX", "gtrnctr"),
             ("nmea", "NMEA", "nmea"),
             ("fit", "FIT", "garmin_fit"),
+            ("igc", "IGC", "igc"),
+            ("plt", "an OziExplorer track", "ozi"),
+            ("gdb", "Garmin MapSource data", "gdb"),
         ];
         if let Some((_, what, format)) = babel.iter().find(|(known, ..)| *known == ending) {
             bail!("{}", converter(what, format, &name));
@@ -74,8 +156,8 @@ const PACKED: [(&str, &str); 5] =
 
 #[derive(Debug, Default, clap::Args)]
 pub struct Orders {
-    /// gpx, geojson (a FeatureCollection), geojsonl (a Feature a line), csv or rec [default: by the
-    /// file's name]; or a format of the configuration, [formats.NAME], that says where the fields
+    /// gpx, tcx, kml, geojson (a FeatureCollection), geojsonl (a Feature a line), timeline
+    /// (Google's), csv or rec [default: by the file's name]; or a format of the configuration, [formats.NAME], that says where the fields
     /// are. May be given twice, once for each
     #[arg(long = "format", value_name = "FORMAT")]
     pub formats: Vec<String>,
@@ -89,8 +171,8 @@ pub struct Orders {
     /// two
     #[arg(long = "field", value_name = "FIELD=WHERE", value_parser = field)]
     pub fields: Vec<(String, String)>,
-    /// Unit of the file's speeds: m/s, km/h, mph or knots [default: m/s of GPX; of rec always km/h;
-    /// others do not state it]
+    /// Unit of the file's speeds: m/s, km/h, mph or knots [default: m/s of GPX, TCX and timeline;
+    /// of rec always km/h; others do not state it]
     #[arg(long, value_parser = |unit: &str| Quantity::Speed.factor(unit))]
     pub speed_unit: Option<f64>,
     /// Unit of the file's altitudes: m or ft [default: what a column's name states, such as
@@ -139,12 +221,30 @@ mod tests {
             ("a.csv.gz", "zcat"),
             ("a.txt", "--format"),
             ("folder", "--format"),
-            ("t.KML", "-i kml"),
+            ("t.KMZ", "doc.kml | milepost import"),
             ("t.fit", "-i garmin_fit"),
+            ("t.igc", "-i igc"),
+            ("t.xlsx", "save it as CSV"),
+            ("t.gpkg", "ogr2ogr"),
         ] {
             let why =
                 Kind::of(Path::new(name)).err().map(|why| why.to_string()).unwrap_or_default();
             assert!(why.contains(said), "{name}: {why}");
+        }
+    }
+
+    #[test]
+    fn content_is_more_exact_than_the_name() {
+        for (head, named, kind) in [
+            (&b"<?xml version=\"1.0\"?>\n<kml xmlns=\"x\">"[..], Kind::Gpx, Kind::Kml),
+            (b"<TrainingCenterDatabase/>", Kind::Gpx, Kind::Tcx),
+            (b"\xef\xbb\xbf <gpx>", Kind::Kml, Kind::Gpx),
+            (b"{\"semanticSegments\":[]}", Kind::GeoJson, Kind::Timeline),
+            (b"{\"locations\":[{\"latitudeE7\":1}]}", Kind::GeoJson, Kind::Timeline),
+            (b"{\"type\":\"FeatureCollection\"", Kind::GeoJson, Kind::GeoJson),
+            (b"lat,lon,\"latitudeE7\"", Kind::Csv, Kind::Csv),
+        ] {
+            assert_eq!(Kind::by_content(head, named), kind, "{named:?}");
         }
     }
 }

@@ -89,7 +89,7 @@ pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Resul
     let own_driver = mapping.as_ref().and_then(|mapping| mapping.driver().cloned());
     let (driver, filter, topic) = driver(found, own_driver, orders)?;
     let speed_unit = || {
-        let known = (kind == Kind::Gpx).then_some(1.0);
+        let known = kind.has_names_of_gpx().then_some(1.0);
         let missing = "it does not state the unit of its speeds: give --speed-unit";
         orders.speed_unit.or(known).context(missing)
     };
@@ -129,7 +129,8 @@ pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Resul
             let fields = fields_of_columns(&found, columns, orders, speed_unit, &mut read)?;
             Format::Mapped(Arc::new(Mapping::new(fields)))
         }
-        (None, Kind::Gpx | Kind::GeoJson | Kind::GeoJsonLines | Kind::OwnTracks) => {
+        (None, _) => {
+            read.extend(kind.described().iter().map(|text| (*text).to_owned()));
             let fields = fields_by_names(kind, orders, speed_unit)?;
             Format::Mapped(Arc::new(Mapping::new(fields)))
         }
@@ -172,7 +173,7 @@ fn format_named(name: &str, config: &Config) -> Result<Arc<Mapping>> {
     }
     let own: Vec<&str> = config.formats.keys().map(String::as_str).collect();
     bail!(
-        "--format {name}: must be gpx, geojson, geojsonl, csv or rec, or a format that says where fields are: {}",
+        "--format {name}: must be gpx, tcx, kml, geojson, geojsonl, timeline, csv or rec, or a format that says where fields are: {}",
         if own.is_empty() {
             "the configuration has no [formats.NAME]".to_owned()
         } else {
@@ -347,7 +348,9 @@ fn fields_by_names(
     orders: &Orders,
     speed_unit: impl Fn() -> Result<f64>,
 ) -> Result<Fields> {
-    let (mut more, time_unit) = more(orders, (kind == Kind::Gpx).then(Zone::utc))?;
+    let (mut more, time_unit) = more(orders, kind.has_names_of_gpx().then(Zone::utc))?;
+    // Both have points without a place, such as those of a pause.
+    more.may_lack_position = matches!(kind, Kind::Tcx | Kind::Kml);
     let known = FIELDS.map(|(field, ..)| field);
     let others = ["lat_hemisphere", "lng_hemisphere"];
     if let Some((field, _)) = orders
@@ -367,7 +370,11 @@ fn fields_by_names(
     let mut at = |field: &'static str| -> Result<Option<Pointer>> {
         let (_, gpx, geojson) =
             *FIELDS.iter().find(|(known, ..)| *known == field).expect("one of them");
-        let usual = if kind == Kind::Gpx { gpx } else { geojson };
+        let usual = match (field, kind) {
+            ("acc", Kind::Timeline) => "/accuracy",
+            _ if kind.has_names_of_gpx() => gpx,
+            _ => geojson,
+        };
         let Some(name) = given(field) else {
             return if usual.is_empty() { Ok(None) } else { to(field, usual).map(Some) };
         };
@@ -429,8 +436,8 @@ fn driver(
     };
     if named.starts_with('/') {
         ensure!(
-            kind != Kind::Gpx,
-            "--driver {named}: a GPX file names no driver: give an id, or {{file}}"
+            !kind.has_names_of_gpx(),
+            "--driver {named}: such a file names no driver: give an id, or {{file}}"
         );
         let pointer = Pointer::new(&named).map_err(|why| anyhow!("--driver {why}"))?;
         if kind == Kind::Csv {

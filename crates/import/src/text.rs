@@ -37,52 +37,37 @@ pub(super) fn refuse_foreign(head: &[u8], name: &str) -> Result<()> {
     if head.starts_with(b"$GP") || head.starts_with(b"$GN") || head.starts_with(b"$GL") {
         bail!("{}", converter("NMEA", "nmea", name));
     }
-    let text = String::from_utf8_lossy(&head[..head.len().min(4_096)]);
-    let first = text.trim_start_matches(['\u{feff}', ' ', '\r', '\n', '\t']);
-    if first.starts_with('<') {
-        let xml = [
-            ("<TrainingCenterDatabase", "TCX", "gtrnctr"),
-            ("<kml", "KML", "kml"),
-            ("<osm", "OpenStreetMap data", "osm"),
-        ];
-        for (root, what, format) in xml {
-            if text.contains(root) {
-                bail!("{}", converter(what, format, name));
-            }
-        }
+    if head.starts_with(&[0xd0, 0xcf, 0x11, 0xe0]) {
+        bail!("it is a spreadsheet: save it as CSV, and import that");
     }
-    if first.starts_with(['{', '[']) {
-        let jq =
-            |filter: &str| format!("jq -r '{filter} | @csv' {name}, below a first row ts,lat,lng");
-        if text.contains("\"semanticSegments\"") {
-            let points = ".semanticSegments[].timelinePath[]?";
-            let filter =
-                format!("{points} | [.time, (.point | gsub(\"°\"; \"\") | split(\", \")[])]");
-            bail!(
-                "it is an export of Google's Timeline, which is not read; jq makes CSV of it: {}",
-                jq(&filter)
-            );
-        }
-        if text.contains("\"timelineObjects\"") {
-            bail!(
-                "it is a semantic history of Google's Takeout, which has no track; import its Records.json"
-            );
-        }
-        if text.contains("\"locations\"") && text.contains("\"latitudeE7\"") {
-            let filter = ".locations[] | [.timestamp, .latitudeE7/1e7, .longitudeE7/1e7]";
-            bail!(
-                "it is Records.json of Google's Takeout, which is not read; jq makes CSV of it: {}",
-                jq(filter)
-            );
-        }
+    if head.starts_with(b"SQLite format 3") {
+        bail!("it is a database: export a table of it as CSV, and import that");
+    }
+    let text = beginning(head);
+    let lower = text.trim_start().to_ascii_lowercase();
+    if lower.starts_with("<!doctype html") || lower.starts_with("<html") {
+        bail!("it is a web page, perhaps of a login: download the file itself");
+    }
+    if text.starts_with('<') && text.contains("<osm") {
+        bail!("{}", converter("OpenStreetMap data", "osm", name));
     }
     Ok(())
+}
+
+/// Returns the first 4,096 bytes as text, without what may precede it.
+pub(super) fn beginning(head: &[u8]) -> String {
+    let text = match encoding(head) {
+        Some(encoding) => encoding.decode(&head[..head.len().min(4_096)]).0.into_owned(),
+        None => String::from_utf8_lossy(&head[..head.len().min(4_096)]).into_owned(),
+    };
+    text.trim_start_matches(['\u{feff}', ' ', '\r', '\n', '\t']).to_owned()
 }
 
 /// Returns the advice how to convert a file. `what`: the kind of file; `format`: gpsbabel's name
 /// for it.
 pub(super) fn converter(what: &str, format: &str, name: &str) -> String {
-    let gpx = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    let gpx = if name.ends_with(".gpx") { format!("{stem}-converted") } else { stem.to_owned() };
     format!(
         "it is {what}, which is not read; convert it: gpsbabel -i {format} -f {name} -o gpx -F {gpx}.gpx"
     )
@@ -184,11 +169,14 @@ mod tests {
             (b"PK\x03\x04", "unzip x.gpx"),
             (b"BZh91", "bzcat"),
             (b"\x0e\x10\x6c\x00\x01\x00\x00\x00.FIT", "-i garmin_fit"),
-            (b"<?xml version=\"1.0\"?>\n<kml xmlns=\"x\">", "gpsbabel -i kml -f x.gpx -o gpx"),
-            (b"<TrainingCenterDatabase/>", "-i gtrnctr"),
+            (
+                b"<?xml version=\"1.0\"?>\n<osm>",
+                "gpsbabel -i osm -f x.gpx -o gpx -F x-converted.gpx",
+            ),
             (b"$GPRMC,1", "-i nmea"),
-            (b"{\"semanticSegments\":[]}", "Google"),
-            (b"{\"locations\":[{\"latitudeE7\":1}]}", "jq"),
+            (b"\xd0\xcf\x11\xe0\xa1\xb1", "save it as CSV"),
+            (b"SQLite format 3\0", "database"),
+            (b"<!DOCTYPE html>", "web page"),
         ] {
             let why = refuse_foreign(head, "x.gpx").unwrap_err().to_string();
             assert!(why.contains(said), "{why}");

@@ -2,7 +2,7 @@
 //! those in batches.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek as _};
 use std::os::unix::fs::FileExt as _;
@@ -16,11 +16,13 @@ use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use super::features::features;
+use super::kml::kml;
 use super::orders::{Kind, Orders};
 use super::plan::{Found, Plan, plan};
 use super::progress::{Mark, Resume, Seen, Stored};
 use super::read::{self, Table};
 use super::text;
+use super::timeline::timeline;
 use super::understood::Understood;
 use super::xml;
 use milepost_command::lines;
@@ -112,6 +114,7 @@ pub(super) fn files(
             if is_stdin { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
         let head = text::head(&mut input)?;
         text::refuse_foreign(&head, &path.file_name().unwrap_or_default().to_string_lossy())?;
+        let kind = Kind::by_content(&head, kind);
         let (mut columns, mut sample) = (Vec::new(), Vec::new());
         if kind == Kind::Csv {
             let table = || Table::open(as_text(Cursor::new(head.clone()), &head));
@@ -256,9 +259,9 @@ impl Work<'_> {
             }
         };
         let input = Counted(input, self.seen);
-        // A name in a GPX file may have invalid bytes, which must not stop the import.
+        // A name in a file of XML may have invalid bytes, which must not stop the import.
         let mut input = match (kind, text::encoding(&head)) {
-            (Kind::Gpx, None) => Box::new(text::utf8(input, encoding_rs::UTF_8)),
+            (kind, None) if kind.is_xml() => Box::new(text::utf8(input, encoding_rs::UTF_8)),
             _ => as_text(input, &head),
         };
         read::skip_mark(&mut input)?;
@@ -268,7 +271,7 @@ impl Work<'_> {
         let names_unread = kind != Kind::Csv && orders.keep.is_empty();
         let explaining = names_unread.then(|| decoder.clone().listing_unread());
         let fault = Cell::new("");
-        let mut rows_in_1252 = 0;
+        let (mut rows_in_1252, mut unread) = (0, BTreeSet::new());
         let (mut mark, mut is_left) = (Mark::default(), false);
         let skipped = stored.map_or(0, Stored::fixes);
         self.since.push((key, mark));
@@ -310,6 +313,9 @@ impl Work<'_> {
         };
         let read = match kind {
             Kind::Gpx => xml::gpx(input, &mut take),
+            Kind::Tcx => xml::tcx(input, &mut take),
+            Kind::Kml => kml(input, &mut take).map(|names| unread = names),
+            Kind::Timeline => timeline(input, &mut take).map(|names| unread = names),
             Kind::GeoJson => features(input, &mut take),
             Kind::GeoJsonLines => read::each_line(input, &mut take),
             Kind::Csv => Table::open(input).and_then(|mut table| {
@@ -319,6 +325,7 @@ impl Work<'_> {
             }),
             Kind::OwnTracks => read::owntracks(input, &mut take),
         };
+        self.understood.unread(&unread);
         self.understood.rows_in_1252(rows_in_1252);
         self.understood.finish(mark.fixes);
         self.show_understood();

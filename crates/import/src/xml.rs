@@ -14,14 +14,14 @@ use super::record::Record;
 pub(super) const GPX_TIME: &str = "time";
 
 /// Longest point, and longest tag or text outside points, in bytes: each is in memory whole.
-const XML_BYTES_MAX: usize = 1 << 20;
+pub(super) const XML_BYTES_MAX: usize = 1 << 20;
 
 /// A reader that fails once `left` bytes were read. `io::Take` would instead end the file there, in
 /// the middle of a text.
-struct Bounded<R> {
+pub(super) struct Bounded<R> {
     input: R,
-    left: usize,
-    line: u64,
+    pub(super) left: usize,
+    pub(super) line: u64,
 }
 
 impl<R: BufRead> Read for Bounded<R> {
@@ -50,54 +50,104 @@ impl<R: BufRead> BufRead for Bounded<R> {
     }
 }
 
+/// A kind of XML with an element for each point.
+struct Dialect {
+    name: &'static str,
+    root: &'static str,
+    point: &'static str,
+    /// An element whose points are planned, not recorded.
+    plan: Option<&'static str>,
+    /// Names of elements, and their names in GPX.
+    names: &'static [(&'static str, &'static str)],
+}
+
+const GPX: Dialect = Dialect { name: "GPX", root: "gpx", point: "trkpt", plan: None, names: &[] };
+const TCX: Dialect = Dialect {
+    name: "TCX",
+    root: "TrainingCenterDatabase",
+    point: "Trackpoint",
+    plan: Some("Course"),
+    names: &[
+        ("LatitudeDegrees", "lat"),
+        ("LongitudeDegrees", "lon"),
+        ("AltitudeMeters", "ele"),
+        ("Time", GPX_TIME),
+        ("Speed", "speed"),
+    ],
+};
+
 /// Reads every `trkpt` of a GPX file: its attributes `lat` and `lon`, and its elements by name,
 /// without their prefix. An element of an extension never replaces the point's own element of the
 /// same name.
-pub(super) fn gpx(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
+pub(super) fn gpx(input: impl BufRead, take: Take<'_>) -> Result<()> {
+    points(input, &GPX, take)
+}
+
+/// Reads every `Trackpoint` of the activities of a TCX file, with the names of GPX. The times of a
+/// `Course` are planned ones.
+pub(super) fn tcx(input: impl BufRead, take: Take<'_>) -> Result<()> {
+    points(input, &TCX, take)
+}
+
+/// A tolerant reader in bounded memory. `name`: the kind of file, for errors.
+pub(super) fn reader<R: BufRead>(
+    mut input: R,
+    name: &str,
+) -> Result<quick_xml::Reader<Bounded<R>>> {
     // Otherwise the reader would search for the first < in memory, however long the file is.
     let first = input.fill_buf()?.trim_ascii_start().first().copied();
-    ensure!(first.is_none_or(|byte| byte == b'<'), "not GPX: it does not begin with <");
+    ensure!(first.is_none_or(|byte| byte == b'<'), "not {name}: it does not begin with <");
     let mut xml = quick_xml::Reader::from_reader(Bounded { input, left: XML_BYTES_MAX, line: 1 });
     // Accept a bare & in a name.
     xml.config_mut().allow_dangling_amp = true;
     // Accept HTML or a < in a description.
     xml.config_mut().check_end_names = false;
     xml.config_mut().allow_unmatched_ends = true;
+    Ok(xml)
+}
+
+fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> {
+    let Dialect { name: what, root, point, plan, names } = *dialect;
+    let mut xml = reader(input, what)?;
     let (mut tracks, mut others) = (0_u64, [0_u64; 2]);
+    // The element that contains the current one; TCX names some values `Value`.
+    let (mut outer, mut is_planned) = (String::new(), false);
     let (mut buffer, mut record, mut text) = (Vec::new(), Record::default(), String::new());
     let mut extensions: Vec<(String, String)> = Vec::new();
     // Depth of open elements, in the file and in the current point, itself included.
     let (mut depth, mut point_depth) = (0, None);
-    let (mut is_gpx, mut is_ended) = (false, false);
+    let (mut has_root, mut is_ended) = (false, false);
     loop {
         let event = xml.read_event_into(&mut buffer);
         let event = event.map_err(|error| anyhow!("line {}: {error}", xml.get_ref().line))?;
         if let Event::Start(element) | Event::Empty(element) = &event {
             match element.local_name().as_ref() {
-                "trkpt" => tracks += 1,
                 "rtept" => others[0] += 1,
                 "wpt" => others[1] += 1,
+                name if name == point && is_planned => others[0] += 1,
+                name if name == point => tracks += 1,
+                name if Some(name) == plan => is_planned = matches!(event, Event::Start(_)),
                 _ => {}
             }
         }
-        if let (false, Event::Start(root) | Event::Empty(root)) = (is_gpx, &event) {
-            is_gpx = root.local_name().as_ref() == "gpx";
-            ensure!(is_gpx, "not GPX: it begins with <{}>", root.local_name().as_ref());
+        if let (false, Event::Start(first) | Event::Empty(first)) = (has_root, &event) {
+            has_root = first.local_name().as_ref() == root;
+            ensure!(has_root, "not {what}: it begins with <{}>", first.local_name().as_ref());
         }
         depth +=
             i32::from(matches!(event, Event::Start(_))) - i32::from(matches!(event, Event::End(_)));
         match event {
-            Event::Start(element) if element.local_name().as_ref() == "trkpt" => {
+            Event::Start(element) if element.local_name().as_ref() == point && !is_planned => {
                 begin(&element, &mut record)?;
                 extensions.clear();
                 point_depth = Some(depth);
             }
-            Event::Empty(element) if element.local_name().as_ref() == "trkpt" => {
+            Event::Empty(element) if element.local_name().as_ref() == point && !is_planned => {
                 begin(&element, &mut record)?;
                 finish(&mut record, take)?;
             }
             Event::End(element)
-                if element.local_name().as_ref() == "trkpt" && point_depth.is_some() =>
+                if element.local_name().as_ref() == point && point_depth.is_some() =>
             {
                 // Elements of the point without an end tag end here.
                 depth = point_depth.take().unwrap_or(depth) - 1;
@@ -110,7 +160,9 @@ pub(super) fn gpx(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
             }
             Event::End(element) if point_depth.is_some() => {
                 let (name, is_own) = (element.local_name(), point_depth == Some(depth));
-                let name = name.as_ref();
+                let name = if name.as_ref() == "Value" { &*outer } else { name.as_ref() };
+                let known = names.iter().find(|(known, _)| *known == name);
+                let name = known.map_or(name, |(_, name)| *name);
                 let value = text.trim().to_owned();
                 if is_own {
                     record.put(name, &value);
@@ -119,10 +171,16 @@ pub(super) fn gpx(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
                 }
                 text.clear();
             }
-            Event::End(element) if element.local_name().as_ref() == "gpx" => is_ended = true,
-            Event::Start(_) => {
+            Event::End(element) if element.local_name().as_ref() == root => is_ended = true,
+            Event::End(element) if Some(element.local_name().as_ref()) == plan => {
+                is_planned = false
+            }
+            Event::Start(element) => {
                 is_ended = false;
                 text.clear();
+                if element.local_name().as_ref() != "Value" {
+                    element.local_name().as_ref().clone_into(&mut outer);
+                }
             }
             Event::Text(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
             Event::CData(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
@@ -146,7 +204,7 @@ pub(super) fn gpx(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
             xml.get_mut().left = XML_BYTES_MAX;
         }
     }
-    ensure!(is_gpx, "not GPX: it has no element at all");
+    ensure!(has_root, "not {what}: it has no element at all");
     ensure!(
         is_ended || depth == 0 && point_depth.is_none(),
         "the file ends before its last element does"
@@ -161,7 +219,7 @@ pub(super) fn gpx(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
 
 /// Returns the character of a reference such as `&amp;` or `&#58;`; `None` for one that the file
 /// defines itself.
-fn referred(name: &BytesRef<'_>) -> Option<char> {
+pub(super) fn referred(name: &BytesRef<'_>) -> Option<char> {
     let named = || resolve_predefined_entity(name).and_then(|text| text.chars().next());
     name.resolve_char_ref().ok().flatten().or_else(named)
 }

@@ -392,6 +392,144 @@ fn gpx_and_geojson_survive_what_nobody_reads() {
     );
 }
 
+/// Returns `time lat lng speed heading alt acc` of each fix, read as one file a fix, and checks the
+/// number of fixes in the whole file.
+#[track_caller]
+fn first_of(name: &str, text: &str, fixes: u64) -> (String, Value) {
+    let result = import("", &["--driver", "d7"], name, text.as_bytes()).unwrap();
+    assert_eq!(result["positions"], fixes, "{text}\n{result}");
+    assert_eq!(result["failures"], serde_json::json!([]), "{text}\n{result}");
+    let time = result["understood"][0]["example"]["ts"].as_str().unwrap_or_default().to_owned();
+    (format!("{} {}", &time[11.min(time.len())..], fix(&result)), result)
+}
+
+#[test]
+fn tcx_has_the_track_of_its_activities() {
+    let day = &yesterday("")[..10];
+    let point = |clock: &str, inner: &str| {
+        format!("<Trackpoint><Time>{day}T{clock}Z</Time>{inner}</Trackpoint>")
+    };
+    let place = "<Position><LatitudeDegrees>-33.5</LatitudeDegrees><LongitudeDegrees>-70.25</LongitudeDegrees></Position>";
+    let rest = "<AltitudeMeters>520.5</AltitudeMeters><DistanceMeters>3</DistanceMeters><HeartRateBpm><Value>150</Value></HeartRateBpm>\
+                <Extensions><ns3:TPX><ns3:Speed>3.5</ns3:Speed><ns3:Watts>210</ns3:Watts></ns3:TPX></Extensions>";
+    let file = |inner: &str| {
+        format!(
+            "<?xml version=\"1.0\"?>\n<TrainingCenterDatabase xmlns:ns3=\"x\"><Activities><Activity Sport=\"Biking\"><Id>x</Id><Lap \
+             StartTime=\"{day}T08:00:00Z\"><MaximumSpeed>9</MaximumSpeed><Track>{inner}</Track></Lap></Activity></Activities></TrainingCenterDatabase>"
+        )
+    };
+    // The second one has no place: the receiver had no fix.
+    let track = point("08:00:00", &[place, rest].concat()) + &point("08:00:01", rest);
+    let (first, result) = first_of("t.tcx", &file(&track), 1);
+    assert_eq!(first, "08:00:00.000Z -33.5 -70.25 3.5 - 520.5 -");
+    assert_eq!((&result["ignored"], &result["rejected"]), (&1.into(), &serde_json::json!({})));
+    let understood = result["understood"][0].to_string();
+    for said in ["alt = AltitudeMeters", "HeartRateBpm", "Watts"] {
+        assert!(understood.contains(said), "{understood}");
+    }
+    let (first, _) = first_of("t.gpx", &file(&track), 1);
+    assert_eq!(first, "08:00:00.000Z -33.5 -70.25 3.5 - 520.5 -", "by its content");
+    let kept =
+        import("", &["--driver", "d7", "--keep", "HeartRateBpm"], "t.tcx", file(&track).as_bytes());
+    let kept = &kept.unwrap()["understood"][0]["example"]["attributes"];
+    assert_eq!(kept["HeartRateBpm"], "150");
+    // The times of a course are planned ones.
+    let course = file(&track).replace("Activities", "Courses").replace("Activity", "Course");
+    check_refused(&[], "t.tcx", course, "it has no track");
+    let whole = file(&track);
+    check_refused(&[], "t.tcx", &whole[..300], "not read to its end");
+}
+
+#[test]
+fn kml_has_tracks_and_points_with_times() {
+    let day = &yesterday("")[..10];
+    let file = |inner: &str| {
+        format!(
+            "<?xml version=\"1.0\"?><kml xmlns:gx=\"x\"><Document><Placemark>{inner}</Placemark></Document></kml>"
+        )
+    };
+    let whens = format!("<when>{day}T08:00:00Z</when><when>{day}T08:00:10Z</when>");
+    let coords = "<gx:coord>-70.25 -33.5 520</gx:coord><gx:coord>-70.26 -33.5 0</gx:coord>";
+    let between = format!(
+        "<when>{day}T08:00:00Z</when><gx:coord>-70.25 -33.5 520</gx:coord><when>{day}T08:00:10Z</when><gx:coord>-70.26 -33.5 0</gx:coord>"
+    );
+    for inner in [format!("{whens}{coords}"), format!("{coords}{whens}"), between] {
+        let track = file(&format!("<gx:Track>{inner}</gx:Track>"));
+        let (first, _) = first_of("t.kml", &track, 2);
+        assert_eq!(first, "08:00:00.000Z -33.5 -70.25 - - 520 -");
+    }
+    // A point without a place, and two tracks.
+    let gap = whens.replace("10Z", "05Z");
+    let two = format!(
+        "<gx:MultiTrack><gx:Track>{gap}<gx:coord>-70.25 -33.5 520</gx:coord><gx:coord/></gx:Track><gx:Track>{whens}{coords}\
+         <ExtendedData><SchemaData><gx:SimpleArrayData name=\"speed\"><gx:value>1</gx:value></gx:SimpleArrayData></SchemaData></ExtendedData>\
+         </gx:Track></gx:MultiTrack>"
+    );
+    let (_, result) = first_of("t.kml", &file(&two), 3);
+    assert_eq!(result["ignored"], 1, "{result}");
+    assert!(result["understood"][0]["unread"].to_string().contains("SimpleArrayData"), "{result}");
+    let stamped = |height: &str, mode: &str| {
+        file(&format!(
+            "<TimeStamp><when>{day}T08:00:00+01:00</when></TimeStamp><Point>{mode}<coordinates>\n 13.4,52.5{height}\n</coordinates></Point>"
+        ))
+    };
+    let absolute = "<altitudeMode>absolute</altitudeMode>";
+    for (height, mode, expected) in [
+        ("", "", "07:00:00.000Z 52.5 13.4 - - - -"),
+        (",34", "", "07:00:00.000Z 52.5 13.4 - - 34 -"),
+        (",0", "", "07:00:00.000Z 52.5 13.4 - - - -"),
+        (",0", absolute, "07:00:00.000Z 52.5 13.4 - - 0 -"),
+        (",34", "<altitudeMode>relativeToGround</altitudeMode>", "07:00:00.000Z 52.5 13.4 - - - -"),
+    ] {
+        assert_eq!(first_of("t.kml", &stamped(height, mode), 1).0, expected, "{height} {mode}");
+    }
+    let uneven = file(&format!("<gx:Track>{whens}<gx:coord>1 2 3</gx:coord></gx:Track>"));
+    check_refused(&[], "t.kml", uneven, "a track has 2 times and 1 places");
+    let line = "<LineString><coordinates>13.4,52.5,0 13.5,52.6,0</coordinates></LineString>";
+    check_refused(&[], "t.kml", file(line), "0 points and 1 lines without times are not read");
+    check_refused(&[], "t.kml", file(&format!("<gx:Track>{whens}")), "a track has no end");
+    check_refused(&[], "t.kml", &file(&two)[..150], "not read to its end");
+}
+
+#[test]
+fn exports_of_googles_timeline_are_read() {
+    let day = &yesterday("")[..10];
+    let ms = format!("{day}T08:00:00Z").parse::<jiff::Timestamp>().unwrap().as_millisecond();
+    let records = format!(
+        r#"{{"locations":[{{"latitudeE7":-335000000,"longitudeE7":-702500000,"accuracy":12,"altitude":520,"velocity":3,"heading":90,
+           "source":"GPS","activity":[{{"x":1}}],"timestamp":"{day}T08:00:00.000Z"}},
+           {{"latitudeE7":-335000000,"longitudeE7":-702600000,"timestampMs":"{ms}"}}]}}"#
+    );
+    let (first, _) = first_of("Records.json", &records, 2);
+    assert_eq!(first, "08:00:00.000Z -33.5 -70.25 3 90 520 12");
+    let android = format!(
+        r#"{{"semanticSegments":[{{"startTime":"{day}T09:00:00.000+01:00","endTime":"x","timelinePath":[
+           {{"point":"-33.5°, -70.25°","time":"{day}T09:00:00.000+01:00"}}]}},{{"startTime":"x","visit":{{"probability":1}}}}],
+           "rawSignals":[{{"position":{{"LatLng":"52.5°, 13.4°","accuracyMeters":7,"altitudeMeters":34.5,"speedMetersPerSecond":1.5,
+           "timestamp":"{day}T09:00:00.000+01:00"}}}},{{"wifiScan":{{}}}}],"userLocationProfile":{{}}}}"#
+    );
+    let (first, result) = first_of("Timeline.json", &android, 2);
+    assert_eq!(first, "08:00:00.000Z -33.5 -70.25 - - - -");
+    assert!(result["understood"][0]["unread"].to_string().contains("visit"), "{result}");
+    let raw = android.replace("-33.5°", "").replace("-70.25°", "");
+    let (first, _) = first_of("x.json", &raw.replace("\"semanticSegments\"", "\"s\""), 1);
+    assert_eq!(first, "08:00:00.000Z 52.5 13.4 1.5 - 34.5 7");
+    let ios = format!(
+        r#"[{{"startTime":"{day}T08:30:00.000+01:00","endTime":"x","visit":{{"topCandidate":{{"placeLocation":"geo:1,2"}}}}}},
+           {{"startTime":"{day}T08:30:00.000+01:00","endTime":"x","timelinePath":[{{"point":"geo:-33.5,-70.25","durationMinutesOffsetFromStartTime":"30"}}]}}]"#
+    );
+    let (first, _) = first_of("location-history.json", &ios, 1);
+    assert_eq!(first, "08:00:00.000Z -33.5 -70.25 - - - -");
+    let semantic = format!(
+        r#"{{"timelineObjects":[{{"placeVisit":{{"location":{{"latitudeE7":1}}}}}},{{"activitySegment":{{"simplifiedRawPath":{{"points":[
+           {{"latE7":-335000000,"lngE7":-702500000,"accuracyMeters":5,"timestamp":"{day}T08:00:00Z"}}]}}}}}}]}}"#
+    );
+    let (first, _) = first_of("2026_NOVEMBER.json", &semantic, 1);
+    assert_eq!(first, "08:00:00.000Z -33.5 -70.25 - - - 5");
+    check_refused(&[], "Records.json", &records[..100], "EOF in line 1");
+    check_refused(&[], "Records.json", records.replace("timestamp", "t"), "no time");
+}
+
 /// CSV files over encodings, separators, line ends, decimal signs, zones and units: more than 200.
 #[test]
 fn every_file_of_the_corpus_is_read_right() {

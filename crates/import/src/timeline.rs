@@ -1,0 +1,118 @@
+//! Reads the exports of Google's Timeline: `Records.json` and the semantic history of Takeout, and
+//! the files that Android and iOS export. Visits and activities have no track.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::features::elements_of;
+use super::read::Take;
+use super::record::Record;
+use super::xml::GPX_TIME;
+
+/// Arrays whose elements have fixes.
+const LISTS: [&str; 4] = ["locations", "timelineObjects", "semanticSegments", "rawSignals"];
+
+/// A fix as text, with its names: those of GPX, and `accuracy`.
+type Fix = Vec<(&'static str, String)>;
+
+/// Passes each fix. Returns what is not read.
+pub(super) fn timeline(input: impl Read, take: Take<'_>) -> Result<BTreeSet<String>> {
+    let (mut record, mut unread) = (Record::default(), BTreeSet::new());
+    elements_of(input, &LISTS, &mut |element, length| {
+        let Ok(element) = serde_json::from_slice::<Value>(element) else {
+            return take(element, length);
+        };
+        for name in ["visit", "activity", "placeVisit", "timelineMemory", "wifiScan"] {
+            if element.get(name).is_some() {
+                unread.insert(name.to_owned());
+            }
+        }
+        for fix in fixes(&element) {
+            record.clear();
+            fix.iter().for_each(|(name, value)| record.put(name, value));
+            let payload = record.finish();
+            take(payload, payload.len())?;
+        }
+        Ok(())
+    })?;
+    Ok(unread)
+}
+
+/// Returns the fixes of an element of one of the [`LISTS`], or of the array that iOS exports.
+fn fixes(element: &Value) -> Vec<Fix> {
+    let start = element["startTime"].as_str();
+    let list = |path: &str| element.pointer(path).and_then(Value::as_array).into_iter().flatten();
+    let path = list("/timelinePath").map(|point| {
+        let time = text(&point["time"])
+            .or_else(|| after(start?, &point["durationMinutesOffsetFromStartTime"]));
+        let mut fix = place(&point["point"]);
+        fix.extend(time.map(|time| (GPX_TIME, time)));
+        fix
+    });
+    let raw = list("/activitySegment/simplifiedRawPath/points").map(record_of);
+    let mut fixes: Vec<Fix> = path.chain(raw).collect();
+    if element.get("latitudeE7").is_some() || element.get("longitudeE7").is_some() {
+        fixes.push(record_of(element));
+    }
+    if let Some(position) = element.get("position") {
+        let mut fix = place(&position["LatLng"]);
+        fix.extend(others(position));
+        fixes.push(fix);
+    }
+    fixes
+}
+
+/// A fix of Takeout.
+fn record_of(point: &Value) -> Fix {
+    let e7 = |names: [&str; 2]| {
+        let number = names.iter().find_map(|name| point[*name].as_f64());
+        number.map(|number| (number / 1e7).to_string())
+    };
+    let lat = e7(["latitudeE7", "latE7"]).map(|lat| ("lat", lat));
+    let lng = e7(["longitudeE7", "lngE7"]).map(|lng| ("lon", lng));
+    lat.into_iter().chain(lng).chain(others(point)).collect()
+}
+
+/// The fields beside the place.
+fn others(point: &Value) -> impl Iterator<Item = (&'static str, String)> {
+    const NAMES: [(&str, &str); 11] = [
+        ("timestamp", GPX_TIME),
+        ("timestampMs", GPX_TIME),
+        ("time", GPX_TIME),
+        ("altitude", "ele"),
+        ("altitudeMeters", "ele"),
+        ("accuracy", "accuracy"),
+        ("accuracyMeters", "accuracy"),
+        ("velocity", "speed"),
+        ("speedMetersPerSecond", "speed"),
+        ("heading", "course"),
+        ("source", "source"),
+    ];
+    NAMES.into_iter().filter_map(|(name, ours)| Some((ours, text(&point[name])?)))
+}
+
+/// `52.5°, 13.4°` or `geo:52.5,13.4`.
+fn place(point: &Value) -> Fix {
+    let point = point.as_str().unwrap_or_default().trim_start_matches("geo:").replace('°', "");
+    let numbers = point.split(',').map(|number| number.trim().to_owned());
+    ["lat", "lon"].into_iter().zip(numbers).collect()
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// The time some minutes after another.
+fn after(start: &str, minutes: &Value) -> Option<String> {
+    let minutes = text(minutes)?.parse::<i64>().ok()?;
+    let start = start.parse::<jiff::Timestamp>().ok()?;
+    let time = start.checked_add(jiff::SignedDuration::from_mins(minutes)).ok()?;
+    Some(time.to_string())
+}
