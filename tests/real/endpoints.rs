@@ -2,12 +2,14 @@
 //! next one. Scripted servers before one engine stand in for replicas.
 
 use std::fs;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::Result;
-use lab_stack::{Settings, free_port, lock};
+use lab_stack::{Settings, free_port, lock, wait_until};
 
+use crate::events::Watcher;
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, World, wait_for_metric, world};
 
@@ -144,5 +146,31 @@ fn members_use_endpoints_in_turn() -> Result<()> {
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     wait_for_metric(&milepost, "acks_total", 1.0)?;
     assert_eq!((first.inserts(), second.inserts()), (0, 1));
+    Ok(())
+}
+
+/// Takes 40 s: a process asks its own endpoint again after half a minute.
+#[test]
+fn events_return_to_their_own_endpoint() -> Result<()> {
+    let world = world("endpoint_events")?;
+    let (is_broken, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU32::new(0)));
+    let (breaks, counts) = (Arc::clone(&is_broken), Arc::clone(&asked));
+    let home = scripted_clickhouse(world.engine.server.port, move |_| {
+        if breaks.load(Ordering::SeqCst) {
+            return Scripted::Answer(502, "Bad Gateway".to_owned());
+        }
+        counts.fetch_add(1, Ordering::SeqCst);
+        Scripted::Pass
+    })?;
+    let other = Endpoint::before(&world)?;
+    let settings = member(&world, "m-0", &[&home, &other.url]);
+    let mut watcher = Watcher::watching(&settings, &world, "events")?;
+    is_broken.store(false, Ordering::SeqCst);
+    wait_until("events ask their own endpoint", Duration::from_secs(90), || {
+        watcher.process.ensure_alive()?;
+        Ok(asked.load(Ordering::SeqCst) > 3)
+    })?;
+    let log = watcher.process.log()?;
+    assert!(log.contains("back to this member's own ClickHouse endpoint"), "{log}");
     Ok(())
 }

@@ -314,15 +314,18 @@ impl ClickHouse {
         self.endpoints.leave(endpoint, cause, why, Instant::now());
     }
 
-    /// Returns to this member's own endpoint once it answers within `patience`. Asks it at growing
-    /// intervals.
-    pub async fn return_to_own_endpoint(&self, now: Instant, patience: Duration) {
-        let Some(home) = self.endpoints.home_to_ask(now) else { return };
+    /// Returns to this member's own endpoint once it answers within `patience`, and says whether it
+    /// did. Asks it at growing intervals.
+    pub async fn return_to_own_endpoint(&self, now: Instant, patience: Duration) -> bool {
+        let Some(home) = self.endpoints.home_to_ask(now) else { return false };
         let client = self.login.log_in(self.client.clone().with_url(home.as_str()));
         let answers = async { client.query_raw("SELECT 1").fetch_bytes("TSVRaw")?.collect().await };
-        if within(patience, answers).await.is_ok_and(|answer| answer.trim_ascii() == b"1") {
+        let is_back =
+            within(patience, answers).await.is_ok_and(|answer| answer.trim_ascii() == b"1");
+        if is_back {
             self.endpoints.return_home(now);
         }
+        is_back
     }
 
     /// Returns the server's clock in milliseconds since 1970, queried on a separate connection.
