@@ -1,25 +1,25 @@
-//! One of `[fields.NAME]`, and the types that its column can have.
+//! A field of `[fields.NAME]`, and the types that its column can have.
 
 use std::fmt::{self, Display};
 
 const ENUM_VALUES_MAX: usize = 128;
 
-/// One of `[fields.NAME]`.
+/// A field of `[fields.NAME]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Field {
-    /// The column.
+    /// Name of the column.
     pub name: String,
-    /// Paths as `keep` names them. The first one with a value counts.
+    /// Paths, written as in `keep`. The first one with a value is used.
     pub from: Vec<String>,
     pub kind: FieldType,
     /// Empty: none.
     pub comment: String,
     /// Empty: none.
     pub unit: String,
-    /// Inclusive; only numbers have them.
+    /// Smallest value, inclusive; only for numbers. `max` likewise.
     pub min: Option<f64>,
     pub max: Option<f64>,
-    /// Values that the device sends if it has none.
+    /// Values that the device sends for "unknown".
     pub unknown: Vec<String>,
 }
 
@@ -34,9 +34,9 @@ pub enum FieldType {
     Bool,
     String,
     LowCardinality,
-    /// Milliseconds, UTC.
+    /// A time in UTC, in milliseconds.
     DateTime64,
-    /// Ordered by number.
+    /// Names with their numbers, ordered by number.
     Enum8(Vec<(String, i8)>),
 }
 
@@ -44,8 +44,10 @@ impl FieldType {
     pub(super) const WANTED: &str = "must be UInt8 to UInt64, Int8 to Int64, Float32, Float64, Bool, String, LowCardinality(String), \
          DateTime64(3) or Enum8('off' = 0, 'on' = 1)";
 
+    /// Parses a type.
+    ///
     /// # Errors
-    /// What the type must be.
+    /// The list of valid types.
     pub fn parse(text: &str) -> Result<Self, String> {
         let plain: String = text.split_whitespace().collect();
         Ok(match &*plain {
@@ -71,7 +73,7 @@ impl FieldType {
         })
     }
 
-    /// The smallest and the largest number; `None`: the type holds no numbers.
+    /// Returns the smallest and the largest number; `None` if the type holds no numbers.
     #[must_use]
     pub fn numbers(&self) -> Option<[f64; 2]> {
         match self {

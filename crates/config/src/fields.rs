@@ -15,24 +15,24 @@ use super::field::{Field, FieldType};
 use super::settings::Settings;
 use milepost_decode::{Keep, Pointer};
 
-/// Columns that every insert and every row pays for.
+/// Maximum number of fields: every insert and every row pays for each column.
 const FIELDS_MAX: usize = 32;
-/// Places that are tried in turn for one field.
+/// Maximum number of paths that are tried in turn for a field.
 const FROM_MAX: usize = 8;
 const UNKNOWN_MAX: usize = 32;
 const NAME_BYTES_MAX: usize = 64;
 const COMMENT_CHARS_MAX: usize = 200;
 const COLUMNS: &str = include_str!("../../../sql/columns.sql");
-/// A column of `last_positions_state` alone.
+/// A column of `last_positions_state` only.
 const VERSION: &str = "version";
 
-/// Whether a table or a view of fixes has a column of this name of its own.
+/// Returns whether a table or view of fixes has a column of this name that is not a field.
 fn is_taken(name: &str) -> bool {
     let lines = COLUMNS.lines().map(str::trim_start).filter(|line| !line.starts_with("--"));
     name == VERSION || lines.filter_map(|line| line.split(' ').next()).any(|column| column == name)
 }
 
-/// All of `[fields.NAME]`, by name.
+/// Reads all of `[fields.NAME]`, ordered by name.
 pub(super) fn read(s: &mut Settings) -> Vec<Field> {
     let names = s.names_in("fields.");
     if names.len() > FIELDS_MAX {
@@ -58,7 +58,7 @@ impl Reader<'_> {
         self.s.wrong(&self.key(key), what);
     }
 
-    /// `None` after a violation.
+    /// Reads a field; `None` after a violation.
     fn read(mut self, name: String) -> Option<Field> {
         let violations = self.s.violations.len();
         let at = self.at.clone();
@@ -121,7 +121,7 @@ impl Reader<'_> {
         self.s.valid(&key, FieldType::parse(&text))
     }
 
-    /// Text that becomes part of a column's comment.
+    /// Reads a text that becomes part of a column's comment.
     fn text(&mut self, name: &str) -> String {
         let key = self.key(name);
         let Some(text) = self.s.given::<String>(&key) else { return String::new() };
@@ -190,7 +190,7 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A key, a path such as `io/239`, or a JSON pointer: the path as `keep` names it.
+/// Returns the path, as in `keep`, for a key, a path such as `io/239`, or a JSON pointer.
 fn path(from: &str) -> Result<String, String> {
     let Some(steps) = from.strip_prefix('/') else { return Ok(from.to_owned()) };
     Pointer::new(from)?;

@@ -42,17 +42,17 @@ use milepost_core::peers::Peer;
 use milepost_decode as decode;
 use milepost_decode::formats::Mapping;
 
-/// Prefix of variables that are settings: `MILEPOST__SECTION__KEY`.
+/// Prefix of the environment variables that are settings: `MILEPOST__SECTION__KEY`.
 const ENVIRONMENT_PREFIX: &str = "MILEPOST";
-/// Read when neither `--config` nor `MILEPOST_CONFIG` names a file, if it is there.
+/// The file that is read if it exists, unless `--config` or `MILEPOST_CONFIG` names another one.
 const DEFAULT_FILE: &str = "milepost.toml";
 
 #[derive(Debug, Clone)]
 pub struct Config {
     pub mqtt: Mqtt,
-    /// `[[sources]]`, or `mqtt.topics`.
+    /// The sources of `[[sources]]`, or of `mqtt.topics`.
     pub sources: Vec<decode::Source>,
-    /// `[formats.NAME]`, for `milepost import --format NAME`.
+    /// The mappings of `[formats.NAME]`, for `milepost import --format NAME`.
     pub formats: BTreeMap<String, Arc<Mapping>>,
     pub decode: decode::Limits,
     pub batch: batch::Limits,
@@ -87,8 +87,10 @@ impl Config {
         Self::from_settings(&mut merged(toml, None)?)
     }
 
+    /// Returns the defaults.
+    ///
     /// # Errors
-    /// The host's name is the only default that can be unusable.
+    /// The host's name, which is the only default that can be invalid.
     pub fn defaults() -> Result<Self, Error> {
         Self::from_settings(&mut Settings::default())
     }
@@ -125,7 +127,7 @@ impl Config {
         })
     }
 
-    /// Where members are known to answer: `http.listen` on this host, then `shutdown.peers`.
+    /// Returns the known addresses of members: `http.listen` on this host, then `shutdown.peers`.
     pub fn members(&self) -> Vec<Peer> {
         let (ip, port) = (self.http.listen.ip(), self.http.listen.port());
         let host = if ip.is_unspecified() { "127.0.0.1".to_owned() } else { ip.to_string() };
@@ -134,7 +136,7 @@ impl Config {
         std::iter::once(ours.clone()).chain(peers).collect()
     }
 
-    /// Every key with its effective value as TOML, in order. Secrets are redacted.
+    /// Returns every key with its effective value as TOML, in order. Secrets are redacted.
     #[must_use]
     pub fn effective(&self) -> &[(String, String)] {
         &self.effective
@@ -147,7 +149,8 @@ impl Config {
 /// # Errors
 /// [`Error::Source`] for a file that is missing or not TOML.
 pub fn settings(path: Option<&Path>, default_file: &str, prefix: &str) -> Result<Settings, Error> {
-    // Not read by the library, which replaces bytes that are not UTF-8: a password would be wrong.
+    // Read without the config library, which replaces bytes that are not UTF-8: a password would be
+    // wrong.
     let text = match (path, std::fs::read_to_string(path.unwrap_or(Path::new(default_file)))) {
         (_, Ok(text)) => text,
         (None, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -176,9 +179,9 @@ pub fn settings(path: Option<&Path>, default_file: &str, prefix: &str) -> Result
 #[derive(Debug, Default)]
 struct Environment {
     given: config::Map<String, String>,
-    /// Keys of empty variables. An empty one counts as unset: what the file gives stays.
+    /// Keys of empty variables. An empty variable counts as unset, so the file's value stays.
     empty: Vec<String>,
-    /// Names with one underscore where two belong.
+    /// Names with one underscore where two are required.
     mistaken: Vec<String>,
     violations: Vec<String>,
 }
@@ -194,7 +197,8 @@ impl Environment {
                     environment.empty.push(key.to_lowercase().replace("__", "."));
                 }
                 (Some(_), Ok(value)) => drop(environment.given.insert(name, value)),
-                // Not by the library, which would repeat the value: it may be a password.
+                // Checked here, because the library's error would repeat the value, which may be a
+                // password.
                 (Some(_), Err(_)) => environment.violations.push(format!("{name}: must be UTF-8")),
                 (None, _) if upper.starts_with(&format!("{prefix}_")) => {
                     environment.mistaken.push(name)

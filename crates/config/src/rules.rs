@@ -1,4 +1,4 @@
-//! Rules for single settings. Each error says what is right.
+//! Rules for single settings. Each error states the valid values.
 
 use std::net::Ipv6Addr;
 
@@ -7,7 +7,7 @@ use milepost_core::peers::Peer;
 use milepost_tls as tls;
 use milepost_tls::Address;
 
-/// Where the broker's nodes listen, and whether with TLS.
+/// Parses the addresses of the broker's nodes, and whether they use TLS.
 pub(super) fn broker_addresses(texts: Vec<String>) -> Result<(Vec<Address>, Option<bool>), String> {
     let (mut addresses, mut with_tls) = (Vec::new(), None);
     for text in texts {
@@ -31,14 +31,14 @@ pub(super) fn broker_addresses(texts: Vec<String>) -> Result<(Vec<Address>, Opti
     Ok((addresses, with_tls))
 }
 
-/// The URL, and whether with TLS.
+/// Parses a URL, and whether it uses TLS.
 pub(super) fn http_url(text: String) -> Result<(String, Option<bool>), String> {
     let (_, tls) =
         server_url(&text, ["http", "https"], "clickhouse.user and clickhouse.password_file")?;
     Ok((text, Some(tls)))
 }
 
-/// ClickHouse's endpoints, and whether with TLS.
+/// Parses ClickHouse's endpoints, and whether they use TLS.
 pub(super) fn http_urls(texts: Vec<String>) -> Result<(Vec<String>, Option<bool>), String> {
     let (mut urls, mut with_tls) = (Vec::new(), None);
     for text in texts {
@@ -84,7 +84,8 @@ fn server_url(
     Ok((url, with_tls))
 }
 
-/// Any path, but no login: that would be shown with the URL. Empty: none.
+/// Parses a webhook's URL: any path, but no login, which would be printed with the URL. An empty
+/// string is none.
 pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String> {
     if text.is_empty() {
         return Ok((text, None));
@@ -98,7 +99,7 @@ pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String
         url.host_str().is_some_and(|host| !host.is_empty()) && url.fragment().is_none();
     match url.scheme() {
         "https" if is_complete => Ok((text, Some(true))),
-        // Positions are personal data, and so is a token.
+        // Positions are personal data and a token is secret: without TLS they stay on this machine.
         "http" if is_complete && tls::is_this_machine(url.host_str().unwrap_or_default()) => {
             Ok((text, Some(false)))
         }
@@ -110,7 +111,7 @@ pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String
     }
 }
 
-/// Levels of a topic; empty: none.
+/// Parses the levels of a topic; an empty string is none.
 pub(super) fn topic_prefix(text: String) -> Result<String, String> {
     let is_bad = text.contains(['+', '#']) || text.starts_with(['/', '$']) || text.ends_with('/');
     if is_bad || text.len() > 200 || text.chars().any(char::is_control) {
@@ -121,8 +122,10 @@ pub(super) fn topic_prefix(text: String) -> Result<String, String> {
     Ok(text)
 }
 
+/// Checks a client id.
+///
 /// # Errors
-/// No session can have that name.
+/// No session can have this name.
 pub fn client_id(text: String) -> Result<String, String> {
     if text.is_empty() || text.len() > 200 || text.chars().any(char::is_control) {
         return Err(
@@ -181,7 +184,7 @@ pub(super) fn cluster_name(text: &str) -> Result<(), String> {
 }
 
 pub(super) fn log_filter(text: String) -> Result<String, String> {
-    // The library takes a bare word for a target, so "inof" would log nothing but that target.
+    // The library reads a bare word as a target, so "inof" would log only that target.
     let unknown = text.split(',').map(str::trim).find(|directive| {
         !directive.contains('=')
             && directive.parse::<tracing_subscriber::filter::LevelFilter>().is_err()

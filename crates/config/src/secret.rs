@@ -4,21 +4,21 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// A password, or the file that holds it. Never shown.
+/// A password, or the file that contains it. It is never printed.
 #[derive(Clone)]
 pub enum Secret {
     Inline(String),
-    /// Read when it is needed, so that it can change without a restart.
+    /// A file that is read on each use, so that the password can change without a restart.
     File(PathBuf),
 }
 
 impl Secret {
-    /// The secret; a trailing newline of the file does not belong to it. Blocks for as long as the
-    /// disk takes.
+    /// Returns the secret, without the trailing newline of a file. Blocks for as long as the disk
+    /// takes.
     ///
     /// # Errors
-    /// The file cannot be read, is empty, or is not a text of one line: no header of HTTP could
-    /// carry that.
+    /// The file cannot be read, is empty, or has more than one line, which no HTTP header
+    /// could carry.
     pub fn read(&self) -> io::Result<String> {
         let secret = match self {
             Self::Inline(secret) => secret.clone(),

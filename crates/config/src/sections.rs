@@ -1,5 +1,5 @@
-//! Every key, section by section: its default and its rule. Below `lab`: values that the program
-//! knows.
+//! Every key with its default and its rule, section by section. Keys below `lab` are constants that
+//! only tests change.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -40,11 +40,10 @@ impl Mqtt {
             client_id: s.checked("mqtt.client_id", host_name(), client_id),
             group: s.checked("mqtt.group", "milepost".to_owned(), group),
             topics: Self::topics(s),
-            // Off by default: some brokers close the connection of a client that subscribes to what
-            // it may not.
+            // Off by default: some brokers close the connection of a client that subscribes without
+            // permission.
             broker_metrics: s.value("mqtt.broker_metrics", false),
-            // At QoS 0 the broker forgets a message once it is sent: nothing sent could be
-            // promised.
+            // At QoS 0 the broker forgets a message once it is sent, so nothing could be promised.
             qos: s.constant("qos", Qos::AtLeastOnce),
             connections: s.value("mqtt.connections", Connections::Auto),
             // The broker's own limit may be lower. Above 32,767 packet ids of a resumed session can
@@ -59,7 +58,7 @@ impl Mqtt {
         }
     }
 
-    /// Empty if `[[sources]]` are given.
+    /// Reads `mqtt.topics`; empty if `[[sources]]` are given.
     fn topics(s: &mut Settings) -> Vec<String> {
         if !sources::are_given(s) {
             return s.checked("mqtt.topics", vec!["drivers/+/gps".to_owned()], topics);
@@ -75,7 +74,7 @@ impl Mqtt {
     }
 }
 
-/// A packet of the default size holds hardly more.
+/// Maximum number of points per message; a packet of the default size holds few more.
 const POINTS_MAX: usize = 10_000;
 
 /// Reads `[decode]`. `packet_bytes_max`: the broker sends no larger packets, so no payload is
@@ -117,9 +116,9 @@ pub(super) fn members_age_max(s: &mut Settings, batch: &batch::Limits) -> Durati
     age
 }
 
-/// At most a hundred years.
+/// Range of a retention in days: up to a hundred years.
 const DAYS: std::ops::RangeInclusive<u32> = 1..=36_500;
-/// An accepted fix is stored for at least this long.
+/// Minimum number of days for which an accepted fix is stored.
 pub const STAYS_DAYS_MIN: u32 = 10;
 
 impl Retention {
@@ -142,7 +141,7 @@ impl Retention {
         }
     }
 
-    /// A fix that is accepted must not expire at once.
+    /// Checks that an accepted fix does not expire at once.
     pub(super) fn against(&self, s: &mut Settings, limits: &decode::Limits) {
         let day = Duration::from_secs(86_400);
         if limits.fix_age_max + day * STAYS_DAYS_MIN > day * self.positions_days {
@@ -165,7 +164,7 @@ impl Retention {
     }
 }
 
-/// A name that goes into quotes in a statement, or none.
+/// Reads an optional name that goes into quotes in a statement.
 fn named(s: &mut Settings, key: &str) -> Option<String> {
     let name = s.optional(key)?;
     s.valid(key, identifier(name))
@@ -173,8 +172,8 @@ fn named(s: &mut Settings, key: &str) -> Option<String> {
 
 const DEFAULT_URL: &str = "http://localhost:8123";
 
-/// Members whose names end in consecutive numbers, as pods of a StatefulSet, get endpoints in turn;
-/// others by a hash.
+/// Returns the index of a member's own endpoint. Members whose names end in consecutive numbers, as
+/// pods of a StatefulSet, get endpoints in turn; others by a hash.
 fn home(member: &str, endpoints: usize) -> usize {
     let number = &member[member.trim_end_matches(|c: char| c.is_ascii_digit()).len()..];
     let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -184,13 +183,13 @@ fn home(member: &str, endpoints: usize) -> usize {
 }
 
 impl Server {
-    /// Shared with milepost-map, which has the same keys and rules.
+    /// Reads the settings of ClickHouse that milepost-map shares, with the same keys and rules.
     pub fn read(s: &mut Settings) -> Self {
         let (url, with_tls) = s.checked("clickhouse.url", DEFAULT_URL.to_owned(), http_url);
         Self { url, ..Self::at(s, with_tls) }
     }
 
-    /// Everything but the URL.
+    /// Reads all settings but the URL.
     fn at(s: &mut Settings, with_tls: Option<bool>) -> Self {
         let ca = s.path("clickhouse.ca_file");
         let tls = s.tls(
@@ -208,7 +207,7 @@ impl Server {
 }
 
 impl ClickHouse {
-    /// `member`: the name by which members spread over several endpoints.
+    /// Reads `[clickhouse]`. `member`: the name by which members spread over several endpoints.
     pub(super) fn read(s: &mut Settings, member: &str) -> Self {
         let (urls, with_tls) = s.checked("clickhouse.url", vec![DEFAULT_URL.to_owned()], http_urls);
         let Server { url: _, tls, database, user, password } = Server::at(s, with_tls);
@@ -231,7 +230,7 @@ impl ClickHouse {
         .for_replicas(s)
     }
 
-    /// Keys about replicas need replicated tables.
+    /// Checks that keys about replicas have replicated tables.
     fn for_replicas(self, s: &mut Settings) -> Self {
         if self.urls.len() > 1 && self.replication == Replication::None {
             s.wrong(
@@ -308,7 +307,8 @@ impl Events {
         let silent_gaps = s.within("events.silent_gaps", 2.5, 0.0..=1_000.0);
         let faster_than = s.within("events.faster_than", 0.0, 0.0..=1_000.0);
         let fence_margin = s.within("events.fence_margin", 30.0, 0.0..=1_000.0);
-        // Here an empty string has a meaning, no MQTT; of a variable, too, whatever the file gives.
+        // An empty string has a meaning here, no MQTT; an empty variable, too, whatever the file
+        // contains.
         let is_empty = s.is_empty("events.topic");
         if is_empty {
             s.forget(|key| key == "events.topic");
@@ -352,12 +352,12 @@ impl Webhook {
 }
 
 impl Log {
-    /// Shared with milepost-map.
+    /// Reads `[log]`, which milepost-map shares.
     pub fn read(s: &mut Settings) -> Self {
         Self {
             format: s.value("log.format", LogFormat::Text),
             filter: s.checked("log.filter", "info".to_owned(), log_filter),
-            // Minutes of a busy log, or a burst.
+            // Enough for minutes of a busy log, or a burst.
             queue_bytes_max: s.constant("log_queue_bytes_max", 1024 * 1024),
         }
     }

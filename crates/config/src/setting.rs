@@ -1,4 +1,4 @@
-//! The types of settings: how each is parsed and shown.
+//! The types of settings: parsing and printing.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use milepost_core::Qos;
 use milepost_core::consumer::{CONNECTIONS_MAX, Connections};
 
 pub trait Setting: Sized {
-    /// Parses a value of the file or the environment. The error says what the value must be.
+    /// Parses a value of the file or the environment. The error states what the value must be.
     fn parse(value: Value) -> Result<Self, String>;
-    /// The value as TOML.
+    /// Returns the value as TOML.
     fn show(&self) -> String;
 }
 
@@ -20,7 +20,7 @@ impl Setting for String {
     fn parse(value: Value) -> Result<Self, String> {
         value.into_string().map_err(|_| "must be a string".to_owned())
     }
-    /// A basic string of TOML, whose escapes differ from Rust's.
+    /// Returns a basic string of TOML, whose escapes differ from Rust's.
     fn show(&self) -> String {
         let mut shown = Self::from('"');
         for c in self.chars() {
@@ -36,7 +36,7 @@ impl Setting for String {
 
 impl Setting for bool {
     fn parse(value: Value) -> Result<Self, String> {
-        // Not by the library, which takes numbers and "yes", too.
+        // Parsed without the library, which accepts numbers and "yes", too.
         let given = if let ValueKind::Boolean(given) = &value.kind { Some(*given) } else { None };
         let parsed = || text(&value)?.to_lowercase().parse().ok();
         given.or_else(parsed).ok_or_else(|| "must be true or false".to_owned())
@@ -96,7 +96,7 @@ impl Setting for Duration {
             format!("\"{text}\" is not a duration such as \"1s\", \"500ms\" or \"30d\"")
         })
     }
-    /// Whole days as days: the library would make months and years of them.
+    /// Prints whole days as days: the library would print months and years.
     fn show(&self) -> String {
         const DAY: u64 = 86_400;
         let days = self.as_secs() / DAY;
@@ -111,7 +111,7 @@ impl Setting for Vec<String> {
     fn parse(value: Value) -> Result<Self, String> {
         let wanted = || "must be a list of strings, or one string with commas".to_owned();
         if let ValueKind::String(text) = &value.kind {
-            // Not repeated: a URL may hold a password.
+            // The error does not repeat the value: a URL may hold a password.
             if text.trim_start().starts_with('[') {
                 return Err(
                     "[…] is not a list here: in the environment, separate with commas: a,b"
@@ -151,7 +151,7 @@ impl Setting for Qos {
     }
 }
 
-/// Enums whose values have names.
+/// Implements settings for enums whose values have names.
 macro_rules! named {
     ($type:ident: $wanted:literal, $($name:literal = $variant:ident),+) => {
         impl Setting for $type {
@@ -172,7 +172,7 @@ macro_rules! named {
 named!(LogFormat: "\"text\" or \"json\"", "text" = Text, "json" = Json);
 named!(Replication: "\"none\", \"macros\" or \"managed\"", "none" = None, "macros" = Macros, "managed" = Managed);
 
-/// Enums that are `"auto"`, or another type of setting.
+/// Implements settings for enums that are `"auto"` or a value of another type.
 macro_rules! auto_or {
     ($type:ident: $wanted:expr, $parse:expr, $show:expr) => {
         impl Setting for $type {

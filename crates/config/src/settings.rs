@@ -11,12 +11,12 @@ use super::secret::Secret;
 use super::setting::Setting;
 use milepost_tls as tls;
 
-/// More violations than these are counted, not listed.
+/// Maximum number of listed violations; further ones are counted.
 const VIOLATIONS_MAX: usize = 100;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file that is missing or not TOML.
+    /// The file is missing or not TOML.
     #[error("configuration cannot be read: {0}")]
     Source(String),
     #[error("configuration is not usable:\n  {}", .0.join("\n  "))]
@@ -36,16 +36,16 @@ impl Error {
 pub struct Settings {
     given: BTreeMap<String, Value>,
     known: Vec<String>,
-    /// Keys that were given, whether or not they have been read.
+    /// Keys that are given, whether or not they have been read.
     given_keys: BTreeSet<String>,
     /// Keys with an empty string. It counts as unset, because a template of variables often cannot
     /// leave one out.
     empty_keys: BTreeSet<String>,
-    /// A prefix, and variables that begin with it but not with two underscores behind it:
+    /// A prefix, and the variables that begin with it but lack the second underscore:
     /// `MILEPOST_MQTT_URL`.
     pub(super) mistaken: (String, Vec<String>),
     effective: Vec<(String, String)>,
-    /// A line each: the key, what is wrong, what is right.
+    /// One line per violation: the key, what is wrong, the valid values.
     pub violations: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ impl Settings {
         flatten("", values, &mut given);
         let is_empty =
             |value: &Value| matches!(&value.kind, ValueKind::String(text) if text.is_empty());
-        // A source that is listed has a topic: without one it would be as if it were not there.
+        // An entry of `[[sources]]` needs a topic: without one the entry would not be noticed.
         let is_needed = |key: &str| key.starts_with("sources[") && key.ends_with("].topic");
         let (empty, given): (BTreeMap<_, _>, BTreeMap<_, _>) =
             given.into_iter().partition(|(key, value)| is_empty(value) && !is_needed(key));
@@ -64,12 +64,12 @@ impl Settings {
         Self { given, given_keys, empty_keys, ..Self::default() }
     }
 
-    /// Adds a violation: what is wrong, what is right.
+    /// Adds a violation: what is wrong, and the valid values.
     pub fn wrong(&mut self, key: &str, what: impl fmt::Display) {
         self.violations.push(format!("{key}: {what}"));
     }
 
-    /// The value, whose error is a violation of `key`.
+    /// Returns the value; an error becomes a violation of `key`.
     pub fn valid<T>(&mut self, key: &str, value: Result<T, impl fmt::Display>) -> Option<T> {
         value.map_err(|what| self.wrong(key, what)).ok()
     }
@@ -80,7 +80,7 @@ impl Settings {
         value
     }
 
-    /// Whether a key with this prefix was given.
+    /// Returns whether a key with this prefix is given.
     pub(super) fn is_any_given(&self, prefix: &str) -> bool {
         self.given_keys.range(prefix.to_owned()..).next().is_some_and(|key| key.starts_with(prefix))
     }
@@ -93,13 +93,13 @@ impl Settings {
         self.empty_keys.contains(key)
     }
 
-    /// Keys of empty variables, which leave what the file gives, unless an empty string has a
-    /// meaning.
+    /// Records the keys of empty variables. They do not override the file, unless an empty string
+    /// has a meaning.
     pub(super) fn emptied(&mut self, keys: impl IntoIterator<Item = String>) {
         self.empty_keys.extend(keys);
     }
 
-    /// The names of the sections below `prefix`: each NAME of `[formats.NAME]`.
+    /// Returns the names of the sections below `prefix`: each NAME of `[formats.NAME]`.
     pub(super) fn names_in(&self, prefix: &str) -> Vec<String> {
         let rest = self.given_keys.iter().filter_map(|key| key.strip_prefix(prefix));
         let names: BTreeSet<&str> = rest.filter_map(|rest| Some(rest.split_once('.')?.0)).collect();
@@ -118,7 +118,7 @@ impl Settings {
         self.effective.push((key.to_owned(), value.show()));
     }
 
-    /// The value of `key` if it was given. It is not part of the effective configuration.
+    /// Returns the value of `key` if it is given. It is not part of the effective configuration.
     pub fn given<T: Setting>(&mut self, key: &str) -> Option<T> {
         self.known.push(key.to_owned());
         let value = self.given.remove(key)?;
@@ -131,7 +131,7 @@ impl Settings {
         value
     }
 
-    /// The secret in `key`, or in the file that `{key}_file` names.
+    /// Returns the secret in `key`, or in the file that `{key}_file` names.
     pub fn secret(&mut self, key: &str) -> Option<Secret> {
         let inline: Option<String> = self.given(key);
         self.show(key, &inline.as_ref().map(|_| "***".to_owned()).unwrap_or_default());
@@ -162,7 +162,7 @@ impl Settings {
         self.optional(key).map(PathBuf::from)
     }
 
-    /// The TLS files of a section, if the scheme of its URL uses them.
+    /// Returns the TLS files of a section, if the scheme of its URL uses them.
     pub fn tls(&mut self, files: tls::Files, with_tls: Option<bool>) -> Option<tls::Files> {
         let section = files.server.section();
         match with_tls {
@@ -185,7 +185,7 @@ impl Settings {
         }
     }
 
-    /// The value of `key` after `check`, whose error is the violation.
+    /// Returns the value of `key` after `check`, whose error becomes the violation.
     pub fn checked<T: Setting + Clone, U: Default>(
         &mut self,
         key: &str,
@@ -196,8 +196,8 @@ impl Settings {
         self.valid(key, check(value)).unwrap_or_default()
     }
 
-    /// A value that the program knows. Tests and the laboratory give another one as `lab.NAME`,
-    /// which is not documented, shown or suggested.
+    /// Returns a constant of the program. Tests and the laboratory set another value as `lab.NAME`,
+    /// which is not documented, printed or suggested.
     pub(super) fn constant<T: Setting>(&mut self, name: &str, constant: T) -> T {
         let key = format!("lab.{name}");
         self.given
@@ -232,13 +232,13 @@ impl Settings {
         value
     }
 
-    /// The effective values by key.
+    /// Returns the effective values by key.
     ///
     /// # Errors
     /// All violations, unknown keys among them.
     pub fn finish(&mut self) -> Result<Vec<(String, String)>, Error> {
         for (n, key) in std::mem::take(&mut self.given).into_keys().enumerate() {
-            // No suggestion past the end of the list: it takes a look at every known key.
+            // No suggestion beyond the listed violations: it compares every known key.
             let nearest = if n < VIOLATIONS_MAX { self.nearest(&key) } else { "" };
             let what = format!("unknown key; did you mean {nearest}?");
             self.wrong(&key, what);
@@ -257,7 +257,7 @@ impl Settings {
 }
 
 impl Settings {
-    /// Variables that are a key but for their underscores and case.
+    /// Finds variables that equal a key but for their underscores and case.
     fn find_mistaken(&mut self) {
         let plain = |text: &str| text.replace(['_', '.'], "").to_uppercase();
         let (prefix, mistaken) = std::mem::take(&mut self.mistaken);
@@ -300,14 +300,14 @@ fn flatten(prefix: &str, values: config::Map<String, Value>, into: &mut BTreeMap
     }
 }
 
-/// `[[name]]`
+/// Returns the sections of `[[name]]`.
 fn sections(value: &Value) -> Option<Vec<config::Map<String, Value>>> {
     let ValueKind::Array(values) = &value.kind else { return None };
     let tables = values.iter().map(|value| value.clone().into_table().ok());
     tables.collect::<Option<Vec<_>>>().filter(|tables| !tables.is_empty())
 }
 
-/// A rough edit distance, good enough to suggest a key.
+/// Returns a rough edit distance, good enough to suggest a key.
 fn distance(known: &str, given: &str) -> usize {
     let common = known.chars().zip(given.chars()).take_while(|(a, b)| a == b).count();
     let common_end =

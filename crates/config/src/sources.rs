@@ -1,4 +1,4 @@
-//! `[[sources]]`, one source from the environment, or `mqtt.topics`; and `[formats.NAME]`.
+//! Reads `[[sources]]`, one source from the environment, or `mqtt.topics`; and `[formats.NAME]`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,15 +14,15 @@ use milepost_decode::{
     TimeUnit, Zone, overlap,
 };
 
-/// By NAME of `[formats.NAME]`; `None` after a violation.
+/// Mappings by NAME of `[formats.NAME]`; `None` after a violation.
 type Mappings = BTreeMap<String, Option<Arc<Mapping>>>;
 
-/// Whether any key of a source is given.
+/// Returns whether any key of a source is given.
 pub(super) fn are_given(s: &Settings) -> bool {
     ["sources", "source."].iter().any(|prefix| s.is_any_given(prefix))
 }
 
-/// `topics`: those of `mqtt.topics`; empty if `[[sources]]` are given.
+/// Reads the sources. `topics`: those of `mqtt.topics`; empty if `[[sources]]` are given.
 pub(super) fn read(
     s: &mut Settings,
     topics: &[String],
@@ -34,7 +34,7 @@ pub(super) fn read(
     (sources, mappings.into_iter().filter_map(|(name, mapping)| Some((name, mapping?))).collect())
 }
 
-/// Every source keeps what a field is computed from.
+/// Makes every source keep the values from which fields are computed.
 fn keep_fields(s: &mut Settings, sources: Vec<Source>, fields: &[Field]) -> Vec<Source> {
     let names: Vec<String> = fields.iter().flat_map(|field| field.from.iter().cloned()).collect();
     let keeping = sources.into_iter().enumerate().filter_map(|(n, source)| {
@@ -86,8 +86,8 @@ fn sources(s: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Sour
     sources
 }
 
-/// Names one neighbour of each source that overlaps: a list of all pairs grows with the square of
-/// the sources.
+/// Reports one overlapping source for each: a list of all pairs would grow with the square of their
+/// number.
 fn overlaps(s: &mut Settings, key: &str, sources: &[Source]) {
     let mut distinct: Vec<&str> = Vec::new();
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();
@@ -141,9 +141,9 @@ pub(super) fn filter(topic: &str) -> Result<usize, String> {
 /// One section, `[[sources]]` or `[formats.NAME]`.
 struct Entry<'s> {
     s: &'s mut Settings,
-    /// Its key: `sources[1]`, `source`, `formats.acme`.
+    /// Key of the section: `sources[1]`, `source`, `formats.acme`.
     at: String,
-    /// Its key in the effective configuration.
+    /// Key of the section in the effective configuration.
     shown: String,
 }
 
@@ -351,7 +351,7 @@ impl Entry<'_> {
         self.pointer(name)
     }
 
-    /// A pointer, and the factor of the unit in `{name}_unit`.
+    /// Reads a pointer, and the factor of the unit in `{name}_unit`.
     fn with_unit(&mut self, name: &str, quantity: Quantity) -> Option<(Pointer, f64)> {
         let unit = format!("{name}_unit");
         self.unit_belongs(name, &unit, || quantity.factor("").err().unwrap_or_default());
@@ -377,7 +377,7 @@ impl Entry<'_> {
         }
     }
 
-    /// `ts` with its unit, or with a pattern of strftime; `ts_date` and `ts_zone`.
+    /// Reads `ts` with its unit or its strftime pattern, `ts_date` and `ts_zone`.
     fn time(&mut self, more: &mut More) -> Option<(Pointer, TimeUnit)> {
         let units = || {
             format!(

@@ -15,15 +15,15 @@ use milepost_tls::Address;
 
 #[derive(Debug, Clone)]
 pub struct Mqtt {
-    /// `mqtt.url`, at least one.
+    /// The nodes of `mqtt.url`; at least one.
     pub nodes: Vec<Address>,
     /// `None`: plain text.
     pub tls: Option<tls::Files>,
     pub username: Option<String>,
     pub password: Option<Secret>,
-    /// Session `n` is `{client_id}-{n}`.
+    /// Client id of the member; session `n` is `{client_id}-{n}`.
     pub client_id: String,
-    /// The `x` of `$share/x/…`.
+    /// The share group: the `x` of `$share/x/…`.
     pub group: String,
     pub topics: Vec<String>,
     /// Whether to subscribe to the broker's own counters as well.
@@ -31,9 +31,9 @@ pub struct Mqtt {
     /// QoS of the subscription. No key sets it; only the laboratory subscribes at QoS 0.
     pub qos: Qos,
     pub connections: Connections,
-    /// Unacknowledged messages that each session asks for. Derived; no key sets it.
+    /// Receive Maximum of each session. Derived; no key sets it.
     pub receive_maximum: u16,
-    /// How long TCP, TLS and CONNACK may take together, and then SUBACK. Derived; no key sets it.
+    /// Timeout of TCP, TLS and CONNACK together, and then of SUBACK. Derived; no key sets it.
     pub connect_timeout: Duration,
     /// How long the broker keeps a session without a connection.
     pub session_expiry: Duration,
@@ -41,7 +41,7 @@ pub struct Mqtt {
     pub keep_alive: Duration,
     /// Maximum Packet Size. A larger packet that the broker sends anyway is truncated and rejected.
     pub max_packet_bytes: u32,
-    /// Bytes of closed batches that may wait for an insert slot.
+    /// Maximum bytes of closed batches that wait for an insert slot.
     pub buffer_bytes_max: usize,
 }
 
@@ -67,9 +67,9 @@ pub struct ClickHouse {
     pub database: String,
     pub user: String,
     pub password: Option<Secret>,
-    /// Inserts at once. Not a key: a batch grows while all of them are under way.
+    /// Number of concurrent inserts. Not a key: while all are in flight, the open batch grows.
     pub inserts_in_flight: usize,
-    /// How long one attempt may take; doubles with every timeout. Not a key.
+    /// Timeout of one attempt; doubles with every timeout. Not a key.
     pub insert_timeout: Duration,
     pub replication: Replication,
     /// The cluster of `ON CLUSTER`; only with [`Replication::Macros`].
@@ -101,15 +101,15 @@ impl ClickHouse {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retention {
-    /// After their `ts`.
+    /// Retention of positions in days after their `ts`.
     pub positions_days: u32,
-    /// Where positions move to before.
+    /// The volume to which positions move before they expire.
     pub positions_tier: Option<Tier>,
     /// The server's storage policy for positions; `None`: its default.
     pub positions_policy: Option<String>,
-    /// After their `inserted_at`.
+    /// Retention of rejects in days after their `inserted_at`.
     pub rejects_days: u32,
-    /// After the quarter that they are of.
+    /// Retention of roll-ups in days after the time that they cover.
     pub rollups_days: u32,
 }
 
@@ -123,18 +123,18 @@ pub struct Tier {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replication {
-    /// Inserts ask for no quorum: there is one server.
+    /// One server: the tables are not replicated, and inserts require no quorum.
     None,
-    /// Each table names a path, with the server's macros `{shard}` and `{replica}`.
+    /// Each table has a path with the server's macros `{shard}` and `{replica}`.
     Macros,
-    /// By their database: a Replicated one, or ClickHouse Cloud's.
+    /// The database replicates the tables: a Replicated one, or ClickHouse Cloud's.
     Managed,
 }
 
-/// How many replicas must have an insert before it counts as committed.
+/// The number of replicas that must have an insert before it counts as committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InsertQuorum {
-    /// A majority, and at least two; none where the tables are not replicated.
+    /// A majority, and at least two; no quorum if the tables are not replicated.
     Auto,
     /// 0: no quorum.
     Replicas(u8),
@@ -144,7 +144,7 @@ pub enum InsertQuorum {
 pub struct Spool {
     /// A directory that no other process uses.
     pub dir: PathBuf,
-    /// Limit for the sum of all files.
+    /// Maximum bytes of all files.
     pub bytes_max: u64,
 }
 
@@ -157,7 +157,7 @@ pub struct Http {
 pub struct Shutdown {
     pub grace: Duration,
     pub leave: LeaveGroup,
-    /// The other members; this process may be among them.
+    /// Addresses of the members; this process may be among them.
     pub peers: Vec<Peer>,
 }
 
@@ -175,7 +175,7 @@ pub struct Log {
     pub format: LogFormat,
     /// `level` or `target=level,…`
     pub filter: String,
-    /// Lines that wait for stderr. Not a key.
+    /// Maximum bytes of the lines that wait for stderr. Not a key.
     pub queue_bytes_max: usize,
 }
 
@@ -186,29 +186,29 @@ pub enum LogFormat {
     Json,
 }
 
-/// Which events are told, and where over MQTT.
+/// The configured events, and their topic over MQTT.
 #[derive(Debug, Clone)]
 pub struct Events {
-    /// Before `/DRIVER/…`; `None`: not over MQTT.
+    /// The levels before `/DRIVER/…`; `None`: not over MQTT.
     pub topic: Option<String>,
-    /// `None`: silence is no event.
+    /// Time without a fix after which a driver is silent; `None`: silence is not an event.
     pub silent_for: Option<Duration>,
     /// Number of a driver's usual gaps within which the driver is not silent.
     pub silent_gaps: f64,
-    /// m/s; `None`: speed is no event.
+    /// Speed in m/s above which a driver is too fast; `None`: speed is not an event.
     pub faster_than: Option<f64>,
-    /// Metres beyond the border at which a driver has left a fence.
+    /// Distance in metres beyond the border at which a driver has left a fence.
     pub fence_margin: f64,
 }
 
 /// A web service that events are posted to.
 #[derive(Clone)]
 pub struct Webhook {
-    /// May hold a secret.
+    /// The URL, which may contain a secret.
     pub url: String,
     /// `None`: plain text.
     pub tls: Option<tls::Files>,
-    /// Sent as a bearer token.
+    /// The token, sent as a bearer token.
     pub token: Option<Secret>,
 }
 
