@@ -10,7 +10,7 @@ use std::time::Duration;
 use milepost_config as config;
 use milepost_config::{InsertQuorum, Replication};
 
-/// From this many replicas on, two are not a majority.
+/// The number of replicas from which two are not a majority.
 const MIN_REPLICAS_FOR_AUTO_QUORUM: u64 = 4;
 
 /// The quorum that inserts require.

@@ -19,7 +19,7 @@ const MEMBERS: usize = 2;
 const ENGINE_AWAY: Duration = Duration::from_secs(4);
 /// Longer than a batch may stay open.
 const REFUSED: Duration = Duration::from_millis(1_500);
-/// What every message of the fleet has: satellites, which `keep` stored before, and an event.
+/// Satellites in every message of the fleet, which `keep` stored before, and an event.
 const SATELLITES: u32 = 9;
 const EVENT: u32 = 0;
 const TABLES: [&str; 4] = ["positions", "fixes", "last_positions_state", "last_positions"];
