@@ -1,8 +1,9 @@
 //! Executes delivery's commands: encodes batches, sends inserts, writes and reads spool files, and
 //! reports each outcome.
 //!
-//! It decides nothing and blocks on nothing: every attempt and every disk operation is its own
-//! task.
+//! It blocks on nothing: every attempt and every disk operation is its own task. It decides nothing
+//! about a batch's stage. As an attempt begins, the newest list of erased drivers decides which rows
+//! are left out, and with them the token; the outcome reports how many they were.
 
 use std::collections::HashMap;
 use std::future::Future;

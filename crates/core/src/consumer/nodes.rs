@@ -134,8 +134,7 @@ impl Nodes {
     ) {
         for (index, session) in sessions.iter_mut().enumerate() {
             notices.extend(self.record_connection(index, session.connection(), now));
-            let leaves_at =
-                session.next_try().and_then(|next_try| self.leaves_at(index, *next_try));
+            let leaves_at = session.next_try().and_then(|next_try| self.leaves_at(index, next_try));
             self.placements[index].leaves_at = leaves_at.filter(|at| now < *at);
             if leaves_at.is_some_and(|at| at <= now) {
                 let to = self.best(Some(index));
@@ -143,7 +142,7 @@ impl Nodes {
                 let from = std::mem::replace(&mut placement.node, to);
                 placement.moved_from.get_or_insert(from);
                 (placement.lost_at, placement.moves) = (None, placement.moves + 1);
-                session.next_try().into_iter().for_each(|next_try| *next_try = now);
+                session.try_now(now);
             }
         }
     }

@@ -270,11 +270,22 @@ impl Session {
         self.continuity.forget();
     }
 
-    /// Returns the time of the next connection attempt, which the caller may move. `None` if none
-    /// is planned, or if another client has taken the session over.
-    pub fn next_try(&mut self) -> Option<&mut Instant> {
-        let ConnectionState::BackingOff { until, .. } = &mut self.connection else { return None };
+    /// Returns the time of the next connection attempt. `None` if none is planned, or if another
+    /// client has taken the session over.
+    #[must_use]
+    pub fn next_try(&self) -> Option<Instant> {
+        let ConnectionState::BackingOff { until, .. } = self.connection else { return None };
         (!self.reconnect.taken_over).then_some(until)
+    }
+
+    /// Moves the [next attempt](Self::next_try), if there is one, to `now`: the session has got
+    /// another node.
+    pub fn try_now(&mut self, now: Instant) {
+        if self.next_try().is_some()
+            && let ConnectionState::BackingOff { until, .. } = &mut self.connection
+        {
+            *until = now;
+        }
     }
 
     fn is_open(&self) -> bool {
