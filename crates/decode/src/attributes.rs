@@ -9,56 +9,128 @@ pub const ATTRIBUTE_BYTES_MAX: usize = 4_096;
 /// Bytes of the two length prefixes of a name and its value.
 const LENGTHS_BYTES: usize = 4;
 
-/// Names with their values, each name once, in the order sent. An empty set costs one pointer.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Attributes(Option<Box<Pairs>>);
+/// Bytes of encoded pairs that need no allocation: `batt` and `80` are eight.
+const SHORT_BYTES: usize = 21;
 
-/// The pairs as an INSERT has them: one allocation for all, and no later encoding.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Pairs {
+/// Names with their values, each name once, in the order sent. A few short pairs, as most points
+/// have, need no allocation.
+#[derive(Debug, Clone)]
+pub struct Attributes(Pairs);
+
+/// Name and value in turn, in RowBinary, as an INSERT has them: nothing is encoded later.
+#[derive(Debug, Clone)]
+enum Pairs {
+    Short { count: u8, length: u8, encoded: [u8; SHORT_BYTES] },
+    Long(Box<LongPairs>),
+}
+
+#[derive(Debug, Clone)]
+struct LongPairs {
     count: usize,
     /// Bytes of names and values, without their lengths.
     bytes: usize,
-    /// Name and value in turn, in RowBinary.
     encoded: Vec<u8>,
 }
+
+impl Default for Attributes {
+    fn default() -> Self {
+        Self(Pairs::Short { count: 0, length: 0, encoded: [0; SHORT_BYTES] })
+    }
+}
+
+impl PartialEq for Attributes {
+    fn eq(&self, other: &Self) -> bool {
+        self.encoded() == other.encoded()
+    }
+}
+
+impl Eq for Attributes {}
 
 impl Attributes {
     /// Adds a value, or replaces the earlier one of this name; returns `false` if there is no room.
     pub fn put(&mut self, name: &str, value: &str) -> bool {
-        let earlier =
-            self.iter().find(|(known, _)| *known == name).map(|(_, earlier)| earlier.len());
-        let pairs = self.0.get_or_insert_default();
+        self.put_bytes(name, value.as_bytes())
+    }
+
+    /// Adds a value as [`put`](Self::put) does; the value is UTF-8.
+    pub(super) fn put_bytes(&mut self, name: &str, value: &[u8]) -> bool {
+        if self.is_empty() && self.push_short(name.as_bytes(), value) {
+            return true;
+        }
+        let earlier = pairs(self.encoded())
+            .find(|(known, _)| *known == name.as_bytes())
+            .map(|(_, earlier)| earlier.len());
         let more = if earlier.is_some() { value.len() } else { name.len() + value.len() };
-        let bytes = pairs.bytes - earlier.unwrap_or(0) + more;
-        if bytes > ATTRIBUTE_BYTES_MAX || earlier.is_none() && pairs.count == ATTRIBUTES_MAX {
+        let bytes = self.bytes() - earlier.unwrap_or(0) + more;
+        if bytes > ATTRIBUTE_BYTES_MAX || earlier.is_none() && self.len() == ATTRIBUTES_MAX {
             return false;
         }
         if earlier.is_some() {
             self.replace(name, value);
-            return true;
+        } else if !self.push_short(name.as_bytes(), value) {
+            let pairs = self.long();
+            pairs.encoded.reserve(name.len() + value.len() + LENGTHS_BYTES);
+            put_text(name.as_bytes(), &mut pairs.encoded);
+            put_text(value, &mut pairs.encoded);
+            pairs.count += 1;
+            pairs.bytes = bytes;
         }
-        pairs.encoded.reserve(name.len() + value.len() + LENGTHS_BYTES);
-        put_text(name.as_bytes(), &mut pairs.encoded);
-        put_text(value.as_bytes(), &mut pairs.encoded);
-        pairs.count += 1;
-        pairs.bytes = bytes;
         true
+    }
+
+    /// Returns `false` if the pair needs an allocation.
+    fn push_short(&mut self, name: &[u8], value: &[u8]) -> bool {
+        let Pairs::Short { count, length, encoded } = &mut self.0 else { return false };
+        let rest = &mut encoded[usize::from(*length)..];
+        let needed = name.len() + value.len() + 2;
+        if needed > rest.len() {
+            return false;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "at most SHORT_BYTES")]
+        let [of_name, of_value, of_both] = [name.len(), value.len(), needed].map(|len| len as u8);
+        rest[0] = of_name;
+        rest[1..=name.len()].copy_from_slice(name);
+        rest[1 + name.len()] = of_value;
+        rest[2 + name.len()..needed].copy_from_slice(value);
+        *count += 1;
+        *length += of_both;
+        true
+    }
+
+    fn long(&mut self) -> &mut LongPairs {
+        if matches!(self.0, Pairs::Short { .. }) {
+            let (count, bytes) = (self.len(), self.bytes());
+            let encoded = self.encoded().to_vec();
+            self.0 = Pairs::Long(Box::new(LongPairs { count, bytes, encoded }));
+        }
+        match &mut self.0 {
+            Pairs::Long(pairs) => pairs,
+            Pairs::Short { .. } => unreachable!("it has become long"),
+        }
+    }
+
+    /// Returns the bytes of names and values, without their lengths.
+    fn bytes(&self) -> usize {
+        match &self.0 {
+            Pairs::Short { count, length, .. } => usize::from(*length) - 2 * usize::from(*count),
+            Pairs::Long(pairs) => pairs.bytes,
+        }
     }
 
     /// Replaces an earlier value. This is rare: the payload repeats a key.
     #[cold]
-    fn replace(&mut self, name: &str, value: &str) {
+    fn replace(&mut self, name: &str, value: &[u8]) {
         let mut replaced = Self::default();
         for (known, earlier) in self.iter() {
-            replaced.put(known, if known == name { value } else { earlier });
+            replaced.put_bytes(known, if known == name { value } else { earlier.as_bytes() });
         }
         *self = replaced;
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        let mut rest = self.encoded();
-        std::iter::from_fn(move || Some((text(&mut rest)?, text(&mut rest)?)))
+        pairs(self.encoded()).filter_map(|(name, value)| {
+            Some((std::str::from_utf8(name).ok()?, std::str::from_utf8(value).ok()?))
+        })
     }
 
     #[must_use]
@@ -68,29 +140,44 @@ impl Attributes {
 
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.as_ref().map_or(0, |pairs| pairs.count)
+        match &self.0 {
+            Pairs::Short { count, .. } => usize::from(*count),
+            Pairs::Long(pairs) => pairs.count,
+        }
     }
 
     /// Returns the pairs in RowBinary, without the count in front.
     pub(super) fn encoded(&self) -> &[u8] {
-        self.0.as_ref().map_or(&[], |pairs| &pairs.encoded)
+        match &self.0 {
+            Pairs::Short { length, encoded, .. } => &encoded[..usize::from(*length)],
+            Pairs::Long(pairs) => &pairs.encoded,
+        }
     }
 
-    /// Returns the bytes in memory, an upper bound of the encoded size.
+    /// Returns an upper bound of the bytes in memory beside the value itself, and of the encoded
+    /// ones.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.0.as_ref().map_or(0, |pairs| {
-            size_of::<Pairs>() + 2 * (pairs.bytes + LENGTHS_BYTES * (pairs.count + 1))
-        })
+        match &self.0 {
+            Pairs::Short { length, .. } => usize::from(*length),
+            Pairs::Long(pairs) => {
+                size_of::<LongPairs>() + 2 * (pairs.bytes + LENGTHS_BYTES * (pairs.count + 1))
+            }
+        }
     }
 }
 
+/// Returns names and values of RowBinary.
+fn pairs(mut rest: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    std::iter::from_fn(move || Some((text(&mut rest)?, text(&mut rest)?)))
+}
+
 /// Reads the next RowBinary string from `rest`.
-fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (prefix, length) = count_at(rest)?;
     let (text, after) = rest.get(prefix..)?.split_at_checked(length)?;
     *rest = after;
-    std::str::from_utf8(text).ok()
+    Some(text)
 }
 
 #[cfg(test)]
@@ -105,8 +192,10 @@ mod tests {
         assert!(!kept.put("long", &"x".repeat(ATTRIBUTE_BYTES_MAX)));
         for n in 1..ATTRIBUTES_MAX {
             assert!(kept.put(&n.to_string(), "x"));
-            let pairs = &**kept.0.as_ref().unwrap();
-            let held = size_of::<Pairs>() + pairs.encoded.capacity();
+            let held = match &kept.0 {
+                Pairs::Short { .. } => kept.encoded().len(),
+                Pairs::Long(pairs) => size_of::<LongPairs>() + pairs.encoded.capacity(),
+            };
             assert!(held <= kept.memory_bytes(), "{held} bytes of {} pairs", kept.len());
         }
         assert!(!kept.put("one more", "x") && kept.put("batt", "82"));
@@ -116,5 +205,23 @@ mod tests {
         let mut kept = Attributes::default();
         assert!(kept.put("ä", &long) && kept.put("empty", ""));
         assert_eq!(kept.iter().collect::<Vec<_>>(), [("ä", &*long), ("empty", "")]);
+    }
+    #[test]
+    fn short_pairs_need_no_allocation_and_equal_long_ones() {
+        assert_eq!(size_of::<Attributes>(), 24);
+        let mut short = Attributes::default();
+        assert!(short.put("batt", "80") && short.put("", "") && short.put("abc", "123456"));
+        let Pairs::Short { count: 3, length: 21, .. } = short.0 else { panic!("{short:?}") };
+        let mut long = Attributes::default();
+        for (name, value) in [("batt", "a long value, 80"), ("", ""), ("abc", "123456")] {
+            assert!(long.put(name, value));
+        }
+        assert!(matches!(long.0, Pairs::Long(_)));
+        assert_ne!(long, short);
+        assert!(long.put("batt", "80"));
+        assert_eq!((&long, long.encoded()), (&short, short.encoded()));
+        assert!(short.put("x", ""));
+        let pairs: Vec<_> = short.iter().collect();
+        assert_eq!(pairs, [("batt", "80"), ("", ""), ("abc", "123456"), ("x", "")]);
     }
 }

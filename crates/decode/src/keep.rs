@@ -1,6 +1,7 @@
 //! Collects the other fields of a point that a source keeps: every scalar by its path, with `/`
 //! between names.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::ops::Deref;
 
@@ -56,21 +57,34 @@ impl Names {
         if !self.are_plain || !origin.root.is_empty() || memchr2(b'{', b'\\', inside).is_some() {
             return None;
         }
-        let mut found = ArrayVec::<(usize, &str, &str), ATTRIBUTES_MAX>::new();
+        let mut attributes = Attributes::default();
+        if let ([name], [key]) = (&self.names[..], &self.keys[..]) {
+            let all = values(key, inside).all(|(_, value)| attributes.put_bytes(name, value));
+            return all.then_some(attributes);
+        }
+        let mut found = ArrayVec::<(usize, &str, &[u8]), ATTRIBUTES_MAX>::new();
         for (name, key) in self.names.iter().zip(&self.keys) {
-            for at in key.find_iter(inside) {
-                if let Some(value) = scalar_behind(&inside[at + key.needle().len()..]) {
-                    found.try_push((at, name, value)).ok()?;
-                }
+            for (left, value) in values(key, inside) {
+                found.try_push((left, name, value)).ok()?;
             }
         }
-        if found.len() > 1 {
-            found.sort_unstable_by_key(|(at, ..)| *at);
-        }
-        let mut attributes = Attributes::default();
+        found.sort_unstable_by_key(|(left, ..)| Reverse(*left));
         let mut pairs = found.iter();
-        pairs.all(|(_, name, value)| attributes.put(name, value)).then_some(attributes)
+        pairs.all(|(_, name, value)| attributes.put_bytes(name, value)).then_some(attributes)
     }
+}
+
+/// Returns the scalars behind a key in quotes, in turn, each with how many bytes follow its key.
+fn values<'a>(key: &Finder<'_>, object: &'a [u8]) -> impl Iterator<Item = (usize, &'a [u8])> {
+    let mut rest = object;
+    std::iter::from_fn(move || {
+        loop {
+            rest = &rest[key.find(rest)? + key.needle().len()..];
+            if let Some(value) = scalar_behind(rest) {
+                return Some((rest.len(), value));
+            }
+        }
+    })
 }
 
 impl Deref for Names {
@@ -90,17 +104,16 @@ impl PartialEq for Names {
 impl Eq for Names {}
 
 /// Returns the value behind a key: a string without its quotes, a number or a boolean.
-fn scalar_behind(rest: &[u8]) -> Option<&str> {
+fn scalar_behind(rest: &[u8]) -> Option<&[u8]> {
     let rest = rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
-    let value = match rest {
-        [b'"', text @ ..] => &text[..memchr(b'"', text)?],
-        [b'[' | b'n', ..] => return None,
+    match rest {
+        [b'"', text @ ..] => Some(&text[..memchr(b'"', text)?]),
+        [b'[' | b'n', ..] => None,
         _ => {
             let ends = |byte: &u8| matches!(byte, b',' | b'}' | b' ' | b'\t' | b'\n' | b'\r');
-            &rest[..rest.iter().position(ends)?]
+            Some(&rest[..rest.iter().position(ends)?])
         }
-    };
-    std::str::from_utf8(value).ok()
+    }
 }
 
 /// A point's place in its payload.

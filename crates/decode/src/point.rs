@@ -192,7 +192,6 @@ impl Point<'_> {
     pub(super) fn position(
         &self,
         context: &Context<'_>,
-        attributes: Attributes,
         lacking: &mut Lacking,
     ) -> Result<Position, Refusal> {
         let Context { ts, driver_id, received_at, age, reading } = *context;
@@ -213,7 +212,7 @@ impl Point<'_> {
             alt: lacking.number(Field::Alt, &self.alt, Altitude::new).unwrap_or(Altitude::UNKNOWN),
             acc: lacking.number(Field::Acc, &self.acc, Accuracy::new).unwrap_or(Accuracy::UNKNOWN),
             received_at,
-            attributes,
+            attributes: Attributes::default(),
         })
     }
 

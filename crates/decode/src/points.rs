@@ -5,7 +5,7 @@ use super::decoded::Decoded;
 use super::driver::{Named, id_of};
 use super::ignored::Ignored;
 use super::json::{Scalar, excerpt, raw_points};
-use super::keep::Origin;
+use super::keep::{Keep, Origin};
 use super::names;
 use super::plain::Plain;
 use super::point::{Context, Point};
@@ -44,7 +44,6 @@ impl Points<'_> {
             }
         };
         let Self { reading, received_at, age, .. } = *self;
-        let (attributes, cut) = reading.keep.collect(origin, &reading.used);
         let instead;
         let ts = if point.ts.is_missing() {
             instead = names::time_in(origin.raw, reading, received_at)?;
@@ -57,19 +56,24 @@ impl Points<'_> {
             names::check_hemispheres(origin.raw, [&point.lat, lng])?;
         }
         let context = Context { ts, driver_id, received_at, age, reading };
-        let position =
-            point.position(&context, attributes, &mut self.out.lacking).map_err(|refusal| {
-                if refusal.reason == Reason::MissingField {
-                    names::hint(refusal, origin.raw, reading)
-                } else {
-                    refusal
-                }
-            })?;
+        let position = point.position(&context, &mut self.out.lacking).map_err(|refusal| {
+            if refusal.reason == Reason::MissingField {
+                names::hint(refusal, origin.raw, reading)
+            } else {
+                refusal
+            }
+        })?;
         if reading.lists_unread {
             names::unread(origin, reading, &mut self.out.unread);
         }
-        self.out.lacking.attributes_cut += cut;
         self.out.positions.push(position);
+        if let Some(position) = self.out.positions.last_mut()
+            && !matches!(reading.keep, Keep::Nothing)
+        {
+            let (attributes, cut) = reading.keep.collect(origin, &reading.used);
+            position.attributes = attributes;
+            self.out.lacking.attributes_cut += cut;
+        }
         Ok(())
     }
 
