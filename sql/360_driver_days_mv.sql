@@ -233,10 +233,10 @@ WITH
                 after(after(look_x, look_x[-1]), look_x[-1]), before(look_x, look_x[1]), after(after(look_y, look_y[-1]), look_y[-1]), before(look_y, look_y[1]),
                 after(after(look_z, look_z[-1]), look_z[-1]), before(look_z, look_z[1]),
                 after(after(look_at_ms, look_at_ms[-1]), look_at_ms[-1]), before(look_at_ms, look_at_ms[1])) AS look_pace,
-            -- The highest speed from look to look, where the device sent none.
-            arrayMax(arrayMap(
-                (way, t, s) -> if(s = 65535 AND t >= 5000 AND t <= gap_ms, pace(way, t), 0.),
-                ways_between(look_x, look_y, look_z), arrayDifference(look_at_ms), look_speed)) AS pace_max
+            -- The speed from look to look, where the device sent none.
+            arrayMap(
+                (way, t, s) -> if(s = 65535 AND t >= 5000 AND t <= gap_ms AND NOT is_impossible(way, t, speed_max), pace(way, t), 0.),
+                ways_between(look_x, look_y, look_z), arrayDifference(look_at_ms), look_speed) AS look_derived
         FROM trusted
     ),
     -- Runs: looks within the radius of the first one, or while the device says that it stands. Each has its first and last fix, its first look,
@@ -245,7 +245,10 @@ WITH
     folded AS
     (
         SELECT
-            *,
+            * EXCEPT look_derived,
+            arrayMax(look_derived) AS pace_max,
+            if(pace_max = 0, (CAST([], 'Array(UInt32)'), CAST([], 'Array(UInt16)')), arrayReduce('maxMap',
+                arrayMap(m -> [toUInt32(intDiv(m, quarter_ms))], look_at_ms), arrayMap(p -> [toUInt16(least(65534, p * 100))], look_derived))) AS pace_maxima,
             arrayFold(
                 (s, m, lx, ly, lz, is_new, limit, stands, edge, parked, fix_at, look_at) -> if(
                     is_new OR squared(lx - s.1, ly - s.2, lz - s.3) > limit * limit AND NOT stands,
@@ -369,7 +372,7 @@ WITH
     points AS
     (
         SELECT
-            driver_id, day, day_began, inserted, rules, trip_m, pace_max, dropped_ms, dropped_lost, dropped_seq, dropped_lat, dropped_lng,
+            driver_id, day, day_began, inserted, rules, trip_m, pace_max, pace_maxima, dropped_ms, dropped_lost, dropped_seq, dropped_lat, dropped_lng,
             kept(kind, is_end) AS kind, kept(is_way, is_end) AS is_way, kept(is_over_midnight, is_end) AS is_over_midnight, kept(way, is_end) AS line,
             kept(ms, is_end) AS point_ms, kept(lat, is_end) AS point_lat, kept(lng, is_end) AS point_lng,
             arrayMap(range -> toInt64(range.2), ranges) AS count,
@@ -419,7 +422,7 @@ WITH
     (
         SELECT
             driver_id, day, day_began, inserted, rules, trip_m, pace_max, leg_kind, leg_from_ms, leg_ms, leg_count, leg_lost, leg_speed_count, leg_speed_sum, leg_speed,
-            leg_metres, leg_piece, leg_lat, leg_lng, leg_to_lat, leg_to_lng, leg_x, leg_y, leg_z, leg_at
+            leg_metres, leg_piece, leg_lat, leg_lng, leg_to_lat, leg_to_lng, leg_x, leg_y, leg_z, leg_at, leg_maxima
         FROM measured
         ARRAY JOIN
             arrayConcat(kind, arrayMap(m -> 3, dropped_ms)) AS leg_kind,
@@ -430,7 +433,8 @@ WITH
             arrayResize(metres, legs) AS leg_metres, arrayConcat(piece, dropped_seq) AS leg_piece,
             arrayConcat(before(point_lat, point_lat[1]), dropped_lat) AS leg_lat, arrayConcat(before(point_lng, point_lng[1]), dropped_lng) AS leg_lng,
             arrayConcat(point_lat, dropped_lat) AS leg_to_lat, arrayConcat(point_lng, dropped_lng) AS leg_to_lng,
-            arrayResize(point_x, legs) AS leg_x, arrayResize(point_y, legs) AS leg_y, arrayResize(point_z, legs) AS leg_z, range(legs) AS leg_at
+            arrayResize(point_x, legs) AS leg_x, arrayResize(point_y, legs) AS leg_y, arrayResize(point_z, legs) AS leg_z, range(legs) AS leg_at,
+            arrayResize([pace_maxima], legs) AS leg_maxima -- of the day, at its first leg
     ),
     -- Legs that lie outside the day stay, in the quarter 0: a day without fixes gets a row, too.
     clipped AS
@@ -472,6 +476,7 @@ WITH
             min(part_began_ms) AS began_ms, max(part_ended_ms) AS ended_ms,
             toFloat32(sum(leg_metres * share)) AS metres, sumIf(leg_count, is_end) AS fixes, sumIf(leg_lost, is_end) AS missing,
             sumIf(leg_speed_count, is_end) AS speed_count, sumIf(leg_speed_sum, is_end) AS speed_sum, maxIf(leg_speed, is_end) AS speed_max,
+            argMax(leg_maxima, length(leg_maxima.1)) AS part_maxima,
             argMin((leg_lat, leg_lng, leg_x, leg_y, leg_z), (first_ms, leg_at)) AS begin, argMax((leg_to_lat, leg_to_lng), (last_ms, leg_at)) AS end
         FROM shared
         GROUP BY part_key -- of several keys the analyzer hashes the whole query for each
@@ -484,6 +489,7 @@ SELECT
         if(part_kind = 2, toInt32(round(1e7 * degrees(atan2(begin.4, begin.3)))), begin.2), end.1, end.2), quarter > 0)) AS parts,
     any(inserted_rows) AS rows,
     any(rules_hash) AS rules, any(trip_m_of_day) AS trip_m, toUInt16(least(65534, any(pace_of_day) * 100)) AS derived_cms,
+    argMax(part_maxima, length(part_maxima.1)) AS derived,
     now64(3) AS computed_at
 FROM parts
 GROUP BY driver_id, day

@@ -48,7 +48,7 @@ FROM
     FROM
     (
         SELECT
-            toString(driver_id) AS driver_id, day, trip_m, parts.quarter AS quarters, parts.piece AS pieces, parts.kind AS kinds,
+            toString(driver_id) AS driver_id, day, trip_m, derived, parts.quarter AS quarters, parts.piece AS pieces, parts.kind AS kinds,
             parts.began_ms AS begins_ms, parts.ended_ms AS ends_ms, parts.metres AS ways, parts.fixes AS counts,
             parts.speed_count AS speed_counts, parts.speed_max AS speeds,
             parts.lat_e7 AS lats, parts.lng_e7 AS lngs, parts.to_lat_e7 AS to_lats, parts.to_lng_e7 AS to_lngs,

@@ -1,6 +1,7 @@
 -- A row for each driver and local day: how far, how long. The window is widened to whole days, so that any window gives the same days.
 -- A gap's metres belong to the day in which it ends. Trips and stops count on the day on which they begin. A silence that ends where it
--- began is standing, on each of its days; silent_s is how much of standing_s has no fixes.
+-- began is standing, on each of its days; silent_s is how much of standing_s has no fixes. speed_derived_max: the highest mean speed over 15 s
+-- or more, between fixes without a speed.
 CREATE OR REPLACE VIEW {database}_ask.days{on_cluster} AS
 SELECT
     driver_id, span.1 AS day,
@@ -12,11 +13,12 @@ SELECT
     sumIf(span.2, parked) / 1000 AS silent_s,
     countIf(new AND kind = 'trip') AS trips,
     countIf(new AND kind != 'trip' AND span.3) AS stops,
-    if(sum(speed_count) = 0, NULL, toFloat32(max(speed) / 100)) AS speed_max
+    if(sum(speed_count) = 0, NULL, toFloat32(max(speed) / 100)) AS speed_max,
+    toFloat32(nullIf(max(quarter_derived), 0) / 100) AS speed_derived_max
 FROM
 (
     SELECT
-        driver_id, kind, way, part_fixes, speed_count, speed, place, first_at, is_after_gap, gap_m, parked, new,
+        driver_id, kind, way, part_fixes, speed_count, speed, if(span.4, derived.2[indexOf(derived.1, toUInt32(quarter))], 0) AS quarter_derived, place, first_at, is_after_gap, gap_m, parked, new,
         if(place = first_at AND is_after_gap, before_ms, began_ms) AS since_ms, toDate(toDateTime(quarter * 900, 'UTC'), {tz:String}) AS quarter_day,
         -- Local day, milliseconds of the part on it, does the part begin on it, do its fixes belong to it.
         arrayJoin(if(parked,

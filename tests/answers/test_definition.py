@@ -251,7 +251,7 @@ def test_a_backlog_is_computed_in_pieces_and_a_refresh_is_one_part(db):
     assert "< 5000000" in sql
     backlog = [6]
     while backlog[-1] > 0:
-        db.ask("INSERT INTO {db}.driver_days_state (day, driver_id, parts, rows, rules, trip_m, derived_cms, computed_at) " + sql.replace("< 5000000", "< 300"))
+        db.ask("INSERT INTO {db}.driver_days_state (day, driver_id, parts, rows, rules, trip_m, derived_cms, derived, computed_at) " + sql.replace("< 5000000", "< 300"))
         backlog.append(int(db.ask("SELECT pending FROM {db}.rollups")))
         assert backlog[-1] < backlog[-2]
     assert len(backlog) > 2

@@ -110,3 +110,39 @@ def test_mileage_of_all_labelled_days_is_within_two_percent():
     every = [scored(labelled) for labelled in corpus(rates=(5, 15, 30), errors=(3, 8, 15))]
     moving = [score.mileage_error for score in every if score.true_metres]
     assert sum(moving) / len(moving) <= 0.02
+
+
+def test_device_without_speed_is_fast_by_its_way(db):
+    """A train at 31 m/s for ten minutes, with a fix each second, each 15 s and each minute; one whose device sends no speed but has a bad fix; a car."""
+    for every, seconds in ((1, 600), (15, 600), (60, 600)):
+        train = Device(f"train{every}", "2026-06-01T08:00:00", 48, 11, every=every).stand(600).drive(0, 15, 300).drive(0, 31, seconds).drive(0, 15, 300)
+        db.insert([{**fix, "speed": None} for fix in train.fixes])
+    parked = Device("parked", "2026-06-01T08:00:00", 48, 11, every=15).stand(3600)
+    parked.fixes[100].update(dict(zip(("lat", "lng"), truth.ahead(48, 11, 90, 3_000))))
+    moved = Device("moved", "2026-06-01T08:00:00", 48, 11, every=15).stand(900).drive(0, 15, 300)
+    elsewhere = Device("moved", "2026-06-01T08:20:15", 49, 11, every=15).stand(900)
+    db.insert([{**fix, "speed": None} for fix in parked.fixes + moved.fixes + elsewhere.fixes])
+    db.refresh()
+    rows = ask(db, "speeding", "driver_id, began, seconds, speed_max, is_derived", "ORDER BY driver_id", driver="", speed=27.78, **JUNE)
+    assert [row["driver_id"] for row in rows] == ["train1", "train15", "train60"], rows
+    for row in rows:
+        assert row["is_derived"] and abs(row["seconds"] - 600) <= 60 and abs(row["speed_max"] - 31) < 0.1, row
+    assert ask(db, "speeding", driver="", speed=40, **JUNE) == []
+    days = ask(db, "days", "driver_id, day, speed_max, speed_derived_max", "WHERE driver_id = 'train15' ORDER BY day", driver="", **JUNE)
+    assert [(row["speed_max"], round(row["speed_derived_max"], 1)) for row in days] == [(None, 31)], days
+    night = Device("night", "2026-06-03T21:30:00", 48, 11, every=15).drive(0, 31, 600).stand(900).drive(0, 15, 1200)
+    db.insert([{**fix, "speed": None} for fix in night.fixes])
+    db.refresh()
+    days = ask(db, "days", "day, speed_derived_max", "ORDER BY day", driver="night", **{**JUNE, "tz": "Europe/Berlin"})
+    assert [(row["day"], round(row["speed_derived_max"])) for row in days] == [("2026-06-03", 31), ("2026-06-04", 15)], days
+    fast = Device("sent", "2026-06-02T08:00:00", 48, 11, every=15).drive(0, 31, 600)
+    db.insert(fast.fixes)
+    (row,) = ask(db, "speeding", driver="sent", speed=27.78, **JUNE)
+    assert not row["is_derived"]
+    db.refresh()
+    (row,) = ask(db, "days", "speed_max, speed_derived_max", driver="sent", **JUNE)
+    assert row == {"speed_max": 31, "speed_derived_max": None}
+    track = ask(db, "track", "speed, speed_derived, seconds", "ORDER BY ts", driver="train15", **JUNE)
+    assert all(row["speed"] is None for row in track) and track[0]["speed_derived"] is None
+    assert abs(max(row["speed_derived"] for row in track[1:]) - 31) < 0.1 and track[1]["speed_derived"] < 2
+    assert all(row["speed_derived"] is None for row in ask(db, "track", "speed_derived", driver="sent", **JUNE))

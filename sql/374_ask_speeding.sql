@@ -1,0 +1,120 @@
+-- Where a driver was faster than so many metres per second: one row from the first such fix to the last. By the speed that the device sent: a
+-- slower fix ends it, and 180 s without a faster one; or, where it sent none, by the way from one fix to another 15 s later or more, and then
+-- the row begins with the first such way (is_derived). Dropped fixes are left out (360). Only days of drivers with such a fix are read whole: the
+-- index on the speed finds them (302), and derived_cms (352) once a day was computed.
+CREATE OR REPLACE VIEW {database}_ask.speeding{on_cluster} AS
+WITH
+    toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) AS first_day,
+    toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')) AS last_day,
+    3600000 AS gap_ms,
+    15000 AS look_ms, -- as in 360
+    6378137 AS equator_m,
+    0.9966471893352525 AS flat, -- the polar radius of WGS84 through that of the equator
+    2 * 6371008.8 AS earth_m -- its mean diameter
+SELECT
+    driver_id,
+    fromUnixTimestamp64Milli(min(ms), {tz:String}) AS began, fromUnixTimestamp64Milli(max(ms), {tz:String}) AS ended,
+    (max(ms) - min(ms)) / 1000 AS seconds, count() AS fixes,
+    toFloat32(max(speed_cms) / 100) AS speed_max, argMax(lat_e7, speed_cms) / 1e7 AS lat, argMax(lng_e7, speed_cms) / 1e7 AS lng, false AS is_derived
+FROM
+(
+    SELECT
+        *, sum(begins) OVER (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS UNBOUNDED PRECEDING) AS number
+    FROM
+    (
+        SELECT
+            driver_id, seq, lat_e7, lng_e7, speed_cms, toUnixTimestamp64Milli(ts) AS ms, speed_cms / 100 > {speed:Float64} AS is_fast,
+            ms - lagInFrame(is_fast * ms) OVER one_by_one > 180000 AS begins -- a slower one before it is 0, which is long ago
+        FROM {database}.positions{all} FINAL
+        WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+            AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
+            AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
+            AND speed_cms != 65535 AND (acc_dm = 65535 OR acc_dm <= 2000)
+            AND indexHint((toDate(ts), driver_id) GLOBAL IN -- which granules to read; other rows of theirs do no harm
+            (
+                SELECT DISTINCT toDate(ts), driver_id
+                FROM {database}.positions{all}
+                WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+                    AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
+                    AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
+                    AND speed_cms % 65535 > {speed:Float64} * 100 - 1
+            ))
+            AND (driver_id, ms, seq, lat_e7, lng_e7) GLOBAL NOT IN
+            (
+                SELECT toString(driver_id), dropped.ms, dropped.seq, dropped.lat_e7, dropped.lng_e7
+                FROM {database}.driver_days_state{all} FINAL
+                ARRAY JOIN dropped
+                WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id)) AND day >= first_day AND day <= last_day
+            )
+        WINDOW one_by_one AS (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
+    )
+    WHERE is_fast
+)
+GROUP BY driver_id, number
+UNION ALL
+SELECT
+    driver_id,
+    fromUnixTimestamp64Milli(min(before_ms), {tz:String}) AS began, fromUnixTimestamp64Milli(max(ms), {tz:String}) AS ended,
+    (max(ms) - min(before_ms)) / 1000 AS seconds, count() AS fixes,
+    toFloat32(max(pace)) AS speed_max, argMax(look_lat_e7, pace) / 1e7 AS lat, argMax(look_lng_e7, pace) / 1e7 AS lng, true AS is_derived
+FROM
+(
+    SELECT *, sum(begins) OVER (PARTITION BY driver_id ORDER BY ms ROWS UNBOUNDED PRECEDING) AS number
+    FROM
+    (
+        SELECT *, before_ms != lagInFrame(ms) OVER (PARTITION BY driver_id ORDER BY ms ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS begins
+        FROM
+        (
+            SELECT
+                driver_id, ms, look_lat_e7, look_lng_e7, pace_max,
+                lagInFrame((ms, look_lng_e7, axis_m, plane_m)) OVER (PARTITION BY driver_id ORDER BY ms ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS before,
+                before.1 AS before_ms,
+                1000 / greatest(ms - before_ms, 1) * earth_m * asin(least(1., L2Norm((
+                    axis_m - before.3, plane_m - before.4, 2 * sqrt(axis_m * before.3) * sin(radians((look_lng_e7 - before.2) / 2e7)))) / earth_m)) AS pace
+            FROM
+            (
+                -- The first fix of each 15 seconds.
+                SELECT
+                    driver_id, min(at_ms) AS ms, argMin(lat_e7, (at_ms, seq)) AS look_lat_e7, argMin(lng_e7, (at_ms, seq)) AS look_lng_e7,
+                    any(fastest_cms) / 100 * 1.05 AS pace_max, -- a way that is faster is none: its speed is impossible (360)
+                    flat * tan(radians(look_lat_e7 / 1e7)) AS slope, equator_m / sqrt(1 + slope * slope) AS axis_m, flat * slope * axis_m AS plane_m
+                FROM
+                (
+                    SELECT driver_id, toUnixTimestamp64Milli(ts) AS at_ms, seq, lat_e7, lng_e7
+                    FROM {database}.positions{all} FINAL
+                    WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+                        AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
+                        AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
+                        AND speed_cms = 65535 AND (acc_dm = 65535 OR acc_dm <= 2000)
+                        AND (toDate(ts), driver_id) GLOBAL IN
+                        (
+                            SELECT day, toString(driver_id)
+                            FROM {database}.driver_days_state{all}
+                            WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id)) AND day >= first_day AND day <= last_day
+                                AND derived_cms > {speed:Float64} * 100 - 1
+                        )
+                        AND (driver_id, toUnixTimestamp64Milli(ts), seq, lat_e7, lng_e7) GLOBAL NOT IN
+                        (
+                            SELECT toString(driver_id), dropped.ms, dropped.seq, dropped.lat_e7, dropped.lng_e7
+                            FROM {database}.driver_days_state{all} FINAL
+                            ARRAY JOIN dropped
+                            WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id)) AND day >= first_day AND day <= last_day
+                        )
+                ) AS fix
+                GLOBAL INNER JOIN
+                (
+                    SELECT toString(driver_id) AS driver_id, max(derived_cms) AS fastest_cms
+                    FROM {database}.driver_days_state{all} FINAL
+                    WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id)) AND day >= first_day AND day <= last_day
+                        AND derived_cms > {speed:Float64} * 100 - 1
+                    GROUP BY driver_id
+                ) AS computed USING (driver_id)
+                GROUP BY driver_id, intDiv(at_ms, look_ms)
+            )
+        )
+        WHERE before_ms > 0 AND ms - before_ms BETWEEN 5000 AND gap_ms AND pace > {speed:Float64} AND pace <= pace_max
+    )
+)
+GROUP BY driver_id, number
+SETTINGS do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1
+COMMENT 'speeding(driver, speed, from, to, tz)'

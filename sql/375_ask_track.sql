@@ -1,0 +1,47 @@
+-- Where drivers were, fix by fix. metres and seconds count from the good fix before, if that is in the window. `dropped` is the reason why a
+-- fix is left out of distances: 'inaccurate', or 'jump' once its day was computed (111). metres: the straight line through the earth between
+-- two fixes, from their distances to the axis and to the equator's plane and the angle between them, then the arc over that line. speed_derived: metres
+-- through seconds, where the device sent no speed and the fix before is 5 s to an hour old.
+CREATE OR REPLACE VIEW {database}_ask.track{on_cluster} AS
+WITH
+    6378137 AS equator_m,
+    0.9966471893352525 AS flat, -- the polar radius of WGS84 through that of the equator
+    2 * 6371008.8 AS earth_m -- its mean diameter
+SELECT
+    driver_id, toTimeZone(ts, {tz:String}) AS ts, seq, lat_e7 / 1e7 AS lat, lng_e7 / 1e7 AS lng,
+    toFloat32(nullIf(speed_cms, 65535) / 100) AS speed, toFloat32(nullIf(heading_cdeg, 65535) / 100) AS heading,
+    toFloat32(nullIf(alt_dm, 2147483647) / 10) AS alt, toFloat32(nullIf(acc_dm, 65535) / 10) AS acc,
+    is_good * (ms - before.1) / 1000 AS seconds,
+    is_good * earth_m * asin(least(1., L2Norm((
+        axis_m - before.3, plane_m - before.4, 2 * sqrt(axis_m * before.3) * sin(radians((lng_e7 - before.2) / 2e7)))) / earth_m)) AS metres,
+    if(speed_cms = 65535 AND seconds BETWEEN 5 AND 3600, toFloat32(metres / seconds), NULL) AS speed_derived,
+    multiIf(is_good, '', is_accurate, 'jump', 'inaccurate') AS dropped
+FROM
+(
+    SELECT
+        *,
+        (ms, lng_e7, axis_m, plane_m) AS here, lagInFrame(here, 1, here) OVER one_by_one AS before
+    FROM
+    (
+        SELECT
+            driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm,
+            toUnixTimestamp64Milli(ts) AS ms,
+            flat * tan(radians(lat_e7 / 1e7)) AS slope, equator_m / sqrt(1 + slope * slope) AS axis_m, flat * slope * axis_m AS plane_m,
+            acc_dm <= 2000 OR acc_dm = 65535 AS is_accurate, is_accurate AND (driver_id, ms, seq, lat_e7, lng_e7) GLOBAL NOT IN
+            (
+                SELECT toString(driver_id), dropped.ms, dropped.seq, dropped.lat_e7, dropped.lng_e7
+                FROM {database}.driver_days_state{all} FINAL
+                ARRAY JOIN dropped
+                WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+                    AND day >= toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC'))
+                    AND day <= toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC'))
+            ) AS is_good
+        FROM {database}.positions{all} FINAL
+        WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+            AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
+            AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
+    )
+    WINDOW one_by_one AS (PARTITION BY driver_id, is_good ORDER BY ms, seq, lat_e7, lng_e7 ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
+)
+SETTINGS do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1
+COMMENT 'track(driver, from, to, tz)'
