@@ -38,13 +38,11 @@ pub fn shown(decoded: &Decoded, fields: &[config::Field]) -> String {
         put(&mut lines, &json!({"unusable": {"field": field, "times": count}}));
     }
     for name in &decoded.unread {
-        let unread = match meant(name) {
-            Some(field) => {
-                json!({"field": name, "hint": format!("did you mean {field}? keep = [\"{name}\"] stores it as it is")})
-            }
-            None => json!({"field": name, "hint": format!("keep = [\"{name}\"] stores it")}),
-        };
-        put(&mut lines, &json!({ "unread": unread }));
+        let meant = meant(name).map(|field| format!("did you mean {field}? ")).unwrap_or_default();
+        let hint = format!(
+            "{meant}keep = [\"{name}\"] stores it as a string, [fields.NAME] with from = \"{name}\" as a typed column"
+        );
+        put(&mut lines, &json!({"unread": {"field": name, "hint": hint}}));
     }
     if decoded.lacking.attributes_cut > 0 {
         put(&mut lines, &json!({"attributes_cut": decoded.lacking.attributes_cut}));

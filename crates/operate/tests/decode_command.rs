@@ -52,6 +52,16 @@ fn fix_without_a_time_is_undated() {
 }
 
 #[test]
+fn unread_field_prints_both_ways_to_store_it() {
+    let payload = r#"{"_type":"location","lat":1,"lon":2,"tst":1767225600,"conn":"w"}"#;
+    let (lines, _) = run(Some(1), None, payload).unwrap();
+    assert_eq!(
+        lines[1],
+        r#"{"unread":{"field":"conn","hint":"keep = [\"conn\"] stores it as a string, [fields.NAME] with from = \"conn\" as a typed column"}}"#
+    );
+}
+
+#[test]
 fn ambiguous_or_unknown_source_is_refused() {
     let payload = r#"{"position":{"latitude":1,"longitude":2},"device":{"uniqueId":"d7"}}"#;
     assert!(run(Some(2), None, payload).unwrap().0[0].contains(r#""driver_id":"d7""#));
