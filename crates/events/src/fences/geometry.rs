@@ -71,8 +71,8 @@ fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
     if let Some(pair) = ring.windows(2).find(jumps) {
         return Err(format!(
             "crosses the antimeridian between {} and {}: cut it there into two polygons (RFC 7946, 3.1.9)",
-            told(pair[0]),
-            told(pair[1])
+            shown(pair[0]),
+            shown(pair[1])
         ));
     }
     #[expect(
@@ -128,7 +128,7 @@ fn meetings(rings: &[Vec<Place>]) -> Result<(), String> {
     for (number, one) in sides.iter().enumerate() {
         for other in sides[number + 1..].iter().take_while(|other| other.west() <= one.east()) {
             let meets = meet(one.ends, other.ends);
-            let near = || told_place(one.ends.0);
+            let near = || shown_place(one.ends.0);
             if one.ring != other.ring {
                 let (hole, outer) = (one.ring.max(other.ring), one.ring.min(other.ring));
                 match meets {
@@ -153,7 +153,7 @@ fn meetings(rings: &[Vec<Place>]) -> Result<(), String> {
             };
             let corner =
                 if meets == Meet::Along { shared(one.ends, other.ends) } else { one.ends.0 };
-            return Err(format!("ring {}: {what} near {}", one.ring, told_place(corner)));
+            return Err(format!("ring {}: {what} near {}", one.ring, shown_place(corner)));
         }
     }
     Ok(())
@@ -234,13 +234,13 @@ fn samples(ring: &[Place]) -> impl Iterator<Item = Place> {
     })
 }
 
-fn told([lng, lat]: Point) -> String {
+fn shown([lng, lat]: Point) -> String {
     format!("{lng}, {lat}")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people")]
-fn told_place((lng, lat): Place) -> String {
-    told([lng as f64 / BILLION / 2.0, lat as f64 / BILLION / 2.0])
+fn shown_place((lng, lat): Place) -> String {
+    shown([lng as f64 / BILLION / 2.0, lat as f64 / BILLION / 2.0])
 }
 
 #[cfg(test)]

@@ -252,9 +252,9 @@ mod tests {
             (0, 1, 1),
             "{read:?}"
         );
-        let told = read.invalid[0].strip_prefix("feature 0 \"depot\": ");
+        let line = read.invalid[0].strip_prefix("feature 0 \"depot\": ");
         assert!(
-            told.is_some_and(|told| told.starts_with(why)),
+            line.is_some_and(|line| line.starts_with(why)),
             "{:?} does not say {why:?}",
             read.invalid
         );
@@ -400,8 +400,8 @@ mod tests {
             "feature 7 \"f\": has no geometry",
         ];
         assert_eq!(read.invalid.len(), expected.len(), "{:#?}", read.invalid);
-        for (told, expected) in read.invalid.iter().zip(expected) {
-            assert!(told.starts_with(expected), "{told:?} is not {expected:?}");
+        for (line, expected) in read.invalid.iter().zip(expected) {
+            assert!(line.starts_with(expected), "{line:?} is not {expected:?}");
         }
         for (name, fences) in
             [("", 0), ("a\\u0007", 0), (&*"x".repeat(256), 1), (&*"x".repeat(257), 0)]

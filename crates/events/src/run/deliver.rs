@@ -29,8 +29,9 @@ use milepost_tls::Tls;
 
 /// Capacity of a channel's queue, in events. Further ones are dropped and counted.
 pub(super) const QUEUE_MAX: usize = 10_000;
-/// Shortest and longest pause before a failed channel is tried again.
-const AGAIN_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+/// Shortest pause before a failed channel is retried; doubles up to [`RETRY_PAUSE_MAX`].
+const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Time after which an event that the webhook has not accepted is dropped.
 const WEBHOOK_PATIENCE: Duration = Duration::from_secs(900);
 /// Most concurrent posts to the webhook.
@@ -65,9 +66,9 @@ impl Channel {
 /// A task for a channel.
 #[derive(Debug)]
 pub(super) enum Order {
-    Tell(Event),
+    Publish(Event),
     /// Publishes a state again that the broker may have lost.
-    Again(Event),
+    Republish(Event),
     /// Clears the retained message of this topic.
     Clear(String),
 }
@@ -77,8 +78,8 @@ pub(super) enum Order {
 pub(super) struct Answer {
     pub(super) channel: Channel,
     pub(super) id: String,
-    /// `false`: given up.
-    pub(super) is_taken: bool,
+    /// `false`: the event is dropped, and never delivered on this channel.
+    pub(super) is_accepted: bool,
 }
 
 /// The ends of a channel task's queues to and from the main task.
@@ -97,8 +98,8 @@ impl Ends {
         self.erased.borrow().contains_bytes(event.driver_id.as_bytes())
     }
 
-    async fn answer(&self, channel: Channel, id: String, is_taken: bool) {
-        let _ = self.answers.send(Answer { channel, id, is_taken }).await; // the command has ended
+    async fn answer(&self, channel: Channel, id: String, is_accepted: bool) {
+        let _ = self.answers.send(Answer { channel, id, is_accepted }).await; // the command has ended
     }
 }
 
@@ -142,12 +143,12 @@ struct Outage {
     channel: Channel,
     status: Arc<Status>,
     log: Throttle,
-    again_after: Duration,
+    retry_after: Duration,
 }
 
 impl Outage {
     fn new(channel: Channel, status: Arc<Status>) -> Self {
-        Self { channel, status, log: Throttle::once(), again_after: AGAIN_AFTER[0] }
+        Self { channel, status, log: Throttle::once(), retry_after: RETRY_PAUSE_MIN }
     }
 
     async fn failed(&mut self, why: &str) {
@@ -156,17 +157,17 @@ impl Outage {
             warn!(to = name, why, "events wait: the channel does not take them");
         }
         self.status.health.set(name, vec![format!("{name}: {why}")]);
-        sleep(self.again_after).await;
-        self.again_after = AGAIN_AFTER[1].min(self.again_after * 2);
+        sleep(self.retry_after).await;
+        self.retry_after = RETRY_PAUSE_MAX.min(self.retry_after * 2);
     }
 
     fn is_over(&mut self) {
         let name = self.channel.name();
-        if self.again_after != AGAIN_AFTER[0] {
+        if self.retry_after != RETRY_PAUSE_MIN {
             info!(to = name, "the channel takes events again");
         }
         self.log.reset();
-        self.again_after = AGAIN_AFTER[0];
+        self.retry_after = RETRY_PAUSE_MIN;
         self.status.health.set(name, Vec::new());
     }
 }
@@ -200,7 +201,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                 orders = ends.orders.recv_many(&mut batch, 100) => if orders == 0 { return },
                 _ = publisher.idle() => {
                     connected = None;
-                    sleep(AGAIN_AFTER[0]).await; // another client may have our id
+                    sleep(RETRY_PAUSE_MIN).await; // another client may use the same id
                 }
             }
             continue;
@@ -225,23 +226,23 @@ async fn publish(
 ) -> Result<(), String> {
     while let Some(order) = batch.first() {
         let (topic, payload, is_kept, id) = match order {
-            Order::Tell(event) | Order::Again(event) if ends.is_erased(event) => {
+            Order::Publish(event) | Order::Republish(event) if ends.is_erased(event) => {
                 batch.remove(0);
                 continue;
             }
-            Order::Tell(event) | Order::Again(event) => {
+            Order::Publish(event) | Order::Republish(event) => {
                 let topic = topic(prefix, &event.driver_id, event.kind, &event.fence);
-                let id = matches!(order, Order::Tell(_)).then(|| event.id());
+                let id = matches!(order, Order::Publish(_)).then(|| event.id());
                 (topic, payload(event), event.kind.is_of_state(), id)
             }
             Order::Clear(topic) => (topic.clone(), Vec::new(), true, None),
         };
         let reason = publisher.publish(&topic, &payload, is_kept).await;
         let reason = reason.map_err(|error| error_chain(&error))?;
-        let is_taken = reason < REFUSED_FROM;
+        let is_accepted = reason < REFUSED_FROM;
         if REFUSED_FOR_EVER.contains(&reason) {
             warn!(topic, reason, "the broker refuses an event: it is not published again");
-        } else if !is_taken {
+        } else if !is_accepted {
             return Err(format!(
                 "{topic}: the broker refuses the message, reason {reason:#04x}: allow {} to publish to {prefix}/#",
                 mqtt.username.as_deref().unwrap_or("this client")
@@ -249,7 +250,7 @@ async fn publish(
         }
         batch.remove(0);
         if let Some(id) = id {
-            ends.answer(Channel::Mqtt, id, is_taken).await;
+            ends.answer(Channel::Mqtt, id, is_accepted).await;
         }
     }
     Ok(())
@@ -297,8 +298,8 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
                 let now = Instant::now();
                 match order {
                     None => return,
-                    Some(Order::Tell(event)) => waiting.push_back(Post { event, since: now, began: now }),
-                    Some(Order::Again(_) | Order::Clear(_)) => {}
+                    Some(Order::Publish(event)) => waiting.push_back(Post { event, since: now, began: now }),
+                    Some(Order::Republish(_) | Order::Clear(_)) => {}
                 }
                 continue;
             }
@@ -324,9 +325,9 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
             }
             Err(Failure::Passing(why)) => {
                 // A post that began before the last failure does not prove a new one.
-                let is_news = failed_at.is_none_or(|at| post.began >= at);
+                let is_first = failed_at.is_none_or(|at| post.began >= at);
                 waiting.push_front(post); // its driver's next events are behind it
-                if is_news {
+                if is_first {
                     outage.failed(&why).await;
                     failed_at = Some(Instant::now());
                 }
@@ -370,11 +371,11 @@ async fn post(
     let _ = timeout(WEBHOOK_BODY_WITHIN, body).await;
     let is_busy = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
     // The operator can correct a token or URL on either side; until then events wait.
-    let may_be_mended =
+    let may_be_corrected =
         [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::NOT_FOUND].contains(&status);
     if status.is_success() {
         Ok(())
-    } else if status.is_client_error() && !is_busy && !may_be_mended {
+    } else if status.is_client_error() && !is_busy && !may_be_corrected {
         Err(Failure::Refused(format!("it answers {status}")))
     } else {
         let mend =

@@ -9,10 +9,10 @@
 //! Runs as a process of its own: it must never delay the consumer, and the map sees only each
 //! driver's newest fix.
 
+mod channels;
 mod deliver;
 mod publisher;
 mod status;
-mod tell;
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashSet, VecDeque};
@@ -26,12 +26,12 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tracing::{info, warn};
 
+use self::channels::{ChannelQueue, Channels, STATES, STATES_OF_FENCE};
 use self::deliver::{Answer, Channel, Ends, QUEUE_MAX};
 use self::status::Status;
-use self::tell::{Line, STATES, STATES_OF_FENCE, Telling};
 use crate::fences::store::FenceStore;
 use crate::watch::reader::Reader;
-use crate::watch::store::{EventStore, Told};
+use crate::watch::store::{DeliveredEvent, EventStore};
 use crate::watch::{Area, Event, Limits, Rules, Watch};
 use milepost_clickhouse::{ClickHouse, Retry, Writer};
 use milepost_command::{Outcome, Signals, tables};
@@ -44,12 +44,12 @@ use milepost_observe::http;
 /// Interval between two polls for new fixes.
 const EVERY: Duration = Duration::from_secs(1);
 /// Age in milliseconds up to which a new process replays inserted fixes.
-const AGAIN_MS: i64 = 900_000;
+const REPLAY_MS: i64 = 900_000;
 /// Longest fence name. It becomes a topic level, up to three times as long by escaping, and a
 /// topic has at most 65,535 bytes.
 const FENCE_NAME_BYTES_MAX: usize = 4_096;
 /// Interval between reads of the fences and of the erased drivers.
-const READ_AGAIN: Duration = Duration::from_secs(10);
+const REREAD_EVERY: Duration = Duration::from_secs(10);
 /// A process that left its own ClickHouse endpoint waits this long for that one's answer.
 const HOME_WITHIN: Duration = Duration::from_secs(1);
 /// Lag of a replica above which it is reported.
@@ -69,13 +69,13 @@ struct Events {
     writer: Writer,
     config: Config,
     status: Arc<Status>,
-    telling: Telling,
+    channels: Channels,
     watch: Watch,
     reader: Reader,
     /// ClickHouse did not answer the last poll.
     is_away: bool,
     /// Events that are found and not yet written.
-    unwritten: Vec<Told>,
+    unwritten: Vec<DeliveredEvent>,
     /// Ids of recent events that are found already; in `known_order` oldest first.
     known: HashSet<String>,
     known_order: VecDeque<(i64, String)>,
@@ -109,7 +109,7 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
     let (sender, mut answers) = mpsc::channel(QUEUE_MAX);
     let erased = watch::Sender::new(Arc::default());
     let (retained_lost, lost) = watch::channel(0);
-    let lines = channels(&config, &status, &sender, (&erased, &retained_lost), &mut tasks);
+    let queues = start_channels(&config, &status, &sender, (&erased, &retained_lost), &mut tasks);
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     let waited = Cell::new(false);
     let waits = |why: &str| {
@@ -132,7 +132,7 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
         writer: Writer::new(config.clickhouse.insert_timeout, Retry::Never),
         config,
         status: Arc::clone(&status),
-        telling: Telling::new(lines, Arc::clone(&status)),
+        channels: Channels::new(queues, Arc::clone(&status)),
         watch: Watch::default(),
         reader: Reader::default(),
         is_away: waited.get(),
@@ -150,24 +150,24 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
     tokio::select! {
         () = events.watch_for_ever(&mut answers) => {}
         () = beats => {}
-        () = signals.next() => info!("stopping: what no channel has taken yet is told by the next process"),
-        Some(ended) = tasks.join_next() => bail!("a part ended: {:?}", ended.err()),
+        () = signals.next() => info!("stopping: undelivered events will be sent by the next process"),
+        Some(ended) = tasks.join_next() => bail!("a task ended unexpectedly: {:?}", ended.err()),
     }
     Ok(Outcome::Clean)
 }
 
 /// Starts the tasks of the configured channels.
-fn channels(
+fn start_channels(
     config: &Config,
     status: &Arc<Status>,
     answers: &mpsc::Sender<Answer>,
     (erased, retained_lost): (&watch::Sender<Arc<Erased>>, &watch::Sender<u64>),
     tasks: &mut JoinSet<()>,
-) -> Vec<Line> {
-    let mut lines = Vec::new();
+) -> Vec<ChannelQueue> {
+    let mut queues = Vec::new();
     let mut line = |channel, prefix: &str| {
         let (orders, queue) = mpsc::channel(QUEUE_MAX);
-        lines.push(Line::new(channel, prefix, orders));
+        queues.push(ChannelQueue::new(channel, prefix, orders));
         let ends = Ends {
             orders: queue,
             answers: answers.clone(),
@@ -184,7 +184,7 @@ fn channels(
         let (ends, status) = line(Channel::Webhook, "");
         tasks.spawn(deliver::webhook(webhook, ends, status));
     }
-    lines
+    queues
 }
 
 impl Events {
@@ -200,7 +200,7 @@ impl Events {
                     self.begin().await?;
                     has_begun = true;
                 }
-                self.look(answers).await
+                self.poll(answers).await
             };
             match looked.await {
                 Ok(lag) if lag > LAG_MAX => {
@@ -231,16 +231,16 @@ impl Events {
     /// Restores the state of a quarter of an hour ago: the drivers' last fixes and known events.
     /// The polls then replay the fixes since.
     async fn begin(&mut self) -> Result<()> {
-        let since = self.clickhouse.clock().await? - AGAIN_MS;
+        let since = self.clickhouse.clock().await? - REPLAY_MS;
         let mut watch = Watch::new(self.rules().await?);
         let silent_for = self.config.events.silent_for.unwrap_or_default();
         let fixes = EventStore(&self.clickhouse).last_fixes_before(since, silent_for).await?;
         fixes.into_iter().for_each(|fix| watch.begin_with(fix));
         let before = EventStore(&self.clickhouse).states_before(since).await?;
-        before.iter().for_each(|told| watch.begin_with_event(&told.event));
+        before.iter().for_each(|delivered| watch.begin_with_event(&delivered.event));
         let known = EventStore(&self.clickhouse).events_since(since).await?;
-        watch.begin_before(known.iter().map(|told| &told.event));
-        watch.play_again(known.iter().map(|told| told.event.clone()).collect());
+        watch.begin_before(known.iter().map(|delivered| &delivered.event));
+        watch.play_again(known.iter().map(|delivered| delivered.event.clone()).collect());
         info!(
             drivers = watch.drivers(),
             fences = watch.rules.areas.len(),
@@ -248,8 +248,8 @@ impl Events {
             "watching"
         );
         (self.watch, self.reader) = (watch, Reader::new(since));
-        known.iter().for_each(|told| self.note(&told.event));
-        self.telling.take_over(before, known);
+        known.iter().for_each(|delivered| self.note(&delivered.event));
+        self.channels.resume(before, known);
         if self.config.webhook.is_some() {
             let unposted = EventStore(&self.clickhouse).unposted_before(since).await?;
             if unposted > 0 {
@@ -257,7 +257,7 @@ impl Events {
                 warn!(
                     to,
                     events = unposted,
-                    "events of the last two days are older than a quarter of an hour and were not posted: they stay in the table alone"
+                    "events of the last two days are older than a quarter of an hour and were not posted: they are only in the table"
                 );
                 self.status.dropped.with_label_values(&[to]).inc_by(unposted);
             }
@@ -267,11 +267,11 @@ impl Events {
 
     /// Polls for new fixes and writes and delivers their events. Returns how far the replica that
     /// answered lags behind the others.
-    async fn look(&mut self, answers: &mut mpsc::Receiver<Answer>) -> Result<Duration> {
+    async fn poll(&mut self, answers: &mut mpsc::Receiver<Answer>) -> Result<Duration> {
         let began = Instant::now();
-        self.read_again().await?;
+        self.reread().await?;
         if !self.unwritten.is_empty() {
-            self.write(answers).await?; // or nothing more is read, and what waits stays bounded
+            self.write(answers).await?; // on an error nothing more is read, so the waiting events stay bounded
         }
         if std::mem::take(&mut self.is_away) {
             self.reader.lost_clickhouse();
@@ -283,17 +283,17 @@ impl Events {
             let is_more = self.reader.take(inserted, &mut self.watch, &mut found);
             // After an outage one poll reads hours of fixes: keep only one answer's events in
             // memory.
-            self.keep(&mut found);
+            self.record(&mut found);
             self.write(answers).await?;
             if !is_more {
                 break;
             }
         }
         if self.retained_lost.has_changed().unwrap_or(false) {
-            self.retain_again().await?;
+            self.republish().await?;
         }
         self.reader.end(&mut self.watch, &mut found);
-        self.keep(&mut found);
+        self.record(&mut found);
         self.write(answers).await?;
         self.report();
         let lag = self.reader.lag();
@@ -302,11 +302,11 @@ impl Events {
     }
 
     /// Publishes every state once more: at the start, and after the broker lost its sessions.
-    async fn retain_again(&mut self) -> Result<()> {
+    async fn republish(&mut self) -> Result<()> {
         let states = EventStore(&self.clickhouse).states().await?;
         self.retained_lost.mark_unchanged();
         info!(states = states.len(), "publishing every state: the broker may not have them");
-        self.telling.retain_again(states);
+        self.channels.republish(states);
         Ok(())
     }
 
@@ -316,24 +316,24 @@ impl Events {
         if step_ms != 0 && self.clock_log.allow(now) {
             warn!(
                 step_ms,
-                "ClickHouse's clock was set, or its replicas' clocks differ: no silence is found until events.silent_for has passed"
+                "ClickHouse's clock was set, or its replicas' clocks differ: silences are reported again after events.silent_for"
             );
         }
         if self.watch.passed_over > 0 && self.drivers_log.allow(now) {
             warn!(
                 drivers = self.watch.drivers(),
-                "the drivers beyond these make no events: the memory is full"
+                "the memory is full: further drivers make no events"
             );
         }
     }
 
     /// Moves found events to `unwritten`, except those that are known already.
-    fn keep(&mut self, found: &mut Vec<Event>) {
+    fn record(&mut self, found: &mut Vec<Event>) {
         for event in found.drain(..) {
             if !self.known.contains(&event.id()) {
                 self.note(&event);
                 self.status.events.with_label_values(&[event.kind.name()]).inc();
-                self.unwritten.push(Told { event, mqtt_at: None, webhook_at: None });
+                self.unwritten.push(DeliveredEvent { event, mqtt_at: None, webhook_at: None });
             }
         }
     }
@@ -341,7 +341,7 @@ impl Events {
     /// Writes new events, then passes them to the channels; and records which channel accepted
     /// which event.
     async fn write(&mut self, answers: &mut mpsc::Receiver<Answer>) -> Result<()> {
-        self.telling.follow(answers, milepost_observe::now_ms());
+        self.channels.drain_answers(answers, milepost_observe::now_ms());
         if !self.unwritten.is_empty() {
             let insert = EventStore(&self.clickhouse).events_insert(&self.unwritten);
             self.writer
@@ -350,22 +350,22 @@ impl Events {
                 .context(WRITING)?;
             std::mem::take(&mut self.unwritten)
                 .into_iter()
-                .for_each(|told| self.telling.tell(told));
+                .for_each(|delivered| self.channels.enqueue(delivered));
         }
-        if !self.telling.retold.is_empty() {
-            let insert = EventStore(&self.clickhouse).events_insert(&self.telling.retold);
+        if !self.channels.unrecorded.is_empty() {
+            let insert = EventStore(&self.clickhouse).events_insert(&self.channels.unrecorded);
             self.writer
                 .write(&self.clickhouse, &insert, milepost_clickhouse::fresh_identity(0))
                 .await
                 .context(WRITING)?;
-            self.telling.retold.clear();
+            self.channels.unrecorded.clear();
         }
         Ok(())
     }
 
     /// Remembers the event's id for as long as its fix may be read again.
     fn note(&mut self, event: &Event) {
-        let oldest = event.known_at - 2 * AGAIN_MS;
+        let oldest = event.known_at - 2 * REPLAY_MS;
         while self.known_order.front().is_some_and(|(known_at, _)| *known_at < oldest) {
             if let Some((_, id)) = self.known_order.pop_front() {
                 self.known.remove(&id);
@@ -377,8 +377,8 @@ impl Events {
     }
 
     /// Reads the fences and the erased drivers. Forgets the erased ones and clears their topics.
-    async fn read_again(&mut self) -> Result<()> {
-        if self.read_at.is_some_and(|at| at.elapsed() < READ_AGAIN) {
+    async fn reread(&mut self) -> Result<()> {
+        if self.read_at.is_some_and(|at| at.elapsed() < REREAD_EVERY) {
             return Ok(());
         }
         // Another replica may have fixes later than the one before: as after an outage.
@@ -387,10 +387,10 @@ impl Events {
         self.watch.rules = self.rules().await?;
         let erased = Arc::clone(self.clickhouse.erased().await?.erased());
         let is_erased = |id: &str| erased.contains_bytes(id.as_bytes());
-        self.unwritten.retain(|told| !is_erased(&told.event.driver_id));
-        self.telling.forget(is_erased);
+        self.unwritten.retain(|delivered| !is_erased(&delivered.event.driver_id));
+        self.channels.forget(is_erased);
         for (driver_id, fences) in self.watch.forget(is_erased) {
-            self.telling.clear(&driver_id, &fences);
+            self.channels.clear(&driver_id, &fences);
         }
         self.clear_unwatched(&erased);
         self.erased.send_replace(erased);
@@ -405,12 +405,14 @@ impl Events {
         let drivers_max = CLEARED_MAX / (STATES + STATES_OF_FENCE * fences.len());
         let known = self.erased.borrow();
         let mut new = erased.not_in(&known);
-        new.by_ref().take(drivers_max).for_each(|driver_id| self.telling.clear(driver_id, &fences));
+        new.by_ref()
+            .take(drivers_max)
+            .for_each(|driver_id| self.channels.clear(driver_id, &fences));
         let left = new.count();
         if left > 0 {
             warn!(
                 drivers = left,
-                "erased, and too many to clear their topics: look for retained messages at the broker"
+                "too many erased drivers to clear all their topics: look for retained messages at the broker"
             );
         }
     }
@@ -423,7 +425,7 @@ impl Events {
             let name = fence.name;
             let why = if name.len() > FENCE_NAME_BYTES_MAX {
                 format!(
-                    "its name has {} bytes, and a topic has room for {FENCE_NAME_BYTES_MAX}",
+                    "its name has {} bytes; a topic holds at most {FENCE_NAME_BYTES_MAX}",
                     name.len()
                 )
             } else {

@@ -34,13 +34,13 @@ struct EventRow {
 
 /// An event, with the time in milliseconds at which each channel accepted it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Told {
+pub(crate) struct DeliveredEvent {
     pub(crate) event: Event,
     pub(crate) mqtt_at: Option<i64>,
     pub(crate) webhook_at: Option<i64>,
 }
 
-impl Told {
+impl DeliveredEvent {
     /// Appends a row of [`EVENTS`].
     #[expect(clippy::cast_possible_truncation, reason = "the column is a Float32")]
     fn encode(&self, row: &mut Vec<u8>) {
@@ -155,13 +155,13 @@ impl EventStore<'_> {
 
     /// Reads the newest event of each driver, state and fence, if it was known before this, oldest
     /// first. If the newest event was known later, [`Self::events_since`] has it instead.
-    pub(crate) async fn states_before(&self, known_at: i64) -> Result<Vec<Told>, Error> {
+    pub(crate) async fn states_before(&self, known_at: i64) -> Result<Vec<DeliveredEvent>, Error> {
         self.events("event_states", &format!("known_at <= fromUnixTimestamp64Milli({known_at})"))
             .await
     }
 
     /// Reads the newest event of each driver, state and fence, oldest first.
-    pub(crate) async fn states(&self) -> Result<Vec<Told>, Error> {
+    pub(crate) async fn states(&self) -> Result<Vec<DeliveredEvent>, Error> {
         self.events("event_states", "1").await
     }
 
@@ -174,16 +174,20 @@ impl EventStore<'_> {
     }
 
     /// Reads all events that were known after this, at most two days ago.
-    pub(crate) async fn events_since(&self, known_at: i64) -> Result<Vec<Told>, Error> {
+    pub(crate) async fn events_since(&self, known_at: i64) -> Result<Vec<DeliveredEvent>, Error> {
         self.events("recent_events", &format!("known_at > fromUnixTimestamp64Milli({known_at})"))
             .await
     }
 
     /// Returns the insert that writes these rows, or replaces them.
-    pub(crate) fn events_insert(&self, told: &[Told]) -> Insert {
-        let mut body = Vec::with_capacity(told.len() * 128);
-        told.iter().for_each(|told| told.encode(&mut body));
-        Insert { statement: EVENTS.statement(&self.database), body: body.into(), rows: told.len() }
+    pub(crate) fn events_insert(&self, delivered: &[DeliveredEvent]) -> Insert {
+        let mut body = Vec::with_capacity(delivered.len() * 128);
+        delivered.iter().for_each(|delivered| delivered.encode(&mut body));
+        Insert {
+            statement: EVENTS.statement(&self.database),
+            body: body.into(),
+            rows: delivered.len(),
+        }
     }
 
     async fn fixes(&self, sql: &str, timeout: Duration) -> Result<Vec<Fix>, Error> {
@@ -203,7 +207,7 @@ impl EventStore<'_> {
         Ok(rows.into_iter().map(fix).collect())
     }
 
-    async fn events(&self, table: &str, condition: &str) -> Result<Vec<Told>, Error> {
+    async fn events(&self, table: &str, condition: &str) -> Result<Vec<DeliveredEvent>, Error> {
         let sql = format!(
             "SELECT driver_id, CAST(kind AS String) AS kind, fence, toUnixTimestamp64Milli(ts) AS ts, seq, lat, lng, speed, \
              toUnixTimestamp64Milli(known_at) AS known_at, toUnixTimestamp64Milli(mqtt_at) AS mqtt_at, \
@@ -215,7 +219,7 @@ impl EventStore<'_> {
         let rows = within(BEGIN_TIMEOUT, rows)
             .await
             .map_err(|error| self.failed("reading events", error))?;
-        let told = |row: EventRow| {
+        let delivered = |row: EventRow| {
             let EventRow {
                 driver_id,
                 kind,
@@ -241,9 +245,9 @@ impl EventStore<'_> {
                 speed: speed.map(metres_per_second),
                 known_at,
             };
-            Some(Told { event, mqtt_at, webhook_at })
+            Some(DeliveredEvent { event, mqtt_at, webhook_at })
         };
-        Ok(rows.into_iter().filter_map(told).collect())
+        Ok(rows.into_iter().filter_map(delivered).collect())
     }
 }
 

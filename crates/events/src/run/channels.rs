@@ -1,0 +1,299 @@
+//! Events that wait for the channels: a queue for each channel and, behind a full queue, the newest
+//! state of each topic.
+//!
+//! Guarantee: the last state of a topic reaches the broker, however many events wait. Events that a
+//! full queue drops are counted, and are in the table.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tracing::warn;
+
+use super::deliver::{Answer, Channel, Order, QUEUE_MAX, topic};
+use super::status::Status;
+use crate::watch::store::DeliveredEvent;
+use crate::watch::{Event, Kind};
+
+/// Number of topics that hold a state of a driver, without those of the fences.
+pub(super) const STATES: usize = 2;
+/// Number of topics of each fence that hold a state of a driver.
+pub(super) const STATES_OF_FENCE: usize = 2;
+
+pub(super) struct ChannelQueue {
+    channel: Channel,
+    orders: mpsc::Sender<Order>,
+    /// `events.topic`, for MQTT.
+    prefix: String,
+    /// States behind a full queue, by topic. A newer state replaces an older one.
+    overflow: BTreeMap<String, Order>,
+}
+
+impl ChannelQueue {
+    pub(super) fn new(channel: Channel, prefix: &str, orders: mpsc::Sender<Order>) -> Self {
+        Self { channel, orders, prefix: prefix.to_owned(), overflow: BTreeMap::new() }
+    }
+
+    /// Enqueues an order. Returns the order that is dropped for it, if any.
+    fn push(&mut self, order: Order) -> Option<Order> {
+        let state = match (&order, self.channel) {
+            (Order::Clear(topic), Channel::Mqtt) => Some(topic.clone()),
+            (Order::Publish(event) | Order::Republish(event), Channel::Mqtt)
+                if event.kind.is_of_state() =>
+            {
+                Some(topic(&self.prefix, &event.driver_id, event.kind, &event.fence))
+            }
+            (Order::Publish(_) | Order::Republish(_) | Order::Clear(_), _) => None,
+        };
+        match state {
+            Some(state) if !self.overflow.is_empty() => self.overflow.insert(state, order),
+            _ => {
+                let order = self.orders.try_send(order).err()?.into_inner();
+                match state {
+                    Some(state) => self.overflow.insert(state, order),
+                    None => Some(order),
+                }
+            }
+        }
+    }
+
+    fn refill(&mut self) {
+        while let (false, Ok(slot)) = (self.overflow.is_empty(), self.orders.try_reserve()) {
+            if let Some((_, order)) = self.overflow.pop_first() {
+                slot.send(order);
+            }
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        self.orders.max_capacity() - self.orders.capacity() + self.overflow.len()
+    }
+}
+
+struct Undelivered {
+    delivered: DeliveredEvent,
+    pending: Vec<Channel>,
+}
+
+/// The queues of all channels; see the module.
+pub(super) struct Channels {
+    queues: Vec<ChannelQueue>,
+    /// Events that are written and wait for a channel.
+    undelivered: HashMap<String, Undelivered>,
+    /// Events that a channel accepted, which the table does not record yet.
+    pub(super) unrecorded: Vec<DeliveredEvent>,
+    status: Arc<Status>,
+}
+
+impl Channels {
+    pub(super) fn new(queues: Vec<ChannelQueue>, status: Arc<Status>) -> Self {
+        Self { queues, undelivered: HashMap::new(), unrecorded: Vec::new(), status }
+    }
+
+    /// Resumes the deliveries of a former process. `before`: the last state of each topic; `known`:
+    /// the events of the replayed time, oldest first. MQTT gets the events that are newer than the
+    /// newest one it accepted of a topic, so that no older state replaces it. The webhook gets the
+    /// events of the replayed time.
+    pub(super) fn resume(&mut self, before: Vec<DeliveredEvent>, known: Vec<DeliveredEvent>) {
+        let first = before.len();
+        let deliveries: Vec<_> = before.into_iter().chain(known).collect();
+        let accepted =
+            deliveries.iter().enumerate().filter(|(_, delivered)| delivered.mqtt_at.is_some());
+        let accepted: HashMap<_, _> =
+            accepted.filter_map(|(n, delivered)| Some((delivered.event.state()?, n))).collect();
+        for (n, delivered) in deliveries.into_iter().enumerate() {
+            let newest = delivered.event.state().and_then(|state| accepted.get(&state));
+            let is_newer = newest.is_none_or(|newest| n > *newest);
+            self.enqueue_for(delivered, |channel| match channel {
+                Channel::Mqtt => is_newer,
+                Channel::Webhook => n >= first,
+            });
+        }
+    }
+
+    /// Enqueues a new event of the table for all channels.
+    pub(super) fn enqueue(&mut self, delivered: DeliveredEvent) {
+        self.enqueue_for(delivered, |_| true);
+    }
+
+    /// Enqueues an event for the channels of `is_for` that have not accepted it.
+    fn enqueue_for(&mut self, delivered: DeliveredEvent, is_for: impl Fn(Channel) -> bool) {
+        let is_accepted = |channel| match channel {
+            Channel::Mqtt => delivered.mqtt_at.is_some(),
+            Channel::Webhook => delivered.webhook_at.is_some(),
+        };
+        let channels = self.queues.iter().map(|queue| queue.channel);
+        let pending: Vec<_> =
+            channels.filter(|channel| is_for(*channel) && !is_accepted(*channel)).collect();
+        if pending.is_empty() {
+            return;
+        }
+        let event = delivered.event.clone();
+        self.undelivered.insert(event.id(), Undelivered { delivered, pending: pending.clone() });
+        pending.into_iter().for_each(|channel| self.order(channel, Order::Publish(event.clone())));
+    }
+
+    /// Clears the retained messages of an erased driver.
+    pub(super) fn clear(&mut self, driver_id: &str, fences: &[String]) {
+        let Some(queue) = self.queues.iter().find(|queue| queue.channel == Channel::Mqtt) else {
+            return;
+        };
+        let topic = |kind, fence: &str| Order::Clear(topic(&queue.prefix, driver_id, kind, fence));
+        let states: [_; STATES] = [topic(Kind::Silent, ""), topic(Kind::Fast, "")];
+        let of_fence = |fence: &String| -> [_; STATES_OF_FENCE] {
+            [Kind::Left, Kind::Slow].map(|kind| topic(kind, fence))
+        };
+        let states: Vec<_> = states.into_iter().chain(fences.iter().flat_map(of_fence)).collect();
+        states.into_iter().for_each(|order| self.order(Channel::Mqtt, order));
+    }
+
+    /// Publishes states again that the broker may have lost, oldest first.
+    pub(super) fn republish(&mut self, states: Vec<DeliveredEvent>) {
+        states
+            .into_iter()
+            .for_each(|delivered| self.order(Channel::Mqtt, Order::Republish(delivered.event)));
+    }
+
+    pub(super) fn forget(&mut self, is_erased: impl Fn(&str) -> bool) {
+        self.unrecorded.retain(|delivered| !is_erased(&delivered.event.driver_id));
+        self.undelivered
+            .retain(|_, undelivered| !is_erased(&undelivered.delivered.event.driver_id));
+    }
+
+    /// Processes the channels' answers, refills their queues and updates the metrics.
+    pub(super) fn drain_answers(&mut self, answers: &mut mpsc::Receiver<Answer>, now: i64) {
+        while let Ok(Answer { channel, id, is_accepted }) = answers.try_recv() {
+            let counted = if is_accepted { &self.status.delivered } else { &self.status.dropped };
+            counted.with_label_values(&[channel.name()]).inc();
+            if let (true, Some(Undelivered { delivered, .. })) =
+                (is_accepted, self.undelivered.get_mut(&id))
+            {
+                match channel {
+                    Channel::Mqtt => delivered.mqtt_at = Some(now),
+                    Channel::Webhook => delivered.webhook_at = Some(now),
+                }
+                self.unrecorded.push(delivered.clone());
+            }
+            self.finish(channel, &id);
+        }
+        for queue in &mut self.queues {
+            queue.refill();
+            let waiting = i64::try_from(queue.waiting()).unwrap_or(i64::MAX);
+            self.status.waiting.with_label_values(&[queue.channel.name()]).set(waiting);
+        }
+    }
+
+    fn order(&mut self, channel: Channel, order: Order) {
+        let Some(queue) = self.queues.iter_mut().find(|queue| queue.channel == channel) else {
+            return;
+        };
+        if let Some(Order::Publish(event)) = queue.push(order) {
+            self.drop_from(channel, &event);
+        }
+    }
+
+    fn drop_from(&mut self, channel: Channel, event: &Event) {
+        let name = channel.name();
+        let dropped = self.status.dropped.with_label_values(&[name]);
+        if dropped.get() == 0 {
+            warn!(
+                to = name,
+                "{QUEUE_MAX} events wait for this channel: of further ones, MQTT gets the newest state of each topic; the others are only in the table"
+            );
+        }
+        dropped.inc();
+        self.finish(channel, &event.id());
+    }
+
+    /// Ends the wait for a channel that has accepted the event, or never will.
+    fn finish(&mut self, channel: Channel, id: &str) {
+        let Some(undelivered) = self.undelivered.get_mut(id) else { return };
+        undelivered.pending.retain(|waiting| *waiting != channel);
+        if undelivered.pending.is_empty() {
+            self.undelivered.remove(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: Kind, ts: i64) -> Event {
+        let driver_id = "d".to_owned();
+        Event {
+            driver_id,
+            kind,
+            fence: String::new(),
+            ts,
+            seq: 0,
+            lat: 0.0,
+            lng: 0.0,
+            speed: None,
+            known_at: ts,
+        }
+    }
+
+    #[test]
+    fn last_state_of_a_topic_passes_a_full_queue() {
+        let (orders, mut queue) = mpsc::channel(2);
+        let (answer, mut answers) = mpsc::channel(1);
+        let queues = vec![ChannelQueue::new(Channel::Mqtt, "fleet/events", orders)];
+        let mut channels = Channels::new(queues, Arc::new(Status::new()));
+        let kinds = [
+            Kind::Fast,
+            Kind::Slow,
+            Kind::Silent,
+            Kind::Heard,
+            Kind::Silent,
+            Kind::Heard,
+            Kind::Jump,
+        ];
+        for (kind, ts) in kinds.into_iter().zip(1..) {
+            channels.enqueue(DeliveredEvent {
+                event: event(kind, ts),
+                mqtt_at: None,
+                webhook_at: None,
+            });
+        }
+        let mut received = Vec::new();
+        while let Ok(Order::Publish(event)) = queue.try_recv() {
+            let (channel, id) = (Channel::Mqtt, event.id());
+            answer.try_send(Answer { channel, id, is_accepted: true }).expect("one at a time");
+            received.push((event.kind, event.ts));
+            channels.drain_answers(&mut answers, 9);
+        }
+        assert_eq!(received, [(Kind::Fast, 1), (Kind::Slow, 2), (Kind::Heard, 6)]);
+        assert_eq!((channels.unrecorded.len(), channels.undelivered.len()), (3, 0));
+        assert_eq!(channels.status.dropped.with_label_values(&["mqtt"]).get(), 4);
+    }
+
+    #[test]
+    fn new_process_never_replaces_a_retained_state_by_an_older_one() {
+        let (orders, mut queue) = mpsc::channel(9);
+        let queues = vec![ChannelQueue::new(Channel::Mqtt, "fleet/events", orders)];
+        let mut channels = Channels::new(queues, Arc::new(Status::new()));
+        let delivered = |kind, ts, mqtt_at| DeliveredEvent {
+            event: event(kind, ts),
+            mqtt_at,
+            webhook_at: None,
+        };
+        let before = vec![delivered(Kind::Silent, 1, None), delivered(Kind::Fast, 1, None)];
+        let known = vec![
+            delivered(Kind::Heard, 2, None),
+            delivered(Kind::Silent, 3, Some(9)),
+            delivered(Kind::Heard, 4, None),
+            delivered(Kind::Silent, 5, None),
+            delivered(Kind::Jump, 6, None),
+        ];
+        channels.resume(before, known);
+        let mut received = Vec::new();
+        while let Ok(Order::Publish(event)) = queue.try_recv() {
+            received.push((event.kind, event.ts));
+        }
+        assert_eq!(
+            received,
+            [(Kind::Fast, 1), (Kind::Heard, 4), (Kind::Silent, 5), (Kind::Jump, 6)]
+        );
+    }
+}
