@@ -76,7 +76,8 @@ fn plain(name: &str) -> String {
 /// Integers in units of 1e-7, 1e-6 and 1e-5 degrees: `latitudeE7`.
 const SCALED: [(&str, &str); 3] = [("e7", "1e-7 deg"), ("e6", "1e-6 deg"), ("e5", "1e-5 deg")];
 
-/// Finds the columns of the fields, by `--field` or by their names. `sample`: the values of a row.
+/// Finds the columns of the fields, by `--field` or by their names. `sample`: the first value of
+/// each column; `rows`: the first rows.
 ///
 /// # Errors
 /// `--field` names a field or a column that does not exist, or the names of two columns match one
@@ -84,6 +85,7 @@ const SCALED: [(&str, &str); 3] = [("e7", "1e-7 deg"), ("e6", "1e-6 deg"), ("e5"
 pub(super) fn find(
     columns: &[String],
     sample: &[String],
+    rows: &[Vec<String>],
     given: &[(String, String)],
 ) -> Result<Vec<(&'static str, Column)>> {
     if let Some((field, _)) =
@@ -137,7 +139,7 @@ pub(super) fn find(
             None => {
                 let column = by_name(columns, quantity, names)?;
                 if let (Some(column), "lat" | "lng") = (column, field) {
-                    refuse_another_place(columns, column, names, value)?;
+                    refuse_another_place(columns, column, names, rows)?;
                 }
                 found.extend(column.map(|column| (field, column)));
             }
@@ -167,26 +169,29 @@ pub(super) fn find(
 /// Checks that no other column names the same coordinate.
 ///
 /// # Errors
-/// Another column has a name of the same coordinate and another value, so the place is ambiguous.
-fn refuse_another_place<'s>(
+/// In one row, another column of the same coordinate has another value: the place is ambiguous.
+fn refuse_another_place(
     columns: &[String],
     chosen: Column,
     names: &[&str],
-    value: impl Fn(usize) -> &'s str,
+    rows: &[Vec<String>],
 ) -> Result<()> {
-    let number = |at: usize| value(at).replace(',', ".").parse::<f64>().ok();
-    let is_other = |(at, name): &(usize, &String)| {
-        let is_another = *at != chosen.at && names.contains(&&*plain(name));
-        let differs = |(a, b): (f64, f64)| (a - b).abs() > 1e-3;
-        is_another && number(chosen.at).zip(number(*at)).is_some_and(differs)
-    };
-    if let Some((at, other)) = columns.iter().enumerate().find(is_other) {
-        let chosen_name = &columns[chosen.at];
-        bail!(
-            "columns {chosen_name} ({}) and {other} ({}) name two places: say which with --field",
-            value(chosen.at),
-            value(at)
-        );
+    let is_another = |at: &usize| *at != chosen.at && names.contains(&&*plain(&columns[*at]));
+    for other in (0..columns.len()).filter(is_another) {
+        for row in rows {
+            let value = |at: usize| row.get(at).map_or("", String::as_str);
+            let number = |at: usize| value(at).replace(',', ".").parse::<f64>().ok();
+            let places = number(chosen.at).zip(number(other));
+            if places.is_some_and(|(a, b)| (a - b).abs() > 1e-3) {
+                let (chosen_name, other_name) = (&columns[chosen.at], &columns[other]);
+                bail!(
+                    "columns {chosen_name} ({}) and {other_name} ({}) name two places: say which \
+                     with --field",
+                    value(chosen.at),
+                    value(other)
+                );
+            }
+        }
     }
     Ok(())
 }
@@ -475,7 +480,7 @@ mod tests {
     fn check(names: &str, sample: &str, expected: &str) {
         let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         let (columns, sample) = (list(names), list(sample));
-        let shown = match find(&columns, &sample, &[]) {
+        let shown = match find(&columns, &sample, std::slice::from_ref(&sample), &[]) {
             Ok(found) => {
                 let each = found.iter().map(|(field, column)| {
                     format!(
@@ -564,6 +569,19 @@ mod tests {
     }
 
     #[test]
+    fn places_are_compared_within_a_row() {
+        let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+        let columns = list("lat,latitude,lon,ts");
+        // The device sends either; the first value of each column is of another row.
+        let rows = [list("48.1,,11.5,x"), list(",52.5,13.4,x"), list("52.6,52.6,13.4,x")];
+        let sample = list("48.1,52.5,11.5,x");
+        assert!(find(&columns, &sample, &rows, &[]).is_ok());
+        let rows = [rows[0].clone(), list("48.1,52.5,11.5,x")];
+        let why = find(&columns, &sample, &rows, &[]).unwrap_err().to_string();
+        assert!(why.contains("lat (48.1) and latitude (52.5) name two places"), "{why}");
+    }
+
+    #[test]
     fn hemisphere_in_a_name_needs_signed_numbers() {
         for (names, expected) in [
             ("time,Latitude (N),Longitude (W)", "lat=Latitude (N) lng=Longitude (W) ts=time"),
@@ -595,7 +613,7 @@ mod tests {
         let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         let columns = list("timestamp,gps_time,lat,lon,time");
         let sample = list("2026-11-24T18:00:00Z,2026-11-24T10:00:00Z,1,2,2026-11-24T18:00:00Z");
-        let found = find(&columns, &sample, &[]).unwrap();
+        let found = find(&columns, &sample, &[], &[]).unwrap();
         assert_eq!(
             unread(&columns, &sample, &found, &[], ""),
             [

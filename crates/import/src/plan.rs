@@ -53,6 +53,8 @@ pub(super) struct Found<'f> {
     /// Column names of a CSV file, and in `sample` the first value of each.
     pub(super) columns: &'f [String],
     pub(super) sample: &'f [String],
+    /// The first rows of a CSV file.
+    pub(super) rows: &'f [Vec<String>],
 }
 
 pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Result<Plan> {
@@ -108,7 +110,7 @@ pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Resul
         }
         (None, Kind::Csv) => {
             let found_sample = found.sample;
-            let found = columns::find(columns, found_sample, &orders.fields)?;
+            let found = columns::find(columns, found_sample, found.rows, &orders.fields)?;
             if orders.zone.is_none() && unit_of(orders, "ts").is_none() {
                 columns::refuse_other_zones(columns, found_sample, &found)?;
             }

@@ -89,11 +89,10 @@ impl<R: BufRead> Table<R> {
         })
     }
 
-    /// Returns the first value of each column that is not empty, from the first [`SAMPLED_ROWS`].
-    pub(super) fn sample(mut self) -> Vec<String> {
-        let mut sample = vec![String::new(); self.columns.len()];
-        let (mut line, mut row, mut rows) = (Vec::new(), Row::default(), 0);
-        while rows < SAMPLED_ROWS
+    /// Returns the values of the first [`SAMPLED_ROWS`].
+    pub(super) fn sample(mut self) -> Vec<Vec<String>> {
+        let (mut line, mut row, mut rows) = (Vec::new(), Row::default(), Vec::new());
+        while rows.len() < SAMPLED_ROWS
             && let Ok(Some(length)) = self.next_line(&mut line)
         {
             if length == 0 {
@@ -101,14 +100,10 @@ impl<R: BufRead> Table<R> {
             }
             row.clear();
             row.add(&line, self.separator);
-            for (known, value) in sample.iter_mut().zip(row.values()) {
-                if known.is_empty() {
-                    String::from_utf8_lossy(value).trim().clone_into(known);
-                }
-            }
-            rows += 1;
+            let text = |value: &[u8]| String::from_utf8_lossy(value).trim().to_owned();
+            rows.push(row.values().take(self.columns.len()).map(text).collect());
         }
-        sample
+        rows
     }
 
     /// Passes each row to `take` as JSON. `numbers`: the columns of numbers, in which a comma is a

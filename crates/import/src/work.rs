@@ -115,17 +115,22 @@ pub(super) fn files(
         let head = text::head(&mut input)?;
         text::refuse_foreign(&head, &path.file_name().unwrap_or_default().to_string_lossy())?;
         let kind = Kind::by_content(&head, kind);
-        let (mut columns, mut sample) = (Vec::new(), Vec::new());
+        let (mut columns, mut rows) = (Vec::new(), Vec::new());
         if kind == Kind::Csv {
             let table = || Table::open(as_text(Cursor::new(head.clone()), &head));
             columns = table()?.columns;
-            sample = table()?.sample();
+            rows = table()?.sample();
         }
+        let first = |at: usize| {
+            let mut values = rows.iter().filter_map(|row: &Vec<String>| row.get(at));
+            values.find(|value| !value.is_empty()).cloned().unwrap_or_default()
+        };
+        let sample: Vec<String> = (0..columns.len()).map(first).collect();
         let bytes = if is_file { File::open(path)?.metadata()?.len() } else { 0 };
         let key = if is_stdin { path.clone() } else { path.canonicalize()? };
         ensure!(resume.is_none() || key.to_str().is_some(), "--resume needs a path in UTF-8");
         let named = if is_stdin { path.clone() } else { named(path)? };
-        let found = Found { kind, path: &named, columns: &columns, sample: &sample };
+        let found = Found { kind, path: &named, columns: &columns, sample: &sample, rows: &rows };
         let plan = plan(&found, orders, config)?;
         let stored = resume.and_then(|resume| resume.stored(&key));
         let piped = (!is_file).then(|| Piped(head, input));
