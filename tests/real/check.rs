@@ -297,11 +297,11 @@ fn run_warns_once_about_nodes_missing_from_the_url() -> Result<()> {
         Ok(milepost.process.log()?.contains("shared_subscription_strategy = local"))
     })?;
     let log = milepost.process.log()?;
-    let warned: Vec<_> = log.lines().filter(|line| line.contains("of which milepost")).collect();
+    let warned: Vec<_> = log.lines().filter(|line| line.contains("of which mqtt.url")).collect();
     let [line] = warned[..] else { anyhow::bail!("{log}") };
     ensure!(
         line.contains("WARN")
-            && line.contains("2 nodes, of which milepost reaches 1: emqx@a b")
+            && line.contains("2 nodes, of which mqtt.url has 1: emqx@a b")
             && line.contains("a URL for each node"),
         "{line}"
     );

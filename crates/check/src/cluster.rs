@@ -32,7 +32,7 @@ pub(super) async fn at_start(report: &mut Report, mqtt: &Mqtt) {
         let Ok(names) = named(Door { mqtt, node, login: login.as_ref() }).await else { continue };
         let is_cluster = ours.len() > 1 || names.as_ref().is_some_and(|names| names.len() > 1);
         if let Some(names) = names.filter(|names| names.len() > ours.len()) {
-            lacks(report, &names, ours.len());
+            lacks(report, &names, ("mqtt.url has", ours.len()));
         }
         if is_cluster {
             report.ok("strategy", format!("a cluster; `milepost check --probe-topic drivers/ID/gps-check` tests its strategy. {LOCAL}"));
@@ -41,10 +41,11 @@ pub(super) async fn at_start(report: &mut Report, mqtt: &Mqtt) {
     }
 }
 
-fn lacks(report: &mut Report, names: &[String], reached: usize) {
+/// `reached`: which nodes are counted, and their number.
+fn lacks(report: &mut Report, names: &[String], (which, reached): (&str, usize)) {
     report.warning(
         "cluster",
-        format!("{} nodes, of which milepost reaches {reached}: {}", names.len(), names.join(" ")),
+        format!("{} nodes, of which {which} {reached}: {}", names.len(), names.join(" ")),
         "mqtt.url: a URL for each node, or a name with all their addresses",
     );
 }
@@ -59,7 +60,9 @@ pub(super) async fn check(
     let nodes = named(doors[0]).await?;
     let is_untestable = reached == 1 && nodes.as_ref().is_some_and(|nodes| nodes.len() > 1);
     match nodes {
-        Some(nodes) if nodes.len() > reached => lacks(report, &nodes, reached),
+        Some(nodes) if nodes.len() > reached => {
+            lacks(report, &nodes, ("milepost reaches", reached))
+        }
         Some(nodes) => {
             report.ok("cluster", format!("{} nodes, as many as milepost reaches", nodes.len()))
         }

@@ -64,10 +64,13 @@ fn at_start(starting: Starting) -> Pin<Box<dyn Future<Output = ()> + Send>> {
 }
 
 async fn log_preflight(Starting { config, mut server, metrics }: Starting) {
-    let of_spool = config.clone();
-    if let Ok(report) = spawn_blocking(move || all::spool_at_start(&of_spool)).await {
-        log_findings(&report);
-    }
+    let spool_config = config.clone();
+    // A disk that hangs does not hold up the other checks.
+    let of_spool = async {
+        if let Ok(report) = spawn_blocking(move || all::spool_at_start(&spool_config)).await {
+            log_findings(&report);
+        }
+    };
     let of_server = async {
         if server.wait_for(|server| server.schema == Schema::Ready).await.is_ok() {
             log_findings(&all::server_at_start(&config, now_ms).await);
@@ -83,7 +86,7 @@ async fn log_preflight(Starting { config, mut server, metrics }: Starting) {
         }
         log_findings(&report);
     };
-    tokio::join!(of_server, of_broker);
+    tokio::join!(of_spool, of_server, of_broker);
 }
 
 fn log_findings(report: &Report) {

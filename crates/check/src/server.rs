@@ -26,7 +26,7 @@ const WINDOW_MIN: u64 = 1_000;
 /// Months that `decode.fix_age_max` and `decode.fix_future_max` can reach.
 const PARTITIONS_MIN: u64 = 15;
 
-/// Runs the checks in order until one fails.
+/// Checks each endpoint. The checks of an endpoint run in order until one cannot be made.
 pub(super) async fn check(report: &mut Report, config: &Config, unix_ms: fn() -> i64) {
     for url in &config.clickhouse.urls {
         let mut of_one = config.clone();
