@@ -63,12 +63,12 @@ pub(super) async fn leave_out_known(
     let what = "looking for the fixes that devices sent";
     let mut cursor =
         clickhouse.client().query_raw(&sql).fetch::<(String, i64, i32, i32, u8)>().context(what)?;
-    let wanted: HashMap<(&str, i64, i32, i32), u8> = without_seq()
-        .map(|fix| {
-            let fix_key = (fix.driver_id.as_str(), fix.ts.unix_ms(), fix.lat.e7(), fix.lng.e7());
-            (fix_key, known_fields(fix))
-        })
-        .collect();
+    // Of two rows of one fix, the stored row must have the fields of both.
+    let mut wanted: HashMap<(&str, i64, i32, i32), u8> = HashMap::new();
+    for fix in without_seq() {
+        let fix_key = (fix.driver_id.as_str(), fix.ts.unix_ms(), fix.lat.e7(), fix.lng.e7());
+        *wanted.entry(fix_key).or_default() |= known_fields(fix);
+    }
     let mut known = HashSet::new();
     while let Some((driver, ts, lat, lng, stored)) =
         within(timeout, cursor.next()).await.context(what)?
