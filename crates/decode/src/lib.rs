@@ -20,6 +20,7 @@ mod age;
 pub mod attributes;
 mod decoded;
 mod decoder;
+mod distance;
 mod driver;
 mod exponent;
 mod extract;
@@ -48,6 +49,7 @@ mod unpack;
 
 pub use self::decoded::Decoded;
 pub use self::decoder::{Decoder, Limits};
+pub use self::distance::metres;
 pub use self::driver::{Driver, OtherBytes, Template};
 pub use self::extract::Pointer;
 pub use self::ignored::Ignored;

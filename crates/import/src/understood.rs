@@ -6,7 +6,8 @@ use std::fmt;
 
 use serde_json::json;
 
-use milepost_command::rows::fix as fix_shown;
+use milepost_command::rows::{fix as fix_shown, rfc3339};
+use milepost_decode::metres as metres_between;
 use milepost_decode::position::{DriverId, Position, Speed, Timestamp};
 
 /// Speed in m/s that no vehicle reaches: 1,200 km/h.
@@ -99,7 +100,7 @@ impl Understood {
             && driver == fix.driver_id
         {
             let seconds = (fix.ts.unix_ms() - ts.unix_ms()).abs() as f64 / 1e3;
-            let metres = distance([before_lat, before_lng], [lat, lng]);
+            let metres = metres_between([before_lat, before_lng], [lat, lng]);
             // Over less than a second a receiver's noise would look like a speed.
             self.same_moment += u64::from(seconds == 0.0 && metres > SAME_MOMENT_METRES);
             if seconds >= 1.0 {
@@ -189,23 +190,10 @@ fn is_of_radians([south, north, west, east]: [i32; 4]) -> bool {
         && is_within([west, east], std::f64::consts::PI)
 }
 
-/// Returns the metres between two places, on a sphere of the earth's mean radius.
-fn distance([lat_a, lng_a]: [f64; 2], [lat_b, lng_b]: [f64; 2]) -> f64 {
-    let (a, b) = (lat_a.to_radians(), lat_b.to_radians());
-    let (lat, lng) = ((b - a) / 2.0, (lng_b - lng_a).to_radians() / 2.0);
-    let h = lat.sin().powi(2) + a.cos() * b.cos() * lng.sin().powi(2);
-    2.0 * 6_371_008.8 * h.sqrt().min(1.0).asin()
-}
-
 /// Formats a coordinate, such as `33.9° S`.
 fn degrees(e7: i32, [positive, negative]: [char; 2]) -> String {
     let letter = if e7 < 0 { negative } else { positive };
     format!("{:.4}° {letter}", f64::from(e7).abs() / 1e7)
-}
-
-fn time(ts: Timestamp) -> String {
-    jiff::Timestamp::from_millisecond(ts.unix_ms())
-        .map_or_else(|_| ts.unix_ms().to_string(), |time| time.to_string())
 }
 
 impl fmt::Display for Understood {
@@ -225,7 +213,8 @@ impl fmt::Display for Understood {
             write!(f, "\n  not read   {}{rest}", names.join(", "))?;
         }
         if let Some((first, last)) = self.times {
-            write!(f, "\n  times      {} to {}", time(first), time(last))?;
+            let [first, last] = [first, last].map(|time| rfc3339(time).to_string());
+            write!(f, "\n  times      {} to {}", first.trim_matches('"'), last.trim_matches('"'))?;
         }
         if let Some([south, north, west, east]) = self.area {
             let [south, north] = [south, north].map(|lat| degrees(lat, ['N', 'S']));

@@ -17,10 +17,11 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use super::publisher::Publisher;
+use super::publisher::connect;
 use super::status::Status;
 use crate::watch::{Event, Kind};
 use milepost_clickhouse::Connector;
+use milepost_command::client::Client;
 use milepost_config::{Mqtt, Webhook};
 use milepost_core::erased::Erased;
 use milepost_core::error_chain;
@@ -177,13 +178,13 @@ impl Outage {
 pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc<Status>) {
     let mut outage = Outage::new(Channel::Mqtt, status);
     let (mut nodes, mut batch) = (mqtt.nodes.iter().cycle(), Vec::new());
-    let (mut node, mut connected, mut is_first) = (nodes.next(), None::<Publisher>, true);
+    let (mut node, mut connected, mut is_first) = (nodes.next(), None::<Client>, true);
     loop {
         let Some(at) = node else { return };
         let Some(publisher) = &mut connected else {
-            match Publisher::open(&mqtt, at).await {
-                Ok(publisher) => {
-                    if is_first || !publisher.is_resumed() {
+            match connect(&mqtt, at).await {
+                Ok((publisher, is_resumed)) => {
+                    if is_first || !is_resumed {
                         ends.retained_lost.send_modify(|times| *times += 1);
                     }
                     (connected, is_first) = (Some(publisher), false);
@@ -218,7 +219,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
 
 /// Publishes the orders of `batch` and removes each once the broker has acknowledged it.
 async fn publish(
-    publisher: &mut Publisher,
+    publisher: &mut Client,
     mqtt: &Mqtt,
     prefix: &str,
     batch: &mut Vec<Order>,

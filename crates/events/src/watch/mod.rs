@@ -23,6 +23,7 @@ use self::fenced::{Speeding, Stay, judge_hours, limited};
 pub use self::limits::Limits;
 use self::rhythm::Rhythm;
 use self::sequence::Sequence;
+use milepost_decode::metres;
 
 /// Worst accuracy in metres of a fix that counts for a place, as in `driver_days_mv`.
 pub(crate) const ACCURACY_M_MAX: f64 = 200.0;
@@ -30,8 +31,6 @@ pub(crate) const ACCURACY_M_MAX: f64 = 200.0;
 /// the same for every vehicle; `driver_days_mv` has one for each, in `trip_rules`.
 const JUMP_M: f64 = 100.0;
 const JUMP_M_PER_MS: f64 = 0.1;
-/// Mean radius of the earth.
-const EARTH_M: f64 = 6_371_008.8;
 /// Most drivers in memory, some 450 bytes each.
 const DRIVERS_MAX: usize = 1_000_000;
 
@@ -297,13 +296,5 @@ fn is_impossible(from: &Fix, to: &Fix) -> bool {
     let ms = to.ts - from.ts;
     #[expect(clippy::cast_precision_loss, reason = "at most an hour")]
     let reach = || JUMP_M + JUMP_M_PER_MS * ms as f64;
-    ms <= GAP_MS && metres(from, to) > reach()
-}
-
-/// Returns the distance of two fixes on a sphere, in metres.
-fn metres(a: &Fix, b: &Fix) -> f64 {
-    let (lat_a, lat_b) = (a.lat.to_radians(), b.lat.to_radians());
-    let half = |d: f64| (d.to_radians() / 2.0).sin().powi(2);
-    let h = half(b.lat - a.lat) + lat_a.cos() * lat_b.cos() * half(b.lng - a.lng);
-    2.0 * EARTH_M * h.sqrt().min(1.0).asin()
+    ms <= GAP_MS && metres([from.lat, from.lng], [to.lat, to.lng]) > reach()
 }

@@ -168,9 +168,12 @@ impl EventStore<'_> {
     /// Counts the events of the last two days that were known before this and that no webhook
     /// accepted.
     pub(crate) async fn unposted_before(&self, known_at: i64) -> Result<u64, Error> {
-        let condition =
-            format!("known_at <= fromUnixTimestamp64Milli({known_at}) AND webhook_at IS NULL");
-        Ok(self.events("recent_events", &condition).await?.len() as u64)
+        let sql = format!(
+            "SELECT count() FROM {}.recent_events FINAL \
+             WHERE known_at <= fromUnixTimestamp64Milli({known_at}) AND webhook_at IS NULL",
+            self.database
+        );
+        self.number("counting the events that no webhook accepted", &sql).await
     }
 
     /// Reads all events that were known after this, at most two days ago.
