@@ -79,6 +79,12 @@ impl Directory {
         self.groups.get(usize::from(group)).map_or("", String::as_str)
     }
 
+    /// Whether any driver has a group.
+    #[must_use]
+    pub fn has_groups(&self) -> bool {
+        self.groups.len() > 1
+    }
+
     /// Returns the names of all groups, in alphabetical order.
     #[must_use]
     pub fn groups(&self) -> Vec<&str> {

@@ -163,7 +163,7 @@ impl Fleet {
     pub fn set_directory(&mut self, directory: Arc<Directory>) {
         self.directory = directory;
         self.groups.clear();
-        if !self.directory.groups().is_empty() {
+        if self.directory.has_groups() {
             let numbers = 0..u32::try_from(self.ids.numbers()).unwrap_or(u32::MAX);
             self.groups.extend(numbers.map(|number| self.directory.group(self.ids.name(number))));
         }
@@ -215,7 +215,8 @@ impl Fleet {
         } else {
             (self.fixes[at], self.passes[at]) = (fix, self.pass);
         }
-        if !self.groups.is_empty() {
+        // Names may be known before the first driver: `groups` is still empty then.
+        if self.directory.has_groups() {
             self.groups.resize(self.fixes.len(), NO_GROUP);
             self.groups[at] = self.directory.group(id);
         }

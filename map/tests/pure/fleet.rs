@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use milepost_map::fleet::look::{Ages, summary};
+use milepost_map::fleet::directory::Directory;
+use milepost_map::fleet::look::{Ages, Scope, summary};
 use milepost_map::fleet::{DRIVER_BYTES, Fix, Fleet};
 use milepost_map::geo::Tile;
 use proptest::prelude::*;
@@ -132,4 +133,25 @@ fn memory_matches_the_formula_and_does_not_grow() {
         much_later <= 4 * N * (DRIVER_BYTES + 14),
         "{much_later}: both passes' drivers at once"
     );
+}
+
+#[test]
+fn driver_has_its_group_even_if_names_were_known_first() {
+    let names = [("d1".to_owned(), "Anna".to_owned(), "north".to_owned())];
+    let north = Arc::new(Scope::Only { groups: ["north".to_owned()].into(), drivers: [].into() });
+    for is_named_first in [true, false] {
+        let mut fleet = Fleet::new(N);
+        let directory = Arc::new(Directory::new(names.clone()));
+        if is_named_first {
+            fleet.set_directory(Arc::clone(&directory));
+        }
+        for id in ["d1", "d2"] {
+            fleet.take(id.as_bytes(), moved(1, 1.0));
+        }
+        fleet.commit();
+        if !is_named_first {
+            fleet.set_directory(directory);
+        }
+        assert_eq!(summary(&fleet, &north, AGES, 1_000).drivers, 1, "{is_named_first}");
+    }
 }
