@@ -5,7 +5,7 @@ SHELL := /bin/bash
 export RUST_BACKTRACE ?= 0
 SECONDS ?= 3600
 
-.PHONY: help demo map quick test check soak up down day page fuzz faults kubernetes replicas bench story figures release containers upgrade brokers trips clean-state
+.PHONY: help demo map dispatcher quick test check soak up down day page fuzz faults kubernetes replicas bench story figures release containers upgrade brokers trips clean-state
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -18,6 +18,11 @@ map: page ## the same parts, a fleet with an hour behind it, and the live map of
 	lab/local/setup
 	cargo build --release --locked -p milepost -p milepost-map -p loadgen
 	target/release/loadgen map
+
+dispatcher: page ## a dispatcher's tasks on the live map, in a browser, counted and timed; PICTURES=/folder keeps a picture of each; three minutes
+	lab/local/setup --map
+	cargo build --locked -p milepost -p milepost-map -p loadgen
+	lab/local/npm --prefix map/page run browser -- dispatcher
 
 quick: ## while you work, a minute: format, lints, pure rooms with a tenth of the cases, the page's unit tests
 	python3 tests/run quick $(ARGS)

@@ -353,7 +353,7 @@ test('the rules of a fence are set on the map, shown, and kept when it is rename
   await box.getByRole('button', { name: 'Save' }).click();
   await expect(box).toContainText('expected hours such as Mo-Fr 06:00-18:00');
   await box.getByLabel('Open', { exact: true }).fill('Mo-Fr 06:00-18:00');
-  await box.getByLabel('Times in').selectOption('Europe/Vienna');
+  await box.getByLabel('Time zone of the hours').selectOption('Europe/Vienna');
   await box.getByRole('button', { name: 'Save' }).click();
   await expect(box.getByRole('list', { name: 'Fences that are valid now' })).toContainText('50 km/h, at most 30 min, never silent, Mo-Fr 06:00-18:00, 1 driver');
   const rules = 'name, speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers';

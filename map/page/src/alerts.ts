@@ -61,6 +61,13 @@ export class Alerts {
     this.draw();
   }
 
+  /** Names of drivers are here. */
+  named(): void {
+    for (const marker of this.marks.values()) marker.remove();
+    this.marks.clear();
+    this.draw();
+  }
+
   /** Once a second. */
   async tick(): Promise<void> {
     if (this.asking || performance.now() - this.asked < EVERY_MS) return;

@@ -22,6 +22,7 @@ export class Fences {
   all: Fence[] = [];
   /** Whose visits are listed. */
   private looked: AbortController | null = null;
+  private visits: { now: number; all: Visit[] } = { now: 0, all: [] };
   private readonly visitsTitle = byId('visits-title', HTMLElement);
   private readonly visitRows = byId('visits', HTMLUListElement);
   private markers: Marker[] = [];
@@ -116,6 +117,7 @@ export class Fences {
     this.looked?.abort();
     const controller = (this.looked = new AbortController());
     say(this.visitsTitle, `${name}, today …`);
+    this.visits.all = [];
     this.visitRows.replaceChildren();
     const now = Math.floor(serverNow());
     try {
@@ -125,10 +127,18 @@ export class Fences {
       const today = daySpan(isoDay(now))!.from;
       const [inside, left] = [found.filter(({ is_inside }) => is_inside), found.filter(({ is_inside, left_at }) => !is_inside && left_at >= today)];
       say(this.visitsTitle, `${name}: ${inside.length} inside, ${left.length} left today`);
-      this.visitRows.replaceChildren(...[...inside, ...left].map((visit) => this.visit(visit, now)));
+      this.visits = { now, all: [...inside, ...left] };
+      this.named();
     } catch (error) {
       if (!controller.signal.aborted) say(this.visitsTitle, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
+  }
+
+  /** Names of drivers are here. */
+  named(): void {
+    const { now, all } = this.visits;
+    this.visitRows.replaceChildren(...all.map((visit) => this.visit(visit, now)));
+    this.rules.named();
   }
 
   private visit({ driver_id, entered, left_at, is_inside }: Visit, now: number): HTMLLIElement {
@@ -136,7 +146,7 @@ export class Fences {
     const button = make('button');
     button.type = 'button';
     const day = isoDay(now);
-    const when = is_inside ? `since ${minuteOf(entered, day)} · ${duration((now - entered) / 1000)}` : `${minuteOf(entered, day)}–${minuteOf(left_at, day)} · ${duration((left_at - entered) / 1000)}`;
+    const when = is_inside ? `inside since ${minuteOf(entered, day)} · ${duration((now - entered) / 1000)}` : `left at ${minuteOf(left_at, day)} · came at ${minuteOf(entered, day)}, ${duration((left_at - entered) / 1000)}`;
     button.append(make('span', this.options.name(driver_id)), make('small', when));
     button.addEventListener('click', () => this.options.choose(driver_id));
     item.append(button);
@@ -195,6 +205,7 @@ export class Fences {
     this.form.hidden = true;
     this.looked?.abort();
     say(this.visitsTitle, '');
+    this.visits.all = [];
     this.visitRows.replaceChildren();
     say(this.said, '');
     this.outline();

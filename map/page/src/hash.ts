@@ -42,3 +42,18 @@ function parsePlace(text: string | null): Place | null {
   if (zoom < 0 || zoom > 24 || Math.abs(lat) > 85.06 || Math.abs(lng) > 180) return null;
   return { zoom, lat, lng };
 }
+
+/** The address that lets a guest in. Without a place: it opens where the guest's drivers are. */
+export function guestLink(href: string, link: string): string {
+  const url = new URL(href);
+  url.search = new URLSearchParams({ link }).toString();
+  url.hash = '';
+  return url.href;
+}
+
+/** Whom a link to a list shows: the group, if it is the only filter, so that later members are in it; else the drivers. Null: none or too many. */
+export function linkTo(filter: URLSearchParams, drivers: readonly string[], most: number): { drivers?: string[]; groups?: string[] } | null {
+  const set = [...filter].filter(([, value]) => value !== '');
+  if (set.length === 1 && set[0][0] === 'group') return { groups: [set[0][1]] };
+  return drivers.length > 0 && drivers.length <= most ? { drivers: [...drivers] } : null;
+}

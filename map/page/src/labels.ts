@@ -20,6 +20,8 @@ export interface Placed extends Label {
 }
 
 const HEIGHT = 15;
+/** A fence's name is so far above or below its middle where somebody stands there. */
+const NEXT_LINE = 26;
 /** Half of a dot. */
 const DOT = 5;
 const COLOURS = {
@@ -27,7 +29,7 @@ const COLOURS = {
   light: { driver: '#1a2434', chosen: '#000000', fence: '#6a2db4', rim: 'rgba(255,255,255,0.95)' },
 } as const;
 
-/** Puts each label where no earlier one is: right of its place, left, above, below. What has no room is left out. */
+/** Puts each label where no earlier one is: right of its place, left, above, below; a fence's name in its middle, above, below. What has no room is left out. */
 export function place(labels: readonly Label[], measure: (text: string) => number, width: number, height: number): Placed[] {
   const placed: Placed[] = [];
   // Drivers are not written over.
@@ -40,8 +42,8 @@ export function place(labels: readonly Label[], measure: (text: string) => numbe
   for (const label of labels) {
     const { x, y, gap } = label;
     const wide = measure(label.text);
-    const spots: [left: number, middle: number][] = gap === 0 ? [[x - wide / 2, y]] : [[x + gap, y], [x - gap - wide, y], [x - wide / 2, y - gap - 4], [x - wide / 2, y + gap + 4]];
-    const spot = spots.find(([left, middle]) => isFree(left, middle, wide) && !(gap > 0 && hits(label, left, middle, wide)));
+    const spots: [left: number, middle: number][] = gap === 0 ? [0, -NEXT_LINE, NEXT_LINE].map((down) => [x - wide / 2, y + down]) : [[x + gap, y], [x - gap - wide, y], [x - wide / 2, y - gap - 4], [x - wide / 2, y + gap + 4]];
+    const spot = spots.find(([left, middle]) => isFree(left, middle, wide) && !hits(label, left, middle, wide));
     if (spot) placed.push({ ...label, left: spot[0], middle: spot[1], width: wide });
   }
   return placed;

@@ -1,12 +1,15 @@
 // The drivers that match: by what they do, by name, by attribute, inside a fence. The map rings them; without a map this is all there is.
-import { ApiError, list as ask, type Found } from './api';
+import { ApiError, list as ask, makeLink, type Found } from './api';
 import { serverNow } from './clock';
-import { byId, make, press, say } from './dom';
+import { byId, copies, make, press, say } from './dom';
+import { guestLink, linkTo } from './hash';
 import { ago, mps, pace, speedUnit } from './words';
 
 /** Between two questions while it is open. */
 const EVERY_MS = 10_000;
 const PAUSE_MS = 300;
+/** Drivers and groups that one link may name. */
+const LINK_NAMES_MAX = 50;
 
 export interface List {
   toggle(): void;
@@ -14,6 +17,8 @@ export interface List {
   redraw(): void;
   /** What can be chosen as a group. */
   groups(names: readonly string[]): void;
+  /** Links to those listed can be made. */
+  shares(): void;
 }
 
 export function list(choose: (id: string) => void, found: (drivers: Found[]) => void): List {
@@ -23,10 +28,18 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
   const rows = byId('listed', HTMLOListElement);
   const said = byId('list-said', HTMLElement);
   const field = (name: string) => form.elements.namedItem(name) as HTMLInputElement;
+  const share = byId('list-share', HTMLElement);
   let asked: AbortController | null = null;
   let timer = 0;
+  let canShare = false;
+  /** Whom a link to the list shows; null: too many. */
+  let shared: { drivers?: string[]; groups?: string[] } | null = null;
 
   button.addEventListener('click', toggle);
+  copies(byId('list-link', HTMLButtonElement), async () => {
+    const hours = Number(byId('list-link-hours', HTMLSelectElement).value);
+    return guestLink(location.href, await makeLink(shared ?? {}, hours));
+  });
   byId('list-close', HTMLButtonElement).addEventListener('click', toggle);
   form.addEventListener('submit', (event) => event.preventDefault());
   form.addEventListener('input', () => later(PAUSE_MS));
@@ -69,7 +82,10 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
       if (controller.signal.aborted) return;
       show(drivers, truncated);
       // Without a filter all would be marked.
-      found([...filter.values()].some((value) => value !== '') ? drivers : []);
+      const isFiltered = [...filter.values()].some((value) => value !== '');
+      found(isFiltered ? drivers : []);
+      shared = isFiltered && !truncated ? linkTo(filter, drivers.map(({ driver_id }) => driver_id), LINK_NAMES_MAX) : null;
+      share.hidden = !canShare || shared === null;
     } catch (error) {
       if (controller.signal.aborted) return;
       say(said, error instanceof ApiError ? error.message : 'The server does not answer.');
@@ -114,6 +130,7 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
       byId('filter-group', HTMLSelectElement).replaceChildren(Object.assign(make('option', 'any'), { value: '' }), ...names.map((name) => Object.assign(make('option', name), { value: name })));
       byId('filter-group-label', HTMLElement).hidden = names.length === 0;
     },
+    shares: () => void (canShare = true),
     toggle,
     get isOpen() {
       return !box.hidden;

@@ -100,6 +100,7 @@ async function open(): Promise<Stage> {
   const [{ makeStage }, configuration] = await Promise.all([coming, configured()]);
   say(byId('version', HTMLElement), configuration.version ? `milepost ${configuration.version}` : '');
   listed.groups(configuration.groups ?? []);
+  if (configuration.makes_links) listed.shares();
   document.body.dataset.link = String(configuration.is_link);
   const made = await makeStage(configuration, current(), shared);
   stage = made;

@@ -4,13 +4,14 @@ import { serverNow } from './clock';
 import type { Points } from './decode';
 import { byId, press, say, svg } from './dom';
 import type { Film } from './player';
-import { clock, STANDING_MPS, whole } from './words';
+import { silentAfter } from './states';
+import { moment, STANDING_MPS, whole } from './words';
 import { instant, local } from './zone';
 import type { Bounds } from './tiles';
 
 const HOURS = 4;
 const HOUR_MS = 3_600_000;
-/** A driver is shown for so many steps after its last fix, then it is silent. */
+/** A driver is shown for so many steps after its last fix, and at least until it counts as silent: in a short span steps are shorter than the time between two fixes. */
 const STEPS_KEPT = 10;
 /** One that was moving, and has no fix in the area for so long, has left it: it is shown for so many. */
 const STEPS_LEAVING = 2;
@@ -101,7 +102,7 @@ function film(past: Past, show: (drivers: Points) => void): Film {
       count = drivers.n;
       show(drivers);
     },
-    words: (ms) => `${clock(ms)}\n${whole(count)} drivers`,
+    words: (ms) => `${moment(ms, serverNow())}\n${whole(count)} drivers`,
     draw(width, height) {
       const steps = Math.ceil((past.to - past.from) / past.step);
       const counts = new Array<number>(steps).fill(0);
@@ -116,10 +117,11 @@ function film(past: Past, show: (drivers: Points) => void): Film {
 
 /** Each driver's newest fix before `ms`, unless it is older than some steps, or the driver has left. */
 export function driversAt({ to, step, truncated, ids, driver, ts, lat, lng, speed }: Past, ms: number): Points {
+  const kept = Math.max(STEPS_KEPT * step, silentAfter() * 1000);
   const newest = new Map<number, number>();
   const next = new Map<number, number>();
   for (let i = 0; i < ts.length; i++) {
-    if (Math.abs(ts[i] - ms) > STEPS_KEPT * step) continue;
+    if (Math.abs(ts[i] - ms) > kept) continue;
     const other = newest.get(driver[i]);
     if (ts[i] >= ms) next.set(driver[i], Math.min(ts[i], next.get(driver[i]) ?? Infinity));
     else if (other === undefined || ts[other] <= ts[i]) newest.set(driver[i], i);
@@ -127,7 +129,7 @@ export function driversAt({ to, step, truncated, ids, driver, ts, lat, lng, spee
   // What comes after it nobody knows.
   const end = truncated ? ts[ts.length - 1] : to;
   const hasLeft = (row: number) =>
-    (speed[row] ?? 0) >= STANDING_MPS && ts[row] < ms - STEPS_LEAVING * step && (next.get(driver[row]) ?? end) > ts[row] + STEPS_KEPT * step;
+    (speed[row] ?? 0) >= STANDING_MPS && ts[row] < ms - STEPS_LEAVING * step && (next.get(driver[row]) ?? end) > ts[row] + kept;
   const rows = [...newest.values()].filter((row) => !hasLeft(row));
   const column = <T>(values: readonly T[]) => rows.map((row) => values[row]);
   return {

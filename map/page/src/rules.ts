@@ -113,6 +113,11 @@ export class RulesForm {
     return true;
   }
 
+  /** Names of drivers are here. */
+  named(): void {
+    this.draw();
+  }
+
   private draw(): void {
     this.driver.placeholder = this.drivers.length === 0 ? 'all drivers' : 'one more';
     this.chosen.replaceChildren(

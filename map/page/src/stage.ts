@@ -76,11 +76,13 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
   const look = () => tiles.look(bounds(map), map.getZoom());
   const names = new Names(() => {
     panel.title();
+    fences.named();
+    alerts.named();
     scene.invalidate();
   });
   const fences = new Fences(map, edits_fences, {
     seesAll: config.sees_all,
-    name: (id) => names.of(id),
+    name: (id) => names.inList(id),
     choose: (id) => void find(id),
     changed() {
       panel?.renamed();
@@ -91,7 +93,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
   scene.drawn = () => labels.draw();
   const alerts = new Alerts(map, {
     writes: config.writes,
-    name: (id) => names.of(id),
+    name: (id) => names.inList(id),
     go(alert) {
       map.easeTo({ center: [alert.lng, alert.lat], zoom: Math.max(map.getZoom(), 13), duration: 700 });
       void panel.open(alert.driver_id);

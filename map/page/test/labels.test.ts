@@ -29,6 +29,12 @@ describe('labels', () => {
     const placed = place([label('aaaa', 100, 100), label('b', 120, 100)], measure, 400, 300);
     expect(placed.find(({ text }) => text === 'aaaa')!.left).toBeLessThan(100);
   });
+  test('a fence’s name makes room for who stands in its middle', () => {
+    const fence = label('Depot', 100, 100, 0);
+    expect(place([fence], measure, 400, 300)[0].middle).toBe(100);
+    const both = place([label('anna', 100, 100), fence], measure, 400, 300);
+    expect(both.map(({ text, middle }) => [text, middle])).toEqual([['anna', 100], ['Depot', 74]]);
+  });
 });
 
 test('states go by age first, then by speed', () => {

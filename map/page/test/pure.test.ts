@@ -4,7 +4,7 @@ import { trouble } from '../src/banner';
 import { join, radius } from '../src/cells';
 import { colour, stops } from '../src/colours';
 import { decode, type Cells } from '../src/decode';
-import { format, parse } from '../src/hash';
+import { format, guestLink, linkTo, parse } from '../src/hash';
 import { scale } from '../src/heat';
 import { driversAt } from '../src/replay';
 import { covering, inView, key, mercator, overlap, unmercator, type Tile } from '../src/tiles';
@@ -185,20 +185,32 @@ describe('a track', () => {
 });
 
 test('the past has each driver at its newest fix, as long as it is not silent', () => {
-  const past = { from: 0, to: 100_000, step: 1000, truncated: false, ids: ['a', 'b'], driver: [0, 1, 0], ts: [500, 900, 1500], lat: [1, 2, 3], lng: [4, 5, 6], speed: [null, 0, 0.4] };
+  const minutes = (...of: number[]) => of.map((one) => one * 60_000);
+  const past = { from: 0, to: 6_000_000, step: 60_000, truncated: false, ids: ['a', 'b'], driver: [0, 1, 0], ts: minutes(0.5, 0.9, 1.5), lat: [1, 2, 3], lng: [4, 5, 6], speed: [null, 0, 0.4] };
   const at = (ms: number) => Object.fromEntries(driversAt(past, ms).ids.map((id, i) => [id, driversAt(past, ms).lat[i]]));
-  expect([at(0), at(1000), at(2000), at(11_000), at(20_000)]).toEqual([{}, { a: 1, b: 2 }, { a: 3, b: 2 }, { a: 3 }, {}]);
+  expect(minutes(0, 1, 2, 11, 20).map(at)).toEqual([{}, { a: 1, b: 2 }, { a: 3, b: 2 }, { a: 3 }, {}]);
+});
+
+test('in a short span nobody vanishes between two of its fixes', () => {
+  // Five minutes in 240 steps; a fix every 30 s, one stands and one drives.
+  const ts = Array.from({ length: 10 }, (_, i) => i * 30_000);
+  const past = { from: 0, to: 300_000, step: 1_250, truncated: false, ids: ['stands', 'drives'], driver: [...ts.map(() => 0), ...ts.map(() => 1)], ts: [...ts, ...ts], lat: [...ts, ...ts], lng: [...ts, ...ts], speed: [...ts.map(() => 0), ...ts.map(() => 12)] };
+  for (let ms = 1; ms < 270_000; ms += 1_250) expect(driversAt(past, ms).n, String(ms)).toBe(2);
 });
 
 test('who was moving, and has no other fix in the area for long, has left it: it does not stand at the border', () => {
-  const past = (end: number, truncated: boolean, ...ts: number[]) => ({ from: 0, to: end, step: 1000, truncated, ids: ['a'], driver: ts.map(() => 0), ts, lat: ts, lng: ts, speed: ts.map(() => 12) });
-  const shown = (of: ReturnType<typeof past>, ...at: number[]) => at.map((ms) => driversAt(of, ms).n);
-  expect(shown(past(100_000, false, 500), 1_000, 2_000, 3_000, 5_000)).toEqual([1, 1, 0, 0]);
+  const minute = 60_000;
+  const past = (end: number, truncated: boolean, ...at: number[]) => {
+    const ts = at.map((one) => one * minute);
+    return { from: 0, to: end * minute, step: minute, truncated, ids: ['a'], driver: ts.map(() => 0), ts, lat: ts, lng: ts, speed: ts.map(() => 12) };
+  };
+  const shown = (of: ReturnType<typeof past>, ...at: number[]) => at.map((one) => driversAt(of, one * minute).n);
+  expect(shown(past(100, false, 0.5), 1, 2, 3, 5)).toEqual([1, 1, 0, 0]);
   // One that sends seldom is there until its next fix, and one that comes back is there again.
-  expect(shown(past(100_000, false, 500, 9_500, 40_000), 5_000, 9_000, 10_000, 14_000, 40_001)).toEqual([1, 1, 1, 0, 1]);
+  expect(shown(past(100, false, 0.5, 9.5, 40), 5, 9, 10, 14, 40.001)).toEqual([1, 1, 1, 0, 1]);
   // What comes behind the end nobody knows.
-  expect(shown(past(8_000, false, 500), 5_000, 8_000)).toEqual([1, 1]);
-  expect(shown(past(100_000, true, 500, 6_000), 5_000, 10_000)).toEqual([1, 1]);
+  expect(shown(past(8, false, 0.5), 5, 8)).toEqual([1, 1]);
+  expect(shown(past(100, true, 0.5, 6), 5, 10)).toEqual([1, 1]);
 });
 
 test('the scale of the heatmap has numbers', () => {
@@ -213,4 +225,15 @@ test('the banner says what is away since when, and changes once a minute only', 
   expect(at('away', 5)).toBe(at('away', 59));
   expect(at('stale', 200)).toMatch(/for 3 minutes/);
   expect(at('stale', 200_000)).toMatch(/ since 1[45] Nov 2023, \d\d:\d\d:\d\d, for 2 days\. /);
+});
+
+describe('a guest link', () => {
+  const filter = (fields: Record<string, string>) => new URLSearchParams({ find: '', group: '', stopped: '', ...fields });
+  test('has no place and no driver of who made it', () => expect(guestLink('https://fleet.example/map/?link=old#at=3/1/2&driver=d1', 'a.b')).toBe('https://fleet.example/map/?link=a.b'));
+  test('names the group alone, so that later members are in it', () => expect(linkTo(filter({ group: 'north' }), ['d1'], 50)).toEqual({ groups: ['north'] }));
+  test('names the drivers of any other filter', () => expect(linkTo(filter({ group: 'north', find: 'a' }), ['d1', 'd2'], 50)).toEqual({ drivers: ['d1', 'd2'] }));
+  test('is not made of nobody, or of more than it may name', () => {
+    expect(linkTo(filter({ find: 'x' }), [], 50)).toBeNull();
+    expect(linkTo(filter({ find: 'x' }), ['d1', 'd2', 'd3'], 2)).toBeNull();
+  });
 });
