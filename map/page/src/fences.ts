@@ -98,7 +98,9 @@ export class Fences {
     look.addEventListener('click', () => {
       const box = new LngLatBounds();
       for (const point of fence.geometry.coordinates.flat(2)) box.extend(point as [number, number]);
-      this.map.fitBounds(box, { padding: Math.min(120, innerWidth / 5), maxZoom: 17, duration: 600 });
+      // On a phone the card covers the upper half, and grows with its visits.
+      const padding = innerWidth <= 640 ? { top: innerHeight * 0.58, bottom: innerHeight * 0.06, left: 30, right: 30 } : Math.min(120, innerWidth / 5);
+      this.map.fitBounds(box, { padding, maxZoom: 17, duration: 600 });
       void this.visitors(fence.properties.name);
     });
     item.append(look);
