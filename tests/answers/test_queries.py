@@ -4,6 +4,7 @@ ANSWERS_WRITE=1 puts the engine's answers into docs/analysts.md, in the place of
 """
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -52,6 +53,16 @@ def test_geojson(day):
     assert [one["properties"]["driver_id"] for one in tracks] == ["anna", "ben", "chloe", "dmitri", "eva"]
     anna = truth.by_driver(working_day()[0].fixes)["anna"]
     assert tracks[0]["geometry"] == {"type": "LineString", "coordinates": [[fix["lng"], fix["lat"]] for fix in anna]}
+
+
+def test_fixes_as_csv_and_as_points_of_geojson(day):
+    anna = truth.by_driver(working_day()[0].fixes)["anna"]
+    rows = list(csv.DictReader(export(day, "fixes.csv.sql", driver="anna").decode().splitlines()))
+    assert [(float(row["lat"]), float(row["lng"])) for row in rows] == [(fix["lat"], fix["lng"]) for fix in anna]
+    assert rows[0]["ts"] == "2026-06-01T06:00:00.000Z" and list(rows[0])[:3] == ["driver_id", "ts", "seq"]
+    points = json.loads(export(day, "fixes.geojson.sql", driver="anna"))["features"]
+    assert [point["geometry"]["coordinates"] for point in points] == [[fix["lng"], fix["lat"]] for fix in anna]
+    assert points[0]["properties"]["ts"] == "2026-06-01T06:00:00.000Z" and points[0]["properties"]["driver_id"] == "anna"
 
 
 @pytest.mark.parametrize("name", ["tracks.parquet.sql", "fixes.parquet.sql"])

@@ -175,6 +175,132 @@ fn check_reports_what_migrate_would_change() -> Result<()> {
     Ok(())
 }
 
+/// Two consumers, each with a field that the other one does not have; the union; a downgrade.
+#[test]
+fn consumers_with_other_fields_insert_on() -> Result<()> {
+    let world = world("fields_two_consumers")?;
+    let of = |topic: &str| world.settings.clone().with("SOURCE__TOPIC", topic);
+    let a = battery(&of("a/+/gps")).with("MQTT__CLIENT_ID", "a");
+    let ignition = |settings: Settings| {
+        settings.with("FIELDS__IGNITION__FROM", "/io/239").with("FIELDS__IGNITION__TYPE", "Bool")
+    };
+    let b = ignition(of("b/+/gps")).with("MQTT__CLIENT_ID", "b");
+    a.migrate()?;
+    let first = a.run()?;
+    b.migrate()?;
+    let second = b.run()?;
+    let send = |driver: &str| {
+        let payload = fix(r#","batt":80,"io":{"239":1}"#);
+        let topics = [format!("a/{driver}/gps"), format!("b/{driver}/gps")];
+        world.publish(&topics.each_ref().map(|topic| (&**topic, &*payload)))
+    };
+    send("one")?;
+    world.wait_for("SELECT count() FROM {db}.positions", "2", SOON)?;
+    let stored = "SELECT count(battery), countIf(ignition) FROM {db}.positions";
+    assert_eq!(world.query(stored)?, "1\t1", "each fills its own");
+    refused_query(&world, "SELECT battery FROM {db}.fixes", "battery")?;
+    ignition(a.clone()).migrate()?;
+    let shown = "SELECT count(battery), countIf(ignition) FROM {db}.fixes";
+    assert_eq!(world.query(shown)?, "1\t1", "the union shows both");
+
+    // Back to the version before, for one of them: what it no longer keeps is NULL.
+    drop(first);
+    let first = of("a/+/gps").with("MQTT__CLIENT_ID", "a").run()?;
+    send("two")?;
+    world.wait_for("SELECT count() FROM {db}.fixes", "4", SOON)?;
+    assert_eq!(world.query(shown)?, "1\t2");
+    assert_eq!(world.query("SELECT count() FROM {db}.rejects")?, "0");
+    drop((first, second));
+    Ok(())
+}
+
+fn refused_query(world: &World, sql: &str, expected: &str) -> Result<()> {
+    let answer = world.query(sql);
+    ensure!(answer.as_ref().is_err_and(|it| format!("{it:#}").contains(expected)), "{answer:?}");
+    Ok(())
+}
+
+/// Files of before the field are replayed into the tables of after, and after a drop.
+#[test]
+fn spool_of_before_is_replayed_into_tables_with_fields() -> Result<()> {
+    let world = world("fields_spool")?;
+    let spool = world.folder.path().join("spool");
+    let before = (world.settings.clone())
+        .with("SOURCE__TOPIC", "drivers/+/gps")
+        .with("SOURCE__KEEP", "batt")
+        .with("SPOOL__DIR", spool.to_string_lossy());
+    let after = battery(&before);
+    let store = |settings: &Settings, driver: &str, waiting: f64| -> Result<()> {
+        let away = settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1");
+        let milepost = away.listen()?;
+        milepost_subscribed(&milepost)?;
+        let topic = format!("drivers/{driver}/gps");
+        world.publish(&[(&topic, &fix(r#","batt":80"#))])?;
+        crate::world::wait_for_metric(&milepost, "positions_in_spool", waiting)
+    };
+    store(&before, "old", 1.0)?;
+    after.migrate()?;
+    store(&after, "new", 2.0)?;
+    let replay = |settings: &Settings, expected: &str| -> Result<()> {
+        let (code, output) = settings.call(&["spool", "replay"])?;
+        ensure!(code == 0, "{output}");
+        let sql = "SELECT groupArray((driver_id, battery)) FROM (SELECT * FROM {db}.fixes ORDER BY driver_id)";
+        assert_eq!(world.query(sql)?, expected);
+        Ok(())
+    };
+    replay(&after, "[('new',80),('old',80)]")?;
+    store(&after, "third", 1.0)?;
+    let (code, output) = before.call(&["migrate", "--drop-field", "battery"])?;
+    ensure!(code == 0, "{output}");
+    let (code, output) = before.call(&["spool", "replay"])?;
+    ensure!(code == 0, "{output}");
+    assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "3");
+    after.migrate()?;
+    replay(&after, "[('new',80),('old',80),('third',80)]")
+}
+
+fn milepost_subscribed(milepost: &lab_stack::Milepost) -> Result<()> {
+    lab_stack::wait_until("it has subscribed", SOON, || {
+        Ok(milepost.metric("mqtt_connected")? >= 1.0)
+    })
+}
+
+/// The exports of `sql/exports` that have every column of `fixes`.
+#[test]
+fn exports_have_the_fields() -> Result<()> {
+    let world = world("fields_exports")?;
+    let settings = battery(&world.settings).with("SOURCE__TOPIC", "drivers/+/gps");
+    settings.migrate()?;
+    let milepost = settings.run()?;
+    world.publish(&[
+        ("drivers/known/gps", &fix(r#","batt":80"#)),
+        ("drivers/without/gps", &fix("")),
+    ])?;
+    world.wait_for("SELECT count() FROM {db}.fixes", "2", SOON)?;
+    drop(milepost);
+    let export = |name: &str| -> Result<String> {
+        let file = lab_stack::repository().join("sql/exports").join(name);
+        let mut sql = std::fs::read_to_string(file)?.replace("fleet.", "{db}.");
+        for (parameter, value) in
+            [("driver", ""), ("from", "2020-01-01"), ("to", "2100-01-01"), ("tz", "UTC")]
+        {
+            sql = sql.replace(&format!("{{{parameter}:String}}"), &format!("'{value}'"));
+        }
+        world.query(&sql)
+    };
+    let csv = export("fixes.csv.sql")?;
+    let lines: Vec<&str> = csv.lines().collect();
+    ensure!(lines[0].ends_with(r#""acc","battery""#) && lines.len() == 3, "{csv}");
+    ensure!(lines[1].ends_with(",80") && lines[2].ends_with(','), "{csv}");
+    let geojson: serde_json::Value = serde_json::from_str(&export("fixes.geojson.sql")?)?;
+    let [known, without] = [0, 1].map(|n| &geojson["features"][n]["properties"]);
+    assert_eq!((&known["driver_id"], &known["battery"]), (&"known".into(), &80.into()));
+    ensure!(without["battery"].is_null() && without.get("battery").is_some(), "{geojson}");
+    let place = &geojson["features"][0]["geometry"]["coordinates"];
+    assert_eq!(*place, serde_json::json!([2, 1]));
+    Ok(())
+}
+
 /// `milepost decode` shows what ClickHouse computes.
 #[test]
 fn decode_agrees_with_the_columns() -> Result<()> {

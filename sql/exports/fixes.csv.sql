@@ -1,0 +1,10 @@
+-- Every fix of drivers as CSV, with the fields of the operator (docs/fields.md) as columns. `milepost import` reads the file: name in --keep what
+-- it shall keep. A column of `fixes` that is not wanted: name it in EXCEPT.
+SELECT * EXCEPT (received_at, inserted_at, attributes)
+FROM fleet.fixes
+WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
+    AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
+    AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
+ORDER BY driver_id, ts, seq
+SETTINGS date_time_output_format = 'iso', format_csv_null_representation = ''
+FORMAT CSVWithNames
