@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgMatches, CommandFactory as _, Parser, Subcommand};
 
-use milepost_command::arguments::{client_id, span};
+use milepost_command::arguments::span;
 use milepost_command::{AtStart, Companion};
 
 /// Commands that the consumer does not need. Remove a line here and the one in `Cargo.toml` to
@@ -51,7 +51,7 @@ pub enum Command {
     /// session is left
     Drain {
         /// The mqtt.client_id of that member
-        #[arg(long, value_parser = client_id)]
+        #[arg(long, value_parser = |id: &str| milepost_config::client_id(id.to_owned()))]
         client_id: String,
         /// Unsubscribe it even if no member of shutdown.peers is known to stay
         #[arg(long)]

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Guarantee: a command's exit code is the same whether or not anybody reads its output, and no
-//! command inserts before [`tables`] has confirmed that the tables are those of this binary.
+//! command inserts positions before [`tables`] has confirmed that the tables are those of this
+//! binary. `fences import` and `erase` only check that no migration is pending.
 //!
-//! Refuses: to know any command. A [`Companion`] can be deleted with its folder, its lines in
-//! `Cargo.toml` and its line in `src/cli.rs`.
+//! Refuses: to depend on any command. ARCHITECTURE.md says what to delete with a [`Companion`].
 
 pub mod arguments;
 pub mod client;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
-use milepost_command::arguments::{interval, moment, peer, reason, span};
+use milepost_command::arguments::span;
 use milepost_command::process::{
     good, open, put, put_some, read_file, usage, with_logs, without_logs,
 };
@@ -17,6 +17,7 @@ use milepost_core::peers::Peer;
 use milepost_decode::position::{DriverId, Timestamp};
 use milepost_decode::reject::Reason;
 
+use crate::arguments::{interval, moment, peer, reason};
 use crate::{decode, rejects, top, trace};
 
 /// The four commands, as `src/cli.rs` lists them.

@@ -13,6 +13,7 @@
 //!
 //! Refuses: a decoder of its own; all commands use the consumer's.
 
+mod arguments;
 mod command;
 pub mod decode;
 pub mod rejects;
