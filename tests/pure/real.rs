@@ -57,11 +57,11 @@ struct State {
     stored: BTreeSet<u32>,
     has_spool: bool,
     /// Rows that would be in quarantine if a spool were configured.
-    gone: BTreeSet<u32>,
+    lost_without_spool: BTreeSet<u32>,
     rejects: u64,
     tokens: BTreeMap<String, Vec<u8>>,
     /// Inserts in progress, by number.
-    under_way: BTreeSet<u64>,
+    in_flight: BTreeSet<u64>,
     next_insert: u64,
     /// Inserts below this number began before a driver was erased.
     erased_at: u64,
@@ -101,10 +101,10 @@ impl State {
         } else {
             self.rejects += refusals(insert);
         }
-        self.know(insert, token);
+        self.remember_token(insert, token);
     }
 
-    fn know(&mut self, insert: &Insert, token: &str) {
+    fn remember_token(&mut self, insert: &Insert, token: &str) {
         let used_for = [insert.statement.as_bytes(), &insert.body].concat();
         let before = self.tokens.entry(token.to_owned()).or_insert_with(|| used_for.clone());
         assert_eq!(*before, used_for, "one token for different rows");
@@ -122,11 +122,11 @@ impl Sink for Scripted {
                 let mut state = server.state();
                 state.next_insert += 1;
                 let number = state.next_insert;
-                state.under_way.insert(number);
+                state.in_flight.insert(number);
                 number
             };
             let answer = server.work(&insert, &attempt).await;
-            server.state().under_way.remove(&number);
+            server.state().in_flight.remove(&number);
             answer
         });
         working.await.expect("a server neither panics nor is cancelled")
@@ -158,8 +158,8 @@ impl Scripted {
         match (mood, chance) {
             (Mood::Narrow, _) if is_too_large(insert.rows, positions()) => {
                 let mut state = self.state();
-                let gone = (insert.rows == 1 && !state.has_spool).then(positions);
-                state.gone.extend(gone.into_iter().flatten());
+                let lost_without_spool = (insert.rows == 1 && !state.has_spool).then(positions);
+                state.lost_without_spool.extend(lost_without_spool.into_iter().flatten());
                 failed(FailureKind::TooLarge)
             }
             (Mood::Fine | Mood::Slow | Mood::Narrow | Mood::Taking(_), _) | (Mood::Flaky, 0..3) => {
@@ -173,7 +173,7 @@ impl Scripted {
                 failed(FailureKind::TimedOut)
             }
             (Mood::Dying, 0..4) => {
-                self.state().know(insert, token);
+                self.state().remember_token(insert, token);
                 failed(FailureKind::Ambiguous)
             }
             (Mood::Dying, _) | (Mood::Flaky, 6) => {
@@ -198,10 +198,10 @@ impl Real {
             rng: fastrand::Rng::with_seed(seed),
             stored: BTreeSet::new(),
             has_spool: false,
-            gone: BTreeSet::new(),
+            lost_without_spool: BTreeSet::new(),
             rejects: 0,
             tokens: BTreeMap::new(),
-            under_way: BTreeSet::new(),
+            in_flight: BTreeSet::new(),
             next_insert: 0,
             erased_at: 0,
         };
@@ -351,8 +351,9 @@ impl Backend for Real {
     }
 
     fn is_stored(&self, seq: u32) -> bool {
-        let is_there =
-            |state: MutexGuard<'_, State>| state.stored.contains(&seq) || state.gone.contains(&seq);
+        let is_there = |state: MutexGuard<'_, State>| {
+            state.stored.contains(&seq) || state.lost_without_spool.contains(&seq)
+        };
         is_there(self.server.state()) || self.is_in_file(Kind::Row, seq)
     }
 
@@ -374,7 +375,7 @@ impl Backend for Real {
 
     fn inserts_from_before(&self) -> usize {
         let state = self.server.state();
-        state.under_way.range(..state.erased_at).count()
+        state.in_flight.range(..state.erased_at).count()
     }
 }
 

@@ -16,7 +16,7 @@ const NO_END_MS: i64 = 7_258_118_400_000;
 pub struct Version {
     pub name: String,
     pub from_ms: i64,
-    /// Exclusive. A version with `until_ms == from_ms` counts for no fix.
+    /// End of the validity, exclusive. A version with `until_ms == from_ms` counts for no fix.
     pub until_ms: i64,
     pub polygons: Polygons,
     pub rules: Rules,
@@ -33,7 +33,7 @@ pub struct Change {
     pub until_ms: Option<i64>,
     /// Recount earlier visits with the new outline and name.
     pub rewrites_past: bool,
-    /// `None`: the fence ends.
+    /// The new outline; `None`: the fence ends.
     pub polygons: Option<Polygons>,
     /// Properties of the request: the rules in them replace those of the version.
     pub properties: Value,
@@ -69,7 +69,7 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
         }
         let (from_ms, until_ms) = match change.from_ms {
             Some(from_ms) => (from_ms, change.until_ms.unwrap_or(NO_END_MS)),
-            None => room(&versions, change.until_ms.unwrap_or(NO_END_MS), now_ms),
+            None => free_span(&versions, change.until_ms.unwrap_or(NO_END_MS), now_ms),
         };
         return Ok(vec![Version {
             name: change.name.clone(),
@@ -102,7 +102,7 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
     }
     if target.until_ms <= now_ms {
         return Err(
-            "this version of the fence has ended, somebody may have changed it: look at it again"
+            "this version of the fence has ended; another user may have changed it: reload the fence"
                 .to_owned(),
         );
     }
@@ -110,7 +110,7 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
 }
 
 /// Returns the gap between the version that ended last, or 1970, and the next planned one.
-fn room(versions: &[&Version], until_ms: i64, now_ms: i64) -> (i64, i64) {
+fn free_span(versions: &[&Version], until_ms: i64, now_ms: i64) -> (i64, i64) {
     let ended = versions.iter().map(|row| row.until_ms).filter(|until_ms| *until_ms <= now_ms);
     let planned = versions.iter().filter(|row| row.until_ms > row.from_ms).map(|row| row.from_ms);
     let planned = planned.filter(|from_ms| *from_ms > now_ms);

@@ -17,43 +17,44 @@ pub type Node = Arc<str>;
 pub enum ConsumerNotice {
     Session(SessionIndex, session::events::SessionNotice),
     Delivery(delivery::events::DeliveryNotice),
-    /// The sum of the windows caps every batch below `rows_max`.
+    /// The windows together are too small: they cap every batch below `rows_max`.
     WindowSmall {
         /// Messages in flight that the broker allows, over all sessions.
         window: usize,
-        /// Enough for every insert and the open batch.
+        /// Messages in flight that would keep every insert busy and the open batch filling.
         wanted: usize,
         sessions: usize,
     },
     /// QoS 0 messages are dropped.
     Shedding,
-    /// Messages come on topics of no configured filter.
+    /// Messages arrive on topics that match no configured filter.
     Foreign {
         messages: u64,
     },
-    /// OwnTracks with an encryption key.
+    /// Encrypted OwnTracks messages arrive, for which milepost has no key.
     Encrypted,
-    /// Sessions of an earlier process were gone before they could be emptied.
+    /// Former sessions had expired before they could be emptied.
     FormerExpired {
         sessions: u64,
     },
-    /// A source's fields that nobody reads, or its first fix without a time.
+    /// A source has fields that are not read, or sent its first fix without a time.
     Unread(UnreadNotice),
-    /// Another session: a node has none, or the windows of the others hold too few messages.
+    /// A session is added: a node has none, or the windows of the existing ones hold too few
+    /// messages.
     Growing {
         sessions: usize,
         node: Option<Node>,
     },
-    /// A node has no session, and gets none.
+    /// A node has no session, and the maximum number is reached.
     NoMoreSessions {
         node: Node,
     },
-    /// The number of members changed how long a batch may wait.
+    /// The number of members has changed the age at which a batch closes.
     GroupAge {
         members: u32,
         age: Duration,
     },
-    /// A session has gone to another node.
+    /// A session has moved to another node.
     Moved {
         session: SessionIndex,
         from: Node,
@@ -71,7 +72,7 @@ pub(super) struct Log {
     pub(super) window: Throttle,
     pub(super) encrypted: Throttle,
     pub(super) expired: Throttle,
-    /// Once while a node has no session.
+    /// Logs once while a node has no session.
     pub(super) no_more: Throttle,
     pub(super) foreign: Throttle,
     /// The number of foreign messages that was last logged.

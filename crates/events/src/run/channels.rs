@@ -20,6 +20,7 @@ pub(super) const STATES: usize = 2;
 /// Number of topics of each fence that hold a state of a driver.
 pub(super) const STATES_OF_FENCE: usize = 2;
 
+/// The queue of one channel.
 pub(super) struct ChannelQueue {
     channel: Channel,
     orders: mpsc::Sender<Order>,
@@ -70,8 +71,9 @@ impl ChannelQueue {
     }
 }
 
+/// An event with the channels that have not accepted it yet.
 struct Undelivered {
-    delivered: DeliveredEvent,
+    delivery: DeliveredEvent,
     pending: Vec<Channel>,
 }
 
@@ -129,7 +131,8 @@ impl Channels {
             return;
         }
         let event = delivered.event.clone();
-        self.undelivered.insert(event.id(), Undelivered { delivered, pending: pending.clone() });
+        self.undelivered
+            .insert(event.id(), Undelivered { delivery: delivered, pending: pending.clone() });
         pending.into_iter().for_each(|channel| self.order(channel, Order::Publish(event.clone())));
     }
 
@@ -156,8 +159,7 @@ impl Channels {
 
     pub(super) fn forget(&mut self, is_erased: impl Fn(&str) -> bool) {
         self.unrecorded.retain(|delivered| !is_erased(&delivered.event.driver_id));
-        self.undelivered
-            .retain(|_, undelivered| !is_erased(&undelivered.delivered.event.driver_id));
+        self.undelivered.retain(|_, undelivered| !is_erased(&undelivered.delivery.event.driver_id));
     }
 
     /// Processes the channels' answers, refills their queues and updates the metrics.
@@ -165,7 +167,7 @@ impl Channels {
         while let Ok(Answer { channel, id, is_accepted }) = answers.try_recv() {
             let counted = if is_accepted { &self.status.delivered } else { &self.status.dropped };
             counted.with_label_values(&[channel.name()]).inc();
-            if let (true, Some(Undelivered { delivered, .. })) =
+            if let (true, Some(Undelivered { delivery: delivered, .. })) =
                 (is_accepted, self.undelivered.get_mut(&id))
             {
                 match channel {

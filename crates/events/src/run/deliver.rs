@@ -35,9 +35,9 @@ const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Time after which an event that the webhook has not accepted is dropped.
 const WEBHOOK_PATIENCE: Duration = Duration::from_secs(900);
-/// Most concurrent posts to the webhook.
+/// Maximum number of concurrent posts to the webhook.
 const WEBHOOK_POSTS_MAX: usize = 8;
-/// Most events that are searched for the next post.
+/// Maximum number of events that are searched for the next post.
 const WEBHOOK_WAITING_MAX: usize = 100;
 const WEBHOOK_ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Timeout of reading the rest of an answer, which allows the connection to be reused.
