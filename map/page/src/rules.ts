@@ -45,7 +45,8 @@ export class RulesForm {
       if (event.key !== 'Enter') return;
       // Not the form's: it would be stored.
       event.preventDefault();
-      this.take(true);
+      // Typed and confirmed at once: the suggestions are not there yet.
+      if (!this.take(true)) void this.suggest(true);
     });
     this.driver.addEventListener('change', () => this.take(true));
   }
@@ -90,7 +91,8 @@ export class RulesForm {
     };
   }
 
-  private async suggest(): Promise<void> {
+  /** With `takes`, the driver is chosen if it is the only one, or has this id. */
+  private async suggest(takes = false): Promise<void> {
     this.asked?.abort();
     const text = this.driver.value.trim();
     if (this.take(false) || !text) return;
@@ -98,6 +100,7 @@ export class RulesForm {
     const found = await find(text, controller.signal).catch(() => []);
     if (controller.signal.aborted) return;
     this.names.replaceChildren(...found.map(({ driver_id, name }) => Object.assign(make('option', name), { value: driver_id })));
+    if (takes) this.take(true);
   }
 
   /** Adds the driver whose id is in the field; with `only`, also the one driver that was found. */
