@@ -353,7 +353,7 @@ test('the rules of a fence are set on the map, shown, and kept when it is rename
   await expect(box.getByRole('button', { name: 'Not only for ruled' })).toBeVisible();
   if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/map-fence-rules.jpg`, type: 'jpeg', quality: 82 });
   await box.getByRole('button', { name: 'Save' }).click();
-  await expect(box).toContainText('expected hours such as Mo-Fr 06:00-18:00');
+  await expect(box).toContainText('are no opening hours such as');
   await box.getByLabel('Open', { exact: true }).fill('Mo-Fr 06:00-18:00');
   await box.getByLabel('Time zone of the hours').selectOption('Europe/Vienna');
   await box.getByRole('button', { name: 'Save' }).click();

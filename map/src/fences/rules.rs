@@ -2,15 +2,15 @@
 //!
 //! They have no effect on visits, so a change of rules alone begins no new version.
 
+use milepost_events::fences::hours::Hours;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::params;
 
 const KMH_MAX: f64 = 1_000.0;
-const SECONDS_MAX: u32 = 366 * 86_400;
+const SECONDS_MAX: u32 = 365 * 86_400;
 const DRIVERS_MAX: usize = 10_000;
-const DAYS: [&str; 7] = ["Mo", "Tu", "We", "Th", "Fr", "Sa", "Su"];
 /// Keys in a feature's properties: the names of the table's columns.
 const KEYS: [&str; 6] =
     ["speed_limit_kmh", "stay_max_s", "silent_for_s", "hours", "hours_zone", "drivers"];
@@ -69,12 +69,9 @@ impl Rules {
         if self.silent_for_s.is_some_and(|silent| silent > SECONDS_MAX) {
             return Err("the silence must be at most a year".to_owned());
         }
-        if let Some(hours) = &self.hours
-            && !is_hours(hours)
-        {
-            return Err(format!(
-                "opening hours: {hours:?} is invalid; expected hours such as Mo-Fr 06:00-18:00, Sa 08:00-12:00"
-            ));
+        if let Some(hours) = &self.hours {
+            Hours::parse(hours, self.hours_zone.as_deref())
+                .map_err(|fault| format!("opening hours: {fault}"))?;
         }
         if self.drivers.len() > DRIVERS_MAX {
             return Err(format!("a fence is for at most {DRIVERS_MAX} drivers, or for all"));
@@ -87,29 +84,6 @@ impl Rules {
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
-}
-
-/// Whether every part, separated by commas, is a day or a range of days, if any, and a time range.
-fn is_hours(text: &str) -> bool {
-    text.len() <= 1_000 && text.split(',').all(|part| is_part(part.trim()))
-}
-
-fn is_part(part: &str) -> bool {
-    let (days, times) = part.rsplit_once(' ').map_or(("", part), |(days, times)| (days, times));
-    let is_day = |day: &str| DAYS.contains(&day);
-    let has_days =
-        days.is_empty() || days.trim().split('-').all(is_day) && days.matches('-').count() < 2;
-    has_days
-        && times
-            .split_once('-')
-            .is_some_and(|(from, to)| is_time(from) && is_time(to) && from != to)
-}
-
-fn is_time(text: &str) -> bool {
-    let number = |text: &str| text.parse::<u32>().ok().filter(|_| text.len() == 2);
-    let parts =
-        text.split_once(':').and_then(|(hour, minute)| Some((number(hour)?, number(minute)?)));
-    parts.is_some_and(|(hour, minute)| hour < 24 && minute < 60 || (hour, minute) == (24, 0))
 }
 
 #[cfg(test)]
@@ -144,31 +118,6 @@ mod tests {
         assert!(error(json!({ "speed_limit_kmh": -1 })).contains("speed limit"));
         assert!(error(json!({ "hours": "8 to 5" })).contains("Mo-Fr 06:00-18:00"));
         assert!(error(json!({ "drivers": ["a b"] })).contains("a b"));
-    }
-
-    #[test]
-    fn hours_are_days_with_times() {
-        for good in [
-            "08:00-16:00",
-            "Mo-Fr 06:00-18:00, Sa 08:00-12:00",
-            "Fr-Mo 22:00-06:00",
-            "Su 00:00-24:00",
-        ] {
-            assert!(is_hours(good), "{good}");
-        }
-        for bad in [
-            "",
-            "Mo",
-            "Mo-Fr",
-            "Mo-Xx 08:00-09:00",
-            "8:00-9:00",
-            "08:00-25:00",
-            "08:00-08:00",
-            "Mo-We-Fr 08:00-09:00",
-            "08:00-09:00,",
-        ] {
-            assert!(!is_hours(bad), "{bad}");
-        }
     }
 
     #[test]
