@@ -299,7 +299,10 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
         dry_run(&world, &[&with_speed[..], &["--zone", "+05:00"]].concat(), &file)?;
     ensure!(code == 0 && report["oldest"] == began - 5 * 3_600_000, "{report}");
     // Error responses that were saved in place of a track.
-    for text in ["", "404 page not found", "<html><body>404</body></html>"] {
+    let page = write(&world, "page.gpx", "<html><body>404</body></html>")?;
+    let (code, printed) = import(&world, &driver, &page)?;
+    ensure!(code == 64 && printed.contains("it is a web page"), "{printed}");
+    for text in ["", "404 page not found"] {
         let (code, report) = dry_run(&world, &driver, &write(&world, "none.gpx", text)?)?;
         ensure!(
             code == 1 && report["failures"][0].as_str().is_some_and(|why| why.contains("not GPX")),
