@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 from story import KEPT, OTHERS_CORES, REPOSITORY, Story, markdown, short
@@ -26,6 +27,10 @@ def replace(text: str, name: str, content: str) -> str:
     return found
 
 
+def wrapped(paragraph: str, rest: str = "") -> str:
+    return textwrap.fill(paragraph, 100, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False)
+
+
 def readme_sentence(story: Story) -> str:
     """Three numbers: the cost of a message, the ceiling, and what an afternoon's code loses."""
     ours, best, killed = story.reference("milepost"), story.ceiling("milepost"), story.one("kill", "milepost")
@@ -34,10 +39,11 @@ def readme_sentence(story: Story) -> str:
               if player["name"] != "milepost" and story.reference(player["name"])]
     is_busy = any((outcome.get("others_cores") or 0) > OTHERS_CORES for outcome in story.outcomes)
     when = ", on a machine that others used meanwhile" if is_busy else ""
-    return (f"- **The story's experiment, repeated**{when}: {cost} at 10,000 messages/s ({', '.join(others)});\n"
-            f"  {short(best['stored_per_s'])} messages/s at the ceiling, with {best['step']['drivers']:,} drivers; and {killed['kills']} kills -9 "
-            f"and an outage lose {lost(story, 'milepost')}\n"
-            f"  messages, where 200 lines of Rust of an afternoon lose {lost(story, 'afternoon')} ([docs/story.md](docs/story.md)).")
+    return wrapped(
+            f"- **The story's experiment, repeated**{when}: {cost} at 10,000 messages/s ({', '.join(others)}); "
+            f"{short(best['stored_per_s'])} messages/s at the ceiling, with {best['step']['drivers']:,} drivers; and {killed['kills']} kills -9 "
+            f"and an outage lose {lost(story, 'milepost')} "
+            f"messages, where 200 lines of Rust of an afternoon lose {lost(story, 'afternoon')} ([docs/story.md](docs/story.md)).", "  ")
 
 
 def lost(story: Story, name: str) -> str:
@@ -51,8 +57,8 @@ def everyone(story: Story) -> str:
 
 def written() -> dict[Path, str]:
     story = Story(KEPT)
-    said = "\n".join(f"- {sentence}" for sentence in story.verdict())
-    about = replace(STORY.read_text(encoding="utf-8"), "about", story.about())
+    said = "\n".join(wrapped(f"- {sentence}", "  ") for sentence in story.verdict())
+    about = replace(STORY.read_text(encoding="utf-8"), "about", wrapped(story.about()))
     for name, content in [("verdict", said), ("table", markdown(story.table())), ("claims", markdown(story.claims())),
                           ("everyone", everyone(story)), ("ramp", markdown(story.ramp()))]:
         about = replace(about, name, content)

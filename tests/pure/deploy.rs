@@ -144,7 +144,7 @@ fn prometheus_and_grafana_files_are_complete() {
             guide.split_once(&format!("\n### {name}\n\n**Meaning:** ")).map(|(_, rest)| rest);
         let section = section.unwrap_or_else(|| panic!("docs/operations.md has no section {name}"));
         let section = section.split("\n#").next().unwrap_or_default();
-        for part in ["\n**First look:** ", "\n**Fix:** "] {
+        for part in ["\n**First look:**", "\n**Fix:**"] {
             assert!(section.contains(part), "docs/operations.md, {name}: no {part:?}");
         }
         let url = format!("docs/operations.md#{}", name.to_lowercase());

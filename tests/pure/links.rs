@@ -1,4 +1,5 @@
-//! Every link between the documents of this repository leads to a file, and to a heading of it.
+//! The documents of this repository: every link leads to a file and to a heading of it, and prose
+//! wraps at 100 columns.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -73,4 +74,42 @@ fn anchors_are_named_as_on_github() {
     assert_eq!(anchor(" /readyz"), "readyz");
     assert_eq!(anchor(" What was run, and what was not"), "what-was-run-and-what-was-not");
     assert_eq!(anchor(" Session expiry and `queue_length`"), "session-expiry-and-queue_length");
+}
+
+/// Returns the numbers of the lines of prose with more than 100 columns. Tables, code and HTML do
+/// not wrap; a code span or an address may be longer than a line.
+fn unwrapped(markdown: &str) -> Vec<usize> {
+    let (mut is_code, mut found) = (false, Vec::new());
+    for (number, line) in (1..).zip(markdown.lines()) {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        if is_fence || is_code || ["|", "    ", "<"].iter().any(|start| line.starts_with(start)) {
+            continue;
+        }
+        let outside_of_spans: String = line.split('`').step_by(2).collect();
+        let words = outside_of_spans.split([' ', '(']).filter(|word| !word.contains("://"));
+        let columns: usize = words.map(|word| word.chars().count() + 1).sum();
+        if columns > 101 {
+            found.push(number);
+        }
+    }
+    found
+}
+
+/// A diff of a sentence shows the sentence, and a reader needs no wide window.
+#[test]
+fn prose_in_markdown_wraps_at_100_columns() {
+    let long = "word ".repeat(21);
+    assert_eq!(
+        unwrapped(&format!("{long}\n| {long} |\n    {long}\n```\n{long}\n```\n`{long}`")),
+        [1]
+    );
+
+    let (mut paths, mut found) = (Vec::new(), Vec::new());
+    documents(Path::new(env!("CARGO_MANIFEST_DIR")), &mut paths);
+    for path in paths {
+        let text = fs::read_to_string(&path).unwrap();
+        found.extend(unwrapped(&text).into_iter().map(|line| format!("{}:{line}", path.display())));
+    }
+    assert!(found.is_empty(), "{found:#?}");
 }
