@@ -127,7 +127,9 @@ def test_png(day):
 
 
 def test_every_export_is_asked():
-    assert set(EXPORTS) == {"heatmap.png.sql", "track.gpx.sql", "tracks.geojson.sql", "tracks.parquet.sql", "fixes.parquet.sql"}
+    assert set(EXPORTS) == {
+        "fixes.csv.sql", "fixes.geojson.sql", "fixes.parquet.sql", "heatmap.png.sql", "track.gpx.sql", "tracks.geojson.sql", "tracks.parquet.sql",
+    }
 
 
 QUERY_AND_ANSWER = re.compile(r"```sql\n(.*?)```\n(?:\n((?:\|[^\n]*\n)+))?", re.DOTALL)

@@ -70,7 +70,7 @@ fn areas_are_imported_once_all_or_none() -> Result<()> {
         "Polygon",
         SQUARE,
     );
-    let (code, printed) = import(&[ruled.clone()], &[])?;
+    let (code, printed) = import(std::slice::from_ref(&ruled), &[])?;
     count(code, &printed, "0 1 0 0", 0);
     let (code, printed) = import(&[ruled], &[])?;
     count(code, &printed, "0 0 1 0", 0);

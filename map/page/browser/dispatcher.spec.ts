@@ -147,7 +147,8 @@ test('a dispatcher does a morning’s seven tasks, and the first two on a phone'
   await trial.task('say who stands in the depot since when', async () => {
     await trial.click(page.getByRole('button', { name: 'Fences', exact: true }));
     await trial.click(fences.getByRole('button', { name: 'Depot', exact: true }));
-    await expect(fences).toContainText('Depot: 1 inside');
+    // Drivers of other tests may stand there, too.
+    await expect(fences).toContainText(/Depot: \d+ inside/);
     await expect(fences.getByRole('list', { name: 'Visits' })).toContainText(/Anna Müllerinside since .*\d\d:\d\d · 3 h/);
   }, 'depot');
 
