@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders of dependencies and of build output.
-const FOREIGN: [&str; 5] = ["target", "node_modules", ".local", ".git", "dist"];
+const FOREIGN: [&str; 6] = ["target", "node_modules", "test-results", ".local", ".git", "dist"];
 
 fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {

@@ -79,7 +79,9 @@ fn drain_finds_a_session_behind_a_gap() -> Result<()> {
     assert_eq!(code, 0, "{printed}");
     let found =
         printed.lines().find_map(|line| line.strip_prefix("sessions found")).expect("a line");
-    assert_eq!(found.trim(), "1", "{printed}");
+    // The member may have been killed while it looked for former sessions: the broker has empty ones
+    // then, too.
+    assert!(found.trim() != "0" && printed.contains("session=5"), "{printed}");
     Ok(())
 }
 

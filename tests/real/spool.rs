@@ -243,7 +243,7 @@ fn replay_continues_after_a_permanently_refused_file() -> Result<()> {
     std::fs::write(scene.dir.join("00000000000000000001-0000000000000001-1 (1).batch"), "a copy")?;
     let (code, printed) =
         scene.settings.clone().with("CLICKHOUSE__URL", server.url()).call(&["spool", "replay"])?;
-    ensure!(code == 75 && printed.contains("not replayed"), "{code} {printed}");
+    ensure!(code == 75 && printed.contains("left unreplayed"), "{code} {printed}");
     Ok(())
 }
 
