@@ -242,7 +242,7 @@ fn uncompared_clock_rejects_no_fix_and_is_compared_first() -> Result<()> {
     };
     says("clock: this host's clock has not been compared")?;
     phase.store(1, Ordering::SeqCst);
-    says("clock: ClickHouse's clock is 3600s ahead of ours")?;
+    says("clock: ClickHouse's clock is 3600s ahead of this host's")?;
     assert_eq!(
         (milepost.metric("acks_total")?, milepost.metric("positions_received_total")?),
         (1.0, 1.0)

@@ -534,7 +534,7 @@ fn silent_early_disconnect_is_logged_with_the_likely_cause() -> Result<()> {
     let world = unmigrated("short")?;
     let broker = Scripted::start_for_sessions(|peer| peer.welcome(&[], &[1]))?;
     let mut milepost = broker.settings(&world)?.start()?;
-    let cause = "another process uses our mqtt.client_id";
+    let cause = "another process uses this mqtt.client_id";
     wait_until("the log names it", SOON, || Ok(milepost.process.log()?.contains(cause)))?;
     wait_until("and /readyz", SOON, || {
         Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("no connection")))
