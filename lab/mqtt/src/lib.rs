@@ -182,16 +182,15 @@ impl<'a> Publish<'a> {
     }
 }
 
-/// Returns the packet id of a SUBSCRIBE and the number of its filters. Fails if it is truncated.
-pub fn read_subscribe(body: &[u8]) -> Result<(u16, usize)> {
+/// Returns the packet id of a SUBSCRIBE and its filters. Fails if it is truncated.
+pub fn read_subscribe(body: &[u8]) -> Result<(u16, Vec<&[u8]>)> {
     let mut reader = Reader(body);
     let packet_id = reader.u16()?;
     reader.properties()?;
-    let mut filters = 0;
+    let mut filters = Vec::new();
     while !reader.0.is_empty() {
-        reader.string()?;
+        filters.push(reader.string()?);
         reader.u8()?;
-        filters += 1;
     }
     Ok((packet_id, filters))
 }

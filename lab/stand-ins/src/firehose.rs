@@ -223,12 +223,15 @@ impl Shared {
                 put_packet(
                     kind::SUBACK,
                     0,
-                    &with_properties(packet_id, &vec![0; filters]),
+                    &with_properties(packet_id, &vec![0; filters.len()]),
                     &mut link.control,
                 );
-                let mut dealer = lock(&self.dealer);
-                let slowest = dealer.given.values().min().copied().unwrap_or(0);
-                dealer.given.insert(member, slowest);
+                // Whoever asks for `$SYS/brokers`, as milepost's preflight does, gets no fixes.
+                if filters.iter().any(|filter| !filter.starts_with(b"$SYS/")) {
+                    let mut dealer = lock(&self.dealer);
+                    let slowest = dealer.given.values().min().copied().unwrap_or(0);
+                    dealer.given.insert(member, slowest);
+                }
             }
             kind::UNSUBSCRIBE => {
                 let answer = with_properties(packet_id(packet.body)?, &[0]);

@@ -1,6 +1,11 @@
 //! The stand-ins keep to the rules of the broker and of ClickHouse.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
 use anyhow::Result;
+use lab_mqtt::{kind, put_packet};
+use lab_stand_ins::firehose::Firehose;
 use lab_stand_ins::sink::Sink;
 
 /// An insert as the clients send it.
@@ -46,4 +51,28 @@ fn sink_counts_rows_of_every_format() {
         "a cut row"
     );
     assert_eq!(sink.rows(), 300, "what failed is not counted");
+}
+
+/// milepost's preflight asks the broker for its nodes. What was sent to it would count as lost.
+#[test]
+fn firehose_gives_no_fixes_to_who_asks_for_nodes() -> Result<()> {
+    let firehose = Firehose::start(10)?;
+    let subscribe = |filter: &str| -> Result<TcpStream> {
+        let mut client = TcpStream::connect(("127.0.0.1", firehose.port))?;
+        let filter =
+            [&u16::try_from(filter.len())?.to_be_bytes(), filter.as_bytes(), &[0]].concat();
+        let mut sent = Vec::new();
+        let connect = [&b"\0\x04MQTT\x05\x02\0\0\0\0\x01"[..], b"c"].concat();
+        put_packet(kind::CONNECT, 0, &connect, &mut sent);
+        put_packet(kind::SUBSCRIBE, 2, &[&[0, 1, 0][..], &filter].concat(), &mut sent);
+        client.write_all(&sent)?;
+        // CONNACK and SUBACK.
+        client.read_exact(&mut [0; 5 + 6])?;
+        Ok(client)
+    };
+    let _asks = subscribe("$SYS/brokers")?;
+    assert_eq!(firehose.subscribers(), 0);
+    let _member = subscribe("$share/milepost/drivers/+/gps")?;
+    assert_eq!(firehose.subscribers(), 1);
+    Ok(())
 }
