@@ -56,7 +56,7 @@ def ramp(story: Story, title: str, y: str, of, log: bool = True, wanted: bool = 
         rates = sorted({o["step"]["rate"] for o in story.outcomes if o["part"] == "ramp"})
         figure.add_trace(go.Scatter(x=rates, y=rates, mode="lines", name="all that was wanted",
                                     line={"color": "#c3cad2", "width": 1}))
-    for ceiling in story.record["broker_ceilings"]:
+    for ceiling in story.broker_ceilings():
         figure.add_vline(x=ceiling["rate"], line={"color": "#b3261e", "dash": "dot", "width": 1},
                          annotation_text=f"broker's ceiling, QoS {ceiling['qos']}: {short(ceiling['rate'])}/s",
                          annotation_position="top left", annotation_font_size=10)

@@ -75,6 +75,13 @@ class Story:
         steps = self.of("ramp", consumer)
         return max(steps, key=lambda outcome: outcome["stored_per_s"], default=None)
 
+    def broker_ceilings(self) -> list[dict]:
+        """Rates that the broker did not exceed for anybody: what one consumer falls short of is its own ceiling."""
+        def carried(qos: int) -> float:
+            steps = [outcome for outcome in self.outcomes if outcome["step"]["through"] == "broker" and outcome["step"]["qos"] == qos]
+            return max((outcome["stored_per_s"] for outcome in steps), default=0)
+        return [ceiling for ceiling in self.record["broker_ceilings"] if carried(ceiling["qos"]) < 1.1 * ceiling["rate"]]
+
     def reference(self, consumer: str) -> dict | None:
         """The step that costs are compared at: 10,000 messages/s at QoS 1 into ClickHouse."""
         return self.one("ramp", consumer, rate=10_000, through="broker")
@@ -244,7 +251,7 @@ class Story:
             said += [f"{player['title']} {sentence}." for sentence in sentences]
             if not sentences:
                 said.append(f"Nothing is found against {player['title']}.")
-        for ceiling in self.record["broker_ceilings"]:
+        for ceiling in self.broker_ceilings():
             said.append(f"At QoS {ceiling['qos']} the broker is the ceiling: {short(ceiling['rate'])} messages/s, at "
                         f"{ceiling['broker_cores']:.2f} cores of its own.")
         for player in self.missing:
