@@ -77,7 +77,7 @@ pub async fn all(store: &Store, scope: &Scope) -> Result<Value, Error> {
         properties.insert("name".to_owned(), json!(fence.name));
         properties.insert("valid_from".to_owned(), json!(fence.from_ms));
         properties.insert("valid_until".to_owned(), json!(fence.until_ms));
-        fence.rules.show(&mut properties, scope.is_all());
+        rules::show(&fence.rules, &mut properties, scope.is_all());
         json!({
             "type": "Feature",
             "properties": properties,

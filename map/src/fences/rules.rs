@@ -2,88 +2,63 @@
 //!
 //! They have no effect on visits, so a change of rules alone begins no new version.
 
-use milepost_events::fences::hours::Hours;
-use serde::{Deserialize, Serialize};
+use milepost_events::fences::rules::{DRIVERS_MAX, FenceRules, SECONDS_MAX, SPEED_LIMIT_KMH_MAX};
 use serde_json::{Map, Value, json};
 
 use crate::params;
 
-const KMH_MAX: f64 = 1_000.0;
-const SECONDS_MAX: u32 = 365 * 86_400;
-const DRIVERS_MAX: usize = 10_000;
 /// Keys in a feature's properties: the names of the table's columns.
 const KEYS: [&str; 6] =
     ["speed_limit_kmh", "stay_max_s", "silent_for_s", "hours", "hours_zone", "drivers"];
 
-/// Rules of one fence; `None` or an empty list: no such rule.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Rules {
-    pub speed_limit_kmh: Option<f64>,
-    pub stay_max_s: Option<u32>,
-    pub silent_for_s: Option<u32>,
-    /// Opening hours, such as `Mo-Fr 06:00-18:00, Sa 08:00-12:00`.
-    pub hours: Option<String>,
-    pub hours_zone: Option<String>,
-    /// Ids of the drivers that the fence is for; empty: all.
-    pub drivers: Vec<String>,
+/// Adds the rules to a feature's properties. `has_drivers` is false for a viewer of a part of the
+/// fleet, who may not learn the ids.
+pub fn show(rules: &FenceRules, properties: &mut Map<String, Value>, has_drivers: bool) {
+    if let Ok(Value::Object(rules)) = serde_json::to_value(rules) {
+        properties.extend(rules.into_iter().filter(|(key, _)| has_drivers || key != "drivers"));
+    }
 }
 
-impl Rules {
-    /// Adds the rules to a feature's properties. `has_drivers` is false for a viewer of a part of
-    /// the fleet, who may not learn the ids.
-    pub fn show(&self, properties: &mut Map<String, Value>, has_drivers: bool) {
-        if let Ok(Value::Object(rules)) = serde_json::to_value(self) {
-            properties.extend(rules.into_iter().filter(|(key, _)| has_drivers || key != "drivers"));
+/// Returns the rules that result if the properties of a request replace those of `before`. A key
+/// that the request leaves out keeps its rule; null removes it.
+///
+/// The caller checks that the time zone exists.
+///
+/// # Errors
+/// The property that is invalid, and what is expected.
+pub fn changed(before: &FenceRules, properties: &Value) -> Result<FenceRules, String> {
+    let mut rules = json!(before);
+    for key in KEYS {
+        if let Some(value) = properties.get(key) {
+            let is_removed = key == "drivers" && value.is_null();
+            rules[key] = if is_removed { json!([]) } else { value.clone() };
+            // One key at a time, so that the error names the property.
+            serde_json::from_value::<FenceRules>(rules.clone())
+                .map_err(|error| format!("properties.{key}: {error}"))?;
         }
     }
+    let rules: FenceRules = serde_json::from_value(rules).map_err(|error| error.to_string())?;
+    check(&rules).map(|()| rules)
+}
 
-    /// Returns the rules that result if the properties of a request replace those of `self`. A key
-    /// that the request leaves out keeps its rule; null removes it.
-    ///
-    /// The caller checks that the time zone exists.
-    ///
-    /// # Errors
-    /// The property that is invalid, and what is expected.
-    pub fn changed(&self, properties: &Value) -> Result<Self, String> {
-        let mut rules = json!(self);
-        for key in KEYS {
-            if let Some(value) = properties.get(key) {
-                let is_removed = key == "drivers" && value.is_null();
-                rules[key] = if is_removed { json!([]) } else { value.clone() };
-                // One key at a time, so that the error names the property.
-                serde_json::from_value::<Self>(rules.clone())
-                    .map_err(|error| format!("properties.{key}: {error}"))?;
-            }
-        }
-        let rules: Self = serde_json::from_value(rules).map_err(|error| error.to_string())?;
-        rules.check().map(|()| rules)
+/// Refuses what [`FenceRules::read`] refuses, in words for who fills in the form.
+fn check(rules: &FenceRules) -> Result<(), String> {
+    if rules.speed_limit_kmh.is_some_and(|limit| !(limit > 0.0 && limit <= SPEED_LIMIT_KMH_MAX)) {
+        return Err(format!(
+            "the speed limit must be above 0 and at most {SPEED_LIMIT_KMH_MAX} km/h"
+        ));
     }
-
-    fn check(&self) -> Result<(), String> {
-        if self.speed_limit_kmh.is_some_and(|limit| !(limit > 0.0 && limit <= KMH_MAX)) {
-            return Err(format!("the speed limit must be above 0 and at most {KMH_MAX} km/h"));
-        }
-        if self.stay_max_s.is_some_and(|stay| !(1..=SECONDS_MAX).contains(&stay)) {
-            return Err("the longest stay must be from a second to a year".to_owned());
-        }
-        if self.silent_for_s.is_some_and(|silent| silent > SECONDS_MAX) {
-            return Err("the silence must be at most a year".to_owned());
-        }
-        if let Some(hours) = &self.hours {
-            Hours::parse(hours, self.hours_zone.as_deref())
-                .map_err(|fault| format!("opening hours: {fault}"))?;
-        }
-        if self.drivers.len() > DRIVERS_MAX {
-            return Err(format!("a fence is for at most {DRIVERS_MAX} drivers, or for all"));
-        }
-        self.drivers.iter().try_for_each(|id| params::driver(id).map(drop))
+    if rules.stay_max_s.is_some_and(|stay| !(1..=SECONDS_MAX).contains(&stay)) {
+        return Err("the longest stay must be from a second to a year".to_owned());
     }
-
-    /// Whether the fence has no rule: a table without the columns of rules can hold it.
-    #[must_use]
-    pub fn is_none(&self) -> bool {
-        *self == Self::default()
+    if rules.silent_for_s.is_some_and(|silent| silent > SECONDS_MAX) {
+        return Err("the silence must be at most a year".to_owned());
     }
+    rules.parsed_hours().map_err(|fault| format!("opening hours: {fault}"))?;
+    if rules.drivers.len() > DRIVERS_MAX {
+        return Err(format!("a fence is for at most {DRIVERS_MAX} drivers, or for all"));
+    }
+    rules.drivers.iter().try_for_each(|id| params::driver(id).map(drop))
 }
 
 #[cfg(test)]
@@ -92,27 +67,29 @@ mod tests {
 
     #[test]
     fn left_out_rules_stay_and_null_removes_one() {
-        let before = Rules {
+        let before = FenceRules {
             speed_limit_kmh: Some(30.0),
             stay_max_s: Some(600),
             drivers: vec!["d1".to_owned()],
-            ..Rules::default()
+            ..FenceRules::default()
         };
-        assert_eq!(before.changed(&json!({ "name": "yard" })), Ok(before.clone()));
-        let after = before
-            .changed(&json!({ "speed_limit_kmh": null, "drivers": null, "hours": "08:00-16:00" }));
-        let expected = Rules {
+        assert_eq!(changed(&before, &json!({ "name": "yard" })), Ok(before.clone()));
+        let after = changed(
+            &before,
+            &json!({ "speed_limit_kmh": null, "drivers": null, "hours": "08:00-16:00" }),
+        );
+        let expected = FenceRules {
             stay_max_s: Some(600),
             hours: Some("08:00-16:00".to_owned()),
-            ..Rules::default()
+            ..FenceRules::default()
         };
         assert_eq!(after, Ok(expected));
-        assert!(Rules::default().is_none() && !before.is_none());
+        assert!(FenceRules::default().is_none() && !before.is_none());
     }
 
     #[test]
     fn invalid_rule_is_refused_by_name() {
-        let error = |properties: Value| Rules::default().changed(&properties).unwrap_err();
+        let error = |properties: Value| changed(&FenceRules::default(), &properties).unwrap_err();
         assert!(error(json!({ "stay_max_s": "long" })).starts_with("properties.stay_max_s: "));
         assert!(error(json!({ "stay_max_s": 0 })).contains("longest stay"));
         assert!(error(json!({ "speed_limit_kmh": -1 })).contains("speed limit"));
@@ -122,10 +99,10 @@ mod tests {
 
     #[test]
     fn driver_ids_are_shown_only_to_a_viewer_of_all() {
-        let rules = Rules { drivers: vec!["d1".to_owned()], ..Rules::default() };
+        let rules = FenceRules { drivers: vec!["d1".to_owned()], ..FenceRules::default() };
         for has_drivers in [true, false] {
             let mut properties = Map::new();
-            rules.show(&mut properties, has_drivers);
+            show(&rules, &mut properties, has_drivers);
             assert_eq!(properties.contains_key("drivers"), has_drivers);
             assert!(properties["stay_max_s"].is_null());
         }

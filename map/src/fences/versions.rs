@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-use super::rules::Rules;
+use super::rules;
+use milepost_events::fences::rules::FenceRules;
 
 /// Rings of `[lng, lat]`, each polygon's outline first; closed.
 pub type Polygons = Vec<Vec<Vec<[f64; 2]>>>;
@@ -19,7 +20,7 @@ pub struct Version {
     /// End of the validity, exclusive. A version with `until_ms == from_ms` counts for no fix.
     pub until_ms: i64,
     pub polygons: Polygons,
-    pub rules: Rules,
+    pub rules: FenceRules,
 }
 
 /// A request to store or to end a fence.
@@ -76,7 +77,7 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
             from_ms,
             until_ms,
             polygons: polygons.clone(),
-            rules: Rules::default().changed(&change.properties)?,
+            rules: rules::changed(&FenceRules::default(), &change.properties)?,
         }]);
     };
     let until_ms = change.until_ms.unwrap_or(target.until_ms);
@@ -85,10 +86,10 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
         from_ms: now_ms,
         until_ms,
         polygons: polygons.clone(),
-        rules: target.rules.changed(&change.properties)?,
+        rules: rules::changed(&target.rules, &change.properties)?,
     };
     if !renamed && target.polygons == *polygons && target.until_ms == until_ms {
-        // Rules have no effect on earlier visits: the version goes on with the new ones.
+        // FenceRules have no effect on earlier visits: the version goes on with the new ones.
         let rows =
             (next.rules != target.rules).then_some(Version { from_ms: target.from_ms, ..next });
         return Ok(rows.into_iter().collect());
@@ -131,7 +132,7 @@ mod tests {
 
     fn version(name: &str, from_ms: i64, until_ms: i64, size: f64) -> Version {
         let (name, polygons) = (name.to_owned(), ring(size));
-        Version { name, from_ms, until_ms, polygons, rules: Rules::default() }
+        Version { name, from_ms, until_ms, polygons, rules: FenceRules::default() }
     }
 
     fn edit(name: &str, was: &str, from_ms: Option<i64>, size: f64) -> Change {
@@ -166,14 +167,14 @@ mod tests {
 
     #[test]
     fn rules_survive_an_edit_and_change_without_a_new_version() {
-        let rules = Rules { stay_max_s: Some(600), ..Rules::default() };
+        let rules = FenceRules { stay_max_s: Some(600), ..FenceRules::default() };
         let stored = [Version { rules: rules.clone(), ..version("yard", 0, NO_END_MS, 1.0) }];
         let rows = plan(&edit("depot", "yard", None, 2.0), &stored, NOW).unwrap();
         assert_eq!(rows.iter().map(|row| &row.rules).collect::<Vec<_>>(), [&rules, &rules]);
         let change =
             Change { properties: json!({ "stay_max_s": 60 }), ..edit("yard", "yard", None, 1.0) };
         let rows = plan(&change, &stored, NOW).unwrap();
-        let rules = Rules { stay_max_s: Some(60), ..Rules::default() };
+        let rules = FenceRules { stay_max_s: Some(60), ..FenceRules::default() };
         assert_eq!(rows, [Version { rules, ..version("yard", 0, NO_END_MS, 1.0) }]);
         let change = Change { properties: json!({ "hours": "late" }), ..change };
         assert!(plan(&change, &stored, NOW).unwrap_err().contains("opening hours"));

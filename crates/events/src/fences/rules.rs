@@ -6,11 +6,11 @@ use serde_json::Value;
 use super::hours::Hours;
 use milepost_decode::row_binary::{put_count, put_text};
 
-const SPEED_LIMIT_KMH_MAX: f64 = 1_000.0;
+pub const SPEED_LIMIT_KMH_MAX: f64 = 1_000.0;
 /// Longest stay and silence: a year.
-const SECONDS_MAX: u32 = 31_536_000;
+pub const SECONDS_MAX: u32 = 31_536_000;
 const TEXT_BYTES_MAX: usize = 1_024;
-const DRIVERS_MAX: usize = 10_000;
+pub const DRIVERS_MAX: usize = 10_000;
 
 /// The rules of a fence: the columns of `fences`, by the same names. `None`, and an empty list, is
 /// no rule.
@@ -87,6 +87,12 @@ impl FenceRules {
             }
         }
         read
+    }
+
+    /// Returns whether the fence has no rule: a table without the columns of rules can hold it.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
     }
 
     /// Parses the opening hours.
