@@ -20,7 +20,7 @@ h1 { font-size: 1.6rem } h2 { font-size: 1.15rem; margin-top: 2.2rem } .faint { 
 table { border-collapse: collapse; font-size: 13px; display: block; overflow-x: auto }
 th, td { border-bottom: 1px solid #d5dae0; padding: .35rem .6rem; text-align: left; vertical-align: top }
 td:not(:first-child) { font-variant-numeric: tabular-nums }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(520px, 1fr)); gap: 1rem }
+.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(520px, 1fr)); gap: 1rem }
 .charts > div { min-width: 0 }
 """
 NAMES = {"broker": "through the broker", "firehose": "through the firehose"}

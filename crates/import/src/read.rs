@@ -289,19 +289,21 @@ pub(super) fn owntracks(input: impl BufRead, take: Take<'_>) -> Result<()> {
     })
 }
 
+/// Returns all payloads that a reader gives, and its error or an empty text.
+#[cfg(test)]
+pub(super) fn all(read: impl FnOnce(Take<'_>) -> Result<()>) -> (Vec<String>, String) {
+    let mut payloads = Vec::new();
+    let end = read(&mut |payload, _| {
+        payloads.push(String::from_utf8_lossy(payload).into_owned());
+        Ok(())
+    });
+    (payloads, end.map_or_else(|error| format!("{error:#}"), |()| String::new()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::features::features;
     use super::*;
-
-    fn all(read: impl FnOnce(Take<'_>) -> Result<()>) -> (Vec<String>, String) {
-        let mut payloads = Vec::new();
-        let end = read(&mut |payload, _| {
-            payloads.push(String::from_utf8_lossy(payload).into_owned());
-            Ok(())
-        });
-        (payloads, end.map_or_else(|error| format!("{error:#}"), |()| String::new()))
-    }
 
     #[test]
     fn csv_separator_is_found_and_rows_may_be_short_or_not_utf_8() {

@@ -243,15 +243,7 @@ fn finish(record: &mut Record, take: Take<'_>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn all(read: impl FnOnce(Take<'_>) -> Result<()>) -> (Vec<String>, String) {
-        let mut payloads = Vec::new();
-        let end = read(&mut |payload, _| {
-            payloads.push(String::from_utf8_lossy(payload).into_owned());
-            Ok(())
-        });
-        (payloads, end.map_or_else(|error| format!("{error:#}"), |()| String::new()))
-    }
+    use crate::read::all;
 
     #[test]
     fn track_points_are_read_and_waypoints_are_not() {
