@@ -176,6 +176,8 @@ def main() -> None:
             arguments.error(f"--set {name}: one of {', '.join(use)}")
         use[name] = float(value)
     if args.list:
+        print("| coefficient | value | from |")
+        print("|---|---|---|")
         for name, (value, unit, source) in COEFFICIENTS.items():
             print(f"| `{name}` | {value:g} {unit} | {source} |")
     elif args.table:
