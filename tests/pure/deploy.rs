@@ -145,7 +145,11 @@ fn prometheus_and_grafana_files_are_complete() {
         let section = section.unwrap_or_else(|| panic!("docs/operations.md has no section {name}"));
         let section = section.split("\n#").next().unwrap_or_default();
         for part in ["\n**First look:**", "\n**Fix:**"] {
-            assert!(section.contains(part), "docs/operations.md, {name}: no {part:?}");
+            let text = section.split_once(part).map(|(_, rest)| rest.split("**").next().unwrap());
+            assert!(
+                text.is_some_and(|text| text.starts_with([' ', '\n']) && !text.trim().is_empty()),
+                "docs/operations.md, {name}: nothing behind {part:?}"
+            );
         }
         let url = format!("docs/operations.md#{}", name.to_lowercase());
         assert_eq!(rule["annotations"]["runbook_url"], url.as_str());
