@@ -4,32 +4,48 @@
 //! grows with the number of members, not with its square. An address without a process counts too:
 //! then a batch waits longer than necessary, within its bound.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use milepost_core::peers::Peer;
-use milepost_tls::{Address, nodes};
+use milepost_observe::ask::resolve;
+
+/// How often names are resolved. Pods come and go within a minute or so.
+const RESOLVED_EVERY: Duration = Duration::from_secs(15);
 
 /// Publishes the number of members at once and whenever it changes. Returns once no receiver is
-/// left, or if the task that resolves the names has ended.
+/// left.
 pub(super) async fn count(peers: Vec<Peer>, members: watch::Sender<u32>) {
-    let address = |Peer { host, port }: Peer| Address { host, port, ip: None };
-    let (mut found, _resolver) = nodes::watch(peers.into_iter().map(address).collect()).await;
-    loop {
-        let count = u32::try_from(found.borrow_and_update().len()).unwrap_or(u32::MAX).max(1);
+    let mut known = vec![BTreeSet::new(); peers.len()];
+    while !members.is_closed() {
+        look_up(&peers, &mut known).await;
+        let all: BTreeSet<_> = known.iter().flatten().collect();
+        let count = u32::try_from(all.len()).unwrap_or(u32::MAX).max(1);
         members.send_if_modified(|last| std::mem::replace(last, count) != count);
-        tokio::select! {
-            changed = found.changed() => if changed.is_err() { return },
-            () = members.closed() => return,
+        sleep(RESOLVED_EVERY).await;
+    }
+}
+
+/// Resolves all names at once. A name that cannot be resolved now keeps its last addresses.
+async fn look_up(peers: &[Peer], known: &mut [BTreeSet<SocketAddr>]) {
+    let mut lookups = JoinSet::new();
+    for (index, Peer { host, port }) in peers.iter().cloned().enumerate() {
+        lookups.spawn(async move { (index, resolve(&host, port).await) });
+    }
+    while let Some(found) = lookups.join_next().await {
+        if let Ok((index, Ok(found))) = found {
+            known[index] = found.into_iter().collect();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use tokio::time::timeout;
-
     use super::*;
 
     fn peer(host: &str, port: u16) -> Peer {
@@ -37,12 +53,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_address_counts_once() {
-        let peers = [("127.0.0.1", 1), ("127.0.0.1", 1), ("127.0.0.1", 2)];
-        let peers = peers.map(|(host, port)| peer(host, port)).to_vec();
-        let (sender, receiver) = watch::channel(1);
-        let _ = timeout(Duration::from_millis(200), count(peers, sender)).await;
-        assert_eq!(*receiver.borrow(), 2);
+    async fn each_address_counts_once_and_an_unresolved_name_keeps_its_addresses() {
+        let peers = [peer("127.0.0.1", 1), peer("127.0.0.1", 1), peer("127.0.0.1", 2)];
+        let peers: Vec<_> = peers.into_iter().chain([peer("no-such-host.invalid", 3)]).collect();
+        let mut known = vec![BTreeSet::new(); peers.len()];
+        known[3].insert("10.0.0.1:3".parse().unwrap());
+        look_up(&peers, &mut known).await;
+        assert_eq!(known.iter().flatten().collect::<BTreeSet<_>>().len(), 3);
     }
 
     #[tokio::test(start_paused = true)]

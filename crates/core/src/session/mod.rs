@@ -281,8 +281,8 @@ impl Session {
     /// Moves the [next attempt](Self::next_try), if there is one, to `now`: the session has got
     /// another node.
     pub fn try_now(&mut self, now: Instant) {
-        if self.next_try().is_some()
-            && let ConnectionState::BackingOff { until, .. } = &mut self.connection
+        if let ConnectionState::BackingOff { until, .. } = &mut self.connection
+            && !self.reconnect.taken_over
         {
             *until = now;
         }
