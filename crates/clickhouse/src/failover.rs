@@ -48,9 +48,7 @@ impl StandIn {
         let (last, more) = (Arc::clone(&request), Arc::clone(&header));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                if read_request(stream, &counter, &says, &last, &more).await.is_none() {
-                    continue;
-                }
+                let _ = read_request(stream, &counter, &says, &last, &more).await;
             }
         });
         Self { url, asked, answer, request, header }

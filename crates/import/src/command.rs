@@ -14,8 +14,8 @@ use crate::orders::Orders;
 /// `milepost import`, as `src/cli.rs` lists it.
 pub const COMMANDS: &[Companion] = &[Companion::of::<Arguments>()];
 
-/// Import fixes of GPX, GeoJSON, CSV and OwnTracks Recorder files; safe to repeat; exit 1 if a file
-/// is not read to its end
+/// Import fixes of GPX, TCX, KML, GeoJSON, CSV, Google Timeline and OwnTracks Recorder files; safe
+/// to repeat; exit 1 if a file is not read to its end
 #[derive(Parser)]
 #[command(name = "import")]
 struct Arguments {
