@@ -106,7 +106,7 @@ impl AsyncRead for Bounded {
     ) -> Poll<io::Result<()>> {
         if self.left == 0 {
             let words = format!("the answer is longer than {} bytes", self.bytes_max);
-            return Poll::Ready(Err(io::Error::other(words)));
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::FileTooLarge, words)));
         }
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);

@@ -63,10 +63,20 @@ pub(super) fn cause_of_code(code: u32) -> Option<Cause> {
 pub(super) fn cause_of_silence(error: &ClientError) -> Option<Cause> {
     match error {
         ClientError::TimedOut => Some(Cause::NoAnswer),
+        // An answer of more than the connector's bound would be as long elsewhere.
+        ClientError::Network(source) if is_too_long(source.as_ref()) => None,
         ClientError::Network(source) => Some(cause_of_break(source.as_ref())),
         ClientError::BadResponse(_) if code(error).is_none() => Some(Cause::NotClickHouse),
         _ => None,
     }
+}
+
+fn is_too_long(error: &(dyn StdError + 'static)) -> bool {
+    let mut sources = std::iter::successors(Some(error), |&error| error.source());
+    sources.any(|error| {
+        let io = error.downcast_ref::<std::io::Error>();
+        io.is_some_and(|error| error.kind() == std::io::ErrorKind::FileTooLarge)
+    })
 }
 
 /// The cause of a connection that failed or broke: bytes that are not HTTP come from something

@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::client::ClickHouse;
 use super::endpoints::{Cause, EndpointStatus};
 use milepost_config::Config;
-use milepost_core::delivery::sink::{Attempt, Sink as _};
+use milepost_core::delivery::sink::{Attempt, Sink as _, error_chain};
 use milepost_core::encode::Insert;
 use milepost_core::screened::{ReadList, Screened};
 
@@ -176,6 +176,26 @@ async fn question_goes_on_from_an_endpoint_that_is_not_clickhouse_or_breaks_the_
     }
 }
 
+/// It is the same at every endpoint: each would be left in turn, under a cause that is not its own.
+#[tokio::test]
+async fn answer_that_is_too_long_leaves_no_endpoint() {
+    let long = Some((200, &*"1\n".repeat(3 << 20).leak()));
+    let (home, other) = (StandIn::start(long).await, StandIn::start(ONE).await);
+    let clickhouse = client_of(&[&home.url, &other.url]);
+    let error = clickhouse.number("asking", "SELECT 1").await.unwrap_err();
+    let chain = error_chain(&error);
+    assert!(chain.contains("the answer is longer than"), "{chain}");
+    assert_eq!((home.asked(), other.asked()), (1, 0));
+}
+
+/// As a proxy may answer while ClickHouse is away.
+#[tokio::test]
+async fn empty_answer_is_not_taken_for_a_server_without_migrations() {
+    let home = StandIn::start(Some((200, ""))).await;
+    let error = client_of(&[&home.url]).pending().await.unwrap_err();
+    assert!(error.to_string().contains("reading the recorded migrations"), "{error}");
+}
+
 #[tokio::test]
 async fn endpoint_that_speaks_no_http_is_left_as_not_clickhouse() {
     let other = StandIn::start(ONE).await;
@@ -232,7 +252,7 @@ async fn error_names_the_cause_to_leave_the_endpoint() {
 async fn size_is_taken_only_by_clickhouse_itself() {
     let proxy = StandIn::start(Some((200, ""))).await;
     let error = client_of(&[&proxy.url]).takes_body(1 << 20).await.unwrap_err();
-    let words = milepost_core::error_chain(&error);
+    let words = error_chain(&error);
     assert!(words.contains("X-ClickHouse-Summary"), "{words}");
     let clickhouse = StandIn::start(Some((200, ""))).await;
     *clickhouse.header.lock().unwrap() = "x-clickhouse-summary: {\"written_rows\":\"0\"}\r\n";

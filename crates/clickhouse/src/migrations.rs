@@ -290,8 +290,10 @@ impl ClickHouse {
 
     /// Returns version and checksum of each recorded migration.
     async fn recorded(&self) -> Result<Vec<(u32, String)>, Error> {
+        // The first row is always there: an answer without it is not ClickHouse's.
         let sql = format!(
-            "SELECT version, checksum FROM {}.{LEDGER} FINAL ORDER BY version",
+            "SELECT version, checksum FROM (SELECT 0 AS version, '' AS checksum UNION ALL \
+             SELECT version, checksum FROM {}.{LEDGER} FINAL) ORDER BY version",
             self.database
         );
         let what = "reading the recorded migrations";
@@ -302,8 +304,11 @@ impl ClickHouse {
             rows => rows?,
         };
         let migration = |[version, checksum]: [String; 2]| Some((version.parse().ok()?, checksum));
-        let recorded = rows.into_iter().map(migration).collect::<Option<_>>();
-        recorded.ok_or_else(|| Error::not_a(what, "list of migrations"))
+        let recorded = rows.into_iter().map(migration).collect::<Option<Vec<_>>>();
+        let recorded =
+            recorded.filter(|rows| rows.first().is_some_and(|(version, _)| *version == 0));
+        let rows = recorded.ok_or_else(|| Error::not_a(what, "list of migrations"))?;
+        Ok(rows.into_iter().skip(1).collect())
     }
 
     /// Returns the tables and views that the migrations create.

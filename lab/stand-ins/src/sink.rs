@@ -157,7 +157,8 @@ impl Shared {
             return Ok(Vec::new()); // no table has a field of the configuration
         } else if statement.starts_with("SELECT version, checksum") {
             let row = |(version, checksum): &(u32, String)| format!("{version}\t{checksum}\n");
-            return Ok(migrations.iter().map(row).collect::<String>().into_bytes());
+            let rows: String = migrations.iter().map(row).collect();
+            return Ok(format!("0\t\n{rows}").into_bytes());
         } else if statement.starts_with("SELECT count() > 0 FROM system.databases") {
             return Ok(b"1\n".to_vec());
         } else if statement.starts_with("SELECT name, engine_full FROM system.tables") {
