@@ -169,6 +169,9 @@ fn degrees_may_be_integers_minutes_or_beside_a_hemisphere() {
         ("lat_unit = '1e-5 deg'", r#""a":5252000,"o":1340495"#, "52.52 13.40495"),
         ("lat_unit = 'ddmm.mmmm'", r#""a":3351.5,"o":"-07040.5""#, "33.8583333 -70.675"),
         ("lat_unit = 'rad'", r#""a":0.5,"o":-1"#, "28.6478898 -57.2957795"),
+        ("lat_unit = '-1 deg'", r#""a":33.5,"o":70.5"#, "-33.5 70.5"),
+        ("lat_unit = '-1 deg'\nlng_unit = '-1 deg'", r#""a":33.5,"o":70.5"#, "-33.5 -70.5"),
+        ("lat_unit = '-ddmm.mmmm'", r#""a":3351.5,"o":7040.5"#, "-33.8583333 70.675"),
         ("lat_unit = 'deg'\nlng_unit = '1e-6 deg'", r#""a":1.5,"o":2000000"#, "1.5 2"),
         (
             "lat_hemisphere = '/ns'\nlng_hemisphere = '/ew'",
@@ -204,6 +207,9 @@ fn degrees_may_be_integers_minutes_or_beside_a_hemisphere() {
     ] {
         check(&own(lat_lng), format!("{{{point},\"t\":{t}}}"), &[cause]);
     }
+    let southern = own(&format!("{lat_lng}lat_unit = '-1 deg'"));
+    let lettered = format!(r#"{{"a":"33.5 S","o":70.5,"t":{t}}}"#);
+    check(&southern, lettered, &["wrong_type: lat 33.5 S has its own letter"]);
     // Degrees in a format whose devices sent integers until now are beside 0, 0.
     let scaled = own(&format!("{lat_lng}lat_unit = '1e-7 deg'"));
     for point in [r#""a":52.52,"o":13.4"#, r#""a":"52","o":"-13""#] {

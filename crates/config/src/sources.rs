@@ -417,7 +417,7 @@ impl Entry<'_> {
     fn rarer(&mut self, more: &mut More) {
         let [lat, lng] = ["lat_unit", "lng_unit"].map(|key| self.checked(key, Degrees::new));
         if let Some(lat) = lat {
-            more.degrees = [lat, lng.unwrap_or(lat)];
+            more.degrees = [lat, lng.unwrap_or(lat.unsigned())];
         } else if lng.is_some() {
             self.wrong("lng_unit", "lat_unit is missing; without lng_unit, it counts for both");
         }

@@ -55,7 +55,7 @@ pub use self::extract::Pointer;
 pub use self::ignored::Ignored;
 pub use self::keep::Keep;
 pub use self::message::{Message, PAYLOAD_BYTES_MAX};
-pub use self::names::meant;
+pub use self::names::{hemisphere, meant};
 pub use self::point::{Field, Lacking};
 pub use self::source::Source;
 pub use self::time::rfc3339;

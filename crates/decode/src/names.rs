@@ -204,14 +204,15 @@ pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
 }
 
 /// Returns the coordinate whose hemisphere has this name: 0 for lat, 1 for lng.
-fn hemisphere(name: &str) -> Option<usize> {
+pub fn hemisphere(name: &str) -> Option<usize> {
     let name = plain(name).replace('/', "");
     let name = name.strip_prefix("gps").unwrap_or(&name);
-    let endings = ["", "ns", "ew", "dir", "ref", "hemisphere"];
+    let endings =
+        ["ns", "ew", "h", "dir", "direction", "ref", "hemi", "hemisphere", "indicator", "cardinal"];
     let of = |fields: &[&str]| {
-        fields.iter().any(|field| {
-            name.strip_prefix(field).is_some_and(|end| !end.is_empty() && endings.contains(&end))
-        })
+        fields
+            .iter()
+            .any(|field| name.strip_prefix(field).is_some_and(|end| endings.contains(&end)))
     };
     match name {
         "ns" => Some(0),

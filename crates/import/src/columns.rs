@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use milepost_decode::{Quantity, meant};
+use milepost_decode::{Quantity, hemisphere, meant};
 
 /// A field, and its names in lower case without spaces, `_`, `-`, `.` and `/`, the preferred one
 /// first.
@@ -219,19 +219,33 @@ fn half_in(name: &str) -> Option<(&str, &'static str)> {
     })
 }
 
-/// Checks that a column whose name says south or west has negative numbers.
+/// Checks that a column whose name says south or west has negative numbers. `given`, `stated`: the
+/// units of `--unit` and of the column's name.
 ///
 /// # Errors
-/// The numbers have no sign, so they would be places on the other side of the earth.
-pub(super) fn refuse_unsigned_half(field: &str, (name, value): (&str, &str)) -> Result<()> {
-    let is_positive = value.replace(',', ".").parse::<f64>().is_ok_and(|value| value > 0.0);
-    if let Some((_, half @ ("south" | "west"))) = half_in(name).filter(|_| is_positive) {
-        bail!(
-            "its column {name} says {half}, and {value} has no sign: give --unit {field}='-1 deg' \
-             to make its numbers negative, or --unit {field}=deg to take them as they are"
-        );
-    }
-    Ok(())
+/// A number has no sign, so it would be a place on the other side of the earth, and `given` does
+/// not settle the sign.
+pub(super) fn refuse_unsigned_half<'v>(
+    field: &str,
+    name: &str,
+    (given, stated): (Option<&str>, Option<&str>),
+    mut values: impl Iterator<Item = &'v str>,
+) -> Result<()> {
+    let is_settled = given.is_some_and(|unit| unit == "deg" || unit.starts_with(['-', '+']));
+    let Some((_, half @ ("south" | "west"))) = half_in(name).filter(|_| !is_settled) else {
+        return Ok(());
+    };
+    let is_positive =
+        |value: &&str| value.replace(',', ".").parse::<f64>().is_ok_and(|value| value > 0.0);
+    let Some(value) = values.find(is_positive) else { return Ok(()) };
+    let (negative, positive) = match given.or(stated) {
+        None | Some("deg") => ("-1 deg".to_owned(), "deg".to_owned()),
+        Some(unit) => (format!("-{unit}"), format!("'+{unit}'")),
+    };
+    bail!(
+        "its column {name} says {half}, and {value} has no sign: give --unit {field}='{negative}' \
+         to make its numbers negative, or --unit {field}={positive} to take them as they are"
+    );
 }
 
 /// Finds the hemispheres by their values, `N` or `S` and `E` or `W`. A column whose name has the
@@ -243,25 +257,23 @@ fn add_hemispheres<'s>(
     value: impl Fn(usize) -> &'s str,
     found: &mut Vec<(&'static str, Column)>,
 ) {
-    const OF: [(&str, &str, [&str; 2], [&str; 4]); 2] = [
-        ("lat", "lat_hemisphere", ["lat", "lat"], ["n", "s", "north", "south"]),
-        ("lng", "lng_hemisphere", ["lon", "lng"], ["e", "w", "east", "west"]),
+    const OF: [(&str, &str, [&str; 4]); 2] = [
+        ("lat", "lat_hemisphere", ["n", "s", "north", "south"]),
+        ("lng", "lng_hemisphere", ["e", "w", "east", "west"]),
     ];
     let get = |field: &str| found.iter().find(|(known, _)| *known == field).map(|(_, of)| of.at);
     if get("lat").is_none() || get("lng").is_none() {
         return;
     }
-    let is_named = |at: usize, names: [&str; 2]| {
-        let name = plain(&columns[at]);
-        names.iter().any(|known| name.contains(known))
-    };
-    let candidates = OF.map(|(_, hemisphere, names, letters)| {
+    let is_named = |at: usize, n: usize| hemisphere(&columns[at]) == Some(n);
+    let candidates = [0, 1].map(|n| {
+        let (_, field, letters) = OF[n];
         let is_one = |at: &usize| {
             let is_used = found.iter().any(|(_, column)| column.at == *at);
             let has_letter = letters.contains(&&*value(*at).to_ascii_lowercase());
-            !is_used && has_letter && (is_named(*at, names) || !is_direction(&columns[*at]))
+            !is_used && has_letter && (is_named(*at, n) || !is_direction(&columns[*at]))
         };
-        get(hemisphere).map_or_else(|| (0..columns.len()).filter(is_one).collect(), |at| vec![at])
+        get(field).map_or_else(|| (0..columns.len()).filter(is_one).collect(), |at| vec![at])
     });
     let are_both = candidates.iter().all(|columns| columns.len() == 1);
     let chosen = [0, 1].map(|n| {
@@ -271,11 +283,11 @@ fn add_hemispheres<'s>(
     });
     let has_pair = chosen.iter().all(Option::is_some);
     let mut more = Vec::new();
-    for ((_, hemisphere, names, _), at) in OF.into_iter().zip(chosen) {
-        if let (None, Some(at)) = (get(hemisphere), at)
-            && (has_pair || is_named(at, names))
+    for (n, (_, field, _)) in OF.into_iter().enumerate() {
+        if let (None, Some(at)) = (get(field), chosen[n])
+            && (has_pair || is_named(at, n))
         {
-            more.push((hemisphere, Column { at, unit: None }));
+            more.push((field, Column { at, unit: None }));
         }
     }
     found.extend(more);
@@ -540,6 +552,12 @@ mod tests {
             "x,33.5,S,-70.5",
             "lat=lat lng=lon ts=time lat_hemisphere=lat_ref",
         );
+        check(
+            "time,lat,lat_direction,lon,Longitude Indicator",
+            "x,33.5,S,70.5,W",
+            "lat=lat lng=lon ts=time lat_hemisphere=lat_direction \
+             lng_hemisphere=Longitude Indicator",
+        );
         // A column of directions is no hemisphere.
         for (names, sample) in [
             ("time,lat,lon,wind", "x,33.5,70.5,N"),
@@ -548,6 +566,11 @@ mod tests {
             ("time,lat,lon,x", "x,52.5,13.4,w"),
             ("time,lat,lon,direction,wind", "x,52.5,13.4,W,N"),
             ("time,lat,lon,a,b,c", "x,52.5,13.4,W,N,S"),
+            // Nor is one whose name contains `lat` or `lon` by chance.
+            ("time,lon,lat,relative_wind", "x,13.4,52.5,S"),
+            ("time,lon,lat,plate", "x,13.4,52.5,S"),
+            ("platform,lat,lon,time", "S,52.5,13.4,x"),
+            ("time,lat,lon,along", "x,52.5,13.4,W"),
         ] {
             check(names, sample, "lat=lat lng=lon ts=time");
         }
@@ -602,9 +625,27 @@ mod tests {
             ("lon", "70.5", ""),
             ("w", "70.5", ""),
         ] {
-            let why = refuse_unsigned_half("lng", (name, value)).err();
+            let values = ["deg", "-1", "", value];
+            let why = refuse_unsigned_half("lng", name, (None, None), values.into_iter()).err();
             let why = why.map_or(String::new(), |why| why.to_string());
             assert!(why.contains(said) && why.is_empty() == said.is_empty(), "{name}: {why}");
+        }
+    }
+
+    #[test]
+    fn only_a_signed_unit_settles_the_half() {
+        for (given, stated, said) in [
+            (None, Some("deg"), "give --unit lng='-1 deg' to make"),
+            (None, Some("1e-7 deg"), "give --unit lng='-1e-7 deg' to make"),
+            (Some("ddmm.mmmm"), None, "or --unit lng='+ddmm.mmmm' to take"),
+            (Some("deg"), None, ""),
+            (Some("-ddmm.mmmm"), None, ""),
+            (Some("+1e-7 deg"), Some("deg"), ""),
+        ] {
+            let values = ["7015.0"].into_iter();
+            let why = refuse_unsigned_half("lng", "Longitude (W)", (given, stated), values).err();
+            let why = why.map_or(String::new(), |why| why.to_string());
+            assert!(why.contains(said) && why.is_empty() == said.is_empty(), "{given:?}: {why}");
         }
     }
 

@@ -179,8 +179,9 @@ pub struct Orders {
     /// "Altitude (ft)", else m]
     #[arg(long, value_parser = |unit: &str| Quantity::Length.factor(unit))]
     pub alt_unit: Option<f64>,
-    /// Unit of another field: lat (also of lng), heading or acc, = and a unit such as deg, 1e-7
-    /// deg, ddmm.mmmm, m, ft; of ts a pattern such as "%d/%m/%Y %H:%M:%S"
+    /// Unit of another field: lat (also of lng, but for a sign), lng, heading or acc, = and a unit
+    /// such as deg, 1e-7 deg, ddmm.mmmm, "-1 deg", m, ft; of ts a pattern such as "%d/%m/%Y
+    /// %H:%M:%S"
     #[arg(long = "unit", value_name = "FIELD=UNIT", value_parser = field)]
     pub units: Vec<(String, String)>,
     /// A value that means "not available", before any unit, such as speed=102.3

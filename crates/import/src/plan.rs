@@ -109,17 +109,16 @@ pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Resul
             )
         }
         (None, Kind::Csv) => {
-            let found_sample = found.sample;
-            let found = columns::find(columns, found_sample, found.rows, &orders.fields)?;
+            let (found_sample, rows) = (found.sample, found.rows);
+            let found = columns::find(columns, found_sample, rows, &orders.fields)?;
             if orders.zone.is_none() && unit_of(orders, "ts").is_none() {
                 columns::refuse_other_zones(columns, found_sample, &found)?;
             }
             for (field, column) in found.iter().filter(|(field, _)| matches!(*field, "lat" | "lng"))
             {
-                if unit_of(orders, field).is_none() {
-                    let value = found_sample.get(column.at).map_or("", String::as_str);
-                    columns::refuse_unsigned_half(field, (&columns[column.at], value))?;
-                }
+                let values = rows.iter().filter_map(|row| Some(row.get(column.at)?.as_str()));
+                let units = (unit_of(orders, field), column.unit);
+                columns::refuse_unsigned_half(field, &columns[column.at], units, values)?;
             }
             let kept: Vec<String> = orders.keep.iter().chain(&computed_from).cloned().collect();
             unread = columns::unread(columns, found_sample, &found, &kept, &driver_column(&driver));
@@ -217,7 +216,7 @@ fn more(orders: &Orders, default_zone: Option<Zone>) -> Result<(More, TimeUnit)>
     let (mut more, mut unit) =
         (More { unknown: orders.unknown.clone(), ..More::default() }, TimeUnit::BySize);
     if let Some(lat) = unit_of(orders, "lat").map(Degrees::new).transpose().map_err(wrong)? {
-        more.degrees = [lat; 2];
+        more.degrees = [lat, lat.unsigned()];
     }
     if let Some(lng) = unit_of(orders, "lng").map(Degrees::new).transpose().map_err(wrong)? {
         more.degrees[1] = lng;

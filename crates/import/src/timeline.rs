@@ -109,10 +109,10 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// The time some minutes after another.
+/// Returns the time that is some minutes after another; `None` if there is no such time.
 fn after(start: &str, minutes: &Value) -> Option<String> {
     let minutes = text(minutes)?.parse::<i64>().ok()?;
     let start = start.parse::<jiff::Timestamp>().ok()?;
-    let time = start.checked_add(jiff::SignedDuration::from_mins(minutes)).ok()?;
+    let time = start.checked_add(jiff::SignedDuration::try_from_mins(minutes)?).ok()?;
     Some(time.to_string())
 }

@@ -128,6 +128,19 @@ fn columns_state_hemispheres_units_and_dates() {
             "33.5 -70.25 - - - -",
         ),
         (&[], "time,Latitude (N),Longitude (W)", "TS,33.5,-70.25", "33.5 -70.25 - - - -"),
+        (
+            &["--unit", "lat=-1 deg"],
+            "time,Latitude (S),lon",
+            "TS,33.5,70.25",
+            "-33.5 70.25 - - - -",
+        ),
+        (&["--unit", "lng=deg"], "time,lat,Longitude (W)", "TS,33.5,70.25", "33.5 70.25 - - - -"),
+        (
+            &["--unit", "lng=-ddmm.mmmm"],
+            "time,lat,Longitude (W)",
+            "TS,33.5,07015.0",
+            "33.5 -70.25 - - - -",
+        ),
         (&[], "BaseDateTime,LAT,LON", "TS,1,2", "1 2 - - - -"),
         (&["--unit", "lat=ddmm.mmmm"], "time,lat,lon", "TS,3330.0,-07015.0", "33.5 -70.25 - - - -"),
         (&[], "time,lat,lon,Speed (km/h)", "TS,1,2,36", "1 2 10 - - -"),
@@ -168,6 +181,14 @@ fn columns_state_hemispheres_units_and_dates() {
         (&[], "time,lat,n/s,lon,e/w", "TS,-33.5,N,70.25,W", "which is right"),
         (&[], "time,Latitude (N),Longitude (W)", "TS,33.5,70.25", "says west, and 70.25 has"),
         (&["--field", "lng=lon_w"], "time,lat,lon_w", "TS,33.5,70.25", "says west"),
+        (&[], "time,lat,Longitude (W)", "TS,1,n/a\nTS,1,-70.2\nTS,1,70.3", "70.3 has no sign"),
+        (
+            &["--unit", "lng=ddmm.mmmm"],
+            "time,lat,Longitude (W)",
+            "TS,33.5,07015.0",
+            "give --unit lng='-ddmm.mmmm'",
+        ),
+        (&["--unit", "lng=-1 deg"], "time,lat,lon", "TS,33.5,70.25W", "its unit is negative"),
         (&[], "time lat lon", "TS 1 2", "the first row must name the columns, separated by"),
         (&[], "TS,52.5,13.4", "TS,52.6,13.4", "the first row must name the columns"),
         (&[], "time,lat,n/s,lon,e/w", "TS,33.5,N,70.25,ESE", "not E or W"),
@@ -526,6 +547,8 @@ fn exports_of_googles_timeline_are_read() {
     );
     let (first, _) = first_of("2026_NOVEMBER.json", &semantic, 1);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 - - - 5");
+    let endless = ios.replace("\"30\"", "\"9223372036854775807\"");
+    check_refused(&[], "location-history.json", endless, "no time");
     check_refused(&[], "Records.json", &records[..100], "EOF in line 1");
     check_refused(&[], "Records.json", records.replace("timestamp", "t"), "no time");
 }

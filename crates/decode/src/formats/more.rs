@@ -63,6 +63,8 @@ pub enum Degrees {
     Factor(f64),
     /// `ddmm.mmmm`, as NMEA writes degrees and minutes.
     Minutes,
+    /// `-ddmm.mmmm`: the same numbers, of the southern or western half without a sign.
+    NegativeMinutes,
 }
 
 impl Degrees {
@@ -71,20 +73,36 @@ impl Degrees {
     /// # Errors
     /// The list of valid units.
     pub fn new(unit: &str) -> Result<Self, String> {
-        if unit == "ddmm.mmmm" {
-            return Ok(Self::Minutes);
-        }
         // `-1 deg`: numbers of the southern or western half without a sign.
-        let (sign, size) = unit.strip_prefix('-').map_or((1.0, unit), |size| (-1.0, size));
+        let size = unit.strip_prefix('-').or_else(|| unit.strip_prefix('+')).unwrap_or(unit);
+        let is_negative = unit.starts_with('-');
+        if size == "ddmm.mmmm" {
+            return Ok(if is_negative { Self::NegativeMinutes } else { Self::Minutes });
+        }
+        let sign = if is_negative { -1.0 } else { 1.0 };
         let factor = Quantity::Angle.factor(size).map(|factor| Self::Factor(sign * factor));
         factor.map_err(|why| why + "; or \"ddmm.mmmm\"")
+    }
+
+    /// Returns the unit without its sign: that of the other coordinate, whose half of the earth
+    /// the sign does not concern.
+    #[must_use]
+    pub const fn unsigned(self) -> Self {
+        match self {
+            Self::Factor(factor) => Self::Factor(factor.abs()),
+            Self::Minutes | Self::NegativeMinutes => Self::Minutes,
+        }
+    }
+
+    fn is_negative(self) -> bool {
+        self != self.unsigned()
     }
 
     /// Returns about how many degrees one unit has.
     pub(super) const fn factor(self) -> f64 {
         match self {
             Self::Factor(factor) => factor.abs(),
-            Self::Minutes => 0.01,
+            Self::Minutes | Self::NegativeMinutes => 0.01,
         }
     }
 
@@ -92,10 +110,11 @@ impl Degrees {
         match self {
             Self::Factor(1.0) => value,
             Self::Factor(factor) => value.times(factor),
-            Self::Minutes => {
+            Self::Minutes | Self::NegativeMinutes => {
+                let sign = if self.is_negative() { -1.0 } else { 1.0 };
                 let read = |number: f64| {
                     let degrees = (number / 100.0).trunc();
-                    Scalar::Number((degrees + (number - degrees * 100.0) / 60.0).into())
+                    Scalar::Number((sign * (degrees + (number - degrees * 100.0) / 60.0)).into())
                 };
                 value.as_f64().map_or(value, read)
             }
@@ -147,9 +166,12 @@ impl More {
         }
         self.refuse_degrees_as_integers(found)?;
         for slot in [LAT, LNG] {
-            let factor = self.degrees[slot].factor();
-            let value = read(coordinate(std::mem::take(&mut found[slot]), slot, factor)?);
-            let value = self.degrees[slot].read(value);
+            let unit = self.degrees[slot];
+            if unit.is_negative() {
+                refuse_letter(&found[slot], slot)?;
+            }
+            let value = read(coordinate(std::mem::take(&mut found[slot]), slot, unit.factor())?);
+            let value = unit.read(value);
             found[slot] = match &self.hemispheres[slot] {
                 Some(pointer) => signed(value, &found[HEMISPHERES[slot]], slot, pointer)?,
                 None => value,
@@ -199,6 +221,21 @@ impl More {
 }
 
 const HALVES: [[char; 2]; 2] = [['N', 'S'], ['E', 'W']];
+
+/// Rejects degrees such as `70.25W` in a negative unit, which would move them to the other half of
+/// the earth.
+fn refuse_letter(value: &Scalar<'_>, slot: usize) -> Result<(), Refusal> {
+    match value.as_text().filter(|text| degrees_in(text, HALVES[slot]).is_some()) {
+        Some(text) => refuse(
+            Reason::WrongType,
+            format!(
+                "{} {text:.20} has its own letter, and its unit is negative: remove the unit's sign",
+                FIELDS[slot]
+            ),
+        ),
+        None => Ok(()),
+    }
+}
 
 /// Applies a hemisphere to a number without a sign.
 fn signed<'a>(
