@@ -9,10 +9,13 @@ use quick_xml::events::Event;
 
 use super::read::Take;
 use super::record::Record;
-use super::xml::{GPX_TIME, XML_BYTES_MAX, reader, referred};
+use super::xml::{GPX_TIME, XML_BYTES_MAX, check_root, reader, referred};
 
 /// Most points of a track: its times come before its places, so it is in memory whole.
 const TRACK_POINTS_MAX: usize = 500_000;
+
+/// Longest time, place of a track, and name of an element, in bytes.
+const SHORT_BYTES_MAX: usize = 200;
 
 /// The parts of the open Placemark that were read.
 #[derive(Default)]
@@ -20,13 +23,17 @@ struct Placemark {
     when: Option<String>,
     /// `lon,lat,alt` of a Point.
     place: Option<String>,
+    place_mode: String,
     /// Times and places of a `gx:Track`.
     times: Vec<Box<str>>,
     places: Vec<Box<str>>,
     has_track: bool,
     has_line: bool,
-    /// `altitudeMode`: the height counts from the sea, or is ignored by the map.
+    /// `altitudeMode` of the open Point or Track: the height counts from the sea, or is ignored by
+    /// the map.
     mode: String,
+    /// `altitudeMode` of the tracks of a MultiTrack that have none.
+    tracks_mode: String,
 }
 
 /// Passes each fix with the names of GPX. Returns what has no time, or is not read.
@@ -42,13 +49,18 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
         let event = event.map_err(|error| anyhow!("line {}: {error}", xml.get_ref().line))?;
         match event {
             Event::Start(element) => {
+                check_root(&element, ("KML", "kml"), &mut has_root)?;
                 let name = element.local_name().as_ref().to_owned();
-                ensure!(has_root || name == "kml", "not KML: it begins with <{name}>");
-                has_root = true;
+                check_short(&name, "the name of an element", xml.get_ref().line)?;
                 text.clear();
                 match &*name {
                     "Placemark" => mark = Placemark::default(),
-                    "Track" => mark.has_track = true,
+                    "MultiTrack" => mark.tracks_mode.clear(),
+                    "Point" => mark.mode.clear(),
+                    "Track" => {
+                        mark.mode.clear();
+                        mark.has_track = true;
+                    }
                     "LineString" => mark.has_line = true,
                     "SimpleArrayData" | "angles" => drop(unread.insert(name.clone())),
                     _ => {}
@@ -56,11 +68,15 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
                 ensure!(open.len() < 1_000, "line {}: nested too deeply", xml.get_ref().line);
                 open.push(name);
             }
-            Event::Empty(element) => match element.local_name().as_ref() {
-                "when" if mark.has_track => mark.times.push("".into()),
-                "coord" => mark.places.push("".into()),
-                _ => {}
-            },
+            Event::Empty(element) => {
+                check_root(&element, ("KML", "kml"), &mut has_root)?;
+                let is_of_track = open.last().is_some_and(|outer| outer == "Track");
+                match element.local_name().as_ref() {
+                    "when" if is_of_track => mark.times.push("".into()),
+                    "coord" if is_of_track => mark.places.push("".into()),
+                    _ => {}
+                }
+            }
             Event::End(element) => {
                 let name = element.local_name();
                 // Elements without an end tag end with the one around them.
@@ -69,12 +85,30 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
                 }
                 let value = text.trim();
                 let is_in = |outer: &str| open.last().is_some_and(|known| known == outer);
+                if matches!(name.as_ref(), "when" | "coord") {
+                    check_short(value, name.as_ref(), xml.get_ref().line)?;
+                }
                 match name.as_ref() {
                     "when" if is_in("Track") => mark.times.push(value.into()),
-                    "when" if is_in("TimeStamp") => mark.when = Some(value.to_owned()),
+                    // A view, LookAt or Camera, has a TimeStamp of its own.
+                    "when"
+                        if is_in("TimeStamp")
+                            && open
+                                .iter()
+                                .nth_back(1)
+                                .is_some_and(|known| known == "Placemark") =>
+                    {
+                        mark.when = Some(value.to_owned());
+                    }
                     "coord" if is_in("Track") => mark.places.push(value.into()),
                     "coordinates" if is_in("Point") => mark.place = Some(value.to_owned()),
-                    "altitudeMode" => value.clone_into(&mut mark.mode),
+                    "altitudeMode" if is_in("Point") || is_in("Track") => {
+                        value.clone_into(&mut mark.mode);
+                    }
+                    "altitudeMode" if is_in("MultiTrack") => {
+                        value.clone_into(&mut mark.tracks_mode);
+                    }
+                    "Point" => mark.place_mode = std::mem::take(&mut mark.mode),
                     "Track" => {
                         let (times, places) =
                             (std::mem::take(&mut mark.times), std::mem::take(&mut mark.places));
@@ -85,9 +119,11 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
                             times.len(),
                             places.len()
                         );
+                        let mode =
+                            if mark.mode.is_empty() { &mark.tracks_mode } else { &mark.mode };
                         for (time, place) in times.iter().zip(&places) {
                             fixes += 1;
-                            pass(&mut record, (time, place), &mark.mode, take)?;
+                            pass(&mut record, (time, place), mode, take)?;
                         }
                     }
                     "Placemark" if !mark.times.is_empty() || !mark.places.is_empty() => {
@@ -96,18 +132,13 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
                     "Placemark" => match (&mark.when, &mark.place) {
                         (Some(when), Some(place)) => {
                             fixes += 1;
-                            pass(&mut record, (when, place), &mark.mode, take)?;
+                            pass(&mut record, (when, place), &mark.place_mode, take)?;
                         }
                         (None, Some(_)) => untimed[0] += 1,
                         (_, None) => untimed[1] += u64::from(mark.has_line && !mark.has_track),
                     },
                     _ => {}
                 }
-                ensure!(
-                    mark.times.len().max(mark.places.len()) <= TRACK_POINTS_MAX,
-                    "line {}: a track of more than {TRACK_POINTS_MAX} points",
-                    xml.get_ref().line
-                );
                 text.clear();
             }
             Event::Text(part) => text.push_str(&part.xml10_content()),
@@ -116,6 +147,11 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
             Event::Eof => break,
             Event::Comment(_) | Event::Decl(_) | Event::PI(_) | Event::DocType(_) => {}
         }
+        ensure!(
+            mark.times.len().max(mark.places.len()) <= TRACK_POINTS_MAX,
+            "line {}: a track of more than {TRACK_POINTS_MAX} points",
+            xml.get_ref().line
+        );
         ensure!(
             text.len() <= XML_BYTES_MAX,
             "line {}: a text is longer than 1 MiB",
@@ -133,6 +169,13 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
         unread.insert(without);
     }
     Ok(unread)
+}
+
+/// Checks the length of a text of which many are in memory.
+fn check_short(text: &str, what: &str, line: u64) -> Result<()> {
+    let is_short = text.len() <= SHORT_BYTES_MAX;
+    ensure!(is_short, "line {line}: {what} is longer than {SHORT_BYTES_MAX} bytes");
+    Ok(())
 }
 
 /// Passes a fix. `place`: longitude, latitude and metres, with commas or spaces.
@@ -157,4 +200,117 @@ fn pass(
     record.put(GPX_TIME, time);
     let payload = record.finish();
     take(payload, payload.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::all;
+
+    const WHEN: &str = "<when>2026-01-31T08:00:00Z</when>";
+
+    fn read(file: &str) -> (Vec<String>, String) {
+        all(|take| kml(file.as_bytes(), take).map(drop))
+    }
+
+    #[test]
+    fn track_without_an_end_is_bounded_in_memory() {
+        for one in ["<gx:coord/>", "<when/>", "<gx:coord>1 2</gx:coord>"] {
+            let many = one.repeat(TRACK_POINTS_MAX + 2);
+            let (points, end) = read(&format!("<kml><Placemark><gx:Track>{many}"));
+            let said = "line 1: a track of more than 500000 points";
+            assert!(points.is_empty() && end.contains(said), "{one}: {end}");
+        }
+    }
+
+    #[test]
+    fn long_times_places_and_names_are_refused() {
+        let long = "1".repeat(SHORT_BYTES_MAX + 1);
+        for inner in [
+            format!("<when>{long}</when>"),
+            format!("<gx:coord>{long}</gx:coord>"),
+            format!("<a{long}>"),
+        ] {
+            let file = format!("<kml><Placemark>\n<gx:Track>{inner}");
+            let (points, end) = read(&file);
+            assert!(points.is_empty() && end.contains("line 2: "), "{end}");
+            assert!(end.contains("longer than 200 bytes"), "{end}");
+        }
+        // A description may be long.
+        let file = format!("<kml><Placemark><description>{long}</description></Placemark></kml>");
+        assert_eq!(read(&file), (Vec::new(), String::new()));
+    }
+
+    #[test]
+    fn time_of_a_view_is_not_the_time_of_the_place() {
+        let view = "<LookAt><gx:TimeStamp><when>2020-01-01</when></gx:TimeStamp></LookAt>";
+        let stamp = format!("<TimeStamp>{WHEN}</TimeStamp>");
+        let point = "<Point><coordinates>13.4,52.5</coordinates></Point>";
+        for inner in [format!("{view}{stamp}{point}"), format!("{stamp}{view}{point}")] {
+            let (points, end) = read(&format!("<kml><Placemark>{inner}</Placemark></kml>"));
+            let expected = r#"{"lon":"13.4","lat":"52.5","time":"2026-01-31T08:00:00Z"}"#;
+            assert_eq!((points, end), (vec![expected.to_owned()], String::new()));
+        }
+        let (points, end) = read(&format!("<kml><Placemark>{view}{point}</Placemark></kml>"));
+        assert!(points.is_empty() && end.contains("1 points and 0 lines without times"), "{end}");
+    }
+
+    #[test]
+    fn empty_time_outside_a_track_is_no_time_of_it() {
+        let track = format!("<gx:Track>{WHEN}<gx:coord>13.4 52.5</gx:coord></gx:Track>");
+        for inner in [
+            format!("<gx:Track/><TimeStamp><when/></TimeStamp>{track}"),
+            format!("{track}<TimeStamp><when/></TimeStamp>"),
+            format!("{track}<x><gx:coord/></x>"),
+        ] {
+            let (points, end) = read(&format!("<kml><Placemark>{inner}</Placemark></kml>"));
+            assert!(points.len() == 1 && end.is_empty(), "{inner}: {points:?} {end}");
+        }
+    }
+
+    #[test]
+    fn altitude_mode_is_that_of_the_geometry() {
+        let ground = "<altitudeMode>relativeToGround</altitudeMode>";
+        let absolute = "<altitudeMode>absolute</altitudeMode>";
+        let stamp = format!("<TimeStamp>{WHEN}</TimeStamp>");
+        let point = |mode: &str, height: &str| {
+            format!("<Point>{mode}<coordinates>13.4,52.5,{height}</coordinates></Point>")
+        };
+        let track = |mode: &str, height: &str| {
+            format!("<gx:Track>{mode}{WHEN}<gx:coord>13.4 52.5 {height}</gx:coord></gx:Track>")
+        };
+        for (inner, heights) in [
+            (format!("{stamp}{}<Camera>{ground}</Camera>", point("", "34")), &["34"][..]),
+            (format!("<LookAt>{absolute}</LookAt>{stamp}{}", point("", "0")), &[""]),
+            (format!("{stamp}{}<LineString>{ground}</LineString>", point(absolute, "0")), &["0"]),
+            (format!("<MultiTrack>{absolute}{}</MultiTrack>", track("", "0")), &["0"]),
+            (
+                format!("<MultiTrack>{}{}</MultiTrack>", track(ground, "5"), track("", "34")),
+                &["", "34"],
+            ),
+        ] {
+            let (points, end) = read(&format!("<kml><Placemark>{inner}</Placemark></kml>"));
+            let found = points.iter().map(|point| {
+                let point: serde_json::Value = serde_json::from_str(point).unwrap_or_default();
+                point["ele"].as_str().unwrap_or_default().to_owned()
+            });
+            let found: Vec<String> = found.collect();
+            assert_eq!((found.join(" "), &*end), (heights.join(" "), ""), "{inner}");
+        }
+    }
+
+    #[test]
+    fn root_is_checked_with_and_without_content() {
+        for file in ["<kml/>", "<kml></kml>", "<?xml version='1.0'?><k:kml xmlns:k='k'/>\n"] {
+            assert_eq!(read(file), (Vec::new(), String::new()), "{file}");
+        }
+        for (file, said) in [
+            ("<html/>", "not KML: it begins with <html>"),
+            ("<gpx></gpx>", "not KML: it begins with <gpx>"),
+            ("", "no element"),
+        ] {
+            let (points, end) = read(file);
+            assert!(points.is_empty() && end.contains(said), "{file}: {end}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use quick_xml::events::{BytesRef, BytesStart, Event};
 use super::read::Take;
 use super::record::Record;
 
-/// The name of a point's time in the JSON that [`gpx`] builds.
+/// Name of a fix's time in the JSON that the readers of GPX, TCX, KML and Timeline build.
 pub(super) const GPX_TIME: &str = "time";
 
 /// Longest point, and longest tag or text outside points, in bytes: each is in memory whole.
@@ -59,9 +59,12 @@ struct Dialect {
     plan: Option<&'static str>,
     /// Names of elements, and their names in GPX.
     names: &'static [(&'static str, &'static str)],
+    /// An element `Value` has the name of its parent.
+    has_values: bool,
 }
 
-const GPX: Dialect = Dialect { name: "GPX", root: "gpx", point: "trkpt", plan: None, names: &[] };
+const GPX: Dialect =
+    Dialect { name: "GPX", root: "gpx", point: "trkpt", plan: None, names: &[], has_values: false };
 const TCX: Dialect = Dialect {
     name: "TCX",
     root: "TrainingCenterDatabase",
@@ -74,6 +77,7 @@ const TCX: Dialect = Dialect {
         ("Time", GPX_TIME),
         ("Speed", "speed"),
     ],
+    has_values: true,
 };
 
 /// Reads every `trkpt` of a GPX file: its attributes `lat` and `lon`, and its elements by name,
@@ -106,12 +110,28 @@ pub(super) fn reader<R: BufRead>(
     Ok(xml)
 }
 
+/// Checks that the first element of a file is its root, and notes that there is one. `what`: the
+/// kind of file.
+///
+/// # Errors
+/// It is another element.
+pub(super) fn check_root(
+    element: &BytesStart<'_>,
+    (what, root): (&str, &str),
+    has_root: &mut bool,
+) -> Result<()> {
+    let name = element.local_name();
+    ensure!(*has_root || name.as_ref() == root, "not {what}: it begins with <{}>", name.as_ref());
+    *has_root = true;
+    Ok(())
+}
+
 fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> {
-    let Dialect { name: what, root, point, plan, names } = *dialect;
+    let Dialect { name: what, root, point, plan, names, has_values } = *dialect;
     let mut xml = reader(input, what)?;
     let (mut tracks, mut others) = (0_u64, [0_u64; 2]);
-    // The element that contains the current one; TCX names some values `Value`.
-    let (mut outer, mut is_planned) = (String::new(), false);
+    // Names of the open elements of a point whose values have their parent's name.
+    let (mut open, mut is_planned) = (Vec::<String>::new(), false);
     let (mut buffer, mut record, mut text) = (Vec::new(), Record::default(), String::new());
     let mut extensions: Vec<(String, String)> = Vec::new();
     // Depth of open elements, in the file and in the current point, itself included.
@@ -121,18 +141,17 @@ fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> 
         let event = xml.read_event_into(&mut buffer);
         let event = event.map_err(|error| anyhow!("line {}: {error}", xml.get_ref().line))?;
         if let Event::Start(element) | Event::Empty(element) = &event {
+            check_root(element, (what, root), &mut has_root)?;
             match element.local_name().as_ref() {
                 "rtept" => others[0] += 1,
                 "wpt" => others[1] += 1,
                 name if name == point && is_planned => others[0] += 1,
                 name if name == point => tracks += 1,
-                name if Some(name) == plan => is_planned = matches!(event, Event::Start(_)),
+                name if Some(name) == plan && point_depth.is_none() => {
+                    is_planned = matches!(event, Event::Start(_));
+                }
                 _ => {}
             }
-        }
-        if let (false, Event::Start(first) | Event::Empty(first)) = (has_root, &event) {
-            has_root = first.local_name().as_ref() == root;
-            ensure!(has_root, "not {what}: it begins with <{}>", first.local_name().as_ref());
         }
         depth +=
             i32::from(matches!(event, Event::Start(_))) - i32::from(matches!(event, Event::End(_)));
@@ -140,6 +159,7 @@ fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> 
             Event::Start(element) if element.local_name().as_ref() == point && !is_planned => {
                 begin(&element, &mut record)?;
                 extensions.clear();
+                open.clear();
                 point_depth = Some(depth);
             }
             Event::Empty(element) if element.local_name().as_ref() == point && !is_planned => {
@@ -160,7 +180,12 @@ fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> 
             }
             Event::End(element) if point_depth.is_some() => {
                 let (name, is_own) = (element.local_name(), point_depth == Some(depth));
-                let name = if name.as_ref() == "Value" { &*outer } else { name.as_ref() };
+                // Elements without an end tag end with the one around them.
+                if let Some(at) = open.iter().rposition(|known| known == name.as_ref()) {
+                    open.truncate(at);
+                }
+                let parent = open.last().filter(|_| name.as_ref() == "Value");
+                let name = parent.map_or(name.as_ref(), String::as_str);
                 let known = names.iter().find(|(known, _)| *known == name);
                 let name = known.map_or(name, |(_, name)| *name);
                 let value = text.trim().to_owned();
@@ -178,8 +203,8 @@ fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> 
             Event::Start(element) => {
                 is_ended = false;
                 text.clear();
-                if element.local_name().as_ref() != "Value" {
-                    element.local_name().as_ref().clone_into(&mut outer);
+                if has_values && point_depth.is_some() {
+                    open.push(element.local_name().as_ref().to_owned());
                 }
             }
             Event::Text(part) if point_depth.is_some() => text.push_str(&part.xml10_content()),
@@ -227,9 +252,9 @@ pub(super) fn referred(name: &BytesRef<'_>) -> Option<char> {
 fn begin(point: &BytesStart<'_>, record: &mut Record) -> Result<()> {
     record.clear();
     for attribute in point.attributes() {
-        let attribute = attribute.context("an attribute of trkpt")?;
-        let value =
-            attribute.normalized_value(XmlVersion::Implicit1_0).context("an attribute of trkpt")?;
+        let of = || format!("an attribute of {}", point.local_name().as_ref());
+        let attribute = attribute.with_context(of)?;
+        let value = attribute.normalized_value(XmlVersion::Implicit1_0).with_context(of)?;
         record.put(attribute.key.local_name().as_ref(), value.trim());
     }
     Ok(())
@@ -271,6 +296,53 @@ mod tests {
             points,
             [r#"{"lat":"1","lon":"2","ele":"34","time":"2026-01-31T08:00:00Z","hr":"80"}"#]
         );
+    }
+
+    #[test]
+    fn value_is_named_by_its_parent_in_tcx_only() {
+        let file = "<gpx><trkpt lat='1' lon='2'><time>2026-01-31T08:00:00Z</time><Value>7</Value></trkpt></gpx>";
+        let (points, end) = all(|take| gpx(file.as_bytes(), take));
+        let expected = r#"{"lat":"1","lon":"2","time":"2026-01-31T08:00:00Z","Value":"7"}"#;
+        assert_eq!((&*points, &*end), (&[expected.to_owned()][..], ""));
+        let file = |inner: &str| {
+            format!(
+                "<TrainingCenterDatabase><Trackpoint>{inner}</Trackpoint></TrainingCenterDatabase>"
+            )
+        };
+        for (inner, expected) in [
+            (
+                "<HeartRateBpm><Flags>1</Flags><Value>150</Value></HeartRateBpm>",
+                r#"{"Flags":"1","HeartRateBpm":"150"}"#,
+            ),
+            (
+                "<Time>2026-01-31T08:00:00Z</Time><Value>7</Value>",
+                r#"{"time":"2026-01-31T08:00:00Z","Value":"7"}"#,
+            ),
+        ] {
+            let (points, end) = all(|take| tcx(file(inner).as_bytes(), take));
+            assert_eq!((&*points, &*end), (&[expected.to_owned()][..], ""));
+        }
+    }
+
+    #[test]
+    fn course_inside_a_point_plans_nothing() {
+        for course in ["<Course>90</Course>", "<Course>90"] {
+            let file = format!(
+                "<TrainingCenterDatabase><Trackpoint><Time>1</Time>{course}</Trackpoint>\
+                 <Trackpoint><Time>2</Time></Trackpoint></TrainingCenterDatabase>"
+            );
+            let (points, end) = all(|take| tcx(file.as_bytes(), take));
+            assert!(points.len() == 2 && end.is_empty(), "{course}: {points:?} {end}");
+        }
+    }
+
+    #[test]
+    fn broken_attribute_is_named_with_its_element() {
+        let file = "<TrainingCenterDatabase><Trackpoint a=1></Trackpoint></TrainingCenterDatabase>";
+        let (_, end) = all(|take| tcx(file.as_bytes(), take));
+        assert!(end.contains("an attribute of Trackpoint"), "{end}");
+        let (_, end) = all(|take| gpx("<gpx><trkpt lat=1/></gpx>".as_bytes(), take));
+        assert!(end.contains("an attribute of trkpt"), "{end}");
     }
 
     #[test]
