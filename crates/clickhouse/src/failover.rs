@@ -188,7 +188,7 @@ async fn answer_that_is_too_long_leaves_no_endpoint() {
     assert_eq!((home.asked(), other.asked()), (1, 0));
 }
 
-/// As a proxy may answer while ClickHouse is away.
+/// A proxy may answer like this while ClickHouse is away.
 #[tokio::test]
 async fn empty_answer_is_not_taken_for_a_server_without_migrations() {
     let home = StandIn::start(Some((200, ""))).await;
