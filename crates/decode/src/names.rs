@@ -186,7 +186,7 @@ fn is_time_name(path: &str, is_own: bool) -> bool {
     let name = plain(path.rsplit('/').next().unwrap_or(path));
     if !is_own {
         let is_of_feature = plain(path).ends_with("when/start");
-        return is_of_feature || [&TIMES[..], &TIMES_OF_FIXES].concat().contains(&&*name);
+        return is_of_feature || TIMES.contains(&&*name) || TIMES_OF_FIXES.contains(&&*name);
     }
     let is_last = path.ends_with("_at") || path.ends_with("At") || name == "at" || name == "t";
     is_last || TIME_WORDS.iter().any(|word| plain(path).contains(word))

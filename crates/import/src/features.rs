@@ -6,7 +6,7 @@
 
 use std::io::{self, Read};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use serde::Deserialize;
 
 use super::read::Take;
@@ -90,7 +90,15 @@ impl Copied {
             self.text.extend_from_slice(bytes);
         }
     }
+
+    fn push_copy(&mut self, value: &Self) {
+        self.push(&value.text);
+        self.length += value.length - value.text.len();
+    }
 }
+
+/// Added to the refusal of a `crs` that follows the features.
+const BEHIND: &str = ". The features before its crs may be stored already: see the driver's fixes";
 
 #[derive(Deserialize)]
 struct Typed {
@@ -146,7 +154,7 @@ impl<R: Read> Scanner<R> {
         self.at += 1;
     }
 
-    /// Returns the next byte that is not whitespace, without consuming it.
+    /// Returns the next byte that is not whitespace, NUL or Ctrl-Z, without consuming it.
     fn token(&mut self) -> io::Result<Option<u8>> {
         while let Some(byte) = self.peek()? {
             // Buffers of fixed size and DOS leave NUL and Ctrl-Z behind a text.
@@ -187,13 +195,18 @@ impl<R: Read> Scanner<R> {
                 self.elements(take)?;
                 is_collection = true;
             } else {
+                // A value of its own, since the copy of the whole object may be full.
+                let mut value = Copied::default();
+                self.value(&mut value)?;
+                if key.text == b"\"crs\"" {
+                    let refused = refuse_other_crs(&value.text);
+                    refused.map_err(
+                        |why| if is_collection { anyhow!("{why}{BEHIND}") } else { why },
+                    )?;
+                }
                 whole.push(&key.text);
                 whole.push(b":");
-                let at = whole.text.len();
-                self.value(&mut whole)?;
-                if key.text == b"\"crs\"" {
-                    refuse_other_crs(&whole.text[at..])?;
-                }
+                whole.push_copy(&value);
             }
             if self.some_token()? == b',' {
                 self.skip();
@@ -310,5 +323,33 @@ impl<R: Read> Scanner<R> {
         let is_no_json = matches!(&*word, b"NaN" | b"-NaN" | b"nan" | b"Infinity" | b"-Infinity");
         into.push(if is_no_json { b"null" } else { &word });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::all;
+
+    #[test]
+    fn other_crs_is_refused_wherever_it_stands() {
+        let crs = r#""crs":{"type":"name","properties":{"name":"urn:ogc:def:crs:EPSG::3857"}}"#;
+        let list = r#""features":[{"type":"Feature"}]"#;
+        let long = "x".repeat(FEATURE_BYTES_MAX - 30);
+        for (file, read, is_behind) in [
+            (format!("{{{crs},{list}}}"), 0, false),
+            (format!("{{{list},{crs}}}"), 1, true),
+            (format!("{{\"name\":\"{long}\",{crs},{list}}}"), 0, false),
+            (format!("{{\"name\":\"{long}\",{list},{crs}}}"), 1, true),
+            (format!("{{\"type\":\"Feature\",\"name\":\"{long}{long}\",{crs}}}"), 0, false),
+        ] {
+            let (features, end) = all(|take| features(file.as_bytes(), take));
+            let said = "are urn:ogc:def:crs:EPSG::3857, not degrees of WGS 84";
+            assert!(features.len() == read && end.contains(said), "{features:?} {end}");
+            assert_eq!(end.contains("before its crs may be stored already"), is_behind, "{end}");
+        }
+        let file = format!("{{{list},{}}}", crs.replace("EPSG::3857", "OGC:1.3:CRS84"));
+        let (features, end) = all(|take| features(file.as_bytes(), take));
+        assert!(features.len() == 1 && end.is_empty(), "{end}");
     }
 }

@@ -16,6 +16,7 @@
 
 mod columns;
 mod command;
+mod described;
 mod features;
 mod import;
 mod kml;

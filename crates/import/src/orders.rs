@@ -42,25 +42,6 @@ impl Kind {
         matches!(self, Self::Gpx | Self::Tcx | Self::Kml)
     }
 
-    /// Returns where the reader finds the fields, for those kinds without `--field`.
-    pub(super) fn described(self) -> &'static [&'static str] {
-        match self {
-            Self::Tcx => &[
-                "lat, lng = Position",
-                "ts = Time",
-                "alt = AltitudeMeters",
-                "speed = Speed (1 = 1 m/s)",
-            ],
-            Self::Kml => &["lat, lng, alt = gx:coord or Point", "ts = when"],
-            Self::Timeline => &[
-                "lat, lng = timelinePath, position of rawSignals, locations, simplifiedRawPath",
-                "ts = time, timestamp, startTime + minutes",
-                "speed = velocity, speedMetersPerSecond (1 = 1 m/s)",
-            ],
-            Self::Gpx | Self::GeoJson | Self::GeoJsonLines | Self::Csv | Self::OwnTracks => &[],
-        }
-    }
-
     const NAMES: [(&'static str, Self); 10] = [
         ("gpx", Self::Gpx),
         ("geojson", Self::GeoJson),
@@ -126,14 +107,16 @@ impl Kind {
         }
         if ending == "kmz" {
             bail!(
-                "it is a zip file with KML: unzip -p {name} doc.kml | milepost import - --format kml"
+                "it is a zip file with KML: unzip -p {name} doc.kml | milepost import - --format kml --driver ID"
             );
         }
         if ["xls", "xlsx", "ods"].contains(&&*ending) {
             bail!("it is a spreadsheet: save it as CSV, and import that");
         }
         if ["shp", "gpkg", "sqlite", "fgb"].contains(&&*ending) {
-            bail!("it is a map's data; convert it: ogr2ogr -f GeoJSON out.geojson {name}");
+            bail!(
+                "it is a map's data; convert it: ogr2ogr -t_srs EPSG:4326 -f GeoJSON out.geojson {name}"
+            );
         }
         let babel = [
             ("nmea", "NMEA", "nmea"),
@@ -223,6 +206,8 @@ mod tests {
             ("a.txt", "--format"),
             ("folder", "--format"),
             ("t.KMZ", "doc.kml | milepost import"),
+            ("t.KMZ", "--format kml --driver ID"),
+            ("t.shp", "ogr2ogr -t_srs EPSG:4326 -f GeoJSON out.geojson t.shp"),
             ("t.fit", "-i garmin_fit"),
             ("t.igc", "-i igc"),
             ("t.xlsx", "save it as CSV"),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::columns::{self, Column};
+use super::described::described;
 use super::orders::{Kind, Orders};
 use super::xml::GPX_TIME;
 use milepost_config::Config;
@@ -131,8 +132,8 @@ pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Resul
             Format::Mapped(Arc::new(Mapping::new(fields)))
         }
         (None, _) => {
-            read.extend(kind.described().iter().map(|text| (*text).to_owned()));
             let fields = fields_by_names(kind, orders, speed_unit)?;
+            read = described(kind, orders, fields.speed.as_ref().map(|(_, factor)| *factor));
             Format::Mapped(Arc::new(Mapping::new(fields)))
         }
     };
@@ -199,7 +200,7 @@ fn pointer(field: &str, at: &str) -> Result<Pointer> {
 }
 
 /// Returns the unit of `--unit FIELD=…`.
-fn unit_of<'o>(orders: &'o Orders, field: &str) -> Option<&'o str> {
+pub(super) fn unit_of<'o>(orders: &'o Orders, field: &str) -> Option<&'o str> {
     orders.units.iter().rev().find(|(known, _)| known == field).map(|(_, unit)| unit.as_str())
 }
 

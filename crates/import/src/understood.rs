@@ -142,7 +142,8 @@ impl Understood {
             && is_of_radians(area)
         {
             warnings.push(
-                "all places are within 90° / 57 of 0, 0: radians? --unit lat=rad reads them"
+                "all latitudes are within 1.57° and all longitudes within 3.14° of 0: radians? \
+                 --unit lat=rad reads them"
                     .to_owned(),
             );
         }

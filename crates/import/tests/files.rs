@@ -280,7 +280,10 @@ fn what_was_not_understood_is_listed() {
     for (rows, said) in [
         ("DAYT10:00:00Z,52.5,13.4,\nDAYT10:00:00Z,52.6,13.4,\n", "1 neighbours have one time"),
         ("DAYT10:00:00Z,52,5,\nDAYT10:00:10Z,52,5,\n", "all places are whole degrees"),
-        ("DAYT10:00:00Z,0.91,0.2,\nDAYT10:10:00Z,0.91,0.2,\n", "radians?"),
+        (
+            "DAYT10:00:00Z,0.91,0.2,\nDAYT10:10:00Z,0.91,0.2,\n",
+            "all latitudes are within 1.57° and all longitudes within 3.14° of 0: radians?",
+        ),
     ] {
         let result =
             import("", &["--driver", "d7", "--speed-unit", "m/s"], "a.csv", track(rows).as_bytes());
@@ -454,6 +457,29 @@ fn tcx_has_the_track_of_its_activities() {
         import("", &["--driver", "d7", "--keep", "HeartRateBpm"], "t.tcx", file(&track).as_bytes());
     let kept = &kept.unwrap()["understood"][0]["example"]["attributes"];
     assert_eq!(kept["HeartRateBpm"], "150");
+    // The summary has the fields as they were read.
+    for (arguments, read) in [
+        (
+            &[][..],
+            "lat, lng = Position; ts = Time; alt = AltitudeMeters; speed = Speed (1 = 1 m/s)",
+        ),
+        (
+            &["--field", "speed=Watts", "--speed-unit", "0.5 m/s", "--alt-unit", "ft"],
+            "lat, lng = Position; ts = Time; alt = AltitudeMeters (1 = 0.3048 m); \
+             speed = Watts (1 = 0.5 m/s)",
+        ),
+        (
+            &["--field", "lng=x", "--field", "acc=y", "--unit", "lat=rad"],
+            "lat = Position (rad); ts = Time; alt = AltitudeMeters; speed = Speed (1 = 1 m/s); \
+             lng = x (rad); acc = y",
+        ),
+    ] {
+        let arguments = [&["--driver", "d7"], arguments].concat();
+        let result = import("", &arguments, "t.tcx", file(&track).as_bytes()).unwrap();
+        let shown = result["understood"][0]["read"].as_array().unwrap();
+        let shown: Vec<&str> = shown.iter().filter_map(Value::as_str).collect();
+        assert_eq!(shown.join("; "), read, "{arguments:?}");
+    }
     // The times of a course are planned ones.
     let course = file(&track).replace("Activities", "Courses").replace("Activity", "Course");
     check_refused(&[], "t.tcx", course, "it has no track");
