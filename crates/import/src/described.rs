@@ -4,7 +4,6 @@
 use milepost_decode::Zone;
 
 use super::orders::{Kind, Orders};
-use super::plan::unit_of;
 
 /// Fields, and the elements or members that have them.
 type Described = (&'static [&'static str], &'static str);
@@ -87,7 +86,7 @@ pub(super) fn described(
 /// Returns the unit of a field; an empty text for that of milepost.
 fn unit(field: &str, orders: &Orders, metres_per_second: Option<f64>) -> String {
     let stated = |unit: f64, name: &str| format!("1 = {} {name}", (unit * 1e6).round() / 1e6);
-    let given = |field: &str| unit_of(orders, field).map(str::to_owned);
+    let given = |field: &str| orders.unit_of(field).map(str::to_owned);
     let unit = match field {
         "speed" => metres_per_second.map(|unit| stated(unit, "m/s")),
         "alt" => orders.alt_unit.map(|unit| stated(unit, "m")),

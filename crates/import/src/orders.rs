@@ -188,6 +188,13 @@ pub struct Orders {
     pub files: Vec<PathBuf>,
 }
 
+impl Orders {
+    /// Returns the unit of `--unit FIELD=…`.
+    pub(super) fn unit_of(&self, field: &str) -> Option<&str> {
+        self.units.iter().rev().find(|(known, _)| known == field).map(|(_, unit)| unit.as_str())
+    }
+}
+
 fn field(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(field, at)| !field.is_empty() && !at.is_empty());
     let (field, at) = parts.ok_or_else(|| "must be such as speed=velocity".to_owned())?;

@@ -112,13 +112,13 @@ pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Resul
         (None, Kind::Csv) => {
             let (found_sample, rows) = (found.sample, found.rows);
             let found = columns::find(columns, found_sample, rows, &orders.fields)?;
-            if orders.zone.is_none() && unit_of(orders, "ts").is_none() {
+            if orders.zone.is_none() && orders.unit_of("ts").is_none() {
                 columns::refuse_other_zones(columns, found_sample, &found)?;
             }
             for (field, column) in found.iter().filter(|(field, _)| matches!(*field, "lat" | "lng"))
             {
                 let values = rows.iter().filter_map(|row| Some(row.get(column.at)?.as_str()));
-                let units = (unit_of(orders, field), column.unit);
+                let units = (orders.unit_of(field), column.unit);
                 columns::refuse_unsigned_half(field, &columns[column.at], units, values)?;
             }
             let kept: Vec<String> = orders.keep.iter().chain(&computed_from).cloned().collect();
@@ -199,11 +199,6 @@ fn pointer(field: &str, at: &str) -> Result<Pointer> {
     Pointer::new(at).map_err(|why| anyhow!("--field {field}: {why}"))
 }
 
-/// Returns the unit of `--unit FIELD=…`.
-pub(super) fn unit_of<'o>(orders: &'o Orders, field: &str) -> Option<&'o str> {
-    orders.units.iter().rev().find(|(known, _)| known == field).map(|(_, unit)| unit.as_str())
-}
-
 /// Returns the arguments other than names that apply to any kind of file.
 fn more(orders: &Orders, default_zone: Option<Zone>) -> Result<(More, TimeUnit)> {
     const KNOWN: [&str; 5] = ["lat", "lng", "ts", "heading", "acc"];
@@ -216,19 +211,19 @@ fn more(orders: &Orders, default_zone: Option<Zone>) -> Result<(More, TimeUnit)>
     let wrong = |why: String| anyhow!("--unit: {why}");
     let (mut more, mut unit) =
         (More { unknown: orders.unknown.clone(), ..More::default() }, TimeUnit::BySize);
-    if let Some(lat) = unit_of(orders, "lat").map(Degrees::new).transpose().map_err(wrong)? {
+    if let Some(lat) = orders.unit_of("lat").map(Degrees::new).transpose().map_err(wrong)? {
         more.degrees = [lat, lat.unsigned()];
     }
-    if let Some(lng) = unit_of(orders, "lng").map(Degrees::new).transpose().map_err(wrong)? {
+    if let Some(lng) = orders.unit_of("lng").map(Degrees::new).transpose().map_err(wrong)? {
         more.degrees[1] = lng;
     }
     let factor = |field, quantity: Quantity| {
-        unit_of(orders, field).map_or(Ok(1.0), |unit| quantity.factor(unit).map_err(wrong))
+        orders.unit_of(field).map_or(Ok(1.0), |unit| quantity.factor(unit).map_err(wrong))
     };
     (more.heading, more.acc) =
         (factor("heading", Quantity::Angle)?, factor("acc", Quantity::Length)?);
     let mut pattern = None;
-    if let Some(given) = unit_of(orders, "ts") {
+    if let Some(given) = orders.unit_of("ts") {
         if given.contains('%') {
             (pattern, unit) =
                 (Some(Local::check_pattern(given).map_err(wrong)?), TimeUnit::Pattern);
@@ -283,7 +278,7 @@ fn fields_of_columns(
     for (n, field) in ["lat", "lng"].into_iter().enumerate() {
         if let (Some(unit), None) = (
             get(field).and_then(|column| column.unit),
-            unit_of(orders, field).or(unit_of(orders, "lat")),
+            orders.unit_of(field).or(orders.unit_of("lat")),
         ) {
             more.degrees[n] = Degrees::new(unit).map_err(|why| anyhow!(why))?;
         }
@@ -294,10 +289,10 @@ fn fields_of_columns(
             stated.map(|unit| quantity.factor(unit)).transpose().map_err(|why| anyhow!(why))?;
         Ok(given.or(stated))
     };
-    if unit_of(orders, "heading").is_none() {
+    if orders.unit_of("heading").is_none() {
         more.heading = factor("heading", Quantity::Angle, None)?.unwrap_or(1.0);
     }
-    if unit_of(orders, "acc").is_none() {
+    if orders.unit_of("acc").is_none() {
         more.acc = factor("acc", Quantity::Length, None)?.unwrap_or(1.0);
     }
     let alt_factor = factor("alt", Quantity::Length, orders.alt_unit)?.unwrap_or(1.0);
