@@ -35,13 +35,20 @@ struct Stored {
 
 impl Stored {
     /// Closes rings that SQL left open: GeoJSON and the map's editor need them closed.
-    fn version(self) -> Version {
-        let polygons: Polygons = serde_json::from_str(&self.polygons).unwrap_or_default();
+    ///
+    /// # Errors The fence cannot be read, with its name: an edit would store it without the part
+    /// that was not read.
+    fn version(self) -> Result<Version, String> {
+        let unread = |what: &str, error: serde_json::Error| {
+            format!("the {what} of the stored fence \"{}\" cannot be read ({error})", self.name)
+        };
+        let polygons: Polygons =
+            serde_json::from_str(&self.polygons).map_err(|error| unread("outline", error))?;
         let polygons =
             polygons.into_iter().map(|rings| rings.into_iter().map(closed).collect()).collect();
-        let rules = serde_json::from_str(&self.rules).unwrap_or_default();
+        let rules = serde_json::from_str(&self.rules).map_err(|error| unread("rules", error))?;
         let (from_ms, until_ms) = (self.valid_from, self.valid_until);
-        Version { name: self.name, from_ms, until_ms, polygons, rules }
+        Ok(Version { name: self.name, from_ms, until_ms, polygons, rules })
     }
 }
 
@@ -53,7 +60,7 @@ const RULES: &str = "toJSONString(CAST((speed_limit_kmh, stay_max_s, silent_for_
     'Tuple(speed_limit_kmh Nullable(Float64), stay_max_s Nullable(UInt32), silent_for_s Nullable(UInt32),
     hours Nullable(String), hours_zone Nullable(String), drivers Array(String))')) AS rules";
 /// For a table to which an older `milepost migrate` added no columns of rules.
-const NO_RULES: &str = "'' AS rules";
+const NO_RULES: &str = "'{}' AS rules";
 
 /// Returns the fences that are valid now, as a GeoJSON FeatureCollection. The ids of the drivers
 /// that a fence is for are only in the answer to a viewer of all drivers.
@@ -84,7 +91,13 @@ pub async fn all(store: &Store, scope: &Scope) -> Result<Value, Error> {
             "geometry": { "type": "MultiPolygon", "coordinates": fence.polygons },
         })
     };
-    let features: Vec<Value> = stored.into_iter().map(Stored::version).map(feature).collect();
+    let mut features = Vec::with_capacity(stored.len());
+    for stored in stored {
+        match stored.version() {
+            Ok(fence) => features.push(feature(fence)),
+            Err(why) => tracing::warn!(why, "a fence is not shown: import it again"),
+        }
+    }
     Ok(json!({ "type": "FeatureCollection", "features": features }))
 }
 
@@ -102,6 +115,8 @@ pub async fn put(
     let names = [&change.was, &change.name];
     let (now_ms, stored) =
         read(writer, database, &names).await.map_err(|error| away(writer, &error))?;
+    let stored = stored.into_iter().map(Stored::version).collect::<Result<Vec<_>, _>>();
+    let stored = stored.map_err(|why| Refused::Invalid(format!("{why}: import it again")))?;
     let rows = plan(&change, &stored, now_ms).map_err(Refused::Invalid)?;
     if rows.is_empty() {
         return Ok(());
@@ -178,7 +193,7 @@ async fn read(
     writer: &Reader,
     database: &str,
     names: &[&String],
-) -> Result<(i64, Vec<Version>), clickhouse::error::Error> {
+) -> Result<(i64, Vec<Stored>), clickhouse::error::Error> {
     let client = writer.client();
     let ask = async |rules: &str| {
         let sql = format!(
@@ -193,8 +208,7 @@ async fn read(
             stored => stored,
         }
     };
-    let (now_ms, stored) = tokio::try_join!(now, stored)?;
-    Ok((now_ms, stored.into_iter().map(Stored::version).collect()))
+    tokio::try_join!(now, stored)
 }
 
 /// Whether a query failed because an older `milepost migrate` did not add a column.
@@ -268,4 +282,37 @@ fn away(writer: &Reader, error: &clickhouse::error::Error) -> Refused {
 pub enum Refused {
     Invalid(String),
     Away(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(polygons: &str, rules: &str) -> Stored {
+        let (name, polygons, rules) = ("yard".to_owned(), polygons.to_owned(), rules.to_owned());
+        Stored { name, valid_from: 0, valid_until: 1, polygons, rules }
+    }
+
+    #[test]
+    fn stored_fence_keeps_its_rules_and_its_rings_are_closed() {
+        let version = stored("[[[[0,0],[1,0],[1,1]]]]", r#"{"stay_max_s":60}"#).version().unwrap();
+        assert_eq!(version.polygons[0][0].len(), 4);
+        assert_eq!((version.rules.stay_max_s, version.rules.drivers.len()), (Some(60), 0));
+        let old = stored("[]", NO_RULES.trim_end_matches(" AS rules").trim_matches('\'')).version();
+        assert!(old.unwrap().rules.is_none());
+    }
+
+    #[test]
+    fn unreadable_fence_is_an_error_with_its_name() {
+        let polygons = "[[[[0,0],[1,0],[1,1]]]]";
+        for (polygons, rules) in [
+            ("[[[[0,0],[1,null],[1,1]]]]", "{}"),
+            (polygons, ""),
+            (polygons, r#"{"stay_max_s":"long"}"#),
+            (polygons, r#"{"drivers":null}"#),
+        ] {
+            let error = stored(polygons, rules).version().unwrap_err();
+            assert!(error.contains("\"yard\""), "{error}");
+        }
+    }
 }

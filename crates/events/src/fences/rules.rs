@@ -15,6 +15,7 @@ pub const DRIVERS_MAX: usize = 10_000;
 /// The rules of a fence: the columns of `fences`, by the same names. `None`, and an empty list, is
 /// no rule.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct FenceRules {
     /// Above 0.
     pub speed_limit_kmh: Option<f64>,
