@@ -78,15 +78,15 @@ pub(crate) async fn import(config: &Config, json: &str, orders: Orders) -> Resul
     let clickhouse = tables::migrated(config).await?;
     let mut stored = HashMap::new();
     for fence in FenceStore(&clickhouse).fences().await? {
-        let polygons: Vec<geometry::Polygon> = serde_json::from_str(&fence.shape)?;
-        let rules = fence.rules();
-        stored.insert((fence.name, fence.from), (fence.until, polygons, rules));
+        // `None`: unreadable, so that an import replaces it.
+        let polygons: Option<Vec<geometry::Polygon>> = serde_json::from_str(&fence.shape).ok();
+        stored.insert((fence.name, fence.from), (fence.until, polygons, fence.rules));
     }
     let of = |fence: &Fence| stored.get(&(fence.name.clone(), fence.valid_from.unix_ms()));
     let is_same = |fence: &Fence| {
         of(fence).is_some_and(|(until, polygons, rules)| {
             *until == fence.valid_until.unix_ms()
-                && *polygons == fence.polygons
+                && polygons.as_ref() == Some(&fence.polygons)
                 && *rules == fence.rules
         })
     };

@@ -8,7 +8,7 @@ use std::ops::Deref;
 use super::rules::FenceRules;
 
 /// An area as it is stored.
-#[derive(Debug, Row, Deserialize)]
+#[derive(Debug)]
 pub(crate) struct StoredFence {
     pub(crate) name: String,
     /// Begin of the validity, in milliseconds since 1970.
@@ -17,6 +17,15 @@ pub(crate) struct StoredFence {
     pub(crate) until: i64,
     /// Polygons as JSON.
     pub(crate) shape: String,
+    pub(crate) rules: FenceRules,
+}
+
+#[derive(Row, Deserialize)]
+struct FenceRow {
+    name: String,
+    from: i64,
+    until: i64,
+    shape: String,
     speed_limit_kmh: Option<f64>,
     stay_max_s: Option<u32>,
     silent_for_s: Option<u32>,
@@ -25,16 +34,13 @@ pub(crate) struct StoredFence {
     drivers: Vec<String>,
 }
 
-impl StoredFence {
-    pub(crate) fn rules(&self) -> FenceRules {
-        FenceRules {
-            speed_limit_kmh: self.speed_limit_kmh,
-            stay_max_s: self.stay_max_s,
-            silent_for_s: self.silent_for_s,
-            hours: self.hours.clone(),
-            hours_zone: self.hours_zone.clone(),
-            drivers: self.drivers.clone(),
-        }
+impl From<FenceRow> for StoredFence {
+    fn from(row: FenceRow) -> Self {
+        let FenceRow { name, from, until, shape, speed_limit_kmh, stay_max_s, .. } = row;
+        let FenceRow { silent_for_s, hours, hours_zone, drivers, .. } = row;
+        let rules =
+            FenceRules { speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers };
+        Self { name, from, until, shape, rules }
     }
 }
 
@@ -59,7 +65,9 @@ impl FenceStore<'_> {
              arrayMap(id -> toValidUTF8(id), fences.drivers) AS drivers FROM {}.fences FINAL",
             self.database
         );
-        let rows = self.unbounded().query_raw(&sql).fetch_all::<StoredFence>();
-        within(QUESTION_TIMEOUT, rows).await.map_err(|error| self.failed("reading fences", error))
+        let rows = self.unbounded().query_raw(&sql).fetch_all::<FenceRow>();
+        let rows = within(QUESTION_TIMEOUT, rows).await;
+        let rows = rows.map_err(|error| self.failed("reading fences", error))?;
+        Ok(rows.into_iter().map(StoredFence::from).collect())
     }
 }

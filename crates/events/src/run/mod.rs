@@ -29,7 +29,7 @@ use tracing::{info, warn};
 use self::channels::{ChannelQueue, Channels, STATES, STATES_OF_FENCE};
 use self::deliver::{Answer, Channel, Ends, QUEUE_MAX};
 use self::status::Status;
-use crate::fences::store::FenceStore;
+use crate::fences::store::{FenceStore, StoredFence};
 use crate::watch::reader::Reader;
 use crate::watch::store::{DeliveredEvent, EventStore};
 use crate::watch::{Area, Event, Limits, Rules, Watch};
@@ -401,7 +401,9 @@ impl Events {
     /// Clears the topics of drivers that are new on the list. A driver who was erased while no
     /// process ran is unknown here and has no rows, so any fence may have a topic.
     fn clear_unwatched(&mut self, erased: &Erased) {
-        let fences: Vec<_> = self.watch.rules.areas.iter().map(|area| area.name.clone()).collect();
+        let areas = self.watch.rules.areas.iter();
+        let fences: BTreeSet<_> = areas.map(|area| area.name.clone()).collect();
+        let fences = Vec::from_iter(fences);
         let drivers_max = CLEARED_MAX / (STATES + STATES_OF_FENCE * fences.len());
         let known = self.erased.borrow();
         let mut new = erased.not_in(&known);
@@ -421,17 +423,17 @@ impl Events {
         let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         let (mut areas, mut bad) = (Vec::new(), BTreeSet::new());
         for fence in FenceStore(&self.clickhouse).fences().await? {
-            let limits = Limits::new(fence.rules());
-            let name = fence.name;
+            let StoredFence { name, from, until, shape, rules } = fence;
+            let limits = Limits::new(rules);
             let why = if name.len() > FENCE_NAME_BYTES_MAX {
                 format!(
                     "its name has {} bytes; a topic holds at most {FENCE_NAME_BYTES_MAX}",
                     name.len()
                 )
             } else {
-                match (serde_json::from_str(&fence.shape), limits) {
+                match (serde_json::from_str(&shape), limits) {
                     (Ok(polygons), Ok(limits)) => {
-                        let area = Area::new(name, fence.from, fence.until, polygons);
+                        let area = Area::new(name, from, until, polygons);
                         areas.push(area.with_limits(limits));
                         continue;
                     }
