@@ -460,6 +460,30 @@ fn rules_of_a_fence_make_events_and_hourly_reports_no_silences() -> Result<()> {
 }
 
 #[test]
+fn start_reads_fixes_as_old_as_the_patience_of_a_fence() -> Result<()> {
+    let world = world("events_patience")?;
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons, stay_max_s, silent_for_s) VALUES \
+         ('depot', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]], 144120, 144060)",
+    )?;
+    // Forty hours and a minute are up in some seconds, and the longest stay with the next minute.
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, inserted_at, lat_e7, lng_e7) SELECT 'd1', \
+         now64(3) - INTERVAL 144050 SECOND AS then, then, 520500000, 130500000",
+    )?;
+    world.query(
+        "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at) SELECT 'd1', \
+         now64(3) - INTERVAL 144115 SECOND AS then, 'entered', 'depot', 52.05, 13.05, then",
+    )?;
+    let _watcher = Watcher::watching(&world.settings, &world, "patience")?;
+    world.wait_for(
+        "SELECT arraySort(groupArray((driver_id, kind, fence))) FROM {db}.events FINAL",
+        "[('d1','entered','depot'),('d1','overstayed','depot'),('d1','silent','')]",
+        SOON,
+    )
+}
+
+#[test]
 fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> {
     let world = world("events_again")?;
     let settings = world.settings.clone().with("EVENTS__SILENT_FOR", "2d");

@@ -835,3 +835,160 @@ fn each_kind_has_a_name_of_its_own() {
     }
     assert_eq!(Kind::named("elsewhere"), None);
 }
+
+/// Rules of one fence, from 0.3 to 0.4 degrees, valid until a second of the drive.
+fn fence_until(until: i64, rules: FenceRules, silent_for: Option<i64>) -> Rules {
+    let ring = vec![[0.3, 0.0], [0.4, 0.0], [0.4, 0.1], [0.3, 0.1], [0.3, 0.0]];
+    let area = Area::new("c".to_owned(), 0, BEGAN + until * 1_000, vec![vec![ring]]);
+    Rules {
+        areas: vec![area.with_limits(limits(rules))],
+        silent_for,
+        silent_gaps: 0.0,
+        faster_than: None,
+        fence_margin: 30.0,
+    }
+}
+
+#[test]
+fn stay_is_measured_after_a_restart_without_a_fix_of_the_driver() {
+    let rules = FenceRules { stay_max_s: Some(600), ..FenceRules::default() };
+    let rules = || fence_until(1_000_000, rules.clone(), None);
+    let mut known = Vec::new();
+    Watch::new(rules()).take(fix(1, BEGAN, 0.35), &mut known);
+    // The last fix is too old to be read at the start; the state is there.
+    let mut restarted = Watch::new(rules());
+    restarted.begin_with_event(&known[0]);
+    let mut out = Vec::new();
+    restarted.tick(BEGAN + 600_000, &mut out);
+    assert_eq!(told(&out), []);
+    restarted.tick(BEGAN + 600_001, &mut out);
+    assert_eq!(told(&out), [(Kind::Overstayed, "c", 0)]);
+    assert_eq!(out[0].driver_id, "d1");
+}
+
+#[test]
+fn rules_of_an_ended_fence_make_no_event() {
+    let stay = FenceRules { stay_max_s: Some(600), ..FenceRules::default() };
+    let stays = |until| {
+        let mut watch = Watch::new(fence_until(until, stay.clone(), None));
+        let mut out = Vec::new();
+        watch.take(fix(1, BEGAN, 0.35), &mut out);
+        watch.tick(BEGAN + 700_000, &mut out);
+        // By a fix, too.
+        watch.take(fix(1, BEGAN + 710_000, 0.35), &mut out);
+        out.into_iter().filter(|event| event.kind == Kind::Overstayed).count()
+    };
+    assert_eq!((stays(601), stays(600)), (1, 0));
+
+    let silences = |until, silent_for_s| {
+        let rules = FenceRules { silent_for_s: Some(silent_for_s), ..FenceRules::default() };
+        let mut watch = Watch::new(fence_until(until, rules, Some(SILENT_FOR)));
+        let mut out = Vec::new();
+        watch.take(fix(1, BEGAN, 0.35), &mut out);
+        let silent_at = (1..2_000).find(|second| {
+            watch.tick(BEGAN + second * 1_000, &mut out);
+            out.iter().any(|event| event.kind == Kind::Silent)
+        });
+        silent_at.unwrap_or_default()
+    };
+    // While the fence is valid, its patience counts; from its end on, the fleet's.
+    assert_eq!((silences(2_000, 300), silences(200, 300)), (300, 200));
+    assert_eq!((silences(3_000, 0), silences(600, 0), silences(60, 0)), (0, 600, 120));
+}
+
+#[test]
+fn speed_limit_of_a_fence_has_the_margin_of_its_border() {
+    // Along the west border, up to 20 m off on both sides, above the limit all the time.
+    let steps: Vec<_> = (0..60)
+        .map(|n| {
+            let metres = 20.0 * f64::from(if n % 2 == 0 { 1 } else { -1 });
+            (i64::from(n) * 10, 0.3 + metres / 111_195.0, Some(12.0))
+        })
+        .collect();
+    let rules = FenceRules { speed_limit_kmh: Some(36.0), ..FenceRules::default() };
+    assert_eq!(
+        told(&by(rules, &drive(&steps), None)),
+        [(Kind::Entered, "c", 0), (Kind::Fast, "c", 0)]
+    );
+}
+
+#[test]
+fn longest_patience_is_that_of_a_fence_or_of_the_fleet() {
+    let patience = |silent_for_s, fleet| {
+        let rules = FenceRules { silent_for_s, ..FenceRules::default() };
+        fence_until(1, rules, fleet).longest_patience()
+    };
+    assert_eq!(patience(Some(28_800), Some(SILENT_FOR)), 28_800_000);
+    assert_eq!(patience(Some(60), Some(SILENT_FOR)), SILENT_FOR);
+    assert_eq!(patience(Some(60), None), 60_000);
+    // A fence in which nobody is silent needs no patience.
+    assert_eq!(patience(Some(0), Some(SILENT_FOR)), SILENT_FOR);
+    assert_eq!(patience(None, None), 0);
+}
+
+#[test]
+fn after_a_clock_step_each_silence_is_measured_anew() {
+    const HOUR: i64 = 3_600_000;
+    // In the fence a silence may last twenty minutes, elsewhere two; d1 is inside, d2 is not.
+    let rules = FenceRules { silent_for_s: Some(1_200), ..FenceRules::default() };
+    let rules = fence_until(10_000_000, rules, Some(SILENT_FOR));
+    let (mut watch, mut reader) = (Watch::new(rules), Reader::new(BEGAN - 1));
+    let inserts: Vec<_> =
+        [fix(1, BEGAN, 0.35), fix(2, BEGAN, 0.25)].map(|fix| (fix, i64::MIN)).into();
+    let mut silent = Vec::new();
+    for second in 0..2_000 {
+        let now = BEGAN + second * 1_000 + if second >= 60 { HOUR } else { 0 };
+        let found = look_late(&mut reader, &mut watch, &inserts, (second * 1_000, now));
+        let found = found.into_iter().filter(|event| event.kind == Kind::Silent);
+        silent.extend(found.map(|event| (event.driver_id, second)));
+    }
+    // The step is at 60 s; a look is two seconds behind.
+    assert_eq!(silent, [("d2".to_owned(), 182), ("d1".to_owned(), 1_262)]);
+}
+
+#[test]
+fn changed_hours_do_not_judge_a_known_crossing_again() {
+    // BEGAN is a Thursday, 08:53:20 UTC.
+    let rules = |hours: &str| {
+        let rules = FenceRules { hours: Some(hours.to_owned()), ..FenceRules::default() };
+        fence_until(1_000_000, rules, None)
+    };
+    let steps = drive(&[(0, 0.25, None), (300, 0.31, None), (900, 0.42, None)]);
+    let known = watched(&mut Watch::new(rules("08:00-10:00")), &steps[..2], BEGAN + 600_000);
+    assert_eq!(told(&known), [(Kind::Entered, "c", 300)]);
+    // Restarted with other hours: the crossing that is known stays within the hours of that time.
+    let mut restarted = Watch::new(rules("10:00-11:00"));
+    restarted.begin_before(known.iter());
+    restarted.play_again(known.clone());
+    let found = watched(&mut restarted, &steps, BEGAN + 1_000_000);
+    let new: Vec<_> =
+        found.into_iter().filter(|event| !ids(&known).contains(&event.id())).collect();
+    assert_eq!(told(&new), [(Kind::Left, "c", 900), (Kind::OffHours, "c", 900)]);
+}
+
+#[test]
+fn late_stay_of_one_insert_is_restored_in_the_order_of_the_store() {
+    let rules = FenceRules { stay_max_s: Some(600), ..FenceRules::default() };
+    let rules = || fence_until(1_000_000, rules.clone(), None);
+    // A device sends its stay of 700 s in one message.
+    let late = |second: i64, lng: f64| Fix {
+        inserted_at: BEGAN + 700_000,
+        ..fix(1, BEGAN + second * 1_000, lng)
+    };
+    let inserts = [late(0, 0.35), late(700, 0.351)];
+    let mut known = watched(&mut Watch::new(rules()), &inserts, BEGAN + 701_000);
+    // As the store sorts them.
+    known.sort_by_key(|event| (event.known_at, event.ts, event.seq, event.kind.name()));
+    assert_eq!(told(&known), [(Kind::Entered, "c", 0), (Kind::Overstayed, "c", 0)]);
+    let next = Fix { inserted_at: BEGAN + 1_500_000, ..fix(1, BEGAN + 1_500_000, 0.352) };
+    let found = |known: Vec<Event>| {
+        let mut restarted = Watch::new(rules());
+        restarted.begin_before(known.iter());
+        restarted.play_again(known);
+        watched(&mut restarted, std::slice::from_ref(&next), BEGAN + 1_600_000)
+    };
+    assert_eq!(told(&found(known.clone())), []);
+    // In the other order the stay would be reported again.
+    known.reverse();
+    assert!(!found(known).is_empty());
+}

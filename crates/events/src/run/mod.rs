@@ -233,8 +233,9 @@ impl Events {
     async fn begin(&mut self) -> Result<()> {
         let since = self.clickhouse.clock().await? - REPLAY_MS;
         let mut watch = Watch::new(self.rules().await?);
-        let silent_for = self.config.events.silent_for.unwrap_or_default();
-        let fixes = EventStore(&self.clickhouse).last_fixes_before(since, silent_for).await?;
+        let patience = u64::try_from(watch.rules.longest_patience()).unwrap_or_default();
+        let patience = Duration::from_millis(patience);
+        let fixes = EventStore(&self.clickhouse).last_fixes_before(since, patience).await?;
         fixes.into_iter().for_each(|fix| watch.begin_with(fix));
         let before = EventStore(&self.clickhouse).states_before(since).await?;
         before.iter().for_each(|delivered| watch.begin_with_event(&delivered.event));
@@ -316,7 +317,7 @@ impl Events {
         if step_ms != 0 && self.clock_log.allow(now) {
             warn!(
                 step_ms,
-                "ClickHouse's clock was set, or its replicas' clocks differ: silences are reported again after events.silent_for"
+                "ClickHouse's clock was set, or its replicas' clocks differ: no silence is reported until events.silent_for, or a fence's silent_for_s, has passed"
             );
         }
         if self.watch.passed_over > 0 && self.drivers_log.allow(now) {

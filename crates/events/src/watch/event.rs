@@ -104,10 +104,11 @@ pub(crate) enum State {
 pub struct Event {
     pub driver_id: String,
     pub kind: Kind,
-    /// Name of the fence; of speed, of the fence whose limit it is. Empty for other events.
+    /// Name of the fence that was entered, left, overstayed or crossed outside its hours; of speed,
+    /// of the fence whose limit it is. Empty for other events.
     pub fence: String,
     /// Time of the fix: the first one inside or outside, the first that is fast or slow, the last
-    /// before a silence, or the one that jumped.
+    /// before a silence, or the one that jumped. An overstay has the first fix inside.
     pub ts: i64,
     /// Sequence number of the same fix: a device may send several in one millisecond, or have a
     /// clock of seconds.

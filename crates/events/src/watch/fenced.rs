@@ -1,6 +1,6 @@
 //! Events by the rules of fences, and the speed that `events.faster_than` limits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::area::Area;
 use super::event::{Event, Fix, GAP_MS, Kind, event};
@@ -39,37 +39,46 @@ impl Stay {
         areas: impl Iterator<Item = &'a Area>,
         out: &mut Vec<Event>,
     ) {
-        let valid = areas.filter(|area| area.is_valid(self.began.ts));
-        let Some(stay) = valid.filter_map(|area| area.limits.stay).min() else { return };
+        if self.has_overstayed {
+            return;
+        }
+        let areas: Vec<&Area> = areas.collect();
+        let Some(stay) = self.longest(&areas) else { return };
         // By the server's clock, as in a tick, which may not have come yet; or by the device's.
         let by_clock = self.began.known_at.saturating_add(stay);
-        let is_over = fix.ts.saturating_sub(self.began.ts) > stay || fix.inserted_at > by_clock;
-        if is_over && !self.has_overstayed {
+        let by_device = self.began.ts.saturating_add(stay);
+        let is_over = fix.ts > by_device && is_any_valid(&areas, by_device)
+            || fix.inserted_at > by_clock && is_any_valid(&areas, by_clock);
+        if is_over {
             self.overstay(&fix.driver_id, fence, by_clock.min(fix.inserted_at), out);
         }
     }
 
-    /// Appends the event if the driver has been inside for longer than one of these areas allows, by
-    /// the server's clock: a device may sleep.
+    /// Appends the event if the driver has been inside for longer than one of these areas of the
+    /// fence allows, by the server's clock: a device may sleep. The fence must still be valid then.
     pub(super) fn overstay_at(
         &mut self,
         now: i64,
-        driver_id: &str,
-        fence: &str,
-        limited: &[&Area],
+        (driver_id, fence): (&str, &str),
+        areas: &[&Area],
         out: &mut Vec<Event>,
     ) {
-        if !self.is_inside || self.has_overstayed {
+        if self.has_overstayed || areas.is_empty() {
             return;
         }
-        let of_stay = limited.iter().filter(|area| {
-            area.name == *fence && area.is_valid(self.began.ts) && area.is_for(driver_id)
-        });
-        let Some(longest) = of_stay.filter_map(|area| area.limits.stay).min() else { return };
-        let known_at = self.began.known_at.saturating_add(longest);
-        if known_at < now {
+        let is_of_driver = |area: &&Area| area.is_for(driver_id);
+        let areas: Vec<&Area> = areas.iter().copied().filter(is_of_driver).collect();
+        let Some(stay) = self.longest(&areas) else { return };
+        let known_at = self.began.known_at.saturating_add(stay);
+        if known_at < now && is_any_valid(&areas, known_at) {
             self.overstay(driver_id, fence, known_at, out);
         }
+    }
+
+    /// Returns the longest stay in milliseconds that is allowed by all areas valid at its begin.
+    fn longest(&self, areas: &[&Area]) -> Option<i64> {
+        let valid = areas.iter().filter(|area| area.is_valid(self.began.ts));
+        valid.filter_map(|area| area.limits.stay).min()
     }
 
     fn overstay(&mut self, driver_id: &str, fence: &str, known_at: i64, out: &mut Vec<Event>) {
@@ -95,10 +104,36 @@ pub(super) fn judge_hours<'a>(
     }
 }
 
-/// Returns the fences with a rule that time alone can break.
-pub(super) fn limited(areas: &[Area]) -> Vec<&Area> {
-    let has_rule = |area: &&Area| area.limits.stay.is_some() || area.limits.silent_for.is_some();
-    areas.iter().filter(has_rule).collect()
+fn is_any_valid(areas: &[&Area], at: i64) -> bool {
+    areas.iter().any(|area| area.is_valid(at))
+}
+
+/// The fences with a rule that time alone can break, by name: all areas of each, since one without
+/// the rule can follow one with it.
+pub(super) struct Limited<'a>(HashMap<&'a str, Vec<&'a Area>>);
+
+impl<'a> Limited<'a> {
+    pub(super) fn new(areas: &'a [Area]) -> Self {
+        let has_rule =
+            |area: &&Area| area.limits.stay.is_some() || area.limits.silent_for.is_some();
+        let names = areas.iter().filter(has_rule).map(|area| (&*area.name, Vec::new()));
+        let mut limited: HashMap<&str, Vec<&Area>> = names.collect();
+        for area in areas {
+            if let Some(of_name) = limited.get_mut(&*area.name) {
+                of_name.push(area);
+            }
+        }
+        Self(limited)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the areas of a fence; none if no area has such a rule.
+    pub(super) fn areas(&self, fence: &str) -> &[&'a Area] {
+        self.0.get(fence).map_or(&[], Vec::as_slice)
+    }
 }
 
 /// The limits that a driver exceeds.
@@ -119,17 +154,18 @@ impl Speeding {
     }
 
     /// A driver is fast from the first of two fixes in a row on, since one alone may be an error of
-    /// the device. `around`: the fences that have the fix inside.
+    /// the device. `last`: the fix before, with the names of the fences that the driver was in.
+    /// `around`: the areas that the driver is in, also within the margin of the border.
     pub(super) fn judge(
         &mut self,
-        last: Option<&Fix>,
+        last: Option<(&Fix, &BTreeSet<String>)>,
         fix: &Fix,
         around: &[&Area],
         faster_than: Option<f64>,
         out: &mut Vec<Event>,
     ) {
         if let (Some(limit), Some(speed)) = (faster_than, fix.speed) {
-            self.judge_by(("", limit), last, (fix, speed), out);
+            self.judge_by(("", limit), last.map(|(last, _)| last), (fix, speed), out);
         }
         let limit_of = |area: &&Area| area.limits.speed.map(|limit| (area.name.clone(), limit));
         let by_fence = self.by.iter().filter(|name| !name.is_empty());
@@ -142,9 +178,9 @@ impl Speeding {
             let limit = of_name().filter_map(|area| area.limits.speed).reduce(f64::min);
             match (limit, fix.speed) {
                 (Some(limit), Some(speed)) => {
-                    let was_inside =
-                        |last: &&Fix| of_name().any(|area| area.has(last.ts, [last.lng, last.lat]));
-                    self.judge_by((&name, limit), last.filter(was_inside), (fix, speed), out);
+                    let inside = last.filter(|(_, was_inside)| was_inside.contains(&name));
+                    let last = inside.map(|(last, _)| last);
+                    self.judge_by((&name, limit), last, (fix, speed), out);
                 }
                 (Some(_), None) => {}
                 // Outside, or the fence lost its limit.

@@ -15,7 +15,7 @@ pub struct Limits {
     pub speed: Option<f64>,
     /// Milliseconds inside after which a driver has overstayed.
     pub stay: Option<i64>,
-    /// Milliseconds without a fix after which a driver inside is silent; 0: never.
+    /// Milliseconds without a fix after which a driver inside is silent; `i64::MAX`: never.
     pub silent_for: Option<i64>,
     /// Times at which drivers may cross the border.
     pub hours: Option<Hours>,
@@ -34,7 +34,7 @@ impl Limits {
         Ok(Self {
             speed: rules.speed_limit_kmh.map(|kmh| kmh / KMH_PER_MPS),
             stay: rules.stay_max_s.map(ms),
-            silent_for: rules.silent_for_s.map(ms),
+            silent_for: rules.silent_for_s.map(|s| if s == 0 { i64::MAX } else { ms(s) }),
             hours,
             drivers: rules.drivers.into_iter().collect(),
         })

@@ -1,5 +1,5 @@
-//! Derives events from fixes in the order of their inserts: entered and left a fence, silent and
-//! heard again, fast and slow again, jumps.
+//! Derives events from fixes in the order of their inserts: entered, left and overstayed a fence,
+//! crossed it outside its hours, silent and heard again, fast and slow again, jumps.
 //!
 //! Guarantee: an event is a function of the fixes before it. A fix that is repeated, or older than
 //! a processed one, changes nothing. So the same fixes in the same order give the same events with
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 pub use self::area::Area;
 pub use self::event::{Event, Fix, Kind};
 use self::event::{GAP_MS, State, event};
-use self::fenced::{Speeding, Stay, judge_hours, limited};
+use self::fenced::{Limited, Speeding, Stay, judge_hours};
 pub use self::limits::Limits;
 use self::rhythm::Rhythm;
 use self::sequence::Sequence;
@@ -50,6 +50,16 @@ pub struct Rules {
     pub fence_margin: f64,
 }
 
+impl Rules {
+    /// Returns the milliseconds after which every driver without a fix is silent, unless never: the
+    /// longest of the fleet's and the fences'. A driver's own rhythm may be slower.
+    #[must_use]
+    pub fn longest_patience(&self) -> i64 {
+        let of_fences = self.areas.iter().filter_map(|area| area.limits.silent_for);
+        of_fences.chain(self.silent_for).filter(|ms| *ms < i64::MAX).max().unwrap_or_default()
+    }
+}
+
 /// State of one driver.
 #[derive(Debug, Clone, Default)]
 struct Driver {
@@ -78,6 +88,8 @@ pub struct Watch {
     decided: HashMap<(String, State), i64>,
     /// Number of fixes of drivers beyond [`DRIVERS_MAX`].
     pub passed_over: u64,
+    /// Time at which the server's clock was set. A silence is measured from there at the earliest.
+    clock_set_at: i64,
     /// Numbers missing from the drivers' `seq` since the process began. Late fixes reduce it.
     missing: i64,
 }
@@ -143,10 +155,14 @@ impl Watch {
         driver.take(fix, rules, out);
         if !decided.is_empty() {
             let is_later = |event: &Event| {
-                event
-                    .state()
-                    .and_then(|state| decided.get(&state))
-                    .is_none_or(|at| *at <= event.known_at)
+                if event.kind == Kind::OffHours {
+                    // It was decided together with the crossing beside it.
+                    let crossing = Event { kind: Kind::Entered, ..event.clone() };
+                    let at = crossing.state().and_then(|state| decided.get(&state));
+                    return at.is_none_or(|at| *at < event.known_at);
+                }
+                let at = event.state().and_then(|state| decided.get(&state));
+                at.is_none_or(|at| *at <= event.known_at)
             };
             let found = out.split_off(first);
             out.extend(found.into_iter().filter(is_later));
@@ -156,30 +172,37 @@ impl Watch {
     /// Appends the drivers that have fallen silent, or stayed in a fence for too long. `now`: the
     /// server's time up to which all inserted fixes are processed.
     pub fn tick(&mut self, now: i64, out: &mut Vec<Event>) {
-        let Self { rules, drivers, .. } = self;
-        let limited = limited(&rules.areas);
+        let Self { rules, drivers, clock_set_at, .. } = self;
+        let limited = Limited::new(&rules.areas);
         if rules.silent_for.is_none() && limited.is_empty() {
             return;
         }
-        for driver in drivers.values_mut() {
-            if let Some(newest) = &driver.newest {
-                for (fence, stay) in &mut driver.fences {
-                    stay.overstay_at(now, &newest.driver_id, fence, &limited, out);
-                }
+        for (id, driver) in drivers {
+            for (fence, stay) in driver.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
+                stay.overstay_at(now, (id, fence), limited.areas(fence), out);
             }
             if driver.is_silent {
                 continue;
             }
             let Some(heard) = &driver.heard else { continue };
-            let Some(silent_for) = driver.silent_for(heard.ts, rules, &limited) else { continue };
-            let known_at = heard.inserted_at.saturating_add(silent_for);
-            if known_at <= now {
+            let since = heard.inserted_at.max(*clock_set_at);
+            let Some(silent_for) = driver.silent_for(heard, (since, now), rules, &limited) else {
+                continue;
+            };
+            if since.saturating_add(silent_for) <= now {
+                let known_at = heard.inserted_at.saturating_add(silent_for);
                 // Time, place and speed are those of one fix, so that a receiver can join the event
                 // to it.
                 out.push(Event { known_at, ..event(heard, Kind::Silent, "") });
                 driver.is_silent = true;
             }
         }
+    }
+
+    /// Measures silences anew from this time of the server's clock, which was set: times of older
+    /// inserts cannot be compared with it.
+    pub fn clock_was_set(&mut self, now: i64) {
+        self.clock_set_at = now;
     }
 
     /// Forgets erased drivers. Returns each with the fences that had an event of the driver.
@@ -240,16 +263,27 @@ impl Driver {
 
     /// Returns the milliseconds without a fix after which the driver is silent: those of the fences
     /// around the driver, the most patient one, else those of the fleet, or of the driver's own
-    /// rhythm if that is slower. `None`: never.
-    fn silent_for(&self, ts: i64, rules: &Rules, limited: &[&Area]) -> Option<i64> {
-        let id = self.heard.as_ref().map_or("", |heard| &heard.driver_id);
-        let inside = limited.iter().filter(|area| {
-            self.fences.get(&area.name).is_some_and(|stay| stay.is_inside)
-                && area.is_valid(ts)
-                && area.is_for(id)
-        });
-        let patience = |ms: i64| if ms == 0 { i64::MAX } else { ms };
-        let of_fences = inside.filter_map(|area| area.limits.silent_for).map(patience).max();
+    /// rhythm if that is slower. `None`: never. A fence counts until it ends. `since`: time from
+    /// which the silence is measured.
+    fn silent_for(
+        &self,
+        heard: &Fix,
+        (since, now): (i64, i64),
+        rules: &Rules,
+        limited: &Limited,
+    ) -> Option<i64> {
+        let inside = self.fences.iter().filter(|(_, stay)| stay.is_inside);
+        let patience = |(fence, _): (&String, &Stay)| {
+            let areas = limited.areas(fence);
+            let is_of_driver = |area: &&&Area| area.is_for(&heard.driver_id);
+            let counts = |ms: &i64| {
+                let known_at = since.saturating_add(*ms).min(now);
+                areas.iter().filter(is_of_driver).any(|area| area.is_valid(known_at))
+            };
+            let valid = areas.iter().filter(is_of_driver).filter(|area| area.is_valid(heard.ts));
+            valid.filter_map(|area| area.limits.silent_for).filter(counts).max()
+        };
+        let of_fences = inside.filter_map(patience).max();
         #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a time")]
         let of_rhythm = (self.rhythm.usual() as f64 * rules.silent_gaps) as i64;
         let of_fleet = rules.silent_for.map(|silent_for| silent_for.max(of_rhythm));
@@ -258,30 +292,39 @@ impl Driver {
 
     fn be_at(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
         let place = [fix.lng, fix.lat];
-        let for_driver = || rules.areas.iter().filter(|area| area.is_for(&fix.driver_id));
-        let around: Vec<&Area> = for_driver().filter(|area| area.has(fix.ts, place)).collect();
-        self.speeding.judge(self.newest.as_ref(), &fix, &around, rules.faster_than, out);
-        let inside: BTreeSet<&String> = around.iter().map(|area| &area.name).collect();
+        let is_for = |area: &&Area| area.is_for(&fix.driver_id);
+        let areas = rules.areas.iter();
+        let mut around: Vec<&Area> =
+            areas.filter(|area| area.has(fix.ts, place)).filter(is_for).collect();
+        let inside: BTreeSet<&str> = around.iter().copied().map(|area| &*area.name).collect();
+        let mut was_inside = BTreeSet::new();
         for (fence, stay) in self.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
-            let mut of_name = for_driver().filter(|area| area.name == *fence);
-            stay.overstay_by(&fix, fence, of_name.clone(), out);
-            let is_near = |area: &Area| area.is_near(fix.ts, place, rules.fence_margin);
-            if !inside.contains(fence) && !of_name.any(is_near) {
+            was_inside.insert(fence.clone());
+            let of_name = || rules.areas.iter().filter(|area| area.name == *fence).filter(is_for);
+            stay.overstay_by(&fix, fence, of_name(), out);
+            if inside.contains(&**fence) {
+                continue;
+            }
+            let near = of_name().filter(|area| area.is_near(fix.ts, place, rules.fence_margin));
+            let others = around.len();
+            around.extend(near);
+            if around.len() == others {
                 stay.is_inside = false;
                 out.push(event(&fix, Kind::Left, fence));
-                let closed = for_driver().filter(|area| area.name == *fence);
-                judge_hours(&fix, fence, closed, out);
+                judge_hours(&fix, fence, of_name(), out);
             }
         }
         for fence in inside {
-            if !self.fences.get(fence).is_some_and(|stay| stay.is_inside) {
+            if !was_inside.contains(fence) {
                 let entered = event(&fix, Kind::Entered, fence);
-                self.fences.insert(fence.clone(), Stay::after(&entered));
+                self.fences.insert(fence.to_owned(), Stay::after(&entered));
                 out.push(entered);
-                let closed = around.iter().copied().filter(|area| area.name == *fence);
+                let closed = around.iter().copied().filter(|area| area.name == fence);
                 judge_hours(&fix, fence, closed, out);
             }
         }
+        let last = self.newest.as_ref().map(|newest| (newest, &was_inside));
+        self.speeding.judge(last, &fix, &around, rules.faster_than, out);
         self.newest = Some(fix);
     }
 }

@@ -116,14 +116,15 @@ impl Reader {
         is_more
     }
 
-    /// Compares the server's clock with this process's. After a step no silence can be measured;
-    /// after a step back, reading goes back too.
-    fn compare(&mut self, now: i64, watch: &Watch) {
+    /// Compares the server's clock with this process's. After a step each silence is measured
+    /// anew; after a step back, reading goes back too.
+    fn compare(&mut self, now: i64, watch: &mut Watch) {
         let before = self.compared.replace((now, self.at));
         let step = before.map_or(0, |(then, at)| now - then - (self.at - at));
         if step.abs() > STEP_MS {
             self.step_ms = step;
-            self.settled_at = now + watch.rules.silent_for.unwrap_or(0).max(SETTLE_MS);
+            self.settled_at = now + SETTLE_MS;
+            watch.clock_was_set(now);
             self.cursor = self.cursor.min(now);
             self.again = self.again.map(|again| again.min(now));
         }

@@ -123,12 +123,12 @@ impl EventStore<'_> {
 
     /// Reads fixes that were inserted up to this time, oldest first: the newest one of each driver,
     /// and the last three accurate ones, which decide where the driver is. Covers drivers who were
-    /// heard within the last day plus `silent_for`. Of drivers who are heard rarely, it reads a fix
+    /// heard within the last day plus `patience`. Of drivers who are heard rarely, it reads a fix
     /// of each of the last three minutes with fixes within six hours: their gaps are the rhythm.
     pub(crate) async fn last_fixes_before(
         &self,
         inserted_at: i64,
-        silent_for: Duration,
+        patience: Duration,
     ) -> Result<Vec<Fix>, Error> {
         let before = format!("inserted_at <= fromUnixTimestamp64Milli({inserted_at})");
         let sql = format!(
@@ -144,7 +144,7 @@ impl EventStore<'_> {
              AND inserted_at > now64(3) - INTERVAL 2 HOUR AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) \
              GROUP BY driver_id HAVING uniqExact(toStartOfMinute(inserted_at)) >= 12) \
              ORDER BY i DESC, t DESC, seq DESC LIMIT 1 BY driver_id, intDiv(i, 60000)) ORDER BY i DESC LIMIT 3 BY driver_id",
-            silent_for.as_secs(),
+            patience.as_secs(),
             positions = self.of_all("positions"),
             db = self.database,
         );
@@ -210,12 +210,13 @@ impl EventStore<'_> {
         Ok(rows.into_iter().map(fix).collect())
     }
 
+    /// Reads events, oldest first; of one fix `entered` before `overstayed`, as in the alphabet.
     async fn events(&self, table: &str, condition: &str) -> Result<Vec<DeliveredEvent>, Error> {
         let sql = format!(
             "SELECT driver_id, CAST(kind AS String) AS kind, fence, toUnixTimestamp64Milli(ts) AS ts, seq, lat, lng, speed, \
              toUnixTimestamp64Milli(known_at) AS known_at, toUnixTimestamp64Milli(mqtt_at) AS mqtt_at, \
              toUnixTimestamp64Milli(webhook_at) AS webhook_at FROM {}.{table} FINAL WHERE {condition} \
-             ORDER BY known_at, ts, seq SETTINGS prefer_column_name_to_alias = 1",
+             ORDER BY known_at, ts, seq, kind SETTINGS prefer_column_name_to_alias = 1",
             self.database
         );
         let rows = self.unbounded().query_raw(&sql).fetch_all::<EventRow>();
