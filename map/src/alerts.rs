@@ -16,7 +16,7 @@ pub struct Alert {
     driver_id: String,
     ts: i64,
     seq: u32,
-    /// `entered`, `left`, `silent`, `heard`, `fast`, `slow` or `jump`.
+    /// `entered`, `overstayed`, `left`, `off_hours`, `silent`, `heard`, `fast`, `slow` or `jump`.
     kind: String,
     fence: String,
     lat: f64,
