@@ -12,7 +12,7 @@ use super::{broker, cluster, disk, server, size};
 /// Timeout of the search for the broker's nodes at a start.
 const BROKER_WITHIN: Duration = Duration::from_secs(30);
 
-/// All checks. `probe_topic`: topic of a message to publish and receive.
+/// Runs all checks. `probe_topic`: topic of a message to publish and receive.
 pub(crate) async fn all(
     config: &Config,
     probe_topic: Option<&str>,
@@ -33,7 +33,8 @@ pub(crate) fn spool_at_start(config: &Config) -> Report {
     report
 }
 
-/// Looks for nodes of the broker that `mqtt.url` lacks. The sessions report its errors.
+/// Looks for nodes of the broker that `mqtt.url` lacks. Connection errors are left out, because the
+/// sessions report them.
 pub(crate) async fn broker_at_start(config: &Config) -> Report {
     let mut report = Report::default();
     let _ = timeout(BROKER_WITHIN, cluster::at_start(&mut report, &config.mqtt)).await;

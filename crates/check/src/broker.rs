@@ -1,4 +1,5 @@
-//! The broker: CONNACK's limits, its grants, and a message published and received.
+//! Checks of the broker: the limits in its CONNACK, the granted subscriptions, and a message that
+//! is published and received.
 
 use std::time::{Duration, Instant};
 
@@ -23,11 +24,11 @@ use milepost_tls::{Address, Server};
 
 /// Mosquitto's counter of messages dropped at a full queue, retained.
 const DROPPED_TOPIC: &str = "$SYS/broker/publish/messages/dropped";
-/// PUBACK's reasons (MQTT 5, 3.4.2.1).
+/// Reason codes of a PUBACK (MQTT 5, 3.4.2.1). From 0x80 on, the broker refused the message.
 const NOT_AUTHORIZED: u8 = 0x87;
 const REFUSED_FROM: u8 = 0x80;
 
-/// Stops at the first step that fails.
+/// Checks each node, then the first one that answers in detail. Stops at the first step that fails.
 pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Option<&str>) {
     let mqtt = &config.mqtt;
     let login = match client::login(mqtt) {
@@ -145,14 +146,15 @@ fn terms(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) 
     }
 }
 
-/// Messages a second. Below this rate even a small fleet loses some.
+/// Throughput in messages per second below which even a small fleet loses messages.
 const RATE_MIN: usize = 1_000;
 
-/// The throughput that the windows of all sessions allow.
+/// Checks the throughput that the windows of all sessions allow.
 fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) {
     let mqtt = &config.mqtt;
     let theirs = connack.receive_maximum.unwrap_or(u16::MAX);
     let each = usize::from(theirs.min(mqtt.receive_maximum)).max(1);
+    // One batch per insert in flight, and the batch that fills meanwhile.
     let wanted = (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max;
     let sessions = match mqtt.connections {
         Connections::Auto => Connections::auto(wanted.div_ceil(each).max(nodes)),
@@ -187,7 +189,8 @@ fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize)
     }
 }
 
-/// The check's own share group receives copies of messages until its session ends.
+/// Checks that the broker grants the topics of all sources. Uses a share group of its own, which
+/// receives copies of messages until its session ends.
 async fn subscription(
     report: &mut Report,
     config: &Config,
@@ -266,8 +269,8 @@ async fn queue_drops(report: &mut Report, door: Door<'_>) {
     }
 }
 
-/// Whether the broker grants its counters. Asks on a separate connection: some brokers close it
-/// instead of refusing.
+/// Returns whether the broker grants its counters. Asks on a separate connection, because some
+/// brokers close it instead of refusing.
 async fn broker_metrics(report: &mut Report, door: Door<'_>) -> bool {
     const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \"$SYS/brokers/+/metrics/#\"}]}; or mqtt.broker_metrics = false";
     let granted = async {
@@ -289,16 +292,17 @@ async fn broker_metrics(report: &mut Report, door: Door<'_>) -> bool {
                 ACL,
             );
         }
-        // The access rules have nothing to do with a connection that was not opened.
+        // The connection failed, so the access rules are not the cause.
         Err(error) => report.failure("broker metrics", error_chain(&error)),
     }
     false
 }
 
-/// Mosquitto's counter of dropped messages, where the broker has it and lets this user read it.
+/// Returns Mosquitto's counter of dropped messages; `None` if the broker has none, or hides it from
+/// this user.
 async fn dropped(door: Door<'_>) -> Result<Option<u64>, ClientError> {
     let (mut probe, _) = Client::open(door, Duration::ZERO).await?;
-    let heard = async {
+    let received = async {
         probe.subscribe(&[DROPPED_TOPIC.to_owned()], Qos::AtMostOnce).await?;
         let counter = probe.wait_for(RETAINED_WITHIN, |packet| {
             let Packet::Published(publish) = packet else { return None };
@@ -307,7 +311,7 @@ async fn dropped(door: Door<'_>) -> Result<Option<u64>, ClientError> {
         });
         counter.await
     };
-    match heard.await {
+    match received.await {
         Ok(dropped) => {
             probe.leave().await;
             Ok(Some(dropped))
@@ -345,24 +349,24 @@ async fn message(
     codec::put_publish(topic, payload.as_bytes(), false, &mut bytes)?;
     let began = Instant::now();
     probe.send(&bytes).await?;
-    let (mut acked, mut came) = (None, None);
+    let (mut acked, mut received_after) = (None, None);
     let both = probe.wait_for(ANSWER_WITHIN, |packet| {
         if let Packet::Acked(reason) = packet {
             acked = Some(reason);
         } else if let Packet::Published(publish) = packet
             && publish.payload == payload.as_bytes()
         {
-            came = Some(began.elapsed());
+            received_after = Some(began.elapsed());
         }
         let refused = acked.is_some_and(|reason| reason >= REFUSED_FROM);
-        (refused || acked.is_some() && came.is_some()).then_some(())
+        (refused || acked.is_some() && received_after.is_some()).then_some(())
     });
     match both.await {
         Ok(()) | Err(ClientError::Unanswered) => {}
         Err(error) => return Err(error),
     }
     probe.leave().await;
-    match (acked, came) {
+    match (acked, received_after) {
         (Some(NOT_AUTHORIZED), _) => report.warning(
             "message",
             format!("{topic}: publishing is not authorized, so delivery is untested"),

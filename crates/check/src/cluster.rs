@@ -23,16 +23,17 @@ const MESSAGES: usize = 10;
 /// The setting that a cluster needs, and why.
 const LOCAL: &str = "EMQX: mqtt.shared_subscription_strategy = local: with another one a node that died keeps its share, and EMQX drops it uncounted";
 
-/// Compares the nodes that the broker names with those of `mqtt.url`, for a process that starts.
-/// Whether a node answers is left to its sessions.
+/// Compares the nodes that the broker names with those of `mqtt.url` at the start of the consumer.
+/// Skips nodes that do not answer: the sessions report them.
 pub(super) async fn at_start(report: &mut Report, mqtt: &Mqtt) {
     let Ok(login) = client::login(mqtt) else { return };
     let ours = nodes::resolve(&mqtt.nodes, &[]).await;
     for node in &ours {
-        let Ok(names) = named(Door { mqtt, node, login: login.as_ref() }).await else { continue };
+        let door = Door { mqtt, node, login: login.as_ref() };
+        let Ok(names) = node_names(door).await else { continue };
         let is_cluster = ours.len() > 1 || names.as_ref().is_some_and(|names| names.len() > 1);
         if let Some(names) = names.filter(|names| names.len() > ours.len()) {
-            lacks(report, &names, ("mqtt.url has", ours.len()));
+            missing_nodes(report, &names, ("mqtt.url has", ours.len()));
         }
         if is_cluster {
             report.ok("strategy", format!("a cluster; `milepost check --probe-topic drivers/ID/gps-check` tests its strategy. {LOCAL}"));
@@ -41,8 +42,9 @@ pub(super) async fn at_start(report: &mut Report, mqtt: &Mqtt) {
     }
 }
 
-/// `reached`: which nodes are counted, and their number.
-fn lacks(report: &mut Report, names: &[String], (which, reached): (&str, usize)) {
+/// Warns that the broker has more nodes than milepost uses. `names`: all nodes. `which` and
+/// `reached`: the nodes in use, in words, and their number.
+fn missing_nodes(report: &mut Report, names: &[String], (which, reached): (&str, usize)) {
     report.warning(
         "cluster",
         format!("{} nodes, of which {which} {reached}: {}", names.len(), names.join(" ")),
@@ -50,18 +52,19 @@ fn lacks(report: &mut Report, names: &[String], (which, reached): (&str, usize))
     );
 }
 
-/// `doors`: the nodes that answer, at least one.
+/// Checks that all nodes are reached and, with a topic, which member receives a message. `doors`:
+/// the nodes that answer, at least one.
 pub(super) async fn check(
     report: &mut Report,
     doors: &[Door<'_>],
     probe_topic: Option<&str>,
 ) -> Result<(), ClientError> {
     let reached = doors.len();
-    let nodes = named(doors[0]).await?;
+    let nodes = node_names(doors[0]).await?;
     let is_untestable = reached == 1 && nodes.as_ref().is_some_and(|nodes| nodes.len() > 1);
     match nodes {
         Some(nodes) if nodes.len() > reached => {
-            lacks(report, &nodes, ("milepost reaches", reached))
+            missing_nodes(report, &nodes, ("milepost reaches", reached))
         }
         Some(nodes) => {
             report.ok("cluster", format!("{} nodes, as many as milepost reaches", nodes.len()))
@@ -77,7 +80,7 @@ pub(super) async fn check(
     let [here, there, ..] = doors else { return Ok(()) };
     match probe_topic {
         None => report.ok("strategy", format!("not visible; --probe-topic tests it. {LOCAL}")),
-        Some(topic) => match (came(*here, *there, topic).await?, came(*there, *here, topic).await?) {
+        Some(topic) => match (received(*here, *there, topic).await?, received(*there, *here, topic).await?) {
             ((MESSAGES, 0), (MESSAGES, 0)) => {
                 report.ok("strategy", "local: a message goes to a member on the node that received it");
             }
@@ -93,9 +96,9 @@ pub(super) async fn check(
 }
 
 /// Returns the nodes that the broker names, if it lets this user read them.
-async fn named(door: Door<'_>) -> Result<Option<Vec<String>>, ClientError> {
+async fn node_names(door: Door<'_>) -> Result<Option<Vec<String>>, ClientError> {
     let (mut probe, _) = Client::open(door, Duration::ZERO).await?;
-    let heard = async {
+    let retained = async {
         probe.subscribe(&[NODES_TOPIC.to_owned()], Qos::AtMostOnce).await?;
         let names = probe.wait_for(RETAINED_WITHIN, |packet| {
             let Packet::Published(publish) = packet else { return None };
@@ -105,19 +108,23 @@ async fn named(door: Door<'_>) -> Result<Option<Vec<String>>, ClientError> {
         });
         names.await
     };
-    let named = match heard.await {
-        Ok(named) => Some(named),
-        // Some brokers close the connection of a client that subscribes to what it may not.
+    let names = match retained.await {
+        Ok(names) => Some(names),
+        // Some brokers close the connection instead of refusing a forbidden subscription.
         Err(error) if error.is_hang_up() => None,
         Err(error) => return Err(error),
     };
     probe.leave().await;
-    Ok(named)
+    Ok(names)
 }
 
 /// Subscribes a member on each of two nodes, publishes to the first, and counts the messages that
 /// each member receives.
-async fn came(here: Door<'_>, there: Door<'_>, topic: &str) -> Result<(usize, usize), ClientError> {
+async fn received(
+    here: Door<'_>,
+    there: Door<'_>,
+    topic: &str,
+) -> Result<(usize, usize), ClientError> {
     let filter = [share_alone(here.mqtt, topic)];
     let (mut ours, _) = Client::open(here, Duration::ZERO).await?;
     let (mut theirs, _) = Client::open(there, Duration::ZERO).await?;

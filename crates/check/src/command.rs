@@ -22,8 +22,8 @@ use crate::report::{Level, Report};
 /// `milepost check`, as `src/cli.rs` lists it.
 pub const COMMANDS: &[Companion] = &[Companion::of::<Arguments>().at_start(at_start)];
 
-/// How often the preflight looks whether a session is subscribed: before that it would only repeat
-/// the sessions' own errors.
+/// Interval at which the preflight checks whether a session is subscribed. Before that it would
+/// only repeat the sessions' own errors.
 const SUBSCRIBED_EVERY: Duration = Duration::from_secs(1);
 
 /// Check the broker, ClickHouse and the disk, and name each setting to change; exit 1 on errors
@@ -48,7 +48,7 @@ impl Run for Arguments {
 }
 
 impl Arguments {
-    /// Fails if the topic cannot be probed.
+    /// Runs all checks. Fails if the topic cannot be probed.
     async fn check(&self, config: &Config) -> anyhow::Result<Report> {
         let topic = self.probe_topic.as_deref();
         if let Some(why) = topic.and_then(|topic| all::unusable_probe(config, topic)) {
@@ -65,7 +65,7 @@ fn at_start(starting: Starting) -> Pin<Box<dyn Future<Output = ()> + Send>> {
 
 async fn log_preflight(Starting { config, mut server, metrics }: Starting) {
     let spool_config = config.clone();
-    // A disk that hangs does not hold up the other checks.
+    // On a thread of its own: a disk that hangs must not delay the other checks.
     let of_spool = async {
         if let Ok(report) = spawn_blocking(move || all::spool_at_start(&spool_config)).await {
             log_findings(&report);

@@ -6,7 +6,8 @@ use milepost_clickhouse::{ClickHouse, Error};
 use crate::report::Report;
 
 const WHAT: &str = "inserts";
-/// The server keeps a part that was merged away for 8 minutes, so it lists every part of this time.
+/// Period in seconds in which new parts are counted. The server lists a merged part for 8 more
+/// minutes, so it lists every new part of this period.
 const SECONDS: u64 = 300;
 /// Parts a second that ClickHouse merges without falling behind; the alert `MilepostSmallInserts`
 /// has the same limits.

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Guarantee: it changes nothing and does not disturb the members of the group: its sessions have
-//! their own client id and share group, and end with it. What it cannot see it calls not
-//! visible.
+//! their own client id and share group, and end with it. A setting that it cannot read is reported
+//! as not visible.
 //!
 //! Refuses: to guess. A question without an answer is a finding of its own.
 

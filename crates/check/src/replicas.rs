@@ -1,5 +1,5 @@
-//! Replicated tables: whether an acknowledged insert is on more than one server, and the state of
-//! the replicas, as the one that answers reports it.
+//! Checks of replicated tables: whether an acknowledged insert is on more than one server, and the
+//! state of the replicas as reported by the one that answers.
 
 use super::report::Report;
 use milepost_clickhouse::{ClickHouse, Error};
@@ -10,7 +10,8 @@ use milepost_config::{InsertQuorum, Replication};
 const DELAY_SECONDS_MAX: u64 = 60;
 /// Seconds for which an insert may be retried under one token: a day.
 const TOKEN_SECONDS_MIN: u64 = 86_400;
-/// Counted over all members, each of which inserts one or two blocks a second.
+/// Smallest number of deduplication tokens that a table must remember. Each member of the group
+/// inserts one or two blocks a second.
 const TOKENS_MIN: u64 = 10_000;
 
 #[derive(Debug)]
@@ -25,16 +26,17 @@ struct Replica {
     exception: String,
 }
 
-/// The value of a MergeTree setting: the table's own, else the server's default, else 0.
+/// Returns the value of a MergeTree setting: the table's own, else the server's default, else 0.
 pub(super) fn setting(engine_full: &str, name: &str, defaults: &[[String; 2]]) -> u64 {
-    // By its whole name: one setting's name ends like another's.
+    // Compare whole words: some setting's name is the end of another one's.
     let own = engine_full.split([' ', ',']).skip_while(|word| *word != name).nth(2);
     let default = || defaults.iter().find(|[named, _]| named == name).map(|[_, value]| &**value);
     let text = own.or_else(default).unwrap_or_default();
     text.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse().unwrap_or(0)
 }
 
-/// `tables`: name, engine and engine_full of those that hold rows. `defaults`: of the server's
+/// Checks the engines, the quorum, the state of the replicas and the token windows. `tables`: name,
+/// engine and `engine_full` of the tables that hold rows. `defaults`: name and value of the server's
 /// MergeTree settings.
 pub(super) async fn check(
     report: &mut Report,
@@ -73,7 +75,7 @@ fn replica(row: [String; 8]) -> Replica {
     }
 }
 
-/// Returns whether there are replicas to check.
+/// Checks the engines and the quorum. Returns whether there are replicas to check.
 fn engines(report: &mut Report, config: &config::ClickHouse, tables: &[[String; 3]]) -> bool {
     let named = |test: fn(&str) -> bool| {
         let names =
@@ -125,7 +127,7 @@ fn engines(report: &mut Report, config: &config::ClickHouse, tables: &[[String; 
     true
 }
 
-/// How many replicas an insert waits for.
+/// Returns the number of replicas that an insert waits for.
 fn quorum(config: &config::ClickHouse, replicas: u64) -> u64 {
     match (config.replication, config.insert_quorum) {
         (Replication::None, _) => 0,
@@ -161,9 +163,9 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
         );
     }
     if !keeper.is_empty() || !readonly.is_empty() {
-        return; // their other values are old
+        return; // without Keeper the other values are stale
     }
-    // No answer: the engine keeps no such table, or this user may not see the replicas.
+    // No rows: the server does not fill this table, or hides the replicas from this user.
     let Some(least) = replicas.iter().min_by_key(|replica| (replica.active, replica.total)) else {
         return report.warning(
             "replicas",
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn few_late_or_cut_off_replicas_are_named_with_advice() {
+    fn missing_late_or_disconnected_replicas_are_named_with_advice() {
         let of = |row| of_replicas("replication = 'macros'", row);
         for (row, level, what, words) in [
             (["0", "0", "0", "0", "3", "3", ""], Level::Ok, "replicas", "3 of 3 live"),

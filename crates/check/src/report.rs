@@ -9,11 +9,11 @@ use milepost_tls as tls;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// Right, or not visible from here.
+    /// Correct, or not visible to the check.
     Ok,
-    /// It works now, and will fail later.
+    /// Works now, but will fail later.
     Warning,
-    /// It fails, or loses data.
+    /// Fails, or loses data.
     Error,
 }
 
@@ -31,7 +31,7 @@ impl Level {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
     pub level: Level,
-    /// The subject, in two or three words.
+    /// The subject, in one to three words.
     pub what: &'static str,
     pub found: String,
     /// The setting to change, and where.
@@ -86,7 +86,7 @@ impl Report {
         });
     }
 
-    /// Whether the connection to a `peer` is encrypted. `advice`: how to encrypt it.
+    /// Reports whether the connection to `peer` is encrypted. `advice`: how to encrypt it.
     pub(super) fn transport(
         &mut self,
         [what, peer]: [&'static str; 2],
@@ -127,8 +127,8 @@ impl Report {
         self.findings.iter().filter(|finding| finding.level == level).count()
     }
 
-    /// One object: `errors`, `warnings`, and `checks` with `level`, `what`, `found` and `advice`
-    /// (or null).
+    /// Returns one JSON object: `errors`, `warnings`, and `checks` with `level`, `what`, `found` and
+    /// `advice` (or null).
     #[must_use]
     pub(crate) fn json(&self) -> String {
         #[derive(Serialize)]
@@ -139,13 +139,13 @@ impl Report {
         }
         let (errors, warnings) = (self.count(Level::Error), self.count(Level::Warning));
         let json = Json { errors, warnings, checks: &self.findings };
-        serde_json::to_string(&json).expect("texts and numbers") + "\n"
+        serde_json::to_string(&json).expect("strings and numbers always serialize") + "\n"
     }
 }
 
 #[cfg(test)]
 impl Report {
-    /// Whether there is such a finding, with these words in it or its advice.
+    /// Returns whether a finding has this level and subject, and `words` in its text or advice.
     pub(super) fn finds(&self, level: Level, what: &str, words: &str) -> bool {
         self.findings.iter().any(|finding| {
             let text =
@@ -156,7 +156,7 @@ impl Report {
 }
 
 impl fmt::Display for Report {
-    /// One line a finding, and a line with the counts.
+    /// Writes one line per finding, then a line with the counts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in &self.findings {
             writeln!(f, "{finding}")?;
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_lines_or_json() {
+    fn report_prints_as_lines_or_json() {
         let mut report = Report::default();
         report.ok("login", "as \"x\"\n");
         report.warning("window", "32", "raise it");

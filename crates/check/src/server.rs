@@ -1,5 +1,5 @@
-//! ClickHouse: version, clock, grants, tables, and the settings that make an insert durable and
-//! single.
+//! Checks of ClickHouse: version, clock, grants, tables, and the settings that make an insert
+//! durable and free of duplicates.
 
 use std::time::Duration;
 
@@ -14,16 +14,17 @@ use milepost_config::Config;
 use milepost_core::encode::TABLES;
 use milepost_core::error_chain;
 
-/// Older ones lack what the tables or inserts use: refreshable views without a setting that allows
-/// them (027).
+/// Oldest version that has everything that tables and inserts use. Earlier ones create refreshable
+/// views (`sql/111_driver_days_mv.sql`) only with an experimental setting.
 const VERSION_MIN: (u32, u32) = (24, 10);
-/// The tests run on 26.9, the stack of containers on this.
+/// Oldest version that is tested: the container stack runs it, the tests run 26.9.
 const VERSION_TRIED: (u32, u32) = (26, 8);
-/// Difference of the clocks that is not reported.
+/// Largest difference between the clocks that is not reported.
 const CLOCKS_MAY_DIFFER: Duration = Duration::from_secs(2);
 /// Smallest deduplication window, in inserts, that recognises every retry.
 const WINDOW_MIN: u64 = 1_000;
-/// Months that `decode.fix_age_max` and `decode.fix_future_max` can reach.
+/// Smallest number of partitions that one insert must be allowed: the months that
+/// `decode.fix_age_max` and `decode.fix_future_max` can span.
 const PARTITIONS_MIN: u64 = 15;
 
 /// Checks each endpoint. The checks of an endpoint run in order until one cannot be made.
@@ -53,7 +54,8 @@ async fn check_endpoint(report: &mut Report, config: &Config, url: &str, unix_ms
     report.ok("clickhouse", format!("{url} answers as {}", config.clickhouse.user));
     transport(report, config, url);
     version(report, &its_version);
-    // The server read its clock at some moment in between, however long the answer took.
+    // The server read its clock between `before` and `after`, however long the answer took: a time
+    // within both is no difference.
     clocks(report, config, its_ms.parse::<i64>().ok().map(|its| its - its.max(before).min(after)));
     let checks = async {
         grants(report, config, &clickhouse).await?;
@@ -178,14 +180,14 @@ async fn grants(
     Ok(())
 }
 
-/// `None`: the server has no such statement.
+/// Returns whether this user has the grant; `None` if the server does not support CHECK GRANT.
 async fn has_grant(clickhouse: &ClickHouse, what: &str, on: &str) -> Result<Option<bool>, Error> {
     let answer =
         clickhouse.ask_if_allowed("CHECK GRANT", &format!("CHECK GRANT {what} ON {on}")).await?;
     Ok(answer.and_then(|rows| rows.into_iter().next()).map(|[flag]| flag == "1"))
 }
 
-/// Returns whether the tables can be checked.
+/// Checks that all migrations are recorded. Returns `false` if the tables cannot be checked yet.
 async fn migrations(report: &mut Report, clickhouse: &ClickHouse) -> bool {
     match clickhouse.pending().await {
         Ok(pending) if pending.is_empty() => {
@@ -237,7 +239,7 @@ async fn tables(
         let rest = if all_seen { "" } else { "; this user cannot see the views" };
         report.ok("tables", format!("all exist, with every column that milepost inserts{rest}"));
     }
-    // A server may keep this table to those with a grant; then a table's own settings count.
+    // Reading this table may require a grant. Without it only the tables' own settings count.
     let sql = "SELECT name, value FROM system.merge_tree_settings";
     let defaults = clickhouse.ask_if_allowed("reading system.merge_tree_settings", sql).await?;
     let defaults = defaults.unwrap_or_default();
@@ -251,7 +253,8 @@ async fn tables(
     replicas::check(report, &config.clickhouse, clickhouse, &with_rows, &defaults).await
 }
 
-/// The tables may lack a configured field: an insert does not name it, so this stops nothing.
+/// Checks the columns of the configured fields. A missing column stops no insert, because inserts
+/// do not name it.
 async fn fields(
     report: &mut Report,
     config: &Config,
@@ -286,7 +289,8 @@ async fn fields(
     Ok(())
 }
 
-/// Analysts need the views, milepost does not. A user who only inserts need not see them.
+/// Checks the parameterised views, which analysts need and milepost does not. Skips them if this
+/// user cannot see them.
 async fn views(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
     let (database, names) = clickhouse.views();
     if has_grant(clickhouse, "SHOW TABLES", &format!("{database}.*")).await? == Some(false) {
@@ -308,7 +312,8 @@ async fn views(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error
     Ok(())
 }
 
-/// A replicated table has its own window, on by default, and other replicas instead of fsync.
+/// Checks deduplication and fsync of each table. A replicated table has its own deduplication
+/// window, on by default, and relies on the other replicas instead of fsync.
 fn durability(
     report: &mut Report,
     database: &str,
@@ -351,6 +356,7 @@ fn durability(
     }
 }
 
+/// Checks the settings profile of the user.
 async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
     let sql = "SELECT name, value FROM system.settings WHERE name IN \
                ('readonly', 'insert_deduplicate', 'max_partitions_per_insert_block', 'materialized_views_ignore_errors')";
@@ -372,7 +378,7 @@ async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Er
         ),
     ];
     let wrong: Vec<&str> =
-        rules.into_iter().filter_map(|(is_wrong, mended)| is_wrong.then_some(mended)).collect();
+        rules.into_iter().filter_map(|(is_wrong, right)| is_wrong.then_some(right)).collect();
     if wrong.is_empty() {
         report.ok("profile", "its settings allow inserts");
     } else {
@@ -392,7 +398,7 @@ mod tests {
     use milepost_core::delivery::sink::FailureKind;
 
     #[test]
-    fn server_that_cannot_be_migrated_is_an_error() {
+    fn version_below_the_minimum_is_an_error() {
         for (text, level) in [
             ("24.9.3.128", Level::Error),
             ("24.10.1.2812", Level::Warning),
@@ -407,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_called_clickhouse_is_advised_like_any_other() {
+    fn host_named_clickhouse_gets_the_same_advice_as_any_other() {
         let advice = |host: &str, source: &str| {
             let config =
                 Config::parse(&format!("[clickhouse]\nurl = 'http://{host}:8123'")).unwrap();

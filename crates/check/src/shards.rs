@@ -1,5 +1,5 @@
-//! Shards: whether tables, views, hosts and `clickhouse.shards` agree. Where they do not, readers
-//! see a part of the drivers, or one driver's fixes are on two shards, without an error.
+//! Checks that tables, views, hosts and `clickhouse.shards` agree. If they do not, readers miss
+//! drivers, or one driver's fixes are on two shards, and no query fails.
 
 use super::report::Report;
 use milepost_clickhouse::{ClickHouse, Error};
@@ -8,7 +8,7 @@ use milepost_config::Replication;
 
 const WHAT: &str = "shards";
 const ELSEWHERE: &str = "create the tables in another database (clickhouse.database), and copy the history there, see docs/clickhouse.md";
-/// The Distributed table of inserts and reads.
+/// The Distributed table over the shards' `positions`, for inserts and reads.
 const OVER_POSITIONS: &str = "positions_all";
 /// Views that would show one shard if they read its tables.
 const VIEWS: [&str; 3] = ["fixes", "last_positions", "driver_quarters"];
@@ -17,10 +17,11 @@ const VIEWS: [&str; 3] = ["fixes", "last_positions", "driver_quarters"];
 #[derive(Debug)]
 struct Host {
     shard: String,
-    written_by_itself: bool,
+    /// `internal_replication` is off: the Distributed table writes each insert to every replica.
+    is_written_directly: bool,
 }
 
-/// `tables`: name, engine and engine_full of every table.
+/// Checks the shards. `tables`: name, engine and `engine_full` of every table.
 pub(super) async fn check(
     report: &mut Report,
     config: &config::ClickHouse,
@@ -32,13 +33,13 @@ pub(super) async fn check(
         (Some(cluster), _) => cluster,
         (None, Replication::Managed) => &config.database,
         (None, Replication::None | Replication::Macros) => {
-            made(report, config, tables, &[]);
+            compare_tables(report, config, tables, &[]);
             return Ok(());
         }
     };
     let sql = format!(
         "SELECT shard_num, internal_replication FROM system.clusters WHERE cluster = {} ORDER BY shard_num, replica_num",
-        named(cluster)
+        cluster_name(cluster)
     );
     let Some(rows) = clickhouse.ask_if_allowed("reading system.clusters", &sql).await? else {
         return Ok(());
@@ -46,11 +47,11 @@ pub(super) async fn check(
     let hosts: Vec<Host> = (rows.into_iter())
         .map(|[shard, internal_replication]| Host {
             shard,
-            written_by_itself: internal_replication == "0",
+            is_written_directly: internal_replication == "0",
         })
         .collect();
-    let one_is_meant = made(report, config, tables, &hosts);
-    if one_is_meant {
+    let has_no_shards = compare_tables(report, config, tables, &hosts);
+    if has_no_shards {
         return Ok(());
     }
     let database = &config.database;
@@ -74,8 +75,9 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// The name as SQL; `{cluster}` is a macro of the server.
-fn named(cluster: &str) -> String {
+/// Returns the cluster's name as SQL. A name in braces, such as `{cluster}`, is a macro of the
+/// server.
+fn cluster_name(cluster: &str) -> String {
     match cluster.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
         Some(name) => format!("getMacro('{name}')"),
         None => format!("'{cluster}'"),
@@ -84,7 +86,7 @@ fn named(cluster: &str) -> String {
 
 /// Compares the tables with the configuration and the cluster. Returns whether there are no shards
 /// to check.
-fn made(
+fn compare_tables(
     report: &mut Report,
     config: &config::ClickHouse,
     tables: &[[String; 3]],
@@ -126,7 +128,7 @@ fn made(
             found,
             "add it to <remote_servers> on every host, or correct clickhouse.cluster",
         );
-    } else if hosts.len() > shards && hosts.iter().any(|host| host.written_by_itself) {
+    } else if hosts.len() > shards && hosts.iter().any(|host| host.is_written_directly) {
         let found = format!(
             "the cluster {cluster} has replicas without internal_replication: each insert is written to all of them by one host"
         );
@@ -137,7 +139,7 @@ fn made(
     false
 }
 
-/// `names`: of views that read one shard's table.
+/// Reports the views in `names`, which read one shard's table.
 fn views(report: &mut Report, names: &[String]) {
     if names.is_empty() {
         return;
@@ -152,7 +154,8 @@ fn views(report: &mut Report, names: &[String]) {
     );
 }
 
-/// `rows`: number of the replica, its name, and its macro `{shard}`.
+/// Compares the hosts' macros with the cluster. `rows`: number of the replica, its host name, and
+/// its macro `{shard}`.
 fn macros(report: &mut Report, hosts: &[Host], rows: &[[String; 3]]) {
     let shard =
         |row: &[String; 3]| Some(&hosts.get(row[0].parse::<usize>().ok()?.checked_sub(1)?)?.shard);
@@ -194,20 +197,20 @@ mod tests {
         let config = Config::parse(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse;
         let over = over.map(|full| row([OVER_POSITIONS, "Distributed", full]));
         let mut report = Report::default();
-        made(&mut report, &config, over.as_slice(), &of_hosts(hosts));
+        compare_tables(&mut report, &config, over.as_slice(), &of_hosts(hosts));
         report
     }
 
     fn of_hosts(hosts: &[(&str, bool)]) -> Vec<Host> {
-        let host = |(shard, by_itself): &(&str, bool)| Host {
+        let host = |(shard, is_written_directly): &(&str, bool)| Host {
             shard: (*shard).to_owned(),
-            written_by_itself: *by_itself,
+            is_written_directly: *is_written_directly,
         };
         hosts.iter().map(host).collect()
     }
 
     #[test]
-    fn half_of_a_configuration_is_an_error() {
+    fn incomplete_configuration_of_shards_is_an_error() {
         let two = [("1", false), ("2", false)];
         for (toml, over, hosts, words) in [
             (SHARDS, None, &two[..], "another database"),

@@ -1,5 +1,5 @@
-//! The size of an insert that the way to ClickHouse lets through: a proxy in between may refuse a
-//! large one (HTTP 413).
+//! Measures the largest insert that reaches ClickHouse: a proxy in between may refuse a large one
+//! (HTTP 413).
 
 use std::error::Error;
 
@@ -9,9 +9,9 @@ use milepost_config::Config;
 use milepost_core::error_chain;
 
 const WHAT: &str = "insert size";
-/// The largest insert that milepost sends.
+/// Largest insert that milepost sends, in bytes.
 const WANTED: usize = 8 << 20;
-/// Largest row: a reject with its payload.
+/// Largest row, a reject with its payload, in bytes.
 const ROW: usize = 128 << 10;
 /// Smallest insert that is tried, in bytes.
 const LEAST: usize = 16 << 10;

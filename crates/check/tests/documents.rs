@@ -13,7 +13,7 @@ fn read(path: &str) -> String {
 }
 
 #[test]
-fn topic_of_a_check_is_no_fix_and_its_user_may_use_it() {
+fn probe_topic_is_allowed_by_the_acl_and_matches_no_source() {
     let acl = read("deploy/emqx/acl.conf");
     let probe = "drivers/milepost-check/gps-check";
     assert!(acl.contains(&format!("{{allow, {{username, \"milepost\"}}, all, [\"{probe}\"]}}.")));
@@ -21,7 +21,7 @@ fn topic_of_a_check_is_no_fix_and_its_user_may_use_it() {
 }
 
 #[test]
-fn production_guide_shows_only_findings_that_there_are() {
+fn production_guide_shows_only_findings_of_the_check() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let sources: String = files.map(|file| fs::read_to_string(file).unwrap()).collect();

@@ -27,9 +27,9 @@ const PING_AFTER: Duration = Duration::from_secs(20);
 /// Time within which a broker delivers retained messages.
 pub const RETAINED_WITHIN: Duration = Duration::from_millis(500);
 
-/// Time for which a CONNECT that the broker refuses for the moment is repeated.
+/// Time for which a CONNECT is repeated while the broker is busy.
 const BUSY_FOR: Duration = Duration::from_secs(10);
-/// Pause between two such attempts.
+/// Pause between two attempts while the broker is busy.
 const RETRY_BUSY: Duration = Duration::from_millis(250);
 /// CONNACK reasons that pass by themselves (MQTT 5, 3.2.2.2): server unavailable, server busy,
 /// connection rate exceeded. EMQX answers 0x89 to a client id whose former process is not cleaned
@@ -51,13 +51,13 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// The broker refused the connection for a reason that passes by itself.
+    /// Returns whether the broker refused the connection for a reason that passes by itself.
     fn is_busy(&self) -> bool {
         matches!(self, Self::Codec(CodecError::Refused { reason, .. }) if BUSY.contains(reason))
     }
 
-    /// The broker accepted the connection and then ended it or fell silent. Some brokers answer so
-    /// to a subscription that their access rules forbid.
+    /// Returns whether the broker accepted the connection and then closed it or stopped answering.
+    /// Some brokers do so after a subscription that their access rules forbid.
     pub fn is_hang_up(&self) -> bool {
         matches!(
             self,
@@ -69,7 +69,7 @@ impl ClientError {
     }
 }
 
-/// Where a client connects, and as whom.
+/// The node to which a client connects, and its login.
 #[derive(Clone, Copy)]
 pub struct Door<'a> {
     pub mqtt: &'a Mqtt,
@@ -174,7 +174,7 @@ impl Client {
         within: Duration,
         mut pick: impl FnMut(Packet<'_>) -> Option<T>,
     ) -> Result<T, ClientError> {
-        let heard = async {
+        let picked = async {
             loop {
                 while let Some(packet) = self.input.packet()? {
                     if let Some(picked) = pick(packet) {
@@ -184,7 +184,7 @@ impl Client {
                 self.read().await?;
             }
         };
-        timeout(within, heard).await.unwrap_or(Err(ClientError::Unanswered))
+        timeout(within, picked).await.unwrap_or(Err(ClientError::Unanswered))
     }
 
     /// Publishes at QoS 1; returns the reason code of the broker's answer.
@@ -207,11 +207,11 @@ impl Client {
     /// dropped at any time.
     pub async fn idle(&mut self) -> ClientError {
         loop {
-            let came = match timeout(PING_AFTER, self.read()).await {
-                Ok(came) => came,
+            let outcome = match timeout(PING_AFTER, self.read()).await {
+                Ok(read) => read,
                 Err(_) => self.ping().await,
             };
-            if let Err(error) = came {
+            if let Err(error) = outcome {
                 return error;
             }
         }
@@ -236,6 +236,7 @@ impl Client {
         }
     }
 
+    /// Subscribes, and returns the broker's grant for each filter.
     pub async fn subscribe(
         &mut self,
         filters: &[String],
@@ -250,6 +251,7 @@ impl Client {
         grants.await
     }
 
+    /// Ends the connection with a DISCONNECT.
     pub async fn leave(mut self) {
         let mut bytes = BytesMut::new();
         codec::put_disconnect(false, &mut bytes);

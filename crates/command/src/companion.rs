@@ -1,4 +1,4 @@
-//! Commands that the consumer can do without.
+//! The interface of companions: commands that the consumer works without.
 
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use milepost_config::Config;
 use milepost_core::delivery::events::ServerStatus;
 use milepost_observe::metrics::Metrics;
 
-/// A consumer that starts, as its companions see it.
+/// The parts of a starting consumer that its companions may use.
 #[derive(Debug, Clone)]
 pub struct Starting {
     pub config: Config,
@@ -28,8 +28,9 @@ pub type AtStart = fn(Starting) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 pub struct Companion {
     /// Returns the definition of its command line.
     pub command: fn() -> Command,
-    /// Runs it with the arguments that matched.
+    /// Runs the command with the parsed arguments.
     pub run: fn(&ArgMatches, Config) -> anyhow::Result<ExitCode>,
+    /// Task that runs beside a starting consumer, if the command has one.
     pub at_start: Option<AtStart>,
 }
 
@@ -38,11 +39,12 @@ pub trait Run: Parser {
     /// Runs the command, prints its result and returns its exit code.
     ///
     /// # Errors
-    /// It failed before it had a result.
+    /// The command failed before it had a result.
     fn run(self, config: Config) -> anyhow::Result<ExitCode>;
 }
 
 impl Companion {
+    /// Returns the companion with these arguments and no task at the consumer's start.
     #[must_use]
     pub const fn of<Arguments: Run>() -> Self {
         Self {

@@ -1,4 +1,5 @@
-//! The values of `[fields.NAME]` as ClickHouse computes them, without a server. A test compares both.
+//! Computes the values of `[fields.NAME]` as ClickHouse does, without a server. A test compares the
+//! two.
 
 use serde_json::{Value, json};
 
@@ -8,7 +9,7 @@ use milepost_decode::attributes::Attributes;
 use milepost_decode::position::Timestamp;
 use milepost_decode::rfc3339 as time;
 
-/// The years 1900 to 2299, which a column of this type holds.
+/// Range of a DateTime64 column in milliseconds since 1970: the years 1900 to 2299.
 const MOMENTS_MS: std::ops::RangeInclusive<f64> = -2_208_988_800_000.0..=10_413_791_999_999.0;
 
 /// Returns the column's value; null if the attribute is missing, invalid or declared unknown.
@@ -57,6 +58,7 @@ fn number(field: &Field, raw: &str, least: f64, most: f64) -> Option<Value> {
     if matches!(field.kind, FieldType::Float(_)) {
         return Some(json!(number));
     }
+    // A float cannot hold all digits of a 64-bit integer, so parse the string once more.
     if let Ok(whole) = raw.parse::<i128>() {
         let unsigned = u64::try_from(whole).map(Value::from);
         return unsigned.or_else(|_| i64::try_from(whole).map(Value::from)).ok();
@@ -74,6 +76,7 @@ fn whole(number: f64) -> Value {
 fn moment(raw: &str) -> Option<Value> {
     let ms = match raw.parse::<f64>() {
         Ok(number) => {
+            // The size of a number gives its unit: s, ms, µs or ns.
             let factor = match number.abs() {
                 ..1e11 => 1_000.0,
                 ..1e14 => 1.0,

@@ -31,12 +31,13 @@ pub async fn insert(
     let (has_positions, number) = (!batch.positions.is_empty(), batch.id);
     // Rows of `rejects` have no key that would merge duplicates. Equal rejects from the same place
     // of the files get the same token, so ClickHouse drops the repeated insert.
-    let rejects = Identity { incarnation: of_rejects(&batch.rejects, stored), number: 0 };
+    let rejects = Identity { incarnation: hash_of_rejects(&batch.rejects, stored), number: 0 };
     let inserts = spawn_blocking({
         let database = config.clickhouse.database.clone();
         move || encode::encode(batch, &database)
     });
     let mut positions = Written::default();
+    // `encode` returns the insert of positions, if there are any, before that of rejects.
     for (index, insert) in inserts.await?.into_iter().enumerate() {
         if index == 0 && has_positions {
             positions = writer
@@ -49,9 +50,11 @@ pub async fn insert(
     Ok(positions)
 }
 
+/// Returns a hash of the rejects and of the place in the files that they come from.
 #[expect(clippy::cast_possible_truncation, reason = "a hash")]
-fn of_rejects(rejects: &[Reject], stored: &[(PathBuf, u64)]) -> u64 {
+fn hash_of_rejects(rejects: &[Reject], stored: &[(PathBuf, u64)]) -> u64 {
     let mut rows = Vec::new();
+    // Each part follows its length, so that no two lists of parts give the same bytes.
     let mut put = |part: &[u8]| {
         rows.extend_from_slice(&(part.len() as u64).to_le_bytes());
         rows.extend_from_slice(part);

@@ -19,8 +19,10 @@ pub struct Signals {
 }
 
 impl Signals {
+    /// Installs handlers for both signals.
+    ///
     /// # Errors
-    /// The signal handlers cannot be installed.
+    /// A handler cannot be installed.
     pub fn new() -> Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -28,7 +30,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next of these signals.
+    /// Waits for the next SIGTERM or SIGINT.
     pub async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

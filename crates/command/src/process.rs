@@ -12,6 +12,7 @@ use milepost_observe::logging;
 
 use crate::{Outcome, Signals};
 
+/// The command failed, or found errors.
 pub const FAILED: u8 = 1;
 /// Bad usage or configuration (EX_USAGE of sysexits).
 pub const BAD_USAGE: u8 = 64;
@@ -23,11 +24,12 @@ pub const DATA_LEFT: u8 = 75;
 #[error("{0:#}")]
 pub struct BadUsage(anyhow::Error);
 
+/// Marks an error as bad usage, so that the process exits with [`BAD_USAGE`].
 pub fn usage<T>(result: Result<T, impl Into<anyhow::Error>>) -> anyhow::Result<T> {
     result.map_err(|failure| BadUsage(failure.into()).into())
 }
 
-/// Reads a file, or standard input for `-`.
+/// Opens a file for reading, or standard input for `-`.
 pub fn open(file: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     if file == Path::new("-") {
         return Ok(Box::new(std::io::stdin().lock()));
@@ -36,12 +38,14 @@ pub fn open(file: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     Ok(Box::new(BufReader::new(usage(opened)?)))
 }
 
+/// Reads a whole file, or standard input for `-`.
 pub fn read_file(file: &Path) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     usage(open(file)?.read_to_end(&mut bytes).with_context(|| file.display().to_string()))?;
     Ok(bytes)
 }
 
+/// Runs a command that prints its result and logs nothing.
 pub fn without_logs<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -64,10 +68,12 @@ async fn ended_by_signals<T>(
     }
 }
 
+/// Returns success if `is_good`, else [`FAILED`].
 pub fn good(is_good: bool) -> ExitCode {
     if is_good { ExitCode::SUCCESS } else { FAILED.into() }
 }
 
+/// Returns the exit code of a command that may leave data behind.
 pub fn code(outcome: Outcome) -> ExitCode {
     match outcome {
         Outcome::Clean => ExitCode::SUCCESS,
@@ -96,7 +102,7 @@ pub fn log_start(config: &Config) {
     info!(configuration = %config.to_string().replace('\n', " "), version = milepost_observe::build::LONG, "milepost");
 }
 
-/// Runs a command that installs no signal handlers of its own.
+/// Runs a command that logs and installs no signal handlers of its own.
 pub fn with_logs(
     config: Config,
     command: impl AsyncFnOnce(Config) -> anyhow::Result<ExitCode>,
@@ -104,6 +110,7 @@ pub fn with_logs(
     with_logs_and_runtime(config, async |config| ended_by_signals(command(config)).await)
 }
 
+/// Runs a command that logs and handles signals itself. Logs its error.
 pub fn with_logs_and_runtime(
     config: Config,
     command: impl AsyncFnOnce(Config) -> anyhow::Result<ExitCode>,

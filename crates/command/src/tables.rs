@@ -13,6 +13,7 @@ use milepost_core::delivery::events::Schema;
 use milepost_core::error_chain;
 use milepost_core::throttle::Throttle;
 
+/// Reason for not being ready before ClickHouse was queried for the first time.
 pub const NOT_ASKED: &str = "not asked yet";
 /// Interval between checks while ClickHouse answers and the tables are ready.
 pub const EVERY: Duration = Duration::from_secs(30);
@@ -28,18 +29,18 @@ pub fn not_asked() -> Schema {
     Schema::Unknown(NOT_ASKED.to_owned())
 }
 
-/// Waits until the tables exist and match this binary. Passes the reason to `tell` while they do
+/// Waits until the tables exist and match this binary. Passes the reason to `report` while they do
 /// not.
 ///
 /// # Errors
 /// A migration was edited after it was applied.
-pub async fn until_ready(clickhouse: &ClickHouse, tell: impl Fn(&str)) -> Result<()> {
+pub async fn until_ready(clickhouse: &ClickHouse, report: impl Fn(&str)) -> Result<()> {
     let mut log = Throttle::every(WAITING_LOGGED_EVERY);
     loop {
         let endpoint = clickhouse.endpoint_in_use();
-        let Judged { schema, cause } = look(clickhouse, &not_asked()).await?;
+        let Judged { schema, cause } = judge_endpoint(clickhouse, &not_asked()).await?;
         let (Schema::Unknown(why) | Schema::Refused(why)) = schema else { return Ok(()) };
-        tell(&why);
+        report(&why);
         if let Some(cause) = cause {
             clickhouse.leave_endpoint(endpoint, cause, &why);
         }
@@ -62,8 +63,8 @@ pub async fn ready(config: &Config) -> Result<ClickHouse> {
     }
 }
 
-/// Checks that every migration of this binary is recorded. Commands use it that need other tables
-/// and rights than `run`.
+/// Checks that every migration of this binary is recorded. For commands that need other tables and
+/// rights than `run`.
 ///
 /// # Errors
 /// A migration is not recorded, or the server does not answer.
@@ -81,7 +82,7 @@ fn not_migrated(pending: &[Migration]) -> String {
 /// The state of the tables at one endpoint.
 struct Judged {
     schema: Schema,
-    /// Why another endpoint may have them; `None`: this one does, or the cause is not the endpoint.
+    /// Why to try another endpoint; `None`: this one has the tables, or is not the cause.
     cause: Option<Cause>,
 }
 
@@ -99,13 +100,13 @@ impl Judged {
 /// never reach it, and columns of another type would misread the numbers.
 ///
 /// # Errors
-/// A migration was edited after it was applied, and this was not known before.
+/// A migration was edited after it was applied, and the tables were not ready before.
 pub async fn judge(clickhouse: &ClickHouse, before: &Schema) -> Result<Schema> {
-    Ok(look(clickhouse, before).await?.schema)
+    Ok(judge_endpoint(clickhouse, before).await?.schema)
 }
 
-async fn look(clickhouse: &ClickHouse, before: &Schema) -> Result<Judged> {
-    // A late answer about the replicas leaves the last one in force, so nothing else waits for it.
+async fn judge_endpoint(clickhouse: &ClickHouse, before: &Schema) -> Result<Judged> {
+    // The timeout keeps the last count of replicas in force, so that nothing waits for a late one.
     let replicas = timeout(REPLICAS_WITHIN, clickhouse.count_replicas());
     let (pending, misfits, _) = tokio::join!(clickhouse.pending(), clickhouse.misfits(), replicas);
     match pending {

@@ -215,7 +215,8 @@ pub(crate) async fn lift(config: &Config, driver_id: DriverId) -> Result<String>
 /// The tables do not exist, or the server refuses.
 pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseReport> {
     let driver_id = args.driver_id;
-    // Without a cluster one host is counted: half the answers from another one would prove nothing.
+    // Without a cluster only one host is counted. Its counts prove nothing if another host answers
+    // some of the queries.
     let mut own = config.clone();
     if config.clickhouse.cluster.is_none() {
         own.clickhouse = config.clickhouse.pinned();
@@ -303,8 +304,8 @@ async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
     }
 }
 
-/// Returns whether members that could not be asked, or a replay by hand, may still use an older
-/// list.
+/// Returns whether a member that could not be asked, or a replay that an operator started, may still
+/// use an older list.
 async fn is_too_early(clickhouse: &ClickHouse, report: &EraseReport) -> Result<bool> {
     let erased_for = clickhouse.erased_for(&report.driver_id).await?;
     let is_listed = erased_for.is_some() || !report.yes;

@@ -2,7 +2,7 @@
 //! dropped.
 //!
 //! ```text
-//! the list of erased drivers ─▶ every member leaves them out ─▶ delete ─▶ count, count again
+//! the list of erased drivers ─▶ every member skips the driver ─▶ delete the rows ─▶ count twice
 //! ```
 //!
 //! Guarantee: data is reported as gone after two counts that found none, both taken after every

@@ -81,7 +81,7 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
     let mut batcher = Batcher::new(config.batch.clone());
     let (mut summary, mut writer) = (Summary::default(), patient(config));
     let mut decoded = Decoded::default();
-    let mut told_at = Instant::now();
+    let mut logged_at = Instant::now();
     let mut rejects = clickhouse.rejects(reason, since)?;
     while let Some(reject) = rejects.next().await? {
         summary.rejects += reject.count;
@@ -102,8 +102,8 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
             }
             batcher.push_position(position, true, instant);
         }
-        if told_at.elapsed() >= PROGRESS_EVERY {
-            told_at = Instant::now();
+        if logged_at.elapsed() >= PROGRESS_EVERY {
+            logged_at = Instant::now();
             info!(rejects = summary.rejects, inserted = summary.inserted, "replaying rejects");
         }
     }
@@ -111,17 +111,19 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
     Ok(summary)
 }
 
+/// Decodes a stored payload as if it had arrived `now`; its positions keep the time of receipt.
 fn decode(decoder: &Decoder, reject: &StoredReject, now: Timestamp, decoded: &mut Decoded) {
-    // A rejected point of an array was stored without the object around it.
+    // A rejected point of an array was stored without the object around it, which may have the id.
     let driver_id = DriverId::new(&reject.driver_id).ok();
-    let mut at = |received_at| {
+    let mut decode_at = |received_at| {
         decoded.clear();
         let message = Message::new(reject.topic.as_bytes(), &reject.payload);
         decoder.decode_of(message, received_at, driver_id, decoded);
         decoded.lacking.undated
     };
-    if at(now) > 0 {
-        at(reject.received_at);
+    // A fix without a time gets the time of receipt, so such a payload is decoded as of then.
+    if decode_at(now) > 0 {
+        decode_at(reject.received_at);
     }
     let received_at = reject.received_at;
     decoded.positions.iter_mut().for_each(|position| position.received_at = received_at);

@@ -47,7 +47,7 @@ struct Answer {
     buckets: BTreeMap<String, Vec<(f64, f64)>>,
 }
 
-/// A member on the screen, and in the JSON.
+/// One member's line on the screen, and its object in the JSON.
 #[derive(Debug, Default, Serialize)]
 struct Row {
     name: String,
@@ -115,7 +115,7 @@ async fn poll(members: &[Peer], before: &Answers) -> (Screen, Answers) {
                     });
                 }
             }
-            Err(why) => rows.push(silent(format!("{host}:{port}"), why)),
+            Err(why) => rows.push(unanswered(format!("{host}:{port}"), why)),
         }
     }
     while let Some(Ok((address, answer))) = questions.join_next().await {
@@ -124,7 +124,7 @@ async fn poll(members: &[Peer], before: &Answers) -> (Screen, Answers) {
                 rows.push(row(address, &answer, before.get(&address)));
                 now.insert(address, answer);
             }
-            Err(why) => rows.push(silent(address.to_string(), why)),
+            Err(why) => rows.push(unanswered(address.to_string(), why)),
         }
     }
     // A host name may resolve to an IPv4 and an IPv6 address of one member.
@@ -133,7 +133,7 @@ async fn poll(members: &[Peer], before: &Answers) -> (Screen, Answers) {
     (Screen(rows), now)
 }
 
-fn silent(address: String, why: String) -> Row {
+fn unanswered(address: String, why: String) -> Row {
     Row { name: address.clone(), address, reasons: vec![why], ..Row::default() }
 }
 
@@ -197,7 +197,7 @@ impl Answer {
 }
 
 fn row(address: SocketAddr, now: &Answer, before: Option<&Answer>) -> Row {
-    // A counter that fell belongs to a new process.
+    // A counter that decreased belongs to a new process.
     let before = before.filter(|before| {
         before.name == now.name
             && before.value("messages_received_total") <= now.value("messages_received_total")
@@ -353,8 +353,10 @@ mod tests {
         row.messages_per_second = row.messages_per_second.map(f64::round);
         row.rejects_per_second = row.rejects_per_second.map(f64::round);
         row.reasons = vec!["x".repeat(200)];
-        let screen =
-            Screen(vec![row, silent("10.0.0.7:9464".to_owned(), "cannot be reached".to_owned())]);
+        let screen = Screen(vec![
+            row,
+            unanswered("10.0.0.7:9464".to_owned(), "cannot be reached".to_owned()),
+        ]);
         let text = screen.to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
@@ -372,8 +374,9 @@ mod tests {
             (&json["members"][0]["messages_per_second"], &json["members"][1]["answers"]),
             (&json!(10_000.0), &json!(false))
         );
-        let nobody = Screen(["a", "b"].map(|name| silent(name.to_owned(), String::new())).into())
-            .to_string();
+        let nobody =
+            Screen(["a", "b"].map(|name| unanswered(name.to_owned(), String::new())).into())
+                .to_string();
         assert!(
             nobody.lines().any(|line| line.starts_with("all ")) && !nobody.contains("-0"),
             "{nobody}"
@@ -384,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_and_times_fit_five_characters() {
         let numbers =
             [0.0, 0.25, 9.96, 1_234.0, 9_999.6, 123_456.0, 999_960.0, 12_345_678.0].map(short);
         assert_eq!(numbers, ["0", "0.2", "10", "1234", "10k", "123k", "1.0M", "12.3M"]);

@@ -1,7 +1,8 @@
 //! `milepost trace --live`: prints a driver's messages as they pass, decoded, and when each fix is
 //! stored. One JSON object a line.
 //!
-//! It uses a subscription of its own and queries ClickHouse, so it costs the consumers nothing.
+//! It uses its own subscription and its own queries to ClickHouse, so it costs the consumers
+//! nothing.
 
 use std::time::Duration;
 
@@ -23,11 +24,11 @@ use milepost_mqtt as codec;
 use milepost_mqtt::{Grant, Packet};
 use milepost_observe::now;
 
-/// Interval between two queries, while a fix is not yet stored.
+/// Interval between queries while a fix is not yet stored.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// Time after which a fix that is not stored is reported and given up.
+/// Time after which a fix is reported as not stored, and no longer watched.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Most fixes that are watched at once; the storage of further ones is not reported.
+/// Maximum number of fixes that are watched at once. The storage of further ones is not reported.
 const WAITING_MAX: usize = 1_000;
 const PING_EVERY: Duration = Duration::from_secs(20);
 
@@ -40,7 +41,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn is(&self, stored: &StoredFix) -> bool {
+    fn is_stored_as(&self, stored: &StoredFix) -> bool {
         let Position { ts, seq, lat, lng, .. } = &self.fix;
         let apart_ms = stored.ts.abs_diff(ts.unix_ms());
         let same_time =
@@ -49,7 +50,7 @@ impl Waiting {
     }
 }
 
-/// Passes lines to `print` for this long, or until it returns `false`.
+/// Passes lines to `print` for `duration`, or until `print` returns `false`.
 ///
 /// # Errors
 /// The tables do not exist, a server refuses, or a connection breaks.
@@ -67,7 +68,7 @@ pub async fn follow(
     let mut waiting = Vec::new();
     loop {
         let due = if waiting.is_empty() { until } else { until.min(ask_at) };
-        let received = probe.wait_for(PATIENCE, |packet| theirs(packet, &decoder, &driver_id));
+        let received = probe.wait_for(PATIENCE, |packet| decode_of(packet, &decoder, &driver_id));
         let mut lines = String::new();
         match timeout_at(due.min(ping_at), received).await {
             Ok(Ok((decoded, received_at))) => {
@@ -122,7 +123,7 @@ async fn subscribe(mqtt: &Mqtt) -> Result<Client> {
 
 /// Decodes a message. Returns the driver's positions and rejects with the time of receipt, or
 /// `None` if it has neither.
-fn theirs(
+fn decode_of(
     packet: Packet<'_>,
     decoder: &Decoder,
     driver_id: &DriverId,
@@ -167,7 +168,7 @@ async fn outcomes(
     waiting.retain(|it| {
         let id = json!({"ts": rfc3339(it.fix.ts), "seq": it.fix.seq});
         let after = it.seen_since.elapsed();
-        let line = if stored.iter().any(|stored| it.is(stored)) {
+        let line = if stored.iter().any(|stored| it.is_stored_as(stored)) {
             json!({"stored": id, "within_ms": after.as_millis()})
         } else if after >= PATIENCE {
             json!({"not_stored": id, "after_ms": after.as_millis()})
