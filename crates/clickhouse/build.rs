@@ -11,7 +11,8 @@ fn main() {
     let entries = fs::read_dir(&sql).expect("the sql folder is part of the source");
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "sql"));
-    files.retain(|file| !file.ends_with("columns.sql")); // what migrations have in common: src/render.rs reads it
+    // The columns that several migrations share; src/render.rs reads this file.
+    files.retain(|file| !file.ends_with("columns.sql"));
     files.sort();
 
     let mut source =

@@ -30,7 +30,8 @@ pub(super) const STATEMENT_SECONDS_MAX: &str = "60";
 pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(65);
 /// Timeout of a query.
 pub const QUESTION_TIMEOUT: Duration = Duration::from_secs(15);
-/// Maximum bytes of a query's answer. The library collects an error whole, however long it is.
+/// Maximum bytes of a query's answer. Without a bound, the library would collect an error of any
+/// length in memory.
 const ANSWER_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Why a query or statement failed.
@@ -97,7 +98,8 @@ impl Error {
         Self::Server { what, kind, code: None, cause: None, source }
     }
 
-    /// Returns the error for an answer that does not come from ClickHouse.
+    /// Returns the error for an answer that does not come from ClickHouse. `thing`: the expected
+    /// value.
     pub(super) fn not_a(what: &str, thing: &str) -> Self {
         let why = format!("the answer is not a {thing}: is this ClickHouse?");
         Self::Server {
@@ -143,8 +145,9 @@ pub struct ClickHouse {
     login: Arc<Login>,
     pub database: String,
     pub(super) layout: Layout,
-    /// TLS is not configured, and no answer was ClickHouse's.
+    /// TLS is not configured, and ClickHouse has not answered yet: its port may be the one for TLS.
     may_be_tls: AtomicBool,
+    /// The newest list of erased drivers that was read.
     pub(super) erased: Mutex<Newest>,
 }
 
@@ -175,6 +178,7 @@ impl ClickHouse {
         self.login.log_in(self.client.clone().with_url(self.endpoints.current().1.as_str()))
     }
 
+    /// Like [`client`](Self::client), for answers of any length.
     pub fn unbounded(&self) -> Client {
         self.login.log_in(self.unbounded.clone().with_url(self.endpoints.current().1.as_str()))
     }
@@ -185,6 +189,8 @@ impl ClickHouse {
         format!("{}.{table}{all}", self.database)
     }
 
+    /// Turns an error of the client library into one with advice. Reads the password file again if
+    /// the server refused the login. `what`: the failed step, for the message.
     pub fn failed(&self, what: impl Into<String>, error: ClientError) -> Error {
         let advice = match code(&error) {
             Some(code) => {
@@ -201,7 +207,7 @@ impl ClickHouse {
     /// Starts a request that may try each endpoint once, as long as `may_leave` returns a cause to
     /// leave the current one.
     pub(super) fn tries(&self, may_leave: fn(&ClientError) -> Option<Cause>) -> Tries<'_> {
-        Tries { of: self, may_leave, others: self.endpoints.count() - 1, index: 0 }
+        Tries { clickhouse: self, may_leave, others: self.endpoints.count() - 1, index: 0 }
     }
 
     /// Returns the endpoints of `clickhouse.url`, for the metrics.
@@ -209,8 +215,7 @@ impl ClickHouse {
         self.endpoints.status()
     }
 
-    /// Queries, and returns the rows of the answer as tab-separated values. A missing cell is
-    /// empty.
+    /// Runs a query, and returns the cells of each row as strings. A missing cell is empty.
     pub async fn ask<const CELLS: usize>(
         &self,
         what: &str,
@@ -226,6 +231,7 @@ impl ClickHouse {
             }
         };
         self.may_be_tls.store(false, Ordering::Relaxed);
+        // TSVRaw escapes nothing: each query replaces tabs and line ends in its values.
         let text = String::from_utf8_lossy(&answer);
         let row = |line: &str| {
             let mut cells = line.split('\t');
@@ -259,8 +265,8 @@ impl ClickHouse {
         Ok(self.value(what, sql).await?.and_then(|number| number.parse().ok()).unwrap_or(u64::MAX))
     }
 
-    /// Reads the number of replicas, if the quorum of an insert depends on it. Without an answer
-    /// nothing changes.
+    /// Reads the number of replicas, if the quorum of an insert depends on it. Without an answer the
+    /// last number stays in force.
     pub async fn count_replicas(&self) {
         if !self.inserter.quorum.depends_on_replicas() {
             return;
@@ -314,8 +320,8 @@ impl ClickHouse {
         self.endpoints.leave(endpoint, cause, why, Instant::now());
     }
 
-    /// Returns to this member's own endpoint once it answers within `patience`, and says whether it
-    /// did. Asks it at growing intervals.
+    /// Queries this member's own endpoint if that is due, and returns to it if it answers within
+    /// `patience`. Returns whether it did.
     pub async fn return_to_own_endpoint(&self, now: Instant, patience: Duration) -> bool {
         let Some(home) = self.endpoints.home_to_ask(now) else { return false };
         let client = self.login.log_in(self.client.clone().with_url(home.as_str()));
@@ -340,11 +346,11 @@ impl ClickHouse {
     }
 }
 
-/// The tries of one request, over the endpoints.
+/// The tries of one request: at most one per endpoint.
 pub(super) struct Tries<'a> {
-    of: &'a ClickHouse,
+    clickhouse: &'a ClickHouse,
     may_leave: fn(&ClientError) -> Option<Cause>,
-    /// Number of endpoints that were not tried yet.
+    /// Number of endpoints that have not been tried yet.
     others: usize,
     /// The endpoint of the current try.
     index: usize,
@@ -353,9 +359,9 @@ pub(super) struct Tries<'a> {
 impl Tries<'_> {
     /// Returns the client for the next try, at the current endpoint.
     pub(super) fn client(&mut self) -> Client {
-        let (index, url) = self.of.endpoints.current();
+        let (index, url) = self.clickhouse.endpoints.current();
         self.index = index;
-        self.of.login.log_in(self.of.client.clone().with_url(url.as_str()))
+        self.clickhouse.login.log_in(self.clickhouse.client.clone().with_url(url.as_str()))
     }
 
     /// Leaves the endpoint because of this error, if another one may succeed. Returns `false` if
@@ -363,7 +369,7 @@ impl Tries<'_> {
     pub(super) fn retry_elsewhere(&mut self, error: &ClientError) -> bool {
         let Some(cause) = (self.may_leave)(error).filter(|_| self.others > 0) else { return false };
         self.others -= 1;
-        self.of.endpoints.leave(self.index, cause, &error_chain(error), Instant::now());
+        self.clickhouse.endpoints.leave(self.index, cause, &error_chain(error), Instant::now());
         true
     }
 }
@@ -374,7 +380,7 @@ impl Sink for ClickHouse {
     }
 }
 
-/// Bounds a request: the client library has timeouts for inserts only.
+/// Bounds the time of a request. The client library has timeouts for inserts only.
 pub async fn within<T>(
     timeout: Duration,
     answer: impl Future<Output = Result<T, ClientError>>,

@@ -21,6 +21,7 @@ pub(super) fn column_type(kind: &FieldType) -> String {
     }
 }
 
+/// Returns the column's compression codec.
 const fn codec(kind: &FieldType) -> &'static str {
     match kind {
         FieldType::Int(_) | FieldType::UInt(_) => "T64, ZSTD(1)",
@@ -33,8 +34,8 @@ const fn codec(kind: &FieldType) -> &'static str {
     }
 }
 
-/// Returns where the field comes from and which values count. `migrate` refuses to change these of
-/// a column that exists.
+/// Returns the attributes from which the field is computed and the limits of its values, such as
+/// `[field from batt; min 0; max 100]`. `migrate` refuses to change these for an existing column.
 pub(super) fn origin(field: &Field) -> String {
     let mut origin = format!("{MARK}{}", field.from.join(", "));
     for (name, limit) in [("min", field.min), ("max", field.max)] {
@@ -48,6 +49,7 @@ pub(super) fn origin(field: &Field) -> String {
     origin + "]"
 }
 
+/// Returns the column's comment: the configured comment, the unit, and the [`origin`].
 pub(super) fn comment(field: &Field) -> String {
     let unit = if field.unit.is_empty() { String::new() } else { format!("in {}", field.unit) };
     let words = [field.comment.clone(), unit];
@@ -55,7 +57,7 @@ pub(super) fn comment(field: &Field) -> String {
     format!("{} {}", words.join(", "), origin(field)).trim_start().to_owned()
 }
 
-/// Returns the part of a column's comment that milepost wrote; `None`: the column is not a field's.
+/// Returns the [`origin`] at the end of a column's comment; `None`: the column is not a field's.
 pub(super) fn origin_in(comment: &str) -> Option<&str> {
     let at = comment.rfind(MARK)?;
     comment.ends_with(']').then(|| &comment[at..])
@@ -96,7 +98,7 @@ pub(super) fn shown(field: &Field) -> String {
     format!("`{}` {} COMMENT {}", field.name, column_type(&field.kind), quoted(&comment(field)))
 }
 
-/// Returns the SQL of the attribute's string, which is empty if there is none.
+/// Returns the SQL of the first attribute in `from` that is not empty; an empty string if all are.
 fn raw(from: &[String]) -> String {
     let attribute = |path: &String| format!("attributes[{}]", quoted(path));
     let Some((last, others)) = from.split_last() else { return "''".to_owned() };
@@ -112,6 +114,7 @@ fn expression(field: &Field) -> String {
     if let Some([least, most]) = field.kind.numbers() {
         return number(field, &raw, least, most);
     }
+    // The condition, with a leading AND, that the value is not one that stands for unknown.
     let counts = match &field.unknown[..] {
         [] => String::new(),
         unknown => format!(" AND {raw} NOT IN ({})", list(unknown.iter().map(|text| quoted(text)))),
@@ -123,6 +126,7 @@ fn expression(field: &Field) -> String {
         ),
         FieldType::DateTime64 => moment(&raw, &counts),
         FieldType::Enum8(values) => {
+            // Devices send the name or its number. A name that looks like another one's number wins.
             let is_name = |text: &String| values.iter().any(|(name, _)| name == text);
             let names = values.iter().map(|(name, _)| (name.clone(), name.clone()));
             let numbers = values.iter().map(|(name, number)| (number.to_string(), name.clone()));

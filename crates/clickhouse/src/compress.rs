@@ -35,6 +35,7 @@ fn put_block(bytes: &[u8], out: &mut Vec<u8>) {
     header.put_u8(LZ4);
     header.put_u32_le(size(HEADER_BYTES + compressed));
     header.put_u32_le(size(bytes.len()));
+    // ClickHouse sends the lower half of the hash first; the crate returns it in the upper 64 bits.
     let checksum = cityhash_rs::cityhash_102_128(&out[at + CHECKSUM_BYTES..]).rotate_right(64);
     out[at..at + CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());
 }
@@ -57,6 +58,6 @@ mod tests {
             back.extend(block::decompress(&rest[25..16 + size], original).unwrap());
             rest = &rest[16 + size..];
         }
-        assert!(back == body, "the body is another one");
+        assert!(back == body, "the body differs");
     }
 }

@@ -21,8 +21,8 @@ use milepost_tls::{Stream, Tls};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of TCP keep-alive probes: a server whose machine died sends nothing.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// Below the server's keep-alive, so that this side closes an idle connection, not the server
-/// during a request.
+/// Time after which an idle connection is closed. Shorter than the server's keep-alive, so that the
+/// server never closes a connection on which a request begins.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Opens connections, each with the certificates that the files hold at that moment.
@@ -37,7 +37,7 @@ pub struct Connector {
 impl Connector {
     pub fn new(tls: Option<Arc<Tls>>) -> Self {
         let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false); // https is ours
+        tcp.enforce_http(false); // allow https: URLs, whose TLS this connector adds
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
         tcp.set_nodelay(true);
         tcp.set_keepalive(Some(KEEPALIVE));
@@ -89,6 +89,7 @@ impl Service<Uri> for Connector {
 pub struct Bounded {
     stream: Box<dyn Stream>,
     bytes_max: u64,
+    /// Bytes that may still be read of the current answer.
     left: u64,
 }
 

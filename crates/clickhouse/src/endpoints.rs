@@ -1,8 +1,8 @@
 //! The addresses of `clickhouse.url`: one is in use at a time.
 //!
-//! Guarantee: an endpoint that fails is left at once for the next one in the list, and its home is
-//! used again when it answers. Each member has its own home, so the members of a group spread over
-//! the list.
+//! Guarantee: a member leaves an endpoint that fails at once for the next one in the list, and
+//! returns to its own (its home) when that answers. Members have different homes, so a group spreads
+//! over the list.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use url::Url;
 
 use milepost_core::throttle::Throttle;
 
-/// Time after which the home endpoint is queried again. Doubles each time that it fails soon after
-/// the return.
+/// Time after which the home endpoint is queried again. Doubles each time that the home fails soon
+/// after the return, up to [`HOME_AGAIN_AFTER_MAX`].
 const HOME_AGAIN_AFTER: Duration = Duration::from_secs(30);
 const HOME_AGAIN_AFTER_MAX: Duration = Duration::from_secs(600);
 /// Interval between log lines about failing endpoints: if all fail, milepost changes the endpoint
@@ -86,7 +86,9 @@ struct State {
     current: usize,
     /// Time of the next query to the home endpoint, while another one is in use.
     home_due: Option<Instant>,
+    /// Time of the last return to the home endpoint.
     returned_at: Option<Instant>,
+    /// Interval between queries to the home endpoint.
     pause: Duration,
     log: Throttle,
     /// Number of times each endpoint was left, by cause.
@@ -146,6 +148,8 @@ impl Endpoints {
         }
         state.left[index][cause as usize] += 1;
         if index == self.home {
+            // A home that answers queries may still refuse inserts, so that each return costs a
+            // failed insert: return ever less often.
             let has_just_returned = state.returned_at.is_some_and(|at| now - at < state.pause);
             state.pause = if has_just_returned {
                 HOME_AGAIN_AFTER_MAX.min(state.pause * 2)
@@ -164,8 +168,8 @@ impl Endpoints {
         }
     }
 
-    /// Returns this member's own endpoint if another one is in use and a query to it is due. The
-    /// next one is due later.
+    /// Returns this member's own endpoint if another one is in use and a query to the own one is
+    /// due. Schedules the query after it.
     pub(super) fn home_to_ask(&self, now: Instant) -> Option<&Url> {
         let mut state = self.state();
         let is_due = state.home_due.is_some_and(|due| now >= due);
@@ -247,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn home_that_answers_but_refuses_inserts_is_asked_less_and_less() {
+    fn home_that_answers_but_refuses_inserts_is_queried_ever_less() {
         let (endpoints, mut now) = (three(0), Instant::now());
         for pause in [30, 60, 120, 240, 480, 600, 600] {
             endpoints.leave(0, Cause::ReadOnly, "code 242: read-only", now);
@@ -263,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_fail_the_home_is_tried_in_turn() {
+    fn home_is_tried_in_turn_if_all_endpoints_fail() {
         let (endpoints, now) = (three(0), Instant::now());
         (0..3).for_each(|index| endpoints.leave(index, Cause::Unreachable, "refused", now));
         assert_eq!(host(&endpoints), "a");

@@ -21,7 +21,7 @@ use milepost_core::erased::{ERASED_MAX, Erased, Version};
 use milepost_core::screened::ReadList;
 use milepost_decode::position::DriverId;
 
-/// Maximum number of old parts per table that are named.
+/// Maximum number of old parts that are named per table.
 const OLD_PARTS_NAMED: u8 = 3;
 
 /// A table with a column `driver_id`: one of milepost's, or one that the operator has created in
@@ -29,14 +29,15 @@ const OLD_PARTS_NAMED: u8 = 3;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableOfDrivers {
     pub name: String,
-    /// The column is a string, as in milepost's tables. A number or a UUID is compared as a string.
-    has_texts: bool,
+    /// The column is a string, as in milepost's tables. Other types, such as numbers and UUIDs, are
+    /// converted to strings and compared.
+    is_string: bool,
 }
 
 impl TableOfDrivers {
     /// Returns the SQL condition for a driver's rows. A string column uses the table's index.
     fn is_of(&self, driver_id: &DriverId) -> String {
-        let column = if self.has_texts { "driver_id" } else { "toString(driver_id)" };
+        let column = if self.is_string { "driver_id" } else { "toString(driver_id)" };
         format!("{column} = '{}'", driver_id.as_str())
     }
 }
@@ -53,8 +54,8 @@ pub struct Traces {
     pub mutations: u64,
     /// Failure of one of these mutations; empty if none fails.
     pub failure: String,
-    /// Rows were hidden after hidden rows were last removed. A merge may have removed these by
-    /// itself; then they are in old parts that are not counted yet.
+    /// Rows were hidden after the last removal of hidden rows. A merge may have removed them
+    /// already; then they are in old parts that `old_parts` does not count yet.
     pub is_masked: bool,
     /// Inactive parts that are still on the disk and that the last erasure, of any driver, has not
     /// processed.
@@ -163,9 +164,11 @@ impl ClickHouse {
         );
         let what = "asking for the tables";
         let table =
-            |[has_texts, name]: [String; 2]| TableOfDrivers { has_texts: has_texts == "1", name };
+            |[is_string, name]: [String; 2]| TableOfDrivers { is_string: is_string == "1", name };
         let tables: Vec<TableOfDrivers> =
             self.ask(what, &sql).await?.into_iter().map(table).collect();
+        // system.columns leaves out tables that this login may not see. Compare the answer with the
+        // files that create a column `driver_id`, directly or through `{stored}`.
         let of_drivers = MIGRATIONS.iter().filter(|migration| {
             ["\n    driver_id ", "\n{stored}"].iter().any(|column| migration.sql.contains(column))
         });
@@ -313,8 +316,8 @@ impl ClickHouse {
         self.statement(&what, &format!("{alter} SETTINGS mutations_sync = 0")).await
     }
 
-    /// Returns the table's name for a statement that reaches every host. The name is not a
-    /// template.
+    /// Returns the table's name for a statement that reaches every host. Only the ON CLUSTER clause
+    /// is rendered: braces in the name of an operator's table are no placeholders.
     fn everywhere(&self, table: &TableOfDrivers) -> String {
         let on_cluster = self.layout.statement("{on_cluster}");
         format!("{}.{}{on_cluster}", self.database, identifier(&table.name))
@@ -334,13 +337,13 @@ mod tests {
         assert_eq!(identifier(".inner_id.1-2"), "`.inner_id.1-2`");
         assert_eq!(identifier("a`b\\c"), "`a\\`b\\\\c`");
         assert_eq!(quoted("it's \\"), "'it\\'s \\\\'");
-        let of = |has_texts| TableOfDrivers { name: "t".to_owned(), has_texts };
+        let of = |is_string| TableOfDrivers { name: "t".to_owned(), is_string };
         let id = DriverId::new("7").unwrap();
         assert_eq!(of(true).is_of(&id), "driver_id = '7'");
         assert_eq!(of(false).is_of(&id), "toString(driver_id) = '7'");
     }
 
-    /// A balancer may direct the query to a replica that lags.
+    /// A load balancer may direct the query to a replica that lags.
     #[tokio::test]
     async fn older_list_never_replaces_a_newer_one() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -8,16 +8,16 @@ use hyper_util::client::legacy;
 use super::endpoints::Cause;
 use milepost_core::delivery::sink::FailureKind;
 
-/// ClickHouse's error codes that only a person can mend: unknown column, table, database, format,
-/// setting or user, wrong types, a storage policy that does not fit (36) or is unknown (478), a
-/// read-only or constrained profile, a setting that the server's version does not allow here, no
-/// grant, failed login.
+/// ClickHouse's error codes for faults that an operator must fix: unknown column, table, database,
+/// format, setting or user, wrong types, a storage policy that does not fit (36) or is unknown
+/// (478), a read-only or constrained profile, a setting that the server's version does not allow
+/// here, no grant, failed login.
 ///
-/// CANNOT_READ_ALL_DATA (33) is absent: milepost sends whole bodies, so something on the way has
-/// cut one, and a retry may pass.
+/// CANNOT_READ_ALL_DATA (33) is absent: milepost sends whole bodies, so a proxy has truncated one,
+/// and a retry may succeed.
 const PERMANENT: [u32; 19] =
     [16, 27, 36, 53, 60, 62, 73, 81, 115, 117, 164, 192, 193, 194, 344, 452, 478, 497, 516];
-/// The server itself does not know whether it committed: UNKNOWN_STATUS_OF_INSERT,
+/// Error codes with which the server does not know whether it committed: UNKNOWN_STATUS_OF_INSERT,
 /// KEEPER_EXCEPTION.
 const AMBIGUOUS: [u32; 2] = [UNKNOWN_STATUS_OF_INSERT, 999];
 pub(super) const UNKNOWN_TABLE: u32 = 60;
@@ -30,7 +30,7 @@ const TABLE_IS_READ_ONLY: u32 = 242;
 const TOO_FEW_LIVE_REPLICAS: u32 = 285;
 /// The code of an insert that the quorum did not confirm in time.
 const UNKNOWN_STATUS_OF_INSERT: u32 = 319;
-/// SUPPORT_IS_DISABLED.
+/// The code SUPPORT_IS_DISABLED.
 const NOT_SUPPORTED: u32 = 344;
 
 /// Errors of an insert into replicated tables that a server returns before it writes: too many
@@ -39,10 +39,10 @@ const NOT_SUPPORTED: u32 = 344;
 /// replica, and also if a part of the insert was written before.
 const BEFORE_THE_WRITE: [u32; 6] = [202, TABLE_IS_READ_ONLY, 252, TOO_FEW_LIVE_REPLICAS, 286, 745];
 
-/// Refusals of one server that another replica need not share: unknown table or database (not
-/// migrated there), wrong login or grant (each replica may have its own users), a read-only table
-/// or profile (164), full disk (243 NOT_ENOUGH_SPACE), no Keeper (999 KEEPER_EXCEPTION). `None`:
-/// the refusal is not about the server.
+/// Returns why another replica may accept what this one refused with `code`: unknown table or
+/// database (not migrated there), wrong login or grant (each replica may have its own users), a
+/// read-only table or profile (164), full disk (243 NOT_ENOUGH_SPACE), no Keeper (999
+/// KEEPER_EXCEPTION). `None`: the refusal is not about the replica.
 pub(super) fn cause_of_code(code: u32) -> Option<Cause> {
     Some(match code {
         UNKNOWN_TABLE | UNKNOWN_DATABASE => Cause::NoTables,
@@ -63,7 +63,7 @@ pub(super) fn cause_of_code(code: u32) -> Option<Cause> {
 pub(super) fn cause_of_silence(error: &ClientError) -> Option<Cause> {
     match error {
         ClientError::TimedOut => Some(Cause::NoAnswer),
-        // An answer of more than the connector's bound would be as long elsewhere.
+        // An answer above the connector's bound would be too long at every endpoint.
         ClientError::Network(source) if is_too_long(source.as_ref()) => None,
         ClientError::Network(source) => Some(cause_of_break(source.as_ref())),
         ClientError::BadResponse(_) if code(error).is_none() => Some(Cause::NotClickHouse),
@@ -79,8 +79,8 @@ fn is_too_long(error: &(dyn StdError + 'static)) -> bool {
     })
 }
 
-/// The cause of a connection that failed or broke: bytes that are not HTTP come from something
-/// else than ClickHouse.
+/// Returns the cause of a connection that failed or broke. Bytes that are not HTTP come from another
+/// program than ClickHouse.
 pub(super) fn cause_of_break(error: &(dyn StdError + 'static)) -> Cause {
     let mut sources = std::iter::successors(Some(error), |&error| error.source());
     let speaks_no_http =
@@ -97,6 +97,7 @@ pub(super) fn cause_of_refusal(error: &ClientError) -> Option<Cause> {
     code(error).and_then(cause_of_code).filter(|cause| *cause == Cause::ReadOnly)
 }
 
+/// Returns whether no connection was established, so that the server got nothing.
 fn is_unconnected(error: &ClientError) -> bool {
     matches!(error, ClientError::Network(source) if never_connected(source.as_ref()))
 }
@@ -113,20 +114,20 @@ pub(super) enum Way {
     Sharded,
 }
 
-/// Classifies an error code of ClickHouse. A server that answers is alive and knows whether it
-/// committed, unless the code says otherwise. With replicas, the next attempt may reach another
-/// one. An error that may come after the write can leave the rows on one replica alone, and the
-/// others would refuse the token while that one is away.
+/// Classifies an error code of ClickHouse. A single server that answers knows whether it committed,
+/// unless the code says otherwise. With replicas, an error after the write can leave the rows on one
+/// replica only. The next attempt may reach another replica, which refuses the same token while the
+/// first one is away; so such an error is ambiguous, and the next attempt gets another token.
 pub(super) fn kind_of_code(code: u32, way: Way) -> FailureKind {
     if PERMANENT.contains(&code) {
         return FailureKind::Permanent;
     }
-    let is_open = match way {
+    let is_ambiguous = match way {
         Way::Alone => AMBIGUOUS.contains(&code),
         Way::Replicated => !BEFORE_THE_WRITE.contains(&code),
         Way::Sharded => true,
     };
-    if is_open { FailureKind::Ambiguous } else { FailureKind::Transient }
+    if is_ambiguous { FailureKind::Ambiguous } else { FailureKind::Transient }
 }
 
 /// Returns the setting to change for this code, if one is known.
@@ -168,7 +169,7 @@ pub(super) fn code(error: &ClientError) -> Option<u32> {
 /// Classifies the error of a statement that is not an insert.
 #[expect(
     clippy::wildcard_enum_match_arm,
-    reason = "the crate's enum is non-exhaustive; unknown ends are ambiguous"
+    reason = "the crate's enum is non-exhaustive; unknown errors are ambiguous"
 )]
 pub(super) fn kind(error: &ClientError) -> FailureKind {
     match error {
@@ -182,6 +183,7 @@ pub(super) fn kind(error: &ClientError) -> FailureKind {
     }
 }
 
+/// Returns whether the connection could not be established.
 pub(super) fn never_connected(error: &(dyn StdError + Send + Sync + 'static)) -> bool {
     error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect)
 }
@@ -196,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_classified_by_the_next_step() {
+    fn failures_are_classified_by_how_to_retry() {
         for (text, expected) in [
             (
                 "Code: 60. DB::Exception: Table fleet.positions does not exist.",

@@ -1,5 +1,5 @@
-//! Tests with stand-ins for servers: which requests go to the next endpoint, when the member's own
-//! one is used again, and what is asked of this host alone.
+//! Tests against scripted servers: which requests move to the next endpoint, when the member's own
+//! endpoint is used again, and which queries stay on one host.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,16 +18,17 @@ use milepost_core::screened::{ReadList, Screened};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A status and a body; `None`: the connection ends without an answer.
+/// Status and body of an answer; `None`: the connection ends without one.
 type Answer = Option<(u16, &'static str)>;
 
 const ONE: Answer = Some((200, "1\n"));
 const READ_ONLY: Answer =
     Some((500, "Code: 242. DB::Exception: Table is in readonly mode. (TABLE_IS_READ_ONLY)"));
 
-/// A server that answers each request with the configured answer.
+/// A server that gives the configured answer to each request.
 struct StandIn {
     url: String,
+    /// Number of requests.
     asked: Arc<AtomicUsize>,
     answer: Arc<Mutex<Answer>>,
     /// The last request, in lower case.
@@ -113,8 +114,8 @@ fn state(clickhouse: &ClickHouse, cause: Cause) -> (Option<usize>, Vec<u64>) {
     (status.iter().position(|endpoint| endpoint.in_use), left)
 }
 
-/// A server that begins every connection with these bytes.
-async fn speaks(bytes: &'static [u8]) -> String {
+/// Starts a server that answers every request with these bytes, and returns its URL.
+async fn raw_server(bytes: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -139,7 +140,7 @@ async fn closed_port() -> String {
 }
 
 #[tokio::test]
-async fn question_goes_to_the_next_endpoint_if_the_first_is_away() {
+async fn query_moves_to_the_next_endpoint_if_the_first_is_unreachable() {
     let (away, other) = (closed_port().await, StandIn::start(ONE).await);
     let clickhouse = client_of(&[&away, &other.url]);
     assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
@@ -149,7 +150,7 @@ async fn question_goes_to_the_next_endpoint_if_the_first_is_away() {
 }
 
 #[tokio::test]
-async fn question_that_no_endpoint_answers_fails_after_one_try_each() {
+async fn query_that_no_endpoint_answers_fails_after_one_try_each() {
     let urls = [closed_port().await, closed_port().await, closed_port().await];
     let clickhouse = client_of(&[&urls[0], &urls[1], &urls[2]]);
     assert!(clickhouse.number("asking", "SELECT 1").await.unwrap_err().may_pass());
@@ -157,7 +158,7 @@ async fn question_that_no_endpoint_answers_fails_after_one_try_each() {
 }
 
 #[tokio::test]
-async fn refused_question_stays_at_its_endpoint() {
+async fn refused_query_stays_at_its_endpoint() {
     let unknown = Some((404, "Code: 60. DB::Exception: Table does not exist. (UNKNOWN_TABLE)"));
     let (home, other) = (StandIn::start(unknown).await, StandIn::start(ONE).await);
     let clickhouse = client_of(&[&home.url, &other.url]);
@@ -166,7 +167,7 @@ async fn refused_question_stays_at_its_endpoint() {
 }
 
 #[tokio::test]
-async fn question_goes_on_from_an_endpoint_that_is_not_clickhouse_or_breaks_the_connection() {
+async fn query_leaves_an_endpoint_that_hangs_up_or_is_not_clickhouse() {
     let page = Some((502, "<html>Bad Gateway</html>"));
     for (answer, cause) in [(None, Cause::Unreachable), (page, Cause::NotClickHouse)] {
         let (home, other) = (StandIn::start(answer).await, StandIn::start(ONE).await);
@@ -176,7 +177,8 @@ async fn question_goes_on_from_an_endpoint_that_is_not_clickhouse_or_breaks_the_
     }
 }
 
-/// It is the same at every endpoint: each would be left in turn, under a cause that is not its own.
+/// The answer is too long at every endpoint, so milepost would leave each in turn, for a cause that
+/// none has.
 #[tokio::test]
 async fn answer_that_is_too_long_leaves_no_endpoint() {
     let long = Some((200, &*"1\n".repeat(3 << 20).leak()));
@@ -188,7 +190,7 @@ async fn answer_that_is_too_long_leaves_no_endpoint() {
     assert_eq!((home.asked(), other.asked()), (1, 0));
 }
 
-/// A proxy may answer like this while ClickHouse is away.
+/// A proxy may answer a query with an empty 200 while ClickHouse is down.
 #[tokio::test]
 async fn empty_answer_is_not_taken_for_a_server_without_migrations() {
     let home = StandIn::start(Some((200, ""))).await;
@@ -199,7 +201,7 @@ async fn empty_answer_is_not_taken_for_a_server_without_migrations() {
 #[tokio::test]
 async fn endpoint_that_speaks_no_http_is_left_as_not_clickhouse() {
     let other = StandIn::start(ONE).await;
-    let ssh = speaks(b"SSH-2.0-OpenSSH_9.6\r\n").await;
+    let ssh = raw_server(b"SSH-2.0-OpenSSH_9.6\r\n").await;
     let clickhouse = client_of(&[&ssh, &other.url]);
     assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
     assert_eq!(state(&clickhouse, Cause::NotClickHouse), (Some(1), vec![1, 0]));
@@ -207,7 +209,8 @@ async fn endpoint_that_speaks_no_http_is_left_as_not_clickhouse() {
 
 #[tokio::test]
 async fn insert_leaves_an_endpoint_for_its_true_cause() {
-    let (silent, ssh) = (StandIn::start(None).await.url, speaks(b"SSH-2.0-OpenSSH_9.6\r\n").await);
+    let (silent, ssh) =
+        (StandIn::start(None).await.url, raw_server(b"SSH-2.0-OpenSSH_9.6\r\n").await);
     for (home, cause) in [(silent, Cause::Unreachable), (ssh, Cause::NotClickHouse)] {
         let other = StandIn::start(ONE).await;
         let clickhouse = client_of(&[&home, &other.url]);
@@ -217,9 +220,9 @@ async fn insert_leaves_an_endpoint_for_its_true_cause() {
     }
 }
 
-/// Several questions run at once: one of them may have left the endpoint already.
+/// Several queries run at once: one of them may have left the endpoint already.
 #[tokio::test]
-async fn endpoint_that_another_question_chose_is_not_left() {
+async fn endpoint_that_another_query_moved_to_is_not_left() {
     let (away, other) = (closed_port().await, StandIn::start(ONE).await);
     let clickhouse = client_of(&[&away, &other.url]);
     let asked = clickhouse.endpoint_in_use();
@@ -247,9 +250,9 @@ async fn error_names_the_cause_to_leave_the_endpoint() {
     }
 }
 
-/// A proxy that answers every request with a 200 has not measured anything.
+/// A 200 from a proxy does not prove that ClickHouse got a body of this size.
 #[tokio::test]
-async fn size_is_taken_only_by_clickhouse_itself() {
+async fn insert_size_counts_only_if_clickhouse_itself_answers() {
     let proxy = StandIn::start(Some((200, ""))).await;
     let error = client_of(&[&proxy.url]).takes_body(1 << 20).await.unwrap_err();
     let words = error_chain(&error);
@@ -260,7 +263,7 @@ async fn size_is_taken_only_by_clickhouse_itself() {
 }
 
 #[tokio::test]
-async fn statement_goes_to_the_next_endpoint_if_the_first_is_read_only() {
+async fn statement_moves_to_the_next_endpoint_if_the_first_is_read_only() {
     let profile = Some((500, "Code: 164. DB::Exception: Cannot execute query. (READONLY)"));
     for answer in [READ_ONLY, profile] {
         let (home, other) = (StandIn::start(answer).await, StandIn::start(Some((200, ""))).await);
@@ -311,9 +314,10 @@ fn migrations_of_one_host_stay_at_their_endpoint() {
     assert!(config("'managed'").changes_all_hosts());
 }
 
-/// A writer may lack REMOTE, which `clusterAllReplicas` takes. Only `migrate` asks all hosts.
+/// `clusterAllReplicas` requires the grant REMOTE, which a writer may lack. Only `migrate` queries
+/// all hosts.
 #[tokio::test]
-async fn field_changes_are_asked_of_this_host_alone() {
+async fn field_changes_are_read_from_one_host_only() {
     let server = StandIn::start(Some((200, ""))).await;
     let toml = format!(
         "[clickhouse]\nurl = '{}'\nreplication = 'macros'\ncluster = 'c'\n[fields.battery]\nfrom = 'batt'\ntype = 'UInt8'",

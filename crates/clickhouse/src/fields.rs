@@ -1,12 +1,12 @@
-//! Columns of `[fields.NAME]`: ClickHouse computes each from `attributes` as it inserts a row. From
-//! rows that it stored before the column was there, it computes the value as it reads or merges
+//! Columns of `[fields.NAME]`: ClickHouse computes each from `attributes` when it inserts a row. For
+//! rows that were stored before the column existed, it computes the value when it reads or merges
 //! them.
 //!
-//! The tables are the only record of which fields there are. A field's column ends its comment with
-//! where it comes from, such as `[field from batt; min 0; max 100]`.
+//! The tables are the only record of the existing fields. The comment of a field's column ends with
+//! the field's origin, such as `[field from batt; min 0; max 100]`.
 //!
-//! Guarantee: a value is what the field says, or NULL. An insert names its own columns, so a process
-//! without these fields, or with others, inserts on.
+//! Guarantee: a value satisfies the field's type and limits, or is NULL. Inserts do not name these
+//! columns, so processes with other fields keep inserting.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,8 @@ use super::render::Layout;
 use super::shards;
 use milepost_config::Field;
 
-/// The tables of fixes. The table that `positions` fills comes first.
+/// The tables of fixes. The table that `positions` fills comes first, so that it never lacks a
+/// column of `positions`.
 const TABLES: [&str; 2] = ["last_positions_state", "positions"];
 /// The files of the views of fixes, and their names.
 const VIEWS: [(&str, &str); 2] = [("011_fixes", "fixes"), ("022_last_positions", "last_positions")];
@@ -80,7 +81,7 @@ impl Found {
         column.hosts >= self.hosts_of(&column.table)
     }
 
-    /// Returns the columns of fields in a table, configured or not.
+    /// Returns the columns in a table that are fields, configured or not.
     fn fields<'f>(&'f self, table: &'f str) -> impl Iterator<Item = &'f Column> {
         self.columns.iter().filter(move |column| column.table == table && column.is_field())
     }
@@ -134,7 +135,7 @@ impl Found {
             let mut changed = Vec::new();
             let mut there: Vec<&str> = self.fields(&table).map(|column| &*column.name).collect();
             for field in fields {
-                // In alphabetical order, so that a host that is added later creates the same table.
+                // Alphabetical order, so that a host that joins later creates the same table.
                 let before = there.iter().filter(|name| ***name < *field.name).max();
                 let before = before.copied().unwrap_or(layout.last_stored());
                 match self.column(&table, &field.name) {
@@ -177,7 +178,7 @@ impl Found {
     }
 }
 
-/// Returns the tables of fixes, those that span all shards last.
+/// Returns the tables of fixes. Distributed tables, which span all shards, come last.
 fn tables(layout: &Layout) -> impl Iterator<Item = String> + use<> {
     let over = layout.shards().is_some();
     let over = TABLES.into_iter().filter(move |_| over).map(shards::over);
@@ -209,8 +210,8 @@ pub(super) fn plan(layout: &Layout) -> Vec<(String, String)> {
 }
 
 impl ClickHouse {
-    /// Adds the columns of fields to tables that exist. The migrations make new tables with them.
-    /// Returns the columns found before.
+    /// Adds the columns of fields to existing tables; new tables are created with them. Returns the
+    /// columns that existed before.
     pub(super) async fn add_fields(&self) -> Result<Found, Error> {
         let found = self.found_fields(self.layout.cluster()).await?;
         let violations = found.violations(&self.layout.config.fields);
@@ -252,10 +253,10 @@ impl ClickHouse {
         Ok(())
     }
 
-    /// Looks for a field's columns.
+    /// Checks that a field has a column in some table.
     ///
     /// # Errors
-    /// There is no such field, or the server's refusal.
+    /// No table has the field, or the server refuses.
     pub async fn find_field(&self, name: &str) -> Result<(), Error> {
         let found = self.found_fields(self.layout.cluster()).await?;
         if TABLES.iter().any(|table| found.fields(table).any(|it| it.name == name)) {
@@ -288,8 +289,8 @@ impl ClickHouse {
     }
 
     /// Compares the configured fields with the tables of the host that answers, and changes
-    /// nothing. To query all hosts requires the grant REMOTE, which a login that inserts need not
-    /// have.
+    /// nothing. Querying all hosts would require the grant REMOTE, which a login that inserts need
+    /// not have.
     ///
     /// # Errors
     /// The server refuses.
@@ -340,7 +341,7 @@ fn column([table, name, kind, comments, hosts]: [String; 5]) -> Column {
 /// The changes that `milepost migrate` would make for fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldChanges {
-    /// Fields that it would refuse, each with advice.
+    /// Fields that conflict with the tables, each with advice.
     pub violations: Vec<String>,
     /// Fields without a column in some table.
     pub to_add: Vec<String>,
@@ -367,7 +368,7 @@ mod tests {
         super::column([table, name, kind, comment, "1"].map(str::to_owned))
     }
 
-    /// Tables of before, with these columns.
+    /// Returns existing tables of fixes with these columns of fields.
     fn found(columns: &[(&str, &str, &str)]) -> Found {
         let tables = ["last_positions_state", "positions"];
         let own = tables.map(|table| column(table, "driver_id", "String", "Who"));
@@ -435,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_that_differs_between_hosts_is_set_on_all() {
+    fn comment_that_differs_between_hosts_is_set_on_all() {
         let comments = "Charge [field from batt; unknown 255]\u{1f}[field from batt; unknown 255]";
         let there = found(&[("battery", "Nullable(UInt8)", comments)]);
         let layout = layout("replication = 'macros'\ncluster = 'c'", &[BATTERY]);
@@ -447,13 +448,13 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_differs_between_hosts_is_a_violation() {
+    fn field_that_differs_between_hosts_is_a_violation() {
         let comments = "[field from b]\u{1f}[field from batt; unknown 255]";
         let there = found(&[("battery", "Nullable(UInt16) and Nullable(UInt8)", comments)]);
-        let told = there.violations(&layout("", &[BATTERY]).config.fields);
+        let violations = there.violations(&layout("", &[BATTERY]).config.fields);
         let expected = "fields.battery: the column is Nullable(UInt16) and Nullable(UInt8) and configured as Nullable(UInt8), \
                         [field from b] and [field from batt; unknown 255] and configured as [field from batt; unknown 255].";
-        assert!(told[0].starts_with(expected), "{told:?}");
+        assert!(violations[0].starts_with(expected), "{violations:?}");
     }
 
     #[test]
@@ -462,15 +463,16 @@ mod tests {
             ("battery", "Nullable(UInt16)", "[field from b]"),
             ("ignition", "UInt8", "The operator's own"),
         ]);
-        let told = there.violations(&layout("", &[BATTERY, IGNITION]).config.fields);
-        assert_eq!(told.len(), 2, "{told:?}");
+        let violations = there.violations(&layout("", &[BATTERY, IGNITION]).config.fields);
+        assert_eq!(violations.len(), 2, "{violations:?}");
         for words in [
             "fields.battery: the column is Nullable(UInt16) and configured as Nullable(UInt8), \
              [field from b] and configured as [field from batt; unknown 255].",
             "`milepost migrate --drop-field battery`",
         ] {
-            assert!(told[0].contains(words), "{told:?}");
+            assert!(violations[0].contains(words), "{violations:?}");
         }
-        assert!(told[1].starts_with("fields.ignition: positions has a column"), "{told:?}");
+        let expected = "fields.ignition: positions has a column";
+        assert!(violations[1].starts_with(expected), "{violations:?}");
     }
 }

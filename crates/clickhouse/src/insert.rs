@@ -1,13 +1,15 @@
-//! One attempt to insert, over HTTP. It does not use the client library, which takes any 200 for a
-//! success, and collects the body of an error whole.
+//! One attempt to insert, over HTTP. It does not use the client library, which accepts any 200 as a
+//! success and collects the body of an error whole.
 //!
 //! Guarantee: `Ok` means that ClickHouse itself confirmed the commit of all rows: with fsync, as
 //! the tables require, and, if they are replicated, on as many replicas as [`Quorum`] requires. The
 //! answer was a 200 with an empty body and a summary that counts at least the rows sent; views add
-//! their own rows to that count. A server that recognises a token that it has counts all rows, or
-//! on another replica none. None is ambiguous, as any other gap, and the next attempt has another
-//! token. Every other answer is a failure of a [`FailureKind`]: an ambiguous one if the commit is
-//! unknown. At most 8 KiB of any answer are read.
+//! their own rows to that count.
+//!
+//! A server that recognises the token of a repeated insert counts all of its rows; another replica
+//! counts none. A count below the rows sent, also of 0, is an ambiguous failure, and the next
+//! attempt has another token. Every other answer is a failure of a [`FailureKind`]: an ambiguous one
+//! if the commit is unknown. At most 8 KiB of any answer are read.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -45,7 +47,7 @@ const ANSWER_BYTES_MAX: usize = 8 * 1024;
 const LOGGED_CHARS_MAX: usize = 400;
 /// A proxy that rejects a row below this size, in bytes, is misconfigured.
 const ROW_BYTES_TO_PASS: usize = 4 * 1024;
-/// Time limit of the body of an error, once its head has arrived.
+/// Timeout of the body of an error, once its head has arrived.
 const ERROR_BODY_WITHIN: Duration = Duration::from_secs(2);
 /// Timeout of a request that measures which size the proxies accept.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
@@ -87,7 +89,7 @@ enum InsertError {
     BrokenOff(#[source] hyper::Error),
 }
 
-/// The `log_comment` of an attempt, for finding it in `system.query_log`.
+/// An error with the `log_comment` of its attempt, by which `system.query_log` shows the attempt.
 #[derive(Debug, thiserror::Error)]
 #[error("log_comment {log_comment}")]
 struct Named {
@@ -96,7 +98,7 @@ struct Named {
 }
 
 impl InsertError {
-    /// Returns why another endpoint may accept the insert: this one is away, hangs, or cannot
+    /// Returns why another endpoint may accept the insert: this one is unreachable, hangs, or cannot
     /// write. `None`: the failure is not about the endpoint.
     fn cause_to_leave(&self) -> Option<Cause> {
         match self {
@@ -135,7 +137,7 @@ pub(super) struct Inserter {
     endpoints: Arc<Endpoints>,
     pub(super) quorum: Quorum,
     way: Way,
-    /// TLS is not configured, and no answer was HTTP.
+    /// TLS is not configured, and no server has answered in HTTP yet.
     may_be_tls: AtomicBool,
     login: Arc<Login>,
 }
@@ -165,15 +167,14 @@ impl Inserter {
         let mut url = endpoint.clone();
         url.query_pairs_mut()
             .append_pair("decompress", "1")
-            // The answer arrives when the insert has ended, and reports its result.
+            // Delay the answer until the insert has ended. Otherwise a 200 may precede a failure.
             .append_pair("wait_end_of_query", "1")
             .append_pair("send_progress_in_http_headers", "0")
-            // A profile may enable it; then the answer would not state how many rows were written.
+            // A profile may enable this; then the answer would not count the rows written.
             .append_pair("async_insert", "0")
             .append_pair("deduplicate_blocks_in_dependent_materialized_views", "1");
         if self.way == Way::Sharded {
-            // Without it the server answers once the rows are in a file of its own, to be forwarded
-            // later.
+            // Without this the server answers when it has only queued the rows for their shards.
             url.query_pairs_mut().append_pair("distributed_foreground_insert", "1");
         }
         let statement = match self.way {
@@ -271,7 +272,7 @@ impl Inserter {
         let text = excerpt(&body);
         match exception.or_else(|| code_in(&text)) {
             Some(code) => Err(self.refused(code, text)),
-            // A proxy that refuses even a small row is misconfigured; the row is not the cause.
+            // Smaller inserts help unless this is one small row: then the proxy is misconfigured.
             None if status == StatusCode::PAYLOAD_TOO_LARGE
                 && (insert.rows > 1 || insert.body.len() > ROW_BYTES_TO_PASS) =>
             {

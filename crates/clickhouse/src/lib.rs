@@ -3,13 +3,13 @@
 //! ```text
 //! Insert ─▶ insert (HTTP over hyper) ─▶ committed | transient | ambiguous | permanent | too large
 //! sql/NNN_name.sql ─▶ render (one server, replicas, shards) ─▶ migrations
-//! a question ─▶ client (the clickhouse crate, answers bounded by connector) ─▶ rows
+//! a query ─▶ client (the clickhouse crate, answers bounded by connector) ─▶ rows
 //! ```
 //!
 //! Guarantee: `Ok` from an insert means that ClickHouse itself confirmed the commit of every row.
-//! Of an insert's answer at most 8 KiB are read, of a query's 4 MiB.
+//! At most 8 KiB of an insert's answer are read, and 4 MiB of a query's.
 //!
-//! Refuses: to take a proxy's HTTP 200 for ClickHouse's.
+//! Refuses: to accept a proxy's HTTP 200 as ClickHouse's confirmation.
 
 mod client;
 mod column;

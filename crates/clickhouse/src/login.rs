@@ -19,7 +19,8 @@ pub(super) struct Login {
     user: String,
     secret: Option<Secret>,
     password: RwLock<Option<String>>,
-    /// A task is reading the file. Only one runs at a time: on a hung disk they would pile up.
+    /// A task is reading the file. Only one runs at a time, because tasks on a hung disk would pile
+    /// up.
     reading: AtomicBool,
     unreadable_log: Mutex<Throttle>,
 }
@@ -36,6 +37,7 @@ impl Login {
         }))
     }
 
+    /// Returns the password as it was last read.
     pub(super) fn password(&self) -> Option<String> {
         self.password.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

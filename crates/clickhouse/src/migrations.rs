@@ -1,4 +1,4 @@
-//! Creates the tables, and records the migrations that did.
+//! Creates the tables by migrations, and records each in the table `schema_migrations`.
 //!
 //! Guarantee: migrations are numbered files of idempotent statements, recorded with a checksum;
 //! applying them twice, or from two places at once, changes nothing.
@@ -19,11 +19,11 @@ use milepost_config as config;
 use milepost_config::Replication;
 use milepost_core::encode::TABLES;
 
-/// Suffix of the database of the parameterised views. They are separate because tools that query
-/// the columns of every table fail on them.
+/// Suffix of the database of the parameterised views. They have their own database because tools
+/// that query the columns of every table fail on them.
 const ASK: &str = "_ask";
-/// The views that inserts fill, each with its table, and the statement that fills the table from
-/// stored rows. Idempotent.
+/// The materialized views that inserts fill, each with its table and the idempotent statement that
+/// fills the table from rows stored before the view existed.
 const FILLS: [([&str; 2], &str); 3] = [
     (
         ["last_positions_mv", "last_positions_state"],
@@ -61,7 +61,7 @@ impl Migration {
 impl ClickHouse {
     /// Applies the migrations that are not recorded, in order, or all of them if an object that is
     /// recorded is missing. Returns the names of those applied. After an error, the changes before
-    /// it stay, and the next call goes on.
+    /// it stay, and the next call continues.
     pub async fn migrate(&self) -> Result<Vec<&'static str>, Error> {
         for database in databases(&self.database) {
             self.create_database(&database).await?;
@@ -87,6 +87,8 @@ impl ClickHouse {
             for sql in self.layout.migration(migration) {
                 self.statement(&what, &sql).await?;
             }
+            // Fill a table only if this run created it or its view. An object that is missing on
+            // some hosts only was filled when it was created.
             let is_new = |object| {
                 let name = format!("{}.{object}", self.database);
                 is_pending(migration)
@@ -108,8 +110,8 @@ impl ClickHouse {
         Ok(applied)
     }
 
-    /// Sets the configured time-to-live of each table that has another one. ClickHouse then removes
-    /// older rows in the background.
+    /// Sets the configured storage policy and time-to-live of each table that has another one.
+    /// ClickHouse then removes older rows in the background.
     async fn retain(&self) -> Result<(), Error> {
         let sql = format!(
             "SELECT name, engine_full FROM system.tables WHERE database = '{}'",
@@ -177,7 +179,8 @@ impl ClickHouse {
         Ok(rows.into_iter().map(|[name, nowhere]| (name, nowhere == "1")).collect())
     }
 
-    /// Fails if views read one shard's tables: they are recorded as created, and would stay.
+    /// Fails if the tables were created without `clickhouse.shards`. Their views read one shard's
+    /// tables and are recorded as applied, so no migration would replace them.
     async fn ensure_made_for_shards(&self, pending: &[Migration]) -> Result<(), Error> {
         let Some(cluster) = self.layout.shards() else { return Ok(()) };
         let first = MIGRATIONS.iter().find(|migration| migration.table() == Some(TABLES[0].name));
@@ -317,7 +320,8 @@ impl ClickHouse {
         MIGRATIONS.iter().flat_map(|migration| self.made_by(migration)).collect()
     }
 
-    /// Returns the table or view that a file creates and, with shards, the table over it.
+    /// Returns the table or view that a file creates and, with shards, the Distributed table over
+    /// it.
     fn made_by(&self, migration: &Migration) -> impl Iterator<Item = String> + use<> {
         let over = migration.over().filter(|_| self.layout.shards().is_some()).map(shards::over);
         migration.makes().map(str::to_owned).into_iter().chain(over)
@@ -390,7 +394,7 @@ fn databases(database: &str) -> [String; 2] {
 pub fn plan(config: &config::ClickHouse) -> String {
     let layout = Layout::new(config);
     let mut plan = String::new();
-    let mut tell = |what: &str, place: &str, sql: &str| {
+    let mut add = |what: &str, place: &str, sql: &str| {
         let _ = writeln!(plan, "-- {what}: {place}\n{};\n", sql.trim_end());
     };
     let place = layout.place();
@@ -451,10 +455,10 @@ mod tests {
     }
 
     #[test]
-    fn each_object_has_one_file_and_the_files_are_in_order() {
+    fn each_object_has_one_file_in_ascending_order() {
         assert!(MIGRATIONS.windows(2).all(|pair| pair[0].version < pair[1].version));
-        assert_eq!(MIGRATIONS[0].makes(), Some(LEDGER), "what records the others comes first");
-        // A file from 300 on may replace what an earlier one made.
+        assert_eq!(MIGRATIONS[0].makes(), Some(LEDGER), "the ledger of the others comes first");
+        // A file from 300 on may replace an object of an earlier one.
         let of_tables = MIGRATIONS.iter().filter(|migration| migration.version < 300);
         let mut made: Vec<_> = of_tables.map(|migration| migration.name.split_once('_')).collect();
         made.sort_unstable_by_key(|name| name.map(|(_, object)| object));
@@ -464,7 +468,7 @@ mod tests {
         );
         for migration in MIGRATIONS.iter().filter(|migration| migration.sql.contains("CREATE ")) {
             let is_named = migration.makes().is_some() || migration.makes_ask_view().is_some();
-            assert!(is_named, "{}: named after what it makes", migration.name);
+            assert!(is_named, "{}: named after the object that it creates", migration.name);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The number of replicas that must have an insert before the server confirms it.
 //!
-//! Without a quorum a server answers once it has the rows. If it dies then, the other replicas may
-//! know the token and not have the rows: a retry there is answered with a success and stores
-//! nothing. With a quorum of two or more the others answer "unknown" until they have the rows.
+//! Without a quorum, a replica answers once it has the rows itself. If it dies then, the others may
+//! have the token in Keeper but not the rows: they answer a retry with a success and store nothing.
+//! With a quorum of two or more, they answer "unknown status" until they have the rows.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -52,8 +52,8 @@ impl Quorum {
         ]
     }
 
-    /// Returns the value of `insert_quorum`: a number while two are a majority, because the
-    /// server's own majority of one replica is one.
+    /// Returns the value of `insert_quorum`: 2 up to three replicas, because the server's `auto`
+    /// would be satisfied with 1 if there is one replica.
     fn quorum(&self) -> Option<String> {
         match self.wanted? {
             InsertQuorum::Replicas(0) => None,

@@ -1,4 +1,4 @@
-//! Fills the templates of `sql/`: the same files make the tables of one server, of replicas and of
+//! Fills the templates of `sql/`: the same files create the tables of one server, of replicas and of
 //! shards.
 //!
 //! | placeholder | one server | replicas and shards |
@@ -6,15 +6,15 @@
 //! | `{database}` | `clickhouse.database` | the same |
 //! | `{on_cluster}` | nothing | ` ON CLUSTER '…'`, if `clickhouse.cluster` is set |
 //! | `{engine:ReplacingMergeTree}` | `ReplacingMergeTree` | its replicated form, with its path in Keeper |
-//! | `{tokens}` | the setting that remembers tokens of inserts | the settings of a replicated table for that |
+//! | `{tokens}` | the setting for how many insert tokens the table remembers | the settings of a replicated table for their number and age |
 //! | `{retention:positions, toDateTime(ts)}` | when rows expire, by `clickhouse.retention` | the same |
 //! | `{policy}` | the storage policy of `clickhouse.retention`, and a comma, if one is configured | the same |
 //! | `{shards}` before a statement | leaves the statement out | keeps it where `clickhouse.shards` is true |
 //! | `{all}` behind a table | nothing | `_all` where `clickhouse.shards` is true: the table that reads all shards |
 //! | `{cluster}` | not used | `clickhouse.cluster` |
 //!
-//! Five placeholders stand for the columns of a fix, which `sql/columns.sql` has as they are by
-//! now: a new table has all of them from its first moment, and a later file brings the others there
+//! Five placeholders stand for the current columns of a fix, which `sql/columns.sql` lists. A new
+//! table is created with all of them; a later migration adds the missing ones to existing tables
 //! (docs/add-a-field.md).
 //!
 //! | placeholder | stands for |
@@ -23,7 +23,7 @@
 //! | `{add_stored}` | `ADD COLUMN IF NOT EXISTS` for each of the first section |
 //! | `{shown}` | the columns of `fixes` and `last_positions`: its second section, then those of `[fields.NAME]` |
 //! | `{shown_names}` | their names |
-//! | `{again:011_fixes}` as a statement | the statements of that file, once more |
+//! | `{again:011_fixes}` as a statement | the statements of that earlier file |
 //!
 //! Everything else in braces is a parameter of a view, with its type: `{driver:String}`. Statements
 //! end with `;` at the end of a line.
@@ -186,7 +186,7 @@ impl Layout {
             && self.config.replication == Replication::Macros
             && self.config.cluster.is_none();
         if self.config.replication == Replication::None || is_hosts_own {
-            return engine.to_owned(); // a ledger of a host records what was done on that host
+            return engine.to_owned(); // without a cluster, each host records its own migrations
         }
         // The path has the table's name, not `{table}`: a renamed table keeps its path. With
         // shards, a table that is not spread over them has one path for all of them.
@@ -211,7 +211,8 @@ impl Layout {
         }
     }
 
-    /// Renders the time-to-live of `key, time`: the rows of that time.
+    /// Renders the time-to-live of `key, time`: a key of `clickhouse.retention`, and the column from
+    /// which a row's age is counted.
     fn expires(&self, what: &str) -> String {
         let (key, time) = what.split_once(", ").expect("a key of clickhouse.retention, and a time");
         let Retention {

@@ -1,14 +1,14 @@
 //! Tables that are spread over shards. Each shard has the tables of `sql/` with the rows of its own
-//! drivers. Over each such table stands one named `…_all`, which reads all shards and sends each
-//! row of an insert to its own.
+//! drivers. For each such table, a Distributed table named `…_all` reads all shards and sends each
+//! inserted row to its shard.
 //!
-//! A driver lives on one shard. So FINAL, which each shard does for itself, shows each fix once, a
-//! subquery behind IN may read the shard's own table, and each shard counts its own drivers'
-//! roll-ups.
+//! All rows of a driver are on one shard. So FINAL, which each shard applies to its own rows, shows
+//! each fix once; a subquery behind IN may read the shard's own table; and each shard computes the
+//! roll-ups of its own drivers.
 
 use milepost_core::encode::TABLES;
 
-/// Returns the name of the table that reads all shards' tables of this name.
+/// Returns the name of the Distributed table that reads this table on all shards.
 pub(super) fn over(table: &str) -> String {
     format!("{table}_all")
 }
@@ -59,7 +59,7 @@ mod tests {
             migration.sql.contains(" VIEW ") && !migration.sql.contains(" MATERIALIZED VIEW ")
         }) {
             if migration.over().is_some() {
-                continue; // what stands over it reads all
+                continue; // the Distributed table over it reads all shards
             }
             for table in &spread {
                 let own = [" ", "\n", ")"].map(|end| format!("{{database}}.{table}{end}"));

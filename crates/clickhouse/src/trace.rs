@@ -26,8 +26,9 @@ pub struct LastFix {
 pub struct RejectedFor {
     pub reason: String,
     pub count: u64,
-    /// Time of receipt of the newest reject; in `detail` what was wrong with it.
+    /// Time of receipt of the newest reject.
     pub last: String,
+    /// Why the newest reject was invalid.
     pub detail: String,
 }
 
@@ -40,8 +41,9 @@ pub struct StoredFix {
     pub lng_e7: i32,
 }
 
-// A driver's id contains no character that would end an SQL string.
+// These queries insert ids without escaping: `DriverId` allows no character that ends an SQL string.
 impl ClickHouse {
+    /// Returns the driver's row of `last_positions`, if there is one.
     pub async fn last_fix(&self, driver_id: &DriverId) -> Result<Option<LastFix>, Error> {
         let sql = format!(
             "SELECT toString(ts), dateDiff('second', ts, now64(3)), lat, lng, ifNull(toString(round(speed, 2)), ''), \

@@ -1,10 +1,11 @@
-//! The one way of every command to write rows: import, rejects replay, fences, events.
+//! Writes the rows of all commands but `run` and `spool replay`: import, rejects replay, fences,
+//! events.
 //!
 //! Guarantee: each piece of an insert is [screened](milepost_core::screened) by a list of erased
 //! drivers that is read again while the insert is retried. An insert that a proxy refuses as too
 //! large (HTTP 413) is halved until it passes, and later inserts begin at the size that passed. A
-//! retry has the token that [`Attempts`] gives it. `run` and `spool replay` share these parts
-//! through the executor, and have delivery's policy in place of this loop.
+//! retry has the token that [`Attempts`] gives it. `run` and `spool replay` use the same parts
+//! through the executor, with delivery's policy instead of this loop.
 
 use std::collections::VecDeque;
 use std::error::Error as StdError;
@@ -27,7 +28,7 @@ const LIST_READ_AGAIN: Duration = Duration::from_secs(5);
 /// Interval between log lines with the same reason.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
-/// The retries after a failed attempt, if a later one may succeed.
+/// Whether to retry after a failure that may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
     /// Retry until it succeeds. Each reason is logged, at most once a minute.
@@ -36,7 +37,7 @@ pub enum Retry {
     Never,
 }
 
-/// Returns the identity of a batch, for its tokens. `number` is unique in this process.
+/// Returns a new identity for a batch's tokens. `number` is unique in this process.
 #[must_use]
 pub fn fresh_identity(number: u64) -> Identity {
     Identity { incarnation: fastrand::u64(..), number }
@@ -97,7 +98,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Creates a writer. `timeout`: of one attempt.
+    /// Creates a writer. `timeout`: time limit of one attempt.
     pub fn new(timeout: Duration, retry: Retry) -> Self {
         Self {
             timeout,
@@ -146,6 +147,7 @@ impl Writer {
         Ok(written)
     }
 
+    /// Screens the rows by the list of erased drivers, and inserts the others once.
     async fn attempt(
         &mut self,
         clickhouse: &ClickHouse,
@@ -165,6 +167,7 @@ impl Writer {
         Ok(screened)
     }
 
+    /// Records the size that was refused as too large.
     fn refused(&mut self, rows: usize, bytes: usize, error: &SinkError) {
         if self.refused_bytes.is_none() {
             warn!(
@@ -178,7 +181,7 @@ impl Writer {
         self.refused_bytes = Some(self.refused_bytes.map_or(bytes, |refused| refused.min(bytes)));
     }
 
-    /// Waits for the next attempt, if there is one.
+    /// Waits until the next attempt; returns the error if there is none.
     async fn failed(
         &mut self,
         error: WriteError,

@@ -18,7 +18,7 @@ pub fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Opt
     if line.len() == LINE_BYTES_MAX && !line.ends_with(b"\n") {
         length += input.skip_until(b'\n')?;
     }
-    // Buffers of fixed size and DOS leave NUL and Ctrl-Z behind a text.
+    // Writers with buffers of a fixed size pad a text with NUL; DOS ends it with Ctrl-Z (0x1a).
     let is_end = |byte: &u8| byte.is_ascii_whitespace() || matches!(*byte, 0 | 0x1a);
     let end = line.iter().rposition(|byte| !is_end(byte)).map_or(0, |last| last + 1);
     length -= line.len().min(length) - end;
@@ -26,7 +26,8 @@ pub fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Opt
     Ok(Some(length))
 }
 
-/// A message that was `length` bytes long.
+/// Returns a message with this payload. `length`: bytes of the whole line, of which `payload` may
+/// be the beginning.
 pub fn message<'a>(topic: &'a str, payload: &'a [u8], length: usize) -> Message<'a> {
     let kept = if length > payload.len() {
         &payload[..PAYLOAD_BYTES_MAX.min(payload.len())]
