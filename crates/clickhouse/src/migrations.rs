@@ -399,30 +399,30 @@ pub fn plan(config: &config::ClickHouse) -> String {
     };
     let place = layout.place();
     for database in databases(&config.database) {
-        tell("database", &place, &layout.statement(&create_database(&database)));
+        add("database", &place, &layout.statement(&create_database(&database)));
     }
     for migration in MIGRATIONS {
         for sql in layout.migration(migration) {
-            tell(migration.name, &place, &sql);
+            add(migration.name, &place, &sql);
         }
         if let Some((_, fill)) = migration.fill() {
             let sql = layout.statement(fill);
-            tell("what was there before the view", "on the host that is asked", &sql);
+            add("what was there before the view", "on the host that is asked", &sql);
         }
         let sql = record(&config.database, migration);
-        tell("recorded", "on the host that is asked, when the statement before is done", &sql);
+        add("recorded", "on the host that is asked, when the statement before is done", &sql);
     }
     for (what, sql) in fields::plan(&layout) {
-        tell(&what, &place, &sql);
+        add(&what, &place, &sql);
     }
     if let Some(policy) = layout.policy() {
         let table = TABLES[0].name;
         let what = format!("the storage policy of {table}, if it is another");
-        tell(&what, &place, &layout.statement(&modify_policy(table, policy)));
+        add(&what, &place, &layout.statement(&modify_policy(table, policy)));
     }
     for (table, ttl) in layout.ttls() {
         let what = format!("how long rows of {table} stay, if it is not that already");
-        tell(&what, &place, &layout.statement(&modify_ttl(table, &ttl)));
+        add(&what, &place, &layout.statement(&modify_ttl(table, &ttl)));
     }
     plan
 }
