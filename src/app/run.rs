@@ -79,7 +79,7 @@ pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Res
         Some(ended) = watch.join_next() => bail!("the watcher of ClickHouse ended unexpectedly: {:#}", ended.context("a task panicked")?.unwrap_err()),
     }
     let grace_ends = Instant::now() + config.shutdown.grace;
-    member.leaves(); // before any peer is asked: peers must not count on this member
+    member.set_leaving(); // before any peer is asked: peers must not count on this member
     health.set(PART, vec!["leaving".to_owned()]);
     info!(grace = ?config.shutdown.grace, "leaving: flushing the messages received");
     let totals = tokio::select! {
@@ -153,7 +153,7 @@ pub(super) fn start(
     let (attention, to_attend) = watch::channel(Attention::default());
     let (leave, leaving) = watch::channel(None);
     let (erased, to_erase) = watch::channel(ReadList::default());
-    member.begins_with(to_erase.borrow().erased());
+    member.set_initial_erased(to_erase.borrow().erased());
     let executor = Executor {
         sink: Arc::clone(&clickhouse),
         spool: spool.clone(),

@@ -135,11 +135,11 @@ impl Watcher {
         };
         *list = LastRead { read_at: Instant::now(), has_failed: false };
         self.publish(&erased);
-        self.member.erases(self.erased.borrow().erased());
+        self.member.set_erased(self.erased.borrow().erased());
         Ok(schema)
     }
 
-    /// Publishes the list. An equal list keeps its `Arc`, because `Member::erases` counts the
+    /// Publishes the list. An equal list keeps its `Arc`, because `Member::set_erased` counts the
     /// holders of each.
     fn publish(&self, read: &ReadList) {
         let is_same = self.erased.borrow().erased().digest() == read.erased().digest();

@@ -115,7 +115,7 @@ impl ClickHouse {
             return Err(Error::of_answer(what, FailureKind::Transient, why));
         };
         let ids = rows.into_iter().map(|[id, ..]| id).filter(|id| !id.is_empty());
-        let answer = Arc::new(Erased::new(ids).of(version));
+        let answer = Arc::new(Erased::new(ids).with_version(version));
         let mut newest = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         if newest.update(answer, read_at) {
             warn!(

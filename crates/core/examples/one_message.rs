@@ -2,8 +2,8 @@
 //! retry, the PUBACK.
 //!
 //! `cargo run -p milepost-core --example one_message` prints each step with the code that decided
-//! it. The place of the broker and of ClickHouse is taken by the function below: it hands events in
-//! and prints what comes out.
+//! it. The function below plays the broker and ClickHouse: it passes events to the consumer and
+//! prints the results.
 #![expect(clippy::disallowed_methods, reason = "a shell reads the clock and hands it in")]
 
 use std::io::{self, Write};
@@ -81,7 +81,7 @@ pub(crate) fn play(out: &mut impl Write) -> io::Result<()> {
     let (batch, token) = next_attempt(&mut consumer);
     say(ms_of(due), &format!("the batch closes; insert it with token {token}"), "delivery/policy")?;
 
-    // ClickHouse refuses for now. The rows are certainly not in, so the retry keeps the token.
+    // ClickHouse refuses for now. The rows are certainly not committed, so the retry keeps the token.
     let failed = due + Duration::from_millis(50);
     let outcome = Outcome::Failed { kind: FailureKind::Transient, why: "Code: 241".to_owned() };
     consumer.handle_report(Report { batch, outcome }, failed);

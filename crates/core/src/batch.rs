@@ -30,18 +30,18 @@ pub const REJECT_BYTES_PER_SECOND_MAX: usize = 1024 * 1024;
 /// `[batch]` in the configuration.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Due at this many rows.
+    /// Number of rows at which a batch is due.
     pub rows_max: usize,
-    /// Due this long after its first row, unless [`Batcher::lengthen_age_max`] raises it.
+    /// Age of the first row at which a batch is due, unless [`Batcher::lengthen_age_max`] raises it.
     pub age_max: Duration,
-    /// Never larger than this, by [`Batch::bytes`]; at least [`BYTES_MAX_MIN`].
+    /// Maximum size of a batch, as [`Batch::bytes`] counts it; at least [`BYTES_MAX_MIN`].
     pub bytes_max: usize,
 }
 
 /// Rows that go to ClickHouse together and become durable together.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Unique in the process; each batch has the next number.
+    /// Number of the batch, unique in the process and ascending.
     pub id: u64,
     /// Positions in arrival order.
     pub positions: Vec<Position>,
@@ -129,12 +129,12 @@ impl Batcher {
         self.grow(bytes, now);
     }
 
-    /// Adds all positions of a message at once, and leaves `positions` empty: the cheap way for the
+    /// Adds all positions of a message at once, and leaves `positions` empty: the fast path of the
     /// usual message. Does nothing if not all of them fit, or if the batch is due before the last
     /// one.
     #[expect(
         clippy::extend_with_drain,
-        reason = "most messages have one position: dearer than its copy is a call of memcpy"
+        reason = "most messages have one position, and a call of memcpy costs more than its copy"
     )]
     pub fn push_positions(&mut self, positions: &mut Vec<Position>, awaited: bool, now: Instant) {
         let bytes: usize = positions.iter().map(bytes_of_position).sum();
@@ -148,8 +148,8 @@ impl Batcher {
         }
     }
 
-    /// Adds a reject that [fits](Self::fits_reject), as a row of its own or, above the flood limit,
-    /// to the count of one of its reason.
+    /// Adds a reject that [fits](Self::fits_reject): as a row of its own or, above the flood limit,
+    /// to the count of the latest row with the same reason.
     pub fn push_reject(&mut self, reject: Reject, awaited: bool, now: Instant) {
         self.open.at_least_once |= awaited;
         let bytes = bytes_of(&reject);
@@ -169,7 +169,7 @@ impl Batcher {
         self.open.opened_at.get_or_insert(now);
         assert!(
             self.open.bytes <= self.limits.bytes_max,
-            "a batch outgrew bytes_max: the caller did not ask fits"
+            "a batch exceeds bytes_max: the caller did not check that the row fits"
         );
     }
 
@@ -198,7 +198,7 @@ impl Batcher {
     }
 }
 
-/// Returns the bytes of a position. Attributes count twice: in the row, and encoded.
+/// Returns the bytes of a position in memory. Attributes count twice: in the row, and encoded.
 fn bytes_of_position(position: &Position) -> usize {
     POSITION_BYTES_MAX + 2 * position.attributes.memory_bytes()
 }
@@ -211,7 +211,7 @@ fn bytes_of(reject: &Reject) -> usize {
             + reject.detail.len())
 }
 
-/// Counts the rejects and their bytes of the current second.
+/// Counts the rejects of the current second, and their bytes.
 #[derive(Debug, Default)]
 struct FloodLimit {
     second_began_at: Option<Instant>,

@@ -1,9 +1,10 @@
 //! Encodes a closed batch into the bytes of its INSERT statements.
 //!
 //! Guarantee: rows are in the table's sort order, and the same batch gives the same bytes, so a
-//! retry repeats exactly what was sent. The format is [RowBinary](super::row_binary) with the
-//! columns named in the statement. A [position](super::position) and a
-//! [reject](super::reject) have their columns beside their fields.
+//! retry repeats exactly the bytes that were sent. The format is
+//! [RowBinary](milepost_decode::row_binary) with the columns named in the statement. The modules of
+//! [position](milepost_decode::position) and [reject](milepost_decode::reject) define the columns
+//! beside the fields.
 
 use std::ops::Range;
 
@@ -41,7 +42,7 @@ pub fn encode(batch: Batch, database: &str) -> Vec<Insert> {
     positions.into_iter().chain(rejects).collect()
 }
 
-/// The sort key: the table's ORDER BY.
+/// Returns the sort key of a row: the table's ORDER BY.
 fn order(position: &Position) -> impl Ord + '_ {
     (day(position.ts), &position.driver_id, position.ts, position.seq, position.lat, position.lng)
 }
@@ -54,6 +55,7 @@ fn day(ts: Timestamp) -> i64 {
 /// the prefix that all ids share, the time since the earliest row, and the row's index. If ids or
 /// times do not fit, the key has no time, and rows with equal keys are compared whole.
 fn in_order(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
+    // One pass over the rows: the prefix that all ids share, the longest id, and the span of time.
     let first = rows.first().map_or(&[][..], |row| row.driver_id.as_bytes());
     let (mut shared, mut longest) = (first.len(), 0);
     let (mut earliest, mut latest) =
@@ -79,15 +81,18 @@ fn in_order(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
     };
     let mut keys: Vec<u128> = (0..).zip(rows).map(key).collect();
     keys.sort(); // stable on purpose: it merges runs, and the points of one array arrive sorted
+    // Keys that differ in the index only stand for rows that must be compared whole.
     for equal in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32).filter(|equal| equal.len() > 1) {
         equal.sort_unstable_by(|a, b| order(row(*a)).cmp(&order(row(*b))));
     }
+    // The day comes first in the sort key. A stable sort keeps the order within each day.
     if day(earliest) != day(latest) {
-        keys.sort_by_key(|key| day(row(*key).ts)); // stable
+        keys.sort_by_key(|key| day(row(*key).ts));
     }
     keys.into_iter().map(row)
 }
 
+/// Encodes rows into an insert; `None` if there are none. `bytes_each`: expected bytes per row.
 fn insert<'r, T: 'r>(
     table: &Table,
     database: &str,
@@ -140,6 +145,7 @@ impl Insert {
                 }
                 at += length;
             }
+            // Copy the rows since the last erased one, up to this one.
             if is_row_gone {
                 body.extend_from_slice(&self.body[kept..begin]);
                 (kept, gone) = (at, gone + 1);
@@ -199,7 +205,7 @@ mod tests {
         let limits = Limits { fix_age_max: Duration::from_secs(200 * 86_400), ..Limits::default() };
         let decoder = Decoder::new(&[Source::milepost("drivers/+/gps")], limits);
         let mut random = fastrand::Rng::with_seed(1);
-        // Fixes of one day, of three, and of more than the key's part for the time can tell apart.
+        // Fixes of one day, of several, and of a span that the key's 32 bits of time cannot hold.
         for (begin, length_max, apart_s) in [
             ("", 3, 1),
             ("d", 3, 86_400),
@@ -264,7 +270,7 @@ mod tests {
             }
             assert_eq!(insert.without(|_| false).unwrap().0.body, insert.body);
             assert_eq!(insert.without(|_| true).unwrap().0.rows, 0);
-            // Of an older version, with fewer columns, and of a newer one.
+            // An insert of an older version, with fewer columns, and one of a newer version.
             let older = "INSERT INTO other.positions (driver_id, seq) FORMAT RowBinary";
             let body = Bytes::from_static(b"\x01a\0\0\0\0\x01b\0\0\0\x07");
             let older = Insert { statement: older.into(), body, rows: 2 };

@@ -50,7 +50,9 @@ impl Erased {
         }
     }
 
-    pub fn of(self, version: Version) -> Self {
+    /// Returns the list with this version.
+    #[must_use]
+    pub fn with_version(self, version: Version) -> Self {
         Self { version, ..self }
     }
 
@@ -105,8 +107,8 @@ impl Newest {
         Arc::clone(&self.list)
     }
 
-    /// Keeps the newer of the two. Returns whether to log that `answer` is older, for example from
-    /// a lagging replica.
+    /// Keeps the newer of this list and `answer`. Returns whether to log that `answer` is older, for
+    /// example from a lagging replica.
     pub fn update(&mut self, answer: Arc<Erased>, now: Instant) -> bool {
         let is_older = answer.version < self.list.version;
         if !is_older {
@@ -133,7 +135,9 @@ mod tests {
 
     #[test]
     fn older_list_is_ignored_and_logged() {
-        let list = |changed_ms| Arc::new(Erased::default().of(Version { changed_ms, drivers: 1 }));
+        let list = |changed_ms| {
+            Arc::new(Erased::default().with_version(Version { changed_ms, drivers: 1 }))
+        };
         let (mut newest, now) = (Newest::default(), Instant::now());
         let is_logged = [2, 2, 1, 3].map(|changed_ms| newest.update(list(changed_ms), now));
         assert_eq!(is_logged, [false, false, true, false]);

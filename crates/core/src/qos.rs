@@ -1,6 +1,6 @@
 //! The delivery guarantee of a subscription.
 
-/// The delivery guarantee of a subscription. milepost asks for no other.
+/// The delivery guarantee of a subscription. milepost never requests QoS 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Qos {
     /// QoS 0: the broker forgets what it has sent.

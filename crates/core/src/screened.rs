@@ -1,8 +1,8 @@
 //! Inserts without the rows of erased drivers.
 //!
-//! Guarantee: a [`Screened`] insert is the only one that a sink accepts, and [`ReadList::screen`]
-//! is the only way to make one. So no insert starts, whoever sends it, by a list of erased drivers
-//! that is older than [`LIST_AGE_MAX`].
+//! Guarantee: a sink accepts [`Screened`] inserts only, and [`ReadList::screen`] is the only way to
+//! make one. So no insert of any command starts with a list of erased drivers that is older than
+//! [`LIST_AGE_MAX`].
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use super::encode::Insert;
 use super::erased::Erased;
 
-/// No insert starts by an older list. `milepost erase` waits longer than this before it reports
-/// that nothing is left.
+/// Maximum age of the list with which an insert starts. `milepost erase` waits longer than this
+/// before it reports that nothing is left.
 pub const LIST_AGE_MAX: Duration = Duration::from_secs(35);
 
 /// The list of erased drivers with the time at which it was read. The default was never read.
@@ -61,7 +61,7 @@ impl ReadList {
     /// Leaves out the rows of erased drivers.
     ///
     /// # Errors
-    /// The list is too old, or the insert has columns of another version while somebody is erased.
+    /// The list is too old, or the insert has columns of another version while a driver is erased.
     pub fn screen(&self, insert: Insert, now: Instant) -> Result<Screened, NotScreened> {
         let age = self.age(now).ok_or(NotScreened::Unread)?;
         if age >= LIST_AGE_MAX {
@@ -88,14 +88,14 @@ pub struct Screened {
 }
 
 impl Screened {
-    /// Rows that were left out because their driver is erased.
+    /// Returns the number of rows that were left out because their driver is erased.
     #[must_use]
     pub fn left_out(&self) -> usize {
         self.left_out
     }
 
-    /// The deduplication token for these rows: without some of them they are other rows, which need
-    /// another token.
+    /// Returns the deduplication token for these rows. If rows were left out, it differs from
+    /// `token`, because one token must never stand for different rows.
     #[must_use]
     pub fn token(&self, token: String) -> String {
         if self.left_out == 0 { token } else { format!("{token}-{}", self.erased.digest()) }

@@ -45,7 +45,7 @@ impl Throttle {
     }
 }
 
-/// Limits the log lines of something that fails for several reasons in turn, each for itself.
+/// Limits the log lines of a failure that has several reasons in turn, each reason separately.
 /// Digits are ignored, so "3 s" and "4 s" are one reason.
 #[derive(Debug)]
 pub struct Reasons {
@@ -54,6 +54,7 @@ pub struct Reasons {
 }
 
 impl Reasons {
+    /// Number of reasons that are remembered.
     const MAX: usize = 4;
 
     pub const fn every(interval: Duration) -> Self {

@@ -1,9 +1,9 @@
 //! Counts messages that the broker reports as dropped. EMQX publishes its counters about once a
 //! minute to subscribers of [`FILTER`].
 //!
-//! The broker's counters start at 0 when it restarts. Here they become counts that only rise, over
-//! restarts and over all nodes of a cluster. Drops before the first report of a node are not
-//! counted.
+//! The broker's counters start at 0 when it restarts. This module turns them into counts that never
+//! decrease, across restarts and summed over all nodes of a cluster. Drops before the first report
+//! of a node are not counted.
 //!
 //! A report is recognised by its topic. It is not decoded, and no other count includes it.
 
@@ -48,7 +48,7 @@ impl BrokerDrops {
         self.dropped
     }
 
-    /// Counts a report. Returns `false` if the message is not one.
+    /// Counts a report. Returns `false` if the message is not on one of the broker's own topics.
     pub(super) fn handle_message(&mut self, topic: &[u8], payload: &[u8]) -> bool {
         let Some(topic) = topic.strip_prefix(BROKERS_OWN) else { return false };
         if let Some((node, reason, count)) = counter(topic, payload) {

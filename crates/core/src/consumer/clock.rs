@@ -1,10 +1,10 @@
 //! Decides whether the wall clock can be trusted; the age of each fix is measured with it.
 //!
-//! `src/app/schema.rs` compares it with ClickHouse's clock every 30 s. Between two comparisons a
-//! jump shows against the monotonic clock. Before the first comparison, with ClickHouse away, the
-//! fleet is the reference: by a correct clock most messages are fresh. While this host's clock would
-//! reject as many messages as are fresh, the messages that it would reject or date are deferred; the
-//! others are accepted.
+//! `src/app/schema.rs` compares it with ClickHouse's clock every 30 s. Between two comparisons, a
+//! jump is detected by the monotonic clock. Before the first comparison, while ClickHouse is down,
+//! the fleet is the reference: a correct clock finds most messages fresh. While this host's clock
+//! would reject at least as many messages as it finds fresh, the messages that it would reject or
+//! date are deferred; the others are accepted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,8 +14,11 @@ use crate::intake::{AgeCheck, Now, SessionIndex};
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     jump_max: Duration,
+    /// Last reading of both clocks.
     last: Option<Now>,
+    /// Why the clock cannot be trusted.
     off: Option<String>,
+    /// Number of jumps so far.
     jumps: u64,
     was_compared: bool,
     /// Fresh messages before the first comparison.
@@ -45,6 +48,7 @@ impl Clock {
         !waits || session.is_none()
     }
 
+    /// Returns whether the session has messages that wait until the clock is trusted.
     pub(super) fn is_awaited_by(&self, session: SessionIndex) -> bool {
         self.is_in_doubt() && self.awaited_by.contains(&session)
     }
@@ -55,11 +59,12 @@ impl Clock {
 
     /// Returns the line of `/readyz`.
     pub(super) fn unready_reason(&self) -> Option<&str> {
-        let awaited = "this host's clock has not been compared with ClickHouse's yet, and would reject most fixes: their messages, and those behind \
+        let in_doubt = "this host's clock has not been compared with ClickHouse's yet, and would reject most fixes: their messages, and those behind \
                        them, stay with the broker";
-        self.off().or((self.is_in_doubt() && !self.awaited_by.is_empty()).then_some(awaited))
+        self.off().or((self.is_in_doubt() && !self.awaited_by.is_empty()).then_some(in_doubt))
     }
 
+    /// Returns why the clock cannot be trusted, after a jump or a comparison.
     pub(super) fn off(&self) -> Option<&str> {
         self.off.as_deref()
     }
@@ -68,6 +73,8 @@ impl Clock {
         self.jumps
     }
 
+    /// Detects a jump: since the last call, the advance of the wall clock differs from that of the
+    /// monotonic clock by more than `jump_max`.
     pub(super) fn read(&mut self, now: Now) {
         let Some(last) = self.last.replace(now) else { return };
         let passed = now.instant.saturating_duration_since(last.instant);
@@ -83,7 +90,8 @@ impl Clock {
         }
     }
 
-    /// Processes a comparison with ClickHouse's clock. A result from before the last jump is void.
+    /// Processes a comparison with ClickHouse's clock. Ignores a result from before the last jump.
+    /// `jumps`: number of jumps when the clocks were compared.
     pub(super) fn compared(&mut self, off: Option<String>, jumps: u64) {
         if jumps == self.jumps {
             (self.off, self.was_compared) = (off, true);

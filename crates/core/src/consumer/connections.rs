@@ -12,7 +12,7 @@ use crate::session::events::ConnectionState;
 pub enum Connections {
     /// Open sessions until their windows add up to `window_wanted`.
     Auto,
-    /// Open this many. 0, which no configuration has, means: only visit former sessions.
+    /// Open this many. `milepost drain` opens 0: it only visits former sessions.
     Fixed(usize),
 }
 
@@ -41,8 +41,9 @@ pub(super) enum GrowthStep {
 #[derive(Debug)]
 pub(super) struct Growth {
     connections: Connections,
-    /// The first `members` sessions; those behind them are visits.
+    /// Number of members: the first sessions. Those after them are visits.
     members: usize,
+    /// Number of members at the start of the process.
     at_start: usize,
     pub(super) former: Former,
 }
@@ -68,8 +69,11 @@ impl Growth {
         sum / count.max(1) * self.members
     }
 
+    /// Returns whether no further session will be added to fill the window.
     pub(super) fn is_complete(&self, sessions: &[Session], window_wanted: usize) -> bool {
-        self.members > 0 && self.have_begun(sessions) && !self.needs_more(sessions, window_wanted)
+        self.members > 0
+            && self.first_are_live(sessions)
+            && !self.needs_more(sessions, window_wanted)
     }
 
     /// Returns the next step, which the caller takes before it calls again. `node_without`: some
@@ -82,13 +86,15 @@ impl Growth {
         node_without: bool,
         nodes: usize,
     ) -> GrowthStep {
-        if !self.have_begun(sessions) {
+        // Until every session of the start is live, neither the windows nor the free nodes are known.
+        if !self.first_are_live(sessions) {
             return GrowthStep::Nothing;
         }
         let needs_visit = self.former.needs_visit(sessions, self.members, nodes);
         let for_node =
             node_without && self.former.is_search_complete() && self.members < CONNECTIONS_MAX;
         if for_node || self.needs_more(sessions, window_wanted) {
+            // The next index may be a visit in progress: wait until it has ended.
             let visited = sessions.get(self.members);
             if visited.is_none_or(|visited| visited.connection() == ConnectionState::Ended) {
                 visited.into_iter().for_each(|visited| self.former.becomes_member(visited));
@@ -99,7 +105,7 @@ impl Growth {
         if needs_visit { GrowthStep::Visit } else { GrowthStep::Nothing }
     }
 
-    fn have_begun(&self, sessions: &[Session]) -> bool {
+    fn first_are_live(&self, sessions: &[Session]) -> bool {
         sessions[..self.at_start].iter().all(is_live)
     }
 

@@ -1,9 +1,9 @@
 //! Former sessions: sessions of an earlier process that had more of them. The broker keeps queueing
 //! messages for each until it expires.
 //!
-//! Guarantee: all are unsubscribed at once, side by side, and then emptied. They are ended from the
-//! highest index down: a process that dies meanwhile leaves no gap in the indices, where its
-//! successor would stop looking.
+//! Guarantee: all are unsubscribed at the same time, and then emptied. They are ended from the
+//! highest index down, so a process that dies meanwhile leaves no gap in the indices, at which its
+//! successor would stop searching.
 
 use crate::session::Session;
 use crate::session::events::ConnectionState;
@@ -13,9 +13,9 @@ pub const CONNECTIONS_MAX: usize = 64;
 /// The search ends after this many absent indices in a row, and one more for each further node of
 /// the broker: a node that was away when the former process made a session for it leaves a gap.
 const ABSENT_MAX: usize = 3;
-/// For each former session that was found, this many more indices are visited at once. So 60 of
-/// them are under way after the third answer, and a broker without any is asked for three. Visits
-/// one after the other would make messages wait for each CONNACK.
+/// Number of further indices that are visited at once per former session that was found. So a broker
+/// without former sessions is asked for [`ABSENT_MAX`], and a broker with many for almost all after
+/// three rounds. Visits one after the other would make messages wait for each CONNACK.
 const VISITS_PER_FOUND: usize = 3;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,12 +1,13 @@
-//! How long a batch waits in a large group.
+//! Lengthens the age of batches in a large group.
 //!
 //! An insert costs ClickHouse its parts, however few rows it has, and each member inserts at least
 //! once per `batch.age_max` while it receives anything. So a member lengthens its age with the
 //! number of members: the whole group makes about [`INSERTS_PER_AGE`] inserts per `batch.age_max`.
 //!
-//! Guarantee: never shorter than `batch.age_max`, never longer than `batch.members_age_max`. Every
-//! other reason to close a batch stays as it is. While half of a window or half of the buffer is
-//! used, the age is `batch.age_max`, so that a broker never waits for it.
+//! Guarantee: the age is never shorter than `batch.age_max`, and never longer than
+//! `batch.members_age_max`. Every other reason to close a batch still applies. While half of a
+//! window or half of the buffer is used, the age is `batch.age_max`, so that a broker never waits
+//! for it.
 
 use std::time::Duration;
 

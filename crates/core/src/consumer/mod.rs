@@ -180,6 +180,7 @@ impl Consumer {
 
     /// Processes a PUBLISH: the session decides whether to take it, and the intake decodes it.
     pub fn handle_publish(&mut self, index: SessionIndex, message: Message<'_>, now: Now) {
+        // The broker's counters are subscribed at QoS 0, so they have no packet id.
         if message.packet_id.is_none()
             && self.broker_drops.handle_message(message.topic, message.payload)
         {
@@ -382,10 +383,10 @@ impl Consumer {
     /// Moves batches from the intake to delivery, as many as delivery accepts.
     fn move_batches(&mut self, now: Instant) {
         loop {
-            let want = self.delivery.demand(now);
-            let when = match want {
-                Demand::ToInsert(places) => {
-                    self.intake.set_demand(places);
+            let demand = self.delivery.demand(now);
+            let when = match demand {
+                Demand::ToInsert(slots) => {
+                    self.intake.set_demand(slots);
                     self.closes_to_insert(now)
                 }
                 Demand::ToStore => {
@@ -422,6 +423,7 @@ impl Consumer {
         (session.is_paused() || is_full) && self.intake.is_open_for(index)
     }
 
+    /// Decides when the open batch closes for the spool.
     fn closes_to_store(&self, now: Instant) -> CloseWhen {
         let worth_a_file = self.closes_early(now) || self.is_flushing();
         if worth_a_file { CloseWhen::NotEmpty } else { CloseWhen::Due }
@@ -435,6 +437,7 @@ impl Consumer {
         self.closes_early_at().is_some_and(|at| at <= now)
     }
 
+    /// Returns whether the process leaves and no session takes further messages.
     fn is_flushing(&self) -> bool {
         self.leaving.is_some() && self.sessions.iter().all(Session::is_flushing)
     }
@@ -462,6 +465,7 @@ impl Consumer {
         }
     }
 
+    /// Records since when messages have waited without any acknowledgement.
     fn watch_progress(&mut self, now: Instant) {
         let acks = self.sessions.iter().map(Session::acks).sum();
         let (last, since) = self.progress;

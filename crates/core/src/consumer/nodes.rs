@@ -1,9 +1,9 @@
 //! The nodes of the broker, and the node of each session.
 //!
 //! Guarantee: sessions are spread evenly at the start. A session that loses its node tries the same
-//! node first: to resume on another node is a takeover, in which a broker can lose messages. After
-//! [`PATIENCE`] it goes to another node, and stays there. A node without a session gets a new one,
-//! which waits for this node as long as it takes.
+//! node first, because resuming on another node is a takeover, in which a broker can lose messages.
+//! After [`PATIENCE`] it moves to another node, and stays there. A node without a session gets a new
+//! one, which waits for this node as long as it takes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ struct Placement {
     moves: usize,
     /// The node of the last live connection, once the session has moved.
     moved_from: Option<Node>,
-    /// Time at which it moves to another node unless it reaches its own.
+    /// Time at which the session moves to another node unless it reaches its own.
     leaves_at: Option<Instant>,
 }
 
@@ -151,7 +151,7 @@ impl Nodes {
         self.placements.iter().filter_map(|placement| placement.leaves_at).min()
     }
 
-    /// Returns a log line if the session has moved.
+    /// Records the connection of one session. Returns a log line if the session has moved.
     fn record_connection(
         &mut self,
         session: usize,
@@ -178,7 +178,7 @@ impl Nodes {
             known.into_iter().for_each(|known| known.failed_at = Some(now));
         }
         if let Some(lived) = ended {
-            // Counts from the start of the attempt: a hung node is not tried twice.
+            // Patience counts from the start of a failed attempt, so a hung node is not tried twice.
             let dialed_at = placement.dialed_at.take().filter(|_| !lived);
             placement.lost_at.get_or_insert(dialed_at.unwrap_or(now));
             placement.has_failed = !lived;
@@ -186,13 +186,14 @@ impl Nodes {
         moved
     }
 
+    /// Returns when the session moves to another node; `None`: it keeps its own.
     fn leaves_at(&self, session: usize, next_try: Instant) -> Option<Instant> {
         let placement = &self.placements[session];
         let other = self.other(placement)?;
         let patience = match (self.is_known(&placement.node), placement.has_failed) {
             (false, _) => Duration::ZERO,
             (true, true) => placement.patience?,
-            (true, false) => return None, // however long the wait before the next attempt
+            (true, false) => return None, // no attempt has failed since the connection ended
         };
         let at = placement.lost_at? + patience;
         // If a round of all nodes failed, no single node is the cause: back off as with one node.
@@ -226,6 +227,7 @@ impl Nodes {
         self.known.iter().any(|known| known.node == *node)
     }
 
+    /// Returns the best node except that of this placement.
     fn other(&self, placement: &Placement) -> Option<&NodeState> {
         let others = self.known.iter().filter(|known| known.node != placement.node);
         others.min_by_key(|known| self.rank(known))

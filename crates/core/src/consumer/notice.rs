@@ -92,7 +92,7 @@ impl Default for Log {
 pub const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(200);
 
 impl ConsumerNotice {
-    /// Logged at WARN instead of INFO.
+    /// Returns whether to log at WARN instead of INFO.
     #[must_use]
     pub fn is_warning(&self) -> bool {
         match self {

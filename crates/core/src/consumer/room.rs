@@ -1,10 +1,10 @@
 //! Admission by free memory: whether a message can be taken now, and whether a session may
 //! reconnect for its deferred messages.
 //!
-//! At QoS 0 nothing is acknowledged, so a broker sends as fast as we read. Pausing reads is the
+//! At QoS 0 nothing is acknowledged, so a broker sends as fast as we read, and pausing reads is the
 //! only back-pressure. Guarantee: while there is no room, nothing is read, for [`HELD_BACK_MAX`] at
-//! most. After that, messages are read and dropped until there is room again: a broker that cannot
-//! write closes the connection.
+//! most. After that, messages are read and dropped until there is room again, because a broker that
+//! cannot write closes the connection.
 
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,7 @@ impl Consumer {
         self.full_since.map(|since| since + HELD_BACK_MAX)
     }
 
+    /// Returns whether a message can be taken now, or why not.
     pub(super) fn room_for(
         &mut self,
         index: SessionIndex,
@@ -50,6 +51,7 @@ impl Consumer {
         if self.clock.may_accept(session, ages) { Ok(()) } else { Err(NoRoom::ClockOff) }
     }
 
+    /// Returns whether any message can be taken now, or why not.
     fn room(&self) -> Result<(), NoRoom> {
         if self.clock.off().is_some() {
             return Err(NoRoom::ClockOff);

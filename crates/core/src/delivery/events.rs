@@ -156,8 +156,8 @@ pub struct Attention {
 /// Why a batch goes to the spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreReason {
-    /// It is not known whether the tables exist; or the batch is all QoS 0 and they are known to be
-    /// wrong.
+    /// It is unknown whether the tables exist; or they are known to be wrong, and all messages of
+    /// the batch are QoS 0.
     NoTables,
     /// An attempt to insert it failed.
     ItFailed,
@@ -181,7 +181,7 @@ impl StoreReason {
         Self::Leaving,
     ];
 
-    /// The metric's label.
+    /// Returns the label of the metric.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -216,7 +216,7 @@ impl fmt::Display for StoreReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Durable {
     pub batch: BatchId,
-    /// Positions and rejects.
+    /// Number of positions and rejects.
     pub rows: usize,
     /// Arrival time of its first row.
     pub opened_at: Option<Instant>,
@@ -300,7 +300,7 @@ impl fmt::Display for Name {
 }
 
 impl DeliveryNotice {
-    /// Logged at WARN instead of INFO.
+    /// Returns whether to log at WARN instead of INFO.
     #[must_use]
     pub fn is_warning(&self) -> bool {
         !matches!(
@@ -381,8 +381,8 @@ pub struct DeliveryTotals {
     pub batches_inserted: u64,
     /// Batches that went to the spool, by [`StoreReason`].
     pub stored: [u64; StoreReason::ALL.len()],
-    /// In batches that are neither in a file nor in ClickHouse, or that are inserted while their file
-    /// exists.
+    /// In batches that are neither in a file nor in ClickHouse, or that are being inserted while
+    /// their file exists.
     pub in_flight: u64,
     /// In the spool when it was opened.
     pub spool_at_start: u64,

@@ -6,10 +6,8 @@ use std::fmt;
 /// Extension of a batch to replay.
 pub const BATCH: &str = "batch";
 
-/// The name of a batch on disk.
-///
-/// Ordered by sequence number. Merged directories can hold the same number twice; their tags
-/// differ.
+/// The name of a batch's file. Files are ordered by sequence number. If the directories of two
+/// spools were merged, a number can occur twice, with different tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct File {
     pub sequence: u64,
@@ -33,7 +31,7 @@ impl File {
         parts.next().is_none().then_some(file)
     }
 
-    /// The name with its extension.
+    /// Returns the name with this extension.
     #[must_use]
     pub fn name(&self, extension: &str) -> String {
         format!("{:020}-{}-{}.{extension}", self.sequence, self.positions, self.tag)

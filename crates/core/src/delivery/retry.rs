@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::events::Piece;
 use super::sink::{Attempt, FailureKind};
 
-/// First delay before a retry; doubles up to [`DELAY_MAX`], halved at random.
+/// First delay before a retry. It doubles up to [`DELAY_MAX`]; jitter shortens it by up to half.
 const DELAY_MIN: Duration = Duration::from_millis(100);
 /// Longest delay before a retry.
 const DELAY_MAX: Duration = Duration::from_secs(5);
@@ -21,6 +21,7 @@ pub fn delay(failures: u32, jitter: &mut fastrand::Rng) -> Duration {
 pub struct Identity {
     /// A random number of this process.
     pub incarnation: u64,
+    /// Number of the batch in this process.
     pub number: u64,
 }
 
@@ -28,6 +29,7 @@ pub struct Identity {
 #[derive(Debug, Clone)]
 pub struct Attempts {
     identity: Identity,
+    /// Consecutive failures since the last commit.
     pub failures: u32,
     /// Attempts that may have committed.
     ambiguous_ends: u32,

@@ -27,7 +27,7 @@ pub struct Attempt {
     pub timeout: Duration,
 }
 
-/// How an attempt failed, by what to do next.
+/// The kind of a failed attempt, which decides the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
     /// The rows were not committed; a retry may succeed.
@@ -62,7 +62,7 @@ pub struct SinkError {
     pub source: Box<dyn StdError + Send + Sync>,
 }
 
-/// An error with all its causes, on one line.
+/// Returns an error with all its causes, on one line.
 #[must_use]
 pub fn error_chain(error: &dyn StdError) -> String {
     let mut line = error.to_string();

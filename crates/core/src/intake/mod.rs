@@ -31,14 +31,14 @@ use milepost_decode::{Decoded, Decoder, Ignored, Lacking};
 /// milliseconds.
 const FRESH_MS: u64 = 300_000;
 
-/// How old the fixes of a message are by this host's clock.
+/// The ages of a message's fixes by this host's clock.
 #[derive(Debug, Clone, Copy)]
 pub struct AgeCheck {
     /// At least one fix is within five minutes of this host's clock.
     pub fresh: bool,
     /// At least one fix would be rejected as too old or too new.
     pub refused: bool,
-    /// At least one fix has no time, and would get this host's.
+    /// At least one fix has no time, and would get this host's time.
     pub dated: bool,
 }
 
@@ -96,7 +96,7 @@ pub struct IntakeTotals {
     pub ages: Ages,
     /// Messages on topics that match no configured filter.
     pub foreign_messages: u64,
-    /// Fields that nobody reads, of sampled messages.
+    /// Fields that no mapping reads, counted in sampled messages.
     pub unread: Arc<Vec<UnreadField>>,
     /// Positions in the open batch and in the backlog.
     pub in_flight: u64,
@@ -378,6 +378,7 @@ impl Intake {
         self.backlog.is_empty() && self.batcher.open().is_empty()
     }
 
+    /// Returns the free bytes of the buffer. The open batch does not count.
     #[must_use]
     pub fn room_bytes(&self) -> usize {
         self.settings.buffer_bytes_max.saturating_sub(self.backlog_bytes)

@@ -1,8 +1,8 @@
 //! Finds the fields of messages that are not read: counts them by name, and logs each once.
 //!
-//! A message's fields are listed by a second decode, so only a sample pays for it: the first message
-//! of each source, and then one in [`SAMPLED`]. Of each source at most [`NAMES_MAX`] names are
-//! counted; what comes later counts as `other`.
+//! Listing the fields takes a second decode, so only a sample is listed: the first message of each
+//! source, and then one in [`SAMPLED`]. At most [`NAMES_MAX`] names are counted per source; further
+//! names count as `other`.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub(super) struct Unread {
     /// Lists the fields.
     decoder: Decoder,
     sources: Vec<SourceFields>,
-    /// By source, `other` first; shared with whoever publishes it.
+    /// Counts by source, `other` first; shared with the metrics.
     counts: Arc<Vec<UnreadField>>,
     scratch: Decoded,
     pub(super) notices: Vec<UnreadNotice>,
@@ -83,17 +83,23 @@ impl Unread {
         Arc::clone(&self.counts)
     }
 
-    /// Counts a message that was decoded, and samples it if it is its source's turn.
+    /// Counts a message that was decoded, and lists its fields if it belongs to the sample.
     #[inline]
-    pub(super) fn record(&mut self, message: Message<'_>, received_at: Timestamp, of: &Decoded) {
-        let Some(source) = of.source.and_then(|source| self.sources.get_mut(source)) else {
+    pub(super) fn record(
+        &mut self,
+        message: Message<'_>,
+        received_at: Timestamp,
+        decoded: &Decoded,
+    ) {
+        let Some(source) = decoded.source.and_then(|source| self.sources.get_mut(source)) else {
             return;
         };
         source.messages += 1;
         let is_sampled = source.messages % SAMPLED == 1;
-        let is_first_undated = of.lacking.undated > 0 && !source.is_undated_logged;
+        let is_undated = decoded.lacking.undated > 0;
+        let is_first_undated = is_undated && !source.is_undated_logged;
         if is_sampled || is_first_undated {
-            self.sample(message, received_at, of.lacking.undated > 0);
+            self.sample(message, received_at, is_undated);
         }
     }
 

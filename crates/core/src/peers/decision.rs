@@ -117,17 +117,18 @@ impl Inquiry {
     }
 }
 
-/// Compares names, with numbers in them as numbers: `milepost-9` < `milepost-10`. Only equal names
-/// are equal.
+/// Compares names, with their digits as numbers: `milepost-9` < `milepost-10`. Names that differ
+/// only in leading zeros are not equal.
 #[must_use]
 pub fn order(a: &str, b: &str) -> Ordering {
     Parts(a.as_bytes()).cmp(Parts(b.as_bytes())).then_with(|| a.cmp(b))
 }
 
-/// The bytes of a name, a run of digits as one number.
+/// Iterates over the bytes of a name; a run of digits is one part.
 struct Parts<'a>(&'a [u8]);
 
-/// Compares digits without leading zeros: a number can be longer than any integer.
+/// A part of a name. Numbers are compared as digits without leading zeros, because they can be
+/// longer than any integer.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Part<'a> {
     Number { digits: usize, value: &'a [u8] },

@@ -98,20 +98,20 @@ impl Member {
         }
     }
 
-    /// Marks this member as leaving. Call it before asking the peers: of two members that leave at
-    /// once, one must learn of the other.
-    pub fn leaves(&self) {
+    /// Marks this member as leaving. Call it before asking the peers: if two members leave at the
+    /// same time, at least one must see that the other leaves.
+    pub fn set_leaving(&self) {
         self.leaving.store(true, Ordering::SeqCst);
     }
 
     /// Registers the list that rows are checked against until ClickHouse's list is known.
-    pub fn begins_with(&self, erased: &Arc<Erased>) {
+    pub fn set_initial_erased(&self, erased: &Arc<Erased>) {
         let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         lists.older.push(Arc::downgrade(erased));
     }
 
     /// Registers the list that rows are checked against from now on.
-    pub fn erases(&self, erased: &Arc<Erased>) {
+    pub fn set_erased(&self, erased: &Arc<Erased>) {
         let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         let current = Arc::downgrade(erased);
         if !lists.current.ptr_eq(&current) {
@@ -153,19 +153,19 @@ mod tests {
         let standing = member.standing(true, 3);
         assert!(!standing.leaving);
         assert_eq!(Standing::from_json(standing.to_json().as_bytes()), Ok(standing));
-        member.leaves();
+        member.set_leaving();
         assert!(member.standing(false, 0).leaving);
 
         let (first, second) = (Arc::new(Erased::new([])), Arc::new(Erased::new(["d1".to_owned()])));
         let before = Arc::default();
-        member.begins_with(&before);
-        assert_eq!(member.standing(false, 0).erased, None, "it has not been told");
-        member.erases(&first);
-        assert_eq!(member.standing(false, 0).erased, None, "a batch of the start is open");
+        member.set_initial_erased(&before);
+        assert_eq!(member.standing(false, 0).erased, None, "no list was read yet");
+        member.set_erased(&first);
+        assert_eq!(member.standing(false, 0).erased, None, "a batch holds the initial list");
         drop(before);
         assert_eq!(member.standing(false, 0).erased, Some(first.digest()));
-        member.erases(&second);
-        assert_eq!(member.standing(false, 0).erased, None, "something goes by the first");
+        member.set_erased(&second);
+        assert_eq!(member.standing(false, 0).erased, None, "a batch holds the first list");
         drop(first);
         assert_eq!(member.standing(false, 0).erased, Some(second.digest()));
 

@@ -1,9 +1,8 @@
-//! Which peers to ask, and how many at a time.
+//! Decides which peers to ask, and how many at a time.
 //!
 //! A leaving member needs one answer: that of a lower member that stays. So it asks two peers first
-//! and more only while no answer decides. In a rollout of a whole group the questions then grow with
-//! its size times the logarithm of it; asking all peers at once would make them grow with its
-//! square.
+//! and more only while no answer decides. In a rollout of a group of n members, about n log n
+//! requests are sent; asking all peers at once would take n².
 //!
 //! Guarantee: the order is random, so all members do not ask the same peers first. A peer that
 //! hangs delays the others by no more than the time until the next [`widen`](Waves::widen).
@@ -13,13 +12,13 @@ use std::collections::VecDeque;
 /// Peers that are asked at once at the beginning.
 const FIRST: usize = 2;
 
-/// Peers that wait for their question.
+/// The peers that have not been asked yet.
 #[derive(Debug)]
 pub struct Waves<T> {
     waiting: VecDeque<T>,
-    /// How many may be asked at the same time now.
+    /// Number of peers that may be asked at the same time now.
     at_once: usize,
-    /// Asked, and without any answer yet.
+    /// Number of peers that were asked and have not answered yet.
     open: usize,
     rng: fastrand::Rng,
 }
@@ -42,7 +41,8 @@ impl<T> Waves<T> {
         self.waiting.insert(place, peer);
     }
 
-    /// Returns the next peer to ask now; `None`: enough are asked, or all were.
+    /// Returns the next peer to ask now; `None`: as many as allowed are being asked, or none is
+    /// left.
     pub fn start(&mut self) -> Option<T> {
         if self.open >= self.at_once {
             return None;
@@ -57,7 +57,7 @@ impl<T> Waves<T> {
         self.open = self.open.saturating_sub(1);
     }
 
-    /// Doubles how many are asked at the same time. Call it at regular intervals.
+    /// Doubles the number of peers that are asked at the same time. Call it at regular intervals.
     pub fn widen(&mut self) {
         self.at_once = self.at_once.saturating_mul(2);
     }

@@ -1,9 +1,9 @@
-//! Which messages of a connection may be acknowledged, and in which order.
+//! Decides which messages of a connection may be acknowledged, and in which order.
 //!
-//! Guarantee: a message is acknowledged only after the intake has called it complete, and PUBACKs
-//! are sent in the order in which the PUBLISH packets arrived (MQTT-4.6.0-2). Messages are known by
-//! arrival number, because brokers reuse packet ids. The numbers continue over connections, so a
-//! late "complete" for an old connection acknowledges nothing on a new one.
+//! Guarantee: a message is acknowledged only after the intake has declared it complete, and PUBACKs
+//! are sent in the order in which the PUBLISH packets arrived (MQTT-4.6.0-2). Messages are
+//! identified by arrival number, because brokers reuse packet ids. The numbers continue over
+//! connections, so a late completion for an old connection acknowledges nothing on a new one.
 
 use std::collections::VecDeque;
 

@@ -58,8 +58,8 @@ impl Continuity {
 
     /// Records the end of a connection that the broker had accepted.
     pub(super) fn ended(&mut self, ended: Ended) {
-        // A connection that ends before it received anything says nothing of earlier messages, so
-        // the count of the connection before it stays.
+        // A connection that received nothing does not show which earlier messages the broker still
+        // owes, so the count of the connection before it stays.
         let owed = ended.accepted + ended.deferred;
         if owed > 0 {
             self.owed = owed;
@@ -187,7 +187,7 @@ mod tests {
         );
         assert_eq!((continuity.reconnects, continuity.sessions_lost), (0, 0));
 
-        // It sends the two that were not acknowledged again, and then a new one.
+        // The broker redelivers both unacknowledged messages, and then sends a new one.
         continuity.ended(ended(2));
         assert!(connect(&mut continuity, true, false).is_none() && continuity.was_found);
         assert!(
@@ -195,7 +195,7 @@ mod tests {
                 .into_iter()
                 .all(|redelivered| continuity.handle_message(redelivered).is_none())
         );
-        // It sends one of two. A connection without a message says nothing of what is owed.
+        // The broker redelivers one of two. A connection without a message keeps the count.
         continuity.ended(ended(2));
         assert!(connect(&mut continuity, true, false).is_none());
         continuity.ended(ended(0));
@@ -272,8 +272,8 @@ mod tests {
                 .connected(connack, terms, Instant::now())
                 .map(|notice| matches!(notice, SessionNotice::WindowLowered { from: 50, to: 20 }))
         };
-        let said = [Some(100), Some(50), Some(100), Some(20), Some(20), None, Some(10)]
+        let reported = [Some(100), Some(50), Some(100), Some(20), Some(20), None, Some(10)]
             .map(|to| announces(to, 50));
-        assert_eq!(said, [None, None, None, Some(true), None, None, None]);
+        assert_eq!(reported, [None, None, None, Some(true), None, None, None]);
     }
 }

@@ -1,4 +1,4 @@
-//! A session's inputs and outputs: events, commands, things to log, counts.
+//! A session's inputs and outputs: events, commands, log lines, counts.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -79,7 +79,7 @@ pub enum SessionCommand {
     Unsubscribe,
     /// Send DISCONNECT after the acknowledgements that are already in the write buffer.
     Disconnect {
-        /// Tell the broker to end the session at once.
+        /// Ask the broker to end the session at once.
         end_session: bool,
     },
     /// Drop the connection without DISCONNECT.
@@ -197,7 +197,7 @@ pub enum SessionNotice {
     },
 }
 
-/// A session that the broker did not keep, with what this process knows of its messages.
+/// A session that the broker did not keep, and the fate of its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostSession {
     /// Messages that milepost had accepted and not acknowledged. It stores them.
@@ -240,7 +240,7 @@ impl fmt::Display for AtRisk {
 }
 
 impl SessionNotice {
-    /// Logged at WARN instead of INFO.
+    /// Returns whether to log at WARN instead of INFO.
     pub fn is_warning(&self) -> bool {
         !matches!(
             self,

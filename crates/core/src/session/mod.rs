@@ -3,10 +3,10 @@
 //! A session decides when to connect, which messages to take, which may be acknowledged, and how to
 //! leave. It handles packet ids and arrival numbers; rows are the intake's.
 //!
-//! Guarantee: no message is acknowledged before the intake calls it complete. No message of one
-//! connection is acknowledged on another. What a connection took is acknowledged on it, if it
-//! lives. Every wait has a deadline. It holds no clock, socket or task. Its shell,
-//! `src/mqtt/transport.rs`, reports events with their time and executes the commands.
+//! Guarantee: no message is acknowledged before the intake declares it complete. A message is
+//! acknowledged on the connection that delivered it, or not at all. Every wait has a deadline. A
+//! session holds no clock, socket or task: its shell, `src/mqtt/transport.rs`, reports events with
+//! their time and executes the commands.
 
 pub mod acks;
 mod connack;
@@ -392,7 +392,7 @@ impl Session {
         }
     }
 
-    /// `again`: a new connection follows.
+    /// Closes the connection with a DISCONNECT. `again`: a new connection follows.
     fn disconnect(&mut self, again: bool, now: Instant) {
         self.commands.push_back(SessionCommand::Disconnect { end_session: self.ends_session() });
         self.connection =
@@ -494,7 +494,7 @@ impl Session {
     fn handle_deadline(&mut self, now: Instant) {
         match self.connection {
             ConnectionState::BackingOff { .. } => self.connection = ConnectionState::Connecting,
-            // A session that is leaving needs no SUBACK, only the remaining acknowledgements.
+            // A session that is leaving needs no SUBACK: only its acknowledgements are outstanding.
             ConnectionState::Subscribing { .. } if self.purpose == Purpose::Flush => {
                 self.connection = ConnectionState::Live { since: now };
             }
@@ -550,7 +550,7 @@ mod tests {
         Message { packet_id: Some(packet_id), ..Message::new(b"t", b"") }
     }
 
-    fn again(packet_id: u16) -> Message<'static> {
+    fn redelivered(packet_id: u16) -> Message<'static> {
         Message { redelivered: true, ..at_least_once(packet_id) }
     }
 
@@ -590,7 +590,7 @@ mod tests {
         subscribed(&mut session, now);
         assert_eq!(session.admit(at_least_once(5), Ok(()), now), Admission::Take(Some(0)));
         session.admit(at_least_once(6), Err(NoRoom::BufferFull), now);
-        let copies = || [again(5), again(6), again(5)];
+        let copies = || [redelivered(5), redelivered(6), redelivered(5)];
         for copy in copies() {
             assert_eq!(session.admit(copy, Ok(()), now), Admission::Defer);
         }
@@ -607,12 +607,12 @@ mod tests {
         );
         assert_eq!(acks(&mut session, 3, now), [5, 6], "once each");
         session.admit(at_least_once(5), Ok(()), now);
-        assert_eq!(session.totals().sessions_lost, 0, "two were owed, and two came");
+        assert_eq!(session.totals().sessions_lost, 0, "both owed messages were redelivered");
         assert_eq!(acks(&mut session, 4, now), [5], "another message");
     }
 
-    /// A broker can send a copy before our PUBACK is there, and the next message under this id
-    /// after it.
+    /// A broker can send a copy before it receives our PUBACK, and then a new message with the same
+    /// packet id.
     #[test]
     fn ack_of_a_copy_never_acks_the_next_message_with_its_id() {
         let (mut session, now) = connected();
@@ -620,9 +620,9 @@ mod tests {
         session.admit(at_least_once(5), Ok(()), now);
         assert_eq!(acks(&mut session, 1, now), [5]);
         assert_eq!(
-            session.admit(again(5), Ok(()), now),
+            session.admit(redelivered(5), Ok(()), now),
             Admission::Take(Some(1)),
-            "or its first coming"
+            "it may be the first delivery of another message"
         );
         assert_eq!(session.admit(at_least_once(5), Ok(()), now), Admission::Defer);
         assert_eq!(acks(&mut session, 2, now), Vec::<u16>::new(), "the connection ends");
@@ -722,11 +722,11 @@ mod tests {
             now,
         );
         assert_eq!(session.admit(at_least_once(2), Ok(()), now), Admission::Defer);
-        assert_eq!(session.totals().sessions_lost, 0, "the first one was not to come again yet");
+        assert_eq!(session.totals().sessions_lost, 0, "no redelivery was due on this connection");
 
         connect(&mut session, now);
         subscribed(&mut session, now);
-        let taken = [1, 2].map(|packet_id| session.admit(again(packet_id), Ok(()), now));
+        let taken = [1, 2].map(|packet_id| session.admit(redelivered(packet_id), Ok(()), now));
         assert_eq!(taken, [1, 2].map(|arrival| Admission::Take(Some(arrival))));
         assert_eq!(acks(&mut session, 3, now), [1, 2]);
         cut(&mut session, now);

@@ -76,6 +76,7 @@ impl Purpose {
 }
 
 impl Emptying {
+    /// Records a message: the session is not empty yet.
     pub(super) fn handle_message(&mut self, now: Instant) {
         match self {
             Self::Draining { .. } | Self::Done => {
@@ -86,7 +87,7 @@ impl Emptying {
         }
     }
 
-    /// UNSUBACK arrived; `false`: none was awaited.
+    /// Records an UNSUBACK. Returns `false` if none was awaited.
     pub(super) fn handle_unsuback(&mut self, now: Instant) -> bool {
         *self = match self {
             Self::Unsubscribing | Self::Confirming { has_message: true } => {

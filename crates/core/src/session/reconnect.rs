@@ -1,6 +1,6 @@
 //! Backoff after a connection ended, and the reason that the log and `/readyz` report meanwhile.
 //!
-//! Guarantee: the next attempt comes long before the broker ends the session.
+//! Guarantee: the next attempt is made long before the broker ends the session.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use super::events::SessionNotice;
 use crate::throttle::{Reasons, Throttle};
 
-/// First delay before a reconnect; doubles up to [`BACKOFF_MAX`], halved at random.
+/// First delay before a reconnect. It doubles up to [`BACKOFF_MAX`]; jitter shortens it by up to
+/// half.
 const BACKOFF_MIN: Duration = Duration::from_millis(250);
 /// Longest delay before a reconnect.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// Longest delay while leaving: the grace is short.
+/// Longest delay while leaving, because the grace period is short.
 const LEAVING_BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Delay after another client connected with our client id. That is a configuration error, and
 /// each of our attempts disconnects the other client (MQTT-3.1.4-3).

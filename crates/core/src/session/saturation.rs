@@ -1,26 +1,27 @@
-//! Whether a session's window stays full: then the broker sends the next message only when milepost
-//! acknowledges one, and all others wait in its queue.
+//! Detects a window that stays full: the broker then sends the next message only when milepost
+//! acknowledges one, and all others wait in the broker's queue.
 //!
-//! A window that fills once before each insert is no sign of that. So time is cut into slots, and a
-//! slot counts if the window was full for most of it.
+//! A window that fills shortly before each insert does not stay full. So time is divided into slots,
+//! and a slot counts if the window was full for at least half of it.
 
 use std::time::{Duration, Instant};
 
-/// Shorter than the delay that matters, and longer than a batch takes to fill and to be inserted.
+/// Length of a slot: shorter than the delay that matters, and longer than a batch takes to fill and
+/// to be inserted.
 const SLOT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(super) struct Saturation {
-    /// When the slot began, and the last sample in it.
+    /// Start of the current slot, and time of the last sample in it.
     slot: Option<(Instant, Instant)>,
-    /// Time of this slot in which the window was full.
+    /// How long the window was full in this slot.
     full: Duration,
-    /// Since when every slot has counted.
+    /// Start of the first slot since which every slot counts.
     since: Option<Instant>,
 }
 
 impl Saturation {
-    /// Call at every turn; the state holds since the last call.
+    /// Records whether the window was full since the last call. Call it at every turn.
     pub(super) fn sample(&mut self, is_full: bool, now: Instant) {
         let (began, last) = self.slot.unwrap_or((now, now));
         if is_full {
@@ -35,12 +36,12 @@ impl Saturation {
         (self.slot, self.full) = (Some((now, now)), Duration::ZERO);
     }
 
-    /// The connection ended: the next one begins with an empty window.
+    /// Resets the state after a connection ended: the next one begins with an empty window.
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// For how long the window has been full for most of every slot.
+    /// Returns for how long every slot has counted.
     pub(super) fn lasts(&self, now: Instant) -> Duration {
         self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
@@ -50,7 +51,7 @@ impl Saturation {
 mod tests {
     use super::*;
 
-    /// Ten seconds in turns of 20 ms, `full_turns` of every ten with a full window.
+    /// Plays turns of 20 ms, `full_turns` of every ten with a full window.
     fn lasts_after(full_turns: u32, turns: u32) -> Duration {
         let (mut saturation, began) = (Saturation::default(), Instant::now());
         let turn = Duration::from_millis(20);

@@ -7,13 +7,13 @@ use super::events::{ConnectionState, SessionNotice, SessionTotals};
 use super::purpose::{AfterEmptying, Emptying, Purpose};
 
 impl Session {
-    /// Messages taken on this connection and not acknowledged.
+    /// Returns the number of messages taken on this connection and not acknowledged.
     #[must_use]
     pub fn unacked(&self) -> usize {
         self.acks.unacked()
     }
 
-    /// Messages in flight that the broker allows, as far as known.
+    /// Returns the number of messages in flight that the broker allows, as far as known.
     pub fn window(&self) -> usize {
         self.window.messages()
     }
@@ -24,7 +24,7 @@ impl Session {
         if self.acks.unacked() > 0 { self.window.suspicion_at() } else { None }
     }
 
-    /// For how long its window has been full for most of the time.
+    /// Returns for how long the window has been full most of the time.
     pub fn window_full_for(&self, now: Instant) -> Duration {
         self.saturation.lasts(now)
     }

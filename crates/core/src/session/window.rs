@@ -34,7 +34,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// The in-flight window of one connection.
 #[derive(Debug)]
 pub struct Window {
+    /// Receive Maximum in our CONNECT.
     asked: usize,
+    /// Size of the window in messages, as far as it is known.
     guess: usize,
     /// Time between two arrivals, as a moving average.
     gap: Duration,
@@ -56,7 +58,7 @@ struct Probe {
 }
 
 impl Window {
-    /// `asked`: the Receive Maximum in our CONNECT.
+    /// Creates the window of a connection. `asked`: the Receive Maximum in our CONNECT.
     pub fn new(asked: u16) -> Self {
         let asked = usize::from(asked);
         Self {
@@ -71,7 +73,7 @@ impl Window {
         }
     }
 
-    /// A new connection; `announced` is the Receive Maximum in the broker's CONNACK, if it gave
+    /// Starts a new connection. `announced`: the Receive Maximum in the broker's CONNACK, if it has
     /// one.
     pub fn connected(&mut self, announced: Option<u16>) {
         *self = Self::new(u16::try_from(self.asked).unwrap_or(u16::MAX));
@@ -128,11 +130,11 @@ impl Window {
 
     /// Drops a probe whose answer is overdue, and doubles the pause before the next one.
     pub fn expire_probe(&mut self, now: Instant) {
-        let in_vain = |probe: &mut Probe| {
+        let is_overdue = |probe: &mut Probe| {
             let answer_within = (probe.silence / SILENCE_PER_ANSWER).min(ANSWER_WITHIN);
             probe.acked_at.is_some_and(|at| now.duration_since(at) > answer_within)
         };
-        if self.probe.take_if(in_vain).is_some() {
+        if self.probe.take_if(is_overdue).is_some() {
             self.answered_at = None;
             self.no_probe_before = Some(now + self.pause);
             self.pause = (self.pause * 2).min(PAUSE_MAX);
@@ -149,7 +151,7 @@ impl Window {
 mod tests {
     use super::*;
 
-    /// A broker with a window, a fleet with a rate, and an insert that takes a while.
+    /// A broker with a window, a fleet with a rate, and inserts that take 20 ms.
     struct Scene {
         window: Window,
         now: Instant,
@@ -204,9 +206,10 @@ mod tests {
     #[test]
     fn unannounced_window_is_learned_by_two_probes() {
         let mut scene = Scene::new();
-        scene.arrive(200, Duration::from_micros(200)); // a pace is known
+        scene.arrive(200, Duration::from_micros(200)); // the usual gap is known
         scene.unacked = 0;
-        // Two different answers are a fleet's pauses, two equal ones the window.
+        // Two probes answered at different counts show pauses of the fleet; at equal counts, the
+        // window.
         for (count, learned) in [(60, 32_000), (50, 32_000), (50, 50)] {
             scene.arrive(count, Duration::from_micros(200));
             assert!(scene.flush(), "silence with rows waiting is suspicious");
@@ -242,7 +245,7 @@ mod tests {
         assert_eq!(
             scene.window.suspicion_at(),
             Some(scene.now + SILENCE_MAX),
-            "one that is not so slow"
+            "a fleet just fast enough for a probe"
         );
     }
 

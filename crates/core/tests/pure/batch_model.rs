@@ -80,7 +80,7 @@ proptest! {
 }
 
 #[test]
-fn bytes_max_holds_where_rows_max_does_not_help() {
+fn bytes_max_bounds_a_batch_with_few_rows() {
     let limits = Limits {
         rows_max: usize::MAX,
         age_max: Duration::from_secs(1),
@@ -172,7 +172,7 @@ fn flood_limit_merges_reject_rows_and_keeps_counts_exact() {
 
     batcher.push_reject(reject(Reason::BadTs, 50), false, now + Duration::from_secs(1));
     batcher.push_reject(reject(Reason::BadTs, 50), false, now + Duration::from_secs(1));
-    assert_eq!(batcher.close().rejects.len(), 2, "a new second, a row each again");
+    assert_eq!(batcher.close().rejects.len(), 2, "in a new second, each gets a row again");
 
     // Each one-second window begins with its first reject, whatever the previous window held.
     let at = |ms| now + Duration::from_secs(10) + Duration::from_millis(ms);
@@ -196,7 +196,7 @@ fn flood_of_large_rejects_is_limited_by_bytes() {
     );
     assert_eq!(batch.rejects.iter().map(|row| row.count).sum::<u64>(), 90);
 
-    // Sixteen of these are the limit to the byte.
+    // Sixteen of these make exactly the limit.
     let now = now + Duration::from_secs(1);
     batcher.push_reject(reject(Reason::InvalidJson, 0), false, now);
     let bytes_more = REJECT_BYTES_PER_SECOND_MAX / 16 - batcher.close().bytes;
@@ -223,5 +223,5 @@ fn lowered_bound_applies_from_the_next_batch_and_never_rises() {
     }
     assert!(batcher.close().bytes <= 1 << 20);
     batcher.lower_bytes_max(0);
-    assert!(batcher.fits_reject(&reject(Reason::BadTs, 64 << 10)), "any row fits all the same");
+    assert!(batcher.fits_reject(&reject(Reason::BadTs, 64 << 10)), "any row still fits");
 }

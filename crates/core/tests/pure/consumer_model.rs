@@ -1,6 +1,6 @@
 //! The consumer against a broker, a server and a disk with every fault they can have, over the
-//! lives of several processes. Commands are executed in the shell's order: a turn handles
-//! everything that arrived, and only then are its commands executed.
+//! lives of several processes. Commands are executed in the shell's order: a turn first handles
+//! everything that arrived, and then executes the resulting commands.
 //!
 //! At every step: an acknowledgement names the oldest message of its connection, and every point of
 //! it is in ClickHouse or in a file, or its driver is erased; the conservation equation holds;
@@ -42,7 +42,7 @@ proptest! {
     }
 
     #[test]
-    fn leaving_member_flushes_acks_and_hands_over(
+    fn leaving_member_inserts_and_acks_everything_it_took(
         setup in setup(),
         seed: u64,
         steps in prop::collection::vec(step(), 0..60),
@@ -94,8 +94,8 @@ fn hung_disk_does_not_delay_inserts() {
     world.server.mood(Mood::Fine);
     world.wait(Duration::from_secs(10));
     assert_eq!(world.acked.len(), 50, "the disk still hangs");
-    let troubles = world.consumer.unready_reasons(world.instant()).join("; ");
-    assert!(troubles.contains("spool.dir has not answered"), "{troubles}");
+    let unready = world.consumer.unready_reasons(world.instant()).join("; ");
+    assert!(unready.contains("spool.dir has not answered"), "{unready}");
 }
 
 #[test]
@@ -117,10 +117,10 @@ fn full_window_does_not_close_batches_of_other_sessions() {
         world.turn();
     };
     (1..=4).for_each(|packet_id| arrives(&mut world, 0, packet_id));
-    assert_eq!(world.server.attempts(), 1, "it gets nothing more before these are in");
+    assert_eq!(world.server.attempts(), 1, "it receives no more until these are durable");
     for packet_id in 5..8 {
         arrives(&mut world, 1, packet_id);
-        assert_eq!(world.server.attempts(), 1, "the other one's rows may wait for more");
+        assert_eq!(world.server.attempts(), 1, "the other session's batch may fill up");
     }
     arrives(&mut world, 1, 8);
     assert_eq!(world.server.attempts(), 2);
@@ -186,7 +186,7 @@ fn full_buffer_at_qos_0_pauses_reading_before_dropping() {
     };
     let read = read_while(&mut world, false);
     assert!((1_000..100_000).contains(&read), "{read} until it was full");
-    assert_eq!(world.consumer.totals().intake.shed, 0, "what was read before it was full is taken");
+    assert_eq!(world.consumer.totals().intake.shed, 0, "messages read before that are accepted");
     world.wait(Duration::from_millis(1_900));
     assert!(world.consumer.holds_back(world.instant()));
     let left = Duration::from_millis(100);
@@ -219,10 +219,10 @@ fn silence_closes_a_batch_once() {
         world.wait(Duration::from_millis(silence_ms));
         world.server.attempts()
     };
-    assert_eq!(after(300, 140), 0, "threads pause for as long");
+    assert_eq!(after(300, 140), 0, "threads can pause for this long");
     assert_eq!(after(0, 20), 1);
-    assert_eq!(after(0, 11_000), 0, "it is in, and brought nothing more");
-    assert_eq!(after(300, 200), 0, "so the next silence closes nothing");
+    assert_eq!(after(0, 11_000), 0, "the batch is durable, and no message followed");
+    assert_eq!(after(300, 200), 0, "so the next silence closes no batch");
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn uncompared_clock_rejects_no_fix() {
             world.wait(Duration::from_secs(30));
             world.consumer.totals().sessions.acks
         };
-        assert_eq!(all(&mut world), 10, "ClickHouse is away, and the spool takes them");
+        assert_eq!(all(&mut world), 10, "ClickHouse is down, and the spool takes them");
         (0..100).for_each(|_| world.send(&too_new, false)); // most messages
         world.send(payload, true);
         assert_eq!(all(&mut world), 15, "the other session's");
@@ -366,10 +366,10 @@ fn uncompared_clock_rejects_no_fix() {
             world.wait(Duration::from_millis(90));
         }
         let made = world.server.files() - files;
-        assert!(made <= 5, "{made} files: a session that waits makes none of its own");
+        assert!(made <= 5, "{made} files: a session that waits causes none");
         assert_eq!(world.consumer.totals().intake.rejected.iter().sum::<u64>(), 100, "at QoS 0");
-        let troubles = world.consumer.unready_reasons(world.instant()).join("; ");
-        assert!(troubles.contains("clock: this host's clock has not been compared"), "{troubles}");
+        let unready = world.consumer.unready_reasons(world.instant()).join("; ");
+        assert!(unready.contains("clock: this host's clock has not been compared"), "{unready}");
 
         world.clock(is_off.then(|| "off".to_owned()), 0); // no answer, so no statement about the clock
         let acks = world.consumer.totals().sessions.acks;
@@ -408,16 +408,16 @@ fn jumped_clock_rejects_nothing_before_it_is_compared() {
         world.consumer.read_clock(Now { instant: began + Duration::from_secs(seconds), wall });
         world.consumer.attention(began).clock_jumps
     };
-    assert_eq!(clock(&mut world, 100, 130), 0, "it was set, within what is normal");
+    assert_eq!(clock(&mut world, 100, 130), 0, "a correction within the limit is no jump");
     assert_eq!(clock(&mut world, 100, 100 - 40 * 86_400), 1);
     (0..10).for_each(|_| world.publish(1, true, false));
     (0..20).for_each(|_| world.wait(Duration::from_millis(500)));
     assert_eq!(world.acked.len(), 0);
-    let troubles = world.consumer.unready_reasons(world.instant()).join("; ");
-    assert!(troubles.contains("jumped"), "{troubles}");
+    let unready = world.consumer.unready_reasons(world.instant()).join("; ");
+    assert!(unready.contains("jumped"), "{unready}");
     world.clock(None, 0);
     (0..20).for_each(|_| world.wait(Duration::from_millis(500)));
-    assert_eq!(world.acked.len(), 0, "that was asked before the jump");
+    assert_eq!(world.acked.len(), 0, "that comparison is from before the jump");
     world.clock(None, 1);
     (0..20).for_each(|_| world.wait(Duration::from_millis(500)));
     assert_eq!(world.acked.len(), 10);

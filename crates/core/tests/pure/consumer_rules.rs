@@ -56,7 +56,7 @@ impl Rig {
         }
     }
 
-    /// ClickHouse has its tables, and the clocks agree.
+    /// Reports that ClickHouse has its tables, and that the clocks agree.
     fn ready(&mut self) {
         self.it.handle_server_status(ServerStatus::ready(), self.now);
     }
@@ -124,7 +124,7 @@ impl Rig {
         self.it.unready_reasons(self.now)
     }
 
-    /// Reconnects the session; the new connection delivers the messages that it deferred.
+    /// Returns whether the session reconnects for its deferred messages.
     fn is_renewed(&self, session: usize) -> bool {
         matches!(
             self.it.session(session).connection(),
@@ -140,7 +140,7 @@ fn of_sessions(sessions: usize) -> Setup {
 #[test]
 fn conservation_equation_needs_every_position_exactly_once() {
     let mut totals = Rig::new(plain()).it.totals();
-    assert!(totals.adds_up(), "nothing came");
+    assert!(totals.adds_up(), "no message arrived");
     (totals.intake.rejected[0], totals.intake.ignored[0]) = (1, 2);
     (totals.intake.shed, totals.intake.erased, totals.delivery.erased) = (4, 8, 16);
     (totals.delivery.quarantined, totals.delivery.inserted, totals.delivery.in_spool) =
@@ -183,13 +183,13 @@ fn encrypted_messages_are_counted_and_logged_once() {
 }
 
 #[test]
-fn left_process_is_idle_when_no_replay_runs() {
+fn leaving_process_is_idle_once_no_replay_runs() {
     let file = File { sequence: 0, positions: 1, tag: 1, bytes: 100 };
     let mut rig =
         Rig::after(plain(), SpoolInventory { files: vec![file], ..SpoolInventory::default() });
     let is = |rig: &Rig| [rig.it.is_replaying(), rig.it.has_ended(), rig.it.is_idle()];
     rig.it.handle_timeout(rig.now);
-    assert_eq!(is(&rig), [false, false, false], "the tables are not known to be there");
+    assert_eq!(is(&rig), [false, false, false], "it is unknown whether the tables exist");
     rig.ready();
     rig.it.handle_timeout(rig.now);
     assert_eq!(is(&rig), [true, false, false]);
@@ -303,16 +303,16 @@ fn silence_closes_the_batch_and_probes_only_waiting_sessions() {
     rig.arrive(0, 300);
     assert_eq!(rig.inserted(), 1, "it was full");
     rig.arrive(1, 200);
-    assert_eq!(rig.attempts.len(), 0, "the first session is silent, and nothing of it waits");
+    assert_eq!(rig.attempts.len(), 0, "the first session is silent, and none of its rows waits");
     rig.wait(150);
     assert_eq!(rig.inserted(), 1);
     rig.arrive(0, 200);
     rig.wait(150);
-    assert_eq!(rig.attempts.len(), 1, "the first session's first silence with messages that wait");
+    assert_eq!(rig.attempts.len(), 1, "the first session is silent while its rows wait");
 }
 
-/// The buffer has room for eight batches. Each has ten rows, and is closed by the first row of the
-/// next one.
+/// Builds a rig whose buffer has room for eight batches. Each has ten rows, and closes at the first
+/// row of the next one.
 fn of_eight_batches() -> Rig {
     let mut setup = plain();
     let bytes_max = 10 * POSITION_BYTES_MAX;
@@ -406,7 +406,7 @@ fn uncompared_clock_defers_only_while_it_would_reject_most() {
         |rig: &Rig| rig.unready_reasons().iter().any(|reason| reason.starts_with("clock:"));
     (0..2).for_each(|session| rig.live(session, 100));
     rig.arrives(0, true, GPS, r#"{"lat":1,"lng":2}"#);
-    assert_eq!(rig.it.session(0).unacked(), 1, "nothing says yet that our clock is wrong");
+    assert_eq!(rig.it.session(0).unacked(), 1, "no message contradicts our clock yet");
     rig.arrives(1, false, GPS, &too_new);
     assert!(!doubts(&rig), "at QoS 0 nothing waits");
     rig.arrives(1, true, GPS, &too_new);

@@ -1,5 +1,5 @@
-//! When a batch is inserted, retried, stored, replayed, deferred or put into quarantine, rule by
-//! rule: the policy against a server that decides by a rule on the names of batches and files.
+//! The rules by which a batch is inserted, retried, stored, replayed, deferred or put into
+//! quarantine: the policy against a server that decides by the names of batches and files.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,7 +41,7 @@ struct Rig {
     next_batch: BatchId,
     disk_is_full: bool,
     disk_hangs: bool,
-    /// Number of batches handed to a hanging disk.
+    /// Number of batches whose write to a hanging disk has begun.
     hanging: usize,
     /// Size of the next batch, in bytes.
     bytes: usize,
@@ -267,7 +267,7 @@ impl Rig {
         self.now - began
     }
 
-    fn troubles(&self) -> String {
+    fn unready(&self) -> String {
         self.policy.unready_reasons(self.now).join("; ")
     }
 
@@ -330,14 +330,14 @@ fn fully_erased_batch_is_done_without_changing_server_health() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Transient));
     rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(30));
-    let troubles = rig.troubles();
-    assert!(troubles.contains("no insert gets through"), "{troubles}");
+    let unready = rig.unready();
+    assert!(unready.contains("no insert gets through"), "{unready}");
     let id = rig.offer("erased", 10, true).unwrap();
     rig.wait(Duration::from_millis(50));
     assert!(rig.durable.contains(&id));
     let totals = rig.policy.totals();
     assert_eq!((totals.inserted, totals.erased), (0, 10));
-    assert_eq!(rig.troubles(), troubles);
+    assert_eq!(rig.unready(), unready);
     assert!(rig.policy.attention(rig.now).in_doubt);
 }
 
@@ -346,11 +346,11 @@ fn failed_batch_that_is_fully_erased_is_no_longer_a_fault() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Transient));
     let id = rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(30));
-    assert!(rig.troubles().contains("no insert gets through"), "{}", rig.troubles());
+    assert!(rig.unready().contains("no insert gets through"), "{}", rig.unready());
     rig.names.get_mut(&id).unwrap().0 = "erased".to_owned();
     rig.wait(Duration::from_secs(10));
     assert!(rig.durable.contains(&id));
-    assert_eq!(rig.troubles(), "");
+    assert_eq!(rig.unready(), "");
     assert!(!rig.policy.attention(rig.now).in_doubt);
 }
 
@@ -361,7 +361,7 @@ fn failed_file_that_became_damaged_is_not_retried() {
     rig.files.clear();
     rig.wait(Duration::from_secs(60));
     assert_eq!(rig.policy.totals().files_quarantined, 1);
-    assert_eq!(rig.troubles(), "");
+    assert_eq!(rig.unready(), "");
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn old_refusal_does_not_block_the_spool_once_the_server_is_away() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::Permanent));
     let id = rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(60));
-    assert!(rig.durable.is_empty(), "a person must mend it");
+    assert!(rig.durable.is_empty(), "an operator must fix it");
     rig.answers(Err("no answer".to_owned()));
     rig.wait(Duration::from_secs(60));
     assert!(rig.durable.contains(&id));
@@ -444,7 +444,7 @@ fn three_failures_in_a_row_make_unready() {
     let mut fresh = rig(policy_settings(), fails);
     fresh.offer("d", 1, true).unwrap();
     for mut rig in [fresh, with_files(spooling(), &names(5, 0), fails)] {
-        while rig.troubles().is_empty() {
+        while rig.unready().is_empty() {
             rig.wait(Duration::from_millis(10));
         }
         assert_eq!(rig.attempts, 3);
@@ -472,13 +472,13 @@ fn rejected_spool_files_do_not_delay_the_rest() {
         rig.schema(Schema::Ready); // asked again, the tables are as they should be
         assert!(rig.now < began + Duration::from_secs(180));
     }
-    assert!(rig.troubles().contains("Permanent"), "{}", rig.troubles());
+    assert!(rig.unready().contains("Permanent"), "{}", rig.unready());
     rig.rule = Box::new(|_, _| Ok(()));
     rig.schema(Schema::Ready);
     let took = rig.wait_for_inserted(60);
     assert!(took < Duration::from_secs(60), "mended, and noticed after {took:?}");
     rig.wait(Duration::from_secs(1));
-    assert_eq!(rig.troubles(), "");
+    assert_eq!(rig.unready(), "");
 }
 
 #[test]
@@ -487,7 +487,7 @@ fn unreadable_file_is_reported_and_delays_no_other() {
     rig.files.values_mut().next().unwrap().1 = Err("the disk says no");
     let took = rig.wait_for_inserted(60);
     assert!(took < Duration::from_secs(5), "{took:?}");
-    assert!(rig.troubles().contains("the disk says no"), "{}", rig.troubles());
+    assert!(rig.unready().contains("the disk says no"), "{}", rig.unready());
     assert_eq!(rig.policy.totals().in_spool, 10);
 }
 
@@ -511,14 +511,14 @@ fn lost_spool_disk_is_not_logged_once_per_file() {
 fn files_replay_in_turn_and_an_empty_spool_is_ready() {
     let mut rig = with_files(spooling(), &names(0, 5), |_, _| Err(FailureKind::Transient));
     rig.wait(Duration::from_secs(20));
-    assert_ne!(rig.troubles(), "");
+    assert_ne!(rig.unready(), "");
     rig.rule = Box::new(|_, _| Ok(()));
     rig.wait_for_inserted(5);
     rig.wait(Duration::from_millis(100));
     // While every insert fails, all files are tried in turn.
     let order: String = rig.inserted.iter().map(|name| name.trim_start_matches("good")).collect();
     assert!("0123401234".contains(&order) && order.len() == 5, "{order}");
-    assert_eq!(rig.troubles(), "");
+    assert_eq!(rig.unready(), "");
     rig.wait(Duration::from_secs(1));
     let emptied =
         rig.notices.iter().filter(|notice| matches!(notice, DeliveryNotice::SpoolEmpty { .. }));
@@ -555,7 +555,7 @@ fn only_damaged_spool_files_are_quarantined() {
     assert!(
         rig.notice(|notice| matches!(notice, DeliveryNotice::Gone(file) if file.positions == 10))
     );
-    assert!(rig.troubles().contains("format version 2"), "{}", rig.troubles());
+    assert!(rig.unready().contains("format version 2"), "{}", rig.unready());
     assert!(!rig.policy.has_more_to_replay());
 }
 
@@ -565,8 +565,8 @@ fn operator_faults_hold_qos_1_and_spool_qos_0() {
     rig.policy.set_under_pressure(true);
     let held = rig.offer("d1", 1, true).unwrap();
     rig.wait(Duration::from_secs(300));
-    assert!(rig.durable.is_empty(), "not acknowledged, however crowded it is");
-    assert!(rig.policy.attention(rig.now).refusals > 0, "and the tables are asked about");
+    assert!(rig.durable.is_empty(), "not acknowledged, even under pressure");
+    assert!(rig.policy.attention(rig.now).refusals > 0, "and the tables are checked again");
     let at_most_once = rig.offer("d2", 1, false).unwrap();
     rig.wait(Duration::from_secs(1));
     assert_eq!(rig.durable, BTreeSet::from([at_most_once]));
@@ -622,15 +622,19 @@ fn slow_inserts_under_pressure_are_acked_from_the_spool() {
     }
     assert_eq!(rig.offer("c", 1, true), None);
     rig.wait(Duration::from_secs(1));
-    assert!(rig.durable.is_empty(), "not crowded: it may still get through");
+    assert!(rig.durable.is_empty(), "no pressure: the inserts may still commit");
     assert_eq!(rig.policy.demand(rig.now), Demand::Nothing);
     rig.policy.set_under_pressure(true);
     rig.wait(Duration::from_millis(50));
-    assert_eq!(rig.durable.len(), 2, "saved, while they are being inserted");
+    assert_eq!(rig.durable.len(), 2, "spooled while they are being inserted");
     assert_eq!(rig.policy.demand(rig.now), Demand::ToStore);
     rig.offer("c", 1, true).unwrap();
     rig.wait(Duration::from_millis(50));
-    assert_eq!((rig.durable.len(), rig.files.len()), (3, 3), "and what waits behind them");
+    assert_eq!(
+        (rig.durable.len(), rig.files.len()),
+        (3, 3),
+        "and the batch that waits behind them"
+    );
     for because in ["its insert takes long, and", "every insert takes long, and"] {
         let line = format!("batches go to the spool: {because}");
         assert!(rig.notice(|notice| notice.to_string().starts_with(&line)), "{:?}", rig.notices);
@@ -659,15 +663,15 @@ fn hung_server_is_reported_in_seconds_and_recovery_at_once() {
         "{:?}",
         rig.notices
     );
-    assert_eq!(rig.troubles(), "");
+    assert_eq!(rig.unready(), "");
     rig.answers(Err("no answer".to_owned()));
     rig.wait(Duration::from_secs(20));
-    assert!(rig.troubles().contains("no answer"), "{}", rig.troubles());
+    assert!(rig.unready().contains("no answer"), "{}", rig.unready());
     rig.rule = Box::new(|_, _| Ok(()));
     rig.answers(Ok(()));
     rig.wait(Duration::from_secs(1));
-    assert!(rig.durable.contains(&id), "the insert that hangs is not waited for any longer");
-    assert_eq!(rig.troubles(), "");
+    assert!(rig.durable.contains(&id), "the hanging insert is aborted");
+    assert_eq!(rig.unready(), "");
 }
 
 #[test]
@@ -704,7 +708,7 @@ fn oversized_insert_is_split_and_bounds_later_ones() {
     assert!(rig.durable.contains(&id));
     assert_eq!(rig.inserted.len(), 16, "halved until it fits");
     assert_eq!(rig.policy.batch_bytes_max(), Some(1 << 19));
-    assert!(rig.troubles().is_empty(), "{}", rig.troubles());
+    assert!(rig.unready().is_empty(), "{}", rig.unready());
     assert_eq!(rig.policy.totals().inserted, 100);
     for (bytes, bytes_max) in [(1 << 22, 1 << 19), (1 << 18, 1 << 17)] {
         let logged = rig
@@ -712,7 +716,7 @@ fn oversized_insert_is_split_and_bounds_later_ones() {
             .iter()
             .filter(|notice| matches!(notice, DeliveryNotice::TooLarge { .. }))
             .count();
-        assert_eq!(logged, 1, "once, not for every half, nor for one that is larger");
+        assert_eq!(logged, 1, "once, not for each half or for a later larger batch");
         rig.bytes = bytes;
         rig.offer("d", 100, true).unwrap();
         rig.wait(Duration::from_secs(2));
@@ -751,7 +755,7 @@ fn only_the_oversized_row_goes_into_quarantine() {
             );
             assert_eq!(rig.durable.len(), 1);
             assert!(rig.notice(|notice| matches!(notice, DeliveryNotice::RowTooLarge { .. })));
-            assert_eq!(rig.troubles(), "", "every insert has had its answer");
+            assert_eq!(rig.unready(), "", "every insert has had its answer");
         }
     }
 }
@@ -761,25 +765,25 @@ fn oversized_row_is_acked_when_its_own_file_is_durable() {
     let rule = |_: &str, piece: &Piece| {
         if piece.rows.contains(&9) { Err(FailureKind::TooLarge) } else { Ok(()) }
     };
-    for (is_full, trouble) in [(true, "spool: full"), (false, "spool.dir has not answered")] {
+    for (is_full, reason) in [(true, "spool: full"), (false, "spool.dir has not answered")] {
         let mut rig = rig(spooling(), rule);
         (rig.disk_is_full, rig.disk_hangs) = (is_full, !is_full);
         let id = rig.offer("d", 10, true).unwrap();
         rig.wait(Duration::from_secs(60));
-        assert!(rig.durable.is_empty(), "{trouble}: the row is nowhere but in memory");
-        assert!(rig.troubles().contains(trouble), "{}", rig.troubles());
-        assert!(!rig.troubles().contains("no answer to an insert"), "{}", rig.troubles());
+        assert!(rig.durable.is_empty(), "{reason}: the row is in memory only");
+        assert!(rig.unready().contains(reason), "{}", rig.unready());
+        assert!(!rig.unready().contains("no answer to an insert"), "{}", rig.unready());
         let refused = rig.policy.totals().refused;
         assert_eq!((50..=60).contains(&refused), is_full, "{refused}: once a second");
         let others: Vec<_> = (0..5).filter_map(|n| rig.offer(&format!("d{n}"), 1, true)).collect();
         rig.wait(Duration::from_secs(1));
         assert!(others.len() == 1 && rig.durable.contains(&others[0]), "the other slot is free");
-        assert!(rig.troubles().contains(trouble), "reported while a batch needs it");
+        assert!(rig.unready().contains(reason), "reported while a batch needs it");
         if is_full {
             rig.disk_is_full = false;
             rig.wait(Duration::from_secs(3));
             assert!(rig.durable.contains(&id));
-            assert_eq!(rig.troubles(), "");
+            assert_eq!(rig.unready(), "");
             let totals = rig.policy.totals();
             assert_eq!(
                 (totals.quarantined, totals.spool_quarantined, totals.spool_bytes),
@@ -797,12 +801,12 @@ fn file_stays_until_its_oversized_row_has_its_own_file() {
     rig.disk_is_full = true;
     rig.wait(Duration::from_secs(10));
     assert_eq!((rig.policy.totals().inserted, rig.policy.totals().in_spool), (20, 10));
-    assert!(rig.troubles().contains("full"), "{}", rig.troubles());
+    assert!(rig.unready().contains("full"), "{}", rig.unready());
     rig.disk_is_full = false;
     rig.wait(Duration::from_secs(60));
     let totals = rig.policy.totals();
     assert_eq!((totals.quarantined, totals.in_spool, totals.spool_bytes), (10, 0, 70));
-    assert_eq!(rig.troubles(), "");
+    assert_eq!(rig.unready(), "");
 }
 
 #[test]
@@ -854,12 +858,12 @@ fn unsplittable_file_is_deferred() {
     let rule = |_: &str, _: &Piece| Err(FailureKind::TooLarge);
     let mut rig = with_files(spooling(), &["foreign".to_owned()], rule);
     rig.wait(Duration::from_secs(2));
-    let stays = rig.troubles();
+    let stays = rig.unready();
     assert!(stays.contains("another version"), "{stays}");
     rig.rule = Box::new(|_, _| unreachable!("it is deferred"));
     rig.schema(Schema::Refused("dropped".to_owned()));
     rig.wait(Duration::from_secs(60));
-    assert!(!rig.troubles().contains("no answer"), "{}", rig.troubles());
+    assert!(!rig.unready().contains("no answer"), "{}", rig.unready());
     assert_eq!(rig.policy.totals().in_spool, 10);
 }
 
@@ -894,7 +898,7 @@ fn failing_spool_does_not_block_inserts() {
     rig.wait(Duration::from_secs(60));
     is_down.set(false);
     rig.wait(Duration::from_secs(6)); // the longest delay between two attempts, and a little
-    assert_eq!((rig.inserted.len(), rig.troubles().as_str()), (1, ""));
+    assert_eq!((rig.inserted.len(), rig.unready().as_str()), (1, ""));
 }
 
 #[test]
@@ -954,12 +958,12 @@ fn inserts_in_flight_wait_when_the_tables_are_gone() {
         rig.schema(gone());
         let before = rig.inserted.len();
         rig.wait(Duration::from_secs(60));
-        assert!(rig.inserted.len() <= before + 1, "only what had begun");
+        assert!(rig.inserted.len() <= before + 1, "only inserts that had begun");
         rig.schema(Schema::Ready);
         rig.wait(Duration::from_secs(60));
         assert!(rig.files.is_empty());
         assert_eq!(rig.policy.totals().inserted, 10);
-        assert_eq!(rig.inserted.len(), if takes == 2 { 1 } else { 2 }, "and no half twice");
+        assert_eq!(rig.inserted.len(), if takes == 2 { 1 } else { 2 }, "and neither half twice");
     }
 }
 

@@ -176,7 +176,7 @@ fn metrics_sum_all_sessions() {
 
     each(&mut it, Rig::cut);
     (wanted.unacked, wanted.connected) = (0, 0);
-    assert_eq!(it.totals(), wanted, "the broker sends again what was not acknowledged");
+    assert_eq!(it.totals(), wanted, "the broker redelivers unacknowledged messages");
 
     it.wait(SECOND);
     each(&mut it, |it, id| it.connected(id, false));
@@ -295,8 +295,8 @@ fn short_connections_are_logged_until_the_likely_cause_is() {
     assert_eq!(counts, [4, 4, 3, 1], "{lines:#?}");
 }
 
-/// A broker that is silent may be busy, so the second UNSUBACK decides. The first one is followed
-/// by what was queued.
+/// A broker that is silent may be busy, so the second UNSUBACK decides. Queued messages follow the
+/// first one.
 #[test]
 fn session_is_empty_after_a_quiet_second_and_second_unsuback() {
     let mut it = rig(1, 1);
@@ -409,6 +409,6 @@ fn full_window_is_an_unready_reason_with_the_setting() {
         assert!(it.consumer.totals().window_full_for >= 10 * SECOND);
         it.cut(0);
         let reasons = full_for(&mut it, 1);
-        assert!(!reasons.contains("window:"), "no connection, no window: {reasons}");
+        assert!(!reasons.contains("window:"), "without a connection there is no window: {reasons}");
     }
 }

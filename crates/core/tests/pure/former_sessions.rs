@@ -63,8 +63,8 @@ fn former_sessions_are_emptied_before_any_of_them_expires() {
     );
 }
 
-/// A broker's CONNACK can take a second under load, and messages wait in a session until it is
-/// visited.
+/// A broker's CONNACK can take a second under load, and messages wait in each session until it is
+/// visited: so visits run at the same time.
 #[test]
 fn sixty_former_sessions_are_visited_within_four_answers() {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
@@ -129,12 +129,12 @@ fn empty_former_session_ends_with_the_search() {
     it.handle_event(0, connected(true, None), now);
     it.handle_event(0, SessionEvent::Subscribed { refusals: Vec::new() }, now);
     it.handle_timeout(now);
-    assert_eq!(it.sessions(), 4, "it looks at the next three");
+    assert_eq!(it.sessions(), 4, "it visits the next three indices");
 
-    // The first one exists, the others do not, and the last lookup takes longer than all the rest.
+    // The first one exists, the others do not, and the last visit takes longer than all the others.
     it.handle_event(1, connected(true, None), now);
     it.handle_timeout(now);
-    assert_eq!(it.sessions(), 5, "and at one more");
+    assert_eq!(it.sessions(), 5, "and one more");
     for _ in 0..2 {
         it.handle_event(1, SessionEvent::Unsubscribed { refusals: Vec::new() }, now);
         now += Duration::from_secs(2);
@@ -198,8 +198,8 @@ fn unfinished_visit_stays_counted_when_it_becomes_a_member() {
 }
 
 /// The first former session has expired, is taken over, or does not respond; the second one exists.
-/// `milepost drain` looks up every index and counts none as expired, because it does not know how
-/// many there were.
+/// `milepost drain` visits every index and counts none as expired, because it does not know how many
+/// sessions there were.
 #[test]
 fn expired_session_is_logged_once_if_a_later_one_exists() {
     let gone = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
@@ -227,7 +227,7 @@ fn expired_session_is_logged_once_if_a_later_one_exists() {
         first.into_iter().for_each(|event| it.handle_event(members, event, now));
         it.handle_event(members + 1, connected(true, None), now);
         it.handle_timeout(now);
-        assert_eq!(it.totals().former.expired, 0, "not before every look has ended");
+        assert_eq!(it.totals().former.expired, 0, "not before every visit has ended");
         for absent in members + 2..it.sessions() {
             it.handle_event(absent, connected(false, None), now);
             it.handle_event(absent, gone(false), now);

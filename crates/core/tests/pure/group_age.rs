@@ -1,5 +1,5 @@
-//! How long a batch waits in a large group: no longer than its bound, and never where a broker, a
-//! shutdown or another limit asks for it earlier.
+//! The age of batches in a large group: never above its bound, and not lengthened where a broker, a
+//! shutdown or another limit requires the batch earlier.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! A group in one schedule: members that are killed, hang while a successor starts, leave, get
-//! fewer sessions and are drained; peers that lie; a broker of two nodes; one ClickHouse, or two
-//! replicas of it that are cut off from each other, and one of which loses its disk then; a disk
+//! fewer sessions and are drained; peers that lie; a broker of two nodes; ClickHouse as one server,
+//! or as two replicas that lose the connection to each other, after which one loses its disk; a disk
 //! for each process. Members, intake, delivery and the decision to leave are the real ones. The
 //! seed of a schedule is its number.
 //!
@@ -58,13 +58,14 @@ enum Mistake {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Running,
-    /// SIGTERM came; killed at this time.
+    /// Leaves after SIGTERM; is killed at this time.
     Leaving(Duration),
-    /// SIGSTOP: its connections stay open. Killed at this time, unless it has a successor.
+    /// Is stopped by SIGSTOP, with its connections open; is killed at this time, unless it has a
+    /// successor.
     Hung(Duration),
-    /// Started again at this time.
+    /// Was killed; is restarted at this time.
     Dead(Duration),
-    /// It is not restarted before the end of the schedule.
+    /// Ended, and is not restarted before the end of the schedule.
     Gone,
 }
 
@@ -76,7 +77,7 @@ enum Answers {
     /// Echoes the asker's own standing.
     Echo,
     OtherTopics,
-    /// Claims to leave, and stays.
+    /// Claims to be leaving, and stays.
     Modestly,
 }
 
@@ -116,7 +117,8 @@ struct Group {
     /// Messages of the driver that will be erased.
     theirs: BTreeSet<u32>,
     erased: bool,
-    /// Rows of the erased driver that were stored when every process had the list.
+    /// Rows of the erased driver that were stored when the last process got the list; no more may
+    /// be stored afterwards.
     stored_of_them: Option<BTreeSet<u32>>,
     /// First former session that expired although its member's only process ran all the time.
     left_to_expire: Option<usize>,
@@ -363,7 +365,7 @@ impl Group {
     fn leave(&mut self, of: usize) {
         let process = &mut self.processes[of];
         if process.state == State::Running && !process.drains && self.down.is_none() {
-            process.member.leaves();
+            process.member.set_leaving();
             process.state = State::Leaving(self.after + GRACE);
             process.inquiry = Some(Inquiry::new(standing(process)));
         }
@@ -684,7 +686,7 @@ fn planted_mistakes_in_a_group_are_found() {
     for (mistake, schedule) in found_by {
         let mut schedules = iter::once(schedule).chain(0..2_000);
         let found = schedules.find_map(|seed| {
-            // The world's own assertions find some of it.
+            // The world's own assertions find some of the mistakes.
             let asserted = |_| Err("an acknowledgement too early".to_owned());
             let why =
                 std::panic::catch_unwind(|| play(seed, mistake)).unwrap_or_else(asserted).err()?;

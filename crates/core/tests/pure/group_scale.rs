@@ -1,5 +1,5 @@
-//! A hundred members on eight nodes: nothing that a member does grows with the size of its group, and
-//! what all do together in a rollout grows by less than the square of it.
+//! A hundred members on eight nodes: the work of one member does not grow with the size of its
+//! group, and the work of all members in a rollout grows more slowly than its square.
 
 use std::time::{Duration, Instant};
 
@@ -25,10 +25,10 @@ impl Group {
         Self { members: (0..members).map(member).collect(), questions: 0, rng }
     }
 
-    /// One member gets SIGTERM, and asks as the shell does: the answers come in the order of the
-    /// questions.
-    fn leaves(&mut self, leaving: usize) -> Decision {
-        self.members[leaving].leaves();
+    /// Sends SIGTERM to one member, which asks its peers as the shell does: the answers arrive in
+    /// the order of the questions.
+    fn leave(&mut self, leaving: usize) -> Decision {
+        self.members[leaving].set_leaving();
         let mut inquiry = Inquiry::new(self.members[leaving].standing(true, 0));
         let mut waves = Waves::new(self.rng.u64(..));
         (0..self.members.len()).for_each(|peer| waves.add(peer));
@@ -47,12 +47,12 @@ impl Group {
         }
     }
 
-    /// Questions per member of a rolling restart, from the highest member down, each back before
-    /// the next one leaves.
-    fn rolled_out(size: usize) -> f64 {
+    /// Returns the questions per member in a rolling restart, from the highest member down. Each
+    /// member is back before the next one leaves.
+    fn questions_per_member(size: usize) -> f64 {
         let mut group = Self::of(size);
         for leaving in (0..size).rev() {
-            let decision = group.leaves(leaving);
+            let decision = group.leave(leaving);
             assert_eq!(matches!(decision, Decision::Keep { .. }), leaving == 0, "{decision}");
             let (name, topics) = (format!("milepost-{leaving}"), ["d/+".to_owned()]);
             group.members[leaving] = Member::new(&name, "milepost", &topics);
@@ -63,7 +63,7 @@ impl Group {
 
 #[test]
 fn questions_of_a_rollout_do_not_grow_with_the_square_of_the_group() {
-    let [small, large] = [10, 100].map(Group::rolled_out);
+    let [small, large] = [10, 100].map(Group::questions_per_member);
     eprintln!("questions of a member in a rollout: {small} of 10 members, {large} of 100");
     assert!(large < 10.0, "{large} questions a member");
     assert!(large < 2.5 * small, "{large} of 100 members, {small} of 10: ten times the group");
@@ -72,9 +72,9 @@ fn questions_of_a_rollout_do_not_grow_with_the_square_of_the_group() {
 #[test]
 fn scale_in_by_half_asks_a_few_peers_each() {
     let mut group = Group::of(100);
-    (50..100).for_each(|leaving| group.members[leaving].leaves());
+    (50..100).for_each(|leaving| group.members[leaving].set_leaving());
     for leaving in 50..100 {
-        assert!(matches!(group.leaves(leaving), Decision::Leave { .. }));
+        assert!(matches!(group.leave(leaving), Decision::Leave { .. }));
     }
     assert!(group.questions < 50 * 5, "{} questions of 50 members", group.questions);
 }
@@ -82,14 +82,14 @@ fn scale_in_by_half_asks_a_few_peers_each() {
 #[test]
 fn lowest_member_keeps_its_session_when_all_leave_at_once() {
     let mut group = Group::of(100);
-    (0..100).for_each(|leaving| group.members[leaving].leaves());
+    (0..100).for_each(|leaving| group.members[leaving].set_leaving());
     for leaving in 0..100 {
-        assert!(matches!(group.leaves(leaving), Decision::Keep { certain: true, .. }));
+        assert!(matches!(group.leave(leaving), Decision::Keep { certain: true, .. }));
     }
-    assert_eq!(group.questions, 100 * 100, "each has to hear from all");
+    assert_eq!(group.questions, 100 * 100, "each needs an answer from all");
 }
 
-/// Sessions that a member opens at a start: its own, and visits to former ones.
+/// A member opens its own sessions at a start, and visits to former ones.
 #[test]
 fn connections_of_a_start_grow_with_the_nodes_and_not_with_the_group() {
     for number in [1, 2, 8] {

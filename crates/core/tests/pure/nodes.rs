@@ -34,7 +34,7 @@ fn world(sessions: Connections, of: usize) -> World<Server> {
 #[test]
 fn sessions_are_spread_evenly_and_auto_counts_nodes() {
     assert_eq!(world(Connections::Fixed(4), 3).spread(), [2, 1, 1]);
-    assert_eq!(world(Connections::Fixed(2), 3).spread(), [1, 1, 0], "there are no more");
+    assert_eq!(world(Connections::Fixed(2), 3).spread(), [1, 1, 0], "one session each");
     assert_eq!(world(Connections::Auto, 1).spread(), [4]);
     assert_eq!(world(Connections::Auto, 6).spread(), [1; 6]);
 }
@@ -116,7 +116,7 @@ fn restart_resumes_sessions_of_a_hung_node_before_they_expire() {
     world.kill();
     world.wait(Duration::from_secs(40));
     assert_eq!((world.spread(), world.broker.expired.len()), (vec![4, 0], 0));
-    // The sessions are on the first node now. It hangs while the process is away; the second node
+    // All sessions are on the first node now. It hangs while the process is down; the second node
     // is healthy.
     world.broker.hung = [0].into();
     world.kill();
@@ -157,7 +157,7 @@ fn session_refused_by_every_node_backs_off() {
         let at = world.consumer.poll_timeout(now).expect("its next attempt, or its next node");
         world.wait(at - now);
         let next = world.consumer.poll_timeout(at);
-        assert!(next.is_none_or(|next| next > at), "what was due is done");
+        assert!(next.is_none_or(|next| next > at), "a deadline stays in the past");
         if world.consumer.session(0).connection() == ConnectionState::Connecting {
             tried.push((world.consumer.dial(0, at).0, world.after));
             world.cut(0, true, false);
@@ -318,7 +318,7 @@ fn former_session_is_found_behind_sessions_waiting_for_nodes() {
     world.broker.expiry = Some(Duration::from_secs(10));
     world.kill();
     world.wait(Duration::from_secs(30));
-    assert!(world.broker.expired.is_empty(), "with what it held: {:?}", world.broker.expired);
+    assert!(world.broker.expired.is_empty(), "messages expired: {:?}", world.broker.expired);
 }
 
 proptest! {

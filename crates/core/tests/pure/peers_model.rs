@@ -1,6 +1,6 @@
-//! Members of a group that are told to leave, in every order and simultaneously, and ask each
-//! other: some die, hang, answer garbage, or lie. At every step some member is subscribed at the
-//! broker, once any member has been.
+//! Members of a group that get SIGTERM in any order, also simultaneously, and ask each other: some
+//! die, hang, answer garbage, or lie. Once any member has been subscribed, some member is subscribed
+//! at every step.
 
 use std::sync::Arc;
 
@@ -24,12 +24,12 @@ const NAMES: [&str; 7] = [
 enum Mood {
     Honest,
     Hung,
-    Rubbish,
+    Garbage,
     /// A load balancer in front of it routes the question back to the asker.
     Echo,
     OtherGroup,
     OtherTopics,
-    /// Claims to leave, and stays.
+    /// Claims to be leaving, and stays.
     Modest,
 }
 
@@ -37,9 +37,9 @@ enum Mood {
 enum Step {
     Connect(usize),
     Cut(usize),
-    Tell(usize),
+    Terminate(usize),
     Answer { asker: usize, asked: usize },
-    TimeIsUp(usize),
+    TimeOut(usize),
     Kill(usize),
     Start(usize),
 }
@@ -90,7 +90,7 @@ impl World {
         match pod.mood {
             Mood::Honest => Some(Ok(standing)),
             Mood::Hung => None,
-            Mood::Rubbish => Some(Standing::from_json(b"<html>")),
+            Mood::Garbage => Some(Standing::from_json(b"<html>")),
             Mood::Echo => Some(Ok(asker.clone())),
             Mood::OtherGroup => Some(Ok(Standing { group: "other".to_owned(), ..standing })),
             Mood::OtherTopics => {
@@ -115,17 +115,17 @@ impl World {
             Step::Cut(n) => {
                 self.pods[n].process.iter_mut().for_each(|process| process.connected = false);
             }
-            Step::Tell(n) => {
+            Step::Terminate(n) => {
                 if let Some(process) =
                     self.pods[n].process.as_mut().filter(|process| process.inquiry.is_none())
                 {
-                    process.member.leaves();
+                    process.member.set_leaving();
                     process.inquiry =
                         Some(Inquiry::new(process.member.standing(process.connected, 0)));
                 }
             }
             Step::Answer { asker, asked } => self.ask(asker, asked),
-            Step::TimeIsUp(n) => self.decide(n),
+            Step::TimeOut(n) => self.decide(n),
             Step::Kill(n) => self.pods[n].process = None,
             Step::Start(n) => {
                 self.pods[n].process.get_or_insert_with(|| Process::new(NAMES[n]));
@@ -173,12 +173,12 @@ impl World {
 fn erased_list_that_is_current_again_is_not_waited_for() {
     let (one, other) = (Arc::new(Erased::new([])), Arc::new(Erased::new(["d1".to_owned()])));
     let member = Member::new("milepost-0", "milepost", &[]);
-    member.begins_with(&one);
-    member.erases(&one);
+    member.set_initial_erased(&one);
+    member.set_erased(&one);
     assert_eq!(member.standing(true, 0).erased, Some(one.digest()));
-    member.erases(&other);
-    member.erases(&one);
-    assert_eq!(member.standing(true, 0).erased, None, "something goes by the other list");
+    member.set_erased(&other);
+    member.set_erased(&one);
+    assert_eq!(member.standing(true, 0).erased, None, "a batch holds the other list");
     drop(other);
     assert_eq!(member.standing(true, 0).erased, Some(one.digest()));
 }
@@ -187,7 +187,7 @@ fn mood() -> impl Strategy<Value = Mood> {
     prop_oneof![
         6 => Just(Mood::Honest),
         1 => Just(Mood::Hung),
-        1 => Just(Mood::Rubbish),
+        1 => Just(Mood::Garbage),
         1 => Just(Mood::Echo),
         1 => Just(Mood::OtherGroup),
         1 => Just(Mood::OtherTopics),
@@ -200,9 +200,9 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => pod().prop_map(Step::Connect),
         1 => pod().prop_map(Step::Cut),
-        4 => pod().prop_map(Step::Tell),
+        4 => pod().prop_map(Step::Terminate),
         16 => (pod(), pod()).prop_map(|(asker, asked)| Step::Answer { asker, asked }),
-        1 => pod().prop_map(Step::TimeIsUp),
+        1 => pod().prop_map(Step::TimeOut),
         1 => pod().prop_map(Step::Kill),
         3 => pod().prop_map(Step::Start),
     ]
@@ -241,12 +241,12 @@ proptest! {
         let mut world = World::new(&[Mood::Honest; NAMES.len()]);
         (0..NAMES.len()).for_each(|n| world.step(&Step::Connect(n)));
         if told_first {
-            (0..NAMES.len()).filter(|n| goes(*n)).for_each(|n| world.step(&Step::Tell(n)));
+            (0..NAMES.len()).filter(|n| goes(*n)).for_each(|n| world.step(&Step::Terminate(n)));
         }
         for question in questions.drain(..) {
             let (asker, asked) = (question / NAMES.len(), question % NAMES.len());
             if goes(asker) {
-                world.step(&Step::Tell(asker));
+                world.step(&Step::Terminate(asker));
                 world.step(&Step::Answer { asker, asked });
             }
         }

@@ -70,7 +70,8 @@ pub fn limits() -> decode::Limits {
     }
 }
 
-/// milepost's own format on `drivers/+/gps`, and OwnTracks' on `owntracks/+`.
+/// Returns a source in milepost's own format on `drivers/+/gps`, and one in OwnTracks' on
+/// `owntracks/+`.
 pub fn sources() -> [Source; 2] {
     let owntracks = Format::Mapped(Arc::new(shipped("owntracks", None).unwrap()));
     let driver = Driver::Topic(Template::first());
@@ -135,7 +136,7 @@ pub fn now(began: Instant, after: Duration) -> Now {
     Now { instant: began + after, wall: Timestamp::from_unix_ms(WALL_MS + after_ms) }
 }
 
-/// CONNACK.
+/// Returns a CONNACK with these terms.
 pub fn connected(session_present: bool, receive_maximum: Option<u16>) -> SessionEvent {
     SessionEvent::Connected(ConnAck { session_present, receive_maximum, ..ConnAck::default() })
 }

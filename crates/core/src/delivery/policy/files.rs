@@ -33,8 +33,8 @@ struct Entry {
     /// Number of committed inserts, of any batch, when the file first failed or was last deferred.
     successes: Option<u64>,
     deferrals: u32,
-    /// The file is not replayed before this, and queues since then; `None`: since the process
-    /// started.
+    /// The file is not replayed before this time, which is also its place in the queue. `None`: the
+    /// file is from an earlier process and comes first.
     not_before: Option<Instant>,
     /// Why the file is not inserted, if the file itself is at fault.
     why: Option<String>,
@@ -100,11 +100,12 @@ impl Files {
         self.entries.get(file)?.progress.clone()
     }
 
-    /// Consecutive failures of any file.
+    /// Returns the number of consecutive failures of any file.
     pub(super) fn failures(&self) -> u32 {
         self.failures
     }
 
+    /// Records that a file was inserted.
     pub(super) fn succeeded(&mut self) {
         (self.failures, self.deferrals) = (0, 0);
     }
@@ -159,8 +160,8 @@ impl Files {
         defers
     }
 
-    /// Pauses the queue after a deferral. Many consecutive deferrals mean that the server takes
-    /// little, or that the disk is away, so the pause grows.
+    /// Pauses the queue after a deferral. Many consecutive deferrals mean that the server accepts
+    /// little, or that the disk fails, so the pause grows.
     pub(super) fn pause_after_deferral(&mut self, jitter: &mut fastrand::Rng, now: Instant) {
         self.deferrals = self.deferrals.saturating_add(1);
         self.paused_until = Some(now + retry::delay(self.deferrals, jitter));
@@ -247,10 +248,10 @@ mod tests {
             assert_eq!(
                 (files.failures(), files.next(now)),
                 (1, None),
-                "{kind:?}: the others rest, too"
+                "{kind:?}: the others pause, too"
             );
             assert!(files.next(files.deadline().unwrap()).is_some());
-            assert!(files.failed(&file, failure(kind), 6, &mut jitter, now), "another got through");
+            assert!(files.failed(&file, failure(kind), 6, &mut jitter, now), "another committed");
             assert_eq!(files.failures(), 0);
             assert!(
                 !files.failed(&file, failure(Transient), 6, &mut jitter, now),

@@ -5,7 +5,7 @@
 //! [`Stage`].
 //! [`Delivery::store_reason`] decides when a batch goes to the spool.
 //!
-//! Guarantee: a batch is called durable only when every piece of it was inserted or its file is
+//! Guarantee: a batch is reported as durable only when every piece of it was inserted or its file is
 //! fsynced. Every wait has a deadline, or a reason in [`Delivery::unready_reasons`].
 //!
 //! Pure: it takes `now`. `src/executor.rs` executes its commands.
@@ -142,9 +142,11 @@ impl Delivery {
         if used < slots {
             return Demand::ToInsert(slots - used);
         }
+        // One batch beyond the slots. It goes to the spool, so that messages are acknowledged although
+        // every insert is slow.
         if used == slots
             && self.may_store(true, None, now)
-            && (self.is_slow(now) || self.leaves_for_long(now))
+            && (self.is_slow(now) || self.is_leaving_late(now))
         {
             return Demand::ToStore;
         }
@@ -158,7 +160,7 @@ impl Delivery {
     pub fn accept(&mut self, batch: Batch, now: Instant) {
         assert!(
             self.demand(now) != Demand::Nothing,
-            "a batch was handed over that delivery does not want"
+            "a batch was passed to delivery without demand for it"
         );
         let id = batch.id;
         let rows = [batch.positions.len(), batch.rejects.len()];
@@ -283,7 +285,7 @@ impl Delivery {
         {
             return None;
         }
-        if self.leaves_for_long(now) {
+        if self.is_leaving_late(now) {
             return Some(StoreReason::Leaving);
         }
         if let Some(since) = state.stage.attempt_since() {
@@ -360,7 +362,7 @@ impl Delivery {
                 Stage::InsertingStored { since: now, file }
             }
             Stage::InsertedWhileStoring { .. } | Stage::Removing { .. } => {
-                unreachable!("what is in ClickHouse is not inserted again")
+                unreachable!("a batch that is in ClickHouse is not inserted again")
             }
         };
         let piece = state
@@ -390,7 +392,7 @@ impl Delivery {
             | Stage::QuarantiningRow { .. }
             | Stage::Loading { .. }
             | Stage::Removing { .. } => {
-                unreachable!("what is in the spool, or on its way there, is not stored again")
+                unreachable!("a batch that is in the spool, or being stored, is not stored again")
             }
         };
         self.commands.push_back(DeliveryCommand::Store(id));
@@ -425,6 +427,7 @@ impl Delivery {
         self.commands.push_back(DeliveryCommand::Load(id, file));
     }
 
+    /// Reports, once, that a fresh batch is durable.
     fn report_durable(&mut self, id: BatchId) {
         if let Some(fresh) = self.batches.get_mut(&id).and_then(BatchState::fresh_mut)
             && !std::mem::replace(&mut fresh.reported, true)
@@ -437,11 +440,13 @@ impl Delivery {
         }
     }
 
+    /// Ends a batch, and drops its inserts from memory.
     fn forget(&mut self, id: BatchId) {
         self.batches.remove(&id);
         self.commands.push_back(DeliveryCommand::Forget(id));
     }
 
+    /// Returns the batches from the intake.
     fn fresh(&self) -> impl Iterator<Item = &BatchState> {
         self.batches.values().filter(|state| state.fresh().is_some())
     }
@@ -451,6 +456,7 @@ impl Delivery {
         Attempts::new(identity)
     }
 
+    /// Returns whether an insert of a fresh batch is slow while the process is under pressure.
     fn is_slow(&self, now: Instant) -> bool {
         let slow = |state: &BatchState| {
             state.stage.attempt_since().is_some_and(|since| now >= since + SLOW_AFTER)
@@ -458,7 +464,8 @@ impl Delivery {
         self.under_pressure && self.fresh().any(slow)
     }
 
-    fn leaves_for_long(&self, now: Instant) -> bool {
+    /// Returns whether the shutdown has lasted so long that uninserted batches go to the spool.
+    fn is_leaving_late(&self, now: Instant) -> bool {
         self.leaving_since
             .is_some_and(|since| now >= since + self.settings.store_when_leaving_after)
     }

@@ -1,7 +1,7 @@
 //! The transitions of a batch when the executor reports an outcome: of an attempt, or of the disk.
 //!
-//! An outcome that does not fit the batch's stage is a bug of this process, so it panics. A batch
-//! that went on in another stage could be acknowledged without being stored, or wait for ever.
+//! An outcome that does not fit the batch's stage is a bug of this process, so it panics. In the
+//! wrong stage, a batch could be acknowledged without being stored, or wait for ever.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ impl Delivery {
         }
     }
 
-    /// Records that this attempt has ended. The answer that is awaited is now that of the oldest
+    /// Records that this attempt was answered. The server's silence now counts from the oldest
     /// attempt still in flight.
     fn attempt_answered(&mut self, id: BatchId) {
         let others = self.batches.iter().filter(|(other, _)| **other != id);
@@ -128,8 +128,8 @@ impl Delivery {
         }
     }
 
-    /// Handles a failed attempt: decides the next stage and the delay. The spool, if it may take
-    /// the batch, does so in the same round, see [`Delivery::store_reason`].
+    /// Handles a failed attempt: decides the next stage and the delay. If the batch should go to the
+    /// spool now, `handle_report` sends it there afterwards, see [`Delivery::store_reason`].
     pub(super) fn failed(&mut self, id: BatchId, kind: FailureKind, why: String, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
         if kind == FailureKind::TooLarge {
@@ -196,11 +196,12 @@ impl Delivery {
             if self.settings.spool {
                 self.quarantine_row(id, Piece { insert, rows }, now);
             } else {
-                self.row_passed(id, now);
+                self.skip_row(id, now);
             }
         }
     }
 
+    /// Writes a row that is too large to a file of its own.
     fn quarantine_row(&mut self, id: BatchId, row: Piece, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
         let file = match state.stage {
@@ -228,10 +229,11 @@ impl Delivery {
         self.spool_accepted();
         self.totals.spool_quarantined += 1;
         self.quarantined_bytes += file.bytes;
-        self.row_passed(id, now);
+        self.skip_row(id, now);
     }
 
-    fn row_passed(&mut self, id: BatchId, now: Instant) {
+    /// Counts a row that is too large to insert, and continues with the next piece.
+    fn skip_row(&mut self, id: BatchId, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
         let is_position = state.finish_piece();
         state.progress.quarantined += u64::from(is_position);
@@ -287,10 +289,11 @@ impl Delivery {
         }
     }
 
+    /// Clears the refusal of the spool, and logs its end if the refusal was logged.
     fn spool_accepted(&mut self) {
         self.spool_refusal = None;
-        let is_news = std::mem::take(&mut self.is_refusal_logged);
-        self.notices.extend(is_news.then_some(DeliveryNotice::SpoolAcceptsAgain));
+        let was_logged = std::mem::take(&mut self.is_refusal_logged);
+        self.notices.extend(was_logged.then_some(DeliveryNotice::SpoolAcceptsAgain));
     }
 
     /// Handles a batch whose file and directory are fsynced: from here on its messages may be

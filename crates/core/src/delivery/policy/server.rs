@@ -1,4 +1,4 @@
-//! The health of ClickHouse: whether inserts may start, whether it answers, and since when not.
+//! The health of ClickHouse: whether inserts may start, and whether it answers.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ const TIMEOUT_PER_INSERT: u32 = 4;
 /// down.
 const FAILURES_UNREADY: u32 = 3;
 
-/// See the module's documentation.
+/// The health of ClickHouse, as inserts and the watcher's queries show it.
 #[derive(Debug)]
 pub(super) struct Server {
     schema: Schema,

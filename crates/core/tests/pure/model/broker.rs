@@ -1,9 +1,9 @@
 //! A broker that keeps sessions, packet ids and windows as MQTT specifies, with the faults of real
 //! brokers.
 //!
-//! It can be a cluster of two nodes, as EMQX is one: a node that is killed loses its sessions, and
-//! their shared subscriptions stay as ghosts that get their share of the messages until the node is
-//! back.
+//! It can be a cluster of two nodes that behaves as EMQX does: a node that is killed loses its
+//! sessions, and their shared subscriptions stay as ghosts, which get their share of the messages
+//! until the node is back.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -18,14 +18,14 @@ pub struct Session {
     process: u64,
     pub node: usize,
     queue: VecDeque<Sent>,
-    /// Delivered and not acknowledged, in order of delivery; whether on this connection, as often
-    /// as it is to be.
+    /// Messages that are delivered and not acknowledged, in order of delivery, each with its packet
+    /// id. The flag: it was delivered on this connection, and no resend of it is pending.
     in_flight: VecDeque<(u16, Sent, bool)>,
     packet_id: u16,
     away_since: Option<Instant>,
 }
 
-/// Process that calls now. In a group, every process has its own range of client ids.
+/// The process that calls the broker now. In a group, every process has its own range of client ids.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Client {
     pub first_id: usize,
@@ -45,7 +45,7 @@ pub struct Broker {
     ghosts: Vec<usize>,
     /// Session Expiry Interval; `None`: sessions stay for ever.
     pub expiry: Option<Duration>,
-    /// Nodes that take no connection.
+    /// Nodes that accept no connection.
     pub away: BTreeSet<usize>,
     /// Nodes that accept connections and answer nothing.
     pub hung: BTreeSet<usize>,
@@ -54,7 +54,7 @@ pub struct Broker {
     next: usize,
     /// Sessions that were away for too long.
     pub expired: Vec<usize>,
-    /// Sent at QoS 1, and gone with a session.
+    /// Messages sent at QoS 1 that were lost with a session.
     pub lost: BTreeSet<u32>,
 }
 
@@ -109,7 +109,7 @@ impl Broker {
         self.sessions.get_mut(&id).filter(|session| session.connected && session.process == process)
     }
 
-    /// Whether any connection of the session is open.
+    /// Returns whether any process has an open connection to the session.
     pub fn is_connected(&self, id: usize) -> bool {
         self.sessions.get(&self.id(id)).is_some_and(|session| session.connected)
     }
@@ -229,7 +229,7 @@ impl Broker {
         let (expected, message, on_this) =
             session.in_flight.pop_front().expect("a message in flight");
         assert_eq!(packet_id, expected, "out of order, or of another connection");
-        assert!(on_this, "an acknowledgement before the message came on this connection");
+        assert!(on_this, "an acknowledgement before the message arrived on this connection");
         message.seqs
     }
 

@@ -26,7 +26,7 @@ use crate::rows::{Sent, connected, decoder, now, payload};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest time for which acknowledgements may stall without a reason in `/readyz`.
 const LIVELY: Duration = Duration::from_secs(25);
-/// The longest an insert is ever waited for, and what follows.
+/// Upper bound of the timeout of an insert, and of the steps after it.
 const INSERT_TIMEOUT_MAX: Duration = Duration::from_secs(630);
 /// Timeout of a status query to a server that hangs.
 const SILENT_AFTER: Duration = Duration::from_secs(3);
@@ -97,7 +97,7 @@ pub struct World<B> {
     stored_of_them: Option<BTreeSet<u32>>,
     /// ClickHouse's status as last reported to the process.
     status: ServerStatus,
-    /// Commands that no executor has seen yet.
+    /// Commands that the executor has not received yet.
     commands: Vec<Work>,
     silent_at: Option<Instant>,
     /// Time until which the broker does nothing.
@@ -182,7 +182,7 @@ impl<B: Backend> World<B> {
             process(&self.setup, self.server.restart(self.setup.delivery.spool), self.lives);
         (self.silent_at, self.left) = (None, None);
         if self.erased {
-            self.consumer.set_erased(gone());
+            self.consumer.set_erased(erased_list());
         }
         self.status = ServerStatus::ready();
         if self.server.is_silent() {
@@ -197,12 +197,12 @@ impl<B: Backend> World<B> {
         if std::mem::replace(&mut self.erased, true) {
             return;
         }
-        self.server.erase(gone());
-        self.consumer.set_erased(gone());
-        self.look_at_the_erased();
+        self.server.erase(erased_list());
+        self.consumer.set_erased(erased_list());
+        self.observe_erased();
     }
 
-    fn look_at_the_erased(&mut self) {
+    fn observe_erased(&mut self) {
         if self.erased && self.stored_of_them.is_none() && self.server.inserts_from_before() == 0 {
             let stored = self.theirs.iter().copied().filter(|seq| self.server.is_stored(*seq));
             self.stored_of_them = Some(stored.collect());
@@ -317,16 +317,16 @@ impl<B: Backend> World<B> {
         for command in std::mem::take(&mut self.commands) {
             self.server.execute(command, self.instant());
         }
-        self.look_at_the_erased();
+        self.observe_erased();
         self.check();
     }
 
     fn check(&self) {
         let totals = self.consumer.totals();
-        assert!(totals.adds_up(), "the ledger does not add up: {totals:?}");
-        // One more file is replayed.
+        assert!(totals.adds_up(), "the counters do not add up: {totals:?}");
+        // One file may be replayed besides.
         let most = self.setup.delivery.inserts_in_flight + 1;
-        assert!(self.server.attempts() <= most, "{} attempts under way", self.server.attempts());
+        assert!(self.server.attempts() <= most, "{} attempts in flight", self.server.attempts());
     }
 
     /// Reports the connections that the broker has closed: another process took over the session,
@@ -576,13 +576,13 @@ impl<B: Backend> World<B> {
             self.wait(Duration::from_secs(1));
             quiet =
                 if acked(self) > before { Duration::ZERO } else { quiet + Duration::from_secs(1) };
-            // A lost answer is waited for until the insert's timeout; then `/readyz` has a reason.
-            let troubles = self.consumer.unready_reasons(self.instant());
+            // An insert whose answer was lost ends at its timeout; then `/readyz` has a reason.
+            let unready = self.consumer.unready_reasons(self.instant());
             assert!(
-                quiet < LIVELY || !troubles.is_empty(),
+                quiet < LIVELY || !unready.is_empty(),
                 "no acknowledgement for {quiet:?}, and `/readyz` gives no reason"
             );
-            assert!(quiet < INSERT_TIMEOUT_MAX, "no acknowledgement for {quiet:?}: {troubles:?}");
+            assert!(quiet < INSERT_TIMEOUT_MAX, "no acknowledgement for {quiet:?}: {unready:?}");
         }
         for _ in 0..1_500 {
             let well = self.consumer.unready_reasons(self.instant()).is_empty();
@@ -646,8 +646,8 @@ impl<B: Backend> World<B> {
     }
 }
 
-/// Returns the list with the erased driver.
-fn gone() -> Arc<Erased> {
+/// Returns the list of erased drivers with one driver.
+fn erased_list() -> Arc<Erased> {
     Arc::new(Erased::new(["e".to_owned()]))
 }
 

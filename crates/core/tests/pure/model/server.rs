@@ -17,7 +17,7 @@ use super::Backend;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mood {
     Fine,
-    /// Takes two seconds per insert.
+    /// Needs two seconds per insert.
     Slow,
     Refusing,
     /// Answers nothing, and commits nothing.
@@ -30,7 +30,7 @@ pub enum Mood {
     NoTable,
     /// Accepts at most three rows, and none whose number is a multiple of seven.
     Narrow,
-    /// Takes this many seconds per insert; a client with a shorter timeout loses the answer.
+    /// Needs this many seconds per insert; a client with a shorter timeout loses the answer.
     Taking(u64),
 }
 
@@ -129,8 +129,8 @@ impl Table {
         }
     }
 
-    /// Joins the replicas, which catch up. `disk_lost`: the replica with additional rows has lost
-    /// its disk before.
+    /// Joins the replicas, which then copy each other's rows. `disk_lost`: the replica with
+    /// additional rows loses its disk first.
     pub fn join(&mut self, disk_lost: bool) {
         if let Some(replicas) = &mut self.replicas {
             let on_one = std::mem::take(&mut replicas.on_one);
@@ -394,7 +394,7 @@ impl Backend for Server {
                         position.lng.e7(),
                     );
                     let known = *self.table.identities.entry(position.seq).or_insert(identity);
-                    assert_eq!(known, identity, "a message that came again is another fix");
+                    assert_eq!(known, identity, "a redelivered message became another fix");
                 }
                 let positions: Vec<_> =
                     batch.positions.iter().map(|position| Row::Position(position.seq)).collect();
@@ -402,7 +402,7 @@ impl Backend for Server {
                     batch.rejects.iter().map(|reject| Row::Reject(reject.count)).collect();
                 let rows =
                     [positions, rejects].into_iter().filter(|rows| !rows.is_empty()).collect();
-                assert!(self.kept.insert(batch.id, rows).is_none(), "a batch is taken once");
+                assert!(self.kept.insert(batch.id, rows).is_none(), "a batch is accepted once");
             }
             DeliveryCommand::Attempt { batch, piece, attempt } => {
                 let Piece { insert, rows } = piece;
