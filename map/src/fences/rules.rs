@@ -2,10 +2,8 @@
 //!
 //! They have no effect on visits, so a change of rules alone begins no new version.
 
-use milepost_events::fences::rules::{DRIVERS_MAX, FenceRules, SECONDS_MAX, SPEED_LIMIT_KMH_MAX};
+use milepost_events::fences::rules::{FenceRules, SPEED_LIMIT_KMH_MAX};
 use serde_json::{Map, Value, json};
-
-use crate::params;
 
 /// Keys in a feature's properties: the names of the table's columns.
 const KEYS: [&str; 6] =
@@ -22,8 +20,6 @@ pub fn show(rules: &FenceRules, properties: &mut Map<String, Value>, has_drivers
 /// Returns the rules that result if the properties of a request replace those of `before`. A key
 /// that the request leaves out keeps its rule; null removes it.
 ///
-/// The caller checks that the time zone exists.
-///
 /// # Errors
 /// The property that is invalid, and what is expected.
 pub fn changed(before: &FenceRules, properties: &Value) -> Result<FenceRules, String> {
@@ -37,32 +33,33 @@ pub fn changed(before: &FenceRules, properties: &Value) -> Result<FenceRules, St
                 .map_err(|error| format!("properties.{key}: {error}"))?;
         }
     }
-    let rules: FenceRules = serde_json::from_value(rules).map_err(|error| error.to_string())?;
-    check(&rules).map(|()| rules)
+    // The zone of hours that are removed, or that SQL stored without hours, means nothing.
+    if rules["hours"].is_null() && properties.get("hours_zone").is_none_or(Value::is_null) {
+        rules["hours_zone"] = Value::Null;
+    }
+    check(&rules)?;
+    serde_json::from_value(rules).map_err(|error| error.to_string())
 }
 
-/// Refuses what [`FenceRules::read`] refuses, in words for who fills in the form.
-fn check(rules: &FenceRules) -> Result<(), String> {
-    if rules.speed_limit_kmh.is_some_and(|limit| !(limit > 0.0 && limit <= SPEED_LIMIT_KMH_MAX)) {
-        return Err(format!(
-            "the speed limit must be above 0 and at most {SPEED_LIMIT_KMH_MAX} km/h"
-        ));
-    }
-    if rules.stay_max_s.is_some_and(|stay| !(1..=SECONDS_MAX).contains(&stay)) {
-        return Err("the longest stay must be from a second to a year".to_owned());
-    }
-    if rules.silent_for_s.is_some_and(|silent| silent > SECONDS_MAX) {
-        return Err("the silence must be at most a year".to_owned());
-    }
-    rules.parsed_hours().map_err(|fault| format!("opening hours: {fault}"))?;
-    if rules.drivers.len() > DRIVERS_MAX {
-        return Err(format!("a fence is for at most {DRIVERS_MAX} drivers, or for all"));
-    }
-    rules.drivers.iter().try_for_each(|id| params::driver(id).map(drop))
+/// Refuses what [`FenceRules::read`] refuses, numbers in words for who fills in the form.
+fn check(rules: &Value) -> Result<(), String> {
+    let mut faults = Vec::new();
+    let _ = FenceRules::read(rules, &mut faults);
+    let Some(fault) = faults.first() else { return Ok(()) };
+    Err(match fault.split(':').next() {
+        Some("speed_limit_kmh") => {
+            format!("the speed limit must be above 0 and at most {SPEED_LIMIT_KMH_MAX} km/h")
+        }
+        Some("stay_max_s") => "the longest stay must be from a second to a year".to_owned(),
+        Some("silent_for_s") => "the silence must be at most a year".to_owned(),
+        _ => fault.clone(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use milepost_events::fences::rules::{DRIVERS_MAX, SECONDS_MAX};
+
     use super::*;
 
     #[test]
@@ -95,6 +92,33 @@ mod tests {
         assert!(error(json!({ "speed_limit_kmh": -1 })).contains("speed limit"));
         assert!(error(json!({ "hours": "8 to 5" })).contains("Mo-Fr 06:00-18:00"));
         assert!(error(json!({ "drivers": ["a b"] })).contains("a b"));
+    }
+
+    #[test]
+    fn what_an_import_refuses_the_map_refuses() {
+        let many: Vec<String> = (0..=DRIVERS_MAX).map(|number| format!("d{number}")).collect();
+        for (properties, words) in [
+            (json!({ "hours_zone": "UTC" }), "there are no hours"),
+            (json!({ "hours": "08:00-09:00,".repeat(90) + "08:00-09:00" }), "1024 bytes"),
+            (json!({ "hours": "08:00-09:00", "hours_zone": "Mars" }), "no time zone"),
+            (json!({ "drivers": many }), "at most 10000"),
+            (json!({ "silent_for_s": SECONDS_MAX + 1 }), "a year"),
+        ] {
+            let mut faults = Vec::new();
+            let _ = FenceRules::read(&properties, &mut faults);
+            assert_eq!(faults.len(), 1, "{faults:?}");
+            let error = changed(&FenceRules::default(), &properties).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn removed_hours_take_their_zone_along() {
+        let (hours, zone) = (Some("08:00-16:00".to_owned()), Some("Europe/Berlin".to_owned()));
+        let before = FenceRules { hours, hours_zone: zone, ..FenceRules::default() };
+        assert_eq!(changed(&before, &json!({ "hours": null })), Ok(FenceRules::default()));
+        let both = json!({ "hours": null, "hours_zone": "UTC" });
+        assert!(changed(&before, &both).unwrap_err().contains("there are no hours"));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::hours::Hours;
+use milepost_decode::position::DriverId;
 use milepost_decode::row_binary::{put_count, put_text};
 
 pub const SPEED_LIMIT_KMH_MAX: f64 = 1_000.0;
@@ -83,7 +84,10 @@ impl FenceRules {
                 ids.iter().map_while(Value::as_str).map(str::to_owned).collect::<Vec<_>>()
             });
             match ids.filter(|ids| value.as_array().map(Vec::len) == Some(ids.len())) {
-                Some(ids) => read.drivers = ids,
+                Some(ids) => match ids.iter().find(|id| DriverId::new(id).is_err()) {
+                    None => read.drivers = ids,
+                    Some(id) => faults.push(format!("drivers: {id:?} is no driver's id")),
+                },
                 None => faults.push(format!("drivers: no list of at most {DRIVERS_MAX} strings")),
             }
         }
@@ -170,6 +174,8 @@ mod tests {
             (json!({ "hours_zone": "UTC" }), "hours_zone: there are no hours"),
             (json!({ "drivers": "d1" }), "drivers: no list"),
             (json!({ "drivers": ["d1", 2] }), "drivers: no list"),
+            (json!({ "drivers": ["d1", "a b"] }), "drivers: \"a b\" is no driver's id"),
+            (json!({ "drivers": [""] }), "drivers: \"\" is no driver's id"),
         ] {
             let mut faults = Vec::new();
             let _ = FenceRules::read(&properties, &mut faults);
