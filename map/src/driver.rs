@@ -2,15 +2,19 @@
 //! `[fields.NAME]`, and the driver's card.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use clickhouse::Row;
+use milepost_clickhouse::FieldComment;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::history::failed;
 use crate::store::{Error, Store};
 
-/// How milepost's own part of a field's comment begins.
-const MARK: &str = "[field from ";
+/// Longest age of the list of fields: a new one is shown this late.
+const COLUMNS_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// A row of the table `drivers`.
 #[derive(Debug, Default, Row, Serialize, Deserialize)]
@@ -39,24 +43,18 @@ pub struct Field {
 }
 
 impl Field {
-    /// Reads a column's comment, such as `Charge, in per cent [field from batt; max 100]`.
+    /// Reads a column; `None`: it is not a field's.
     fn new(name: String, kind: &str, comment: &str) -> Option<Self> {
-        let at = comment.rfind(MARK)?;
-        let origin = comment[at + MARK.len()..].strip_suffix(']')?;
-        let words = comment[..at].trim_end();
-        let (words, unit) = match words.rsplit_once(", in ") {
-            Some((words, unit)) => (words, unit),
-            None => words.strip_prefix("in ").map_or((words, ""), |unit| ("", unit)),
-        };
+        let FieldComment { comment, unit, from } = FieldComment::parse(comment)?;
         let inner = kind.strip_prefix("LowCardinality(").and_then(|kind| kind.strip_suffix(')'));
         let kind = inner.unwrap_or(kind);
         let inner = kind.strip_prefix("Nullable(").and_then(|kind| kind.strip_suffix(')'));
         Some(Self {
             name,
             kind: inner.unwrap_or(kind).to_owned(),
-            comment: words.to_owned(),
-            unit: unit.to_owned(),
-            from: origin.split(';').next()?.split(", ").map(str::to_owned).collect(),
+            comment,
+            unit,
+            from,
             value: None,
         })
     }
@@ -88,23 +86,52 @@ struct Newest {
     values: Vec<Option<String>>,
 }
 
+/// The columns of fields, without values: asked for once a minute, not at each look at a driver.
+#[derive(Debug, Default)]
+pub struct Columns(Mutex<Option<(Instant, Vec<Field>)>>);
+
+impl Columns {
+    async fn read(
+        &self,
+        question: impl Future<Output = Result<Vec<Field>, Error>>,
+    ) -> Result<Vec<Field>, Error> {
+        let mut kept = self.0.lock().await;
+        if let Some((at, fields)) = &*kept
+            && at.elapsed() < COLUMNS_AGE_MAX
+        {
+            return Ok(fields.clone());
+        }
+        let fields = question.await?;
+        *kept = Some((Instant::now(), fields.clone()));
+        Ok(fields)
+    }
+
+    async fn forget(&self) {
+        *self.0.lock().await = None;
+    }
+}
+
 /// Returns a driver's attributes, fields and card.
 ///
 /// # Errors
 /// The reason, in words for the viewer.
-pub async fn properties(store: &Store, driver: &str) -> Result<Properties, Error> {
-    let (mut fields, card) = tokio::try_join!(fields(store), card(store, driver))?;
-    let values: Vec<String> = fields.iter().map(Field::sql).collect();
-    let sql = format!(
-        "SELECT toUnixTimestamp64Milli(last_positions.ts) AS ts,
-            CAST(last_positions.attributes, 'Array(Tuple(String, String))') AS attributes,
-            CAST([{}], 'Array(Nullable(String))') AS values
-        FROM {{db}}.last_positions WHERE driver_id = {{driver:String}}",
-        values.join(", ")
-    );
-    let newest = store.ask(&sql).param("driver", driver).fetch_optional::<Newest>().await;
-    let newest = newest.map_err(|error| failed(store, &error))?;
-    let Some(newest) = newest else {
+pub async fn properties(
+    store: &Store,
+    columns: &Columns,
+    driver: &str,
+) -> Result<Properties, Error> {
+    let (mut fields, card) =
+        tokio::try_join!(columns.read(fields_without_values(store)), card(store, driver))?;
+    let newest = match newest(store, driver, &fields).await {
+        Err(error) if store.reader().lacks_column(&error) => {
+            // A field was dropped since its column was listed.
+            columns.forget().await;
+            fields = columns.read(fields_without_values(store)).await?;
+            newest(store, driver, &fields).await
+        }
+        newest => newest,
+    };
+    let Some(newest) = newest.map_err(|error| failed(store, &error))? else {
         return Ok(Properties { ts: 0, attributes: BTreeMap::new(), fields: Vec::new(), card });
     };
     for (field, value) in fields.iter_mut().zip(newest.values) {
@@ -114,13 +141,30 @@ pub async fn properties(store: &Store, driver: &str) -> Result<Properties, Error
     Ok(Properties { ts: newest.ts, attributes, fields, card })
 }
 
+async fn newest(
+    store: &Store,
+    driver: &str,
+    fields: &[Field],
+) -> Result<Option<Newest>, clickhouse::error::Error> {
+    let values: Vec<String> = fields.iter().map(Field::sql).collect();
+    let sql = format!(
+        "SELECT toUnixTimestamp64Milli(last_positions.ts) AS ts,
+            CAST(last_positions.attributes, 'Array(Tuple(String, String))') AS attributes,
+            CAST([{}], 'Array(Nullable(String))') AS values
+        FROM {{db}}.last_positions WHERE driver_id = {{driver:String}}",
+        values.join(", ")
+    );
+    store.ask(&sql).param("driver", driver).fetch_optional::<Newest>().await
+}
+
 /// Returns the columns of fields that the view `last_positions` shows, without values.
-async fn fields(store: &Store) -> Result<Vec<Field>, Error> {
+async fn fields_without_values(store: &Store) -> Result<Vec<Field>, Error> {
     const SQL: &str = "SELECT name, type, comment FROM system.columns
         WHERE database = {database:String} AND table = 'last_positions' AND position(comment, {mark:String}) > 0
             AND match(name, '^[a-z][a-z0-9_]*$')
         ORDER BY position";
-    let question = store.ask(SQL).param("database", store.database()).param("mark", MARK);
+    let question =
+        store.ask(SQL).param("database", store.database()).param("mark", FieldComment::MARK);
     let rows = question.fetch_all::<(String, String, String)>().await;
     let rows = rows.map_err(|error| failed(store, &error))?;
     Ok(rows
@@ -134,7 +178,7 @@ async fn card(store: &Store, driver: &str) -> Result<Card, Error> {
         "SELECT name, toString(`group`) AS `group`, vehicle, phone, note FROM {db}.drivers FINAL
         WHERE driver_id = {driver:String}";
     match store.ask(SQL).param("driver", driver).fetch_optional::<Card>().await {
-        Err(error) if store.is_missing(&error) => Ok(Card::default()),
+        Err(error) if store.reader().lacks_table(&error) => Ok(Card::default()),
         card => Ok(card.map_err(|error| failed(store, &error))?.unwrap_or_default()),
     }
 }
@@ -159,6 +203,27 @@ mod tests {
         let unit = field("Nullable(Float32)", "in V [field from v]").unwrap();
         assert_eq!((&*unit.comment, &*unit.unit), ("", "V"));
         assert_eq!(field("Nullable(UInt8)", "Charge of the phone"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn columns_are_asked_for_once_a_minute() {
+        let (columns, asked) = (Columns::default(), std::cell::Cell::new(0));
+        let read = async || {
+            let question = async {
+                asked.set(asked.get() + 1);
+                Ok(Vec::new())
+            };
+            columns.read(question).await.map(drop)
+        };
+        read().await.unwrap();
+        tokio::time::advance(COLUMNS_AGE_MAX - Duration::from_secs(1)).await;
+        read().await.unwrap();
+        assert_eq!(asked.get(), 1);
+        let away = async { Err(Error::Away("away".to_owned())) };
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(columns.read(away).await.is_err());
+        read().await.unwrap();
+        assert_eq!(asked.get(), 2);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result};
 use clap::Parser as _;
 use milepost_clickhouse::Reader;
 use milepost_map::config::Config;
+use milepost_map::driver::Columns;
 use milepost_map::http::{self, Gates, State};
 use milepost_map::live::Live;
 use milepost_map::shared::Shared;
@@ -111,6 +112,7 @@ async fn run(config: Config) -> Result<()> {
             .context("fences.password_file")?,
         store: Store::new(&config.clickhouse, &config.map.names, ANSWER_BYTES_MAX)
             .context("clickhouse.password_file cannot be read")?,
+        columns: Columns::default(),
         fence_changes: Mutex::default(),
         acknowledged: AtomicU64::default(),
         answers: Shared::default(),

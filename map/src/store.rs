@@ -129,7 +129,7 @@ impl Store {
             "SELECT count(), toUnixTimestamp64Milli(max(written_at)), toInt64({period}) FROM {{db}}.drivers"
         );
         match self.ask(&sql).fetch_one().await {
-            Err(error) if self.is_missing(&error) => Ok((0, 0, 0)),
+            Err(error) if self.reader.lacks_table(&error) => Ok((0, 0, 0)),
             stamp => stamp,
         }
     }
@@ -150,7 +150,7 @@ impl Store {
             rows = query.param("group", self.names.group_attribute()).fetch_all().await?;
         }
         match self.ask(TABLE).fetch_all::<(String, String, String)>().await {
-            Err(error) if self.is_missing(&error) => {}
+            Err(error) if self.reader.lacks_table(&error) => {}
             table => rows.extend(table?),
         }
         Ok(Directory::new(rows))
@@ -180,16 +180,10 @@ impl Store {
         query.param("group_attribute", self.names.group_attribute())
     }
 
-    /// Returns whether a query failed because an older `milepost migrate` did not create the table.
+    /// Returns the client, which classifies the errors of its queries.
     #[must_use]
-    pub fn is_missing(&self, error: &ClientError) -> bool {
-        self.reader.failed(error).0 == Some(60) // UNKNOWN_TABLE
-    }
-
-    /// Returns whether a query failed because an older `milepost migrate` did not add a column.
-    #[must_use]
-    pub fn lacks_column(&self, error: &ClientError) -> bool {
-        self.reader.failed(error).0 == Some(47) // UNKNOWN_IDENTIFIER
+    pub fn reader(&self) -> &Reader {
+        &self.reader
     }
 
     fn limited(&self, client: &Client, sql: &str, timeout: Duration) -> Query {

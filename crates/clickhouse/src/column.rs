@@ -7,6 +7,39 @@ use milepost_config::{Field, FieldType};
 /// Beginning of milepost's own part of a column's comment.
 const MARK: &str = "[field from ";
 
+/// What the comment of a field's column says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldComment {
+    pub comment: String,
+    /// Unit of the value; empty: none.
+    pub unit: String,
+    /// Attributes that the value comes from.
+    pub from: Vec<String>,
+}
+
+impl FieldComment {
+    /// Part of the comment of every field's column, by which a query finds them.
+    pub const MARK: &str = MARK;
+
+    /// Parses a comment such as `Charge, in per cent [field from batt; max 100]`; `None`: the
+    /// column is not a field's.
+    #[must_use]
+    pub fn parse(comment: &str) -> Option<Self> {
+        let origin = origin_in(comment)?;
+        let words = comment[..comment.len() - origin.len()].trim_end();
+        let (words, unit) = match words.rsplit_once(", in ") {
+            Some((words, unit)) => (words, unit),
+            None => words.strip_prefix("in ").map_or((words, ""), |unit| ("", unit)),
+        };
+        let from = origin.strip_prefix(MARK)?.strip_suffix(']')?.split("; ").next()?;
+        Some(Self {
+            comment: words.to_owned(),
+            unit: unit.to_owned(),
+            from: from.split(", ").map(str::to_owned).collect(),
+        })
+    }
+}
+
 /// Returns the column's type.
 pub(super) fn column_type(kind: &FieldType) -> String {
     match kind {
@@ -194,4 +227,39 @@ fn moment(raw: &str, counts: &str) -> String {
          fromUnixTimestamp64Milli(toInt64(if({is_held}, {ms}, 0)), 'UTC'), \
          {number} IS NULL{counts}, parseDateTime64BestEffortOrNull({raw}, 3, 'UTC'), NULL)"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comment_is_parsed_as_it_was_written() {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        for (words, unit, from) in [
+            ("Charge, of the phone", "per cent", &["batt", "io/113"][..]),
+            ("", "V", &["v"]),
+            ("Mode [of the engine]", "", &["mode"]),
+            ("", "", &["a;b", "c"]),
+        ] {
+            let field = Field {
+                name: "name".to_owned(),
+                from: texts(from),
+                kind: FieldType::Float(32),
+                comment: words.to_owned(),
+                unit: unit.to_owned(),
+                min: Some(0.0),
+                max: None,
+                unknown: texts(&["-1", "[]"]),
+            };
+            let parsed = FieldComment::parse(&comment(&field)).expect("a field's comment");
+            let written = FieldComment {
+                comment: field.comment.clone(),
+                unit: field.unit.clone(),
+                from: field.from.clone(),
+            };
+            assert_eq!(parsed, written, "{}", comment(&field));
+        }
+        assert_eq!(FieldComment::parse("Charge of the phone"), None);
+    }
 }

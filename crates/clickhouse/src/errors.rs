@@ -20,6 +20,8 @@ const PERMANENT: [u32; 19] =
 /// Error codes with which the server does not know whether it committed: UNKNOWN_STATUS_OF_INSERT,
 /// KEEPER_EXCEPTION.
 const AMBIGUOUS: [u32; 2] = [UNKNOWN_STATUS_OF_INSERT, 999];
+/// The code of a query that names a column which no table of it has.
+pub(super) const UNKNOWN_IDENTIFIER: u32 = 47;
 pub(super) const UNKNOWN_TABLE: u32 = 60;
 pub(super) const UNKNOWN_DATABASE: u32 = 81;
 pub(super) const AUTHENTICATION_FAILED: u32 = 516;

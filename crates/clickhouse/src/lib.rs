@@ -34,6 +34,7 @@ mod trace;
 mod writer;
 
 pub use self::client::{ClickHouse, Error, QUESTION_TIMEOUT, within};
+pub use self::column::FieldComment;
 pub use self::connector::Connector;
 pub use self::endpoints::{Cause, EndpointStatus};
 pub use self::erase::{Hosts, Traces};

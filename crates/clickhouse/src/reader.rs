@@ -6,7 +6,7 @@ use clickhouse::Client;
 use clickhouse::error::Error as ClientError;
 
 use super::connector::Connector;
-use super::errors::{advice, code};
+use super::errors::{UNKNOWN_IDENTIFIER, UNKNOWN_TABLE, advice, code};
 use super::login::Login;
 use milepost_config::Server;
 use milepost_tls::Tls;
@@ -45,5 +45,17 @@ impl Reader {
             self.login.read_again_after(code);
         }
         (code, code.and_then(advice).map(str::to_owned))
+    }
+
+    /// Returns whether a query failed because an older `milepost migrate` did not create the table.
+    #[must_use]
+    pub fn lacks_table(&self, error: &ClientError) -> bool {
+        self.failed(error).0 == Some(UNKNOWN_TABLE)
+    }
+
+    /// Returns whether a query failed because an older `milepost migrate` did not add a column.
+    #[must_use]
+    pub fn lacks_column(&self, error: &ClientError) -> bool {
+        self.failed(error).0 == Some(UNKNOWN_IDENTIFIER)
     }
 }

@@ -7,8 +7,6 @@
 pub mod rules;
 pub mod versions;
 
-use std::collections::BTreeSet;
-
 use clickhouse::Row;
 use milepost_clickhouse::Reader;
 use milepost_events::fences::{MOMENTS_MS, closed};
@@ -75,7 +73,7 @@ pub async fn all(store: &Store, scope: &Scope) -> Result<Value, Error> {
         store.ask(&sql).fetch_all::<Stored>().await
     };
     let stored = match ask(RULES).await {
-        Err(error) if store.lacks_column(&error) => ask(NO_RULES).await,
+        Err(error) if store.reader().lacks_column(&error) => ask(NO_RULES).await,
         stored => stored,
     };
     let stored = stored.map_err(|error| failed(store, &error))?;
@@ -121,7 +119,6 @@ pub async fn put(
     if rows.is_empty() {
         return Ok(());
     }
-    check_zones(writer, &rows).await?;
     write(writer, database, &rows).await.map_err(|error| away(writer, &error))?;
     let what = if change.polygons.is_none() { "ended" } else { "stored" };
     tracing::info!(user, fence = ?change.name, rewrites_past = change.rewrites_past, "a fence was {what}");
@@ -204,32 +201,11 @@ async fn read(
     let now = client.query("SELECT toUnixTimestamp64Milli(now64(3))").fetch_one::<i64>();
     let stored = async {
         match ask(RULES).await {
-            Err(error) if is_unknown_column(writer, &error) => ask(NO_RULES).await,
+            Err(error) if writer.lacks_column(&error) => ask(NO_RULES).await,
             stored => stored,
         }
     };
     tokio::try_join!(now, stored)
-}
-
-/// Whether a query failed because an older `milepost migrate` did not add a column.
-fn is_unknown_column(reader: &Reader, error: &clickhouse::error::Error) -> bool {
-    reader.failed(error).0 == Some(47) // UNKNOWN_IDENTIFIER
-}
-
-/// Refuses a time zone that ClickHouse does not know.
-async fn check_zones(writer: &Reader, rows: &[Version]) -> Result<(), Refused> {
-    const SQL: &str = "SELECT count() FROM system.time_zones WHERE time_zone = {zone:String}";
-    let zones: BTreeSet<&String> =
-        rows.iter().filter_map(|row| row.rules.hours_zone.as_ref()).collect();
-    for zone in zones {
-        let found = writer.client().query(SQL).param("zone", zone).fetch_one::<u64>().await;
-        if found.map_err(|error| away(writer, &error))? == 0 {
-            return Err(Refused::Invalid(format!(
-                "properties.hours_zone: {zone:?} is no time zone; expected one such as Europe/Berlin"
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// Writes all rows in one insert, so that no reader sees the old version without the new one.

@@ -34,10 +34,19 @@ pub(super) fn unknown(id: &str) -> Refusal {
     Refusal(StatusCode::NOT_FOUND, format!("nobody has heard of a driver {id}"))
 }
 
+/// Returns the value as JSON; 500 if it is none: an empty 200 would read as "no data".
+pub(super) fn as_json(value: &impl Serialize) -> Result<Vec<u8>, Refusal> {
+    serde_json::to_vec(value).map_err(|error| {
+        tracing::error!(%error, "an answer was not written as JSON");
+        Refusal(StatusCode::INTERNAL_SERVER_ERROR, "the answer cannot be written".to_owned())
+    })
+}
+
 /// A short JSON response, which no cache keeps.
 pub(super) fn answer(value: &impl Serialize) -> Response {
-    let json = serde_json::to_vec(value).unwrap_or_default();
-    ([(CONTENT_TYPE, JSON), (CACHE_CONTROL, "no-store")], json).into_response()
+    let answer =
+        as_json(value).map(|json| ([(CONTENT_TYPE, JSON), (CACHE_CONTROL, "no-store")], json));
+    answer.into_response()
 }
 
 /// A response that may be long: gzip if the client accepts it.
@@ -64,4 +73,19 @@ pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
 
 pub(super) fn value(text: &'static str) -> HeaderValue {
     HeaderValue::from_static(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn answer_that_is_no_json_is_an_error() {
+        assert_eq!(answer(&BTreeMap::from([("a", 1)])).status(), StatusCode::OK);
+        // The keys of an object must be strings.
+        let status = answer(&BTreeMap::from([([1, 2], 3)])).status();
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+    }
 }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use milepost_observe::now;
 use serde_json::json;
 
-use super::answers::{Answer, BINARY, JSON, away, bad, in_scope, packed, value};
+use super::answers::{Answer, BINARY, JSON, as_json, away, bad, in_scope, packed, value};
 use super::refusal::Refusal;
 use super::state::{State, Viewer};
 use super::written::put_fence;
@@ -52,8 +52,9 @@ async fn attributes(
     // The page already has this fix: a shared answer about an older one is stale.
     let of = state.live.fleet().find(id).map(|fix| fix.ts_ms);
     let question = async {
-        let properties = asked(&state, driver::properties(&state.store, id)).await?;
-        Ok(Bytes::from(serde_json::to_vec(&properties).unwrap_or_default()))
+        let properties =
+            asked(&state, driver::properties(&state.store, &state.columns, id)).await?;
+        Ok(Bytes::from(as_json(&properties)?))
     };
     let json = state.answers.answer(format!("attributes {of:?} {id}"), Box::pin(question)).await?;
     Ok(packed(&headers, JSON, json))
@@ -163,7 +164,7 @@ async fn past(
     let params = Params::new(query.as_deref(), &["bbox", "from", "to"]).map_err(bad)?;
     let (bbox, span) = (params.bbox().map_err(bad)?, params.span(now().unix_ms()).map_err(bad)?);
     let past = asked(&state, history::past(&state.store, &viewer.scope, bbox, span)).await?;
-    Ok(packed(&headers, JSON, serde_json::to_vec(&past).unwrap_or_default()))
+    Ok(packed(&headers, JSON, as_json(&past)?))
 }
 
 async fn track(
@@ -191,7 +192,7 @@ async fn track(
         return Ok(answer);
     }
     let track = asked(&state, history::track(&state.store, id, span, metres)).await?;
-    Ok(packed(&headers, JSON, serde_json::to_vec(&track).unwrap_or_default()))
+    Ok(packed(&headers, JSON, as_json(&track)?))
 }
 
 async fn cells(

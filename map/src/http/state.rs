@@ -11,6 +11,7 @@ use milepost_clickhouse::Reader;
 use super::gates::Gates;
 use super::refusal::Refusal;
 use crate::config;
+use crate::driver::Columns;
 use crate::fleet::look::Scope;
 use crate::live::Live;
 use crate::shared::Shared;
@@ -29,6 +30,8 @@ pub(super) struct Viewer {
 pub struct State {
     pub live: Live,
     pub store: Store,
+    /// The columns of `[fields.NAME]`.
+    pub columns: Columns,
     /// Writes fences; `None`: fences are read-only.
     pub fence_writer: Option<Reader>,
     /// Held while a fence is read, changed and written.

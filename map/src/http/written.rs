@@ -202,8 +202,9 @@ async fn put_cards(
     let is_csv =
         headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/csv"));
     let cards: Vec<Card> = if is_csv {
-        names::csv(str::from_utf8(&sent(&headers, body, "text/csv").await?).unwrap_or_default())
-            .map_err(bad)?
+        let body = sent(&headers, body, "text/csv").await?;
+        let text = str::from_utf8(&body).map_err(|_| bad("the CSV is not UTF-8".to_owned()))?;
+        names::csv(text).map_err(bad)?
     } else {
         let body = sent(&headers, body, JSON).await?;
         serde_json::from_slice(&body)
