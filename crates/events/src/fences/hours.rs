@@ -37,33 +37,17 @@ impl Hours {
         let fault = || {
             format!("\"{text}\" are no opening hours such as \"Mo-Fr 06:00-18:00, Sa 08:00-12:00\"")
         };
-        let mut spans = Vec::new();
-        // Days without times of their own, as in "Mo,We 06:00-18:00", and the days of the span
-        // before, for "06:00-12:00, 13:00-18:00".
-        let (mut collected, mut last) = (None, [true; 7]);
-        for part in text.split([',', ';']) {
-            let words: Vec<&str> = part.split_whitespace().collect();
-            let (days, times) = match words[..] {
-                [one] if one.contains(':') => (None, Some(one)),
-                [one] => (Some(one), None),
-                [days, times] => (Some(days), Some(times)),
-                _ => return Err(fault()),
-            };
-            if let Some(days) = days {
-                let days = days_of(days).ok_or_else(fault)?;
-                let before = collected.unwrap_or([false; 7]);
-                collected = Some(std::array::from_fn(|day| before[day] || days[day]));
+        let (mut spans, mut before) = (Vec::new(), [false; 7]);
+        for rule in text.split(';') {
+            let of_rule = spans_of(rule).ok_or_else(fault)?;
+            let days = of_rule.iter().fold([false; 7], |days, span| either(days, span.days));
+            if (0..7).any(|day| before[day] && days[day]) {
+                return Err(format!(
+                    "\"{text}\" has a day on both sides of a semicolon, where OpenStreetMap keeps the later times alone: add times of a day after a comma"
+                ));
             }
-            if let Some(times) = times {
-                let days = collected.take().unwrap_or(last);
-                let (from, until) = times.split_once('-').ok_or_else(fault)?;
-                let (from, until) = minute(from).zip(minute(until)).ok_or_else(fault)?;
-                last = days;
-                spans.push(Span { days, from, until });
-            }
-        }
-        if spans.is_empty() || collected.is_some() {
-            return Err(fault());
+            before = either(before, days);
+            spans.extend(of_rule);
         }
         Ok(Self { zone, spans })
     }
@@ -82,6 +66,38 @@ impl Hours {
                 || span.days[(day + 6) % 7] && ends_next_day && minute < span.until
         })
     }
+}
+
+/// Parses the times between two semicolons.
+fn spans_of(rule: &str) -> Option<Vec<Span>> {
+    let mut spans = Vec::new();
+    // Days without times of their own, as in "Mo,We 06:00-18:00", and the days of the span before,
+    // for "06:00-12:00, 13:00-18:00".
+    let (mut collected, mut last) = (None, [true; 7]);
+    for part in rule.split(',') {
+        let words: Vec<&str> = part.split_whitespace().collect();
+        let (days, times) = match words[..] {
+            [one] if one.contains(':') => (None, Some(one)),
+            [one] => (Some(one), None),
+            [days, times] => (Some(days), Some(times)),
+            _ => return None,
+        };
+        if let Some(days) = days {
+            collected = Some(either(collected.unwrap_or([false; 7]), days_of(days)?));
+        }
+        if let Some(times) = times {
+            let days = collected.take().unwrap_or(last);
+            let (from, until) = times.split_once('-')?;
+            let (from, until) = minute(from).zip(minute(until))?;
+            last = days;
+            spans.push(Span { days, from, until });
+        }
+    }
+    (!spans.is_empty() && collected.is_none()).then_some(spans)
+}
+
+fn either(some: [bool; 7], others: [bool; 7]) -> [bool; 7] {
+    std::array::from_fn(|day| some[day] || others[day])
 }
 
 /// Parses `Mo`, or `Mo-Fr`; a range may pass Sunday.
@@ -162,5 +178,23 @@ mod tests {
             assert!(Hours::parse(text, None).is_err(), "{text}");
         }
         assert!(Hours::parse("06:00-07:00", Some("Europe/Bonn")).is_err());
+    }
+
+    #[test]
+    fn semicolon_separates_days_and_never_repeats_one() {
+        // In OpenStreetMap the times behind it replace the earlier ones of the same day.
+        for text in [
+            "Mo-Fr 06:00-18:00; We 08:00-12:00",
+            "Mo-Fr 06:00-12:00; 13:00-18:00",
+            "06:00-12:00; 13:00-18:00",
+            "Sa-Mo 06:00-12:00; Tu-Su 08:00-09:00",
+        ] {
+            let fault = Hours::parse(text, None).expect_err(text);
+            assert!(fault.contains("comma"), "{fault}");
+        }
+        let text = "Mo-Fr 06:00-12:00, 13:00-18:00; Sa,Su 08:00-12:00, Su 13:00-14:00";
+        assert!(is_open(text, None, "2026-11-27T17:00:00Z"));
+        assert!(is_open(text, None, "2026-11-29T13:30:00Z"));
+        assert!(!is_open(text, None, "2026-11-28T13:30:00Z"));
     }
 }
