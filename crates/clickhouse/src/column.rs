@@ -7,7 +7,7 @@ use milepost_config::{Field, FieldType};
 /// Beginning of milepost's own part of a column's comment.
 const MARK: &str = "[field from ";
 
-/// What the comment of a field's column says.
+/// Content of the comment of a field's column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldComment {
     pub comment: String,
