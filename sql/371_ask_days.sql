@@ -1,7 +1,7 @@
 -- A row for each driver and local day: how far, how long. The window is widened to whole days, so that any window gives the same days.
 -- A gap's metres belong to the day in which it ends. Trips and stops count on the day on which they begin. A silence that ends where it
--- began is standing, on each of its days; silent_s is how much of standing_s has no fixes. speed_derived_max: the highest mean speed over 15 s
--- or more, between fixes without a speed.
+-- began is standing, on each of its days; silent_s is how much of standing_s has no fixes. speed_derived_max: the highest mean speed
+-- between the first fixes of two 15-second spans, at least 5 s apart, without a speed.
 CREATE OR REPLACE VIEW {database}_ask.days{on_cluster} AS
 SELECT
     driver_id, span.1 AS day,

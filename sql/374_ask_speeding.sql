@@ -1,6 +1,6 @@
 -- Where a driver was faster than so many metres per second: one row from the first such fix to the last. By the speed that the device sent: a
--- slower fix ends it, and 180 s without a faster one; or, where it sent none, by the way from one fix to another 15 s later or more, and then
--- the row begins with the first such way (is_derived). Dropped fixes are left out (360). Only days of drivers with such a fix are read whole: the
+-- slower fix ends it, and 180 s without a faster one; or, where it sent none, by the way between the first fixes of two 15-second spans, at
+-- least 5 s apart, and then the row begins with the first such way (is_derived). Dropped fixes are left out (360). Only days of drivers with such a fix are read whole: the
 -- index on the speed finds them (302), and derived_cms (352) once a day was computed.
 CREATE OR REPLACE VIEW {database}_ask.speeding{on_cluster} AS
 WITH

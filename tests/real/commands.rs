@@ -145,6 +145,21 @@ fn edited_past_migration_is_refused() -> Result<()> {
 }
 
 #[test]
+fn recorded_migration_that_is_no_longer_in_sql_changes_nothing() -> Result<()> {
+    let world = world("former_migration")?;
+    world.query(
+        "INSERT INTO {db}.schema_migrations (version, name, checksum) VALUES (303, '303_ask_speeding', 'any')",
+    )?;
+    world.settings.migrate()?;
+    let (code, printed) = world.settings.call(&["check"])?;
+    assert!(code == 0 && printed.contains("all that this version knows are applied"), "{printed}");
+    let view = "SELECT positionCaseInsensitive(create_table_query, 'is_derived') > 0 FROM system.tables \
+        WHERE database = '{db}_ask' AND name = 'speeding'";
+    assert_eq!(world.query(view)?, "1");
+    Ok(())
+}
+
+#[test]
 fn migrate_plan_equals_what_migrate_executes() -> Result<()> {
     let world = unmigrated("plan")?;
     let plan = |settings: lab_stack::Settings| -> Result<Vec<String>> {
