@@ -1,9 +1,9 @@
 //! Executes delivery's commands: encodes batches, sends inserts, writes and reads spool files, and
 //! reports each outcome.
 //!
-//! It blocks on nothing: every attempt and every disk operation is its own task. It decides nothing
-//! about a batch's stage. As an attempt begins, the newest list of erased drivers decides which rows
-//! are left out, and with them the token; the outcome reports how many they were.
+//! It never blocks: every attempt and every disk operation is a task of its own. It decides nothing
+//! about a batch's stage. When an attempt begins, the rows of drivers on the newest list of erased
+//! drivers are left out, which changes the insert's token; the outcome reports their number.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -27,7 +27,7 @@ pub struct Executor<S> {
     pub sink: Arc<S>,
     pub spool: Option<Arc<Spool>>,
     pub database: String,
-    /// The list of erased drivers; their rows are left out of every insert.
+    /// The list of erased drivers, whose rows are left out of every insert.
     pub erased: watch::Receiver<ReadList>,
     pub reports: mpsc::Sender<Report>,
 }
@@ -66,8 +66,11 @@ struct State<S> {
     tasks: JoinSet<Done>,
 }
 
+/// The result of a task.
 enum Done {
+    /// The task has reported to the driver.
     Reported,
+    /// The task has read a file, whose inserts are kept before the report is sent.
     Loaded(BatchId, Result<Vec<Insert>, LoadError>),
 }
 
@@ -131,10 +134,12 @@ impl<S: Sink> State<S> {
         );
     }
 
+    /// Returns the rows of a piece; `None` if the insert cannot be split.
     fn piece(&self, batch: BatchId, Piece { insert, rows }: &Piece) -> Option<Insert> {
         self.batches.get(&batch)?.inserts.get(*insert)?.part(rows.clone())
     }
 
+    /// Starts one attempt to insert a piece, without the rows of erased drivers.
     fn attempt(&mut self, batch: BatchId, piece: &Piece, mut attempt: Attempt) {
         let began = Instant::now();
         let screened = self
@@ -197,6 +202,7 @@ impl<S: Sink> State<S> {
     }
 
     fn quarantine_row(&mut self, batch: BatchId, piece: &Piece) {
+        // A row of an erased driver must not go to a file either.
         let row = self.piece(batch, piece).expect("a row is quarantined after an attempt");
         let erased = Arc::clone(self.executor.erased.borrow().erased());
         if row.without(|id| erased.contains_bytes(id)).is_some_and(|(others, _)| others.rows == 0) {
@@ -209,6 +215,7 @@ impl<S: Sink> State<S> {
         });
     }
 
+    /// Runs a disk operation on a thread for blocking work, and reports its outcome.
     fn on_disk(&mut self, batch: BatchId, work: impl FnOnce() -> Outcome + Send + 'static) {
         self.report_when_done(batch, blocking(work));
     }
@@ -292,6 +299,7 @@ mod tests {
         }
     }
 
+    /// The test's ends of the executor's channels.
     struct Ends {
         reports: mpsc::Receiver<Report>,
         list: watch::Sender<ReadList>,

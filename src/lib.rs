@@ -7,8 +7,8 @@
 //!                └────── PUBACK ──────┴────── reports ────────┘
 //! ```
 //!
-//! The consumer alone: [`app`] wires the crates of `crates/` together, [`mqtt`] drives the
-//! connections, [`executor`] executes what the core decides.
+//! This crate is the consumer: [`app`] wires the crates of `crates/` together, [`mqtt`] drives the
+//! connections, [`executor`] executes the core's commands.
 //!
 //! Guarantee: any task that ends outside a shutdown ends the process. Refuses: to decide what
 //! happens to a batch or a session; `milepost_core` does.

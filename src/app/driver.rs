@@ -2,9 +2,9 @@
 //! between two rounds.
 //!
 //! Guarantee: read and write buffers are dropped with their connection ([`Transport`]). So no
-//! acknowledgement of an old connection goes out on a new one, and no message of an old one reaches
-//! the consumer later. This thread blocks for at most a
-//! [`ReadDelay`], touches no disk, and buffers a bounded amount: acknowledgements wait in the session until the broker takes them.
+//! acknowledgement of an old connection is sent on a new one, and no message of an old one reaches
+//! the consumer later. This thread blocks for at most a [`ReadDelay`], touches no disk, and buffers
+//! a bounded amount: acknowledgements wait in the session until the broker reads them.
 
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
@@ -31,9 +31,10 @@ use milepost_observe::metrics::Metrics;
 use milepost_tls::Address;
 use milepost_tls::nodes;
 
-/// Longest wait, so that `/livez` sees a heartbeat.
+/// Longest wait between two rounds, so that `/livez` gets a heartbeat.
 const BEAT: Duration = Duration::from_secs(5);
-/// Consecutive reads before reports and channels are processed, when a connection never runs dry.
+/// Maximum number of consecutive reads before reports and channels are processed, for connections
+/// that always have data.
 const READS_PER_TURN: u32 = 16;
 /// Shortest interval between updates of `/readyz` while it is ready.
 const HEALTH_EVERY_READY: Duration = Duration::from_millis(100);
@@ -124,6 +125,7 @@ impl Driver {
         }
     }
 
+    /// Runs until the consumer has ended. Returns its last totals.
     async fn run(mut self) -> ConsumerTotals {
         self.prepare().await;
         self.drain_channels();
@@ -131,6 +133,7 @@ impl Driver {
         loop {
             let read = poll_fn(|cx| Poll::Ready(self.state.poll(cx).is_ready())).await;
             reads = if read { reads + 1 } else { 0 };
+            // Read on while a socket has data, so that a batch gets the rows of many reads.
             if read && reads < READS_PER_TURN {
                 self.turn().await;
                 continue;
@@ -153,8 +156,8 @@ impl Driver {
         self.state.consumer.totals()
     }
 
-    /// Resolves the nodes' names and waits for ClickHouse's first answers, side by side, unless the
-    /// process is to end.
+    /// Resolves the nodes' names and waits for ClickHouse's first answers, at the same time. Returns
+    /// early if the process leaves.
     async fn prepare(&mut self) {
         let Wiring { server, leave, mqtt, .. } = &mut self.wiring;
         let names = async {
@@ -164,7 +167,7 @@ impl Driver {
         let first_answer = async {
             let is_answered = |status: &ServerStatus| status.schema != not_asked();
             let _ = timeout(FIRST_ANSWER_WITHIN, server.wait_for(is_answered)).await;
-            server.mark_changed();
+            server.mark_changed(); // `drain_channels` has not processed this status yet
         };
         tokio::select! {
             _ = async { tokio::join!(names, first_answer) } => {}
@@ -172,10 +175,12 @@ impl Driver {
         }
     }
 
+    /// Passes all reports and all changes from the channels to the consumer.
     fn drain_channels(&mut self) {
         let now = Instant::now();
         let is_dead = self.resolver.as_ref().is_some_and(JoinHandle::is_finished);
-        assert!(!is_dead, "the task that resolves the broker's names has died"); // nobody would follow its nodes any more
+        // Without this task, new addresses of the broker would never be used.
+        assert!(!is_dead, "the task that resolves the broker's names has died");
         while let Ok(report) = self.wiring.reports.try_recv() {
             self.handle_report(report, now);
         }
@@ -202,7 +207,7 @@ impl Driver {
         self.state.consumer.handle_report(report, now);
     }
 
-    /// Runs until the consumer has no more commands.
+    /// Advances the consumer and executes its commands until there are no more.
     async fn turn(&mut self) {
         loop {
             let now = Instant::now();
@@ -216,6 +221,7 @@ impl Driver {
         }
     }
 
+    /// Sends delivery's commands to the executor.
     fn send_commands(&mut self) {
         while let Some(command) = self.state.consumer.poll_command() {
             match self.wiring.commands.try_send(command) {
@@ -250,6 +256,7 @@ impl Driver {
         );
     }
 
+    /// Waits for data, a report, a change or a deadline.
     async fn wait(&mut self) {
         let now = Instant::now();
         let health = self.health_update_pending.then_some(self.next_health_update);
@@ -275,6 +282,7 @@ impl Driver {
         self.state.consumer.poll_timeout(now).into_iter().chain(transports).chain(ended).min()
     }
 
+    /// Returns whether the consumer has ended, and a running replay has ended or is overdue.
     fn may_stop(&mut self) -> bool {
         let now = Instant::now();
         if !self.state.consumer.has_ended() {
@@ -285,6 +293,7 @@ impl Driver {
         self.state.consumer.is_idle() || now >= ended_at + REPLAY_ENDS_WITHIN
     }
 
+    /// Logs the consumer's notices, and updates the metrics and `/readyz`.
     fn report_progress(&mut self) {
         let now = Instant::now();
         while let Some(notice) = self.state.consumer.poll_notice() {
@@ -356,7 +365,7 @@ fn take_change<T: Clone>(receiver: &mut watch::Receiver<T>) -> Option<T> {
 async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     match receiver.changed().await {
         Ok(()) => receiver.mark_changed(),
-        Err(_) => pending().await, // its sender has ended
+        Err(_) => pending().await, // the sender has ended, so no further value follows
     }
 }
 

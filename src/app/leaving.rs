@@ -46,9 +46,9 @@ fn is_elsewhere(peer: &Peer) -> bool {
 /// because a peer did not answer: if no process resumes them, the messages that the broker queues
 /// for them are lost.
 ///
-/// Where peers do not answer, the sessions are kept. If all members had left, the broker would drop
+/// If peers do not answer, the sessions are kept. If all members unsubscribed, the broker would drop
 /// every message; a kept session queues only its share, which a process or `milepost drain` can
-/// still take.
+/// still consume.
 pub(super) async fn decide(config: &Config, ours: Standing) -> (Leave, bool) {
     let Shutdown { leave, peers, grace } = &config.shutdown;
     let (leave, uncertain, why) = match leave {

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use milepost_core::peers::Peer;
 use milepost_observe::ask::resolve;
 
-/// How often names are resolved. Pods come and go within a minute or so.
+/// Interval between resolutions of the names. Pods are replaced within about a minute.
 const RESOLVED_EVERY: Duration = Duration::from_secs(15);
 
 /// Publishes the number of members at once and whenever it changes. Returns once no receiver is
@@ -23,7 +23,7 @@ const RESOLVED_EVERY: Duration = Duration::from_secs(15);
 pub(super) async fn count(peers: Vec<Peer>, members: watch::Sender<u32>) {
     let mut known = vec![BTreeSet::new(); peers.len()];
     while !members.is_closed() {
-        look_up(&peers, &mut known).await;
+        resolve_all(&peers, &mut known).await;
         let all: BTreeSet<_> = known.iter().flatten().collect();
         let count = u32::try_from(all.len()).unwrap_or(u32::MAX).max(1);
         members.send_if_modified(|last| std::mem::replace(last, count) != count);
@@ -32,7 +32,7 @@ pub(super) async fn count(peers: Vec<Peer>, members: watch::Sender<u32>) {
 }
 
 /// Resolves all names at once. A name that cannot be resolved now keeps its last addresses.
-async fn look_up(peers: &[Peer], known: &mut [BTreeSet<SocketAddr>]) {
+async fn resolve_all(peers: &[Peer], known: &mut [BTreeSet<SocketAddr>]) {
     let mut lookups = JoinSet::new();
     for (index, Peer { host, port }) in peers.iter().cloned().enumerate() {
         lookups.spawn(async move { (index, resolve(&host, port).await) });
@@ -53,12 +53,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_address_counts_once_and_an_unresolved_name_keeps_its_addresses() {
+    async fn equal_addresses_count_once_and_unresolved_names_keep_theirs() {
         let peers = [peer("127.0.0.1", 1), peer("127.0.0.1", 1), peer("127.0.0.1", 2)];
         let peers: Vec<_> = peers.into_iter().chain([peer("no-such-host.invalid", 3)]).collect();
         let mut known = vec![BTreeSet::new(); peers.len()];
         known[3].insert("10.0.0.1:3".parse().unwrap());
-        look_up(&peers, &mut known).await;
+        resolve_all(&peers, &mut known).await;
         assert_eq!(known.iter().flatten().collect::<BTreeSet<_>>().len(), 3);
     }
 

@@ -1,8 +1,8 @@
 //! Computes how long the driver's thread sleeps between two rounds of reads.
 //!
 //! Brokers write each PUBLISH as a small segment, so an eager reader pays a wake-up and a recv for
-//! every message. A wake-up costs as much as fifty messages, mostly because caches have grown cold.
-//! So a round should find a few hundred messages.
+//! every message. A wake-up costs as much as fifty messages, mostly because caches have gone cold.
+//! So a round should read a few hundred messages.
 
 use std::time::Duration;
 
@@ -50,7 +50,8 @@ impl ReadDelay {
     ) -> Duration {
         let others = connections.saturating_sub(1);
         let wanted = BYTES + BYTES_EACH * others;
-        let suits = self.delay.mul_f64(wanted as f64 / bytes.max(1) as f64);
+        // The delay at which a round would have read the wanted bytes, at the current rate.
+        let fitting = self.delay.mul_f64(wanted as f64 / bytes.max(1) as f64);
         let max = match self.qos {
             _ if window < WINDOW_MIN => DELAY_MIN,
             _ if replays => DELAY_MAX_REPLAYING,
@@ -58,7 +59,7 @@ impl ReadDelay {
             Qos::AtMostOnce => DELAY_MAX.min(DELAY_MAX_UNACKNOWLEDGED.mul_f64(1.0 + others as f64)),
         };
         // A burst shortens the delay at once; a lull lengthens it step by step.
-        self.delay = suits.min(self.delay * 5 / 4).clamp(DELAY_MIN, max);
+        self.delay = fitting.min(self.delay * 5 / 4).clamp(DELAY_MIN, max);
         self.delay
     }
 }
@@ -138,7 +139,7 @@ mod tests {
         assert_eq!(settled(100.0, 32).1, DELAY_MIN);
         let mut delay = ReadDelay::new(Qos::AtLeastOnce);
         while delay.next(0, 1, ROOMY, false) < DELAY_MAX {}
-        assert_eq!(delay.next(0, 1, 32, false), DELAY_MIN, "from the moment it is known");
+        assert_eq!(delay.next(0, 1, 32, false), DELAY_MIN, "at once");
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Res
     health.set(PART, vec!["leaving".to_owned()]);
     info!(grace = ?config.shutdown.grace, "leaving: flushing the messages received");
     let totals = tokio::select! {
-        ended = hand_over(&config, &shared, &leave, &mut driver) => Ok(ended?),
+        ended = leave_group(&config, &shared, &leave, &mut driver) => Ok(ended?),
         () = sleep_until(grace_ends) => Err("shutdown.grace is over"),
         () = signals.next() => Err("a second signal"),
     };
@@ -101,7 +101,7 @@ pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Res
 
 /// Decides whether the sessions are kept while the driver continues, then stops it. Returns its
 /// last totals, and whether the sessions were kept because a peer did not answer.
-async fn hand_over(
+async fn leave_group(
     config: &Config,
     shared: &Shared,
     leave: &watch::Sender<Option<Leave>>,
@@ -128,6 +128,7 @@ impl Shared {
     }
 }
 
+/// The running components of a consumer.
 pub(super) struct Started {
     /// The watcher of ClickHouse.
     pub(super) watch: JoinSet<Result<Infallible>>,
@@ -136,6 +137,8 @@ pub(super) struct Started {
     server: watch::Receiver<ServerStatus>,
 }
 
+/// Starts the executor, the driver's thread and the watcher of ClickHouse. `left`: the files that an
+/// earlier process left in the spool.
 pub(super) fn start(
     config: &Config,
     spool: Option<Arc<Spool>>,
@@ -146,9 +149,9 @@ pub(super) fn start(
     let clickhouse = Arc::new(ClickHouse::new(&config.clickhouse)?);
     let watched = Arc::clone(&clickhouse);
     metrics.watch_endpoints(move || watched.endpoints().into_iter().map(endpoint_use).collect());
-    let places = Delivery::commands_max(config.clickhouse.inserts_in_flight);
-    let (commands, to_execute) = mpsc::channel(places);
-    let (to_report, reports) = mpsc::channel(places);
+    let capacity = Delivery::commands_max(config.clickhouse.inserts_in_flight);
+    let (commands, to_execute) = mpsc::channel(capacity);
+    let (to_report, reports) = mpsc::channel(capacity);
     let (server, to_watch) = watch::channel(schema::unknown());
     let (attention, to_attend) = watch::channel(Attention::default());
     let (leave, leaving) = watch::channel(None);
@@ -211,8 +214,8 @@ async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, SpoolInvento
     Ok((Some(Arc::new(spool)), left))
 }
 
-/// Returns the tolerated difference of the clocks. A fix with the right time must not be too new
-/// for this process's clock; two seconds are normal, whatever is configured.
+/// Returns the tolerated difference of the clocks: within it, this process's clock never rejects a
+/// fix with the right time as too new. Two seconds are normal, whatever is configured.
 fn clocks_may_differ(config: &Config) -> Duration {
     config.decode.fix_future_max.max(Duration::from_secs(2))
 }
@@ -291,6 +294,7 @@ fn spool_keeps(config: &Config, totals: &ConsumerTotals) -> bool {
     batches > 0
 }
 
+/// Logs the end of a shutdown within the grace period, and returns its outcome.
 fn flushed(totals: &ConsumerTotals, uncertain: bool) -> Outcome {
     if totals.sessions.held_by_broker > 0 {
         warn!(
@@ -302,6 +306,7 @@ fn flushed(totals: &ConsumerTotals, uncertain: bool) -> Outcome {
     if uncertain { Outcome::DataLeft } else { Outcome::Clean }
 }
 
+/// Logs the data that an interrupted shutdown leaves with the broker, and returns its outcome.
 fn unflushed(totals: &ConsumerTotals, why: &str) -> Outcome {
     let (positions, unacked_messages) = (totals.in_flight(), totals.sessions.unacked);
     if totals.still_subscribed {
@@ -317,6 +322,7 @@ fn unflushed(totals: &ConsumerTotals, why: &str) -> Outcome {
     Outcome::DataLeft
 }
 
+/// Runs a task, and returns its name for the error if it ends unexpectedly.
 async fn named(name: &'static str, task: impl Future<Output = ()>) -> &'static str {
     task.await;
     name

@@ -2,7 +2,7 @@
 //! of this version, and whether its clock agrees with this process's.
 //!
 //! A hanging insert reports nothing until its timeout; a query shows within seconds that the server
-//! is away or back.
+//! is down or back.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -75,13 +75,13 @@ impl Watcher {
             let before = server.schema.clone();
             // Publish the clock at once: it must not wait for the tables.
             let clock = async {
-                (server.answers, server.clock_off) = (Ok(()), self.answer().await?);
+                (server.answers, server.clock_off) = (Ok(()), self.compare_clocks().await?);
                 server.clock_jumps = attention.clock_jumps;
                 self.server.send_replace(server.clone());
                 Ok::<(), Unanswered>(())
             };
-            // Both queries at once, because a start waits for the first round. Without an answer
-            // about the clock, the one about the tables does not count.
+            // Send both queries at once, because a start waits for the first round. If the clock's
+            // query has no answer, that of the tables is ignored.
             let tables = async { Ok(self.tables(&before, &mut list).await) };
             let schema = match tokio::try_join!(clock, tables) {
                 Ok(((), schema)) => schema?,
@@ -99,8 +99,8 @@ impl Watcher {
                     refused
                 }
             };
-            // An unanswered query changes nothing: the inserts will fail. But report a list that is
-            // too old, so that no insert is attempted in vain.
+            // An unanswered query leaves ready tables ready: if the server is down, the inserts show
+            // it. But report a list that is too old, because every insert would be refused.
             if before != Schema::Ready || list.is_old() || !matches!(schema, Schema::Unknown(_)) {
                 (server.schema, server.refusals) = (schema, attention.refusals);
             }
@@ -124,6 +124,7 @@ impl Watcher {
         };
         let (schema, erased) = match (schema?, erased) {
             (schema, Ok(erased)) => (schema, erased),
+            // While inserts run, the last list stays in force until it is too old.
             (schema @ (Schema::Ready | Schema::Unknown(_)), Err(why))
                 if *before == Schema::Ready =>
             {
@@ -174,7 +175,7 @@ impl Watcher {
     }
 
     /// Queries the server's clock. Returns why this host's clock is wrong, if it is.
-    async fn answer(&self) -> Result<Option<String>, Unanswered> {
+    async fn compare_clocks(&self) -> Result<Option<String>, Unanswered> {
         let before = now_ms();
         let theirs = match timeout(ANSWER_WITHIN, self.clickhouse.clock()).await {
             Ok(Ok(theirs)) => theirs,
@@ -188,7 +189,8 @@ impl Watcher {
                 return Err(Unanswered { schema, cause });
             }
         };
-        // The server read its clock at some moment in between, however long the answer took.
+        // The server read its clock between `before` and now, however long the answer took: a time
+        // within both is no difference.
         let difference_ms = theirs - theirs.max(before).min(now_ms());
         let difference = Duration::from_millis(difference_ms.unsigned_abs());
         let is_off = difference > self.clocks_may_differ;
@@ -284,7 +286,7 @@ mod tests {
     use milepost_observe::now;
     use tokio::time::sleep;
 
-    /// Inserts of 50 ms, ten a second, for a minute.
+    /// Plays inserts of 50 ms, ten a second, for a minute.
     async fn healthy_traffic(config: Config, attention: watch::Sender<Attention>) {
         let mut decoded = Decoded::default();
         let message = Message::new(b"drivers/d/gps", br#"{"lat":1,"lng":2}"#);
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn under_healthy_traffic_clickhouse_is_asked_every_half_minute() {
+    async fn healthy_traffic_keeps_the_query_interval_at_half_a_minute() {
         let config = Config::defaults().unwrap();
         let (attention, to_attend) = watch::channel(Attention::default());
         let mut watcher = Watcher {
@@ -317,13 +319,13 @@ mod tests {
             clocks_may_differ: Duration::from_secs(2),
         };
         let traffic = tokio::spawn(healthy_traffic(config, attention));
-        let mut questions = 0;
+        let mut rounds = 0;
         while !traffic.is_finished() {
             let answered = *watcher.attention.borrow();
             watcher.wait(Instant::now(), answered, false).await;
-            questions += 1;
+            rounds += 1;
         }
-        assert!(questions <= 3, "{questions} rounds of questions in a minute");
+        assert!(rounds <= 3, "{rounds} rounds of queries in a minute");
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,8 +2,8 @@
 //! first session alone, after the first SUBSCRIBE was granted. `consumer/broker_drops.rs` counts
 //! the reports.
 //!
-//! Guarantee: positions flow whatever the answer. A refusal is logged once. After three connections
-//! that the broker closed instead of answering, milepost stops asking.
+//! Guarantee: no answer affects the flow of positions. A refusal is logged once. After three
+//! connections that the broker closed instead of answering, milepost stops subscribing.
 
 use tracing::{info, warn};
 
@@ -18,7 +18,9 @@ const UNANSWERED_MAX: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct BrokerMetrics {
+    /// Filter of the counters; `None`: do not subscribe to them.
     wanted: Option<String>,
+    /// Consecutive subscriptions without a SUBACK.
     unanswered: u32,
     /// The last logged answer.
     granted: Option<bool>,
@@ -46,10 +48,12 @@ impl BrokerMetrics {
         true
     }
 
+    /// Returns the filters to which this session subscribes besides those of the sources.
     pub(super) fn filters(&self, index: SessionIndex) -> &[String] {
         if index == ASKING { self.wanted.as_slice() } else { &[] }
     }
 
+    /// Logs the broker's answer, if it differs from the last one.
     pub(super) fn handle_suback(&mut self, grants: &[Grant]) {
         self.unanswered = 0;
         let granted = grants.iter().all(|grant| matches!(grant, Grant::Granted(_)));

@@ -63,12 +63,13 @@ impl ConnectionError {
     }
 }
 
-/// In TLS 1.3 the server refuses a client certificate after the handshake, so reads and writes
-/// return TLS errors, too.
+/// Returns the error of a connection that broke. In TLS 1.3 the server refuses a client certificate
+/// after the handshake, so reads and writes return TLS errors, too.
 fn broken(source: io::Error) -> ConnectionError {
     match tls::explain(Server::Broker, &source) {
         Some(words) => ConnectionError::Tls { words, source },
-        None if source.kind() == io::ErrorKind::UnexpectedEof => ConnectionError::Closed, // no farewell in TLS
+        // The broker closed the socket without a close_notify of TLS.
+        None if source.kind() == io::ErrorKind::UnexpectedEof => ConnectionError::Closed,
         None => ConnectionError::Broken(source),
     }
 }
@@ -80,7 +81,9 @@ pub(super) struct Connection {
     end: Option<ConnectionError>,
     /// Bytes read since [`take_bytes`](Self::take_bytes).
     bytes: usize,
+    /// Bytes to write.
     unsent: BytesMut,
+    /// Bytes were written to the stream and not flushed yet, as TLS requires.
     unflushed: bool,
     /// DISCONNECT is in `unsent`.
     disconnecting: bool,
@@ -198,6 +201,7 @@ impl Connection {
         sent
     }
 
+    /// Returns whether the write buffer accepts another packet.
     pub(super) fn takes_more(&self) -> bool {
         self.unsent.len() < UNSENT_BYTES_MAX
     }
@@ -221,7 +225,7 @@ impl Connection {
                 self.keep_alive.pinged(now);
                 Ok(())
             }
-            Some(Due::Silent) => Err(ConnectionError::Silent(now - self.keep_alive.heard_at)),
+            Some(Due::Silent) => Err(ConnectionError::Silent(now - self.keep_alive.received_at)),
             Some(Due::Blocked) => {
                 Err(ConnectionError::Blocked(now - self.keep_alive.waiting_since))
             }
@@ -249,7 +253,7 @@ mod tests {
         (connection, theirs)
     }
 
-    /// Gives a record at each poll, as TLS does, and then ends.
+    /// A stream that returns one record per poll, as TLS does, and then ends.
     struct Records(VecDeque<&'static [u8]>);
 
     impl AsyncRead for Records {
@@ -300,7 +304,8 @@ mod tests {
         connection.poll_write(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Lets time pass as the shell does; the seconds at which there was a ping, and how it ended.
+    /// Advances time as the shell does. Returns the seconds at which a ping was sent, and the error
+    /// that ended the connection.
     fn pass(
         connection: &mut Connection,
         began: Instant,
@@ -309,7 +314,10 @@ mod tests {
         let mut pings = Vec::new();
         for second in 0..seconds {
             let now = began + Duration::from_secs(second);
-            assert!(connection.deadline().is_some_and(|at| at > began), "time passes");
+            assert!(
+                connection.deadline().is_some_and(|at| at > began),
+                "a deadline stays in the past"
+            );
             if let Err(error) = connection.check_keep_alive(now) {
                 return (pings, Some(error));
             }
@@ -357,11 +365,11 @@ mod tests {
         assert_eq!(connection.unsent.len(), UNSENT_BYTES_MAX);
         assert!(matches!(connection.refuse(&[0; 5], began), Err(ConnectionError::RefusalsWait)));
         assert!(connection.refuse(&[], began).is_ok(), "no message was at QoS 2");
-        assert!(write(&mut connection).is_pending(), "and does not block");
+        assert!(write(&mut connection).is_pending(), "writing does not block");
         assert_eq!(connection.unsent.len(), UNSENT_BYTES_MAX - 100);
         connection.keep_alive.received(began + 2 * KEEP_ALIVE);
         let (pings, end) = pass(&mut connection, began, 60);
-        assert!(pings.is_empty(), "they would come after what waits");
+        assert!(pings.is_empty(), "pings would queue behind the unsent bytes");
         assert!(matches!(end, Some(ConnectionError::Blocked(_))), "{end:?}");
     }
 

@@ -22,7 +22,7 @@ use milepost_tls::{Address, OneReader, Tls};
 
 type Login = (String, String);
 
-/// Interval of log lines about an unreadable password file, after the one at the first connection.
+/// Interval between log lines about an unreadable password file.
 const UNREADABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
@@ -91,7 +91,7 @@ impl Dialer {
             let read = stream.read(&mut [0; 64]).await.map_err(ConnectionError::Broken)?;
             connect.clear();
             codec::put_disconnect(true, &mut connect);
-            let _ = stream.write_all(&connect).await; // it has answered
+            let _ = stream.write_all(&connect).await; // the node has answered, so this may fail
             Ok::<_, ConnectionError>(read > 0)
         };
         async move {
@@ -101,7 +101,8 @@ impl Dialer {
         }
     }
 
-    /// Keeps the last password while the file cannot be read: it may be about to be replaced.
+    /// Reads the login. While the file cannot be read, the last password stays in force: the file
+    /// may be about to be replaced.
     async fn login(&self) -> Result<Option<Login>, ConnectionError> {
         let Some(username) = self.mqtt.username.clone() else { return Ok(None) };
         let Some(secret) = self.mqtt.password.clone() else {
@@ -144,7 +145,7 @@ impl Dialer {
         let expiry = if ends_session { 0 } else { mqtt.session_expiry.as_secs() };
         let connect = Connect {
             client_id,
-            clean_start: ends_session, // true throws away what the broker holds for us
+            clean_start: ends_session, // a clean start discards the session with its queue
             login,
             keep_alive_seconds: u16::try_from(mqtt.keep_alive.as_secs()).unwrap_or(u16::MAX),
             session_expiry_seconds: u32::try_from(expiry).unwrap_or(u32::MAX),

@@ -1,7 +1,7 @@
 //! Decides when to ping, and when to close a connection that hangs.
 //!
-//! Pings after three quarters of the keep-alive without a packet in either direction, and closes
-//! after two whole ones. Brokers close after one and a half.
+//! Pings after three quarters of the keep-alive without a packet in one of the two directions, and
+//! closes after two keep-alives. Brokers close after one and a half (MQTT-3.1.2-22).
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,9 @@ pub(super) enum Due {
 pub(super) struct KeepAlive {
     /// The keep-alive; `None` until CONNACK, which has its own timeout.
     keep_alive: Option<Duration>,
-    pub(super) heard_at: Instant,
+    /// Time of the last packet from the broker.
+    pub(super) received_at: Instant,
+    /// Time of the last write.
     written_at: Instant,
     /// Time since which the write buffer has made no progress.
     pub(super) waiting_since: Instant,
@@ -30,7 +32,7 @@ impl KeepAlive {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             keep_alive: None,
-            heard_at: now,
+            received_at: now,
             written_at: now,
             waiting_since: now,
             pinged_at: None,
@@ -42,20 +44,24 @@ impl KeepAlive {
         self.keep_alive = Some(keep_alive);
     }
 
+    /// Records that a packet arrived.
     pub(super) fn received(&mut self, now: Instant) {
-        self.heard_at = now;
+        self.received_at = now;
         self.pinged_at = None;
     }
 
+    /// Records that the socket accepted bytes.
     pub(super) fn written(&mut self, now: Instant) {
         self.written_at = now;
         self.waiting_since = now;
     }
 
+    /// Records that bytes wait in the write buffer, which was empty.
     pub(super) fn waiting(&mut self, now: Instant) {
         self.waiting_since = now;
     }
 
+    /// Records that a ping was put into the write buffer.
     pub(super) fn pinged(&mut self, now: Instant) {
         self.pinged_at.get_or_insert(now);
     }
@@ -70,7 +76,7 @@ impl KeepAlive {
         } else if self.pinged_at.is_some() {
             (self.written_at + 3 * quarter, Due::Ping)
         } else {
-            (self.written_at.min(self.heard_at) + 3 * quarter, Due::Ping)
+            (self.written_at.min(self.received_at) + 3 * quarter, Due::Ping)
         };
         silent.into_iter().chain([other]).min_by_key(|(at, _)| *at)
     }

@@ -1,5 +1,5 @@
-//! Connections to the broker: passes packets to the [consumer](milepost_core::consumer), and its
-//! acknowledgements to the broker.
+//! Connections to the broker: they pass its packets to the [consumer](milepost_core::consumer), and
+//! the consumer's acknowledgements to the broker.
 //!
 //! Guarantee: a connection's read and write buffers are dropped with it.
 

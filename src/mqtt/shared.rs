@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     /// The broker's nodes.
     addresses: Vec<Address>,
     /// Nodes that have answered a CONNECT.
-    pub(super) speaking: BTreeSet<Node>,
+    pub(super) answered: BTreeSet<Node>,
     /// `$share/GROUP/TOPIC` of each source.
     pub(super) filters: Vec<String>,
     pub(super) metrics: BrokerMetrics,
@@ -41,7 +41,7 @@ impl Shared {
         Self {
             dialer: Dialer::new(&mqtt),
             addresses: mqtt.nodes.clone(),
-            speaking: BTreeSet::new(),
+            answered: BTreeSet::new(),
             filters,
             metrics: BrokerMetrics::new(mqtt.broker_metrics),
             mqtt,
@@ -76,6 +76,7 @@ impl Shared {
         }
     }
 
+    /// Returns the reason of each filter that the broker did not grant as requested.
     pub(super) fn refusals(&self, grants: &[Grant]) -> Vec<String> {
         let asked = self.mqtt.qos;
         let refusal = |(index, filter): (usize, &String)| match grants.get(index) {

@@ -2,8 +2,8 @@
 //! the consumer.
 //!
 //! The session has a connection state of its own ([`ConnectionState`]), which is the desired one.
-//! The state here is the socket's, which can end at any time. [`Transport::sync_connection`]
-//! follows the desired state, and events report what happened to the socket.
+//! The state here is that of the socket, which can end at any time. [`Transport::sync_connection`]
+//! follows the desired state, and events report the actual one.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ enum State {
         dialing: Dialing,
         answer: Answer,
     },
-    /// `answer`: until CONNACK has come.
+    /// `answer`: `None` once CONNACK has arrived.
     Open {
         connection: Box<Connection>,
         answer: Option<Answer>,
@@ -42,16 +42,16 @@ enum State {
 
 /// The wait for a node's answer to CONNECT, TCP and TLS included.
 struct Answer {
-    /// Then the node is in doubt, because another one may do better; or the wait ends.
+    /// Time at which the node is probed because another one is available; otherwise `latest`.
     by: Instant,
-    /// The wait ends at the latest.
+    /// Time at which the wait ends in any case.
     latest: Instant,
-    /// Asks the node whether it hangs.
+    /// The probe: a second client that shows whether the node hangs.
     probing: Option<Probing>,
 }
 
 impl Answer {
-    /// Ready when the wait ends, and why.
+    /// Ready with an error when the wait ends.
     fn poll(
         &mut self,
         probe: impl FnOnce() -> Probing,
@@ -75,7 +75,7 @@ impl Answer {
         }
     }
 
-    /// When to poll it again, unless something wakes it before.
+    /// Returns when to poll it again, unless the probe wakes the task before.
     fn deadline(&self) -> Instant {
         if self.probing.is_some() { self.latest } else { self.by }
     }
@@ -84,8 +84,8 @@ impl Answer {
 pub(crate) struct Transport {
     index: SessionIndex,
     state: State,
-    /// The node of the last connection, and whether it had spoken MQTT to us before that: then an
-    /// end is not for a wrong port.
+    /// The node of the last connection, and whether it had answered an earlier CONNECT: then its
+    /// port is the right one.
     node: Option<(Node, bool)>,
 }
 
@@ -108,8 +108,8 @@ impl Transport {
                 let ends_session = session.ends_session();
                 let (node, within) = consumer.dial(self.index, now);
                 let address = shared.address(&node);
-                let has_spoken = shared.speaking.contains(&node);
-                self.node = Some((node, has_spoken));
+                let has_answered = shared.answered.contains(&node);
+                self.node = Some((node, has_answered));
                 let dialing =
                     Box::pin(shared.dialer.dial(self.index, ends_session, address, within));
                 let latest = now + shared.mqtt.connect_timeout;
@@ -145,7 +145,7 @@ impl Transport {
                     Ok(())
                 }
                 Poll::Ready(Err(error)) => Err(error),
-                // No session can be the cause: it is not asked for yet.
+                // CONNECT was not sent yet, so a large session cannot be the cause: no probe.
                 Poll::Pending if now.instant >= answer.by => {
                     Err(ConnectionError::Unanswered(ANSWERS_WITHIN))
                 }
@@ -201,7 +201,7 @@ impl Transport {
                 Packet::Published(message) => consumer.handle_publish(index, message, now),
                 Packet::Connected(connack) => {
                     *answer = None;
-                    shared.speaking.extend(self.node.iter().map(|(node, _)| Arc::clone(node)));
+                    shared.answered.extend(self.node.iter().map(|(node, _)| Arc::clone(node)));
                     shared.compare_expiry(connack, now.instant);
                     consumer.handle_event(index, SessionEvent::Connected(connack), now.instant);
                     connection.keep_alive.start(agreed_keep_alive(shared.mqtt.keep_alive, connack));
@@ -213,7 +213,7 @@ impl Transport {
                         SessionEvent::Subscribed { refusals },
                         now.instant,
                     );
-                    // Only with a granted subscription, and not once UNSUBSCRIBE was sent.
+                    // The session is live only with a granted subscription, and before UNSUBSCRIBE.
                     let is_live = consumer.session(index).connection().live_since().is_some();
                     asks_for_metrics = is_live && shared.metrics.should_subscribe(index);
                 }
@@ -281,6 +281,7 @@ impl Transport {
         did_anything
     }
 
+    /// Writes the buffer to the socket, and checks the keep-alive.
     pub(crate) fn write(&mut self, consumer: &mut Consumer, now: Instant, cx: &mut Context<'_>) {
         let State::Open { connection, .. } = &mut self.state else { return };
         let written = match connection.poll_write(cx) {
@@ -311,6 +312,7 @@ impl Transport {
         }
     }
 
+    /// Closes the socket, and reports to the session why it ended.
     fn connection_ended(&mut self, error: &ConnectionError, consumer: &mut Consumer, now: Instant) {
         let before_connack = match &self.state {
             State::Dialing { .. } | State::Open { answer: Some(_), .. } => true,
@@ -322,7 +324,8 @@ impl Transport {
             ConnectionError::Codec(CodecError::Disconnected { taken_over: true, .. })
         );
         let mut why = error_chain(error);
-        let is_proven = self.node.as_ref().is_some_and(|(_, has_spoken)| *has_spoken);
+        let is_proven = self.node.as_ref().is_some_and(|(_, has_answered)| *has_answered);
+        // A TLS port closes a plain connection before CONNACK: suggest the other port or scheme.
         if before_connack && !is_proven && error.may_be_tls() {
             why = format!("{why}; {}", tls::is_this_the_port(Server::Broker, false));
         }
@@ -330,6 +333,7 @@ impl Transport {
     }
 }
 
+/// Executes one command of the session.
 fn execute(
     command: SessionCommand,
     index: SessionIndex,
@@ -357,6 +361,7 @@ fn execute(
     Ok(())
 }
 
+/// Returns the shorter of our keep-alive and the broker's Server Keep Alive (MQTT 5, 3.2.2.3.14).
 fn agreed_keep_alive(ours: Duration, connack: ConnAck) -> Duration {
     match connack.keep_alive_seconds {
         None | Some(0) => ours,

@@ -37,11 +37,11 @@ pub struct DrainArgs {
     pub within: Duration,
 }
 
-/// Result of a drain: the totals, and whether every session was visited.
+/// The result of a drain.
 #[derive(Debug)]
 pub struct Drained {
     totals: ConsumerTotals,
-    /// Every possible session was visited.
+    /// Every session that may exist was visited.
     visited_all: bool,
 }
 
@@ -99,7 +99,7 @@ impl fmt::Display for Drained {
 /// Empties the sessions of a client id, and ends them.
 ///
 /// # Errors
-/// That member is alive, no other member stays, or the tables do not exist.
+/// The member is running, no other member is known to stay, or the tables do not exist.
 pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     let DrainArgs { client_id, leave, within } = args;
     let heir = heir(&config, &client_id).await?;
@@ -147,28 +147,28 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     Ok(Drained { totals, visited_all: false })
 }
 
-/// Waits until a running process takes its session over. To empty its other sessions would steal
-/// its messages.
+/// Waits until another process takes a session over. That process consumes, so emptying its other
+/// sessions would take its messages away.
 async fn contested(metrics: &Metrics) {
     while metrics.totals().former.contested == 0 {
         sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Returns the result after the driver has ended by itself, because no session is left to visit.
+/// Returns the result once the driver has ended by itself, because no session is left to visit.
 fn completed(ended: Result<ConsumerTotals, RecvError>) -> Result<Drained> {
     let totals = ended.context("the driver's thread panicked; see stderr")?;
     Ok(Drained { totals, visited_all: true })
 }
 
-/// Returns a member that stays when this one is gone, or why none is known. Asks this host's member
-/// and `shutdown.peers`. Fails if the member to be drained answers.
+/// Returns a member that stays subscribed, or why none is known. Asks this host's member and
+/// `shutdown.peers`. Fails if the member to be drained answers.
 async fn heir(config: &Config, client_id: &str) -> Result<Result<String, String>> {
     let topics = config.mqtt.topics.iter().cloned().collect();
-    let (mut heir, mut living, mut why) = (None, None, String::new());
+    let (mut heir, mut running_at, mut why) = (None, None, String::new());
     query_peers(&config.members(), ASK_WITHIN, OnUnresolved::Report, |address, answer| {
         match answer {
-            Ok(theirs) if theirs.name == client_id => living = Some(address.to_owned()),
+            Ok(theirs) if theirs.name == client_id => running_at = Some(address.to_owned()),
             Ok(theirs)
                 if theirs.group == config.mqtt.group
                     && theirs.topics == topics
@@ -180,10 +180,10 @@ async fn heir(config: &Config, client_id: &str) -> Result<Result<String, String>
             Ok(theirs) => why += &format!("; {} at {address} has another mqtt.group or other topics, is not subscribed, or is leaving", theirs.name),
             Err(silence) => why += &format!("; {address}: {silence}"),
         }
-        if living.is_some() { Next::Stop } else { Next::Settled }
+        if running_at.is_some() { Next::Stop } else { Next::Settled }
     })
     .await;
-    if let Some(address) = living {
+    if let Some(address) = running_at {
         bail!("{client_id} is running at {address}: stop it first");
     }
     let unset = if config.shutdown.peers.is_empty() { " (shutdown.peers is not set)" } else { "" };

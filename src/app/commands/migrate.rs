@@ -1,4 +1,4 @@
-//! `milepost migrate`.
+//! `milepost migrate`: creates or updates the tables.
 
 use std::time::Instant;
 
@@ -21,17 +21,18 @@ pub fn plan(config: &Config) -> String {
 }
 
 /// Drops the columns of the field `drop_field`, if set, then creates or updates the tables. Waits
-/// for a server that is away.
+/// for a server that is down.
 ///
 /// # Errors
-/// The server's refusal, an edited migration, or fields that do not fit the tables.
+/// The server refuses, a migration was edited, or fields conflict with the tables.
 pub async fn migrate(config: &Config, drop_field: Option<&str>) -> Result<()> {
     let own = &config.clickhouse;
-    // A migration of one host must not go to another one because this one is away.
+    // Pin the endpoint: a migration of one host must not run on another because this one is down.
     let own = if own.changes_all_hosts() { own.clone() } else { own.pinned() };
     let clickhouse = ClickHouse::new(&own)?;
     let mut log = Throttle::every(WAITING_LOGGED_EVERY);
-    // Each step is done once. A field that is gone after a lost answer is no error.
+    // Each step succeeds once. If the answer to a drop is lost, the field is gone at the next try,
+    // which must not fail for that reason.
     let (mut to_find, mut to_drop) = (drop_field, drop_field);
     let applied = loop {
         let migrated = async {
@@ -70,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers every question without a row: no table has a field.
+    /// Answers every query without a row: no table has a field.
     async fn empty_server(listener: TcpListener) {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn drop_field_waits_for_a_server_that_is_away() {
+    async fn drop_field_waits_for_a_server_that_is_down() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);

@@ -174,7 +174,7 @@ pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.set_permissions(Permissions::from_mode(0o600))?; // it may be there from before
+    file.set_permissions(Permissions::from_mode(0o600))?; // an existing file may have others
     file.write_all(bytes)
 }
 
@@ -204,7 +204,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     let server = Arc::clone(&clickhouse);
     // A driver may be erased during a long replay, so read the list again. An unanswered query is
     // repeated; a refusal ends the replay.
-    let read_again = async move {
+    let list_error = async move {
         let (mut read_at, mut pause) = (Instant::now(), tables::EVERY);
         loop {
             sleep(pause).await;
@@ -227,9 +227,9 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
             }
         }
     };
-    let places = Delivery::commands_max(config.clickhouse.inserts_in_flight);
+    let capacity = Delivery::commands_max(config.clickhouse.inserts_in_flight);
     let ((commands, to_execute), (to_report, reports)) =
-        (mpsc::channel(places), mpsc::channel(places));
+        (mpsc::channel(capacity), mpsc::channel(capacity));
     let executor = Executor {
         sink: Arc::clone(&clickhouse),
         spool: Some(Arc::new(spool)),
@@ -240,8 +240,8 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     policy.handle_server_status(ServerStatus::ready(), Instant::now());
     tokio::select! {
         () = executor.run(to_execute) => {}
-        drained = drain(&mut policy, &clickhouse, commands, reports) => drained?,
-        error = read_again => return Err(error.into()),
+        replayed = replay_all(&mut policy, &clickhouse, commands, reports) => replayed?,
+        error = list_error => return Err(error.into()),
         () = signals.next() => {}
     }
     let totals = policy.totals();
@@ -262,7 +262,7 @@ fn data_left(settings: &milepost_config::Spool, batches: u64) -> Outcome {
 }
 
 /// Replays until no file is left that this binary can replay.
-async fn drain(
+async fn replay_all(
     policy: &mut Delivery,
     clickhouse: &ClickHouse,
     commands: mpsc::Sender<DeliveryCommand>,

@@ -142,8 +142,8 @@ impl Delivery {
         if used < slots {
             return Demand::ToInsert(slots - used);
         }
-        // One batch beyond the slots. It goes to the spool, so that messages are acknowledged although
-        // every insert is slow.
+        // One batch beyond the slots. It goes to the spool, so that its messages are acknowledged
+        // although every insert is slow.
         if used == slots
             && self.may_store(true, None, now)
             && (self.is_slow(now) || self.is_leaving_late(now))
