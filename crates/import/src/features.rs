@@ -186,6 +186,7 @@ impl<R: Read> Scanner<R> {
     fn object(&mut self, take: Take<'_>) -> Result<()> {
         let (mut whole, mut is_collection) = (Copied::default(), false);
         self.expect(b'{')?;
+        let line = self.line;
         whole.push(b"{");
         while self.some_token()? != b'}' {
             let mut key = Copied::default();
@@ -225,7 +226,7 @@ impl<R: Read> Scanner<R> {
         if !is_feature && whole.length <= FEATURE_BYTES_MAX {
             bail!("not {}: the object that ends in line {} has no features", self.what, self.line);
         }
-        take(&whole.text, whole.length)
+        take(&whole.text, whole.length, line)
     }
 
     fn elements(&mut self, take: Take<'_>) -> Result<()> {
@@ -234,8 +235,9 @@ impl<R: Read> Scanner<R> {
         while self.some_token()? != b']' {
             feature.text.clear();
             feature.length = 0;
+            let line = self.line;
             self.value(&mut feature)?;
-            take(&feature.text, feature.length)?;
+            take(&feature.text, feature.length, line)?;
             match self.some_token()? {
                 b',' => self.skip(),
                 b']' => {}

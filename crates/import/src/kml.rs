@@ -24,9 +24,9 @@ struct Placemark {
     /// `lon,lat,alt` of a Point.
     place: Option<String>,
     place_mode: String,
-    /// Times and places of a `gx:Track`.
+    /// Times of a `gx:Track`, and its places with their lines.
     times: Vec<Box<str>>,
-    places: Vec<Box<str>>,
+    places: Vec<(Box<str>, u64)>,
     has_track: bool,
     has_line: bool,
     /// `altitudeMode` of the open Point or Track: the height counts from the sea, or is ignored by
@@ -73,7 +73,7 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
                 let is_of_track = open.last().is_some_and(|outer| outer == "Track");
                 match element.local_name().as_ref() {
                     "when" if is_of_track => mark.times.push("".into()),
-                    "coord" if is_of_track => mark.places.push("".into()),
+                    "coord" if is_of_track => mark.places.push(("".into(), xml.get_ref().line)),
                     _ => {}
                 }
             }
@@ -100,7 +100,9 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
                     {
                         mark.when = Some(value.to_owned());
                     }
-                    "coord" if is_in("Track") => mark.places.push(value.into()),
+                    "coord" if is_in("Track") => {
+                        mark.places.push((value.into(), xml.get_ref().line))
+                    }
                     "coordinates" if is_in("Point") => mark.place = Some(value.to_owned()),
                     "altitudeMode" if is_in("Point") || is_in("Track") => {
                         value.clone_into(&mut mark.mode);
@@ -121,9 +123,9 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
                         );
                         let mode =
                             if mark.mode.is_empty() { &mark.tracks_mode } else { &mark.mode };
-                        for (time, place) in times.iter().zip(&places) {
+                        for (time, (place, line)) in times.iter().zip(&places) {
                             fixes += 1;
-                            pass(&mut record, (time, place), mode, take)?;
+                            pass(&mut record, (time, place), (mode, *line), take)?;
                         }
                     }
                     "Placemark" if !mark.times.is_empty() || !mark.places.is_empty() => {
@@ -132,7 +134,8 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
                     "Placemark" => match (&mark.when, &mark.place) {
                         (Some(when), Some(place)) => {
                             fixes += 1;
-                            pass(&mut record, (when, place), &mark.place_mode, take)?;
+                            let line = xml.get_ref().line;
+                            pass(&mut record, (when, place), (&mark.place_mode, line), take)?;
                         }
                         (None, Some(_)) => untimed[0] += 1,
                         (_, None) => untimed[1] += u64::from(mark.has_line && !mark.has_track),
@@ -182,7 +185,7 @@ fn check_short(text: &str, what: &str, line: u64) -> Result<()> {
 fn pass(
     record: &mut Record,
     (time, place): (&str, &str),
-    mode: &str,
+    (mode, line): (&str, u64),
     take: Take<'_>,
 ) -> Result<()> {
     record.clear();
@@ -199,7 +202,7 @@ fn pass(
     }
     record.put(GPX_TIME, time);
     let payload = record.finish();
-    take(payload, payload.len())
+    take(payload, payload.len(), line)
 }
 
 #[cfg(test)]

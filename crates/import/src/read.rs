@@ -12,8 +12,9 @@ use super::text::windows_1252;
 use milepost_command::lines;
 use milepost_decode::PAYLOAD_BYTES_MAX;
 
-/// A consumer of payloads. The length is larger than the payload if only its beginning was kept.
-pub(super) type Take<'t> = &'t mut dyn FnMut(&[u8], usize) -> Result<()>;
+/// A consumer of payloads, their lengths and their lines. The length is larger than the payload if
+/// only its beginning was kept.
+pub(super) type Take<'t> = &'t mut dyn FnMut(&[u8], usize, u64) -> Result<()>;
 
 /// Skips a byte order mark at the beginning of a UTF-8 text.
 pub(super) fn skip_mark(input: &mut impl BufRead) -> io::Result<()> {
@@ -44,6 +45,8 @@ pub(super) struct Table<R> {
     pub(super) windows_1252: u64,
     /// The search for the end of a quote reached the end of the file.
     is_at_end: bool,
+    /// Number of the line that was read last.
+    line: u64,
     /// Lines that were read ahead in search of the end of a quote, with their lengths.
     ahead: VecDeque<(Vec<u8>, usize)>,
 }
@@ -51,9 +54,10 @@ pub(super) struct Table<R> {
 impl<R: BufRead> Table<R> {
     pub(super) fn open(mut input: R) -> Result<Self> {
         let mut line = Vec::new();
-        let mut given = None;
+        let (mut given, mut number) = (None, 0);
         // Some programs write `sep=;` for Excel, comments or blank lines before the names.
         let head = loop {
+            number += 1;
             if lines::next_line(&mut input, &mut line)?.is_none() {
                 bail!("the first row must name the columns, and is empty");
             }
@@ -85,6 +89,7 @@ impl<R: BufRead> Table<R> {
             columns,
             windows_1252: 0,
             is_at_end: false,
+            line: number,
             ahead: VecDeque::new(),
         })
     }
@@ -121,6 +126,7 @@ impl<R: BufRead> Table<R> {
                 continue;
             }
             row.clear();
+            let begin = self.line;
             self.is_at_end = false;
             row.add(&line, self.separator);
             let is_whole = length == line.len() && (!row.is_open || self.complete(&mut row)?);
@@ -134,7 +140,7 @@ impl<R: BufRead> Table<R> {
                 (false, true) => OPEN_AT_END,
             });
             if !is_whole || has_more {
-                take(&line, length)?;
+                take(&line, length, begin)?;
                 continue;
             }
             let is_utf8 = str::from_utf8(&row.text).is_ok();
@@ -151,12 +157,13 @@ impl<R: BufRead> Table<R> {
                 }
             }
             let payload = record.finish();
-            take(payload, payload.len())?;
+            take(payload, payload.len(), begin)?;
         }
         Ok(())
     }
 
     fn next_line(&mut self, line: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        self.line += 1;
         match self.ahead.pop_front() {
             None => lines::next_line(&mut self.input, line),
             Some((next, length)) => {
@@ -187,7 +194,7 @@ impl<R: BufRead> Table<R> {
             if !row.is_open {
                 let is_row = !row.is_ragged && row.ends.len() == self.columns.len();
                 if is_row {
-                    self.ahead.drain(..=n);
+                    self.line += self.ahead.drain(..=n).len() as u64;
                 }
                 return Ok(is_row);
             }
@@ -268,10 +275,11 @@ impl Row {
 
 /// Passes each line to `take` as a payload.
 pub(super) fn each_line(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
-    let mut line = Vec::new();
+    let (mut line, mut number) = (Vec::new(), 0);
     while let Some(length) = lines::next_line(&mut input, &mut line)? {
+        number += 1;
         if length > 0 {
-            take(&line, length)?;
+            take(&line, length, number)?;
         }
     }
     Ok(())
@@ -280,11 +288,11 @@ pub(super) fn each_line(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
 /// Reads a monthly file of OwnTracks Recorder. A line has a time, the kind of the message, and the
 /// message, separated by tabs.
 pub(super) fn owntracks(input: impl BufRead, take: Take<'_>) -> Result<()> {
-    each_line(input, &mut |line, length| {
+    each_line(input, &mut |line, length, number| {
         // Tabs become spaces when lines are copied from a terminal, so search for the brace.
         match line.iter().position(|byte| *byte == b'{') {
-            Some(begin) => take(&line[begin..], length - begin),
-            None => take(line, length),
+            Some(begin) => take(&line[begin..], length - begin, number),
+            None => take(line, length, number),
         }
     })
 }
@@ -293,7 +301,7 @@ pub(super) fn owntracks(input: impl BufRead, take: Take<'_>) -> Result<()> {
 #[cfg(test)]
 pub(super) fn all(read: impl FnOnce(Take<'_>) -> Result<()>) -> (Vec<String>, String) {
     let mut payloads = Vec::new();
-    let end = read(&mut |payload, _| {
+    let end = read(&mut |payload, _, _| {
         payloads.push(String::from_utf8_lossy(payload).into_owned());
         Ok(())
     });
@@ -384,7 +392,7 @@ mod tests {
                 "{garbage}: {end}"
             );
         }
-        let stopped = features(&file[..], &mut |_, _| anyhow::bail!("enough")).unwrap_err();
+        let stopped = features(&file[..], &mut |_, _, _| anyhow::bail!("enough")).unwrap_err();
         assert!(stopped.to_string().contains("enough"), "{stopped}");
 
         let rec =

@@ -21,9 +21,9 @@ type Fix = Vec<(&'static str, String)>;
 /// Passes each fix. Returns what is not read.
 pub(super) fn timeline(input: impl Read, take: Take<'_>) -> Result<BTreeSet<String>> {
     let (mut record, mut unread) = (Record::default(), BTreeSet::new());
-    elements_of(input, &LISTS, &mut |element, length| {
+    elements_of(input, &LISTS, &mut |element, length, line| {
         let Ok(element) = serde_json::from_slice::<Value>(element) else {
-            return take(element, length);
+            return take(element, length, line);
         };
         for name in ["visit", "activity", "placeVisit", "timelineMemory", "wifiScan"] {
             if element.get(name).is_some() {
@@ -34,7 +34,7 @@ pub(super) fn timeline(input: impl Read, take: Take<'_>) -> Result<BTreeSet<Stri
             record.clear();
             fix.iter().for_each(|(name, value)| record.put(name, value));
             let payload = record.finish();
-            take(payload, payload.len())?;
+            take(payload, payload.len(), line)?;
         }
         Ok(())
     })?;

@@ -67,6 +67,11 @@ impl Understood {
         self.payloads = payloads;
     }
 
+    /// Returns the detail of a reject with its place, `FILE:LINE`.
+    pub(super) fn at(&self, line: u64, detail: &str) -> String {
+        format!("{}:{line}: {detail}", self.file)
+    }
+
     pub(super) fn rejected(&mut self) {
         self.rejects += 1;
     }

@@ -280,7 +280,7 @@ impl Work<'_> {
         let (mut mark, mut is_left) = (Mark::default(), false);
         let skipped = stored.map_or(0, Stored::fixes);
         self.since.push((key, mark));
-        let mut take = |payload: &[u8], length: usize| {
+        let mut take = |payload: &[u8], length: usize, line: u64| {
             // The rest of the row may not be written yet, so leave it to the next run.
             is_left =
                 orders.resume.is_some() && kind == Kind::Csv && fault.get() == read::OPEN_AT_END;
@@ -310,7 +310,7 @@ impl Work<'_> {
                     self.decoded.rejects.iter_mut().filter(|one| one.reason == Reason::InvalidJson);
                 unread.for_each(|reject| fault.get().clone_into(&mut reject.detail));
             }
-            self.take(payload)?;
+            self.take(payload, line)?;
             if let Some((_, stored)) = self.since.last_mut() {
                 *stored = mark;
             }
@@ -361,7 +361,7 @@ impl Work<'_> {
     }
 
     /// Decodes one payload and adds its rows to the open batch.
-    fn take(&mut self, payload: &[u8]) -> Result<()> {
+    fn take(&mut self, payload: &[u8], line: u64) -> Result<()> {
         let mut decoded = std::mem::take(&mut self.decoded);
         if decoded.lacking.undated > 0 {
             decoded.rejects.extend(decoded.positions.drain(..).map(|position| Reject {
@@ -399,7 +399,7 @@ impl Work<'_> {
                 .counts
                 .rejects
                 .entry(reject.reason)
-                .or_insert_with(|| (0, reject.detail.clone()));
+                .or_insert_with(|| (0, self.understood.at(line, &reject.detail)));
             *count += 1;
             if self.batcher.is_full() || !self.batcher.fits_reject(&reject) {
                 self.close()?;

@@ -136,6 +136,8 @@ fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> 
     let mut extensions: Vec<(String, String)> = Vec::new();
     // Depth of open elements, in the file and in the current point, itself included.
     let (mut depth, mut point_depth) = (0, None);
+    // Line of the open point.
+    let mut line = 0;
     let (mut has_root, mut is_ended) = (false, false);
     loop {
         let event = xml.read_event_into(&mut buffer);
@@ -158,13 +160,14 @@ fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> 
         match event {
             Event::Start(element) if element.local_name().as_ref() == point && !is_planned => {
                 begin(&element, &mut record)?;
+                line = xml.get_ref().line;
                 extensions.clear();
                 open.clear();
                 point_depth = Some(depth);
             }
             Event::Empty(element) if element.local_name().as_ref() == point && !is_planned => {
                 begin(&element, &mut record)?;
-                finish(&mut record, take)?;
+                finish(&mut record, xml.get_ref().line, take)?;
             }
             Event::End(element)
                 if element.local_name().as_ref() == point && point_depth.is_some() =>
@@ -176,7 +179,7 @@ fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> 
                         record.put(&name, &value);
                     }
                 }
-                finish(&mut record, take)?;
+                finish(&mut record, line, take)?;
             }
             Event::End(element) if point_depth.is_some() => {
                 let (name, is_own) = (element.local_name(), point_depth == Some(depth));
@@ -260,9 +263,9 @@ fn begin(point: &BytesStart<'_>, record: &mut Record) -> Result<()> {
     Ok(())
 }
 
-fn finish(record: &mut Record, take: Take<'_>) -> Result<()> {
+fn finish(record: &mut Record, line: u64, take: Take<'_>) -> Result<()> {
     let payload = record.finish();
-    take(payload, payload.len())
+    take(payload, payload.len(), line)
 }
 
 #[cfg(test)]

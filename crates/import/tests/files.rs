@@ -487,6 +487,62 @@ fn tcx_has_the_track_of_its_activities() {
     check_refused(&[], "t.tcx", &whole[..300], "not read to its end");
 }
 
+/// A reject of one of three fixes names the line on which that fix begins.
+#[test]
+fn reject_names_its_file_and_line() {
+    let ts = yesterday("10:12:47Z");
+    let point = |lat: &str| format!("<trkpt lat='{lat}' lon='2'>\n<time>{ts}</time></trkpt>\n");
+    let feature = |lat: &str| {
+        format!(
+            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[2,{lat}]}},
+                "properties":{{"ts":"{ts}"}}}}"#
+        )
+    };
+    let when = format!("<when>{ts}</when>\n");
+    let location =
+        |e7: &str| format!(r#"{{"latitudeE7":{e7},"longitudeE7":1,"timestamp":"{ts}"}}"#);
+    let tst = ts.parse::<jiff::Timestamp>().unwrap().as_second();
+    let owntracks = |lat: &str| {
+        format!("{ts}\t*\t{{\"_type\":\"location\",\"lat\":{lat},\"lon\":2,\"tst\":{tst}}}")
+    };
+    for (name, line, text) in [
+        ("a.csv", 5, format!("sep=,\n\ntime,lat,lon\n{ts},1,2\n{ts},95,2\n{ts},1,2\n")),
+        ("b.csv", 4, format!("time,lat,lon,x\n{ts},1,2,\"\n\"\n{ts},95,2,\"\n\"\n{ts},1,2,\n")),
+        ("c.csv", 2, format!("time,lat,lon,x\n{ts},95,2,\"open\n{ts},1,2,\n{ts},1,2,\n")),
+        ("a.gpx", 4, format!("<gpx>\n{}{}{}</gpx>", point("1"), point("95"), point("1"))),
+        (
+            "a.geojson",
+            2,
+            format!("{{\"features\":[{},{},{}]}}", feature("1"), feature("95"), feature("1")),
+        ),
+        (
+            "a.kml",
+            5,
+            format!(
+                "<kml><Placemark><gx:Track>{when}{when}{when}<gx:coord>2 1</gx:coord>\n\
+                 <gx:coord>2 95</gx:coord>\n<gx:coord>2 1</gx:coord></gx:Track></Placemark></kml>"
+            ),
+        ),
+        (
+            "Records.json",
+            2,
+            format!(
+                "{{\"locations\":[{},\n{},\n{}]}}",
+                location("1"),
+                location("950000000"),
+                location("1")
+            ),
+        ),
+        ("a.rec", 2, [owntracks("1"), owntracks("95"), owntracks("1")].join("\n")),
+    ] {
+        let unit: &[&str] = if name == "a.geojson" { &["--speed-unit", "m/s"] } else { &[] };
+        let arguments = [&["--driver", "d7"], unit].concat();
+        let result = import("", &arguments, name, text.as_bytes()).unwrap();
+        let details = result["details"].to_string();
+        assert!(details.contains(&format!("{name}:{line}: ")), "{text}\n{result}");
+    }
+}
+
 #[test]
 fn kml_has_tracks_and_points_with_times() {
     let day = &yesterday("")[..10];
