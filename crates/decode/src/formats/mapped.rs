@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::more::{FIELDS, LAT, LNG, More, coordinate};
+use super::degrees::coordinate;
+use super::more::{FIELDS, LAT, LNG, More};
 use crate::exponent;
 use crate::extract::{Found, Paths, Pointer};
 use crate::ignored::Ignored;

@@ -1,6 +1,7 @@
 //! The formats. Most are mappings; milepost's own, GeoJSON and NMEA are code, because a mapping
 //! cannot describe them.
 
+mod degrees;
 mod geojson;
 mod mapped;
 mod milepost;
@@ -10,8 +11,9 @@ mod shipped;
 
 use std::sync::Arc;
 
+pub use self::degrees::Degrees;
 pub use self::mapped::{Fields, Mapping};
-pub use self::more::{Degrees, FIELDS, More, unknown};
+pub use self::more::{FIELDS, More, unknown};
 pub use self::shipped::shipped;
 use crate::driver::Driver;
 use crate::extract::Paths;
