@@ -4,7 +4,9 @@
 use super::json::Scalar;
 use super::reading::Reading;
 use super::refusal::{Refusal, refuse};
-use super::time::{Local, Zone, epoch_ms_from_float, epoch_ms_from_integer, rfc3339, rounded};
+use super::time::{
+    Local, Zone, epoch_ms_from_float, epoch_ms_from_integer, in_figures, rfc3339, rounded,
+};
 use super::unit::TimeUnit;
 use crate::position::Timestamp;
 use crate::reject::Reason;
@@ -60,6 +62,10 @@ impl AgeLimits {
 
 /// Parses a `ts` that is not a number.
 fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i64, Refusal> {
+    // Figures such as 251126101500, by a pattern.
+    if let (Scalar::Integer(number), TimeUnit::Pattern) = (ts, unit) {
+        return from_text(&Scalar::Text(number.to_string().into()), unit, local);
+    }
     let wanted = match (ts, unit, local) {
         (
             Scalar::Text(text),
@@ -115,6 +121,11 @@ fn too_old(
             "ts {ts} is a spreadsheet's number of days: save the file with this column as text"
         );
     }
+    if let (Scalar::Integer(number), TimeUnit::BySize) = (ts, unit)
+        && let Some(hint) = in_figures(*number, is_good)
+    {
+        return hint;
+    }
     if ms < CLOCKS_SET_MS {
         return format!("{time}: the device's clock was never set");
     }
@@ -146,6 +157,11 @@ fn too_new(
     let is_good = |ms: i64| limits.is_good(ms, received_at);
     if let Some(hint) = factor(ts, unit, is_good) {
         return format!("{time} is in the future; {hint}");
+    }
+    if let (Scalar::Integer(number), TimeUnit::BySize) = (ts, unit)
+        && let Some(hint) = in_figures(*number, is_good)
+    {
+        return hint;
     }
     if let Some((weeks, day)) = rollover(ms, -1, is_good) {
         return format!(

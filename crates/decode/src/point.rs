@@ -267,9 +267,27 @@ fn required(name: &str, value: &Scalar<'_>) -> Result<Number, Refusal> {
     value.as_number().ok_or_else(|| match value {
         Scalar::Missing => Refusal::new(Reason::MissingField, format!("{name} is missing")),
         Scalar::Integer(_) | Scalar::Number(_) | Scalar::Text(_) | Scalar::Other(_) => {
-            Refusal::new(Reason::WrongType, format!("{name} is {value}, not a number"))
+            let hint = value.as_text().map_or("", how_to_write);
+            Refusal::new(Reason::WrongType, format!("{name} is {value}, not a number{hint}"))
         }
     })
+}
+
+/// Returns how to write degrees that cannot be parsed; an empty text if that is unknown.
+fn how_to_write(text: &str) -> &'static str {
+    let text = text.trim();
+    let is_number = |part: &str| part.ends_with(|c: char| c.is_ascii_digit() || c == '°');
+    if text.strip_suffix(['o', 'O']).is_some_and(|rest| is_number(rest.trim_end())) {
+        "; O is east in German and west in French: write E or W"
+    } else if !text.starts_with(|c: char| c.is_ascii_digit() || "+-".contains(c)) {
+        ""
+    } else if text.contains(',') {
+        "; write a decimal point, and no other separator in the numbers beside it"
+    } else if text.contains(['\'', '"', ':', '′', '″']) {
+        "; write degrees such as 52.5, 52°30' or 52°30'N"
+    } else {
+        ""
+    }
 }
 
 impl Lacking {

@@ -79,7 +79,8 @@ impl Local {
         }
         let (date, clock) = split(text).ok_or_else(|| unread(text))?;
         let Clock { time, next_second, offset } = clock_of(clock).ok_or_else(|| unread(text))?;
-        let time = DateTime::from_parts(date_of(date)?, time);
+        let date = date_of(date).map_err(|why| in_which_order(text).unwrap_or(why))?;
+        let time = DateTime::from_parts(date, time);
         let ms = match offset {
             Some(seconds) => Offset::from_seconds(seconds)
                 .and_then(|offset| offset.to_timestamp(time))
@@ -102,7 +103,9 @@ impl Local {
         if parts.offset().is_some() || parts.timestamp().is_some() {
             return parts.to_timestamp().map(jiff::Timestamp::as_millisecond).map_err(wrong);
         }
-        self.zoned(parts.to_datetime().map_err(wrong)?)
+        let time = parts.to_datetime().map_err(wrong)?;
+        let is_utc = pattern.ends_with("UTC") || pattern.ends_with('Z') && !pattern.ends_with("%Z");
+        if is_utc { Zone::utc().unix_ms(time) } else { self.zoned(time) }
     }
 
     /// Checks a pattern, and returns it.
@@ -111,7 +114,7 @@ impl Local {
     /// The pattern has no date, no time, or is not one of strftime.
     pub fn check_pattern(pattern: &str) -> Result<String, String> {
         let example =
-            TimeZone::UTC.to_zoned_datetime(jiff::civil::date(2026, 11, 24).at(22, 13, 14, 0));
+            TimeZone::UTC.to_zoned_datetime(jiff::civil::date(2026, 11, 24).at(22, 13, 0, 0));
         let wrong = |error: jiff::Error| format!("\"{pattern}\": {error}");
         let example = example.map_err(wrong)?;
         let text = jiff::fmt::strtime::format(pattern, &example).map_err(wrong)?;
@@ -137,11 +140,145 @@ fn unread(text: &str) -> String {
             "\"{text}\" is a time of day without a date: name the date's field, as in ts=DATE+TIME"
         );
     }
-    format!("\"{text}\" is no time such as 2026-01-31T08:00:00Z or 2026-01-31 08:00:00")
+    if date_of(&text).is_ok() {
+        return date_alone(&text);
+    }
+    in_which_order(&text).unwrap_or_else(|| {
+        format!(
+            "\"{text}\" is no time such as 2026-01-31T08:00:00Z or 2026-01-31 08:00:00; for other \
+             forms give {PATTERN}"
+        )
+    })
+}
+
+fn date_alone(text: &str) -> String {
+    format!("\"{text}\" is a date without a time of day: name the time's field, as in ts=DATE+TIME")
+}
+
+fn in_which_order(text: &str) -> Option<String> {
+    let patterns: Vec<String> =
+        patterns(text).map(|(pattern, _)| format!("\"{pattern}\"")).collect();
+    let end = if patterns.is_empty() { return None } else { patterns.join(" or ") };
+    Some(format!("day, month and year in which order? Give {PATTERN}, such as {end}"))
+}
+
+const PATTERN: &str = "a pattern with --unit ts= or ts_unit";
+
+/// Explains a number that is a date, or a date and a time, in figures; `None` if it is neither.
+/// `is_good`: whether the fix may be of this time, in Unix milliseconds.
+pub(super) fn in_figures(number: i64, is_good: impl Fn(i64) -> bool) -> Option<String> {
+    let mut text = number.to_string();
+    if text.len() == 8 && date_of(&text).is_ok() {
+        return Some(date_alone(&text));
+    }
+    // A day below 10 has lost its zero.
+    if matches!(text.len(), 11 | 13) {
+        text.insert(0, '0');
+    }
+    let near = patterns(&text).filter(|(_, ms)| is_good(*ms));
+    let patterns: Vec<String> = near.map(|(pattern, _)| format!("\"{pattern}\"")).collect();
+    let end = if patterns.is_empty() { return None } else { patterns.join(" or ") };
+    Some(format!("{number} may be a date and a time in figures: give {PATTERN}, such as {end}"))
+}
+
+/// Returns whether a text of figures is `yyyymmddhhmmss`, perhaps with a fraction, or `yyyymmdd`.
+/// As Unix time in any unit, it would be in 1970, or after 2560.
+pub(super) fn is_in_figures(text: &str) -> bool {
+    let text = text.trim();
+    let (figures, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let are_figures = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    matches!(figures.len(), 8 | 14)
+        && (figures.starts_with("19") || figures.starts_with("20"))
+        && are_figures(figures)
+        && are_figures(fraction)
+        && date_of(&figures[..8]).is_ok()
+        && (figures.len() == 8 || clock_of(&figures[8..]).is_some())
+}
+
+/// Returns the patterns by which a time can be read whose date has an unknown order, each with the
+/// time in Unix milliseconds.
+fn patterns(text: &str) -> impl Iterator<Item = (String, i64)> {
+    const OF_DATES: [&str; 3] = ["%d%m%y", "%m%d%y", "%y%m%d"];
+    let text = text.trim().to_owned();
+    let utc = Local { zone: Some(Zone::utc()), pattern: None };
+    let length = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let (first, behind) = text.split_at(length(&text));
+    let is_mark = |c: &char| matches!(c, '/' | '-' | '.');
+    let (dates, rest) = match (first.len(), behind.chars().next().filter(is_mark)) {
+        (8, None) => (["%d%m%Y", "%m%d%Y"].map(str::to_owned).to_vec(), behind),
+        (6, None) => (OF_DATES.map(str::to_owned).to_vec(), behind),
+        (12, None) => {
+            let written = ["%d%m%y%H%M%S", "%y%m%d%H%M%S", "%Y%m%d%H%M"];
+            (written.map(str::to_owned).to_vec(), behind)
+        }
+        (14, None) => (["%Y%m%d%H%M%S", "%d%m%Y%H%M%S"].map(str::to_owned).to_vec(), behind),
+        (1 | 2, Some(mark)) => {
+            let (second, third) = behind[1..].split_once(mark).unwrap_or_default();
+            let (year, rest) = third.split_at(length(third));
+            let is_name = second.starts_with(|c: char| c.is_ascii_alphabetic());
+            let orders: &[[&str; 3]] = match (year.len(), is_name) {
+                (4, false) => &[["%d", "%m", "%Y"], ["%m", "%d", "%Y"]],
+                (2, false) => &[["%d", "%m", "%y"], ["%m", "%d", "%y"], ["%y", "%m", "%d"]],
+                (2, true) => &[["%d", "%b", "%y"]],
+                _ => &[],
+            };
+            (orders.iter().map(|order| order.join(&mark.to_string())).collect(), rest)
+        }
+        _ => (Vec::new(), behind),
+    };
+    let clock =
+        if first.len() > 6 && rest.is_empty() { Some(String::new()) } else { clock_pattern(rest) };
+    let found: Vec<(String, i64)> = dates
+        .into_iter()
+        .filter_map(|date| {
+            let pattern = date + clock.as_ref()?;
+            let ms = utc.by_pattern(&text, &pattern).ok()?;
+            Some((pattern, ms))
+        })
+        .collect();
+    found.into_iter()
+}
+
+/// Returns the pattern of a time of day, with what stands before and behind it.
+fn clock_pattern(text: &str) -> Option<String> {
+    let (between, clock) = text.split_at(text.find(|c: char| c.is_ascii_digit())?);
+    let end = clock.find(|c: char| !(c.is_ascii_digit() || c == ':')).unwrap_or(clock.len());
+    let (figures, mut rest) = clock.split_at(end);
+    let mut pattern = match (figures.matches(':').count(), figures.len()) {
+        (2, _) => "%H:%M:%S",
+        (1, _) => "%H:%M",
+        (0, 6) => "%H%M%S",
+        (0, 4) => "%H%M",
+        _ => return None,
+    }
+    .to_owned();
+    if let Some(fraction) = rest.strip_prefix('.') {
+        pattern += "%.f";
+        rest = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
+    }
+    let word = rest.trim_start();
+    let space = &rest[..rest.len() - word.len()];
+    let half = word.get(..2).filter(|half| ["am", "pm"].contains(&&*half.to_ascii_lowercase()));
+    if half.is_some() {
+        pattern = pattern.replace("%H", "%I") + space + "%p";
+        rest = &word[2..];
+    }
+    let zone = rest.trim_start();
+    pattern += &rest[..rest.len() - zone.len()];
+    pattern += match zone {
+        "" | "Z" | "UTC" => zone,
+        offset if offset.contains(':') => "%:z",
+        _ => "%z",
+    };
+    (between.len() <= 2).then(|| format!("{between}{pattern}"))
 }
 
 /// Splits a string into date and time of day, at the T or the space between them.
 fn split(text: &str) -> Option<(&str, &str)> {
+    // `yyyymmddhhmmss`.
+    if text.bytes().take_while(u8::is_ascii_digit).count() == 14 {
+        return Some(text.split_at(8));
+    }
     let at = text.char_indices().find(|(at, c)| {
         let is_t = matches!(c, 'T' | 't') && text[..*at].ends_with(|c: char| c.is_ascii_digit());
         c.is_whitespace() || is_t
@@ -168,10 +305,7 @@ fn date_of(text: &str) -> Result<Date, String> {
                 MONTHS.iter().position(|month| name.to_ascii_lowercase().starts_with(month));
             date(year, &known.map_or(0, |month| month + 1).to_string(), day)
         }
-        [_, _, _] => {
-            let pattern = "give the order as a pattern, such as \"%d/%m/%Y %H:%M:%S\"";
-            Err(format!("\"{text}\": day, month and year in which order? {pattern}"))
-        }
+        [_, _, _] => Err(format!("\"{text}\": day, month and year in which order? Give {PATTERN}")),
         _ => Err(format!("\"{text}\" is no date")),
     }
 }
@@ -300,6 +434,10 @@ mod tests {
             ("2026-01-31 08:00:00 UTC", "+05:00", "2026-01-31T08:00:00Z"),
             ("2026/01/31 08:00:00", "Z", "2026-01-31T08:00:00Z"),
             ("20260131 080000", "Z", "2026-01-31T08:00:00Z"),
+            ("20260131080000", "+01:00", "2026-01-31T07:00:00Z"),
+            ("20260131080000.25", "Z", "2026-01-31T08:00:00.25Z"),
+            ("20260131080000Z", "+01:00", "2026-01-31T08:00:00Z"),
+            ("20260131080000 +0200", "Z", "2026-01-31T06:00:00Z"),
             ("20260131T080000Z", "+05:00", "2026-01-31T08:00:00Z"),
             ("31.01.2026 08:00:00", "Z", "2026-01-31T08:00:00Z"),
             ("31-Jan-2026 08:00:00", "Z", "2026-01-31T08:00:00Z"),
@@ -321,6 +459,9 @@ mod tests {
     fn ambiguous_time_is_refused_with_its_cause() {
         for (text, zone, cause) in [
             ("03/04/2026 08:00:00", "Z", "which order"),
+            ("20261125", "Z", "a date without a time of day"),
+            ("2026-11-25", "Z", "a date without a time of day"),
+            ("251126 101500", "Z", "which order"),
             ("03-04-2026 08:00:00", "Z", "which order"),
             ("26.01.31 08:00:00", "Z", "which order"),
             ("2026-10-25 02:30:00", "Europe/Berlin", "twice"),
@@ -345,6 +486,38 @@ mod tests {
         }
     }
 
+    /// The refusal of a time names patterns; each of them reads that time.
+    #[test]
+    fn suggested_patterns_read_the_time() {
+        for (text, expected) in [
+            ("03/04/2026 08:00:00", "%d/%m/%Y %H:%M:%S; %m/%d/%Y %H:%M:%S"),
+            ("3/4/26 8:00", "%d/%m/%y %H:%M; %m/%d/%y %H:%M; %y/%m/%d %H:%M"),
+            ("11/25/2026 08:00:00 PM", "%m/%d/%Y %I:%M:%S %p"),
+            ("25-11-2026T08:00:00.5", "%d-%m-%YT%H:%M:%S%.f"),
+            ("25/11/2026, 08:00:00Z", "%d/%m/%Y, %H:%M:%SZ"),
+            ("25/11/2026 08:00:00 +0100", "%d/%m/%Y %H:%M:%S %z"),
+            ("25.11.26 08:00:00+01:00", "%d.%m.%y %H:%M:%S%:z; %y.%m.%d %H:%M:%S%:z"),
+            ("25-Nov-26 08:00:00", "%d-%b-%y %H:%M:%S"),
+            ("251126 080000.00", "%d%m%y %H%M%S%.f; %y%m%d %H%M%S%.f"),
+            ("251126080000", "%d%m%y%H%M%S; %y%m%d%H%M%S"),
+            ("25112026080000", "%d%m%Y%H%M%S"),
+            ("25112026 080000", "%d%m%Y %H%M%S"),
+            ("2026-01-31 08:00:00", ""),
+            ("25/11/2026", ""),
+            ("yesterday 8:00", ""),
+            ("1795514400", ""),
+            ("é/é/é é", ""),
+        ] {
+            let found: Vec<String> = patterns(text).map(|(pattern, _)| pattern).collect();
+            assert_eq!(found.join("; "), expected, "{text}");
+            for pattern in found {
+                let local = Local { zone: Some(Zone::utc()), pattern: Some(pattern.clone()) };
+                assert!(local.unix_ms(text).is_ok(), "{text} {pattern}");
+                assert!(Local::check_pattern(&pattern).is_ok(), "{text} {pattern}");
+            }
+        }
+    }
+
     #[test]
     fn pattern_defines_the_order_of_a_date() {
         let read = |pattern: &str, text: &str| {
@@ -356,6 +529,15 @@ mod tests {
         assert_eq!(read("%y%m%d%H%M%S", "260403080000"), Ok(1_775_203_200));
         assert_eq!(read("%Y-%m-%dT%H:%M:%S%z", "2026-04-03T10:00:00+0200"), Ok(1_775_203_200));
         assert!(read("%d/%m/%Y %H:%M:%S", "2026-04-03 08:00:00").is_err());
+        // A Z or UTC in the text counts, whatever the zone of other times is.
+        for (pattern, text) in [
+            ("%d/%m/%Y %H:%M:%SZ", "03/04/2026 08:00:00Z"),
+            ("%d/%m/%Y %H:%M:%S UTC", "03/04/2026 08:00:00 UTC"),
+        ] {
+            let zone = Some(Zone::new("Asia/Tokyo").unwrap());
+            let local = Local { zone, pattern: Some(pattern.to_owned()) };
+            assert_eq!(local.unix_ms(text), Ok(1_775_203_200_000));
+        }
         for wrong in ["%d/%m/%Y", "%H:%M:%S", "%Q!", "d/m/y", ""] {
             assert!(Local::check_pattern(wrong).is_err(), "{wrong}");
         }

@@ -21,6 +21,7 @@ mod features;
 mod import;
 mod kml;
 mod known;
+mod numbers;
 mod orders;
 mod plan;
 mod progress;

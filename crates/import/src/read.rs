@@ -7,6 +7,7 @@ use std::io::{self, BufRead};
 
 use anyhow::{Result, bail, ensure};
 
+use super::numbers::{Decimals, decimals, number};
 use super::record::Record;
 use super::text::windows_1252;
 use milepost_command::lines;
@@ -145,12 +146,16 @@ impl<R: BufRead> Table<R> {
             }
             let is_utf8 = str::from_utf8(&row.text).is_ok();
             self.windows_1252 += u64::from(!is_utf8);
-            let has_commas = row.text.contains(&b',') && row.has_decimal_commas(numbers);
+            let decimals = if row.text.contains(&b',') {
+                decimals(numbers.iter().filter_map(|n| row.values().nth(*n)))
+            } else {
+                Decimals::Points
+            };
             record.clear();
             for (n, (name, value)) in self.columns.iter().zip(row.values()).enumerate() {
                 match str::from_utf8(value) {
-                    Ok(value) if has_commas && numbers.contains(&n) => {
-                        record.put(name, &value.trim().replacen(',', ".", 1));
+                    Ok(value) if numbers.contains(&n) => {
+                        record.put(name, &number(value.trim(), decimals));
                     }
                     Ok(value) => record.put(name, value.trim()),
                     Err(_) => record.put(name, windows_1252(value).trim()),
@@ -227,19 +232,6 @@ impl Row {
     fn values(&self) -> impl Iterator<Item = &[u8]> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
         begins.zip(&self.ends).map(|(begin, end)| &self.text[begin..*end])
-    }
-
-    /// Returns whether a number of these columns has a decimal comma, and none has a point.
-    fn has_decimal_commas(&self, numbers: &[usize]) -> bool {
-        let mut found = false;
-        for value in numbers.iter().filter_map(|n| self.values().nth(*n)) {
-            let commas = value.iter().filter(|byte| **byte == b',').count();
-            if value.contains(&b'.') || commas > 1 {
-                return false;
-            }
-            found |= commas == 1;
-        }
-        found
     }
 
     /// Adds a line. It continues the open quote, if there is one. A quote inside an unquoted value

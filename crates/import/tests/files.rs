@@ -90,7 +90,8 @@ fn columns_state_hemispheres_units_and_dates() {
     let ts = yesterday("10:12:47Z");
     let (day, clock) = (&ts[..10], "10:12:47");
     let of = |names: &str, row: &str| {
-        format!("{names}\n{}\n", row.replace("TS", &ts).replace("DAY", day).replace("CLOCK", clock))
+        let row = row.replace("TS", &ts).replace("DAY", day).replace("CLOCK", clock);
+        format!("{names}\n{}\n", row.replace("FIGURES", &day.replace('-', "")))
     };
     for (arguments, names, row, expected) in [
         (&[][..], "TIME,LATITUDE,N/S,LONGITUDE,E/W", "TS,33.5,S,70.25,W", "-33.5 -70.25 - - - -"),
@@ -159,6 +160,9 @@ fn columns_state_hemispheres_units_and_dates() {
         (&["--unit", "heading=0.01 deg"], "time,lat,lon,course", "TS,1,2,9000", "1 2 - 90 - -"),
         (&[], "DATE,TIME,lat,lon", "DAY,CLOCK,1,2", "1 2 - - - -"),
         (&["--field", "ts=D+T"], "D,T,lat,lon", "DAY,CLOCK,1,2", "1 2 - - - -"),
+        (&[], "date,time,lat,lon", "FIGURES,101247,1,2", "1 2 - - - -"),
+        (&[], "time,lat,lon", "FIGURES101247,1,2", "1 2 - - - -"),
+        (&["--zone", "+01:00"], "time,lat,lon", "FIGURES111247,1,2", "1 2 - - - -"),
         (
             &["--unknown", "speed=-1", "--speed-unit", "m/s"],
             "time,lat,lon,speed",
@@ -173,6 +177,11 @@ fn columns_state_hemispheres_units_and_dates() {
         ),
         (&[], "\"time\",\"lat\",\"lon\"", "\"TS\",\"1,5\",\"2,25\"", "1.5 2.25 - - - -"),
         (&[], "time|lat|lon", "TS|1.5|2.25", "1.5 2.25 - - - -"),
+        (&[], "time;lat;lon;alt", "TS;1,5;2,25;1.234,5", "1.5 2.25 - - 1234.5 -"),
+        (&[], "time;lat;lon;alt", "TS;1.5;2.25;1,234.5", "1.5 2.25 - - 1234.5 -"),
+        (&[], "time;lat;lon", "TS;1.5°;-2°15'", "1.5 -2.25 - - - -"),
+        (&[], "time;lat;lon", "TS;1°30,0'S;2,25", "-1.5 2.25 - - - -"),
+        (&["--unit", "lat=ddmm.mmmm"], "time,lat,lon", "TS,0130.0S,00215.0E", "-1.5 2.25 - - - -"),
     ] {
         check(arguments, "log.csv", of(names, row), expected);
     }
@@ -210,6 +219,11 @@ fn columns_state_hemispheres_units_and_dates() {
         (&[], "time,lat,lon", "1.79555E+12,1,2", "lost its last digits"),
         (&[], "time,lat,lon", "TS,1.2E+01,2", "lost its last digits"),
         (&[], "time,lat,lon", "03/04/2026 10:00:00,1,2", "which order"),
+        (&[], "time,lat,lon", "251126101500,1,2", "such as \\\"%d%m%y%H%M%S"),
+        (&[], "time,lat,lon", "20261125,1,2", "a date without a time of day"),
+        (&[], "time;lat;lon", "TS;1,5;12.50", "write a decimal point"),
+        (&[], "time;lat;lon", "TS;1.5;2.5O", "write E or W"),
+        (&["--unit", "lat=ddmm.mmmm"], "time;lat;lon", "TS;1.5°;215.0", "remove the unit"),
         (&[], "time,lat,lon", "46000.5,1,2", "spreadsheet's number of days"),
         (&[], "time,lat,lon", "TS,104.5,52.5", "swapped"),
         (&[], "time,lat,lon", "TS,52,5200,13,4050", "decimal commas"),

@@ -78,7 +78,9 @@ pub(super) const HALVES: [[char; 2]; 2] = [['N', 'S'], ['E', 'W']];
 /// Rejects degrees such as `70.25W` in a negative unit, which would move them to the other half of
 /// the earth.
 pub(super) fn refuse_letter(value: &Scalar<'_>, slot: usize) -> Result<(), Refusal> {
-    match value.as_text().filter(|text| degrees_in(text, HALVES[slot]).is_some()) {
+    let has_letter =
+        |text: &&str| written(text, HALVES[slot]).is_some_and(|written| written.has_letter);
+    match value.as_text().filter(has_letter) {
         Some(text) => refuse(
             Reason::WrongType,
             format!(
@@ -90,46 +92,83 @@ pub(super) fn refuse_letter(value: &Scalar<'_>, slot: usize) -> Result<(), Refus
     }
 }
 
-/// Parses degrees in the usual notations, `33.9°S`, `W 70 39.25`, `52°31'12"N`; returns other
-/// values unchanged. `slot`: of lat or lng. `factor`: degrees of one unit.
+/// Parses degrees in the usual notations, `33.9°S`, `W 70 39.25`, `52°31'12"N`, `-33.9°`; returns
+/// other values unchanged. A number with only a letter, such as `3330.0S`, stays in `unit`. `slot`:
+/// of lat or lng.
+///
+/// # Errors
+/// A number lost its last digits, or states degrees where `unit` is another one.
 pub(super) fn coordinate(
     value: Scalar<'_>,
     slot: usize,
-    factor: f64,
+    unit: Degrees,
 ) -> Result<Scalar<'_>, Refusal> {
     let Some(text) = value.as_text() else { return Ok(value) };
     // Plain numbers, the common case.
     if text.bytes().all(|byte| byte.is_ascii_digit() || b"+-. ".contains(&byte)) {
         return Ok(value);
     }
-    match resolution(text).filter(|_| number(text).is_some()) {
-        Some(_) => exponent::check_degrees(text, NAMES[slot], factor).map(|()| value),
-        None => {
-            let degrees = degrees_in(text, HALVES[slot]);
-            Ok(degrees.map_or(value, |degrees| Scalar::Number(degrees.into())))
-        }
+    if resolution(text).is_some() && number(text).is_some() {
+        return exponent::check_degrees(text, NAMES[slot], unit.factor()).map(|()| value);
     }
+    let Some(written) = written(text, HALVES[slot]) else { return Ok(value) };
+    if written.has_marks && unit.unsigned() != Degrees::Factor(1.0) {
+        let field = NAMES[slot];
+        return refuse(
+            Reason::WrongType,
+            format!(
+                "{field} {text:.20} states degrees, and its unit is another one: remove the unit"
+            ),
+        );
+    }
+    Ok(Scalar::Number(written.degrees.into()))
 }
 
-fn degrees_in(text: &str, [positive, negative]: [char; 2]) -> Option<f64> {
+struct Written {
+    /// Degrees; without marks, the number in the unit of its field.
+    degrees: f64,
+    /// Marks or spaces separate degrees and minutes, or state degrees.
+    has_marks: bool,
+    has_letter: bool,
+}
+
+/// Parses degrees with a letter, or with a degree sign.
+fn written(text: &str, [positive, negative]: [char; 2]) -> Option<Written> {
     let text = text.trim().to_uppercase();
     let is_letter = |c: char| c == positive || c == negative;
-    let letter = text.chars().find(|c| is_letter(*c))?;
-    let rest = text.strip_prefix(letter).or_else(|| text.strip_suffix(letter))?;
-    let marks = |c: char| {
+    let letter = text.chars().find(|c| is_letter(*c));
+    let (rest, is_negative) = match letter {
+        Some(letter) => {
+            let rest = text.strip_prefix(letter).or_else(|| text.strip_suffix(letter))?;
+            (rest, letter == negative)
+        }
+        None if text.contains(['°', 'º']) => {
+            let unsigned = text.strip_prefix(['-', '−']);
+            (unsigned.or_else(|| text.strip_prefix('+')).unwrap_or(&text), unsigned.is_some())
+        }
+        None => return None,
+    };
+    let is_mark = |c: char| {
         c.is_whitespace() || matches!(c, '°' | 'º' | '\'' | '′' | '’' | '"' | '″' | '”' | ':')
     };
-    let parts: Vec<&str> = rest.split(marks).filter(|part| !part.is_empty()).collect();
-    let plain = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    if parts.is_empty() || parts.len() > 3 || !parts.iter().all(plain) {
+    let has_marks = rest.trim().contains(is_mark);
+    let parts: Vec<&str> = rest.split(is_mark).filter(|part| !part.is_empty()).collect();
+    let is_plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let (last, before) = parts.split_last()?;
+    if parts.len() > 3
+        || !is_plain(&last.replacen('.', "", 1))
+        || !before.iter().all(|p| is_plain(p))
+    {
         return None;
     }
+    let max = if has_marks { 180.0 } else { f64::MAX };
     let mut degrees = 0.0;
-    for (part, (unit, max)) in parts.iter().zip([(1.0, 180.0), (60.0, 60.0), (3_600.0, 60.0)]) {
+    for (part, (unit, max)) in parts.iter().zip([(1.0, max), (60.0, 60.0), (3_600.0, 60.0)]) {
         let number: f64 = part.parse().ok().filter(|number| *number <= max)?;
         degrees += number / unit;
     }
-    Some(if letter == negative { -degrees } else { degrees })
+    let degrees = if is_negative { -degrees } else { degrees };
+    Some(Written { degrees, has_marks, has_letter: letter.is_some() })
 }
 
 #[cfg(test)]
@@ -153,7 +192,43 @@ mod tests {
             ("E", 1, None),
             ("", 0, None),
         ] {
-            assert_eq!(degrees_in(text, HALVES[half]), expected, "{text}");
+            let read = written(text, HALVES[half]).map(|written| written.degrees);
+            assert_eq!(read, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn degree_sign_needs_no_letter_and_allows_no_other_unit() {
+        let read = |text: &str, unit: &str| {
+            let unit = Degrees::new(unit).unwrap();
+            let value = coordinate(Scalar::Text(text.into()), 0, unit);
+            value.map(|value| unit.read(value.or_number_in_text()).as_f64())
+        };
+        for (text, unit, expected) in [
+            ("52.5°", "deg", Some(52.5)),
+            ("-33.9°", "deg", Some(-33.9)),
+            ("−33°54'", "deg", Some(-33.9)),
+            ("-0°30'", "deg", Some(-0.5)),
+            ("+52°30'36\"", "deg", Some(52.51)),
+            ("70.25°", "-1 deg", Some(-70.25)),
+            ("3330.0S", "ddmm.mmmm", Some(-33.5)),
+            ("3330.0", "ddmm.mmmm", Some(33.5)),
+            ("335000000S", "1e-7 deg", Some(-33.5)),
+            // Which of the numbers has the decimals, and whether it is degrees at all.
+            ("52.5°30'", "deg", None),
+            ("52'30", "deg", None),
+            ("52:30:00", "deg", None),
+            ("52°70'", "deg", None),
+            ("--52°", "deg", None),
+            ("52°°N S", "deg", None),
+        ] {
+            assert_eq!(read(text, unit).ok().flatten(), expected, "{text} {unit}");
+        }
+        for unit in ["ddmm.mmmm", "1e-7 deg", "rad", "-ddmm.mmmm"] {
+            for text in ["33.5°", "33°30'S", "33 30 S"] {
+                let why = read(text, unit).unwrap_err().detail;
+                assert!(why.contains("remove the unit"), "{text} {unit}: {why}");
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::degrees::coordinate;
+use super::degrees::{Degrees, coordinate};
 use super::more::{FIELDS, LAT, LNG, More};
 use crate::exponent;
 use crate::extract::{Found, Paths, Pointer};
@@ -81,7 +81,7 @@ impl Habits {
         if value.as_text().is_none() {
             return Ok(value);
         }
-        coordinate(value, slot, 1.0).map(|value| self.number(value))
+        coordinate(value, slot, Degrees::Factor(1.0)).map(|value| self.number(value))
     }
 
     fn magnitude<'a>(&self, value: Scalar<'a>) -> Scalar<'a> {
@@ -199,6 +199,9 @@ impl Mapping {
         {
             exponent::check_time(text, ts_unit)?;
         }
+        let is_in_figures =
+            ts_unit == TimeUnit::BySize && ts.as_text().is_some_and(crate::time::is_in_figures);
+        let is_text = ts_unit.is_text() || is_in_figures;
         // Numbers within a `"LAT,LNG"` string have no exponent.
         let may_have_exponent =
             |value| exponent::may_have_one(value) && !habits.lat_lng_is_one_string;
@@ -213,7 +216,7 @@ impl Mapping {
         let point = Point {
             lat,
             lng,
-            ts: if ts_unit.is_text() { ts } else { habits.number(ts) },
+            ts: if is_text { ts } else { habits.number(ts) },
             seq: habits.number(seq),
             speed: habits.magnitude(speed).times(speed_factor),
             heading: habits.magnitude(heading),

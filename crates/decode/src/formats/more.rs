@@ -105,7 +105,7 @@ impl More {
             if unit.is_negative() {
                 refuse_letter(&found[slot], slot)?;
             }
-            let value = read(coordinate(std::mem::take(&mut found[slot]), slot, unit.factor())?);
+            let value = read(coordinate(std::mem::take(&mut found[slot]), slot, unit)?);
             let value = unit.read(value);
             found[slot] = match &self.hemispheres[slot] {
                 Some(pointer) => signed(value, &found[HEMISPHERES[slot]], slot, pointer)?,

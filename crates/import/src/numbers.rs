@@ -1,0 +1,117 @@
+//! Reads the numbers of a CSV row with decimal commas and separators of thousands.
+
+use std::borrow::Cow;
+
+/// How the numbers of a row are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Decimals {
+    /// Decimal points, or another way that this module does not change.
+    Points,
+    /// Decimal commas: `1.234,5`.
+    Commas,
+}
+
+/// Returns how the numbers of a row are written: with commas if one has a comma, and no other has
+/// a point that may be a decimal point.
+pub(super) fn decimals<'v>(values: impl Iterator<Item = &'v [u8]>) -> Decimals {
+    let mut decimals = Decimals::Points;
+    for value in values {
+        let last = value.iter().rposition(|byte| matches!(byte, b'.' | b','));
+        let count = |wanted: u8| value.iter().filter(|byte| **byte == wanted).count();
+        match (last.map(|at| value[at]), count(b','), count(b'.')) {
+            (Some(b','), 1, points) if points == 0 || is_grouped(value, b'.') => {
+                decimals = Decimals::Commas;
+            }
+            (None, ..) => {}
+            // Groups of thousands: `1.234.567`.
+            (Some(b'.'), 0, 2..) if is_grouped(value, b'.') => {}
+            _ => return Decimals::Points,
+        }
+    }
+    decimals
+}
+
+/// Returns a number with a decimal point and without separators of thousands; other values as they
+/// are.
+pub(super) fn number(value: &str, decimals: Decimals) -> Cow<'_, str> {
+    // The common case.
+    let is_plain = value.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-'));
+    if is_plain && (decimals == Decimals::Points || !value.contains('.')) {
+        return Cow::Borrowed(value);
+    }
+    let (thousands, decimal) = match decimals {
+        Decimals::Points => (b',', '.'),
+        Decimals::Commas => (b'.', ','),
+    };
+    let spaces = |c: char| matches!(c, ' ' | '\u{a0}' | '\u{202f}' | '\'' | '’');
+    let spaced = value.replace(spaces, " ");
+    let grouped = [(b' ', &*spaced), (thousands, value)];
+    let found = grouped.into_iter().find(|(mark, text)| {
+        let has_decimals = text.contains(decimal) || text.matches(char::from(*mark)).count() > 1;
+        // `1,234` alone may be a decimal comma.
+        is_grouped(text.as_bytes(), *mark) && (*mark == b' ' || has_decimals)
+    });
+    let plain = found.map_or_else(
+        || Cow::Borrowed(value),
+        |(mark, text)| Cow::Owned(text.replace(char::from(mark), "")),
+    );
+    match decimals {
+        Decimals::Points => plain,
+        Decimals::Commas => Cow::Owned(plain.replacen(',', ".", 1)),
+    }
+}
+
+/// Returns whether a number has groups of three digits with this mark between: `12 345,6`.
+fn is_grouped(value: &[u8], mark: u8) -> bool {
+    let value = value.trim_ascii();
+    let value = value.strip_prefix(b"-").unwrap_or(value);
+    let end = value.iter().position(|byte| *byte != mark && !byte.is_ascii_digit());
+    let (whole, rest) = value.split_at(end.unwrap_or(value.len()));
+    let are_digits = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
+    let has_end = match rest {
+        [] => true,
+        [b'.' | b',', decimals @ ..] => are_digits(decimals),
+        _ => false,
+    };
+    let mut groups = whole.split(|byte| *byte == mark);
+    let first = groups.next().unwrap_or_default();
+    let others: Vec<&[u8]> = groups.collect();
+    has_end
+        && (1..=3).contains(&first.len())
+        && !others.is_empty()
+        && others.iter().all(|group| group.len() == 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_a_row_have_one_decimal_sign() {
+        for (row, expected) in [
+            ("52.5|13.4|34", "52.5|13.4|34"),
+            ("52,5|13,4|34", "52.5|13.4|34"),
+            ("-52,5|13,4|1.234,5", "-52.5|13.4|1234.5"),
+            ("52,5|13,4|1.234.567", "52.5|13.4|1234567"),
+            ("52,5|13,4|1 234,5", "52.5|13.4|1234.5"),
+            ("52.5|13.4|1,234.5", "52.5|13.4|1234.5"),
+            ("52.5|13.4|1'234.5", "52.5|13.4|1234.5"),
+            ("52.5|13.4|1\u{202f}234.5", "52.5|13.4|1234.5"),
+            ("52.5|13.4|1,234,567", "52.5|13.4|1234567"),
+            // Thousands or decimals: as it is, which is no number.
+            ("52.5|13.4|1,234", "52.5|13.4|1,234"),
+            ("52,5|13,4|1.234", "52,5|13,4|1.234"),
+            ("52,5|13,4|12.50", "52,5|13,4|12.50"),
+            // A group has three digits.
+            ("52.5|13.4|12,34.5", "52.5|13.4|12,34.5"),
+            ("52.5 N|13°24' E|1", "52.5 N|13°24' E|1"),
+            ("52,5 N|13°24,5' E|1", "52.5 N|13°24.5' E|1"),
+            ("52 30 N|13 240 E|", "52 30 N|13 240 E|"),
+        ] {
+            let values: Vec<&str> = row.split('|').collect();
+            let decimals = decimals(values.iter().map(|value| value.as_bytes()));
+            let read: Vec<_> = values.iter().map(|value| number(value, decimals)).collect();
+            assert_eq!(read.join("|"), expected, "{row}");
+        }
+    }
+}
