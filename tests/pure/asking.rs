@@ -1,4 +1,4 @@
-//! Which peers are asked for `/member`, and how often. The peers are tasks on the loopback
+//! Checks which peers are asked for `/member`, and how often. The peers are tasks on the loopback
 //! interface.
 
 use std::net::Ipv4Addr;

@@ -1,5 +1,5 @@
-//! Payloads as devices and people send them, kind by kind: each is read correctly, or rejected with
-//! its cause and remedy. `crates/import/tests/files.rs` has the files.
+//! Payloads as devices and people send them, one test per kind: each is read correctly, or rejected
+//! with its cause and remedy. `crates/import/tests/files.rs` does the same with files.
 
 use std::time::Duration;
 
@@ -39,8 +39,8 @@ fn own(mapping: &str) -> String {
     format!("[formats.f]\n{mapping}\n{}", source("format = 'f'"))
 }
 
-/// Each result as a line: seconds before noon, lat, lng, m/s, degrees, m, m; a reject with its
-/// detail; an ignored part.
+/// Returns each result as a line: a fix as seconds after noon (negative), lat, lng, speed in m/s,
+/// heading in degrees, altitude and accuracy in m; a reject with its detail; an ignored part.
 fn shown(decoded: &Decoded) -> Vec<String> {
     let number = |units: i64, per_one: f64, unknown: i64| {
         if units == unknown { "-".to_owned() } else { (units as f64 / per_one).to_string() }
@@ -63,7 +63,7 @@ fn shown(decoded: &Decoded) -> Vec<String> {
     fixes.chain(rejects).chain(decoded.ignored.iter().map(|kind| kind.name().to_owned())).collect()
 }
 
-/// `expected`: a fix, or what a line must contain.
+/// Asserts the lines of [`shown`]. `expected`: a whole line of a fix, or a part of another line.
 #[track_caller]
 fn check(toml: &str, payload: impl AsRef<[u8]>, expected: &[&str]) {
     let decoded = decode_on(toml, "in/d7", &payload);
@@ -84,7 +84,7 @@ fn nmea(bodies: &[&str]) -> String {
     bodies.iter().map(line).collect()
 }
 
-/// Kind A. Times of day: 11:00:00 is 3,600 s before noon.
+/// NMEA sentences have times of day: 11:00:00 is 3,600 s before noon.
 #[test]
 fn nmea_sentences_of_one_moment_are_one_dated_fix() {
     let toml = source("format = 'nmea'");
@@ -108,11 +108,12 @@ fn nmea_sentences_of_one_moment_are_one_dated_fix() {
         nmea(&[&rmc("110000"), &rmc("110001"), &gga("110000"), &gga("110001")]),
         &[full, other],
     );
-    // A GGA alone is of the day on which it is nearest; what is then in the future is refused.
+    // A GGA alone gets the day that puts it nearest to the time of receipt. If that is in the
+    // future, it is refused.
     check(&toml, nmea(&[&gga("110000")]), &[flat]);
     check(&toml, nmea(&[&gga("010000")]), &["-39600 -33.85 151.2 - - 90 -"]);
     check(&toml, nmea(&[&gga("230000")]), &["too_new: 2026-11-24T23:00:00Z"]);
-    // By the date of an RMC or ZDA in the message, which is of the day before.
+    // A GGA gets the date of an RMC or ZDA in the same message, here of the day before.
     let zda = "GPZDA,110005.00,23,11,2026,00,00";
     let yesterday = "-90000 -33.85 151.2 - - 90 -";
     check(&toml, nmea(&[zda, &gga("110000")]), &[yesterday, "sentence"]);
@@ -127,7 +128,7 @@ fn nmea_sentences_of_one_moment_are_one_dated_fix() {
     let damaged = nmea(&[&rmc("110000")]).replace("45.0", "45,0");
     let both = damaged + &nmea(&[&gga("110000"), &rmc("110001"), &gga("110001")]);
     check(&toml, both, &[flat, other, "bad_checksum"]);
-    // A pair that was cut between two messages is one fix: that of its RMC.
+    // A pair that was split between two messages is one fix: the one of its RMC.
     let cut = [&*rmc("110000"), &*gga("110000"), &*rmc("110001")];
     check(&toml, nmea(&cut), &[full, "-3599 -33.85 151.2 10.29 45 - -"]);
     check(
@@ -135,14 +136,14 @@ fn nmea_sentences_of_one_moment_are_one_dated_fix() {
         nmea(&[&gga("110001"), &rmc("110002"), &gga("110002")]),
         &["-3598 -33.85 151.2 10.29 45 90 -", "sentence"],
     );
-    // A line that is not text affects no other; lines may end in CR or NUL.
+    // A line that is not UTF-8 affects no other; lines may end in CR or NUL.
     let noise = [b"$GP\xff\xfeRMC,x*00\r\n", nmea(&[&rmc("110000")]).as_bytes()].concat();
     check(&toml, noise, &["-3600 -33.85 151.2 10.29 45 - -", "invalid_utf8"]);
     for end in ["\r", "\n", "\0", "\r\n\0"] {
         let lines = nmea(&[&rmc("110000"), &gga("110000"), &rmc("110001"), &gga("110001")]);
         check(&toml, lines.replace("\r\n", end), &[full, other]);
     }
-    // As many sentences as a log has; of one moment they are one fix all the same.
+    // A long log: the sentences of one moment are still one fix.
     let times: Vec<String> = (0..60).map(|second| format!("1100{second:02}")).collect();
     let long: Vec<String> =
         times.iter().map(|time| rmc(time)).chain(times.iter().map(|time| gga(time))).collect();
@@ -150,7 +151,7 @@ fn nmea_sentences_of_one_moment_are_one_dated_fix() {
     let fixes = shown(&decode_on(&toml, "in/d7", nmea(&long)));
     assert_eq!(fixes.len(), 60, "{fixes:?}");
     assert!(fixes.iter().all(|fix| fix.ends_with("10.29 45 90 -")), "{fixes:?}");
-    // An RMC without a date, and a time that is none.
+    // An RMC without a date, and invalid times.
     let undated = rmc("110000").replace("241126", "");
     check(&toml, nmea(&[&undated]), &["-3600 -33.85 151.2 10.29 45 - -"]);
     for time in ["", "11000", "256000", "11:00:00"] {
@@ -158,7 +159,6 @@ fn nmea_sentences_of_one_moment_are_one_dated_fix() {
     }
 }
 
-/// Kinds C and N.
 #[test]
 fn degrees_may_be_integers_minutes_or_beside_a_hemisphere() {
     let lat_lng = "lat = '/a'\nlng = '/o'\nts = '/t'\nts_unit = 's'\n";
@@ -210,7 +210,7 @@ fn degrees_may_be_integers_minutes_or_beside_a_hemisphere() {
     let southern = own(&format!("{lat_lng}lat_unit = '-1 deg'"));
     let lettered = format!(r#"{{"a":"33.5 S","o":70.5,"t":{t}}}"#);
     check(&southern, lettered, &["wrong_type: lat 33.5 S has its own letter"]);
-    // Degrees in a format whose devices sent integers until now are beside 0, 0.
+    // In a format that expects integers, degrees would be a place near 0, 0.
     let scaled = own(&format!("{lat_lng}lat_unit = '1e-7 deg'"));
     for point in [r#""a":52.52,"o":13.4"#, r#""a":"52","o":"-13""#] {
         check(&scaled, format!("{{{point},\"t\":{t}}}"), &["are degrees already: remove lat_unit"]);
@@ -218,7 +218,8 @@ fn degrees_may_be_integers_minutes_or_beside_a_hemisphere() {
     check(&scaled, format!(r#"{{"a":5.252e+08,"o":1.34e+08,"t":{t}}}"#), &["lost its last digits"]);
     let java = format!(r#"{{"a":5.25200081E8,"o":"1.3404954E8","t":{t}}}"#);
     check(&scaled, java, &["-60 52.5200081 13.404954 - - - -"]);
-    // milepost's own format has no hemispheres: one that changes the place is no place.
+    // milepost's own format has no hemispheres: a fix whose hemisphere would change its place is
+    // rejected.
     for (members, expected) in [
         (r#""lat":33.5,"lng":70.5,"ns":"S","ew":"E""#, "lat is 33.5, and ns is \"S\""),
         (r#""lat":33.5,"lon":70.5,"N/S":"N","E/W":"W""#, "lng is 70.5, and E/W is \"W\""),
@@ -230,7 +231,7 @@ fn degrees_may_be_integers_minutes_or_beside_a_hemisphere() {
     ] {
         check(&source(""), format!("{{{members},\"ts\":{t}}}"), &[expected]);
     }
-    // Other numbers in units of their own.
+    // The other numbers, each in another unit.
     let keys = "speed = '/v'\nspeed_unit = 'cm/s'\nheading = '/h'\nheading_unit = '0.01 deg'\nalt = '/z'\nalt_unit = 'mm'\nacc = '/e'\nacc_unit = 'ft'";
     let payload = format!(r#"{{"a":1,"o":2,"t":{t},"v":1250,"h":27000,"z":-1500,"e":100}}"#);
     check(&own(&format!("{lat_lng}{keys}")), payload, &["-60 1 2 12.5 270 -1.5 30.5"]);
@@ -248,9 +249,9 @@ fn messages_without_a_position_are_ignored_where_the_format_says_so() {
     check(&own(base), format!(r#"{{"battery":90,"t":{t}}}"#), &["missing_field"]);
 }
 
-/// Kind F.
+/// AIS sends 102.3 knots, 360° and 91°, 181° for "not available".
 #[test]
-fn values_that_mean_not_available_are_named() {
+fn configured_placeholder_values_are_read_as_unknown() {
     let ais = own(
         "lat = '/LAT'\nlng = '/LON'\nts = '/T'\nts_unit = 's'\nspeed = '/SOG'\nspeed_unit = 'knots'\nheading = '/COG'\n\
          unknown = ['speed=102.3', 'heading=360', 'lat=91', 'lng=181']",
@@ -264,9 +265,8 @@ fn values_that_mean_not_available_are_named() {
     check(&ais, payload("91", "10", "90"), &["no_fix"]);
 }
 
-/// Kinds M and O.
 #[test]
-fn times_without_an_offset_are_of_the_zone_that_is_named() {
+fn times_without_an_offset_are_in_the_configured_zone() {
     let mapping = |keys: &str| own(&format!("lat = '/a'\nlng = '/o'\nts = '/t'\n{keys}"));
     let fix = |members: &str| format!(r#"{{"a":1,"o":2,{members}}}"#);
     for (keys, members, seconds) in [
@@ -328,7 +328,7 @@ fn times_without_an_offset_are_of_the_zone_that_is_named() {
     ] {
         check(&mapping(keys), fix(members), &[cause]);
     }
-    // A zone of a source whose format has times as text.
+    // The zone of a source applies to formats whose times are strings.
     let own_zone = source("zone = 'Europe/Berlin'");
     check(&own_zone, r#"{"lat":1,"lng":2,"ts":"2026-11-24T11:30:37"}"#, &["-5363 1 2 - - - -"]);
     check(&own_zone, r#"{"lat":1,"lng":2,"ts":"2026-11-24T10:30:37Z"}"#, &["-5363 1 2 - - - -"]);
@@ -337,9 +337,8 @@ fn times_without_an_offset_are_of_the_zone_that_is_named() {
     check(&geojson, feature, &["-5363 1 2 - - - -"]);
 }
 
-/// Kind H.
 #[test]
-fn time_under_another_name_is_read_or_named() {
+fn time_under_another_name_is_read_or_named_in_the_reject() {
     let toml = source("");
     let fix = |member: &str| format!(r#"{{"lat":1,"lon":2,{member}}}"#);
     for name in ["timestamp", "time", "datetime", "fixTime", "TS", "tst", "date_time", "Timestamp"]
@@ -362,7 +361,7 @@ fn time_under_another_name_is_read_or_named() {
     ] {
         check(&toml, payload, &[&format!("there is no ts, but {path} is")]);
     }
-    // In other formats, too, a fix of now would be wrong.
+    // In other formats, too, storing the fix at its time of receipt would be wrong.
     let own_format = own("lat = '/lat'\nlng = '/lng'\nts = '/at'\nts_unit = 's'");
     let geojson = source("format = 'geojson'\nspeed_unit = 'm/s'");
     let thingsboard = source("format = 'thingsboard'\nspeed_unit = 'm/s'");
@@ -420,11 +419,11 @@ fn time_under_another_name_is_read_or_named() {
     ] {
         check(&toml, payload, &[said]);
     }
-    // A format that reads no time stores the time of receipt, as its owner wrote it.
+    // A format without a time stores the time of receipt, because its owner configured it so.
     let timeless = own("lat = '/lat'\nlng = '/lng'");
     let decoded = decode_on(&timeless, "in/d7", r#"{"lat":1,"lng":2,"time":1795510800}"#);
     assert_eq!((decoded.positions.len(), decoded.lacking.undated), (1, 1), "{decoded:?}");
-    // Neither a time nor the name of one.
+    // Members whose name or value is not a time.
     for member in [r#""uptime":500"#, r#""id":1795510800"#, r#""time":null"#] {
         let decoded = decode_on(&toml, "in/d7", fix(member));
         assert_eq!(
@@ -454,7 +453,6 @@ fn time_under_another_name_is_read_or_named() {
     assert_eq!(unread(&source("format = 'owntracks'"), owntracks), "batt");
 }
 
-/// Kind P.
 #[test]
 fn nul_terminator_is_not_part_of_the_payload() {
     let json = format!(r#"{{"lat":1,"lng":2,"ts":{}}}"#, NOW_S - 9);
@@ -476,9 +474,9 @@ fn nul_terminator_is_not_part_of_the_payload() {
     }
 }
 
-/// Kind J. Python writes NaN and Infinity.
+/// Python writes NaN and Infinity, which JSON does not have.
 #[test]
-fn values_that_are_no_json_are_unknown() {
+fn nan_and_infinity_are_read_as_unknown() {
     let fix = |lat: &str, speed: &str, age: i64| {
         format!("{{\"lat\":{lat},\"lng\":2,\"ts\":{},\"speed\":{speed}}}", NOW_S - age)
     };
@@ -495,7 +493,6 @@ fn values_that_are_no_json_are_unknown() {
     check(&source(""), fix("1", "None", 5), &["invalid_json"]);
 }
 
-/// Kind R.
 #[test]
 fn rejected_time_states_its_value_and_the_remedy() {
     let at = |ts: &str| format!(r#"{{"lat":1,"lng":2,"ts":{ts}}}"#);
@@ -561,7 +558,6 @@ fn rejected_time_states_its_value_and_the_remedy() {
     check(&own, r#"{"lat":4.75e1,"lng":-1E-1,"ts":1795510800}"#, &["-10800 47.5 -0.1 - - - -"]);
 }
 
-/// Kinds W and Y.
 #[test]
 fn driver_id_may_be_any_integer_or_string() {
     let toml = |keys: &str| {
@@ -600,7 +596,7 @@ fn driver_id_may_be_any_integer_or_string() {
     ] {
         assert!(id("", sent).contains(cause), "{sent}: {}", id("", sent));
     }
-    // Ids in hexadecimal.
+    // Hexadecimal ids that look like numbers with an exponent.
     for sent in ["12e3", "1E5", "3e8a", "0012e034"] {
         assert_eq!(id("", &format!("\"{sent}\"")), sent);
     }

@@ -1,4 +1,5 @@
-//! The fast JSON reader gives the same result as serde_json, for every format and every payload.
+//! Checks that the fast JSON reader gives the same result as serde_json, for every format and every
+//! payload.
 
 use std::sync::LazyLock;
 
@@ -136,8 +137,8 @@ fn payload(format: Format, points: u32, is_spaced: bool) -> String {
     if is_spaced { payload.replace(",\"", " ,\n\"").replace("\":", "\" : ") } else { payload }
 }
 
-/// Decoders of each format, without and with all extra fields kept; each pair is the fast JSON
-/// reader and serde_json.
+/// Returns the decoders of each format, without and with all extra fields kept. Each pair is the
+/// decoder with the fast JSON reader and the one with serde_json.
 static DECODERS: LazyLock<Vec<[[Decoder; 2]; 2]>> = LazyLock::new(|| {
     let decoders = |source: String| {
         let config = Config::parse(&source).unwrap_or_else(|error| panic!("{source}: {error}"));
@@ -168,17 +169,17 @@ fn check_agree(format: Format, keeps: bool, payload: impl AsRef<[u8]>) -> Decode
 
 /// Payloads that revealed planted mistakes in the fast reader.
 const SAVED: [&[u8]; 13] = [
-    // Keys as long as those that the reader knows by their first eight bytes.
+    // Keys as long as those that the reader recognises by their first eight bytes.
     br#"{"ab":5,"lat":1,"lng":2}"#,
     br#"{"abc":5,"lat":1,"lng":2}"#,
     br#"{"abcde":5,"lat":1,"lng":2}"#,
     br#"{"abcdefg":5,"lat":1,"lng":2}"#,
-    // No keys, but a value where it would stand behind one.
+    // No key, but a value in the place of one after a key.
     br#"{"lat":1,"lng":2,"headingab5}"#,
     br#"{"abcdef"}"#,
     br#"{"1}      "#,
     b"{\"lat\":1,\"lng\":2,\xdd\x8b\x8c\xdd\xc51}   ", // every bit of "ts": is wrong
-    // A zero keeps its sign: it is in the detail, and no integer.
+    // A zero keeps its sign: -0 appears in the reject's detail, and is not an integer.
     br#"{"lat":1,"lng":2,"driver_id":-0}"#,
     br#"{"lat":1,"lng":2,"driver_id":-0.0}"#,
     br#"{"lat":1,"lng":2,"seq":-0}"#,

@@ -1,4 +1,4 @@
-//! The input contract, line by line.
+//! Checks the input contract of milepost's own format, rule by rule.
 
 use milepost_config::Config;
 use milepost_decode::Message;
@@ -138,7 +138,7 @@ fn every_reject_reason_has_a_payload() {
     for (topic, payload, reason) in &cases {
         check_refused(topic, payload, *reason);
     }
-    // Of formats.rs.
+    // Reasons that only other formats give; formats.rs tests them.
     let of_other_formats = [
         Reason::UnknownFormatKind,
         Reason::InvalidSentence,

@@ -1,5 +1,5 @@
-//! The images and the stack of containers agree with themselves and with the code. `make
-//! containers` runs them where there is a Docker.
+//! Checks that the images and the container stack agree with each other and with the code. `make
+//! containers` runs them if Docker is available.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,13 +33,13 @@ fn yaml(path: &str) -> Value {
     serde_saphyr::from_str(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Name and definition, with anchors and merges resolved.
+/// Returns the name and definition of each service, with YAML anchors and merges resolved.
 fn services() -> Vec<(String, Value)> {
     let services = yaml(COMPOSE)["services"].as_object().unwrap().clone();
     services.into_iter().collect()
 }
 
-/// Services that run an image of this repository.
+/// Returns the services that run an image of this repository.
 fn ours() -> Vec<(String, Value)> {
     let ours: Vec<_> =
         services().into_iter().filter(|(_, service)| service.get("build").is_some()).collect();
@@ -52,7 +52,7 @@ fn texts(value: &Value) -> Vec<&str> {
     value.as_array().into_iter().flatten().map(|item| item.as_str().expect("a text")).collect()
 }
 
-/// The longest words of `allowed` characters that begin with `prefix`.
+/// Returns the longest words of `allowed` characters that begin with `prefix`.
 fn words(text: &str, prefix: &str, allowed: fn(char) -> bool) -> BTreeSet<String> {
     let parts = text.split(|c| !allowed(c));
     parts.filter(|word| word.starts_with(prefix)).map(str::to_owned).collect()
@@ -73,7 +73,7 @@ fn default_of(key: &str) -> String {
 }
 
 #[test]
-fn every_setting_exists() {
+fn every_variable_in_the_stack_is_a_setting() {
     let defaults = Config::defaults().unwrap();
     for file in [COMPOSE, DOCKERFILE, WORKFLOW, PRODUCTION] {
         let named = words(&read(file), "MILEPOST__", upper);
@@ -176,7 +176,7 @@ fn prometheus_and_grafana_files_are_complete() {
 }
 
 #[test]
-fn every_file_and_volume_is_there_and_used() {
+fn every_file_and_volume_exists_and_is_used() {
     let compose = yaml(COMPOSE);
     let declared: BTreeSet<&str> =
         compose["volumes"].as_object().unwrap().keys().map(String::as_str).collect();
@@ -202,7 +202,7 @@ fn every_file_and_volume_is_there_and_used() {
 }
 
 #[test]
-fn the_ports_agree() {
+fn ports_of_all_files_agree() {
     let port = default_of("http.listen").rsplit_once(':').unwrap().1.to_owned();
     let dockerfile = read(DOCKERFILE);
     assert!(dockerfile.contains(&format!("\nENV MILEPOST__HTTP__LISTEN=0.0.0.0:{port}\n")));
@@ -266,7 +266,7 @@ fn passwords_come_from_env_alone() {
     let lines = || example.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let given: BTreeSet<&str> = lines().map(|line| line.split_once('=').unwrap().0).collect();
     assert_eq!(asked, given);
-    // The hyphen is what the service `credentials` refuses; CI tries it.
+    // The service `credentials` refuses the value `change-me`, by its hyphen; CI tries it.
     assert!(lines().all(|line| line.ends_with("=change-me")), "a usable default password");
     let checked = services().into_iter().find(|(name, _)| name == "credentials").unwrap().1;
     assert_eq!(
@@ -312,7 +312,7 @@ fn images_are_pinned() {
 }
 
 #[test]
-fn the_build_sees_every_member_of_the_workspace() {
+fn build_context_has_every_member_of_the_workspace() {
     let (dockerfile, ignored) = (read(DOCKERFILE), read(".dockerignore"));
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     for folder in modules::crates().iter().filter(|folder| *folder != here) {
@@ -331,7 +331,7 @@ fn the_build_sees_every_member_of_the_workspace() {
 }
 
 #[test]
-fn own_containers_are_locked_down_and_may_finish() {
+fn own_containers_are_restricted_and_have_time_to_stop() {
     let grace = humantime::parse_duration(&default_of("shutdown.grace")).unwrap();
     for (name, service) in ours() {
         assert_eq!(service["read_only"], true, "{name}");
@@ -395,8 +395,8 @@ fn networks_connect_only_services_that_communicate() {
     }
     assert_eq!(with("door"), "emqx");
     assert_eq!(with("clickhouse"), "grafana loadgen map migrate milepost-a milepost-b");
-    // Only milepost and loadgen have business at 1884; a network cannot tell it from the ports that
-    // the others ask.
+    // Only milepost and loadgen need port 1884. A network cannot separate it from the ports that the
+    // other services query.
     assert_eq!(with("emqx"), "door loadgen milepost-a milepost-b prometheus");
     assert_eq!(with("grafana"), "clickhouse prometheus");
 }
@@ -440,7 +440,7 @@ fn every_service_that_stays_has_a_health_check() {
     );
 }
 
-/// A commented-out setting is checked, too: it must work when the operator removes the `# `.
+/// Commented-out settings are checked too: they must work when the operator removes the `# `.
 #[test]
 fn packaged_configuration_is_valid_when_uncommented() {
     let text = read("deploy/release/package/milepost.toml");
@@ -454,7 +454,8 @@ fn packaged_configuration_is_valid_when_uncommented() {
             section = name.trim_end_matches(']');
         } else if let Some(setting) = line.strip_prefix("# ").filter(|line| is_setting(line)) {
             known.insert(setting.split_once(" = ").unwrap().0);
-            // One at a time: two of a key are alternatives, and the files are not here.
+            // One setting at a time: two of the same key are alternatives. Files that settings name
+            // do not exist on this machine.
             let one = format!("[{section}]\n{setting}\n");
             let error =
                 Config::parse(&one).err().map(|error| error.to_string()).unwrap_or_default();
@@ -519,7 +520,7 @@ fn services_wait_for_their_dependencies() {
             }
         }
     }
-    // `up --wait` takes the end of any other service for a failure.
+    // `up --wait` fails when any other service ends.
     for (name, service) in services.iter().filter(|(_, service)| service.get("profiles").is_none())
     {
         assert_eq!(finished.contains(name), service.get("restart").is_none(), "{name}");
@@ -586,7 +587,7 @@ fn broker_allows_the_configured_receive_maximum() {
     assert_eq!(setting("no_match"), "deny");
 }
 
-/// The block of a HOCON file that begins with this line.
+/// Returns the block of a HOCON file that begins with this line.
 fn block<'a>(text: &'a str, head: &str) -> &'a str {
     let (_, rest) =
         text.split_once(&format!("\n{head} {{\n")).unwrap_or_else(|| panic!("there is no {head}"));
@@ -627,7 +628,7 @@ fn devices_have_limits_and_milepost_has_its_own_listener() {
     );
 }
 
-/// The services that speak MQTT to the broker, as text.
+/// Returns the services that connect to the broker by MQTT, each with its definition as text.
 fn ours_of_the_broker() -> Vec<(String, String)> {
     let speak = |(name, service): (String, Value)| {
         let text = service.to_string();
@@ -727,8 +728,8 @@ fn workflows_have_minimal_permissions() {
     }
 }
 
-/// The fixed words of a line as `/readyz` shows it: without the part's name, numbers and what
-/// stands for the rest.
+/// Returns the fixed words of a line of `/readyz`: without the component's name, numbers, and the
+/// ellipsis for variable text.
 fn fixed_words(line: &str) -> impl Iterator<Item = String> {
     let line = line.split_once(": ").map_or(line, |(_, line)| line);
     let words: Vec<&str> = line.split(' ').collect();
@@ -770,7 +771,7 @@ fn readyz_lines_in_the_guide_match_the_code() {
 }
 
 #[test]
-fn passwords_script_gives_each_line_its_own_and_keeps_a_file() {
+fn passwords_script_sets_distinct_passwords_and_keeps_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("env");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/passwords");

@@ -1,4 +1,4 @@
-//! The executor, against a server with one scripted behaviour.
+//! Tests the executor against a server with one scripted behaviour.
 
 use std::future::pending;
 use std::sync::{Arc, Mutex};

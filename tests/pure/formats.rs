@@ -1,4 +1,4 @@
-//! Every format, with the examples of its own documentation and the habits of devices.
+//! Tests every format with the examples of its own documentation and the habits of its devices.
 
 use std::time::Duration;
 
@@ -79,7 +79,8 @@ impl Source {
     }
 }
 
-/// Longitude, latitude in 1e-7 degrees; cm/s, hundredths of a degree, dm, dm; milliseconds.
+/// Asserts a fix in the units of the table: place in 1e-7 degrees, speed in cm/s, heading in
+/// hundredths of a degree, altitude and accuracy in dm, time in milliseconds.
 #[track_caller]
 fn check(
     fix: &Position,
@@ -432,7 +433,7 @@ fn nmea_sentences() {
 
 #[test]
 fn nmea_dates() {
-    // The first day of GPS, a leap second, which is the second after it, and a day of this decade.
+    // The first day of GPS; a leap second, which is read as the second after it; a recent day.
     for (time, date, unix_s) in [
         ("000000", "060180", 315_964_800),
         ("235960", "311216", 1_483_228_800),
@@ -516,8 +517,8 @@ fn kept_fields_are_bounded_and_counted() {
         (decoded.positions[0].attributes.iter().count(), decoded.lacking.attributes_cut),
         (2, 1)
     );
-    // 4,096 bytes of names and values, each value in place of the former one of its name; then one
-    // more.
+    // 4,096 bytes of names and values, where each value replaces the former one of its name; then
+    // one byte more.
     let [full, rest] = [4_094, 4_091].map(|bytes| "x".repeat(bytes));
     let decoded = source.decode(&format!(
         r#"{{"lat":1,"lng":2,"ab":"{full}","ab":"{full}","ab":"x","cd":"{rest}","e":""}}"#
@@ -618,7 +619,7 @@ proptest! {
     }
 }
 
-/// The driver id stands beside the array: a rejected point keeps it, and can be replayed alone.
+/// The driver id is beside the array: a rejected point keeps it, so that it can be replayed alone.
 #[test]
 fn rejected_point_of_an_array_keeps_its_driver() {
     let mapped = "[[sources]]\ntopic = 'in'\nformat = 'acme'\ndriver = '/dev'\n[formats.acme]\npoints = '/p'\nlat = '/a'\nlng = '/o'";

@@ -1,5 +1,4 @@
-//! Habits of devices in the field, tested on every JSON format: the same habits, each in the
-//! format's own fields.
+//! Tests habits of devices in the field with every JSON format, each in the format's own fields.
 
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -1,5 +1,5 @@
-//! The documents of this repository: every link leads to a file and to a heading of it, and prose
-//! wraps at 100 columns.
+//! Checks the documents of this repository: every link leads to a file and to one of its headings,
+//! and prose wraps at 100 columns.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -95,7 +95,7 @@ fn unwrapped(markdown: &str) -> Vec<usize> {
     found
 }
 
-/// A diff of a sentence shows the sentence, and a reader needs no wide window.
+/// Short lines give small diffs, and need no wide window.
 #[test]
 fn prose_in_markdown_wraps_at_100_columns() {
     let long = "word ".repeat(21);

@@ -1,10 +1,10 @@
-//! Files for `milepost import` with extremely long features, keys or rows.
+//! Imports files with extremely long features, keys or rows.
 
 use std::io::{Read as _, Write as _};
 
 use serde_json::Value;
 
-/// A badly truncated export, or a file designed to exhaust the reader's memory.
+/// Such a file is a badly truncated export, or designed to exhaust the reader's memory.
 #[test]
 fn long_feature_key_or_row_is_not_held_whole() {
     const LONG: u64 = 128 << 20;

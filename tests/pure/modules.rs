@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where a module is: `[]` is lib.rs, `["proxy", "pump"]` is proxy/pump.rs.
+/// The path of a module: `[]` is lib.rs, `["proxy", "pump"]` is proxy/pump.rs.
 pub type Name = Vec<String>;
 
 /// Returns the folders of the workspace's crates, milepost's first.

@@ -1,10 +1,9 @@
-//! The spool after a power cut: this test runs the spool in a process whose file operations are
-//! logged (`power_cuts.c`), and then opens every directory that a file system may have kept of
-//! them.
+//! Tests the spool after a power cut: runs the spool in a process whose file operations are logged
+//! (`power_cuts.c`), and then opens every directory that a file system may have kept of them.
 //!
 //! A file system may keep any subset of the directory changes (mkdir, create, rename, unlink) since
-//! the directory's last fsync. Of a file that was not fsynced, it may keep nothing, parts, zeros,
-//! or everything. It keeps everything from before an fsync. A rename is atomic.
+//! the directory's last fsync. It may keep nothing, parts, zeros or everything of a file that was
+//! not fsynced. It keeps everything from before an fsync. A rename is atomic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -74,8 +73,8 @@ fn store_remove_quarantine_and_erase(root: &Path) {
     promise("kept", [10]);
 }
 
-/// Appends a promise to the log: from now on these rows are kept, may be missing (`free`), or are
-/// gone.
+/// Appends a promise to the log: from now on these rows must be kept, may be missing (`free`), or
+/// must be gone.
 fn promise(what: &str, rows: impl IntoIterator<Item = u32>) {
     let mut log =
         fs::OpenOptions::new().append(true).open(std::env::var_os("DISK_LOG").unwrap()).unwrap();
@@ -127,7 +126,7 @@ enum Node {
     File(usize),
 }
 
-/// One change of a directory: each path, and its node afterwards.
+/// One change of a directory: the changed paths, each with its node afterwards.
 type Change = Vec<(PathBuf, Option<Node>)>;
 /// A directory tree; `None`: a folder.
 type Tree = BTreeMap<PathBuf, Option<Bytes>>;
@@ -281,7 +280,7 @@ fn cut_everywhere(initial: &Tree, operations: &[Operation]) -> Result<usize, Str
     Ok(judged.len())
 }
 
-/// Starts a process on the remaining files.
+/// Opens the spool on the remaining files, and checks the promises.
 fn judge(tree: &Tree, kept: &BTreeSet<u32>, gone: &BTreeSet<u32>) -> Result<(), String> {
     let root = folder();
     for (path, content) in tree {
@@ -335,7 +334,7 @@ fn folder() -> TempDir {
     TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
 }
 
-/// The tree at the beginning, and the operations of [`store_remove_quarantine_and_erase`].
+/// Returns the tree at the beginning, and the operations of [`store_remove_quarantine_and_erase`].
 fn record() -> (Tree, Vec<Operation>) {
     let folder = folder();
     let path = |name: &str| folder.path().join(name);

@@ -1,19 +1,19 @@
-//! Every measured number of README.md is in the table that it comes from.
+//! Checks that every measured number of README.md is in the table that it comes from.
 //!
-//! The story's sentences are left to `lab/story/docs.py --check`, which compares them with
+//! `lab/story/docs.py --check` checks the story's sentences: it compares them with
 //! `docs/story.json`.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// A fragment of README.md, and where its numbers come from.
+/// A fragment of README.md, and the source of its numbers.
 struct Source {
     says: &'static str,
     file: &'static str,
-    /// Text of the file above the lines.
+    /// Text in the file, below which the lines are.
     below: &'static str,
-    /// Beginnings of the lines, rows and paragraphs that have the numbers: of each the first one.
+    /// Beginnings of the lines, rows or paragraphs with the numbers. The first match counts.
     lines: &'static [&'static str],
 }
 
@@ -71,7 +71,7 @@ const SOURCES: [Source; 8] = [
     },
 ];
 
-/// Versions, conditions and limits: numbers that nobody measured.
+/// Numbers that are not measured: versions, conditions and limits.
 const STATED: [&str; 17] = [
     "(30 s, QoS 1, ",
     "MQTT 5 ",
@@ -122,8 +122,8 @@ fn numbers(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// Returns README.md on one line, without what is shown rather than said: code, commands, targets
-/// of links, and the story's sentences.
+/// Returns the prose of README.md on one line, without code, commands, link targets and the story's
+/// sentences.
 fn prose() -> String {
     let readme = read("README.md");
     let (before, story) = readme.split_once("<!-- make story: begin -->").unwrap();
@@ -190,7 +190,7 @@ fn readme_has_the_numbers_of_its_sources() {
         let document = read(file);
         let found: BTreeSet<String> =
             lines.iter().flat_map(|begins| numbers(&line(&document, below, begins))).collect();
-        // QoS and versions are conditions, which a table may have in another place.
+        // QoS and versions are conditions, which a table may state elsewhere.
         let missing: Vec<String> = numbers(&says.replace("QoS 0", "").replace("QoS 1", ""))
             .into_iter()
             .filter(|number| !found.contains(number))

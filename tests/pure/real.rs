@@ -1,5 +1,5 @@
-//! The real executor and the real spool, under paused time, against a sink with every fault of a
-//! server.
+//! Runs the consumer model with the real executor and the real spool, under paused time, against a
+//! sink with every fault of a server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -39,8 +39,8 @@ pub struct Real {
     reports: Option<mpsc::Receiver<Report>>,
     /// Reports received while time passed.
     received: Vec<Report>,
-    /// Batches with an attempt in flight. An operation of another kind, such as a row on its way
-    /// into quarantine, is not in it.
+    /// Batches with an attempt in flight. Other operations, such as writing a row to quarantine, are
+    /// not counted.
     attempts: BTreeSet<BatchId>,
     erased: watch::Sender<ReadList>,
 }

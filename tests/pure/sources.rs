@@ -1,4 +1,4 @@
-//! `[[sources]]` and `[formats.NAME]`: each violation is reported with the valid form.
+//! Checks that each violation in `[[sources]]` and `[formats.NAME]` is reported with the valid form.
 
 use milepost_config::{Config, Error};
 

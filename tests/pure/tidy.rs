@@ -1,5 +1,5 @@
-//! The structure of the crates: their dependencies, import cycles and the length of files; and that
-//! the reference documents every key and metric.
+//! Checks the structure of the crates (dependencies, import cycles, length of files), and that the
+//! reference documents every key and metric.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,8 @@ const IO: [&str; 9] = [
     "tracing",
 ];
 
-/// A file reads in ten minutes: lines of code of at most 100 columns, without tests and comments.
+/// Maximum lines of code of a file, without tests and comments, so that it can be read in ten
+/// minutes.
 const LINES_MAX: usize = 480;
 
 fn here() -> &'static Path {
@@ -79,7 +80,7 @@ fn architecture_lists_every_crate_and_each_states_its_guarantee() {
     }
 }
 
-/// A path that begins with the name of a crate is below `crates/NAME/src/`, another one at the
+/// A path that begins with the name of a crate is below `crates/NAME/src/`; any other is at the
 /// root.
 #[test]
 fn architecture_names_only_files_that_exist() {

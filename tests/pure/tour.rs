@@ -1,11 +1,12 @@
-//! docs/tour.md shows real code: every block equals the lines of its source file that the marker
-//! above it names. `MILEPOST_UPDATE_TOUR=1 cargo test --test pure -- tour` rewrites the blocks.
+//! Checks that docs/tour.md shows real code: every block equals the lines of its source file that
+//! the marker above it names. `MILEPOST_UPDATE_TOUR=1 cargo test --test pure -- tour` rewrites the
+//! blocks.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// Most lines of one block: a stop fits on a screen.
+/// Maximum lines of one block, so that a stop fits on a screen.
 const LINES_MAX: usize = 40;
 const STOPS_MAX: usize = 15;
 

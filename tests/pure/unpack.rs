@@ -1,4 +1,5 @@
-//! Compressed payloads and CBOR: decoded like their text, within bounds, and without a panic.
+//! Tests compressed payloads and CBOR: they decode like their text, within bounds, and without a
+//! panic.
 
 use std::io::Write as _;
 use std::sync::LazyLock;
@@ -48,7 +49,7 @@ fn decode_on(topic: &str, payload: &[u8]) -> Decoded {
     out
 }
 
-/// All but the payload that a reject keeps, which is the message as sent.
+/// Returns the result without the payloads of rejects, which keep the message as it was sent.
 fn meaning(mut decoded: Decoded) -> String {
     decoded.rejects.iter_mut().for_each(|reject| {
         reject.payload.clear();
@@ -148,7 +149,7 @@ fn payload_above_the_limits_is_too_large() {
     }
     // Every byte becomes six: "\u0001".
     check_refused(&cbor(&json!([{ "x": "\u{1}".repeat(200_000) }, 1])), Reason::TooLarge);
-    // An item after this many bytes of JSON is read, after one more it is not.
+    // An item that begins after this many bytes of JSON is read; one byte later it is not.
     let long = |bytes: usize| json!([{ "lat": 1, "lng": 2, "x": "y".repeat(bytes) }, 1]);
     let bytes =
         limits().payload_bytes_max - json!([{ "lat": 1, "lng": 2, "x": "" }]).to_string().len();
@@ -160,8 +161,8 @@ fn payload_above_the_limits_is_too_large() {
 
 #[test]
 fn decompression_ratio_is_capped_at_100() {
-    // The track and spaces; the name of a file fills the header up to the length that the ratio
-    // asks for.
+    // The track, padded with spaces. A file name fills the gzip header up to the length that the
+    // ratio requires.
     let gzip = |text: &[u8], bytes: usize| {
         let packed = |name: usize| {
             let mut encoder =

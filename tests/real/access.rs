@@ -1,4 +1,4 @@
-//! The access rules for ClickHouse, which the local engine cannot run, are at least parsed by it.
+//! Checks the access rules for ClickHouse. The local engine cannot execute them, but it parses them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use lab_stack::repository;
 
 use crate::world::{Engine, shared_engine};
 
-/// Statements between semicolons, without comments.
+/// Returns the statements, without comments.
 fn statements(sql: &str) -> Vec<String> {
     let code: Vec<&str> =
         sql.lines().map(|line| line.split("--").next().unwrap_or_default()).collect();
@@ -20,7 +20,7 @@ fn statements(sql: &str) -> Vec<String> {
         .collect()
 }
 
-/// Tables, without views, that have a column with driver ids.
+/// Returns the tables, without views, that have a column of driver ids.
 fn engine_tables(engine: &Engine) -> Result<Vec<String>> {
     engine.server.create_tables("access")?;
     let sql = "SELECT table FROM system.columns WHERE database = 'access' AND name = 'driver_id' AND table IN \
@@ -149,7 +149,7 @@ fn both_access_files_grant_what_the_migrations_need() -> Result<()> {
         assert_eq!(to_role(role), to_user(user), "access.sql for {role}, users.xml for {user}");
     }
 
-    // docs/add-a-field.md replaces the first two; a roll-up that is added is a row of the third.
+    // docs/add-a-field.md replaces the first two; adding a roll-up adds a row to the third.
     let replaced = ["fixes", "last_positions", "rollups"];
     for view in replaced {
         let grants = to_role("milepost_migrator");

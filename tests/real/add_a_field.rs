@@ -1,5 +1,5 @@
-//! docs/add-a-field.md is true: the patch it names applies, builds and passes the tests, and the
-//! column is in every table and view of fixes, also on a replica that is added later.
+//! Checks docs/add-a-field.md: its patch applies, builds and passes the tests, and the column is in
+//! every table and view of fixes, also on a replica that is added later.
 
 use std::sync::Arc;
 

@@ -10,8 +10,8 @@ use crate::world::{SOON, world};
 
 const DAY_MS: i64 = 86_400_000;
 
-/// East along the equator, a thousandth of a degree (111.3195 m) every 10 s, sixty times, then ten
-/// minutes in one place.
+/// Returns the fixes of a drive: east along the equator, a thousandth of a degree (111.3195 m) every
+/// 10 s, sixty times, then ten minutes in one place.
 fn drive(began_ms: i64) -> String {
     let mut points = String::new();
     for number in 0..=120_u32 {
@@ -35,7 +35,7 @@ fn drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
     // trip samples.
     let began_ms = (unix_ms() / DAY_MS - 1) * DAY_MS + DAY_MS / 2;
     let payload = drive(began_ms);
-    // A device that missed its acknowledgement sends everything again.
+    // A device that missed its acknowledgement sends all fixes again.
     for _ in 0..2 {
         world.publish(&[("drivers/d1/gps", payload.as_bytes())])?;
     }
@@ -44,7 +44,7 @@ fn drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
         world.query(sql)?;
     }
     let quarters = "SELECT round(sum(distance_m)), round(sum(moving_s)), round(sum(tracked_s)), sum(fixes) FROM {db}.driver_quarters";
-    // The stop begins 100 m before its place, and 10 s are 111 m.
+    // The stop begins up to 100 m before its place; 10 s of driving are 111 m.
     world.wait_for(quarters, "6679\t600\t1200\t121", SOON)?;
     let window =
         format!("from = '{began_ms}', to = '{}', tz = 'Asia/Jakarta'", began_ms + 3_600_000);

@@ -1,5 +1,5 @@
-//! `mqtt.broker_metrics`: the broker's own counters become a metric, and are never positions; a
-//! broker that refuses them, or closes the connection because of them, costs nothing else.
+//! Tests `mqtt.broker_metrics`: the broker's own counters become a metric, and never positions. A
+//! broker that refuses them, or closes the connection because of them, affects nothing else.
 
 use std::sync::mpsc;
 
@@ -15,7 +15,7 @@ use crate::world::{SOON, unmigrated};
 const NODE: &str = "$SYS/brokers/emqx@10.0.0.7";
 
 /// Waits for the SUBSCRIBE to the counters, and returns its packet id.
-fn hear_question(peer: &mut Peer) -> Result<u16> {
+fn receive_subscribe(peer: &mut Peer) -> Result<u16> {
     let Packet::Subscribe(asked) = peer.receive()? else { bail!("no second SUBSCRIBE") };
     let filters: Vec<_> =
         asked.filters.iter().map(|filter| (filter.path.as_str(), filter.qos)).collect();
@@ -23,11 +23,13 @@ fn hear_question(peer: &mut Peer) -> Result<u16> {
     Ok(asked.pkid)
 }
 
-fn answer_question(peer: &mut Peer, reason: u8) -> Result<()> {
-    let [high, low] = hear_question(peer)?.to_be_bytes();
+/// Answers the SUBSCRIBE to the counters with this reason code.
+fn answer_subscribe(peer: &mut Peer, reason: u8) -> Result<()> {
+    let [high, low] = receive_subscribe(peer)?.to_be_bytes();
     peer.send(&[0x90, 4, high, low, 0, reason])
 }
 
+/// Encodes a PUBLISH at QoS 0 of one counter.
 fn counter(topic: &str, payload: &str) -> BytesMut {
     let topic = format!("{NODE}/{topic}");
     let mut out = BytesMut::new();
@@ -50,7 +52,7 @@ fn broker_drops_become_a_metric_and_not_positions() -> Result<()> {
     let world = unmigrated("counters")?;
     let broker = Scripted::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
-        answer_question(peer, 0)?;
+        answer_subscribe(peer, 0)?;
         let full = "metrics/delivery/dropped/queue_full";
         for (topic, payload) in [
             (full, "700"),
@@ -78,11 +80,11 @@ fn broker_drops_become_a_metric_and_not_positions() -> Result<()> {
 }
 
 #[test]
-fn refused_broker_counters_are_logged_and_cost_nothing_else() -> Result<()> {
+fn refused_broker_counters_are_logged_and_affect_nothing_else() -> Result<()> {
     let world = unmigrated("refuses_counters")?;
     let broker = Scripted::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
-        answer_question(peer, 0x87)?;
+        answer_subscribe(peer, 0x87)?;
         peer.send(&fix(1))?;
         peer.listen()
     })?;
@@ -98,12 +100,12 @@ fn refused_broker_counters_are_logged_and_cost_nothing_else() -> Result<()> {
 }
 
 #[test]
-fn counters_are_given_up_if_the_broker_closes_because_of_them() -> Result<()> {
+fn broker_that_closes_on_the_counters_is_not_asked_for_them_again() -> Result<()> {
     let world = unmigrated("closes_for_counters")?;
     let broker = Scripted::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         if peer.number() < 3 {
-            return hear_question(peer).map(drop);
+            return receive_subscribe(peer).map(drop);
         }
         peer.send(&fix(1))?;
         peer.listen()
@@ -130,7 +132,7 @@ fn leaving_member_does_not_subscribe_to_the_broker_counters() -> Result<()> {
             }
             if let Packet::Unsubscribe(asked) = &packet {
                 let [high, low] = asked.pkid.to_be_bytes();
-                // SUBACK crosses it.
+                // SUBACK and UNSUBSCRIBE cross.
                 peer.send(&[&[0x90, 4, 0, 1, 0, 1][..], &[0xB0, 5, high, low, 0, 0, 0]].concat())?;
             }
             says.send(packet)?;

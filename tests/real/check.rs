@@ -1,5 +1,5 @@
-//! `milepost check`: it finds every planted fault and names the setting to change; on a healthy
-//! stack it reports no fault.
+//! Tests `milepost check`: it finds every planted fault and names the setting to change; on a
+//! healthy stack it reports no fault.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -308,7 +308,7 @@ fn run_warns_once_about_nodes_missing_from_the_url() -> Result<()> {
     Ok(())
 }
 
-/// nginx takes 1 MiB by default.
+/// nginx accepts 1 MiB by default.
 #[test]
 fn check_measures_the_size_that_a_proxy_refuses() -> Result<()> {
     let world = world("check_size")?;
@@ -327,7 +327,7 @@ fn check_measures_the_size_that_a_proxy_refuses() -> Result<()> {
     finds(&at(1 << 20)?, &[], "insert size", "warning", "takes 1024 KiB: milepost splits")?;
     finds(&at(1 << 20)?, &[], "insert size", "warning", "nginx: client_max_body_size 8m")?;
     finds(&at(64 << 10)?, &[], "insert size", "error", "takes 64 KiB: a single row")?;
-    // An endpoint that does not answer does not hide the ones behind it.
+    // An endpoint that does not answer does not hide the following ones.
     let both = format!("http://127.0.0.1:1,{}", proxy(64 << 10)?);
     finds(
         &of(both).with("CLICKHOUSE__REPLICATION", "macros"),
@@ -623,7 +623,7 @@ fn check_names_the_setting_of_each_cluster_misconfiguration() -> Result<()> {
 }
 
 #[test]
-fn many_small_inserts_are_named_with_the_setting() -> Result<()> {
+fn check_reports_many_small_inserts_with_the_setting() -> Result<()> {
     let world = world("check_inserts")?;
     let url = scripted_clickhouse(world.engine.server.port, |statement| {
         if statement.contains("level = 0") {

@@ -13,13 +13,13 @@ use crate::world::{Engine, SOON, World, unmigrated, unmigrated_on, wait_for_metr
 /// State of the simulated hosts of a cluster.
 #[derive(Debug, Default)]
 pub struct Hosts {
-    /// Number of further statements on `positions` that find one host away.
+    /// Number of further statements on `positions` for which one host is unreachable.
     away: AtomicUsize,
     /// Hosts that have none of the tables.
     new: AtomicUsize,
     /// Statements that every host has executed.
     done: AtomicUsize,
-    /// Statements that failed because a host was away.
+    /// Statements that failed because a host was unreachable.
     waited: AtomicUsize,
 }
 
@@ -377,7 +377,7 @@ fn tables_of_one_shard_are_refused_for_several_and_vice_versa() -> Result<()> {
         Ok(said.contains("these tables are for clickhouse.shards = true"))
     })?;
     milepost.process.kill()?;
-    // `check` sends inserts of blanks, to see which size gets through: they write no row.
+    // `check` sends inserts of blanks to measure the size that is accepted: they write no row.
     let with_rows = |insert: &&String| !insert.contains("FORMAT+JSONEachRow");
     let inserts = recorded(&inserts);
     let inserts: Vec<_> = inserts.iter().filter(with_rows).collect();

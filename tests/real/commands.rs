@@ -1,4 +1,4 @@
-//! `migrate`, `config`, `health`, and the errors of wrong usage.
+//! Tests `migrate`, `config`, `decode`, `trace`, `top`, `health`, and the errors of bad usage.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
@@ -328,7 +328,6 @@ fn empty_variable_does_not_override_the_file() -> Result<()> {
     Ok(())
 }
 
-/// Whatever `log.filter` leaves out.
 #[test]
 fn failing_command_prints_its_error_with_any_log_filter() -> Result<()> {
     let folder = lab_stack::folder()?;
@@ -452,7 +451,7 @@ fn command_as_pid_1_ends_at_sigterm_and_sigint() -> Result<()> {
     };
     let tried = container().arg("true").output();
     if !tried.as_ref().is_ok_and(|tried| tried.status.success()) {
-        // Not through eprintln!, which shows nothing of a test that holds.
+        // Write to stderr directly: the test harness captures eprintln! and drops it if a test passes.
         writeln!(std::io::stderr(), "skipped: this machine gives no PID namespace: {tried:?}")?;
         return Ok(());
     }

@@ -1,16 +1,16 @@
-//! Each format's documented example, through the real broker and the real engine: the rows are
-//! written by hand.
+//! Sends each format's documented example through the real broker and the real engine, and compares
+//! the rows with rows that are written by hand.
 //!
-//! The moment of a fix is the only thing that is changed in what is quoted: milepost refuses a fix
-//! that is years old. `<s>`, `<ms>`, `<iso>`, `<hhmmss>` and `<ddmmyy>` stand for it. Where a
-//! document gives names and units but no values, the values are ours, and the example says so.
+//! Only the time of a fix is changed in the quotations, because milepost rejects a fix that is years
+//! old: `<s>`, `<ms>`, `<iso>`, `<hhmmss>` and `<ddmmyy>` stand for it. If a document gives names
+//! and units but no values, the values are ours, and a comment at the example says so.
 
 use anyhow::{Result, ensure};
 use lab_stack::unix_ms;
 
 use crate::world::{SOON, wait_for_metric, world};
 
-/// Sources of every format, with the driver id where such devices put it.
+/// Sources of every format, each with the driver id where its devices send it.
 const SOURCES: &str = r#"
 [formats.particle]
 lat = "/loc/lat"
@@ -76,7 +76,7 @@ format = "particle"
 keep = ["loc/batt"]
 "#;
 
-/// Without `$`, and without the checksum, which another day makes another one.
+/// A sentence without `$` and without its checksum, which depends on the date.
 const RMC: &str = "GPRMC,<hhmmss>,A,4807.038,N,01131.000,E,022.4,084.4,<ddmmyy>,003.1,W";
 const GGA: &str = "GPGGA,<hhmmss>,4807.038,N,01131.000,E,1,08,0.9,545.4,M,46.9,M,,";
 
@@ -84,8 +84,8 @@ struct Example {
     topic: &'static str,
     payload: &'static str,
     driver: &'static str,
-    /// lat, lng, speed, heading, alt, acc; the fix's time after `<s>` in milliseconds, or `now`;
-    /// what is kept. From north to south.
+    /// The rows, from north to south: lat, lng, speed, heading, alt, acc; the fix's time after `<s>`
+    /// in milliseconds, or `now`; the kept fields.
     rows: &'static [&'static str],
 }
 
@@ -116,8 +116,8 @@ const EXAMPLES: &[Example] = &[
         driver: "123456789012345",
         rows: &["-23.55052 -46.633308 5.14 180 760 0 0 attributes/batteryLevel=85"],
     },
-    // https://www.traccar.org/osmand/ shows this message at 0, 0, which is no place (see below);
-    // the place is ours.
+    // https://www.traccar.org/osmand/ shows this message at 0, 0, which milepost rejects (see
+    // below); the place is ours.
     Example {
         topic: "traccar-client",
         payload: r#"{"location":{"timestamp":"<iso>Z","coords":{"latitude":25.76,"longitude":-80.19,"accuracy":0,"speed":0,"heading":0,
@@ -179,7 +179,7 @@ const EXAMPLES: &[Example] = &[
         driver: "both",
         rows: &["48.1173 11.5166667 11.52 84.4 592.3 NULL 0 -"],
     },
-    // The same GGA alone has no date: it is of the day nearest to the receipt.
+    // The same GGA alone has no date: it gets the day nearest to the time of receipt.
     Example {
         topic: "nmea/alone",
         payload: "<gga>\r\n",
@@ -219,7 +219,7 @@ const EXAMPLES: &[Example] = &[
     },
 ];
 
-/// https://www.traccar.org/osmand/ as it stands there, but for its time.
+/// The message of https://www.traccar.org/osmand/, unchanged except for its time.
 const AT_NULL_ISLAND: &str = r#"{"location":{"timestamp":"<iso>Z","coords":{"latitude":0.0,"longitude":0.0,"accuracy":0,"speed":0,
     "heading":0,"altitude":0},"is_moving":false},"device_id":"48241179"}"#;
 

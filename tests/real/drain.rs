@@ -1,4 +1,4 @@
-//! The sessions of a member that is gone for good.
+//! Tests `milepost drain`, which consumes the sessions of a member that is gone for good.
 
 use std::sync::atomic::Ordering;
 
@@ -63,7 +63,7 @@ fn drain_takes_the_messages_of_a_lost_member_and_ends_its_sessions() -> Result<(
     Ok(())
 }
 
-/// A drain that was stopped leaves such gaps: it ends the first sessions first.
+/// A drain that was interrupted can leave gaps in the session numbers.
 #[test]
 fn drain_finds_a_session_behind_a_gap() -> Result<()> {
     let world = world("drain_gap")?;
@@ -72,7 +72,8 @@ fn drain_finds_a_session_behind_a_gap() -> Result<()> {
     let mut goes = member.start()?;
     goes.wait_until_ready()?;
     goes.process.kill()?;
-    // All but one; those above it are of a member that was killed while it looked for former sessions.
+    // End all sessions but one. Those above it belong to a member that was killed while it searched
+    // for former sessions.
     for session in (0..5).chain(6..10) {
         end_session(world.broker.port, &format!("pod-1-{session}"))?;
     }
@@ -84,8 +85,7 @@ fn drain_finds_a_session_behind_a_gap() -> Result<()> {
     Ok(())
 }
 
-/// A connection with a clean start ends the session of that name, and its own session has no
-/// expiry.
+/// Ends a session: connects under its client id with a clean start and without a session expiry.
 fn end_session(port: u16, client_id: &str) -> Result<()> {
     let mut options = MqttOptions::new(client_id, "127.0.0.1", port);
     options.set_clean_start(true);
@@ -94,7 +94,7 @@ fn end_session(port: u16, client_id: &str) -> Result<()> {
     Ok(())
 }
 
-/// No peer list has this member, and only its sessions are subscribed.
+/// The member is in no peer list, and only its sessions are subscribed.
 #[test]
 fn drain_leaves_a_live_member_alone() -> Result<()> {
     let world = world("drain_living")?;
@@ -114,7 +114,7 @@ fn drain_leaves_a_live_member_alone() -> Result<()> {
     }
     assert_eq!(lives.metric("mqtt_reconnects_total")?, 0.0, "its sessions were not taken over");
 
-    // Another host cannot see that it is alive, until it takes its sessions back.
+    // Another host cannot see that the member runs, until the member takes its sessions back.
     let elsewhere = settings.with("HTTP__LISTEN", format!("127.0.0.1:{}", free_port()?));
     let (code, printed) = drain(&elsewhere, &["--leave"])?;
     assert_eq!(code, 75, "{printed}");

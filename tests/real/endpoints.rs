@@ -1,5 +1,5 @@
-//! Several endpoints in `clickhouse.url`: one that is away, hangs or is read-only is left for the
-//! next one. Scripted servers before one engine stand in for replicas.
+//! Tests several endpoints in `clickhouse.url`: a process leaves one that is down, hangs or is
+//! read-only for the next one. Scripted servers in front of one engine play the replicas.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -149,7 +149,7 @@ fn members_use_endpoints_in_turn() -> Result<()> {
     Ok(())
 }
 
-/// Takes 40 s: a process asks its own endpoint again after half a minute.
+/// Takes 40 s, because a process queries its own endpoint again after half a minute.
 #[test]
 fn events_return_to_their_own_endpoint() -> Result<()> {
     let world = world("endpoint_events")?;

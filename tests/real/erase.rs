@@ -1,4 +1,4 @@
-//! `milepost erase`: all data of a driver is removed, also while messages arrive.
+//! Tests that `milepost erase` removes all data of a driver, also while messages arrive.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,8 +15,8 @@ use crate::world::{SOON, World, finish, publish_in_background, wait_for_metric, 
 const DRIVER: &str = "sim-gone-7";
 const NUMBER: usize = 7;
 
-/// By default old parts stay for eight minutes, and the thread that removes them sleeps for up to
-/// five.
+/// Table settings that remove old parts at once. By default they stay for eight minutes, and the
+/// thread that removes them sleeps for up to five.
 const AT_ONCE: &str = "old_parts_lifetime = 1, cleanup_delay_period = 1, max_cleanup_delay_period = 1, cleanup_delay_period_random_add = 0";
 
 const MERGE_TREES: &str =
@@ -30,7 +30,7 @@ fn refresh_roll_ups(world: &World) -> Result<()> {
         .try_for_each(|view| world.query(&format!("SYSTEM REFRESH VIEW {{db}}.{view}")).map(drop))
 }
 
-/// Tables that have rows of drivers.
+/// Returns the tables that have rows of drivers.
 fn tables(world: &World) -> Result<Vec<String>> {
     let tables = world.query(
         "SELECT DISTINCT table FROM system.parts_columns WHERE database = '{db}' AND column = 'driver_id' AND table != 'erased'",
@@ -38,7 +38,7 @@ fn tables(world: &World) -> Result<Vec<String>> {
     Ok(tables.lines().map(str::to_owned).collect())
 }
 
-/// Rows of the driver, hidden ones too, in every table.
+/// Returns the number of the driver's rows in every table, hidden ones included.
 fn rows(world: &World) -> Result<Vec<(String, u64)>> {
     let count = |table: String| -> Result<(String, u64)> {
         let sql = format!(
@@ -97,7 +97,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     assert!(code == 0 && printed.contains("dry run"), "{code} {printed}");
     assert_eq!(world.query("SELECT count() FROM {db}.erased")?, "0");
 
-    // Killed as soon as it has begun.
+    // Kill the command as soon as it has begun.
     let mut command = Command::new(env!("CARGO_BIN_EXE_milepost"));
     command
         .args(["erase", "--driver", DRIVER, "--yes"])
@@ -228,8 +228,8 @@ fn erase_reports_success_only_when_all_rows_are_gone() -> Result<()> {
         "members read who is erased every 30 s: {printed}"
     );
 
-    // A merge was faster: the rows are only in old parts. These parts are kept, however slow the
-    // machine is; otherwise all rows may be gone already.
+    // A merge removed the rows before the mutation, so that they are in old parts only. Keep these
+    // parts: on a slow machine they could be gone already.
     world.query("ALTER TABLE {db}.positions MODIFY SETTING old_parts_lifetime = 86400")?;
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts, seq) SELECT 'd7', now64(3), number + 1 FROM numbers(9)",
@@ -332,7 +332,7 @@ fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
         Ok(())
     })?;
     let count = "SELECT count() FROM {db}.positions WHERE driver_id = 'd7'";
-    assert_eq!(world.query(count)?, "12", "it came after all");
+    assert_eq!(world.query(count)?, "12", "the insert committed in the end");
     let (code, printed) = erase()?;
     assert!(code == 75 && !printed.contains("in flight began"), "{code} {printed}");
     // The mutation that hides the rows continues without the command.
@@ -429,8 +429,8 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     )?;
     let kinds = erase_with(&world, "f99", &tables, 0, None)?;
     ensure!((10..=20).contains(&kinds), "{kinds} kinds of statements");
-    // Killed after one statement is killed before the next one: before is a case of its own for the
-    // first alone.
+    // A kill after one statement is a kill before the next one, so a kill before a statement is
+    // tested at the first statement only.
     let faults = [Fault::KilledAfter, Fault::Refused, Fault::Cut];
     let each_kind = (0..kinds).flat_map(|at| faults.map(|fault| (at, fault)));
     let plans: Vec<(usize, Fault)> =
@@ -463,16 +463,16 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
         reached[at].fetch_add(is_reached, Ordering::SeqCst);
         Ok(())
     })?;
-    // A refusal that may pass, or an answer that was lost, ends no erasing that has begun.
-    let (mut begun, mut went_on) = (0, 0);
+    // A transient refusal or a lost answer does not end a command that has begun.
+    let (mut begun, mut retried) = (0, 0);
     for n in (0..plans.len()).filter(|n| matches!(plans[*n].1, Fault::Refused | Fault::Cut)) {
         let log = std::fs::read_to_string(world.folder.path().join(format!("{}.log", driver(n))))?;
         begun += usize::from(log.contains("list of erased drivers: every member"));
-        went_on += usize::from(log.contains("retrying"));
+        retried += usize::from(log.contains("retrying"));
     }
-    ensure!(begun > 0 && went_on > 0, "{went_on} of {begun} went on");
-    // An erasing removes what others have hidden, so they may not send the last statements: an
-    // erasing alone does.
+    ensure!(begun > 0 && retried > 0, "{retried} of {begun} retried");
+    // A command also removes the rows that concurrent ones have hidden, so those may never send the
+    // last statements. Repeat these faults with one command at a time.
     let mut alone = plans.len()..99;
     for at in (0..kinds).filter(|at| reached[*at].load(Ordering::SeqCst) == 0) {
         let n = alone.next().context("no driver is left")?;
@@ -480,8 +480,8 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
         ensure!(is_reached == 1, "statement {at} of {kinds}: {reached:?}");
     }
     let touched = alone.start;
-    // All at once: one after the other, each would wait for the old parts that the one before had
-    // just made.
+    // Run all at the same time: one after the other, each would wait for the old parts of the one
+    // before.
     each(touched, touched, &|n| {
         let (code, printed) =
             world.settings.call(&["erase", "--driver", &driver(n), "--yes", "--within", "20m"])?;

@@ -1,4 +1,4 @@
-//! The start of `milepost events` after years of events.
+//! Measures the start of `milepost events` with a long history of events.
 
 use std::time::{Duration, Instant};
 

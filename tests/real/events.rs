@@ -1,4 +1,5 @@
-//! `milepost events`: events of drivers in a table, as retained messages and as posts to a webhook.
+//! Tests `milepost events`: events of drivers in a table, as retained messages and as posts to a
+//! webhook.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -24,7 +25,7 @@ const OUTSIDE: f64 = 13.15;
 /// A web service that answers with `status`, and records the posts.
 struct Webhook {
     port: u16,
-    /// HTTP status of the answers; 0: it reads the post and never answers.
+    /// HTTP status of the answers; 0: the service reads the post and never answers.
     status: Arc<AtomicU16>,
     /// Answers of 200 have a body that does not end.
     endless: Arc<AtomicBool>,
@@ -218,8 +219,8 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     drop(waiting);
     let mut first = Watcher::watching(&settings, &world, "first")?;
     publish("d1", &at(0, OUTSIDE, 10.0))?;
-    // An hour's way in an instant would be a jump: so slowly that it is none. The first fix inside
-    // is repeated, and one is late.
+    // The fixes are 100 s apart, because a faster drive would be a jump. The first fix inside is
+    // sent twice, and one fix is late.
     for (second, lng) in [(100, INSIDE), (100, INSIDE), (50, 13.1), (110, INSIDE)] {
         publish("d1", &at(second, lng, 10.0))?;
     }
@@ -251,7 +252,8 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
         Ok(first.get("/readyz")?.contains("webhook: it answers 503"))
     })?;
     first.process.kill()?;
-    // While no process runs, a driver enters, leaves and drives too fast. One array, so one insert.
+    // While no process runs, a driver enters, leaves and drives too fast. The fixes are one array,
+    // so that they are one insert.
     let fixes =
         [(310, INSIDE, 30.0), (410, OUTSIDE, 30.0), (415, OUTSIDE, 27.0), (420, OUTSIDE, 20.0)];
     let fixes: Vec<Value> = fixes
@@ -273,7 +275,7 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     count("kind IN ('entered', 'left', 'fast', 'slow', 'jump')", "6")?;
     count("webhook_at IS NULL AND kind NOT IN ('silent', 'heard')", "0")?;
 
-    // Silence, and the end of it.
+    // The driver falls silent, and is heard again.
     count(&format!("kind = 'silent' AND toUnixTimestamp64Milli(ts) = {}", begin + 420_000), "1")?;
     publish("d1", &at(500, OUTSIDE, 10.0))?;
     wait_until("it is heard again", SOON, || {
@@ -352,7 +354,7 @@ fn hung_service_is_named_and_delays_no_other() -> Result<()> {
     let now = Arc::clone(&fences_hang);
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if statement.contains("LIMIT 3 BY driver_id") {
-            // All other questions have 15 s.
+            // All other queries have 15 s.
             std::thread::sleep(Duration::from_secs(20));
         }
         let hangs = statement.contains(".fences FINAL") && now.load(Ordering::SeqCst);
@@ -382,14 +384,14 @@ fn hung_service_is_named_and_delays_no_other() -> Result<()> {
 }
 
 #[test]
-fn restart_takes_no_wrong_fix_after_inaccurate_ones_for_a_crossing() -> Result<()> {
+fn wrong_fix_after_inaccurate_ones_is_no_crossing_after_a_restart() -> Result<()> {
     let world = world("events_jump")?;
     world.query(
         "INSERT INTO {db}.fences (name, polygons) VALUES ('depot', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]]), \
          ('broken', [[[(nan, 52), (13.1, 52), (13.1, 52.1)]]])",
     )?;
-    // Minutes ago: in the depot, three fixes that are accurate to 300 m, and then, in the time that
-    // is played again, a wrong one.
+    // Some minutes ago, in the depot: three fixes that are accurate to 300 m, and then a wrong one,
+    // in the period that a start reads again.
     let fixes = [
         (21, 130_500_000, 50),
         (18, 130_500_000, 3_000),
@@ -423,7 +425,7 @@ fn restart_takes_no_wrong_fix_after_inaccurate_ones_for_a_crossing() -> Result<(
 }
 
 #[test]
-fn rules_of_a_fence_make_events_and_hourly_reports_no_silences() -> Result<()> {
+fn fence_rules_give_events_and_hourly_reports_are_no_silence() -> Result<()> {
     let world = world("events_rules")?;
     world.query(
         "INSERT INTO {db}.fences (name, polygons, speed_limit_kmh, stay_max_s, hours) SELECT \
@@ -460,13 +462,13 @@ fn rules_of_a_fence_make_events_and_hourly_reports_no_silences() -> Result<()> {
 }
 
 #[test]
-fn start_reads_fixes_as_old_as_the_patience_of_a_fence() -> Result<()> {
+fn start_reads_fixes_as_old_as_the_longest_limit_of_a_fence() -> Result<()> {
     let world = world("events_patience")?;
     world.query(
         "INSERT INTO {db}.fences (name, polygons, stay_max_s, silent_for_s) VALUES \
          ('depot', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]], 144120, 144060)",
     )?;
-    // Forty hours and a minute are up in some seconds, and the longest stay with the next minute.
+    // The silence and the stay reach their limits within seconds.
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts, inserted_at, lat_e7, lng_e7) SELECT 'd1', \
          now64(3) - INTERVAL 144050 SECOND AS then, then, 520500000, 130500000",
@@ -487,7 +489,7 @@ fn start_reads_fixes_as_old_as_the_patience_of_a_fence() -> Result<()> {
 fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> {
     let world = world("events_again")?;
     let settings = world.settings.clone().with("EVENTS__SILENT_FOR", "2d");
-    // Half an hour ago the broker was away: of two events the second is the state.
+    // Half an hour ago the broker was down. Of the two undelivered events, the second is the state.
     world.query(
         "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at) SELECT 'd1', known, \
          ['entered', 'left'][number + 1], 'yard', 52, 13, now64(3) - INTERVAL 30 - number MINUTE AS known FROM numbers(2)",
@@ -513,7 +515,7 @@ fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> 
         Ok(retained(world.broker.port, "fleet/events/#")?.len() == 2)
     })?;
     drop(second);
-    // Erased while no process runs, and nothing is left by which the next one could know them.
+    // Both drivers are erased while no process runs, and the tables have nothing left of them.
     world.query("INSERT INTO {db}.erased (driver_id) VALUES ('d1'), ('d2')")?;
     world.query("TRUNCATE TABLE {db}.events")?;
     world.query("TRUNCATE TABLE {db}.positions")?;
@@ -543,7 +545,7 @@ fn start_reads_no_history_of_events() -> Result<()> {
         }
         Scripted::Pass
     })?;
-    // Of d1 the newest state is old, of d2 it is of the last minutes.
+    // The newest state of d1 is hours old, that of d2 minutes.
     for (driver, kind, minutes) in [
         ("d1", "entered", 900),
         ("d1", "left", 800),
@@ -567,7 +569,7 @@ fn start_reads_no_history_of_events() -> Result<()> {
             kept.values().map(|event| event["event"].as_str().unwrap_or_default()).collect();
         Ok(kinds == ["entered", "left", "fast"])
     })?;
-    // Drivers that were inside are still known to be: a fix outside makes them leave.
+    // d1 is still known to be inside: a fix outside makes it leave.
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3), 100, 100",
     )?;
@@ -627,7 +629,7 @@ fn webhook_gets_eight_concurrent_posts() -> Result<()> {
         .clone()
         .with("WEBHOOK__URL", format!("http://127.0.0.1:{}/services/s3cret", hook.port))
         .with("WEBHOOK__TOKEN", "t");
-    // Of yesterday, and never posted.
+    // An event that was never posted and is too old by now.
     world.query(
         "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at) SELECT 'old', known, 'entered', 'yard', 52, 13, \
          now64(3) - INTERVAL 300 MINUTE AS known",

@@ -1,4 +1,4 @@
-//! Areas from a file.
+//! Tests `milepost fences import`: areas from a file.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! `[fields.NAME]`: three lines of TOML and `milepost migrate` make a typed column, which the real
-//! engine fills for rows of before, too.
+//! Tests `[fields.NAME]`: three lines of TOML and `milepost migrate` add a typed column, which the
+//! real engine fills for existing rows too.
 
 use anyhow::{Result, ensure};
 use lab_stack::Settings;
@@ -56,7 +56,7 @@ fn new_field_is_filled_for_old_fixes_too() -> Result<()> {
         assert_eq!(world.query(&sql)?, "kept\t80\nunknown\t\\N\nwithout\t\\N", "{table}");
     }
 
-    // A member that does not know the field inserts on, and both fill it.
+    // A member without the field keeps inserting, and the rows of both members get the value.
     let newer = settings.with("MQTT__CLIENT_ID", "newer").run()?;
     let names: Vec<String> = (0..40).map(|n| format!("drivers/n{n:02}/gps")).collect();
     let payload = fix(r#","batt":7"#);
@@ -77,7 +77,7 @@ fn new_field_is_filled_for_old_fixes_too() -> Result<()> {
 }
 
 #[test]
-fn migrating_again_changes_nothing() -> Result<()> {
+fn second_migration_changes_nothing() -> Result<()> {
     let world = world("fields_again")?;
     let first = battery(&world.settings);
     first.migrate()?;
@@ -90,7 +90,7 @@ fn migrating_again_changes_nothing() -> Result<()> {
     let after = columns(&world)?;
     both.migrate()?;
     assert_eq!(columns(&world)?, after);
-    // Tables that are made at once are those that were changed step by step.
+    // Tables that are created with the fields equal those that got them step by step.
     let new = crate::world::unmigrated("fields_again_at_once")?;
     let at_once = both.clone().with("CLICKHOUSE__DATABASE", &*new.database);
     at_once.migrate()?;
@@ -143,7 +143,7 @@ fn column_type_does_not_change_silently() -> Result<()> {
     ensure!(output.contains("--drop-field battery"), "{output}");
     assert_eq!(world.query("SELECT battery FROM {db}.fixes")?, "80", "nothing was changed");
 
-    // Computed again with another type, from what was kept.
+    // Drop the column, and compute it with another type from the kept attributes.
     let wider = settings.clone().with("FIELDS__BATTERY__TYPE", "Int16");
     refused(&wider, &["migrate", "--drop-field", "lat"], "there is no field lat")?;
     let (code, output) = wider.call(&["migrate", "--drop-field", "battery"])?;
@@ -175,9 +175,10 @@ fn check_reports_what_migrate_would_change() -> Result<()> {
     Ok(())
 }
 
-/// Two consumers, each with a field that the other one does not have; the union; a downgrade.
+/// Two consumers, each with a field that the other one does not have; then both fields; then a
+/// downgrade.
 #[test]
-fn consumers_with_other_fields_insert_on() -> Result<()> {
+fn consumers_with_different_fields_keep_inserting() -> Result<()> {
     let world = world("fields_two_consumers")?;
     let of = |topic: &str| world.settings.clone().with("SOURCE__TOPIC", topic);
     let a = battery(&of("a/+/gps")).with("MQTT__CLIENT_ID", "a");
@@ -197,13 +198,14 @@ fn consumers_with_other_fields_insert_on() -> Result<()> {
     send("one")?;
     world.wait_for("SELECT count() FROM {db}.positions", "2", SOON)?;
     let stored = "SELECT count(battery), countIf(ignition) FROM {db}.positions";
-    assert_eq!(world.query(stored)?, "1\t1", "each fills its own");
+    assert_eq!(world.query(stored)?, "1\t1", "each consumer's rows have its field");
     refused_query(&world, "SELECT battery FROM {db}.fixes", "battery")?;
     ignition(a.clone()).migrate()?;
     let shown = "SELECT count(battery), countIf(ignition) FROM {db}.fixes";
     assert_eq!(world.query(shown)?, "1\t1", "the union shows both");
 
-    // Back to the version before, for one of them: what it no longer keeps is NULL.
+    // One consumer goes back to the earlier configuration: the field that it no longer keeps is
+    // NULL.
     drop(first);
     let first = of("a/+/gps").with("MQTT__CLIENT_ID", "a").run()?;
     send("two")?;
@@ -220,9 +222,10 @@ fn refused_query(world: &World, sql: &str, expected: &str) -> Result<()> {
     Ok(())
 }
 
-/// Files of before the field are replayed into the tables of after, and after a drop.
+/// Spool files from before a field existed are replayed after it was added, and after it was
+/// dropped.
 #[test]
-fn spool_of_before_is_replayed_into_tables_with_fields() -> Result<()> {
+fn older_spool_files_are_replayed_into_tables_with_fields() -> Result<()> {
     let world = world("fields_spool")?;
     let spool = world.folder.path().join("spool");
     let before = (world.settings.clone())
@@ -265,7 +268,7 @@ fn milepost_subscribed(milepost: &lab_stack::Milepost) -> Result<()> {
     })
 }
 
-/// The exports of `sql/exports` that have every column of `fixes`.
+/// The files of `sql/exports` export every column of `fixes`.
 #[test]
 fn exports_have_the_fields() -> Result<()> {
     let world = world("fields_exports")?;
@@ -301,7 +304,7 @@ fn exports_have_the_fields() -> Result<()> {
     Ok(())
 }
 
-/// `milepost decode` shows what ClickHouse computes.
+/// `milepost decode` prints the same values that ClickHouse computes.
 #[test]
 fn decode_agrees_with_the_columns() -> Result<()> {
     const TYPES: [(&str, &str); 11] = [
@@ -409,16 +412,16 @@ fn decode_agrees_with_the_columns() -> Result<()> {
         }
     }
     ensure!(differs.is_empty(), "{differs:#?}");
-    // Not only null on both sides.
+    // The comparison proves nothing if both sides are always null.
     let count = TYPES.map(|(name, _)| format!("count({name}) > 0")).join(" AND ");
     assert_eq!(world.query(&format!("SELECT {count} FROM {{db}}.fixes"))?, "1");
     Ok(())
 }
 
-/// The scenario of the story: a fleet that sends, two members, three lines, one restart after the
-/// other, and one of them by `kill -9`.
+/// The scenario of docs/story.json: while a fleet publishes, three lines are added, and two members
+/// restart one after the other, one of them by `kill -9`.
 #[test]
-fn a_field_is_added_under_load_without_a_loss() -> Result<()> {
+fn field_added_under_load_loses_nothing() -> Result<()> {
     let world = world("fields_under_load")?;
     let before = world
         .settings
@@ -432,7 +435,7 @@ fn a_field_is_added_under_load_without_a_loss() -> Result<()> {
         |settings: &Settings, name: &str| settings.clone().with("MQTT__CLIENT_ID", name).run();
     let mut first = member(&before, "first")?;
     let mut second = member(&before, "second")?;
-    // A fix every two seconds of each: times of OwnTracks are whole seconds.
+    // Each device sends a fix every two seconds, because OwnTracks has times in whole seconds.
     let plan =
         Plan { format: Format::Owntracks, drivers: 4_000, ..world.plan("fields", 2_000, 30) };
     let fleet = publish_in_background(plan);
@@ -448,7 +451,7 @@ fn a_field_is_added_under_load_without_a_loss() -> Result<()> {
     let manifest = finish(fleet)?;
     let verdict = world.verify(&manifest)?;
     ensure!(verdict.is_exact() && verdict.rejects == 0 && verdict.stored > 0, "{verdict}");
-    // Whatever the members that kept it stored has the value, and nothing else has.
+    // Exactly the rows of members that kept the attribute have the value.
     let filled = "SELECT countIf(battery = 80) > 0, countIf(battery IS NULL AND mapContains(attributes, 'batt')), \
          countIf(battery IS NOT NULL AND NOT mapContains(attributes, 'batt')) FROM {db}.fixes";
     assert_eq!(world.query(filled)?, "1\t0\t0");

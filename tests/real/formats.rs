@@ -1,5 +1,5 @@
-//! Every format end to end: a fleet of its devices, the real broker, the real engine, the fixes
-//! counted.
+//! Tests every format end to end: a fleet of its devices publishes through the real broker, and the
+//! fixes in the real engine are counted.
 
 use anyhow::{Result, ensure};
 use lab_stack::unix_ms;
@@ -8,7 +8,7 @@ use loadgen::publish::Plan;
 
 use crate::world::{SOON, finish, publish_in_background, wait_for_metric, world};
 
-/// One milepost that reads all of them at once.
+/// One milepost reads all formats at the same time.
 #[test]
 fn every_fix_of_every_format_is_stored() -> Result<()> {
     let world = world("formats")?;
@@ -33,7 +33,7 @@ fn every_fix_of_every_format_is_stored() -> Result<()> {
             format.name()
         );
     }
-    // Speeds are metres per second, whatever the devices said; 30 m/s is the fastest of the fleet.
+    // Speeds are in m/s, whatever unit the devices use; the fleet drives at most 30 m/s.
     let fastest = world.query(
         "SELECT max(speed) BETWEEN 10 AND 30.5 FROM {db}.fixes WHERE driver_id NOT LIKE 'sim-milepost-%'",
     )?;

@@ -1,5 +1,5 @@
-//! Servers and proxies that lie, hang, cut and refuse: the real binary between a real broker and a
-//! scripted proxy in front of the real engine.
+//! Tests servers and proxies that lie, hang, cut and refuse: the real binary runs between a real
+//! broker and a scripted proxy in front of the real engine.
 //!
 //! In every case: every acknowledged message is stored, at any moment; memory and log are bounded;
 //! the log and `/readyz` name the cause in time; after the fault, everything is stored and
@@ -58,8 +58,8 @@ impl Case {
         Duration::from_secs(if self.hangs() { 35 } else { 20 })
     }
 
-    /// Timeout of the report. The models, which have a clock of their own, test how soon it comes;
-    /// here it only must come, however busy the machine is.
+    /// Timeout of the report. The models, whose clock is simulated, test how soon it is made; here
+    /// it only must be made, however busy the machine is.
     fn report_timeout(&self) -> Duration {
         Duration::from_secs(120)
     }
@@ -69,12 +69,12 @@ const fn script(name: &'static str, behaviour: Behaviour, expect: Expect) -> Cas
     Case { name, fault: Fault::Script(behaviour), expect, on_replicas: false }
 }
 
-/// Unknown outcome: the rows may be stored.
+/// Expects an unknown outcome: the rows may be stored.
 const fn ambiguous(says: &'static [&'static str]) -> Expect {
     Expect::Refused { kinds: &["ambiguous"], says }
 }
 
-/// ClickHouse itself said no.
+/// Expects an error of ClickHouse itself.
 const fn error(
     name: &'static str,
     code: u32,
@@ -88,7 +88,9 @@ const fn error(
 const EXCEPTION: Expect = ambiguous(&["Code: 241", "exception"]);
 const NO_SUMMARY: Expect = ambiguous(&["summary"]);
 const NO_ANSWER: Expect = ambiguous(&["timed out", "timeout", "no answer", "does not answer"]);
+/// A fault that passes by itself.
 const BY_ITSELF: &[&str] = &["transient"];
+/// A fault that an operator must fix.
 const BY_A_PERSON: &[&str] = &["permanent"];
 /// A definite refusal, which may be transient or need an operator.
 const NO: &[&str] = &["transient", "permanent"];
@@ -115,7 +117,7 @@ static LIES: [Case; 8] = [
     ),
 ];
 
-/// An error is longer than anybody should read, or a proxy's, whatever it quotes.
+/// Answers of proxies, some of them very long or with a quoted error of ClickHouse.
 static PROXIES: [Case; 7] = [
     script(
         "endless_error",
@@ -142,7 +144,7 @@ static PROXIES: [Case; 7] = [
         Behaviour::ProxyError { status: 503 },
         ambiguous(&["503 Service Temporarily Unavailable", "HTTP 503", "status 503"]),
     ),
-    // Set to 8 bytes where 8 MiB were meant: no row is the cause.
+    // A limit of 8 bytes instead of 8 MiB: the proxy is misconfigured, and no row is at fault.
     script(
         "nothing_passes",
         Behaviour::TooLarge { body_bytes_max: 8, then: TooLarge::AnswersAfterIt },
@@ -159,7 +161,7 @@ static PROXIES: [Case; 7] = [
 ];
 
 const fn too_large(name: &'static str, then: TooLarge, expect: Expect) -> Case {
-    // Some twenty rows.
+    // About twenty rows.
     script(name, Behaviour::TooLarge { body_bytes_max: 1000, then }, expect)
 }
 
@@ -205,7 +207,7 @@ static ERRORS: [Case; 12] = [
     ),
 ];
 
-/// The commit fails, or a materialized view of the table.
+/// Failures of the commit, or of a materialized view of the table.
 static COMMITS: [Case; 4] = [
     script(
         "view_failed",

@@ -1,5 +1,5 @@
-//! Files of other programs, into the real engine. Each file is as that program writes it; the dates
-//! are of the last weeks, because milepost rejects what the tables would remove at once.
+//! Imports files of other programs into the real engine. Each file is as that program writes it,
+//! with recent dates, because milepost rejects fixes that the tables would remove at once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use lab_stack::{unix_ms, wait_until};
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, World, world};
 
-/// A whole second, an hour ago.
+/// Returns a whole second, an hour ago.
 fn began_ms() -> i64 {
     (unix_ms() / 1_000 - 3_600) * 1_000
 }
@@ -33,8 +33,8 @@ fn import(world: &World, arguments: &[&str], file: &Path) -> Result<(i32, String
     world.settings.call(&[&["import"], arguments, &[&*file.to_string_lossy()]].concat())
 }
 
-/// `fixes`, from the oldest: driver, seconds after `began`, lat, lng, speed, heading, alt, acc,
-/// what is kept.
+/// Returns the driver's rows of `fixes`, oldest first: seconds after `began`, lat, lng, speed,
+/// heading, alt, acc, the kept fields.
 fn fixes(world: &World, driver: &str, began: i64) -> Result<String> {
     world.query(&format!(
         "SELECT concatWithSeparator(' ', toString((toUnixTimestamp64Milli(ts) - {began}) / 1000), toString(lat), toString(lng), \
@@ -57,7 +57,7 @@ fn traccar_dawarich_and_recorder_files_become_their_rows() -> Result<()> {
         Ok(())
     };
 
-    // Traccar: reports/CsvExportProvider.java. Times in the user's zone, speeds in knots, an
+    // Traccar's reports/CsvExportProvider.java: times in the user's zone, speeds in knots, an
     // attribute as a column.
     let csv = write(
         &world,
@@ -76,7 +76,7 @@ fn traccar_dawarich_and_recorder_files_become_their_rows() -> Result<()> {
         "10 -23.55 -46.63 0 0 760 0 {batteryLevel:84} 1",
     ];
     check(&traccar, &csv, "van", &rows)?;
-    // The same two hours to the east.
+    // The same file, from a zone two hours to the east.
     let east = ["--zone", "+02:00", "--driver", "/deviceId", "--speed-unit", "knots"];
     check(
         &east,
@@ -84,7 +84,7 @@ fn traccar_dawarich_and_recorder_files_become_their_rows() -> Result<()> {
         "7",
         &["-7200 -23.55052 -46.633308 5.14 180 760 0 {} 1", "-7190 -23.55 -46.63 0 0 760 0 {} 1"],
     )?;
-    // Its database, with the device's id beside the position: COPY (SELECT …) TO … CSV HEADER.
+    // Traccar's database, exported with the device's id: COPY (SELECT …) TO … CSV HEADER.
     let csv = write(
         &world,
         "tc_positions.csv",
@@ -99,7 +99,7 @@ fn traccar_dawarich_and_recorder_files_become_their_rows() -> Result<()> {
         "356307042441013",
         &["5 55.66 12.58 5.14 270 12 4.5 {} 1"],
     )?;
-    // reports/GpxExportProvider.java, and its own test's name.
+    // Traccar's reports/GpxExportProvider.java, with the device name of its test.
     let gpx = write(
         &world,
         "bike.gpx",
@@ -111,7 +111,7 @@ fn traccar_dawarich_and_recorder_files_become_their_rows() -> Result<()> {
     )?;
     check(&["--driver", "{file}"], &gpx, "bike", &["1 10.5 20.25 - - 30.8 - {} 1"])?;
 
-    // dawarich: exports/point_gpx_serializer.rb and point_geojson_serializer.rb with
+    // dawarich's exports/point_gpx_serializer.rb, and point_geojson_serializer.rb with
     // point_serializer.rb.
     let gpx = write(
         &world,
@@ -154,8 +154,7 @@ fn traccar_dawarich_and_recorder_files_become_their_rows() -> Result<()> {
     ];
     check(&dawarich, &geojson, "jane", &["0 52.5 13.4 1.5 - 34 8 {properties/battery:53} 1"])?;
 
-    // OwnTracks Recorder: recorder.c, RECFORMAT; the driver is who the configuration takes for the
-    // topic.
+    // OwnTracks Recorder (recorder.c, RECFORMAT): the configuration gives the driver of the topic.
     let rec = write(
         &world,
         "store/rec/jane/phone/2026-01.rec",
@@ -222,8 +221,8 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     ensure!(code == 75, "{printed}");
     let (_, printed) = import(&world, &["--json"], &file)?;
     ensure!(printed.contains("\"erased\":29,"), "{printed}");
-    // The same bad row further down, and of another driver, is one more; the rows beside a quote
-    // without an end are read.
+    // The same bad row further down, or of another driver, is another reject. The rows next to an
+    // unclosed quote are read.
     let state = world.folder.path().join("state.json").display().to_string();
     let resume = |file: &Path| import(&world, &["--driver", "grows", "--resume", &state], file);
     let (bad, open) = (format!("{began},91,2\n"), format!("{began},\"1,2\n"));
@@ -242,7 +241,7 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     ensure!(world.query("SELECT count() FROM {db}.fixes WHERE driver_id = 'grows'")? == "3");
     let why = "SELECT any(detail) FROM {db}.rejects WHERE reason = 'invalid_json'";
     ensure!(world.query(why)? == "a quote of this row has no end");
-    // A field without a known unit is not guessed, and a truncated file is read up to its end.
+    // The unit of a field is not guessed. A truncated file is read up to its end.
     let file = write(&world, "speed.csv", "driver_id,ts,lat,lng,speed\n")?;
     let (code, printed) = import(&world, &[], &file)?;
     ensure!(code == 64 && printed.contains("--speed-unit"), "{printed}");
@@ -290,7 +289,7 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     let lines = format!("\u{feff}{}\n", feature(began));
     let (code, report) = dry_run(&world, &with_speed, &write(&world, "one.geojsonl", &lines)?)?;
     ensure!((code, report["positions"].as_u64()) == (0, Some(1)), "{report}");
-    // A time without a zone is refused, or of the zone that is named.
+    // A time without a zone is refused, unless `--zone` gives one.
     let local = two.replace(&began.to_string(), &format!("\"{}\"", iso(began).replace('Z', "")));
     let file = write(&world, "zone.geojson", &local)?;
     let (code, report) = dry_run(&world, &with_speed, &file)?;
@@ -309,7 +308,8 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
             "{report}"
         );
     }
-    // Decimal commas: a position is never made of parts of one; a speed is unknown, and counted.
+    // Decimal commas split a number: such parts never become a position, and a speed becomes
+    // unknown and is counted.
     let (code, report) = dry_run(
         &world,
         &driver,
@@ -352,7 +352,7 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     ensure!(code == 64 && printed.contains("cannot be written"), "{printed}");
     let (code, printed) = import(&world, &driver, world.folder.path())?;
     ensure!(code == 64 && printed.contains("it is a directory"), "{printed}");
-    // References stand for characters.
+    // Character references of XML are resolved.
     let point = format!(
         "<trkpt lat=\"1\" lon=\"2\"><time>{}</time><name>A &amp; B</name></trkpt>",
         iso(began).replacen(':', "&#58;", 1)
@@ -373,7 +373,7 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     let (code, report) = dry_run(&world, &driver, &pipe)?;
     ensure!(code == 0 && report["positions"] == 1, "{report}");
     writer.join().expect("it does not panic")?;
-    // West of Greenwich; and the name that the user gave, not the one that a link leads to.
+    // A zone west of Greenwich. The reported file name is that of the user, not the link's target.
     let file = write(&world, "b37.csv", "lat,lon,ts\n1,2,2026-01-31 08:00:00\n")?;
     let text = fs::read_to_string(&file)?
         .replace("2026-01-31 08:00:00", &iso(began - 36_000_000).replace(['T', 'Z'], " "));
@@ -530,7 +530,7 @@ fn import_skips_fixes_already_stored_with_seq() -> Result<()> {
     );
     let count = "SELECT count() FROM {db}.fixes WHERE driver_id = 'd7'";
     ensure!(world.query(count)? == "4", "{}", world.query(count)?);
-    // A device without seq: its speed and heading stay, unless the file knows more.
+    // A device without seq: its speed and heading stay, unless the file has more fields.
     world.query(&format!(
         "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, \
          alt_dm, acc_dm, received_at) \
@@ -546,7 +546,7 @@ fn import_skips_fixes_already_stored_with_seq() -> Result<()> {
     let higher = write(&world, "higher.csv", &higher)?;
     let (_, printed) = import(&world, &["--driver", "d9", "--json"], &higher)?;
     ensure!(printed.contains("\"known\":0") && printed.contains("\"inserted\":3"), "{printed}");
-    // The same places and times of another driver are his own.
+    // Fixes of another driver with the same places and times are not duplicates.
     let (_, printed) = import(&world, &["--driver", "d8", "--json"], &file)?;
     ensure!(printed.contains("\"inserted\":4"), "{printed}");
     Ok(())

@@ -9,7 +9,8 @@ use crate::world::{SOON, finish, publish_as, publish_in_background, wait_for_met
 fn published_position_is_read_back() -> Result<()> {
     let world = world("read_back")?;
     let _milepost = world.settings.run()?;
-    // It waits for no other: the models, which have a clock of their own, judge that it is age_max.
+    // The batch has one row and closes by age. The models, whose clock is simulated, check that the
+    // age is age_max.
     world.publish(&[(
         "drivers/d7/gps",
         br#"{"lat":25.7617,"lng":-80.1918,"speed":12.4,"heading":271}"#,
@@ -149,7 +150,7 @@ fn fix_is_identified_by_its_content() -> Result<()> {
     world
         .publish(&[("drivers/d1/gps", fix(1).as_bytes()), ("drivers/d1/gps", fix(2).as_bytes())])?;
     wait_for_metric(&milepost, "positions_inserted_total", 2.0)?;
-    // The same message again, in another batch: another part, one fix.
+    // The same message again, in another batch: the table has another part, and still one fix.
     world.publish(&[("drivers/d1/gps", fix(2).as_bytes())])?;
     wait_for_metric(&milepost, "positions_inserted_total", 3.0)?;
     assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "2");

@@ -1,4 +1,5 @@
-//! Messages that a broker loses and counts nowhere: gaps in the drivers' `seq` reveal them.
+//! Tests `milepost_positions_missing`: gaps in the drivers' `seq` reveal messages that a broker lost
+//! and did not count.
 
 use std::time::Duration;
 
@@ -9,14 +10,14 @@ use crate::events::Watcher;
 use crate::nodes::cluster_with;
 use crate::world::{SOON, World, finish, publish_in_background, wait_for_metric};
 
-/// A counter of strict-broker.
+/// Returns a counter of strict-broker.
 fn counter(world: &World, name: &str) -> Result<u64> {
     let counters = world.broker.tell("counters")?;
     let value = counters.lines().find_map(|line| line.strip_prefix(name)).context("the counter")?;
     Ok(value.trim().parse()?)
 }
 
-/// `milepost_positions_missing`.
+/// Returns `milepost_positions_missing`.
 fn missing(watcher: &Watcher) -> Result<u64> {
     let metrics = watcher.get("/metrics")?;
     let line = metrics.lines().find_map(|line| line.strip_prefix("milepost_positions_missing "));
@@ -24,15 +25,15 @@ fn missing(watcher: &Watcher) -> Result<u64> {
 }
 
 #[test]
-fn missing_positions_equal_what_the_broker_lost_over_kills_of_milepost() -> Result<()> {
+fn missing_positions_equal_the_brokers_losses_despite_kills() -> Result<()> {
     let world = cluster_with("missing", &["--strategy", "local"])?;
     let watcher = Watcher::watching(&world.settings, &world, "events")?;
     let mut milepost = world.settings.run()?;
-    // Fixes that come late are not missing.
+    // Fixes that arrive late are not missing.
     let mut plan = world.plan("missing", 500, 30);
     plan.late_share = 0.02;
     let fleet = publish_in_background(plan);
-    // Each driver has a first fix, between which and its last one a number can be missing.
+    // Each driver needs a first fix: only numbers between it and the last one can be missing.
     wait_for_metric(&milepost, "acks_total", 1_000.0)?;
     world.broker.tell("lose 37")?;
     std::thread::sleep(Duration::from_secs(2));
@@ -87,11 +88,10 @@ fn wait_until_delivered(world: &World) -> Result<()> {
     })
 }
 
-/// A node dies with a member that could not acknowledge what the node had delivered to it. The
-/// messages for the other node's sessions of this member wait there, and another process replays
-/// them.
+/// A node dies together with a member that had not acknowledged the node's messages. The messages of
+/// the member's sessions on the other node wait there for the member's next process.
 #[test]
-fn missing_positions_equal_what_a_dead_node_and_member_lost() -> Result<()> {
+fn missing_positions_equal_the_losses_of_a_dead_node_and_member() -> Result<()> {
     let world = cluster_with("missing_node", &["--strategy", "local"])?;
     let ports = [world.broker.port, world.broker.second_port.context("a second node")?];
     let began = unix_ms() - 60_000;
@@ -103,7 +103,7 @@ fn missing_positions_equal_what_a_dead_node_and_member_lost() -> Result<()> {
     world.wait_for(count, &rows(5), SOON)?;
     wait_until_delivered(&world)?;
 
-    // It takes nothing more, and what it was sent stays unacknowledged on both nodes.
+    // The stopped member reads nothing more, so its messages stay unacknowledged on both nodes.
     dies.process.signal("STOP")?;
     publish_numbers(ports[0], began, 6..11)?;
     publish_numbers(ports[1], began, 11..16)?;
@@ -112,7 +112,8 @@ fn missing_positions_equal_what_a_dead_node_and_member_lost() -> Result<()> {
     let lost = counter(&world, "lost_with_node ")?;
     assert_eq!(lost, u64::from(DRIVERS) * 5);
 
-    // Under the same name, as a pod that is started again: it has the sessions of the other node.
+    // The next process has the same name, as a restarted pod does: it resumes the sessions on the
+    // other node.
     let mut milepost = world.settings.start()?;
     world.wait_for(count, &rows(10), SOON)?;
     watcher.process.kill()?;

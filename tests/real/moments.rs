@@ -1,5 +1,5 @@
-//! Faults at awkward moments: a name's address changes at run time, a process is frozen during a
-//! write, a drain meets a hung node.
+//! Tests faults at awkward moments: a name's address changes at run time, a process is frozen during
+//! a write, a drain connects to a hung node.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::nodes::cluster;
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, finish, publish_in_background, wait_for_metric, world};
 
-/// Passes connections to this port of 127.0.0.2 on to the broker.
+/// Forwards connections to this port of 127.0.0.2 to the broker.
 fn second_address(port: u16, broker: u16) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), port))?;
     std::thread::spawn(move || {
@@ -33,7 +33,7 @@ fn second_address(port: u16, broker: u16) -> Result<()> {
     Ok(())
 }
 
-/// The broker moves to another host, and its name follows.
+/// The broker moves to another host, and its name resolves to the new address.
 #[test]
 fn milepost_follows_a_broker_to_its_new_address() -> Result<()> {
     let world = world("moving_name")?;
@@ -63,8 +63,8 @@ fn milepost_follows_a_broker_to_its_new_address() -> Result<()> {
     Ok(())
 }
 
-/// The insert is committed while the process that sent it is frozen, and another process takes over
-/// meanwhile.
+/// The engine commits the insert while the process that sent it is frozen, and another process
+/// starts meanwhile.
 #[test]
 fn events_process_frozen_at_its_write_repeats_nothing() -> Result<()> {
     let world = world("events_frozen")?;
@@ -95,7 +95,7 @@ fn events_process_frozen_at_its_write_repeats_nothing() -> Result<()> {
     };
     let count =
         |expected: &str| world.wait_for("SELECT count() FROM {db}.events FINAL", expected, SOON);
-    // Farther outside than events.fence_margin.
+    // A fix outside by more than events.fence_margin.
     let (outside, inside) = (131_010_000, 130_999_999);
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
     let first = Watcher::watching(&settings, &world, "first")?;

@@ -1,4 +1,5 @@
-//! A broker of two nodes: strict-broker, which has EMQX's ghosts.
+//! Tests a broker of two nodes: strict-broker, which keeps the subscriptions of a dead node as
+//! ghosts, as EMQX does.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -51,7 +52,8 @@ fn dead_node_is_left_and_gets_a_new_session_when_back() -> Result<()> {
     wait_for_spread(&world, &milepost, [1, 4])?;
     let node = format!("mqtt_node_sessions{{node=\"127.0.0.1:{}\"}}", ports(&world)[1]);
     assert!((milepost.metric(&node)? - 4.0).abs() < 0.1);
-    // What the node's sessions held was taken, and its death is no reason to page.
+    // milepost had received the messages of the node's sessions before it died, so the lost sessions
+    // do not count as at risk.
     assert_eq!(milepost.metric("mqtt_sessions_lost_total")?, 2.0);
     assert_eq!(milepost.metric("mqtt_sessions_lost_at_risk_total")?, 0.0);
     let verdict = world.verify(&finish(fleet)?)?;
@@ -68,7 +70,7 @@ fn dead_node_is_left_and_gets_a_new_session_when_back() -> Result<()> {
     Ok(())
 }
 
-/// A hung node accepts TCP and sends no CONNACK, at a first start and when a process returns.
+/// A hung node accepts TCP and sends no CONNACK, at a first start and at a restart.
 #[test]
 fn hung_node_costs_no_session() -> Result<()> {
     let world = cluster("hung", "local")?;
@@ -93,10 +95,10 @@ fn hung_node_costs_no_session() -> Result<()> {
     Ok(())
 }
 
-/// A broker takes seconds to resume a session with a long queue. A client that gives up too early
-/// takes the session over on another node.
+/// A broker needs seconds to resume a session with a long queue. A client that gives up too early
+/// would take the session over on another node.
 #[test]
-fn node_that_resumes_a_large_session_is_waited_for() -> Result<()> {
+fn session_waits_for_a_node_that_resumes_a_long_queue() -> Result<()> {
     let world = cluster("resumes", "local")?;
     let mut milepost = world.settings.start()?;
     wait_for_spread(&world, &milepost, [2, 2])?;
@@ -128,7 +130,7 @@ fn check_names_the_strategy_and_a_hung_node() -> Result<()> {
 
 /// EMQX refuses a client id with 0x89 while it cleans up after the connection that had it before.
 #[test]
-fn check_gives_one_verdict_while_the_broker_cleans_up_its_client_ids() -> Result<()> {
+fn check_result_is_stable_while_the_broker_cleans_up_client_ids() -> Result<()> {
     let world = cluster_with("check_cleanup", &["--strategy", "local", "--cleanup", "1h"])?;
     for settings in [&world.settings, &world.settings.clone().with("MQTT__BROKER_METRICS", "true")]
     {

@@ -1,4 +1,4 @@
-//! One run of each outage that the fault harness repeats at length.
+//! Runs each outage once that the fault harness repeats many times.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -46,7 +46,10 @@ fn sigterm_and_restart_of_the_only_member_under_load_loses_nothing() -> Result<(
     }
     let verdict = world.verify(&finish(fleet)?)?;
     assert!(verdict.is_exact(), "{verdict}");
-    assert_eq!(verdict.duplicates_raw, 0, "a drain acknowledges what it took: nothing comes twice");
+    assert_eq!(
+        verdict.duplicates_raw, 0,
+        "a shutdown acknowledges all it received, so nothing is redelivered"
+    );
     Ok(())
 }
 
@@ -63,7 +66,7 @@ fn start_waits_for_servers_that_are_not_up_yet() -> Result<()> {
         Ok(unready && milepost.process.log()?.contains("waiting for ClickHouse"))
     })?;
     assert!(milepost.get("/livez").is_ok());
-    assert_eq!(milepost.terminate(SOON)?, 0, "nothing was taken, so nothing is left");
+    assert_eq!(milepost.terminate(SOON)?, 0, "no message was received, so none is left");
     Ok(())
 }
 
@@ -90,7 +93,7 @@ fn names_resolve_in_parallel_and_shutdown_ignores_a_hung_resolver() -> Result<()
         at.get(2).zip(at.first()).is_some_and(|(third, first)| third - first < 2_500),
         "{at:?} ms"
     );
-    assert_eq!(milepost.terminate(HANGS / 2)?, 0, "the resolver's minute is not ours");
+    assert_eq!(milepost.terminate(HANGS / 2)?, 0, "the shutdown does not wait for the resolver");
     Ok(())
 }
 
@@ -132,7 +135,11 @@ fn clickhouse_outage_loses_nothing_and_shutdown_reports_it() -> Result<()> {
     server.kill()?;
     publish(broker.port, &[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":2}"#)])?;
     wait_for_metric(&milepost, "insert_errors_total", 2.0)?;
-    assert_eq!(milepost.metric("acks_total")?, 1.0, "not durable, not acknowledged");
+    assert_eq!(
+        milepost.metric("acks_total")?,
+        1.0,
+        "the second message is not durable, so it is not acknowledged"
+    );
     wait_until("it calls itself unready", SOON, || Ok(milepost.get("/readyz").is_err()))?;
     assert_eq!(milepost.terminate(SOON)?, 75, "data is left in the broker");
 
@@ -189,7 +196,7 @@ fn nothing_is_inserted_or_acked_before_migrations_are_recorded() -> Result<()> {
 }
 
 #[test]
-fn leaving_member_hands_its_messages_to_the_others() -> Result<()> {
+fn messages_go_to_the_other_member_once_one_leaves() -> Result<()> {
     let world = world("leave")?;
     let stays = world.settings.clone().with("MQTT__CLIENT_ID", "stays").run()?;
     let leaves =

@@ -1,4 +1,4 @@
-//! Members that are told to leave, and ask their peers.
+//! Tests members that get SIGTERM and ask their peers whether one stays.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
@@ -15,7 +15,7 @@ fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
     let (first, second) = (free_port()?, free_port()?);
     let nobody = free_port()?;
     let hangs = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?; // it is connected to, and never answers
-    // ClickHouse answers there, and is no member.
+    // At this address ClickHouse answers, which is not a member.
     let other = world.engine.server.port;
     let peers = [nobody, hangs.local_addr()?.port(), other, first, second]
         .map(|port| format!("127.0.0.1:{port}"));
@@ -40,8 +40,12 @@ fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
     wait_until("it says that it is leaving", SOON, || {
         Ok(lower.get("/readyz").is_err_and(|why| why.to_string().contains("leaving")))
     })?;
-    assert!(lower.get("/member")?.contains(r#""leaving":true"#), "so do the others hear");
-    assert_eq!(lower.process.wait(SOON)?.code(), Some(75), "it may not come back to its session");
+    assert!(lower.get("/member")?.contains(r#""leaving":true"#), "the peers can read it");
+    assert_eq!(
+        lower.process.wait(SOON)?.code(),
+        Some(75),
+        "its session is kept, and may not be resumed"
+    );
     // A hung peer delays the shutdown at most for the timeout of the question.
     let log = lower.process.log()?;
     let kept = log.lines().find(|line| line.contains("keeping the session")).unwrap_or_default();
@@ -56,7 +60,7 @@ fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
         assert!(kept.contains(why), "{why}: {log}");
     }
 
-    // It is queued for.
+    // The broker still queues messages for the kept session.
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     let mut lower = settings.with("MQTT__CLIENT_ID", "pod-9").start_at(first)?;
     lower.wait_until_ready()?;

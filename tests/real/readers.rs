@@ -1,4 +1,4 @@
-//! Readers of the log, of HTTP responses and of a command's output that do not read, or leave
+//! Tests readers of the log, of HTTP responses and of a command's output that do not read, or close
 //! early.
 
 use std::io::{ErrorKind, Read as _, Write as _};

@@ -1,5 +1,5 @@
-//! Behaviour that no real broker shows on demand: a partly refused subscription, hostile messages,
-//! garbage, silence.
+//! Tests behaviour that no real broker shows on demand: a partly refused subscription, hostile
+//! messages, garbage, silence.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -36,8 +36,8 @@ impl Scripted {
         Self::serve(true, serve)
     }
 
-    /// Like `start`, but hangs up on the connection of its own with which `run` looks for further
-    /// nodes of the broker, and does not count it.
+    /// Like `start`, but closes the separate connection with which `run` looks for further nodes of
+    /// the broker, and does not count it.
     pub fn start_for_sessions(
         serve: impl Fn(&mut Peer) -> Result<()> + Send + Sync + 'static,
     ) -> Result<Self> {
@@ -87,7 +87,8 @@ impl Scripted {
     }
 }
 
-/// `NAME-1` to `NAME-63`: a milepost with a single session looks up these ids for former sessions.
+/// Returns whether a client id is that of a visit. A milepost with a single session visits the ids
+/// `NAME-1` to `NAME-63` in search of former sessions.
 fn is_a_visit(client_id: &str) -> bool {
     client_id.rsplit_once('-').is_some_and(|(_, number)| number != "0" && number.len() <= 2)
 }
@@ -141,7 +142,7 @@ impl Peer {
         }
     }
 
-    /// Answers the lookup of a former session: there is none.
+    /// Answers a visit: there is no former session.
     fn visit(&mut self) -> Result<()> {
         self.receive()?;
         self.send(&[0x20, 3, 0, 0, 0])?;
@@ -321,7 +322,7 @@ fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
         expected.iter().map(|(line, count)| format!("{line}\t{count}")).collect();
     assert_eq!(rejects.lines().collect::<Vec<_>>(), expected);
 
-    assert_eq!(milepost.terminate(SOON)?, 0, "nothing is left with the broker");
+    assert_eq!(milepost.terminate(SOON)?, 0, "the broker holds no message");
     let seen = broker.seen();
     assert_eq!(
         seen.acked,
@@ -420,7 +421,7 @@ fn session_is_resumed_before_a_shortened_expiry() -> Result<()> {
     milepost.terminate(SOON).map(drop)
 }
 
-/// CONNACK's Server Keep Alive.
+/// Encodes the Server Keep Alive of a CONNACK.
 const fn server_keep_alive(seconds: u8) -> [u8; 3] {
     [0x13, 0, seconds]
 }

@@ -1,4 +1,4 @@
-//! Secured servers for tests, created on the spot: a broker with TLS and logins, and a proxy to
+//! Secured servers that a test starts itself: a broker with TLS and logins, and a proxy to
 //! ClickHouse that answers by script.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The spool, its commands, and the replay of rejects.
+//! Tests the spool, its commands, and the replay of rejects.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -122,8 +122,8 @@ fn unreplayed_spool_exits_75_and_is_listed_exported_and_replayed() -> Result<()>
     let mut milepost = scene.settings.run()?;
     scene.http.set(Fault::Refuse);
     let manifest = finish(publish_in_background(scene.world.plan("left", 1_000, 2)))?;
-    // Messages that a drain has not read stay in the broker's session; this test needs all of them
-    // in the spool.
+    // Messages that a shutdown has not read stay in the broker's session; this test needs all of
+    // them in the spool.
     wait_for_metric(&milepost, "positions_received_total", manifest.sent() as f64)?;
     wait_for_metric(&milepost, "positions_in_spool", 1.0)?;
     assert_eq!(milepost.terminate(SOON)?, 75);
@@ -251,7 +251,7 @@ fn replay_continues_after_a_permanently_refused_file() -> Result<()> {
 fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
     let scene = scene("spool_old_list")?;
     assert_eq!(scene.spooled(1)?.terminate(SOON)?, 75);
-    // The insert is refused only while the list is, so the replay continues.
+    // Inserts are refused only as long as the list of erased drivers is, so the replay keeps trying.
     let is_refused = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&is_refused);
     let url = scripted_clickhouse(scene.world.engine.server.port, move |statement| {
@@ -419,7 +419,7 @@ fn rejects_are_replayed_after_each_contract_change() -> Result<()> {
     Ok(())
 }
 
-/// The driver id stands beside the array, and is not in the stored payload of a point.
+/// The driver id is beside the array, and not in the stored payload of a point.
 #[test]
 fn rejected_points_of_an_array_are_replayed_for_their_driver() -> Result<()> {
     let world = world("rejects_arrays")?;

@@ -1,6 +1,6 @@
-//! TLS and logins between the real binary, a secured broker, and HTTPS in front of the real engine:
-//! valid setups work, each failure is one log line that names the setting, and files are reloaded
-//! without a restart.
+//! Tests TLS and logins between the real binary, a secured broker, and HTTPS in front of the real
+//! engine: valid setups work, each failure is one log line that names the setting, and files are
+//! reloaded without a restart.
 
 use std::path::Path;
 
@@ -72,7 +72,7 @@ fn tls_and_password_files_are_reloaded_without_a_restart() -> Result<()> {
     let mut milepost = settings.run()?;
     passes(&broker, &milepost, 1)?;
 
-    // The broker's password and certificate, which another CA has signed.
+    // Replace the broker's password and certificate; another CA has signed the new one.
     broker_password(folder, "milepost", "mq-Secret-2")?;
     tls_lines(folder, "server", &new.pem, &new.sign(&HOSTS)?)?;
     broker = broker.restart()?;
@@ -85,7 +85,7 @@ fn tls_and_password_files_are_reloaded_without_a_restart() -> Result<()> {
     wait_until("the broker is back", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
     passes(&broker, &milepost, 2)?;
 
-    // ClickHouse's certificate.
+    // Replace ClickHouse's certificate.
     https.show(&new.sign(&HOSTS)?)?;
     std::thread::sleep(std::time::Duration::from_secs(3)); // an idle connection is kept for two
     publish(broker.port("plain"), &[("drivers/d1/gps", &fix(3))])?;

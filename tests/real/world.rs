@@ -1,4 +1,4 @@
-//! Each test has its own broker and database; tests that do not harm the engine share it.
+//! The servers of a test: its own broker and database. Tests that do not harm the engine share it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -37,7 +37,7 @@ impl Engine {
     }
 }
 
-/// Lives as long as a test that uses it.
+/// The shared engine, which runs as long as any test uses it.
 static SHARED: Mutex<Weak<Engine>> = Mutex::new(Weak::new());
 
 pub fn shared_engine() -> Result<Arc<Engine>> {
@@ -127,7 +127,7 @@ impl World {
         .with_context(|| format!("it gives {last}"))
     }
 
-    /// Publishes at QoS 1 and returns when the broker has them.
+    /// Publishes messages at QoS 1, and returns when the broker has acknowledged them.
     pub fn publish(&self, messages: &[(&str, &[u8])]) -> Result<()> {
         publish(self.broker.port, messages)
     }
@@ -145,13 +145,13 @@ impl World {
         }
     }
 
-    /// Compares what a fleet sent with what is stored.
+    /// Compares the fixes that a fleet sent with the stored ones.
     pub fn verify(&self, manifest: &Manifest) -> Result<Verdict> {
         verify(&self.engine.server.store(&self.database), manifest, SOON)
     }
 }
 
-/// Publishes at QoS 1 and returns when the broker has them.
+/// Publishes messages at QoS 1, and returns when the broker has acknowledged them.
 pub fn publish(port: u16, messages: &[(&str, &[u8])]) -> Result<()> {
     publish_as(port, false, messages)
 }

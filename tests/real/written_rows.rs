@@ -1,5 +1,5 @@
-//! ClickHouse's summary of an INSERT: `clickhouse/insert.rs` treats a summary with fewer rows than
-//! it sent as an unknown outcome.
+//! Tests ClickHouse's summary of an INSERT: `clickhouse/insert.rs` treats a summary with fewer rows
+//! than it sent as an unknown outcome.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -22,8 +22,8 @@ const RESIDENT_BYTES_MAX: u64 = 96 << 20;
 const RESIDENT_BYTES_FATAL: u64 = 512 << 20;
 /// Limit of milepost's log during a fault.
 const LOG_BYTES_MAX: usize = 64 << 10;
-/// Log line of an insert in flight while the engine, which other tests share, did not respond for
-/// seconds: its outcome is then unknown in any case.
+/// Log line of an insert that was cancelled because the engine, which other tests share, did not
+/// respond for seconds. The outcome of such an insert is unknown in every case.
 const ABORTED: &str = "aborted after a silence of ClickHouse";
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -92,10 +92,11 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Column heads of that table.
+/// Heads of the columns of [`Figures`].
 pub(super) const COLUMNS: &str = "case | sent | acked, not stored | lost | peak RSS | log | log said it | unready said it | back after | errors | verdict";
 
-/// milepost between a broker and the scripted server, and the engines behind that.
+/// The processes of a case: milepost between a broker and the scripted server, and the engines
+/// behind that.
 struct Stage {
     case: &'static Case,
     database: String,
@@ -107,7 +108,8 @@ struct Stage {
     _folder: TempDir,
 }
 
-/// Runs a case; the problems are in the figures, an error is one of the stage.
+/// Runs a case. The figures contain violated expectations; an error means that the case could not
+/// be run.
 pub(super) fn judge(case: &'static Case) -> Result<Figures> {
     let mut stage = Stage::set(case)?;
     let mut figures = Figures::default();
@@ -171,7 +173,7 @@ impl Stage {
         Ok(Self { case, database, server, first, second, milepost, broker, _folder: folder })
     }
 
-    /// Sends until shortly before the fault ends.
+    /// Starts a fleet that publishes until shortly before the fault ends.
     fn fleet(&self) -> Background {
         let messages = u64::from(MESSAGES_PER_SECOND) * self.case.lasts().as_secs();
         let plan = Plan {
@@ -202,12 +204,12 @@ impl Stage {
         Ok(())
     }
 
-    /// On the first engine; `{db}` is this case's database.
+    /// Queries the first engine; `{db}` is this case's database.
     fn query(&self, sql: &str) -> Result<String> {
         self.first.server.query(&sql.replace("{db}", &self.database))
     }
 
-    /// Driver and number of each fix that is stored, on whichever engine.
+    /// Returns the driver and number of each fix that is stored on any engine.
     fn stored(&self) -> Result<BTreeSet<String>> {
         let sql = format!("SELECT driver_id, seq FROM {}.fixes", self.database);
         let mut fixes = BTreeSet::new();
@@ -233,7 +235,7 @@ impl Stage {
         Ok(self.acks()? >= sent && self.stored()?.len() as u64 == sent)
     }
 
-    /// Failed inserts by kind.
+    /// Returns the failed inserts by kind.
     fn errors(&self) -> Result<BTreeMap<String, u64>> {
         let scrape = self.milepost.get("/metrics")?;
         let of_kind = |line: &str| {
@@ -257,7 +259,7 @@ impl Stage {
             self.milepost.process.kill()?;
             bail!("killed, because it held {} MiB after {:.1?}", now >> 20, began.elapsed());
         }
-        // In this order: what is acknowledged by now must be stored a moment later.
+        // Count the acknowledgements first: what is acknowledged by now must be stored by then.
         let acks = self.acks()?;
         let stored = self.stored()?.len() as u64;
         figures.unstored = figures.unstored.max(acks.saturating_sub(stored));
@@ -281,7 +283,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Compares what was seen with what should be.
+    /// Compares the figures with the expectations of the case.
     fn sum_up(&mut self, figures: &mut Figures) -> Result<()> {
         let (unstored, resident, logged) =
             (figures.unstored, figures.resident_bytes, figures.log_bytes);
@@ -331,7 +333,7 @@ impl Stage {
             format!("{unsaid} stored, and not acknowledged")
         });
         let met = if let Behaviour::Slow(delay) = behaviour {
-            // One or two may be the machine's.
+            // One or two other failures may be caused by a busy machine.
             self.server.inserts_took().iter().filter(|took| **took >= delay).count() > 5
         } else if let Some(second) = &self.second {
             let any = format!("SELECT count() > 0 FROM {}.fixes", self.database);
