@@ -1,5 +1,5 @@
--- Plain compression for last_positions_state: the table holds a few rows a driver, and every insert pays for its codecs (docs/scale.md).
--- Parts that exist keep their codecs until they merge.
+-- Plain compression for last_positions_state: the table holds few rows per driver, and codecs make every insert dearer (docs/scale.md).
+-- Existing parts keep their codecs until they merge.
 ALTER TABLE {database}.last_positions_state{on_cluster}
     MODIFY COLUMN version CODEC(Default),
     MODIFY COLUMN driver_id CODEC(Default),

@@ -1,4 +1,5 @@
--- The highest known speed of each granule of positions, so that fleet_ask.speeding skips slow granules: % 65535 makes an unknown speed 0.
+-- An index of the highest known speed of each granule of positions, so that fleet_ask.speeding skips slow granules. % 65535 turns an
+-- unknown speed into 0.
 -- The second statement adds the index to existing parts in the background; until then speeding reads them whole.
 ALTER TABLE {database}.positions{on_cluster}
     ADD INDEX IF NOT EXISTS speed_range speed_cms % 65535 TYPE minmax GRANULARITY 1;

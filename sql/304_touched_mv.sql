@@ -1,12 +1,13 @@
--- Feeds touched from parts of positions that are not counted yet: an insert pays nothing for it (101 was a view on every insert). A record in
--- touched lists the counted parts: its day is 2049-01-01, which no retention reaches, its driver_id the server's UUID. It is written with the
--- counts, in one part, so both are stored or neither. No clock is compared.
---   counted      A part of the record by name and hash, or one that a merge or a mutation made of such parts alone: its first and last
---                block are theirs. On replicas blocks arrive in any order, so there the record must hold every block in between, too.
---   not counted  Every other part is counted whole. Where a merge mixed old rows with new ones, the old rows count again: their days are
---                computed once more, which changes nothing.
--- Each server counts what it stores, late parts of a replica included. A server without a record begins with those of the others. If there is
--- none, 101 has counted all that is older than this view.
+-- Feeds touched every five minutes from the parts of positions that are not counted yet, so that inserts cost nothing more (101 was a view
+-- that ran on every insert). A record in touched lists the counted parts. Its day is 2049-01-01, which no retention reaches, and its
+-- driver_id is the server's UUID. The record and the counts are written in one part, so both are stored or neither. No clock is compared.
+--   counted      A part is counted if the record has its name and hash, or if a merge or a mutation made it from recorded parts only: then
+--                its first and last block are theirs. On replicas, blocks arrive in any order, so the record must also have every block
+--                in between.
+--   not counted  All rows of any other part are counted. If a merge mixed counted rows with new ones, the counted rows count again: their
+--                days are computed once more, with the same result.
+-- Each server counts the parts that it stores, including parts that reach a replica late. A server without a record starts from the records
+-- of the others. If there are none, 101 has counted everything that is older than this view.
 DROP VIEW IF EXISTS {database}.touched_mv{on_cluster} SYNC;
 
 ALTER TABLE {database}.touched{on_cluster}
@@ -25,7 +26,7 @@ WITH
     (
         SELECT driver_id AS recorder, max(seen) AS newest FROM {database}.touched WHERE day = toDate('2049-01-01') GROUP BY driver_id
     ),
-    -- For each partition its recorded parts: name, hash, first and last block.
+    -- The recorded parts of each partition: name, hash, first and last block.
     recorded AS
     (
         SELECT
@@ -56,7 +57,7 @@ WITH
         FROM stored LEFT JOIN recorded ON partition_id = partition
         WHERE active
     ),
-    -- One read gives the rows of each day and driver, and the parts that were read.
+    -- One query returns both the rows of each day and driver, and the parts that were read.
     counted AS
     (
         SELECT

@@ -1,5 +1,5 @@
--- How far behind driver_days_mv is, over all shards where there are any. Rows of the last five minutes are not counted yet (304). If
--- counting stopped, which leaves a record older than ten minutes, behind_s is the age of that record.
+-- The lag of driver_days_mv, over all shards if there are any. Rows of the last five minutes are not counted yet (304). If counting has
+-- stopped, so that the newest record is older than ten minutes, behind_s is the age of that record.
 CREATE OR REPLACE VIEW {database}.rollups{on_cluster}
 (
     name      String  COMMENT 'Name of the roll-up',

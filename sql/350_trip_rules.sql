@@ -1,5 +1,5 @@
--- What counts as a stop, a trip and a jump: a row for the fleet, and one for each driver whose vehicle is of another kind. A new row replaces
--- the old one, and the roll-up computes all days of these drivers again (docs/trips.md). Without a row the fleet's preset is car.
+-- The limits that define a stop, a trip and a jump: one row for the fleet, and one for each driver with another kind of vehicle. A new row
+-- replaces the old one, and the roll-up computes all days of these drivers again (docs/trips.md). Without a row, the fleet's preset is car.
 CREATE TABLE IF NOT EXISTS {database}.trip_rules{on_cluster}
 (
     driver_id  String COMMENT 'Driver id; empty for the fleet',

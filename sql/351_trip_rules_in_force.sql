@@ -1,4 +1,5 @@
--- The limits by which days are computed: `trip_rules` over the presets. The presets, and the version of the definition, are here alone.
+-- The limits by which days are computed: those of `trip_rules`, or else of the preset. Only this file defines the presets and the version
+-- of the definition.
 CREATE VIEW IF NOT EXISTS {database}.trip_rules_in_force{on_cluster}
 (
     driver_id String  COMMENT 'Driver id; empty for all drivers who have no row',

@@ -1,5 +1,5 @@
--- By which rules a day was computed, and the speed of those whose devices send none. Days from before this version have the rules 0, which no
--- rules are, so they are computed again.
+-- Adds to each day the hash of the rules by which it was computed, and the highest speed derived from fixes without a speed. Days that were
+-- computed before this migration have the hash 0, which no rules have, so they are computed again.
 ALTER TABLE {database}.driver_days_state{on_cluster}
     ADD COLUMN IF NOT EXISTS rules UInt64 COMMENT 'Hash of the limits in trip_rules_in_force',
     ADD COLUMN IF NOT EXISTS derived_cms UInt16 COMMENT 'The highest speed between fixes without a speed, in centimetres per second; 0 if there is none',

@@ -1,25 +1,27 @@
--- The one definition of trips, stops and distances (docs/trips.md). Every five minutes it is applied to the days of drivers that were touched
--- since, or whose rules have changed (351).
---   run    Looked at every 15 s, the driver stays within radius_m (after stop_s without a fix: trip_m) of where the run began, or the device
---          sends a speed of 0 twice within 30 s. The place of a run is the mean of its first stop_s.
---   stop   Runs of 45 s or more, the next beginning within spike_s of the end of the last and within half a radius of the first. If one of them
---          lasts for stop_s: within trip_s, and a radius; if both do, trip_m. Together they last for stop_s, or fill all the time between two
---          silences, or are next to parking.
---   gap    3,600 s without a fix, or a leg longer than 100 m and speed_max for each second: nobody knows the way. A silence that ends within
---          trip_m of where it began is parking: the views (370) count it as a stop.
---   trip   All the rest. metres is the length of the line through the places of stops and, in between, through means of fixes: of as many as
---          come in about 37 m, in 1 to 64 s. Where the line turns the same way at both ends of a leg, three quarters of what the two outer lines
---          would add, if they met, is added.
--- Two kinds of fixes are dropped: inaccurate ones (acc above acc_max), and jumps. A jump is impossible to reach and to leave within speed_max,
--- and without it the way is possible; or it is a spike: more than 100 m there and back within two minutes, at 5 m/s more than one and a half
--- times the speed around it.
+-- The only definition of trips, stops and distances (docs/trips.md). Every five minutes it is applied to the days of drivers that have new
+-- rows since their last computation, or whose rules have changed (351).
+--   look   The driver is looked at once every 15 s.
+--   run    Consecutive looks within radius_m (trip_m after stop_s without a fix) of the first look of the run, or while the device sends a
+--          speed of 0 twice within 30 s. The place of a run is the mean of its looks in the first stop_s.
+--   stop   One or more runs of at least 45 s each. The next run must begin within spike_s of the end of the last one, and within half of
+--          radius_m of the first one's place. If one of the two lasts for stop_s, the limits are trip_s and radius_m; if both do, trip_s and
+--          trip_m. Together, the runs last for stop_s, or fill the whole time between two silences, or are next to parking.
+--   gap    A silence of 3,600 s without a fix, or a leg that is longer than 100 m and would need more than speed_max: the way is unknown.
+--          A silence that ends within trip_m of where it began is parking, which the views (370) count as a stop.
+--   trip   Everything else. metres is the length of the line through the places of stops and, between stops, through means of fixes. A mean
+--          takes the fixes of about 37 m, in 1 to 64 s. If the line turns in the same direction at both ends of a leg, the curve is longer
+--          than the leg: three quarters of the detour over the intersection of the two neighbouring legs are added.
+-- Two kinds of fixes are dropped: inaccurate ones (acc above acc_max), and jumps. A jump can be neither reached nor left within speed_max,
+-- while the way without it is possible; or it is a spike: more than 100 m there and back within two minutes, by 5 m/s faster than one and a
+-- half times the speed around it.
 --
--- Every UTC day is computed alone, from its fixes and two hours on both sides, so the result does not depend on what was touched. The first
--- fix of a day begins a new stop or trip. The leg over midnight is measured from fix to fix and divided by time; the driver stands still
--- there if everything within stop_s of midnight is within radius_m of the next day's first fix.
+-- Every UTC day is computed on its own, from its fixes and those of two hours on both sides, so the result does not depend on the order of
+-- computation. The first fix of a day begins a new stop or trip. The leg over midnight is measured from fix to fix, and divided between the
+-- days by time. The driver stands still on it if all fixes within stop_s of midnight are within radius_m of the next day's first fix.
 --
--- A refresh takes days of 5 million rows, the days touched last first; more than one day's rows always. Days touched in the ten minutes
--- before they were computed are computed again: an insert may have been committed while the fixes were read.
+-- A refresh computes days until they have 5 million rows, at least one day: first those with new rows, the most recently touched first.
+-- Days that were touched in the ten minutes before their computation are computed again, because an insert may have committed while the
+-- fixes were read.
 ALTER TABLE {database}.driver_days_mv{on_cluster} MODIFY QUERY
 WITH
     toInt64(3600000) AS gap_ms,
@@ -29,7 +31,7 @@ WITH
     10 AS still_cms,
     30000 AS still_ms,
     45000 AS run_ms,
-    1000 AS honest_m, -- a device that sends 0 all day and gets farther is not believed
+    1000 AS honest_m, -- a speed of 0 is ignored if the device sends it all day and moves farther than this
     37 AS step_m,
     64 AS step_s_max,
     32 AS bend_m,
@@ -44,11 +46,11 @@ WITH
     (xs, last) -> arrayPopFront(arrayPushBack(xs, last)) AS after,
     (xs, keep) -> arrayFilter((one, k) -> k, xs, keep) AS kept,
     (dx, dy, dz) -> dx * dx + dy * dy + dz * dz AS squared,
-    -- Straight lines through the earth since the element before, squared. 0 for the first.
+    -- Squared lengths of the straight lines through the earth from the element before; 0 for the first element.
     (xs, ys, zs) -> arrayMap((dx, dy, dz) -> squared(dx, dy, dz), arrayDifference(xs), arrayDifference(ys), arrayDifference(zs)) AS ways_between,
     (way, ms, mps) -> way > pow(jump_m + mps / 1000 * ms, 2) AS is_impossible,
     (way, ms) -> 1000 * sqrt(way) / greatest(ms, 1) AS pace,
-    -- Of each stretch of fixes, of which every other is a stop, the stop's value for each of its fixes.
+    -- Stretches of fixes alternate between without and with a stop. Repeats each stop's value for each of its fixes, and 0 for other fixes.
     (values, lengths) -> arrayFlatten(arrayMap((n, value) -> arrayWithConstant(n, value), lengths, arrayFlatten(arrayMap(value -> [0., value], arrayPushBack(values, 0.))))) AS spread,
     (own, stretch, stops) -> arrayMap((one, n, stop) -> if(n % 2 = 0, stop, one), own, stretch, stops) AS at_stops,
     (SELECT groupArray(rule) FROM {database}.trip_rules_in_force WHERE driver_id = '') AS rules_of_all,
@@ -102,7 +104,7 @@ WITH
         ) AS fixes
         INNER JOIN wanted USING (driver_id, day)
     ),
-    -- Each step is a subquery of its own: as aliases of one SELECT their texts grow by each other, and planning takes seconds.
+    -- Each step is a subquery of its own. As aliases of one SELECT, the expressions would contain each other, and planning would take seconds.
     judged AS
     (
         SELECT
@@ -144,7 +146,7 @@ WITH
             arrayMap(way -> way > jump_m * jump_m, all_way) AS is_far
         FROM spaced
     ),
-    -- Most days have neither leaps nor legs of more than 100 m within two minutes there and back: nothing more is computed for them.
+    -- Most days have no candidate of a jump: no impossible leg, and no 100 m there and back within two minutes. They skip the next steps.
     jumping AS
     (
         SELECT
@@ -222,7 +224,7 @@ WITH
                 OR NOT arrayExists((lx, ly, lz) -> squared(lx - look_x[1], ly - look_y[1], lz - look_z[1]) > honest_m * honest_m, look_x, look_y, look_z) AS is_honest
         FROM looked
     ),
-    -- The speed around a look: over the looks from the one before to the one after the next.
+    -- The speed around a look: from the look before it to the second look after it.
     paced AS
     (
         SELECT
@@ -233,15 +235,15 @@ WITH
                 after(after(look_x, look_x[-1]), look_x[-1]), before(look_x, look_x[1]), after(after(look_y, look_y[-1]), look_y[-1]), before(look_y, look_y[1]),
                 after(after(look_z, look_z[-1]), look_z[-1]), before(look_z, look_z[1]),
                 after(after(look_at_ms, look_at_ms[-1]), look_at_ms[-1]), before(look_at_ms, look_at_ms[1])) AS look_pace,
-            -- The speed from look to look, where the device sent none.
+            -- The speed between consecutive looks, if the device sends none.
             arrayMap(
                 (way, t, s) -> if(s = 65535 AND t >= 5000 AND t <= gap_ms AND NOT is_impossible(way, t, speed_max), pace(way, t), 0.),
                 ways_between(look_x, look_y, look_z), arrayDifference(look_at_ms), look_speed) AS look_derived
         FROM trusted
     ),
-    -- Runs: looks within the radius of the first one, or while the device says that it stands. Each has its first and last fix, its first look,
-    -- the number of looks in its first stop_s, whether it is a stop however short it is, and when it began and ended. Before a
-    -- silence it lasts to the last fix. One look more ends the last run.
+    -- Runs: looks within the radius of the first one, or while the device reports a speed of 0. Each run has its first and last fix, its first
+    -- look, the number of looks in its first stop_s, whether it counts as a stop even if it is short, and its begin and end. Before a silence,
+    -- a run ends with the last fix. An additional last look ends the last run.
     folded AS
     (
         SELECT
@@ -279,7 +281,7 @@ WITH
             arrayReduceInRanges('avg', run_looks, look_z) AS run_z
         FROM ranged
     ),
-    -- Stops: runs that belong together, with the first and last fix, and the place of the first run. One run more ends the last.
+    -- Stops: runs that belong together, with their first and last fix and the place of the first run. An additional last run ends the last stop.
     stayed AS
     (
         SELECT
@@ -296,7 +298,7 @@ WITH
             ).9 AS stops
         FROM averaged
     ),
-    -- Fixes without a stop, those of a stop, fixes without one, those of a stop, ..., fixes without one.
+    -- Lengths of the stretches, in fixes: without a stop, with one, without one, ..., without one.
     stretched AS
     (
         SELECT
@@ -304,7 +306,7 @@ WITH
             arrayFlatten(arrayMap(
                 (last, next, first, end) -> [next - last - 1, end - first + 1],
                 arrayPushFront(stops.2, 0), arrayPushBack(stops.1, toInt64(length(ms)) + 1), arrayPushBack(stops.1, 1), arrayPushBack(stops.2, 0))) AS lengths,
-            -- How long the slots are whose fixes are one point of the way.
+            -- The length of the slots whose fixes become one point of the way.
             arrayFlatten(arrayMap(
                 (mark, mark_on, slot_ms) -> arrayWithConstant(mark_on - mark, slot_ms),
                 arrayConcat([1], look_fix, [end_at]), arrayConcat(look_fix, [end_at, toUInt32(length(ms)) + 1]),
@@ -330,7 +332,7 @@ WITH
             arrayMap((m, t) -> intDiv(m, day_ms) != intDiv(m - t, day_ms), ms, time) AS is_over_midnight
         FROM numbered
     ),
-    -- From each fix to the next, with the kinds of driver_days_state.
+    -- The kind of each leg between two fixes, numbered as in driver_days_state.
     classed AS
     (
         SELECT
@@ -348,7 +350,7 @@ WITH
     (
         SELECT *, arrayMap((k, over) -> k = 1 AND NOT over, kind, is_over_midnight) AS is_way FROM classed
     ),
-    -- The last fix of each point: the next one does not belong to it. A point is a fix, the fixes of a slot, or those of a stop in one quarter.
+    -- The last fix of each point. A point is a single fix, the fixes of a slot, or those of a stop in one quarter of an hour.
     pointed AS
     (
         SELECT
@@ -392,7 +394,7 @@ WITH
     (
         SELECT *, arrayMap((a, b, c) -> squared(a, b, c), dx, dy, dz) AS squares FROM stepped
     ),
-    -- At each point the turn from the leg that ends there to the next one, to the left above 0.
+    -- The turn at each point, from the leg that ends there to the next one; a turn to the left is above 0.
     turned AS
     (
         SELECT
@@ -417,7 +419,7 @@ WITH
             length(point_ms) + length(dropped_ms) AS legs
         FROM turned
     ),
-    -- What is dropped is a leg without a length.
+    -- A dropped fix is a leg without a length.
     legs AS
     (
         SELECT
@@ -436,7 +438,7 @@ WITH
             arrayResize(point_x, legs) AS leg_x, arrayResize(point_y, legs) AS leg_y, arrayResize(point_z, legs) AS leg_z, range(legs) AS leg_at,
             arrayResize([pace_maxima], legs) AS leg_maxima -- of the day, at its first leg
     ),
-    -- Legs that lie outside the day stay, in the quarter 0: a day without fixes gets a row, too.
+    -- Legs outside the day are kept in the quarter 0, so that a day without fixes gets a row, too.
     clipped AS
     (
         SELECT
@@ -494,6 +496,6 @@ SELECT
 FROM parts
 GROUP BY driver_id, day
 SETTINGS max_insert_threads = 1, min_insert_block_size_rows = 1000000000, min_insert_block_size_bytes = 100000000000, group_by_two_level_threshold = 0, group_by_two_level_threshold_bytes = 0, do_not_merge_across_partitions_select_final = 1,
-    -- These steps of the analyzer hash or copy the whole query for each expression: without them planning takes half the time.
+    -- These steps of the analyzer hash or copy the whole query for each expression. Disabling them halves the planning time.
     optimize_and_compare_chain = 0, optimize_aggregators_of_group_by_keys = 0, optimize_group_by_function_keys = 0,
     query_plan_execute_functions_after_sorting = 0, query_plan_merge_expressions = 0

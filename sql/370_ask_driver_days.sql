@@ -1,6 +1,6 @@
--- Rows of driver_days_state with what joins them to the row before, up to three days earlier. The base of `days` and `episodes`. since and
--- until are UTC dates. Each array of `parts` is a column: what a question does not need is not read. is_parked: the gap is a silence that
--- ended where it began, a stop. is_new: a trip or stop begins with this part.
+-- Rows of driver_days_state, each with its connection to the row before, up to three days earlier. `days` and `episodes` read this view.
+-- since and until are UTC dates. Each array of `parts` is a column of its own, so a query reads only those that it needs. is_parked: the gap
+-- is a silence that ended where it began, which counts as a stop. is_new: a trip or stop begins with this part.
 CREATE OR REPLACE VIEW {database}_ask.driver_days{on_cluster} AS
 WITH
     3600000 AS gap_ms,
@@ -31,7 +31,7 @@ SELECT
     * EXCEPT (slope, before),
     before.7 AS last_kind_before,
     before.1 AS before_ms, before.2 AS before_lat_e7, before.3 AS before_lng_e7,
-    -- The first trip or stop is the rest of the last one of the day before.
+    -- is_continued: the first trip or stop continues the last one of the day before.
     before.4 + 1 = day AND first_at > 0 AND before.5 = kinds[first_at] AND before_ms = begins_ms[first_at] AND before.5 != 'gap' AS is_continued,
     before.4 + 3 >= day AND before.5 != 'dropped' AND first_at > 0 AND kinds[first_at] = 'gap' AND begins_ms[first_at] = ends_ms[first_at] AS is_after_gap,
     equator_m / sqrt(1 + slope * slope) AS axis_m, equator_m / sqrt(1 + before.6 * before.6) AS before_axis_m,
@@ -42,7 +42,7 @@ FROM
     SELECT
         *,
         flat * tan(radians(to_lats[first_at] / 1e7)) AS slope,
-        -- Of the last row with a fix that was not dropped.
+        -- before: the end of the last row that has a fix that was not dropped.
         argMaxIf((ends_ms[last_at], to_lats[last_at], to_lngs[last_at], day, if(last_at = 0, 'dropped', kinds[last_at]), flat * tan(radians(to_lats[last_at] / 1e7)),
             if(kinds[last_at] = 'gap' AND (begins_ms[last_at] = ends_ms[last_at] OR ends_ms[last_at] - begins_ms[last_at] > gap_ms AND ways[last_at] <= trip_m), 'stop', CAST(kinds[last_at], 'String'))), day, last_at > 0) OVER (PARTITION BY driver_id ORDER BY day ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING) AS before
     FROM

@@ -1,7 +1,7 @@
--- A row for each driver and local day: how far, how long. The window is widened to whole days, so that any window gives the same days.
--- A gap's metres belong to the day in which it ends. Trips and stops count on the day on which they begin. A silence that ends where it
--- began is standing, on each of its days; silent_s is how much of standing_s has no fixes. speed_derived_max: the highest mean speed
--- between the first fixes of two 15-second spans, at least 5 s apart, without a speed.
+-- A row for each driver and local day, with distances and durations. The window is widened to whole days, so that every window gives the
+-- same figures for a day. A gap's metres belong to the day in which it ends. Trips and stops count on the day on which they begin. A silence
+-- that ends where it began is standing time on each of its days; silent_s is the part of standing_s without fixes. speed_derived_max is the
+-- highest mean speed between the first fixes of two 15-second spans that are at least 5 s apart and have no speed.
 CREATE OR REPLACE VIEW {database}_ask.days{on_cluster} AS
 SELECT
     driver_id, span.1 AS day,
@@ -20,7 +20,7 @@ FROM
     SELECT
         driver_id, kind, way, part_fixes, speed_count, speed, if(span.4, derived.2[indexOf(derived.1, toUInt32(quarter))], 0) AS quarter_derived, place, first_at, is_after_gap, gap_m, parked, new,
         if(place = first_at AND is_after_gap, before_ms, began_ms) AS since_ms, toDate(toDateTime(quarter * 900, 'UTC'), {tz:String}) AS quarter_day,
-        -- Local day, milliseconds of the part on it, does the part begin on it, do its fixes belong to it.
+        -- Local day, milliseconds of the part on it, whether the part begins on it, whether its fixes belong to it.
         arrayJoin(if(parked,
             arrayMap(
                 one -> (one,

@@ -1,4 +1,5 @@
--- Trips, stops and gaps, one after the other. A silence that ends where it began is a stop, or a part of the stops around it. Whole ones, also where the window cuts them, as far as three UTC days outside.
+-- Trips, stops and gaps in the order of time. A silence that ends where it began is a stop, or a part of the stops around it. Episodes that
+-- overlap the window are returned whole, up to three UTC days beyond it.
 CREATE OR REPLACE VIEW {database}_ask.episodes{on_cluster} AS
 WITH
     parseDateTime64BestEffort({from:String}, 3, {tz:String}) AS since,

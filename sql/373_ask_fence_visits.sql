@@ -1,6 +1,7 @@
--- Who was in which area, from when until when: by their fixes, from the first inside to the last one before the driver is outside for more than
--- 60 s. 3,600 s without a fix end a visit, too, unless the silence ends within 210 m of where it began: that is parking. Whole ones, also where the window cuts them, as far as 12 hours outside. Cells (of a twentieth of a degree, of five
--- degrees for large areas) leave few pairs of fix and area, the bounds fewer, and these are tested exactly.
+-- Visits of drivers to areas: from the first fix inside to the last one before the driver is outside for more than 60 s. A silence of
+-- 3,600 s also ends a visit, unless it ends within 210 m of where it began, which is parking. Visits that overlap the window are returned
+-- whole, up to 12 hours beyond it. A grid of cells (a twentieth of a degree, or five degrees for large areas) and then the areas' bounds
+-- select few pairs of fix and area, which are tested exactly.
 CREATE OR REPLACE VIEW {database}_ask.fence_visits{on_cluster} AS
 WITH
     3600000 AS gap_ms,

@@ -1,7 +1,8 @@
--- Where a driver was faster than so many metres per second: one row from the first such fix to the last. By the speed that the device sent: a
--- slower fix ends it, and 180 s without a faster one; or, where it sent none, by the way between the first fixes of two 15-second spans, at
--- least 5 s apart, and then the row begins with the first such way (is_derived). Dropped fixes are left out (360). Only days of drivers with such a fix are read whole: the
--- index on the speed finds them (302), and derived_cms (352) once a day was computed.
+-- Periods in which a driver was faster than the given speed in metres per second: one row from the first such fix to the last one. The speed
+-- is that of the device; a slower fix ends the period, as do 180 s without a faster one. If the device sends no speed, it is derived from the
+-- way between the first fixes of two 15-second spans that are at least 5 s apart, and the period begins with the first such way
+-- (is_derived). Dropped fixes are left out (360). Only days of drivers with such a speed are read whole: the index on the speed (302) finds
+-- them and, once the day was computed, derived_cms (352).
 CREATE OR REPLACE VIEW {database}_ask.speeding{on_cluster} AS
 WITH
     toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) AS first_day,
@@ -73,7 +74,7 @@ FROM
                     axis_m - before.3, plane_m - before.4, 2 * sqrt(axis_m * before.3) * sin(radians((look_lng_e7 - before.2) / 2e7)))) / earth_m)) AS pace
             FROM
             (
-                -- The first fix of each 15 seconds.
+                -- The first fix of each 15-second span.
                 SELECT
                     driver_id, min(at_ms) AS ms, argMin(lat_e7, (at_ms, seq)) AS look_lat_e7, argMin(lng_e7, (at_ms, seq)) AS look_lng_e7,
                     any(fastest_cms) / 100 * 1.05 AS pace_max, -- a way that is faster is none: its speed is impossible (360)
