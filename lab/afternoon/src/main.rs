@@ -1,9 +1,9 @@
-//! MQTT to ClickHouse as a team writes it in an afternoon: the well-known crates, each used as its
+//! MQTT to ClickHouse as a team writes it in an afternoon: with well-known crates, each used as its
 //! documentation shows.
 //!
-//! This program is no part of milepost. `make story` measures its cost, and its losses at a kill,
-//! an outage and a malformed payload. It is meant as good code of its size; no flaw is planted in
-//! it.
+//! This program is not a part of milepost. `make story` measures its cost, and its losses at a kill,
+//! an outage and a malformed payload. It is meant to be good code for its size; no flaw is planted
+//! in it.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! `lab bench` compares milepost with Node, Telegraf and the floor. Each runs alone, on fresh
-//! servers, under the same load.
+//! `lab bench` compares milepost with Node, Telegraf and the floor. Each consumer runs alone, on
+//! fresh servers, under the same load.
 //!
 //! The CPU and memory of the whole process tree are read from the operating system each second. The
 //! first seconds of a step warm the consumer up and do not count. Losses are counted by sets of

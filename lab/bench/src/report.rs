@@ -24,7 +24,7 @@ type Column = (&'static str, Of, usize);
 
 /// A floor that uses more than this share of Node's CPU is not a floor.
 const FLOOR_MAX: f64 = 0.2;
-/// Largest spread of a ratio, as a share of its median. A larger one settles nothing.
+/// Largest spread of a ratio, as a share of its median. A ratio with a larger one proves nothing.
 const APART_MAX: f64 = 0.25;
 
 const CPU: Column = ("CPU µs/message", |t| Some(t.cpu_us_per_message), 2);
@@ -148,7 +148,7 @@ impl Row<'_> {
             return none();
         }
         let (lost, twice) = (self.lost(), self.twice());
-        // Rows that a dead consumer has not stored may still be queued at the broker.
+        // Rows that a dead consumer has not stored may still be in the broker's queue.
         let words = match self.kills().find_map(|kills| kills.gone.as_ref()) {
             Some(why) => format!(" **did not come back**: {}", why.replace(['|', '\n'], " ")),
             None if lost > 0 => " **loses data**".to_owned(),

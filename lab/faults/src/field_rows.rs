@@ -1,8 +1,8 @@
-//! Two fields are added to a fleet that sends: `[fields.NAME]`, `milepost migrate`, and one member
-//! restarted after the other.
+//! Adds two fields while a fleet publishes: `[fields.NAME]`, `milepost migrate`, and the members
+//! restart one after the other.
 //!
-//! The source has kept the value of one field from the beginning, so every fix has it in the end.
-//! No member kept the value of the other one before its restart.
+//! The source keeps the value of one field from the beginning, so every fix has it in the end. The
+//! value of the other field is kept by each member only after its restart.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -17,9 +17,10 @@ use crate::scene::{Scene, UNDONE};
 
 const MEMBERS: usize = 2;
 const ENGINE_AWAY: Duration = Duration::from_secs(4);
-/// Longer than a batch may stay open.
+/// A time that is longer than a batch may stay open.
 const REFUSED: Duration = Duration::from_millis(1_500);
-/// Satellites in every message of the fleet, which `keep` stored before, and an event.
+/// Values in every message of the fleet: the number of satellites, which `keep` stored before the
+/// fields were added, and the event, which nothing stored.
 const SATELLITES: u32 = 9;
 const EVENT: u32 = 0;
 const TABLES: [&str; 4] = ["positions", "fixes", "last_positions_state", "last_positions"];
@@ -68,8 +69,8 @@ fn restarted(scene: &mut Scene) -> Result<()> {
     judge(scene)
 }
 
-/// Takes ClickHouse away before `milepost migrate`, and again while the second member restarts. So
-/// files of members of before are replayed into the tables of after.
+/// Stops ClickHouse before `milepost migrate`, and again while the second member restarts. So spool
+/// files from before the migration are replayed into the new tables.
 fn outage(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.kill_engine()?;
@@ -100,8 +101,8 @@ fn outage(scene: &mut Scene) -> Result<()> {
     judge(scene)
 }
 
-/// Kills each member while ClickHouse refuses. What it held is delivered again, to a process that
-/// keeps more of it.
+/// Kills each member while ClickHouse refuses inserts. Its messages are redelivered to a process
+/// that keeps more of their fields.
 fn killed(scene: &mut Scene) -> Result<()> {
     kill_unsaved(scene, 0)?;
     add_fields(scene)?;

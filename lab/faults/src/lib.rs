@@ -1,5 +1,5 @@
-//! `lab faults` plays bad days of a fleet on demand. It runs the real binary between real servers,
-//! with proxies between them that cut, hang, delay and swallow; then it judges the result.
+//! `lab faults` causes faults on demand. It runs the real binary between real servers, with proxies
+//! between them that cut, hang and delay connections and swallow answers; then it judges the result.
 //!
 //! A row holds when every fix that the broker acknowledged is stored once, milepost recovered in
 //! time without help, and its memory stayed small. A row that fails prints its seed and the command
@@ -33,7 +33,7 @@ use self::mistakes::{CommandMistake, Mistake};
 use self::row::Row;
 use self::scene::Scene;
 
-/// Longest time to recover. A member that takes longer does not recover at all.
+/// Longest time to recover. A member that needs longer counts as not recovered.
 const RECOVERY_MAX: Duration = Duration::from_secs(10);
 const RSS_BYTES_MAX: u64 = 64 << 20;
 const VERIFY_WITHIN: Duration = Duration::from_secs(60);
@@ -80,7 +80,7 @@ struct Finding {
     /// Drivers whose last position is not their newest fix.
     last_wrong: u64,
     silent_stall: Option<String>,
-    /// The member that left work undone, with its exit code.
+    /// A member that left data behind, with its exit code.
     undone: Option<String>,
     unacked: Option<u64>,
     /// Positions in spool files that the row damaged.
@@ -220,7 +220,7 @@ fn prove(rows: &[Row], arguments: &Arguments) -> Result<bool> {
             rows.iter().find(|row| row.name == mistake.row).context("a mistake names its row")?;
         eprintln!("building a milepost that {}", mistake.what);
         let binary = lab_harness::patched::build(mistake.patch)?;
-        // A row that could not be played has found nothing.
+        // A row that could not be played did not find its mistake.
         let verdict = match run_row(row, &binary, arguments, &mut None)
             .map(|finding| finding.broken(false))
         {

@@ -137,8 +137,8 @@ pub(crate) fn take_all_unacked(scene: &mut Scene) -> Result<()> {
     })
 }
 
-/// Restores an old snapshot of the broker. The broker does not know the messages that milepost
-/// received after it.
+/// Restores an old snapshot of the broker, which lacks the messages that milepost received after it
+/// was taken.
 fn old_snapshot(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.http.set(Bad::Refuse);
@@ -214,8 +214,8 @@ fn session_reborn(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Ends a member while the broker is unreachable. A member that cannot unsubscribe reports it; one
-/// that can in time has left, and nothing is routed to it.
+/// Ends a member while the broker is unreachable. A member that cannot unsubscribe reports it. If it
+/// can in time, the broker routes no more messages to it.
 fn leave_while_away(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(1)?;
     scene.mqtt.set(Bad::Refuse);

@@ -1,5 +1,4 @@
-//! Members that start and stop as pods do: many at once, and none is given a list of those that
-//! stay.
+//! Members that start and stop as pods do: many at once, and without a list of those that stay.
 
 use std::thread::sleep;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The bad days, one function each. A function returns when the fault has ended. [`Scene`] has what
-//! a function needs; the same conditions must hold afterwards for all of them.
+//! The faults, one function each. A function returns when its fault has ended. Afterwards the same
+//! conditions must hold for all of them.
 
 use std::thread::sleep;
 use std::time::Duration;

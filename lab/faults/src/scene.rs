@@ -25,7 +25,7 @@ use crate::watch::Watch;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Number of HTTP ports for pods: the largest number of members in a row of pods.
 const PODS: usize = 4;
-/// Exit code of a milepost that left work undone.
+/// Exit code of a milepost that left data in the broker or the spool.
 pub(crate) const UNDONE: i32 = 75;
 /// Password of the engine in the password row.
 pub(crate) const PASSWORD: &str = "the right one";

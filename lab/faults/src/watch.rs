@@ -49,7 +49,7 @@ impl Watch {
         self.shared.peak_rss_bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns the first stall of a member that called itself ready.
+    /// Returns the first stall of a member that reported itself ready.
     pub(crate) fn silent_stall(&self) -> Option<String> {
         lock(&self.shared.silent_stall).clone()
     }

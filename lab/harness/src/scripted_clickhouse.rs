@@ -52,7 +52,7 @@ impl ScriptedClickHouse {
         let serving = Arc::clone(&shared);
         let server = Server::start(Some(RECEIVE_BUFFER_BYTES), move |stream| {
             let shared = Arc::clone(&serving);
-            // How a connection ends is the client's affair: it is what the tests look at.
+            // Ignore how a connection ended: the tests check the client's reaction.
             async move { drop(Client::new(stream, shared).serve().await) }
         })?;
         Ok(Self { port: server.port, shared, _server: server })

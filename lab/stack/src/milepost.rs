@@ -16,8 +16,8 @@ use crate::clickhouse::get;
 use crate::process::{Process, free_port, repository, wait_until};
 use crate::prom;
 
-/// Longest time for a command. One that waits for something that never comes would otherwise hold
-/// all tests for ever, without a word.
+/// Longest time for a command. Without it, a command that waits for ever would block all tests and
+/// show no output.
 const CALL_WITHIN: Duration = Duration::from_secs(600);
 
 /// A running binary, configured by its environment.
@@ -104,7 +104,8 @@ impl Settings {
     /// Runs a command that ends by itself. Returns its exit code and its output.
     ///
     /// # Errors
-    /// It does not end within [`CALL_WITHIN`]: then it is killed, and the error has its output.
+    /// The command does not end within [`CALL_WITHIN`]: then it is killed, and the error has its
+    /// output.
     pub fn call(&self, arguments: &[impl AsRef<OsStr>]) -> Result<(i32, String)> {
         self.call_within(arguments, CALL_WITHIN)
     }
@@ -233,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_that_does_not_end_is_killed_and_its_output_is_in_the_error() {
+    fn error_of_a_killed_hanging_command_has_its_output() {
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings::new(Path::new("/bin/sh"), folder.path(), 1, "http://127.0.0.1:1");
         let call = |script: &str, within| settings.call_within(&["-c", script], within);

@@ -123,7 +123,7 @@ pub fn in_scratch_folder<T: Send + 'static>(
 ) -> Result<T> {
     let local = repository().join(".local");
     std::fs::create_dir_all(&local)?;
-    // Held here rather than by the thread, so that an interrupt removes it as well.
+    // This function owns the folder rather than the thread, so that an interrupt removes it as well.
     let folder = tempfile::TempDir::with_prefix_in(prefix, &local)?;
     let path = folder.path().to_owned();
     unless_interrupted(move || work(&path))

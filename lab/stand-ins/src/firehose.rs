@@ -1,9 +1,10 @@
-//! Plays the broker, and sends as fast as the consumer reads, or at a rate above what a broker can
-//! carry: the consumer is the ceiling.
+//! A stand-in for the broker that sends as fast as the consumer reads, or at a rate above that of a
+//! broker, so that the consumer is the bottleneck.
 //!
-//! MQTT 5, QoS 0. Members of any share group get the same number of messages each, and nothing is
-//! sent twice. What was sent is known exactly: message `k` is fix [`FIRST_SEQ`] + `k / drivers` of
-//! driver `k % drivers`. Not a broker otherwise: it takes no messages, and matches no topics.
+//! MQTT 5, QoS 0. Each member of the share group gets the same number of messages, and nothing is
+//! sent twice. The sent fixes are known exactly: message `k` is fix [`FIRST_SEQ`] + `k / drivers` of
+//! driver `k % drivers`. The firehose is no broker otherwise: it accepts no messages, and matches no
+//! topics.
 
 mod segment;
 
@@ -24,8 +25,8 @@ use self::segment::{MESSAGES, Segments};
 
 const READ_BYTES: usize = 64 * 1024;
 /// Interval at which an idle writer checks for messages.
-const LOOK: Duration = Duration::from_millis(1);
-/// Messages by which a member may be ahead of the slowest one.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// Maximum number of messages by which a member may be ahead of the slowest one.
 const AHEAD_MAX: u64 = 4 * 1024;
 /// Offset of the protocol version in a CONNECT, and the version of MQTT 5 (3.1.2.2).
 const VERSION_AT: usize = 6;
@@ -50,17 +51,20 @@ struct Shared {
 /// Deals messages to the members.
 #[derive(Debug, Default)]
 struct Dealer {
+    /// Number of the next message.
     next: u64,
     is_open: bool,
     /// Messages per second from this moment on; `None`: as fast as the members read.
     pace: Option<(Instant, u32)>,
     /// Messages dealt to each subscribed member.
     given: BTreeMap<usize, u64>,
+    /// Number of connections so far, from which members get their numbers.
     members: usize,
 }
 
 impl Dealer {
-    /// The first of the next [`MESSAGES`], if they are this member's.
+    /// Deals the next [`MESSAGES`] to a member, and returns the number of the first one. `None`: the
+    /// member is too far ahead, or the pace allows no more now.
     fn deal(&mut self, member: usize) -> Option<u64> {
         let slowest = *self.given.values().min()?;
         let given = self.given.get_mut(&member)?;
@@ -81,7 +85,7 @@ impl Dealer {
 /// State shared by the two threads of a connection.
 #[derive(Debug, Default)]
 struct Link {
-    /// Packets that go out before the next messages.
+    /// Packets to send before the next messages.
     control: Vec<u8>,
     closed: bool,
 }
@@ -107,17 +111,18 @@ impl Firehose {
         Ok(Self { port, shared })
     }
 
+    /// Starts sending, as fast as the members read.
     pub fn open(&self) {
         lock(&self.shared.dealer).is_open = true;
     }
 
-    /// Sends at most this many messages per second, over all members.
+    /// Starts sending, at most this many messages per second over all members.
     pub fn open_at(&self, rate: u32) {
         lock(&self.shared.dealer).pace = Some((Instant::now(), rate));
         self.open();
     }
 
-    /// Deals no more messages. Those under way are still sent.
+    /// Stops dealing messages. Those that were dealt are still sent.
     pub fn close(&self) {
         lock(&self.shared.dealer).is_open = false;
     }
@@ -132,15 +137,15 @@ impl Firehose {
         self.shared.sent.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of messages dealt so far. Once all are written, these are the first of
-    /// the numbering, without a gap.
+    /// Returns the number of messages dealt so far. Once all are written, their numbers begin at 0
+    /// and have no gap.
     #[must_use]
     pub fn dealt(&self) -> u64 {
         lock(&self.shared.dealer).next
     }
 
-    /// Returns the faults of members: leaving with messages under way, or sending bytes that are
-    /// not MQTT.
+    /// Returns the faults of members: closing while messages were being sent, or sending bytes that
+    /// are not MQTT.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         lock(&self.shared.faults).clone()
@@ -196,8 +201,7 @@ impl Shared {
                 }
             }
             input.drain(..at);
-            // A member that is killed resets its connection: that is its end, and not our fault to
-            // report.
+            // A member that is killed resets its connection, which is an end and not a fault.
             let read = stream.read(&mut buffer).unwrap_or(0);
             if read == 0 {
                 return Ok(());
@@ -226,7 +230,8 @@ impl Shared {
                     &with_properties(packet_id, &vec![0; filters.len()]),
                     &mut link.control,
                 );
-                // Whoever asks for `$SYS/brokers`, as milepost's preflight does, gets no fixes.
+                // A client that subscribes to `$SYS/brokers`, as milepost's preflight does, gets no
+                // fixes.
                 if filters.iter().any(|filter| !filter.starts_with(b"$SYS/")) {
                     let mut dealer = lock(&self.dealer);
                     let slowest = dealer.given.values().min().copied().unwrap_or(0);
@@ -248,21 +253,21 @@ impl Shared {
     fn write_all(&self, member: usize, link: &Mutex<Link>, stream: &mut TcpStream) -> Result<()> {
         let mut segments = None;
         loop {
-            // Held until something is dealt: a SUBACK goes out before the messages.
-            let mut held = lock(link);
-            if !held.control.is_empty() {
-                let control = std::mem::take(&mut held.control);
-                drop(held);
+            // Keep the lock while dealing, so that a SUBACK is sent before the first messages.
+            let mut link = lock(link);
+            if !link.control.is_empty() {
+                let control = std::mem::take(&mut link.control);
+                drop(link);
                 stream.write_all(&control)?;
                 continue;
             }
-            if held.closed {
+            if link.closed {
                 return Ok(());
             }
             let dealt = lock(&self.dealer).deal(member);
-            drop(held);
+            drop(link);
             let Some(first) = dealt else {
-                thread::sleep(LOOK);
+                thread::sleep(POLL_INTERVAL);
                 continue;
             };
             let segments = segments.get_or_insert_with(Segments::new);
@@ -272,7 +277,7 @@ impl Shared {
     }
 }
 
-/// The body of a SUBACK or UNSUBACK: MQTT 5 has properties between the id and the codes.
+/// Returns the body of a SUBACK or UNSUBACK. MQTT 5 has properties between the id and the codes.
 fn with_properties(packet_id: u16, codes: &[u8]) -> Vec<u8> {
     [&packet_id.to_be_bytes(), &[0][..], codes].concat()
 }

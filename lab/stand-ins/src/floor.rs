@@ -1,13 +1,13 @@
-//! `lab floor`: the least a consumer could cost, as a yardstick for those that do more.
+//! `lab floor`: the cheapest possible consumer, as a yardstick for the others.
 //!
-//! Hand-written framing, reads as far apart as milepost's, one JSON parse into a plain struct, one
-//! row appended to one buffer, plain HTTP. What it leaves out is what a consumer is for: it checks
-//! nothing but types, retries nothing, survives nothing, and ends with its connection. At QoS 1 it
-//! acknowledges after the insert, a batch in one write.
+//! It has hand-written framing, the same pauses between reads as milepost, one JSON parse into a
+//! plain struct, one row appended to one buffer, and plain HTTP. It leaves out the purpose of a
+//! consumer: it checks types only, retries nothing, survives no fault, and ends with its connection.
+//! At QoS 1 it acknowledges after the insert, a batch in one write.
 //!
-//! Its HTTP is by hand because it is measured: with ureq and hyper instead it took 8 % more CPU a
-//! message at the ceiling (`lab bench --only ceiling-qos0 --consumer floor`, medians of four steps
-//! each) and 6.4 MiB instead of 5.7.
+//! Its HTTP is hand-written because its cost is measured: with ureq and hyper it took 8 % more CPU
+//! per message at the ceiling (`lab bench --only ceiling-qos0 --consumer floor`, medians of four
+//! steps each), and 6.4 MiB instead of 5.7.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -27,18 +27,19 @@ use lab_stack::unix_ms;
 
 const ROWS_MAX: usize = 5_000;
 const AGE_MAX: Duration = Duration::from_secs(1);
-/// Between two looks at a socket: as long as hundreds of messages need to come.
-const REST_BYTES: usize = 32 * 1024;
-const REST_MIN: Duration = Duration::from_millis(1);
-/// By QoS, and milepost's, for its reasons: longer rests cost less, but at QoS 0 a burst would
+/// Target of bytes between two reads: some hundred messages.
+const PAUSE_BYTES: usize = 32 * 1024;
+/// Shortest pause between two reads.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// Longest pause, by QoS, as in milepost: longer pauses cost less, but at QoS 0 a burst would
 /// overflow the buffers.
-const REST_MAX: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];
+const PAUSE_MAX: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];
 const SESSION_SECONDS: u32 = 60;
 const READ_BYTES: usize = 256 * 1024;
 const COLUMNS: &str =
     "driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at";
 
-/// Where to read and write, and what to do wrong.
+/// The servers to read from and write to, and the mistakes to make.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
     /// Broker, host:port
@@ -61,7 +62,7 @@ pub struct Arguments {
     mistakes: Mistakes,
 }
 
-/// For the bench's test of itself: what it must find.
+/// Mistakes that the benchmark must find when it tests itself.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Mistakes {
     /// Forget every n-th message
@@ -124,19 +125,20 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     }
     let stream = subscribe(arguments)?;
     let acks = stream.try_clone()?;
-    let (hand_over, to_insert) = sync_channel(1);
-    let (give_back, used) = sync_channel(1);
+    let (batches, to_insert) = sync_channel(1);
+    let (inserted, reusable) = sync_channel(1);
     let inserting = {
         let server = arguments.clickhouse.clone();
-        std::thread::spawn(move || insert_all(&to_insert, &give_back, &server, acks))
+        std::thread::spawn(move || insert_all(&to_insert, &inserted, &server, acks))
     };
     subscribed.store(true, Ordering::Relaxed);
-    let read = read_all(stream, &hand_over, &used, arguments);
-    drop(hand_over);
-    let inserted = inserting.join().map_err(|_| anyhow::anyhow!("the inserting thread died"))?;
-    inserted.and(read).map(|()| true)
+    let read = read_all(stream, &batches, &reusable, arguments);
+    drop(batches); // ends the inserting thread
+    let outcome = inserting.join().map_err(|_| anyhow::anyhow!("the inserting thread died"))?;
+    outcome.and(read).map(|()| true)
 }
 
+/// Connects and subscribes. Returns the stream just before the first message.
 fn subscribe(arguments: &Arguments) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(&arguments.broker).context("no broker")?;
     stream.set_nodelay(true)?;
@@ -150,7 +152,7 @@ fn subscribe(arguments: &Arguments) -> Result<TcpStream> {
 
     let mut input = Vec::new();
     for expected in [kind::CONNACK, kind::SUBACK] {
-        // Byte by byte: what follows the SUBACK belongs to the loop that comes next.
+        // Read byte by byte: bytes after the SUBACK must stay in the socket for `read_all`.
         let packet = loop {
             if let Some(packet) = first_packet(&input)? {
                 break packet;
@@ -166,33 +168,35 @@ fn subscribe(arguments: &Arguments) -> Result<TcpStream> {
         let resumed = packet.kind == kind::CONNACK && ConnAck::read(packet.body)?.session_present;
         input.clear();
         if resumed {
-            break; // subscribed already, and messages may come before the SUBACK
+            break; // already subscribed, and messages may arrive before the SUBACK
         }
     }
     Ok(stream)
 }
 
+/// Reads messages into batches until the broker closes the connection. `reusable`: empty batches,
+/// whose memory is used again.
 fn read_all(
     mut stream: TcpStream,
-    hand_over: &SyncSender<Batch>,
-    used: &Receiver<Batch>,
+    batches: &SyncSender<Batch>,
+    reusable: &Receiver<Batch>,
     arguments: &Arguments,
 ) -> Result<()> {
     let mistakes = &arguments.mistakes;
     let mut input = vec![0; READ_BYTES];
     let (mut filled, mut messages, mut batch) = (0, 0_u64, Batch::default());
-    let (mut rest, mut since_rest) = (REST_MIN, 0);
+    let (mut pause, mut since_pause) = (PAUSE_MIN, 0);
     loop {
         let age = batch.began.map_or(Duration::ZERO, |began| began.elapsed());
         if batch.rows >= ROWS_MAX || age >= AGE_MAX {
-            let next = used.try_recv().unwrap_or_default();
-            hand_over
+            let next = reusable.try_recv().unwrap_or_default();
+            batches
                 .send(std::mem::replace(&mut batch, next))
                 .context("the inserting thread ended")?;
             continue;
         }
-        let patience = batch.began.map(|_| (AGE_MAX - age).max(REST_MIN));
-        stream.set_read_timeout(patience)?;
+        let timeout = batch.began.map(|_| (AGE_MAX - age).max(PAUSE_MIN));
+        stream.set_read_timeout(timeout)?;
         let read = match stream.read(&mut input[filled..]) {
             Ok(0) => break,
             Ok(read) => read,
@@ -216,15 +220,15 @@ fn read_all(
         }
         input.copy_within(at..filled, 0);
         filled -= at;
-        since_rest += read;
+        since_pause += read;
         if read < READ_BYTES / 4 {
-            let suits = rest.mul_f64(REST_BYTES as f64 / since_rest as f64);
-            rest = suits.min(rest * 2).clamp(REST_MIN, REST_MAX[usize::from(arguments.qos)]);
-            since_rest = 0;
-            std::thread::sleep(rest);
+            let fitting = pause.mul_f64(PAUSE_BYTES as f64 / since_pause as f64);
+            pause = fitting.min(pause * 2).clamp(PAUSE_MIN, PAUSE_MAX[usize::from(arguments.qos)]);
+            since_pause = 0;
+            std::thread::sleep(pause);
         }
     }
-    hand_over.send(batch).context("the inserting thread ended")
+    batches.send(batch).context("the inserting thread ended")
 }
 
 fn take_message(
@@ -268,7 +272,7 @@ fn burn(wanted: Duration) -> Result<()> {
     Ok(())
 }
 
-/// The columns of [`COLUMNS`] as RowBinary.
+/// Appends a row with the columns of [`COLUMNS`], as RowBinary.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -299,7 +303,7 @@ fn put_row(publish: &Publish<'_>, received_at: i64, out: &mut Vec<u8>) -> Result
 
 fn insert_all(
     batches: &Receiver<Batch>,
-    give_back: &SyncSender<Batch>,
+    reusable: &SyncSender<Batch>,
     server: &str,
     mut acks: TcpStream,
 ) -> Result<()> {
@@ -318,12 +322,12 @@ fn insert_all(
             answers.get_ref().write_all(&batch.body)?;
             read_answer(&mut answers)?;
         }
-        // After the end of the connection no acknowledgement can be sent.
+        // If the connection has ended, these messages cannot be acknowledged any more.
         if acks.write_all(&pubacks(&batch.packet_ids)).is_err() {
             bail!("the broker closed the connection with messages unacknowledged");
         }
         batch.clear();
-        let _ = give_back.try_send(batch); // its memory is mapped already
+        let _ = reusable.try_send(batch); // its memory is mapped already
     }
     Ok(())
 }
@@ -337,7 +341,7 @@ fn pubacks(packet_ids: &[u16]) -> Vec<u8> {
     out
 }
 
-/// An error with the answer's words, unless it is 200.
+/// Reads an answer. Fails with its text unless its status is 200.
 fn read_answer(answers: &mut BufReader<TcpStream>) -> Result<()> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -370,7 +374,7 @@ fn read_answer(answers: &mut BufReader<TcpStream>) -> Result<()> {
     Ok(())
 }
 
-/// One request a connection, the head in one read.
+/// Serves `/readyz`: one request per connection, whose head arrives in one read.
 fn serve(listener: &TcpListener, subscribed: &AtomicBool) {
     for mut stream in listener.incoming().flatten() {
         let _ = stream.read(&mut [0; 4096]);

@@ -11,16 +11,16 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 
-/// The rows of one insert; milepost's largest batch is 8 MiB.
+/// Maximum bytes of a body; milepost's largest batch has 8 MiB.
 const BODY_BYTES_MAX: usize = 256 << 20;
 
-/// A request that is there as a whole.
+/// A request that has arrived completely.
 pub(crate) struct Asked {
-    /// `/`, or what else comes before the `?`.
+    /// Path of the URL, such as `/`.
     pub(crate) path: String,
     parameters: Vec<(String, String)>,
     pub(crate) body: Bytes,
-    /// When its first bytes were there.
+    /// Time at which its first bytes had arrived.
     pub(crate) began: Instant,
 }
 
@@ -43,7 +43,7 @@ impl Asked {
 
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
-    /// Rows that an insert has written: ClickHouse says so in a header.
+    /// Number of rows that an insert has written, for the header in which ClickHouse reports it.
     pub(crate) written_rows: Option<u64>,
     pub(crate) body: Vec<u8>,
 }
@@ -86,7 +86,7 @@ pub(crate) fn listen(
                         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(answer.response())
                     }
                 });
-                // A client that vanishes between two requests, or in one, has inserted nothing.
+                // A client that disconnects between two requests, or during one, has inserted nothing.
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
             }
         });

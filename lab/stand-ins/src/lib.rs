@@ -1,11 +1,11 @@
-//! Stand-ins for the real parts, for measurements in which these would be the limit.
+//! Stand-ins for the real servers, for measurements in which these would be the bottleneck.
 //!
 //! | module | job |
 //! |---|---|
-//! | [`firehose`] | plays the broker, as fast as the consumer takes it |
-//! | [`sink`] | plays ClickHouse, and counts |
-//! | [`tally`] | stored fixes as sets, where there is no ClickHouse |
-//! | [`floor`] | the least a consumer could cost |
+//! | [`firehose`] | plays the broker, and sends as fast as the consumer reads |
+//! | [`sink`] | plays ClickHouse, and counts rows |
+//! | [`tally`] | stored fixes as sets, for the sink |
+//! | [`floor`] | the cheapest possible consumer |
 //! | `http` | HTTP for the sink |
 
 pub mod firehose;

@@ -1,10 +1,10 @@
-//! Takes what ClickHouse would take and keeps nothing but counts, so that ClickHouse is not the
-//! ceiling.
+//! A stand-in for ClickHouse that accepts inserts and only counts their rows, so that ClickHouse is
+//! not the bottleneck.
 //!
 //! It reads inserts as RowBinary or JSONEachRow, whole or chunked, plain or in ClickHouse's LZ4
-//! blocks. Of other statements it answers those of `milepost migrate` and `milepost run`: it
-//! remembers what is recorded in `schema_migrations`, and a CREATE succeeds. It answers an unknown
-//! format, column or codec with an error.
+//! blocks. Of other statements, it answers those of `milepost migrate` and `milepost run`: it
+//! keeps the rows of `schema_migrations`, and every CREATE succeeds. It answers an unknown format,
+//! column or codec with an error.
 
 mod bytes;
 mod rows;
@@ -22,15 +22,15 @@ use self::bytes::{columns_of, decompress};
 use crate::http::{self, Answer, Asked};
 use crate::tally::Tally;
 
-/// A consumer has two inserts under way.
+/// Number of threads: a consumer has two inserts in flight.
 const THREADS: usize = 2;
-/// How many durations are kept; a bench has a few hundred inserts a second.
+/// Maximum number of durations that are kept; a benchmark makes a few hundred inserts per second.
 const INSERTS_KEPT: usize = 1 << 20;
 
 /// A running sink; its threads end with the process.
 #[derive(Debug)]
 pub struct Sink {
-    /// Where it listens on the loopback.
+    /// Port of the listener on the loopback.
     pub port: u16,
     shared: Arc<Shared>,
 }
@@ -63,7 +63,7 @@ impl Sink {
         Ok(Self { port, shared })
     }
 
-    /// `http://127.0.0.1:port`
+    /// Returns the URL, `http://127.0.0.1:port`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
@@ -91,7 +91,7 @@ impl Shared {
         match self.answer(asked) {
             Ok(answer) => answer,
             Err(error) => {
-                // milepost asks what a ClickHouse can do, and logs itself what it did not learn.
+                // milepost queries the properties of a ClickHouse, and logs missing answers itself.
                 if !error.is::<Unknown>() {
                     eprintln!("sink: {error:#}");
                 }
@@ -190,7 +190,7 @@ fn columns_of_all() -> Result<Vec<u8>> {
     Ok(out.into_bytes())
 }
 
-/// A statement that the sink has no answer to.
+/// The error for a statement that the sink does not know.
 #[derive(Debug)]
 struct Unknown(String);
 
@@ -202,7 +202,7 @@ impl fmt::Display for Unknown {
 
 impl std::error::Error for Unknown {}
 
-/// Every file of sql/ begins with one.
+/// Returns the statement without its leading comments, with which every file of sql/ begins.
 fn without_comment(mut statement: &str) -> &str {
     while statement.trim_start().starts_with("--") {
         statement = statement.split_once('\n').map_or("", |(_, rest)| rest);

@@ -1,10 +1,10 @@
-//! Stored fixes as sets of (driver, seq), for stores that are not ClickHouse.
+//! The set of stored fixes, by (driver, seq), for stores that are not ClickHouse.
 //!
-//! Drivers are numbered, and number their fixes `first`, `first` + 1, …; so the set is one run of
-//! bits, fix after fix of all drivers. Memory: an eighth of a byte a fix, for ten million drivers
-//! as for one.
+//! Drivers are numbered, and number their fixes `first`, `first` + 1, …; so the set is one array of
+//! bits: the first fix of every driver, then the second one of every driver, and so on. A fix needs
+//! one bit, whatever the number of drivers.
 
-/// Memory stays below half a GiB; rows beyond are strange.
+/// Maximum number of bits, half a GiB. Rows beyond it count as never sent.
 const BITS_MAX: u64 = 1 << 32;
 
 #[derive(Debug, Default)]
@@ -15,11 +15,12 @@ pub struct Tally {
     first: u32,
     /// Bit `fix * drivers + driver`.
     bits: Vec<u64>,
+    /// Number of different fixes that were stored.
     different: u64,
-    /// Rows whose (driver, seq) was stored already.
-    again: u64,
+    /// Rows whose (driver, seq) was already stored.
+    repeated: u64,
     /// Rows that no driver of the load can have sent.
-    strange: u64,
+    foreign: u64,
 }
 
 /// The difference between what was stored and what was sent.
@@ -42,7 +43,7 @@ impl Tally {
         let Some(bit) =
             driver.zip(seq.checked_sub(self.first)).and_then(|(driver, fix)| self.bit(driver, fix))
         else {
-            self.strange += 1;
+            self.foreign += 1;
             return;
         };
         let (word, mask) = (bit / 64, 1_u64 << (bit % 64));
@@ -53,7 +54,7 @@ impl Tally {
             self.bits[word] |= mask;
             self.different += 1;
         } else {
-            self.again += 1;
+            self.repeated += 1;
         }
     }
 
@@ -68,7 +69,7 @@ impl Tally {
         word.is_some_and(|word| word & 1 == 1)
     }
 
-    /// `sent[n]` is how many fixes driver `n` has sent.
+    /// Compares the stored fixes with the sent ones. `sent[n]`: number of fixes of driver `n`.
     #[must_use]
     pub fn compare(&self, sent: &[u32]) -> Verdict {
         let most = sent.iter().copied().max().unwrap_or(0);
@@ -78,8 +79,8 @@ impl Tally {
             stored += senders.filter(|(driver, _)| self.has(*driver, fix)).count() as u64;
         }
         let all: u64 = sent.iter().map(|sent| u64::from(*sent)).sum();
-        let never_sent = self.strange + self.different - stored;
-        Verdict { lost: all - stored, duplicates: self.again, never_sent }
+        let never_sent = self.foreign + self.different - stored;
+        Verdict { lost: all - stored, duplicates: self.repeated, never_sent }
     }
 }
 

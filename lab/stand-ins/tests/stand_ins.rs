@@ -1,4 +1,4 @@
-//! The stand-ins keep to the rules of the broker and of ClickHouse.
+//! Tests that the stand-ins follow the rules of the broker and of ClickHouse.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use lab_mqtt::{kind, put_packet};
 use lab_stand_ins::firehose::Firehose;
 use lab_stand_ins::sink::Sink;
 
-/// An insert as the clients send it.
+/// Sends an insert as the clients do.
 fn insert(sink: &Sink, format: &str, settings: &str, body: &[u8]) -> Result<u16> {
     let query = format!("INSERT INTO fleet.positions (driver_id, seq, speed_cms) FORMAT {format}")
         .replace(' ', "%20");
@@ -53,9 +53,10 @@ fn sink_counts_rows_of_every_format() {
     assert_eq!(sink.rows(), 300, "what failed is not counted");
 }
 
-/// milepost's preflight asks the broker for its nodes. What was sent to it would count as lost.
+/// milepost's preflight asks the broker for its nodes. Fixes that were sent to it would count as
+/// lost.
 #[test]
-fn firehose_gives_no_fixes_to_who_asks_for_nodes() -> Result<()> {
+fn client_that_asks_for_nodes_gets_no_fixes_from_the_firehose() -> Result<()> {
     let firehose = Firehose::start(10)?;
     let subscribe = |filter: &str| -> Result<TcpStream> {
         let mut client = TcpStream::connect(("127.0.0.1", firehose.port))?;

@@ -1,4 +1,4 @@
-//! A consumer that runs: started from the plan, asked over HTTP.
+//! A running consumer: starts it as the plan says, and reads its HTTP interface.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,13 +14,13 @@ use crate::plan;
 const READY_WITHIN: Duration = Duration::from_secs(40);
 const READY_POLL: Duration = Duration::from_millis(5);
 
-/// Programs, arguments and addresses with which a consumer is started, and started again after a
+/// The program, arguments and addresses with which a consumer is started, and restarted after a
 /// kill.
 pub(crate) struct Recipe<'a> {
     pub(crate) spec: &'a plan::Consumer,
     pub(crate) program: PathBuf,
     pub(crate) folder: &'a Path,
-    /// `host:port`
+    /// Address of the broker, `host:port`.
     pub(crate) mqtt: String,
     pub(crate) clickhouse_url: String,
     pub(crate) qos: u8,
@@ -58,7 +58,7 @@ impl Recipe<'_> {
         command.envs(environment.map(|(name, value)| (name, self.fill(value, http_port))));
     }
 
-    /// Runs the command that goes before, if there is one.
+    /// Runs the preparing command, such as `migrate`, if there is one.
     pub(crate) fn prepare(&self) -> Result<()> {
         if self.spec.prepare.is_empty() {
             return Ok(());

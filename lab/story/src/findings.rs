@@ -1,10 +1,10 @@
-//! The findings against a consumer, each in a sentence. The page prints them, and `--prove` checks
+//! The findings against a consumer, one sentence each. The page prints them, and `--prove` checks
 //! them.
 
 use crate::record::{Ceiling, Finding, Outcome};
 
-/// Private memory grows if its second half gains more than this, and more than this share of what
-/// it had.
+/// Private memory counts as growing if it gains more than this in the second half of a run, and more
+/// than this share of its size.
 const GROWTH_MIB: f64 = 5.0;
 const GROWTH_SHARE: f64 = 0.2;
 /// Shortest run, in seconds, that can show growth: before that, caches fill and compilers run.
@@ -83,8 +83,8 @@ fn grows(outcome: &Outcome) -> bool {
         && growth > first.memory.private * GROWTH_SHARE
 }
 
-/// The most that any consumer stored through the broker at this QoS, if it was the broker that
-/// could not do more.
+/// Returns the highest rate that any consumer stored through the broker at this QoS, if the broker
+/// was the bottleneck.
 pub(crate) fn broker_ceiling(outcomes: &[Outcome], qos: u8) -> Option<Ceiling> {
     let of_broker = |outcome: &&Outcome| {
         outcome.part == "ramp"

@@ -1,5 +1,5 @@
-//! `lab story`: the whole experiment that milepost answers: three runtimes and an afternoon's Rust,
-//! from a thousand drivers to ten million.
+//! `lab story`: the experiment of docs/story.md. It compares milepost with Node, Bun and an
+//! afternoon's Rust, from a thousand drivers to ten million.
 //!
 //! `story.toml` lists the consumers and the steps. Each consumer runs alone, on fresh servers. Every
 //! second the process tree, the broker and the store are measured; lost messages are found by
@@ -31,9 +31,9 @@ use self::stage::{Fault, Stage};
 
 const PARTS: [&str; 8] =
     ["ramp", "kill", "outage", "hostile", "pod", "smaller", "everyone", "memory"];
-/// Parts that only `--full` plays.
+/// Parts that are played only with `--full`.
 const LONG: [&str; 2] = ["smaller", "everyone"];
-/// Parts that `--prove` plays, in which the planted mistakes show.
+/// Parts that `--prove` plays: those in which the planted mistakes show.
 const PROOF: [&str; 3] = ["ramp", "kill", "memory"];
 /// Length of the memory part of `--prove`, in seconds; long enough to tell a leak from a cache.
 const PROOF_MEMORY_SECONDS: u32 = 60;
@@ -107,7 +107,7 @@ impl Arguments {
     }
 }
 
-/// One step of one consumer, as it will be played.
+/// One step of one consumer that is to be played.
 struct Turn<'a> {
     part: &'static str,
     consumer: &'a Consumer,
@@ -136,7 +136,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     lab_stack::in_scratch_folder("story-", move |folder| play(&arguments, &plan, seconds, folder))
 }
 
-/// The plan with the consumers and steps that take part.
+/// Returns the plan with the consumers and steps that take part, and the seconds of each part.
 fn chosen(arguments: &Arguments) -> Result<(Plan, Seconds)> {
     let planted = arguments.prove.then(|| repository().join("lab/story/planted.toml"));
     let own = arguments.plan.is_file();
@@ -172,8 +172,8 @@ fn ensure_quiet() -> Result<()> {
     Ok(())
 }
 
-/// Everything that is played, part by part, the consumers in turn. Memory's rate is known when the
-/// ramp is over.
+/// Returns all steps in the order of play: part by part, and the consumers in turn. `ceiling`: the
+/// broker's measured rate, on which the part `memory` depends; known after the ramp.
 fn turns<'a>(
     arguments: &Arguments,
     plan: &'a Plan,
@@ -198,7 +198,7 @@ fn turns<'a>(
         }
     };
     for step in &plan.ramp {
-        // Planted consumers show at ten thousand a second as at ten million.
+        // Planted mistakes show at ten thousand messages a second as well as at ten million.
         if !arguments.prove || step.rate == 10_000 {
             add("ramp", *step, None, seconds.step);
         }
@@ -227,7 +227,7 @@ fn play(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path) -> 
         let turn = turns(arguments, plan, seconds, ceiling).swap_remove(index);
         let name = &turn.consumer.name;
         let Some(Ok(program)) = programs.get(name) else { continue };
-        // Once a pod is too small, the smaller ones are.
+        // If a pod was too small, the smaller ones are too.
         if turn.part == "smaller" && has_failed(&record, name) {
             continue;
         }
@@ -319,7 +319,7 @@ fn new_record(
     }
 }
 
-/// The folder of this binary, which Cargo names after its profile.
+/// Returns the Cargo profile of this binary: the name of its folder.
 fn profile() -> Option<String> {
     let folder = std::env::current_exe().ok()?.parent()?.file_name()?.to_owned();
     folder.into_string().ok()
@@ -347,8 +347,8 @@ fn summary(player: &Player) -> String {
     if sentences.is_empty() { "no finding".to_owned() } else { sentences.join("; ") }
 }
 
-/// Each planted mistake must be among its consumer's findings, and the consumer without one must
-/// have none.
+/// Returns whether each planted mistake is among its consumer's findings, and the consumer without a
+/// mistake has no findings.
 fn prove(plan: &Plan, record: &Record) -> Result<bool> {
     let mut missed = Vec::new();
     for consumer in &plan.consumers {
@@ -380,7 +380,7 @@ fn prove(plan: &Plan, record: &Record) -> Result<bool> {
     Ok(missed.is_empty())
 }
 
-/// Writes what has been measured so far.
+/// Writes the record of the steps so far.
 fn write_down(record: &Record, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     std::fs::write(folder.join("story.json"), serde_json::to_string(record)?)?;

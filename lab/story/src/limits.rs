@@ -1,6 +1,6 @@
-//! A cgroup for the consumer: what a pod may use, and memory as `docker stats` counts it. v2 where
-//! its controllers are there, else v1; without either a consumer runs unlimited, and the report has
-//! no such figures.
+//! A cgroup for the consumer: it limits CPU and memory as a pod does, and counts memory as
+//! `docker stats` does. It uses v2 if its controllers are available, else v1. Without either, a
+//! consumer runs unlimited, and the report lacks these figures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Fails without a cgroup file system, or without the right to it.
+    /// Creates the groups. Fails without a cgroup file system, or without the permission to use it.
     pub(crate) fn new(limit: Option<Limit>) -> Result<Self> {
         let root = Path::new(ROOT);
         let name = format!("milepost-story-{}", std::process::id());
@@ -52,7 +52,7 @@ impl Limits {
         Ok(this)
     }
 
-    /// The command, which enters the groups before its program begins.
+    /// Returns a command for the program whose process enters the groups first.
     pub(crate) fn enter(&self, program: &Path) -> Command {
         let mut command = Command::new("sh");
         let mut script = String::new();
@@ -63,7 +63,7 @@ impl Limits {
         command
     }
 
-    /// Without the inactive pages of files, as `docker stats` has it.
+    /// Returns the memory in use, without inactive pages of files, as `docker stats` shows it.
     pub(crate) fn docker_bytes(&self) -> Option<u64> {
         let folder = self.memory.as_ref()?;
         let (usage, inactive) = if self.is_v2 {
@@ -78,7 +78,7 @@ impl Limits {
         Some(usage.saturating_sub(inactive))
     }
 
-    /// Share of the periods in which the processes wanted more than their quota.
+    /// Returns the share of the periods in which the processes were throttled by their quota.
     pub(crate) fn throttled_share(&self) -> Option<f64> {
         let stat = fs::read_to_string(self.cpu.as_ref()?.join("cpu.stat")).ok()?;
         let count = |name: &str| {
@@ -117,7 +117,8 @@ fn make(folder: PathBuf) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// This process's group of a v1 controller: the consumer stays inside what the laboratory may use.
+/// Returns this process's group of a v1 controller, so that the consumer's group is inside the limits
+/// of the laboratory.
 fn own_group(controller: &str) -> Result<PathBuf> {
     let root = Path::new(ROOT).join(controller);
     let groups = fs::read_to_string("/proc/self/cgroup")?;

@@ -1,4 +1,4 @@
-//! The experiment as data: `story.toml`, read and checked.
+//! The plan of the experiment: reads and checks `story.toml`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,12 +24,12 @@ pub(crate) struct Plan {
     pub(crate) price: Price,
 }
 
-/// How a consumer is started and asked.
+/// How a consumer is started and queried.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Consumer {
     pub(crate) name: String,
-    /// Takes all that is not given from this consumer.
+    /// Name of the consumer from which missing settings are taken.
     like: Option<String>,
     pub(crate) title: String,
     pub(crate) colour: String,
@@ -40,7 +40,7 @@ pub(crate) struct Consumer {
     pub(crate) environment: BTreeMap<String, String>,
     /// Path that answers 200 once it is subscribed.
     pub(crate) ready: String,
-    /// Words the answer has by then.
+    /// Words that the answer must contain.
     pub(crate) ready_words: String,
     /// Histogram of insert durations in /metrics.
     pub(crate) flush: String,
@@ -48,8 +48,8 @@ pub(crate) struct Consumer {
     /// `false`: it needs a real broker and ClickHouse, because the stand-ins do not speak its
     /// protocol or format.
     pub(crate) stand_ins: Option<bool>,
-    /// Client ids of its sessions, which are ended after each step at a broker that is not ours;
-    /// `{n}` is 0 to 63.
+    /// Client ids of its sessions, which are ended after each step if the broker is not started by
+    /// the laboratory; `{n}` stands for 0 to 63.
     pub(crate) sessions: Vec<String>,
     /// A planted mistake that the report must name: a part and a finding.
     pub(crate) must_show: Option<[String; 2]>,
@@ -125,7 +125,7 @@ pub(crate) struct Hostile {
     pub(crate) messages: Vec<HostileMessage>,
 }
 
-/// A message that is no position.
+/// A message that is not a position.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HostileMessage {
@@ -203,8 +203,8 @@ impl Fleet {
 }
 
 impl Fleet {
-    /// The firehose straight into ClickHouse, until each driver has sent once; and how many seconds
-    /// that takes.
+    /// Returns the step in which the firehose sends straight into ClickHouse until each driver has
+    /// sent once, and its duration in seconds.
     pub(crate) fn each_once(self) -> (Step, u32) {
         let step = Step { through: Through::Firehose, qos: 0, ..self.step() };
         (step, self.drivers.div_ceil(self.rate))
@@ -234,7 +234,7 @@ impl Pod {
 }
 
 impl Memory {
-    /// At its share of the broker's ceiling, if one was measured.
+    /// Returns the step, at its share of the broker's ceiling if one was measured.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate")]
     pub(crate) fn step(self, ceiling: Option<f64>) -> Step {
         let rate = ceiling

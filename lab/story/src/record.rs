@@ -32,7 +32,7 @@ pub(crate) struct Player {
     pub(crate) title: String,
     pub(crate) colour: String,
     pub(crate) version: String,
-    /// The program with what has to be shipped beside it.
+    /// Size in MiB of the program and the packages that must be shipped with it.
     pub(crate) shipped_mib: f64,
     /// Why the consumer is unavailable.
     pub(crate) missing: Option<String>,
@@ -62,7 +62,7 @@ pub(crate) struct Outcome {
     pub(crate) consumer: String,
     pub(crate) step: Option<Step>,
     pub(crate) limit: Option<Limit>,
-    /// Why there are no figures.
+    /// Why the step has no figures.
     pub(crate) error: Option<String>,
     /// Time from the start of the process to its subscription, in milliseconds.
     pub(crate) ready_ms: f64,
@@ -90,19 +90,19 @@ pub(crate) struct Outcome {
     pub(crate) others_cores: f64,
     pub(crate) kills: u32,
     pub(crate) back_after_ms: Vec<f64>,
-    /// Whether the process lives at the end.
+    /// The process runs at the end.
     pub(crate) is_alive: bool,
-    /// Rows stored of messages that are no positions.
+    /// Rows stored from messages that are not positions.
     pub(crate) bad_stored: Option<u64>,
-    /// Drivers in `last_positions`, and how long the last position of one of them took.
+    /// Drivers in `last_positions`, and the duration of a query for one driver's last position.
     pub(crate) last_positions: Option<u64>,
     pub(crate) last_position_ms: Option<f64>,
     pub(crate) throttled_share: Option<f64>,
-    /// Whether it kept up with the load and lost nothing.
+    /// The consumer kept up with the load and lost nothing.
     pub(crate) holds: bool,
     /// Growth of private memory over the second half.
     pub(crate) slope_mib_per_min: Option<f64>,
-    /// How long the last sample is after the first one.
+    /// Time from the first to the last sample.
     pub(crate) samples_seconds: f64,
     pub(crate) samples: Vec<Sample>,
 }

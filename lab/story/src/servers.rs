@@ -1,4 +1,4 @@
-//! Fresh servers for one step, and the questions they are asked.
+//! Fresh servers for one step, and the queries to them.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -15,25 +15,25 @@ use lab_stand_ins::sink::Sink;
 
 use crate::plan::{HostileMessage, Into, Step, Through};
 
-/// A consumer has no more sessions than this.
+/// Maximum number of sessions of a consumer.
 const SESSIONS_MAX: u32 = 64;
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Both sides of a consumer.
+/// The servers on both sides of a consumer.
 pub(crate) struct Servers {
     broker: Option<Broker>,
     pub(crate) firehose: Option<Firehose>,
     pub(crate) engine: Option<ClickHouse>,
-    /// In front of the engine: it measures inserts, and stays when the engine is away.
+    /// Proxy in front of the engine: it measures inserts, and keeps running while the engine is down.
     pub(crate) proxy: Option<ScriptedClickHouse>,
     pub(crate) sink: Option<Sink>,
-    /// `host:port`
+    /// Address of the broker, `host:port`.
     pub(crate) mqtt: String,
     pub(crate) clickhouse_url: String,
 }
 
 impl Servers {
-    /// Starts them; `broker` is `host:port` of one that runs already.
+    /// Starts the servers. `broker`: `host:port` of a broker that runs already.
     pub(crate) fn start(step: &Step, broker: Option<&str>, folder: &Path) -> Result<Self> {
         let (mut own, mut firehose, mut first) = (None, None, 1);
         let mqtt = match (step.through, broker) {
@@ -78,12 +78,12 @@ impl Servers {
         }
     }
 
-    /// The broker's CPU time so far; `None` for one that is not ours.
+    /// Returns the broker's CPU time so far; `None` if the laboratory did not start it.
     pub(crate) fn broker_cpu_seconds(&self) -> Option<f64> {
         Some(usage_of_tree(self.broker.as_ref()?.process().pid()).ok()?.cpu.as_secs_f64())
     }
 
-    /// Messages that Mosquitto dropped, by its own account.
+    /// Returns the number of messages that Mosquitto dropped, by its own counter.
     pub(crate) fn broker_dropped(&self) -> Option<u64> {
         self.broker.as_ref()?;
         let mut out = Vec::new();
@@ -96,10 +96,10 @@ impl Servers {
         std::str::from_utf8(&count).ok()?.parse().ok()
     }
 
-    /// Publishes each message `times` times at QoS 1; returns when the broker has taken them.
+    /// Publishes each message `times` times at QoS 1; returns when the broker has acknowledged them.
     pub(crate) fn publish_hostile(&self, messages: &[HostileMessage], times: u32) -> Result<()> {
         for _ in 0..times {
-            // One connection each: a broker may end it for what it does not forward.
+            // One connection per message: a broker may close it because of a message that it rejects.
             for message in messages {
                 let mut out = Vec::new();
                 put_connect("story-hostile", None, 0, &mut out);
@@ -113,8 +113,9 @@ impl Servers {
         Ok(())
     }
 
-    /// Ends what a consumer has left at a broker that is not ours: a session without a connection
-    /// keeps its share of the group's messages, and the next consumer would lose them.
+    /// Ends the sessions of a consumer at a broker that the laboratory did not start. A session
+    /// without a connection keeps its share of the group's messages, so the next consumer would miss
+    /// them.
     pub(crate) fn end_sessions(&self, names: &[String]) -> Result<()> {
         if self.broker.is_some() || self.firehose.is_some() {
             return Ok(());
@@ -140,7 +141,7 @@ impl Servers {
     }
 }
 
-/// Reads packets until one of this kind: a PUBLISH's payload, or an empty answer.
+/// Reads packets until one of this kind. Returns the payload of a PUBLISH; empty for other kinds.
 fn read_until(stream: &mut TcpStream, input: &mut Vec<u8>, wanted: u8) -> Result<Vec<u8>> {
     let (began, mut buffer) = (Instant::now(), [0; 4096]);
     while began.elapsed() < ANSWER_WITHIN {

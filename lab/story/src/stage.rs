@@ -1,4 +1,4 @@
-//! One consumer in one step: fresh servers, the load, the fault, and what is lost.
+//! One consumer in one step: fresh servers, the load, the fault, and the count of losses.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -33,10 +33,10 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const ACKS_READ_WITHIN: Duration = Duration::from_millis(300);
 /// Half of a batch. Every consumer's batch is 5,000 rows.
 const HALF_A_BATCH_MESSAGES: u32 = 2_500;
-/// A generator or a consumer that is further behind does not hold the rate.
+/// Share of the rate that a generator or a consumer must hold; below it, it counts as behind.
 const HOLDS_SHARE: f64 = 0.98;
-/// Rows that may be missing at any time without the consumer being behind: those of two batches
-/// that fill or travel, or, at low rates, of two seconds.
+/// Rows that may be unstored at any time without the consumer being behind: those of two batches,
+/// one filling and one in flight, or, at low rates, those of two seconds.
 const UNDER_WAY_ROWS: f64 = 10_000.0;
 const UNDER_WAY_SECONDS: f64 = 2.0;
 
@@ -64,7 +64,7 @@ pub(crate) struct Stage<'a> {
     pub(crate) seconds: u32,
     pub(crate) limit: Option<Limit>,
     pub(crate) fault: Fault<'a>,
-    /// `host:port` of a broker that runs already.
+    /// Address, `host:port`, of a broker that runs already.
     pub(crate) broker: Option<&'a str>,
     pub(crate) folder: &'a Path,
 }
@@ -136,7 +136,7 @@ impl Stage<'_> {
         outcome.holds = outcome.is_alive
             && outcome.lost == Some(0)
             && outcome.stored_per_s >= f64::from(self.step.rate) * HOLDS_SHARE;
-        // Its processes go before their group is removed.
+        // End its processes before their group is removed.
         running.process.kill_tree()?;
         servers.end_sessions(&self.consumer.sessions)
     }
@@ -181,7 +181,7 @@ impl Stage<'_> {
         let (samples, fault) = scope(|scope| {
             let watching = scope.spawn(|| sample(&sources, &is_over));
             let fault = self.cause(servers, &engine, recipe, running, &target, outcome);
-            // One second more than what counts, so that its last sample is there.
+            // One second more than the counted ones, so that the last sample exists.
             sleep((self.lasts() + Duration::from_millis(100)).saturating_sub(began.elapsed()));
             is_over.store(true, Ordering::Relaxed);
             (watching.join().unwrap_or_default(), fault)
@@ -244,9 +244,9 @@ impl Stage<'_> {
                     let due = lasts * (2 * kill + 1) / (2 * times + 1);
                     sleep(due.saturating_sub(began.elapsed()));
                     wait_for_half_a_batch(servers, self.step.rate);
-                    // A broker without CPU loses the acknowledgements it has not read with the
-                    // connection, and a consumer that acknowledges too early looks careful: let it
-                    // read what has left, then kill.
+                    // A busy broker may not have read the last acknowledgements, and loses them with
+                    // the connection. Then a consumer that acknowledges too early would lose nothing.
+                    // So let the broker read them before the kill.
                     running.process.signal("STOP")?;
                     sleep(ACKS_READ_WITHIN);
                     let killed = Instant::now();
@@ -275,7 +275,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// The seconds that count, as one figure each.
+    /// Computes the figures of the counted seconds.
     fn figures(&self, samples: &[Sample], outcome: &mut Outcome) {
         let counted = samples.get(self.warm_up as usize..).unwrap_or_default();
         let Some((first, last)) = counted.first().zip(counted.last()) else { return };
@@ -289,8 +289,8 @@ impl Stage<'_> {
             first.broker_cpu_seconds.zip(last.broker_cpu_seconds).map(|(a, b)| (b - a) / seconds);
         let under_way =
             (UNDER_WAY_SECONDS * f64::from(self.step.rate)).min(UNDER_WAY_ROWS) / seconds;
-        // Rows come in batches, which a second cuts: what a consumer that keeps up has stored is
-        // what was sent.
+        // The first and the last second cut batches apart. A consumer that keeps up has stored as
+        // much as was sent.
         if outcome.stored_per_s >= outcome.sent_per_s * HOLDS_SHARE - under_way {
             outcome.stored_per_s = outcome.sent_per_s;
         }
@@ -413,7 +413,7 @@ fn wait_until_quiet(count: impl Fn() -> Result<u64>, done: impl Fn(u64) -> bool)
     Ok(())
 }
 
-/// Median and 99th percentile, exactly.
+/// Returns the exact median and 99th percentile.
 fn quantiles_of(mut took: Vec<Duration>) -> Option<(f64, f64)> {
     took.sort_unstable();
     let at = |percent: usize| {
@@ -425,7 +425,7 @@ fn quantiles_of(mut took: Vec<Duration>) -> Option<(f64, f64)> {
     at(50).zip(at(99))
 }
 
-/// Least squares over private memory.
+/// Returns the growth of private memory in MiB per minute, by least squares.
 fn slope_mib_per_min(samples: &[Sample]) -> Option<f64> {
     let points: Vec<(f64, f64)> = samples
         .iter()

@@ -1,4 +1,4 @@
-//! One sample a second of a consumer and its servers, while the load and the faults go on.
+//! Takes one sample per second of a consumer and its servers during the load and the faults.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::record::{MemoryMib, Sample};
 const SECOND: Duration = Duration::from_secs(1);
 const MIB: f64 = 1_048_576.0;
 
-/// The process to watch; a restarted consumer is another one.
+/// The process to watch; a restarted consumer is a new one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Target {
     pub(crate) pid: u32,
@@ -34,11 +34,11 @@ pub(crate) struct Sources<'a> {
     pub(crate) inserts: &'a (dyn Fn() -> usize + Sync),
 }
 
-/// Samples until `is_over`, the first one at once.
+/// Takes samples until `is_over`, the first one at once.
 pub(crate) fn sample(sources: &Sources<'_>, is_over: &AtomicBool) -> Vec<Sample> {
     let began = Instant::now();
     let mut samples = Vec::new();
-    // CPU of processes that were killed, and of the one that runs.
+    // CPU of the processes that were killed, and of the running one.
     let (mut pid, mut earlier, mut cpu, mut histogram) = (0, 0.0, 0.0, Histogram::default());
     while !is_over.load(Ordering::Relaxed) {
         let target = lock(sources.target).clone();
@@ -75,7 +75,7 @@ pub(crate) fn sample(sources: &Sources<'_>, is_over: &AtomicBool) -> Vec<Sample>
     samples
 }
 
-/// CPU seconds and memory of a process and its descendants.
+/// Returns CPU seconds and memory of a process and its descendants.
 pub(crate) fn usage(pid: u32, limits: &Limits) -> Result<(f64, MemoryMib)> {
     let usage = usage_of_tree(pid)?;
     let memory = MemoryMib {
@@ -93,7 +93,7 @@ pub(crate) fn others_cpu_seconds() -> Result<f64> {
     Ok(busy_time_of_machine()?.as_secs_f64() - usage_of_tree(std::process::id())?.cpu.as_secs_f64())
 }
 
-/// Median and 99th percentile of a histogram of seconds, in milliseconds.
+/// Returns the median and 99th percentile of a histogram of seconds, in milliseconds.
 pub(crate) fn quantiles_ms(histogram: &Histogram) -> Option<(f64, f64)> {
     let ms = |q: f64| histogram.quantile(q).map(|seconds| seconds * 1e3);
     ms(0.5).zip(ms(0.99))

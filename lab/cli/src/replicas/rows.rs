@@ -1,4 +1,4 @@
-//! The rows: which harm is done to the replicas, and when.
+//! The rows of the report: the harm that is done to the replicas, and when.
 
 use super::arguments::Arguments;
 

@@ -204,8 +204,8 @@ impl<'a> Scene<'a> {
             Step::TurnInMidInsert(command) => {
                 let before = self.way.hits();
                 self.way.set(Behaviour::Hang(HangAt::AfterStoring));
-                // The insert is committed or about to be, and its answer is outstanding. Then the
-                // replica is cut off, and the others are asked.
+                // The insert is committed or about to be, and its answer is outstanding. Now cut the
+                // replica off, and query the others.
                 std::thread::sleep(Duration::from_secs(2));
                 shell(command)?;
                 self.way.set_for(1, Behaviour::SwallowAnswer);
@@ -269,7 +269,8 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Erases a driver. Without `clickhouse.cluster` each replica is asked, as in docs/privacy.md.
+    /// Erases a driver. Without `clickhouse.cluster` the command runs on each replica, as in
+    /// docs/privacy.md.
     fn erase(&mut self) -> Result<()> {
         let driver = format!("sim-{}-{ERASED}", self.row.name);
         for url in &self.arguments.replica {

@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::TcpStream;
 
 const HEAD_BYTES_MAX: u64 = 1 << 20;
-/// Longest body in bytes. A longer one is taken for a mistake of the test.
+/// Longest body in bytes. A longer one is an error of the test.
 const BODY_BYTES_MAX: usize = 256 << 20;
 const PIECE_BYTES: u64 = 64 * 1024;
 /// Headers that describe the framing of a message, not its content.

@@ -1,15 +1,16 @@
-//! Messages encoded once, and made new by writing digits over digits: a few nanoseconds each.
+//! Messages that are encoded once; later ones only overwrite their digits, which takes a few
+//! nanoseconds per message.
 
 use lab_mqtt::{kind, put_packet, put_string};
 use lab_stack::unix_ms;
 use loadgen::fleet::{Fleet, LIVE_ACC_M};
 
-/// The first `seq` of every driver: a JSON number has no leading zeros, so all of them have ten
-/// digits.
+/// The first `seq` of every driver. It has ten digits, as all later ones do, because a JSON number
+/// has no leading zeros.
 pub const FIRST_SEQ: u32 = 1_000_000_001;
-/// Messages of a segment: 64 KiB.
+/// Number of messages in a segment, which has about 64 KiB.
 pub(super) const MESSAGES: u64 = 460;
-/// Different segments: so that a batch is not the same rows again, which would compress too well.
+/// Number of different segments. If all were equal, a batch would compress too well.
 const SEGMENTS: usize = 16;
 
 const DRIVER_DIGITS: usize = 7;
@@ -22,7 +23,7 @@ pub(super) struct Segments {
     places: Places,
 }
 
-/// Where in a message the digits are.
+/// Offsets of the digits in a message, and its length, in bytes.
 #[derive(Default, Clone, Copy)]
 struct Places {
     len: usize,
@@ -41,7 +42,7 @@ impl Segments {
                 now += 10;
                 let mut fix =
                     fleet.fix(u32::try_from(n % 256).expect("below 256"), now, LIVE_ACC_M);
-                // Every message is as long as every other.
+                // All messages must have the same length.
                 fix.speed_mps = fix.speed_mps.clamp(10.0, 99.0);
                 fix.heading_deg = fix.heading_deg.clamp(100.0, 359.0);
                 fix.seq = FIRST_SEQ;
@@ -54,7 +55,7 @@ impl Segments {
         Self { encoded, next: 0, places }
     }
 
-    /// The messages from number `first` on, as bytes.
+    /// Returns the bytes of [`MESSAGES`] messages from number `first` on.
     pub(super) fn fill(&mut self, drivers: u32, first: u64) -> &[u8] {
         self.next = (self.next + 1) % SEGMENTS;
         let (segment, places) = (&mut self.encoded[self.next], self.places);

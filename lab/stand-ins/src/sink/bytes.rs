@@ -1,32 +1,33 @@
-//! Values as bytes, and the columns of sql/ that say how wide they are.
+//! The widths of values in RowBinary, by the types of the columns in sql/; and ClickHouse's
+//! compressed blocks.
 
 use std::fs;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use lab_stack::sql;
 
-/// ClickHouse's compressed block: a checksum, then method, compressed size with these nine bytes,
-/// plain size.
+/// ClickHouse's compressed block has a checksum and a head of nine bytes: method, compressed size
+/// including the head, plain size.
 const CHECKSUM_BYTES: usize = 16;
 const HEAD_BYTES: usize = 9;
 const METHOD_LZ4: u8 = 0x82;
 const METHOD_NONE: u8 = 0x02;
-/// A plain block; clients send one a batch.
+/// Maximum plain bytes of a block; clients send one block per batch.
 const BLOCK_BYTES_MAX: usize = 256 << 20;
 
-/// How wide a value is in RowBinary.
+/// The width of a value in RowBinary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Width {
     Text,
     Fixed(usize),
-    /// A byte, and if it is 0, the value.
+    /// A byte; if it is 0, the value follows.
     Nullable(usize),
-    /// A count, then as many pairs of texts.
+    /// A count, then as many pairs of strings.
     TextPairs,
 }
 
 impl Width {
-    /// `None`: not a type our tables have.
+    /// Returns the width of a type; `None` if no table of milepost has this type.
     pub(super) fn of(kind: &str) -> Option<Self> {
         let fixed = |kind: &str| {
             let widths = [
@@ -51,7 +52,7 @@ impl Width {
     }
 }
 
-/// Name and type of each stored column of a table, as the files of sql/ make it.
+/// Returns name and type of each stored column of a table, from the files of sql/.
 pub(super) fn columns_of(table: &str) -> Result<Vec<(String, String)>> {
     let [stored, _] = sql::columns()?;
     let mut columns = Vec::new();
@@ -111,7 +112,7 @@ pub(super) fn take_value<'a>(width: Width, rest: &mut &'a [u8]) -> Result<&'a [u
     take(len, rest)
 }
 
-/// Written as MQTT writes one.
+/// Reads a variable-length number, encoded as in MQTT.
 fn take_length(rest: &mut &[u8]) -> Result<usize> {
     let (len, bytes) = lab_mqtt::length(rest)?.context("a row is cut")?;
     take(bytes, rest)?;
