@@ -12,7 +12,8 @@ CREATE TABLE IF NOT EXISTS {database}.positions{on_cluster}
 {stored},
 
     INDEX ts_range ts TYPE minmax GRANULARITY 1,
-    INDEX inserted_range inserted_at TYPE minmax GRANULARITY 1
+    INDEX inserted_range inserted_at TYPE minmax GRANULARITY 1,
+    INDEX speed_range speed_cms % 65535 TYPE minmax GRANULARITY 1 -- 302 adds it to older tables
 )
 ENGINE = {engine:ReplacingMergeTree}
 PARTITION BY toYYYYMM(ts)

@@ -9,8 +9,8 @@ CREATE TABLE IF NOT EXISTS {database}.last_positions_state{on_cluster}
             bitOr(bitShiftLeft(toUInt256(lat_e7 + 2147483648), 144), bitShiftLeft(toUInt256(lng_e7 + 2147483648), 112))), bitOr(
             bitShiftLeft(toUInt256(toUnixTimestamp64Milli(received_at) + 140737488355328), 64),
             toUInt256(cityHash64(speed_cms, heading_cdeg, alt_dm, acc_dm, attributes))))
-        CODEC(ZSTD(1)) COMMENT 'The highest is the newest: ts, seq, lat_e7, lng_e7, received_at, and a hash of the rest',
-{stored}
+        CODEC(Default) COMMENT 'The highest is the newest: ts, seq, lat_e7, lng_e7, received_at, and a hash of the rest',
+{stored_plain}
 )
 ENGINE = {engine:ReplacingMergeTree(version)}
 ORDER BY driver_id

@@ -3,10 +3,10 @@
 CREATE TABLE IF NOT EXISTS {database}.events{on_cluster}
 (
     driver_id  String                   COMMENT 'Who',
-    ts         DateTime64(3, 'UTC')     COMMENT 'Time of the fix: the first inside or outside, the first that is fast or slow, the last before a silence, the one that jumped',
+    ts         DateTime64(3, 'UTC')     COMMENT 'Time of the fix: the first inside or outside (of overstayed and off_hours, too), the first that is fast or slow, the last before a silence, the one that jumped',
     seq        UInt32                   COMMENT 'The device''s counter, of that fix',
-    kind       LowCardinality(String)   COMMENT 'entered, left, silent, heard, fast, slow or jump',
-    fence      String                   COMMENT 'Which, of entered and left',
+    kind       LowCardinality(String)   COMMENT 'entered, overstayed, left, off_hours, silent, heard, fast, slow or jump',
+    fence      String                   COMMENT 'Fence of entered, overstayed, left and off_hours, and of fast and slow by a fence''s limit; else empty',
     lat        Float64                  COMMENT 'WGS84 degrees north, of that fix',
     lng        Float64                  COMMENT 'WGS84 degrees east',
     speed      Nullable(Float32)        COMMENT 'Metres per second, NULL if unknown',

@@ -7,7 +7,10 @@ CREATE TABLE IF NOT EXISTS {database}.touched{on_cluster}
     driver_id  String                                             COMMENT 'Who',
     rows       SimpleAggregateFunction(sum, UInt64)               COMMENT 'Rows inserted so far, duplicates included',
     touched_at SimpleAggregateFunction(max, DateTime64(3, 'UTC')) COMMENT 'Time of the newest insert, by the server''s clock',
-    speed_max  SimpleAggregateFunction(max, UInt16)               COMMENT 'The highest speed sent, in centimetres per second, 0 if none'
+    speed_max  SimpleAggregateFunction(max, UInt16)               COMMENT 'The highest speed sent, in centimetres per second, 0 if none',
+    -- 304 adds this to older tables.
+    seen       SimpleAggregateFunction(max, Tuple(number UInt64, parts Array(Tuple(name String, hash String))))
+        COMMENT 'Of the rows of 2049-01-01: the number of the refresh, and the parts of positions that are counted'
 )
 ENGINE = {engine:AggregatingMergeTree}
 ORDER BY (day, driver_id)

@@ -29,7 +29,12 @@ CREATE TABLE IF NOT EXISTS {database}.driver_days_state{on_cluster}
             arrayFilter(part -> tupleElement(part, 'kind') = 'dropped', parts)) -- a mutation does not know part.kind
         CODEC(ZSTD(1)) COMMENT 'The dropped fixes among the parts: few, so a question about fixes reads little here',
     rows        UInt64 COMMENT 'Of `touched`, when the fixes were read',
-    computed_at DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'When this row was computed'
+    computed_at DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'When this row was computed',
+    -- 352 adds these to older tables.
+    rules UInt64 COMMENT 'Hash of the limits in trip_rules_in_force',
+    derived_cms UInt16 COMMENT 'The highest speed between fixes without a speed, in centimetres per second; 0 if there is none',
+    derived Tuple(quarters Array(UInt32), cms Array(UInt16)) COMMENT 'The same of each quarter of an hour since 1970; empty if there is none',
+    trip_m Float32 COMMENT 'Metres within which a silence that ends where it began is parking'
 )
 ENGINE = {engine:ReplacingMergeTree(rows)}
 ORDER BY (day, driver_id)

@@ -200,6 +200,45 @@ fn migrate_plan_equals_what_migrate_executes() -> Result<()> {
     Ok(())
 }
 
+/// A host that joins replicas later creates its tables by the same statements, and Keeper compares
+/// them with those of the other hosts, which later files have changed.
+#[test]
+fn created_tables_have_the_columns_and_indexes_that_later_files_give_old_ones() -> Result<()> {
+    let world = unmigrated("created")?;
+    world.settings.migrate()?;
+    let (code, plan) = (world.settings.clone())
+        .with("CLICKHOUSE__URL", "http://127.0.0.1:1")
+        .call(&["migrate", "--plan"])?;
+    assert_eq!(code, 0, "{plan}");
+    let name = world.query("SELECT '{db}'")?;
+    world.query("CREATE DATABASE {db}_new")?;
+    for sql in plan.split(";\n\n").filter(|sql| sql.contains("CREATE TABLE IF NOT EXISTS")) {
+        world.query(&sql.replace(&format!("{name}."), &format!("{name}_new.")))?;
+    }
+    let structure = |database: &str| {
+        world.query(&format!(
+            "SELECT table, what FROM (SELECT table, toString((position, name, type, default_kind, \
+             default_expression, compression_codec, comment)) AS what FROM system.columns WHERE \
+             database = '{database}' UNION ALL SELECT table, toString((name, type_full, expr, \
+             granularity)) FROM system.data_skipping_indices WHERE database = '{database}') WHERE \
+             table IN (SELECT name FROM system.tables WHERE database = '{database}' AND engine LIKE \
+             '%MergeTree' AND name NOT LIKE '.inner%') ORDER BY ALL"
+        ))
+    };
+    let (new, migrated) = (structure("{db}_new")?, structure("{db}")?);
+    assert!(new.lines().count() > 100, "{new}");
+    let only = |these: &str, those: &str| {
+        these.lines().filter(|line| !those.contains(line)).collect::<Vec<_>>().join("\n")
+    };
+    assert!(
+        new == migrated,
+        "only new tables have\n{}\nand only migrated ones\n{}",
+        only(&new, &migrated),
+        only(&migrated, &new)
+    );
+    Ok(())
+}
+
 #[test]
 fn decode_prints_the_rows_of_a_file_and_fails_on_rejects() -> Result<()> {
     let folder = lab_stack::folder()?;

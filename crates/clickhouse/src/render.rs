@@ -13,13 +13,14 @@
 //! | `{all}` behind a table | nothing | `_all` where `clickhouse.shards` is true: the table that reads all shards |
 //! | `{cluster}` | not used | `clickhouse.cluster` |
 //!
-//! Five placeholders stand for the current columns of a fix, which `sql/columns.sql` lists. A new
+//! Six placeholders stand for the current columns of a fix, which `sql/columns.sql` lists. A new
 //! table is created with all of them; a later migration adds the missing ones to existing tables
 //! (docs/add-a-field.md).
 //!
 //! | placeholder | stands for |
 //! |---|---|
 //! | `{stored}` | the columns of `positions` and `last_positions_state`: the first section of `sql/columns.sql`, then those of `[fields.NAME]` |
+//! | `{stored_plain}` | the same columns with the server's default compression |
 //! | `{add_stored}` | `ADD COLUMN IF NOT EXISTS` for each of the first section |
 //! | `{shown}` | the columns of `fixes` and `last_positions`: its second section, then those of `[fields.NAME]` |
 //! | `{shown_names}` | their names |
@@ -160,6 +161,7 @@ impl Layout {
                 .policy()
                 .map_or(String::new(), |policy| format!("storage_policy = '{policy}', ")),
             "stored" => self.with_fields(stored, column::stored),
+            "stored_plain" => self.with_fields(&plain(stored), column::stored),
             "add_stored" => add(stored),
             "shown" => self.with_fields(shown, column::shown),
             "shown_names" => {
@@ -239,6 +241,18 @@ impl Layout {
 fn sections() -> [&'static str; 2] {
     let sections: Vec<_> = COLUMNS.trim_end().split("\n\n").skip(1).collect();
     sections.try_into().expect("an empty line before each of the two sections, and no other")
+}
+
+/// Returns a section whose columns have the server's default compression.
+fn plain(section: &str) -> String {
+    let with_default = |line: &str| match line.split_once("CODEC(") {
+        Some((column, rest)) => {
+            let (_, comment) = rest.split_once("COMMENT").expect("a comment behind the codec");
+            format!("{column}CODEC(Default) COMMENT{comment}")
+        }
+        None => line.to_owned(),
+    };
+    section.lines().map(with_default).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the clauses that add each column at its place in `sql/columns.sql`, before the columns
