@@ -34,26 +34,33 @@ pub(super) struct Verdict {
     pub(super) more: u64,
     /// Rows of an erased driver that are still stored.
     pub(super) erased_left: u64,
+    /// Rows that lack the value of an added field.
+    pub(super) without_value: u64,
     /// `true` if the last positions of the replicas differ.
     pub(super) differ: bool,
 }
 
 impl Verdict {
     pub(super) fn holds(&self) -> bool {
-        let Self { lost_without_it, left, lost, twice, erased_left, differ, sent, more: _ } = self;
-        let bad = [lost_without_it.unwrap_or(0), *left, *lost, *twice, *erased_left];
-        *sent > 0 && bad.iter().all(|count| *count == 0) && !differ
+        let Self { lost_without_it, left, lost, twice, erased_left, without_value, .. } = self;
+        let without_it = lost_without_it.unwrap_or(0);
+        let bad = [without_it, *left, *lost, *twice, *erased_left, *without_value];
+        self.sent > 0 && bad.iter().all(|count| *count == 0) && !self.differ
     }
 
     /// Returns the cells of the table, in the order of [`HEAD`].
     pub(super) fn cells(&self, name: &str) -> Vec<String> {
         let without = self.lost_without_it.map_or("–".to_owned(), |lost| lost.to_string());
-        let verdict = match (self.holds(), self.differ, self.erased_left) {
-            (true, ..) => "holds".to_owned(),
-            (false, false, 0) => "DOES NOT HOLD".to_owned(),
-            (false, false, rows) => format!("DOES NOT HOLD: {rows} rows of whoever was erased"),
-            (false, true, _) => "DOES NOT HOLD: last positions differ".to_owned(),
+        let why = if self.differ {
+            ": last positions differ".to_owned()
+        } else if self.erased_left > 0 {
+            format!(": {} rows of whoever was erased", self.erased_left)
+        } else if self.without_value > 0 {
+            format!(": {} rows lack the value of the field", self.without_value)
+        } else {
+            String::new()
         };
+        let verdict = if self.holds() { "holds".to_owned() } else { format!("DOES NOT HOLD{why}") };
         let Self { sent, left, lost, twice, more, .. } = self;
         let numbers = [*left, *lost, *twice, *more].map(|number| number.to_string());
         [vec![name.to_owned(), sent.to_string(), without], numbers.to_vec(), vec![verdict]].concat()
@@ -108,6 +115,7 @@ mod tests {
             Verdict { lost: 1, ..good.clone() },
             Verdict { twice: 1, ..good.clone() },
             Verdict { erased_left: 1, ..good.clone() },
+            Verdict { without_value: 1, ..good.clone() },
             Verdict { differ: true, ..good.clone() },
         ] {
             assert!(!bad.holds(), "{bad:?}");

@@ -14,7 +14,7 @@ pub(super) struct Mistake {
     pub(super) made: Made,
 }
 
-pub(super) const ALL: [Mistake; 4] = [
+pub(super) const ALL: [Mistake; 5] = [
     Mistake { what: "asks for no quorum", row: "cut_then_killed", made: Made::ByQuorum("0") },
     Mistake {
         what: "takes 319 for success",
@@ -30,6 +30,11 @@ pub(super) const ALL: [Mistake; 4] = [
         what: "takes what comes of erased drivers",
         row: "erased",
         made: Made::ByPatch(include_str!("mistakes/erased_taken.diff")),
+    },
+    Mistake {
+        what: "keeps nothing of fields",
+        row: "field",
+        made: Made::ByPatch(include_str!("../../../faults/src/mistakes/keeps_no_field.diff")),
     },
 ];
 

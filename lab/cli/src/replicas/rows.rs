@@ -16,6 +16,8 @@ pub(super) enum Step {
     Move,
     /// Erases a driver on every replica, while the driver's fixes arrive.
     Erase,
+    /// Adds fields on the first replica, restarts milepost with them, and adds them on the others.
+    AddField,
     /// Starts the first replica again without its data, by these commands. The others forget it
     /// before that, and its tables are created afterwards.
     Renew(Vec<String>),
@@ -31,15 +33,24 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Returns `true` if the row begins with the first replica alone, and ends with another process
-    /// of milepost.
+    /// Returns `true` if the row begins with the first replica alone.
     pub(super) fn begins_alone(&self) -> bool {
         self.harm.iter().any(|(_, step)| matches!(step, Step::ScaleOut | Step::Move))
+    }
+
+    /// Returns `true` if the row ends with another process of milepost than it began with.
+    pub(super) fn restarts(&self) -> bool {
+        self.begins_alone() || self.adds_field()
     }
 
     /// Returns `true` if the tables are not replicated at the beginning.
     pub(super) fn moves(&self) -> bool {
         self.harm.iter().any(|(_, step)| matches!(step, Step::Move))
+    }
+
+    /// Returns `true` if the columns of fields must have their values at the end.
+    pub(super) fn adds_field(&self) -> bool {
+        self.harm.iter().any(|(_, step)| matches!(step, Step::AddField))
     }
 
     /// Returns `true` if a driver must be absent at the end.
@@ -71,6 +82,7 @@ pub(super) fn all(arguments: &Arguments) -> Vec<Row> {
         row("scale_out", vec![Some((12, Step::ScaleOut))], &[]),
         row("moved", vec![Some((12, Step::Move))], &[]),
         row("erased", vec![Some((12, Step::Erase))], &[]),
+        row("field", vec![Some((8, Step::AddField)), shell(16, kill), shell(24, start)], &[]),
         row(
             "keeper_away",
             vec![shell(8, &arguments.keeper_stop), shell(38, &arguments.keeper_start)],

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use lab_harness::background::Background;
 use lab_harness::scripted_clickhouse::{Behaviour, HangAt, ScriptedClickHouse};
 use lab_stack::{Broker, Milepost, Settings, Store, in_scratch_folder, say, unix_ms, wait_until};
+use loadgen::format::Format;
 use loadgen::publish::Plan;
 use loadgen::verify::progress;
 
@@ -20,6 +21,10 @@ const MESSAGES_PER_SECOND: u32 = 500;
 const DRIVERS: u32 = 200;
 /// Number of the driver that a row erases.
 const ERASED: usize = 7;
+/// Satellites in every Teltonika message of the fleet. `keep` stores them from the beginning.
+const SATELLITES: u32 = 9;
+const TABLES_WITH_FIELDS: [&str; 4] =
+    ["positions", "fixes", "last_positions_state", "last_positions"];
 /// Shortest duration of the fleet. It publishes until the harm is over.
 const LASTS: Duration = Duration::from_secs(30);
 /// Longest wait for a replica to recover. Its Keeper session must end first, and failed fetches
@@ -81,6 +86,14 @@ impl<'a> Scene<'a> {
                 .with("CLICKHOUSE__PASSWORD", password),
             None => settings,
         };
+        let settings = if row.adds_field() {
+            settings
+                .with("SOURCE__TOPIC", "teltonika/+/data")
+                .with("SOURCE__FORMAT", "teltonika")
+                .with("SOURCE__KEEP", "sat")
+        } else {
+            settings
+        };
         let first =
             arguments.query(&arguments.replica[0], "SELECT getMacro('replica')")?.trim().to_owned();
         let alone = settings
@@ -120,6 +133,7 @@ impl<'a> Scene<'a> {
             drivers: DRIVERS,
             rate: f64::from(MESSAGES_PER_SECOND),
             messages: u64::from(MESSAGES_PER_SECOND) * LASTS.as_secs(),
+            format: if self.row.adds_field() { Format::Teltonika } else { Format::default() },
             ..Plan::default()
         };
         let fleet = Background::start(plan, true);
@@ -132,7 +146,7 @@ impl<'a> Scene<'a> {
         #[expect(clippy::cast_precision_loss, reason = "a count of messages")]
         let sent = manifest.sent() as f64;
         let milepost = &self.milepost;
-        if self.row.begins_alone() {
+        if self.row.restarts() {
             // The counter of a restarted process begins at 0.
             let first = self.store(&self.arguments.replica[0]);
             let is_stored = || Ok(progress(&first, &manifest)?.different >= manifest.sent());
@@ -195,6 +209,11 @@ impl<'a> Scene<'a> {
                 .sum::<Result<u64>>()?;
             verdict.erased_left = self.erased_left + in_the_end;
         }
+        if self.row.adds_field() {
+            let urls = self.arguments.replica.iter();
+            verdict.without_value =
+                urls.map(|url| self.rows_without_value(url)).sum::<Result<u64>>()?;
+        }
         Ok(verdict)
     }
 
@@ -232,6 +251,7 @@ impl<'a> Scene<'a> {
                 (0..2).try_for_each(|_| self.copy())
             }
             Step::Erase => self.erase(),
+            Step::AddField => self.add_field(),
             Step::Renew(commands) => {
                 let others = &self.arguments.replica[1..];
                 let forget =
@@ -302,6 +322,41 @@ impl<'a> Scene<'a> {
             self.erased_left += self.left_of_erased(url)?;
         }
         Ok(())
+    }
+
+    /// Adds two fields to the configuration and to the first replica, restarts milepost with it, and
+    /// then adds them to the others, which the same process inserts into meanwhile. The source has
+    /// kept the value of the first field from the beginning.
+    fn add_field(&mut self) -> Result<()> {
+        self.settings = self
+            .settings
+            .clone()
+            .with("FIELDS__SATELLITES__FROM", "sat")
+            .with("FIELDS__SATELLITES__TYPE", "UInt8")
+            .with("FIELDS__TRACKER_EVENT__FROM", "evt")
+            .with("FIELDS__TRACKER_EVENT__TYPE", "UInt16");
+        let [first, others @ ..] = &*self.arguments.replica else { bail!("no replica") };
+        self.settings.clone().with("CLICKHOUSE__URL", first).migrate()?;
+        self.milepost.terminate(BACK_WITHIN)?;
+        self.milepost = self.settings.run()?;
+        others
+            .iter()
+            .try_for_each(|url| self.settings.clone().with("CLICKHOUSE__URL", url).migrate())
+    }
+
+    /// Counts the rows of a replica whose columns of fields lack a value: that of `sat` must be in
+    /// every row, that of `evt` in the newest of every driver.
+    fn rows_without_value(&self, url: &str) -> Result<u64> {
+        let count = |table: &&str| -> Result<u64> {
+            let newest =
+                if table.starts_with("last") { "true" } else { "mapContains(attributes, 'evt')" };
+            let sql = format!(
+                "SELECT countIf(ifNull(satellites != {SATELLITES}, true) OR {newest} AND tracker_event IS NULL) FROM {}.{table}",
+                self.database
+            );
+            Ok(self.arguments.query(url, &sql)?.trim().parse()?)
+        };
+        TABLES_WITH_FIELDS.iter().map(count).sum()
     }
 
     /// Counts the rows of the erased driver on this replica's disk, including hidden ones.
