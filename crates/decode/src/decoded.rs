@@ -19,6 +19,8 @@ pub struct Decoded {
     pub lacking: Lacking,
     /// Fields of the positions that are neither read nor kept, if the decoder lists them.
     pub unread: BTreeSet<String>,
+    /// A field that is not read may be a hemisphere; set only by a decoder that checks it.
+    pub has_hemisphere: bool,
     /// Index of the source that read the message.
     pub source: Option<usize>,
     /// The topic matches no source: the broker keeps an older subscription of this session.
@@ -33,6 +35,7 @@ impl Decoded {
         self.ignored.clear();
         self.lacking = Lacking::default();
         self.unread.clear();
+        self.has_hemisphere = false;
         self.source = None;
         self.is_foreign = false;
     }

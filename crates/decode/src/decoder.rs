@@ -74,6 +74,14 @@ impl Decoder {
         self
     }
 
+    /// Returns a decoder that rejects a place beside a hemisphere that is not read, which costs
+    /// another pass.
+    #[must_use]
+    pub fn checking_hemispheres(mut self) -> Self {
+        self.sources.iter_mut().for_each(|source| source.reading.checks_hemispheres = true);
+        self
+    }
+
     /// Reads everything with serde_json, for tests: the result is the same.
     #[must_use]
     pub fn by_serde_json(mut self) -> Self {

@@ -223,6 +223,13 @@ pub fn hemisphere(name: &str) -> Option<usize> {
     }
 }
 
+/// Like [`hemisphere`], for the path of a member. Its name may contain a `/`, as `N/S` does.
+fn hemisphere_at(path: &str) -> Option<usize> {
+    let mut parts = path.rsplit('/');
+    let name = parts.next().unwrap_or_default();
+    hemisphere(name).or_else(|| hemisphere(&format!("{}{name}", parts.next()?)))
+}
+
 /// Checks a point of milepost's own format for hemispheres.
 ///
 /// # Errors
@@ -241,6 +248,40 @@ pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Re
                 format!(
                     "{field} is {degrees}, and {name:.40} is {value}, which is not read in format \
                      milepost: send a sign, or map it as {field}_hemisphere in [formats.NAME]"
+                ),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Checks the fields that a format does not read for hemispheres. `has_one`: set if there is one,
+/// whatever it says.
+///
+/// # Errors
+/// A hemisphere stands beside a number without a sign.
+#[cold]
+pub(super) fn check_unread_hemispheres(
+    origin: &Origin<'_>,
+    reading: &Reading,
+    [lat, lng]: [&Scalar<'_>; 2],
+    has_one: &mut bool,
+) -> Result<(), Refusal> {
+    let degrees = [("lat", lat.as_f64()), ("lng", lng.as_f64())];
+    let (all, _) = Keep::All.collect(origin, &reading.used);
+    for (path, value) in all.iter() {
+        let Some(coordinate) = hemisphere_at(path) else { continue };
+        *has_one = true;
+        let (field, degrees) = degrees[coordinate];
+        let is_negative = value.trim().starts_with(['S', 's', 'W', 'w']);
+        if let Some(degrees) = degrees.filter(|degrees| is_negative && *degrees > 0.0) {
+            let at = [origin.root.join("/").as_str(), path].join("/");
+            let at = at.trim_start_matches('/');
+            return refuse(
+                Reason::WrongType,
+                format!(
+                    "{field} is {degrees}, and {path:.40} is {value:.20}, which is not read: give \
+                     --field {field}_hemisphere=/{at:.60}, or map it in [formats.NAME]"
                 ),
             );
         }

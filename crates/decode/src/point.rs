@@ -255,12 +255,24 @@ fn outside(name: &str, degrees: Number, limit: i32, other: Number) -> String {
     let scale = [1e5, 1e6, 1e7].into_iter().find(|scale| degrees.abs() / scale <= f64::from(limit));
     let hint = match scale {
         _ if is_swapped => "; are lat and lng swapped?".to_owned(),
-        Some(scale) if degrees.abs() > 1e4 && degrees.fract() == 0.0 => {
-            format!("; an integer in units such as 1e-{} deg? lat_unit says so", scale.log10())
+        Some(scale) if degrees.abs() > 2e4 && degrees.fract() == 0.0 => {
+            let unit = format!("1e-{} deg", scale.log10());
+            format!("; an integer in units such as {unit}? lat_unit or --unit lat='{unit}' says so")
+        }
+        _ if name == "lng" && (180.0..=360.0).contains(&degrees) => {
+            "; of 0 to 360 degrees? From 180 on send 360 less".to_owned()
+        }
+        _ if may_have_minutes(degrees) && may_have_minutes(other.as_f64()) => {
+            "; degrees and minutes? lat_unit or --unit lat=ddmm.mmmm says so".to_owned()
         }
         Some(_) | None => String::new(),
     };
     format!("{name} {degrees} is outside -{limit}..{limit}{hint}")
+}
+
+/// Returns whether a number may be `ddmm.mmmm`.
+fn may_have_minutes(number: f64) -> bool {
+    number.abs() < 18_060.0 && number.abs() % 100.0 < 60.0
 }
 
 fn required(name: &str, value: &Scalar<'_>) -> Result<Number, Refusal> {
@@ -277,7 +289,11 @@ fn required(name: &str, value: &Scalar<'_>) -> Result<Number, Refusal> {
 fn how_to_write(text: &str) -> &'static str {
     let text = text.trim();
     let is_number = |part: &str| part.ends_with(|c: char| c.is_ascii_digit() || c == '°');
-    if text.strip_suffix(['o', 'O']).is_some_and(|rest| is_number(rest.trim_end())) {
+    if text.starts_with(['−', '–', '—']) {
+        "; write a plain minus"
+    } else if text.starts_with(['\'', '"', '=']) {
+        "; save the file without the quotes"
+    } else if text.strip_suffix(['o', 'O']).is_some_and(|rest| is_number(rest.trim_end())) {
         "; O is east in German and west in French: write E or W"
     } else if !text.starts_with(|c: char| c.is_ascii_digit() || "+-".contains(c)) {
         ""

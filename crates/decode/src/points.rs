@@ -66,6 +66,10 @@ impl Points<'_> {
         if reading.lists_unread {
             names::unread(origin, reading, &mut self.out.unread);
         }
+        if reading.checks_hemispheres {
+            let has_one = &mut self.out.has_hemisphere;
+            names::check_unread_hemispheres(origin, reading, [&point.lat, &point.lng], has_one)?;
+        }
         self.out.positions.push(position);
         if let Some(position) = self.out.positions.last_mut()
             && !matches!(reading.keep, Keep::Nothing)

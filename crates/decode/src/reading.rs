@@ -28,6 +28,8 @@ pub(super) struct Reading {
     /// The decoder lists the fields that are not read, in
     /// [`Decoded::unread`](super::decoded::Decoded::unread).
     pub(super) lists_unread: bool,
+    /// The decoder checks the fields that are not read for hemispheres.
+    pub(super) checks_hemispheres: bool,
     /// Reads everything with serde_json, for tests: both readers return the same.
     pub(super) is_serde_json_only: bool,
 }

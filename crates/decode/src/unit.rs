@@ -97,6 +97,7 @@ impl Quantity {
                 ("kts", "knots"),
                 ("knot", "knots"),
                 ("mi/h", "mph"),
+                ("mi/hr", "mph"),
             ],
             Self::Length => &[
                 ("feet", "ft"),

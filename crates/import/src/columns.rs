@@ -52,8 +52,16 @@ const KNOWN: [Known; 11] = [
         ],
     ),
     ("date", None, &["date", "utcdate", "gpsdate", "dateutc"]),
-    ("speed", Some(Quantity::Speed), &["speed", "velocity", "groundspeed", "sog"]),
-    ("heading", Some(Quantity::Angle), &["heading", "course", "bearing", "cog"]),
+    (
+        "speed",
+        Some(Quantity::Speed),
+        &["speed", "velocity", "groundspeed", "speedoverground", "sog"],
+    ),
+    (
+        "heading",
+        Some(Quantity::Angle),
+        &["heading", "course", "bearing", "courseoverground", "cog"],
+    ),
     ("alt", Some(Quantity::Length), &["alt", "altitude", "ele", "elevation", "height"]),
     ("acc", Some(Quantity::Length), &["acc", "accuracy", "hacc", "horizontalaccuracy"]),
     ("seq", None, &["seq"]),
@@ -140,6 +148,7 @@ pub(super) fn find(
                 let column = by_name(columns, quantity, names)?;
                 if let (Some(column), "lat" | "lng") = (column, field) {
                     refuse_another_place(columns, column, names, rows)?;
+                    refuse_minutes_apart(columns, column, names, rows)?;
                 }
                 found.extend(column.map(|column| (field, column)));
             }
@@ -192,6 +201,46 @@ fn refuse_another_place(
                 );
             }
         }
+    }
+    Ok(())
+}
+
+/// Checks that no other column has the minutes or seconds of a coordinate, such as `lat_min` beside
+/// `lat_deg`.
+///
+/// # Errors
+/// There is one, and the coordinate has no fraction.
+fn refuse_minutes_apart(
+    columns: &[String],
+    chosen: Column,
+    names: &[&str],
+    rows: &[Vec<String>],
+) -> Result<()> {
+    const ENDINGS: [(&str, &str); 6] = [
+        ("min", "minutes"),
+        ("mins", "minutes"),
+        ("minutes", "minutes"),
+        ("minute", "minutes"),
+        ("sec", "seconds"),
+        ("seconds", "seconds"),
+    ];
+    let part_of = |name: &String| {
+        let name = plain(name);
+        let ends =
+            |ending: &str| names.iter().any(|known| name.strip_prefix(known) == Some(ending));
+        ENDINGS.iter().find(|(ending, _)| ends(ending)).map(|(_, part)| part)
+    };
+    let value = |row: &Vec<String>| {
+        row.get(chosen.at).map_or(0.0, |value| value.replace(',', ".").parse().unwrap_or(0.0))
+    };
+    let has_fraction = rows.iter().map(value).any(|value: f64| value.fract() != 0.0);
+    let found = columns.iter().find_map(|name| Some((name, part_of(name)?)));
+    if let (Some((name, part)), false) = (found, has_fraction) {
+        bail!(
+            "its column {} has whole degrees, and {name} has its {part}, which is not read: join \
+             them in one column, such as 52°30'36\"",
+            columns[chosen.at]
+        );
     }
     Ok(())
 }

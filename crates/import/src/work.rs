@@ -273,11 +273,11 @@ impl Work<'_> {
         self.understood = Understood::new(path.display().to_string(), plan.read, plan.unread);
         let decoder = Decoder::new(&plan.sources, self.decode.clone())
             .with_age_limit_of("clickhouse.retention.positions_days and rollups_days");
-        let names_unread = kind != Kind::Csv && orders.keep.is_empty();
-        let explaining = names_unread.then(|| decoder.clone().listing_unread());
+        let explaining =
+            (kind != Kind::Csv).then(|| decoder.clone().listing_unread().checking_hemispheres());
         let fault = Cell::new("");
         let (mut rows_in_1252, mut unread) = (0, BTreeSet::new());
-        let (mut mark, mut is_left) = (Mark::default(), false);
+        let (mut mark, mut is_left, mut has_hemisphere) = (Mark::default(), false, false);
         let skipped = stored.map_or(0, Stored::fixes);
         self.since.push((key, mark));
         let mut take = |payload: &[u8], length: usize, line: u64| {
@@ -294,15 +294,19 @@ impl Work<'_> {
                 return Ok(());
             }
             self.decoded.clear();
-            // The first points show which names of the file are not read.
-            let decoder =
-                explaining.as_ref().filter(|_| mark.fixes <= EXPLAINED).unwrap_or(&decoder);
+            // The first points show which names of the file are not read. A hemisphere among
+            // them is checked in every point.
+            let is_explained = mark.fixes <= EXPLAINED || has_hemisphere;
+            let decoder = explaining.as_ref().filter(|_| is_explained).unwrap_or(&decoder);
             decoder.decode(
                 lines::message(&plan.topic, payload, length),
                 self.received_at,
                 &mut self.decoded,
             );
-            self.understood.unread(&self.decoded.unread);
+            has_hemisphere |= self.decoded.has_hemisphere;
+            if orders.keep.is_empty() {
+                self.understood.unread(&self.decoded.unread);
+            }
             if kind == Kind::Csv {
                 // Every row that could be parsed is JSON, so a reject as invalid JSON is such a
                 // fault.

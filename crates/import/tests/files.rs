@@ -180,6 +180,10 @@ fn columns_state_hemispheres_units_and_dates() {
         (&[], "time;lat;lon;alt", "TS;1,5;2,25;1.234,5", "1.5 2.25 - - 1234.5 -"),
         (&[], "time;lat;lon;alt", "TS;1.5;2.25;1,234.5", "1.5 2.25 - - 1234.5 -"),
         (&[], "time;lat;lon", "TS;1.5°;-2°15'", "1.5 -2.25 - - - -"),
+        (&[], "time,lat,lat_min,lon", "TS,52.5,30,13.4", "52.5 13.4 - - - -"),
+        (&["--unit", "lat=ddmm.mmmm"], "time,lat,lon", "TS,5230.0N,01324.0E", "52.5 13.4 - - - -"),
+        (&[], "time,lat,lon,Speed Over Ground [mi/hr]", "TS,1,2,10", "1 2 4.47 - - -"),
+        (&[], "time,lat,lon,course over ground", "TS,1,2,10", "1 2 - 10 - -"),
         (&[], "time;lat;lon", "TS;1°30,0'S;2,25", "-1.5 2.25 - - - -"),
         (&["--unit", "lat=ddmm.mmmm"], "time,lat,lon", "TS,0130.0S,00215.0E", "-1.5 2.25 - - - -"),
     ] {
@@ -222,6 +226,15 @@ fn columns_state_hemispheres_units_and_dates() {
         (&[], "time,lat,lon", "251126101500,1,2", "such as \\\"%d%m%y%H%M%S"),
         (&[], "time,lat,lon", "20261125,1,2", "a date without a time of day"),
         (&[], "time;lat;lon", "TS;1,5;12.50", "write a decimal point"),
+        (&[], "time;lat;lon", "TS;−1.5;12.50", "write a plain minus"),
+        (&[], "time;lat;lon", "TS;'1.5;12.50", "save the file without the quotes"),
+        (&[], "time;lat;lon", "TS;52.5;286.6", "send 360 less"),
+        (&[], "time;lat;lon", "TS;5230.0;1324.0", "--unit lat=ddmm.mmmm"),
+        (&[], "time;lat;lon", "TS;5230.0N;01324.0E", "--unit lat=ddmm.mmmm"),
+        (&[], "time;lat;lon", "TS;525000000;134000000", "--unit lat='1e-7 deg'"),
+        (&[], "time,lat_deg,lat_min,lon_deg,lon_min", "TS,52,30,13,24", "lat_min has its minutes"),
+        (&[], "time,lat,lon,Longitude Minutes", "TS,52,13,24", "Longitude Minutes has its"),
+        (&[], "time,lat,latSec,lon", "TS,52,24,13", "latSec has its seconds"),
         (&[], "time;lat;lon", "TS;1.5;2.5O", "write E or W"),
         (&["--unit", "lat=ddmm.mmmm"], "time;lat;lon", "TS;1.5°;215.0", "remove the unit"),
         (&[], "time,lat,lon", "46000.5,1,2", "spreadsheet's number of days"),
@@ -499,6 +512,49 @@ fn tcx_has_the_track_of_its_activities() {
     check_refused(&[], "t.tcx", course, "it has no track");
     let whole = file(&track);
     check_refused(&[], "t.tcx", &whole[..300], "not read to its end");
+}
+
+/// Hemispheres beside a place, in properties and elements that are not read.
+#[test]
+fn hemisphere_that_is_not_read_moves_no_place() {
+    let ts = yesterday("10:12:47Z");
+    let feature = |properties: &str| {
+        format!(
+            r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[70.25,33.5]}},"properties":{{"ts":"{ts}"{properties}}}}}"#
+        )
+    };
+    let unit = &["--speed-unit", "m/s"][..];
+    for (properties, said) in [
+        (r#","lat_ref":"S""#, "--field lat_hemisphere=/properties/lat_ref"),
+        (
+            r#","gps":{"LongitudeRef":"West"}"#,
+            "--field lng_hemisphere=/properties/gps/LongitudeRef",
+        ),
+        (r#","N/S":"s""#, "lat is 33.5"),
+    ] {
+        check_refused(unit, "a.geojson", feature(properties), said);
+        let kept = [unit, &["--keep", "*"]].concat();
+        check_refused(&kept, "a.geojson", feature(properties), said);
+    }
+    for properties in [r#","lat_ref":"N","EW":"E""#, r#","direction":"S""#, r#","state":"WA""#] {
+        check(unit, "a.geojson", feature(properties), "33.5 70.25 - - - -");
+    }
+    let given = [unit, &["--field", "lat_hemisphere=/properties/lat_ref"]].concat();
+    check(&given, "a.geojson", feature(r#","lat_ref":"S""#), "-33.5 70.25 - - - -");
+    // Beyond the first fixes, too, whether they are stored or not.
+    for first in ["N", "S"] {
+        let before = feature(&format!(r#","lat_ref":"{first}""#)) + "\n";
+        let text = before.repeat(1_500) + &feature(r#","lat_ref":"S""#) + "\n";
+        let arguments = [&["--driver", "d7"], unit].concat();
+        let result = import("", &arguments, "a.geojsonl", text.as_bytes()).unwrap();
+        let rejected = if first == "N" { 1 } else { 1_501 };
+        assert_eq!(result["rejected"]["wrong_type"], rejected, "{result}");
+    }
+    let point = |element: &str| {
+        format!("<gpx><trkpt lat='33.5' lon='70.25'><time>{ts}</time>{element}</trkpt></gpx>")
+    };
+    check_refused(&[], "a.gpx", point("<ns>S</ns>"), "--field lat_hemisphere=/ns");
+    check(&["--field", "lat_hemisphere=/ns"], "a.gpx", point("<ns>S</ns>"), "-33.5 70.25 - - - -");
 }
 
 /// A reject of one of three fixes names the line on which that fix begins.

@@ -102,6 +102,7 @@ impl Format {
             local,
             is_own,
             lists_unread: false,
+            checks_hemispheres: false,
             is_serde_json_only: false,
         }
     }
