@@ -13,7 +13,7 @@ use milepost_events::fences::{MOMENTS_MS, closed};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use self::versions::{Change, Polygons, Version, plan};
+use self::versions::{Change, Outline, Polygons, Version, plan};
 use crate::fleet::look::Scope;
 use crate::history::failed;
 use crate::store::{Error, Store};
@@ -34,8 +34,9 @@ struct Stored {
 impl Stored {
     /// Closes rings that SQL left open: GeoJSON and the map's editor need them closed.
     ///
-    /// # Errors The fence cannot be read, with its name: an edit would store it without the part
-    /// that was not read.
+    /// # Errors
+    /// The fence cannot be read, with its name: an edit would store it without the part that was
+    /// not read.
     fn version(self) -> Result<Version, String> {
         let unread = |what: &str, error: serde_json::Error| {
             format!("the {what} of the stored fence \"{}\" cannot be read ({error})", self.name)
@@ -63,7 +64,8 @@ const NO_RULES: &str = "'{}' AS rules";
 /// Returns the fences that are valid now, as a GeoJSON FeatureCollection. The ids of the drivers
 /// that a fence is for are only in the answer to a viewer of all drivers.
 ///
-/// # Errors The reason, in words for the viewer.
+/// # Errors
+/// The reason, in words for the viewer.
 pub async fn all(store: &Store, scope: &Scope) -> Result<Value, Error> {
     let ask = async |rules: &str| {
         let sql = format!(
@@ -102,7 +104,8 @@ pub async fn all(store: &Store, scope: &Scope) -> Result<Value, Error> {
 /// Stores a GeoJSON Feature as [`plan`] says, and logs that `user` did so. The caller serialises
 /// the changes of one process: the rows are read before they are written.
 ///
-/// # Errors The feature is invalid, or ClickHouse refused it.
+/// # Errors
+/// The feature is invalid, or ClickHouse refused it.
 pub async fn put(
     writer: &Reader,
     database: &str,
@@ -120,7 +123,7 @@ pub async fn put(
         return Ok(());
     }
     write(writer, database, &rows).await.map_err(|error| away(writer, &error))?;
-    let what = if change.polygons.is_none() { "ended" } else { "stored" };
+    let what = if change.outline == Outline::Ended { "ended" } else { "stored" };
     tracing::info!(user, fence = ?change.name, rewrites_past = change.rewrites_past, "a fence was {what}");
     Ok(())
 }
@@ -132,9 +135,6 @@ async fn change(feature: &Value) -> Result<Change, Refused> {
     if feature["type"] != "Feature" || name.is_empty() {
         return Err(Refused::Invalid("expected a GeoJSON Feature with properties.name".to_owned()));
     }
-    let Some(geometry) = feature.get("geometry") else {
-        return Err(Refused::Invalid("expected a geometry; null ends the fence".to_owned()));
-    };
     let (from_ms, until_ms) =
         (moment(properties, "valid_from")?, moment(properties, "valid_until")?);
     if from_ms.zip(until_ms).is_some_and(|(from_ms, until_ms)| from_ms >= until_ms) {
@@ -144,9 +144,16 @@ async fn change(feature: &Value) -> Result<Change, Refused> {
     }
     let was = properties["was"].as_str().unwrap_or(&name).to_owned();
     let rewrites_past = properties["rewrite_past"].as_bool().unwrap_or_default();
-    let polygons = if geometry.is_null() { None } else { Some(polygons(&name, geometry).await?) };
+    let outline = match feature.get("geometry") {
+        None => Outline::Same,
+        Some(Value::Null) => Outline::Ended,
+        Some(geometry) => Outline::New(polygons(&name, geometry).await?),
+    };
+    if outline == Outline::Same {
+        milepost_events::fences::check_name(&name).map_err(Refused::Invalid)?;
+    }
     let properties = properties.clone();
-    Ok(Change { name, was, from_ms, until_ms, rewrites_past, polygons, properties })
+    Ok(Change { name, was, from_ms, until_ms, rewrites_past, outline, properties })
 }
 
 fn moment(properties: &Value, key: &str) -> Result<Option<i64>, Refused> {

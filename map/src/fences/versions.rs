@@ -23,6 +23,16 @@ pub struct Version {
     pub rules: FenceRules,
 }
 
+/// What a request does with the outline.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outline {
+    New(Polygons),
+    /// Left out: the stored one stays, also if another viewer changed it meanwhile.
+    Same,
+    /// The fence ends.
+    Ended,
+}
+
 /// A request to store or to end a fence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
@@ -34,8 +44,7 @@ pub struct Change {
     pub until_ms: Option<i64>,
     /// Recount earlier visits with the new outline and name.
     pub rewrites_past: bool,
-    /// The new outline; `None`: the fence ends.
-    pub polygons: Option<Polygons>,
+    pub outline: Outline,
     /// Properties of the request: the rules in them replace those of the version.
     pub properties: Value,
 }
@@ -58,56 +67,93 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
     {
         return Err(format!("there is already a fence \"{}\"", change.name));
     }
-    let Some(polygons) = &change.polygons else {
+    if change.outline == Outline::Ended {
         let target = target.filter(|row| row.until_ms > now_ms);
         let target =
             target.ok_or_else(|| format!("there is no fence \"{}\" that could end", change.was))?;
         return Ok(vec![Version { until_ms: now_ms.max(target.from_ms), ..(**target).clone() }]);
-    };
+    }
     let Some(target) = target else {
         if renamed {
             return Err(format!("there is no fence \"{}\" to rename", change.was));
         }
+        let Outline::New(polygons) = &change.outline else {
+            return Err(format!("there is no fence \"{}\": expected its geometry", change.was));
+        };
         let (from_ms, until_ms) = match change.from_ms {
             Some(from_ms) => (from_ms, change.until_ms.unwrap_or(NO_END_MS)),
             None => free_span(&versions, change.until_ms.unwrap_or(NO_END_MS), now_ms),
         };
-        return Ok(vec![Version {
+        let new = Version {
             name: change.name.clone(),
             from_ms,
             until_ms,
             polygons: polygons.clone(),
             rules: rules::changed(&FenceRules::default(), &change.properties)?,
-        }]);
+        };
+        check_span(&new, None, stored)?;
+        return Ok(vec![new]);
     };
     let until_ms = change.until_ms.unwrap_or(target.until_ms);
     let next = Version {
         name: change.name.clone(),
         from_ms: now_ms,
         until_ms,
-        polygons: polygons.clone(),
+        polygons: match &change.outline {
+            Outline::New(polygons) => polygons.clone(),
+            Outline::Same | Outline::Ended => target.polygons.clone(),
+        },
         rules: rules::changed(&target.rules, &change.properties)?,
     };
-    if !renamed && target.polygons == *polygons && target.until_ms == until_ms {
-        // FenceRules have no effect on earlier visits: the version goes on with the new ones.
-        let rows =
-            (next.rules != target.rules).then_some(Version { from_ms: target.from_ms, ..next });
-        return Ok(rows.into_iter().collect());
+    let has_same_span = !renamed && target.polygons == next.polygons && target.until_ms == until_ms;
+    if has_same_span && next.rules == target.rules {
+        return Ok(Vec::new());
     }
-    if change.rewrites_past || target.from_ms >= now_ms {
-        let mut rows = vec![Version { from_ms: target.from_ms, ..next }];
-        if renamed {
-            rows.push(Version { until_ms: target.from_ms, ..(**target).clone() });
-        }
-        return Ok(rows);
-    }
-    if target.until_ms <= now_ms {
+    let is_in_place = has_same_span || change.rewrites_past;
+    if target.until_ms <= now_ms && (!change.rewrites_past || until_ms > target.until_ms) {
         return Err(
             "this version of the fence has ended; another user may have changed it: reload the fence"
                 .to_owned(),
         );
     }
+    // FenceRules have no effect on earlier visits: the version goes on with the new ones.
+    if is_in_place || target.from_ms >= now_ms {
+        let next = Version { from_ms: target.from_ms, ..next };
+        check_span(&next, Some(target), stored)?;
+        let mut rows = vec![next];
+        if renamed {
+            rows.push(Version { until_ms: target.from_ms, ..(**target).clone() });
+        }
+        return Ok(rows);
+    }
+    check_span(&next, Some(target), stored)?;
     Ok(vec![Version { until_ms: now_ms, ..(**target).clone() }, next])
+}
+
+/// Refuses a version that ends before it begins, or would replace or overlap another version of its
+/// name. `target`: the version that it follows or replaces; what that one overlaps already stays.
+fn check_span(next: &Version, target: Option<&Version>, stored: &[Version]) -> Result<(), String> {
+    if next.until_ms <= next.from_ms {
+        return Err("properties.valid_until: expected a time in the future".to_owned());
+    }
+    let overlaps = |one: &Version, other: &Version| {
+        one.name == other.name && one.from_ms < other.until_ms && other.from_ms < one.until_ms
+    };
+    let is_target = |row: &Version| {
+        target.is_some_and(|target| target.name == row.name && target.from_ms == row.from_ms)
+    };
+    let is_new = |row: &&Version| {
+        !is_target(row)
+            && overlaps(next, row)
+            && !target.is_some_and(|target| overlaps(target, row))
+    };
+    match stored.iter().find(is_new) {
+        None => Ok(()),
+        Some(row) => Err(format!(
+            "another version of the fence \"{}\" is valid in a part of that time: reload the fences, or choose another name",
+            row.name
+        )),
+    }
 }
 
 /// Returns the gap between the version that ended last, or 1970, and the next planned one.
@@ -136,14 +182,14 @@ mod tests {
     }
 
     fn edit(name: &str, was: &str, from_ms: Option<i64>, size: f64) -> Change {
-        let polygons = Some(ring(size));
+        let outline = Outline::New(ring(size));
         Change {
             name: name.to_owned(),
             was: was.to_owned(),
             from_ms,
             until_ms: None,
             rewrites_past: false,
-            polygons,
+            outline,
             properties: json!({}),
         }
     }
@@ -224,9 +270,83 @@ mod tests {
 
     #[test]
     fn ended_fence_keeps_its_past() {
-        let end = Change { polygons: None, ..edit("yard", "yard", None, 1.0) };
+        let end = Change { outline: Outline::Ended, ..edit("yard", "yard", None, 1.0) };
         let rows = plan(&end, &[version("yard", 0, NO_END_MS, 1.0)], NOW).unwrap();
         assert_eq!(rows, [version("yard", 0, NOW, 1.0)]);
         assert!(plan(&end, &[version("yard", 0, 500, 1.0)], NOW).is_err());
+    }
+
+    #[test]
+    fn renaming_the_past_keeps_an_ended_fence_of_that_name() {
+        let stored = [version("yard", 0, NO_END_MS, 1.0), version("gate", 0, 500, 3.0)];
+        let change = Change { rewrites_past: true, ..edit("gate", "yard", Some(0), 1.0) };
+        assert!(plan(&change, &stored, NOW).unwrap_err().contains("another version"));
+        // Also one of another key: visits of that time would count twice.
+        let stored = [stored[0].clone(), version("gate", 100, 500, 3.0)];
+        assert!(plan(&change, &stored, NOW).unwrap_err().contains("another version"));
+    }
+
+    #[test]
+    fn rewriting_the_past_keeps_the_versions_of_others() {
+        // Another viewer ended the version that this one sees.
+        let stored = [version("yard", 0, 500, 1.0), version("yard", 500, NO_END_MS, 2.0)];
+        let change = Change {
+            rewrites_past: true,
+            until_ms: Some(NO_END_MS),
+            ..edit("yard", "yard", Some(0), 3.0)
+        };
+        assert!(plan(&change, &stored, NOW).unwrap_err().contains("has ended"));
+        let rows = plan(&Change { until_ms: None, ..change }, &stored, NOW).unwrap();
+        assert_eq!(rows, [version("yard", 0, 500, 3.0)]);
+        // A new version inside a valid one, and an end beyond a planned one.
+        let new = edit("yard", "yard", Some(700), 3.0);
+        assert!(plan(&new, &stored, NOW).unwrap_err().contains("another version"));
+        let planned = [version("yard", 0, 2_000, 1.0), version("yard", 2_000, 3_000, 2.0)];
+        let longer = Change { until_ms: Some(NO_END_MS), ..edit("yard", "yard", Some(0), 1.0) };
+        assert!(plan(&longer, &planned, NOW).unwrap_err().contains("another version"));
+        // Nor does a page that was opened before bring back what another viewer removed.
+        let removed = [version("yard", 0, 500, 1.0)];
+        for rewrites_past in [true, false] {
+            let stale = Change { rewrites_past, ..longer.clone() };
+            assert!(plan(&stale, &removed, NOW).unwrap_err().contains("has ended"));
+        }
+    }
+
+    #[test]
+    fn overlap_that_an_import_made_stays_editable() {
+        let stored = [version("yard", 0, NO_END_MS, 1.0), version("yard", 500, NO_END_MS, 2.0)];
+        let rows = plan(&edit("yard", "yard", Some(500), 3.0), &stored, NOW).unwrap();
+        assert_eq!(rows, [version("yard", 500, NOW, 2.0), version("yard", NOW, NO_END_MS, 3.0)]);
+    }
+
+    #[test]
+    fn validity_that_ends_before_it_begins_is_refused() {
+        let stored = [version("yard", 0, NO_END_MS, 1.0)];
+        for size in [1.0, 2.0] {
+            let change = Change { until_ms: Some(900), ..edit("yard", "yard", Some(0), size) };
+            assert!(plan(&change, &stored, NOW).unwrap_err().contains("valid_until"));
+        }
+        let stored = [version("yard", 0, 500, 1.0)];
+        let change = Change { until_ms: Some(400), ..edit("yard", "yard", None, 1.0) };
+        assert!(plan(&change, &stored, NOW).unwrap_err().contains("valid_until"));
+    }
+
+    #[test]
+    fn rules_of_an_ended_version_are_refused() {
+        let stored = [version("yard", 0, 500, 1.0), version("yard", 500, NO_END_MS, 1.0)];
+        let properties = json!({ "stay_max_s": 60 });
+        let change = Change { properties, ..edit("yard", "yard", Some(0), 1.0) };
+        assert!(plan(&change, &stored, NOW).unwrap_err().contains("has ended"));
+    }
+
+    #[test]
+    fn outline_that_is_left_out_stays() {
+        let outline = Outline::Same;
+        let rename = Change { outline: outline.clone(), ..edit("gate", "yard", Some(0), 9.0) };
+        let stored = [version("yard", 0, NO_END_MS, 1.0)];
+        let rows = plan(&rename, &stored, NOW).unwrap();
+        assert_eq!(rows, [version("yard", 0, NOW, 1.0), version("gate", NOW, NO_END_MS, 1.0)]);
+        let new = Change { outline, ..edit("shed", "shed", None, 9.0) };
+        assert!(plan(&new, &stored, NOW).unwrap_err().contains("geometry"));
     }
 }

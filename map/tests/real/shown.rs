@@ -252,6 +252,11 @@ fn fence_rules_are_edited_and_survive_a_rename() -> Result<()> {
     let properties = &shown["features"][0]["properties"];
     ensure!(properties["speed_limit_kmh"] == 30.5 && properties["drivers"][0] == "d1", "{shown}");
     ensure!(properties["stay_max_s"].is_null() && properties["silent_for_s"] == 900, "{shown}");
+    // What is left out stays, the outline too.
+    let feature = r#"{"type":"Feature","properties":{"name":"gate","silent_for_s":60}}"#;
+    ensure!(post(&map, "/api/fences", "application/geo+json", feature)?.status == 200);
+    let gate = "SELECT silent_for_s, stay_max_s, hours, length(polygons[1][1]) FROM {db}.fences FINAL WHERE name = 'gate'";
+    assert_eq!(world.query(gate)?, "60\t\\N\tMo-Fr 06:00-18:00\t4");
     for wrong in [
         r#"{"name":"gate","hours_zone":"Mars/Olympus"}"#,
         r#"{"name":"gate","hours":"8 to 5"}"#,

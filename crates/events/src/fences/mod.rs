@@ -121,12 +121,20 @@ fn fence(feature: &Value, faults: &mut Vec<String>) -> Option<Fence> {
 
 fn name(value: &Value) -> Result<String, String> {
     let name = value.as_str().ok_or("has no properties.name, a string")?;
+    check_name(name).map(|()| name.to_owned())
+}
+
+/// Refuses a name that no fence may have.
+///
+/// # Errors
+/// The rule.
+pub fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(char::is_control) {
         return Err(format!(
             "properties.name must have 1-{NAME_BYTES_MAX} bytes and no control characters"
         ));
     }
-    Ok(name.to_owned())
+    Ok(())
 }
 
 fn moment(value: &Value, otherwise: Timestamp) -> Result<Timestamp, String> {
