@@ -371,6 +371,24 @@ test('the rules of a fence are set on the map, shown, and kept when it is rename
   expect(await stored()).toBe(`"ruled-b",50,\\N,0,"Mo-Fr 06:00-18:00","Europe/Vienna","['ruled']"`);
 });
 
+test('an edit stores what the viewer changed, and nothing else', async ({ page, stack }) => {
+  const square = (lng: number) => `[[[(${lng}, 46.7), (${lng + 0.01}, 46.7), (${lng + 0.01}, 46.71), (${lng}, 46.71)]]]`;
+  await stack.ask(`INSERT INTO fleet.fences (name, polygons, silent_for_s, stay_max_s) VALUES ('shared-a ', ${square(15.3)}, 900, 600)`);
+  await open(page, stack, at(13, { lat: 46.7, lng: 15.3 }));
+  await page.keyboard.press('g');
+  const box = page.getByRole('region', { name: 'Fences' });
+  await box.getByRole('button', { name: 'Edit shared-a' }).click();
+  await box.getByLabel('Longest stay').fill('30');
+  // The unit changes while the field is open, and another viewer sets another outline and silence.
+  await page.evaluate(() => document.querySelector<HTMLButtonElement>('[data-unit-choice="mph"]')!.click());
+  await box.getByLabel('Speed limit').fill('50');
+  await stack.ask(`INSERT INTO fleet.fences (name, polygons, silent_for_s, stay_max_s) VALUES ('shared-a ', ${square(15.4)}, 60, 600)`);
+  await box.getByRole('button', { name: 'Save' }).click();
+  await expect(box.getByLabel('Name')).toBeHidden();
+  await page.evaluate(() => document.querySelector<HTMLButtonElement>('[data-unit-choice="km/h"]')!.click());
+  expect(await stack.ask("SELECT name, speed_limit_kmh, stay_max_s, silent_for_s, polygons[1][1][1].1 FROM fleet.fences FINAL WHERE name LIKE 'shared-%' FORMAT CSV")).toBe('"shared-a ",50,1800,60,15.4');
+});
+
 test('an open ring, a ring across a tile border and a hole are drawn, and survive an edit that changes nothing', async ({ page, stack }) => {
   // 15.46875° is a border of tiles at zoom 8 and above.
   const rings = {

@@ -1,6 +1,6 @@
 // What the server offers. docs/map.md describes it.
 import { decode, parts, type Cells, type Points } from './decode';
-import type { Feature, MultiPolygon, Polygon } from 'geojson';
+import type { Feature, Polygon } from 'geojson';
 import type { Fence } from './rings';
 import type { DriverState } from './states';
 import { key, type Bounds, type Tile } from './tiles';
@@ -226,8 +226,8 @@ export const past = (bounds: Bounds, from: number, to: number, signal: AbortSign
 
 export const fences = (): Promise<{ features: Fence[] }> => json('fences');
 
-/** Begins a new version of the fence; without a geometry the fence ends. */
-export async function putFence(feature: Feature<Polygon | MultiPolygon | null>): Promise<void> {
+/** Begins a new version of the fence. Without a geometry its outline stays; with null the fence ends. */
+export async function putFence(feature: Omit<Feature, 'geometry'> & { geometry?: Polygon | null }): Promise<void> {
   await ask('fences', { method: 'POST', headers: { 'Content-Type': 'application/geo+json' }, body: JSON.stringify(feature) });
 }
 

@@ -5,7 +5,7 @@ import { LngLatBounds, Marker, type GeoJSONSource, type Map as MapLibre, type St
 import { ApiError, fences as ask, putFence, visits as askVisits, type Visit } from './api';
 import { serverNow } from './clock';
 import { byId, make, press, say } from './dom';
-import { corners, hasOneRing, type Fence, type Rules } from './rings';
+import { corners, hasOneRing, nearestCopy, type Fence, type Rules } from './rings';
 import { RulesForm, rulesInWords } from './rules';
 import { daySpan, duration, isoDay, minuteOf } from './words';
 
@@ -25,7 +25,12 @@ export class Fences {
   private visits: { now: number; all: Visit[] } = { now: 0, all: [] };
   private readonly visitsTitle = byId('visits-title', HTMLElement);
   private readonly visitRows = byId('visits', HTMLUListElement);
-  private markers: Marker[] = [];
+  /** Corners with their places, which stay exact: a marker moves to the copy of the world in view. */
+  private placed: { marker: Marker; place: Position }[] = [];
+  /** A corner was set, moved or taken away. */
+  private isMoved = false;
+  /** The name as the field shows it: a field has no line breaks and takes spaces off when it is read. */
+  private shownName = '';
   /** What is edited; null: a new one. */
   private edited: Fence | null = null;
   private readonly box = byId('fences-box', HTMLElement);
@@ -167,40 +172,51 @@ export class Fences {
     this.pastLabel.hidden = fence === null;
     this.past.checked = false;
     this.name.value = fence?.properties.name ?? '';
+    this.shownName = this.name.value;
     this.rules.open(fence?.properties ?? (this.options.seesAll ? { drivers: [] } : {}));
-    if (fence && this.isDrawing) for (const corner of corners(fence.geometry)) this.add(corner);
+    if (fence && this.isDrawing) for (const corner of corners(fence.geometry)) this.add(corner, corner[0]);
+    this.isMoved = false;
     say(this.said, this.isDrawing ? 'Click the map to set corners, drag them to move them.' : 'This outline has several rings: milepost fences import changes it.');
     this.name.focus();
   }
 
-  private add(corner: Position): void {
+  /** `near`: the longitude whose copy of the world has the corner. */
+  private add(corner: Position, near = (this.placed[0]?.place ?? [0])[0]): void {
     const element = make('div', '', 'corner');
     // On a corner, a click sets no other one.
     element.addEventListener('click', (event) => event.stopPropagation());
     const marker = new Marker({ element, draggable: true }).setLngLat([corner[0], corner[1]]).addTo(this.map);
-    marker.on('drag', () => this.outline());
-    this.markers.push(marker);
+    const added = { marker, place: [nearestCopy(corner[0], near), corner[1]] };
+    marker.on('drag', () => {
+      const { lng, lat } = marker.getLngLat();
+      added.place = [nearestCopy(lng, added.place[0]), lat];
+      this.isMoved = true;
+      this.outline();
+    });
+    this.placed.push(added);
+    this.isMoved = true;
     this.outline();
   }
 
   private undo(): void {
-    this.markers.pop()?.remove();
+    this.placed.pop()?.marker.remove();
+    this.isMoved = true;
     this.outline();
   }
 
   private ring(): Position[] {
-    const places = this.markers.map((corner) => corner.getLngLat().toArray());
+    const places = this.placed.map(({ place }) => place);
     return places.length > 0 ? [...places, places[0]] : [];
   }
 
   private outline(): void {
-    const geometry = { type: 'MultiPolygon' as const, coordinates: this.markers.length > 1 ? [[this.ring()]] : [] };
+    const geometry = { type: 'MultiPolygon' as const, coordinates: this.placed.length > 1 ? [[this.ring()]] : [] };
     this.show('fence-draft', { type: 'FeatureCollection', features: [{ type: 'Feature', properties: {}, geometry }] });
   }
 
   private end(): void {
-    for (const corner of this.markers) corner.remove();
-    this.markers = [];
+    for (const { marker } of this.placed) marker.remove();
+    this.placed = [];
     this.isDrawing = false;
     this.edited = null;
     delete this.box.dataset.drawing;
@@ -215,7 +231,8 @@ export class Fences {
 
   private async store(isRemoved: boolean): Promise<void> {
     const was = this.edited?.properties.name;
-    const name = isRemoved && was ? was : this.name.value.trim();
+    const isUntouched = was !== undefined && this.name.value === this.shownName;
+    const name = was !== undefined && (isRemoved || isUntouched) ? was : this.name.value.trim();
     if (!name) return say(this.said, 'Give the fence a name.');
     if (name !== was && this.all.some((fence) => fence.properties.name === name)) return say(this.said, 'There is a fence of this name: edit it, or choose another one.');
     let rules: Rules = {};
@@ -226,10 +243,9 @@ export class Fences {
     }
     const { valid_from, valid_until } = this.edited?.properties ?? {};
     const properties = { valid_from, valid_until, ...rules, name, ...(was && was !== name ? { was } : {}), rewrite_past: this.past.checked && !isRemoved };
-    const drawn = this.isDrawing ? { type: 'Polygon' as const, coordinates: [this.ring()] } : this.edited!.geometry;
-    const geometry = isRemoved ? null : drawn;
+    const drawn = this.isMoved || !this.edited ? { geometry: { type: 'Polygon' as const, coordinates: [this.ring()] } } : {};
     try {
-      await putFence({ type: 'Feature', properties, geometry });
+      await putFence({ type: 'Feature', properties, ...(isRemoved ? { geometry: null } : drawn) });
       this.end();
       await this.load();
     } catch (error) {

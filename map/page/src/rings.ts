@@ -16,6 +16,18 @@ export type Fence = Feature<MultiPolygon, { name: string; valid_from: number; va
 
 export const hasOneRing = ({ coordinates }: MultiPolygon): boolean => coordinates.length === 1 && coordinates[0].length === 1;
 
+/** The rules that differ from those before: what a request leaves out stays, whoever else changes it meanwhile. */
+export function changedRules(before: Rules, after: Rules): Rules {
+  const isSame = (key: keyof Rules) => JSON.stringify(before[key] ?? null) === JSON.stringify(after[key] ?? null);
+  const keys = (Object.keys(after) as (keyof Rules)[]).filter((key) => !isSame(key));
+  // Hours mean nothing without their zone.
+  if (after.hours && keys.includes('hours') && !keys.includes('hours_zone')) keys.push('hours_zone');
+  return Object.fromEntries(keys.map((key) => [key, after[key]]));
+}
+
+/** The longitude on the copy of the world that is nearest to another one. */
+export const nearestCopy = (lng: number, to: number): number => lng + 360 * Math.round((to - lng) / 360);
+
 /** The corners of the first ring, each once, whether or not the ring repeats its first point at its end. */
 export function corners({ coordinates }: MultiPolygon): Position[] {
   const ring = coordinates[0][0];

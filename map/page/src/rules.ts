@@ -1,8 +1,8 @@
 // The rules of a fence, in a form and in words.
 import { drivers as find } from './api';
 import { byId, make, say } from './dom';
-import type { Rules } from './rings';
-import { duration, kmhOf, pace, speedUnit, speedOfKmh } from './words';
+import { changedRules, type Rules } from './rings';
+import { duration, kmhOf, pace, speedUnit, speedOfKmh, type Unit } from './words';
 import { zone } from './zone';
 
 const MINUTE_S = 60;
@@ -24,6 +24,20 @@ const number = (text: string): number | null => (text.trim() === '' ? null : Num
 /** Rounded as a person would write it. */
 const short = (value: number): string => String(Math.round(value * 10) / 10);
 
+/** A speed limit in km/h from a field in this unit; an untouched field keeps its exact value. */
+export function kmhIn(text: string, was: number | null | undefined, unit: Unit): number | null {
+  if (was && short(speedOfKmh(was, unit)) === text) return was;
+  const limit = number(text);
+  return limit === null ? null : kmhOf(limit, unit);
+}
+
+/** Seconds from a field of minutes; an untouched field keeps its exact value. Only 0 is 0: never silent. */
+export function secondsIn(text: string, was: number | null | undefined): number | null {
+  if (was != null && short(was / MINUTE_S) === text) return was;
+  const minutes = number(text);
+  return minutes && Math.max(1, Math.round(minutes * MINUTE_S));
+}
+
 export class RulesForm {
   private readonly box = byId('fence-rules', HTMLDetailsElement);
   private readonly speed = byId('fence-speed', HTMLInputElement);
@@ -36,6 +50,8 @@ export class RulesForm {
   private readonly chosen = byId('fence-drivers', HTMLUListElement);
   /** The fence as it was opened: a field that nobody touches keeps its exact value. */
   private before: Rules = {};
+  /** The unit of the field, which the viewer may change for the rest of the page meanwhile. */
+  private unit: Unit = 'km/h';
   private drivers: string[] = [];
   private asked: AbortController | null = null;
 
@@ -53,14 +69,15 @@ export class RulesForm {
 
   open(rules: Rules): void {
     this.before = rules;
-    this.speed.value = rules.speed_limit_kmh ? short(speedOfKmh(rules.speed_limit_kmh)) : '';
+    this.unit = speedUnit();
+    this.speed.value = rules.speed_limit_kmh ? short(speedOfKmh(rules.speed_limit_kmh, this.unit)) : '';
     this.stay.value = rules.stay_max_s ? short(rules.stay_max_s / MINUTE_S) : '';
     this.silent.value = rules.silent_for_s == null ? '' : short(rules.silent_for_s / MINUTE_S);
     this.hours.value = rules.hours ?? '';
     const zones = new Set([rules.hours_zone || (rules.hours ? 'UTC' : zone()), zone(), 'UTC', ...Intl.supportedValuesOf('timeZone')]);
     this.zone.replaceChildren(...[...zones].map((name) => Object.assign(make('option', name), { value: name })));
     this.zone.selectedIndex = 0;
-    say(byId('fence-speed-unit', HTMLElement), speedUnit());
+    say(byId('fence-speed-unit', HTMLElement), this.unit);
     this.drivers = [...(rules.drivers ?? [])];
     byId('fence-drivers-box', HTMLElement).hidden = rules.drivers === undefined;
     this.driver.value = '';
@@ -68,27 +85,22 @@ export class RulesForm {
     this.box.open = rulesInWords(rules) !== '';
   }
 
-  /** Throws an Error with words for the viewer. */
+  /** The rules that were changed. Throws an Error with words for the viewer. */
   read(): Rules {
     this.take(false);
     if (this.driver.value.trim()) throw new Error(`There is no driver “${this.driver.value.trim()}”: choose one of the list.`);
     const { before } = this;
-    const limit = number(this.speed.value);
-    const was = before.speed_limit_kmh;
-    const seconds = (input: HTMLInputElement, was: number | null | undefined) => {
-      const minutes = number(input.value);
-      if (minutes === null) return null;
-      return was != null && short(was / MINUTE_S) === input.value ? was : Math.round(minutes * MINUTE_S);
-    };
     const hours = this.hours.value.trim() || null;
-    return {
-      speed_limit_kmh: was && short(speedOfKmh(was)) === this.speed.value ? was : limit === null ? null : kmhOf(limit),
-      stay_max_s: seconds(this.stay, before.stay_max_s),
-      silent_for_s: seconds(this.silent, before.silent_for_s),
+    const shown = before.hours ? before.hours_zone || 'UTC' : '';
+    const zone = this.zone.value === shown ? (before.hours_zone ?? null) : this.zone.value;
+    return changedRules(before, {
+      speed_limit_kmh: kmhIn(this.speed.value, before.speed_limit_kmh, this.unit),
+      stay_max_s: secondsIn(this.stay.value, before.stay_max_s),
+      silent_for_s: secondsIn(this.silent.value, before.silent_for_s),
       hours,
-      hours_zone: hours === null ? null : this.zone.value,
+      hours_zone: hours === null ? null : zone,
       ...(before.drivers === undefined ? {} : { drivers: this.drivers }),
-    };
+    });
   }
 
   /** With `takes`, the driver is chosen if it is the only one, or has this id. */

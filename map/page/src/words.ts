@@ -54,11 +54,11 @@ export function setUnit(name: string): void {
 /** Metres a second. */
 export const mps = (speed: number): number => speed / SPEEDS[unit];
 
-/** A speed in the viewer's unit, from km/h. */
-export const speedOfKmh = (kmh: number): number => (kmh / 3.6) * SPEEDS[unit];
+/** A speed in a unit, the viewer's by default, from km/h. */
+export const speedOfKmh = (kmh: number, of: Unit = unit): number => (kmh / 3.6) * SPEEDS[of];
 
-/** A speed in km/h, from the viewer's unit; rounded to a thousandth. */
-export const kmhOf = (speed: number): number => Math.round(mps(speed) * 3600) / 1000;
+/** A speed in km/h, from a unit; rounded to a thousandth. */
+export const kmhOf = (speed: number, of: Unit = unit): number => Math.round((speed / SPEEDS[of]) * 3600) / 1000;
 
 /** Of metres a second. */
 export function pace(speed: number): string {

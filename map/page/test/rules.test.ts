@@ -2,7 +2,8 @@
 import { afterEach, expect, test } from 'vitest';
 import type { Alert } from '../src/api';
 import { words } from '../src/alerts';
-import { rulesInWords } from '../src/rules';
+import { changedRules } from '../src/rings';
+import { kmhIn, rulesInWords, secondsIn } from '../src/rules';
 import { kmhOf, setUnit, speedOfKmh } from '../src/words';
 
 afterEach(() => setUnit('km/h'));
@@ -21,6 +22,27 @@ test('a speed limit is the same after two conversions', () => {
     setUnit(unit);
     expect(kmhOf(speedOfKmh(50))).toBe(50);
   }
+});
+
+test('a field is read in the unit in which it was shown', () => {
+  setUnit('mph');
+  expect(kmhIn('50', null, 'km/h')).toBe(50);
+  expect(kmhIn('31.1', 50, 'mph')).toBe(50);
+  expect(kmhIn('', 50, 'mph')).toBeNull();
+});
+
+test('minutes become seconds, and only 0 becomes never', () => {
+  expect(['', '0', '30', '1.5', '0.004'].map((text) => secondsIn(text, null))).toEqual([null, 0, 1800, 90, 1]);
+  expect(secondsIn('1.7', 100)).toBe(100);
+});
+
+test('only rules that were changed are sent', () => {
+  const before = { speed_limit_kmh: 50, stay_max_s: null, hours: 'Mo 06:00-18:00', hours_zone: 'UTC', drivers: ['d1'] };
+  expect(changedRules(before, { ...before, silent_for_s: null, drivers: ['d1'] })).toEqual({});
+  expect(changedRules(before, { ...before, stay_max_s: 60, drivers: [] })).toEqual({ stay_max_s: 60, drivers: [] });
+  expect(changedRules(before, { ...before, hours: 'Tu 06:00-18:00' })).toEqual({ hours: 'Tu 06:00-18:00', hours_zone: 'UTC' });
+  expect(changedRules(before, { ...before, hours: null, hours_zone: null })).toEqual({ hours: null, hours_zone: null });
+  expect(changedRules({}, { speed_limit_kmh: null })).toEqual({});
 });
 
 test('alerts about rules name the fence', () => {
