@@ -23,7 +23,7 @@ pub struct Version {
     pub rules: FenceRules,
 }
 
-/// What a request does with the outline.
+/// Effect of a request on the outline.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outline {
     New(Polygons),
