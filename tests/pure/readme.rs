@@ -208,8 +208,8 @@ fn readme_has_the_numbers_of_its_sources() {
 #[test]
 fn readme_has_no_number_without_a_source() {
     let (mut rest, computed) = (prose(), [inserts(), faults()]);
-    let said = SOURCES.iter().map(|source| source.says);
-    for known in said.chain(computed.iter().map(String::as_str)) {
+    let phrases = SOURCES.iter().map(|source| source.says);
+    for known in phrases.chain(computed.iter().map(String::as_str)) {
         rest = rest.replace(known, " ");
     }
     for stated in STATED {

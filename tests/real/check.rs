@@ -111,9 +111,9 @@ fn check_names_the_setting_if_the_broker_refuses_the_client() -> Result<()> {
         let url = format!("{scheme}://localhost:{}", broker.port(listener));
         world.settings.clone().with("MQTT__URL", url)
     };
-    let nobody =
+    let closed_port =
         world.settings.clone().with("MQTT__URL", format!("mqtt://localhost:{}", free_port()?));
-    finds(&nobody, &[], "broker", "error", "set mqtt.url to the host and port of a listener")?;
+    finds(&closed_port, &[], "broker", "error", "set mqtt.url to the host and port of a listener")?;
     finds(
         &at("mqtt", "tls"),
         &[],
@@ -471,11 +471,11 @@ fn check_names_the_setting_if_clickhouse_is_old_late_or_locked() -> Result<()> {
         "error",
         "set clickhouse.ca_file to the CA that signed it",
     )?;
-    let nobody = world
+    let closed_port = world
         .settings
         .clone()
         .with("CLICKHOUSE__URL", format!("http://localhost:{}", free_port()?));
-    finds(&nobody, &[], "clickhouse", "error", "set clickhouse.url to its HTTP port")
+    finds(&closed_port, &[], "clickhouse", "error", "set clickhouse.url to its HTTP port")
 }
 
 /// A misconfiguration of a cluster, and the line that reports it.

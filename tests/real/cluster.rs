@@ -244,14 +244,14 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
     }
     let views = ["fixes", "last_positions", "driver_quarters", "trips", "stops", "rollups"];
     let all = || -> Result<Vec<String>> {
-        let mut said = Vec::new();
+        let mut counts = Vec::new();
         for view in &asked {
-            said.push(world.query(&format!("SELECT count() FROM {{db}}_ask.{view}"))?);
+            counts.push(world.query(&format!("SELECT count() FROM {{db}}_ask.{view}"))?);
         }
         for view in views {
-            said.push(world.query(&format!("SELECT count() FROM {{db}}.{view}"))?);
+            counts.push(world.query(&format!("SELECT count() FROM {{db}}.{view}"))?);
         }
-        Ok(said)
+        Ok(counts)
     };
     let one = all()?;
     world.query("SELECT throwIf(sum(fixes) != 200) FROM {db}.driver_quarters")?;
@@ -372,9 +372,9 @@ fn tables_of_one_shard_are_refused_for_several_and_vice_versa() -> Result<()> {
     let mut milepost = without.start()?;
     world.publish(&[("drivers/d/gps", br#"{"lat":1,"lng":2}"#)])?;
     lab_stack::wait_until("/readyz says what is wrong", SOON, || {
-        let said =
+        let reply =
             milepost.get("/readyz").map_or_else(|error| error.to_string(), |_| String::new());
-        Ok(said.contains("these tables are for clickhouse.shards = true"))
+        Ok(reply.contains("these tables are for clickhouse.shards = true"))
     })?;
     milepost.process.kill()?;
     // `check` sends inserts of blanks to measure the size that is accepted: they write no row.

@@ -660,8 +660,8 @@ fn trace_live_shows_each_message_and_its_outcome() -> Result<()> {
     let log = world.folder.path().join("live.log");
     let mut command = world.settings.command(&["trace", "d7", "--live", "--for", "1h"]);
     let mut live = Process::start("milepost trace --live", &mut command, log)?;
-    let says = |live: &mut Process, words: &[&str]| {
-        wait_until(&format!("it says {words:?}"), SOON, || {
+    let prints = |live: &mut Process, words: &[&str]| {
+        wait_until(&format!("it prints {words:?}"), SOON, || {
             live.ensure_alive()?;
             Ok(live.log()?.lines().any(|line| words.iter().all(|word| line.contains(word))))
         })
@@ -679,16 +679,16 @@ fn trace_live_shows_each_message_and_its_outcome() -> Result<()> {
         ("drivers/d7/gps", br#"{"lat":91,"lng":1}"#),
         ("drivers/d7/gps", dated.as_bytes()),
     ])?;
-    says(&mut live, &["position", "25.5", "12.5"])?;
-    says(&mut live, &["reject", "lat_range"])?;
-    says(&mut live, &["stored", r#""seq":1"#, "within_ms"])?;
-    says(&mut live, &["stored", r#""seq":2"#, "within_ms"])?;
+    prints(&mut live, &["position", "25.5", "12.5"])?;
+    prints(&mut live, &["reject", "lat_range"])?;
+    prints(&mut live, &["stored", r#""seq":1"#, "within_ms"])?;
+    prints(&mut live, &["stored", r#""seq":2"#, "within_ms"])?;
 
     // No member receives the message, so none stores it.
     milepost.terminate(SOON)?;
     world.publish(&[("drivers/d7/gps", br#"{"lat":1,"lng":2,"seq":3}"#)])?;
-    says(&mut live, &["position", r#""seq":3"#])?;
-    says(&mut live, &["not_stored", r#""seq":3"#])?;
+    prints(&mut live, &["position", r#""seq":3"#])?;
+    prints(&mut live, &["not_stored", r#""seq":3"#])?;
     assert!(!live.log()?.contains(r#""seq":99"#), "another driver: {}", live.log()?);
     live.kill()?;
 
@@ -701,10 +701,10 @@ fn trace_live_shows_each_message_and_its_outcome() -> Result<()> {
 fn top_shows_every_member_and_why_one_is_not_ready() -> Result<()> {
     let world = world("top")?;
     let milepost = world.settings.run()?;
-    let nobody = format!("127.0.0.1:{}", free_port()?);
+    let unreachable = format!("127.0.0.1:{}", free_port()?);
     let top = |arguments: &[&str]| {
         world.settings.call(
-            &[&["top", "--once", "--every", "100ms", milepost.address(), &*nobody], arguments]
+            &[&["top", "--once", "--every", "100ms", milepost.address(), &*unreachable], arguments]
                 .concat(),
         )
     };
@@ -712,7 +712,8 @@ fn top_shows_every_member_and_why_one_is_not_ready() -> Result<()> {
     assert_eq!(code, 0, "{printed}");
     assert!(printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
     assert!(
-        printed.starts_with("member ") && printed.contains(&format!("{nobody}: cannot be reached")),
+        printed.starts_with("member ")
+            && printed.contains(&format!("{unreachable}: cannot be reached")),
         "{printed}"
     );
     let (_, printed) = top(&["--json"])?;
@@ -721,13 +722,14 @@ fn top_shows_every_member_and_why_one_is_not_ready() -> Result<()> {
     let by_address = |address: &str| {
         members.iter().find(|member| member["address"] == address).context("a member")
     };
-    let (ours, other) = (by_address(milepost.address())?, by_address(&nobody)?);
+    let (ours, other) = (by_address(milepost.address())?, by_address(&unreachable)?);
     assert!(
         ours["ready"] == true && ours["messages_per_second"] == 0.0 && other["answers"] == false,
         "{screen}"
     );
     assert!(ours["connections"].as_f64() > Some(0.0), "{screen}");
-    let (code, printed) = world.settings.call(&["top", "--once", "--every", "100ms", &*nobody])?;
+    let (code, printed) =
+        world.settings.call(&["top", "--once", "--every", "100ms", &*unreachable])?;
     assert!(code == 1 && printed.contains("no member answers"), "{printed}");
     assert_eq!(world.settings.call(&["top", "nowhere"])?.0, 64);
     Ok(())

@@ -367,20 +367,21 @@ fn hung_service_is_named_and_delays_no_other() -> Result<()> {
     let watcher = Watcher::watching(&settings.with("CLICKHOUSE__URL", url), &world, "hang")?;
     let log = watcher.process.log()?;
     assert!(!log.contains("waiting for ClickHouse"), "the start may take two minutes: {log}");
-    let says = |what: &str| wait_until(what, SOON, || Ok(watcher.get("/readyz")?.contains(what)));
+    let readyz_shows =
+        |what: &str| wait_until(what, SOON, || Ok(watcher.get("/readyz")?.contains(what)));
     world.query("INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3), 520500000, 130500000")?;
-    says("webhook: no answer within 10s")?;
+    readyz_shows("webhook: no answer within 10s")?;
     world.wait_for(
         "SELECT countIf(mqtt_at > 0), countIf(webhook_at > 0) FROM {db}.events FINAL",
         "1\t0",
         SOON,
     )?;
     fences_hang.store(true, Ordering::SeqCst);
-    says("clickhouse: reading fences failed")?;
+    readyz_shows("clickhouse: reading fences failed")?;
     fences_hang.store(false, Ordering::SeqCst);
     hook.status.store(200, Ordering::SeqCst);
     world.wait_for("SELECT countIf(webhook_at > 0) FROM {db}.events FINAL", "1", SOON)?;
-    says("200 OK")
+    readyz_shows("200 OK")
 }
 
 #[test]

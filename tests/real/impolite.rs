@@ -23,7 +23,7 @@ struct Case {
     name: &'static str,
     fault: Fault,
     expect: Expect,
-    /// `clickhouse.replication` tells the inserting process that this server is one of several.
+    /// Sets `clickhouse.replication`, so the inserting process treats this server as a replica.
     on_replicas: bool,
 }
 

@@ -242,14 +242,14 @@ fn uncompared_clock_rejects_no_fix_and_is_compared_first() -> Result<()> {
     wait_for_metric(&milepost, "acks_total", 1.0)?;
     world.publish(&[("drivers/d1/gps", ahead.as_bytes())])?;
     wait_for_metric(&milepost, "messages_deferred_total", 1.0)?;
-    let says = |what: &str| {
+    let reports_not_ready = |what: &str| {
         wait_until("it says why", SOON, || {
             Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains(what)))
         })
     };
-    says("clock: this host's clock has not been compared")?;
+    reports_not_ready("clock: this host's clock has not been compared")?;
     phase.store(1, Ordering::SeqCst);
-    says("clock: ClickHouse's clock is 3600s ahead of this host's")?;
+    reports_not_ready("clock: ClickHouse's clock is 3600s ahead of this host's")?;
     assert_eq!(
         (milepost.metric("acks_total")?, milepost.metric("positions_received_total")?),
         (1.0, 1.0)

@@ -13,14 +13,14 @@ use crate::world::{SOON, wait_for_metric, world};
 fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
     let world = world("peers")?;
     let (first, second) = (free_port()?, free_port()?);
-    let nobody = free_port()?;
-    let hangs = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?; // it is connected to, and never answers
+    let closed = free_port()?;
+    let hangs = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?; // it accepts TCP and never answers
     // At this address ClickHouse answers, which is not a member.
     let other = world.engine.server.port;
-    let peers = [nobody, hangs.local_addr()?.port(), other, first, second]
+    let peers = [closed, hangs.local_addr()?.port(), other, first, second]
         .map(|port| format!("127.0.0.1:{port}"));
     let settings = world.settings.clone().with("SHUTDOWN__PEERS", peers.join(","));
-    let settings = settings.with("SHUTDOWN__GRACE", "30s"); // they are asked for at most a third of it
+    let settings = settings.with("SHUTDOWN__GRACE", "30s"); // asking peers takes a third at most
     let mut lower = settings.clone().with("MQTT__CLIENT_ID", "pod-9").start_at(first)?;
     let mut higher = settings.clone().with("MQTT__CLIENT_ID", "pod-10").start_at(second)?;
     lower.wait_until_ready()?;

@@ -374,12 +374,12 @@ mod tests {
             (&json["members"][0]["messages_per_second"], &json["members"][1]["answers"]),
             (&json!(10_000.0), &json!(false))
         );
-        let nobody =
+        let printed =
             Screen(["a", "b"].map(|name| unanswered(name.to_owned(), String::new())).into())
                 .to_string();
         assert!(
-            nobody.lines().any(|line| line.starts_with("all ")) && !nobody.contains("-0"),
-            "{nobody}"
+            printed.lines().any(|line| line.starts_with("all ")) && !printed.contains("-0"),
+            "{printed}"
         );
         // No earlier answer to compare with, and a restarted process.
         assert_eq!(super::row(address, &after, None).messages_per_second, None);

@@ -51,10 +51,10 @@ impl Binaries {
     pub(crate) fn versions(&self) -> BTreeMap<&'static str, String> {
         let of = |kind: &Kind| {
             let binary = self.of(*kind).ok()?;
-            let said = || peers::version(binary).unwrap_or_else(|error| error.to_string());
+            let version = || peers::version(binary).unwrap_or_else(|error| error.to_string());
             match kind {
-                Kind::Milepost => Some(("milepost", said())),
-                Kind::Node => Some(("Node", said())),
+                Kind::Milepost => Some(("milepost", version())),
+                Kind::Node => Some(("Node", version())),
                 Kind::Telegraf => Some(("Telegraf", peers::telegraf_version().ok()?)),
                 Kind::Floor => None,
             }

@@ -77,7 +77,7 @@ impl<'a> Load<'a> {
             }
             Self::Firehose(firehose) => {
                 firehose.close();
-                // The verification reports a firehose that does not come to rest here.
+                // Ignore a timeout: the verification reports a firehose that is still sending.
                 let _ =
                     wait_until_quiet(|| firehose.sent(), |sent| sent == firehose.dealt(), QUIET);
                 let _ = wait_until_quiet(

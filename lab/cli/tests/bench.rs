@@ -70,8 +70,8 @@ fn busy_machine_is_refused() {
     let refused = lab.args(["bench", "--only", "sink-10k-qos0", "--consumer", "floor"]).output();
     busy.kill().unwrap();
     busy.wait().unwrap();
-    let said = String::from_utf8(refused.unwrap().stderr).unwrap();
-    assert!(said.contains("cores of this machine") && said.contains("--busy"), "{said}");
+    let printed = String::from_utf8(refused.unwrap().stderr).unwrap();
+    assert!(printed.contains("cores of this machine") && printed.contains("--busy"), "{printed}");
 }
 
 /// A consumer that keeps its session and acknowledges after its insert must pass; one that

@@ -76,10 +76,10 @@ fn events(scene: &mut Scene) -> Result<()> {
         found = lines(scene, &newest)?;
         Ok(found == last)
     });
-    let told = wait_until("every event has been published", SETTLE, || {
+    let published = wait_until("every event has been published", SETTLE, || {
         Ok(lines(scene, &format!("{rows} AND mqtt_at IS NULL"))?.is_empty())
     });
-    scene.misdeed = settled.and(told).err().map(|error| format!("{error:#}"));
+    scene.misdeed = settled.and(published).err().map(|error| format!("{error:#}"));
     let found = scene.engine()?.query(rows)?;
     let distinct: BTreeSet<String> = found.lines().map(str::to_owned).collect();
     let twice = found.lines().count() - distinct.len();

@@ -192,12 +192,13 @@ fn answer_late(scene: &mut Scene) -> Result<()> {
     let before = scene.metric("positions_inserted_total")?;
     scene.http.set(Bad::HangDown);
     sleep(Duration::from_secs(5));
-    let said = scene.metric("positions_inserted_total")?;
-    let done: f64 = scene.engine()?.query("SELECT count() FROM fleet.positions")?.trim().parse()?;
+    let reported = scene.metric("positions_inserted_total")?;
+    let stored: f64 =
+        scene.engine()?.query("SELECT count() FROM fleet.positions")?.trim().parse()?;
     scene.http.set(Bad::None);
     ensure!(
-        done > said && said - before <= 3.0 * scene.rate(),
-        "{said} inserted, and {done} are there"
+        stored > reported && reported - before <= 3.0 * scene.rate(),
+        "milepost reported {reported} inserted rows, and {stored} are stored"
     );
     Ok(())
 }

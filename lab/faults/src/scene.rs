@@ -47,7 +47,7 @@ pub(crate) struct Setup {
     pub(crate) password: bool,
     /// `true` where the broker is restarted. Mosquitto 2.0.11 restores sessions after a restart,
     /// but not their shared subscriptions: until the consumer has subscribed again, Mosquitto drops
-    /// messages and says so to the fleet, which sends them again.
+    /// messages and answers them with "no matching subscribers", so the fleet sends them again.
     pub(crate) broker_forgets: bool,
     pub(crate) spool: bool,
     /// `true`: the row sets the wall clock of the members.
@@ -266,7 +266,7 @@ impl Scene {
 
     /// Starts the fleet, and waits until the first rows are acknowledged.
     pub(crate) fn start_fleet(&mut self) -> Result<()> {
-        // The fleet publishes until it is told to finish, so the whole row takes place under load.
+        // The fleet publishes until `finish_fleet`, so the whole row takes place under load.
         self.fleet = Some(Background::start(self.plan.clone(), true));
         wait_until("the first rows are acknowledged", PATIENCE, || Ok(self.acks()? > 0.0))
     }

@@ -64,9 +64,9 @@ pub fn fails(test: &str, binary: &Path) -> Result<bool> {
         .current_dir(repository());
     let output = nice.output().with_context(|| format!("{nice:?}"))?;
     let printed = String::from_utf8_lossy(&output.stdout);
-    let said = |verdict: &str| printed.contains(&format!("test {test} ... {verdict}"));
-    ensure!(said("ok") || said("FAILED"), "{nice:?}: {printed}");
-    Ok(said("FAILED"))
+    let has_verdict = |verdict: &str| printed.contains(&format!("test {test} ... {verdict}"));
+    ensure!(has_verdict("ok") || has_verdict("FAILED"), "{nice:?}: {printed}");
+    Ok(has_verdict("FAILED"))
 }
 
 /// Takes what the checkout's own build has compiled. Only the crates of the workspace, whose path

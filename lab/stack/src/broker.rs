@@ -109,15 +109,15 @@ impl Broker {
         let port = self.control.context("this broker takes no commands")?;
         let mut stream = BufReader::new(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?);
         writeln!(stream.get_mut(), "{command}")?;
-        let mut said = String::new();
+        let mut reply = String::new();
         loop {
             let mut line = String::new();
             ensure!(stream.read_line(&mut line)? > 0, "{command}: the broker has ended");
             ensure!(!line.starts_with("error"), "{command}: {}", line.trim_end());
             if line == "ok\n" {
-                return Ok(said);
+                return Ok(reply);
             }
-            said.push_str(&line);
+            reply.push_str(&line);
         }
     }
 

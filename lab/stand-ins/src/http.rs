@@ -86,7 +86,7 @@ pub(crate) fn listen(
                         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(answer.response())
                     }
                 });
-                // A client that disconnects between two requests, or during one, has inserted nothing.
+                // Ignore errors: a request that was not read completely has inserted nothing.
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
             }
         });

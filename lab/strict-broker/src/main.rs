@@ -110,10 +110,11 @@ async fn run(options: Options) -> Result<()> {
         Some(port) => Some(listen(port).await?),
         None => None,
     };
-    let told = if options.announce { "announced" } else { "not announced" };
+    let announced = if options.announce { "announced" } else { "not announced" };
     line.insert_str(0, &format!("listening on {}", listener.local_addr()?));
     // One write, because eprintln! could be interleaved with another process's line.
-    let line = format!("strict-broker: {line}, max inflight {}, {told}\n", options.max_inflight);
+    let line =
+        format!("strict-broker: {line}, max inflight {}, {announced}\n", options.max_inflight);
     std::io::stderr().write_all(line.as_bytes()).context("cannot write to stderr")?;
     tokio::select! {
         () = serve(listener, &hub, 0) => {}

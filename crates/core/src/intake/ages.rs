@@ -19,7 +19,7 @@ pub struct Ages {
 
 impl Ages {
     /// Counts a message by the age of its newest fix. Skips messages with an undated fix: such a
-    /// fix gets the message's arrival time, so its age says nothing.
+    /// fix gets the message's arrival time, so its age is unknown.
     pub(super) fn observe(&mut self, decoded: &Decoded) {
         let newest = decoded.positions.iter().max_by_key(|position| position.ts);
         let Some(newest) = newest.filter(|_| decoded.lacking.undated == 0) else { return };

@@ -142,7 +142,7 @@ impl Continuity {
         }
         let owed = std::mem::take(&mut self.owed);
         (owed > 0).then(|| {
-            // The broker's queue is gone with them, and its length is unknown.
+            // The broker's queue is lost as well, and its length is unknown.
             self.sessions_lost += 1;
             self.lost_at_risk += 1;
             SessionNotice::SessionEmptied { owed }

@@ -82,8 +82,9 @@ impl Verdict {
         }
         // The target table of the view is replicated on its own, a moment later.
         let all_say_the_same = || -> Result<bool> {
-            let said: Vec<String> = replicas.iter().map(last_positions).collect::<Result<_>>()?;
-            Ok(said.windows(2).all(|pair| pair[0] == pair[1]))
+            let answers: Vec<String> =
+                replicas.iter().map(last_positions).collect::<Result<_>>()?;
+            Ok(answers.windows(2).all(|pair| pair[0] == pair[1]))
         };
         self.differ = wait_until("the replicas agree", within, all_say_the_same).is_err();
         Ok(())

@@ -1,4 +1,4 @@
-//! One connection: reads requests, and answers INSERTs as the script says.
+//! One connection: reads requests, and answers INSERTs from the script.
 
 use std::hash::{DefaultHasher, Hasher as _};
 use std::io;

@@ -70,7 +70,7 @@ impl Broker {
     }
 
     /// Returns whether the broker has printed this to stderr.
-    pub(crate) fn said(&self, what: &str) -> bool {
+    pub(crate) fn has_logged(&self, what: &str) -> bool {
         self.process().log().unwrap().contains(what)
     }
 }
@@ -217,7 +217,7 @@ impl Client {
     }
 
     /// Returns the reason code of the DISCONNECT with which the broker ends the connection.
-    pub(crate) fn told(&mut self) -> Option<DisconnectReasonCode> {
+    pub(crate) fn disconnect_reason(&mut self) -> Option<DisconnectReasonCode> {
         self.rest().into_iter().find_map(|packet| match packet {
             Packet::Disconnect(disconnect) => Some(disconnect.reason_code),
             _ => None,

@@ -14,7 +14,7 @@ fn taken_of_ten_after_a_kill(strategy: &str) -> (Broker, usize) {
     let mut publisher = Client::connect_to_second(&broker, &Hello::once("publisher"));
     broker.tell("node 0 down");
     assert_eq!(
-        (first.told(), broker.session("first")),
+        (first.disconnect_reason(), broker.session("first")),
         (None, None),
         "cut without a word, and its session is gone"
     );

@@ -105,6 +105,6 @@ fn puback_says_no_matching_subscribers() {
 fn silent_client_is_disconnected_after_its_keep_alive() {
     let (broker, began) = (Broker::start(&[]), Instant::now());
     let mut client = Client::connect(&broker, &Hello { keep_alive_s: 1, ..Hello::once("silent") });
-    assert_eq!(client.told(), Some(DisconnectReasonCode::KeepAliveTimeout));
+    assert_eq!(client.disconnect_reason(), Some(DisconnectReasonCode::KeepAliveTimeout));
     assert!(began.elapsed() >= Duration::from_millis(1_500), "one and a half times the keep-alive");
 }

@@ -88,7 +88,7 @@ fn killed_session_loses_its_messages_uncounted() {
     let (broker, mut publisher, mut a, mut b) = two_members(&[], Hello::keep("a"));
     let dropped = broker.counter("delivery.dropped");
     broker.tell("kill a");
-    assert_eq!(a.told(), None);
+    assert_eq!(a.disconnect_reason(), None);
     publisher.publish(12..14);
     assert_eq!(inherited(&broker, &mut b), [12, 13]);
     assert_eq!(broker.counter("delivery.dropped"), dropped, "no counter shows it");

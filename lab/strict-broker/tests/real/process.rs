@@ -25,8 +25,8 @@ fn mailbox_overflow_kills_the_session_uncounted() {
     publisher.publish(0..50);
     assert!(broker.session("member").is_some(), "50 are not too many");
     publisher.publish(50..60);
-    assert_eq!(member.told(), None, "TCP is closed without DISCONNECT");
-    assert!(broker.said("session member killed: MailboxOverflow"));
+    assert_eq!(member.disconnect_reason(), None, "TCP is closed without DISCONNECT");
+    assert!(broker.has_logged("session member killed: MailboxOverflow"));
     assert_eq!(broker.session("member"), None);
     assert_eq!(broker.counter("delivery.dropped"), 0);
     assert!(!Client::connect(&broker, &Hello::keep("member")).present);
