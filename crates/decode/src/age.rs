@@ -79,11 +79,13 @@ fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i
             Some(time) => return Ok(time.unix_ms()),
             None => {
                 let number = if unit == TimeUnit::BySize { "neither a number nor" } else { "not" };
-                let zone = match (Local { zone: Some(Zone::utc()), pattern: None }).unix_ms(text) {
-                    Ok(_) => "; name its zone with `zone` of the source or `ts_zone` of the format",
-                    Err(_) => "",
-                };
-                format!("{number} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z{zone}")
+                match (Local { zone: Some(Zone::utc()), pattern: None }).unix_ms(text) {
+                    Ok(_) => format!(
+                        "{number} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z; name its zone \
+                         with `zone` of the source, `ts_zone` of the format or --zone of import"
+                    ),
+                    Err(why) => format!("{number} RFC 3339 with an offset: {why}"),
+                }
             }
         },
         (Scalar::Other(_), _, _) => "not a number or RFC 3339".to_owned(),

@@ -262,7 +262,7 @@ fn outside(name: &str, degrees: Number, limit: i32, other: Number) -> String {
         _ if name == "lng" && (180.0..=360.0).contains(&degrees) => {
             "; of 0 to 360 degrees? From 180 on send 360 less".to_owned()
         }
-        _ if may_have_minutes(degrees) && may_have_minutes(other.as_f64()) => {
+        _ if name == "lat" && may_have_minutes(degrees) && may_have_minutes(other.as_f64()) => {
             "; degrees and minutes? lat_unit or --unit lat=ddmm.mmmm says so".to_owned()
         }
         Some(_) | None => String::new(),

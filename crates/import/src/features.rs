@@ -114,11 +114,13 @@ const DEGREES: [&str; 7] = ["CRS84", "CRS83", "4326", "4979", "4258", "4269", "4
 /// The coordinates are no degrees of WGS 84.
 fn refuse_other_crs(crs: &[u8]) -> Result<()> {
     let Ok(crs) = serde_json::from_slice::<serde_json::Value>(crs) else { return Ok(()) };
-    let named = crs.pointer("/properties/name").and_then(serde_json::Value::as_str);
-    let code = named.map(|name| name.rsplit([':', '/']).next().unwrap_or(name));
-    if let (Some(name), Some(code)) = (named, code)
-        && !DEGREES.contains(&code)
-    {
+    // Of type `name`, `link` or `EPSG`.
+    let named = ["/properties/name", "/properties/href", "/properties/code"]
+        .iter()
+        .find_map(|at| crs.pointer(at).map(|name| name.to_string().replace('"', "")));
+    let Some(name) = named.filter(|name| name != "null") else { return Ok(()) };
+    let is_code = |word: &str| DEGREES.contains(&word);
+    if !name.split([':', '/', '=', ' ']).any(is_code) {
         bail!(
             "its coordinates are {name:.60}, not degrees of WGS 84; convert it: ogr2ogr -t_srs \
              EPSG:4326 -f GeoJSON new.geojson old.geojson"
@@ -350,8 +352,20 @@ mod tests {
             assert!(features.len() == read && end.contains(said), "{features:?} {end}");
             assert_eq!(end.contains("before its crs may be stored already"), is_behind, "{end}");
         }
-        let file = format!("{{{list},{}}}", crs.replace("EPSG::3857", "OGC:1.3:CRS84"));
-        let (features, end) = all(|take| features(file.as_bytes(), take));
-        assert!(features.len() == 1 && end.is_empty(), "{end}");
+        let name = r#"{"type":"name","properties":{"name":"urn:ogc:def:crs:OGC:1.3:CRS84"}}"#;
+        let link = r#"{"type":"link","properties":{"href":"http://x.org/ref/epsg/CODE/proj4/","type":"proj4"}}"#;
+        for (crs, is_read) in [
+            (name.to_owned(), true),
+            (link.replace("CODE", "4326"), true),
+            (link.replace("CODE", "3857"), false),
+            (r#"{"type":"EPSG","properties":{"code":4326}}"#.to_owned(), true),
+            (r#"{"type":"EPSG","properties":{"code":3857}}"#.to_owned(), false),
+            (r#"{"type":"name","properties":{"name":null}}"#.to_owned(), true),
+            ("null".to_owned(), true),
+        ] {
+            let file = format!(r#"{{"crs":{crs},{list}}}"#);
+            let (features, end) = all(|take| features(file.as_bytes(), take));
+            assert_eq!((features.len() == 1, end.is_empty()), (is_read, is_read), "{crs}: {end}");
+        }
     }
 }

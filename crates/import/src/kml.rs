@@ -103,7 +103,14 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
                     "coord" if is_in("Track") => {
                         mark.places.push((value.into(), xml.get_ref().line))
                     }
-                    "coordinates" if is_in("Point") => mark.place = Some(value.to_owned()),
+                    "coordinates" if is_in("Point") => {
+                        if mark.place.is_some() {
+                            unread.insert(
+                                "a Point behind which its Placemark has another".to_owned(),
+                            );
+                        }
+                        mark.place = Some(value.to_owned());
+                    }
                     "altitudeMode" if is_in("Point") || is_in("Track") => {
                         value.clone_into(&mut mark.mode);
                     }
@@ -189,8 +196,14 @@ fn pass(
     take: Take<'_>,
 ) -> Result<()> {
     record.clear();
-    let mut numbers =
-        place.split(|c: char| c == ',' || c.is_whitespace()).filter(|number| !number.is_empty());
+    let is_mark = |c: char| c == ',' || c.is_whitespace();
+    let is_some = |number: &&str| !number.is_empty();
+    let mut numbers = place.split(is_mark).filter(is_some);
+    if numbers.clone().count() > 3 {
+        // Decimal commas, or several places: the decoder rejects it.
+        record.put("lat", place);
+        numbers = "".split(is_mark).filter(is_some);
+    }
     for name in ["lon", "lat", "ele"] {
         let Some(number) = numbers.next() else { break };
         // A height of 0 that the map ignores, or one above the ground, is no altitude.
@@ -256,6 +269,28 @@ mod tests {
         }
         let (points, end) = read(&format!("<kml><Placemark>{view}{point}</Placemark></kml>"));
         assert!(points.is_empty() && end.contains("1 points and 0 lines without times"), "{end}");
+    }
+
+    #[test]
+    fn place_of_more_than_three_numbers_is_passed_as_it_is() {
+        let stamp = format!("<TimeStamp>{WHEN}</TimeStamp>");
+        for (place, expected) in [
+            ("13.4, 52.5, 7", r#"{"lon":"13.4","lat":"52.5","ele":"7","time":"#),
+            ("13,4 52,5", r#"{"lat":"13,4 52,5","time":"#),
+            ("13.4,52.5,0 13.5,52.5,0", r#"{"lat":"13.4,52.5,0 13.5,52.5,0","time":"#),
+        ] {
+            let point = format!("<Point><coordinates>{place}</coordinates></Point>");
+            let track = format!("<gx:Track>{WHEN}<gx:coord>{place}</gx:coord></gx:Track>");
+            for inner in [format!("{stamp}{point}"), track] {
+                let (points, end) = read(&format!("<kml><Placemark>{inner}</Placemark></kml>"));
+                assert!(points[0].starts_with(expected) && end.is_empty(), "{points:?} {end}");
+            }
+        }
+        let points = "<Point><coordinates>1,2</coordinates></Point>".repeat(2);
+        let file = format!("<kml><Placemark>{stamp}<Multi>{points}</Multi></Placemark></kml>");
+        let mut unread = BTreeSet::new();
+        all(|take| kml(file.as_bytes(), take).map(|names| unread = names));
+        assert_eq!(unread.len(), 1, "{unread:?}");
     }
 
     #[test]

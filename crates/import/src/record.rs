@@ -31,6 +31,15 @@ impl Record {
         self.names.contains(name)
     }
 
+    /// Returns whether there is a member of this name and value.
+    pub(super) fn has_value(&self, name: &str, value: &str) -> bool {
+        let mut member = Vec::new();
+        put_string(name, &mut member);
+        member.push(b':');
+        put_string(value, &mut member);
+        self.json.windows(member.len()).any(|part| part == member)
+    }
+
     /// Returns the whole object.
     pub(super) fn finish(&mut self) -> &[u8] {
         self.json.extend_from_slice(if self.json.is_empty() { b"{}" } else { b"}" });

@@ -69,7 +69,9 @@ fn fixes(element: &Value) -> Vec<Fix> {
 fn record_of(point: &Value) -> Fix {
     let e7 = |names: [&str; 2]| {
         let number = names.iter().find_map(|name| point[*name].as_f64());
-        number.map(|number| (number / 1e7).to_string())
+        // Google wrote numbers that had passed the end of a 32-bit integer.
+        let passed = |number: f64| if number > 1.8e9 { number - 4_294_967_296.0 } else { number };
+        number.map(|number| (passed(number) / 1e7).to_string())
     };
     let lat = e7(["latitudeE7", "latE7"]).map(|lat| ("lat", lat));
     let lng = e7(["longitudeE7", "lngE7"]).map(|lng| ("lon", lng));
@@ -94,11 +96,17 @@ fn others(point: &Value) -> impl Iterator<Item = (&'static str, String)> {
     NAMES.into_iter().filter_map(|(name, ours)| Some((ours, text(&point[name])?)))
 }
 
-/// `52.5°, 13.4°` or `geo:52.5,13.4`.
+/// `52.5°, 13.4°` or `geo:52.5,13.4`, which may have a height and parameters (RFC 5870).
 fn place(point: &Value) -> Fix {
-    let point = point.as_str().unwrap_or_default().trim_start_matches("geo:").replace('°', "");
-    let numbers = point.split(',').map(|number| number.trim().to_owned());
-    ["lat", "lon"].into_iter().zip(numbers).collect()
+    let whole = point.as_str().unwrap_or_default();
+    let uri = whole.strip_prefix("geo:").map(|uri| uri.split(';').next().unwrap_or_default());
+    let point = uri.unwrap_or(whole).replace('°', "");
+    let numbers: Vec<String> = point.split(',').map(|number| number.trim().to_owned()).collect();
+    if numbers.len() > if uri.is_some() { 3 } else { 2 } {
+        // Decimal commas: the decoder rejects it.
+        return vec![("lat", whole.to_owned())];
+    }
+    ["lat", "lon", "ele"].into_iter().zip(numbers).collect()
 }
 
 fn text(value: &Value) -> Option<String> {

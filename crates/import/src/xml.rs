@@ -192,7 +192,12 @@ fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> 
                 let known = names.iter().find(|(known, _)| *known == name);
                 let name = known.map_or(name, |(_, name)| *name);
                 let value = text.trim().to_owned();
-                if is_own {
+                if is_own && matches!(name, "lat" | "lon" | GPX_TIME) && record.has(name) {
+                    // Which is right? The decoder rejects such a value.
+                    if !record.has_value(name, &value) {
+                        record.put(name, &format!("{value}, and another one before it"));
+                    }
+                } else if is_own {
                     record.put(name, &value);
                 } else if !value.is_empty() {
                     extensions.push((name.to_owned(), value));
@@ -324,6 +329,23 @@ mod tests {
         ] {
             let (points, end) = all(|take| tcx(file(inner).as_bytes(), take));
             assert_eq!((&*points, &*end), (&[expected.to_owned()][..], ""));
+        }
+    }
+
+    #[test]
+    fn second_place_or_time_of_a_point_replaces_none() {
+        for (inner, expected) in [
+            ("<time>1</time><time>1</time>", r#""time":"1"}"#),
+            (
+                "<time>1</time><time>2</time>",
+                r#""time":"1","time":"2, and another one before it"}"#,
+            ),
+            ("<lat>1</lat>", r#""lon":"2"}"#),
+            ("<lon>3</lon>", r#""lon":"3, and another one before it"}"#),
+        ] {
+            let file = format!("<gpx><trkpt lat='1' lon='2'>{inner}</trkpt></gpx>");
+            let (points, end) = all(|take| gpx(file.as_bytes(), take));
+            assert!(points[0].ends_with(expected) && end.is_empty(), "{points:?} {end}");
         }
     }
 

@@ -699,6 +699,17 @@ fn exports_of_googles_timeline_are_read() {
     );
     let (first, _) = first_of("2026_NOVEMBER.json", &semantic, 1);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 - - - 5");
+    let geo = "geo:-33.5,-70.25";
+    let uri = ios.replace(geo, "geo:-33.5,-70.25,520;u=10");
+    let (first, _) = first_of("location-history.json", &uri, 1);
+    assert_eq!(first, "08:00:00.000Z -33.5 -70.25 - - 520 -");
+    for commas in ["-33,5°, -70,25°", "geo:-33,5,-70,25"] {
+        check_refused(&[], "location-history.json", ios.replace(geo, commas), "not a number");
+    }
+    // West, past the end of a 32-bit integer.
+    let passed = records.replace(":-702500000", ":3592467296");
+    let (first, _) = first_of("Records.json", &passed, 2);
+    assert_eq!(first, "08:00:00.000Z -33.5 -70.25 3 90 520 12");
     let endless = ios.replace("\"30\"", "\"9223372036854775807\"");
     check_refused(&[], "location-history.json", endless, "no time");
     check_refused(&[], "Records.json", &records[..100], "EOF in line 1");
