@@ -82,9 +82,13 @@ fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i
                 match (Local { zone: Some(Zone::utc()), pattern: None }).unix_ms(text) {
                     Ok(_) => format!(
                         "{number} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z; name its zone \
-                         with `zone` of the source, `ts_zone` of the format or --zone of import"
+                         with `zone` of the source or `ts_zone` of the format"
                     ),
-                    Err(why) => format!("{number} RFC 3339 with an offset: {why}"),
+                    // A text of another kind needs no advice about dates.
+                    Err(why) if !why.contains("no time such as") => format!("but {why}"),
+                    Err(_) => {
+                        format!("{number} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z")
+                    }
                 }
             }
         },

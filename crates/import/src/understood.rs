@@ -69,6 +69,8 @@ impl Understood {
 
     /// Returns the detail of a reject with its place, `FILE:LINE`.
     pub(super) fn at(&self, line: u64, detail: &str) -> String {
+        // A file has no source; its format may have none either.
+        let detail = detail.replace("`zone` of the source or `ts_zone` of the format", "--zone");
         format!("{}:{line}: {detail}", self.file)
     }
 

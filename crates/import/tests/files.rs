@@ -541,6 +541,16 @@ fn hemisphere_that_is_not_read_moves_no_place() {
     }
     let given = [unit, &["--field", "lat_hemisphere=/properties/lat_ref"]].concat();
     check(&given, "a.geojson", feature(r#","lat_ref":"S""#), "-33.5 70.25 - - - -");
+    // A time without a zone, and one in two properties.
+    let local = feature("").replace("Z\"", "\"");
+    check_refused(unit, "a.geojson", &local, "name its zone with --zone");
+    check(&[unit, &["--zone", "Z"]].concat(), "a.geojson", &local, "33.5 70.25 - - - -");
+    let (date, clock) = ts.trim_end_matches('Z').split_once('T').unwrap();
+    let two = format!(r#""date":"{date}","time":"{clock}""#);
+    let two = feature("").replace(&format!(r#""ts":"{ts}""#), &two);
+    check_refused(unit, "a.geojson", &two, "a time of day without a date");
+    let both = ["--zone", "Z", "--field", "ts=/properties/date+/properties/time"];
+    check(&[unit, &both].concat(), "a.geojson", &two, "33.5 70.25 - - - -");
     // Beyond the first fixes, too, whether they are stored or not.
     for first in ["N", "S"] {
         let before = feature(&format!(r#","lat_ref":"{first}""#)) + "\n";
