@@ -35,6 +35,10 @@ pub fn csv(text: &str) -> Result<Vec<Card>, String> {
     if let Some(other) = columns.iter().find(|column| !known.contains(&column.as_str())) {
         return Err(format!("column {other:?}: expected some of {}", known.join(", ")));
     }
+    let is_twice = |column: &&String| columns.iter().filter(|other| other == column).count() > 1;
+    if let Some(column) = columns.iter().find(is_twice) {
+        return Err(format!("column {column:?}: twice"));
+    }
     if !columns.iter().any(|column| column == "driver_id") {
         return Err(
             "expected a first line with the names of the columns, driver_id among them".to_owned()
@@ -151,6 +155,7 @@ mod tests {
             ("driver_id,age\nd1,7", "column \"age\""),
             ("driver_id,name\nd1", "row 2: 1 fields"),
             ("driver_id\n\"d1", "does not end"),
+            ("driver_id,name,name\nd1,Anna,Ben", "column \"name\": twice"),
         ] {
             assert!(csv(text).unwrap_err().contains(why), "{text}: {:?}", csv(text));
         }

@@ -142,8 +142,21 @@ async fn change(feature: &Value) -> Result<Change, Refused> {
             "properties.valid_until: expected a time after valid_from".to_owned(),
         ));
     }
-    let was = properties["was"].as_str().unwrap_or(&name).to_owned();
-    let rewrites_past = properties["rewrite_past"].as_bool().unwrap_or_default();
+    let refused = |key: &str, expected: &str| {
+        Refused::Invalid(format!("properties.{key}: expected {expected}"))
+    };
+    let was = match &properties["was"] {
+        Value::Null => name.clone(),
+        was => was.as_str().ok_or_else(|| refused("was", "the name until now"))?.to_owned(),
+    };
+    let rewrites_past = match &properties["rewrite_past"] {
+        Value::Null => false,
+        rewrites => rewrites.as_bool().ok_or_else(|| refused("rewrite_past", "true or false"))?,
+    };
+    if !properties["valid_to"].is_null() {
+        // The name in a file of `milepost fences import`.
+        return Err(refused("valid_to", "valid_until, in milliseconds since 1970"));
+    }
     let outline = match feature.get("geometry") {
         None => Outline::Same,
         Some(Value::Null) => Outline::Ended,
@@ -283,6 +296,24 @@ mod tests {
         assert_eq!((version.rules.stay_max_s, version.rules.drivers.len()), (Some(60), 0));
         let old = stored("[]", NO_RULES.trim_end_matches(" AS rules").trim_matches('\'')).version();
         assert!(old.unwrap().rules.is_none());
+    }
+
+    #[tokio::test]
+    async fn wrong_property_is_refused_by_its_name() {
+        for (key, value) in [
+            ("rewrite_past", json!("true")),
+            ("was", json!(7)),
+            ("valid_until", json!("2027-01-01")),
+            ("valid_to", json!("2027-01-01")),
+        ] {
+            let mut feature = json!({ "type": "Feature", "properties": { "name": "yard" } });
+            feature["properties"][key] = value;
+            let Err(Refused::Invalid(why)) = change(&feature).await else { panic!("{key}") };
+            assert!(why.starts_with(&format!("properties.{key}: ")), "{why}");
+        }
+        let nulls = json!({ "name": "yard", "was": null, "rewrite_past": null, "valid_to": null });
+        let change = change(&json!({ "type": "Feature", "properties": nulls })).await.unwrap();
+        assert_eq!((&*change.was, change.rewrites_past), ("yard", false));
     }
 
     #[test]

@@ -107,6 +107,10 @@ fn fence(feature: &Value, faults: &mut Vec<String>) -> Option<Fence> {
     {
         faults.push("valid_to is not after valid_from".to_owned());
     }
+    if !properties["valid_until"].is_null() {
+        // The name in the table and on the map: the fence would be valid for ever.
+        faults.push("valid_until: expected valid_to, a date or a time".to_owned());
+    }
     let polygons = polygons(&feature["geometry"], faults);
     let rules = FenceRules::read(properties, faults);
     let fence = Fence {
@@ -392,11 +396,12 @@ mod tests {
             feature(r#"{"name":"e"}"#, "Polygon", square),
             feature(r#"{"name":"e"}"#, "Polygon", square),
             r#"{"type":"Feature","properties":{"name":"f"},"geometry":null}"#.to_owned(),
+            feature(r#"{"name":"g","valid_until":"2026-02-01"}"#, "Polygon", square),
         ];
         let text = format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, features.join(","));
         let read = read(&text).unwrap();
         assert_eq!(read.fences.iter().map(|fence| &*fence.name).collect::<Vec<_>>(), ["e"]);
-        assert_eq!(read.invalid_features, 7);
+        assert_eq!(read.invalid_features, 8);
         let expected = [
             "feature 0: has no properties.name, a string",
             "feature 1 \"a\": valid_from: \"then\" is no date",
@@ -406,6 +411,7 @@ mod tests {
             "feature 4 \"d\": polygon 2: has no rings",
             "feature 6 \"e\": has the name and the valid_from of feature 5",
             "feature 7 \"f\": has no geometry",
+            "feature 8 \"g\": valid_until: expected valid_to",
         ];
         assert_eq!(read.invalid.len(), expected.len(), "{:#?}", read.invalid);
         for (line, expected) in read.invalid.iter().zip(expected) {
