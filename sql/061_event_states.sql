@@ -1,6 +1,7 @@
 -- The newest event of each driver, state and fence. `milepost events` starts from these rows, so its start does not depend on the length of
--- the history. `version` orders events: 48 bits of known_at, 48 of ts, 32 of seq and 48 of written_at, highest bits first. So a row that is
--- written again with its time of delivery replaces the one before. Signed numbers are shifted to begin at 0.
+-- the history. `version` orders events: 48 bits of known_at, 48 of ts, 32 of seq, 1 for overstayed, which follows the entered of the same fix,
+-- and 48 of written_at, highest bits first. So a row that is written again with its time of delivery replaces the one before. Signed numbers
+-- are shifted to begin at 0.
 CREATE TABLE IF NOT EXISTS {database}.event_states{on_cluster}
 (
     driver_id  String                   COMMENT 'Driver id',
@@ -17,10 +18,10 @@ CREATE TABLE IF NOT EXISTS {database}.event_states{on_cluster}
     webhook_at Nullable(DateTime64(3, 'UTC')) COMMENT 'Time the webhook accepted it, UTC; NULL: not yet',
     written_at DateTime64(3, 'UTC')     COMMENT 'Time the row of events was written, UTC',
     version    UInt256 MATERIALIZED bitOr(bitOr(
-            bitShiftLeft(toUInt256(toUnixTimestamp64Milli(known_at) + 140737488355328), 128),
-            bitShiftLeft(toUInt256(toUnixTimestamp64Milli(ts) + 140737488355328), 80)), bitOr(
-            bitShiftLeft(toUInt256(seq), 48), toUInt256(toUnixTimestamp64Milli(written_at) + 140737488355328)))
-        CODEC(ZSTD(1)) COMMENT 'Order of events, the highest is the newest: known_at, ts, seq, written_at'
+            bitShiftLeft(toUInt256(toUnixTimestamp64Milli(known_at) + 140737488355328), 129),
+            bitShiftLeft(toUInt256(toUnixTimestamp64Milli(ts) + 140737488355328), 81)), bitOr(
+            bitShiftLeft(toUInt256(seq) * 2 + (kind = 'overstayed'), 48), toUInt256(toUnixTimestamp64Milli(written_at) + 140737488355328)))
+        CODEC(ZSTD(1)) COMMENT 'Order of events, the highest is the newest: known_at, ts, seq, overstayed or not, written_at'
 )
 ENGINE = {engine:ReplacingMergeTree(version)}
 ORDER BY (driver_id, state, fence)

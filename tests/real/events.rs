@@ -463,6 +463,32 @@ fn fence_rules_give_events_and_hourly_reports_are_no_silence() -> Result<()> {
 }
 
 #[test]
+fn delivery_of_an_entry_does_not_end_the_overstay_of_the_same_fix() -> Result<()> {
+    let world = world("events_overstayed")?;
+    // A device sent its whole stay at once, so both are known at one time.
+    let write = |kind: &str, posted: &str| {
+        world.query(&format!(
+            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at, webhook_at) SELECT 'd1', \
+             '2026-11-26 08:00:00', '{kind}', 'depot', 52.05, 13.05, '2026-11-26 09:00:00', {posted}"
+        ))
+    };
+    write("entered", "NULL")?;
+    write("overstayed", "NULL")?;
+    write("entered", "now64(3)")?;
+    let state = "SELECT kind, webhook_at IS NULL FROM {db}.event_states FINAL";
+    assert_eq!(world.query(state)?, "overstayed\t1");
+    write("overstayed", "now64(3)")?;
+    assert_eq!(world.query(state)?, "overstayed\t0");
+    // `milepost migrate` fills the table from older rows.
+    world.query("DROP TABLE {db}.event_states_mv")?;
+    world.query("DROP TABLE {db}.event_states")?;
+    write("entered", "now64(3)")?;
+    world.settings.migrate()?;
+    assert_eq!(world.query(state)?, "overstayed\t0");
+    Ok(())
+}
+
+#[test]
 fn start_reads_fixes_as_old_as_the_longest_limit_of_a_fence() -> Result<()> {
     let world = world("events_patience")?;
     world.query(

@@ -35,7 +35,7 @@ const FILLS: [([&str; 2], &str); 3] = [
         "INSERT INTO {database}.event_states (driver_id, state, fence, kind, ts, seq, lat, lng, speed, known_at, mqtt_at, webhook_at, written_at) \
          SELECT driver_id, state, fence, newest.1, newest.2, newest.3, newest.4, newest.5, newest.6, newest.7, newest.8, newest.9, newest.10 FROM ( \
          SELECT driver_id, multiIf(kind IN ('entered', 'overstayed', 'left'), 'fence', kind IN ('silent', 'heard'), 'contact', 'speed') AS state, fence, \
-         argMax((kind, ts, seq, lat, lng, speed, known_at, mqtt_at, webhook_at, written_at), (known_at, ts, seq, written_at)) AS newest \
+         argMax((kind, ts, seq, lat, lng, speed, known_at, mqtt_at, webhook_at, written_at), (known_at, ts, seq, kind = 'overstayed', written_at)) AS newest \
          FROM {database}.events WHERE kind NOT IN ('jump', 'off_hours') GROUP BY driver_id, state, fence) SETTINGS max_execution_time = 0",
     ),
     (
