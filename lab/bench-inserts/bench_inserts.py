@@ -85,7 +85,7 @@ def running_broker(state: Path):
 
 @contextlib.contextmanager
 def running_members(args, count: int, db: Database, mqtt: int, run: str, folder: Path):
-    """The processes, once all are ready."""
+    """Starts the processes, and yields them when all are ready."""
     members, ports = [], [free_port() for _ in range(count)]
     try:
         for number in range(count):

@@ -75,7 +75,7 @@ def resident_mib(pid: int) -> float:
 
 
 class Page:
-    """One viewer. It asks as the page does: map/page/src/live.ts."""
+    """One viewer, which sends the same requests as the page (map/page/src/live.ts)."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, tiles: list[str]):
         self.session, self.url, self.tiles = session, url, tiles
@@ -84,9 +84,9 @@ class Page:
     async def picture(self) -> None:
         of = ",".join(f"{tile}:{self.versions[tile]}" if tile in self.versions else tile for tile in self.tiles)
         async with self.session.get(f"{self.url}/api/tiles?of={of}") as answer:
-            body = await answer.content.read()  # as it came: auto_decompress is off
+            body = await answer.content.read()  # still compressed: auto_decompress is off
         assert answer.status == 200, (answer.status, body[:200])
-        self.bytes += len(body) + 300  # and its head, about
+        self.bytes += len(body) + 300  # and about 300 bytes of headers
         self.asked += len(self.tiles)
         plain, at = gzip.decompress(body), 0
         while at < len(plain):

@@ -44,7 +44,7 @@ def answers(port):
 
 
 class Place:
-    """A broker with no past, the engine, members and a fleet. `url`: a broker of somebody else, which keeps its past."""
+    """A new broker, the engine, members and a fleet. `url`: an existing broker, which may still have state of earlier runs."""
 
     def __init__(self, name, folder, arguments, clickhouse, url=None):
         self.name, self.folder, self.arguments, self.clickhouse = name, folder, arguments, clickhouse
@@ -52,7 +52,7 @@ class Place:
         self.url, self.address = url or f"mqtt://127.0.0.1:{self.port}", f"127.0.0.1:{self.port}"
         if url:
             self.address = url.split("://")[1]
-        # Of this place alone, should the broker remember others.
+        # Unique, because an existing broker may still have sessions of earlier runs.
         self.run = f"{name}-{time.time_ns():x}"
         self.processes = {}
         folder.mkdir()
@@ -82,7 +82,7 @@ class Place:
             return
         environment = {"MQTT_PORT": str(self.port), "STATE_DIR": str(self.folder / "state")}
         broker = self.start("broker", [HERE / self.name], environment)
-        # The first time it is built.
+        # Long, because the first start builds the broker.
         wait_until("the broker answers", lambda: broker.poll() is not None or answers(self.port), 3600)
         assert broker.poll() is None, (self.folder / "broker.log").read_text()[-2000:]
 
@@ -118,7 +118,7 @@ class Place:
         wait_until(f"member {name} is ready", is_ready)
 
     def fleet(self):
-        """Starts it."""
+        """Starts the fleet."""
         command = [self.arguments.binaries / "loadgen", "fleet", "--broker", self.address, "--count", str(MESSAGES)]
         command += ["--rate", str(RATE), "--run", self.run, "--manifest", self.folder / "manifest.json"]
         if username := os.environ.get("MQTT_USERNAME"):
@@ -126,12 +126,12 @@ class Place:
         return self.start("fleet", command, {})
 
     def sent(self):
-        """Waits until it has sent everything; it waits half a minute for the last acknowledgements."""
+        """Waits until the fleet has sent everything; the fleet waits 30 s for the last acknowledgements."""
         code = self.processes.pop("fleet").wait(PATIENCE_S + MESSAGES / RATE)
         assert code in (0, 1), (self.folder / "fleet.log").read_text()[-2000:]
 
     def verdict(self):
-        """What is lost, in words; None: nothing."""
+        """Returns what was lost or stored twice, in words: "0 lost" if nothing was."""
         command = [self.arguments.binaries / "loadgen", "verify", "--json", "--manifest", self.folder / "manifest.json"]
         done = subprocess.run([*command, "--clickhouse", self.clickhouse, "--wait", "30s"], capture_output=True, text=True)
         verdict = json.loads(done.stdout)
@@ -157,7 +157,7 @@ def kill(place):
 
 
 def queue(place):
-    """The only member is away for all 20,000."""
+    """The only member is stopped while the fleet sends, and started again afterwards."""
     place.member("0")
     place.end("0")
     place.fleet()
@@ -204,7 +204,7 @@ STAGES = [kill, queue, restart, scale, drain]
 
 
 def check(place):
-    """What is wrong with the broker, and its window."""
+    """Returns what `milepost check` finds wrong, the broker's window, and the exit code."""
     done = place.milepost("check", "--json", "--probe-topic", "drivers/check/gps-check")
     found = [line for line in json.loads(done.stdout)["checks"]]
     wrong = [line for line in found if line["level"] != "ok"]

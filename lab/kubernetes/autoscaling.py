@@ -20,7 +20,7 @@ SPOOLED = f'sum(milepost_spool_batches{{namespace="{NAMESPACE}"}})'
 class Autoscaling:
     def __init__(self, scene, servers):
         self.scene, self.servers, self.cluster = scene, servers, scene.cluster
-        # Two members carry the fleet, and the burst wants more than there may be.
+        # Two members are enough for the fleet; the burst asks for more than the maximum.
         self.share = scene.arguments.rate * 6 // 10
         self.second, self.sent = None, []
         self.prometheus = self.adapter = None
@@ -77,7 +77,7 @@ class Autoscaling:
         return f"2 → {MEMBERS_MAX} at {self.received()} messages a second"
 
     def held(self):
-        """What comes after the second fleet wants two members; what is spooled keeps them all."""
+        """Without the second fleet the load needs only two members, but the spooled batches keep all of them."""
         self.servers.processes[1].kill()
         wait_until("something is spooled", lambda: self.prometheus.value(SPOOLED) > 0)
         self.sent = self.second.stop()

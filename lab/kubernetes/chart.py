@@ -37,7 +37,7 @@ class Chart(Scene):
             f'[mqtt]\nurl = "mqtt://127.0.0.1:{self.servers.mqtt}"\nusername = "milepost"\nsession_expiry = "{EXPIRY_S}s"\n'
             f'[clickhouse]\nurl = "http://127.0.0.1:{self.servers.clickhouse}"\nuser = "{USER}"\n{more}'
         )
-        # The engine knows one user.
+        # The engine of lab/local has only one user.
         values = {"config": config, "image": {"repository": IMAGE}, "env": [{"name": "MILEPOST__CLICKHOUSE__USER", "value": USER}]}
         path = self.folder / "values.json"
         path.write_text(json.dumps(values))
@@ -71,7 +71,7 @@ class Chart(Scene):
         return "its own ConfigMap and migrate Job; the former ConfigMap stays"
 
     def typo(self):
-        """It is refused before anything changes; and when the node of a member fails then, the member comes back as it was."""
+        """A typo is refused before anything changes. If the node of a member fails then, the member restarts unchanged."""
         before, other = self.uids(), self.uid("milepost-0")
         try:
             self.helm("upgrade", "milepost", CHART, *self.values('[batch]\nage_maximum = "1s"\n'))
@@ -91,7 +91,7 @@ class Chart(Scene):
         return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in self.members()}
 
     def stopped(self):
-        """A mistake that reading the file does not show stops the rollout at its first pod; a drain may not take the other one."""
+        """A mistake that validation cannot find stops the rollout at its first pod; then a drain may not evict the other pod."""
         old, other = self.uid("milepost-1"), self.uid("milepost-0")
         self.helm("upgrade", "milepost", CHART, *self.values('[decode]\nfix_age_max = "9days"\n'), "--set", "env[1].name=MILEPOST__CLICKHOUSE__URL,env[1].value=http://127.0.0.1:9")
         wait_until("the second is new", lambda: self.uid("milepost-1") not in (old, None))
@@ -126,7 +126,7 @@ class Chart(Scene):
         return self.servers.query(silent).split() == [drivers] * 3
 
     def removed(self):
-        """The objects go; the pods would with Kubernetes' garbage collector, which is not among the controllers here."""
+        """Uninstalls. The objects go, but not the pods: Kubernetes' garbage collector is not among the controllers here."""
         self.helm("uninstall", "milepost")
         wait_until("the StatefulSet is gone", lambda: not self.cluster.items("StatefulSet", NAMESPACE))
         claims = {claim["metadata"]["name"] for claim in self.cluster.items("PersistentVolumeClaim", NAMESPACE)}

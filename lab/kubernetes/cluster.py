@@ -21,7 +21,7 @@ CONTROLLERS = [
     "persistentvolume-binder-controller",
     "horizontal-pod-autoscaler-controller",
 ]
-# Where objects of a kind live, and whether in a namespace.
+# Kind: API path of its objects, and whether they are in a namespace.
 PATHS = {
     "Namespace": ("api/v1", "namespaces", False),
     "Node": ("api/v1", "nodes", False),
@@ -56,7 +56,7 @@ def free_port():
 
 
 def wait_until(what, condition, within=180.0):
-    """Long, because the machine may be busy: only what is broken waits for so long. A time in which we stood still does not count."""
+    """Waits for `condition`. The limit is long, for a busy machine. Of a pause of this process, only 5 s count."""
     began = time.monotonic()
     while not (found := condition()):
         assert within > 0, f"waited, but never: {what}"
@@ -74,16 +74,16 @@ class Refused(Exception):
 
 
 class Cluster:
-    """The control plane; use it with `with`."""
+    """The control plane: a context manager."""
 
     def __init__(self, tools, folder):
         self.tools, self.folder = Path(tools), Path(folder)
         self.processes = []
-        self.warnings = []  # of the API server, in its answers
+        self.warnings = []  # that the API server sent with its answers
         self.token = secrets.token_hex(16)
         self.port = free_port()
         self.context = ssl.create_default_context()
-        self.context.check_hostname = False  # its certificate is its own, of this minute
+        self.context.check_hostname = False  # its certificate is self-signed, and new in each run
         self.context.verify_mode = ssl.CERT_NONE
 
     def __enter__(self):

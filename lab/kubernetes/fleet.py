@@ -1,4 +1,4 @@
-"""A fleet that sends until it is told to stop: one `loadgen fleet` after the other, each with a list of its own of what it sent."""
+"""A fleet that sends until `stop`: one `loadgen fleet` after the other, each with its own manifest of what it sent."""
 
 import json
 import os
@@ -41,7 +41,7 @@ class Fleet(threading.Thread):
 
 
 def verify(arguments, servers, manifests):
-    """Sums by what they are, and whether each fix is there once, and was sent while somebody was subscribed."""
+    """Returns the sums over all manifests, by name, and whether every fix is stored exactly once."""
     unheard = "sent while nobody was subscribed"
     sums = dict.fromkeys(("sent", "stored", "lost", "duplicates in fixes", unheard), 0)
     exact = True

@@ -36,12 +36,12 @@ class Kubelet(threading.Thread):
         self.wrong = None
         self.numbers = {}
         self.volumes = set()
-        self.network = f"127.{100 + secrets.randbelow(100)}.{secrets.randbelow(256)}"  # two runs at once do not meet
+        self.network = f"127.{100 + secrets.randbelow(100)}.{secrets.randbelow(256)}"  # random, so that concurrent runs do not collide
         for node in NODES:
             labels = {"kubernetes.io/hostname": node, "topology.kubernetes.io/zone": node.replace("node", "zone")}
             cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "labels": labels}}, None)
             cluster.patch("Node", None, node, {"status": {"capacity": ROOM, "allocatable": ROOM}}, "status")
-            cluster.patch("Node", None, node, {"spec": {"taints": None}})  # it is born with one: not ready
+            cluster.patch("Node", None, node, {"spec": {"taints": None}})  # a new node has the taint not-ready
         default = {"name": CLASS, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
         made_by = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "milepost.example/folders"}
         cluster.create(made_by | {"metadata": default}, None)
@@ -58,7 +58,7 @@ class Kubelet(threading.Thread):
                 self.look()
             except (Refused, OSError) as error:
                 if not self.stopped.is_set():
-                    self.wrong = error  # a conflict is seen again at the next look
+                    self.wrong = error  # a conflict is retried at the next look
             time.sleep(0.2)
 
     def look(self):
@@ -76,7 +76,7 @@ class Kubelet(threading.Thread):
             self.pods.pop(uid).kill()
 
     def make_volumes(self):
-        """For each claim without one; the volume controller binds them, and the scheduler waits for that."""
+        """Makes a volume for each claim without one. The volume controller binds it; the scheduler waits for that."""
         for claim in self.cluster.items("PersistentVolumeClaim", self.namespace):
             if claim["spec"].get("volumeName") or claim["metadata"]["name"] in self.volumes:
                 continue
@@ -108,7 +108,7 @@ class Pod:
         self.name = thing["metadata"]["name"]
         self.folder = kubelet.folder / self.name
         self.container = thing["spec"]["containers"][0]
-        # A Job's pod listens to nothing.
+        # A Job's pod has no port.
         self.address = kubelet.address(self.name) if "ports" in self.container else f"{kubelet.network}.{PODS_MAX + 1}"
         self.told_at = None
         self.told = None
@@ -189,7 +189,7 @@ class Pod:
         return {item["path"]: base64.b64decode(data[item["key"]]) for item in items}
 
     def renew_secrets(self):
-        """A changed Secret reaches a pod that runs: after a minute or so in Kubernetes, after a second here."""
+        """Copies a changed Secret into a running pod: Kubernetes does so after about a minute, this kubelet after a second."""
         if time.monotonic() - self.looked_at < 1:
             return
         self.looked_at = time.monotonic()

@@ -27,7 +27,7 @@ DASHBOARD = REPOSITORY / "deploy" / "grafana" / "dashboards" / "milepost.json"
 
 
 class Prometheus:
-    """The real one, on what `monitoring` holds: PodMonitors and a PrometheusRule."""
+    """A real Prometheus, configured from `monitoring`: PodMonitors and a PrometheusRule."""
 
     def __init__(self, cluster, folder, monitoring, share):
         self.port, self.cluster, self.targets = free_port(), cluster, folder / "targets.json"
@@ -56,14 +56,14 @@ class Prometheus:
             try:
                 pods = self.cluster.items("Pod", NAMESPACE)
             except (Refused, OSError):
-                continue  # at the next look
+                continue  # retried at the next look
             found = [target for pod in pods if pod["status"].get("podIP") for target in targets(pod)]
             new = self.targets.with_suffix(".new")
             new.write_text(json.dumps(found))
             new.rename(self.targets)
 
     def job(self, monitor):
-        """The scrape job that the operator makes of a PodMonitor."""
+        """Returns the scrape job that the Prometheus operator would make of a PodMonitor."""
         spec = monitor["spec"]
         (endpoint,) = spec["podMetricsEndpoints"]
         keep = [
@@ -92,7 +92,7 @@ class Prometheus:
             return json.load(answer)["data"]
 
     def query(self, expression):
-        """Every sample that is a number."""
+        """Returns every sample that is not NaN."""
         found = [(of["metric"], float(of["value"][1])) for of in self.get("query", query=expression)["result"]]
         return [(labels, value) for labels, value in found if value == value]
 
@@ -170,7 +170,7 @@ def handler(prometheus):
                 try:
                     found = prometheus.query(f'{RECORD}{{namespace="{NAMESPACE}"}}')
                 except OSError:
-                    return self.send_error(503)  # the autoscaler keeps the size
+                    return self.send_error(503)  # without the metric, the autoscaler does not change the size
                 items = [{"metricName": METRIC, "metricLabels": {}, "timestamp": now, "value": str(round(value))} for _, value in found]
                 body = {"kind": "ExternalMetricValueList", "apiVersion": GROUP, "metadata": {}, "items": items}
             else:

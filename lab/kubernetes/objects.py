@@ -65,7 +65,7 @@ def show_all(cluster, folder):
     labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}, None)
     account = next(thing for thing in sets[0] if thing["kind"] == "ServiceAccount")
-    cluster.apply(account, NAMESPACE)  # pods want theirs to be there
+    cluster.apply(account, NAMESPACE)  # a pod is rejected if its service account does not exist
     wait_until("everybody's account is there", lambda: len(cluster.items("ServiceAccount", NAMESPACE)) == 2)
     del cluster.warnings[:]
     shown = pods = 0

@@ -41,7 +41,7 @@ class Scene:
         return sorted(pod["metadata"]["name"] for pod in self.members())
 
     def ready(self):
-        """Names of the pods that are there to stay, and ready."""
+        """Names of the pods that are ready and not being deleted."""
         is_ready = lambda pod: any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", []))
         pods = [pod for pod in self.members() if "deletionTimestamp" not in pod["metadata"]]
         return sorted(pod["metadata"]["name"] for pod in pods if is_ready(pod))
@@ -91,7 +91,7 @@ class Scene:
 
     def scale_in(self):
         self.scale(1)
-        time.sleep(EXPIRY_S + 5)  # what a member left behind is lost by then
+        time.sleep(EXPIRY_S + 5)  # sessions that a member did not end are expired by then
         said = [name for name in ("milepost-1", "milepost-2", "milepost-3") if "unsubscribing: milepost-0" in self.log(name)]
         return f"{len(said)} of 3 left the group"
 
@@ -110,7 +110,7 @@ class Scene:
         )
 
     def upgrade(self, things, servers):
-        """Another image, whose version has one migration more. The members come first here, to see that they wait for the Job."""
+        """Another image, whose version has one more migration. The members start before the Job, so they must wait for it."""
         image = f"{IMAGE}:{NEXT}"
         self.kubelet.programs[image] = self.arguments.next
         things = {thing["kind"]: thing for thing in things if thing["kind"] in ("StatefulSet", "Job")}
@@ -159,7 +159,7 @@ class Scene:
         wait_until("the budget has counted", lambda: self.allowed() == 1)
 
     def drain(self):
-        """As `kubectl drain` does it: no new pod on the node, then each of its pods is evicted, and again while that answers 429."""
+        """Drains as `kubectl drain` does: cordons the node, then evicts each of its pods, and retries while the answer is 429."""
         on = lambda: {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in self.members()}
         there = [pod for pod, node in on().items() if node == NODES[0]]
         assert len(there) > 1, f"{on()}: nothing would have to wait"
@@ -222,7 +222,7 @@ class Scene:
         return uids[0] if uids else None
 
     def says_why(self, pod, word):
-        """The line of its /readyz with this word in it."""
+        """Returns the line of /readyz that contains this word."""
         try:
             urllib.request.urlopen(f"http://{self.kubelet.address(pod)}:9464/readyz", timeout=5).close()
         except urllib.error.HTTPError as answer:
@@ -232,7 +232,7 @@ class Scene:
             pass
 
     def outage(self, servers):
-        """While nobody is ready: one more starts all the same, and no budget stands in the way of a drain."""
+        """While no member is ready, another one can still start, and the disruption budget does not block a drain."""
         engine = servers.processes[1]
         engine.send_signal(signal.SIGSTOP)
         try:
@@ -253,7 +253,7 @@ class Scene:
         return "a third pod started, two evicted at once"
 
     def replay(self):
-        """The third one left before its spool was empty: its volume has no pod now."""
+        """Empties the spool of the third member, which left before its spool was empty: its volume has no pod now."""
         pod = self.replay_job["spec"]["template"]["spec"]
         claims = [volume["persistentVolumeClaim"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
         claims[0]["claimName"] = "spool-milepost-2"
@@ -304,7 +304,7 @@ class Scene:
             return scaling.sent
 
     def tell_pods(self):
-        """What the API server knows of them: why one is not there."""
+        """Returns what the API server knows about the pods, to explain why one is missing."""
         for pod in self.members():
             known = {key: pod["metadata"].get(key) for key in ("uid", "deletionTimestamp")} | {"on": pod["spec"].get("nodeName")}
             print(f"    {pod['metadata']['name']}: {known}, {pod['status']}", file=sys.stderr)
@@ -326,7 +326,7 @@ def all_but_logs(folder, names):
 
 
 def play(broker, leave, arguments):
-    """All of it, on one broker: the rows, and whether each fix was there once."""
+    """Runs everything on one broker. Returns the rows, and whether each fix was stored exactly once."""
     folder = Path(tempfile.mkdtemp(prefix="milepost-kubernetes-"))
     try:
         exact, rows = play_in(folder, broker, leave, arguments)
@@ -341,7 +341,7 @@ def play(broker, leave, arguments):
 
 
 def play_in(folder, broker, leave, arguments):
-    """All of it, with everything it writes in this folder."""
+    """Runs everything; writes only below this folder."""
     for part in ("control", "servers", "overlay", "pods"):
         (folder / part).mkdir()
     servers = Servers(folder / "servers", broker, arguments.binaries)
@@ -372,7 +372,7 @@ def play_in(folder, broker, leave, arguments):
 
 
 def table(played):
-    """One column a broker."""
+    """Prints the table, with one column per broker."""
     print(f"| on a control plane | {' | '.join(BROKERS[broker] for broker in played)} |")
     print("|---|" + "---|" * len(played))
     for rows in zip(*played.values()):

@@ -17,7 +17,7 @@ NAMESPACE = "milepost"
 IMAGE = "registry.example/milepost"
 EXPIRY_S = 20
 USER, PASSWORD = "milepost", "one of the trial"
-# The manners of EMQX, as in lab/faults: a session is one process, and what it is given while it ends is lost.
+# Behave like EMQX, as in lab/faults: a session is one process, and messages that it gets while it ends are lost.
 EMQX = "--max-inflight 32000 --session-rate 25000 --max-mailbox 100000 --resume-rate 60000 --dying 3s".split()
 
 
@@ -59,7 +59,7 @@ class Servers:
             return False
 
     def query(self, sql, refused=False):
-        """What it answers, unless it is to refuse."""
+        """Returns ClickHouse's answer. `refused`: checks that it refuses the query instead."""
         login = {"X-ClickHouse-User": USER, "X-ClickHouse-Key": PASSWORD}
         request = urllib.request.Request(f"http://127.0.0.1:{self.clickhouse}", sql.encode(), login)
         try:
@@ -78,7 +78,7 @@ class Servers:
 
 
 def overlay(folder, servers, leave, tools):
-    """The minimal overlay, with our servers in milepost.toml as a user has his; and the Job that empties a spool."""
+    """Writes the minimal overlay, with these servers in milepost.toml, and the Job that empties a spool."""
     (folder / "milepost.toml").write_text(
         f'[mqtt]\nurl = "mqtt://127.0.0.1:{servers.mqtt}"\nusername = "milepost"\nsession_expiry = "{EXPIRY_S}s"\n'
         f'[clickhouse]\nurl = "http://127.0.0.1:{servers.clickhouse}"\nuser = "{USER}"\n[shutdown]\nleave = {leave}\n'
@@ -89,7 +89,7 @@ def overlay(folder, servers, leave, tools):
     kustomization = {"resources": [minimal], "configMapGenerator": [generator], "namespace": NAMESPACE}
     kustomization["components"] = [component]
     kustomization["images"] = [{"name": "milepost", "newName": IMAGE, "newTag": "0.1.0"}]
-    # The engine knows one user.
+    # The engine of lab/local has only one user.
     variable = "/spec/template/spec/containers/0/env/1"
     one_user = [
         {"op": "test", "path": f"{variable}/name", "value": "MILEPOST__CLICKHOUSE__USER"},

@@ -29,7 +29,7 @@ NATIVE_WIDTHS = {"UInt8": 1, "Bool": 1, "Int8": 1, "UInt16": 2, "Int16": 2, "UIn
 
 
 class DbError(Exception):
-    """An error with ClickHouse's number and name for it."""
+    """An error, with its number and name in ClickHouse."""
 
     def __init__(self, code: int, name: str, message: str):
         super().__init__(f"Code: {code}. DB::Exception: {message}. ({name})")
@@ -158,7 +158,7 @@ def skip_native_data(body: bytes, at: int, kind: str, rows: int) -> int:
 
 
 def read_length(body: bytes, at: int) -> tuple[int, int]:
-    """A length of seven bits a byte, lowest first, and where it ends."""
+    """Reads a LEB128 length: returns it and the offset of its end."""
     length, shift = 0, 0
     while True:
         length |= (body[at] & 0x7F) << shift

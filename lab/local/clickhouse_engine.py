@@ -41,22 +41,22 @@ TOKEN = re.compile(
 BEFORE_DATA = re.compile(rb"[ \t\f]*\r?\n?")
 ASSIGNMENT = re.compile(rb"\s+[A-Za-z_]\w*\s*=")
 OUTPUT_FORMAT = re.compile(r"\bFORMAT\s+(\w+)\s*$", re.IGNORECASE)
-# What the engine adds to an error of the data because they come from a file; a server has them from the request.
+# The engine adds this to an error in the data, because it reads them from a file. A server, which reads them from the request, does not.
 ABOUT_THE_FILE = re.compile(r"\(in file/uri /proc/self/fd/\d+\): |: While executing File: data for INSERT was parsed from file")
 
 
 @dataclass
 class Statement:
     sql: str
-    # Set for an INSERT whose rows follow as data, which is what `data_start` is then the offset of.
+    # Set for an INSERT that is followed by its rows as data; `data_start` is then their offset.
     input_format: Optional[str] = None
     data_start: int = 0
-    # Its SETTINGS clause: that stands behind the place where the data come from.
+    # Its SETTINGS clause, which must follow the source of the data.
     settings: str = ""
 
 
 def parse_statement(text: bytes) -> Statement:
-    """Finds where the SQL ends and the data of an INSERT begins; the engine must be given the two apart."""
+    """Finds where the SQL ends and the data of an INSERT begins: the engine takes the two separately."""
     depth, first, previous, format_start, settings_start = 0, b"", b"", 0, 0
 
     def with_data(end: int, input_format: str, data_start: int) -> Statement:
@@ -187,7 +187,7 @@ def query(connection, sql: str, output_format: str) -> Result:
 
 
 def engine_error(text: str) -> DbError:
-    """The engine's exceptions carry code and name in their text alone, at times after words of the library."""
+    """Reads code and name from the text of an engine's exception, which has them nowhere else; a prefix of the library may precede."""
     found = re.search(r"Code: (\d+)\. DB::\w*Exception: (.*)", text, re.DOTALL)
     if not found:
         return DbError(1001, "STD_EXCEPTION", text)

@@ -89,7 +89,7 @@ class Front:
                 settings["readonly"] = "2"  # as the server does: GET changes nothing, whatever its statement says
             run = asyncio.get_running_loop().run_in_executor(
                 self.threads, self.engine.run, text, database, settings, output_format)
-            # The engine cannot be interrupted: a client that goes away does not cancel what it began.
+            # The engine cannot be interrupted: a client that disconnects does not cancel its statement.
             result = await asyncio.shield(run)
             return respond(request, result, headers)
         except DbError as error:
@@ -152,7 +152,7 @@ def read_form(content_type: str, body: bytes) -> tuple[bytes, dict[str, str]]:
 
 def settings_of(parameters: dict[str, str]) -> dict[str, str]:
     settings = {name: value for name, value in parameters.items() if name not in NOT_SETTINGS}
-    # `respond` does what this asks for; the engine has no HTTP to compress.
+    # `respond` compresses the response: the engine itself has no HTTP.
     settings.pop("enable_http_compression", None)
     for name in settings:
         if not SETTING_NAME.fullmatch(name):
@@ -189,7 +189,7 @@ def main() -> None:
     try:
         engine = Engine(sys.argv[1])
     except RuntimeError:
-        # The engine itself has printed why; its exception does not say.
+        # The engine has printed the reason; its exception does not contain it.
         sys.exit(f"error: cannot open the data in {sys.argv[1]}; does another process use it? See the line above")
     front = Front(engine, os.environ.get("CLICKHOUSE_USER") or "default", os.environ.pop("CLICKHOUSE_PASSWORD", ""))
     # auto_decompress: Content-Encoding is undone by read_statement, which knows lz4 and refuses cut streams.

@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it: where things are, what runs, and how they say what is wrong.
+# Sourced by the scripts beside it: paths, running processes, and error messages.
 # Linux only: process identity is read from /proc.
 
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -28,7 +28,7 @@ port_answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 http_answers() {
     python3 - "${1%/}/ping" 2>/dev/null <<'PYTHON'
 import sys, urllib.request
-# Not through a proxy: this is the laptop itself, or a server in its own network.
+# Without a proxy: the server is this computer, or in its own network.
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 sys.exit(opener.open(sys.argv[1], timeout=5).read().strip() != b"Ok.")
 PYTHON

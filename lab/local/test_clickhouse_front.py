@@ -116,7 +116,7 @@ def run_script(state: Path, port: int, password: str = "") -> subprocess.Popen:
 
 def free_port() -> int:
     while True:
-        # Below those which the system gives to others before ours is bound.
+        # Below the ephemeral ports, which the system could give to another process before this one binds it.
         port = random.randrange(10_000, 32_000)
         with socket.socket() as listener, contextlib.suppress(OSError):
             listener.bind(("127.0.0.1", port))
@@ -341,7 +341,7 @@ def table_with_view(server, table):
 
 
 def insert_once(server, table, number):
-    """Once in the table and once in the view's target, however often it is tried."""
+    """Inserts a row with a token: it is stored once in the table and once in the view's target, however often this is called."""
     return server.insert(table, rows_of([number]), insert_deduplication_token=str(number),
                          deduplicate_blocks_in_dependent_materialized_views=1)
 
@@ -392,7 +392,7 @@ def test_deduplicated_insert_is_told_from_a_failed_one(server, table_with_view):
      "ALTER TABLE {}_mv MODIFY QUERY SELECT n FROM {table}", 500, "395"),
 ], ids=["constraint", "too_many_parts", "no_target", "query"])
 def test_failed_view_is_told(server, table_with_view, break_it, mend, status, code):
-    """Whether the rows are in the table by then is open, as on a server. The same token brings them once all the same."""
+    """As on a server, the rows may or may not be in the table then. A retry with the same token stores them exactly once."""
     good = insert_once(server, table_with_view, 1)
     assert (good.status, summary_of(good)["written_rows"]) == (200, "2")
     server.run(break_it.format("target", table=table_with_view))
@@ -622,7 +622,7 @@ def test_kill_in_mid_insert_keeps_what_was_acknowledged(tmp_path):
 
     server.start()
     kept = server.run("SELECT n DIV 5000 AS i, count() FROM t GROUP BY i ORDER BY i").splitlines()
-    # The one in mid-insert may be there, whole; no other.
+    # Besides the acknowledged inserts, only the interrupted one may be stored, and only completely.
     assert kept in ([f"{insert}\t{rows}" for insert in acknowledged],
                     [f"{insert}\t{rows}" for insert in range(len(acknowledged) + 1)])
     assert server.stop() == 0

@@ -42,7 +42,7 @@ COEFFICIENTS = {
 
 @dataclass
 class Plan:
-    """One fleet, cut into cells of equal size that share nothing. Rates are a second, bytes are bytes; figures are of one cell."""
+    """One fleet, divided into equal cells that share nothing. Rates are per second, sizes in bytes; figures are for one cell."""
     drivers: float
     every_s: float
     use: dict[str, float]
@@ -87,7 +87,7 @@ class Plan:
 
     @property
     def age_s(self) -> int:
-        """What `batch.age_max` has to be so that a shard gets no more inserts than it merges."""
+        """Returns the `batch.age_max` at which a shard gets no more inserts than it can merge."""
         return max(1, math.ceil(self.members / self.use["inserts_max"]))
 
     def cores_of_a_shard(self, shards: int) -> float:

@@ -12,12 +12,12 @@ export function acknowledgeLater(client) {
 
   let due = [];
   let epoch = 0;
-  // A packet id belongs to its connection: what an older one is owed, the broker sends again.
+  // A packet id is valid on its connection only. The broker sends again what an earlier one did not acknowledge.
   client.on('close', () => {
     epoch += 1;
     due = [];
   });
-  // One write a batch, not one a message.
+  // One write per batch, not one per message.
   const flush = () => {
     client.stream.cork?.();
     for (const messageId of due) send({ cmd: 'puback', messageId, reasonCode: 0 });

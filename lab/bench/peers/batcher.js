@@ -20,7 +20,7 @@ export class Batcher {
     this.#settings = settings;
   }
 
-  /** A message's rows go in before the message itself: it settles with the batch that holds its last row. */
+  /** Add a message's rows before the message: `settle` is called with the batch that has its last row. */
   addRow(row) {
     this.#open.rows.push(row);
   }
@@ -31,7 +31,7 @@ export class Batcher {
     if (this.#open.rows.length >= this.#settings.rowsMax) this.#close();
   }
 
-  /** Calls back at once, or when fewer batches wait: what the broker sends must not pile up here. */
+  /** Calls back at once, or as soon as few enough batches wait: so messages do not pile up in memory. */
   whenRoom(callback) {
     if (this.#waiting.length < this.#settings.insertsInFlight) callback();
     else this.#roomWanted = callback;
@@ -68,7 +68,7 @@ export class Batcher {
   }
 
   async #run({ rows, settles }) {
-    // The same token at every try: a retry of rows that did arrive is dropped by the server.
+    // Every attempt has the same token, so ClickHouse drops a retry of rows that it has already stored.
     const token = randomUUID();
     while (rows.length > 0) {
       try {

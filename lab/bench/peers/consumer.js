@@ -55,7 +55,7 @@ client.on('message', (topic, payload, packet) => {
   }
   batcher.addMessage(acknowledge?.(packet));
 });
-// mqtt.js reads on when this calls back.
+// mqtt.js reads the next packet when `callback` is called.
 client.handleMessage = (packet, callback) => batcher.whenRoom(callback);
 client.on('connect', async () => {
   try {

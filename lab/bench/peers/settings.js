@@ -1,4 +1,4 @@
-// Every setting once, each with its reason; where nothing else is said, as milepost does it.
+// All settings. Where no reason is given, the value is the same as in milepost.
 
 const { env } = process;
 
