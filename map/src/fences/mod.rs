@@ -145,15 +145,13 @@ async fn change(feature: &Value) -> Result<Change, Refused> {
     let refused = |key: &str, expected: &str| {
         Refused::Invalid(format!("properties.{key}: expected {expected}"))
     };
-    let was = match &properties["was"] {
-        Value::Null => name.clone(),
-        was => was.as_str().ok_or_else(|| refused("was", "the name until now"))?.to_owned(),
-    };
-    let rewrites_past = match &properties["rewrite_past"] {
-        Value::Null => false,
-        rewrites => rewrites.as_bool().ok_or_else(|| refused("rewrite_past", "true or false"))?,
-    };
-    if !properties["valid_to"].is_null() {
+    let given = |key: &str| properties.get(key).filter(|value| !value.is_null());
+    let was = given("was").map(|was| was.as_str().ok_or_else(|| refused("was", "the former name")));
+    let was = was.transpose()?.unwrap_or(&name).to_owned();
+    let rewrites_past = given("rewrite_past")
+        .map(|rewrites| rewrites.as_bool().ok_or_else(|| refused("rewrite_past", "true or false")));
+    let rewrites_past = rewrites_past.transpose()?.unwrap_or_default();
+    if given("valid_to").is_some() {
         // The name in a file of `milepost fences import`.
         return Err(refused("valid_to", "valid_until, in milliseconds since 1970"));
     }
