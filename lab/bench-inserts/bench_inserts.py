@@ -1,15 +1,15 @@
-"""What a position costs ClickHouse: milepost's tables beside the story's schema, by milepost's real inserts, merges included.
+"""Measures what a position costs ClickHouse, in milepost's tables and in the story's schema, with milepost's real inserts and all merges.
 
     make bench ARGS='--what inserts'                                three rounds of 1, 4 and 16 members: a quarter of an hour
     make bench ARGS='--what inserts -- --rounds 1 --members 1'      a look
     make bench ARGS='--what inserts -- --set BATCH__MEMBERS_AGE_MAX=8s'  the same with a setting of milepost
 
 The schemas take turns on one engine: "milepost", as `migrate` makes it; "story", a MergeTree and an AggregatingMergeTree of argMax states
-behind a view, both with fsync; "null", a table that stores nothing, which shows what the engine and its HTTP front take to read the rows. Each
-turn starts that many members of one share group, one connection each, publishes at one total rate through Mosquitto, waits until every row is
-stored and no merge is left, and takes the CPU of the engine's process. Roll-ups do not run meanwhile. What a table costs is its figure less that of "null". A ratio compares
-turns of the same round; the table has the median over the rounds, and the lowest and highest ratio. Fails if a row is missing.
-Prints Markdown to stdout, and progress to stderr.
+behind a view, both with fsync; "null", a table that stores nothing, which shows what the engine and its HTTP front need to read the rows.
+Each turn starts the given number of members in one share group, with one connection each. It publishes at the same total rate through
+Mosquitto, waits until every row is stored and every merge has ended, and reads the CPU time of the engine's process. Roll-ups do not run
+meanwhile. The cost of a table is its figure minus that of "null". A ratio compares turns of the same round; the table shows the median over
+the rounds, and the lowest and highest ratio. Fails if a row is missing. Prints Markdown to stdout, and progress to stderr.
 """
 from __future__ import annotations
 

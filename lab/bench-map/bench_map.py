@@ -1,12 +1,12 @@
-"""What the live map costs with a great many drivers, beside the plain way: each page asks ClickHouse itself for JSON rows.
+"""Measures what the live map costs with very many drivers, and what it costs if each page queries ClickHouse for JSON rows instead.
 
     make bench ARGS='--what map'          (BENCH_DRIVERS=1000000 BENCH_RATE=20000 BENCH_SECONDS=20 BENCH_VIEWERS=1,100)
 
-Last positions are made in the engine: half of the drivers in twenty towns, half all over the world. Then BENCH_RATE drivers move each
-second, in an insert a second, as milepost makes them. A viewer is a page on a screen of 1920 × 1080 that shows the world at zoom 3 or a town at zoom 12,
-by turns: it listens to the stream, and after each tick it asks for its tiles again, all in one request, with their versions. CPU is the
-map server's process, user and system; the viewers' own is not in it. Prints Markdown; PAGE_URL is printed first, for whoever measures frames
-there (HOLD=1 keeps everything running until Enter).
+SQL generates the last positions: half of the drivers are in twenty towns, half all over the world. Then BENCH_RATE drivers move each
+second, with one insert per second, as milepost does it. A viewer is a page on a screen of 1920 × 1080; every other one shows the world at
+zoom 3, the others a town at zoom 12. It reads the stream, and after each tick it requests its tiles again, all in one request, with their
+versions. CPU is that of the map server's process, user and system, without the viewers. Prints PAGE_URL first, so that frames can be
+measured there (HOLD=1 keeps everything running until Enter), then Markdown.
 """
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""What analysts' questions cost: milepost's tables and views beside plain SQL on the obvious schema, in one engine, on the same fixes.
+"""Measures what analysts' questions cost: milepost's tables and views, and plain SQL on the obvious schema, in one engine, on the same fixes.
 
     make bench ARGS='--what sql'                                  a quarter of an hour, more where others use the machine
     make bench ARGS='--what sql -- --millions 40'                 40 million fixes in each set, eight times as long, 13 GiB of memory at most
     make bench ARGS='--what sql -- --only last'                   one part of it: sparse, dense, last
     make bench ARGS='--what sql -- --questions track'             questions that contain this word (a regular expression)
 
-Two sets of 30 days. "sparse": each driver sends a fix every 30 s for two and a half hours a day, so that a month of a driver is about one
-granule. "dense": every second for two hours a day. 5 % of the fixes come twice. The obvious schema: one ReplacingMergeTree of plain
-columns, a month a partition, asked with FINAL. "live": every day is a part or two, as if nothing had been merged; "merged": one part a
-partition. Plain SQL gives the same columns, and as many rows, or the run ends. Each question runs BENCH_RUNS (2) times in a row; the
-least time and the least CPU count (files are in the page cache). CPU is the engine's, user and system; ratios are of CPU, because
-others use the machine, too.
+There are two sets of fixes, of 30 days each. "sparse": each driver sends a fix every 30 s for two and a half hours a day, so a month of
+a driver is about one granule. "dense": every second for two hours a day. 5 % of the fixes are sent twice. The obvious schema is one
+ReplacingMergeTree of plain columns, with a partition per month, queried with FINAL. "live": each day has one or two parts, as if nothing
+had been merged. "merged": each partition has one part. If plain SQL does not return the same columns and number of rows, the run ends.
+Each question runs BENCH_RUNS (2) times in a row; the lowest time and the lowest CPU time count (files are in the page cache). CPU time is
+the engine's, user and system. Ratios are of CPU time, because other processes use the machine as well.
 
 "last": the last positions of BENCH_LAST drivers, in eight parts. Prints Markdown to stdout, and progress to stderr.
 """

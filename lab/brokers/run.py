@@ -1,4 +1,4 @@
-"""Milepost on real brokers: `make brokers`. What `check` says, then 20,000 messages through each thing that happens to a broker."""
+"""`make brokers`: runs milepost on real brokers. First `milepost check`, then each event (kill, restart, …) under 20,000 messages."""
 
 import argparse
 import json

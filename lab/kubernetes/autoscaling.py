@@ -1,6 +1,6 @@
-"""components/hpa on the real autoscaler: more members while more comes, none taken away while anything is spooled, and back.
+"""Tests components/hpa on the real autoscaler: it adds members under load, removes none while batches are spooled, and scales in afterwards.
 
-A member's share and the autoscaler's patience are lowered; nothing else is.
+Only a member's share of the load, the largest number of members and the autoscaler's delays differ from components/hpa.
 """
 
 import time

@@ -1,5 +1,5 @@
-"""The chart on a real control plane, by helm: install, upgrade, a typo, a rollout that stops, rollback; under a fleet, judged by
-the set of fixes that was sent. `make kubernetes` runs it after run.py.
+"""Tests the chart on a real control plane, with helm: install, upgrade, a typo, a rollout that stops, rollback. A fleet sends meanwhile,
+and every fix must be stored exactly once. `make kubernetes` runs it after run.py.
 """
 
 import argparse

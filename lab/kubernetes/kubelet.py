@@ -1,9 +1,9 @@
 """A stand-in for the kubelet that runs pods as processes: environment, configuration, secrets and volumes as folders, probes,
 SIGTERM and the grace, status.
 
-What it is not: there is no container, no network of its own, and no user of its own, and a node is only a name. Every pod has an
-address of 127.0.0.0/8. There is no DNS: where a variable names a headless service, the pod gets the addresses that the service would
-lead to. It also stands for whoever makes volumes.
+Pods have no container, network or user of their own, and a node is only a name. Every pod has an address of 127.0.0.0/8. There is no
+DNS: where a variable names a headless service, the pod gets the addresses that the service would resolve to. This stand-in also
+provisions volumes.
 """
 
 import base64

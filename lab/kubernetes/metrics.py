@@ -1,8 +1,8 @@
-"""What an autoscaler asks: a real Prometheus that scrapes what our PodMonitor says and evaluates the rules of components/monitoring,
-and a stand-in for the adapter that serves one of its recordings as an external metric. Debian's Prometheus is built without the
-discovery of pods: a thread writes down for it what that would find.
+"""The metrics of an autoscaler: a real Prometheus, which scrapes what the PodMonitor selects and evaluates the rules of
+components/monitoring, and a stand-in for the adapter that serves one of its recordings as an external metric. Debian's Prometheus is
+built without the discovery of pods, so a thread writes a file of the targets that the discovery would find.
 
-What is lowered: scrapes and rates are shorter, and a member's share is what this machine carries; both wherever the rules name them.
+Scrape intervals and ranges of rates are shorter than in the rules, and a member's share of the load is what this machine can process.
 """
 
 import json

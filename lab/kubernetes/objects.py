@@ -1,5 +1,5 @@
-"""Everything of deploy/kubernetes and the chart, shown to the real API server without keeping it: every field must be known, every
-pod must be one that pod security `restricted` takes, and there must be nothing to warn of.
+"""Sends everything of deploy/kubernetes and of the chart to the real API server as a dry run: it must know every field, admit every pod
+under pod security `restricted`, and send no warning.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""`make kubernetes`: what users apply, on a real control plane, with pods as processes; judged by the set of fixes that was sent.
+"""`make kubernetes`: applies what users apply to a real control plane, with pods as processes.
 
-It prints one table. The fleet sends all the time; at the end every fix must be there once.
+A fleet sends all the time; at the end every fix must be stored exactly once. Prints one table.
 """
 
 import argparse

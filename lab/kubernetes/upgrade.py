@@ -1,6 +1,6 @@
-"""The next version of milepost, for an upgrade: docs/add-a-field.md's recipe, which adds a field with a migration of its own.
+"""Builds the next version of milepost, for an upgrade: the recipe of docs/add-a-field.md, which adds a field and a migration.
 
-Built as lab/harness builds what it patches, and where: unoptimised, and once for each state of the sources.
+It is built like the patched builds of lab/harness, and in the same place: unoptimised, and once for each state of the sources.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Bytes as they cross ClickHouse's HTTP interface: content encodings and native compressed blocks.
+"""Encodings of ClickHouse's HTTP interface: content encodings and native compressed blocks.
 
 Every decoder is given the largest size it may produce, and refuses input that is cut short or altered: what it
 returns is exactly what the client compressed, or it raises DbError.

@@ -1,8 +1,8 @@
-"""Statements as ClickHouse's HTTP interface takes them, run by chDB, the ClickHouse engine as a Python library.
+"""Runs statements of ClickHouse's HTTP interface in chDB, the ClickHouse engine as a Python library.
 
-The engine wants the SQL of an INSERT and its data apart, where HTTP sends them as one text: parse_statement finds
-the place. The data are given to it as a file in memory. Its streaming insert (send_insert) would take them as they
-are, but it ends well even when the commit or a view failed.
+The engine takes the SQL of an INSERT and its data separately, but HTTP sends them as one text: parse_statement finds
+where the data begin. The engine reads them from a file in memory. Its streaming insert (send_insert) would take them
+directly, but it reports success even if the commit or a view failed.
 A connection is opened for each statement, so no setting, database or parameter outlives its request.
 """
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What milepost and its users rely on in the local ClickHouse, seen through HTTP alone.
+"""Tests what milepost and its users rely on in the local ClickHouse, through HTTP only.
 
     lab/local/setup --dev && .local/venv/bin/python -m pytest lab/local
 """

@@ -1,4 +1,4 @@
-"""Many distinct drivers through the real binary into the engine: milepost's memory, and how long the last position of all takes.
+"""Imports fixes of very many drivers with the real binary: measures its memory, and queries for last positions.
 
     .local/venv/bin/python lab/scale/drivers.py                          ten million drivers, one fix each
     .local/venv/bin/python lab/scale/drivers.py --drivers 1000000        a look

@@ -1,10 +1,11 @@
-"""What a fleet needs, computed from measured coefficients.
+"""Computes what a fleet needs from measured coefficients.
 
     python3 lab/scale/plan.py --drivers 250000 --every 10           your own fleet, line by line
     python3 lab/scale/plan.py --table                               the table of docs/scale.md
     python3 lab/scale/plan.py --drivers 1e6 --every 5 --set clickhouse_cores=16 --set disk_bytes=5.5
 
-Every coefficient has its source, and says where it is assumed and not measured; --list prints them, --set NAME=VALUE replaces one by your own measurement.
+Every coefficient has its source, and is marked if it is assumed rather than measured. --list prints them; --set NAME=VALUE replaces one
+with your own measurement.
 """
 from __future__ import annotations
 
