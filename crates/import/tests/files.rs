@@ -220,6 +220,8 @@ fn columns_state_hemispheres_units_and_dates() {
         (&[], "time,lat,latitude,lon", "TS,48.1,52.5,13.4", "name two places"),
         (&["--keep", "hr"], "time,lat,lon,hr,hr", "TS,1,2,3,4", "two columns hr"),
         (&["--unit", "lat=1e-7 deg"], "time,lat,lon", "TS,52.52,13.4", "are degrees already"),
+        (&["--unit", "lat=ddmm.mmmm"], "time,lat,lon", "TS,52.52,13.4", "are degrees already"),
+        (&["--unit", "lat=ddmm.mmmm"], "time,lat,lon", "TS,5275.0,1324.0", "60 minutes or more"),
         (&[], "time,lat,lon", "1.79555E+12,1,2", "lost its last digits"),
         (&[], "time,lat,lon", "TS,1.2E+01,2", "lost its last digits"),
         (&[], "time,lat,lon", "03/04/2026 10:00:00,1,2", "which order"),

@@ -46,6 +46,30 @@ impl Degrees {
         self != self.unsigned()
     }
 
+    /// Returns whether the unit is `ddmm.mmmm`, with or without a sign.
+    pub(super) fn has_minutes(self) -> bool {
+        self.unsigned() == Self::Minutes
+    }
+
+    /// Checks the minutes of `ddmm.mmmm`.
+    ///
+    /// # Errors
+    /// There are 60 or more: the number is in another unit.
+    pub(super) fn check_minutes(self, value: &Scalar<'_>, slot: usize) -> Result<(), Refusal> {
+        match value.as_f64().filter(|number| self.has_minutes() && number.abs() % 100.0 >= 60.0) {
+            Some(number) => {
+                let field = NAMES[slot];
+                refuse(
+                    Reason::WrongType,
+                    format!(
+                        "{field} {number} is not ddmm.mmmm, as it would have 60 minutes or more"
+                    ),
+                )
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Returns about how many degrees one unit has.
     pub(super) const fn factor(self) -> f64 {
         match self {

@@ -106,6 +106,7 @@ impl More {
                 refuse_letter(&found[slot], slot)?;
             }
             let value = read(coordinate(std::mem::take(&mut found[slot]), slot, unit)?);
+            unit.check_minutes(&value, slot)?;
             let value = unit.read(value);
             found[slot] = match &self.hemispheres[slot] {
                 Some(pointer) => signed(value, &found[HEMISPHERES[slot]], slot, pointer)?,
@@ -131,10 +132,10 @@ impl More {
 }
 
 impl More {
-    /// Rejects degrees that were read in a unit for large integers, such as 1e-7 deg: they would
-    /// lie next to 0, 0.
+    /// Rejects degrees that were read in a unit for large integers, such as 1e-7 deg, or as degrees
+    /// and minutes: they would lie next to 0, 0.
     fn refuse_degrees_as_integers(&self, found: &Found<'_>) -> Result<(), Refusal> {
-        let is_scaled = |unit: &Degrees| unit.factor() <= 1e-5;
+        let is_scaled = |unit: &Degrees| unit.factor() <= 1e-5 || unit.has_minutes();
         if !self.degrees.iter().all(is_scaled) {
             return Ok(());
         }
