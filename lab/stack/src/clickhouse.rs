@@ -133,6 +133,7 @@ fn for_one_server(template: &str, database: &str) -> Result<Vec<String>> {
                 ("database", _) => filled += database,
                 ("on_cluster" | "all" | "policy", _) => {}
                 ("stored", _) => filled += &stored,
+                ("stored_plain", _) => filled += &plain(&stored),
                 ("shown", _) => filled += &shown,
                 ("shown_names", _) => filled += &names.join(", "),
                 ("tokens", _) => filled += "non_replicated_deduplication_window = 10000",
@@ -148,6 +149,18 @@ fn for_one_server(template: &str, database: &str) -> Result<Vec<String>> {
         filled
     };
     Ok(statements.map(fill).collect())
+}
+
+/// Removes the codecs of columns, as crates/clickhouse/src/render.rs does for this table.
+fn plain(section: &str) -> String {
+    let without_codec = |line: &str| match line.split_once("CODEC(") {
+        Some((column, rest)) => {
+            let comment = rest.split_once("COMMENT").map_or("", |(_, comment)| comment);
+            format!("{column}CODEC(Default) COMMENT{comment}")
+        }
+        None => line.to_owned(),
+    };
+    section.lines().map(without_codec).collect::<Vec<_>>().join("\n")
 }
 
 /// A database, with the address and login to query it.

@@ -66,7 +66,7 @@ pub(super) fn columns_of(table: &str) -> Result<Vec<(String, String)>> {
         let Some(first) = lines.next() else { continue };
         if first.starts_with("CREATE TABLE") {
             for line in lines.skip(1).take_while(|line| !line.starts_with(')')) {
-                match line.starts_with("{stored}") {
+                match line.starts_with("{stored") {
                     true => columns.extend(
                         stored.lines().filter(|line| !line.contains("--")).filter_map(column),
                     ),
