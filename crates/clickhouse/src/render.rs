@@ -13,7 +13,7 @@
 //! | `{all}` behind a table | nothing | `_all` where `clickhouse.shards` is true: the table that reads all shards |
 //! | `{cluster}` | not used | `clickhouse.cluster` |
 //!
-//! Six placeholders stand for the current columns of a fix, which `sql/columns.sql` lists. A new
+//! Seven placeholders stand for the current columns of a fix, which `sql/columns.sql` lists. A new
 //! table is created with all of them; a later migration adds the missing ones to existing tables
 //! (docs/add-a-field.md).
 //!
@@ -21,7 +21,7 @@
 //! |---|---|
 //! | `{stored}` | the columns of `positions` and `last_positions_state`: the first section of `sql/columns.sql`, then those of `[fields.NAME]` |
 //! | `{stored_plain}` | the same columns with the server's default compression |
-//! | `{add_stored}` | `ADD COLUMN IF NOT EXISTS` for each of the first section |
+//! | `{add_stored}`, `{add_stored_plain}` | `ADD COLUMN IF NOT EXISTS` for each of them but the fields |
 //! | `{shown}` | the columns of `fixes` and `last_positions`: its second section, then those of `[fields.NAME]` |
 //! | `{shown_names}` | their names |
 //! | `{again:011_fixes}` as a statement | the statements of that earlier file |
@@ -163,6 +163,7 @@ impl Layout {
             "stored" => self.with_fields(stored, column::stored),
             "stored_plain" => self.with_fields(&plain(stored), column::stored),
             "add_stored" => add(stored),
+            "add_stored_plain" => add(&plain(stored)),
             "shown" => self.with_fields(shown, column::shown),
             "shown_names" => {
                 let own = columns(shown).filter_map(name).map(str::to_owned);
@@ -257,7 +258,7 @@ fn plain(section: &str) -> String {
 
 /// Returns the clauses that add each column at its place in `sql/columns.sql`, before the columns
 /// of `[fields.NAME]`.
-fn add(section: &'static str) -> String {
+fn add(section: &str) -> String {
     let mut added = String::new();
     let mut before = None;
     for line in columns(section) {
@@ -270,12 +271,12 @@ fn add(section: &'static str) -> String {
 }
 
 /// Returns the name of the column in a section's line.
-fn name(line: &'static str) -> Option<&'static str> {
+fn name(line: &str) -> Option<&str> {
     line.split(' ').next()
 }
 
 /// Returns the lines of a section, each with its comma.
-fn columns(section: &'static str) -> impl Iterator<Item = &'static str> {
+fn columns(section: &str) -> impl Iterator<Item = &str> {
     section.lines().map(str::trim).filter(|line| !line.starts_with("--"))
 }
 
