@@ -86,7 +86,9 @@ fn node_hung(scene: &mut Scene) -> Result<()> {
     scene.members[0].process.process.kill()?;
     scene.restart_member(0)?;
     let began = Instant::now();
-    let is_moved = || Ok(scene.members[0].process.get("/readyz")?.contains("sessions: 4"));
+    // It may not listen yet.
+    let readyz = || scene.members[0].process.get("/readyz");
+    let is_moved = || Ok(readyz().is_ok_and(|page| page.contains("sessions: 4")));
     wait_until("all sessions are on the node that answers", SETTLE, is_moved)?;
     eprintln!("    all sessions were on the other node after {:?}", began.elapsed());
     scene.tell_broker("node 0 up")?;
