@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use lab_harness::proxy::Fault as Bad;
+use lab_stack::fields::{ADDED, SATELLITES, SOURCE, TABLES};
 use lab_stack::wait_until;
 use loadgen::format::Format;
 
@@ -19,20 +20,13 @@ const MEMBERS: usize = 2;
 const ENGINE_AWAY: Duration = Duration::from_secs(4);
 /// A time that is longer than a batch may stay open.
 const REFUSED: Duration = Duration::from_millis(1_500);
-/// Values in every message of the fleet: the number of satellites, which `keep` stored before the
-/// fields were added, and the event, which nothing stored.
-const SATELLITES: u32 = 9;
+/// Event in every message of the fleet.
 const EVENT: u32 = 0;
-const TABLES: [&str; 4] = ["positions", "fixes", "last_positions_state", "last_positions"];
 
 pub(crate) fn all() -> Vec<Row> {
     let added = |name, what, act| {
-        row(name, what, (2_000, 30), act)
-            .members(2)
-            .in_format(Format::Teltonika)
-            .with("SOURCE__TOPIC", "teltonika/+/data")
-            .with("SOURCE__FORMAT", "teltonika")
-            .with("SOURCE__KEEP", "sat")
+        let row = row(name, what, (2_000, 30), act).members(2).in_format(Format::Teltonika);
+        SOURCE.iter().fold(row, |row, (key, value)| row.with(key, value))
     };
     vec![
         added(
@@ -128,12 +122,7 @@ fn kill_unsaved(scene: &mut Scene, n: usize) -> Result<()> {
 /// Adds the fields to the configuration of members that start from now on, and to the tables. What
 /// `keep` had stored must be in its column at once.
 fn add_fields(scene: &mut Scene) -> Result<()> {
-    for (key, value) in [
-        ("FIELDS__SATELLITES__FROM", "sat"),
-        ("FIELDS__SATELLITES__TYPE", "UInt8"),
-        ("FIELDS__TRACKER_EVENT__FROM", "evt"),
-        ("FIELDS__TRACKER_EVENT__TYPE", "UInt16"),
-    ] {
+    for (key, value) in ADDED {
         scene.set(key, value);
     }
     scene.settings.migrate()?;

@@ -20,6 +20,8 @@ mod spool_rows;
 mod tls_rows;
 mod watch;
 
+pub use self::mistakes::KEEPS_NO_FIELD;
+
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};

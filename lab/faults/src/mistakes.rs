@@ -8,6 +8,9 @@ pub(crate) struct Mistake {
     pub(crate) patch: &'static str,
 }
 
+/// A milepost that keeps nothing of what fields come from.
+pub const KEEPS_NO_FIELD: &str = include_str!("mistakes/keeps_no_field.diff");
+
 pub(crate) const ALL: [Mistake; 14] = [
     Mistake {
         what: "acknowledges before the insert",
@@ -64,11 +67,7 @@ pub(crate) const ALL: [Mistake; 14] = [
         row: "events",
         patch: include_str!("mistakes/event_of_the_insert.diff"),
     },
-    Mistake {
-        what: "keeps nothing of what fields come from",
-        row: "field",
-        patch: include_str!("mistakes/keeps_no_field.diff"),
-    },
+    Mistake { what: "keeps nothing of what fields come from", row: "field", patch: KEEPS_NO_FIELD },
     Mistake {
         what: "takes an ambiguous end for success",
         row: "field-outage",

@@ -4,6 +4,7 @@
 
 mod broker;
 mod clickhouse;
+pub mod fields;
 mod milepost;
 mod process;
 pub mod procfs;

@@ -34,7 +34,7 @@ pub(super) const ALL: [Mistake; 5] = [
     Mistake {
         what: "keeps nothing of fields",
         row: "field",
-        made: Made::ByPatch(include_str!("../../../faults/src/mistakes/keeps_no_field.diff")),
+        made: Made::ByPatch(lab_faults::KEEPS_NO_FIELD),
     },
 ];
 

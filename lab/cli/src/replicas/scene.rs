@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use lab_harness::background::Background;
 use lab_harness::scripted_clickhouse::{Behaviour, HangAt, ScriptedClickHouse};
+use lab_stack::fields::{ADDED, SATELLITES, SOURCE, TABLES};
 use lab_stack::{Broker, Milepost, Settings, Store, in_scratch_folder, say, unix_ms, wait_until};
 use loadgen::format::Format;
 use loadgen::publish::Plan;
@@ -21,10 +22,6 @@ const MESSAGES_PER_SECOND: u32 = 500;
 const DRIVERS: u32 = 200;
 /// Number of the driver that a row erases.
 const ERASED: usize = 7;
-/// Satellites in every Teltonika message of the fleet. `keep` stores them from the beginning.
-const SATELLITES: u32 = 9;
-const TABLES_WITH_FIELDS: [&str; 4] =
-    ["positions", "fixes", "last_positions_state", "last_positions"];
 /// Shortest duration of the fleet. It publishes until the harm is over.
 const LASTS: Duration = Duration::from_secs(30);
 /// Longest wait for a replica to recover. Its Keeper session must end first, and failed fetches
@@ -86,14 +83,7 @@ impl<'a> Scene<'a> {
                 .with("CLICKHOUSE__PASSWORD", password),
             None => settings,
         };
-        let settings = if row.adds_field() {
-            settings
-                .with("SOURCE__TOPIC", "teltonika/+/data")
-                .with("SOURCE__FORMAT", "teltonika")
-                .with("SOURCE__KEEP", "sat")
-        } else {
-            settings
-        };
+        let settings = if row.adds_field() { settings.with_all(&SOURCE) } else { settings };
         let first =
             arguments.query(&arguments.replica[0], "SELECT getMacro('replica')")?.trim().to_owned();
         let alone = settings
@@ -324,17 +314,10 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Adds two fields to the configuration and to the first replica, restarts milepost with it, and
-    /// then adds them to the others, which the same process inserts into meanwhile. The source has
-    /// kept the value of the first field from the beginning.
+    /// Adds two fields to the configuration and to the first replica, restarts milepost with
+    /// them, and then adds them to the others, which that process inserts into meanwhile.
     fn add_field(&mut self) -> Result<()> {
-        self.settings = self
-            .settings
-            .clone()
-            .with("FIELDS__SATELLITES__FROM", "sat")
-            .with("FIELDS__SATELLITES__TYPE", "UInt8")
-            .with("FIELDS__TRACKER_EVENT__FROM", "evt")
-            .with("FIELDS__TRACKER_EVENT__TYPE", "UInt16");
+        self.settings = self.settings.clone().with_all(&ADDED);
         let [first, others @ ..] = &*self.arguments.replica else { bail!("no replica") };
         self.settings.clone().with("CLICKHOUSE__URL", first).migrate()?;
         self.milepost.terminate(BACK_WITHIN)?;
@@ -356,7 +339,7 @@ impl<'a> Scene<'a> {
             );
             Ok(self.arguments.query(url, &sql)?.trim().parse()?)
         };
-        TABLES_WITH_FIELDS.iter().map(count).sum()
+        TABLES.iter().map(count).sum()
     }
 
     /// Counts the rows of the erased driver on this replica's disk, including hidden ones.
