@@ -12,6 +12,7 @@ use clap::Parser as _;
 use milepost_clickhouse::Reader;
 use milepost_map::config::Config;
 use milepost_map::driver::Columns;
+use milepost_map::fences::Unreadable;
 use milepost_map::http::{self, Gates, State};
 use milepost_map::live::Live;
 use milepost_map::shared::Shared;
@@ -113,6 +114,7 @@ async fn run(config: Config) -> Result<()> {
         store: Store::new(&config.clickhouse, &config.map.names, ANSWER_BYTES_MAX)
             .context("clickhouse.password_file cannot be read")?,
         columns: Columns::default(),
+        unreadable_fences: Unreadable::default(),
         fence_changes: Mutex::default(),
         acknowledged: AtomicU64::default(),
         answers: Shared::default(),

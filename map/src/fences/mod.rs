@@ -1,11 +1,14 @@
-//! Geofences: every viewer sees the ones valid now. Editors write them with a ClickHouse login of
-//! its own, which can do nothing else.
+//! Geofences: every viewer sees the ones valid now. Editors write them with a separate
+//! ClickHouse login, which can do nothing else.
 //!
 //! Guarantee: a stored fence passed the rules of `milepost fences import`, and every ring that
 //! leaves here is closed.
 
 pub mod rules;
 pub mod versions;
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 
 use clickhouse::Row;
 use milepost_clickhouse::Reader;
@@ -61,12 +64,26 @@ const RULES: &str = "toJSONString(CAST((speed_limit_kmh, stay_max_s, silent_for_
 /// For a table to which an older `milepost migrate` added no columns of rules.
 const NO_RULES: &str = "'{}' AS rules";
 
+/// Why stored fences were not shown last time. Each reason is logged once, not for every page.
+#[derive(Debug, Default)]
+pub struct Unreadable(Mutex<BTreeSet<String>>);
+
+impl Unreadable {
+    /// Replaces the reasons, and returns those that are new.
+    fn replace(&self, whys: BTreeSet<String>) -> Vec<String> {
+        let mut before = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = whys.difference(&before).cloned().collect();
+        *before = whys;
+        new
+    }
+}
+
 /// Returns the fences that are valid now, as a GeoJSON FeatureCollection. The ids of the drivers
 /// that a fence is for are only in the answer to a viewer of all drivers.
 ///
 /// # Errors
 /// The reason, in words for the viewer.
-pub async fn all(store: &Store, scope: &Scope) -> Result<Value, Error> {
+pub async fn all(store: &Store, scope: &Scope, unreadable: &Unreadable) -> Result<Value, Error> {
     let ask = async |rules: &str| {
         let sql = format!(
             "SELECT {COLUMNS}{rules} FROM {{db}}.fences FINAL
@@ -91,12 +108,17 @@ pub async fn all(store: &Store, scope: &Scope) -> Result<Value, Error> {
             "geometry": { "type": "MultiPolygon", "coordinates": fence.polygons },
         })
     };
-    let mut features = Vec::with_capacity(stored.len());
+    let (mut features, mut whys) = (Vec::with_capacity(stored.len()), BTreeSet::new());
     for stored in stored {
         match stored.version() {
             Ok(fence) => features.push(feature(fence)),
-            Err(why) => tracing::warn!(why, "a fence is not shown: import it again"),
+            Err(why) => {
+                whys.insert(why);
+            }
         }
+    }
+    for why in unreadable.replace(whys) {
+        tracing::warn!(why, "a fence is not shown: import it again");
     }
     Ok(json!({ "type": "FeatureCollection", "features": features }))
 }
@@ -312,6 +334,21 @@ mod tests {
         let nulls = json!({ "name": "yard", "was": null, "rewrite_past": null, "valid_to": null });
         let change = change(&json!({ "type": "Feature", "properties": nulls })).await.unwrap();
         assert_eq!((&*change.was, change.rewrites_past), ("yard", false));
+    }
+
+    #[test]
+    fn unreadable_fence_is_logged_once_until_it_is_mended() {
+        let unreadable = Unreadable::default();
+        let whys = |whys: &[&str]| whys.iter().map(|why| (*why).to_owned()).collect();
+        for (found, logged) in [
+            (&["yard"][..], &["yard"][..]),
+            (&["yard"], &[]),
+            (&["gate", "yard"], &["gate"]),
+            (&["gate"], &[]),
+            (&["gate", "yard"], &["yard"]),
+        ] {
+            assert_eq!(unreadable.replace(whys(found)), logged, "{found:?}");
+        }
     }
 
     #[test]

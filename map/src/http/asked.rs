@@ -97,7 +97,8 @@ async fn fences(
     headers: HeaderMap,
 ) -> Answer {
     Params::new(query.as_deref(), &[]).map_err(bad)?;
-    let found = asked(&state, areas::all(&state.store, &viewer.scope)).await?;
+    let found =
+        asked(&state, areas::all(&state.store, &viewer.scope, &state.unreadable_fences)).await?;
     Ok(packed(&headers, "application/geo+json", found.to_string().into_bytes()))
 }
 

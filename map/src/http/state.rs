@@ -12,6 +12,7 @@ use super::gates::Gates;
 use super::refusal::Refusal;
 use crate::config;
 use crate::driver::Columns;
+use crate::fences::Unreadable;
 use crate::fleet::look::Scope;
 use crate::live::Live;
 use crate::shared::Shared;
@@ -32,6 +33,7 @@ pub struct State {
     pub store: Store,
     /// The columns of `[fields.NAME]`.
     pub columns: Columns,
+    pub unreadable_fences: Unreadable,
     /// Writes fences; `None`: fences are read-only.
     pub fence_writer: Option<Reader>,
     /// Held while a fence is read, changed and written.
