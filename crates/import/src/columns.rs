@@ -189,7 +189,7 @@ fn refuse_another_place(
     for other in (0..columns.len()).filter(is_another) {
         for row in rows {
             let value = |at: usize| row.get(at).map_or("", String::as_str);
-            let number = |at: usize| value(at).replace(',', ".").parse::<f64>().ok();
+            let number = |at: usize| degrees(value(at));
             let places = number(chosen.at).zip(number(other));
             if places.is_some_and(|(a, b)| (a - b).abs() > 1e-3) {
                 let (chosen_name, other_name) = (&columns[chosen.at], &columns[other]);
@@ -230,10 +230,8 @@ fn refuse_minutes_apart(
             |ending: &str| names.iter().any(|known| name.strip_prefix(known) == Some(ending));
         ENDINGS.iter().find(|(ending, _)| ends(ending)).map(|(_, part)| part)
     };
-    let value = |row: &Vec<String>| {
-        row.get(chosen.at).map_or(0.0, |value| value.replace(',', ".").parse().unwrap_or(0.0))
-    };
-    let has_fraction = rows.iter().map(value).any(|value: f64| value.fract() != 0.0);
+    let value = |row: &Vec<String>| degrees(row.get(chosen.at)?);
+    let has_fraction = rows.iter().filter_map(value).any(|value| value.fract() != 0.0);
     let found = columns.iter().find_map(|name| Some((name, part_of(name)?)));
     if let (Some((name, part)), false) = (found, has_fraction) {
         bail!(
@@ -243,6 +241,11 @@ fn refuse_minutes_apart(
         );
     }
     Ok(())
+}
+
+/// Parses plain degrees, with a decimal point or a comma.
+fn degrees(value: &str) -> Option<f64> {
+    value.replace(',', ".").parse().ok()
 }
 
 /// Returns the hemisphere that a column's name states, such as `Longitude (W)`, and the rest of the
@@ -284,9 +287,7 @@ pub(super) fn refuse_unsigned_half<'v>(
     let Some((_, half @ ("south" | "west"))) = half_in(name).filter(|_| !is_settled) else {
         return Ok(());
     };
-    let is_positive =
-        |value: &&str| value.replace(',', ".").parse::<f64>().is_ok_and(|value| value > 0.0);
-    let Some(value) = values.find(is_positive) else { return Ok(()) };
+    let Some(value) = values.find(|value| degrees(value) > Some(0.0)) else { return Ok(()) };
     let (negative, positive) = match given.or(stated) {
         None | Some("deg") => ("-1 deg".to_owned(), "deg".to_owned()),
         Some(unit) => (format!("-{unit}"), format!("'+{unit}'")),
