@@ -237,6 +237,56 @@ fn degrees_may_be_integers_minutes_or_beside_a_hemisphere() {
     check(&own(&format!("{lat_lng}{keys}")), payload, &["-60 1 2 12.5 270 -1.5 30.5"]);
 }
 
+/// A mapping reads no hemisphere that it does not name, so one that would change the place rejects
+/// the point, wherever it stands beside the coordinates.
+#[test]
+fn unread_hemisphere_rejects_the_point_in_every_format() {
+    let (t, ms) = (NOW_S - 60, (NOW_S - 60) * 1_000);
+    let flat = own("lat = '/lat'\nlng = '/lng'\nts = '/t'\nts_unit = 's'");
+    let at = |point: &str| format!("{{{point},\"t\":{t}}}");
+    for (point, expected) in [
+        (r#""lat":33.4,"lng":70.6,"lat_dir":"S""#, "lat is 33.4, and lat_dir says south"),
+        (r#""lng_dir":"W","lat":33.4,"lng":70.6"#, "lng is 70.6, and lng_dir says west"),
+        (r#""lat":"33.4","lng":"70.6","ns":"s","ew":"E""#, "lat is 33.4, and ns says south"),
+        (r#""lat":33.4,"lng":70.6,"N/S":"N","E/W":" West""#, "lng is 70.6, and E/W says west"),
+        (r#""lat":33.4,"lng":70.6,"latitudeHemisphere":"SOUTH""#, "lat_hemisphere in [formats"),
+        (r#""lat":33.4,"lng":70.6,"GPSLongitudeRef":"W""#, "lng_hemisphere in [formats"),
+        (r#""lat":33.4,"lng":70.6,"l\u0061t_dir":"S""#, "lat is 33.4, and lat_dir says south"),
+        (r#""lat":-33.4,"lng":-70.6,"ns":"S","ew":"W""#, "-60 -33.4 -70.6 - - - -"),
+        (r#""lat":"33.4 S","lng":"70.6 W","ns":"S","ew":"W""#, "-60 -33.4 -70.6 - - - -"),
+        (r#""lat":33.4,"lng":70.6,"ns":"N","ew":"E""#, "-60 33.4 70.6 - - - -"),
+        // Neither a namespace nor a direction of travel or wind is a hemisphere.
+        (r#""lat":33.4,"lng":70.6,"ns":"sensors","dir":"S""#, "-60 33.4 70.6 - - - -"),
+        (r#""lat":33.4,"lng":70.6,"ns":["S"],"wind":"W","ew":1e999"#, "-60 33.4 70.6 - - - -"),
+        (r#""lat":33.4,"lng":70.6,"lat_dir":"\ud800","ns":null"#, "-60 33.4 70.6 - - - -"),
+    ] {
+        check(&flat, at(point), &[expected]);
+    }
+    let deep = own("lat = '/gps/lat/deg'\nlng = '/gps/lon/deg'\nts = '/t'\nts_unit = 's'");
+    for (point, expected) in [
+        (r#"{"lat":{"deg":33.4,"dir":"S"},"lon":{"deg":70.6,"dir":"W"}}"#, "dir says south"),
+        (r#"{"lat":{"deg":33.4,"dir":"N"},"lon":{"ref":"W","deg":70.6}}"#, "ref says west"),
+        (r#"{"lat":{"deg":33.4},"lon":{"deg":70.6},"ns":"S"}"#, "ns says south"),
+        (r#"{"lat":{"deg":33.4},"lon":{"deg":70.6},"dir":"S"}"#, "-60 33.4 70.6 - - - -"),
+    ] {
+        check(&deep, at(&format!(r#""gps":{point}"#)), &[expected]);
+    }
+    let tst = format!(r#""_type":"location","lat":33.4,"lon":70.6,"tst":{t},"lat_dir":"S""#);
+    check(&source("format = 'owntracks'"), format!("{{{tst}}}"), &["lat_dir says south"]);
+    let latlng = format!(r#""latlng":"33.4,70.6","ts":{ms},"ew":"W""#);
+    let reported = format!(r#"{{"state":{{"reported":{{{latlng}}}}}}}"#);
+    check(&source("format = 'teltonika'"), reported, &["ew says west"]);
+    let feature = format!(
+        r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[70.6,33.4]}},
+            "properties":{{"ts":{ms},"lat_ref":"S"}}}}"#
+    );
+    let geojson = source("format = 'geojson'\nspeed_unit = 'm/s'");
+    check(&geojson, feature, &["lat is 33.4, and lat_ref says south"]);
+    // milepost's own format: a word that begins with S is no hemisphere.
+    let own = format!(r#"{{"lat":33.4,"lng":70.6,"ts":{t},"ns":"sensors"}}"#);
+    check(&source(""), own, &["-60 33.4 70.6 - - - -"]);
+}
+
 #[test]
 fn messages_without_a_position_are_ignored_where_the_format_says_so() {
     let base = "lat = '/p/a'\nlng = '/p/o'\nts = '/t'\nts_unit = 's'\n";

@@ -7,11 +7,15 @@ use serde::de::{
 };
 use serde_json::value::RawValue;
 
+use super::hemisphere;
 use super::json::{Scalar, Text};
 use super::plain::Plain;
 
 /// Maximum number of values that one pass extracts. The last slot is the driver.
-const SLOTS_MAX: usize = 16;
+const SLOTS_MAX: usize = 18;
+/// Slots of the names under which a payload states, where its format does not read it, that the
+/// latitude is south and that the longitude is west.
+pub(super) const UNREAD_HALVES: [usize; 2] = [SLOTS_MAX - 3, SLOTS_MAX - 2];
 
 /// A path into JSON: names, and indices of arrays.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +79,8 @@ pub(super) struct Paths {
     slot: Option<usize>,
     /// Used only if the slot's own path has no value.
     is_alias: bool,
+    /// The object at this path has the name of a coordinate: 0 for lat, 1 for lng.
+    coordinate: Option<usize>,
     children: Vec<(Box<str>, Paths)>,
 }
 
@@ -99,7 +105,8 @@ impl Paths {
         for step in path {
             let known = at.children.iter().position(|(name, _)| **name == *step);
             let index = known.unwrap_or_else(|| {
-                at.children.push((step.into(), Self::default()));
+                let coordinate = hemisphere::coordinate(step);
+                at.children.push((step.into(), Self { coordinate, ..Self::default() }));
                 at.children.len() - 1
             });
             at = &mut at.children[index].1;
@@ -125,6 +132,22 @@ impl Paths {
             Some(slot) if self.is_alias => put_alias(value, &mut found[slot]),
             Some(slot) => found[slot] = value,
             None => {}
+        }
+    }
+
+    /// Returns whether a member that is not read may be a hemisphere.
+    #[inline]
+    fn may_be_half(&self, key: &[u8]) -> bool {
+        self.coordinate.is_some() || hemisphere::may_be_hemisphere(key)
+    }
+
+    /// Stores the name of a member that is not read and says south or west.
+    #[cold]
+    fn put_half(&self, key: &str, value: &str, found: &mut Found<'_>) {
+        let coordinate = hemisphere::hemisphere(key)
+            .or_else(|| self.coordinate.filter(|_| hemisphere::is_hemisphere_of_parent(key)));
+        if let Some(n) = coordinate.filter(|n| hemisphere::says_negative(value, *n)) {
+            found[UNREAD_HALVES[n]] = Scalar::Text(key.to_owned().into());
         }
     }
 
@@ -162,7 +185,15 @@ impl Paths {
             b'{' => {
                 json.object(|json, key| match self.child(key) {
                     Some(paths) => paths.put_from(json, found),
-                    None => json.value().map(drop),
+                    None => {
+                        let value = json.value()?;
+                        if self.may_be_half(key)
+                            && let (Scalar::Text(text), Ok(key)) = (value, str::from_utf8(key))
+                        {
+                            self.put_half(key, &text, found);
+                        }
+                        Some(())
+                    }
                 })?;
                 Scalar::Other("an object")
             }
@@ -226,6 +257,9 @@ trait Wanted<'de>: Sized {
         paths: &Paths,
         deserializer: D,
     ) -> Result<(), D::Error>;
+
+    /// Takes the raw JSON of a member that `paths` does not name, if it may be a hemisphere.
+    fn take_half(&mut self, _paths: &Paths, _key: &str, _json: &str) {}
 }
 
 impl<'de> Wanted<'de> for Found<'de> {
@@ -237,6 +271,13 @@ impl<'de> Wanted<'de> for Found<'de> {
         let value = deserializer.deserialize_any(Inside { paths, wanted: self })?;
         paths.put(value, self);
         Ok(())
+    }
+
+    fn take_half(&mut self, paths: &Paths, key: &str, json: &str) {
+        // A value that is no string, or an invalid one, is no hemisphere.
+        if let Ok(text) = serde_json::from_str::<Text<'_>>(json) {
+            paths.put_half(key, &text.0, self);
+        }
     }
 }
 
@@ -295,6 +336,10 @@ impl<'de, W: Wanted<'de>> Visitor<'de> for Inside<'_, '_, W> {
         while let Some(key) = map.next_key::<Text<'de>>()? {
             match self.paths.child(key.0.as_bytes()) {
                 Some(paths) => map.next_value_seed(Inside { paths, wanted: self.wanted })?,
+                None if self.paths.may_be_half(key.0.as_bytes()) => {
+                    let json = map.next_value::<&RawValue>()?.get();
+                    self.wanted.take_half(self.paths, &key.0, json);
+                }
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
         }

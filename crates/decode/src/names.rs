@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 
 use super::driver::Driver;
+use super::hemisphere::{hemisphere, plain, says_negative};
 use super::json::{Scalar, Text, number};
 use super::keep::{Keep, Origin};
 use super::reading::Reading;
@@ -71,11 +72,6 @@ const TIMES_OF_FIXES: [&str; 34] = [
 /// Maximum distance from the time of receipt at which a number under such a name counts as a time,
 /// in milliseconds.
 const PLAUSIBLE_MS: i64 = 366 * 86_400_000;
-
-/// Normalises a name: case, spaces, `_` and `-` do not count.
-fn plain(name: &str) -> String {
-    name.chars().filter(|c| !matches!(c, '_' | '-' | ' ' | '.')).collect::<String>().to_lowercase()
-}
 
 /// Returns the field of milepost that `name` may stand for.
 pub fn meant(name: &str) -> Option<&'static str> {
@@ -192,37 +188,6 @@ fn is_time_name(path: &str, is_own: bool) -> bool {
     is_last || TIME_WORDS.iter().any(|word| plain(path).contains(word))
 }
 
-/// Returns whether the key may name a hemisphere; reads only its last bytes.
-#[inline]
-pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
-    match key {
-        [.., b's' | b'w' | b'S' | b'W'] => key.len() <= 6,
-        [.., b'd' | b'D', b'i' | b'I', b'r' | b'R'] => true,
-        [.., b'r' | b'R', b'e' | b'E', b'f' | b'F'] => true,
-        _ => key.len() >= 10 && key.to_ascii_lowercase().ends_with(b"hemisphere"),
-    }
-}
-
-/// Returns the coordinate whose hemisphere has this name: 0 for lat, 1 for lng.
-pub fn hemisphere(name: &str) -> Option<usize> {
-    let name = plain(name).replace('/', "");
-    let name = name.strip_prefix("gps").unwrap_or(&name);
-    let endings =
-        ["ns", "ew", "h", "dir", "direction", "ref", "hemi", "hemisphere", "indicator", "cardinal"];
-    let of = |fields: &[&str]| {
-        fields
-            .iter()
-            .any(|field| name.strip_prefix(field).is_some_and(|end| endings.contains(&end)))
-    };
-    match name {
-        "ns" => Some(0),
-        "ew" => Some(1),
-        _ if of(&["lat", "latitude"]) => Some(0),
-        _ if of(&["lng", "lon", "long", "longitude"]) => Some(1),
-        _ => None,
-    }
-}
-
 /// Like [`hemisphere`], for the path of a member. Its name may contain a `/`, as `N/S` does.
 fn hemisphere_at(path: &str) -> Option<usize> {
     let mut parts = path.rsplit('/');
@@ -240,14 +205,39 @@ pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Re
     for (name, value) in members(json) {
         let Some(coordinate) = hemisphere(&name) else { continue };
         let (field, degrees) = degrees[coordinate];
-        let letter = value.as_text().and_then(|text| text.trim().chars().next());
-        let is_negative = matches!(letter, Some('S' | 's' | 'W' | 'w'));
+        let is_negative = value.as_text().is_some_and(|text| says_negative(text, coordinate));
         if let Some(degrees) = degrees.filter(|degrees| is_negative && *degrees > 0.0) {
             return refuse(
                 Reason::WrongType,
                 format!(
                     "{field} is {degrees}, and {name:.40} is {value}, which is not read in format \
                      milepost: send a sign, or map it as {field}_hemisphere in [formats.NAME]"
+                ),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Checks a point of a mapping for hemispheres that the mapping does not name. `halves`: the names
+/// of those that say south and west.
+///
+/// # Errors
+/// A hemisphere stands beside a number without a sign.
+pub(super) fn check_halves(
+    halves: [&Scalar<'_>; 2],
+    [lat, lng]: [&Scalar<'_>; 2],
+) -> Result<(), Refusal> {
+    for (half, (field, degrees), says) in
+        [(halves[0], ("lat", lat), "south"), (halves[1], ("lng", lng), "west")]
+    {
+        let degrees = degrees.as_f64().filter(|degrees| *degrees > 0.0);
+        if let (Some(name), Some(degrees)) = (half.as_text(), degrees) {
+            return refuse(
+                Reason::WrongType,
+                format!(
+                    "{field} is {degrees}, and {name:.40} says {says}, which is not read: send a \
+                     sign, or map it as {field}_hemisphere in [formats.NAME]"
                 ),
             );
         }
@@ -273,7 +263,7 @@ pub(super) fn check_unread_hemispheres(
         let Some(coordinate) = hemisphere_at(path) else { continue };
         *has_one = true;
         let (field, degrees) = degrees[coordinate];
-        let is_negative = value.trim().starts_with(['S', 's', 'W', 'w']);
+        let is_negative = says_negative(value, coordinate);
         if let Some(degrees) = degrees.filter(|degrees| is_negative && *degrees > 0.0) {
             let at = [origin.root.join("/").as_str(), path].join("/");
             let at = at.trim_start_matches('/');

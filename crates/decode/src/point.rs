@@ -8,8 +8,8 @@ use std::fmt;
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 
 use super::age::AgeLimits;
+use super::hemisphere;
 use super::json::{Scalar, Text};
-use super::names;
 use super::plain::Plain;
 use super::reading::Reading;
 use super::refusal::{Refusal, refuse};
@@ -149,7 +149,7 @@ impl<'a> Point<'a> {
             b"alt" => &mut self.alt,
             b"acc" => &mut self.acc,
             _ => {
-                self.has_hemisphere |= names::may_be_hemisphere(key);
+                self.has_hemisphere |= hemisphere::may_be_hemisphere(key);
                 return None;
             }
         })

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use crate::extract::Pointer;
 use crate::ignored::Ignored;
 use crate::keep::Origin;
+use crate::names;
 use crate::point::Point;
 use crate::points::Points;
 use crate::refusal::{Refusal, refuse};
@@ -72,6 +73,8 @@ pub(super) fn read(
         timestamp,
         time,
         ..,
+        south,
+        west,
         driver,
     ] = found;
     match kind.as_text() {
@@ -100,6 +103,9 @@ pub(super) fn read(
             Reason::UnknownFormatKind,
             format!("geometry/type is {shape}, not \"Point\""),
         );
+    }
+    if !points.reading.checks_hemispheres {
+        names::check_halves([&south, &west], [&lat, &lng])?;
     }
     let point = Point {
         lat,

@@ -9,6 +9,7 @@ use crate::extract::{Found, Paths, Pointer};
 use crate::ignored::Ignored;
 use crate::json::{Scalar, number};
 use crate::keep::Origin;
+use crate::names;
 use crate::point::Point;
 use crate::points::Points;
 use crate::refusal::{Refusal, refuse};
@@ -189,7 +190,7 @@ impl Mapping {
         }
         let root =
             if habits.root_is_optional && found[ROOT].is_missing() { &[] } else { habits.root };
-        let [lat, lng, ts, speed, heading, alt, acc, seq, .., driver] = found;
+        let [lat, lng, ts, speed, heading, alt, acc, seq, .., south, west, driver] = found;
         let (lat, lng) = if habits.lat_lng_is_one_string { lat_and_lng(&lat)? } else { (lat, lng) };
         let speed_factor = fields.speed.as_ref().map_or(1.0, |(_, factor)| *factor);
         let alt_factor = fields.alt.as_ref().map_or(1.0, |(_, factor)| *factor);
@@ -213,6 +214,10 @@ impl Mapping {
         } else {
             (lat, lng)
         };
+        // Import checks more members, and its remedy is another.
+        if !points.reading.checks_hemispheres {
+            names::check_halves([&south, &west], [&lat, &lng])?;
+        }
         let point = Point {
             lat,
             lng,

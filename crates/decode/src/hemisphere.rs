@@ -1,0 +1,59 @@
+//! Recognises the names and values of hemispheres beside coordinates, such as `lat_dir` and `S`.
+
+/// Normalises a name: case, spaces, `_` and `-` do not count.
+pub(super) fn plain(name: &str) -> String {
+    name.chars().filter(|c| !matches!(c, '_' | '-' | ' ' | '.')).collect::<String>().to_lowercase()
+}
+
+/// Returns whether the key may name a hemisphere; reads only its first bytes.
+#[inline]
+pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
+    match key {
+        [b'n' | b'N' | b'e' | b'E', ..] => matches!(key.len(), 2 | 3),
+        [b'l' | b'L', b'a' | b'A' | b'o' | b'O' | b'n' | b'N', _, _, ..] => true,
+        [b'g' | b'G', b'p' | b'P', b's' | b'S', _, _, ..] => true,
+        _ => false,
+    }
+}
+
+/// The endings by which the name of a hemisphere differs from that of its coordinate.
+const HEMISPHERE_ENDINGS: [&str; 10] =
+    ["ns", "ew", "h", "dir", "direction", "ref", "hemi", "hemisphere", "indicator", "cardinal"];
+/// The names of latitude and longitude that a hemisphere may have in its name.
+const COORDINATES: [&[&str]; 2] = [&["lat", "latitude"], &["lng", "lon", "long", "longitude"]];
+
+/// Returns the coordinate that an object of this name holds: 0 for lat, 1 for lng.
+pub(super) fn coordinate(name: &str) -> Option<usize> {
+    let name = plain(name);
+    COORDINATES.iter().position(|names| names.contains(&&*name))
+}
+
+/// Returns whether a member of a coordinate's object has the name of a hemisphere, such as the
+/// `dir` in `"lat":{"deg":33.5,"dir":"S"}`.
+pub(super) fn is_hemisphere_of_parent(name: &str) -> bool {
+    HEMISPHERE_ENDINGS.contains(&&*plain(name))
+}
+
+/// Returns whether a value says south, for coordinate 0, or west, for 1.
+pub(super) fn says_negative(value: &str, coordinate: usize) -> bool {
+    const WORDS: [&[&str]; 2] =
+        [&["s", "south", "sur", "sud", "süd"], &["w", "west", "oeste", "ouest", "ovest"]];
+    WORDS[coordinate].contains(&&*value.trim().to_lowercase())
+}
+
+/// Returns the coordinate whose hemisphere has this name: 0 for lat, 1 for lng.
+pub fn hemisphere(name: &str) -> Option<usize> {
+    let name = plain(name).replace('/', "");
+    let name = name.strip_prefix("gps").unwrap_or(&name);
+    let of = |fields: &[&str]| {
+        let ends = |field: &&str| {
+            name.strip_prefix(*field).is_some_and(|end| HEMISPHERE_ENDINGS.contains(&end))
+        };
+        fields.iter().any(ends)
+    };
+    match name {
+        "ns" => Some(0),
+        "ew" => Some(1),
+        _ => COORDINATES.iter().position(|fields| of(fields)),
+    }
+}
