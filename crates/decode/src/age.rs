@@ -79,6 +79,11 @@ fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i
             Some(time) => return Ok(time.unix_ms()),
             None => {
                 let number = if unit == TimeUnit::BySize { "neither a number nor" } else { "not" };
+                // A text with an offset needs no zone.
+                let own = Local::default().unix_ms(text);
+                if let Ok(ms) = own {
+                    return Ok(ms);
+                }
                 match (Local { zone: Some(Zone::utc()), pattern: None }).unix_ms(text) {
                     Ok(_) => format!(
                         "{number} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z; name its zone \
@@ -124,7 +129,8 @@ fn too_old(
     // Days since 1899-12-30, as spreadsheets count them, until 2064.
     if ts.as_f64().is_some_and(|number| (20_000.0..60_000.0).contains(&number)) {
         return format!(
-            "ts {ts} is a spreadsheet's number of days: save the file with this column as text"
+            "ts {ts} is a spreadsheet's number of days: format the column as \
+             yyyy-mm-dd hh:mm:ss, and save the file again"
         );
     }
     if let (Scalar::Integer(number), TimeUnit::BySize) = (ts, unit)

@@ -18,6 +18,7 @@
 
 mod age;
 pub mod attributes;
+mod date_words;
 mod decoded;
 mod decoder;
 mod distance;

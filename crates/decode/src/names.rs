@@ -13,7 +13,7 @@ use super::json::{Scalar, Text, number};
 use super::keep::{Keep, Origin};
 use super::reading::Reading;
 use super::refusal::{Refusal, refuse};
-use super::time::{epoch_ms_from_float, rfc3339};
+use super::time::{Local, Zone, epoch_ms_from_float, is_in_figures};
 use crate::position::Timestamp;
 use crate::reject::Reason;
 
@@ -159,7 +159,12 @@ pub(super) fn time_in<'j>(
     let is_time = |path: &str, value: &str| {
         let is_named_so = is_time_name(path, reading.is_own);
         let number = || number(value).and_then(|number| number.as_f64()).map(epoch_ms_from_float);
-        let ms = || rfc3339(value).map(Timestamp::unix_ms).or_else(number);
+        // The zone does not matter here: a day is near enough.
+        let utc = || Local { zone: Some(Zone::utc()), pattern: None };
+        let ms = || match number() {
+            Some(ms) if !is_in_figures(value) => Some(ms),
+            _ => utc().unix_ms(value).ok(),
+        };
         let is_near = |ms: i64| ms.abs_diff(received_at.unix_ms()) < PLAUSIBLE_MS.unsigned_abs();
         is_named_so && ms().is_some_and(is_near)
     };

@@ -7,6 +7,7 @@ use jiff::civil::{Date, DateTime, Time};
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
+use super::date_words::{date_in_figures, month, zone_called};
 use crate::position::Timestamp;
 
 /// A zone of IANA's database such as `Europe/Berlin`, or a fixed offset.
@@ -58,6 +59,22 @@ impl Zone {
     }
 }
 
+impl Zone {
+    /// Returns a time whose text names an abbreviation, such as EST, if that is the zone's at this
+    /// time. An hour that a clock change repeats has two abbreviations, and is one instant.
+    fn unix_ms_called(&self, time: DateTime, abbreviation: &str) -> Option<i64> {
+        let offsets = match self.zone.to_ambiguous_timestamp(time).offset() {
+            AmbiguousOffset::Unambiguous { offset } => [offset; 2],
+            AmbiguousOffset::Fold { before, after } => [before, after],
+            AmbiguousOffset::Gap { .. } => return None,
+        };
+        let times = offsets.into_iter().filter_map(|offset| offset.to_timestamp(time).ok());
+        let is_called =
+            |at: &jiff::Timestamp| self.zone.to_offset_info(*at).abbreviation() == abbreviation;
+        times.clone().find(is_called).map(jiff::Timestamp::as_millisecond)
+    }
+}
+
 /// How to parse the times without an offset of a source or a file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Local {
@@ -77,15 +94,39 @@ impl Local {
         if let Some(time) = rfc3339(text) {
             return Ok(time.unix_ms());
         }
+        // .NET's JSON: milliseconds, whatever offset follows them.
+        if let Some(rest) = text.strip_prefix("/Date(").and_then(|rest| rest.strip_suffix(")/")) {
+            let ms = rest.get(1..).and_then(|behind| behind.find(['+', '-']));
+            let ms = ms.map_or(rest, |at| &rest[..=at]);
+            return ms.parse().map_err(|_| unread(text));
+        }
+        // RFC 9557: the zone in brackets, behind the time.
+        if let Some((time, zone)) = text.strip_suffix(']').and_then(|text| text.split_once('[')) {
+            let zone = Zone::new(zone.trim_start_matches('!'))?;
+            return Self { zone: Some(zone), pattern: None }.unix_ms(time);
+        }
+        let in_figures = date_in_figures(text);
+        let text = in_figures.as_deref().unwrap_or(text);
         let (date, clock) = split(text).ok_or_else(|| unread(text))?;
-        let Clock { time, next_second, offset } = clock_of(clock).ok_or_else(|| unread(text))?;
+        let Clock { time, next_second, zone } = clock_of(clock).ok_or_else(|| unread(text))?;
         let date = date_of(date).map_err(|why| in_which_order(text).unwrap_or(why))?;
         let time = DateTime::from_parts(date, time);
-        let ms = match offset {
-            Some(seconds) => Offset::from_seconds(seconds)
+        let ms = match zone {
+            Some(Stated::Offset(seconds)) => Offset::from_seconds(seconds)
                 .and_then(|offset| offset.to_timestamp(time))
                 .map(jiff::Timestamp::as_millisecond)
                 .map_err(|error| error.to_string())?,
+            Some(Stated::Abbreviation(name)) => {
+                let zone = self.zone.as_ref();
+                zone.and_then(|zone| zone.unix_ms_called(time, name)).ok_or_else(|| {
+                    let such_as = zone_called(name);
+                    let why = match zone.filter(|zone| zone.zone != TimeZone::UTC) {
+                        Some(zone) => format!("{} is not called {name} at {time}", zone.name),
+                        None => format!("more than one zone is called {name}"),
+                    };
+                    format!("{why}: {NAME_THE_ZONE}{such_as}")
+                })?
+            }
             None => self.zoned(time)?,
         };
         Ok(ms + if next_second { 1_000 } else { 0 })
@@ -181,13 +222,14 @@ pub(super) fn in_figures(number: i64, is_good: impl Fn(i64) -> bool) -> Option<S
     Some(format!("{number} may be a date and a time in figures: give {PATTERN}, such as {end}"))
 }
 
-/// Returns whether a text of figures is `yyyymmddhhmmss`, perhaps with a fraction, or `yyyymmdd`.
+/// Returns whether a text of figures is `yyyymmddhhmmss`, perhaps with a fraction, behind a point or
+/// as three digits, or `yyyymmdd`.
 /// As Unix time in any unit, it would be in 1970, or after 2560.
 pub(super) fn is_in_figures(text: &str) -> bool {
     let text = text.trim();
     let (figures, fraction) = text.split_once('.').unwrap_or((text, ""));
     let are_figures = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    matches!(figures.len(), 8 | 14)
+    matches!(figures.len(), 8 | 14 | 17)
         && (figures.starts_with("19") || figures.starts_with("20"))
         && are_figures(figures)
         && are_figures(fraction)
@@ -212,6 +254,7 @@ fn patterns(text: &str) -> impl Iterator<Item = (String, i64)> {
             (written.map(str::to_owned).to_vec(), behind)
         }
         (14, None) => (["%Y%m%d%H%M%S", "%d%m%Y%H%M%S"].map(str::to_owned).to_vec(), behind),
+        (17, None) => (vec!["%Y%m%d%H%M%S%f".to_owned()], behind),
         (1 | 2, Some(mark)) => {
             let (second, third) = behind[1..].split_once(mark).unwrap_or_default();
             let (year, rest) = third.split_at(length(third));
@@ -275,61 +318,81 @@ fn clock_pattern(text: &str) -> Option<String> {
 
 /// Splits a string into date and time of day, at the T or the space between them.
 fn split(text: &str) -> Option<(&str, &str)> {
-    // `yyyymmddhhmmss`.
-    if text.bytes().take_while(u8::is_ascii_digit).count() == 14 {
+    // `yyyymmddhhmmss`, and with milliseconds.
+    if matches!(text.bytes().take_while(u8::is_ascii_digit).count(), 14 | 17) {
         return Some(text.split_at(8));
     }
     let at = text.char_indices().find(|(at, c)| {
         let is_t = matches!(c, 'T' | 't') && text[..*at].ends_with(|c: char| c.is_ascii_digit());
-        c.is_whitespace() || is_t
+        c.is_whitespace() || *c == '_' || is_t
     })?;
     Some((&text[..at.0], text[at.0 + at.1.len_utf8()..].trim_start()))
 }
 
-const MONTHS: [&str; 12] =
-    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
-
 fn date_of(text: &str) -> Result<Date, String> {
-    let parts: Vec<&str> = text.trim_end_matches(',').split(['-', '/', '.']).collect();
+    let parts: Vec<&str> = text.trim_end_matches(',').split(['-', '/', '.', ':']).collect();
     let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let other = || format!("\"{text}\" is no date; for other forms give {PATTERN}");
     let date = |year: &str, month: &str, day: &str| {
         let read = || Date::new(year.parse().ok()?, month.parse().ok()?, day.parse().ok()?).ok();
         read().ok_or_else(|| format!("\"{text}\" is no date"))
     };
     match parts[..] {
         [all] if all.len() == 8 && is_plain(all) => date(&all[..4], &all[4..6], &all[6..]),
-        [year, month, day] if year.len() == 4 => date(year, month, day),
+        [year, month, day] if year.len() == 4 && is_plain(month) => date(year, month, day),
+        [year, name, day] if year.len() == 4 => {
+            date(year, &month(name).ok_or_else(other)?.to_string(), day)
+        }
         [day, month, year] if year.len() == 4 && text.contains('.') => date(year, month, day),
         [day, name, year] if year.len() == 4 && !is_plain(name) => {
-            let known =
-                MONTHS.iter().position(|month| name.to_ascii_lowercase().starts_with(month));
-            date(year, &known.map_or(0, |month| month + 1).to_string(), day)
+            date(year, &month(name).ok_or_else(other)?.to_string(), day)
         }
         [_, _, _] => Err(format!("\"{text}\": day, month and year in which order? Give {PATTERN}")),
-        _ => Err(format!("\"{text}\" is no date")),
+        _ => Err(other()),
     }
 }
 
-struct Clock {
+struct Clock<'t> {
     time: Time,
-    /// The time is a leap second, which counts as the second after it.
+    /// The time is a leap second, or 24:00, which count as the second after the time.
     next_second: bool,
-    /// Seconds east of UTC.
-    offset: Option<i32>,
+    zone: Option<Stated<'t>>,
 }
 
-/// Parses `hh:mm`, `hh:mm:ss` or `hhmmss`, with a fraction, AM or PM, and an offset behind it.
-fn clock_of(text: &str) -> Option<Clock> {
+/// The zone that a text states behind the time.
+enum Stated<'t> {
+    /// Seconds east of UTC.
+    Offset(i32),
+    /// Letters such as EST, which several zones have.
+    Abbreviation(&'t str),
+}
+
+/// Parses `hh:mm`, `hh:mm:ss`, `hhmmss` or `hhmmssSSS`, with a fraction, AM or PM, and an offset or
+/// the letters of a zone behind it.
+fn clock_of(text: &str) -> Option<Clock<'_>> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || ":.,".contains(c))).unwrap_or(text.len());
     let (clock, mut rest) = (&text[..end], text[end..].trim());
     let mut half = None;
-    for (name, hours) in [("am", 0), ("pm", 12)] {
-        if rest.get(..2).is_some_and(|word| word.eq_ignore_ascii_case(name)) {
-            (half, rest) = (Some(hours), rest[2..].trim_start());
+    const HALVES: [(&str, i8); 6] =
+        [("am", 0), ("pm", 12), ("a.m.", 0), ("p.m.", 12), ("a. m.", 0), ("p. m.", 12)];
+    for (name, hours) in HALVES {
+        if rest.get(..name.len()).is_some_and(|word| word.eq_ignore_ascii_case(name)) {
+            (half, rest) = (Some(hours), rest[name.len()..].trim_start());
         }
     }
-    let offset = if rest.is_empty() { None } else { Some(offset(rest)?) };
-    let (whole, fraction) = clock.split_once(['.', ',']).unwrap_or((clock, ""));
+    let is_called = (3..=5).contains(&rest.len()) && rest.bytes().all(|b| b.is_ascii_uppercase());
+    let zone = match offset(without_remark(rest)) {
+        Some(seconds) => Some(Stated::Offset(seconds)),
+        None if is_called => Some(Stated::Abbreviation(rest)),
+        None if rest.is_empty() => None,
+        None => return None,
+    };
+    let (mut whole, mut fraction) = clock.split_once(['.', ',']).unwrap_or((clock, ""));
+    if fraction.is_empty() && (whole.len() == 9 || whole.matches(':').count() == 3) {
+        // Milliseconds: `hhmmssSSS`, or behind a third colon.
+        (whole, fraction) = whole.split_at(whole.len().checked_sub(3)?);
+        whole = whole.trim_end_matches(':');
+    }
     let parts: Vec<&str> = if whole.contains(':') {
         whole.split(':').collect()
     } else if matches!(whole.len(), 4 | 6) {
@@ -347,23 +410,34 @@ fn clock_of(text: &str) -> Option<Clock> {
         hour = if (1..=12).contains(&hour) { hour % 12 + half } else { return None };
     }
     let nanoseconds = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
+    let is_midnight = (hour, minute, second, nanoseconds) == (24, 0, 0, 0);
+    if is_midnight {
+        return Some(Clock { time: Time::new(23, 59, 59, 0).ok()?, next_second: true, zone });
+    }
     let next_second = second == 60;
     let time = Time::new(hour, minute, if next_second { 59 } else { second }, nanoseconds).ok()?;
-    Some(Clock { time, next_second, offset })
+    Some(Clock { time, next_second, zone })
 }
 
-/// Parses `Z`, `UTC`, `GMT`, `+hh`, `+hhmm` or `+hh:mm` into seconds east of UTC.
+/// Removes a remark behind an offset: `GMT+0100 (Central European Standard Time)`.
+fn without_remark(zone: &str) -> &str {
+    zone.split_once(" (").filter(|_| zone.ends_with(')')).map_or(zone, |(zone, _)| zone)
+}
+
+/// Parses `Z`, `UTC`, `GMT`, `+h`, `+hh`, `+hhmm`, `+hh:mm` or `UTC+h` into seconds east of UTC.
 fn offset(text: &str) -> Option<i32> {
-    if ["z", "utc", "gmt"].contains(&&*text.to_ascii_lowercase()) {
+    let lower = text.to_ascii_lowercase();
+    if ["z", "utc", "gmt"].contains(&&*lower) {
         return Some(0);
     }
+    let text = ["utc", "gmt"].iter().find_map(|name| lower.strip_prefix(name)).unwrap_or(&lower);
     let (sign, digits) = match text.split_at_checked(1)? {
         ("+", digits) => (1, digits),
         ("-", digits) => (-1, digits),
         _ => return None,
     };
     let (hours, minutes) = match digits.len() {
-        2 => (digits, "00"),
+        1 | 2 => (digits, "00"),
         4 => digits.split_at(2),
         5 => digits.split_once(':')?,
         _ => return None,
@@ -443,6 +517,35 @@ mod tests {
             ("31-Jan-2026 08:00:00", "Z", "2026-01-31T08:00:00Z"),
             ("2026-01-31 08:00:00 PM", "Z", "2026-01-31T20:00:00Z"),
             ("2026-01-31 12:00:00 am", "Z", "2026-01-31T00:00:00Z"),
+            ("2026-01-31 08:00:00 p.m.", "Z", "2026-01-31T20:00:00Z"),
+            ("2026-01-31 8:00\u{202f}PM", "Z", "2026-01-31T20:00:00Z"),
+            ("2026-01-31 08:00:00 +1", "Z", "2026-01-31T07:00:00Z"),
+            ("2026-01-31 08:00:00 UTC+1", "Z", "2026-01-31T07:00:00Z"),
+            ("2026-01-31 08:00:00 GMT-0330", "Z", "2026-01-31T11:30:00Z"),
+            ("2026-01-31 08:00:00:250", "Z", "2026-01-31T08:00:00.25Z"),
+            ("2026-01-31_08:00:00", "Z", "2026-01-31T08:00:00Z"),
+            ("2026:01:31 08:00:00", "Z", "2026-01-31T08:00:00Z"),
+            ("20260131080000250", "+01:00", "2026-01-31T07:00:00.25Z"),
+            ("2026-01-31 24:00:00", "Z", "2026-02-01T00:00:00Z"),
+            ("/Date(1769846400250)/", "+05:00", "2026-01-31T08:00:00.25Z"),
+            ("/Date(1769846400250+0100)/", "+05:00", "2026-01-31T08:00:00.25Z"),
+            ("2026-01-31T08:00:00[Asia/Tokyo]", "Z", "2026-01-30T23:00:00Z"),
+            ("2026-01-31T08:00:00+09:00[Asia/Tokyo]", "Z", "2026-01-30T23:00:00Z"),
+            ("Sat, 31 Jan 2026 08:00:00 +0100", "Z", "2026-01-31T07:00:00Z"),
+            ("Sat, 31 Jan 2026 08:00:00 GMT", "+05:00", "2026-01-31T08:00:00Z"),
+            ("Sat Jan 31 08:00:00 UTC 2026", "+05:00", "2026-01-31T08:00:00Z"),
+            (
+                "Sat Jan 31 2026 08:00:00 GMT+0100 (Central European Standard Time)",
+                "Z",
+                "2026-01-31T07:00:00Z",
+            ),
+            ("Jan 31, 2026, 8:00:00 PM", "Z", "2026-01-31T20:00:00Z"),
+            ("31. Januar 2026 08:00", "+01:00", "2026-01-31T07:00:00Z"),
+            // The letters of a zone count in that zone, and settle an hour that comes twice.
+            ("2026-01-31 08:00:00 EST", "America/New_York", "2026-01-31T13:00:00Z"),
+            ("2026-11-01 01:30:00 EDT", "America/New_York", "2026-11-01T05:30:00Z"),
+            ("2026-11-01 01:30:00 EST", "America/New_York", "2026-11-01T06:30:00Z"),
+            ("Sat Jan 31 08:00:00 CET 2026", "Europe/Berlin", "2026-01-31T07:00:00Z"),
             ("2016-12-31 23:59:60", "Z", "2017-01-01T00:00:00Z"),
             ("2026-07-01 12:00:00", "Europe/Berlin", "2026-07-01T10:00:00Z"),
             ("2026-11-24 12:00:00", "Europe/Berlin", "2026-11-24T11:00:00Z"),
@@ -474,14 +577,26 @@ mod tests {
             ("yesterday", "Z", "no time"),
             ("", "Z", "no time"),
             ("é", "Z", "no time"),
-            ("2026-01-31 08:00:00 CET", "Z", "no time"),
+            ("2026-01-31 08:00:00 CET", "Z", "more than one zone is called CET"),
+            ("2026-01-31 08:00:00 EST", "Z", "such as America/New_York"),
+            ("2026-07-31 08:00:00 EST", "America/New_York", "not called EST at 2026-07-31T08:00"),
+            ("2026-03-08 02:30:00 EST", "America/New_York", "not called EST"),
+            ("2026-01-31 08:00:00 cet", "Z", "no time"),
+            ("2026-10-25T02:30:00[Europe/Berlin]", "Z", "twice"),
+            ("2026-01-31T08:00:00[Mars/Olympus]", "Z", "must be a zone"),
+            ("31-marraskuu-2026 08:00", "Z", "no date"),
+            ("2026-W05-6T08:00:00", "Z", "give a pattern"),
+            ("/Date(x)/", "Z", "no time"),
+            ("[", "Z", "no time"),
+            ("]", "Z", "no time"),
+            ("x]", "Z", "no time"),
         ] {
             let why = read(text, zone).unwrap_err();
             assert!(why.contains(cause), "{text}: {why}");
         }
         let why = Local::default().unix_ms("2026-01-31 08:00:00").unwrap_err();
         assert!(why.contains("no zone"), "{why}");
-        for zone in ["Mars/Olympus", "+25:00", "", "2", "CEST+"] {
+        for zone in ["Mars/Olympus", "+25:00", "", "2", "CEST+", "+", "UTC+"] {
             assert!(Zone::new(zone).is_err(), "{zone}");
         }
     }
@@ -502,6 +617,7 @@ mod tests {
             ("251126080000", "%d%m%y%H%M%S; %y%m%d%H%M%S"),
             ("25112026080000", "%d%m%Y%H%M%S"),
             ("25112026 080000", "%d%m%Y %H%M%S"),
+            ("20261125080000123", "%Y%m%d%H%M%S%f"),
             ("2026-01-31 08:00:00", ""),
             ("25/11/2026", ""),
             ("yesterday 8:00", ""),

@@ -1,0 +1,132 @@
+//! Dates with words: names of months and weekdays, and abbreviations of zones.
+
+/// The names of the months, January first, in English, German, French and Spanish.
+const MONTHS: [&[&str]; 12] = [
+    &["jan", "january", "januar", "janvier", "janv", "ene", "enero"],
+    &["feb", "february", "februar", "février", "févr", "febrero"],
+    &["mar", "march", "märz", "mars", "marzo"],
+    &["apr", "april", "avril", "avr", "abr", "abril"],
+    &["may", "mai", "mayo"],
+    &["jun", "june", "juni", "juin", "junio"],
+    &["jul", "july", "juli", "juillet", "juil", "julio"],
+    &["aug", "august", "août", "ago", "agosto"],
+    &["sep", "sept", "september", "septembre", "septiembre"],
+    &["oct", "october", "okt", "oktober", "octobre", "octubre"],
+    &["nov", "november", "novembre", "noviembre"],
+    &["dec", "december", "dez", "dezember", "déc", "décembre", "dic", "diciembre"],
+];
+const WEEKDAYS: [&str; 17] = [
+    "mon",
+    "tue",
+    "tues",
+    "wed",
+    "thu",
+    "thur",
+    "thurs",
+    "fri",
+    "sat",
+    "sun",
+    "monday",
+    "tuesday",
+    "wednesday",
+    "thursday",
+    "friday",
+    "saturday",
+    "sunday",
+];
+/// Words that connect a date with its time of day.
+const CONNECTING: [&str; 5] = ["at", "um", "de", "of", "-"];
+
+/// Returns the number of a month, 1 for January.
+pub(super) fn month(name: &str) -> Option<usize> {
+    let name = name.trim_end_matches('.').to_lowercase();
+    MONTHS.iter().position(|names| names.contains(&&*name)).map(|at| at + 1)
+}
+
+/// Rewrites a time whose date has the name of a month or of a weekday as `2026-11-26`, with
+/// everything else behind it. Returns `None` if there is no such name.
+///
+/// Examples: `Thu, 26 Nov 2026 10:15:00 +0000` (RFC 2822), `Thu Nov 26 10:15:00 UTC 2026` (`date`),
+/// `Nov 26, 2026, 10:15 AM`, `26. November 2026 10:15`.
+pub(super) fn date_in_figures(text: &str) -> Option<String> {
+    let has_word = |c: char| c.is_alphabetic() && !"TtZz".contains(c) || c == '年';
+    if text.len() > 100 || !text.contains(has_word) {
+        return None;
+    }
+    if text.contains('年') {
+        return Some(text.replace(['年', '月'], "-").replace('日', " "));
+    }
+    let mut words = text.split_whitespace().map(|word| word.trim_end_matches(','));
+    let (mut day, mut month_number, mut year, mut rest) = (None, None, None, Vec::new());
+    let mut has_weekday = false;
+    for (n, word) in words.by_ref().enumerate() {
+        let lower = word.to_lowercase();
+        let digits = word.bytes().take_while(u8::is_ascii_digit).count();
+        let is_ordinal = [".", "", "st", "nd", "rd", "th"].contains(&&lower[digits..]);
+        if n == 0 && WEEKDAYS.contains(&lower.trim_end_matches('.')) {
+            has_weekday = true;
+        } else if let (None, Some(found)) = (month_number, month(word)) {
+            month_number = Some(found);
+        } else if digits == 4 && word.len() == 4 && year.is_none() {
+            year = Some(word);
+        } else if matches!(digits, 1 | 2) && is_ordinal && day.is_none() {
+            day = Some(&word[..digits]);
+        } else if !(CONNECTING.contains(&&*lower) && rest.is_empty()) {
+            rest.push(word);
+        }
+    }
+    let rest = rest.join(" ");
+    match (year, month_number, day) {
+        (Some(year), Some(month), Some(day)) => Some(format!("{year}-{month}-{day} {rest}")),
+        (None, None, None) if has_weekday => Some(rest),
+        _ => None,
+    }
+}
+
+/// Returns advice about the zone that may be meant by an abbreviation; an empty text if it is not a
+/// usual one.
+pub(super) fn zone_called(abbreviation: &str) -> String {
+    const ZONES: [(&[&str], &str); 11] = [
+        (&["EST", "EDT"], "America/New_York"),
+        (&["CST", "CDT"], "America/Chicago"),
+        (&["MST", "MDT"], "America/Denver"),
+        (&["PST", "PDT"], "America/Los_Angeles"),
+        (&["WET", "WEST"], "Europe/Lisbon"),
+        (&["CET", "CEST"], "Europe/Berlin"),
+        (&["EET", "EEST"], "Europe/Athens"),
+        (&["BST"], "Europe/London"),
+        (&["IST"], "Asia/Kolkata"),
+        (&["JST"], "Asia/Tokyo"),
+        (&["AEST", "AEDT"], "Australia/Sydney"),
+    ];
+    let zone = ZONES.iter().find(|(names, _)| names.contains(&abbreviation));
+    zone.map_or(String::new(), |(_, zone)| format!(", such as {zone}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn date_of_words_is_written_in_figures() {
+        for (text, expected) in [
+            ("Thu, 26 Nov 2026 10:15:00 +0000", Some("2026-11-26 10:15:00 +0000")),
+            ("Thu Nov 26 10:15:00 UTC 2026", Some("2026-11-26 10:15:00 UTC")),
+            ("Nov 6, 2026, 10:15:00 AM", Some("2026-11-6 10:15:00 AM")),
+            ("26. November 2026 10:15", Some("2026-11-26 10:15")),
+            ("March 3rd 2026 at 10:15", Some("2026-3-3 10:15")),
+            ("26 de noviembre de 2026 10:15", Some("2026-11-26 10:15")),
+            ("Thu 2026-11-26 10:15:00", Some("2026-11-26 10:15:00")),
+            ("2026年11月26日 10:15:00", Some("2026-11-26  10:15:00")),
+            // Finnish November is no March.
+            ("26 marraskuu 2026 10:15", None),
+            ("2026-11-26T10:15:00Z", None),
+            ("26 Nov 26 10:15:00", None),
+            ("Nov 2026 10:15", None),
+            ("yesterday", None),
+            ("é é", None),
+        ] {
+            assert_eq!(date_in_figures(text).as_deref(), expected, "{text}");
+        }
+    }
+}
