@@ -235,6 +235,12 @@ fn degrees_may_be_integers_minutes_or_beside_a_hemisphere() {
     let keys = "speed = '/v'\nspeed_unit = 'cm/s'\nheading = '/h'\nheading_unit = '0.01 deg'\nalt = '/z'\nalt_unit = 'mm'\nacc = '/e'\nacc_unit = 'ft'";
     let payload = format!(r#"{{"a":1,"o":2,"t":{t},"v":1250,"h":27000,"z":-1500,"e":100}}"#);
     check(&own(&format!("{lat_lng}{keys}")), payload, &["-60 1 2 12.5 270 -1.5 30.5"]);
+    // A unit behind the number counts before that of the format.
+    let written =
+        format!(r#"{{"a":1,"o":2,"t":{t},"v":"36 km/h","h":"270°","z":"1000ft","e":"100.0 m"}}"#);
+    check(&own(&format!("{lat_lng}{keys}")), written, &["-60 1 2 10 270 304.8 100"]);
+    let velocity = format!(r#""_type":"location","lat":1,"lon":2,"tst":{t},"vel":"20 knots""#);
+    check(&source("format = 'owntracks'"), format!("{{{velocity}}}"), &["-60 1 2 10.29 - - -"]);
 }
 
 /// A mapping reads no hemisphere that it does not name, so one that would change the place rejects
@@ -385,6 +391,32 @@ fn times_without_an_offset_are_in_the_configured_zone() {
     let geojson = source("format = 'geojson'\nspeed_unit = 'm/s'\nzone = '-03:00'");
     let feature = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[2,1]},"properties":{"ts":"2026-11-24 07:30:37"}}"#;
     check(&geojson, feature, &["-5363 1 2 - - - -"]);
+    // A text that states its offset needs no zone, and the letters of a zone count in that zone.
+    let at = |ts: &str| format!(r#"{{"lat":1,"lng":2,"ts":"{ts}"}}"#);
+    for ts in [
+        "Tue, 24 Nov 2026 11:30:37 +0100",
+        "Tue Nov 24 2026 11:30:37 GMT+0100 (CET)",
+        "2026-11-24 10:30:37 UTC",
+        "2026-11-24T11:30:37[Europe/Berlin]",
+        r"\/Date(1795516237000)\/",
+    ] {
+        check(&source(""), at(ts), &["-5363 1 2 - - - -"]);
+    }
+    check(&source(""), at("2026-11-24 05:30:37 EST"), &["zone is called EST: name it with `zone`"]);
+    let new_york = source("zone = 'America/New_York'");
+    check(&new_york, at("2026-11-24 05:30:37 EST"), &["-5363 1 2 - - - -"]);
+    check(&new_york, at("2026-11-24 05:30:37 EDT"), &["New_York is not called EDT at 2026-11-24"]);
+    // As microseconds, the figures would be of 2612.
+    check(&source(""), at("20261124103037250"), &["name its zone with `zone` of the source"]);
+    let number = r#"{"lat":1,"lng":2,"ts":20261124103037250}"#;
+    check(
+        &source(""),
+        number,
+        &["give a pattern with --unit ts= or ts_unit, such as \"%Y%m%d%H%M"],
+    );
+    let pattern =
+        own("lat = '/lat'\nlng = '/lng'\nts = '/ts'\nts_unit = '%Y%m%d%H%M%S%f'\nts_zone = 'Z'");
+    check(&pattern, number, &["-5363 1 2 - - - -"]);
 }
 
 #[test]
@@ -404,6 +436,9 @@ fn time_under_another_name_is_read_or_named_in_the_reject() {
             fix(&format!("\"{name}\":1795510800")),
             &[&format!("there is no ts, but {name} is 1795510800: rename it")],
         );
+    }
+    for value in ["2026-11-24 09:00:00", "Tue, 24 Nov 2026 09:00:00 GMT", "20261124090000"] {
+        check(&toml, fix(&format!("\"recorded_at\":\"{value}\"")), &["but recorded_at is"]);
     }
     for (path, payload) in [
         ("gps/time", r#"{"lat":1,"lng":2,"gps":{"time":1795510800}}"#),

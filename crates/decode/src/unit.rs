@@ -82,6 +82,22 @@ impl Quantity {
         })
     }
 
+    /// Reads a value with its unit behind it, such as `36 km/h`, `1000ft` or `36,5 kmh`, in
+    /// milepost's own unit. `None`: there is no number, or no unit of this quantity.
+    ///
+    /// A comma is a decimal comma if it cannot separate thousands.
+    pub fn read(self, text: &str) -> Option<f64> {
+        let (number, _) = number_and_unit(text)?;
+        Some(number * self.factor(self.stated_behind(text)?).ok()?)
+    }
+
+    /// Returns the unit behind a value, such as `km/h` of `36 km/h`.
+    pub fn stated_behind(self, text: &str) -> Option<&'static str> {
+        let (_, unit) = number_and_unit(text)?;
+        let name = format!("x {unit}");
+        self.stated_in(&name).filter(|(rest, _)| *rest == "x").map(|(_, unit)| unit)
+    }
+
     /// Returns the unit that a column's name states, such as `Speed (km/h)`, `alt_ft`,
     /// `heading_deg`: the rest of the name, and the unit.
     pub fn stated_in(self, name: &str) -> Option<(&str, &'static str)> {
@@ -128,6 +144,21 @@ impl Quantity {
     }
 }
 
+/// Splits a text into its number and the unit behind that, without spaces.
+pub(super) fn number_and_unit(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let is_part = |c: char| c.is_ascii_digit() || "+-.,".contains(c);
+    let (number, unit) = text.split_at(text.find(|c| !is_part(c))?);
+    let number = match number.split_once(',') {
+        None => number.parse().ok(),
+        Some((whole, decimals)) if decimals.len() != 3 && !whole.contains('.') => {
+            format!("{whole}.{decimals}").parse().ok()
+        }
+        Some(_) => None,
+    };
+    Some((number?, unit.trim()))
+}
+
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum TimeUnit {
     /// milepost's own rule: RFC 3339, or an epoch number whose size gives its unit.
@@ -169,6 +200,43 @@ mod tests {
         assert_eq!(Quantity::Length.factor("ft"), Ok(0.304_8));
         for unit in ["", "km", "-1 km/h", "0 km/h", "inf km/h", "x km/h", "km/h 2"] {
             assert!(Quantity::Speed.factor(unit).is_err(), "{unit}");
+        }
+    }
+
+    #[test]
+    fn value_may_have_its_unit_behind_it() {
+        for (quantity, text, expected) in [
+            (Quantity::Speed, "36 km/h", Some(10.0)),
+            (Quantity::Speed, "36kmh", Some(10.0)),
+            (Quantity::Speed, "36,0 KMH", Some(10.0)),
+            (Quantity::Speed, " 10 m/s ", Some(10.0)),
+            (Quantity::Speed, "10 knots", Some(10.0 * 1_852.0 / 3_600.0)),
+            (Quantity::Speed, "10 kts", Some(10.0 * 1_852.0 / 3_600.0)),
+            (Quantity::Speed, "-36 km/h", Some(-10.0)),
+            (Quantity::Length, "1000ft", Some(304.8)),
+            (Quantity::Length, "1000 feet", Some(304.8)),
+            (Quantity::Length, "12.5 m", Some(12.5)),
+            (Quantity::Length, "1.5 km", Some(1_500.0)),
+            (Quantity::Angle, "270°", Some(270.0)),
+            (Quantity::Angle, "270 deg", Some(270.0)),
+            // Thousands or decimals; another quantity; no number; no unit.
+            (Quantity::Length, "1,000 ft", None),
+            (Quantity::Length, "1.000,5 ft", None),
+            (Quantity::Speed, "36 ft", None),
+            (Quantity::Speed, "36 km/h per s", None),
+            (Quantity::Speed, "fast", None),
+            (Quantity::Speed, "36", None),
+            (Quantity::Speed, "", None),
+            (Quantity::Speed, "km/h", None),
+            (Quantity::Length, "5-7 m", None),
+            (Quantity::Length, "e5 m", None),
+        ] {
+            let read = quantity.read(text);
+            let is_right = match (read, expected) {
+                (Some(read), Some(expected)) => (read - expected).abs() < 1e-9,
+                (read, expected) => read == expected,
+            };
+            assert!(is_right, "{text}: {read:?}");
         }
     }
 

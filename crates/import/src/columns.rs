@@ -74,7 +74,7 @@ pub(super) struct Column {
     pub(super) unit: Option<&'static str>,
 }
 
-fn plain(name: &str) -> String {
+pub(super) fn plain(name: &str) -> String {
     name.chars()
         .filter(|c| !matches!(c, ' ' | '_' | '-' | '.' | '/'))
         .collect::<String>()
@@ -156,11 +156,13 @@ pub(super) fn find(
     }
     for (field, column) in &mut found {
         let quantity = KNOWN.iter().find(|(known, ..)| known == field).and_then(|known| known.1);
-        // Some programs write the units in a row below the names.
+        // Some programs write the units in a row below the names, some behind each value.
         let stated = quantity.zip(column.unit.is_none().then(|| format!("x {}", value(column.at))));
         if let Some((quantity, name)) = stated {
             let stated = quantity.stated_in(&name).filter(|(rest, _)| *rest == "x");
-            column.unit = stated.map(|(_, unit)| unit);
+            column.unit = stated
+                .map(|(_, unit)| unit)
+                .or_else(|| quantity.stated_behind(value(column.at)).filter(|_| !is_place(field)));
         }
     }
     add_hemispheres(columns, value, &mut found);
@@ -216,23 +218,9 @@ fn refuse_minutes_apart(
     names: &[&str],
     rows: &[Vec<String>],
 ) -> Result<()> {
-    const ENDINGS: [(&str, &str); 6] = [
-        ("min", "minutes"),
-        ("mins", "minutes"),
-        ("minutes", "minutes"),
-        ("minute", "minutes"),
-        ("sec", "seconds"),
-        ("seconds", "seconds"),
-    ];
-    let part_of = |name: &String| {
-        let name = plain(name);
-        let ends =
-            |ending: &str| names.iter().any(|known| name.strip_prefix(known) == Some(ending));
-        ENDINGS.iter().find(|(ending, _)| ends(ending)).map(|(_, part)| part)
-    };
     let value = |row: &Vec<String>| degrees(row.get(chosen.at)?);
     let has_fraction = rows.iter().filter_map(value).any(|value| value.fract() != 0.0);
-    let found = columns.iter().find_map(|name| Some((name, part_of(name)?)));
+    let found = columns.iter().find_map(|name| Some((name, part_of(name, names)?)));
     if let (Some((name, part)), false) = (found, has_fraction) {
         bail!(
             "its column {} has whole degrees, and {name} has its {part}, which is not read: join \
@@ -241,6 +229,50 @@ fn refuse_minutes_apart(
         );
     }
     Ok(())
+}
+
+/// Returns which part of a coordinate a column holds: minutes or seconds. `names`: those of the
+/// coordinate.
+fn part_of(name: &str, names: &[&str]) -> Option<&'static str> {
+    const ENDINGS: [(&str, &str); 8] = [
+        ("min", "minutes"),
+        ("mins", "minutes"),
+        ("minutes", "minutes"),
+        ("minute", "minutes"),
+        ("sec", "seconds"),
+        ("secs", "seconds"),
+        ("second", "seconds"),
+        ("seconds", "seconds"),
+    ];
+    let name = plain(name);
+    let ends = |ending: &str| names.iter().any(|known| name.strip_prefix(known) == Some(ending));
+    ENDINGS.iter().find(|(ending, _)| ends(ending)).map(|(_, part)| *part)
+}
+
+/// Returns whether a field is a coordinate, whose notations are those of degrees.
+fn is_place(field: &str) -> bool {
+    matches!(field, "lat" | "lng")
+}
+
+/// The columns of degrees that other columns continue in minutes or seconds: the number of each,
+/// and that of the minutes or seconds.
+pub(super) fn continued(
+    columns: &[String],
+    found: &[(&'static str, Column)],
+) -> Vec<(usize, usize)> {
+    let of_place = found.iter().filter(|(field, _)| is_place(field));
+    let pairs = of_place.flat_map(|(field, column)| {
+        let (_, _, names) = KNOWN.iter().find(|(known, ..)| known == field).expect("one of them");
+        let parts = (0..columns.len()).filter(|at| part_of(&columns[*at], names).is_some());
+        parts.filter(|at| *at != column.at).map(|at| (column.at, at))
+    });
+    pairs.filter(|(_, part)| found.iter().all(|(_, column)| column.at != *part)).collect()
+}
+
+/// Returns whether degrees have no fraction and their minutes or seconds are not 0.
+pub(super) fn is_continued(whole: &str, part: &str) -> bool {
+    let is_whole = degrees(whole).is_some_and(|degrees| degrees.fract() == 0.0);
+    is_whole && degrees(part).is_some_and(|part| part != 0.0)
 }
 
 /// Parses plain degrees, with a decimal point or a comma.
@@ -348,83 +380,6 @@ fn is_direction(name: &str) -> bool {
     let name = plain(name);
     let is_part = |known: &&str| name.contains(*known);
     name.starts_with("wind") || ["direction", "heading", "course", "bearing"].iter().any(is_part)
-}
-
-/// Checks that no name or value of a column states a time zone that would be ignored.
-///
-/// # Errors
-/// The file states that its times are not UTC, in a way that milepost does not read.
-pub(super) fn refuse_other_zones(
-    columns: &[String],
-    sample: &[String],
-    found: &[(&'static str, Column)],
-) -> Result<()> {
-    let value = |at: usize| sample.get(at).map_or("", String::as_str);
-    let Some((_, ts)) = found.iter().find(|(field, _)| *field == "ts") else { return Ok(()) };
-    let has_zone = value(ts.at).parse::<f64>().is_ok() || has_offset(value(ts.at));
-    if has_zone {
-        return Ok(());
-    }
-    let of_time = found.iter().filter(|(field, _)| matches!(*field, "ts" | "date"));
-    if let Some(name) =
-        of_time.map(|(_, column)| &columns[column.at]).find(|name| is_local_time(name))
-    {
-        bail!("its times are of another zone than UTC, as the column {name} says: give --zone");
-    }
-    let zones =
-        ["timezone", "tz", "zone", "utcofst", "utcoffset", "gmtoffset", "offset", "tzoffset"];
-    let is_zone = |(at, name): &(usize, &String)| {
-        let is_utc = ["", "z", "utc", "gmt", "0", "+00:00", "+0000", "00:00"];
-        zones.contains(&&*plain(name)) && !is_utc.contains(&&*value(*at).to_ascii_lowercase())
-    };
-    if let Some((at, name)) = columns.iter().enumerate().find(is_zone) {
-        bail!(
-            "its times have no zone, and its column {name}, which is not read, says {}: give --zone",
-            value(at)
-        );
-    }
-    Ok(())
-}
-
-/// Returns whether a time ends in Z, UTC, GMT or an offset.
-fn has_offset(time: &str) -> bool {
-    let time = time.to_ascii_lowercase();
-    let digits = time.trim_end_matches(|c: char| c.is_ascii_digit() || c == ':');
-    ["z", "utc", "gmt"].iter().any(|zone| time.ends_with(zone))
-        || digits.ends_with(['+', '-']) && digits.contains(':')
-}
-
-/// Returns whether a column's name states that its times are local, or of another zone than UTC.
-fn is_local_time(name: &str) -> bool {
-    let lower = name.to_lowercase();
-    let words = lower.split(|c: char| !(c.is_alphanumeric() || c == '+' || c == '-'));
-    const ZONES: [&str; 18] = [
-        "local",
-        "lcl",
-        "localtime",
-        "cet",
-        "cest",
-        "est",
-        "edt",
-        "cst",
-        "cdt",
-        "mst",
-        "mdt",
-        "pst",
-        "pdt",
-        "bst",
-        "ist",
-        "jst",
-        "msk",
-        "aest",
-    ];
-    let is_shifted = |word: &str| {
-        ["utc", "gmt"]
-            .iter()
-            .any(|zone| word.strip_prefix(zone).is_some_and(|rest| rest.starts_with(['+', '-'])))
-    };
-    let mut words = words;
-    words.any(|word| ZONES.contains(&word) || is_shifted(word))
 }
 
 /// Returns whether a value is hh:mm:ss, or hhmmss.
@@ -712,32 +667,5 @@ mod tests {
                 "time"
             ]
         );
-    }
-
-    #[test]
-    fn columns_with_other_zones_are_refused() {
-        for (names, row, said) in [
-            ("Local Time,lat", "2026-11-24 10:00:00,1", "the column Local Time says"),
-            ("Lcl Date,Lcl Time", "2026-11-24,10:00:00", "the column Lcl"),
-            ("time (UTC+2),lat", "2026-11-24 10:00:00,1", "time (UTC+2) says"),
-            ("time_cet,lat", "2026-11-24 10:00:00,1", "time_cet says"),
-            ("time,UTCOfst", "10:00:00,+01:00", "column UTCOfst, which is not read, says +01:00"),
-            ("time,timezone", "2026-11-24T10:00:00,Asia/Tokyo", "says Asia/Tokyo"),
-            ("time,tz", "2026-11-24T10:00:00,UTC", ""),
-            ("time,tz", "2026-11-24T10:00:00+01:00,Asia/Tokyo", ""),
-            ("time,tz", "2026-11-24 10:00:00-0330,Asia/Tokyo", ""),
-            ("Local Time,lat", "1795514400,1", ""),
-            ("Local Time,lat", "2026-11-24T10:00:00Z,1", ""),
-            ("UTC time,lat", "2026-11-24 10:00:00,1", ""),
-            ("time,lat", "2026-11-24,1", ""),
-        ] {
-            let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
-            let (columns, sample) = (list(names), list(row));
-            let at = columns.iter().position(|name| name.to_lowercase().contains("time"));
-            let ts = ("ts", Column { at: at.unwrap(), unit: None });
-            let why = refuse_other_zones(&columns, &sample, &[ts]).err();
-            let why = why.map_or(String::new(), |why| why.to_string());
-            assert!(why.contains(said) && why.is_empty() == said.is_empty(), "{names}: {why}");
-        }
     }
 }

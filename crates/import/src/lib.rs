@@ -32,6 +32,7 @@ mod timeline;
 mod understood;
 mod work;
 mod xml;
+mod zones;
 
 pub use self::command::COMMANDS;
 pub use self::import::{Imported, Opened, import, open};

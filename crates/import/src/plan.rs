@@ -10,6 +10,7 @@ use super::columns::{self, Column};
 use super::described::described;
 use super::orders::{Kind, Orders};
 use super::xml::GPX_TIME;
+use super::zones::refuse_other_zones;
 use milepost_config::Config;
 use milepost_decode::attributes::ATTRIBUTES_MAX;
 use milepost_decode::formats::{Degrees, Fields, Format, Mapping, More, shipped};
@@ -41,6 +42,8 @@ pub(super) struct Plan {
     pub(super) topic: String,
     /// Indexes of the CSV columns that are numbers.
     pub(super) numbers: Vec<usize>,
+    /// Indexes of the CSV columns of degrees, and of the minutes or seconds beside them.
+    pub(super) continued: Vec<(usize, usize)>,
     /// Each field and where it is read from, in words.
     pub(super) read: Vec<String>,
     /// The CSV columns that are not read.
@@ -99,6 +102,7 @@ pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Resul
     let fields = config.clickhouse.fields.iter();
     let computed_from: Vec<String> = fields.flat_map(|field| field.from.clone()).collect();
     let (mut read, mut numbers, mut unread) = (Vec::new(), Vec::new(), Vec::new());
+    let mut continued = Vec::new();
     let format = match (mapping, kind) {
         (Some(mapping), _) => Format::Mapped(mapping),
         (None, Kind::GeoJson | Kind::GeoJsonLines) if is_default(orders) => {
@@ -113,7 +117,7 @@ pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Resul
             let (found_sample, rows) = (found.sample, found.rows);
             let found = columns::find(columns, found_sample, rows, &orders.fields)?;
             if orders.zone.is_none() && orders.unit_of("ts").is_none() {
-                columns::refuse_other_zones(columns, found_sample, &found)?;
+                refuse_other_zones(columns, found_sample, &found)?;
             }
             for (field, column) in found.iter().filter(|(field, _)| matches!(*field, "lat" | "lng"))
             {
@@ -123,6 +127,7 @@ pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Resul
             }
             let kept: Vec<String> = orders.keep.iter().chain(&computed_from).cloned().collect();
             unread = columns::unread(columns, found_sample, &found, &kept, &driver_column(&driver));
+            continued = columns::continued(columns, &found);
             numbers = found
                 .iter()
                 .filter(|(field, _)| !is_text(field))
@@ -152,7 +157,7 @@ pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Resul
     if let Some(zone) = &orders.zone {
         source = source.in_zone(zone.clone());
     }
-    Ok(Plan { sources: vec![source], topic, numbers, read, unread })
+    Ok(Plan { sources: vec![source], topic, numbers, continued, read, unread })
 }
 
 /// Returns whether every field of GeoJSON has its usual name and unit.
@@ -468,6 +473,6 @@ fn owntracks(path: &Path, configured: &[Source]) -> Result<Plan> {
         configured.iter().any(|source| source.takes(&topic)),
         "no source of the configuration takes {topic}, which names the driver: give --driver"
     );
-    let (numbers, read, unread) = (Vec::new(), Vec::new(), Vec::new());
-    Ok(Plan { sources: configured.to_vec(), topic, numbers, read, unread })
+    let (numbers, continued, read, unread) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    Ok(Plan { sources: configured.to_vec(), topic, numbers, continued, read, unread })
 }

@@ -7,6 +7,7 @@ use std::io::{self, BufRead};
 
 use anyhow::{Result, bail, ensure};
 
+use super::columns::is_continued;
 use super::numbers::{Decimals, decimals, number};
 use super::record::Record;
 use super::text::windows_1252;
@@ -113,11 +114,13 @@ impl<R: BufRead> Table<R> {
     }
 
     /// Passes each row to `take` as JSON. `numbers`: the columns of numbers, in which a comma is a
-    /// decimal comma if the row has no point. A row that cannot be parsed is passed as it is, which
-    /// is not JSON; `fault` then holds the reason.
+    /// decimal comma if the row has no point. `continued`: the columns of degrees, each with that
+    /// of its minutes or seconds. A row that cannot be parsed is passed as it is, which is not
+    /// JSON; `fault` then holds the reason.
     pub(super) fn each(
         &mut self,
         numbers: &[usize],
+        continued: &[(usize, usize)],
         fault: &Cell<&'static str>,
         take: Take<'_>,
     ) -> Result<()> {
@@ -140,7 +143,16 @@ impl<R: BufRead> Table<R> {
                 (false, false) => "a quote of this row has no end",
                 (false, true) => OPEN_AT_END,
             });
-            if !is_whole || has_more {
+            let value = |at| row.values().nth(at).and_then(|value| str::from_utf8(value).ok());
+            let has_minutes = is_whole
+                && !has_more
+                && continued.iter().any(|(whole, part)| {
+                    value(*whole).zip(value(*part)).is_some_and(|(a, b)| is_continued(a, b))
+                });
+            if has_minutes {
+                fault.set(MINUTES_APART);
+            }
+            if !is_whole || has_more || has_minutes {
                 take(&line, length, begin)?;
                 continue;
             }
@@ -209,6 +221,8 @@ impl<R: BufRead> Table<R> {
 }
 
 const MORE_VALUES: &str = "more values than columns: decimal commas between commas? save the file with ; or tab as the separator";
+
+const MINUTES_APART: &str = "its minutes or seconds are in a column of their own, which is not read: join them in one column, such as 52°30'36\"";
 
 /// The values of a row.
 #[derive(Default)]
@@ -310,7 +324,7 @@ mod tests {
         let table = |file: &[u8]| {
             let mut table = Table::open(file).unwrap();
             let columns = table.columns.clone();
-            (columns, all(|take| table.each(&[0], &Cell::default(), take)).0)
+            (columns, all(|take| table.each(&[0], &[], &Cell::default(), take)).0)
         };
         let (columns, rows) =
             table(b"\xef\xbb\xbflat;when\r\n1;2026-01-31 08:00:00\r\n2\r\n\"3;4\";;\r\n4;\xff\r\n");
@@ -347,7 +361,7 @@ mod tests {
     fn unclosed_quote_costs_one_line() {
         let rows = |text: &str| {
             let mut table = Table::open(text.as_bytes()).unwrap();
-            all(|take| table.each(&[], &Cell::default(), take)).0
+            all(|take| table.each(&[], &[], &Cell::default(), take)).0
         };
         let (one, two) = (r#"{"a":"1","b":"x"}"#, r#"{"a":"2","b":"x"}"#);
         for next in ["2,x\n".to_owned(), "2,\"x\"\n".to_owned(), "2,x\n".repeat(2 * ROW_LINES_MAX)]

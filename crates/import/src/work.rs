@@ -328,7 +328,7 @@ impl Work<'_> {
             Kind::GeoJson => features(input, &mut take),
             Kind::GeoJsonLines => read::each_line(input, &mut take),
             Kind::Csv => Table::open(input).and_then(|mut table| {
-                table.each(&plan.numbers, &fault, &mut take)?;
+                table.each(&plan.numbers, &plan.continued, &fault, &mut take)?;
                 rows_in_1252 = table.windows_1252;
                 Ok(())
             }),

@@ -85,6 +85,60 @@ fn check_refused(arguments: &[&str], name: &str, bytes: impl AsRef<[u8]>, said: 
     assert!(why.contains(said), "{name} {shown}: {why}");
 }
 
+/// Some programs write the unit behind each value. Without it the number would be NULL, and the
+/// wrong unit a wrong number.
+#[test]
+fn unit_behind_a_value_is_read() {
+    let ts = yesterday("10:12:47Z");
+    for (arguments, names, row, expected) in [
+        (&[][..], "speed,alt", "36 km/h,1000ft", "1 2 10 - 304.8 -"),
+        (&[], "speed,alt", "36kmh,1000 feet", "1 2 10 - 304.8 -"),
+        (&[], "speed,alt", "\"36,0 km/h\",12 m", "1 2 10 - 12 -"),
+        (&[], "speed,heading,acc", "10 m/s,270°,10 ft", "1 2 10 270 - 3"),
+        // What is written behind the number counts before the option.
+        (
+            &["--speed-unit", "m/s", "--alt-unit", "m"],
+            "speed,alt",
+            "36 km/h,1000ft",
+            "1 2 10 - 304.8 -",
+        ),
+        (&["--unknown", "speed=102.3"], "speed", "102.3 knots", "1 2 - - - -"),
+    ] {
+        check(arguments, "a.csv", format!("lat,lon,ts,{names}\n1,2,{ts},{row}\n"), expected);
+    }
+    check_refused(&[], "a.csv", format!("lat,lon,ts,speed\n1,2,{ts},36 ft\n"), "--speed-unit");
+    let gpx = format!(
+        "<gpx><trk><trkseg><trkpt lat=\"1\" lon=\"2\"><time>{ts}</time><ele>1000 ft</ele>\
+         <speed>36 km/h</speed></trkpt></trkseg></trk></gpx>"
+    );
+    check(&[], "a.gpx", gpx, "1 2 10 - 304.8 -");
+}
+
+/// The first hundred rows show which columns a file has; a row behind them is checked, too.
+#[test]
+fn minutes_in_their_own_column_reject_every_row() {
+    let ts = yesterday("10:12:47Z");
+    let begin = format!(
+        "lat_deg,lat_min,lon_deg,lon_min,ts\n{}",
+        format!("52.5,0,13.4,0,{ts}\n").repeat(150)
+    );
+    for (row, rejected) in [
+        ("52,30,13,24", 1),
+        ("52,\"30,5\",13,0", 1),
+        ("52.5,0,13,24.5", 1),
+        ("52,0,13,0.0", 0),
+        ("52.5,30,13.4,24", 0),
+        ("52,,13,", 0),
+    ] {
+        let file = format!("{begin}{row},{ts}\n");
+        let result = import("", &["--driver", "d7"], "a.csv", file.as_bytes()).unwrap();
+        assert_eq!(result["positions"], 151 - rejected, "{row}: {result}");
+        let said = result["details"].to_string();
+        let is_said = said.contains("a.csv:152: ") && said.contains("52°30'36");
+        assert_eq!(is_said, rejected == 1, "{row}: {said}");
+    }
+}
+
 #[test]
 fn columns_state_hemispheres_units_and_dates() {
     let ts = yesterday("10:12:47Z");

@@ -1,5 +1,6 @@
 //! A format as a mapping: JSON pointers and units, from `[formats.NAME]` or shipped with milepost.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::degrees::{Degrees, coordinate};
@@ -15,7 +16,7 @@ use crate::points::Points;
 use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::time::Local;
-use crate::unit::TimeUnit;
+use crate::unit::{Quantity, TimeUnit};
 
 /// Slots of what one pass finds, behind the eight of [`Fields::pointers`]: the object with the
 /// fields, and [`Habits::extra`].
@@ -85,8 +86,21 @@ impl Habits {
         coordinate(value, slot, Degrees::Factor(1.0)).map(|value| self.number(value))
     }
 
-    fn magnitude<'a>(&self, value: Scalar<'a>) -> Scalar<'a> {
+    /// Reads a number of a unit with this factor, or a string with its own unit: `36 km/h`.
+    fn measured<'a>(&self, value: Scalar<'a>, quantity: Quantity, factor: f64) -> Scalar<'a> {
         let number = self.number(value);
+        if let Scalar::Text(text) = number {
+            return if self.numbers_may_be_strings {
+                with_unit(text, quantity)
+            } else {
+                Scalar::Text(text)
+            };
+        }
+        number.times(factor)
+    }
+
+    fn magnitude<'a>(&self, value: Scalar<'a>, quantity: Quantity, factor: f64) -> Scalar<'a> {
+        let number = self.measured(value, quantity, factor);
         if self.negative_is_unknown { number.unless_negative() } else { number }
     }
 }
@@ -223,10 +237,10 @@ impl Mapping {
             lng,
             ts: if is_text { ts } else { habits.number(ts) },
             seq: habits.number(seq),
-            speed: habits.magnitude(speed).times(speed_factor),
-            heading: habits.magnitude(heading),
-            alt: habits.number(alt).times(alt_factor),
-            acc: habits.magnitude(acc),
+            speed: habits.magnitude(speed, Quantity::Speed, speed_factor),
+            heading: habits.magnitude(heading, Quantity::Angle, 1.0),
+            alt: habits.measured(alt, Quantity::Length, alt_factor),
+            acc: habits.magnitude(acc, Quantity::Length, 1.0),
             ..Point::default()
         };
         points
@@ -277,6 +291,12 @@ impl Fields {
             seq.as_ref(),
         ]
     }
+}
+
+/// Reads a string with a unit behind its number; leaves other strings unchanged.
+#[cold]
+fn with_unit(text: Cow<'_, str>, quantity: Quantity) -> Scalar<'_> {
+    quantity.read(&text).map_or(Scalar::Text(text), |number| Scalar::Number(number.into()))
 }
 
 /// Parses `"LAT,LNG"`, also with degree signs, as in Google's Timeline.

@@ -10,6 +10,7 @@ use crate::json::{Scalar, number};
 use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::time::Local;
+use crate::unit::number_and_unit;
 
 /// The slots of a mapping's own fields, as [`Fields::pointers`](super::mapped::Fields::pointers)
 /// orders them.
@@ -93,7 +94,8 @@ impl More {
         }
         for (slot, unknown) in &self.unknown {
             let value = read(std::mem::take(&mut found[*slot]));
-            if value.as_f64() != Some(*unknown) {
+            let written = || number_and_unit(value.as_text()?).map(|(number, _)| number);
+            if value.as_f64().or_else(written) != Some(*unknown) {
                 found[*slot] = value;
             } else if matches!(*slot, LAT | LNG) {
                 return Ok(Some(Ignored::NoFix));
