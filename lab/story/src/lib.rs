@@ -12,6 +12,7 @@ mod limits;
 mod plan;
 mod programs;
 mod record;
+mod resume;
 mod servers;
 mod stage;
 mod watch;
@@ -65,6 +66,10 @@ pub struct Arguments {
     /// Measure even while other processes use the machine
     #[arg(long)]
     busy: bool,
+    /// Continue the interrupted run whose record is in the folder: what it measured is not played
+    /// again. The command and the commit must be the same
+    #[arg(long, conflicts_with_all = ["prove", "smoke"])]
+    resume: bool,
     /// Plant consumers that lose, leak and drop, and check that the report names each
     #[arg(long)]
     prove: bool,
@@ -85,7 +90,7 @@ impl Arguments {
         }
     }
 
-    /// Returns the command that repeats this run.
+    /// Returns the command that repeats this run from its beginning.
     fn command(&self) -> String {
         let mut words = Vec::new();
         let mut flag = |is_set: bool, word: &str| words.extend(is_set.then(|| word.to_owned()));
@@ -220,13 +225,19 @@ fn turns<'a>(
 fn play(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path) -> Result<bool> {
     let programs = programs::find(&plan.consumers, folder);
     let mut record = new_record(arguments, plan, &programs);
-    let began = Instant::now();
+    if arguments.resume {
+        resume::take_earlier_outcomes(&mut record, &arguments.results)?;
+    }
+    let (began, minutes_before) = (Instant::now(), record.minutes);
     let count = turns(arguments, plan, seconds, None).len();
     for index in 0..count {
         let ceiling = findings::broker_ceiling(&record.outcomes, 1).map(|ceiling| ceiling.rate);
         let turn = turns(arguments, plan, seconds, ceiling).swap_remove(index);
         let name = &turn.consumer.name;
         let Some(Ok(program)) = programs.get(name) else { continue };
+        if arguments.resume && resume::has(&record, turn.part, name, &turn.step, turn.limit) {
+            continue;
+        }
         // If a pod was too small, the smaller ones are too.
         if turn.part == "smaller" && has_failed(&record, name) {
             continue;
@@ -262,7 +273,7 @@ fn play(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path) -> 
             player.findings.extend(findings::of(&outcome));
         }
         record.outcomes.push(outcome);
-        record.minutes = began.elapsed().as_secs_f64() / 60.0;
+        record.minutes = minutes_before + began.elapsed().as_secs_f64() / 60.0;
         record.broker_ceilings = [0, 1]
             .into_iter()
             .filter_map(|qos| findings::broker_ceiling(&record.outcomes, qos))

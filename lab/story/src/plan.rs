@@ -194,6 +194,12 @@ impl Step {
     pub(crate) fn has_stand_in(&self) -> bool {
         self.through == Through::Firehose || self.into == Into::Sink
     }
+
+    /// Returns whether both steps load a consumer in the same way.
+    pub(crate) fn is_same_load(&self, other: &Self) -> bool {
+        (self.drivers, self.rate, self.qos) == (other.drivers, other.rate, other.qos)
+            && (self.through, self.into) == (other.through, other.into)
+    }
 }
 
 impl Fleet {
