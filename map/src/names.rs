@@ -1,34 +1,100 @@
 //! Cards of drivers: rows of the table `drivers`, from JSON or CSV.
 
+use std::collections::HashMap;
+
 use clickhouse::Row;
 use milepost_clickhouse::Reader;
 use serde::{Deserialize, Serialize};
 
+use crate::store::Store;
+
 /// Cards per request.
 const CARDS_MAX: usize = 20_000;
+/// Drivers whose stored cards one question asks for: their ids are in its URL.
+const IDS_AT_ONCE: usize = 100;
 
 /// A row of the table `drivers`; an empty string is no value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Row, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Card {
     pub driver_id: String,
-    #[serde(default)]
     pub name: String,
-    #[serde(default)]
     pub group: String,
-    #[serde(default)]
     pub vehicle: String,
-    #[serde(default)]
     pub phone: String,
-    #[serde(default)]
     pub note: String,
 }
 
-/// Reads CSV (RFC 4180) whose first line names its columns, `driver_id` among them.
+/// A change of a card. `None`, left out or null, keeps the stored value.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CardChange {
+    pub driver_id: String,
+    pub name: Option<String>,
+    pub group: Option<String>,
+    pub vehicle: Option<String>,
+    pub phone: Option<String>,
+    pub note: Option<String>,
+}
+
+impl CardChange {
+    /// Returns whether the change names every value, so that the stored card has no effect.
+    fn is_whole(&self) -> bool {
+        let values = [&self.name, &self.group, &self.vehicle, &self.phone, &self.note];
+        values.iter().all(|value| value.is_some())
+    }
+
+    fn applied_to(self, stored: &Card) -> Card {
+        let value = |new: Option<String>, stored: &String| new.unwrap_or_else(|| stored.clone());
+        Card {
+            driver_id: self.driver_id,
+            name: value(self.name, &stored.name),
+            group: value(self.group, &stored.group),
+            vehicle: value(self.vehicle, &stored.vehicle),
+            phone: value(self.phone, &stored.phone),
+            note: value(self.note, &stored.note),
+        }
+    }
+}
+
+/// Returns the cards that result from the changes, one per driver. Changes of one driver apply in
+/// their order.
+///
+/// # Errors
+/// ClickHouse's.
+pub async fn merged(
+    store: &Store,
+    changes: Vec<CardChange>,
+) -> Result<Vec<Card>, clickhouse::error::Error> {
+    let partial = changes.iter().filter(|change| !change.is_whole());
+    let ids: Vec<&str> = partial.map(|change| &*change.driver_id).collect();
+    let mut stored = HashMap::new();
+    for ids in ids.chunks(IDS_AT_ONCE) {
+        let sql = "SELECT driver_id, name, toString(`group`) AS `group`, vehicle, phone, note
+            FROM {db}.drivers FINAL WHERE driver_id IN {ids:Array(String)}";
+        let cards = store.ask(sql).param("ids", ids).fetch_all::<Card>().await?;
+        stored.extend(cards.into_iter().map(|card| (card.driver_id.clone(), card)));
+    }
+    Ok(applied(changes, stored))
+}
+
+fn applied(changes: Vec<CardChange>, mut stored: HashMap<String, Card>) -> Vec<Card> {
+    let mut order = Vec::new();
+    for change in changes {
+        let id = change.driver_id.clone();
+        let card = change.applied_to(stored.get(&id).unwrap_or(&Card::default()));
+        stored.insert(id.clone(), card);
+        order.push(id);
+    }
+    // The last card of a driver has all of its changes.
+    order.iter().filter_map(|id| stored.remove(id)).collect()
+}
+
+/// Reads CSV (RFC 4180) whose first line names its columns, `driver_id` among them. A column that
+/// it lacks is not changed; an empty field empties the value.
 ///
 /// # Errors
 /// The line that is wrong, and why.
-pub fn csv(text: &str) -> Result<Vec<Card>, String> {
+pub fn csv(text: &str) -> Result<Vec<CardChange>, String> {
     let mut lines = records(text.trim_start_matches('\u{feff}'))?.into_iter();
     let columns = lines.next().unwrap_or_default();
     let known = ["driver_id", "name", "group", "vehicle", "phone", "note"];
@@ -54,16 +120,20 @@ pub fn csv(text: &str) -> Result<Vec<Card>, String> {
                 columns.len()
             ));
         }
-        let mut card = Card::default();
+        let mut card = CardChange::default();
         for (column, field) in columns.iter().zip(fields) {
-            *(match column.as_str() {
-                "driver_id" => &mut card.driver_id,
+            let value = match column.as_str() {
+                "driver_id" => {
+                    card.driver_id = field;
+                    continue;
+                }
                 "name" => &mut card.name,
                 "group" => &mut card.group,
                 "vehicle" => &mut card.vehicle,
                 "phone" => &mut card.phone,
                 _ => &mut card.note,
-            }) = field;
+            };
+            *value = Some(field);
         }
         cards.push(card);
     }
@@ -138,13 +208,34 @@ mod tests {
             "\u{feff}name,driver_id,note\r\n\"Anna \"\"A\"\", Jr.\",d1,\r\n\nBen,d2,\"two\nlines\"",
         )
         .unwrap();
-        let card = |id: &str, name: &str, note: &str| Card {
+        let card = |id: &str, name: &str, note: &str| CardChange {
             driver_id: id.to_owned(),
-            name: name.to_owned(),
-            note: note.to_owned(),
-            ..Card::default()
+            name: Some(name.to_owned()),
+            note: Some(note.to_owned()),
+            ..CardChange::default()
         };
         assert_eq!(cards, [card("d1", "Anna \"A\", Jr.", ""), card("d2", "Ben", "two\nlines")]);
+    }
+
+    #[test]
+    fn column_that_is_left_out_keeps_its_value() {
+        let card = |id: &str, name: &str, phone: &str| Card {
+            driver_id: id.to_owned(),
+            name: name.to_owned(),
+            phone: phone.to_owned(),
+            ..Card::default()
+        };
+        let stored = || HashMap::from([("d1".to_owned(), card("d1", "Anna", "+49 30"))]);
+        let after = |text: &str| applied(csv(text).unwrap(), stored());
+        assert_eq!(
+            after("driver_id,name\nd1,Ann\nd2,Ben").as_slice(),
+            [card("d1", "Ann", "+49 30"), card("d2", "Ben", ""),]
+        );
+        assert_eq!(after("driver_id,phone\nd1,"), [card("d1", "Anna", "")], "an empty field");
+        assert_eq!(after("driver_id,name\nd1,A\nd1,B"), [card("d1", "B", "+49 30")]);
+        assert!(!csv("driver_id,name\nd1,A").unwrap()[0].is_whole());
+        let whole = "driver_id,name,group,vehicle,phone,note\nd1,A,,,,";
+        assert!(csv(whole).unwrap()[0].is_whole());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::answers::{Answer, JSON, answer, away, bad, in_scope};
 use super::refusal::Refusal;
 use super::state::{State, Viewer};
 use crate::access::{LINK_HOURS_MAX, Link};
-use crate::names::{self, Card};
+use crate::names::{self, CardChange};
 use crate::{alerts, fences as areas, params};
 
 /// Largest body of a request, in bytes, and the timeout of reading it.
@@ -201,7 +201,7 @@ async fn put_cards(
     }
     let is_csv =
         headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/csv"));
-    let cards: Vec<Card> = if is_csv {
+    let changes: Vec<CardChange> = if is_csv {
         let body = sent(&headers, body, "text/csv").await?;
         let text = str::from_utf8(&body).map_err(|_| bad("the CSV is not UTF-8".to_owned()))?;
         names::csv(text).map_err(bad)?
@@ -210,7 +210,12 @@ async fn put_cards(
         serde_json::from_slice(&body)
             .map_err(|error| bad(format!("expected an array of cards: {error}")))?
     };
-    cards.iter().try_for_each(|card| params::driver(&card.driver_id).map(drop)).map_err(bad)?;
+    changes.iter().try_for_each(|card| params::driver(&card.driver_id).map(drop)).map_err(bad)?;
+    let cards = names::merged(&state.store, changes).await;
+    let cards = cards.map_err(|error| {
+        tracing::warn!(%error, "the stored names were not read");
+        away(state.store.error(&error).to_string())
+    })?;
     let count = cards.len();
     written(&state, writer, names::write(writer, state.store.database(), &cards)).await?;
     state.live.read_names();

@@ -90,8 +90,11 @@ fn names_are_stored_searched_anywhere_and_listed() -> Result<()> {
     ensure!(list["drivers"][0]["name"] == "Müller, Anna" && list["drivers"][1].is_null(), "{list}");
     let list = ask(&map, "/api/list?find=benno", &[])?.json()?;
     ensure!(list["drivers"][0]["driver_id"] == "van-2" && list["drivers"][1].is_null(), "{list}");
+    // A file without a column leaves its values alone.
+    let names = "driver_id,name\nvan-1,\"Müller, Anna\"\nvan-3,Cem\n";
+    ensure!(post(&map, "/api/cards", "text/csv", names)?.status == 200);
     let card = ask(&map, "/api/drivers/van-1/attributes", &[])?.json()?;
-    ensure!(card["card"]["phone"] == "+49 1", "{card}");
+    ensure!(card["card"]["phone"] == "+49 1" && card["card"]["group"] == "north", "{card}");
     let config = ask(&map, "/api/config", &[])?.json()?;
     ensure!(config["groups"] == serde_json::json!(["north", "south"]), "{config}");
     Ok(())
