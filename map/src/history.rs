@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fleet::look::Scope;
 use crate::params::{Bbox, Format, Span};
-use crate::simplify::{Point, simplify};
+use crate::simplify::{Point, eastward, simplify};
 use crate::store::{Error, Store};
 use crate::tiles::Cell;
 
@@ -159,7 +159,7 @@ fn tail(rows: &[TrackRow], counted_ms: Option<i64>) -> Option<Tail> {
         if b.ms - a.ms > GAP_MS || ms <= 0 {
             continue;
         }
-        let east = (b.lng - a.lng) * a.lat.to_radians().cos();
+        let east = eastward(a.lng, b.lng) * a.lat.to_radians().cos();
         let metres =
             (b.lat - a.lat).hypot(east) * METRES_PER_DEGREE * ms as f64 / (b.ms - a.ms) as f64;
         // The device's own speed is more accurate than one computed from its positions.
@@ -474,6 +474,10 @@ mod tests {
         assert_eq!(counted(None), (0, 600.0, 60));
         assert_eq!(counted(Some(30)), (30, 300.0, 30));
         assert_eq!(counted(Some(35)), (35, 250.0, 25));
+        // The shorter way across the antimeridian.
+        let lng = [179.999, -179.999];
+        let across = [0, 1].map(|n| TrackRow { lng: lng[n], ..row(n as i64 * 10, 0.0, None) });
+        assert_eq!(tail(&across, None).unwrap().metres.round(), 223.0);
         assert_eq!(tail(&rows[..1], None), None);
         assert_eq!(tail(&rows, Some(2_000_000)), None);
     }

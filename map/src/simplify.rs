@@ -41,11 +41,16 @@ pub fn simplify(points: &[Point], metres: f64) -> Vec<usize> {
     (0..points.len()).filter(|at| stays[*at]).collect()
 }
 
+/// Degrees from one longitude to another eastwards, by the shorter way round: -180 to 180.
+pub fn eastward(from: f64, to: f64) -> f64 {
+    (to - from + 540.0).rem_euclid(360.0) - 180.0
+}
+
 /// Distance of a point from an even movement between the two others at that moment.
 fn error_m(from: Point, to: Point, at: Point) -> f64 {
     let share =
         if to.ms > from.ms { (at.ms - from.ms) as f64 / (to.ms - from.ms) as f64 } else { 0.0 };
-    let east = |lng: f64| (lng - from.lng + 540.0).rem_euclid(360.0) - 180.0; // the shorter way round
+    let east = |lng: f64| eastward(from.lng, lng);
     let lat_m = (at.lat - from.lat - share * (to.lat - from.lat)) * METRES;
     let lng_m = (east(at.lng) - share * east(to.lng)) * METRES * from.lat.to_radians().cos();
     lat_m.hypot(lng_m)

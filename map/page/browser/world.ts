@@ -81,7 +81,8 @@ export const placeOf = (page: Page, id: string): Promise<{ x: number; y: number 
     const { scene, map } = window.milepost!;
     const slot = scene.fleet.slot(name);
     if (slot === undefined) return null;
-    const { x, y } = map.project(scene.fleet.at(slot, performance.now() / 1000));
+    const [lng, lat] = scene.fleet.at(slot, performance.now() / 1000);
+    const { x, y } = map.project([lng + 360 * Math.round((map.getCenter().lng - lng) / 360), lat]);
     return { x, y };
   }, id);
 

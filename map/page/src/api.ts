@@ -1,10 +1,10 @@
 // What the server offers. docs/map.md describes it.
 import { decode, parts, type Cells, type Points } from './decode';
-import type { Feature, Polygon } from 'geojson';
+import type { Feature, MultiPolygon } from 'geojson';
 import type { Fence } from './rings';
 import type { DriverState } from './states';
 import { key, type Bounds, type Tile } from './tiles';
-import { unwrap } from './track';
+import { unwrap, wrap } from './track';
 
 export interface Config {
   style_url: string | null;
@@ -219,7 +219,8 @@ export interface Past {
   speed: (number | null)[];
 }
 
-const box = ({ west, south, east, north }: Bounds): string => [west, south, east, north].map((degrees) => degrees.toFixed(5)).join(',');
+/** West above east crosses the antimeridian. */
+const box = ({ west, south, east, north }: Bounds): string => [west, south, wrap(east), north].map((degrees) => degrees.toFixed(5)).join(',');
 
 export const past = (bounds: Bounds, from: number, to: number, signal: AbortSignal): Promise<Past> =>
   json(`past?${new URLSearchParams({ bbox: box(bounds), from: String(from), to: String(to) })}`, signal);
@@ -227,7 +228,7 @@ export const past = (bounds: Bounds, from: number, to: number, signal: AbortSign
 export const fences = (): Promise<{ features: Fence[] }> => json('fences');
 
 /** Begins a new version of the fence. Without a geometry its outline stays; with null the fence ends. */
-export async function putFence(feature: Omit<Feature, 'geometry'> & { geometry?: Polygon | null }): Promise<void> {
+export async function putFence(feature: Omit<Feature, 'geometry'> & { geometry?: MultiPolygon | null }): Promise<void> {
   await ask('fences', { method: 'POST', headers: { 'Content-Type': 'application/geo+json' }, body: JSON.stringify(feature) });
 }
 

@@ -13,6 +13,9 @@ const LEVELS = [
   { zoom: 5.5, url: fine },
 ];
 
+/** Pixels. The finest land, seen from afar again, would have more points than MapLibre draws in a polygon. */
+const TOLERANCE = 0.5;
+
 const COLOURS = {
   dark: { land: '#172131', coast: '#35465f', border: '#2a3850', graticule: '#1b2738' },
   light: { land: '#f8f8f5', coast: '#a9b8c6', border: '#d5d9dc', graticule: '#cfd9e2' },
@@ -24,9 +27,9 @@ export function style(theme: Theme): StyleSpecification {
   return {
     version: 8,
     sources: {
-      land: { type: 'geojson', data: nothing, tolerance: 0.2 },
-      coast: { type: 'geojson', data: nothing, tolerance: 0.2 },
-      borders: { type: 'geojson', data: nothing, tolerance: 0.2 },
+      land: { type: 'geojson', data: nothing, tolerance: TOLERANCE },
+      coast: { type: 'geojson', data: nothing, tolerance: TOLERANCE },
+      borders: { type: 'geojson', data: nothing, tolerance: TOLERANCE },
       graticule: { type: 'geojson', data: nothing },
     },
     layers: [
@@ -82,8 +85,7 @@ export function keepGraticule(map: MapLibre): void {
     const bounds = map.getBounds();
     // Half a screen more than is seen, in whole steps: a small move draws nothing.
     const block = step * 8;
-    const west = Math.max(-180, Math.floor((bounds.getWest() - block / 2) / block) * block);
-    const east = Math.min(180, Math.ceil((bounds.getEast() + block / 2) / block) * block);
+    const [west, east] = lines(bounds.getWest(), bounds.getEast(), block);
     const south = Math.max(-80, Math.floor((bounds.getSouth() - block / 2) / block) * block);
     const north = Math.min(80, Math.ceil((bounds.getNorth() + block / 2) / block) * block);
     const name = [step, west, east, south, north].join();
@@ -93,6 +95,12 @@ export function keepGraticule(map: MapLibre): void {
   }
   map.on('moveend', look);
   look();
+}
+
+/** Both sides of 180° where it is in view. */
+function lines(west: number, east: number, block: number): [west: number, east: number] {
+  const [from, to] = [Math.floor((west - block / 2) / block) * block, Math.ceil((east + block / 2) / block) * block];
+  return to - from >= 360 ? [-180, 180] : [from, to];
 }
 
 export function graticuleStep(zoom: number): number {

@@ -1,6 +1,6 @@
 // Cells: many drivers as one disc with a count. The server's cells are small; for display those that are near each other are joined.
 import type { Cells, Points } from './decode';
-import { mercator, unmercator } from './tiles';
+import { mercator, shorterX, unmercator } from './tiles';
 
 export interface Disc {
   lng: number;
@@ -69,17 +69,18 @@ export function cluster(tiles: readonly Points[], reach: number): { discs: Disc[
 
 /** Each goes to the nearest of those before it, if one is within reach. Where that is moves, so one round may leave two near each other. */
 function joined(heaps: Heap[], reach: number): Heap[] {
-  const side = Math.ceil(1 / reach);
+  // Whole columns: the first is beside the last, at 180°.
+  const side = Math.max(1, Math.floor(1 / reach));
   const squares = new Map<number, Heap[]>();
   const found: Heap[] = [];
   for (const heap of heaps) {
-    const [column, row] = [Math.floor(heap.x / reach), Math.floor(heap.y / reach)];
+    const [column, row] = [Math.min(side - 1, Math.floor(heap.x * side)), Math.floor(heap.y * side)];
     let nearest: Heap | undefined;
     let least = reach;
     for (let y = row - 1; y <= row + 1; y++) {
       for (let x = column - 1; x <= column + 1; x++) {
-        for (const other of squares.get(y * side + x) ?? []) {
-          const far = Math.hypot(other.x - heap.x, other.y - heap.y);
+        for (const other of squares.get(y * side + ((x + side) % side)) ?? []) {
+          const far = Math.hypot(shorterX(other.x - heap.x), other.y - heap.y);
           if (far < least) [nearest, least] = [other, far];
         }
       }
@@ -98,7 +99,8 @@ function joined(heaps: Heap[], reach: number): Heap[] {
 
 function add(heap: Heap, { x, y, count, speed, ts, known }: Heap): void {
   const sum = heap.count + count;
-  heap.x += ((x - heap.x) * count) / sum;
+  heap.x += (shorterX(x - heap.x) * count) / sum;
+  heap.x -= Math.floor(heap.x);
   heap.y += ((y - heap.y) * count) / sum;
   heap.count = sum;
   heap.ts = Math.max(heap.ts, ts);

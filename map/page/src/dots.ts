@@ -4,7 +4,7 @@ import type { Map as MapLibre } from 'maplibre-gl';
 import type { DriverData, DriverLook } from './driver-layer';
 import { remaining } from './fleet';
 import { SHAPES } from './states';
-import { mercator } from './tiles';
+import { mercator, shorterX } from './tiles';
 
 /** Headings that have a picture of their own. */
 const HEADINGS = 32;
@@ -74,7 +74,7 @@ export class Dots {
     image.pixels.fill(0);
     brush.paint(image, data, look, {
       world,
-      left: (data.anchor[0] - x) * world + image.width / 2,
+      left: shorterX(data.anchor[0] - x) * world + image.width / 2,
       top: (data.anchor[1] - y) * world + image.height / 2,
     });
     // It replaces all that was there. What lies in the margin falls off.
@@ -135,9 +135,12 @@ export class Brush {
     const rimG = rim[1] << 8;
     const right = width - reach;
     const bottom = image.height - reach;
+    const middleX = image.width / 2;
     for (let i = 0; i < length; i++) {
       const part = remaining(times[2 * i], times[2 * i + 1], now);
-      const x = Math.floor((places[2 * i] + ways[2 * i] * part) * world + left);
+      const place = (places[2 * i] + ways[2 * i] * part) * world + left;
+      // On the copy of the world that is nearest to the middle of the image.
+      const x = Math.floor(place > middleX + world / 2 ? place - world : place < middleX - world / 2 ? place + world : place);
       const y = Math.floor((places[2 * i + 1] + ways[2 * i + 1] * part) * world + top);
       if (x < reach || y < reach || x >= right || y >= bottom) continue;
       const { plain, mixed, cover, rim: rims } = stamps[headings[i] < 0 ? shapes - 1 - headings[i] : noses ? Math.round((headings[i] * HEADINGS) / 360) % HEADINGS : shapes];

@@ -2,7 +2,7 @@
 // Where they are on the web's Mercator map was computed once, not for each frame: without a graphics card that is most of its cost.
 import { Layer, type DefaultProps, type LayerProps, type UpdateParameters } from '@deck.gl/core';
 import { Model } from '@luma.gl/engine';
-import { mercator } from './tiles';
+import { mercator, shorterX } from './tiles';
 
 const uniforms = `\
 layout(std140) uniform driversUniforms {
@@ -38,7 +38,10 @@ flat out float vShape;
 void main(void) {
   // remaining() in fleet.ts.
   float left = times.y > 0.0 ? clamp(1.0 - (drivers.now - times.x) / times.y, 0.0, 1.0) : 0.0;
-  gl_Position = vec4((places + ways * left) * drivers.scale + drivers.shift, 0.0, 1.0);
+  vec2 at = (places + ways * left) * drivers.scale + drivers.shift;
+  // On the copy of the world that is nearest to the middle of the view.
+  at.x -= drivers.scale.x * round(at.x / drivers.scale.x);
+  gl_Position = vec4(at, 0.0, 1.0);
   bool nose = drivers.noses > 0.5 && headings >= 0.0;
   // A nose reaches to less than twice the radius.
   gl_PointSize = 2.0 * ((nose ? 1.8 : 1.2) * drivers.radius + 1.0);
@@ -109,7 +112,7 @@ export function driverData({ n, lat, lng, dLat, dLng, start, duration, headings,
   const anchor = n > 0 ? mercator(lat[0], lng[0]) : ([0, 0] as [number, number]);
   for (let i = 0; i < n; i++) {
     const [x, y] = mercator(lat[i], lng[i]);
-    places[2 * i] = x - anchor[0];
+    places[2 * i] = shorterX(x - anchor[0]);
     places[2 * i + 1] = y - anchor[1];
     if (dLat[i] !== 0 || dLng[i] !== 0) {
       const [fromX, fromY] = mercator(lat[i] + dLat[i], lng[i] + dLng[i]);
@@ -188,7 +191,10 @@ export class DriverLayer extends Layer<Props> {
     const { now, radius, noses, rim, opacity, data } = this.props;
     const { anchor, length } = data as unknown as DriverData;
     if (length === 0) return;
-    const { width, height, zoom, longitude, latitude } = this.context.viewport as unknown as Record<'width' | 'height' | 'zoom' | 'longitude' | 'latitude', number>;
+    const { viewport } = this.context;
+    const { width, height, zoom, longitude, latitude } = viewport as unknown as Record<'width' | 'height' | 'zoom' | 'longitude' | 'latitude', number>;
+    // deck.gl draws each copy of the world that is in view; here the first has all drivers.
+    if (Math.abs(viewport.project([longitude, latitude])[0] - width / 2) > 1) return;
     // Flat and north up (view.ts): clip space is Mercator, moved and scaled. In doubles, for what is small here was large.
     const world = 512 * 2 ** zoom;
     const [x, y] = mercator(latitude, longitude);
@@ -198,7 +204,7 @@ export class DriverLayer extends Layer<Props> {
     model.shaderInputs.setProps({
       drivers: {
         scale,
-        shift: [(anchor[0] - x) * scale[0], (anchor[1] - y) * scale[1]],
+        shift: [shorterX(anchor[0] - x) * scale[0], (anchor[1] - y) * scale[1]],
         now,
         radius: radius * this.context.device.canvasContext!.cssToDeviceRatio(),
         noses: noses ? 1 : 0,

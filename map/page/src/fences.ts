@@ -2,6 +2,7 @@
 // map, and dragged; ClickHouse keeps them.
 import type { FeatureCollection, Position } from 'geojson';
 import { LngLatBounds, Marker, type GeoJSONSource, type Map as MapLibre, type StyleSpecification } from 'maplibre-gl';
+import { cutRing, joinRings } from './antimeridian';
 import { ApiError, fences as ask, putFence, visits as askVisits, type Visit } from './api';
 import { serverNow } from './clock';
 import { byId, make, press, say } from './dom';
@@ -82,7 +83,7 @@ export class Fences {
 
   async load(): Promise<void> {
     try {
-      this.all = (await ask()).features;
+      this.all = (await ask()).features.map((fence) => ({ ...fence, geometry: joinRings(fence.geometry) }));
     } catch (error) {
       return say(this.said, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
@@ -103,8 +104,8 @@ export class Fences {
     look.addEventListener('click', () => {
       const box = new LngLatBounds();
       for (const point of fence.geometry.coordinates.flat(2)) box.extend(point as [number, number]);
-      // On a phone the card covers the upper half, and grows with its visits.
-      const padding = innerWidth <= 640 ? { top: innerHeight * 0.58, bottom: innerHeight * 0.06, left: 30, right: 30 } : Math.min(120, innerWidth / 5);
+      // On a phone the card covers the upper half, and grows with its visits; else it is at the left.
+      const padding = innerWidth <= 640 ? { top: innerHeight * 0.58, bottom: innerHeight * 0.06, left: 30, right: 30 } : this.beside();
       this.map.fitBounds(box, { padding, maxZoom: 17, duration: 600 });
       void this.visitors(fence.properties.name);
     });
@@ -117,6 +118,13 @@ export class Fences {
       item.append(edit);
     }
     return item;
+  }
+
+  /** The map beside the card: a corner under it cannot be dragged. */
+  private beside(): { top: number; bottom: number; left: number; right: number } {
+    const { right, top } = this.box.getBoundingClientRect();
+    const edge = Math.min(80, innerWidth / 16);
+    return { top: top + edge / 2, bottom: edge, left: right + edge / 2, right: edge };
   }
 
   /** Who is in a fence since when, and who left it today. */
@@ -243,7 +251,7 @@ export class Fences {
     }
     const { valid_from, valid_until } = this.edited?.properties ?? {};
     const properties = { valid_from, valid_until, ...rules, name, ...(was && was !== name ? { was } : {}), rewrite_past: this.past.checked && !isRemoved };
-    const drawn = this.isMoved || !this.edited ? { geometry: { type: 'Polygon' as const, coordinates: [this.ring()] } } : {};
+    const drawn = this.isMoved || !this.edited ? { geometry: { type: 'MultiPolygon' as const, coordinates: cutRing(this.ring()) } } : {};
     try {
       await putFence({ type: 'Feature', properties, ...(isRemoved ? { geometry: null } : drawn) });
       this.end();

@@ -1,5 +1,6 @@
 // The drivers on screen: where each was drawn, where it is going, and when it gets there. Takes `now` (seconds), never asks.
 import type { Points } from './decode';
+import { shorter } from './tiles';
 
 /** A fix is reached in as long as the driver took from the one before, within these bounds (seconds). */
 const MOVE_MIN = 0.8;
@@ -75,7 +76,7 @@ export class Fleet {
     let least = 1;
     for (let slot = 0; slot < this.n; slot++) {
       const [x, y] = this.at(slot, now);
-      const far = ((x - lng) / reachLng) ** 2 + ((y - lat) / reachLat) ** 2;
+      const far = (shorter(x - lng) / reachLng) ** 2 + ((y - lat) / reachLat) ** 2;
       if (far <= least) [best, least] = [slot, far];
     }
     return best;
@@ -110,11 +111,12 @@ export class Fleet {
     } else {
       const [lng, lat] = before.at(old, now);
       const seconds = Math.max(1, this.ts[slot] - before.ts[old]);
-      const east = (lng - this.lng[slot]) * Math.cos((this.lat[slot] * Math.PI) / 180);
+      const dLng = shorter(lng - this.lng[slot]);
+      const east = dLng * Math.cos((this.lat[slot] * Math.PI) / 180);
       const metres = Math.hypot(lat - this.lat[slot], east) * METRES_PER_DEGREE;
       if (metres > DRIVEN_MPS * (seconds + MOVE_MAX)) return;
       this.dLat[slot] = lat - this.lat[slot];
-      this.dLng[slot] = lng - this.lng[slot];
+      this.dLng[slot] = dLng;
       this.start[slot] = now;
       this.duration[slot] = Math.min(MOVE_MAX, Math.max(MOVE_MIN, seconds));
     }

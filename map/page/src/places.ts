@@ -1,14 +1,16 @@
 // Which fence a place is in, or near. Pure.
 import type { Position } from 'geojson';
-import type { Fence } from './rings';
+import { nearestCopy, type Fence } from './rings';
+import { shorter } from './tiles';
 import { distance } from './words';
 
 /** Farther away a fence says nothing about a place. Metres. */
 const NEAR_M = 1_000;
 const METRES_PER_DEGREE = 111_320;
 
-export function isInside(ring: readonly Position[], lng: number, lat: number): boolean {
+export function isInside(ring: readonly Position[], place: number, lat: number): boolean {
   let inside = false;
+  const lng = nearestCopy(place, (least(ring) + most(ring)) / 2);
   ring.forEach(([ax, ay], i) => {
     const [bx, by] = ring[(i + 1) % ring.length];
     if (ay > lat !== by > lat && lng < ax + ((lat - ay) / (by - ay)) * (bx - ax)) inside = !inside;
@@ -34,11 +36,15 @@ export function placeName(fences: readonly Fence[], lng: number, lat: number): s
   return nearest && `${distance(Math.max(10, Math.round(least / 10) * 10))} from ${nearest}`;
 }
 
+const least = (ring: readonly Position[]): number => Math.min(...ring.map(([lng]) => lng));
+const most = (ring: readonly Position[]): number => Math.max(...ring.map(([lng]) => lng));
+
 /** Metres to the line between two points. */
 function toSide(a: Position, b: Position, lng: number, lat: number): number {
   const shrink = Math.cos((lat * Math.PI) / 180);
-  const [ax, ay] = [(a[0] - lng) * shrink, a[1] - lat];
-  const [bx, by] = [(b[0] - lng) * shrink, b[1] - lat];
+  const ax = shorter(a[0] - lng) * shrink;
+  const bx = ax + (b[0] - a[0]) * shrink;
+  const [ay, by] = [a[1] - lat, b[1] - lat];
   const length = (bx - ax) ** 2 + (by - ay) ** 2;
   const t = length === 0 ? 0 : Math.min(1, Math.max(0, -(ax * (bx - ax) + ay * (by - ay)) / length));
   return Math.hypot(ax + t * (bx - ax), ay + t * (by - ay)) * METRES_PER_DEGREE;
@@ -47,7 +53,7 @@ function toSide(a: Position, b: Position, lng: number, lat: number): number {
 /** Where a fence's name is written, and how wide the fence is: degrees. */
 export function middle(fence: Fence): { lng: number; lat: number; width: number } {
   const outline = fence.geometry.coordinates[0][0];
-  const [lngs, lats] = [outline.map(([lng]) => lng), outline.map(([, lat]) => lat)];
-  const [west, east] = [Math.min(...lngs), Math.max(...lngs)];
+  const lats = outline.map(([, lat]) => lat);
+  const [west, east] = [least(outline), most(outline)];
   return { lng: (west + east) / 2, lat: (Math.min(...lats) + Math.max(...lats)) / 2, width: east - west };
 }

@@ -15,6 +15,7 @@ import { Fleet } from './fleet';
 import type { Shown } from './live';
 import { trackLayers, type TrackView } from './track-layers';
 import { shapeOf, stateOf } from './states';
+import { project } from './view';
 import { short } from './words';
 
 export interface Chosen {
@@ -137,7 +138,7 @@ export class Scene {
   /** The disc that is drawn at this point of the page. */
   discAt(x: number, y: number): Disc | undefined {
     const isAt = ({ lng, lat, count }: Disc) => {
-      const place = this.map.project([lng, lat]);
+      const place = project(this.map, [lng, lat]);
       return Math.hypot(place.x - x, place.y - y) <= radius(count) * this.scale();
     };
     return this.track ? undefined : this.discs.find(isAt);

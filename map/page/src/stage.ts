@@ -21,7 +21,7 @@ import { Scene } from './scene';
 import type { ColourBy, Theme } from './colours';
 import { tip, under } from './tip';
 import { area } from './track';
-import { bounds, view } from './view';
+import { bounds, project, view } from './view';
 import { whereabouts } from './whereabouts';
 
 /** Close enough that every driver is a dot of its own. */
@@ -151,20 +151,20 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     if (!scene.quiet) {
       const gap = scene.dotSize() + 5;
       const ids: string[] = [];
-      const view = map.getBounds();
+      const { clientWidth: width, clientHeight: height } = map.getContainer();
       if (map.getZoom() >= LABEL_ZOOM && fleet.n <= LABELS_MAX) {
         for (let slot = 0; slot < fleet.n; slot++) {
           const at = fleet.at(slot, now);
-          if (!view.contains(at)) continue;
+          const { x, y } = project(map, at);
+          if (x < 0 || y < 0 || x > width || y > height) continue;
           const id = fleet.ids[slot];
-          const { x, y } = map.project(at);
           ids.push(id);
           found.push({ text: names.of(id), x, y, gap, kind: id === panel.id ? 'chosen' : 'driver' });
         }
       }
       if (panel.id && !ids.includes(panel.id) && panel.fix) {
         const slot = fleet.slot(panel.id);
-        const { x, y } = map.project(slot === undefined ? panel.fix : fleet.at(slot, now));
+        const { x, y } = project(map, slot === undefined ? [panel.fix.lng, panel.fix.lat] : fleet.at(slot, now));
         ids.push(panel.id);
         found.push({ text: names.of(panel.id), x, y, gap: gap + 8, kind: 'chosen' });
       }
@@ -176,7 +176,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     for (const fence of fences.all) {
       const { lng, lat, width } = middle(fence);
       if (width * pixelsPerDegree < FENCE_LABEL_PX) continue;
-      const { x, y } = map.project([lng, lat]);
+      const { x, y } = project(map, [lng, lat]);
       named.push({ text: fence.properties.name, x, y, gap: 0, kind: 'fence' });
     }
     // The chosen driver first, then the few fences.
@@ -208,7 +208,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
   }
 
   function remember(): void {
-    const { lng, lat } = map.getCenter();
+    const { lng, lat } = map.getCenter().wrap();
     const hash = format({ place: { zoom: map.getZoom(), lat, lng }, driver: panel.id, day: panel.day });
     // Not a step of the history: a map would fill it.
     if (hash !== location.hash) history.replaceState(null, '', hash);

@@ -9,8 +9,10 @@ export interface Tile {
 }
 
 export interface Bounds {
+  /** -180 to 180. */
   west: number;
   south: number;
+  /** Above 180 where the area crosses it. */
   east: number;
   north: number;
 }
@@ -27,6 +29,19 @@ export function unmercator(x: number, y: number): { lat: number; lng: number } {
   return { lat: (Math.atan(Math.sinh(Math.PI * (1 - 2 * y))) * 180) / Math.PI, lng: (x - 0.5) * 360 };
 }
 
+/** Degrees from one longitude to another by the shorter way round, from their difference. */
+export const shorter = (degrees: number): number => degrees - 360 * Math.round(degrees / 360);
+
+/** Like `shorter`, on the map of `mercator`, whose world is 1 wide. */
+export const shorterX = (x: number): number => x - Math.round(x);
+
+/** `west` and `east` of an area as `Bounds` has them. */
+export function around(west: number, east: number): Pick<Bounds, 'west' | 'east'> {
+  if (east - west >= 360) return { west: -180, east: 180 };
+  const away = 360 * Math.floor((west + 180) / 360);
+  return { west: west - away, east: east - away };
+}
+
 /** Tiles of 512 pixels on a map of this zoom. */
 export function inView(bounds: Bounds, zoom: number): Tile[] {
   const z = Math.min(ZOOM_MAX, Math.max(0, Math.floor(zoom)));
@@ -34,9 +49,12 @@ export function inView(bounds: Bounds, zoom: number): Tile[] {
   const [left, top] = mercator(bounds.north, bounds.west);
   const [right, bottom] = mercator(bounds.south, bounds.east);
   const clamp = (value: number) => Math.min(side - 1, Math.max(0, Math.floor(value * side)));
+  const first = Math.max(0, Math.floor(left * side));
+  // 180° belongs to the last tile.
+  const last = Math.min(first + side - 1, right === 1 ? side - 1 : Math.floor(right * side));
   const tiles: Tile[] = [];
   for (let y = clamp(top); y <= clamp(bottom); y++) {
-    for (let x = clamp(left); x <= clamp(right); x++) tiles.push({ z, x, y });
+    for (let x = first; x <= last; x++) tiles.push({ z, x: x % side, y });
   }
   return tiles;
 }

@@ -1,6 +1,6 @@
 // A driver's way through a span of time, as drawn and played. Pure.
 import type { Episode, Track } from './api';
-import type { Bounds } from './tiles';
+import { around, type Bounds } from './tiles';
 
 export interface Spot {
   /** Beyond ±180° where the track is. */
@@ -64,11 +64,9 @@ function add<Colour>({ path, colours }: Line<Colour>, lng: number, lat: number, 
   colours.push(colour);
 }
 
-/** Where it is. Of a track across 180° the larger part: no view shows both edges of the map and anything else. */
+/** Where it is. */
 export function area({ lat, lng }: Track['points']): Bounds {
-  const [west, east] = [least(lng), most(lng)];
-  const away = 360 * turnsOf((west + east) / 2);
-  return { west: Math.max(-180, west - away), south: least(lat), east: Math.min(180, east - away), north: most(lat) };
+  return { ...around(least(lng), most(lng)), south: least(lat), north: most(lat) };
 }
 
 const least = (values: number[]): number => values.reduce((a, b) => Math.min(a, b), Infinity);

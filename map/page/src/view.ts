@@ -1,4 +1,4 @@
-// MapLibre, set up: flat, north up, one world, keyboard on, and deck.gl's canvas above it.
+// MapLibre, set up: flat, north up, keyboard on, and deck.gl's canvas above it. The map goes on at 180°, and shows each place once.
 import { MapboxOverlay } from '@deck.gl/mapbox';
 import { Map as MapLibre, NavigationControl, ScaleControl, setWorkerUrl, type StyleSpecification } from 'maplibre-gl';
 // A file of its own instead of a blob: the CSP has only 'self'.
@@ -7,7 +7,8 @@ import { keepGraticule, keepLand, style } from './background';
 import type { Theme } from './colours';
 import { drawnRatio } from './dots';
 import type { Place } from './hash';
-import type { Bounds } from './tiles';
+import { nearestCopy } from './rings';
+import { around, type Bounds } from './tiles';
 
 export async function view(container: HTMLElement, styleUrl: string | null, own: StyleSpecification | null, theme: Theme, place: Place | null, software: boolean): Promise<{ map: MapLibre; overlay: MapboxOverlay }> {
   setWorkerUrl(workerUrl);
@@ -19,13 +20,13 @@ export async function view(container: HTMLElement, styleUrl: string | null, own:
     attributionControl: styleUrl || own ? { compact: true } : false,
     center: place ? [place.lng, place.lat] : [0, 25],
     zoom: place?.zoom ?? 1.2,
-    minZoom: 0,
+    minZoom: onceZoom(container.clientWidth),
     maxZoom: 19,
     maxPitch: 0,
     dragRotate: false,
     pitchWithRotate: false,
     touchPitch: false,
-    renderWorldCopies: false,
+    renderWorldCopies: true,
     fadeDuration: 0,
     ...(software ? { pixelRatio: ratio() } : {}),
     locale: { 'Map.Title': 'Map of the drivers' },
@@ -44,6 +45,7 @@ export async function view(container: HTMLElement, styleUrl: string | null, own:
       overlay.setProps({ useDevicePixels: ratio() });
     });
   }
+  map.on('resize', () => map.setMinZoom(onceZoom(container.clientWidth)));
   await new Promise<void>((resolve) => map.once('load', () => resolve()));
   if (!styleUrl && !own) {
     keepLand(map);
@@ -58,12 +60,15 @@ export async function view(container: HTMLElement, styleUrl: string | null, own:
   return { map, overlay };
 }
 
+/** The least zoom at which a view of this width shows no place twice. */
+const onceZoom = (width: number): number => Math.max(0, Math.log2(width / 512));
+
+/** The area in view. Where 180° is in it, `east` goes on beyond. */
 export function bounds(map: MapLibre): Bounds {
   const box = map.getBounds();
-  return {
-    west: Math.max(-180, box.getWest()),
-    south: Math.max(-85.05, box.getSouth()),
-    east: Math.min(180, box.getEast()),
-    north: Math.min(85.05, box.getNorth()),
-  };
+  const [south, north] = [Math.max(-85.05, box.getSouth()), Math.min(85.05, box.getNorth())];
+  return { ...around(box.getWest(), box.getEast()), south, north };
 }
+
+/** The place in pixels, on the copy of the world that is in view. */
+export const project = (map: MapLibre, [lng, lat]: readonly [lng: number, lat: number]): { x: number; y: number } => map.project([nearestCopy(lng, map.getCenter().lng), lat]);

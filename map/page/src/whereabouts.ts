@@ -1,7 +1,7 @@
 // Where the fleet is: what the map shows first, and when asked for all drivers.
 import { liveTiles } from './api';
 import type { Cells, Points } from './decode';
-import { inView, ZOOM_MAX, type Bounds } from './tiles';
+import { around, inView, ZOOM_MAX, type Bounds } from './tiles';
 
 /** Of the drivers, this part may lie outside on each side: one device at 0°, 0° must not zoom the map out. */
 const OUTSIDE = 0.005;
@@ -30,8 +30,9 @@ export function extent(tiles: readonly (Points | Cells)[]): Bounds | null {
   const places = tiles.flatMap((tile) => Array.from(tile.lat, (lat, i) => ({ lat, lng: tile.lng[i], count: tile.kind === 'cells' ? tile.count[i] : 1 })));
   if (places.length === 0) return null;
   const [south, north] = middle(places.map(({ lat, count }) => [lat, count]));
-  const [west, east] = middle(places.map(({ lng, count }) => [lng, count]));
-  return { west, south, east, north };
+  // A fleet on both sides of 180° is near together there, and the whole world apart at 0°.
+  const [[west, east], [beyond, end]] = [(lng: number) => lng, (lng: number) => (lng < 0 ? lng + 360 : lng)].map((on) => middle(places.map(({ lng, count }) => [on(lng), count])));
+  return end - beyond < east - west ? { west: beyond, south, east: end, north } : { west, south, east, north };
 }
 
 /** Least and greatest value, without the outermost. */
@@ -47,9 +48,8 @@ function middle(weighted: [value: number, count: number][]): [number, number] {
 
 function pad({ west, south, east, north }: Bounds, by: number): Bounds {
   return {
-    west: Math.max(-180, west - by),
+    ...around(west - by, east + by),
     south: Math.max(-85, south - by),
-    east: Math.min(180, east + by),
     north: Math.min(85, north + by),
   };
 }

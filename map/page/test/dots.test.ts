@@ -4,6 +4,8 @@ import { Brush, drawnRatio, type Image } from '../src/dots';
 import type { DriverData } from '../src/driver-layer';
 
 const SIDE = 64;
+/** Pixels: a driver far outside of the image is not on another copy of the world. */
+const WORLD = 1024;
 const GREEN = 0xff00ff00;
 const LOOK = { now: 10, rim: [0, 0, 0, 0] as [number, number, number, number] };
 const blank = (): Image => ({ width: SIDE, height: SIDE, pixels: new Uint32Array(SIDE * SIDE) });
@@ -23,8 +25,8 @@ function data(...drivers: Driver[]): DriverData {
     length: drivers.length,
     anchor: [0, 0],
     attributes: {
-      places: floats(2, drivers.flatMap(({ x, y }) => [x + 0.5, y + 0.5])),
-      ways: floats(2, drivers.flatMap(({ way }) => [-(way?.west ?? 0), 0])),
+      places: floats(2, drivers.flatMap(({ x, y }) => [(x + 0.5) / WORLD, (y + 0.5) / WORLD])),
+      ways: floats(2, drivers.flatMap(({ way }) => [-(way?.west ?? 0) / WORLD, 0])),
       times: floats(2, drivers.flatMap(({ way }) => [way?.start ?? 0, way?.duration ?? 0])),
       headings: floats(1, drivers.map(({ heading }) => heading ?? -1)),
       colours: { size: 4, value: new Uint8ClampedArray(Uint32Array.from(drivers, () => GREEN).buffer) },
@@ -34,7 +36,7 @@ function data(...drivers: Driver[]): DriverData {
 
 function painted(r: number, noses: boolean, ...drivers: Driver[]): { at(x: number, y: number): number; count: number } {
   const image = blank();
-  new Brush(r, noses, 0, SIDE).paint(image, data(...drivers), LOOK, { world: 1, left: 0, top: 0 });
+  new Brush(r, noses, 0, SIDE).paint(image, data(...drivers), LOOK, { world: WORLD, left: 0, top: 0 });
   return { at: (x, y) => image.pixels[y * SIDE + x], count: image.pixels.filter((pixel) => pixel !== 0).length };
 }
 
@@ -71,7 +73,7 @@ test('at an edge nothing is painted on the other side', () => {
 
 test('a rim is darker than the middle, and what overlaps covers what is below', () => {
   const image = blank();
-  new Brush(5, false, 1, SIDE).paint(image, data({ x: 20, y: 20 }, { x: 22, y: 20 }), LOOK, { world: 1, left: 0, top: 0 });
+  new Brush(5, false, 1, SIDE).paint(image, data({ x: 20, y: 20 }, { x: 22, y: 20 }), LOOK, { world: WORLD, left: 0, top: 0 });
   expect(image.pixels[20 * SIDE + 22]).toBe(GREEN);
   expect((image.pixels[20 * SIDE + 17] >>> 8) & 0xff).toBeLessThan(200);
   expect(image.pixels[20 * SIDE + 17] >>> 24).toBe(255);

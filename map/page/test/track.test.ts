@@ -21,9 +21,9 @@ test('between two fixes on both sides it is between them, and goes on', async ()
   }
 });
 
-test('it is shown where most of it is, and never the whole world', async () => {
-  expect(area((await arrived([179.99, -179.99, -179.9])).points)).toEqual({ west: -180, south: 0, east: expect.closeTo(-179.9, 9) as number, north: 0.02 });
-  expect(area((await arrived([-179.99, 179.9])).points)).toEqual({ west: expect.closeTo(179.9, 9) as number, south: 0, east: 180, north: 0.01 });
+test('all of a track across 180° is shown, and never the whole world', async () => {
+  expect(area((await arrived([179.99, -179.99, -179.9])).points)).toEqual({ west: 179.99, south: 0, east: expect.closeTo(180.1, 9) as number, north: 0.02 });
+  expect(area((await arrived([-179.99, 179.9])).points)).toEqual({ west: expect.closeTo(179.9, 9) as number, south: 0, east: expect.closeTo(180.01, 9) as number, north: 0.01 });
   expect(area((await arrived([10, 12, 11])).points)).toEqual({ west: 10, south: 0, east: 12, north: 0.02 });
 });
 
