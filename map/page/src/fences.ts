@@ -15,6 +15,8 @@ export type { Fence };
 const COLOUR = '#b06cf0';
 const DAY_MS = 86_400_000;
 const DAYS_BEFORE = 6;
+/** The status of an edit of what somebody else has changed. */
+const CONFLICT = 409;
 
 export class Fences {
   isOpen = false;
@@ -249,16 +251,27 @@ export class Fences {
     } catch (error) {
       return say(this.said, (error as Error).message);
     }
+    const isDrawn = this.isMoved || !this.edited;
     const { valid_from, valid_until } = this.edited?.properties ?? {};
-    const properties = { valid_from, valid_until, ...rules, name, ...(was && was !== name ? { was } : {}), rewrite_past: this.past.checked && !isRemoved };
-    const drawn = this.isMoved || !this.edited ? { geometry: { type: 'MultiPolygon' as const, coordinates: cutRing(this.ring()) } } : {};
+    const properties = { valid_from, valid_until, ...rules, name, ...(was && was !== name ? { was } : {}), ...(isDrawn ? { outline: this.edited?.properties.outline } : {}), rewrite_past: this.past.checked && !isRemoved };
+    const drawn = isDrawn ? { geometry: { type: 'MultiPolygon' as const, coordinates: cutRing(this.ring()) } } : {};
     try {
       await putFence({ type: 'Feature', properties, ...(isRemoved ? { geometry: null } : drawn) });
       this.end();
       await this.load();
     } catch (error) {
+      if (error instanceof ApiError && error.status === CONFLICT) return this.warn(error.message, was!);
       say(this.said, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
+  }
+
+  /** Somebody else has changed the fence meanwhile: the map shows both outlines, and the next save knows of the other one. */
+  private async warn(why: string, name: string): Promise<void> {
+    await this.load();
+    this.edited = this.all.find(({ properties }) => properties.name === name) ?? null;
+    this.remove.hidden = this.edited === null;
+    const then = this.edited ? 'Both are on the map: save again to replace theirs, or cancel to keep it.' : 'Save again to store yours as a new fence, or cancel.';
+    say(this.said, `${why[0].toUpperCase()}${why.slice(1)}. ${then}`);
   }
 
   /** The page's own sources and layers in a new style. */
@@ -273,6 +286,6 @@ export class Fences {
     if (source) return void source.setData(data);
     this.map.addSource(id, { type: 'geojson', data });
     this.map.addLayer({ id: `${id}-area`, type: 'fill', source: id, paint: { 'fill-color': COLOUR, 'fill-opacity': 0.12 } });
-    this.map.addLayer({ id: `${id}-line`, type: 'line', source: id, paint: { 'line-color': COLOUR, 'line-width': 2 } });
+    this.map.addLayer({ id: `${id}-line`, type: 'line', source: id, paint: { 'line-color': COLOUR, 'line-width': 2, ...(id === 'fence-draft' ? { 'line-dasharray': [2, 1.5] } : {}) } });
   }
 }

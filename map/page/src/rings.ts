@@ -12,7 +12,7 @@ export interface Rules {
   drivers?: string[];
 }
 
-export type Fence = Feature<MultiPolygon, { name: string; valid_from: number; valid_until?: number } & Rules>;
+export type Fence = Feature<MultiPolygon, { name: string; valid_from: number; valid_until?: number; /** Changes with the outline. */ outline?: string } & Rules>;
 
 export const hasOneRing = ({ coordinates }: MultiPolygon): boolean => coordinates.length === 1 && coordinates[0].length === 1;
 

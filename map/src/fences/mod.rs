@@ -16,7 +16,7 @@ use milepost_events::fences::{MOMENTS_MS, closed};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use self::versions::{Change, Outline, Polygons, Version, plan};
+use self::versions::{Change, Outline, Polygons, Version, conflict, fingerprint, plan};
 use crate::fleet::look::Scope;
 use crate::history::failed;
 use crate::store::{Error, Store};
@@ -101,6 +101,7 @@ pub async fn all(store: &Store, scope: &Scope, unreadable: &Unreadable) -> Resul
         properties.insert("name".to_owned(), json!(fence.name));
         properties.insert("valid_from".to_owned(), json!(fence.from_ms));
         properties.insert("valid_until".to_owned(), json!(fence.until_ms));
+        properties.insert("outline".to_owned(), json!(fingerprint(&fence.polygons)));
         rules::show(&fence.rules, &mut properties, scope.is_all());
         json!({
             "type": "Feature",
@@ -140,6 +141,9 @@ pub async fn put(
         read(writer, database, &names).await.map_err(|error| away(writer, &error))?;
     let stored = stored.into_iter().map(Stored::version).collect::<Result<Vec<_>, _>>();
     let stored = stored.map_err(|why| Refused::Invalid(format!("{why}: import it again")))?;
+    if let Some(why) = conflict(&change, &stored, now_ms) {
+        return Err(Refused::Conflict(why));
+    }
     let rows = plan(&change, &stored, now_ms).map_err(Refused::Invalid)?;
     if rows.is_empty() {
         return Ok(());
@@ -170,6 +174,9 @@ async fn change(feature: &Value) -> Result<Change, Refused> {
     let given = |key: &str| properties.get(key).filter(|value| !value.is_null());
     let was = given("was").map(|was| was.as_str().ok_or_else(|| refused("was", "the former name")));
     let was = was.transpose()?.unwrap_or(&name).to_owned();
+    let seen = given("outline")
+        .map(|seen| seen.as_str().ok_or_else(|| refused("outline", "that of the stored fence")));
+    let seen = seen.transpose()?.map(str::to_owned);
     let rewrites_past = given("rewrite_past")
         .map(|rewrites| rewrites.as_bool().ok_or_else(|| refused("rewrite_past", "true or false")));
     let rewrites_past = rewrites_past.transpose()?.unwrap_or_default();
@@ -186,7 +193,7 @@ async fn change(feature: &Value) -> Result<Change, Refused> {
         milepost_events::fences::check_name(&name).map_err(Refused::Invalid)?;
     }
     let properties = properties.clone();
-    Ok(Change { name, was, from_ms, until_ms, rewrites_past, outline, properties })
+    Ok(Change { name, was, from_ms, until_ms, rewrites_past, outline, seen, properties })
 }
 
 fn moment(properties: &Value, key: &str) -> Result<Option<i64>, Refused> {
@@ -297,6 +304,8 @@ fn away(writer: &Reader, error: &clickhouse::error::Error) -> Refused {
 #[derive(Debug)]
 pub enum Refused {
     Invalid(String),
+    /// The outline changed after its editor read it.
+    Conflict(String),
     Away(String),
 }
 

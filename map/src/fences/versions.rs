@@ -1,7 +1,8 @@
 //! Versions of a fence: an edit ends the valid version and begins the next one, so that earlier
 //! visits stay as they were counted. Only an explicit request rewrites the past. Pure.
 
-use serde_json::Value;
+use ring::digest::{SHA256, digest};
+use serde_json::{Value, json};
 
 use super::rules;
 use milepost_events::fences::rules::FenceRules;
@@ -45,6 +46,8 @@ pub struct Change {
     /// Recount earlier visits with the new outline and name.
     pub rewrites_past: bool,
     pub outline: Outline,
+    /// [`fingerprint`] of the outline that the editor started from; `None`: unknown.
+    pub seen: Option<String>,
     /// Properties of the request: the rules in them replace those of the version.
     pub properties: Value,
 }
@@ -130,6 +133,28 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
     Ok(vec![Version { until_ms: now_ms, ..(**target).clone() }, next])
 }
 
+/// Identifies an outline: 16 hexadecimal digits.
+#[must_use]
+pub fn fingerprint(polygons: &Polygons) -> String {
+    let hash = digest(&SHA256, json!(polygons).to_string().as_bytes());
+    hash.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns why a new outline would overwrite a change that its editor has not seen.
+#[must_use]
+pub fn conflict(change: &Change, stored: &[Version], now_ms: i64) -> Option<String> {
+    let (Some(seen), Outline::New(_)) = (&change.seen, &change.outline) else { return None };
+    let versions = stored.iter().filter(|row| row.name == change.was);
+    let valid = versions
+        .filter(|row| row.from_ms <= now_ms && now_ms < row.until_ms)
+        .max_by_key(|row| row.from_ms);
+    let Some(valid) = valid else {
+        return Some("another user removed or renamed this fence after you opened it".to_owned());
+    };
+    (fingerprint(&valid.polygons) != *seen)
+        .then(|| "another user changed this outline after you opened it".to_owned())
+}
+
 /// Refuses a version that ends before it begins, or would replace or overlap another version of its
 /// name. `target`: the version that it follows or replaces; what that one overlaps already stays.
 fn check_span(next: &Version, target: Option<&Version>, stored: &[Version]) -> Result<(), String> {
@@ -166,8 +191,6 @@ fn free_span(versions: &[&Version], until_ms: i64, now_ms: i64) -> (i64, i64) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     const NOW: i64 = 1_000;
@@ -190,7 +213,31 @@ mod tests {
             until_ms: None,
             rewrites_past: false,
             outline,
+            seen: None,
             properties: json!({}),
+        }
+    }
+
+    #[test]
+    fn outline_that_another_user_changed_is_a_conflict() {
+        let before = version("yard", 0, NO_END_MS, 1.0);
+        let seen = Some(fingerprint(&before.polygons));
+        let change = Change { seen, ..edit("yard", "yard", Some(0), 3.0) };
+        let why = |stored: &[Version]| conflict(&change, stored, NOW);
+        assert_eq!(why(std::slice::from_ref(&before)), None);
+        // Redrawn from now on, and with its past.
+        let ended = version("yard", 0, 500, 1.0);
+        let next = version("yard", 500, NO_END_MS, 2.0);
+        assert!(why(&[ended.clone(), next]).unwrap().contains("changed this outline"));
+        let rewritten = version("yard", 0, NO_END_MS, 2.0);
+        assert!(why(std::slice::from_ref(&rewritten)).unwrap().contains("changed this outline"));
+        assert!(why(&[ended]).unwrap().contains("removed or renamed"));
+        // A request that does not say what it started from, or keeps the outline, has none.
+        for change in [
+            Change { seen: None, ..change.clone() },
+            Change { outline: Outline::Same, ..change.clone() },
+        ] {
+            assert_eq!(conflict(&change, std::slice::from_ref(&rewritten), NOW), None);
         }
     }
 

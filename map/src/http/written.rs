@@ -118,6 +118,7 @@ pub(super) async fn put_fence(
     match tokio::time::timeout(state.config.clickhouse.query_timeout, stored).await {
         Ok(Ok(())) => Ok(answer(&json!({}))),
         Ok(Err(areas::Refused::Invalid(why))) => Err(bad(why)),
+        Ok(Err(areas::Refused::Conflict(why))) => Err(Refusal(StatusCode::CONFLICT, why)),
         Ok(Err(areas::Refused::Away(why))) => Err(away(why)),
         Err(_) => {
             Err(away("ClickHouse does not answer in time (clickhouse.query_timeout)".to_owned()))

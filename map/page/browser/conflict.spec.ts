@@ -1,0 +1,54 @@
+// Two pages edit one fence: the one that saves later learns of it before it replaces anything.
+import { expect, open, test } from './world';
+
+test('a page that redraws an outline is told that another one has changed it meanwhile', async ({ page, stack, faults, browser }) => {
+  // The browser itself writes of the refusal.
+  faults.mayFail = true;
+  await stack.ask("INSERT INTO fleet.fences (name, polygons) VALUES ('shared yard', [[[(15.40, 47.00), (15.41, 47.00), (15.41, 47.01), (15.40, 47.01)]]])");
+  const other = await (await browser.newContext({ viewport: { width: 1280, height: 800 }, timezoneId: 'UTC' })).newPage();
+  for (const one of [page, other]) {
+    await open(one, stack, '#at=13.5/47.005/15.405');
+    await one.keyboard.press('g');
+    await one.getByRole('button', { name: 'Edit shared yard' }).click();
+    await expect(one.locator('.corner')).toHaveCount(4);
+  }
+  const drag = async (one: typeof page, right: number) => {
+    const corner = (await one.locator('.corner').nth(2).boundingBox())!;
+    await one.mouse.move(corner.x + corner.width / 2, corner.y + corner.height / 2);
+    await one.mouse.down();
+    await one.mouse.move(corner.x + right, corner.y - 30, { steps: 4 });
+    await one.mouse.up();
+  };
+  await drag(other, 60);
+  // The worst case: in place, so that no version of before is left.
+  await other.getByLabel('Change the past too').check();
+  await other.getByRole('button', { name: 'Save' }).click();
+  await expect(other.locator('.corner')).toHaveCount(0);
+  const stored = () => stack.ask("SELECT polygons FROM fleet.fences FINAL WHERE name = 'shared yard' AND valid_until > now64(3)");
+  const theirs = await stored();
+
+  await drag(page, 90);
+  const box = page.getByRole('region', { name: 'Fences' });
+  await box.getByRole('button', { name: 'Save' }).click();
+  await expect(box).toContainText('Another user changed this outline after you opened it. Both are on the map');
+  expect(await stored()).toBe(theirs);
+  await expect(page.locator('.corner')).toHaveCount(4);
+  if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/conflict.png` });
+  await box.getByRole('button', { name: 'Save' }).click();
+  await expect(page.locator('.corner')).toHaveCount(0);
+  expect(await stored()).not.toBe(theirs);
+
+  // One that was removed meanwhile does not come back without a word.
+  await page.getByRole('button', { name: 'Edit shared yard' }).click();
+  await drag(page, 20);
+  await other.keyboard.press('g');
+  await other.keyboard.press('g');
+  await other.getByRole('button', { name: 'Edit shared yard' }).click();
+  await other.getByRole('button', { name: 'Remove' }).click();
+  await expect(other.getByRole('button', { name: 'Edit shared yard' })).toHaveCount(0);
+  await box.getByRole('button', { name: 'Save' }).click();
+  await expect(box).toContainText('Another user removed or renamed this fence after you opened it. Save again to store yours as a new fence');
+  expect(await stored()).toBe('');
+  await box.getByRole('button', { name: 'Cancel' }).click();
+  await other.context().close();
+});
