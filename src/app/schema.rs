@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
 use milepost_clickhouse::{Cause, ClickHouse};
-use milepost_command::tables::{self, ASK_EVERY, EVERY, WAITING_LOGGED_EVERY};
+use milepost_command::tables::{self, ASK_EVERY, EVERY, Judged, WAITING_LOGGED_EVERY};
 use milepost_core::delivery::events::{Attention, Schema, ServerStatus};
 use milepost_core::peers::standing::Member;
 use milepost_core::screened::{LIST_AGE_MAX, ReadList};
@@ -45,13 +45,6 @@ pub(super) struct Watcher {
     pub(super) clocks_may_differ: Duration,
 }
 
-/// Why the server's clock could not be read.
-struct Unanswered {
-    schema: Schema,
-    /// Why another endpoint may answer.
-    cause: Option<Cause>,
-}
-
 /// Time of the last successful read of the list of erased drivers, and whether a later query
 /// failed.
 struct LastRead {
@@ -65,9 +58,9 @@ impl Watcher {
     pub(super) async fn run(mut self) -> Result<Infallible> {
         let mut log = Log::new();
         let mut list = LastRead { read_at: Instant::now(), has_failed: false };
+        let mut has_moved = false;
         loop {
-            let asked_at = Instant::now();
-            self.clickhouse.return_to_own_endpoint(asked_at.into_std(), ANSWER_WITHIN).await;
+            tables::return_to_own_endpoint(&self.clickhouse).await;
             let asked_at = Instant::now();
             let endpoint = self.clickhouse.endpoint_in_use();
             let attention = *self.attention.borrow_and_update();
@@ -78,27 +71,37 @@ impl Watcher {
                 (server.answers, server.clock_off) = (Ok(()), self.compare_clocks().await?);
                 server.clock_jumps = attention.clock_jumps;
                 self.server.send_replace(server.clone());
-                Ok::<(), Unanswered>(())
+                Ok::<(), Judged>(())
             };
             // Send both queries at once, because a start waits for the first round. If the clock's
             // query has no answer, that of the tables is ignored.
             let tables = async { Ok(self.tables(&before, &mut list).await) };
-            let schema = match tokio::try_join!(clock, tables) {
-                Ok(((), schema)) => schema?,
-                Err(Unanswered { schema: Schema::Unknown(why), cause }) => {
+            let Judged { schema, cause } = match tokio::try_join!(clock, tables) {
+                Ok(((), judged)) => judged?,
+                Err(Judged { schema: Schema::Unknown(why), cause }) => {
                     if let Some(cause) = cause {
                         self.clickhouse.leave_endpoint(endpoint, cause, &why);
                     }
                     server.answers = Err(why.clone());
-                    Schema::Unknown(why)
+                    Judged::from(Schema::Unknown(why))
                 }
                 // A refusal is an answer. An operator must fix its cause, which stops the inserts,
                 // too.
-                Err(Unanswered { schema: refused, .. }) => {
+                Err(refused) => {
                     server.answers = Ok(());
                     refused
                 }
             };
+            // Do not report a refusal of one endpoint while another one can be used: nothing would
+            // be inserted until the next round. Ask there once only, because each may refuse
+            // something else.
+            if let (Schema::Refused(why), Some(cause)) = (&schema, cause)
+                && !std::mem::replace(&mut has_moved, true)
+                && tables::leave_for_usable_endpoint(&self.clickhouse, cause, why).await
+            {
+                continue;
+            }
+            has_moved = false;
             // An unanswered query leaves ready tables ready: if the server is down, the inserts show
             // it. But report a list that is too old, because every insert would be refused.
             if before != Schema::Ready || list.is_old() || !matches!(schema, Schema::Unknown(_)) {
@@ -112,32 +115,33 @@ impl Watcher {
     }
 
     /// Checks the tables and reads the list of erased drivers.
-    async fn tables(&self, before: &Schema, list: &mut LastRead) -> Result<Schema> {
+    async fn tables(&self, before: &Schema, list: &mut LastRead) -> Result<Judged> {
         let within = if *before == Schema::Ready { LIST_WITHIN } else { Duration::MAX };
-        let (schema, erased) = tokio::join!(
+        let (judged, erased) = tokio::join!(
             tables::judge(&self.clickhouse, before),
             timeout(within, self.clickhouse.erased())
         );
-        let erased = match erased {
-            Ok(erased) => erased.map_err(|error| tables::refusal(&error)),
-            Err(_) => Err(Schema::Unknown(format!("no answer within {LIST_WITHIN:?}"))),
-        };
-        let (schema, erased) = match (schema?, erased) {
-            (schema, Ok(erased)) => (schema, erased),
-            // While inserts run, the last list stays in force until it is too old.
-            (schema @ (Schema::Ready | Schema::Unknown(_)), Err(why))
-                if *before == Schema::Ready =>
-            {
-                let judged = list.not_read(why);
-                return Ok(if schema == Schema::Ready || list.is_old() { judged } else { schema });
+        let judged = judged?;
+        let why_not_read = match erased {
+            Ok(Ok(erased)) => {
+                *list = LastRead { read_at: Instant::now(), has_failed: false };
+                self.publish(&erased);
+                self.member.set_erased(self.erased.borrow().erased());
+                return Ok(judged);
             }
-            (Schema::Ready, Err(why)) => return Ok(why),
-            (schema, Err(_)) => return Ok(schema),
+            Ok(Err(error)) => Judged::refused(&error),
+            Err(_) => Schema::Unknown(format!("no answer within {LIST_WITHIN:?}")).into(),
         };
-        *list = LastRead { read_at: Instant::now(), has_failed: false };
-        self.publish(&erased);
-        self.member.set_erased(self.erased.borrow().erased());
-        Ok(schema)
+        Ok(match judged.schema {
+            // While inserts run, the last list stays in force until it is too old.
+            Schema::Ready | Schema::Unknown(_) if *before == Schema::Ready => {
+                let list_judged = list.not_read(why_not_read);
+                let is_known = judged.schema == Schema::Ready || list.is_old();
+                if is_known { list_judged } else { judged }
+            }
+            Schema::Ready => why_not_read,
+            Schema::Unknown(_) | Schema::Refused(_) => judged,
+        })
     }
 
     /// Publishes the list. An equal list keeps its `Arc`, because `Member::set_erased` counts the
@@ -175,18 +179,15 @@ impl Watcher {
     }
 
     /// Queries the server's clock. Returns why this host's clock is wrong, if it is.
-    async fn compare_clocks(&self) -> Result<Option<String>, Unanswered> {
+    async fn compare_clocks(&self) -> Result<Option<String>, Judged> {
         let before = now_ms();
         let theirs = match timeout(ANSWER_WITHIN, self.clickhouse.clock()).await {
             Ok(Ok(theirs)) => theirs,
-            Ok(Err(error)) => {
-                let (schema, cause) = (tables::refusal(&error), error.cause_to_leave());
-                return Err(Unanswered { schema, cause });
-            }
+            Ok(Err(error)) => return Err(Judged::refused(&error)),
             Err(_) => {
                 let why = format!("no answer to a query within {ANSWER_WITHIN:?}");
                 let (schema, cause) = (Schema::Unknown(why), Some(Cause::NoAnswer));
-                return Err(Unanswered { schema, cause });
+                return Err(Judged { schema, cause });
             }
         };
         // The server read its clock between `before` and now, however long the answer took: a time
@@ -210,15 +211,15 @@ impl LastRead {
     }
 
     /// Returns the tables' state after the list could not be read: Ready until it is too old.
-    fn not_read(&mut self, refusal: Schema) -> Schema {
-        let Schema::Unknown(why) = refusal else { return refusal };
+    fn not_read(&mut self, refusal: Judged) -> Judged {
+        let Schema::Unknown(why) = refusal.schema else { return refusal };
         if !std::mem::replace(&mut self.has_failed, true) {
             warn!(why, "the list of erased drivers could not be read; retrying");
         }
         let age = self.read_at.elapsed().as_secs();
         let too_old =
             format!("the list of erased drivers is {age} s old, so nothing is inserted: {why}");
-        if self.is_old() { Schema::Unknown(too_old) } else { Schema::Ready }
+        if self.is_old() { Schema::Unknown(too_old) } else { Schema::Ready }.into()
     }
 }
 
@@ -331,15 +332,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn unreadable_erased_list_stops_inserts_after_35_s() {
         let mut list = LastRead { read_at: Instant::now(), has_failed: false };
-        let unknown = || Schema::Unknown("code 241".to_owned());
+        let unknown = || Schema::Unknown("code 241".to_owned()).into();
         sleep(EVERY).await;
-        assert_eq!(list.not_read(unknown()), Schema::Ready);
+        assert_eq!(list.not_read(unknown()).schema, Schema::Ready);
         assert!(!list.is_old());
         sleep(LIST_AGE_MAX - EVERY).await;
         assert!(
-            matches!(list.not_read(unknown()), Schema::Unknown(why) if why.contains("is 35 s old"))
+            matches!(list.not_read(unknown()).schema, Schema::Unknown(why) if why.contains("is 35 s old"))
         );
         assert!(list.is_old());
-        assert!(matches!(list.not_read(Schema::Refused("a grant".to_owned())), Schema::Refused(_)));
+        let refused = Schema::Refused("a grant".to_owned());
+        assert_eq!(list.not_read(refused.clone().into()).schema, refused);
     }
 }

@@ -1,5 +1,5 @@
-//! Tests several endpoints in `clickhouse.url`: a process leaves one that is down, hangs or is
-//! read-only for the next one. Scripted servers in front of one engine play the replicas.
+//! Tests several endpoints in `clickhouse.url`: a process leaves one that is down, hangs, is
+//! read-only or has no tables for another one. Scripted servers in front of one engine play the replicas.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,13 +19,25 @@ struct Endpoint {
     url: String,
     tokens: Arc<Mutex<Vec<String>>>,
     code: Arc<AtomicU32>,
+    /// Answers as a server without milepost's tables.
+    has_no_tables: Arc<AtomicBool>,
 }
 
 impl Endpoint {
     fn before(world: &World) -> Result<Self> {
         let (tokens, code) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(AtomicU32::new(0)));
         let (seen, refusal) = (Arc::clone(&tokens), Arc::clone(&code));
+        let has_no_tables = Arc::new(AtomicBool::new(false));
+        let (lost, database) = (Arc::clone(&has_no_tables), world.database.clone());
         let url = scripted_clickhouse(world.engine.server.port, move |statement| {
+            if lost.load(Ordering::SeqCst) && statement.contains(&database) {
+                let is_catalog = statement.contains("FROM system.");
+                return if is_catalog {
+                    Scripted::Answer(200, String::new())
+                } else {
+                    Scripted::Answer(404, "Code: 60. DB::Exception: No table.".to_owned())
+                };
+            }
             if !statement.contains("query=INSERT") || !statement.contains(".positions+") {
                 return Scripted::Pass;
             }
@@ -38,11 +50,15 @@ impl Endpoint {
                 code => Scripted::Answer(500, format!("Code: {code}. DB::Exception: Refused.")),
             }
         })?;
-        Ok(Self { url, tokens, code })
+        Ok(Self { url, tokens, code, has_no_tables })
     }
 
     fn refuse(&self, code: u32) {
         self.code.store(code, Ordering::SeqCst);
+    }
+
+    fn set_has_no_tables(&self, has_no_tables: bool) {
+        self.has_no_tables.store(has_no_tables, Ordering::SeqCst);
     }
 
     fn inserts(&self) -> usize {
@@ -135,6 +151,69 @@ fn unreachable_endpoint_at_start_is_skipped() -> Result<()> {
         code != 0 && printed.contains(&away) && printed.contains(&other.url),
         "each is checked: {printed}"
     );
+    Ok(())
+}
+
+/// A replica that joined before its migrations, beside one that has them.
+#[test]
+fn endpoint_without_tables_is_left_for_one_that_has_them() -> Result<()> {
+    let world = world("endpoint_no_tables")?;
+    let endpoints = (0..3).map(|_| Endpoint::before(&world)).collect::<Result<Vec<_>>>()?;
+    endpoints[0].set_has_no_tables(true);
+    endpoints[1].set_has_no_tables(true);
+    let urls: Vec<_> = endpoints.iter().map(|endpoint| &*endpoint.url).collect();
+    let milepost = member(&world, "m-0", &urls).run()?;
+    world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
+    wait_for_metric(&milepost, "acks_total", 1.0)?;
+    assert_eq!(endpoints.iter().map(Endpoint::inserts).collect::<Vec<_>>(), [0, 0, 1]);
+    let log = milepost.process.log()?;
+    let left: Vec<_> = log.lines().filter(|line| line.contains("endpoint left")).collect();
+    assert!(left.len() == 1 && left[0].contains("not migrated"), "{log}");
+    let scrape = milepost.get("/metrics")?;
+    let counted = |reason: &str, number: u32| {
+        let url = urls[0];
+        format!("endpoint_left_total{{endpoint=\"{url}\",reason=\"{reason}\"}} {number}")
+    };
+    assert!(scrape.contains(&counted("no_tables", 1)), "{scrape}");
+    let file = world.folder.path().join("fixes.csv");
+    fs::write(&file, "driver_id,ts,lat,lng\nd1,2026-01-02T03:04:05Z,1,2\n")?;
+    let (code, printed) =
+        member(&world, "m-0", &urls).call(&["import", &*file.to_string_lossy()])?;
+    assert_eq!((code, endpoints[2].inserts()), (0, 2), "a command does so, too: {printed}");
+    Ok(())
+}
+
+/// Takes 70 s, because a process queries its own endpoint again after half a minute.
+#[test]
+fn own_endpoint_is_used_again_only_with_its_tables() -> Result<()> {
+    let world = world("endpoint_lost_tables")?;
+    let (home, other) = (Endpoint::before(&world)?, Endpoint::before(&world)?);
+    let milepost = member(&world, "m-0", &[&home.url, &other.url]).run()?;
+    let publish = |seq: u32| {
+        let payload = format!(r#"{{"lat":1,"lng":2,"seq":{seq}}}"#);
+        world.publish(&[("drivers/d1/gps", payload.as_bytes())])
+    };
+    publish(1)?;
+    wait_for_metric(&milepost, "acks_total", 1.0)?;
+    home.set_has_no_tables(true);
+    publish(2)?;
+    wait_for_metric(&milepost, "acks_total", 2.0)?;
+    for second in 0..35 {
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(milepost.get("/readyz").is_ok(), "not ready after {second} s");
+    }
+    publish(3)?;
+    wait_for_metric(&milepost, "acks_total", 3.0)?;
+    assert_eq!((home.inserts(), other.inserts()), (1, 2), "it has no tables yet");
+    home.set_has_no_tables(false);
+    wait_until("the member is back", Duration::from_secs(60), || {
+        Ok(milepost.process.log()?.contains("back to this member's own ClickHouse endpoint"))
+    })?;
+    publish(4)?;
+    wait_for_metric(&milepost, "acks_total", 4.0)?;
+    assert_eq!((home.inserts(), other.inserts()), (2, 2));
+    let log = milepost.process.log()?;
+    assert_eq!(log.matches("endpoint left").count(), 1, "{log}");
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use clickhouse::Client;
 use clickhouse::error::Error as ClientError;
+use url::Url;
 
 use super::connector::Connector;
 use super::endpoints::{Cause, EndpointStatus, Endpoints};
@@ -320,18 +321,53 @@ impl ClickHouse {
         self.endpoints.leave(endpoint, cause, why, Instant::now());
     }
 
-    /// Queries this member's own endpoint if that is due, and returns to it if it answers within
-    /// `patience`. Returns whether it did.
-    pub async fn return_to_own_endpoint(&self, now: Instant, patience: Duration) -> bool {
+    /// Leaves the endpoint in use for the first other one that `is_usable` accepts within
+    /// `patience`. Returns whether there is one. `why`: the reason, for the log.
+    pub async fn leave_for_usable_endpoint(
+        &self,
+        cause: Cause,
+        why: &str,
+        patience: Duration,
+        is_usable: impl AsyncFn(&Self) -> bool,
+    ) -> bool {
+        let left = self.endpoint_in_use();
+        for (index, url) in self.endpoints.others(left) {
+            if self.is_usable_at(url, patience, &is_usable).await {
+                self.endpoints.leave_for(index, left, cause, why, Instant::now());
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Returns to this member's own endpoint if a query to it is due and `is_usable` accepts it
+    /// within `patience`. Returns whether it did.
+    pub async fn return_to_own_endpoint(
+        &self,
+        now: Instant,
+        patience: Duration,
+        is_usable: impl AsyncFn(&Self) -> bool,
+    ) -> bool {
         let Some(home) = self.endpoints.home_to_ask(now) else { return false };
-        let client = self.login.log_in(self.client.clone().with_url(home.as_str()));
-        let answers = async { client.query_raw("SELECT 1").fetch_bytes("TSVRaw")?.collect().await };
-        let is_back =
-            within(patience, answers).await.is_ok_and(|answer| answer.trim_ascii() == b"1");
+        let is_back = self.is_usable_at(home, patience, &is_usable).await;
         if is_back {
             self.endpoints.return_home(now);
         }
         is_back
+    }
+
+    /// Passes a client of one endpoint alone to `is_usable`. Returns `false` without an answer
+    /// within `patience`.
+    async fn is_usable_at(
+        &self,
+        url: &Url,
+        patience: Duration,
+        is_usable: &impl AsyncFn(&Self) -> bool,
+    ) -> bool {
+        let urls = vec![url.to_string()];
+        let config = config::ClickHouse { urls, home: 0, ..self.layout.config.clone() };
+        let Ok(client) = Self::new(&config) else { return false };
+        tokio::time::timeout(patience, Box::pin(is_usable(&client))).await.unwrap_or(false)
     }
 
     /// Returns the server's clock in milliseconds since 1970, queried on a separate connection.

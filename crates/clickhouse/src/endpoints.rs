@@ -129,6 +129,13 @@ impl Endpoints {
         self.urls.len()
     }
 
+    /// Returns the other endpoints with their indexes, first the one after `index` in the list.
+    pub(super) fn others(&self, index: usize) -> impl Iterator<Item = (usize, &Url)> {
+        let all = self.urls.iter().enumerate();
+        let (before, after) = (all.clone().take(index), all.skip(index + 1));
+        after.chain(before)
+    }
+
     /// Returns the endpoints in the order of the list.
     pub(super) fn status(&self) -> Vec<EndpointStatus> {
         let state = self.state();
@@ -142,6 +149,19 @@ impl Endpoints {
 
     /// Leaves a failing endpoint for the next one, unless another request has left it already.
     pub(super) fn leave(&self, index: usize, cause: Cause, why: &str, now: Instant) {
+        self.leave_for((index + 1) % self.urls.len(), index, cause, why, now);
+    }
+
+    /// Leaves a failing endpoint for the endpoint `next`, unless another request has left it
+    /// already.
+    pub(super) fn leave_for(
+        &self,
+        next: usize,
+        index: usize,
+        cause: Cause,
+        why: &str,
+        now: Instant,
+    ) {
         let mut state = self.state();
         if self.urls.len() == 1 || state.current != index {
             return;
@@ -158,7 +178,7 @@ impl Endpoints {
             };
             state.home_due = Some(now + state.pause);
         }
-        state.current = (index + 1) % self.urls.len();
+        state.current = next;
         if state.current == self.home {
             state.home_due = None; // all others failed, so the home is in use again
         }
@@ -272,6 +292,17 @@ mod tests {
         (0..3).for_each(|index| endpoints.leave(index, Cause::Unreachable, "refused", now));
         assert_eq!(host(&endpoints), "a");
         assert_eq!(endpoints.home_to_ask(now + 100 * SECOND), None, "it is in use");
+    }
+
+    #[test]
+    fn endpoint_is_left_for_a_given_one_once() {
+        let (endpoints, now) = (three(1), Instant::now());
+        let others: Vec<_> = endpoints.others(1).map(|(index, _)| index).collect();
+        assert_eq!(others, [2, 0]);
+        endpoints.leave_for(0, 1, Cause::NoTables, "not migrated", now);
+        endpoints.leave_for(2, 1, Cause::NoTables, "it was left already", now);
+        assert_eq!(host(&endpoints), "a");
+        assert!(endpoints.home_to_ask(now + 30 * SECOND).is_some());
     }
 
     #[test]

@@ -283,18 +283,43 @@ async fn statement_without_an_answer_is_not_repeated_elsewhere() {
     assert_eq!(other.asked(), 0);
 }
 
+async fn answers_one(clickhouse: &ClickHouse) -> bool {
+    clickhouse.number("asking", "SELECT 1").await.is_ok_and(|number| number == 1)
+}
+
+#[tokio::test]
+async fn unusable_endpoint_is_left_only_for_a_usable_one() {
+    let others = [StandIn::start(READ_ONLY).await, StandIn::start(READ_ONLY).await];
+    let clickhouse = client_of(&[&closed_port().await, &others[0].url, &others[1].url]);
+    let leave = async || {
+        let cause = Cause::NoTables;
+        clickhouse.leave_for_usable_endpoint(cause, "not migrated", PATIENCE, answers_one).await
+    };
+    assert!(!leave().await);
+    assert_eq!(state(&clickhouse, Cause::NoTables), (Some(0), vec![0, 0, 0]));
+    others[1].set(ONE);
+    assert!(leave().await);
+    assert_eq!(state(&clickhouse, Cause::NoTables), (Some(2), vec![1, 0, 0]));
+}
+
 #[tokio::test]
 async fn own_endpoint_is_used_again_once_it_answers() {
     let (home, other) = (StandIn::start(READ_ONLY).await, StandIn::start(ONE).await);
     let clickhouse = client_of(&[&home.url, &other.url]);
     clickhouse.statement("deleting", "DELETE").await.unwrap();
     let left_at = Instant::now();
-    clickhouse.return_to_own_endpoint(left_at + Duration::from_secs(29), PATIENCE).await;
+    clickhouse
+        .return_to_own_endpoint(left_at + Duration::from_secs(29), PATIENCE, answers_one)
+        .await;
     assert_eq!((home.asked(), state(&clickhouse, Cause::ReadOnly).0), (1, Some(1)), "too soon");
-    clickhouse.return_to_own_endpoint(left_at + Duration::from_secs(31), PATIENCE).await;
+    clickhouse
+        .return_to_own_endpoint(left_at + Duration::from_secs(31), PATIENCE, answers_one)
+        .await;
     assert_eq!((home.asked(), state(&clickhouse, Cause::ReadOnly).0), (2, Some(1)), "no answer");
     home.set(ONE);
-    clickhouse.return_to_own_endpoint(left_at + Duration::from_secs(62), PATIENCE).await;
+    clickhouse
+        .return_to_own_endpoint(left_at + Duration::from_secs(62), PATIENCE, answers_one)
+        .await;
     assert_eq!(state(&clickhouse, Cause::ReadOnly).0, Some(0));
     assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
     assert_eq!(home.asked(), 4);

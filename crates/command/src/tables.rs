@@ -21,6 +21,8 @@ pub const EVERY: Duration = Duration::from_secs(30);
 pub const ASK_EVERY: Duration = Duration::from_secs(1);
 /// Interval between log lines while the tables are not ready.
 pub const WAITING_LOGGED_EVERY: Duration = Duration::from_secs(30);
+/// Timeout of the queries that decide whether another endpoint is used.
+const ENDPOINT_WITHIN: Duration = Duration::from_secs(3);
 /// Timeout of the query that counts replicas. After it the last count stays in force.
 const REPLICAS_WITHIN: Duration = Duration::from_secs(3);
 
@@ -38,11 +40,16 @@ pub async fn until_ready(clickhouse: &ClickHouse, report: impl Fn(&str)) -> Resu
     let mut log = Throttle::every(WAITING_LOGGED_EVERY);
     loop {
         let endpoint = clickhouse.endpoint_in_use();
-        let Judged { schema, cause } = judge_endpoint(clickhouse, &not_asked()).await?;
+        let Judged { schema, cause } = judge(clickhouse, &not_asked()).await?;
+        let is_refused = matches!(schema, Schema::Refused(_));
         let (Schema::Unknown(why) | Schema::Refused(why)) = schema else { return Ok(()) };
         report(&why);
         if let Some(cause) = cause {
-            clickhouse.leave_endpoint(endpoint, cause, &why);
+            if !is_refused {
+                clickhouse.leave_endpoint(endpoint, cause, &why);
+            } else if leave_for_usable_endpoint(clickhouse, cause, &why).await {
+                continue;
+            }
         }
         if log.allow(Instant::now().into_std()) {
             warn!(why, "waiting for ClickHouse");
@@ -51,16 +58,39 @@ pub async fn until_ready(clickhouse: &ClickHouse, report: impl Fn(&str)) -> Resu
     }
 }
 
-/// Checks the tables once, without waiting.
+/// Checks the tables once, without waiting. Uses another endpoint if that one has the tables.
 ///
 /// # Errors
 /// The tables do not exist or do not match this binary, or the server does not answer.
 pub async fn ready(config: &Config) -> Result<ClickHouse> {
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
-    match judge(&clickhouse, &not_asked()).await? {
-        Schema::Ready => Ok(clickhouse),
-        Schema::Unknown(why) | Schema::Refused(why) => bail!(why),
+    let Judged { schema, cause } = judge(&clickhouse, &not_asked()).await?;
+    let (Schema::Unknown(why) | Schema::Refused(why)) = schema else { return Ok(clickhouse) };
+    if let Some(cause) = cause
+        && leave_for_usable_endpoint(&clickhouse, cause, &why).await
+    {
+        return Ok(clickhouse);
     }
+    bail!(why)
+}
+
+/// Leaves the endpoint in use for another one that has the tables of this binary, and whose list of
+/// erased drivers can be read. Returns `false` if there is none: then the endpoint stays in use, so
+/// that its reason is reported.
+pub async fn leave_for_usable_endpoint(clickhouse: &ClickHouse, cause: Cause, why: &str) -> bool {
+    clickhouse.leave_for_usable_endpoint(cause, why, ENDPOINT_WITHIN, is_usable).await
+}
+
+/// Returns to this member's own endpoint if a query to it is due, it has the tables of this binary,
+/// and its list of erased drivers can be read. Returns whether it did.
+pub async fn return_to_own_endpoint(clickhouse: &ClickHouse) -> bool {
+    let now = Instant::now().into_std();
+    clickhouse.return_to_own_endpoint(now, ENDPOINT_WITHIN, is_usable).await
+}
+
+async fn is_usable(endpoint: &ClickHouse) -> bool {
+    let (judged, list) = tokio::join!(judge(endpoint, &Schema::Ready), endpoint.erased());
+    judged.is_ok_and(|judged| judged.schema == Schema::Ready) && list.is_ok()
 }
 
 /// Checks that every migration of this binary is recorded. For commands that need other tables and
@@ -80,14 +110,23 @@ fn not_migrated(pending: &[Migration]) -> String {
 }
 
 /// The state of the tables at one endpoint.
-struct Judged {
-    schema: Schema,
+#[derive(Debug)]
+pub struct Judged {
+    pub schema: Schema,
     /// Why to try another endpoint; `None`: this one has the tables, or is not the cause.
-    cause: Option<Cause>,
+    pub cause: Option<Cause>,
+}
+
+impl From<Schema> for Judged {
+    fn from(schema: Schema) -> Self {
+        Self { schema, cause: None }
+    }
 }
 
 impl Judged {
-    fn refused(error: &Error) -> Self {
+    /// Returns the state that an error implies.
+    #[must_use]
+    pub fn refused(error: &Error) -> Self {
         Self { schema: refusal(error), cause: error.cause_to_leave() }
     }
 
@@ -101,11 +140,7 @@ impl Judged {
 ///
 /// # Errors
 /// A migration was edited after it was applied, and the tables were not ready before.
-pub async fn judge(clickhouse: &ClickHouse, before: &Schema) -> Result<Schema> {
-    Ok(judge_endpoint(clickhouse, before).await?.schema)
-}
-
-async fn judge_endpoint(clickhouse: &ClickHouse, before: &Schema) -> Result<Judged> {
+pub async fn judge(clickhouse: &ClickHouse, before: &Schema) -> Result<Judged> {
     // The timeout keeps the last count of replicas in force, so that nothing waits for a late one.
     let replicas = timeout(REPLICAS_WITHIN, clickhouse.count_replicas());
     let (pending, misfits, _) = tokio::join!(clickhouse.pending(), clickhouse.misfits(), replicas);
@@ -116,7 +151,7 @@ async fn judge_endpoint(clickhouse: &ClickHouse, before: &Schema) -> Result<Judg
         Err(error) => return Ok(Judged::refused(&error)),
     }
     Ok(match misfits {
-        Ok(misfits) if misfits.is_empty() => Judged { schema: Schema::Ready, cause: None },
+        Ok(misfits) if misfits.is_empty() => Judged::from(Schema::Ready),
         Ok(misfits) => Judged::no_tables(format!(
             "the tables are not those of this version: {}; restore them, or run the milepost that they are for",
             misfits.join(", ")
@@ -127,8 +162,7 @@ async fn judge_endpoint(clickhouse: &ClickHouse, before: &Schema) -> Result<Judg
 
 /// Returns the state of the tables that an error implies: unknown if the error is transient, else
 /// refused.
-#[must_use]
-pub fn refusal(error: &Error) -> Schema {
+fn refusal(error: &Error) -> Schema {
     let why = error_chain(error);
     if error.may_pass() { Schema::Unknown(why) } else { Schema::Refused(why) }
 }

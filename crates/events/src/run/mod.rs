@@ -50,8 +50,6 @@ const REPLAY_MS: i64 = 900_000;
 const FENCE_NAME_BYTES_MAX: usize = 4_096;
 /// Interval between reads of the fences and of the erased drivers.
 const REREAD_EVERY: Duration = Duration::from_secs(10);
-/// A process that left its own ClickHouse endpoint waits this long for that one's answer.
-const HOME_WITHIN: Duration = Duration::from_secs(1);
 /// Lag of a replica above which it is reported.
 const LAG_MAX: Duration = Duration::from_secs(60);
 /// Most topics of erased drivers that are cleared at once. A new process may find the whole list.
@@ -383,8 +381,7 @@ impl Events {
             return Ok(());
         }
         // Another replica may have fixes later than the one before: as after an outage.
-        self.is_away |=
-            self.clickhouse.return_to_own_endpoint(std::time::Instant::now(), HOME_WITHIN).await;
+        self.is_away |= tables::return_to_own_endpoint(&self.clickhouse).await;
         self.watch.rules = self.rules().await?;
         let erased = Arc::clone(self.clickhouse.erased().await?.erased());
         let is_erased = |id: &str| erased.contains_bytes(id.as_bytes());
