@@ -1,9 +1,10 @@
 //! Executes delivery's commands: encodes batches, sends inserts, writes and reads spool files, and
 //! reports each outcome.
 //!
-//! It never blocks: every attempt and every disk operation is a task of its own. It decides nothing
-//! about a batch's stage. When an attempt begins, the rows of drivers on the newest list of erased
-//! drivers are left out, which changes the insert's token; the outcome reports their number.
+//! It never blocks: every attempt and every disk operation is a task of its own. It decides nothing:
+//! delivery's policy decides the next step of a batch, and
+//! [`prepare`](milepost_core::delivery::prepare) which rows an attempt sends, by the newest list of
+//! erased drivers.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -14,11 +15,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet, spawn_blocking};
 
 use milepost_core::delivery::events::{BatchId, DeliveryCommand, Loaded, Outcome, Piece, Report};
-use milepost_core::delivery::sink::{Attempt, FailureKind, Sink};
+use milepost_core::delivery::prepare::{Prepared, prepare, quarantine_outcome};
+use milepost_core::delivery::sink::{Attempt, Sink};
 use milepost_core::encode::{self, Insert};
 use milepost_core::erased::Erased;
 use milepost_core::error_chain;
-use milepost_core::screened::{NotScreened, ReadList};
+use milepost_core::screened::ReadList;
 use milepost_spool::{LoadError, Spool};
 
 /// The executor's connections to ClickHouse, the spool, and the driver.
@@ -140,32 +142,21 @@ impl<S: Sink> State<S> {
     }
 
     /// Starts one attempt to insert a piece, without the rows of erased drivers.
-    fn attempt(&mut self, batch: BatchId, piece: &Piece, mut attempt: Attempt) {
+    fn attempt(&mut self, batch: BatchId, piece: &Piece, attempt: Attempt) {
         let began = Instant::now();
-        let screened = self
-            .piece(batch, piece)
-            .ok_or(NotScreened::UnknownColumns)
-            .and_then(|insert| self.executor.erased.borrow().screen(insert, began));
-        let insert = match screened {
-            Ok(insert) => insert,
-            Err(NotScreened::UnknownColumns) => {
-                return self.report_when_done(batch, async { Outcome::Unsplittable });
-            }
-            Err(error @ (NotScreened::Unread | NotScreened::TooOld(_))) => {
-                let (kind, why) = (FailureKind::Transient, error.to_string());
-                return self.report_when_done(batch, async move { Outcome::Failed { kind, why } });
+        let rows = self.piece(batch, piece);
+        let prepared = prepare(rows, attempt, &self.executor.erased.borrow(), began);
+        let (insert, attempt) = match prepared {
+            Prepared::Send(insert, attempt) => (insert, attempt),
+            Prepared::Report(outcome) => {
+                return self.report_when_done(batch, async { outcome });
             }
         };
-        let left_out = insert.left_out() as u64;
-        if insert.rows == 0 {
-            return self
-                .report_when_done(batch, async move { Outcome::LeftOut { rows: left_out } });
-        }
-        attempt.token = insert.token(attempt.token);
         let sink = Arc::clone(&self.executor.sink);
         let running = tokio::spawn(async move {
+            let erased = insert.left_out() as u64;
             match sink.insert(&insert, &attempt).await {
-                Ok(()) => Outcome::Inserted { took: began.elapsed(), erased: left_out },
+                Ok(()) => Outcome::Inserted { took: began.elapsed(), erased },
                 Err(error) => Outcome::Failed { kind: error.kind, why: error_chain(&error) },
             }
         });
@@ -180,11 +171,7 @@ impl<S: Sink> State<S> {
             match (&mut running.0).await {
                 Ok(outcome) => outcome,
                 Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
-                Err(_) => {
-                    let why =
-                        "aborted after a silence of ClickHouse, which answers again".to_owned();
-                    Outcome::Failed { kind: FailureKind::Ambiguous, why }
-                }
+                Err(_) => Outcome::aborted(),
             }
         });
     }
@@ -202,11 +189,10 @@ impl<S: Sink> State<S> {
     }
 
     fn quarantine_row(&mut self, batch: BatchId, piece: &Piece) {
-        // A row of an erased driver must not go to a file either.
         let row = self.piece(batch, piece).expect("a row is quarantined after an attempt");
-        let erased = Arc::clone(self.executor.erased.borrow().erased());
-        if row.without(|id| erased.contains_bytes(id)).is_some_and(|(others, _)| others.rows == 0) {
-            return self.report_when_done(batch, async { Outcome::LeftOut { rows: 1 } });
+        let settled = quarantine_outcome(&row, self.executor.erased.borrow().erased());
+        if let Some(outcome) = settled {
+            return self.report_when_done(batch, async { outcome });
         }
         let spool = self.spool();
         self.on_disk(batch, move || match spool.quarantine_row(&row) {
@@ -340,16 +326,6 @@ mod tests {
             piece: Piece { insert: 0, rows: 0..1 },
             attempt,
         });
-        let outcome = reports.recv().await.unwrap().outcome;
-        assert!(matches!(outcome, Outcome::LeftOut { rows: 1 }), "{outcome:?}");
-    }
-
-    #[tokio::test]
-    async fn oversized_row_of_an_erased_driver_is_not_quarantined() {
-        let (mut state, Ends { mut reports, list }) = work();
-        state.execute(DeliveryCommand::Encode(batch_of_d1()));
-        list.send_replace(read(&["d1"]));
-        state.execute(DeliveryCommand::QuarantineRow(0, Piece { insert: 0, rows: 0..1 }));
         let outcome = reports.recv().await.unwrap().outcome;
         assert!(matches!(outcome, Outcome::LeftOut { rows: 1 }), "{outcome:?}");
     }

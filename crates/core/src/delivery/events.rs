@@ -88,6 +88,16 @@ pub enum Outcome {
     RowQuarantined(File),
 }
 
+impl Outcome {
+    /// Returns the outcome of an attempt that [`DeliveryCommand::Abort`] has cancelled. ClickHouse
+    /// may have committed it, and only its answer was lost.
+    #[must_use]
+    pub fn aborted() -> Self {
+        let why = "aborted after a silence of ClickHouse, which answers again".to_owned();
+        Self::Failed { kind: FailureKind::Ambiguous, why }
+    }
+}
+
 /// The content of a spool file.
 #[derive(Debug)]
 pub enum Loaded {

@@ -409,12 +409,11 @@ impl Backend for Server {
                 self.attempt(batch, insert, rows, &attempt.token, attempt.timeout, now);
             }
             DeliveryCommand::Abort(batch) => {
-                let under_way =
+                let is_in_flight =
                     |pending: &&mut Pending| pending.is_attempt && pending.report.batch == batch;
-                if let Some(pending) = self.pending.iter_mut().find(under_way) {
-                    let why = "aborted".to_owned();
+                if let Some(pending) = self.pending.iter_mut().find(is_in_flight) {
                     pending.at = now;
-                    pending.report.outcome = Outcome::Failed { kind: FailureKind::Ambiguous, why };
+                    pending.report.outcome = Outcome::aborted();
                 }
             }
             DeliveryCommand::Store(batch) => self.store(batch, now),
