@@ -136,6 +136,8 @@ fn nmea_sentences_of_one_moment_are_one_dated_fix() {
         nmea(&[&gga("110001"), &rmc("110002"), &gga("110002")]),
         &["-3598 -33.85 151.2 10.29 45 90 -", "sentence"],
     );
+    // Some devices write no line end.
+    check(&toml, nmea(&[&rmc("110000"), &gga("110000")]).replace("\r\n", ""), &[full]);
     // A line that is not UTF-8 affects no other; lines may end in CR or NUL.
     let noise = [b"$GP\xff\xfeRMC,x*00\r\n", nmea(&[&rmc("110000")]).as_bytes()].concat();
     check(&toml, noise, &["-3600 -33.85 151.2 10.29 45 - -", "invalid_utf8"]);
@@ -207,6 +209,21 @@ fn degrees_may_be_integers_minutes_or_beside_a_hemisphere() {
     ] {
         check(&own(lat_lng), format!("{{{point},\"t\":{t}}}"), &[cause]);
     }
+    // Garmin's semicircles, which 1e-7 degrees would move by a fifth.
+    let semicircles = own(&format!("{lat_lng}lat_unit = 'semicircles'"));
+    let garmin = format!(r#"{{"a":626349397,"o":159868227,"t":{t}}}"#);
+    check(&semicircles, &garmin, &["-60 52.5 13.4 - - - -"]);
+    check(&own(lat_lng), &garmin, &["or in Garmin's semicircles?"]);
+    let metres = format!(r#"{{"a":6891041.7,"o":1491681.2,"t":{t}}}"#);
+    check(&own(lat_lng), metres, &["metres of a projection? Convert them to WGS 84"]);
+    for (sent, said) in [("(33.5)", "a minus before"), ("33.5-", "a minus before")] {
+        let point = format!(r#"{{"a":"{sent}","o":1,"t":{t}}}"#);
+        check(&own(lat_lng), point, &[said]);
+    }
+    let strings = format!(r#"{{"lat":"33.5","lng":"70.5","ts":{t}}}"#);
+    check(&source(""), strings, &["not a number; send it without quotes"]);
+    let two = format!(r#"{{"lat":1,"lng":2,"ts":{t}}}{{"lat":1,"lng":2,"ts":{t}}}"#);
+    check(&source(""), two, &["a message is one object, or one array of objects"]);
     let southern = own(&format!("{lat_lng}lat_unit = '-1 deg'"));
     let lettered = format!(r#"{{"a":"33.5 S","o":70.5,"t":{t}}}"#);
     check(&southern, lettered, &["wrong_type: lat 33.5 S has its own letter"]);
@@ -440,6 +457,26 @@ fn time_under_another_name_is_read_or_named_in_the_reject() {
     for value in ["2026-11-24 09:00:00", "Tue, 24 Nov 2026 09:00:00 GMT", "20261124090000"] {
         check(&toml, fix(&format!("\"recorded_at\":\"{value}\"")), &["but recorded_at is"]);
     }
+    // A time of day whose date is elsewhere, and the time of a Feature beside its properties.
+    for members in [
+        r#""utc_date":"2026-11-24","utc_time":"09:00:00""#,
+        r#""gps_date":"241126","gps_time":"090000.00""#,
+        r#""GpsTime":"09:00:00Z""#,
+    ] {
+        check(&toml, fix(members), &["is the time of day 09"]);
+    }
+    check(&toml, fix(r#""uptime":"09:00:00","ts":1795510800"#), &["-10800 1 2 - - - -"]);
+    let feature = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[2,1]},"properties":{},"time":"2026-11-24T09:00:00Z"}"#;
+    let geojson = source("format = 'geojson'\nspeed_unit = 'm/s'");
+    check(&geojson, feature, &["there is no properties/ts, but time is 2026-11-24T09:00:00Z"]);
+    // Text in RFC 3339 is read where the format has numbers; a number needs its unit.
+    for tst in ["1795510800", "\"2026-11-24T09:00:00Z\"", "\"2026-11-24T10:00:00.000+01:00\""] {
+        let location = format!(r#"{{"_type":"location","lat":1,"lon":2,"tst":{tst}}}"#);
+        check(&source("format = 'owntracks'"), location, &["-10800 1 2 - - - -"]);
+    }
+    let number =
+        r#"{"location":{"timestamp":1795510800000,"coords":{"latitude":1,"longitude":2}}}"#;
+    check(&source("format = 'traccar-client'"), number, &["not RFC 3339: set ts_unit = "]);
     for (path, payload) in [
         ("gps/time", r#"{"lat":1,"lng":2,"gps":{"time":1795510800}}"#),
         ("when/begin", r#"{"lat":1,"lng":2,"when":{"begin":"2026-11-24T09:00:00Z"}}"#),

@@ -48,7 +48,7 @@ fn reject_detail_states_the_expected_value() {
             "invalid type: integer `7`, expected an object with lat and lng at line 1 column 1"
                 .to_owned(),
         ),
-        (r#"{"lat":1,"lng":"2"}"#, "lng is \"2\", not a number".to_owned()),
+        (r#"{"lat":1,"lng":"2"}"#, "lng is \"2\", not a number; send it without quotes".to_owned()),
         (
             r#"{"lat":1,"lng":2,"ts":"1760000000123"}"#,
             format!("ts is \"1760000000123\", {expected}"),

@@ -142,7 +142,7 @@ fn owntracks() {
     );
     source.refused(r#"{"lat":1,"lon":2}"#, Reason::UnknownFormatKind);
     source.refused(
-        r#"{"_type":"location","lat":1,"lon":2,"tst":"2026-01-01T00:00:00Z"}"#,
+        r#"{"_type":"location","lat":1,"lon":2,"tst":"2026-01-01T00:00:00"}"#,
         Reason::BadTs,
     );
     source

@@ -97,7 +97,22 @@ fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i
                 }
             }
         },
+        // Text in RFC 3339 is one instant, whatever unit the format's numbers have.
+        (
+            Scalar::Text(text),
+            TimeUnit::Seconds
+            | TimeUnit::Milliseconds
+            | TimeUnit::Microseconds
+            | TimeUnit::Nanoseconds,
+            _,
+        ) => match rfc3339(text) {
+            Some(time) => return Ok(time.unix_ms()),
+            None => "not a number".to_owned(),
+        },
         (Scalar::Other(_), _, _) => "not a number or RFC 3339".to_owned(),
+        (Scalar::Integer(_) | Scalar::Number(_), TimeUnit::Rfc3339, _) => {
+            "not RFC 3339: set ts_unit = \"s\" or \"ms\" in [formats.NAME]".to_owned()
+        }
         (_, TimeUnit::Rfc3339 | TimeUnit::Pattern, _) => "not RFC 3339".to_owned(),
         _ => "not a number".to_owned(),
     };
@@ -152,7 +167,8 @@ fn too_old(
 }
 
 /// Epochs of other clocks, in seconds after 1970. GPS time has no leap seconds.
-const EPOCHS: [(i64, &str); 3] = [
+const EPOCHS: [(i64, &str); 4] = [
+    (631_065_600, "from 1989-12-31, as Garmin's FIT does"),
     (978_307_200, "from 2001, as Apple's clocks do"),
     (315_964_800 - 18, "from 1980-01-06, as GPS does"),
     (946_684_800, "from 2000"),

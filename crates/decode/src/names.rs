@@ -13,7 +13,7 @@ use super::json::{Scalar, Text, number};
 use super::keep::{Keep, Origin};
 use super::reading::Reading;
 use super::refusal::{Refusal, refuse};
-use super::time::{Local, Zone, epoch_ms_from_float, is_in_figures};
+use super::time::{Local, Zone, epoch_ms_from_float, is_in_figures, is_time_of_day};
 use crate::position::Timestamp;
 use crate::reject::Reason;
 
@@ -69,6 +69,8 @@ const TIMES_OF_FIXES: [&str; 34] = [
     "epoch",
     "unixtime",
 ];
+/// Names of the fix's time of day, whose date is in another field.
+const TIMES_OF_DAY: [&str; 5] = ["time", "utctime", "gpstime", "timeutc", "fixtime"];
 /// Maximum distance from the time of receipt at which a number under such a name counts as a time,
 /// in milliseconds.
 const PLAUSIBLE_MS: i64 = 366 * 86_400_000;
@@ -155,7 +157,9 @@ pub(super) fn time_in<'j>(
         }
     }
     let whole = Origin::whole(json);
-    let (all, _) = Keep::All.collect(&whole, &reading.used);
+    // The paths that a format reads begin at its root, so none is left out here: `time` beside the
+    // properties of a Feature is not the `time` in them.
+    let (all, _) = Keep::All.collect(&whole, &[]);
     let is_time = |path: &str, value: &str| {
         let is_named_so = is_time_name(path, reading.is_own);
         let number = || number(value).and_then(|number| number.as_f64()).map(epoch_ms_from_float);
@@ -168,6 +172,19 @@ pub(super) fn time_in<'j>(
         let is_near = |ms: i64| ms.abs_diff(received_at.unix_ms()) < PLAUSIBLE_MS.unsigned_abs();
         is_named_so && ms().is_some_and(is_near)
     };
+    let is_clock = |path: &str, value: &str| {
+        let name = plain(path.rsplit('/').next().unwrap_or(path));
+        TIMES_OF_DAY.contains(&&*name) && is_time_of_day(value)
+    };
+    if let Some((path, value)) = all.iter().find(|(path, value)| is_clock(path, value)) {
+        return refuse(
+            Reason::BadTs,
+            format!(
+                "there is no {ts}, but {path:.60} is the time of day {value:.40}: map it as ts, and \
+                 its date as ts_date, with [formats.NAME]"
+            ),
+        );
+    }
     match all.iter().find(|(path, value)| is_time(path, value)) {
         Some((path, value)) => refuse(
             Reason::BadTs,

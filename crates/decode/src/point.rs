@@ -257,7 +257,13 @@ fn outside(name: &str, degrees: Number, limit: i32, other: Number) -> String {
         _ if is_swapped => "; are lat and lng swapped?".to_owned(),
         Some(scale) if degrees.abs() > 2e4 && degrees.fract() == 0.0 => {
             let unit = format!("1e-{} deg", scale.log10());
-            format!("; an integer in units such as {unit}? lat_unit or --unit lat='{unit}' says so")
+            format!(
+                "; an integer in units such as {unit}, or in Garmin's semicircles? lat_unit or --unit \
+                 lat='{unit}' says so"
+            )
+        }
+        _ if degrees.abs() > 2e4 && other.as_f64().abs() > 2e4 => {
+            "; metres of a projection? Convert them to WGS 84, EPSG:4326".to_owned()
         }
         _ if name == "lng" && (180.0..=360.0).contains(&degrees) => {
             "; of 0 to 360 degrees? From 180 on send 360 less".to_owned()
@@ -295,6 +301,10 @@ fn how_to_write(text: &str) -> &'static str {
         "; save the file without the quotes"
     } else if text.strip_suffix(['o', 'O']).is_some_and(|rest| is_number(rest.trim_end())) {
         "; O is east in German and west in French: write E or W"
+    } else if text.parse::<f64>().is_ok_and(f64::is_finite) {
+        "; send it without quotes"
+    } else if text.starts_with('(') || text.ends_with('-') {
+        "; write a minus before the number"
     } else if !text.starts_with(|c: char| c.is_ascii_digit() || "+-".contains(c)) {
         ""
     } else if text.contains(',') {

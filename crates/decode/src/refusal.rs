@@ -16,7 +16,11 @@ impl Refusal {
 impl From<serde_json::Error> for Refusal {
     fn from(error: serde_json::Error) -> Self {
         let reason = if error.is_data() { Reason::WrongShape } else { Reason::InvalidJson };
-        Self::new(reason, error.to_string())
+        let detail = error.to_string();
+        // Such as two objects, one behind the other.
+        let is_more = detail.starts_with("trailing characters");
+        let hint = if is_more { "; a message is one object, or one array of objects" } else { "" };
+        Self::new(reason, detail + hint)
     }
 }
 

@@ -237,6 +237,14 @@ pub(super) fn is_in_figures(text: &str) -> bool {
         && (figures.len() == 8 || clock_of(&figures[8..]).is_some())
 }
 
+/// Returns whether a text is a time of day, with colons or as `hhmmss`.
+pub(super) fn is_time_of_day(text: &str) -> bool {
+    let text = text.trim();
+    let has_colon = text.contains(':');
+    (has_colon || text.split('.').next().is_some_and(|whole| whole.len() == 6))
+        && clock_of(text).is_some()
+}
+
 /// Returns the patterns by which a time can be read whose date has an unknown order, each with the
 /// time in Unix milliseconds.
 fn patterns(text: &str) -> impl Iterator<Item = (String, i64)> {

@@ -59,7 +59,12 @@ impl Quantity {
                 ("cm", 0.01),
                 ("mm", 0.001),
             ],
-            Self::Angle => &[("deg", 1.0), ("rad", 180.0 / std::f64::consts::PI)],
+            // Garmin's devices divide half a circle into 2^31 semicircles.
+            Self::Angle => &[
+                ("deg", 1.0),
+                ("rad", 180.0 / std::f64::consts::PI),
+                ("semicircles", 180.0 / 2_147_483_648.0),
+            ],
         }
     }
 
@@ -256,6 +261,7 @@ mod tests {
             (Quantity::Speed, "speedKmh", Some(("speed", "km/h"))),
             (Quantity::Length, "altM", Some(("alt", "m"))),
             (Quantity::Length, "HDOPm", None),
+            (Quantity::Angle, "position_lat[semicircles]", Some(("position_lat", "semicircles"))),
             (Quantity::Angle, "Latitude (deg)", Some(("Latitude", "deg"))),
             (Quantity::Angle, "Heading (°)", Some(("Heading", "deg"))),
         ] {

@@ -249,6 +249,11 @@ fn part_of(name: &str, names: &[&str]) -> Option<&'static str> {
     ENDINGS.iter().find(|(ending, _)| ends(ending)).map(|(_, part)| *part)
 }
 
+/// Returns whether a column has a usual name of the latitude.
+pub(super) fn is_latitude(name: &str) -> bool {
+    KNOWN[0].2.contains(&&*plain(name))
+}
+
 /// Returns whether a field is a coordinate, whose notations are those of degrees.
 fn is_place(field: &str) -> bool {
     matches!(field, "lat" | "lng")

@@ -100,7 +100,8 @@ impl fmt::Display for Imported {
             writeln!(f, "rejected                  {count:>12}   {}: {example}", reason.name())?;
         }
         for (field, count) in unusable(&counts.lacking) {
-            writeln!(f, "{field:<25} {count:>12}   could not be used, and is NULL")?;
+            let at = counts.unusable.get(field).map_or(String::new(), |at| format!(": {at}"));
+            writeln!(f, "{field:<25} {count:>12}   could not be used, and is NULL{at}")?;
         }
         let cut = counts.lacking.attributes_cut;
         if cut > 0 {

@@ -7,7 +7,7 @@ use std::io::{self, BufRead};
 
 use anyhow::{Result, bail, ensure};
 
-use super::columns::is_continued;
+use super::columns::{is_continued, is_latitude};
 use super::numbers::{Decimals, decimals, number};
 use super::record::Record;
 use super::text::windows_1252;
@@ -68,10 +68,19 @@ impl<R: BufRead> Table<R> {
             let lower = text.to_ascii_lowercase();
             if let Some(separator) = lower.trim().trim_matches('"').strip_prefix("sep=") {
                 given = separator.bytes().next().or(Some(b'\t'));
-            } else if !text.trim().is_empty() && !text.starts_with('#') {
+            } else if let Some(names) = text.strip_prefix('#') {
+                // Some programs, such as the Danish archive of AIS, write `#` before the names.
+                if names.split([',', ';', '\t', '|']).any(|name| is_latitude(name.trim())) {
+                    break names.trim_start().to_owned();
+                }
+            } else if !text.trim().is_empty() {
                 break text;
             }
         };
+        ensure!(
+            !head.trim_end().contains('\r'),
+            "its lines end in CR alone: tr '\\r' '\\n' < FILE | milepost import --format csv - reads it"
+        );
         let count = |separator: u8| head.bytes().filter(|byte| *byte == separator).count();
         let counted =
             || *b",;\t|".iter().rev().max_by_key(|separator| count(**separator)).expect("four");
@@ -291,6 +300,29 @@ pub(super) fn each_line(mut input: impl BufRead, take: Take<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Passes each line of GeoJSON to `take`, without the brackets and commas of an array of lines.
+pub(super) fn json_lines(input: impl BufRead, take: Take<'_>) -> Result<()> {
+    each_line(input, &mut |line, length, number| {
+        let bare = without_array(line);
+        if bare.is_empty() {
+            return Ok(());
+        }
+        take(bare, length - line.len() + bare.len(), number)
+    })
+}
+
+/// Removes a comma behind a line, and the bracket of an array that begins or ends elsewhere.
+fn without_array(line: &[u8]) -> &[u8] {
+    let line = line.trim_ascii();
+    let line = line.strip_suffix(b",").unwrap_or(line).trim_ascii_end();
+    match line {
+        [b'[' | b']'] => &[],
+        [b'[', rest @ ..] if !line.ends_with(b"]") => rest,
+        [b'{', .., b']'] => &line[..line.len() - 1],
+        _ => line,
+    }
+}
+
 /// Reads a monthly file of OwnTracks Recorder. A line has a time, the kind of the message, and the
 /// message, separated by tabs.
 pub(super) fn owntracks(input: impl BufRead, take: Take<'_>) -> Result<()> {
@@ -355,6 +387,14 @@ mod tests {
                 r#"{"lat":"2","a \"b\"":"a\nb","c":"3"}"#
             ]
         );
+    }
+
+    #[test]
+    fn lines_may_be_those_of_an_array() {
+        let read = |text: &str| all(|take| json_lines(text.as_bytes(), take)).0.join("|");
+        assert_eq!(read("[{\"a\":1},\n{\"a\":2},\n{\"a\":3}]\n"), r#"{"a":1}|{"a":2}|{"a":3}"#);
+        assert_eq!(read("[\n{\"a\":1},\n {\"a\":[2]}\n]\n"), r#"{"a":1}|{"a":[2]}"#);
+        assert_eq!(read("{\"a\":1}\n[{\"a\":2},{\"a\":3}]\n"), r#"{"a":1}|[{"a":2},{"a":3}]"#);
     }
 
     #[test]

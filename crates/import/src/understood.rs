@@ -71,7 +71,11 @@ impl Understood {
     pub(super) fn at(&self, line: u64, detail: &str) -> String {
         // A file has no source; its format may have none either.
         let detail = detail.replace("`zone` of the source or `ts_zone` of the format", "--zone");
-        format!("{}:{line}: {detail}", self.file)
+        format!("{}: {detail}", self.place(line))
+    }
+
+    pub(super) fn place(&self, line: u64) -> String {
+        format!("{}:{line}", self.file)
     }
 
     pub(super) fn rejected(&mut self) {

@@ -31,7 +31,7 @@ use milepost_core::batch::{Batch, Batcher, Limits};
 use milepost_decode as decode;
 use milepost_decode::position::Timestamp;
 use milepost_decode::reject::{Reason, Reject};
-use milepost_decode::{Decoded, Decoder, Lacking};
+use milepost_decode::{Decoded, Decoder, Field, Lacking};
 use milepost_observe::now;
 
 /// Rows of a batch. ClickHouse needs few merges for parts of this size.
@@ -84,6 +84,8 @@ pub(super) struct Counts {
     pub(super) ignored: u64,
     /// Missing and invalid fields of the positions.
     pub(super) lacking: Lacking,
+    /// The first place of each invalid field.
+    pub(super) unusable: BTreeMap<&'static str, String>,
     /// Number of rejects by reason, with the first one in words.
     pub(super) rejects: BTreeMap<Reason, (u64, String)>,
     pub(super) oldest: Option<Timestamp>,
@@ -326,7 +328,7 @@ impl Work<'_> {
             Kind::Kml => kml(input, &mut take).map(|names| unread = names),
             Kind::Timeline => timeline(input, &mut take).map(|names| unread = names),
             Kind::GeoJson => features(input, &mut take),
-            Kind::GeoJsonLines => read::each_line(input, &mut take),
+            Kind::GeoJsonLines => read::json_lines(input, &mut take),
             Kind::Csv => Table::open(input).and_then(|mut table| {
                 table.each(&plan.numbers, &plan.continued, &fault, &mut take)?;
                 rows_in_1252 = table.windows_1252;
@@ -364,6 +366,15 @@ impl Work<'_> {
         }
     }
 
+    /// Notes the first place of each field that cannot be used.
+    #[cold]
+    fn note_unusable(&mut self, lacking: Lacking, line: u64) {
+        for (field, _) in Field::ALL.iter().zip(lacking.fields).filter(|(_, count)| *count > 0) {
+            let first = self.counts.unusable.entry(field.name());
+            first.or_insert_with(|| self.understood.place(line));
+        }
+    }
+
     /// Decodes one payload and adds its rows to the open batch.
     fn take(&mut self, payload: &[u8], line: u64) -> Result<()> {
         let mut decoded = std::mem::take(&mut self.decoded);
@@ -373,12 +384,17 @@ impl Work<'_> {
                 topic: "import".to_owned(),
                 driver_id: position.driver_id.as_str().to_owned(),
                 reason: Reason::BadTs,
-                detail: "no time: imported again it would be another fix".to_owned(),
+                detail: "no time: imported again it would be another fix; if it has another name, give \
+                         --field ts="
+                    .to_owned(),
                 payload: payload.to_vec(),
                 payload_bytes: payload.len() as u64,
                 count: 1,
             }));
         } else {
+            if decoded.lacking.fields.iter().any(|count| *count > 0) {
+                self.note_unusable(decoded.lacking, line);
+            }
             self.counts.lacking.add(decoded.lacking);
         }
         self.counts.ignored += decoded.ignored.len() as u64;

@@ -114,6 +114,50 @@ fn unit_behind_a_value_is_read() {
     check(&[], "a.gpx", gpx, "1 2 10 - 304.8 -");
 }
 
+/// A file whose first lines are unusual is read, or the refusal says what converts it.
+#[test]
+fn names_may_stand_in_a_comment_and_lines_in_an_array() {
+    let ts = yesterday("10:12:47Z");
+    let ais = format!("# Timestamp,Type of mobile,MMSI,Latitude,Longitude\n{ts},Class A,7,1,2\n");
+    check(&[], "a.csv", &ais, "1 2 - - - -");
+    check(
+        &[],
+        "a.csv",
+        format!("# by a logger, of lat\n{ais}").replace(", of", " of"),
+        "1 2 - - - -",
+    );
+    let cr = format!("lat,lon,ts\r1,2,{ts}\r");
+    check_refused(&[], "a.csv", cr, "its lines end in CR alone: tr");
+    let feature = format!(
+        r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[2,1]}},"properties":{{"ts":"{ts}"}}}}"#
+    );
+    for lines in [format!("{feature},\n"), format!("[\n{feature}\n]\n"), format!("[{feature}]\n")] {
+        check(&["--speed-unit", "m/s"], "a.geojsonl", lines, "1 2 - - - -");
+    }
+    let garmin = "timestamp,position_lat[semicircles],position_long[semicircles]";
+    let file = format!("{garmin}\n{ts},626349397,159868227\n");
+    check(&[], "a.csv", file, "52.5 13.4 - - - -");
+}
+
+/// A value that is NULL is named with its line.
+#[test]
+fn first_unusable_value_is_shown_with_its_line() {
+    let ts = yesterday("10:12:47Z");
+    let file = format!("lat,lon,ts,alt\n1,2,{ts},5\n1,2,{ts},5 fathoms\n1,2,{ts},6 fathoms\n");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.csv");
+    std::fs::write(&path, file).unwrap();
+    let arguments = ["import", "--dry-run", "--driver", "d7", path.to_str().unwrap()];
+    let config = Config::parse("").unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let shown = runtime.block_on(async {
+        let opened = import::open(&config, Line::try_parse_from(arguments).unwrap().orders);
+        import::import(&config, opened.unwrap()).await.unwrap().shown(false)
+    });
+    assert!(shown.contains("   2   could not be used, and is NULL: "), "{shown}");
+    assert!(shown.contains("a.csv:3\n"), "{shown}");
+}
+
 /// The first hundred rows show which columns a file has; a row behind them is checked, too.
 #[test]
 fn minutes_in_their_own_column_reject_every_row() {

@@ -103,7 +103,20 @@ pub(super) fn read(points: &mut Points<'_>, payload: &[u8]) -> Result<(), Refusa
 /// Returns the non-empty lines. Devices end them with CR LF, LF, CR or NUL.
 fn lines(payload: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends_line = |byte: &u8| *byte <= b'\r' && *byte != b'\t';
-    payload.split(ends_line).map(<[u8]>::trim_ascii).filter(|line| !line.is_empty())
+    let lines = payload.split(ends_line).flat_map(sentences);
+    lines.map(<[u8]>::trim_ascii).filter(|line| !line.is_empty())
+}
+
+/// Splits a line behind each checksum that another sentence follows without a line end.
+fn sentences(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(line);
+    std::iter::from_fn(move || {
+        let line = rest.take()?;
+        let begins = |at: &usize| line[*at - 3] == b'*' && matches!(line[*at], b'$' | b'!');
+        let (first, behind) = line.split_at((3..line.len()).find(begins).unwrap_or(line.len()));
+        rest = Some(behind).filter(|behind| !behind.is_empty());
+        Some(first)
+    })
 }
 
 fn utf8(line: &[u8]) -> Result<&str, Refusal> {
