@@ -6,4 +6,4 @@ CREATE OR REPLACE VIEW {database}.last_positions{on_cluster}
 AS SELECT {shown_names}
 FROM {database}.last_positions_state{all} FINAL
 SETTINGS optimize_move_to_prewhere_if_final = 1
-COMMENT 'Where everybody is: one row a driver, its newest fix by ts, then by seq, with the attributes of that fix'
+COMMENT 'Last position of each driver: one row per driver, its newest fix by ts, then by seq'

@@ -2,22 +2,22 @@
 -- server's clock: with received_at, a milepost whose clock was a month behind would write rows that are gone at once.
 CREATE TABLE IF NOT EXISTS {database}.rejects{on_cluster}
 (
-    received_at   DateTime64(3, 'UTC')   CODEC(DoubleDelta, ZSTD(1)) COMMENT 'When milepost took the message from the broker',
-    topic         String                 CODEC(ZSTD(1)) COMMENT 'Its first 1,024 bytes',
-    driver_id     String                 CODEC(ZSTD(1)) COMMENT 'Who, if the topic names a driver',
-    reason        LowCardinality(String)                COMMENT 'Which rule of the input contract',
-    detail        String                 CODEC(ZSTD(1)) COMMENT 'What was wrong, in words',
-    payload       String                 CODEC(ZSTD(3)) COMMENT 'The broken point, else the message (its first 64 KiB)',
-    payload_bytes UInt64                 CODEC(T64, ZSTD(1)) COMMENT 'How long it was before the cut',
-    count         UInt64                 CODEC(T64, ZSTD(1)) COMMENT 'How many refusals this row stands for',
-    inserted_at   DateTime64(3, 'UTC') DEFAULT now64(3) CODEC(DoubleDelta, ZSTD(1)) COMMENT 'When ClickHouse took the row'
+    received_at   DateTime64(3, 'UTC')   CODEC(DoubleDelta, ZSTD(1)) COMMENT 'Time milepost received the message, UTC, by its own clock',
+    topic         String                 CODEC(ZSTD(1)) COMMENT 'MQTT topic, its first 1,024 bytes',
+    driver_id     String                 CODEC(ZSTD(1)) COMMENT 'Driver id; empty if the topic names no driver',
+    reason        LowCardinality(String)                COMMENT 'Reason: the rule of the input contract that was broken, such as bad_ts',
+    detail        String                 CODEC(ZSTD(1)) COMMENT 'Description of the error',
+    payload       String                 CODEC(ZSTD(3)) COMMENT 'Rejected point as sent, or the whole message if no single point is at fault; at most its first 64 KiB',
+    payload_bytes UInt64                 CODEC(T64, ZSTD(1)) COMMENT 'Length of the payload before it was cut, in bytes',
+    count         UInt64                 CODEC(T64, ZSTD(1)) COMMENT 'Number of rejects that this row stands for; above 1 under the flood limit',
+    inserted_at   DateTime64(3, 'UTC') DEFAULT now64(3) CODEC(DoubleDelta, ZSTD(1)) COMMENT 'Time of the insert, UTC, by the clock of ClickHouse'
 )
 ENGINE = {engine:MergeTree}
 PARTITION BY toYYYYMM(received_at)
 ORDER BY (reason, received_at)
 TTL {retention:rejects, toDateTime(inserted_at)}
 SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1
-COMMENT 'What was refused, and why';
+COMMENT 'Rejected points and messages, each with its reason';
 
 {shards}CREATE TABLE IF NOT EXISTS {database}.rejects_all{on_cluster}
 AS {database}.rejects

@@ -2,9 +2,9 @@
 -- newest row of a driver counts. On replicas there is one such table for all shards.
 CREATE TABLE IF NOT EXISTS {database}.erased{on_cluster}
 (
-    driver_id  String                  COMMENT 'Who',
-    is_lifted  UInt8                   COMMENT '1: what comes of them is taken again',
-    written_at DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'When this row was written: the newest counts'
+    driver_id  String                  COMMENT 'Driver id',
+    is_lifted  UInt8                   COMMENT '1: the erasure is lifted, later fixes of the driver are stored; 0: they are dropped',
+    written_at DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'Time the row was written, UTC; the newest row counts'
 )
 ENGINE = {engine:ReplacingMergeTree(written_at)}
 ORDER BY driver_id

@@ -1,17 +1,17 @@
 -- The events of the last two days, ordered by known_at, so that `milepost events` reads the last minutes without the whole history.
 CREATE TABLE IF NOT EXISTS {database}.recent_events{on_cluster}
 (
-    known_at   DateTime64(3, 'UTC')     COMMENT 'Time the event was known, by the server''s clock: insert of the fix; for a silence, events.silent_for later',
+    known_at   DateTime64(3, 'UTC')     COMMENT 'Time the event was known, UTC, by the clock of ClickHouse: insert of the fix; for a silence, events.silent_for later',
     driver_id  String                   COMMENT 'Driver id',
     ts         DateTime64(3, 'UTC')     COMMENT 'Time of the event''s fix, UTC',
-    seq        UInt32                   COMMENT 'Device counter of the fix, 0 if none',
+    seq        UInt32                   COMMENT 'Sequence number from the device, 0 if none',
     kind       LowCardinality(String)   COMMENT 'Kind: entered, overstayed, left, off_hours, silent, heard, fast, slow or jump',
     fence      String                   COMMENT 'Fence name, as in events',
-    lat        Float64                  COMMENT 'Latitude of the fix, WGS84 degrees',
-    lng        Float64                  COMMENT 'Longitude of the fix, WGS84 degrees',
-    speed      Nullable(Float32)        COMMENT 'Metres per second, NULL if unknown',
-    mqtt_at    Nullable(DateTime64(3, 'UTC')) COMMENT 'Time the broker acknowledged it, UTC; NULL: not yet',
-    webhook_at Nullable(DateTime64(3, 'UTC')) COMMENT 'Time the webhook accepted it, UTC; NULL: not yet',
+    lat        Float64                  COMMENT 'Latitude of the fix, WGS84 degrees north',
+    lng        Float64                  COMMENT 'Longitude of the fix, WGS84 degrees east',
+    speed      Nullable(Float32)        COMMENT 'Speed, metres per second; NULL: unknown',
+    mqtt_at    Nullable(DateTime64(3, 'UTC')) COMMENT 'Time the broker acknowledged the event, UTC; NULL: not yet',
+    webhook_at Nullable(DateTime64(3, 'UTC')) COMMENT 'Time the webhook accepted the event, UTC; NULL: not yet',
     written_at DateTime64(3, 'UTC')     COMMENT 'Time the row of events was written, UTC; the newest row counts'
 )
 ENGINE = {engine:ReplacingMergeTree(written_at)}

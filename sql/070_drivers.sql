@@ -3,12 +3,12 @@
 CREATE TABLE IF NOT EXISTS {database}.drivers{on_cluster}
 (
     driver_id  String                 COMMENT 'Driver id, as in fixes',
-    name       String                 COMMENT 'Display name; empty: the id is shown',
+    name       String                 COMMENT 'Display name; empty: the map shows the id',
     `group`    LowCardinality(String) COMMENT 'Group, such as a depot or a customer; empty: none',
     vehicle    String                 COMMENT 'Vehicle, such as its number plate',
     phone      String                 COMMENT 'Phone number',
-    note       String                 COMMENT 'Free text',
-    written_at DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'Time the row was written; the newest row counts'
+    note       String                 COMMENT 'Note, free text',
+    written_at DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'Time the row was written, UTC; the newest row counts'
 )
 ENGINE = {engine:ReplacingMergeTree(written_at)}
 ORDER BY driver_id

@@ -3,7 +3,7 @@ CREATE TABLE IF NOT EXISTS {database}.alerts_seen{on_cluster}
 (
     driver_id  String                 COMMENT 'Driver id, as in events',
     ts         DateTime64(3, 'UTC')   COMMENT 'Time of the event''s fix, UTC',
-    seq        UInt32                 COMMENT 'Device counter of the fix, 0 if none',
+    seq        UInt32                 COMMENT 'Sequence number from the device, 0 if none',
     kind       LowCardinality(String) COMMENT 'Kind of the event',
     fence      String                 COMMENT 'Fence name; empty for other kinds',
     seen_by    String                 COMMENT 'Name of the viewer; empty if the map has no names',

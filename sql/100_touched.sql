@@ -3,19 +3,20 @@
 -- also counts for the neighbouring day, because that reads as far (111). `speeding` (212) reads only days whose speed_max is above its limit.
 CREATE TABLE IF NOT EXISTS {database}.touched{on_cluster}
 (
-    day        Date                                               COMMENT 'UTC',
-    driver_id  String                                             COMMENT 'Who',
-    rows       SimpleAggregateFunction(sum, UInt64)               COMMENT 'Rows inserted so far, duplicates included',
-    touched_at SimpleAggregateFunction(max, DateTime64(3, 'UTC')) COMMENT 'Time of the newest insert, by the server''s clock',
-    speed_max  SimpleAggregateFunction(max, UInt16)               COMMENT 'The highest speed sent, in centimetres per second, 0 if none',
+    day        Date                                               COMMENT 'UTC day',
+    driver_id  String                                             COMMENT 'Driver id',
+    rows       SimpleAggregateFunction(sum, UInt64)               COMMENT 'Number of rows inserted so far, duplicates included',
+    touched_at SimpleAggregateFunction(max, DateTime64(3, 'UTC')) COMMENT 'Time of the newest insert, UTC, by the clock of ClickHouse',
+    speed_max  SimpleAggregateFunction(max, UInt16)               COMMENT 'Highest speed sent, centimetres per second; 0 if none',
     -- 304 adds this to older tables.
     seen       SimpleAggregateFunction(max, Tuple(number UInt64, parts Array(Tuple(name String, hash String))))
-        COMMENT 'Of the rows of 2049-01-01: the number of the refresh, and the parts of positions that are counted'
+        COMMENT 'Only in rows of the day 2049-01-01: number of the refresh, and the parts of positions that are counted'
 )
 ENGINE = {engine:AggregatingMergeTree}
 ORDER BY (day, driver_id)
 TTL {retention:rollups, day}
-SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1;
+SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1
+COMMENT 'Number of rows inserted for each driver and UTC day. The roll-up computes a day again when its number grows';
 
 {shards}CREATE TABLE IF NOT EXISTS {database}.touched_all{on_cluster}
 AS {database}.touched

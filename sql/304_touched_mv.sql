@@ -12,7 +12,7 @@ DROP VIEW IF EXISTS {database}.touched_mv{on_cluster} SYNC;
 
 ALTER TABLE {database}.touched{on_cluster}
     ADD COLUMN IF NOT EXISTS seen SimpleAggregateFunction(max, Tuple(number UInt64, parts Array(Tuple(name String, hash String))))
-    COMMENT 'Of the rows of 2049-01-01: the number of the refresh, and the parts of positions that are counted';
+    COMMENT 'Only in rows of the day 2049-01-01: number of the refresh, and the parts of positions that are counted';
 
 {shards}ALTER TABLE {database}.touched_all{on_cluster}
     ADD COLUMN IF NOT EXISTS seen SimpleAggregateFunction(max, Tuple(number UInt64, parts Array(Tuple(name String, hash String))));

@@ -4,7 +4,7 @@ CREATE OR REPLACE VIEW {database}.rollups{on_cluster}
 (
     name      String  COMMENT 'Name of the roll-up',
     pending   UInt64  COMMENT 'Number of days of drivers that wait to be computed again',
-    behind_s  Float64 COMMENT 'Seconds since the newest row of the day that waits longest, by the server''s clock; 0 if none waits'
+    behind_s  Float64 COMMENT 'Seconds since the newest row of the day that waits longest was inserted, by the clock of ClickHouse; 0 if none waits'
 )
 AS SELECT name, pending, greatest(if(pending = 0, 0, now_s - waiting_s), if(recorded_s > 0 AND now_s - recorded_s > 600, now_s - recorded_s, 0)) AS behind_s
 FROM

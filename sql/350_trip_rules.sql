@@ -4,15 +4,15 @@ CREATE TABLE IF NOT EXISTS {database}.trip_rules{on_cluster}
 (
     driver_id  String COMMENT 'Driver id; empty for the fleet',
     preset     Enum8('' = 0, 'car' = 1, 'truck' = 2, 'bicycle' = 3, 'walker' = 4, 'rail' = 5)
-                                 COMMENT 'Kind of vehicle, for all limits that are NULL here. Empty: no rules of its own any more',
-    speed_max  Nullable(Float64) COMMENT 'Metres per second that the vehicle cannot exceed; NULL: the preset''s',
-    radius_m   Nullable(Float64) COMMENT 'Metres around a stop within which the driver is still there; NULL: the preset''s',
-    stop_s     Nullable(Float64) COMMENT 'Seconds that a stop lasts at least; NULL: the preset''s',
-    trip_m     Nullable(Float64) COMMENT 'Metres that a trip leads away from a stop at least, if it comes back there; NULL: the preset''s',
-    trip_s     Nullable(Float64) COMMENT 'Seconds that it lasts at least; NULL: the preset''s',
-    spike_s    Nullable(Float64) COMMENT 'Seconds that a driver may be away before a stop has lasted for stop_s; NULL: the preset''s',
-    acc_max    Nullable(Float64) COMMENT 'Metres of accuracy beyond which a fix is dropped; NULL: the preset''s',
-    written_at DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'Time of the row: the newest of a driver counts'
+                                 COMMENT 'Kind of vehicle, whose limits count where a column is NULL. Empty: the driver has no rules of its own',
+    speed_max  Nullable(Float64) COMMENT 'Highest possible speed of the vehicle, metres per second; NULL: that of the preset',
+    radius_m   Nullable(Float64) COMMENT 'Radius of a stop, metres: within it the driver is still there; NULL: that of the preset',
+    stop_s     Nullable(Float64) COMMENT 'Shortest duration of a stop, seconds; NULL: that of the preset',
+    trip_m     Nullable(Float64) COMMENT 'Shortest way, metres, that a trip leads away from a stop if it comes back there; NULL: that of the preset',
+    trip_s     Nullable(Float64) COMMENT 'Shortest duration of such a trip, seconds; NULL: that of the preset',
+    spike_s    Nullable(Float64) COMMENT 'Longest absence, seconds, before a stop has lasted for stop_s; NULL: that of the preset',
+    acc_max    Nullable(Float64) COMMENT 'Accuracy, metres, above which a fix is dropped; NULL: that of the preset',
+    written_at DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'Time the row was written, UTC; the newest row counts'
 )
 ENGINE = {engine:ReplacingMergeTree(written_at)}
 ORDER BY driver_id

@@ -2,17 +2,17 @@
 -- of the definition.
 CREATE VIEW IF NOT EXISTS {database}.trip_rules_in_force{on_cluster}
 (
-    driver_id String  COMMENT 'Driver id; empty for all drivers who have no row',
+    driver_id String  COMMENT 'Driver id; empty for all drivers without a row of their own',
     preset    String  COMMENT 'Kind of vehicle',
-    speed_max Float64 COMMENT 'Metres per second that the vehicle cannot exceed',
-    radius_m  Float64 COMMENT 'Metres around a stop within which the driver is still there',
-    stop_s    Float64 COMMENT 'Seconds that a stop lasts at least',
-    trip_m    Float64 COMMENT 'Metres that a trip leads away from a stop at least, if it comes back there',
-    trip_s    Float64 COMMENT 'Seconds that it lasts at least',
-    spike_s   Float64 COMMENT 'Seconds that a driver may be away before a stop has lasted for stop_s',
-    acc_max   Float64 COMMENT 'Metres of accuracy beyond which a fix is dropped',
+    speed_max Float64 COMMENT 'Highest possible speed of the vehicle, metres per second',
+    radius_m  Float64 COMMENT 'Radius of a stop, metres: within it the driver is still there',
+    stop_s    Float64 COMMENT 'Shortest duration of a stop, seconds',
+    trip_m    Float64 COMMENT 'Shortest way, metres, that a trip leads away from a stop if it comes back there',
+    trip_s    Float64 COMMENT 'Shortest duration of such a trip, seconds',
+    spike_s   Float64 COMMENT 'Longest absence, seconds, before a stop has lasted for stop_s',
+    acc_max   Float64 COMMENT 'Accuracy, metres, above which a fix is dropped',
     rule      Tuple(UInt64, Float64, Float64, Float64, Float64, Float64, Float64, Float64)
-                      COMMENT 'Their hash, with the version of the definition, and the seven limits'
+                      COMMENT 'Hash of the limits and of the version of the definition, then the seven limits'
 )
 AS
 WITH

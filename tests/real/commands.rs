@@ -220,7 +220,8 @@ fn created_tables_have_the_columns_and_indexes_that_later_files_give_old_ones() 
             "SELECT table, what FROM (SELECT table, toString((position, name, type, default_kind, \
              default_expression, compression_codec, comment)) AS what FROM system.columns WHERE \
              database = '{database}' UNION ALL SELECT table, toString((name, type_full, expr, \
-             granularity)) FROM system.data_skipping_indices WHERE database = '{database}') WHERE \
+             granularity)) FROM system.data_skipping_indices WHERE database = '{database}' UNION ALL \
+             SELECT name, comment FROM system.tables WHERE database = '{database}') WHERE \
              table IN (SELECT name FROM system.tables WHERE database = '{database}' AND engine LIKE \
              '%MergeTree' AND name NOT LIKE '.inner%') ORDER BY ALL"
         ))

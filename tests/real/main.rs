@@ -9,6 +9,7 @@ mod broker_metrics;
 mod check;
 mod cluster;
 mod commands;
+mod comments;
 mod documented;
 mod drain;
 mod durability;

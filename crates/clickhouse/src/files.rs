@@ -11,16 +11,25 @@ pub(super) const ERASED: &str = "erased";
 
 /// The released files that later files supersede in part, each with the checksum of the released
 /// text. A CREATE TABLE has the later changes, because a host that joins replicas later must create
-/// a table as Keeper has it; a view's query is left to the later file. What the released text made
-/// becomes the same by the later files, so both are the same migration.
-const AMENDED: [(u32, &str); 7] = [
+/// a table as Keeper has it. A view has the later comments (380); its query is left to the later
+/// file. What the released text made becomes the same by the later files, so both are the same
+/// migration.
+const AMENDED: [(u32, &str); 15] = [
+    (1, "f47401b0820a9d76abb2cf606fbd203a"),
     (10, "e543c6cf828173e83efb31ca232dfee1"),
+    (11, "2c62092aed749c239c555d345fe622ee"),
     (20, "34db131208523dc6c1e30a26d2ea7bd6"),
+    (22, "0acc12c7c62338dd193689a17cecdd1b"),
+    (30, "68da2165cbceec1cd75d527a1fa2964a"),
     (40, "317217bb48556cd719cb0a212efa6500"),
+    (50, "a2ca994b013b101ac09d483999e4c246"),
     (60, "a84d0f695fc8fb3076c9c3b12e202bbc"),
     (100, "9c9d01c5576431aa56821974a5959b0c"),
     (110, "4f9c553ac6870ad07b880d694f49bf26"),
     (111, "1f22577a43750fc5addc40a83862cc7c"),
+    (120, "74826ae41ec72f5d7220999c9ab7c431"),
+    (121, "306a5937a17b0e24a13cf31830e0f5ae"),
+    (122, "97507022068183b84a8570fe1e840483"),
 ];
 
 /// One numbered file of `sql/`: a template (see [`super::render`]).

@@ -423,7 +423,7 @@ mod tests {
             "{sql:?}"
         );
         assert!(
-            sql[0].ends_with("COMMENT 'Metres' AFTER alt")
+            sql[0].ends_with("COMMENT 'Horizontal accuracy, metres; NULL: unknown' AFTER alt")
                 && sql[0].contains("',\n    ADD COLUMN IF NOT EXISTS ts ")
                 && sql[0].contains("' AFTER driver_id,\n    ADD COLUMN IF NOT EXISTS seq "),
             "{sql:?}"

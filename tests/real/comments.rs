@@ -1,0 +1,70 @@
+//! Tests the comments of tables, views and columns, which analysts read in their tools.
+
+use anyhow::Result;
+
+use crate::world::{World, unmigrated};
+
+/// The tables and views of 0.1.0 whose text no file but 380 replaces.
+const FORMER: [&str; 14] = [
+    "schema_migrations",
+    "positions",
+    "fixes",
+    "last_positions_state",
+    "last_positions",
+    "rejects",
+    "fences",
+    "erased",
+    "events",
+    "touched",
+    "driver_days_state",
+    "driver_quarters",
+    "trips",
+    "stops",
+];
+
+fn comments(world: &World) -> Result<String> {
+    world.query(
+        "SELECT table, name, comment FROM system.columns WHERE database = '{db}' \
+         UNION ALL SELECT name, '', comment FROM system.tables WHERE database = '{db}' ORDER BY ALL",
+    )
+}
+
+#[test]
+fn former_comments_become_those_of_a_new_database() -> Result<()> {
+    let world = unmigrated("comments")?;
+    world.settings.migrate()?;
+    let new = comments(&world)?;
+
+    for table in FORMER {
+        let columns = world.query(&format!(
+            "SELECT name FROM system.columns WHERE database = '{{db}}' AND table = '{table}'"
+        ))?;
+        let changes: String = (columns.lines())
+            .map(|column| format!("MODIFY COLUMN {column} COMMENT 'former', "))
+            .collect();
+        world.query(&format!("ALTER TABLE {{db}}.{table} {changes}MODIFY COMMENT 'former'"))?;
+    }
+    let former = comments(&world)?;
+    assert!(former.matches("\tformer").count() > 100, "{former}");
+
+    world.query("DELETE FROM {db}.schema_migrations WHERE version = 380")?;
+    world.settings.migrate()?;
+    let migrated = comments(&world)?;
+    let differing: Vec<_> = migrated.lines().filter(|line| !new.contains(line)).collect();
+    assert!(migrated == new, "{differing:#?}");
+    Ok(())
+}
+
+#[test]
+fn comments_have_more_than_one_word() -> Result<()> {
+    let world = unmigrated("comment_words")?;
+    world.settings.migrate()?;
+    let short = world.query(
+        "SELECT database, table, name, comment FROM system.columns \
+         WHERE startsWith(database, '{db}') AND comment != '' AND NOT position(comment, ' ') \
+         UNION ALL SELECT database, name, '', comment FROM system.tables \
+         WHERE startsWith(database, '{db}') AND comment != '' AND NOT position(comment, ' ')",
+    )?;
+    assert_eq!(short, "");
+    Ok(())
+}
