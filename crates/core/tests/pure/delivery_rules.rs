@@ -137,6 +137,10 @@ impl Rig {
         Some(id)
     }
 
+    fn report(&mut self, batch: BatchId, outcome: Outcome) {
+        self.policy.handle_report(Report { batch, outcome }, self.now);
+    }
+
     fn later(&mut self, millis: u64, batch: BatchId, outcome: Outcome) {
         self.pending.push((self.now + Duration::from_millis(millis), Report { batch, outcome }));
     }
@@ -982,4 +986,22 @@ fn leaving_spools_refused_batches_and_starts_no_replay() {
     assert_eq!(rig.durable, BTreeSet::from([id, at_least_once]));
     assert_eq!(rig.files.len(), 5);
     assert!(rig.now > rig.began);
+}
+
+/// In the wrong stage such a report would drop a batch that is being inserted.
+#[test]
+#[should_panic(expected = "a report does not fit the batch's stage")]
+fn removed_file_of_a_batch_that_has_none_panics() {
+    let mut rig = rig(spooling(), |_, _| Ok(()));
+    let batch = rig.offer("a", 1, true).unwrap();
+    rig.report(batch, Outcome::Removed);
+}
+
+#[test]
+#[should_panic(expected = "a report does not fit the batch's stage")]
+fn second_report_of_an_attempt_panics() {
+    let mut rig = rig(spooling(), |_, _| Ok(()));
+    let batch = rig.offer("a", 1, true).unwrap();
+    rig.report(batch, Outcome::Inserted { took: TIMEOUT, erased: 0 });
+    rig.report(batch, Outcome::Inserted { took: TIMEOUT, erased: 0 });
 }

@@ -187,7 +187,17 @@ impl Delivery {
         self.fresh().filter(|state| state.holds_insert_slot()).count()
     }
 
+    /// Processes a report of the executor.
+    ///
+    /// # Panics
+    /// The report does not fit the batch's stage: a bug of this process. In the wrong stage a batch
+    /// could be acknowledged without being stored, or wait for ever.
     pub fn handle_report(&mut self, Report { batch, outcome }: Report, now: Instant) {
+        let stage = self.batches.get(&batch).map(|state| state.stage);
+        assert!(
+            stage.is_some_and(|stage| stage.expects(&outcome)),
+            "a report does not fit the batch's stage: {outcome:?}, {stage:?}"
+        );
         match outcome {
             Outcome::Inserted { took, erased } => self.inserted(batch, took, erased, now),
             Outcome::LeftOut { rows } => self.left_out(batch, rows, now),

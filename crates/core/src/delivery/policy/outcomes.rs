@@ -1,12 +1,11 @@
 //! The transitions of a batch when the executor reports an outcome: of an attempt, or of the disk.
 //!
-//! An outcome that does not fit the batch's stage is a bug of this process, so it panics. In the
-//! wrong stage, a batch could be acknowledged without being stored, or wait for ever.
+//! [`Delivery::handle_report`] has asserted that the outcome fits the batch's stage.
 
 use std::time::{Duration, Instant};
 
 use super::files::Failure;
-use super::stage::{BatchState, DISK_PATIENCE, Origin, Stage, pieces};
+use super::stage::{BatchState, DISK_PATIENCE, Origin, Spooled, Stage, pieces};
 use super::{Delivery, STORE_RETRY_DELAY};
 use crate::delivery::File;
 use crate::delivery::events::{BatchId, DeliveryCommand, DeliveryNotice, Loaded, Piece};
@@ -71,24 +70,10 @@ impl Delivery {
     /// Parks the batch until it may be inserted.
     fn park(&mut self, id: BatchId, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
-        match state.stage {
-            Stage::Inserting { .. } | Stage::QuarantiningRow { file: None, .. } => {
-                state.stage = Stage::Waiting { at: now };
-            }
-            Stage::InsertingAndStoring { storing_since: since, .. } => {
-                state.stage = Stage::Storing { since, attempt_at: now };
-            }
-            Stage::InsertingStored { file, .. }
-            | Stage::QuarantiningRow { file: Some(file), .. }
-            | Stage::Loading { file, .. } => {
-                self.release_to_replay(id, file, None, now);
-            }
-            Stage::Waiting { .. }
-            | Stage::Storing { .. }
-            | Stage::InsertedWhileStoring { .. }
-            | Stage::Removing { .. } => {
-                unreachable!("it was neither being inserted nor being loaded")
-            }
+        match state.stage.spooled() {
+            Spooled::No => state.stage = Stage::Waiting { at: now },
+            Spooled::Writing { since } => state.stage = Stage::Storing { since, attempt_at: now },
+            Spooled::Yes(file) => self.release_to_replay(id, file, None, now),
         }
     }
 
@@ -107,23 +92,13 @@ impl Delivery {
         }
         self.totals.batches_inserted += 1;
         self.replayed += u64::from(state.fresh().is_none());
-        match state.stage {
-            Stage::Inserting { .. } | Stage::QuarantiningRow { file: None, .. } => self.forget(id),
-            Stage::InsertingStored { file, .. }
-            | Stage::QuarantiningRow { file: Some(file), .. }
-            | Stage::Loading { file, .. } => {
+        match state.stage.spooled() {
+            Spooled::No => self.forget(id),
+            Spooled::Writing { since } => state.stage = Stage::InsertedWhileStoring { since },
+            Spooled::Yes(file) => {
                 state.stage = Stage::Removing { file, since: now };
                 self.files.remove(&file);
                 self.commands.push_back(DeliveryCommand::Remove(id, file));
-            }
-            Stage::InsertingAndStoring { storing_since: since, .. } => {
-                state.stage = Stage::InsertedWhileStoring { since };
-            }
-            Stage::Waiting { .. }
-            | Stage::Storing { .. }
-            | Stage::InsertedWhileStoring { .. }
-            | Stage::Removing { .. } => {
-                unreachable!("it was neither being inserted nor being loaded")
             }
         }
     }
@@ -142,25 +117,19 @@ impl Delivery {
         let in_a_row = if state.fresh().is_some() { failures } else { self.files.failures() + 1 };
         self.server.failed(kind, &why, in_a_row, now);
         let delay = retry::delay(failures, &mut self.jitter);
-        let retry_in = match state.stage {
-            Stage::InsertingStored { file, .. } => {
+        let retry_in = match state.stage.spooled() {
+            Spooled::Yes(file) => {
                 self.release_to_replay(id, file, Some((kind, &why)), now);
                 None
             }
-            Stage::InsertingAndStoring { storing_since: since, .. } => {
+            Spooled::Writing { since } => {
                 state.stage = Stage::Storing { since, attempt_at: now + delay };
                 None
             }
-            Stage::Inserting { .. } => {
+            Spooled::No => {
                 state.stage = Stage::Waiting { at: now + delay };
                 Some(delay)
             }
-            Stage::Waiting { .. }
-            | Stage::Storing { .. }
-            | Stage::InsertedWhileStoring { .. }
-            | Stage::QuarantiningRow { .. }
-            | Stage::Loading { .. }
-            | Stage::Removing { .. } => unreachable!("it was not being inserted"),
         };
         if self.failure_log.allow(&why, now) {
             self.notices.push_back(DeliveryNotice::InsertFailed {
@@ -204,21 +173,15 @@ impl Delivery {
     /// Writes a row that is too large to a file of its own.
     fn quarantine_row(&mut self, id: BatchId, row: Piece, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
-        let file = match state.stage {
+        let file = match state.stage.spooled() {
             // One disk operation per batch: the row is handled by the next attempt, from the file
             // if the spool takes the batch.
-            Stage::InsertingAndStoring { storing_since: since, .. } => {
+            Spooled::Writing { since } => {
                 state.stage = Stage::Storing { since, attempt_at: now + DISK_PATIENCE };
                 return;
             }
-            Stage::InsertingStored { file, .. } => Some(file),
-            Stage::Inserting { .. } => None,
-            Stage::Waiting { .. }
-            | Stage::Storing { .. }
-            | Stage::InsertedWhileStoring { .. }
-            | Stage::QuarantiningRow { .. }
-            | Stage::Loading { .. }
-            | Stage::Removing { .. } => unreachable!("it was not being inserted"),
+            Spooled::Yes(file) => Some(file),
+            Spooled::No => None,
         };
         state.stage = Stage::QuarantiningRow { since: now, file };
         self.commands.push_back(DeliveryCommand::QuarantineRow(id, row));

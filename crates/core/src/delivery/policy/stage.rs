@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::delivery::File;
-use crate::delivery::events::{Piece, StoreReason};
+use crate::delivery::events::{Outcome, Piece, StoreReason};
 use crate::delivery::retry::Attempts;
 
 /// A disk operation that takes longer than this counts as hung; inserts no longer wait for it.
@@ -34,6 +34,18 @@ pub(super) enum Stage {
     QuarantiningRow { since: Instant, file: Option<File> },
     /// In ClickHouse, or damaged: its file is being removed or renamed.
     Removing { file: File, since: Instant },
+}
+
+/// Whether the spool has a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spooled {
+    No,
+    /// Its file is being written.
+    Writing {
+        since: Instant,
+    },
+    /// Its file is fsynced.
+    Yes(File),
 }
 
 /// A batch in delivery, without its rows. The executor holds the encoded rows, and the intake knows
@@ -137,6 +149,45 @@ impl BatchState {
 }
 
 impl Stage {
+    /// Returns whether the executor may report this outcome in this stage.
+    pub(super) fn expects(self, outcome: &Outcome) -> bool {
+        let is_inserting = self.attempt_since().is_some();
+        let is_storing = matches!(
+            self,
+            Self::InsertingAndStoring { .. }
+                | Self::Storing { .. }
+                | Self::InsertedWhileStoring { .. }
+        );
+        let is_of_row = matches!(self, Self::QuarantiningRow { .. });
+        match outcome {
+            Outcome::Inserted { .. } | Outcome::Failed { .. } => is_inserting,
+            Outcome::LeftOut { .. } => is_inserting || is_of_row,
+            // Only a file can have the columns of another version.
+            Outcome::Unsplittable => matches!(self, Self::InsertingStored { .. }),
+            Outcome::Stored(_) => is_storing,
+            Outcome::Refused(_) => is_storing || is_of_row,
+            Outcome::Loaded(_) => matches!(self, Self::Loading { .. }),
+            Outcome::Removed | Outcome::Quarantined => matches!(self, Self::Removing { .. }),
+            Outcome::RowQuarantined(_) => is_of_row,
+        }
+    }
+
+    /// Returns whether the spool has the batch, of which an attempt, the file or a row has just been
+    /// handled.
+    pub(super) fn spooled(self) -> Spooled {
+        match self {
+            Self::Inserting { .. } | Self::QuarantiningRow { file: None, .. } => Spooled::No,
+            Self::InsertingAndStoring { storing_since: since, .. } => Spooled::Writing { since },
+            Self::InsertingStored { file, .. }
+            | Self::QuarantiningRow { file: Some(file), .. }
+            | Self::Loading { file, .. } => Spooled::Yes(file),
+            Self::Waiting { .. }
+            | Self::Storing { .. }
+            | Self::InsertedWhileStoring { .. }
+            | Self::Removing { .. } => unreachable!("{self:?} expects none of these outcomes"),
+        }
+    }
+
     /// Returns whether the batch is in memory only.
     pub(super) fn is_unstored(self) -> bool {
         matches!(self, Self::Waiting { .. } | Self::Inserting { .. })
@@ -183,6 +234,57 @@ impl Stage {
             | Self::Loading { since, .. }
             | Self::Removing { since, .. } => Some(since),
             Self::Waiting { .. } | Self::Inserting { .. } | Self::InsertingStored { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::events::Loaded;
+    use crate::delivery::sink::FailureKind;
+
+    #[test]
+    fn every_stage_expects_only_the_outcomes_of_its_operations() {
+        let since = Instant::now();
+        let file = File { sequence: 1, positions: 1, tag: 1, bytes: 1 };
+        let why = || "why".to_owned();
+        let (inserted, failed) = (
+            Outcome::Inserted { took: Duration::ZERO, erased: 0 },
+            Outcome::Failed { kind: FailureKind::Transient, why: why() },
+        );
+        let outcomes = [
+            ("inserted", inserted),
+            ("failed", failed),
+            ("left out", Outcome::LeftOut { rows: 1 }),
+            ("unsplittable", Outcome::Unsplittable),
+            ("stored", Outcome::Stored(file)),
+            ("refused", Outcome::Refused(why())),
+            ("loaded", Outcome::Loaded(Loaded::Gone)),
+            ("removed", Outcome::Removed),
+            ("quarantined", Outcome::Quarantined),
+            ("row quarantined", Outcome::RowQuarantined(file)),
+        ];
+        let insert = ["inserted", "failed", "left out"];
+        let store = ["stored", "refused"];
+        let row = ["left out", "refused", "row quarantined"];
+        for (stage, expected) in [
+            (Stage::Waiting { at: since }, vec![]),
+            (Stage::Inserting { since }, insert.to_vec()),
+            (
+                Stage::InsertingAndStoring { since, storing_since: since },
+                [&insert[..], &store].concat(),
+            ),
+            (Stage::InsertingStored { since, file }, [&insert[..], &["unsplittable"]].concat()),
+            (Stage::Storing { since, attempt_at: since }, store.to_vec()),
+            (Stage::InsertedWhileStoring { since }, store.to_vec()),
+            (Stage::Loading { file, since }, vec!["loaded"]),
+            (Stage::QuarantiningRow { since, file: None }, row.to_vec()),
+            (Stage::Removing { file, since }, vec!["removed", "quarantined"]),
+        ] {
+            let fits = outcomes.iter().filter(|(_, outcome)| stage.expects(outcome));
+            let fits: Vec<_> = fits.map(|(name, _)| *name).collect();
+            assert_eq!(fits, expected, "{stage:?}");
         }
     }
 }
