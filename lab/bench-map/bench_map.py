@@ -40,14 +40,14 @@ TOWNS = [(25.76, -80.26), (52.52, 13.40), (48.85, 2.35), (40.71, -74.0), (35.68,
 # Where driver `number` is at second {at}; odd ones in a town, the others anywhere from 60° south to 70° north.
 ROWS = """INSERT INTO {{db}}.last_positions_state
     (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at)
-    WITH number AS who, intDiv(who, 2) % 20 + 1 AS town, cityHash64(who) AS a, cityHash64(who, 1) AS b, {at} * 1e-4 AS moved,
-        who % 2 = 1 AS in_town,
+    WITH number AS driver, intDiv(driver, 2) % 20 + 1 AS town, cityHash64(driver) AS a, cityHash64(driver, 1) AS b, {at} * 1e-4 AS moved,
+        driver % 2 = 1 AS in_town,
         if(in_town, {lats}[town] + (a % 2000) / 1e4 - 0.1, a % 1300000 / 1e4 - 60) + moved AS lat,
         if(in_town, {lngs}[town] + (b % 2000) / 1e4 - 0.1, b % 3590000 / 1e4 - 179.5) + moved AS lng
-    SELECT concat('driver-', leftPad(toString(who), 7, '0')),
+    SELECT concat('driver-', leftPad(toString(driver), 7, '0')),
         now64(3), {at}, toInt32(lat * 1e7), toInt32(lng * 1e7), a % 3000, b % 36000, 100, 50, now64(3)
     FROM numbers({first}, {count})"""
-# What a page that asks ClickHouse itself would ask, once a second.
+# The query of a page that reads ClickHouse directly, once a second.
 PLAIN = "SELECT driver_id, ts, lat, lng, speed, heading FROM {db}.last_positions FORMAT JSONCompactEachRow"
 
 
@@ -162,7 +162,7 @@ def move(db: Database, stop: asyncio.Event) -> float:
 
 
 def plain(db: Database, engine) -> tuple[float, int, float]:
-    """Seconds, bytes on the wire as gzip, and CPU of the engine, of one page's question."""
+    """Returns the duration in seconds, the gzipped bytes and the CPU seconds of the engine for one page's query."""
     cpu, began = cpu_s(engine.pid), time.monotonic()
     request = urllib.request.Request(f"{db.url}/", PLAIN.replace("{db}", db.name).encode(), {"Accept-Encoding": "gzip"})
     with urllib.request.urlopen(request, timeout=600) as answer:

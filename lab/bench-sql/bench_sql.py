@@ -176,7 +176,7 @@ def say(text: str) -> None:
 
 
 def fill(db: Database, fleet: Fleet) -> None:
-    """Two tables with the same rows. They came an hour ago: what came just now is computed twice."""
+    """Fills two tables with the same rows, inserted an hour ago: the roll-up computes rows of the last ten minutes twice."""
     db.ask(OBVIOUS)
     db.ask("SYSTEM STOP VIEW {db}.driver_days_mv")
     tables = (("positions", COLUMNS + ", inserted_at", COLUMNS + ", now64(3) - INTERVAL 1 HOUR"), ("obvious", NAMES, PLAIN))
@@ -218,7 +218,7 @@ def measure(db, process, sql) -> Cost:
     return Cost(min(times), min(cpus), int(summary["read_rows"]), int(summary["read_bytes"]))
 
 
-def is_the_same(db, question: str, sql: str, plain: str) -> None:
+def assert_same_rows(db, question: str, sql: str, plain: str) -> None:
     one, other = (int(db.ask(f"SELECT count() FROM ({it})")) for it in (sql, plain))
     assert one == other, f"{question}: {one} rows of milepost, {other} of plain SQL"
 
@@ -279,7 +279,7 @@ def questions(url: str, process, fleet: Fleet, wanted: re.Pattern) -> None:
     roll_up(db, process, fleet.fixes)
     for question, sql, plain in QUESTIONS:
         if plain and wanted.search(question):
-            is_the_same(db, question, sql, plain)
+            assert_same_rows(db, question, sql, plain)
     table(db, process, f"{fleet.name}, live", wanted)
     for name in ("positions", "obvious"):
         db.ask(f"SYSTEM START MERGES {{db}}.{name}")

@@ -73,15 +73,15 @@ class Autoscaling:
         arguments = self.scene.arguments
         self.second = Fleet(arguments, self.servers, self.scene.folder / "second-fleet", 2 * arguments.rate, 10)
         wanted = [f"milepost-{n}" for n in range(MEMBERS_MAX)]
-        wait_until(f"there are {MEMBERS_MAX}, and ready", lambda: self.scene.ready() == wanted)
+        wait_until(f"{MEMBERS_MAX} members are ready", lambda: self.scene.ready() == wanted)
         return f"2 → {MEMBERS_MAX} at {self.received()} messages a second"
 
     def held(self):
         """Without the second fleet the load needs only two members, but the spooled batches keep all of them."""
         self.servers.processes[1].kill()
-        wait_until("something is spooled", lambda: self.prometheus.value(SPOOLED) > 0)
+        wait_until("a batch is spooled", lambda: self.prometheus.value(SPOOLED) > 0)
         self.sent = self.second.stop()
-        wait_until("what comes wants two", lambda: self.received() < 2 * self.share)
+        wait_until("the load needs two members", lambda: self.received() < 2 * self.share)
         began = time.monotonic()
         while time.monotonic() - began < 4 * PATIENCE_S:
             assert self.prometheus.value(SPOOLED) > 0 and len(self.scene.names()) == MEMBERS_MAX, self.status()
@@ -92,7 +92,7 @@ class Autoscaling:
     def down(self):
         self.servers.restart_clickhouse(PASSWORD)
         wait_until("the spools are empty", lambda: self.prometheus.value(SPOOLED) == 0)
-        wait_until("there are two, and ready", lambda: self.scene.names() == self.scene.ready() == ["milepost-0", "milepost-1"])
+        wait_until("two members are ready", lambda: self.scene.names() == self.scene.ready() == ["milepost-0", "milepost-1"])
         return f"{MEMBERS_MAX} → 2"
 
     def panels(self):

@@ -52,14 +52,14 @@ class Chart(Scene):
         found = self.cluster.items("ConfigMap", NAMESPACE)
         return {thing["metadata"]["name"] for thing in found if thing["metadata"]["name"].startswith("milepost-")}
 
-    def both(self):
+    def wait_for_both_members(self):
         wait_until("both members are ready", lambda: self.ready() == ["milepost-0", "milepost-1"])
 
     def installed(self):
         said = self.helm("install", "milepost", CHART, *self.values())
         assert "STATUS: deployed" in said, said
-        self.both()
-        wait_until("the Job is through", lambda: len(self.jobs()) == 1)
+        self.wait_for_both_members()
+        wait_until("the migrate Job has succeeded", lambda: len(self.jobs()) == 1)
         return self.helm("version", "--template", "{{.Version}}").strip() or "helm"
 
     def upgraded(self):
@@ -67,7 +67,7 @@ class Chart(Scene):
         self.helm("upgrade", "milepost", CHART, *self.values('[batch]\nage_max = "500ms"\n'))
         wait_until("every pod is new", self.is_rolled_out)
         assert before < self.configurations(), "the former configuration is gone"
-        wait_until("its own Job is through", lambda: len(self.jobs() - jobs) == 1)
+        wait_until("the migrate Job of this revision has succeeded", lambda: len(self.jobs() - jobs) == 1)
         return "its own ConfigMap and migrate Job; the former ConfigMap stays"
 
     def typo(self):
@@ -78,13 +78,13 @@ class Chart(Scene):
         except AssertionError as refused:
             assert "pre-upgrade hooks failed" in str(refused), refused
         else:
-            raise AssertionError("the upgrade was taken")
+            raise AssertionError("helm accepted the typo")
         assert any("batch.age_maximum: unknown key" in log.read_text() for log in self.kubelet.folder.glob("milepost-verify*.log"))
         time.sleep(5)
-        assert self.uids() == before and len(self.ready()) == 2, "something was rolled"
+        assert self.uids() == before and len(self.ready()) == 2, "a member was restarted"
         self.cluster.delete("Pod", NAMESPACE, "milepost-0", {"gracePeriodSeconds": 1})
-        wait_until("it is replaced", lambda: self.uid("milepost-0") not in (other, None))
-        self.both()
+        wait_until("milepost-0 is replaced", lambda: self.uid("milepost-0") not in (other, None))
+        self.wait_for_both_members()
         return "refused before anything changed; a member whose node fails then is back"
 
     def uids(self):
@@ -94,8 +94,8 @@ class Chart(Scene):
         """A mistake that validation cannot find stops the rollout at its first pod; then a drain may not evict the other pod."""
         old, other = self.uid("milepost-1"), self.uid("milepost-0")
         self.helm("upgrade", "milepost", CHART, *self.values('[decode]\nfix_age_max = "9days"\n'), "--set", "env[1].name=MILEPOST__CLICKHOUSE__URL,env[1].value=http://127.0.0.1:9")
-        wait_until("the second is new", lambda: self.uid("milepost-1") not in (old, None))
-        wait_until("it says why it is not ready", lambda: self.says_why("milepost-1", "clickhouse"))
+        wait_until("milepost-1 is new", lambda: self.uid("milepost-1") not in (old, None))
+        wait_until("milepost-1 reports why it is not ready", lambda: self.says_why("milepost-1", "clickhouse"))
         time.sleep(5)
         assert self.ready() == ["milepost-0"] and self.uid("milepost-0") == other, "the rollout went on"
         try:
@@ -108,14 +108,14 @@ class Chart(Scene):
     def rolled_back(self):
         self.helm("rollback", "milepost", "2")
         self.cluster.delete("Pod", NAMESPACE, "milepost-1")  # a StatefulSet does not replace a broken pod by itself
-        self.both()
+        self.wait_for_both_members()
         wait_until("every pod is of this revision", self.is_rolled_out)
         return "both ready"
 
-    def told(self):
+    def alerted(self):
         """Checks the alert for silent drivers: the fleet has ended, so every driver is silent."""
         self.helm("upgrade", "milepost", CHART, *self.values('[batch]\nage_max = "500ms"\n'), "--set", "events.enabled=true", "--set", "env[1].name=MILEPOST__EVENTS__SILENT_FOR,env[1].value=5s")
-        wait_until("every driver is silent, and the broker has it", self.all_silent)
+        wait_until("every driver is silent, and the broker has acknowledged the events", self.all_silent)
         pod, = self.pods_of("events")
         assert any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"]["conditions"]), pod["status"]
         return f"{self.servers.query('SELECT count() FROM fleet.events FINAL')} drivers fell silent, each once"
@@ -143,7 +143,7 @@ class Chart(Scene):
         self.step("helm rollback", self.rolled_back)
         sums, exact = verify(self.arguments, self.servers, fleet.stop())
         self.rows += [(what, str(number), None) for what, number in sums.items()]
-        self.step("helm upgrade with events.enabled", self.told)
+        self.step("helm upgrade with events.enabled", self.alerted)
         self.step("helm uninstall", self.removed)
         return exact
 

@@ -15,14 +15,14 @@ class Fleet(threading.Thread):
     def __init__(self, arguments, servers, folder, rate, piece_s):
         super().__init__(daemon=True)
         self.folder, self.manifests = folder, []
-        self.told, self.wrong = threading.Event(), None
+        self.stopping, self.wrong = threading.Event(), None
         self.command = [arguments.binaries / "loadgen", "fleet", "--broker", f"127.0.0.1:{servers.mqtt}", "--rate", str(rate)]
         self.command += ["--duration", f"{piece_s}s", "--late", "0.005", "--duplicates", "0.005"]
         folder.mkdir()
         self.start()
 
     def run(self):
-        while not self.told.is_set():
+        while not self.stopping.is_set():
             manifest = self.folder / f"{len(self.manifests)}.json"
             log = manifest.with_suffix(".log")
             with open(log, "wb") as file:
@@ -34,7 +34,7 @@ class Fleet(threading.Thread):
 
     def stop(self):
         """Ends the fleet, and returns the manifests of its runs."""
-        self.told.set()
+        self.stopping.set()
         self.join(180)
         assert not self.is_alive() and not self.wrong, self.wrong
         return self.manifests

@@ -110,8 +110,8 @@ class Pod:
         self.container = thing["spec"]["containers"][0]
         # A Job's pod has no port.
         self.address = kubelet.address(self.name) if "ports" in self.container else f"{kubelet.network}.{PODS_MAX + 1}"
-        self.told_at = None
-        self.told = None
+        self.terminated_at = None
+        self.reported = None
         self.secrets = []
         self.looked_at = 0.0
         self.process = self.start()
@@ -205,16 +205,16 @@ class Pod:
         if thing["metadata"].get("deletionTimestamp"):
             if ended is not None:
                 self.kubelet.gone(thing)
-            elif self.told_at is None:
-                self.told_at = time.monotonic()
+            elif self.terminated_at is None:
+                self.terminated_at = time.monotonic()
                 self.process.send_signal(signal.SIGTERM)
-            elif time.monotonic() - self.told_at > thing["metadata"]["deletionGracePeriodSeconds"]:
+            elif time.monotonic() - self.terminated_at > thing["metadata"]["deletionGracePeriodSeconds"]:
                 self.process.kill()
                 return
-        if ended is not None and ended != 0 and self.told_at is None and thing["spec"]["restartPolicy"] != "Never":
+        if ended is not None and ended != 0 and self.terminated_at is None and thing["spec"]["restartPolicy"] != "Never":
             self.process = self.start()
             ended = None
-        self.tell(ended)
+        self.report_status(ended)
 
     def is_ready(self):
         probe = self.container.get("readinessProbe")
@@ -227,12 +227,12 @@ class Pod:
         except OSError:
             return False
 
-    def tell(self, ended):
+    def report_status(self, ended):
         ready = ended is None and self.is_ready()
         phase = "Running" if ended is None else "Succeeded" if ended == 0 else "Failed"
-        if (phase, ready) == self.told:
+        if (phase, ready) == self.reported:
             return
-        self.told = (phase, ready)
+        self.reported = (phase, ready)
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         state = {"running": {"startedAt": now}} if ended is None else {"terminated": {"exitCode": ended, "finishedAt": now}}
         word = "True" if ready else "False"

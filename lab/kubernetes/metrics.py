@@ -124,7 +124,7 @@ def meta_label(name):
 
 
 def targets(pod):
-    """As Prometheus' discovery finds them: one for each port of each container, with what the job of a PodMonitor looks at."""
+    """Yields the targets of a pod as Prometheus discovers them: one for each port of each container, with the labels that a PodMonitor selects by."""
     labels = {meta_label(name): value for name, value in pod["metadata"]["labels"].items()}
     labels |= {"__meta_kubernetes_namespace": pod["metadata"]["namespace"], "__meta_kubernetes_pod_name": pod["metadata"]["name"]}
     for container in pod["spec"]["containers"]:

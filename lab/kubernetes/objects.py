@@ -66,7 +66,7 @@ def show_all(cluster, folder):
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}, None)
     account = next(thing for thing in sets[0] if thing["kind"] == "ServiceAccount")
     cluster.apply(account, NAMESPACE)  # a pod is rejected if its service account does not exist
-    wait_until("everybody's account is there", lambda: len(cluster.items("ServiceAccount", NAMESPACE)) == 2)
+    wait_until("both service accounts exist", lambda: len(cluster.items("ServiceAccount", NAMESPACE)) == 2)
     del cluster.warnings[:]
     shown = pods = 0
     for thing in (thing for things in sets for thing in things):
@@ -79,7 +79,7 @@ def show_all(cluster, folder):
             pods += 1
     assert not cluster.warnings, cluster.warnings
     refuses_a_wrong_field(cluster, next(thing for things in sets for thing in things if thing["kind"] == "ScaledObject"))
-    return f"{shown} objects and {pods} of their pods taken, no warning"
+    return f"{shown} objects and {pods} of their pods accepted, no warning"
 
 
 def pod_of(spec):
@@ -97,4 +97,4 @@ def refuses_a_wrong_field(cluster, thing):
     except Refused as refused:
         assert "wrong" in refused.message, refused
         return
-    raise AssertionError("a field that nobody knows was taken")
+    raise AssertionError("an unknown field was accepted")

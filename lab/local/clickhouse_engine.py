@@ -166,7 +166,7 @@ def insert(connection, statement: Statement, data: memoryview) -> Result:
 
 @contextlib.contextmanager
 def memory_file(data: memoryview):
-    """The path of a file that holds these bytes, is on no disk, and is gone afterwards."""
+    """Yields the path of a file in memory that holds these bytes; it is closed afterwards."""
     file = os.memfd_create("insert")
     try:
         while data:

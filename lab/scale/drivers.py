@@ -44,7 +44,7 @@ def write_csv(pipe, drivers: int) -> None:
 
 
 def imported(args, db) -> tuple[float, float, float]:
-    """Seconds, seconds of CPU and MiB of memory at its peak."""
+    """Runs the import. Returns its duration and CPU time in seconds, and its peak memory in MiB."""
     environment = {**os.environ, "MILEPOST__CLICKHOUSE__URL": db.url, "MILEPOST__CLICKHOUSE__DATABASE": db.name, "MILEPOST__LOG__FILTER": "warn"}
     began = time.monotonic()
     process = subprocess.Popen([args.milepost, "import", "--format", "csv", "-"], env=environment, stdin=subprocess.PIPE, stdout=sys.stderr)

@@ -49,7 +49,7 @@ class Story:
     # --- Figures ---
 
     def of(self, part: str, consumer: str, **wanted) -> list[dict]:
-        """Its outcomes in a part, in the order they were played; `wanted` are values of the step."""
+        """Returns the outcomes of a consumer in a part, in the order of the run; `wanted` are values of the step."""
         return [
             outcome for outcome in self.outcomes
             if outcome["part"] == part and outcome["consumer"] == consumer and not outcome["error"]
@@ -66,7 +66,7 @@ class Story:
         return memory["private"] if memory["docker"] is None else memory["docker"]
 
     def busiest_through_broker(self) -> dict | None:
-        """The step with the most messages/s wanted of a broker."""
+        """Returns the step with the highest rate that was published through a broker."""
         steps = [o["step"] for o in self.outcomes if o["part"] == "ramp" and o["step"]["through"] == "broker"]
         return max(steps, key=lambda step: (step["rate"], -step["qos"]), default=None)
 
@@ -76,7 +76,7 @@ class Story:
         return max(steps, key=lambda outcome: outcome["stored_per_s"], default=None)
 
     def broker_ceilings(self) -> list[dict]:
-        """Rates that the broker did not exceed for anybody: what one consumer falls short of is its own ceiling."""
+        """Returns the rates that the broker exceeded for no consumer. A consumer below such a rate has reached its own ceiling."""
         def carried(qos: int) -> float:
             steps = [outcome for outcome in self.outcomes if outcome["step"]["through"] == "broker" and outcome["step"]["qos"] == qos]
             return max((outcome["stored_per_s"] for outcome in steps), default=0)
@@ -102,7 +102,7 @@ class Story:
         return f"{outcome['lost']:,} of {outcome['messages']:,}"
 
     def month(self, consumer: str) -> float | None:
-        """The price of what a million drivers need, one message a second each."""
+        """Returns the monthly price for a million drivers that send one message a second each."""
         outcome = self.ceiling(consumer)
         if outcome is None or not outcome["cpu_us_per_message"]:
             return None
@@ -224,7 +224,7 @@ class Story:
     # --- Sentences ---
 
     def verdict(self) -> list[str]:
-        """What the figures allow to say, for and against milepost."""
+        """Returns the sentences that the figures support, for and against milepost."""
         said = []
         ours, theirs = self.reference("milepost"), [
             (player["title"], self.reference(player["name"])) for player in self.players if player["name"] != "milepost"

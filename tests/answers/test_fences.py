@@ -57,7 +57,7 @@ def star(chance, lat, lng, size):
     return [[lng + size * chance.uniform(0.2, 1) * math.cos(turn), lat + size * chance.uniform(0.2, 1) * math.sin(turn)] for turn in turns]
 
 
-def test_visits_are_those_of_every_fix_tested_alone(db):
+def test_visits_match_a_test_of_each_fix(db):
     chance, fixes = random.Random(5), [fix for device in fleet() for fix in device.fixes]
     db.insert(fixes)
     db.insert(chance.sample(fixes, 500))
@@ -77,7 +77,7 @@ def test_visits_are_those_of_every_fix_tested_alone(db):
     assert visits_of(db, fence=one[0], driver=one[1]) == [visit for visit in expected if visit[:2] == one[:2]]
 
 
-def test_a_fence_counts_while_it_is_valid_and_the_newest_polygon_counts(db):
+def test_fence_counts_while_valid_with_its_newest_polygon(db):
     square = [[[10.99, 47.99], [11.01, 47.99], [11.01, 48.01], [10.99, 48.01]]]
     db.insert(Device("d1", "2026-06-01T08:00:00", 48, 11, every=60).stand(7200).fixes)
     put(db, "moved", [[[[0, 0], [1, 0], [1, 1]]]])
@@ -86,7 +86,7 @@ def test_a_fence_counts_while_it_is_valid_and_the_newest_polygon_counts(db):
     put(db, "an hour", [square], "2026-06-01 08:30:00", "2026-06-01 09:30:00")
     start = epoch_ms("2026-06-01T08:00:00")
     assert visits_of(db) == [("an hour", "d1", start + 1_800_000, start + 5_340_000, 60), ("moved", "d1", start, start + 7_200_000, 121)]
-    # Whole, also where the window cuts it; and not where it does not touch it.
+    # A visit that the window cuts is returned whole; one outside the window is not returned.
     window = {"from": "2026-06-01 09:00", "to": "2026-06-01 09:01", "tz": "UTC"}
     assert visits_of(db, fence="moved", **window) == [("moved", "d1", start, start + 7_200_000, 121)]
     assert visits_of(db, **{**window, "from": "2026-06-01 12:00", "to": "2026-06-01 13:00"}) == []

@@ -45,7 +45,7 @@ def test_rows_that_merged_before_they_were_counted_are_counted(db):
     assert rows(db) == found
 
 
-def test_a_fix_that_comes_again_with_another_speed_counts(db):
+def test_fix_that_is_sent_again_with_another_speed_counts(db):
     db.insert(fixes("a", 0))
     assert rows(db) == {"a": 10}
     db.insert([{**fixes("a", 0)[0], "speed": 40, "received": NOON + 99}])
@@ -61,8 +61,8 @@ def test_parts_of_an_emptied_table_do_not_hide_new_rows(db):
     assert rows(db)["b"] == 10
 
 
-def test_block_numbers_that_begin_again_hide_nothing(tmp_path):
-    """A server that restarts goes on after the highest block that it finds: with the parts gone, it gives old numbers again."""
+def test_reused_block_numbers_hide_no_rows(tmp_path):
+    """A server that restarts continues after the highest block it finds: without parts, it reuses old numbers."""
     with running_engine(tmp_path) as (url, _):
         db = migrated(url)
         for first in (0, 10):
@@ -77,8 +77,8 @@ def test_block_numbers_that_begin_again_hide_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("counted_before", [True, False])
-def test_a_database_that_counted_at_every_insert_goes_on(db, counted_before):
-    """As 101 left it: `touched` has the counts, and no record of parts. What is older than the view is counted."""
+def test_counts_of_the_view_on_inserts_are_kept(db, counted_before):
+    """The state that 101 leaves: `touched` has counts and no record of parts. Parts older than the view count as counted."""
     db.insert(fixes("a", 0))
     assert rows(db) == {"a": 10}
     age = "- INTERVAL 1 HOUR" if not counted_before else "+ INTERVAL 1 HOUR"
