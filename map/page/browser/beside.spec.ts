@@ -31,6 +31,17 @@ test('streets and names come from one file, dark and light, and from no other ho
     await expect(page.locator('.maplibregl-ctrl-attrib')).toContainText('OpenStreetMap');
     if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/map-streets-${colorScheme}.jpg`, type: 'jpeg', quality: 82 });
   }
+  // Beyond the file's region are the coasts and borders of the world, in the other theme too.
+  const land = () => page.evaluate(() => window.milepost!.map.queryRenderedFeatures({ layers: ['land'] }).length);
+  for (const colorScheme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme });
+    await page.evaluate(() => window.milepost!.map.jumpTo({ center: [20, 40], zoom: 3 }));
+    await expect.poll(land).toBeGreaterThan(0);
+    await page.waitForFunction(() => window.milepost!.map.loaded());
+    if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/streets-world-${colorScheme}.png` });
+    await page.evaluate(([lat, lng]) => window.milepost!.map.jumpTo({ center: [lng, lat], zoom: 8 }), [BUBENEC.lat, BUBENEC.lng] as const);
+    await page.waitForFunction(() => window.milepost!.map.loaded());
+  }
   // The theme changes the style, and keeps what the page itself has drawn.
   await page.keyboard.press('d');
   await expect.poll(() => page.evaluate(() => window.milepost!.map.getLayer('fences-line') !== undefined)).toBe(true);

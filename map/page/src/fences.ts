@@ -1,11 +1,12 @@
 // Fences: areas with names, on the map and in a list. Whoever may changes them here: corners are set by clicks or at the middle of the
 // map, and dragged; ClickHouse keeps them.
 import type { FeatureCollection, Position } from 'geojson';
-import { LngLatBounds, Marker, type GeoJSONSource, type Map as MapLibre, type StyleSpecification } from 'maplibre-gl';
+import { LngLatBounds, Marker, type ExpressionSpecification, type GeoJSONSource, type Map as MapLibre, type StyleSpecification } from 'maplibre-gl';
 import { cutRing, joinRings } from './antimeridian';
 import { ApiError, fences as ask, putFence, visits as askVisits, type Visit } from './api';
 import { serverNow } from './clock';
 import { byId, make, press, say } from './dom';
+import { middle } from './places';
 import { corners, hasOneRing, nearestCopy, type Fence, type Rules } from './rings';
 import { RulesForm, rulesInWords } from './rules';
 import { daySpan, duration, isoDay, minuteOf } from './words';
@@ -15,8 +16,17 @@ export type { Fence };
 const COLOUR = '#b06cf0';
 const DAY_MS = 86_400_000;
 const DAYS_BEFORE = 6;
+/** Pixels. */
+const WIDE_PX = 1_000;
+const ZOOM_MOST = 19;
 /** The status of an edit of what somebody else has changed. */
 const CONFLICT = 409;
+
+/** A fence that is wider than a screen would colour all of the map, and is fainter there. */
+function opacity(): ExpressionSpecification {
+  const at = (zoom: number): ExpressionSpecification => ['case', ['>', ['coalesce', ['get', 'width'], 0], (WIDE_PX * 360) / (512 * 2 ** zoom)], 0.03, 0.12];
+  return ['step', ['zoom'], at(0), ...Array.from({ length: ZOOM_MOST }, (_, i) => [i + 1, at(i + 1)] as const).flat()] as ExpressionSpecification;
+}
 
 export class Fences {
   isOpen = false;
@@ -92,7 +102,7 @@ export class Fences {
     if (!this.isDrawing) say(this.said, this.all.length > 0 ? '' : this.edits ? 'There are none yet.' : 'There are none. milepost fences import reads them from a file.');
     this.rows.replaceChildren(...this.all.map((fence) => this.row(fence)));
     byId('fence-names', HTMLDataListElement).replaceChildren(...this.all.map(({ properties }) => Object.assign(make('option'), { value: properties.name })));
-    this.show('fences', { type: 'FeatureCollection', features: this.all });
+    this.show('fences', { type: 'FeatureCollection', features: this.all.map((fence) => ({ ...fence, properties: { ...fence.properties, width: middle(fence).width } })) });
     this.options.changed();
   }
 
@@ -277,7 +287,8 @@ export class Fences {
   /** The page's own sources and layers in a new style. */
   keep(before: StyleSpecification | undefined, after: StyleSpecification): StyleSpecification {
     const own = (name: string) => /^(fence|heat)/.test(name);
-    const sources = Object.entries(before?.sources ?? {}).filter(([name]) => own(name));
+    // The land is in both styles, but its points are only in the one before.
+    const sources = Object.entries(before?.sources ?? {}).filter(([name]) => own(name) || /^(land|coast|borders)$/.test(name));
     return { ...after, sources: { ...after.sources, ...Object.fromEntries(sources) }, layers: [...after.layers, ...(before?.layers ?? []).filter(({ id }) => own(id))] };
   }
 
@@ -285,7 +296,7 @@ export class Fences {
     const source: GeoJSONSource | undefined = this.map.getSource(id);
     if (source) return void source.setData(data);
     this.map.addSource(id, { type: 'geojson', data });
-    this.map.addLayer({ id: `${id}-area`, type: 'fill', source: id, paint: { 'fill-color': COLOUR, 'fill-opacity': 0.12 } });
+    this.map.addLayer({ id: `${id}-area`, type: 'fill', source: id, paint: { 'fill-color': COLOUR, 'fill-opacity': opacity() } });
     this.map.addLayer({ id: `${id}-line`, type: 'line', source: id, paint: { 'line-color': COLOUR, 'line-width': 2, ...(id === 'fence-draft' ? { 'line-dasharray': [2, 1.5] } : {}) } });
   }
 }

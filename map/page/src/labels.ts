@@ -22,6 +22,8 @@ export interface Placed extends Label {
 const HEIGHT = 15;
 /** A fence's name is so far above or below its middle where somebody stands there. */
 const NEXT_LINE = 26;
+/** A card that opens covers names for so long at most. */
+const CARDS_MS = 300;
 /** Half of a dot. */
 const DOT = 5;
 const COLOURS = {
@@ -29,8 +31,11 @@ const COLOURS = {
   light: { driver: '#1a2434', chosen: '#000000', fence: '#6a2db4', rim: 'rgba(255,255,255,0.95)' },
 } as const;
 
-/** Puts each label where no earlier one is: right of its place, left, above, below; a fence's name in its middle, above, below. What has no room is left out. */
-export function place(labels: readonly Label[], measure: (text: string) => number, width: number, height: number): Placed[] {
+/** A part of the page that a card covers: what is written there cannot be read. Pixels. */
+export type Covered = Pick<DOMRect, 'left' | 'top' | 'right' | 'bottom'>;
+
+/** Puts each label where no earlier one and no card is: right of its place, left, above, below; a fence's name in its middle, above, below. What has no room is left out. */
+export function place(labels: readonly Label[], measure: (text: string) => number, width: number, height: number, covered: readonly Covered[] = []): Placed[] {
   const placed: Placed[] = [];
   // Drivers are not written over.
   const dots = labels.filter(({ gap }) => gap > 0);
@@ -38,6 +43,7 @@ export function place(labels: readonly Label[], measure: (text: string) => numbe
     dots.some((dot) => dot !== label && dot.x > left - DOT && dot.x < left + wide + DOT && Math.abs(dot.y - middle) < HEIGHT / 2 + DOT);
   const isFree = (left: number, middle: number, wide: number) =>
     left >= 2 && left + wide <= width - 2 && middle >= HEIGHT / 2 && middle <= height - HEIGHT / 2 &&
+    covered.every((card) => left >= card.right || left + wide <= card.left || middle - HEIGHT / 2 >= card.bottom || middle + HEIGHT / 2 <= card.top) &&
     placed.every((other) => left >= other.left + other.width + 4 || other.left >= left + wide + 4 || Math.abs(middle - other.middle) >= HEIGHT);
   for (const label of labels) {
     const { x, y, gap } = label;
@@ -55,6 +61,8 @@ export class Labels {
   private readonly widths = new Map<string, number>();
   placed: Placed[] = [];
   theme: Theme;
+  private covered: Covered[] = [];
+  private lookedAt = -Infinity;
 
   constructor(
     private readonly map: MapLibre,
@@ -87,7 +95,7 @@ export class Labels {
     context.textBaseline = 'middle';
     context.lineJoin = 'round';
     context.lineWidth = 3.5;
-    this.placed = place(labels, (text) => this.measure(text), width, height);
+    this.placed = place(labels, (text) => this.measure(text), width, height, this.cards());
     const colours = COLOURS[this.theme];
     context.strokeStyle = colours.rim;
     for (const { text, left, middle, kind } of this.placed) {
@@ -95,6 +103,16 @@ export class Labels {
       context.fillStyle = colours[kind];
       context.fillText(text, left, middle);
     }
+  }
+
+  /** Where the cards are. Not looked up for every frame: it costs the page a layout. */
+  private cards(): readonly Covered[] {
+    const now = performance.now();
+    if (now - this.lookedAt > CARDS_MS) {
+      this.lookedAt = now;
+      this.covered = [...document.querySelectorAll<HTMLElement>('.card:not([hidden], #tip), .maplibregl-ctrl-bottom-right > *')].map((card) => card.getBoundingClientRect());
+    }
+    return this.covered;
   }
 
   private measure(text: string): number {

@@ -113,6 +113,11 @@ export class Scene {
     this.change();
   }
 
+  /** A track is looked at: the live fleet steps back. */
+  get hasTrack(): boolean {
+    return this.track !== null;
+  }
+
   /** Those of a list. */
   mark(found: Found[]): void {
     this.marked = found;

@@ -152,7 +152,8 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
       const gap = scene.dotSize() + 5;
       const ids: string[] = [];
       const { clientWidth: width, clientHeight: height } = map.getContainer();
-      if (map.getZoom() >= LABEL_ZOOM && fleet.n <= LABELS_MAX) {
+      // Beside a track the others' names would hide it.
+      if (map.getZoom() >= LABEL_ZOOM && fleet.n <= LABELS_MAX && !scene.hasTrack) {
         for (let slot = 0; slot < fleet.n; slot++) {
           const at = fleet.at(slot, now);
           const { x, y } = project(map, at);

@@ -1,9 +1,10 @@
 // Streets and names from one PMTiles file in Protomaps' schema, which milepost-map serves by ranges. Loaded only if there is one.
-import { layers, namedFlavor } from '@protomaps/basemaps';
-import { addProtocol, type Map as MapLibre, type StyleSpecification } from 'maplibre-gl';
+import { layers, namedFlavor, type Flavor } from '@protomaps/basemaps';
+import { addProtocol, type LayerSpecification, type Map as MapLibre, type StyleSpecification } from 'maplibre-gl';
 import { Protocol } from 'pmtiles';
 import inter from '@fontsource-variable/inter/files/inter-latin-wght-normal.woff2?url';
 import interExt from '@fontsource-variable/inter/files/inter-latin-ext-wght-normal.woff2?url';
+import { style } from './background';
 import type { Theme } from './colours';
 
 let isRegistered = false;
@@ -20,16 +21,23 @@ export function streets(theme: Theme): StyleSpecification {
   const font = [{ url: inter, 'unicode-range': ['U+0000-00FF', 'U+0131', 'U+2000-206F'] }, { url: interExt, 'unicode-range': ['U+0100-02BA', 'U+1E00-1E9F'] }];
   return {
     version: 8,
-    sources: { streets: { type: 'vector', url: `pmtiles://${url}`, attribution: '<a href="https://www.openstreetmap.org/copyright">© OpenStreetMap</a>' } },
+    sources: { ...style(theme).sources, streets: { type: 'vector', url: `pmtiles://${url}`, attribution: '<a href="https://www.openstreetmap.org/copyright">© OpenStreetMap</a>' } },
     'font-faces': { 'Noto Sans Regular': font, 'Noto Sans Medium': font, 'Noto Sans Italic': font },
     // Drivers are the colourful things here.
-    layers: layers('streets', flavor, { lang: navigator.language.slice(0, 2) }),
+    layers: withLand(layers('streets', flavor, { lang: navigator.language.slice(0, 2) }), style(theme).layers, flavor),
   };
+}
+
+/** The file has one region: below its tiles are the coasts and borders of the rest of the world. */
+function withLand(streets: LayerSpecification[], land: LayerSpecification[], flavor: Flavor): LayerSpecification[] {
+  const sea: LayerSpecification = { id: 'background', type: 'background', paint: { 'background-color': flavor.water } };
+  const coloured = land.filter(({ id }) => id !== 'graticule').map((layer) => (layer.type === 'fill' ? { ...layer, paint: { ...layer.paint, 'fill-color': flavor.earth } } : layer));
+  return [sea, ...coloured, ...streets.filter(({ type }) => type !== 'background')];
 }
 
 /** Draws the few icons that the style names: a dot for places, an arrow for one-way streets, a plate for road numbers. */
 export function keepIcons(map: MapLibre): void {
-  map.on('styleimagemissing', ({ id }: { id: string }) => {
+  map.setMissingStyleImageResolver((id) => {
     if (!map.hasImage(id)) map.addImage(id, icon(id), { pixelRatio: 2 });
   });
 }

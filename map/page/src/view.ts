@@ -47,10 +47,8 @@ export async function view(container: HTMLElement, styleUrl: string | null, own:
   }
   map.on('resize', () => map.setMinZoom(onceZoom(container.clientWidth)));
   await new Promise<void>((resolve) => map.once('load', () => resolve()));
-  if (!styleUrl && !own) {
-    keepLand(map);
-    keepGraticule(map);
-  }
+  if (!styleUrl) keepLand(map);
+  if (!styleUrl && !own) keepGraticule(map);
   // The map's own canvas takes the keys and has a name; what is drawn above it is for the eyes.
   for (const canvas of container.querySelectorAll('canvas')) {
     if (canvas === map.getCanvas()) continue;

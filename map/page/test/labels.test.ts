@@ -25,6 +25,13 @@ describe('labels', () => {
       for (const b of placed) if (a !== b) expect(a.left >= b.left + b.width || b.left >= a.left + a.width || Math.abs(a.middle - b.middle) >= 15).toBe(true);
     }
   });
+  test('none is under a card', () => {
+    const card = { left: 0, top: 60, right: 130, bottom: 140 };
+    const placed = place([label('aa', 120, 100), label('bb', 60, 100)], measure, 400, 300, [card]);
+    expect(placed.map(({ text, left }) => [text, left])).toEqual([]);
+    expect(place([label('aa', 140, 100)], measure, 400, 300, [card])[0].left).toBe(148);
+    expect(place([label('aa', 125, 150, 12)], measure, 400, 300, [card])[0].middle).toBeGreaterThan(147);
+  });
   test('no driver is written over', () => {
     const placed = place([label('aaaa', 100, 100), label('b', 120, 100)], measure, 400, 300);
     expect(placed.find(({ text }) => text === 'aaaa')!.left).toBeLessThan(100);
