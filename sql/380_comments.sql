@@ -15,7 +15,7 @@ ALTER TABLE {database}.positions{on_cluster}
     MODIFY COLUMN lng_e7       COMMENT 'Longitude, WGS84, 1e-7 degrees east',
     MODIFY COLUMN speed_cms    COMMENT 'Speed, centimetres per second; 65535: unknown',
     MODIFY COLUMN heading_cdeg COMMENT 'Heading, hundredths of a degree clockwise from north; 65535: unknown',
-    MODIFY COLUMN alt_dm       COMMENT 'Altitude above the WGS84 ellipsoid, decimetres; 2147483647: unknown',
+    MODIFY COLUMN alt_dm       COMMENT 'Altitude above sea level or the ellipsoid, as the source reports it, decimetres; 2147483647: unknown',
     MODIFY COLUMN acc_dm       COMMENT 'Horizontal accuracy, decimetres; 65535: unknown',
     MODIFY COLUMN received_at  COMMENT 'Time milepost received the message, UTC, by its own clock',
     MODIFY COLUMN inserted_at  COMMENT 'Time of the insert, UTC, by the clock of ClickHouse',
@@ -24,7 +24,7 @@ ALTER TABLE {database}.positions{on_cluster}
     MODIFY COLUMN lng          COMMENT 'Longitude, WGS84 degrees east',
     MODIFY COLUMN speed        COMMENT 'Speed, metres per second; NULL: unknown',
     MODIFY COLUMN heading      COMMENT 'Heading, degrees clockwise from north; NULL: unknown',
-    MODIFY COLUMN alt          COMMENT 'Altitude above the WGS84 ellipsoid, metres; NULL: unknown',
+    MODIFY COLUMN alt          COMMENT 'Altitude above sea level or the ellipsoid, as the source reports it, metres; NULL: unknown',
     MODIFY COLUMN acc          COMMENT 'Horizontal accuracy, metres; NULL: unknown',
     MODIFY COMMENT 'Every fix as it was inserted: a fix that arrived twice stays twice until a merge. Query fixes instead';
 
@@ -36,7 +36,7 @@ ALTER TABLE {database}.positions{on_cluster}
     MODIFY COLUMN lng_e7       COMMENT 'Longitude, WGS84, 1e-7 degrees east',
     MODIFY COLUMN speed_cms    COMMENT 'Speed, centimetres per second; 65535: unknown',
     MODIFY COLUMN heading_cdeg COMMENT 'Heading, hundredths of a degree clockwise from north; 65535: unknown',
-    MODIFY COLUMN alt_dm       COMMENT 'Altitude above the WGS84 ellipsoid, decimetres; 2147483647: unknown',
+    MODIFY COLUMN alt_dm       COMMENT 'Altitude above sea level or the ellipsoid, as the source reports it, decimetres; 2147483647: unknown',
     MODIFY COLUMN acc_dm       COMMENT 'Horizontal accuracy, decimetres; 65535: unknown',
     MODIFY COLUMN received_at  COMMENT 'Time milepost received the message, UTC, by its own clock',
     MODIFY COLUMN inserted_at  COMMENT 'Time of the insert, UTC, by the clock of ClickHouse',
@@ -45,7 +45,7 @@ ALTER TABLE {database}.positions{on_cluster}
     MODIFY COLUMN lng          COMMENT 'Longitude, WGS84 degrees east',
     MODIFY COLUMN speed        COMMENT 'Speed, metres per second; NULL: unknown',
     MODIFY COLUMN heading      COMMENT 'Heading, degrees clockwise from north; NULL: unknown',
-    MODIFY COLUMN alt          COMMENT 'Altitude above the WGS84 ellipsoid, metres; NULL: unknown',
+    MODIFY COLUMN alt          COMMENT 'Altitude above sea level or the ellipsoid, as the source reports it, metres; NULL: unknown',
     MODIFY COLUMN acc          COMMENT 'Horizontal accuracy, metres; NULL: unknown';
 
 ALTER TABLE {database}.fixes{on_cluster}
@@ -56,7 +56,7 @@ ALTER TABLE {database}.fixes{on_cluster}
     MODIFY COLUMN lng         COMMENT 'Longitude, WGS84 degrees east',
     MODIFY COLUMN speed       COMMENT 'Speed, metres per second; NULL: unknown',
     MODIFY COLUMN heading     COMMENT 'Heading, degrees clockwise from north; NULL: unknown',
-    MODIFY COLUMN alt         COMMENT 'Altitude above the WGS84 ellipsoid, metres; NULL: unknown',
+    MODIFY COLUMN alt         COMMENT 'Altitude above sea level or the ellipsoid, as the source reports it, metres; NULL: unknown',
     MODIFY COLUMN acc         COMMENT 'Horizontal accuracy, metres; NULL: unknown',
     MODIFY COLUMN received_at COMMENT 'Time milepost received the message, UTC, by its own clock',
     MODIFY COLUMN inserted_at COMMENT 'Time of the insert, UTC, by the clock of ClickHouse',
@@ -72,7 +72,7 @@ ALTER TABLE {database}.last_positions_state{on_cluster}
     MODIFY COLUMN lng_e7       COMMENT 'Longitude, WGS84, 1e-7 degrees east',
     MODIFY COLUMN speed_cms    COMMENT 'Speed, centimetres per second; 65535: unknown',
     MODIFY COLUMN heading_cdeg COMMENT 'Heading, hundredths of a degree clockwise from north; 65535: unknown',
-    MODIFY COLUMN alt_dm       COMMENT 'Altitude above the WGS84 ellipsoid, decimetres; 2147483647: unknown',
+    MODIFY COLUMN alt_dm       COMMENT 'Altitude above sea level or the ellipsoid, as the source reports it, decimetres; 2147483647: unknown',
     MODIFY COLUMN acc_dm       COMMENT 'Horizontal accuracy, decimetres; 65535: unknown',
     MODIFY COLUMN received_at  COMMENT 'Time milepost received the message, UTC, by its own clock',
     MODIFY COLUMN inserted_at  COMMENT 'Time of the insert, UTC, by the clock of ClickHouse',
@@ -81,7 +81,7 @@ ALTER TABLE {database}.last_positions_state{on_cluster}
     MODIFY COLUMN lng          COMMENT 'Longitude, WGS84 degrees east',
     MODIFY COLUMN speed        COMMENT 'Speed, metres per second; NULL: unknown',
     MODIFY COLUMN heading      COMMENT 'Heading, degrees clockwise from north; NULL: unknown',
-    MODIFY COLUMN alt          COMMENT 'Altitude above the WGS84 ellipsoid, metres; NULL: unknown',
+    MODIFY COLUMN alt          COMMENT 'Altitude above sea level or the ellipsoid, as the source reports it, metres; NULL: unknown',
     MODIFY COLUMN acc          COMMENT 'Horizontal accuracy, metres; NULL: unknown',
     MODIFY COMMENT 'Newest fix of each driver, and older ones until they merge. Query last_positions instead: without FINAL, or with a condition in PREWHERE, older fixes are found';
 
@@ -94,7 +94,7 @@ ALTER TABLE {database}.last_positions_state{on_cluster}
     MODIFY COLUMN lng_e7       COMMENT 'Longitude, WGS84, 1e-7 degrees east',
     MODIFY COLUMN speed_cms    COMMENT 'Speed, centimetres per second; 65535: unknown',
     MODIFY COLUMN heading_cdeg COMMENT 'Heading, hundredths of a degree clockwise from north; 65535: unknown',
-    MODIFY COLUMN alt_dm       COMMENT 'Altitude above the WGS84 ellipsoid, decimetres; 2147483647: unknown',
+    MODIFY COLUMN alt_dm       COMMENT 'Altitude above sea level or the ellipsoid, as the source reports it, decimetres; 2147483647: unknown',
     MODIFY COLUMN acc_dm       COMMENT 'Horizontal accuracy, decimetres; 65535: unknown',
     MODIFY COLUMN received_at  COMMENT 'Time milepost received the message, UTC, by its own clock',
     MODIFY COLUMN inserted_at  COMMENT 'Time of the insert, UTC, by the clock of ClickHouse',
@@ -103,7 +103,7 @@ ALTER TABLE {database}.last_positions_state{on_cluster}
     MODIFY COLUMN lng          COMMENT 'Longitude, WGS84 degrees east',
     MODIFY COLUMN speed        COMMENT 'Speed, metres per second; NULL: unknown',
     MODIFY COLUMN heading      COMMENT 'Heading, degrees clockwise from north; NULL: unknown',
-    MODIFY COLUMN alt          COMMENT 'Altitude above the WGS84 ellipsoid, metres; NULL: unknown',
+    MODIFY COLUMN alt          COMMENT 'Altitude above sea level or the ellipsoid, as the source reports it, metres; NULL: unknown',
     MODIFY COLUMN acc          COMMENT 'Horizontal accuracy, metres; NULL: unknown';
 
 ALTER TABLE {database}.last_positions{on_cluster}
@@ -114,7 +114,7 @@ ALTER TABLE {database}.last_positions{on_cluster}
     MODIFY COLUMN lng         COMMENT 'Longitude, WGS84 degrees east',
     MODIFY COLUMN speed       COMMENT 'Speed, metres per second; NULL: unknown',
     MODIFY COLUMN heading     COMMENT 'Heading, degrees clockwise from north; NULL: unknown',
-    MODIFY COLUMN alt         COMMENT 'Altitude above the WGS84 ellipsoid, metres; NULL: unknown',
+    MODIFY COLUMN alt         COMMENT 'Altitude above sea level or the ellipsoid, as the source reports it, metres; NULL: unknown',
     MODIFY COLUMN acc         COMMENT 'Horizontal accuracy, metres; NULL: unknown',
     MODIFY COLUMN received_at COMMENT 'Time milepost received the message, UTC, by its own clock',
     MODIFY COLUMN inserted_at COMMENT 'Time of the insert, UTC, by the clock of ClickHouse',

@@ -9,7 +9,7 @@
     lng_e7       Int32                               CODEC(Delta(4), T64('bit'), ZSTD(1)) COMMENT 'Longitude, WGS84, 1e-7 degrees east',
     speed_cms    UInt16                              CODEC(T64, ZSTD(1))                  COMMENT 'Speed, centimetres per second; 65535: unknown',
     heading_cdeg UInt16                              CODEC(Delta(2), T64('bit'), ZSTD(1)) COMMENT 'Heading, hundredths of a degree clockwise from north; 65535: unknown',
-    alt_dm       Int32                               CODEC(Delta(4), T64('bit'), ZSTD(1)) COMMENT 'Altitude above the WGS84 ellipsoid, decimetres; 2147483647: unknown',
+    alt_dm       Int32                               CODEC(Delta(4), T64('bit'), ZSTD(1)) COMMENT 'Altitude above sea level or the ellipsoid, as the source reports it, decimetres; 2147483647: unknown',
     acc_dm       UInt16                              CODEC(T64, ZSTD(1))                  COMMENT 'Horizontal accuracy, decimetres; 65535: unknown',
     received_at  DateTime64(3, 'UTC')                CODEC(Delta(8), T64('bit'), ZSTD(1)) COMMENT 'Time milepost received the message, UTC, by its own clock',
     inserted_at  DateTime64(3, 'UTC') DEFAULT now64(3) CODEC(DoubleDelta, ZSTD(1))        COMMENT 'Time of the insert, UTC, by the clock of ClickHouse',
@@ -18,7 +18,7 @@
     lng          Float64           ALIAS lng_e7 / 1e7                                     COMMENT 'Longitude, WGS84 degrees east',
     speed        Nullable(Float32) ALIAS if(speed_cms = 65535, NULL, speed_cms / 100)     COMMENT 'Speed, metres per second; NULL: unknown',
     heading      Nullable(Float32) ALIAS if(heading_cdeg = 65535, NULL, heading_cdeg / 100) COMMENT 'Heading, degrees clockwise from north; NULL: unknown',
-    alt          Nullable(Float32) ALIAS if(alt_dm = 2147483647, NULL, alt_dm / 10)       COMMENT 'Altitude above the WGS84 ellipsoid, metres; NULL: unknown',
+    alt          Nullable(Float32) ALIAS if(alt_dm = 2147483647, NULL, alt_dm / 10)       COMMENT 'Altitude above sea level or the ellipsoid, as the source reports it, metres; NULL: unknown',
     acc          Nullable(Float32) ALIAS if(acc_dm = 65535, NULL, acc_dm / 10)            COMMENT 'Horizontal accuracy, metres; NULL: unknown'
 
     -- The columns of a fix in `fixes` and `last_positions`.
@@ -29,7 +29,7 @@
     lng         Float64                             COMMENT 'Longitude, WGS84 degrees east',
     speed       Nullable(Float32)                   COMMENT 'Speed, metres per second; NULL: unknown',
     heading     Nullable(Float32)                   COMMENT 'Heading, degrees clockwise from north; NULL: unknown',
-    alt         Nullable(Float32)                   COMMENT 'Altitude above the WGS84 ellipsoid, metres; NULL: unknown',
+    alt         Nullable(Float32)                   COMMENT 'Altitude above sea level or the ellipsoid, as the source reports it, metres; NULL: unknown',
     acc         Nullable(Float32)                   COMMENT 'Horizontal accuracy, metres; NULL: unknown',
     received_at DateTime64(3, 'UTC')                COMMENT 'Time milepost received the message, UTC, by its own clock',
     inserted_at DateTime64(3, 'UTC')                COMMENT 'Time of the insert, UTC, by the clock of ClickHouse',

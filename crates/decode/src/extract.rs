@@ -186,9 +186,9 @@ impl Paths {
                 json.object(|json, key| match self.child(key) {
                     Some(paths) => paths.put_from(json, found),
                     None => {
-                        let value = json.value()?;
-                        if self.may_be_half(key)
-                            && let (Scalar::Text(text), Ok(key)) = (value, str::from_utf8(key))
+                        if let Scalar::Text(text) = json.value()?
+                            && self.may_be_half(key)
+                            && let Ok(key) = str::from_utf8(key)
                         {
                             self.put_half(key, &text, found);
                         }

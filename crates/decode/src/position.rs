@@ -256,7 +256,8 @@ optional_number!(
     Speed, 0..=20_000, 2, cms -> u16
 );
 optional_number!(
-    /// Metres above the WGS84 ellipsoid, −1,000..=100,000, kept in decimetres.
+    /// Metres above sea level or the ellipsoid, as the source reports it; −1,000..=100,000, kept in
+    /// decimetres.
     Altitude, -10_000..=1_000_000, 1, dm -> i32
 );
 optional_number!(

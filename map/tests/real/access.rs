@@ -325,8 +325,13 @@ fn only_editors_named_by_the_proxy_write_fences() -> Result<()> {
     let old = "SELECT groupArray((toYear(valid_from) = 1965, toYear(valid_until) = 2250, polygons[1][1][2].1)) FROM \
         (SELECT * FROM {db}.fences FINAL WHERE name IN ('old town', 'new town') ORDER BY valid_from, name)";
     ensure!(world.query(old)? == "[(1,0,12),(0,1,12.5)]", "{}", world.query(old)?);
-    // The former version cannot be edited once it has ended, unless the past is rewritten.
+    // A page that still shows the former version is told.
     edited["geometry"]["coordinates"][0][0][1] = serde_json::json!([12.7, 47]);
+    let (status, why) = post(&map, "ada", geojson, &edited.to_string())?;
+    ensure!(status == 409 && why.contains("changed this outline"), "{status} {why}");
+    // A client that does not say what it started from cannot edit the former version once it has
+    // ended, unless the past is rewritten.
+    edited["properties"].as_object_mut().context("properties")?.remove("outline");
     let (status, why) = post(&map, "ada", geojson, &edited.to_string())?;
     ensure!(status == 400 && why.contains("has ended"), "{status} {why}");
     edited["properties"]["rewrite_past"] = true.into();
