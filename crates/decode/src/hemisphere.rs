@@ -36,9 +36,14 @@ pub(super) fn is_hemisphere_of_parent(name: &str) -> bool {
 
 /// Returns whether a value says south, for coordinate 0, or west, for 1.
 pub(super) fn says_negative(value: &str, coordinate: usize) -> bool {
-    const WORDS: [&[&str]; 2] =
-        [&["s", "south", "sur", "sud", "süd"], &["w", "west", "oeste", "ouest", "ovest"]];
-    WORDS[coordinate].contains(&&*value.trim().to_lowercase())
+    const WORDS: [&[&str]; 2] = [
+        &["s", "south", "southern", "sur", "sud", "sul", "süd", "süden"],
+        &["w", "west", "western", "westen", "oeste", "ouest", "ovest"],
+    ];
+    // Such as `S.`, `South latitude` and `W (west)`.
+    let lower = value.to_lowercase();
+    let first = lower.split(|c: char| !c.is_alphabetic()).find(|word| !word.is_empty());
+    first.is_some_and(|word| WORDS[coordinate].contains(&word))
 }
 
 /// Returns the coordinate whose hemisphere has this name: 0 for lat, 1 for lng.
@@ -55,5 +60,23 @@ pub fn hemisphere(name: &str) -> Option<usize> {
         "ns" => Some(0),
         "ew" => Some(1),
         _ => COORDINATES.iter().position(|fields| of(fields)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn south_and_west_are_read_in_the_forms_people_write() {
+        for south in ["S", " s ", "S.", "South", "Southern", "south latitude", "(S)", "Süd"] {
+            assert!(says_negative(south, 0) && !says_negative(south, 1), "{south}");
+        }
+        for west in ["W", "w.", "West", "Western hemisphere", "W (west)", "Ouest"] {
+            assert!(says_negative(west, 1) && !says_negative(west, 0), "{west}");
+        }
+        for other in ["", "N", "E", "sensors", "status", "wifi", "1", "-"] {
+            assert!(!says_negative(other, 0) && !says_negative(other, 1), "{other}");
+        }
     }
 }
