@@ -15,7 +15,7 @@ use super::plain::Plain;
 const SLOTS_MAX: usize = 18;
 /// Slots of the names under which a payload states, where its format does not read it, that the
 /// latitude is south and that the longitude is west.
-pub(super) const UNREAD_HALVES: [usize; 2] = [SLOTS_MAX - 3, SLOTS_MAX - 2];
+pub(super) const UNREAD_HEMISPHERES: [usize; 2] = [SLOTS_MAX - 3, SLOTS_MAX - 2];
 
 /// A path into JSON: names, and indices of arrays.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,17 +137,17 @@ impl Paths {
 
     /// Returns whether a member that is not read may be a hemisphere.
     #[inline]
-    fn may_be_half(&self, key: &[u8]) -> bool {
+    fn may_be_hemisphere(&self, key: &[u8]) -> bool {
         self.coordinate.is_some() || hemisphere::may_be_hemisphere(key)
     }
 
     /// Stores the name of a member that is not read and says south or west.
     #[cold]
-    fn put_half(&self, key: &str, value: &str, found: &mut Found<'_>) {
+    fn put_hemisphere(&self, key: &str, value: &str, found: &mut Found<'_>) {
         let coordinate = hemisphere::hemisphere(key)
             .or_else(|| self.coordinate.filter(|_| hemisphere::is_hemisphere_of_parent(key)));
         if let Some(n) = coordinate.filter(|n| hemisphere::says_negative(value, *n)) {
-            found[UNREAD_HALVES[n]] = Scalar::Text(key.to_owned().into());
+            found[UNREAD_HEMISPHERES[n]] = Scalar::Text(key.to_owned().into());
         }
     }
 
@@ -187,10 +187,10 @@ impl Paths {
                     Some(paths) => paths.put_from(json, found),
                     None => {
                         if let Scalar::Text(text) = json.value()?
-                            && self.may_be_half(key)
+                            && self.may_be_hemisphere(key)
                             && let Ok(key) = str::from_utf8(key)
                         {
-                            self.put_half(key, &text, found);
+                            self.put_hemisphere(key, &text, found);
                         }
                         Some(())
                     }
@@ -259,7 +259,7 @@ trait Wanted<'de>: Sized {
     ) -> Result<(), D::Error>;
 
     /// Takes the raw JSON of a member that `paths` does not name, if it may be a hemisphere.
-    fn take_half(&mut self, _paths: &Paths, _key: &str, _json: &str) {}
+    fn take_hemisphere(&mut self, _paths: &Paths, _key: &str, _json: &str) {}
 }
 
 impl<'de> Wanted<'de> for Found<'de> {
@@ -273,10 +273,10 @@ impl<'de> Wanted<'de> for Found<'de> {
         Ok(())
     }
 
-    fn take_half(&mut self, paths: &Paths, key: &str, json: &str) {
+    fn take_hemisphere(&mut self, paths: &Paths, key: &str, json: &str) {
         // A value that is no string, or an invalid one, is no hemisphere.
         if let Ok(text) = serde_json::from_str::<Text<'_>>(json) {
-            paths.put_half(key, &text.0, self);
+            paths.put_hemisphere(key, &text.0, self);
         }
     }
 }
@@ -336,9 +336,9 @@ impl<'de, W: Wanted<'de>> Visitor<'de> for Inside<'_, '_, W> {
         while let Some(key) = map.next_key::<Text<'de>>()? {
             match self.paths.child(key.0.as_bytes()) {
                 Some(paths) => map.next_value_seed(Inside { paths, wanted: self.wanted })?,
-                None if self.paths.may_be_half(key.0.as_bytes()) => {
+                None if self.paths.may_be_hemisphere(key.0.as_bytes()) => {
                     let json = map.next_value::<&RawValue>()?.get();
-                    self.wanted.take_half(self.paths, &key.0, json);
+                    self.wanted.take_hemisphere(self.paths, &key.0, json);
                 }
                 None => drop(map.next_value::<IgnoredAny>()?),
             }

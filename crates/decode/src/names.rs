@@ -241,20 +241,20 @@ pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Re
     Ok(())
 }
 
-/// Checks a point of a mapping for hemispheres that the mapping does not name. `halves`: the names
-/// of those that say south and west.
+/// Checks a point of a mapping for hemispheres that the mapping does not name. `south` and
+/// `west`: the names of those that say so.
 ///
 /// # Errors
 /// A hemisphere stands beside a number without a sign.
-pub(super) fn check_halves(
-    halves: [&Scalar<'_>; 2],
+pub(super) fn check_unnamed_hemispheres(
+    [south, west]: [&Scalar<'_>; 2],
     [lat, lng]: [&Scalar<'_>; 2],
 ) -> Result<(), Refusal> {
-    for (half, (field, degrees), says) in
-        [(halves[0], ("lat", lat), "south"), (halves[1], ("lng", lng), "west")]
+    for (name, (field, degrees), says) in
+        [(south, ("lat", lat), "south"), (west, ("lng", lng), "west")]
     {
-        let degrees = degrees.as_f64().filter(|degrees| *degrees > 0.0);
-        if let (Some(name), Some(degrees)) = (half.as_text(), degrees) {
+        let Some(name) = name.as_text() else { continue };
+        if let Some(degrees) = degrees.as_f64().filter(|degrees| *degrees > 0.0) {
             return refuse(
                 Reason::WrongType,
                 format!(

@@ -105,7 +105,7 @@ pub(super) fn read(
         );
     }
     if !points.reading.checks_hemispheres {
-        names::check_halves([&south, &west], [&lat, &lng])?;
+        names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
     }
     let point = Point {
         lat,

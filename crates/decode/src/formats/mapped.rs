@@ -87,18 +87,20 @@ impl Habits {
     }
 
     /// Reads a number of a unit with this factor, or a string with its own unit: `36 km/h`.
+    #[inline]
     fn measured<'a>(&self, value: Scalar<'a>, quantity: Quantity, factor: f64) -> Scalar<'a> {
         let number = self.number(value);
-        if let Scalar::Text(text) = number {
-            return if self.numbers_may_be_strings {
-                with_unit(text, quantity)
-            } else {
-                Scalar::Text(text)
-            };
+        if self.numbers_may_be_strings
+            && let Scalar::Text(text) = number
+        {
+            return with_unit(text, quantity);
         }
-        number.times(factor)
+        // Most formats have milepost's own units.
+        let has_factor = factor.to_bits() != 1f64.to_bits();
+        if has_factor { number.times(factor) } else { number }
     }
 
+    #[inline]
     fn magnitude<'a>(&self, value: Scalar<'a>, quantity: Quantity, factor: f64) -> Scalar<'a> {
         let number = self.measured(value, quantity, factor);
         if self.negative_is_unknown { number.unless_negative() } else { number }
@@ -230,7 +232,7 @@ impl Mapping {
         };
         // Import checks more members, and its remedy is another.
         if !points.reading.checks_hemispheres {
-            names::check_halves([&south, &west], [&lat, &lng])?;
+            names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
         }
         let point = Point {
             lat,

@@ -8,6 +8,8 @@
 
 use std::collections::HashMap;
 
+use memchr::memchr_iter;
+
 use crate::ignored::Ignored;
 use crate::json::{Scalar, number};
 use crate::keep::Origin;
@@ -100,23 +102,19 @@ pub(super) fn read(points: &mut Points<'_>, payload: &[u8]) -> Result<(), Refusa
     Ok(())
 }
 
-/// Returns the non-empty lines. Devices end them with CR LF, LF, CR or NUL.
+/// Returns the non-empty lines. Devices end them with CR LF, LF, CR or NUL, and some not at all: a
+/// checksum that another sentence follows ends a line as well.
 fn lines(payload: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends_line = |byte: &u8| *byte <= b'\r' && *byte != b'\t';
-    let lines = payload.split(ends_line).flat_map(sentences);
-    lines.map(<[u8]>::trim_ascii).filter(|line| !line.is_empty())
-}
-
-/// Splits a line behind each checksum that another sentence follows without a line end.
-fn sentences(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut rest = Some(line);
-    std::iter::from_fn(move || {
-        let line = rest.take()?;
-        let begins = |at: &usize| line[*at - 3] == b'*' && matches!(line[*at], b'$' | b'!');
-        let (first, behind) = line.split_at((3..line.len()).find(begins).unwrap_or(line.len()));
-        rest = Some(behind).filter(|behind| !behind.is_empty());
-        Some(first)
-    })
+    let begins = |at: &usize| matches!(payload.get(*at), Some(b'$' | b'!'));
+    let ends = memchr_iter(b'*', payload).map(|at| at + 3).filter(begins);
+    let mut from = 0;
+    let parts = ends.chain(std::iter::once(payload.len())).flat_map(move |end| {
+        let part = &payload[from..end];
+        from = end;
+        part.split(ends_line)
+    });
+    parts.map(<[u8]>::trim_ascii).filter(|line| !line.is_empty())
 }
 
 fn utf8(line: &[u8]) -> Result<&str, Refusal> {
