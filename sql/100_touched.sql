@@ -1,6 +1,6 @@
 -- How many rows were inserted for each UTC day of each driver, duplicates included, and the highest speed among them. A driver's day was
 -- computed from all of them if its row in driver_days_state has the same number: no clock is compared. A fix within two hours of midnight
--- also counts for the neighbouring day, because that reads as far (111). `speeding` (212) reads only days whose speed_max is above its limit.
+-- also counts for the neighbouring day, because that reads as far (360). `speeding` (212) reads only days whose speed_max is above its limit.
 CREATE TABLE IF NOT EXISTS {database}.touched{on_cluster}
 (
     day        Date                                               COMMENT 'UTC day',

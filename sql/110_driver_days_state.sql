@@ -1,5 +1,5 @@
 -- What each driver did on each UTC day, in parts: a part is what lies of one trip, stop or gap in one quarter of an hour. Quarters, days of any
--- zone, trips and the whole are sums of the same parts, so they agree. Computed from fixes alone (111), a row is replaced whole when its
+-- zone, trips and the whole are sums of the same parts, so they agree. Computed from fixes alone (360), a row is replaced whole when its
 -- day was touched: more rows inserted is newer, and no clock is compared.
 -- No PARTITION BY: all rows of a refresh are one part on the disk, so a refresh is visible whole or not at all. A row is hundreds of fixes, so
 -- granules are small.

@@ -78,12 +78,11 @@ fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i
         (Scalar::Text(text), TimeUnit::BySize | TimeUnit::Rfc3339, None) => match rfc3339(text) {
             Some(time) => return Ok(time.unix_ms()),
             None => {
-                let number = if unit == TimeUnit::BySize { "neither a number nor" } else { "not" };
                 // A text with an offset needs no zone.
-                let own = Local::default().unix_ms(text);
-                if let Ok(ms) = own {
+                if let Ok(ms) = Local::default().unix_ms(text) {
                     return Ok(ms);
                 }
+                let number = if unit == TimeUnit::BySize { "neither a number nor" } else { "not" };
                 match (Local { zone: Some(Zone::utc()), pattern: None }).unix_ms(text) {
                     Ok(_) => format!(
                         "{number} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z; name its zone \

@@ -49,17 +49,17 @@ pub(super) fn month(name: &str) -> Option<usize> {
 /// Examples: `Thu, 26 Nov 2026 10:15:00 +0000` (RFC 2822), `Thu Nov 26 10:15:00 UTC 2026` (`date`),
 /// `Nov 26, 2026, 10:15 AM`, `26. November 2026 10:15`.
 pub(super) fn date_in_figures(text: &str) -> Option<String> {
-    let has_word = |c: char| c.is_alphabetic() && !"TtZz".contains(c) || c == '年';
+    let has_word = |c: char| c.is_alphabetic() && !"TtZz".contains(c);
     if text.len() > 100 || !text.contains(has_word) {
         return None;
     }
     if text.contains('年') {
         return Some(text.replace(['年', '月'], "-").replace('日', " "));
     }
-    let mut words = text.split_whitespace().map(|word| word.trim_end_matches(','));
+    let words = text.split_whitespace().map(|word| word.trim_end_matches(','));
     let (mut day, mut month_number, mut year, mut rest) = (None, None, None, Vec::new());
     let mut has_weekday = false;
-    for (n, word) in words.by_ref().enumerate() {
+    for (n, word) in words.enumerate() {
         let lower = word.to_lowercase();
         let digits = word.bytes().take_while(u8::is_ascii_digit).count();
         let is_ordinal = [".", "", "st", "nd", "rd", "th"].contains(&&lower[digits..]);

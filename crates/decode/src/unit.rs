@@ -98,8 +98,12 @@ impl Quantity {
 
     /// Returns the unit behind a value, such as `km/h` of `36 km/h`.
     pub fn stated_behind(self, text: &str) -> Option<&'static str> {
-        let (_, unit) = number_and_unit(text)?;
-        let name = format!("x {unit}");
+        self.unit_called(number_and_unit(text)?.1)
+    }
+
+    /// Returns the unit of this name, in any usual spelling, such as `km/h` for `kmh`.
+    pub fn unit_called(self, name: &str) -> Option<&'static str> {
+        let name = format!("x {name}");
         self.stated_in(&name).filter(|(rest, _)| *rest == "x").map(|(_, unit)| unit)
     }
 

@@ -157,12 +157,10 @@ pub(super) fn find(
     for (field, column) in &mut found {
         let quantity = KNOWN.iter().find(|(known, ..)| known == field).and_then(|known| known.1);
         // Some programs write the units in a row below the names, some behind each value.
-        let stated = quantity.zip(column.unit.is_none().then(|| format!("x {}", value(column.at))));
-        if let Some((quantity, name)) = stated {
-            let stated = quantity.stated_in(&name).filter(|(rest, _)| *rest == "x");
-            column.unit = stated
-                .map(|(_, unit)| unit)
-                .or_else(|| quantity.stated_behind(value(column.at)).filter(|_| !is_place(field)));
+        if let (Some(quantity), None) = (quantity, column.unit) {
+            let value = value(column.at);
+            let behind = || quantity.stated_behind(value).filter(|_| !is_place(field));
+            column.unit = quantity.unit_called(value).or_else(behind);
         }
     }
     add_hemispheres(columns, value, &mut found);

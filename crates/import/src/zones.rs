@@ -52,7 +52,7 @@ fn has_offset(time: &str) -> bool {
 /// Returns whether a column's name states that its times are local, or of another zone than UTC.
 fn is_local_time(name: &str) -> bool {
     let lower = name.to_lowercase();
-    let words = lower.split(|c: char| !(c.is_alphanumeric() || c == '+' || c == '-'));
+    let mut words = lower.split(|c: char| !(c.is_alphanumeric() || c == '+' || c == '-'));
     const ZONES: [&str; 18] = [
         "local",
         "lcl",
@@ -78,7 +78,6 @@ fn is_local_time(name: &str) -> bool {
             .iter()
             .any(|zone| word.strip_prefix(zone).is_some_and(|rest| rest.starts_with(['+', '-'])))
     };
-    let mut words = words;
     words.any(|word| ZONES.contains(&word) || is_shifted(word))
 }
 
