@@ -1,10 +1,10 @@
-//! One message through the core, in memory alone: a PUBLISH, its batch, an insert that fails, the
+//! One message through the core, in memory only: a PUBLISH, its batch, an insert that fails, the
 //! retry, the PUBACK.
 //!
-//! `cargo run -p milepost-core --example one_message` prints each step with the code that decided
-//! it. The function below plays the broker and ClickHouse: it passes events to the consumer and
-//! prints the results.
-#![expect(clippy::disallowed_methods, reason = "a shell reads the clock and hands it in")]
+//! `cargo run -p milepost-core --example one_message` prints each step with the source file that
+//! decided it. The function below plays the broker and ClickHouse: it passes events to the consumer
+//! and prints the results.
+#![expect(clippy::disallowed_methods, reason = "the example is the shell, which reads the clock")]
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -72,16 +72,20 @@ pub(crate) fn play(out: &mut impl Write) -> io::Result<()> {
     let due = consumer.poll_timeout(at(200).instant).expect("the open batch has a deadline");
     say(
         200,
-        &format!("nothing to do before {} ms: batch.age_max after its first row", ms_of(due)),
+        &format!(
+            "nothing to do before {} ms: batch.age_max after the batch's first row",
+            ms_of(due)
+        ),
         "batch.rs",
     )?;
 
-    // Its age closes the batch; delivery takes it and attempts to insert it.
+    // The batch closes by its age; delivery accepts it and attempts to insert it.
     consumer.handle_timeout(due);
     let (batch, token) = next_attempt(&mut consumer);
     say(ms_of(due), &format!("the batch closes; insert it with token {token}"), "delivery/policy")?;
 
-    // ClickHouse refuses for now. The rows are certainly not committed, so the retry keeps the token.
+    // ClickHouse refuses the insert for now. The rows are certainly not committed, so the retry
+    // keeps the token.
     let failed = due + Duration::from_millis(50);
     let outcome = Outcome::Failed { kind: FailureKind::Transient, why: "Code: 241".to_owned() };
     consumer.handle_report(Report { batch, outcome }, failed);
@@ -93,13 +97,13 @@ pub(crate) fn play(out: &mut impl Write) -> io::Result<()> {
     let acknowledged = consumer.session(0).ack_due();
     assert_eq!(acknowledged, None);
     say(ms_of(failed), "no PUBACK is due: the message's row is not durable", "session/acks.rs")?;
-    let retry = consumer.poll_timeout(failed).expect("a retry has a time");
+    let retry = consumer.poll_timeout(failed).expect("the retry has a deadline");
     consumer.handle_timeout(retry);
     let (batch, token) = next_attempt(&mut consumer);
     say(ms_of(retry), &format!("insert it again with token {token}"), "delivery/retry.rs")?;
 
     // Now ClickHouse confirms the commit: the batch is durable, its message is complete, the PUBACK
-    // may leave.
+    // may be sent.
     let committed = retry + Duration::from_millis(30);
     let took = Duration::from_millis(30);
     consumer
@@ -132,7 +136,7 @@ fn next_attempt(consumer: &mut Consumer) -> (u64, String) {
             return (batch, attempt.token);
         }
     }
-    panic!("delivery attempts the batch");
+    panic!("delivery did not attempt to insert the batch");
 }
 
 /// One session, batches of 5,000 rows or one second, no spool.

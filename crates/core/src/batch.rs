@@ -22,7 +22,8 @@ const _: () = assert!(
         <= BYTES_MAX_MIN
 );
 
-/// Flood limit: above this many rejects per second one row stands for several of its reason.
+/// Flood limit: above this many rejects per second, one row stands for several with the same
+/// reason.
 pub const REJECT_ROWS_PER_SECOND_MAX: u32 = 100;
 /// Flood limit in bytes per second.
 pub const REJECT_BYTES_PER_SECOND_MAX: usize = 1024 * 1024;
@@ -32,7 +33,8 @@ pub const REJECT_BYTES_PER_SECOND_MAX: usize = 1024 * 1024;
 pub struct Limits {
     /// Number of rows at which a batch is due.
     pub rows_max: usize,
-    /// Age of the first row at which a batch is due, unless [`Batcher::lengthen_age_max`] raises it.
+    /// Age of the first row at which a batch is due, unless [`Batcher::lengthen_age_max`] raises
+    /// it.
     pub age_max: Duration,
     /// Maximum size of a batch, as [`Batch::bytes`] counts it; at least [`BYTES_MAX_MIN`].
     pub bytes_max: usize,
@@ -134,7 +136,7 @@ impl Batcher {
     /// one.
     #[expect(
         clippy::extend_with_drain,
-        reason = "most messages have one position, and a call of memcpy costs more than its copy"
+        reason = "most messages have one position, and calling memcpy costs more than the copy"
     )]
     pub fn push_positions(&mut self, positions: &mut Vec<Position>, awaited: bool, now: Instant) {
         let bytes: usize = positions.iter().map(bytes_of_position).sum();
@@ -153,7 +155,7 @@ impl Batcher {
     pub fn push_reject(&mut self, reject: Reject, awaited: bool, now: Instant) {
         self.open.at_least_once |= awaited;
         let bytes = bytes_of(&reject);
-        if self.flood.count_is_above_limit(bytes, now)
+        if self.flood.count_reject(bytes, now)
             && let Some(row) =
                 self.open.rejects.iter_mut().rev().find(|row| row.reason == reject.reason)
         {
@@ -220,7 +222,8 @@ struct FloodLimit {
 }
 
 impl FloodLimit {
-    fn count_is_above_limit(&mut self, bytes: usize, now: Instant) -> bool {
+    /// Counts a reject. Returns whether the limit is exceeded.
+    fn count_reject(&mut self, bytes: usize, now: Instant) -> bool {
         let began_at = *self.second_began_at.get_or_insert(now);
         if now.duration_since(began_at) >= Duration::from_secs(1) {
             *self = Self { second_began_at: Some(now), ..Self::default() };

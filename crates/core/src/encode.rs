@@ -4,7 +4,7 @@
 //! retry repeats exactly the bytes that were sent. The format is
 //! [RowBinary](milepost_decode::row_binary) with the columns named in the statement. The modules of
 //! [position](milepost_decode::position) and [reject](milepost_decode::reject) define the columns
-//! beside the fields.
+//! next to the fields.
 
 use std::ops::Range;
 
@@ -43,7 +43,7 @@ pub fn encode(batch: Batch, database: &str) -> Vec<Insert> {
 }
 
 /// Returns the sort key of a row: the table's ORDER BY.
-fn order(position: &Position) -> impl Ord + '_ {
+fn sort_key(position: &Position) -> impl Ord + '_ {
     (day(position.ts), &position.driver_id, position.ts, position.seq, position.lat, position.lng)
 }
 
@@ -51,9 +51,10 @@ fn day(ts: Timestamp) -> i64 {
     ts.unix_ms().div_euclid(86_400_000)
 }
 
-/// Sorts the rows by [`order`]. For speed it sorts one integer per row: eight bytes of the id after
-/// the prefix that all ids share, the time since the earliest row, and the row's index. If ids or
-/// times do not fit, the key has no time, and rows with equal keys are compared whole.
+/// Sorts the rows by [`sort_key`]. For speed it sorts one integer per row: eight bytes of the id
+/// after the prefix that all ids share, the time since the earliest row, and the row's index. If
+/// ids or times do not fit, the integer omits the time. Rows whose integers differ in the index
+/// only are compared by their sort keys.
 fn in_order(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
     // One pass over the rows: the prefix that all ids share, the longest id, and the span of time.
     let first = rows.first().map_or(&[][..], |row| row.driver_id.as_bytes());
@@ -71,19 +72,21 @@ fn in_order(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
     }
     let since = |ts: Timestamp| u32::try_from(ts.unix_ms().saturating_sub(earliest.unix_ms())).ok();
     let has_time = longest - shared <= size_of::<u64>() && since(latest).is_some();
-    let row = |key: u128| &rows[usize::try_from(key & u128::from(u32::MAX)).expect("an index")];
+    let row = |key: u128| &rows[usize::try_from(key & u128::from(u32::MAX)).expect("a row index")];
     let key = |(index, row): (u32, &Position)| {
-        let (mut of_id, rest) = ([0; size_of::<u64>()], &row.driver_id.as_bytes()[shared..]);
-        let bytes = rest.len().min(of_id.len());
-        of_id[..bytes].copy_from_slice(&rest[..bytes]);
-        let of_time = since(row.ts).filter(|_| has_time).unwrap_or(0);
-        u128::from(u64::from_be_bytes(of_id)) << 64 | u128::from(of_time) << 32 | u128::from(index)
+        let (mut id_part, rest) = ([0; size_of::<u64>()], &row.driver_id.as_bytes()[shared..]);
+        let bytes = rest.len().min(id_part.len());
+        id_part[..bytes].copy_from_slice(&rest[..bytes]);
+        let time_part = since(row.ts).filter(|_| has_time).unwrap_or(0);
+        u128::from(u64::from_be_bytes(id_part)) << 64
+            | u128::from(time_part) << 32
+            | u128::from(index)
     };
     let mut keys: Vec<u128> = (0..).zip(rows).map(key).collect();
     keys.sort(); // stable on purpose: it merges runs, and the points of one array arrive sorted
-    // Keys that differ in the index only stand for rows that must be compared whole.
+    // Rows whose integers differ in the index only are compared by their sort keys.
     for equal in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32).filter(|equal| equal.len() > 1) {
-        equal.sort_unstable_by(|a, b| order(row(*a)).cmp(&order(row(*b))));
+        equal.sort_unstable_by(|a, b| sort_key(row(*a)).cmp(&sort_key(row(*b))));
     }
     // The day comes first in the sort key. A stable sort keeps the order within each day.
     if day(earliest) != day(latest) {
@@ -128,7 +131,7 @@ impl Insert {
         })
     }
 
-    /// Returns the insert without the rows for whose driver id `is_erased` is true, and their number.
+    /// Returns the insert without the rows whose driver id is erased, and the number of those rows.
     /// `None` if the driver id cannot be located, as in a file of a newer version.
     #[must_use]
     pub fn without(&self, is_erased: impl Fn(&[u8]) -> bool) -> Option<(Self, usize)> {
@@ -233,7 +236,7 @@ mod tests {
                 |row: &Position| (row.ts.unix_ms() / 86_400_000, row.driver_id.as_bytes().to_vec());
             assert!(ordered.is_sorted_by_key(|row| sorted(row)), "{begin} {length_max} {apart_s}");
             assert!(
-                ordered.is_sorted_by(|a, b| order(a) <= order(b)),
+                ordered.is_sorted_by(|a, b| sort_key(a) <= sort_key(b)),
                 "{begin} {length_max} {apart_s}"
             );
         }

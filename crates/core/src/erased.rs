@@ -107,8 +107,8 @@ impl Newest {
         Arc::clone(&self.list)
     }
 
-    /// Keeps the newer of this list and `answer`. Returns whether to log that `answer` is older, for
-    /// example from a lagging replica.
+    /// Keeps the newer of this list and `answer`. Returns whether to log that `answer` is older,
+    /// for example from a lagging replica.
     pub fn update(&mut self, answer: Arc<Erased>, now: Instant) -> bool {
         let is_older = answer.version < self.list.version;
         if !is_older {

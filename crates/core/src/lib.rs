@@ -1,5 +1,5 @@
 //! The consumer without I/O: sessions, intake, batches, delivery's policy and the group's decision.
-//! Each takes `now` and events, and returns commands. No clock, socket, task, file or log.
+//! Each takes `now` and events, and returns commands. None uses a clock, socket, task, file or log.
 //!
 //! ```text
 //! a connection's events ─▶ session ─▶ intake ─▶ delivery::policy ─▶ insert | store | wait
@@ -7,10 +7,10 @@
 //!                             └── PUBACK ◀── complete below arrival n ◀────┘ reports
 //! ```
 //!
-//! Guarantee: nothing is acknowledged before every row of it is durable. Every wait has a deadline
-//! or a reason in `/readyz`. Refuses: clocks, global randomness, sockets.
+//! Guarantee: a message is acknowledged only after all its rows are durable. Every wait has a
+//! deadline or a reason in `/readyz`. Refuses: clocks, global randomness, sockets.
 
-#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "a test begins at the real now"))]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start at the real time"))]
 
 pub mod batch;
 pub mod consumer;

@@ -25,7 +25,7 @@ pub struct ReadList {
 /// Why an insert does not start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotScreened {
-    #[error("the list of erased drivers was not read yet, so nothing is inserted")]
+    #[error("the list of erased drivers has not been read yet, so nothing is inserted")]
     Unread,
     #[error("the list of erased drivers is {} s old, so nothing is inserted", .0.as_secs())]
     TooOld(Duration),

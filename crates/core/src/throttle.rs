@@ -45,7 +45,7 @@ impl Throttle {
     }
 }
 
-/// Limits the log lines of a failure that has several reasons in turn, each reason separately.
+/// Limits the log lines of a failure whose reason alternates: each reason has a limit of its own.
 /// Digits are ignored, so "3 s" and "4 s" are one reason.
 #[derive(Debug)]
 pub struct Reasons {
@@ -93,13 +93,13 @@ mod tests {
         minutely.reset();
         assert!(minutely.allow(after(121)));
         assert_eq!(
-            [true, true, false, true].map(|is| once.allow_while(is, began)),
+            [true, true, false, true].map(|holds| once.allow_while(holds, began)),
             [false, false, false, true]
         );
     }
 
     #[test]
-    fn reasons_in_turn_are_each_logged_once_an_interval() {
+    fn alternating_reasons_are_each_logged_once_per_interval() {
         let began = Instant::now();
         let mut reasons = Reasons::every(Duration::from_secs(60));
         let mut logs =
@@ -114,7 +114,10 @@ mod tests {
         for why in ["a", "b", "c", "d", "e"] {
             assert!(logs(why, 61));
         }
-        assert!(reasons.allow("a", began + Duration::from_secs(61)), "five are too many");
+        assert!(
+            reasons.allow("a", began + Duration::from_secs(61)),
+            "only four reasons are remembered"
+        );
         reasons.reset();
         assert!(reasons.allow("e", began));
     }

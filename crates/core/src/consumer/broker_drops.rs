@@ -9,7 +9,8 @@
 
 use std::collections::BTreeMap;
 
-/// Filter of every counter of every node. The broker's access rules must allow exactly this filter.
+/// Topic filter that matches every counter of every node. The broker's access rules must allow
+/// exactly this filter.
 pub const FILTER: &str = "$SYS/brokers/+/metrics/#";
 /// Prefix of the brokers' own topics. A filter that begins with a wildcard does not match them
 /// (MQTT-4.7.2-1).
@@ -21,15 +22,15 @@ const NODES_MAX: usize = 64;
 pub const REASONS: [(&str, &str); 6] = [
     // A session's queue was full, and the oldest message was dropped.
     ("queue_full", "delivery/dropped/queue_full"),
-    // Its message expiry had passed.
+    // The message's expiry interval had passed.
     ("expired", "delivery/dropped/expired"),
-    // Larger than the subscriber accepts.
+    // The message was larger than the subscriber accepts.
     ("too_large", "delivery/dropped/too_large"),
-    // QoS 0, for a session that was disconnected or full.
+    // A QoS 0 message, for a session that was disconnected or full.
     ("qos0", "delivery/dropped/qos0_msg"),
     // No client was subscribed or had a session.
     ("no_subscribers", "messages/dropped/no_subscribers"),
-    // Above a limit of the publisher.
+    // The publisher exceeded a limit.
     ("quota_exceeded", "messages/dropped/quota_exceeded"),
 ];
 
@@ -62,12 +63,12 @@ impl BrokerDrops {
             return;
         }
         let counters = self.nodes.entry(node.to_vec()).or_default();
-        let more = match counters[reason].replace(count) {
+        let added = match counters[reason].replace(count) {
             None => 0,
             // A lower value than the last one: the broker restarted and counts from 0.
             Some(last) => count.checked_sub(last).unwrap_or(count),
         };
-        self.dropped[reason] = self.dropped[reason].saturating_add(more);
+        self.dropped[reason] = self.dropped[reason].saturating_add(added);
     }
 }
 

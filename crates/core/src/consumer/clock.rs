@@ -4,7 +4,7 @@
 //! jump is detected by the monotonic clock. Before the first comparison, while ClickHouse is down,
 //! the fleet is the reference: a correct clock finds most messages fresh. While this host's clock
 //! would reject at least as many messages as it finds fresh, the messages that it would reject or
-//! date are deferred; the others are accepted.
+//! date are deferred, together with all later ones of their connection; the others are accepted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,7 +23,8 @@ pub(super) struct Clock {
     was_compared: bool,
     /// Fresh messages before the first comparison.
     fresh: u64,
-    /// Messages before the first comparison with a fix that this host's clock would reject.
+    /// Messages, before the first comparison, with at least one fix that this host's clock would
+    /// reject.
     refused: u64,
     /// Sessions with a message that is deferred until the clock is trusted.
     awaited_by: BTreeSet<SessionIndex>,
@@ -59,8 +60,8 @@ impl Clock {
 
     /// Returns the line of `/readyz`.
     pub(super) fn unready_reason(&self) -> Option<&str> {
-        let in_doubt = "this host's clock has not been compared with ClickHouse's yet, and would reject most fixes: their messages, and those behind \
-                       them, stay with the broker";
+        let in_doubt = "this host's clock has not been compared with ClickHouse's yet, and would reject most fixes: messages with such fixes, and all \
+                       later ones, stay with the broker until the clocks have been compared";
         self.off().or((self.is_in_doubt() && !self.awaited_by.is_empty()).then_some(in_doubt))
     }
 

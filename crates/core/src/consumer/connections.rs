@@ -17,9 +17,9 @@ pub enum Connections {
 }
 
 impl Connections {
-    /// Returns how many sessions [`Connections::Auto`] opens if `enough` of them fill the window.
-    pub fn auto(enough: usize) -> usize {
-        enough.clamp(AUTO_MIN, CONNECTIONS_MAX)
+    /// Returns how many sessions [`Connections::Auto`] opens if `needed` of them fill the window.
+    pub fn auto(needed: usize) -> usize {
+        needed.clamp(AUTO_MIN, CONNECTIONS_MAX)
     }
 }
 
@@ -32,7 +32,7 @@ const NAMED_MAX: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GrowthStep {
     Nothing,
-    /// Add a member, with the next index.
+    /// Add a consuming session, with the next index.
     Grow,
     /// Visit the next index.
     Visit,
@@ -41,9 +41,9 @@ pub(super) enum GrowthStep {
 #[derive(Debug)]
 pub(super) struct Growth {
     connections: Connections,
-    /// Number of members: the first sessions. Those after them are visits.
-    members: usize,
-    /// Number of members at the start of the process.
+    /// Number of consuming sessions; they come first. Those after them are visits.
+    consuming: usize,
+    /// Number of consuming sessions at the start of the process.
     at_start: usize,
     pub(super) former: Former,
 }
@@ -54,51 +54,53 @@ impl Growth {
             Connections::Auto => AUTO_MIN,
             Connections::Fixed(number) => number,
         };
-        Self { connections, members: at_start, at_start, former: Former::new(at_start == 0) }
+        Self { connections, consuming: at_start, at_start, former: Former::new(at_start == 0) }
     }
 
-    pub(super) fn members(&self) -> usize {
-        self.members
+    pub(super) fn consuming(&self) -> usize {
+        self.consuming
     }
 
-    /// Returns the sum of the windows. A session that is not live counts with the average.
+    /// Returns the sum of the windows. A session that is not live counts with the average of the
+    /// live ones.
     pub(super) fn window(&self, sessions: &[Session]) -> usize {
-        let live = sessions[..self.members].iter().filter(|session| is_live(session));
+        let live = sessions[..self.consuming].iter().filter(|session| is_live(session));
         let (sum, count) =
             live.fold((0, 0), |(sum, count), session| (sum + session.window(), count + 1));
-        sum / count.max(1) * self.members
+        sum / count.max(1) * self.consuming
     }
 
     /// Returns whether no further session will be added to fill the window.
     pub(super) fn is_complete(&self, sessions: &[Session], window_wanted: usize) -> bool {
-        self.members > 0
+        self.consuming > 0
             && self.first_are_live(sessions)
             && !self.needs_more(sessions, window_wanted)
     }
 
-    /// Returns the next step, which the caller takes before it calls again. `node_without`: some
-    /// node of the broker has no session. A new session waits for that node as long as it takes, so
-    /// it must not reuse the index of a former session, whose messages would wait too.
+    /// Returns the next step, which the caller takes before it calls again. `has_unserved_node`:
+    /// some node of the broker has no session. A new session waits for that node as long as it
+    /// takes, so it must not reuse the index of a former session, whose messages would wait too.
     pub(super) fn step(
         &mut self,
         sessions: &[Session],
         window_wanted: usize,
-        node_without: bool,
+        has_unserved_node: bool,
         nodes: usize,
     ) -> GrowthStep {
-        // Until every session of the start is live, neither the windows nor the free nodes are known.
+        // Until every initial session is live, neither the windows nor the free nodes are known.
         if !self.first_are_live(sessions) {
             return GrowthStep::Nothing;
         }
-        let needs_visit = self.former.needs_visit(sessions, self.members, nodes);
-        let for_node =
-            node_without && self.former.is_search_complete() && self.members < CONNECTIONS_MAX;
+        let needs_visit = self.former.needs_visit(sessions, self.consuming, nodes);
+        let for_node = has_unserved_node
+            && self.former.is_search_complete()
+            && self.consuming < CONNECTIONS_MAX;
         if for_node || self.needs_more(sessions, window_wanted) {
             // The next index may be a visit in progress: wait until it has ended.
-            let visited = sessions.get(self.members);
+            let visited = sessions.get(self.consuming);
             if visited.is_none_or(|visited| visited.connection() == ConnectionState::Ended) {
-                visited.into_iter().for_each(|visited| self.former.becomes_member(visited));
-                self.members += 1;
+                visited.into_iter().for_each(|visited| self.former.keep_counts(visited));
+                self.consuming += 1;
                 return GrowthStep::Grow;
             }
         }
@@ -111,7 +113,7 @@ impl Growth {
 
     fn needs_more(&self, sessions: &[Session], window_wanted: usize) -> bool {
         self.connections == Connections::Auto
-            && self.members < CONNECTIONS_MAX
+            && self.consuming < CONNECTIONS_MAX
             && self.window(sessions) < window_wanted
     }
 
@@ -120,8 +122,8 @@ impl Growth {
     pub(super) fn unready_reasons(&self, sessions: &[Session], now: Instant) -> Vec<String> {
         let mut reasons = Vec::new();
         let mut unnamed = 0;
-        for (index, session) in sessions[..self.members].iter().enumerate() {
-            let counts = index < self.at_start || session.has_lived();
+        for (index, session) in sessions[..self.consuming].iter().enumerate() {
+            let counts = index < self.at_start || session.has_been_live();
             match session.unready_reason(now).filter(|_| counts) {
                 Some(why) if reasons.len() < NAMED_MAX => {
                     reasons.push(format!("session {index}: {why}"))
@@ -153,7 +155,7 @@ mod tests {
     fn away() -> Session {
         let answer_within = Duration::from_secs(10);
         let session_expiry = Duration::from_secs(120);
-        Session::member(SessionConfig {
+        Session::consuming(SessionConfig {
             receive_maximum: 100,
             answer_within,
             session_expiry,
@@ -188,6 +190,6 @@ mod tests {
         assert_eq!(growth.step(&sessions, 0, true, 2), GrowthStep::Visit);
         sessions.push(away());
         assert_ne!(growth.step(&sessions, 0, true, 2), GrowthStep::Grow, "the visit has not ended");
-        assert_eq!(growth.members(), 1);
+        assert_eq!(growth.consuming(), 1);
     }
 }

@@ -1,21 +1,24 @@
 //! Former sessions: sessions of an earlier process that had more of them. The broker keeps queueing
 //! messages for each until it expires.
 //!
-//! Guarantee: all are unsubscribed at the same time, and then emptied. They are ended from the
-//! highest index down, so a process that dies meanwhile leaves no gap in the indices, at which its
-//! successor would stop searching.
+//! Guarantee: each is unsubscribed before it is emptied, and many are visited at the same time. No
+//! former session is ended before all have been found. They are ended from the highest index down,
+//! so a process that dies meanwhile leaves no gap in the indices, at which its successor would stop
+//! searching.
 
 use crate::session::Session;
 use crate::session::events::ConnectionState;
 
 /// Maximum number of sessions of a process. A broker whose windows need more is unsuitable.
 pub const CONNECTIONS_MAX: usize = 64;
-/// The search ends after this many absent indices in a row, and one more for each further node of
-/// the broker: a node that was away when the former process made a session for it leaves a gap.
+/// The search ends after this many absent indices in a row, plus one for each further node of the
+/// broker: a node that was away when the former process created a session for it leaves a gap. If
+/// many sessions were found, it ends later, see [`VISITS_PER_FOUND`].
 const ABSENT_MAX: usize = 3;
-/// Number of further indices that are visited at once per former session that was found. So a broker
-/// without former sessions is asked for [`ABSENT_MAX`], and a broker with many for almost all after
-/// three rounds. Visits one after the other would make messages wait for each CONNACK.
+/// Number of further indices that are visited at the same time for each former session found. So a
+/// broker without former sessions gets [`ABSENT_MAX`] visits, and a broker with many gets almost
+/// all visits within three rounds. If visits followed one another, messages would wait for each
+/// CONNACK.
 const VISITS_PER_FOUND: usize = 3;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -27,17 +30,18 @@ pub struct FormerTotals {
     /// Sessions that no longer existed, although one with a higher index does. Their messages are
     /// lost.
     pub expired: u64,
-    /// Sessions that another client took over while they were visited.
+    /// Sessions that another client seems to have used while they were visited.
     pub contested: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Former {
-    /// Visit every index: for `milepost drain`, whose former process may have had any number.
+    /// Visit every index: for `milepost drain`, whose former process may have had any number of
+    /// sessions.
     all: bool,
     /// Every index at which a session may exist has been visited.
     search_complete: bool,
-    /// Counts of expired sessions, and of visits that have become members.
+    /// Counts of expired sessions, and of visits whose sessions consume now.
     counted: FormerTotals,
 }
 
@@ -55,21 +59,21 @@ impl Former {
     }
 
     /// Returns whether to visit the next index. `nodes`: number of the broker's nodes. The sessions
-    /// after the first `members` are visits.
+    /// after the first `consuming` ones are visits.
     pub(super) fn needs_visit(
         &mut self,
         sessions: &[Session],
-        members: usize,
+        consuming: usize,
         nodes: usize,
     ) -> bool {
         if self.search_complete {
             return false;
         }
-        let visits = &sessions[members..];
+        let visits = &sessions[consuming..];
         let found = visits.iter().rposition(Session::was_found).map_or(0, |last| last + 1);
         let at_least = (ABSENT_MAX + nodes.saturating_sub(1)).max(found * VISITS_PER_FOUND);
         let absent_max = if self.all { CONNECTIONS_MAX } else { at_least };
-        let reach = (members + found + absent_max).min(CONNECTIONS_MAX);
+        let reach = (consuming + found + absent_max).min(CONNECTIONS_MAX);
         if sessions.len() < reach {
             return true;
         }
@@ -82,13 +86,15 @@ impl Former {
         false
     }
 
-    /// Returns whether a visit may end its session: all sessions with a higher index have ended.
+    /// Returns whether a visit may end its session: the search is complete, and all sessions with a
+    /// higher index have ended.
     pub(super) fn may_end(&self, sessions: &[Session], index: usize) -> bool {
         self.search_complete && sessions[index + 1..].iter().all(has_ended)
     }
 
-    /// Keeps the counts of a visit that becomes a member: a counter never decreases.
-    pub(super) fn becomes_member(&mut self, visit: &Session) {
+    /// Keeps the counts of a visit whose session starts to consume, because a counter never
+    /// decreases.
+    pub(super) fn keep_counts(&mut self, visit: &Session) {
         self.counted = self.totals(std::slice::from_ref(visit));
     }
 

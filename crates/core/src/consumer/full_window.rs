@@ -1,5 +1,5 @@
-//! Reports a window that stays full as a line of `/readyz`: the broker may have no more messages in
-//! flight, so further ones wait in its queue.
+//! Reports a window that stays full as a line of `/readyz`: the broker must not send more messages,
+//! so further ones wait in its queue.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use super::Consumer;
 const WINDOW_FULL_MAX: Duration = Duration::from_secs(10);
 
 impl Consumer {
-    /// Returns the longest time for which a member's window has been full.
+    /// Returns the longest time for which the window of a consuming session has been full.
     pub(super) fn longest_full_window(&self, now: Instant) -> Duration {
-        let members = &self.sessions[..self.growth.members()];
-        members.iter().map(|session| session.window_full_for(now)).max().unwrap_or_default()
+        let consuming = &self.sessions[..self.growth.consuming()];
+        consuming.iter().map(|session| session.window_full_for(now)).max().unwrap_or_default()
     }
 
     /// Returns the line of `/readyz` if a window has been full for longer than [`WINDOW_FULL_MAX`].
@@ -20,8 +20,8 @@ impl Consumer {
         if self.window_full_for < WINDOW_FULL_MAX {
             return None;
         }
-        let members = &self.sessions[..self.growth.members()];
-        let full = members
+        let consuming = &self.sessions[..self.growth.consuming()];
+        let full = consuming
             .iter()
             .filter(|session| session.window_full_for(now) >= WINDOW_FULL_MAX)
             .count();
@@ -38,7 +38,7 @@ impl Consumer {
         Some(format!(
             "window: full for {} s in {full} of {} sessions ({window} messages in all), so messages wait in the broker; {advice}",
             self.window_full_for.as_secs(),
-            members.len()
+            consuming.len()
         ))
     }
 }

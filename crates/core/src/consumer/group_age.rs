@@ -1,13 +1,14 @@
 //! Lengthens the age of batches in a large group.
 //!
-//! An insert costs ClickHouse its parts, however few rows it has, and each member inserts at least
-//! once per `batch.age_max` while it receives anything. So a member lengthens its age with the
-//! number of members: the whole group makes about [`INSERTS_PER_AGE`] inserts per `batch.age_max`.
+//! Each insert creates parts in ClickHouse, however few rows it has, and each member inserts at
+//! least once per `batch.age_max` while it receives anything. So a member lengthens the age of its
+//! batches with the number of members: the whole group makes about [`INSERTS_PER_AGE`] inserts per
+//! `batch.age_max`.
 //!
 //! Guarantee: the age is never shorter than `batch.age_max`, and never longer than
 //! `batch.members_age_max`. Every other reason to close a batch still applies. While half of a
 //! window or half of the buffer is used, the age is `batch.age_max`, so that a broker never waits
-//! for it.
+//! for a lengthened one.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ pub(super) struct GroupAge {
 }
 
 impl GroupAge {
-    /// Starts as the only member.
+    /// Assumes a group of one member.
     pub(super) fn new(age_max: Duration, members_age_max: Duration) -> Self {
         Self { age_max, members_age_max, members: 1 }
     }

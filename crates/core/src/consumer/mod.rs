@@ -6,10 +6,10 @@
 //! acks      ◀─ session: in order ◀─ intake: complete below ◀─ delivery: durable             ◀─ reports
 //! ```
 //!
-//! Guarantee: those of [`session`](crate::session), [`intake`](crate::intake) and
-//! [`delivery`](crate::delivery) together. Nothing is acknowledged before every row of it is durable.
-//! Every position is in exactly one of the places that [`ConsumerTotals`] counts. Memory is
-//! bounded. When acknowledgements stall, [`Consumer::unready_reasons`] explains why.
+//! Guarantee: the guarantees of [`session`](crate::session), [`intake`](crate::intake) and
+//! [`delivery`](crate::delivery) together. A message is acknowledged only after all its rows are
+//! durable. Every position is in exactly one of the places that [`ConsumerTotals`] counts. Memory
+//! is bounded. When acknowledgements stall, [`Consumer::unready_reasons`] explains why.
 //!
 //! Its shell is `src/app/driver.rs`, which owns the connections. `src/executor.rs` executes its
 //! commands.
@@ -64,14 +64,15 @@ pub struct ConsumerConfig {
     pub connections: Connections,
     pub session: events::SessionConfig,
     /// In-flight messages that keep every insert slot busy: (inserts in flight + 1) × rows of a
-    /// batch.
+    /// full batch.
     pub window_wanted: usize,
     pub qos: Qos,
     pub buffer_bytes_max: usize,
-    /// Longest age of a batch in a large group; zero: the group's size changes nothing.
+    /// Longest age of a batch in a large group; zero: the size of the group does not change the
+    /// age.
     pub members_age_max: Duration,
-    /// Largest tolerated jump of the wall clock. After a larger one messages are deferred until this
-    /// host's clock has been compared with ClickHouse's.
+    /// Largest tolerated jump of the wall clock. After a larger one messages are deferred until
+    /// this host's clock has been compared with ClickHouse's.
     pub clock_jump_max: Duration,
 }
 
@@ -91,7 +92,7 @@ pub struct Consumer {
     /// At QoS 0: since when the buffer has had no room for one more read.
     full_since: Option<Instant>,
     log: Log,
-    /// The longest time for which a member's window has been full.
+    /// Longest time for which the window of a consuming session has been full.
     window_full_for: Duration,
     /// Acknowledgements sent so far, and since when the number has not changed while messages
     /// waited.
@@ -122,7 +123,7 @@ impl Consumer {
             notices: VecDeque::new(),
             durable: VecDeque::new(),
         };
-        for _ in 0..consumer.growth.members() {
+        for _ in 0..consumer.growth.consuming() {
             consumer.add_session(false);
         }
         consumer
@@ -134,12 +135,12 @@ impl Consumer {
         self.sessions.push(if is_visit {
             Session::visit(settings)
         } else {
-            Session::member(settings)
+            Session::consuming(settings)
         });
         self.nodes.add_session(is_visit);
     }
 
-    /// Returns the number of sessions; it never shrinks. The client id of a session ends in its
+    /// Returns the number of sessions; it never decreases. The client id of a session ends in its
     /// index.
     #[must_use]
     pub fn sessions(&self) -> usize {
@@ -156,7 +157,8 @@ impl Consumer {
         &mut self.sessions[index]
     }
 
-    /// Replaces the broker's nodes after their names were resolved again. `nodes` is not empty.
+    /// Replaces the broker's nodes after their names were resolved again. `nodes` must not be
+    /// empty.
     pub fn set_nodes(&mut self, nodes: &[Node]) {
         self.nodes.set(nodes);
     }
@@ -168,7 +170,7 @@ impl Consumer {
     }
 
     /// Records that the shell connects this session. Returns its node and, if another node is
-    /// available, how long to wait for it.
+    /// available, how long to wait for this one.
     pub fn dial(&mut self, index: SessionIndex, now: Instant) -> (Node, Option<Duration>) {
         self.nodes.dial(index, now)
     }
@@ -190,8 +192,8 @@ impl Consumer {
         match self.sessions[index].admit(message, room, now.instant) {
             Admission::Take(arrival) => {
                 self.intake.push(message, arrival.map(|arrival| (index, arrival)), now);
-                // The other reasons to close a batch concern all sessions, and wait for
-                // `handle_timeout`.
+                // The other reasons to close a batch concern all sessions: `handle_timeout` checks
+                // them.
                 if self.intake.is_due(now.instant) {
                     self.move_batches(now.instant);
                 }
@@ -260,7 +262,8 @@ impl Consumer {
         self.delivery.handle_timeout(now);
         self.complete(now);
         self.nodes.reassign(&mut self.sessions, now, &mut self.notices);
-        // Before the sessions: a former session may end as soon as the search for others has ended.
+        // Grow before the sessions advance: a former session may end as soon as the search for
+        // others has ended.
         if self.leaving.is_none() {
             self.grow(now);
         }
@@ -289,7 +292,7 @@ impl Consumer {
         self.durable.pop_front()
     }
 
-    /// Returns when [`handle_timeout`](Self::handle_timeout) is due, if no event arrives before.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is due, unless an event arrives first.
     #[must_use]
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let sessions = self.sessions.iter().filter_map(Session::poll_timeout);
@@ -328,11 +331,11 @@ impl Consumer {
         self.delivery.is_replaying()
     }
 
-    /// Returns the smallest in-flight window of a member, in messages.
+    /// Returns the smallest in-flight window of a consuming session, in messages.
     #[must_use]
     pub fn smallest_window(&self) -> usize {
-        let members = &self.sessions[..self.growth.members()];
-        members.iter().map(Session::window).min().unwrap_or(usize::MAX)
+        let consuming = &self.sessions[..self.growth.consuming()];
+        consuming.iter().map(Session::window).min().unwrap_or(usize::MAX)
     }
 
     /// Returns the lines of `/readyz`; empty when ready.
@@ -357,7 +360,7 @@ impl Consumer {
     /// Returns the counts and levels of this moment.
     #[must_use]
     pub fn totals(&self) -> ConsumerTotals {
-        let (members, visits) = self.sessions.split_at(self.growth.members());
+        let (consuming, visits) = self.sessions.split_at(self.growth.consuming());
         ConsumerTotals {
             sessions: self
                 .sessions
@@ -367,7 +370,7 @@ impl Consumer {
                 .unwrap_or_default(),
             intake: self.intake.totals(),
             delivery: self.delivery.totals(),
-            nodes: self.nodes.totals(members),
+            nodes: self.nodes.totals(consuming),
             broker_dropped: self.broker_drops.dropped(),
             former: self.growth.former.totals(visits),
             window_full_for: self.window_full_for,
@@ -400,8 +403,9 @@ impl Consumer {
         }
     }
 
-    /// Decides when the open batch closes for an insert: before it is due, if the broker can send
-    /// nothing more until its rows are acknowledged, or if the process leaves.
+    /// Decides when the open batch closes for an insert: before it is due, if the broker cannot, or
+    /// probably cannot, send more until the batch's messages are acknowledged, or if the process
+    /// leaves.
     fn closes_to_insert(&mut self, now: Instant) -> CloseWhen {
         let mut sessions = self.sessions.iter().enumerate();
         let leaves = self.is_flushing() || self.leaving.is_some() && self.closes_early(now);
@@ -443,7 +447,7 @@ impl Consumer {
     }
 
     /// Returns when a silence suggests that a session's window is full. `None` while a batch is in
-    /// flight: the broker may be waiting for the acknowledgements of that one.
+    /// flight: the broker may be waiting for the acknowledgements of that batch.
     fn suspicion_at(&self) -> Option<Instant> {
         if self.intake.open().is_empty() || self.delivery.is_busy() {
             return None;
@@ -503,16 +507,16 @@ impl Consumer {
     /// sessions.
     fn grow(&mut self, now: Instant) {
         let wanted = self.settings.window_wanted;
-        let without = loop {
+        let unserved = loop {
             let may_grow = self.settings.connections == Connections::Auto;
-            let node = self.nodes.without_session(self.growth.members(), may_grow);
+            let node = self.nodes.without_session(self.growth.consuming(), may_grow);
             match self.growth.step(&self.sessions, wanted, node.is_some(), self.nodes.count()) {
                 GrowthStep::Nothing => {
-                    break node.filter(|_| self.growth.members() == CONNECTIONS_MAX);
+                    break node.filter(|_| self.growth.consuming() == CONNECTIONS_MAX);
                 }
                 GrowthStep::Visit => self.add_session(true),
                 GrowthStep::Grow => {
-                    let sessions = self.growth.members();
+                    let sessions = self.growth.consuming();
                     // A session that may still hold a former process's messages must not wait for a
                     // node that is away.
                     let was_abandoned =
@@ -520,7 +524,7 @@ impl Consumer {
                     let node =
                         node.filter(|_| self.growth.former.is_search_complete() && !was_abandoned);
                     match self.sessions.get_mut(sessions - 1) {
-                        Some(visited) => visited.become_member(),
+                        Some(visited) => visited.start_consuming(),
                         None => self.add_session(false),
                     }
                     node.iter().for_each(|node| self.nodes.assign(sessions - 1, Arc::clone(node)));
@@ -528,9 +532,10 @@ impl Consumer {
                 }
             }
         };
-        let is_new = self.log.no_more.allow_while(without.is_some(), now);
-        self.notices
-            .extend(without.filter(|_| is_new).map(|node| ConsumerNotice::NoMoreSessions { node }));
+        let is_new = self.log.no_more.allow_while(unserved.is_some(), now);
+        self.notices.extend(
+            unserved.filter(|_| is_new).map(|node| ConsumerNotice::NoMoreSessions { node }),
+        );
         let window = self.growth.window(&self.sessions);
         if window < wanted
             && self.growth.is_complete(&self.sessions, wanted)
@@ -539,7 +544,7 @@ impl Consumer {
             self.notices.push_back(ConsumerNotice::WindowSmall {
                 window,
                 wanted,
-                sessions: self.growth.members(),
+                sessions: self.growth.consuming(),
             });
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! Guarantee: sessions are spread evenly at the start. A session that loses its node tries the same
 //! node first, because resuming on another node is a takeover, in which a broker can lose messages.
-//! After [`PATIENCE`] it moves to another node, and stays there. A node without a session gets a new
-//! one, which waits for this node as long as it takes.
+//! After [`PATIENCE`] it moves to another node, and stays there. A node without a session gets a
+//! new session, which waits for this node as long as it takes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,14 +14,15 @@ pub use super::notice::Node;
 use crate::session::Session;
 use crate::session::events::ConnectionState;
 
-/// How long a session tries its own node before it moves to another one. With the connection, the
-/// move takes less than a second.
+/// How long a session tries its own node before it moves to another one. Including the new
+/// connection, the move takes less than a second.
 pub const PATIENCE: Duration = Duration::from_millis(750);
 
 /// How long a node may take to answer a CONNECT, TCP and TLS included, while another node is
-/// available. After it the shell connects a second client, which has no session. A node that resumes
-/// a large session answers that client at once, and gets the whole `connect_timeout`. A node that
-/// does not answer it within the same time hangs, and the session moves to another node.
+/// available. After this time the shell connects a second client, which has no session. A node that
+/// resumes a large session answers that client at once, and gets the whole `connect_timeout`. A
+/// node that does not answer that client within the same time counts as hung, and the session moves
+/// to another node.
 pub const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -31,13 +32,14 @@ struct NodeState {
     failed_at: Option<Instant>,
 }
 
-/// The node of a session, and its attempts to connect to it.
+/// The node of a session, and the attempts to connect to it.
 #[derive(Debug)]
 struct Placement {
     node: Node,
-    /// How long the session tries its node before it moves to another one. `None`: it never moves.
-    /// A visit moves at once.
+    /// How long the session tries its node before it moves to another one. `None`: it waits until
+    /// it has reached this node once. A visit moves at once.
     patience: Option<Duration>,
+    /// Time from which the patience counts; `None` while the session is live, or after a move.
     lost_at: Option<Instant>,
     /// Time at which the shell began to connect, while the connection has not ended.
     dialed_at: Option<Instant>,
@@ -97,8 +99,8 @@ impl Nodes {
         });
     }
 
-    /// Makes an unconnected session the only one of this node: it waits for the node as long as it
-    /// takes.
+    /// Makes an unconnected session the only session of this node: it waits for the node as long as
+    /// it takes.
     pub(super) fn assign(&mut self, session: usize, node: Node) {
         let placement = &mut self.placements[session];
         (placement.node, placement.patience, placement.lost_at) = (node, None, None);
@@ -110,7 +112,7 @@ impl Nodes {
     }
 
     /// Records that the shell connects this session. Returns the node and, if another node is
-    /// available, the timeout of TCP; [`ANSWERS_WITHIN`] then applies, too.
+    /// available, the timeout of the TCP connection; after that [`ANSWERS_WITHIN`] applies.
     pub(super) fn dial(&mut self, session: usize, now: Instant) -> (Node, Option<Duration>) {
         self.placements[session].dialed_at = Some(now);
         let placement = &self.placements[session];
@@ -151,7 +153,7 @@ impl Nodes {
         self.placements.iter().filter_map(|placement| placement.leaves_at).min()
     }
 
-    /// Records the connection of one session. Returns a log line if the session has moved.
+    /// Records the state of one session's connection. Returns a log line if the session has moved.
     fn record_connection(
         &mut self,
         session: usize,
@@ -178,7 +180,8 @@ impl Nodes {
             known.into_iter().for_each(|known| known.failed_at = Some(now));
         }
         if let Some(lived) = ended {
-            // Patience counts from the start of a failed attempt, so a hung node is not tried twice.
+            // Patience counts from the start of a failed attempt, so a hung node is not tried
+            // twice.
             let dialed_at = placement.dialed_at.take().filter(|_| !lived);
             placement.lost_at.get_or_insert(dialed_at.unwrap_or(now));
             placement.has_failed = !lived;
@@ -201,24 +204,25 @@ impl Nodes {
         Some(if other.failed_at.is_some() || is_round { at.max(next_try) } else { at })
     }
 
-    /// Returns a node without any of the first `members` sessions, if there are enough sessions
-    /// for each node to have one.
-    pub(super) fn without_session(&self, members: usize, may_grow: bool) -> Option<Node> {
+    /// Returns a node without any of the first `consuming` sessions, if every node can have one:
+    /// there are enough sessions, or `may_grow`.
+    pub(super) fn without_session(&self, consuming: usize, may_grow: bool) -> Option<Node> {
         let has_none = |known: &&NodeState| {
-            self.placements[..members].iter().all(|placement| placement.node != known.node)
+            self.placements[..consuming].iter().all(|placement| placement.node != known.node)
         };
         let known = self.known.iter().find(has_none)?;
-        (self.known.len() > 1 && (may_grow || members >= self.known.len()))
+        (self.known.len() > 1 && (may_grow || consuming >= self.known.len()))
             .then(|| Arc::clone(&known.node))
     }
 
-    /// Returns every node with its number of live sessions among `members`, the first sessions.
-    pub(super) fn totals(&self, members: &[Session]) -> Vec<(Node, u64)> {
+    /// Returns every node with the number of its live sessions among `consuming`, the first
+    /// sessions.
+    pub(super) fn totals(&self, consuming: &[Session]) -> Vec<(Node, u64)> {
         let live = |node: &Node| {
-            let is_on_it = |(session, placement): &(&Session, &Placement)| {
+            let is_live_on_node = |(session, placement): &(&Session, &Placement)| {
                 placement.node == *node && session.connection().live_since().is_some()
             };
-            members.iter().zip(&self.placements).filter(is_on_it).count() as u64
+            consuming.iter().zip(&self.placements).filter(is_live_on_node).count() as u64
         };
         self.known.iter().map(|known| (Arc::clone(&known.node), live(&known.node))).collect()
     }
@@ -233,14 +237,16 @@ impl Nodes {
         others.min_by_key(|known| self.rank(known))
     }
 
-    /// Returns the best node for a new session or, with `leaving`, for a session that moves.
-    fn best(&self, leaving: Option<usize>) -> Node {
-        let from = leaving.map(|session| &self.placements[session]);
+    /// Returns the best node for a new session or, with `moving`, for that session to move to.
+    fn best(&self, moving: Option<usize>) -> Node {
+        let from = moving.map(|session| &self.placements[session]);
         let known = match from.and_then(|placement| self.other(placement)) {
             Some(other) => other,
-            None => {
-                self.known.iter().min_by_key(|known| self.rank(known)).expect("there is a node")
-            }
+            None => self
+                .known
+                .iter()
+                .min_by_key(|known| self.rank(known))
+                .expect("the list of nodes is never empty"),
         };
         Arc::clone(&known.node)
     }
@@ -289,8 +295,8 @@ mod tests {
         assert_eq!(nodes.dial(0, began), (Node::from("a"), Some(PATIENCE)));
         nodes.placements[0].lost_at = Some(began);
         assert_eq!(nodes.dial(0, began + PATIENCE / 3).1, Some(PATIENCE - PATIENCE / 3));
-        assert_eq!(nodes.dial(0, began + PATIENCE * 9).1, Some(PATIENCE / 3), "the least");
+        assert_eq!(nodes.dial(0, began + PATIENCE * 9).1, Some(PATIENCE / 3), "the minimum");
         nodes.known[1].failed_at = Some(began);
-        assert_eq!(nodes.dial(0, began).1, None, "no other does better");
+        assert_eq!(nodes.dial(0, began).1, None, "the other node has failed too");
     }
 }

@@ -45,7 +45,7 @@ pub enum ConsumerNotice {
         sessions: usize,
         node: Option<Node>,
     },
-    /// A node has no session, and the maximum number is reached.
+    /// A node has no session, and the maximum number of sessions is reached.
     NoMoreSessions {
         node: Node,
     },
@@ -157,7 +157,7 @@ impl fmt::Display for ConsumerNotice {
             Self::NoMoreSessions { node } => write!(
                 f,
                 "the broker's node {node} has no session of this process, which has {CONNECTIONS_MAX} sessions already and opens no \
-                 more. Restart it when the node answers: that spreads the sessions again"
+                 more. Restart milepost when the node answers: that spreads the sessions again"
             ),
             Self::Moved { session, from, to } => write!(
                 f,

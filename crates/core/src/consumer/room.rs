@@ -69,7 +69,7 @@ impl Consumer {
     }
 
     /// Returns whether a session can take its deferred messages: half its share of the buffer is
-    /// free.
+    /// free, and the clock is trusted.
     pub(super) fn has_room_to_renew(&self, index: SessionIndex) -> bool {
         let share = self.settings.buffer_bytes_max / self.sessions.len().max(1);
         self.clock.off().is_none()
@@ -78,7 +78,7 @@ impl Consumer {
     }
 
     /// Returns whether the buffer or a session's window is half used. A broker whose window is full
-    /// queues few messages, and then drops.
+    /// queues few messages, and then drops further ones.
     pub(super) fn is_under_pressure(&self) -> bool {
         let is_pressed = |session: &Session| {
             let unacked = session.unacked();

@@ -1,4 +1,4 @@
-//! The counts of the whole process: where every position is.
+//! The counts of the whole process, which account for every position.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::former::FormerTotals;
 use super::nodes::Node;
 use crate::{delivery, intake, session};
 
-/// Counts and levels of the whole process, all of one moment.
+/// Counts and levels of the whole process, all taken at the same moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConsumerTotals {
     pub sessions: session::events::SessionTotals,
@@ -18,7 +18,7 @@ pub struct ConsumerTotals {
     /// Messages that the broker reports as dropped.
     pub broker_dropped: Dropped,
     pub former: FormerTotals,
-    /// The longest time for which a member's window has been full for most of the time.
+    /// Longest time for which the window of a consuming session has been full most of the time.
     pub window_full_for: Duration,
     /// Age at which the open batch closes.
     pub batch_age_max: Duration,

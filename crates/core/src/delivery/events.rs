@@ -8,7 +8,7 @@ use super::sink::{Attempt, FailureKind};
 use crate::batch::Batch;
 use crate::delivery::File;
 
-/// [`Batch::id`], or the number of a file that was loaded.
+/// [`Batch::id`], or the number of a batch that was loaded from a file.
 pub type BatchId = u64;
 /// First number of batches that are loaded from files; ids of the intake's batches are below it.
 pub(super) const FIRST_LOADED: BatchId = 1 << 63;
@@ -68,16 +68,17 @@ pub enum Outcome {
     },
     /// The attempt failed.
     Failed {
-        /// The kind of failure, which decides about the retry.
+        /// The kind of failure, which determines the retry.
         kind: FailureKind,
         /// The whole error chain.
         why: String,
     },
-    /// The insert cannot be split: its file has the columns of another version.
+    /// The insert cannot be split, or rows of erased drivers cannot be left out: its file has the
+    /// columns of another version.
     Unsplittable,
     /// The batch's file is fsynced.
     Stored(File),
-    /// The spool did not take the batch, or the row.
+    /// The spool refused the batch, or the row for quarantine.
     Refused(String),
     Loaded(Loaded),
     /// The batch's file is removed, or the disk refused to remove it.
@@ -93,7 +94,8 @@ impl Outcome {
     /// may have committed it, and only its answer was lost.
     #[must_use]
     pub fn aborted() -> Self {
-        let why = "aborted after a silence of ClickHouse, which answers again".to_owned();
+        let why = "aborted after a silence of ClickHouse: it answers again, but not this insert"
+            .to_owned();
         Self::Failed { kind: FailureKind::Ambiguous, why }
     }
 }
@@ -132,9 +134,9 @@ pub struct ServerStatus {
     pub answers: Result<(), String>,
     /// Why our clock cannot be trusted, if it differs too much from ClickHouse's.
     pub clock_off: Option<String>,
-    /// [`Attention::clock_jumps`] when the clock was compared.
+    /// Value of [`Attention::clock_jumps`] when the clock was compared.
     pub clock_jumps: u64,
-    /// [`Attention::refusals`] when the tables were checked.
+    /// Value of [`Attention::refusals`] when the tables were checked.
     pub refusals: u64,
 }
 
@@ -155,7 +157,8 @@ impl ServerStatus {
 /// Which queries the watcher should send to ClickHouse, and how soon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Attention {
-    /// An insert is slow or failed, or ClickHouse is silent: query every second.
+    /// An insert is slow or failed, ClickHouse is silent, or the tables are not confirmed: query
+    /// every second.
     pub in_doubt: bool,
     /// Incremented by each permanently refused insert: check now whether the tables still match.
     pub refusals: u64,
@@ -208,16 +211,16 @@ impl StoreReason {
 impl fmt::Display for StoreReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoTables => "it is not known that the tables are there",
-            Self::ItFailed => "its insert failed",
+            Self::NoTables => "ClickHouse has not confirmed that the tables exist",
+            Self::ItFailed => "an insert failed",
             Self::ServerIsAway => "inserts fail, and files wait already",
             Self::ServerIsSlow => {
-                "its insert takes long, and half the broker's window or of the buffer is used up"
+                "an insert is slow, and half of the broker's window or of the buffer is used"
             }
             Self::NoSlot => {
-                "every insert takes long, and half the broker's window or of the buffer is used up"
+                "every insert is slow, and half of the broker's window or of the buffer is used"
             }
-            Self::Leaving => "this process is leaving, and ClickHouse has not taken it",
+            Self::Leaving => "this process is leaving, and ClickHouse has not stored them",
         })
     }
 }
@@ -240,7 +243,8 @@ pub enum DeliveryNotice {
         /// Rows of the piece.
         rows: usize,
         failures: u32,
-        /// Delay before the retry; `None`: a spool file, which queues for its turn.
+        /// Delay before the retry; `None`: the batch is in the spool, or being stored there, and is
+        /// replayed later.
         retry_in: Option<Duration>,
         /// The error chain.
         why: String,
@@ -297,10 +301,10 @@ pub enum DeliveryNotice {
     },
 }
 
-/// The batch's name in log lines.
-struct Name(BatchId);
+/// The name of a batch in log lines.
+struct BatchName(BatchId);
 
-impl fmt::Display for Name {
+impl fmt::Display for BatchName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             FIRST_LOADED.. => f.write_str("a batch from the spool"),
@@ -324,23 +328,27 @@ impl fmt::Display for DeliveryNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InsertFailed { batch, rows, failures, retry_in, why } => {
-                write!(f, "insert failed, {} of {rows} rows, {failures} in a row", Name(*batch))?;
+                write!(
+                    f,
+                    "insert failed {failures} times in a row, {}, {rows} rows",
+                    BatchName(*batch)
+                )?;
                 if let Some(retry_in) = retry_in {
                     write!(f, ", next try in {retry_in:.1?}")?;
                 }
                 write!(f, ": {why}")
             }
             Self::InsertSucceeded { batch, failures } => {
-                write!(f, "insert succeeded after {failures} failures, {}", Name(*batch))
+                write!(f, "insert succeeded after {failures} failures, {}", BatchName(*batch))
             }
             Self::NoAnswer { waited } => write!(
                 f,
-                "no answer to an insert from ClickHouse for {waited:.0?}: its messages are acknowledged once they are inserted or spooled"
+                "no answer from ClickHouse to an insert for {waited:.0?}: its messages are acknowledged once they are inserted or spooled"
             ),
             Self::Spooling(because) => write!(f, "batches go to the spool: {because}"),
             Self::SpoolRefuses(why) => write!(
                 f,
-                "the spool accepts no batch: nothing is acknowledged until the spool or ClickHouse accepts rows again: {why}"
+                "the spool refuses batches: nothing is acknowledged until the spool or ClickHouse accepts rows again: {why}"
             ),
             Self::SpoolAcceptsAgain => f.write_str("the spool accepts batches again"),
             Self::SpoolHangs { waited } => {
@@ -385,7 +393,7 @@ impl fmt::Display for DeliveryNotice {
 /// Counts since the process began, and levels now, in positions unless stated otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeliveryTotals {
-    /// Durable in ClickHouse, straight or through the spool.
+    /// Durable in ClickHouse, directly or through the spool.
     pub inserted: u64,
     /// Batches durable in ClickHouse.
     pub batches_inserted: u64,
@@ -402,8 +410,8 @@ pub struct DeliveryTotals {
     pub quarantined: u64,
     /// Positions too large for any insert, dropped because there is no spool.
     pub dropped: u64,
-    /// Rejects too large for any insert, dropped because there is no spool. `rejects` has no row of
-    /// them.
+    /// Rejects too large for any insert, dropped because there is no spool. `rejects` has no rows
+    /// for them.
     pub rejects_dropped: u64,
     /// Positions of erased drivers, left out of an insert or a replay.
     pub erased: u64,

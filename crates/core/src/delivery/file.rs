@@ -1,5 +1,5 @@
-//! The name of a spool file. It holds all that the replay order and the counters need, so no file
-//! is opened to list them.
+//! The name of a spool file. It holds all that the replay order and the counters need, so the files
+//! can be listed without being opened.
 
 use std::fmt;
 

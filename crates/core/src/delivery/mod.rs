@@ -5,7 +5,7 @@
 //! against a [`sink`] and the spool's directory, and reports.
 //!
 //! Guarantee: a batch is reported as durable only when every row of it is committed, or its file is
-//! fsynced. Until then it is retried without end. Two kinds of rows are left out: those of erased
+//! fsynced. Until then it is retried indefinitely. Two kinds of rows are left out: those of erased
 //! drivers, and, only without a spool, a row that is too large for ClickHouse, which is counted.
 
 pub mod events;

@@ -1,7 +1,8 @@
-//! Decides what an attempt sends, and which row may go to quarantine: nothing of an erased driver.
+//! Decides which rows an attempt sends, and which row may go to quarantine: none of an erased
+//! driver.
 //!
-//! Guarantee: one token never stands for different rows. If rows of erased drivers are left out, the
-//! token names the list as well.
+//! Guarantee: one token never stands for different rows. If rows of erased drivers are left out,
+//! the token contains the digest of the list as well.
 
 use std::time::Instant;
 
@@ -75,7 +76,7 @@ mod tests {
         Arc::new(Erased::new(ids.iter().map(|id| (*id).to_owned())))
     }
 
-    /// Prepares an attempt with the token `t`, by a list of this age.
+    /// Prepares an attempt with the token `t`, and a list of this age.
     fn prepared(rows: Option<Insert>, ids: &[&str], age: Duration) -> Prepared {
         let read_at = Instant::now();
         let attempt = Attempt { token: "t".to_owned(), timeout: Duration::from_secs(1) };

@@ -55,7 +55,7 @@ mod tests {
 
     const RECEIVED_MS: i64 = 1_760_000_000_000;
 
-    /// A message of fixes of these ages; `None`: without a time.
+    /// Decodes a message with fixes of these ages; `None`: a fix without a time.
     fn decoded(ages_ms: &[Option<i64>]) -> Decoded {
         let time = |age_ms: &i64| format!(r#","ts":{}"#, RECEIVED_MS - age_ms);
         let fix = |age: &Option<i64>| {
@@ -75,7 +75,7 @@ mod tests {
         let mut ages = Ages::default();
         ages.observe(&decoded(&[Some(90_000), Some(700), Some(60_000)]));
         ages.observe(&decoded(&[Some(250)]));
-        ages.observe(&decoded(&[Some(-4_000)])); // its clock is ahead
+        ages.observe(&decoded(&[Some(-4_000)])); // the device's clock is ahead
         ages.observe(&decoded(&[Some(100_000_000)])); // older than every bound
         ages.observe(&decoded(&[]));
         ages.observe(&decoded(&[Some(0), None, Some(5)]));

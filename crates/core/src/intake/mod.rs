@@ -5,8 +5,9 @@
 //!
 //! Guarantee: rows leave in the order of arrival. Every row that was taken leaves, whatever happens
 //! to its connection. A message is complete only when the batch that holds its last row is durable,
-//! and every batch before that one. Closed batches never hold more than `buffer_bytes_max`, one
-//! batch, and one message, which takes at most 33 times its bytes.
+//! and every batch before that one. A message without rows counts as if its last row were in the
+//! open batch or, if that is empty, in the last one closed. Closed batches take at most
+//! `buffer_bytes_max`, plus one batch, plus one message, which takes at most 33 times its bytes.
 //!
 //! Pure: it takes `now`, and handles no packet ids, sockets or servers.
 
@@ -74,8 +75,8 @@ pub struct Completion {
 pub enum CloseWhen {
     /// It is due, by rows or by age.
     Due,
-    /// It has any row: the broker sends nothing more before an acknowledgement, the process leaves,
-    /// or the batch is worth a file of the spool.
+    /// It has at least one row: the broker sends nothing more before an acknowledgement, the
+    /// process leaves, or the batch is worth a file of the spool.
     NotEmpty,
 }
 
@@ -112,7 +113,8 @@ struct Closed {
 }
 
 impl Closed {
-    /// Keeps one entry per session, so messages without rows cannot pile up behind a waiting batch.
+    /// Keeps one entry per session, so that messages without rows cannot pile up while this batch
+    /// waits.
     fn complete(&mut self, completion: Completion) {
         match self.completes.iter_mut().find(|known| known.session == completion.session) {
             Some(known) => known.below = completion.below,
@@ -127,14 +129,14 @@ pub struct Intake {
     decoder: Decoder,
     erased: Arc<Erased>,
     /// The list of erased drivers when the open batch got its first row.
-    opened_by: Arc<Erased>,
+    erased_at_open: Arc<Erased>,
     batcher: Batcher,
     /// Closed batches that delivery has not accepted yet.
     backlog: VecDeque<Batch>,
     backlog_bytes: usize,
     /// Number of batches that delivery still accepts. It caches `Delivery::demand`, which iterates
-    /// over all batches and costs too much for each message. `handle_timeout` refreshes it, and
-    /// [`next_batch`](Self::next_batch) decrements it.
+    /// over all batches and costs too much for each message. `Consumer::move_batches` refreshes it,
+    /// and [`next_batch`](Self::next_batch) decrements it.
     demand: usize,
     /// For each session, the arrival number below which its messages are in the open batch or
     /// before it; 0 if none arrived since the last batch closed.
@@ -156,7 +158,7 @@ impl Intake {
             unread: Unread::new(&decoder),
             decoder,
             erased: Arc::default(),
-            opened_by: Arc::default(),
+            erased_at_open: Arc::default(),
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             demand: 0,
@@ -177,7 +179,7 @@ impl Intake {
     pub fn set_erased(&mut self, erased: Arc<Erased>) {
         self.erased = erased;
         if self.batcher.open().is_empty() {
-            self.opened_by = Arc::clone(&self.erased);
+            self.erased_at_open = Arc::clone(&self.erased);
         }
     }
 
@@ -191,8 +193,8 @@ impl Intake {
         self.totals.ages.observe(&self.decoded);
         // The usual case: all rows of the message fit into the open batch.
         self.batcher.push_positions(&mut self.decoded.positions, awaited, now);
-        // Otherwise row by row, closing batches on the way. `mem::take` moves the vector out, so
-        // that `self` can be borrowed mutably inside the loop; it is put back to keep its
+        // Otherwise push row by row, and close batches as they fill. `mem::take` moves the vector
+        // out, so that `self` can be borrowed mutably inside the loop; it is put back to keep its
         // allocation.
         let mut positions = std::mem::take(&mut self.decoded.positions);
         let mut moving = positions.drain(..);
@@ -294,7 +296,7 @@ impl Intake {
     /// Closes the open batch and queues it. It completes every message that is in it or before it.
     fn close(&mut self) {
         let mut batch = self.batcher.close();
-        batch.erased = std::mem::replace(&mut self.opened_by, Arc::clone(&self.erased));
+        batch.erased = std::mem::replace(&mut self.erased_at_open, Arc::clone(&self.erased));
         let taken = self.arrived_below.iter_mut().map(std::mem::take).enumerate();
         let completes = taken
             .filter(|(_, below)| *below > 0)
@@ -483,7 +485,7 @@ mod tests {
         assert!(Arc::ptr_eq(&batch.erased, &lists[1]));
     }
 
-    /// The factor is in docs/operations.md.
+    /// docs/operations.md states the factor.
     #[test]
     fn message_takes_at_most_33_times_its_bytes() {
         let sources = [source("drivers/+/gps", Format::Milepost, Keep::All)];
@@ -532,7 +534,7 @@ mod tests {
         assert_eq!(
             completions,
             [Completion { session: 1, below: 4 }],
-            "and none of another session"
+            "and no completion for another session"
         );
     }
 

@@ -1,8 +1,9 @@
-//! Finds the fields of messages that are not read: counts them by name, and logs each once.
+//! Finds the fields that no mapping reads: counts them by name, and logs the first ones of each
+//! source.
 //!
 //! Listing the fields takes a second decode, so only a sample is listed: the first message of each
-//! source, and then one in [`SAMPLED`]. At most [`NAMES_MAX`] names are counted per source; further
-//! names count as `other`.
+//! source, then one in [`SAMPLED`], and the first with an undated fix. At most [`NAMES_MAX`] names
+//! are counted per source; further names count as `other`.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ const LOGGED_MAX: usize = 8;
 const NAME_CHARS_MAX: usize = 60;
 const OTHER: &str = "other";
 
-/// Number of sampled messages of a source with a certain field that is not read.
+/// The number of sampled messages of a source that have a certain unread field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadField {
     /// The filter of the source's topics.
@@ -46,7 +47,7 @@ struct SourceFields {
 
 #[derive(Debug)]
 pub(super) struct Unread {
-    /// Lists the fields.
+    /// A decoder that also lists the unread fields.
     decoder: Decoder,
     sources: Vec<SourceFields>,
     /// Counts by source, `other` first; shared with the metrics.
@@ -113,7 +114,7 @@ impl Unread {
         };
         let mut found = Vec::new();
         for name in &self.scratch.unread {
-            // A device chose the name: clean it before it reaches a log line and a label.
+            // A device chose the name: escape it before it reaches a log line and a label.
             let shown: String =
                 name.chars().take(NAME_CHARS_MAX).flat_map(char::escape_debug).collect();
             let known = source.names.iter().find(|known| ***known == *shown);
@@ -133,9 +134,9 @@ impl Unread {
         }
         let counts = Arc::make_mut(&mut self.counts);
         for name in &found {
-            let is_it =
+            let is_same_field =
                 |count: &&mut UnreadField| count.source == source.topic && count.field == *name;
-            match counts.iter_mut().find(is_it) {
+            match counts.iter_mut().find(is_same_field) {
                 Some(count) => count.messages += 1,
                 None => counts.push(UnreadField {
                     source: Arc::clone(&source.topic),
@@ -167,7 +168,10 @@ impl std::fmt::Display for UnreadNotice {
         }
         let list = list.join(", ");
         if *is_undated {
-            write!(f, "source {source}: a fix has no time, and is stored at its time of receipt")?;
+            write!(
+                f,
+                "source {source}: a fix has no time, and is stored with its time of receipt"
+            )?;
             if list.is_empty() {
                 return Ok(());
             }

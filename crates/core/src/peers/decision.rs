@@ -2,7 +2,8 @@
 //! process.
 //!
 //! A member leaves if a member with a lower name stays: subscribed to the same topics, not leaving.
-//! Names are totally ordered, so two members that stop at once cannot both rely on each other.
+//! Names are totally ordered, so two members that stop at the same time cannot both rely on each
+//! other.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -37,9 +38,9 @@ impl fmt::Display for Decision {
             Self::Keep { because, .. } => {
                 f.write_str("keeping the session: no member with a lower name is known to stay")?;
                 let unnamed = because.len().saturating_sub(NAMED_MAX);
-                let more = (unnamed > 0).then(|| format!("and {unnamed} more"));
+                let others = (unnamed > 0).then(|| format!("and {unnamed} more"));
                 let named: Vec<_> =
-                    because.iter().take(NAMED_MAX).chain(&more).map(String::as_str).collect();
+                    because.iter().take(NAMED_MAX).chain(&others).map(String::as_str).collect();
                 if named.is_empty() { Ok(()) } else { write!(f, " ({})", named.join("; ")) }
             }
         }
@@ -51,7 +52,7 @@ impl fmt::Display for Decision {
 pub enum Next {
     /// Its answer will not change.
     Settled,
-    /// It did not answer, or may answer otherwise in a second.
+    /// It did not answer, or its answer may change within a second.
     AskAgain,
     /// No other answer is needed.
     Stop,
@@ -87,12 +88,12 @@ impl Inquiry {
                     }
                     Ordering::Greater => ("has a higher name", Next::Settled),
                     Ordering::Less if theirs.group != ours.group => {
-                        ("is of another group", Next::Settled)
+                        ("is in another group", Next::Settled)
                     }
                     Ordering::Less if theirs.topics != ours.topics => {
                         ("has other topics", Next::Settled)
                     }
-                    Ordering::Less if theirs.leaving => ("is leaving, too", Next::Settled),
+                    Ordering::Less if theirs.leaving => ("is leaving too", Next::Settled),
                     Ordering::Less if !theirs.subscribed => ("is not subscribed", Next::AskAgain),
                     Ordering::Less => {
                         self.heir.get_or_insert((theirs.name, address.to_owned()));
@@ -117,7 +118,7 @@ impl Inquiry {
     }
 }
 
-/// Compares names, with their digits as numbers: `milepost-9` < `milepost-10`. Names that differ
+/// Compares names, with runs of digits as numbers: `milepost-9` < `milepost-10`. Names that differ
 /// only in leading zeros are not equal.
 #[must_use]
 pub fn order(a: &str, b: &str) -> Ordering {
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_ordered_with_their_numbers_as_numbers() {
+    fn digits_in_names_are_ordered_as_numbers() {
         // `07` and `7` differ by their bytes, so that two different names are never equal.
         let sorted = "07 7 m m-0 m-1 m-2 m-9 m-010 m-10 m-10-a m-11 m-99999999999999999999 \
                       m-100000000000000000000 m-a n-1";
@@ -205,14 +206,14 @@ mod tests {
             (decide(standing("milepost-10")), "milepost-10 at 10.0.0.1:9464 has a higher name"),
             (
                 other(|theirs| theirs.group = "h".to_owned()),
-                "milepost-1 at 10.0.0.1:9464 is of another group",
+                "milepost-1 at 10.0.0.1:9464 is in another group",
             ),
             (other(|theirs| theirs.topics.clear()), "milepost-1 at 10.0.0.1:9464 has other topics"),
             (
                 other(|theirs| theirs.subscribed = false),
                 "milepost-1 at 10.0.0.1:9464 is not subscribed",
             ),
-            (other(|theirs| theirs.leaving = true), "milepost-1 at 10.0.0.1:9464 is leaving, too"),
+            (other(|theirs| theirs.leaving = true), "milepost-1 at 10.0.0.1:9464 is leaving too"),
         ] {
             assert_eq!(line, format!("{kept} ({what})"));
         }
@@ -228,7 +229,7 @@ mod tests {
             }
             match inquiry.decision() {
                 Decision::Keep { certain, .. } => certain,
-                Decision::Leave { .. } => panic!("nobody stays"),
+                Decision::Leave { .. } => panic!("no member stays"),
             }
         };
         let silent = || Err("cannot be reached".to_owned());

@@ -1,6 +1,6 @@
 //! The address of a peer.
 
-/// An entry of `shutdown.peers`; every address of the name is a member.
+/// An entry of `shutdown.peers`; each address that the host resolves to is one member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// A host name, or an address without brackets.

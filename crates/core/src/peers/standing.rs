@@ -19,7 +19,7 @@ pub struct Standing {
     pub topics: BTreeSet<String>,
     /// At least one of its connections has a granted subscription.
     pub subscribed: bool,
-    /// It got SIGTERM.
+    /// It received SIGTERM.
     pub leaving: bool,
     /// Digest of the list of erased drivers that everything in flight was checked against; `None`
     /// while a batch or an insert still holds an older list.
@@ -40,10 +40,11 @@ impl Standing {
         .to_string()
     }
 
-    /// Parses the same object; ignores other fields, which a newer version may send.
+    /// Parses the object of [`to_json`](Self::to_json); ignores other fields, which a newer version
+    /// may send.
     ///
     /// # Errors
-    /// The missing field, as a message.
+    /// The answer is not JSON, or lacks a field; the message says which.
     pub fn from_json(text: &[u8]) -> Result<Self, String> {
         let value: Value =
             serde_json::from_slice(text).map_err(|_| "its answer is not JSON".to_owned())?;
@@ -72,13 +73,13 @@ pub struct Member {
     group: String,
     topics: BTreeSet<String>,
     leaving: AtomicBool,
-    erased: Mutex<Lists>,
+    erased: Mutex<ErasedLists>,
 }
 
 /// Weak references to lists of erased drivers. Each batch holds the list that its rows were checked
 /// against, and each running insert its own; a list without holders is no longer in use.
 #[derive(Debug, Default)]
-struct Lists {
+struct ErasedLists {
     current: Weak<Erased>,
     /// Earlier lists that a batch or a running insert may still hold.
     older: Vec<Weak<Erased>>,
@@ -128,7 +129,7 @@ impl Member {
         lists.current.upgrade().filter(|_| lists.older.is_empty()).map(|erased| erased.digest())
     }
 
-    /// Returns the document of this moment.
+    /// Returns the member's current document.
     #[must_use]
     pub fn standing(&self, subscribed: bool, spool_files: u64) -> Standing {
         Standing {
@@ -159,7 +160,7 @@ mod tests {
         let (first, second) = (Arc::new(Erased::new([])), Arc::new(Erased::new(["d1".to_owned()])));
         let before = Arc::default();
         member.set_initial_erased(&before);
-        assert_eq!(member.standing(false, 0).erased, None, "no list was read yet");
+        assert_eq!(member.standing(false, 0).erased, None, "no list has been read yet");
         member.set_erased(&first);
         assert_eq!(member.standing(false, 0).erased, None, "a batch holds the initial list");
         drop(before);

@@ -9,8 +9,8 @@
 
 use std::collections::VecDeque;
 
-/// Peers that are asked at once at the beginning.
-const FIRST: usize = 2;
+/// Number of peers that are asked at the same time at the beginning.
+const FIRST_AT_ONCE: usize = 2;
 
 /// The peers that have not been asked yet.
 #[derive(Debug)]
@@ -29,13 +29,13 @@ impl<T> Waves<T> {
     pub fn new(seed: u64) -> Self {
         Self {
             waiting: VecDeque::new(),
-            at_once: FIRST,
+            at_once: FIRST_AT_ONCE,
             open: 0,
             rng: fastrand::Rng::with_seed(seed),
         }
     }
 
-    /// Adds a peer at a random place of the order.
+    /// Adds a peer at a random position in the order.
     pub fn add(&mut self, peer: T) {
         let place = self.rng.usize(..=self.waiting.len());
         self.waiting.insert(place, peer);

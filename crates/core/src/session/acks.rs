@@ -12,13 +12,13 @@ use fixedbitset::FixedBitSet;
 /// A packet id has 16 bits.
 const PACKET_IDS: usize = 1 << 16;
 
-/// Messages of one connection that the broker waits for.
+/// The messages of one connection whose acknowledgements the broker waits for.
 #[derive(Debug)]
 pub struct Acks {
     /// Packet ids of the messages that were taken, in arrival order; the front is the oldest.
     unacked: VecDeque<u16>,
     /// All packet ids in flight on this connection: those in `unacked`, and those of deferred
-    /// messages. 8 KiB, a bit for each.
+    /// messages. One bit for each possible id: 8 KiB.
     ids: FixedBitSet,
     /// Arrival number of the front.
     front: u64,
@@ -43,7 +43,7 @@ impl Acks {
         !self.ids.put(packet_id.into())
     }
 
-    /// Queues a message that was taken for its acknowledgement. Returns its arrival number.
+    /// Queues a message until its acknowledgement is sent. Returns its arrival number.
     pub fn accept(&mut self, packet_id: u16) -> u64 {
         self.unacked.push_back(packet_id);
         self.front + self.unacked.len() as u64 - 1
@@ -63,7 +63,8 @@ impl Acks {
 
     /// Removes the message that was [due](Self::due), once its PUBACK is in the write buffer.
     pub fn mark_sent(&mut self) {
-        let packet_id = self.due().expect("an acknowledgement is sent when it is due");
+        let packet_id =
+            self.due().expect("mark_sent is called only while an acknowledgement is due");
         self.ids.remove(packet_id.into());
         self.unacked.pop_front();
         self.front += 1;
@@ -75,8 +76,8 @@ impl Acks {
     }
 
     /// Forgets all messages of the connection that ended. The broker redelivers them on the next
-    /// one (MQTT-4.4.0-1), or reuses their ids in a new session; an old PUBACK must not reach it
-    /// there.
+    /// one (MQTT-4.4.0-1), or reuses their ids in a new session; so no PUBACK of this connection
+    /// may be sent on the next.
     pub fn new_epoch(&mut self) {
         // Arrival numbers go on: a completion for one of these messages stays below `front`.
         self.front += self.unacked.len() as u64;

@@ -6,9 +6,9 @@ pub struct ConnAck {
     /// The broker resumes the session: it still has our subscriptions and unacknowledged messages.
     pub session_present: bool,
     pub receive_maximum: Option<u16>,
-    /// Server Keep Alive, in seconds; 0 is none.
+    /// Server Keep Alive, in seconds; 0 turns it off.
     pub keep_alive_seconds: Option<u16>,
-    /// Session Expiry Interval, where it is not the one we asked for.
+    /// Session Expiry Interval, if it differs from the one we asked for.
     pub session_expiry_seconds: Option<u32>,
     /// Maximum Packet Size: the largest packet that we may publish to this broker.
     pub packet_bytes_max: Option<u32>,

@@ -51,7 +51,8 @@ pub(super) struct Continuity {
 }
 
 impl Continuity {
-    /// Resets the state before the next connection, which belongs to another session.
+    /// Forgets the connections so far: the next one may belong to another session, so it counts
+    /// neither as a reconnect nor as a loss.
     pub(super) fn forget(&mut self) {
         (self.has_connected, self.owed) = (false, 0);
     }
@@ -114,8 +115,8 @@ impl Continuity {
     }
 
     /// Returns why the lost session may have held messages that are stored nowhere. `None`: the
-    /// broker went away with the connection, so it queued nothing after it, and milepost had taken
-    /// everything before it.
+    /// broker stopped together with the connection, so it queued no later messages, and milepost
+    /// had accepted all earlier ones.
     fn at_risk(&self, session_expiry: Duration, now: Instant) -> Option<AtRisk> {
         let last = self.last?;
         let away = now.saturating_duration_since(last.at);
@@ -183,7 +184,7 @@ mod tests {
         let mut continuity = Continuity::default();
         assert!(
             connect(&mut continuity, false, false).is_none() && !continuity.was_found,
-            "nobody had a session before"
+            "there was no earlier session to lose"
         );
         assert_eq!((continuity.reconnects, continuity.sessions_lost), (0, 0));
 
@@ -227,7 +228,7 @@ mod tests {
         assert!(
             connect(&mut continuity, true, false).is_none()
                 && continuity.handle_message(false).is_none(),
-            "another session's"
+            "the forgotten session owed the messages"
         );
         assert_eq!((continuity.reconnects, continuity.sessions_lost), (5, 2));
     }

@@ -91,7 +91,8 @@ pub enum ConnectionState {
     /// No connection before `until`.
     BackingOff {
         until: Instant,
-        /// The last connection had been live, perhaps for less than one turn of the consumer.
+        /// The last connection reached [`Live`](Self::Live), even if only between two calls of
+        /// `handle_timeout`.
         lived: bool,
     },
     /// The shell connects; the session waits for CONNACK.
@@ -103,7 +104,7 @@ pub enum ConnectionState {
     },
     /// SUBACK or UNSUBACK arrived.
     Live { since: Instant },
-    /// DISCONNECT is on its way.
+    /// DISCONNECT is being sent, or the broker has not closed the connection yet.
     Closing {
         /// Deadline.
         until: Instant,
@@ -156,8 +157,8 @@ pub enum SessionNotice {
     },
     /// CONNACK without Session Present, for a session that existed.
     SessionLost(LostSession),
-    /// CONNACK with Session Present, and a new message before all of those that were
-    /// unacknowledged.
+    /// After a CONNACK with Session Present, a new message arrived before all unacknowledged ones
+    /// were redelivered.
     SessionEmptied {
         /// Messages that were unacknowledged and were not redelivered.
         owed: usize,
@@ -178,7 +179,7 @@ pub enum SessionNotice {
     },
     /// Messages are deferred.
     Paused(NoRoom),
-    /// There is room again. The session reconnects, and the broker redelivers the deferred
+    /// Messages can be taken again. The session reconnects, and the broker redelivers the deferred
     /// messages.
     Renewed {
         deferred: u64,
@@ -202,7 +203,7 @@ pub enum SessionNotice {
 pub struct LostSession {
     /// Messages that milepost had accepted and not acknowledged. It stores them.
     pub accepted: usize,
-    /// Why the session may have held others. `None`: it held none.
+    /// Why the session may have held other messages. `None`: it held none.
     pub at_risk: Option<AtRisk>,
 }
 
@@ -213,7 +214,7 @@ pub enum AtRisk {
     Deferred { messages: usize },
     /// The in-flight window was full, so more messages may have waited in the broker's queue.
     WindowFull,
-    /// The session had no connection for as long as the broker keeps it.
+    /// The session had no connection for at least as long as the broker keeps it.
     Expired { away: Duration },
     /// The broker answered at the next attempt, so it did not restart: it ended the session.
     BrokerStayed,
@@ -233,7 +234,7 @@ impl fmt::Display for AtRisk {
                 )
             }
             Self::BrokerStayed => f.write_str(
-                "the broker was not restarted, so it ended the session with what it had queued",
+                "the broker was not restarted, so it ended the session and discarded its queue",
             ),
         }
     }
@@ -275,7 +276,7 @@ impl fmt::Display for SessionNotice {
             ),
             Self::SessionLost(LostSession { accepted, at_risk: Some(why) }) => write!(
                 f,
-                "the broker lost this session, and messages may be lost with it: {why}. Besides, {accepted} messages were unacknowledged; \
+                "the broker lost this session, and messages may be lost with it: {why}. Another {accepted} messages were unacknowledged; \
                  milepost holds and stores them. Likely causes: {LOST_BECAUSE}"
             ),
             Self::SessionEmptied { owed } => write!(
@@ -286,10 +287,10 @@ impl fmt::Display for SessionNotice {
             Self::WindowLowered { from, to } => write!(
                 f,
                 "the broker lowered the window of a resumed session from {from} to {to}, and EMQX may kill such a session: \
-                 restore mqtt.max_inflight there, or stop this process until the session has expired"
+                 restore mqtt.max_inflight in EMQX, or stop this process until the session has expired"
             ),
             Self::UnsubscriptionRefused(why) => {
-                write!(f, "unsubscribing refused, so the broker keeps queueing for this session: {why}")
+                write!(f, "the broker refused to unsubscribe this session, so it keeps queueing messages for it: {why}")
             }
             Self::TakenOver { retry_in } => write!(
                 f,
@@ -302,13 +303,13 @@ impl fmt::Display for SessionNotice {
                  likely another process uses this mqtt.client_id (Mosquitto does not say so); see the broker's log"
             ),
             Self::Paused(NoRoom::BufferFull) => f.write_str(
-                "mqtt.buffer_bytes_max is full: further messages stay with the broker until ClickHouse or the spool accepts rows",
+                "the buffer (mqtt.buffer_bytes_max) is full: further messages stay with the broker until ClickHouse or the spool accepts rows",
             ),
             Self::Paused(NoRoom::ClockOff) => {
                 f.write_str("this host's clock may be wrong: messages stay with the broker")
             }
             Self::Renewed { deferred } => {
-                write!(f, "the buffer has space again: reconnecting, so that the broker sends {deferred} deferred messages again")
+                write!(f, "messages can be taken again: reconnecting, so that the broker sends {deferred} deferred messages again")
             }
             Self::ExactlyOnceRefused => f.write_str(
                 "the broker sends messages at QoS 2, and milepost subscribes at QoS 1 at most: another program has subscribed \
@@ -335,7 +336,7 @@ impl fmt::Display for SessionNotice {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SessionTotals {
     pub messages_received: u64,
-    /// Messages that were deferred because the buffer was full.
+    /// Messages that were deferred because the buffer was full or the clock was not trusted.
     pub messages_deferred: u64,
     pub acks: u64,
     /// Connections after the first.

@@ -1,7 +1,7 @@
 //! One MQTT session over all its connections, as a state machine: events in, commands out.
 //!
 //! A session decides when to connect, which messages to take, which may be acknowledged, and how to
-//! leave. It handles packet ids and arrival numbers; rows are the intake's.
+//! leave. It handles packet ids and arrival numbers; the intake handles rows.
 //!
 //! Guarantee: no message is acknowledged before the intake declares it complete. A message is
 //! acknowledged on the connection that delivered it, or not at all. Every wait has a deadline. A
@@ -35,10 +35,11 @@ use self::window::Window;
 use crate::throttle::Throttle;
 use milepost_decode::Message;
 
-/// Attempts to reach a former session that the broker has not confirmed. The session may not exist,
-/// so the attempts end; they span several seconds, in case the broker's node is restarting.
-const VISITS_MAX: u32 = 8;
-/// How long the broker may take to close after DISCONNECT.
+/// Number of failed attempts after which a visit gives up, unless the broker has confirmed that the
+/// former session exists. The attempts span several seconds, in case the broker's node is
+/// restarting.
+const VISIT_ATTEMPTS_MAX: u32 = 8;
+/// How long the broker may take to close the connection after DISCONNECT.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
 /// The state machine of one MQTT session; see the module's documentation.
@@ -57,12 +58,13 @@ pub struct Session {
     /// Messages deferred on this connection.
     deferred: u64,
     continuity: Continuity,
-    /// How long the broker keeps the session without a connection, as it granted in CONNACK.
-    session_lasts: Duration,
+    /// How long the broker keeps the session without a connection: what the last CONNACK granted,
+    /// at most what we asked for.
+    session_expiry: Duration,
     /// A SUBACK granted the subscription at least once.
-    has_lived: bool,
-    exactly_once_logged: Throttle,
-    copies_logged: Throttle,
+    has_been_live: bool,
+    exactly_once_log: Throttle,
+    copies_log: Throttle,
     /// The last connection ended with unacknowledged messages, or with acknowledgements that may
     /// not have been written.
     held_by_broker: bool,
@@ -73,13 +75,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// Creates a member of the share group. It connects at once.
-    pub fn member(settings: SessionConfig) -> Self {
+    /// Creates a session that consumes: it subscribes in the share group. It connects at once.
+    pub fn consuming(settings: SessionConfig) -> Self {
         Self::new(settings, Purpose::Consume)
     }
 
-    /// Creates a visit to a session that an earlier process may have left behind: it is
-    /// unsubscribed, emptied and ended.
+    /// Creates a visit to a session that an earlier process may have left behind. The visit
+    /// unsubscribes, empties and ends that session.
     pub fn visit(settings: SessionConfig) -> Self {
         Self::new(settings, Purpose::Empty(Emptying::Unsubscribing, AfterEmptying::End))
     }
@@ -94,10 +96,10 @@ impl Session {
             paused: None,
             deferred: 0,
             continuity: Continuity::default(),
-            session_lasts: settings.session_expiry,
-            has_lived: false,
-            exactly_once_logged: Throttle::once(),
-            copies_logged: Throttle::once(),
+            session_expiry: settings.session_expiry,
+            has_been_live: false,
+            exactly_once_log: Throttle::once(),
+            copies_log: Throttle::once(),
             held_by_broker: false,
             reconnect: Reconnect::new(settings.session_expiry, settings.seed),
             commands: VecDeque::new(),
@@ -115,7 +117,7 @@ impl Session {
             SessionEvent::Subscribed { refusals } => self.subscribed(&refusals, now),
             SessionEvent::Unsubscribed { refusals } => self.unsubscribed(&refusals, now),
             SessionEvent::ExactlyOnceRefused => {
-                let first = self.exactly_once_logged.allow(now);
+                let first = self.exactly_once_log.allow(now);
                 self.notices.extend(first.then_some(SessionNotice::ExactlyOnceRefused));
             }
             SessionEvent::DisconnectSent => {
@@ -130,7 +132,7 @@ impl Session {
         }
     }
 
-    /// Decides whether to take a message. `room`: whether its rows fit into the buffer, or why not.
+    /// Decides whether to take a message. `room`: whether it can be taken now, or why not.
     pub fn admit(
         &mut self,
         Message { packet_id, redelivered, .. }: Message<'_>,
@@ -178,15 +180,15 @@ impl Session {
     /// Handles a packet id that is already in flight. With DUP set (MQTT 5, 3.3.1.1) the message is
     /// a copy, and one PUBACK answers both. Without DUP it is a new message, and the one in flight
     /// is a copy that crossed our PUBACK: a PUBACK for the copy would acknowledge the new message
-    /// before it is stored. So the session reconnects, and the broker redelivers what it still
-    /// waits for.
+    /// before it is stored. So the session reconnects, and the broker redelivers every message that
+    /// it still holds unacknowledged.
     fn handle_duplicate(&mut self, packet_id: u16, redelivered: bool, now: Instant) {
         if redelivered {
-            let first = self.copies_logged.allow(now);
+            let first = self.copies_log.allow(now);
             self.notices.extend(first.then_some(SessionNotice::CopiesIgnored));
         } else {
             self.hang_up(
-                format!("the broker uses packet id {packet_id} again before its acknowledgement"),
+                format!("the broker reused packet id {packet_id} before it was acknowledged"),
                 now,
             );
         }
@@ -211,11 +213,11 @@ impl Session {
         self.totals.acks += 1;
     }
 
-    /// Advances by time and acknowledgements. `room`: there is room for the deferred messages.
-    /// `may_end`: a former session that is empty may be ended.
-    pub fn handle_timeout(&mut self, room: bool, may_end: bool, now: Instant) {
+    /// Advances the session by time and acknowledgements. `has_room`: the deferred messages can be
+    /// taken now. `may_end`: a former session may be ended once it is empty.
+    pub fn handle_timeout(&mut self, has_room: bool, may_end: bool, now: Instant) {
         self.window.expire_probe(now);
-        // Nine tenths, as in the alert: the last acknowledgements may be on their way.
+        // Nine tenths count as full, as in the alert: the last acknowledgements may be in transit.
         self.saturation.sample(self.acks.unacked() * 10 >= self.window.messages() * 9, now);
         let settled = self.is_settled();
         if let Purpose::Empty(ref mut emptying, then) = self.purpose {
@@ -227,7 +229,7 @@ impl Session {
                 EmptyingStep::Finish | EmptyingStep::Wait => {}
             }
         }
-        self.advance(room, now);
+        self.advance(has_room, now);
     }
 
     pub fn poll_command(&mut self) -> Option<SessionCommand> {
@@ -252,7 +254,7 @@ impl Session {
         self.purpose == Purpose::End
     }
 
-    /// Returns when [`handle_timeout`](Self::handle_timeout) is due, if no event arrives before.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is due, unless an event arrives first.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let emptying = self.purpose.poll_timeout().filter(|_| self.is_settled());
         self.connection.deadline().into_iter().chain(emptying).min()
@@ -263,8 +265,9 @@ impl Session {
         self.window.probed(self.acks.unacked(), now);
     }
 
-    /// Turns a visit that has ended into a member. Arrival numbers continue, so they stay unique.
-    pub fn become_member(&mut self) {
+    /// Makes the session of a visit that has ended consume. Arrival numbers continue, so they stay
+    /// unique.
+    pub fn start_consuming(&mut self) {
         self.purpose = Purpose::Consume;
         self.connection = ConnectionState::Connecting;
         self.continuity.forget();
@@ -278,8 +281,8 @@ impl Session {
         (!self.reconnect.taken_over).then_some(until)
     }
 
-    /// Moves the [next attempt](Self::next_try), if there is one, to `now`: the session has got
-    /// another node.
+    /// Moves the [next attempt](Self::next_try), if there is one, to `now`, because the session has
+    /// moved to another node.
     pub fn try_now(&mut self, now: Instant) {
         if let ConnectionState::BackingOff { until, .. } = &mut self.connection
             && !self.reconnect.taken_over
@@ -299,7 +302,8 @@ impl Session {
         )
     }
 
-    /// Returns whether the broker waits for no acknowledgement and holds no deferred message.
+    /// Returns whether the session is connected and the broker has nothing left for this
+    /// connection: it neither waits for an acknowledgement nor holds a deferred message.
     fn is_settled(&self) -> bool {
         self.is_connected() && self.acks.unacked() == 0 && self.paused.is_none()
     }
@@ -309,13 +313,16 @@ impl Session {
         let asked = self.settings.session_expiry;
         // An expiry of 0 ends the session with its connection; no reconnect delay is short enough,
         // so the usual delays apply.
-        let granted = session_expiry_seconds.filter(|seconds| *seconds > 0);
-        let lasts = granted.map_or(asked, |seconds| Duration::from_secs(seconds.into()).min(asked));
-        let lasted = std::mem::replace(&mut self.session_lasts, lasts);
-        self.reconnect.session_lasts(lasts);
+        let granted_s = session_expiry_seconds.filter(|seconds| *seconds > 0);
+        let expiry =
+            granted_s.map_or(asked, |seconds| Duration::from_secs(seconds.into()).min(asked));
+        let previous_expiry = std::mem::replace(&mut self.session_expiry, expiry);
+        self.reconnect.set_session_expiry(expiry);
         self.held_by_broker = false;
         self.window.connected(receive_maximum);
-        if self.reconnect.connected(now) && (session_present || self.purpose == Purpose::Consume) {
+        if self.reconnect.record_connected(now)
+            && (session_present || self.purpose == Purpose::Consume)
+        {
             let window = self.window.messages();
             self.notices.push_back(SessionNotice::Connected { session_present, window });
         }
@@ -323,10 +330,10 @@ impl Session {
             asked: self.settings.receive_maximum,
             clean: self.ends_session(),
             // The expiry that applied to the session that may have been lost, not the new one.
-            session_expiry: lasted,
+            session_expiry: previous_expiry,
         };
-        let lost = self.continuity.connected(connack, terms, now);
-        self.notices.extend(lost);
+        let warning = self.continuity.connected(connack, terms, now);
+        self.notices.extend(warning);
         self.connection = ConnectionState::Subscribing { until: now + self.settings.answer_within };
         match self.purpose {
             Purpose::Consume => self.commands.push_back(SessionCommand::Subscribe),
@@ -348,8 +355,9 @@ impl Session {
         }
         if refusals.is_empty() {
             self.connection = ConnectionState::Live { since: now };
-            self.has_lived = true;
-            self.notices.extend(self.reconnect.succeeded().then_some(SessionNotice::Subscribed));
+            self.has_been_live = true;
+            self.notices
+                .extend(self.reconnect.record_subscribed().then_some(SessionNotice::Subscribed));
             return;
         }
         self.hang_up(format!("subscription refused: {}", refusals.join("; ")), now);
@@ -383,8 +391,8 @@ impl Session {
                 self.disconnect(true, now);
                 self.purpose = Purpose::End;
             }
-            // This connection made the session: its own DISCONNECT ends it, so the purpose is set
-            // first.
+            // This connection created the session, so its own DISCONNECT can end it: set the
+            // purpose first.
             AfterEmptying::End => {
                 self.purpose = Purpose::End;
                 self.disconnect(false, now);
@@ -436,10 +444,11 @@ impl Session {
         let is_visit = self.purpose.is_visit();
         let leaving = self.purpose != Purpose::Consume && !is_visit;
         let end = End { lived, taken_over, leaving, why: why.clone() };
-        let until = self.reconnect.failed(end, now, &mut self.notices);
-        let is_nowhere = !self.was_found() && self.reconnect.failures >= VISITS_MAX;
-        // A visit ends if another process uses the session, or if the session may not exist.
-        self.connection = if is_visit && (taken_over || is_nowhere) {
+        let until = self.reconnect.record_end(end, now, &mut self.notices);
+        let seems_absent = !self.was_found() && self.reconnect.failures >= VISIT_ATTEMPTS_MAX;
+        // A visit ends if another process uses the session, or if the session does not seem to
+        // exist.
+        self.connection = if is_visit && (taken_over || seems_absent) {
             self.notices.push_back(SessionNotice::FormerLeft { why });
             ConnectionState::Ended
         } else {
@@ -473,7 +482,7 @@ impl Session {
         self.connection = ConnectionState::Subscribing { until: now + self.settings.answer_within };
     }
 
-    fn advance(&mut self, room: bool, now: Instant) {
+    fn advance(&mut self, has_room: bool, now: Instant) {
         let flushes = self.purpose == Purpose::Flush;
         if flushes && !self.is_open() {
             self.connection = ConnectionState::Ended;
@@ -483,7 +492,7 @@ impl Session {
             // Wait: messages that this connection took can be acknowledged only on it.
         } else if flushes && self.is_connected() {
             self.disconnect(false, now);
-        } else if self.paused.is_some() && room && self.connection.live_since().is_some() {
+        } else if self.paused.is_some() && has_room && self.connection.live_since().is_some() {
             // Reconnect: the broker redelivers deferred messages only on a new connection
             // (MQTT-4.4.0-1).
             self.notices.push_back(SessionNotice::Renewed { deferred: self.deferred });
@@ -522,9 +531,9 @@ mod tests {
         SessionConfig { receive_maximum: 100, answer_within, session_expiry, seed: 1 }
     }
 
-    /// A member with a connection to a session that the broker kept.
+    /// Returns a consuming session after a CONNACK that resumed it.
     fn connected() -> (Session, Instant) {
-        let (mut session, now) = (Session::member(settings()), Instant::now());
+        let (mut session, now) = (Session::consuming(settings()), Instant::now());
         connect(&mut session, now);
         (session, now)
     }
@@ -567,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_accepted_while_connected_and_room_is_left() {
+    fn messages_are_accepted_only_while_connected() {
         let (mut session, now) = connected();
         subscribed(&mut session, now);
         for _ in 0..2 {
@@ -579,7 +588,7 @@ mod tests {
         assert_eq!(
             session.admit(at_least_once(2), Ok(()), now),
             Admission::Defer,
-            "its PUBACK could not leave"
+            "its PUBACK could not be sent"
         );
         assert_eq!(session.totals().messages_received, 3);
     }
@@ -608,7 +617,7 @@ mod tests {
         assert_eq!(acks(&mut session, 3, now), [5, 6], "once each");
         session.admit(at_least_once(5), Ok(()), now);
         assert_eq!(session.totals().sessions_lost, 0, "both owed messages were redelivered");
-        assert_eq!(acks(&mut session, 4, now), [5], "another message");
+        assert_eq!(acks(&mut session, 4, now), [5], "a new message with the same id");
     }
 
     /// A broker can send a copy before it receives our PUBACK, and then a new message with the same
@@ -700,7 +709,7 @@ mod tests {
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert!(
             session.notices.iter().any(|notice| !notice.is_warning()),
-            "a connection is good news"
+            "a successful connection is logged as INFO"
         );
     }
 

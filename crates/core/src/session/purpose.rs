@@ -1,9 +1,9 @@
-//! The purpose of a session, and how it is emptied before it is abandoned or ended.
+//! The purpose of a session, and the steps that empty it before its process leaves or ends it.
 
 use std::time::{Duration, Instant};
 
-/// Silence after UNSUBACK and the last acknowledgement, before a second UNSUBSCRIBE asks whether
-/// the session is empty.
+/// Silence after UNSUBACK and the last acknowledgement. After it, a second UNSUBSCRIBE shows
+/// whether the session is empty.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// The purpose of a session; it decides which commands follow a CONNACK.
@@ -15,16 +15,18 @@ pub(super) enum Purpose {
     Empty(Emptying, AfterEmptying),
     /// Take nothing more. Disconnect when everything is acknowledged; the broker keeps the session.
     Flush,
-    /// The session is empty: make the broker forget it, by a connection with a clean start.
+    /// The session is empty: make the broker discard it, by the DISCONNECT of the connection that
+    /// created it, or by a connection with a clean start.
     End,
 }
 
 /// The fate of a session once it is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AfterEmptying {
-    /// This process is leaving: the session expires, or its next process resumes it.
+    /// Keep it, because this process is leaving: the next process with its client id resumes it, or
+    /// it expires.
     Keep,
-    /// It is a former session: no process resumes it.
+    /// End it, because it is a former session: no process will resume it.
     End,
 }
 
@@ -33,16 +35,17 @@ pub(super) enum AfterEmptying {
 pub(super) enum Emptying {
     /// UNSUBACK is awaited, on this connection or the next.
     Unsubscribing,
-    /// UNSUBACK arrived. The broker may still send queued messages: the session drains until the
-    /// broker was silent up to `quiet_until`, which each message postpones.
+    /// UNSUBACK arrived. The broker may still send queued messages, so the session waits until
+    /// `quiet_until`; messages and outstanding acknowledgements postpone it.
     Draining {
         quiet_until: Instant,
     },
-    /// The broker was silent. A busy broker can be silent with a full queue, so this process sends
-    /// a second UNSUBSCRIBE: if no message arrives before its UNSUBACK, the session is empty. This
-    /// relies on a broker that answers in order, as the tested brokers do.
+    /// The broker was silent for [`QUIET`]. A busy broker can be silent with a full queue, so this
+    /// process sends a second UNSUBSCRIBE: if no message arrives before its UNSUBACK, the session
+    /// is empty. This relies on a broker that answers in order, as the tested brokers do.
     Confirming {
-        has_message: bool,
+        /// A message arrived after the second UNSUBSCRIBE was sent.
+        message_arrived: bool,
     },
     Done,
 }
@@ -65,7 +68,8 @@ impl Purpose {
         matches!(self, Self::Empty(_, AfterEmptying::End) | Self::End)
     }
 
-    /// Returns when [`Emptying::handle_timeout`] is due, once the session is settled.
+    /// Returns when [`Emptying::handle_timeout`] is due: at the end of the silence. It applies only
+    /// while the session is settled.
     pub(super) fn poll_timeout(self) -> Option<Instant> {
         if let Self::Empty(Emptying::Draining { quiet_until }, _) = self {
             Some(quiet_until)
@@ -82,7 +86,7 @@ impl Emptying {
             Self::Draining { .. } | Self::Done => {
                 *self = Self::Draining { quiet_until: now + QUIET }
             }
-            Self::Confirming { has_message } => *has_message = true,
+            Self::Confirming { message_arrived } => *message_arrived = true,
             Self::Unsubscribing => {}
         }
     }
@@ -90,10 +94,10 @@ impl Emptying {
     /// Records an UNSUBACK. Returns `false` if none was awaited.
     pub(super) fn handle_unsuback(&mut self, now: Instant) -> bool {
         *self = match self {
-            Self::Unsubscribing | Self::Confirming { has_message: true } => {
+            Self::Unsubscribing | Self::Confirming { message_arrived: true } => {
                 Self::Draining { quiet_until: now + QUIET }
             }
-            Self::Confirming { has_message: false } => Self::Done,
+            Self::Confirming { message_arrived: false } => Self::Done,
             Self::Draining { .. } | Self::Done => return false,
         };
         true
@@ -109,7 +113,7 @@ impl Emptying {
                 EmptyingStep::Wait
             }
             Self::Draining { quiet_until } if *quiet_until <= now => {
-                *self = Self::Confirming { has_message: false };
+                *self = Self::Confirming { message_arrived: false };
                 EmptyingStep::Unsubscribe
             }
             Self::Done if settled => EmptyingStep::Finish,

@@ -1,6 +1,6 @@
 //! Backoff after a connection ended, and the reason that the log and `/readyz` report meanwhile.
 //!
-//! Guarantee: the next attempt is made long before the broker ends the session.
+//! Guarantee: the delay before the next attempt is at most a third of the session expiry.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,20 +11,22 @@ use crate::throttle::{Reasons, Throttle};
 /// First delay before a reconnect. It doubles up to [`BACKOFF_MAX`]; jitter shortens it by up to
 /// half.
 const BACKOFF_MIN: Duration = Duration::from_millis(250);
-/// Longest delay before a reconnect.
+/// Upper limit of the backoff. The delay after a takeover is longer.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// Longest delay while leaving, because the grace period is short.
+/// Upper limit of the backoff while leaving, because the grace period is short.
 const LEAVING_BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// Delay after another client connected with our client id. That is a configuration error, and
-/// each of our attempts disconnects the other client (MQTT-3.1.4-3).
+/// Delay after another client connected with our client id. That is a configuration error, and each
+/// connection of ours disconnects the other client (MQTT-3.1.4-3).
 const TAKEN_OVER_DELAY: Duration = Duration::from_secs(30);
-/// The longest delay is the session expiry divided by this, so one attempt may fail before the
-/// broker ends the session.
+/// Every delay is at most the session expiry divided by this. So one attempt may fail, and there is
+/// still time for another before the broker ends the session.
 const DELAYS_PER_EXPIRY: u32 = 3;
-/// After a connection that lasted this long, the next delay starts from the minimum.
+/// After a connection that was subscribed for this long, the next delay starts from the minimum. A
+/// shorter one counts as short.
 const GOOD_CONNECTION: Duration = Duration::from_secs(10);
-/// Number of consecutive short connections after which the log names the likely cause.
-const SHORT_LIVES_MAX: u32 = 3;
+/// Once this many connections have been short, with no long one in between, the log names the
+/// likely cause.
+const SHORT_CONNECTIONS_MAX: u32 = 3;
 /// Interval between log lines with the same reason.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
@@ -36,25 +38,31 @@ pub(super) struct End {
     pub(super) taken_over: bool,
     /// The process is shutting down.
     pub(super) leaving: bool,
-    /// The cause in words, for the log and `/readyz`.
+    /// The cause, for the log and `/readyz`.
     pub(super) why: String,
 }
 
 #[derive(Debug)]
 pub(super) struct Reconnect {
-    /// Consecutive connections that ended within [`GOOD_CONNECTION`], or were never established.
+    /// Consecutive connections that ended within [`GOOD_CONNECTION`] of their subscription, or were
+    /// never subscribed.
     pub(super) failures: u32,
-    /// Those among them that had been subscribed.
-    short_lives: u32,
-    /// Why there is no connection, and since when. `None` while subscribed.
+    /// Those among them that had been subscribed and were not taken over.
+    short_connections: u32,
+    /// Why there is no connection, and since when. `None` while subscribed, and before the first
+    /// failure.
     why: Option<(String, Instant)>,
+    /// The last connection ended because another client took the session over.
     pub(super) taken_over: bool,
-    /// Limits log lines about lost connections. While connections are repeatedly short, a reason
-    /// that recurs is logged once per interval.
+    /// Limits log lines about lost connections to one per reason and [`LOGGED_EVERY`]. A granted
+    /// subscription resets the limit, unless [`SHORT_CONNECTIONS_MAX`] connections have been short.
     log: Reasons,
-    /// Limits log lines about connections while they are repeatedly short.
+    /// Limits log lines about successful connections, once [`SHORT_CONNECTIONS_MAX`] have been
+    /// short.
     success_log: Throttle,
-    success_is_news: bool,
+    /// The current connection is logged: its CONNACK and its granted subscription.
+    logs_success: bool,
+    /// Upper limit of every delay, see [`DELAYS_PER_EXPIRY`].
     delay_max: Duration,
     jitter: fastrand::Rng,
 }
@@ -63,46 +71,47 @@ impl Reconnect {
     pub(super) fn new(session_expiry: Duration, seed: u64) -> Self {
         Self {
             failures: 0,
-            short_lives: 0,
+            short_connections: 0,
             why: None,
             taken_over: false,
             log: Reasons::every(LOGGED_EVERY),
             success_log: Throttle::every(LOGGED_EVERY),
-            success_is_news: true,
+            logs_success: true,
             delay_max: session_expiry / DELAYS_PER_EXPIRY,
             jitter: fastrand::Rng::with_seed(seed),
         }
     }
 
     /// Sets how long the broker keeps the session without a connection.
-    pub(super) fn session_lasts(&mut self, session_expiry: Duration) {
+    pub(super) fn set_session_expiry(&mut self, session_expiry: Duration) {
         self.delay_max = session_expiry / DELAYS_PER_EXPIRY;
     }
 
     /// Returns whether another client seems to use the session: the broker reported a takeover, or
     /// repeatedly closed connections soon after it had accepted them.
     pub(super) fn is_contested(&self) -> bool {
-        self.taken_over || self.short_lives >= SHORT_LIVES_MAX
+        self.taken_over || self.short_connections >= SHORT_CONNECTIONS_MAX
     }
 
     /// Records a granted subscription. Returns whether to log it.
-    pub(super) fn succeeded(&mut self) -> bool {
+    pub(super) fn record_subscribed(&mut self) -> bool {
         self.why = None;
-        if self.short_lives < SHORT_LIVES_MAX {
+        if self.short_connections < SHORT_CONNECTIONS_MAX {
             self.log.reset();
         }
-        self.success_is_news
+        self.logs_success
     }
 
-    /// Records a CONNACK. Returns whether to log it: repeatedly short connections are logged
-    /// rarely.
-    pub(super) fn connected(&mut self, now: Instant) -> bool {
-        self.success_is_news = self.short_lives < SHORT_LIVES_MAX || self.success_log.allow(now);
-        self.success_is_news
+    /// Records a CONNACK. Returns whether to log it: at most once per [`LOGGED_EVERY`] after
+    /// [`SHORT_CONNECTIONS_MAX`] short connections.
+    pub(super) fn record_connected(&mut self, now: Instant) -> bool {
+        self.logs_success =
+            self.short_connections < SHORT_CONNECTIONS_MAX || self.success_log.allow(now);
+        self.logs_success
     }
 
     /// Records the end of a connection or attempt. Returns the time of the next attempt.
-    pub(super) fn failed(
+    pub(super) fn record_end(
         &mut self,
         end: End,
         now: Instant,
@@ -123,7 +132,8 @@ impl Reconnect {
         }
         if self.log.allow(&why, now) {
             notices.push_back(notice);
-            self.success_log.reset(); // log the next success too: the log must not end with a failure
+            // Log the next success too, so that the log does not end with a past failure.
+            self.success_log.reset();
         }
         self.taken_over = taken_over;
         let since = self.why.take().map_or(now, |(_, since)| since);
@@ -140,21 +150,21 @@ impl Reconnect {
         notices: &mut VecDeque<SessionNotice>,
     ) {
         if lived.is_some_and(|lived| lived >= GOOD_CONNECTION) {
-            (self.failures, self.short_lives) = (0, 0);
+            (self.failures, self.short_connections) = (0, 0);
             return;
         }
         self.failures = self.failures.saturating_add(1);
         if lived.is_none() || taken_over {
             return;
         }
-        self.short_lives = self.short_lives.saturating_add(1);
-        if self.short_lives == SHORT_LIVES_MAX {
-            notices.push_back(SessionNotice::ClosedSoon { times: self.short_lives });
+        self.short_connections = self.short_connections.saturating_add(1);
+        if self.short_connections == SHORT_CONNECTIONS_MAX {
+            notices.push_back(SessionNotice::ClosedSoon { times: self.short_connections });
         }
     }
 
-    /// Returns the next delay: exponential, with jitter, so that a fleet of members that lost its
-    /// broker at one moment does not reconnect at one moment.
+    /// Returns the next delay: exponential, with jitter, so that members that lost the broker at
+    /// the same moment do not all reconnect at the same moment.
     fn backoff(&mut self, leaving: bool) -> Duration {
         let doubled = BACKOFF_MIN.saturating_mul(1 << self.failures.saturating_sub(1).min(10));
         doubled
@@ -175,8 +185,9 @@ impl Reconnect {
             let seconds = now.saturating_duration_since(*since).as_secs();
             return Some(format!("no connection for {seconds} s: {why}"));
         };
-        let is_doubtful = self.short_lives >= SHORT_LIVES_MAX && now < since + GOOD_CONNECTION;
-        is_doubtful.then(|| SessionNotice::ClosedSoon { times: self.short_lives }.to_string())
+        let is_doubtful =
+            self.short_connections >= SHORT_CONNECTIONS_MAX && now < since + GOOD_CONNECTION;
+        is_doubtful.then(|| SessionNotice::ClosedSoon { times: self.short_connections }.to_string())
     }
 }
 
@@ -195,7 +206,7 @@ mod tests {
         let (began, mut reconnect, mut notices) =
             (Instant::now(), Reconnect::new(120 * SECOND, 1), VecDeque::new());
         let mut logs = |reconnect: &mut Reconnect, why, second| {
-            reconnect.failed(end(None, why), began + SECOND * second, &mut notices);
+            reconnect.record_end(end(None, why), began + SECOND * second, &mut notices);
             notices.drain(..).count()
         };
         let logged = [("a", 0), ("a", 1), ("b", 2), ("b", 61), ("b", 62), ("a", 63)]
@@ -204,9 +215,9 @@ mod tests {
         assert_eq!(
             reconnect.unready_reason(None, began + 70 * SECOND),
             Some("no connection for 70 s: a".to_owned()),
-            "counted from the end of the connection"
+            "the time counts from the end of the connection"
         );
-        reconnect.succeeded();
+        reconnect.record_subscribed();
         assert_eq!(reconnect.unready_reason(None, began), Some("not subscribed yet".to_owned()));
         assert_eq!(logs(&mut reconnect, "a", 64), 1, "logged again after a success");
     }
@@ -216,32 +227,32 @@ mod tests {
         let (now, mut reconnect, mut notices) =
             (Instant::now(), Reconnect::new(120 * SECOND, 1), VecDeque::new());
         for doubled in [250, 500, 1_000, 2_000, 4_000, 5_000, 5_000] {
-            let delay = reconnect.failed(end(None, "away"), now, &mut notices) - now;
+            let delay = reconnect.record_end(end(None, "away"), now, &mut notices) - now;
             let bound = Duration::from_millis(doubled);
             assert!(delay <= bound && delay >= bound / 2, "{delay:?} of {bound:?}");
         }
         assert_eq!(reconnect.failures, 7);
-        reconnect.failed(end(Some(GOOD_CONNECTION), "closed"), now, &mut notices);
+        reconnect.record_end(end(Some(GOOD_CONNECTION), "closed"), now, &mut notices);
         assert_eq!(reconnect.failures, 0);
         notices.clear();
         for times in 1..=4 {
-            reconnect.failed(end(Some(SECOND), "closed"), now, &mut notices);
+            reconnect.record_end(end(Some(SECOND), "closed"), now, &mut notices);
             let is_reported = notices
                 .drain(..)
                 .any(|notice| matches!(notice, SessionNotice::ClosedSoon { times: 3 }));
-            assert_eq!(is_reported, times == SHORT_LIVES_MAX);
+            assert_eq!(is_reported, times == SHORT_CONNECTIONS_MAX);
             let doubt = reconnect.unready_reason(Some(now), now + SECOND).is_some();
-            assert_eq!(doubt, times >= SHORT_LIVES_MAX);
-            assert_eq!(reconnect.is_contested(), times >= SHORT_LIVES_MAX);
+            assert_eq!(doubt, times >= SHORT_CONNECTIONS_MAX);
+            assert_eq!(reconnect.is_contested(), times >= SHORT_CONNECTIONS_MAX);
         }
         assert!(
             reconnect.unready_reason(Some(now), now + GOOD_CONNECTION).is_none(),
-            "the connection lasts"
+            "the connection has lasted"
         );
         let leaving = End { leaving: true, ..end(None, "away") };
-        assert!(reconnect.failed(leaving, now, &mut notices) - now <= LEAVING_BACKOFF_MAX);
+        assert!(reconnect.record_end(leaving, now, &mut notices) - now <= LEAVING_BACKOFF_MAX);
         let taken_over = End { taken_over: true, ..end(Some(SECOND), "taken") };
-        assert_eq!(reconnect.failed(taken_over, now, &mut notices) - now, TAKEN_OVER_DELAY);
+        assert_eq!(reconnect.record_end(taken_over, now, &mut notices) - now, TAKEN_OVER_DELAY);
         assert!(reconnect.taken_over);
     }
 
@@ -250,9 +261,9 @@ mod tests {
         let (now, mut notices) = (Instant::now(), VecDeque::new());
         let mut reconnect = Reconnect::new(6 * SECOND, 1);
         let taken_over = End { taken_over: true, ..end(Some(SECOND), "taken") };
-        assert_eq!(reconnect.failed(taken_over, now, &mut notices) - now, 2 * SECOND);
+        assert_eq!(reconnect.record_end(taken_over, now, &mut notices) - now, 2 * SECOND);
         for _ in 0..9 {
-            assert!(reconnect.failed(end(None, "away"), now, &mut notices) - now <= 2 * SECOND);
+            assert!(reconnect.record_end(end(None, "away"), now, &mut notices) - now <= 2 * SECOND);
         }
     }
 }

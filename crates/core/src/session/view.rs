@@ -26,7 +26,7 @@ impl Session {
 
     /// Returns for how long the window has been full most of the time.
     pub fn window_full_for(&self, now: Instant) -> Duration {
-        self.saturation.lasts(now)
+        self.saturation.full_for(now)
     }
 
     pub fn is_paused(&self) -> bool {
@@ -44,11 +44,12 @@ impl Session {
         self.continuity.has_connected
     }
 
-    pub fn has_lived(&self) -> bool {
-        self.has_lived
+    pub fn has_been_live(&self) -> bool {
+        self.has_been_live
     }
 
-    /// Returns whether the broker already held this session at an earlier CONNECT of this process.
+    /// Returns whether the broker has resumed this session at least once: a CONNACK had Session
+    /// Present.
     pub fn was_found(&self) -> bool {
         self.continuity.was_found
     }

@@ -6,19 +6,19 @@
 //! 3.2.2.3.3). EMQX puts its delivery window there; HiveMQ and Mosquitto do not. So:
 //!
 //! - the announced value is the first guess; more unacknowledged messages than that refute it;
-//! - a silence much longer than the usual gaps, with rows waiting, is a suspicion. An early flush
-//!   is the probe: if traffic resumes with the acknowledgements, twice at the same count, that
-//!   count is the new guess;
-//! - an unanswered probe is not repeated soon: a quiet fleet keeps its one flush a second.
+//! - a silence much longer than the usual gaps, with rows waiting, suggests that the window is
+//!   full. An early flush is the probe: if traffic resumes with the acknowledgements, twice at the
+//!   same count, that count is the new guess;
+//! - an unanswered probe is not repeated soon, so a quiet fleet does not cause extra flushes.
 
 use std::time::{Duration, Instant};
 
-/// A silence of this many average gaps is a suspicion.
+/// Shortest suspicious silence, in average gaps between arrivals.
 const SILENCE_GAPS: u32 = 20;
-/// Shortest suspicious silence. Threads and brokers pause for milliseconds, and so does our own
-/// read loop (`app/read_delay.rs`).
+/// Shortest suspicious silence in any fleet. Threads and brokers pause for milliseconds, and so
+/// does our own read loop (`app/read_delay.rs`).
 pub const SILENCE_MIN: Duration = Duration::from_millis(150);
-/// Longest silence that needs a probe. After a longer one the batch closes by age.
+/// If only a longer silence would be suspicious, there are no probes: the batch closes by age.
 const SILENCE_MAX: Duration = Duration::from_millis(500);
 /// An answer to a probe arrives within the silence divided by this. A broker that waited for
 /// acknowledgements sends as soon as it has them; a fleet that publishes in bursts sends its next
@@ -28,7 +28,7 @@ const SILENCE_PER_ANSWER: u32 = 2;
 const ANSWER_WITHIN: Duration = Duration::from_millis(100);
 /// Pause after the first unanswered probe; doubles up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_secs(5);
-/// Longest pause between unanswered probes.
+/// Longest pause after an unanswered probe.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// The in-flight window of one connection.
@@ -42,9 +42,10 @@ pub struct Window {
     gap: Duration,
     last_arrival: Option<Instant>,
     probe: Option<Probe>,
-    /// Unacknowledged messages at the last probe that was answered.
-    answered_at: Option<usize>,
+    /// Number of unacknowledged messages at the last probe, if it was answered.
+    answered_unacked: Option<usize>,
     no_probe_before: Option<Instant>,
+    /// Pause after the next unanswered probe.
     pause: Duration,
 }
 
@@ -67,14 +68,14 @@ impl Window {
             gap: SILENCE_MAX,
             last_arrival: None,
             probe: None,
-            answered_at: None,
+            answered_unacked: None,
             no_probe_before: None,
             pause: PAUSE_MIN,
         }
     }
 
-    /// Starts a new connection. `announced`: the Receive Maximum in the broker's CONNACK, if it has
-    /// one.
+    /// Resets the window for a new connection. `announced`: the Receive Maximum in the broker's
+    /// CONNACK, if it has one.
     pub fn connected(&mut self, announced: Option<u16>) {
         *self = Self::new(u16::try_from(self.asked).unwrap_or(u16::MAX));
         if let Some(announced) = announced {
@@ -87,14 +88,14 @@ impl Window {
         // More messages in flight than the guess: the window is larger, so learn it anew.
         if unacked > self.guess {
             self.guess = self.asked;
-            self.answered_at = None;
+            self.answered_unacked = None;
         }
         self.expire_probe(now);
         if let Some(probe) = self.probe.take_if(|probe| probe.acked_at.is_some()) {
-            if self.answered_at == Some(probe.unacked) {
+            if self.answered_unacked == Some(probe.unacked) {
                 self.guess = probe.unacked;
             }
-            self.answered_at = Some(probe.unacked);
+            self.answered_unacked = Some(probe.unacked);
             self.pause = PAUSE_MIN;
         } else if let Some(last) = self.last_arrival {
             // The gap before an answer is left out of the average: the broker waited for
@@ -135,7 +136,7 @@ impl Window {
             probe.acked_at.is_some_and(|at| now.duration_since(at) > answer_within)
         };
         if self.probe.take_if(is_overdue).is_some() {
-            self.answered_at = None;
+            self.answered_unacked = None;
             self.no_probe_before = Some(now + self.pause);
             self.pause = (self.pause * 2).min(PAUSE_MAX);
         }
@@ -206,7 +207,7 @@ mod tests {
     #[test]
     fn unannounced_window_is_learned_by_two_probes() {
         let mut scene = Scene::new();
-        scene.arrive(200, Duration::from_micros(200)); // the usual gap is known
+        scene.arrive(200, Duration::from_micros(200)); // so that the usual gap is known
         scene.unacked = 0;
         // Two probes answered at different counts show pauses of the fleet; at equal counts, the
         // window.
@@ -219,7 +220,7 @@ mod tests {
         }
         scene.arrive(50, Duration::from_micros(200));
         scene.arrive(1, Duration::from_micros(200));
-        assert_eq!(scene.window.messages(), 32_000, "and refuted by one more");
+        assert_eq!(scene.window.messages(), 32_000, "refuted by one more message");
     }
 
     #[test]
@@ -258,7 +259,7 @@ mod tests {
             scene.window.probed(scene.unacked, scene.now);
             scene.window.acked(scene.now);
             scene.arrive(1, Duration::from_millis(after_ms));
-            assert_eq!(scene.window.answered_at.is_some(), is_answer, "{after_ms}");
+            assert_eq!(scene.window.answered_unacked.is_some(), is_answer, "{after_ms}");
         }
     }
 }

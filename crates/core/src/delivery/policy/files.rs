@@ -16,7 +16,7 @@ use crate::delivery::sink::FailureKind;
 
 /// First deferral of a file that is at fault; doubles up to [`DEFERRED_MAX`].
 const DEFERRED_MIN: Duration = Duration::from_secs(1);
-/// Longest deferral: after this a fixed cause is noticed.
+/// Longest deferral, and so the longest time before a fixed cause is noticed.
 const DEFERRED_MAX: Duration = Duration::from_secs(30);
 
 /// A failed attempt to insert a file.
@@ -71,7 +71,7 @@ impl Files {
     }
 
     /// Returns whether any file can be replayed by this version.
-    pub(super) fn has_any(&self) -> bool {
+    pub(super) fn has_replayable(&self) -> bool {
         self.entries.values().any(|entry| !entry.newer)
     }
 
@@ -248,14 +248,17 @@ mod tests {
             assert_eq!(
                 (files.failures(), files.next(now)),
                 (1, None),
-                "{kind:?}: the others pause, too"
+                "{kind:?}: the other file pauses as well"
             );
             assert!(files.next(files.deadline().unwrap()).is_some());
-            assert!(files.failed(&file, failure(kind), 6, &mut jitter, now), "another committed");
+            assert!(
+                files.failed(&file, failure(kind), 6, &mut jitter, now),
+                "another insert committed"
+            );
             assert_eq!(files.failures(), 0);
             assert!(
                 !files.failed(&file, failure(Transient), 6, &mut jitter, now),
-                "and none since"
+                "no insert has committed since"
             );
             assert_eq!(files.failures(), 1);
             files.succeeded();

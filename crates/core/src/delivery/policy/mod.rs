@@ -2,11 +2,10 @@
 //!
 //! Input: batches, reports of the executor, the state of ClickHouse. Output: commands (attempt,
 //! store, load, remove). Fresh batches and replayed ones pass through the same states, see
-//! [`Stage`].
-//! [`Delivery::store_reason`] decides when a batch goes to the spool.
+//! [`Stage`]. [`Delivery::store_reason`] decides when a batch goes to the spool.
 //!
-//! Guarantee: a batch is reported as durable only when every piece of it was inserted or its file is
-//! fsynced. Every wait has a deadline, or a reason in [`Delivery::unready_reasons`].
+//! Guarantee: a batch is reported as durable only when every piece of it was inserted or its file
+//! is fsynced. Every wait has a deadline, or a reason in [`Delivery::unready_reasons`].
 //!
 //! Pure: it takes `now`. `src/executor.rs` executes its commands.
 
@@ -32,10 +31,12 @@ use crate::delivery::SpoolInventory;
 use crate::throttle::{Reasons, Throttle};
 
 /// Once half of a window or of the buffer is used, an insert that takes longer than this is stored
-/// in the spool as well: a broker whose window is full queues few messages, and then drops.
+/// in the spool as well: a broker whose window is full queues few messages, and then drops further
+/// ones.
 pub const SLOW_AFTER: Duration = Duration::from_millis(250);
-/// Interval between log lines with the same reason to store a batch, or about a spool that refuses.
-const STORING_LOGGED_EVERY: Duration = Duration::from_secs(60);
+/// Interval between log lines with the same reason to store a batch or of a failed insert, and
+/// between those about a refusing spool or rows that are too large.
+const LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// Delay before a batch that the spool refused is stored again.
 const STORE_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Interval of [`Delivery::handle_timeout`] while any batch or file exists.
@@ -84,12 +85,12 @@ pub struct Delivery {
     refusal_log: Throttle,
     failure_log: Reasons,
     row_log: Throttle,
-    /// The refusal of the spool was logged, and its end was not yet.
+    /// The refusal of the spool was logged, and its end has not been logged yet.
     is_refusal_logged: bool,
     disk_log: Throttle,
     /// Upper bound for new batches, after a proxy refused one of twice this size.
     batch_bytes_max: Option<usize>,
-    /// Size of damaged files.
+    /// Bytes of the files in quarantine.
     quarantined_bytes: u64,
     commands: VecDeque<DeliveryCommand>,
     durable: VecDeque<Durable>,
@@ -111,11 +112,11 @@ impl Delivery {
             replayed: 0,
             under_pressure: false,
             leaving_since: None,
-            store_log: [const { Throttle::every(STORING_LOGGED_EVERY) }; StoreReason::ALL.len()],
+            store_log: [const { Throttle::every(LOGGED_EVERY) }; StoreReason::ALL.len()],
             spool_refusal: None,
-            refusal_log: Throttle::every(STORING_LOGGED_EVERY),
-            failure_log: Reasons::every(STORING_LOGGED_EVERY),
-            row_log: Throttle::every(STORING_LOGGED_EVERY),
+            refusal_log: Throttle::every(LOGGED_EVERY),
+            failure_log: Reasons::every(LOGGED_EVERY),
+            row_log: Throttle::every(LOGGED_EVERY),
             is_refusal_logged: false,
             disk_log: Throttle::once(),
             batch_bytes_max: None,
@@ -190,7 +191,7 @@ impl Delivery {
     /// Processes a report of the executor.
     ///
     /// # Panics
-    /// The report does not fit the batch's stage: a bug of this process. In the wrong stage a batch
+    /// The report does not fit the batch's stage: a bug in this process. In the wrong stage a batch
     /// could be acknowledged without being stored, or wait for ever.
     pub fn handle_report(&mut self, Report { batch, outcome }: Report, now: Instant) {
         let stage = self.batches.get(&batch).map(|state| state.stage);
@@ -321,17 +322,18 @@ impl Delivery {
     fn may_store(&self, at_least_once: bool, refused_at: Option<Instant>, now: Instant) -> bool {
         let held_back = at_least_once && self.server.needs_operator();
         let refused = refused_at.is_some_and(|at| now < at + STORE_RETRY_DELAY);
-        self.settings.spool && !held_back && !refused && self.has_disk_slot()
+        self.settings.spool && !held_back && !refused && self.may_use_disk()
     }
 
-    /// Bounds the disk operations in flight, so a hung disk cannot pile them up.
-    fn has_disk_slot(&self) -> bool {
+    /// Returns whether another disk operation may start. Their number is bounded, so that they
+    /// cannot pile up while the disk hangs.
+    fn may_use_disk(&self) -> bool {
         let waiting =
             self.batches.values().filter(|state| state.stage.disk_since().is_some()).count();
         waiting < disk_operations_max(self.settings.inserts_in_flight)
     }
 
-    /// Takes the next step of one batch, if its time has come and a slot is free.
+    /// Takes the next step of one batch, if it is due and a slot is free.
     fn step(&mut self, id: BatchId, now: Instant) {
         let Some(state) = self.batches.get(&id) else { return };
         if let Some(because) = self.store_reason(state, now) {
@@ -350,9 +352,9 @@ impl Delivery {
         let is_fresh = |state: &BatchState| state.fresh().is_some();
         let others = self.batches.iter().filter(|(other, state)| **other != id && is_fresh(state));
         let attempts = others.filter(|(_, state)| state.stage.attempt_since().is_some()).count();
-        let has_place = attempts < self.settings.inserts_in_flight
+        let has_slot = attempts < self.settings.inserts_in_flight
             || !self.batches.get(&id).is_some_and(is_fresh);
-        self.server.has_tables() && has_place
+        self.server.has_tables() && has_slot
     }
 
     /// Starts an attempt to insert the next piece.
@@ -413,7 +415,7 @@ impl Delivery {
         if self.is_replaying()
             || !self.server.has_tables()
             || self.leaving_since.is_some()
-            || !self.has_disk_slot()
+            || !self.may_use_disk()
         {
             return;
         }

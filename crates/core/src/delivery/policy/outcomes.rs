@@ -1,4 +1,5 @@
-//! The transitions of a batch when the executor reports an outcome: of an attempt, or of the disk.
+//! The transitions of a batch when the executor reports an outcome of an attempt or of a disk
+//! operation.
 //!
 //! [`Delivery::handle_report`] has asserted that the outcome fits the batch's stage.
 
@@ -54,10 +55,12 @@ impl Delivery {
     /// attempt still in flight.
     fn attempt_answered(&mut self, id: BatchId) {
         let others = self.batches.iter().filter(|(other, _)| **other != id);
-        self.server.waits_since(others.filter_map(|(_, state)| state.stage.attempt_since()).min());
+        let oldest = others.filter_map(|(_, state)| state.stage.attempt_since()).min();
+        self.server.set_waiting_since(oldest);
     }
 
-    /// Inserts the next piece, or parks the batch if the tables are gone or its slot is taken.
+    /// Inserts the next piece, or parks the batch if the tables are gone or its slot is taken. Ends
+    /// a batch without a further piece.
     fn continue_batch(&mut self, id: BatchId, now: Instant) {
         match self.batches.get(&id) {
             Some(state) if state.progress.pieces.is_empty() => self.finished(id, now),
@@ -103,8 +106,8 @@ impl Delivery {
         }
     }
 
-    /// Handles a failed attempt: decides the next stage and the delay. If the batch should go to the
-    /// spool now, `handle_report` sends it there afterwards, see [`Delivery::store_reason`].
+    /// Handles a failed attempt: decides the next stage and the delay. If the batch should go to
+    /// the spool now, `handle_report` sends it there afterwards, see [`Delivery::store_reason`].
     pub(super) fn failed(&mut self, id: BatchId, kind: FailureKind, why: String, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
         if kind == FailureKind::TooLarge {
@@ -113,7 +116,8 @@ impl Delivery {
         state.progress.attempts.failed(kind);
         let failures = state.progress.attempts.failures;
         let rows = state.progress.pieces.front().map_or(0, |piece| piece.rows.len());
-        // Files are attempted in turn, so an outage shows as one failure each: count them together.
+        // Files are attempted in turn, so an outage shows as one failure per file: count them
+        // together.
         let in_a_row = if state.fresh().is_some() { failures } else { self.files.failures() + 1 };
         self.server.failed(kind, &why, in_a_row, now);
         let delay = retry::delay(failures, &mut self.jitter);
@@ -204,15 +208,16 @@ impl Delivery {
         self.continue_batch(id, now);
     }
 
-    /// Defers a file that a proxy refuses as too large and that cannot be split.
+    /// Defers a file that must be split, or inserted without rows of erased drivers, but whose
+    /// columns this version does not know.
     pub(super) fn unsplittable(&mut self, id: BatchId, now: Instant) {
         self.attempt_answered(id);
         let Some(state) = self.batches.get(&id) else { return };
         let Stage::InsertingStored { file, .. } = state.stage else {
             unreachable!("only a file can have the columns of another version")
         };
-        let why = "ClickHouse, or a proxy in front of it, refuses an insert of this size, and milepost cannot split it: \
-                   its columns are those of another version of milepost";
+        let why = "its columns are those of another version of milepost, so it cannot be split for a size limit, nor can rows \
+                   of erased drivers be left out";
         self.files.defer(&file, why, self.server.successes(), now);
         self.notices.push_back(DeliveryNotice::Deferred { file, why: why.to_owned() });
         self.forget(id);

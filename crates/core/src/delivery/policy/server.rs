@@ -8,11 +8,11 @@ use crate::throttle::Throttle;
 
 /// While inserts fail, a fresh batch is attempted this often: the failing batch may be the cause.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
-/// An insert without an answer makes ClickHouse's health doubtful after this.
+/// An insert without an answer makes ClickHouse's health doubtful after this long.
 const DOUBT_AFTER: Duration = Duration::from_secs(1);
-/// An insert without an answer is logged after this.
+/// An insert without an answer is logged after this long.
 const LOGGED_AFTER: Duration = Duration::from_secs(5);
-/// An insert without an answer makes this process unready after this.
+/// An insert without an answer makes this process unready after this long.
 const UNREADY_AFTER: Duration = Duration::from_secs(20);
 /// Longest timeout of an insert.
 const TIMEOUT_MAX: Duration = Duration::from_secs(600);
@@ -97,7 +97,7 @@ impl Server {
     }
 
     /// Records that an attempt was answered. `next`: start of the oldest one still in flight.
-    pub(super) fn waits_since(&mut self, next: Option<Instant>) {
+    pub(super) fn set_waiting_since(&mut self, next: Option<Instant>) {
         self.waiting_since = next;
     }
 

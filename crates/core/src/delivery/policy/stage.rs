@@ -1,4 +1,4 @@
-//! The states of a batch. Each names where the rows are, and which operations are in flight.
+//! The states of a batch. Each says where the rows are, and which operations are in flight.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ pub(super) enum Stage {
     /// One row is too large to insert, and is being written to a file of its own. `file`: the
     /// batch's own file, if there is one.
     QuarantiningRow { since: Instant, file: Option<File> },
-    /// In ClickHouse, or damaged: its file is being removed or renamed.
+    /// In ClickHouse, damaged or missing: its file is being removed or renamed.
     Removing { file: File, since: Instant },
 }
 
@@ -57,7 +57,7 @@ pub(super) struct BatchState {
     pub(super) positions: u64,
     pub(super) progress: Progress,
     /// An attempt was cancelled because the server had been silent. A batch is cancelled once only,
-    /// or a server that flickers would never commit it.
+    /// because a server that stops and answers in turn would otherwise never commit it.
     pub(super) was_aborted: bool,
 }
 
@@ -69,7 +69,7 @@ pub(super) enum Origin {
     Spool,
 }
 
-/// A batch from the intake, which is not durable yet.
+/// The details of a batch from the intake.
 #[derive(Debug)]
 pub(super) struct Fresh {
     /// Positions and rejects.
@@ -158,22 +158,22 @@ impl Stage {
                 | Self::Storing { .. }
                 | Self::InsertedWhileStoring { .. }
         );
-        let is_of_row = matches!(self, Self::QuarantiningRow { .. });
+        let is_quarantining_row = matches!(self, Self::QuarantiningRow { .. });
         match outcome {
             Outcome::Inserted { .. } | Outcome::Failed { .. } => is_inserting,
-            Outcome::LeftOut { .. } => is_inserting || is_of_row,
+            Outcome::LeftOut { .. } => is_inserting || is_quarantining_row,
             // Only a file can have the columns of another version.
             Outcome::Unsplittable => matches!(self, Self::InsertingStored { .. }),
             Outcome::Stored(_) => is_storing,
-            Outcome::Refused(_) => is_storing || is_of_row,
+            Outcome::Refused(_) => is_storing || is_quarantining_row,
             Outcome::Loaded(_) => matches!(self, Self::Loading { .. }),
             Outcome::Removed | Outcome::Quarantined => matches!(self, Self::Removing { .. }),
-            Outcome::RowQuarantined(_) => is_of_row,
+            Outcome::RowQuarantined(_) => is_quarantining_row,
         }
     }
 
-    /// Returns whether the spool has the batch, of which an attempt, the file or a row has just been
-    /// handled.
+    /// Returns whether the spool has the batch, after its attempt, its load or the quarantine of
+    /// one of its rows has ended.
     pub(super) fn spooled(self) -> Spooled {
         match self {
             Self::Inserting { .. } | Self::QuarantiningRow { file: None, .. } => Spooled::No,
@@ -184,7 +184,7 @@ impl Stage {
             Self::Waiting { .. }
             | Self::Storing { .. }
             | Self::InsertedWhileStoring { .. }
-            | Self::Removing { .. } => unreachable!("{self:?} expects none of these outcomes"),
+            | Self::Removing { .. } => unreachable!("no such operation was in flight: {self:?}"),
         }
     }
 
@@ -193,8 +193,8 @@ impl Stage {
         matches!(self, Self::Waiting { .. } | Self::Inserting { .. })
     }
 
-    /// Returns whether an attempt should start: its time has come, or the disk that writes it
-    /// hangs.
+    /// Returns whether an attempt should start: its time has come, and the batch is not being
+    /// stored, or the disk that stores it hangs.
     pub(super) fn is_attempt_due(self, now: Instant) -> bool {
         match self {
             Self::Waiting { at } => at <= now,

@@ -7,7 +7,7 @@ use super::{Delivery, RECHECK_EVERY, SLOW_AFTER};
 use crate::delivery::events::{DeliveryNotice, DeliveryTotals};
 
 impl Delivery {
-    /// Returns when [`handle_timeout`](Self::handle_timeout) is due, if no report arrives before.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is due, unless a report arrives first.
     #[must_use]
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         if self.batches.is_empty() && self.files.len() == 0 {
@@ -33,7 +33,7 @@ impl Delivery {
     /// Returns whether a batch is in delivery, or a file waits that this version can replay.
     #[must_use]
     pub fn has_more_to_replay(&self) -> bool {
-        !self.is_idle() || self.files.has_any()
+        !self.is_idle() || self.files.has_replayable()
     }
 
     /// Returns whether no batch is in delivery.
@@ -59,7 +59,7 @@ impl Delivery {
     pub fn unready_reasons(&self, now: Instant) -> Vec<String> {
         let mut reasons = self.server.unready_reasons(now);
         reasons.extend(self.spool_refusal.as_ref().map(|why| format!("spool: {why}")));
-        if let Some(waited) = self.disk_hangs(now) {
+        if let Some(waited) = self.disk_hung_for(now) {
             reasons.push(format!("spool: {}", DeliveryNotice::SpoolHangs { waited }));
         }
         reasons.extend(self.files.unready_reason());
@@ -83,7 +83,7 @@ impl Delivery {
         }
     }
 
-    fn disk_hangs(&self, now: Instant) -> Option<Duration> {
+    fn disk_hung_for(&self, now: Instant) -> Option<Duration> {
         let since = self.batches.values().filter_map(|state| state.stage.disk_since()).min()?;
         Some(now.saturating_duration_since(since)).filter(|waited| *waited >= DISK_PATIENCE)
     }
@@ -92,7 +92,7 @@ impl Delivery {
         if let Some(waited) = self.server.no_answer_to_log(now) {
             self.notices.push_back(DeliveryNotice::NoAnswer { waited });
         }
-        let hangs = self.disk_hangs(now);
+        let hangs = self.disk_hung_for(now);
         if self.disk_log.allow_while(hangs.is_some(), now) {
             self.notices.extend(hangs.map(|waited| DeliveryNotice::SpoolHangs { waited }));
         }
