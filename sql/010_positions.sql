@@ -21,7 +21,7 @@ PRIMARY KEY (toDate(ts), driver_id)
 ORDER BY (toDate(ts), driver_id, ts, seq, lat_e7, lng_e7)
 TTL {retention:positions, toDateTime(ts)}
 SETTINGS {policy}index_granularity = 1024, {tokens}, fsync_after_insert = 1, fsync_part_directory = 1
-COMMENT 'Every fix as it was inserted: a fix that arrived twice stays twice until a merge. Query fixes instead';
+COMMENT 'Every inserted fix. A fix that arrived twice is stored twice until ClickHouse merges the two rows. Query fixes instead';
 
 {shards}CREATE TABLE IF NOT EXISTS {database}.positions_all{on_cluster}
 AS {database}.positions

@@ -7,4 +7,4 @@ CREATE OR REPLACE VIEW {database}.fixes{on_cluster}
 AS SELECT {shown_names}
 FROM {database}.positions{all} FINAL
 SETTINGS do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1
-COMMENT 'Every fix once, in plain units. Give a range of ts: it decides which days are read'
+COMMENT 'Every fix once, in plain units. Filter by ts, so that ClickHouse reads only the days in that range'

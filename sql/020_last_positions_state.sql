@@ -9,13 +9,13 @@ CREATE TABLE IF NOT EXISTS {database}.last_positions_state{on_cluster}
             bitOr(bitShiftLeft(toUInt256(lat_e7 + 2147483648), 144), bitShiftLeft(toUInt256(lng_e7 + 2147483648), 112))), bitOr(
             bitShiftLeft(toUInt256(toUnixTimestamp64Milli(received_at) + 140737488355328), 64),
             toUInt256(cityHash64(speed_cms, heading_cdeg, alt_dm, acc_dm, attributes))))
-        CODEC(Default) COMMENT 'Order of fixes, the highest is the newest: ts, seq, lat_e7, lng_e7, received_at, and a hash of the rest',
+        CODEC(Default) COMMENT 'Sort key of fixes, highest for the newest fix: ts, seq, lat_e7, lng_e7, received_at, and a hash of the rest',
 {stored_plain}
 )
 ENGINE = {engine:ReplacingMergeTree(version)}
 ORDER BY driver_id
 SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1
-COMMENT 'Newest fix of each driver, and older ones until they merge. Query last_positions instead: without FINAL, or with a condition in PREWHERE, older fixes are found';
+COMMENT 'Newest fix of each driver, and older fixes until ClickHouse merges them. Query last_positions instead: a query without FINAL, or with a condition in PREWHERE, can return older fixes';
 
 {shards}CREATE TABLE IF NOT EXISTS {database}.last_positions_state_all{on_cluster}
 AS {database}.last_positions_state

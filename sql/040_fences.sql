@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS {database}.fences{on_cluster}
     -- 065 adds these to older tables.
     speed_limit_kmh Nullable(Float64) COMMENT 'Speed limit inside, km/h; above it a driver is fast. NULL: none',
     stay_max_s      Nullable(UInt32)  COMMENT 'Longest stay inside, seconds; a driver who stays longer has overstayed. NULL: no limit',
-    silent_for_s    Nullable(UInt32)  COMMENT 'Seconds without a fix after which a driver inside is silent; 0: never. NULL: as outside',
+    silent_for_s    Nullable(UInt32)  COMMENT 'Seconds without a fix after which a driver inside counts as silent; 0: never. NULL: events.silent_for applies, as outside the fence',
     hours           Nullable(String)  COMMENT 'Opening hours, such as Mo-Fr 06:00-18:00, Sa 08:00-12:00: crossing the border at other times is off_hours. NULL: always open',
     hours_zone      Nullable(String)  COMMENT 'Time zone of hours, such as Europe/Berlin. NULL: UTC',
     drivers         Array(String)     COMMENT 'Driver ids that the fence is for: other drivers cause no events. Empty: all drivers'
@@ -18,4 +18,4 @@ CREATE TABLE IF NOT EXISTS {database}.fences{on_cluster}
 ENGINE = {engine:ReplacingMergeTree(written_at)}
 ORDER BY (name, valid_from)
 SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1
-COMMENT 'Geofences, which milepost fences writes. Read them with FINAL'
+COMMENT 'Geofences, written by `milepost fences`. Read with FINAL'

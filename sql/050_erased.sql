@@ -9,4 +9,4 @@ CREATE TABLE IF NOT EXISTS {database}.erased{on_cluster}
 ENGINE = {engine:ReplacingMergeTree(written_at)}
 ORDER BY driver_id
 SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1
-COMMENT 'Erased drivers, which milepost erase writes. Read it with FINAL'
+COMMENT 'Erased drivers, written by `milepost erase`. Read with FINAL'

@@ -3,20 +3,20 @@
 CREATE TABLE IF NOT EXISTS {database}.events{on_cluster}
 (
     driver_id  String                   COMMENT 'Driver id',
-    ts         DateTime64(3, 'UTC')     COMMENT 'Time of the event''s fix, UTC: the first inside or outside the fence (for overstayed and off_hours, too), the first that is fast or slow, the last before a silence, the one that jumped',
+    ts         DateTime64(3, 'UTC')     COMMENT 'Time of the fix of the event, UTC. entered, overstayed: first fix inside; left: first fix outside; off_hours: same fix as entered or left; silent: last fix before the silence; heard: first fix after it; fast, slow: first fix that was fast, or no longer fast; jump: wrong fix',
     seq        UInt32                   COMMENT 'Sequence number from the device, 0 if none',
     kind       LowCardinality(String)   COMMENT 'Kind: entered, overstayed, left, off_hours, silent, heard, fast, slow or jump',
-    fence      String                   COMMENT 'Fence name for entered, overstayed, left and off_hours, and for fast and slow by the limit of a fence; else empty',
+    fence      String                   COMMENT 'Fence name for entered, overstayed, left and off_hours, and for fast and slow if the speed limit is that of a fence; otherwise empty',
     lat        Float64                  COMMENT 'Latitude of the fix, WGS84 degrees north',
     lng        Float64                  COMMENT 'Longitude of the fix, WGS84 degrees east',
     speed      Nullable(Float32)        COMMENT 'Speed, metres per second; NULL: unknown',
-    known_at   DateTime64(3, 'UTC')     COMMENT 'Time the event was known, UTC, by the clock of ClickHouse: insert of the fix; for a silence, events.silent_for later',
-    mqtt_at    Nullable(DateTime64(3, 'UTC')) COMMENT 'Time the broker acknowledged the event, UTC; NULL: not yet',
-    webhook_at Nullable(DateTime64(3, 'UTC')) COMMENT 'Time the webhook accepted the event, UTC; NULL: not yet',
+    known_at   DateTime64(3, 'UTC')     COMMENT 'Time the event became known, UTC, by the clock of ClickHouse: the insert of the fix that showed it (for fast and jump, the fix after the one at ts); for silent, and for overstayed if that is earlier, the end of the allowed time',
+    mqtt_at    Nullable(DateTime64(3, 'UTC')) COMMENT 'Time the broker acknowledged the event, UTC; NULL: not acknowledged',
+    webhook_at Nullable(DateTime64(3, 'UTC')) COMMENT 'Time the webhook accepted the event, UTC; NULL: not accepted',
     written_at DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'Time the row was written, UTC; the newest row counts'
 )
 ENGINE = {engine:ReplacingMergeTree(written_at)}
 ORDER BY (driver_id, ts, seq, kind, fence)
 TTL {retention:rollups, toDateTime(ts)}
 SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1
-COMMENT 'Events of drivers, which milepost events writes. Read them with FINAL'
+COMMENT 'Events of drivers, written by `milepost events`. Read with FINAL'

@@ -6,25 +6,25 @@ CREATE TABLE IF NOT EXISTS {database}.event_states{on_cluster}
 (
     driver_id  String                   COMMENT 'Driver id',
     state      LowCardinality(String)   COMMENT 'State: fence, contact or speed',
-    fence      String                   COMMENT 'Fence name; empty for contact, and for speed without the limit of a fence',
+    fence      String                   COMMENT 'Fence name; empty for contact, and for speed if the limit is events.faster_than',
     kind       LowCardinality(String)   COMMENT 'Kind of the newest event: entered, overstayed or left; silent or heard; fast or slow',
     ts         DateTime64(3, 'UTC')     COMMENT 'Time of the fix of the newest event, UTC',
     seq        UInt32                   COMMENT 'Sequence number from the device, 0 if none',
     lat        Float64                  COMMENT 'Latitude of the fix, WGS84 degrees north',
     lng        Float64                  COMMENT 'Longitude of the fix, WGS84 degrees east',
     speed      Nullable(Float32)        COMMENT 'Speed, metres per second; NULL: unknown',
-    known_at   DateTime64(3, 'UTC')     COMMENT 'Time the event was known, UTC, by the clock of ClickHouse: insert of the fix; for a silence, events.silent_for later',
-    mqtt_at    Nullable(DateTime64(3, 'UTC')) COMMENT 'Time the broker acknowledged the event, UTC; NULL: not yet',
-    webhook_at Nullable(DateTime64(3, 'UTC')) COMMENT 'Time the webhook accepted the event, UTC; NULL: not yet',
+    known_at   DateTime64(3, 'UTC')     COMMENT 'Time the event became known, UTC, by the clock of ClickHouse: the insert of the fix that showed it (for fast and jump, the fix after the one at ts); for silent, and for overstayed if that is earlier, the end of the allowed time',
+    mqtt_at    Nullable(DateTime64(3, 'UTC')) COMMENT 'Time the broker acknowledged the event, UTC; NULL: not acknowledged',
+    webhook_at Nullable(DateTime64(3, 'UTC')) COMMENT 'Time the webhook accepted the event, UTC; NULL: not accepted',
     written_at DateTime64(3, 'UTC')     COMMENT 'Time the row of events was written, UTC',
     version    UInt256 MATERIALIZED bitOr(bitOr(
             bitShiftLeft(toUInt256(toUnixTimestamp64Milli(known_at) + 140737488355328), 129),
             bitShiftLeft(toUInt256(toUnixTimestamp64Milli(ts) + 140737488355328), 81)), bitOr(
             bitShiftLeft(toUInt256(seq) * 2 + (kind = 'overstayed'), 48), toUInt256(toUnixTimestamp64Milli(written_at) + 140737488355328)))
-        CODEC(ZSTD(1)) COMMENT 'Order of events, the highest is the newest: known_at, ts, seq, overstayed or not, written_at'
+        CODEC(ZSTD(1)) COMMENT 'Sort key of events, highest for the newest event: known_at, ts, seq, overstayed or not, written_at'
 )
 ENGINE = {engine:ReplacingMergeTree(version)}
 ORDER BY (driver_id, state, fence)
 TTL {retention:rollups, toDateTime(ts)}
 SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1
-COMMENT 'Newest event of each driver, state and fence, fed by events. Read it with FINAL'
+COMMENT 'Newest event of each driver, state and fence, filled from the table events. Read with FINAL'

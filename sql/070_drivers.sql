@@ -1,5 +1,5 @@
--- Names of drivers, which the live map shows, searches and groups by besides the id. Optional: a driver without a row keeps its id.
--- A row with the same driver_id replaces the one before.
+-- Names and groups of drivers. The live map shows them in addition to the id, and searches and groups by them. Optional: a driver without a
+-- row is shown by its id. A row with the same driver_id replaces the one before.
 CREATE TABLE IF NOT EXISTS {database}.drivers{on_cluster}
 (
     driver_id  String                 COMMENT 'Driver id, as in fixes',
@@ -13,4 +13,4 @@ CREATE TABLE IF NOT EXISTS {database}.drivers{on_cluster}
 ENGINE = {engine:ReplacingMergeTree(written_at)}
 ORDER BY driver_id
 SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1
-COMMENT 'Names and groups of drivers, filled by you. Read them with FINAL'
+COMMENT 'Names and groups of drivers, which you insert. Read with FINAL'

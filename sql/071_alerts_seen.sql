@@ -6,7 +6,7 @@ CREATE TABLE IF NOT EXISTS {database}.alerts_seen{on_cluster}
     seq        UInt32                 COMMENT 'Sequence number from the device, 0 if none',
     kind       LowCardinality(String) COMMENT 'Kind of the event',
     fence      String                 COMMENT 'Fence name; empty for other kinds',
-    seen_by    String                 COMMENT 'Name of the viewer; empty if the map has no names',
+    seen_by    String                 COMMENT 'Name of the viewer; empty if the map does not know it',
     seen_at    DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'Time of the acknowledgement, UTC'
 )
 ENGINE = {engine:ReplacingMergeTree(seen_at)}

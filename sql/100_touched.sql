@@ -5,18 +5,18 @@ CREATE TABLE IF NOT EXISTS {database}.touched{on_cluster}
 (
     day        Date                                               COMMENT 'UTC day',
     driver_id  String                                             COMMENT 'Driver id',
-    rows       SimpleAggregateFunction(sum, UInt64)               COMMENT 'Number of rows inserted so far, duplicates included',
+    rows       SimpleAggregateFunction(sum, UInt64)               COMMENT 'Number of rows inserted so far for the day and the two hours before and after it, duplicates included',
     touched_at SimpleAggregateFunction(max, DateTime64(3, 'UTC')) COMMENT 'Time of the newest insert, UTC, by the clock of ClickHouse',
     speed_max  SimpleAggregateFunction(max, UInt16)               COMMENT 'Highest speed sent, centimetres per second; 0 if none',
     -- 304 adds this to older tables.
     seen       SimpleAggregateFunction(max, Tuple(number UInt64, parts Array(Tuple(name String, hash String))))
-        COMMENT 'Only in rows of the day 2049-01-01: number of the refresh, and the parts of positions that are counted'
+        COMMENT 'Bookkeeping, only in rows of the day 2049-01-01: number of the refresh, and the data parts of positions whose rows are counted'
 )
 ENGINE = {engine:AggregatingMergeTree}
 ORDER BY (day, driver_id)
 TTL {retention:rollups, day}
 SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1
-COMMENT 'Number of rows inserted for each driver and UTC day. The roll-up computes a day again when its number grows';
+COMMENT 'Number of rows inserted for each driver and UTC day. When the number grows, the roll-up computes the day again';
 
 {shards}CREATE TABLE IF NOT EXISTS {database}.touched_all{on_cluster}
 AS {database}.touched

@@ -23,24 +23,24 @@ CREATE TABLE IF NOT EXISTS {database}.driver_days_state{on_cluster}
         lng_e7      Int32,
         to_lat_e7   Int32, -- where it ends
         to_lng_e7   Int32
-    )) CODEC(ZSTD(1)) COMMENT 'Trips, stops, gaps and dropped fixes, cut at quarters of an hour, in order of time',
+    )) CODEC(ZSTD(1)) COMMENT 'Trips, stops, gaps and dropped fixes, split at every quarter of an hour and sorted by quarter',
     dropped Array(Tuple(ms Int64, seq UInt32, lat_e7 Int32, lng_e7 Int32))
         MATERIALIZED arrayMap(part -> (tupleElement(part, 'began_ms'), tupleElement(part, 'piece'), tupleElement(part, 'lat_e7'), tupleElement(part, 'lng_e7')),
             arrayFilter(part -> tupleElement(part, 'kind') = 'dropped', parts)) -- a mutation does not know part.kind
-        CODEC(ZSTD(1)) COMMENT 'Dropped fixes, also among parts: a column of its own, so that queries for them read little',
-    rows        UInt64 COMMENT 'Number of rows in touched when the fixes of the day were read',
+        CODEC(ZSTD(1)) COMMENT 'Dropped fixes. parts has them, too, but a query that needs only them reads much less from this column',
+    rows        UInt64 COMMENT 'Value of rows in touched when the fixes of the day were read; if touched has more rows now, the day waits to be computed again',
     computed_at DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'Time the row was computed, UTC',
     -- 352 adds these to older tables.
-    rules UInt64 COMMENT 'Hash of the limits in trip_rules_in_force by which the day was computed',
+    rules UInt64 COMMENT 'Hash of the limits in trip_rules_in_force with which the day was computed',
     derived_cms UInt16 COMMENT 'Highest speed derived from fixes without a speed, centimetres per second; 0 if none',
-    derived Tuple(quarters Array(UInt32), cms Array(UInt16)) COMMENT 'Highest derived speed of each quarter of an hour since 1970, centimetres per second; empty if none',
-    trip_m Float32 COMMENT 'Longest distance, metres, between the ends of a silence that counts as parking'
+    derived Tuple(quarters Array(UInt32), cms Array(UInt16)) COMMENT 'Quarters of an hour, numbered from 1970-01-01 UTC, and the highest speed derived in each, centimetres per second; empty if no speed was derived',
+    trip_m Float32 COMMENT 'Limit trip_m of trip_rules_in_force with which the day was computed, metres: a silence that ends at most this far from where it began counts as parking'
 )
 ENGINE = {engine:ReplacingMergeTree(rows)}
 ORDER BY (day, driver_id)
 TTL {retention:rollups, day}
 SETTINGS index_granularity = 1024, {tokens}, fsync_after_insert = 1, fsync_part_directory = 1
-COMMENT 'Trips, stops and gaps of each driver and UTC day, computed every five minutes. Read it with FINAL';
+COMMENT 'Trips, stops and gaps of each driver and UTC day, updated every five minutes. Read with FINAL';
 
 {shards}CREATE TABLE IF NOT EXISTS {database}.driver_days_state_all{on_cluster}
 AS {database}.driver_days_state

@@ -2,16 +2,16 @@
 CREATE VIEW IF NOT EXISTS {database}.driver_quarters{on_cluster}
 (
     driver_id   String            COMMENT 'Driver id',
-    day         Date              COMMENT 'UTC day of the quarter. A condition on it decides what is read',
+    day         Date              COMMENT 'UTC day of the quarter. Filter by it, so that ClickHouse reads only those days',
     quarter     DateTime('UTC')   COMMENT 'Start of the quarter of an hour, UTC',
     fixes       UInt64            COMMENT 'Number of fixes',
-    distance_m  Float64           COMMENT 'Distance driven, metres. Standing adds none',
+    distance_m  Float64           COMMENT 'Distance driven on trips, metres. Stops and gaps add nothing',
     moving_s    Float64           COMMENT 'Duration of trips, seconds',
     tracked_s   Float64           COMMENT 'Duration of trips and stops, seconds',
     speed_sum   Float64           COMMENT 'Sum of the speeds sent, metres per second. The mean is sum(speed_sum) / sum(speed_count)',
     speed_count UInt64            COMMENT 'Number of fixes with a speed',
     speed_max   Nullable(Float32) COMMENT 'Highest speed sent, metres per second; NULL: none',
-    missing     UInt64            COMMENT 'Number of sequence numbers (seq) that were skipped; across midnight UTC, only between fixes at most two hours from it'
+    missing     UInt64            COMMENT 'Number of sequence numbers (seq) missing before the fixes of the quarter. Across midnight UTC they count only if the last fix before midnight is from 22:00 or later'
 )
 AS SELECT
     toString(driver_id) AS driver_id, day, toDateTime(part_quarter * 900, 'UTC') AS quarter,
@@ -27,4 +27,4 @@ ARRAY JOIN -- each array by itself: those that a question does not need are not 
     parts.quarter AS part_quarter, parts.kind AS kind, parts.began_ms AS began_ms, parts.ended_ms AS ended_ms, parts.metres AS way, parts.fixes AS part_fixes,
     parts.missing AS part_missing, parts.speed_count AS part_speed_count, parts.speed_sum AS part_speed_sum, parts.speed_max AS speed
 GROUP BY driver_id, day, quarter
-COMMENT 'Totals of each driver and quarter of an hour. Computed every five minutes; rollups shows the lag'
+COMMENT 'Totals of each driver and quarter of an hour, updated every five minutes. The view rollups shows the lag'

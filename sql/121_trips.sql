@@ -5,7 +5,7 @@ CREATE VIEW IF NOT EXISTS {database}.trips{on_cluster}
     began       DateTime64(3, 'UTC') COMMENT 'Time of the first fix, UTC',
     ended       DateTime64(3, 'UTC') COMMENT 'Time of the last fix so far, UTC',
     seconds     Float64              COMMENT 'Duration from began to ended, seconds',
-    metres      Float64              COMMENT 'Distance driven, metres, from the place of the stop before to that of the stop after',
+    metres      Float64              COMMENT 'Distance driven, metres, measured from the place of the previous stop, if any, to the place of the next stop, if any',
     fixes       UInt64               COMMENT 'Number of fixes after the first one',
     lat         Float64              COMMENT 'Latitude of the start, WGS84 degrees north',
     lng         Float64              COMMENT 'Longitude of the start, WGS84 degrees east',
@@ -16,4 +16,4 @@ CREATE VIEW IF NOT EXISTS {database}.trips{on_cluster}
 AS SELECT driver_id, began, ended, seconds, metres, fixes, lat, lng, to_lat, to_lng, speed_max
 FROM {database}_ask.episodes(driver = '', from = '1970-01-05', to = '2149-06-01', tz = 'UTC')
 WHERE kind = 'trip'
-COMMENT 'Trips: start, end, distance and duration. Each trip is one row, also over midnight. Computed every five minutes; rollups shows the lag'
+COMMENT 'Trips: start, end, distance and duration. A trip is one row even if it crosses midnight. Updated every five minutes; the view rollups shows the lag'

@@ -1,4 +1,4 @@
--- Plain compression for last_positions_state: the table holds few rows per driver, and codecs make every insert dearer (docs/scale.md).
+-- Plain compression for last_positions_state: the table holds few rows per driver, and codecs make every insert slower (docs/scale.md).
 -- Existing parts keep their codecs until they merge.
 ALTER TABLE {database}.last_positions_state{on_cluster}
     MODIFY COLUMN version CODEC(Default),

@@ -1,5 +1,5 @@
--- Feeds touched every five minutes from the parts of positions that are not counted yet, so that inserts cost nothing more (101 was a view
--- that ran on every insert). A record in touched lists the counted parts. Its day is 2049-01-01, which no retention reaches, and its
+-- Feeds touched every five minutes from the parts of positions that are not counted yet, so that inserts do not become slower (101 was
+-- a view that ran on every insert). A record in touched lists the counted parts. Its day is 2049-01-01, which no retention reaches, and its
 -- driver_id is the server's UUID. The record and the counts are written in one part, so both are stored or neither. No clock is compared.
 --   counted      A part is counted if the record has its name and hash, or if a merge or a mutation made it from recorded parts only: then
 --                its first and last block are theirs. On replicas, blocks arrive in any order, so the record must also have every block
@@ -12,7 +12,7 @@ DROP VIEW IF EXISTS {database}.touched_mv{on_cluster} SYNC;
 
 ALTER TABLE {database}.touched{on_cluster}
     ADD COLUMN IF NOT EXISTS seen SimpleAggregateFunction(max, Tuple(number UInt64, parts Array(Tuple(name String, hash String))))
-    COMMENT 'Only in rows of the day 2049-01-01: number of the refresh, and the parts of positions that are counted';
+    COMMENT 'Bookkeeping, only in rows of the day 2049-01-01: number of the refresh, and the data parts of positions whose rows are counted';
 
 {shards}ALTER TABLE {database}.touched_all{on_cluster}
     ADD COLUMN IF NOT EXISTS seen SimpleAggregateFunction(max, Tuple(number UInt64, parts Array(Tuple(name String, hash String))));

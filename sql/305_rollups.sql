@@ -3,8 +3,8 @@
 CREATE OR REPLACE VIEW {database}.rollups{on_cluster}
 (
     name      String  COMMENT 'Name of the roll-up',
-    pending   UInt64  COMMENT 'Number of days of drivers that wait to be computed again',
-    behind_s  Float64 COMMENT 'Seconds since the newest row of the day that waits longest was inserted, by the clock of ClickHouse; 0 if none waits'
+    pending   UInt64  COMMENT 'Number of days of drivers that wait to be computed',
+    behind_s  Float64 COMMENT 'Lag, seconds by the clock of ClickHouse: time since the newest insert into the day that waits longest, 0 if none waits; if rows were last counted more than ten minutes ago, at least the time since then'
 )
 AS SELECT name, pending, greatest(if(pending = 0, 0, now_s - waiting_s), if(recorded_s > 0 AND now_s - recorded_s > 600, now_s - recorded_s, 0)) AS behind_s
 FROM

@@ -1,22 +1,22 @@
--- The limits by which days are computed: those of `trip_rules`, or else of the preset. Only this file defines the presets and the version
--- of the definition.
+-- The limits with which days are computed: the values in `trip_rules`, or those of the preset where a value is NULL. Only this file defines
+-- the presets and the version of the definition.
 CREATE VIEW IF NOT EXISTS {database}.trip_rules_in_force{on_cluster}
 (
     driver_id String  COMMENT 'Driver id; empty for all drivers without a row of their own',
     preset    String  COMMENT 'Kind of vehicle',
     speed_max Float64 COMMENT 'Highest possible speed of the vehicle, metres per second',
-    radius_m  Float64 COMMENT 'Radius of a stop, metres: within it the driver is still there',
+    radius_m  Float64 COMMENT 'Radius of a stop, metres: a driver who stays within it has not left the stop',
     stop_s    Float64 COMMENT 'Shortest duration of a stop, seconds',
-    trip_m    Float64 COMMENT 'Shortest way, metres, that a trip leads away from a stop if it comes back there',
-    trip_s    Float64 COMMENT 'Shortest duration of such a trip, seconds',
-    spike_s   Float64 COMMENT 'Longest absence, seconds, before a stop has lasted for stop_s',
-    acc_max   Float64 COMMENT 'Accuracy, metres, above which a fix is dropped',
+    trip_m    Float64 COMMENT 'Largest distance, metres, between two stays of stop_s or longer that are one stop, and between the ends of a silence that counts as parking',
+    trip_s    Float64 COMMENT 'Longest absence, seconds, between two stays that are one stop, if at least one of them lasts for stop_s',
+    spike_s   Float64 COMMENT 'Longest absence, seconds, between two stays that are one stop, if both are shorter than stop_s',
+    acc_max   Float64 COMMENT 'Accuracy limit, metres: a fix with a larger acc is dropped',
     rule      Tuple(UInt64, Float64, Float64, Float64, Float64, Float64, Float64, Float64)
                       COMMENT 'Hash of the limits and of the version of the definition, then the seven limits'
 )
 AS
 WITH
-    2 AS definition, -- goes up with every change of driver_days_mv that changes results: older days are then computed again
+    2 AS definition, -- raise it with every change to driver_days_mv (360) that changes results: older days are then computed again
     arrayFirst(one -> one.1 = kind, [
         --         speed_max radius_m stop_s trip_m trip_s spike_s acc_max
         ('car',     60.,      100.,    180.,  200.,  300.,  60.,    200.),
@@ -37,4 +37,4 @@ FROM
     UNION ALL
     SELECT '', 'car', (NULL, NULL, NULL, NULL, NULL, NULL, NULL) WHERE (SELECT count() FROM {database}.trip_rules FINAL WHERE driver_id = '' AND trip_rules.preset != '') = 0
 )
-COMMENT 'Limits of trips and stops that count now: a row for all drivers, and one for each who has rules of its own'
+COMMENT 'Limits of trips and stops in force: one row for all drivers, and one for each driver with limits of its own'

@@ -1,33 +1,36 @@
 -- The only definition of trips, stops and distances (docs/trips.md). Every five minutes it is applied to the days of drivers that have new
 -- rows since their last computation, or whose rules have changed (351).
---   look   The driver is looked at once every 15 s.
---   run    Consecutive looks within radius_m (trip_m after stop_s without a fix) of the first look of the run, or while the device sends a
---          speed of 0 twice within 30 s. The place of a run is the mean of its looks in the first stop_s.
---   stop   One or more runs of at least 45 s each. The next run must begin within spike_s of the end of the last one, and within half of
---          radius_m of the first one's place. If one of the two lasts for stop_s, the limits are trip_s and radius_m; if both do, trip_s and
---          trip_m. Together, the runs last for stop_s, or fill the whole time between two silences, or are next to parking.
---   gap    A silence of 3,600 s without a fix, or a leg that is longer than 100 m and would need more than speed_max: the way is unknown.
---          A silence that ends within trip_m of where it began is parking, which the views (370) count as a stop.
---   trip   Everything else. metres is the length of the line through the places of stops and, between stops, through means of fixes. A mean
---          takes the fixes of about 37 m, in 1 to 64 s. If the line turns in the same direction at both ends of a leg, the curve is longer
---          than the leg: three quarters of the detour over the intersection of the two neighbouring legs are added.
+--   look   The first fix of the day, and the first fix of every 15-second span. Only looks decide where a driver stops.
+--   run    Consecutive looks within radius_m of the first look of the run; within trip_m, if no fix came for stop_s before the look. A look
+--          also belongs to the run if the device sends a speed of 0 at this look and at the one before, at most 30 s earlier. The place of a
+--          run is the mean of its looks in the first stop_s.
+--   stop   One or more runs of at least 45 s each. The next run belongs to the stop if the absence before it lasts for at most spike_s, and
+--          its place is within half of radius_m of the place of the first run. If either the stop so far or the next run lasts for stop_s, the
+--          limits are trip_s and radius_m; if both do, trip_s and trip_m. A stop lasts for stop_s, absences included. A shorter one, even of
+--          runs below 45 s, counts if it fills the whole time between two silences or is next to parking.
+--   gap    More than 3,600 s without a fix (a silence), or a leg longer than 100 m plus the distance at speed_max: the route is unknown. A
+--          silence that ends within trip_m of where it began is parking, which the views (370) count as a stop.
+--   trip   Everything else. metres is the length of the line through the places of stops and, between stops, through means of fixes. Each
+--          mean takes the fixes of about 37 m of the route, which take 1 to 64 s. If the line turns in the same direction at both ends of a
+--          leg, the curve is longer than the leg: three quarters of the detour through the intersection of the two neighbouring legs are
+--          added.
 -- Two kinds of fixes are dropped: inaccurate ones (acc above acc_max), and jumps. A jump can be neither reached nor left within speed_max,
--- while the way without it is possible; or it is a spike: more than 100 m there and back within two minutes, by 5 m/s faster than one and a
--- half times the speed around it.
+-- while the way without it is possible; or it is more than 100 m away from the fixes before and after it, within two minutes there and back,
+-- faster than 5 m/s plus one and a half times the speed around it. (spike_s limits absences from a stop, not these jumps.)
 --
 -- Every UTC day is computed on its own, from its fixes and those of two hours on both sides, so the result does not depend on the order of
 -- computation. The first fix of a day begins a new stop or trip. The leg over midnight is measured from fix to fix, and divided between the
 -- days by time. The driver stands still on it if all fixes within stop_s of midnight are within radius_m of the next day's first fix.
 --
--- A refresh computes days until they have 5 million rows, at least one day: first those with new rows, the most recently touched first.
--- Days that were touched in the ten minutes before their computation are computed again, because an insert may have committed while the
--- fixes were read.
+-- A refresh computes days until they have 5 million rows, at least one day. Days with new rows come first, the most recently touched before
+-- the others. Days that were touched in the ten minutes before their computation are computed again, because an insert may have committed
+-- while the fixes were read.
 ALTER TABLE {database}.driver_days_mv{on_cluster} MODIFY QUERY
 WITH
     toInt64(3600000) AS gap_ms,
     15000 AS look_ms,
     100 AS jump_m,
-    120000 AS spike_ms_max,
+    120000 AS spike_ms_max, -- of a jump: longest time there and back
     10 AS still_cms,
     30000 AS still_ms,
     45000 AS run_ms,
@@ -40,8 +43,8 @@ WITH
     86400000 AS day_ms,
     900000 AS quarter_ms,
     6378137 AS equator_m,
-    0.0066943799901413165 AS e2, -- of WGS84
-    2 * 6371008.8 AS earth_m, -- its mean diameter
+    0.0066943799901413165 AS e2, -- squared eccentricity of WGS84
+    2 * 6371008.8 AS earth_m, -- mean diameter of the earth
     (xs, first) -> arrayPopBack(arrayPushFront(xs, first)) AS before,
     (xs, last) -> arrayPopFront(arrayPushBack(xs, last)) AS after,
     (xs, keep) -> arrayFilter((one, k) -> k, xs, keep) AS kept,
@@ -146,7 +149,7 @@ WITH
             arrayMap(way -> way > jump_m * jump_m, all_way) AS is_far
         FROM spaced
     ),
-    -- Most days have no candidate of a jump: no impossible leg, and no 100 m there and back within two minutes. They skip the next steps.
+    -- Most days have no candidate for a jump: no impossible leg, and no 100 m there and back within two minutes. They skip the next steps.
     jumping AS
     (
         SELECT
@@ -193,7 +196,7 @@ WITH
             ways_between(x, y, z) AS way,
             arrayFirstIndex(m -> m >= day_began, ms) AS first_at,
             arrayFirstIndex(m -> m >= day_began + day_ms, ms) AS next_at,
-            if(next_at = 0, toUInt32(length(ms)) + 1, next_at) AS end_at -- behind the day's last fix
+            if(next_at = 0, toUInt32(length(ms)) + 1, next_at) AS end_at -- the index after the day's last fix
         FROM good
     ),
     sampled AS
@@ -242,8 +245,8 @@ WITH
         FROM trusted
     ),
     -- Runs: looks within the radius of the first one, or while the device reports a speed of 0. Each run has its first and last fix, its first
-    -- look, the number of looks in its first stop_s, whether it counts as a stop even if it is short, and its begin and end. Before a silence,
-    -- a run ends with the last fix. An additional last look ends the last run.
+    -- look, the number of looks in its first stop_s, whether it counts as a stop even if it is short, and the times of its first and last
+    -- look. Before a silence, the last fix of a run is the last fix before the silence. An additional look at the end closes the last run.
     folded AS
     (
         SELECT
@@ -281,7 +284,8 @@ WITH
             arrayReduceInRanges('avg', run_looks, look_z) AS run_z
         FROM ranged
     ),
-    -- Stops: runs that belong together, with their first and last fix and the place of the first run. An additional last run ends the last stop.
+    -- Stops: runs that belong together, with their first and last fix and the place of the first run. An additional run at the end closes the
+    -- last stop.
     stayed AS
     (
         SELECT
@@ -394,7 +398,7 @@ WITH
     (
         SELECT *, arrayMap((a, b, c) -> squared(a, b, c), dx, dy, dz) AS squares FROM stepped
     ),
-    -- The turn at each point, from the leg that ends there to the next one; a turn to the left is above 0.
+    -- The turn at each point, from the leg that ends there to the next one; a turn to the left is positive.
     turned AS
     (
         SELECT
@@ -436,7 +440,7 @@ WITH
             arrayConcat(before(point_lat, point_lat[1]), dropped_lat) AS leg_lat, arrayConcat(before(point_lng, point_lng[1]), dropped_lng) AS leg_lng,
             arrayConcat(point_lat, dropped_lat) AS leg_to_lat, arrayConcat(point_lng, dropped_lng) AS leg_to_lng,
             arrayResize(point_x, legs) AS leg_x, arrayResize(point_y, legs) AS leg_y, arrayResize(point_z, legs) AS leg_z, range(legs) AS leg_at,
-            arrayResize([pace_maxima], legs) AS leg_maxima -- of the day, at its first leg
+            arrayResize([pace_maxima], legs) AS leg_maxima -- the maxima of the day, at its first leg only
     ),
     -- Legs outside the day are kept in the quarter 0, so that a day without fixes gets a row, too.
     clipped AS
@@ -481,7 +485,7 @@ WITH
             argMax(leg_maxima, length(leg_maxima.1)) AS part_maxima,
             argMin((leg_lat, leg_lng, leg_x, leg_y, leg_z), (first_ms, leg_at)) AS begin, argMax((leg_to_lat, leg_to_lng), (last_ms, leg_at)) AS end
         FROM shared
-        GROUP BY part_key -- of several keys the analyzer hashes the whole query for each
+        GROUP BY part_key -- a single key, because the analyzer hashes the whole query for each key
     )
 SELECT
     day, driver_id,

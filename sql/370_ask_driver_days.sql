@@ -5,8 +5,8 @@ CREATE OR REPLACE VIEW {database}_ask.driver_days{on_cluster} AS
 WITH
     3600000 AS gap_ms,
     6378137 AS equator_m,
-    0.9966471893352525 AS flat, -- the polar radius of WGS84 through that of the equator
-    2 * 6371008.8 AS earth_m -- its mean diameter
+    0.9966471893352525 AS flat, -- polar radius of WGS84, divided by the equatorial radius
+    2 * 6371008.8 AS earth_m -- mean diameter of the earth
 SELECT
     *,
     arrayMap(

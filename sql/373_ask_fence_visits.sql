@@ -1,12 +1,12 @@
--- Visits of drivers to areas: from the first fix inside to the last one before the driver is outside for more than 60 s. A silence of
--- 3,600 s also ends a visit, unless it ends within 210 m of where it began, which is parking. Visits that overlap the window are returned
--- whole, up to 12 hours beyond it. A grid of cells (a twentieth of a degree, or five degrees for large areas) and then the areas' bounds
--- select few pairs of fix and area, which are tested exactly.
+-- Visits of drivers to areas: from the first fix inside to the last one before the driver is outside for more than 60 s. A silence of more
+-- than 3,600 s also ends a visit, unless it ends within 210 m of where it began, which is parking. Visits that overlap the window are
+-- returned whole, up to 12 hours beyond it. A grid of cells (a twentieth of a degree, or five degrees for large areas) and then the areas'
+-- bounds select few pairs of fix and area, which are tested exactly.
 CREATE OR REPLACE VIEW {database}_ask.fence_visits{on_cluster} AS
 WITH
     3600000 AS gap_ms,
-    60000 AS spike_ms,
-    210 AS parked_m, -- geoDistance is some metres off far from the equator
+    60000 AS spike_ms, -- longest absence within a visit
+    210 AS parked_m, -- trip_m of a car (351) is 200 m, but geoDistance is some metres off far from the equator
     areas AS
     (
         SELECT

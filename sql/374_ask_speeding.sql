@@ -1,7 +1,7 @@
 -- Periods in which a driver was faster than the given speed in metres per second: one row from the first such fix to the last one. The speed
--- is that of the device; a slower fix ends the period, as do 180 s without a faster one. If the device sends no speed, it is derived from the
--- way between the first fixes of two 15-second spans that are at least 5 s apart, and the period begins with the first such way
--- (is_derived). Dropped fixes are left out (360). Only days of drivers with such a speed are read whole: the index on the speed (302) finds
+-- is that of the device; a slower fix ends the period, as do 180 s without a fast fix. If the device sends no speed, it is derived from the
+-- distance between the first fixes of two 15-second spans that are at least 5 s apart, and the period begins with the first fix of such a
+-- pair (is_derived). Dropped fixes are left out (360). Only days of drivers with such a speed are read whole: the index on the speed (302) finds
 -- them and, once the day was computed, derived_cms (352).
 CREATE OR REPLACE VIEW {database}_ask.speeding{on_cluster} AS
 WITH
@@ -10,8 +10,8 @@ WITH
     3600000 AS gap_ms,
     15000 AS look_ms, -- as in 360
     6378137 AS equator_m,
-    0.9966471893352525 AS flat, -- the polar radius of WGS84 through that of the equator
-    2 * 6371008.8 AS earth_m -- its mean diameter
+    0.9966471893352525 AS flat, -- polar radius of WGS84, divided by the equatorial radius
+    2 * 6371008.8 AS earth_m -- mean diameter of the earth
 SELECT
     driver_id,
     fromUnixTimestamp64Milli(min(ms), {tz:String}) AS began, fromUnixTimestamp64Milli(max(ms), {tz:String}) AS ended,
@@ -25,13 +25,13 @@ FROM
     (
         SELECT
             driver_id, seq, lat_e7, lng_e7, speed_cms, toUnixTimestamp64Milli(ts) AS ms, speed_cms / 100 > {speed:Float64} AS is_fast,
-            ms - lagInFrame(is_fast * ms) OVER one_by_one > 180000 AS begins -- a slower one before it is 0, which is long ago
+            ms - lagInFrame(is_fast * ms) OVER one_by_one > 180000 AS begins -- a slower fix before it counts as the time 0, which is long ago
         FROM {database}.positions{all} FINAL
         WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
             AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String})
             AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String})
             AND speed_cms != 65535 AND (acc_dm = 65535 OR acc_dm <= 2000)
-            AND indexHint((toDate(ts), driver_id) GLOBAL IN -- which granules to read; other rows of theirs do no harm
+            AND indexHint((toDate(ts), driver_id) GLOBAL IN -- selects only which granules are read; other rows in them do no harm
             (
                 SELECT DISTINCT toDate(ts), driver_id
                 FROM {database}.positions{all}
@@ -77,7 +77,7 @@ FROM
                 -- The first fix of each 15-second span.
                 SELECT
                     driver_id, min(at_ms) AS ms, argMin(lat_e7, (at_ms, seq)) AS look_lat_e7, argMin(lng_e7, (at_ms, seq)) AS look_lng_e7,
-                    any(fastest_cms) / 100 * 1.05 AS pace_max, -- a way that is faster is none: its speed is impossible (360)
+                    any(fastest_cms) / 100 * 1.05 AS pace_max, -- a faster leg is left out: its speed is impossible (360)
                     flat * tan(radians(look_lat_e7 / 1e7)) AS slope, equator_m / sqrt(1 + slope * slope) AS axis_m, flat * slope * axis_m AS plane_m
                 FROM
                 (

@@ -5,8 +5,8 @@
 CREATE OR REPLACE VIEW {database}_ask.track{on_cluster} AS
 WITH
     6378137 AS equator_m,
-    0.9966471893352525 AS flat, -- the polar radius of WGS84 through that of the equator
-    2 * 6371008.8 AS earth_m -- its mean diameter
+    0.9966471893352525 AS flat, -- polar radius of WGS84, divided by the equatorial radius
+    2 * 6371008.8 AS earth_m -- mean diameter of the earth
 SELECT
     driver_id, toTimeZone(ts, {tz:String}) AS ts, seq, lat_e7 / 1e7 AS lat, lng_e7 / 1e7 AS lng,
     toFloat32(nullIf(speed_cms, 65535) / 100) AS speed, toFloat32(nullIf(heading_cdeg, 65535) / 100) AS heading,

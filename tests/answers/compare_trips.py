@@ -1,9 +1,9 @@
-"""Stops, trips and mileage of labelled days (corpus.py): milepost's definition beside movingpandas and trackintel. Prints Markdown.
+"""Stops, trips and mileage of labelled days (corpus.py): compares milepost, movingpandas and trackintel. Prints Markdown.
 
-    make trips        installs both into a venv of their own; some minutes
+    make trips        installs both tools into a venv of their own; takes some minutes
 
-milepost: truth.py, which test_labelled_days_are_what_truth_says holds to the views. movingpandas: stops of 100 m and three minutes
-(it has no defaults), the trajectory's length. trackintel: its defaults, the triplegs' lengths.
+milepost: truth.py; test_labelled_days_match_truth checks that the views agree with it. movingpandas: stops of 100 m and three minutes
+(it has no defaults), the length of the trajectory. trackintel: its defaults, the length of the triplegs.
 """
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The ClickHouse engine and the tables of `milepost migrate`, for tests that ask what analysts ask.
+"""Starts ClickHouse and creates the tables of `milepost migrate`, for tests of analysts' queries.
 
     make test ARGS=answers
 
-Environment: MILEPOST names the binary, else it is target/debug/milepost.
+Environment: MILEPOST is the path of the binary, by default target/debug/milepost.
 """
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from devices import fleet, working_day
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_SECONDS_MAX = 60
-# Not through a proxy: this is the machine itself.
+# Without a proxy: the engine runs on this machine.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 COLUMNS = ("driver_id", "ts", "seq", "lat_e7", "lng_e7", "speed_cms", "heading_cdeg", "alt_dm", "acc_dm", "received_at")
 UNKNOWN = {"speed_cms": 65535, "heading_cdeg": 65535, "alt_dm": 2147483647, "acc_dm": 65535}
 
 
 class Refused(Exception):
-    """ClickHouse's words."""
+    """An error that ClickHouse returned, with its message."""
 
 
 class Database:
-    """Tables of its own on the engine; `{db}` in a statement is its name."""
+    """A database on the engine. `{db}` in a statement stands for its name."""
 
     def __init__(self, url: str, name: str):
         self.url, self.name = url, name
 
     def ask(self, sql: str, **settings: str) -> str:
-        """The answer as text, tab-separated unless the statement names a format."""
+        """Returns the answer as text, tab-separated unless the statement names a format."""
         return self.answer(sql, **settings)[0].decode()
 
     def answer(self, sql: str, **settings: str) -> tuple[bytes, dict]:
-        """The answer as bytes, and what the engine says it read."""
+        """Returns the answer as bytes, and the engine's summary, which has the number of rows read."""
         url = self.url + "/?" + urllib.parse.urlencode(settings)
         try:
             with OPENER.open(urllib.request.Request(url, sql.replace("{db}", self.name).encode()), timeout=600) as answer:
@@ -60,7 +60,10 @@ class Database:
         return [json.loads(line) for line in lines.splitlines()]
 
     def insert(self, fixes: list[dict], inserted_at: int | None = None) -> None:
-        """Fixes as milepost inserts them: driver, ms, lat, lng; optional seq, speed, acc, received (ms). inserted_at: the server's clock."""
+        """Inserts fixes as milepost does. A fix has driver, ms, lat, lng, and optionally seq, speed, acc, received (ms).
+
+        inserted_at: time of the insert by the server's clock, in epoch seconds; by default now.
+        """
         columns = COLUMNS if inserted_at is None else (*COLUMNS, "inserted_at")
         lines = []
         for fix in fixes:
@@ -79,7 +82,7 @@ class Database:
         self.ask(f"INSERT INTO {{db}}.positions ({', '.join(columns)}) FORMAT TabSeparated\n" + "\n".join(lines))
 
     def refresh(self) -> None:
-        """What the schedule of the roll-up does every five minutes."""
+        """Runs what the schedule of the roll-up runs every five minutes."""
         self.count_parts()
         self.run_view("driver_days_mv")
 
@@ -89,7 +92,7 @@ class Database:
 
     def run_view(self, view: str) -> None:
         self.ask(f"SYSTEM START VIEW {{db}}.{view}")
-        self.ask(f"SYSTEM WAIT VIEW {{db}}.{view}")  # the refresh that its creation began
+        self.ask(f"SYSTEM WAIT VIEW {{db}}.{view}")  # the refresh that began when the view was created
         self.ask(f"SYSTEM REFRESH VIEW {{db}}.{view}")
         self.ask(f"SYSTEM WAIT VIEW {{db}}.{view}")
 
@@ -102,7 +105,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def running_engine(state: Path):
-    """An engine with its data in this folder: its URL and its process."""
+    """Runs an engine with its data in this folder. Yields its URL and its process."""
     port = free_port()
     environment = {**os.environ, "CLICKHOUSE_PORT": str(port), "STATE_DIR": str(state), "CLICKHOUSE_PASSWORD": "", "TZ": "Pacific/Kiritimati"}
     log = open(state / "log", "wb")
@@ -125,7 +128,7 @@ def running_engine(state: Path):
 
 @pytest.fixture(scope="session")
 def engine(tmp_path_factory):
-    """The URL of an engine that lives as long as the tests."""
+    """The URL of an engine that runs as long as the tests."""
     with running_engine(tmp_path_factory.mktemp("engine")) as (url, _):
         yield url
 
@@ -136,13 +139,13 @@ NUMBERS = itertools.count(1)
 def milepost(url: str, name: str, command: str) -> None:
     binary = Path(os.environ.get("MILEPOST") or REPOSITORY / "target/debug/milepost").resolve()
     environment = {**os.environ, "MILEPOST__CLICKHOUSE__URL": url, "MILEPOST__CLICKHOUSE__DATABASE": name}
-    # Not in the repository's folder, where a developer may have a milepost.toml.
+    # Not in the root of the repository: a developer may have a milepost.toml there.
     done = subprocess.run([binary, command], cwd=REPOSITORY / "tests", env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
 def migrated(url: str) -> Database:
-    """A database that `milepost migrate` has made."""
+    """Returns a new database with the tables and views of `milepost migrate`."""
     name = f"answers{next(NUMBERS)}"
     milepost(url, name, "migrate")
     return Database(url, name)
@@ -158,7 +161,7 @@ def one_database(engine) -> Database:
 
 @pytest.fixture
 def db(one_database) -> Database:
-    """An empty one: migrating takes longer than most tests."""
+    """One database for all tests, emptied for each: migrating takes longer than most tests."""
     for view in ("touched_mv", "driver_days_mv"):
         one_database.ask(f"SYSTEM STOP VIEW {{db}}.{view}")
     for table in TABLES:
@@ -169,13 +172,13 @@ def db(one_database) -> Database:
 
 @pytest.fixture(scope="session")
 def shared_db(engine) -> Database:
-    """One for tests that share what is in it."""
+    """A database whose rows tests share."""
     return migrated(engine)
 
 
 @pytest.fixture(scope="session")
-def everybody(engine) -> tuple[Database, list[dict]]:
-    """The fleet, each fix inserted twice or more, in parts that overlap, in no order; computed once."""
+def computed_fleet(engine) -> tuple[Database, list[dict]]:
+    """The fixes of the fleet, inserted in three shuffled parts, most of them more than once, and computed once."""
     db, fixes, chance = migrated(engine), [fix for device in fleet() for fix in device.fixes], random.Random(1)
     for part in range(3):
         some = [fix for fix in fixes if part == 0 or chance.random() < 0.6]
@@ -187,7 +190,7 @@ def everybody(engine) -> tuple[Database, list[dict]]:
 
 @pytest.fixture(scope="session")
 def day(engine) -> Database:
-    """The day that docs/analysts.md asks about, and nothing else; computed."""
+    """A database with the day of docs/analysts.md alone, computed."""
     db = migrated(engine)
     fill_day(db)
     return db

@@ -1,7 +1,7 @@
-"""Labelled days: where a vehicle really was, second by second, and the fixes that a receiver makes of it.
+"""Labelled days: the true positions of a vehicle, second by second, and the fixes that a receiver makes of them.
 
 The truth is the simulated movement: when the wheels stood, how far they rolled. Fixes follow from it by a rate, an error of
-position and one kind of trouble. Nothing here knows how milepost finds stops or trips.
+position and one kind of trouble. This file does not use milepost's definition of stops and trips.
 """
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ STOP_S = 180  # a dispatcher's stop: the wheels stood for three minutes
 MERIDIAN_M, EQUATOR_M = 111_132.954, 6_378_137.0
 RATES = (1, 5, 15, 30, 60, 300)
 ERRORS = (3, 8, 15, 30, 50)
-# Other vehicles, ways and errors of the same kinds: the limits of trips were chosen on the draw "", so any other is held out.
+# Part of the seed of vehicles, routes and errors. The limits of trips were chosen on the draw "", so the days of any other draw are held out.
 DRAW = os.environ.get("CORPUS_DRAW", "")
 
 
 @dataclass
 class Journey:
-    """A vehicle's movement, one state a second."""
+    """A vehicle's movement, with one state per second."""
     seed: str
     lat: float = 52.5
     lng: float = 13.4
@@ -55,7 +55,7 @@ class Journey:
         return self
 
     def _roll(self, metres: float, cruise: float, push: float, wobble: float, until: float) -> None:
-        """Accelerates to the cruising speed, and brakes to `until` after so many metres."""
+        """Accelerates to the cruising speed, and brakes to the speed `until` at the end of `metres`."""
         end = self.metres + metres
         while self.metres < end:
             left = end - self.metres
@@ -65,7 +65,7 @@ class Journey:
 
     def drive(self, metres: float, cruise: float, block: tuple[float, float], push: float = 1.5, wobble: float = 0.004,
               turn: float = 0.5, light: float = 0.15, slow: float = 4.5) -> "Journey":
-        """Blocks of a street; at the end of one a turn, a light, or neither."""
+        """Drives along blocks of a street. A block ends with a turn, a traffic light, both or neither."""
         end = self.metres + metres
         while self.metres < end:
             is_turn, is_light = self.chance.random() < turn, self.chance.random() < light
@@ -85,7 +85,7 @@ class Journey:
 
 
 def town_car(seed="town car") -> Journey:
-    """A parcel van in a town: 14 doors."""
+    """A parcel van in a town, which stops at 14 doors."""
     day = Journey(seed).stand(1500)
     for _ in range(14):
         day.drive(day.chance.uniform(1500, 5500), 13.5, (90, 450)).stand(day.chance.randrange(240, 1500))
@@ -144,7 +144,10 @@ def commuter() -> Journey:
 
 @functools.cache
 def unit_errors(seed: str, seconds: int) -> list[tuple[float, float]]:
-    """An error of position each second, north and east, of variance 1 each: nine tenths of it have a memory of 40 s, the rest has none."""
+    """Returns an error of position for each second, north and east, each of variance 1.
+
+    Nine tenths of the variance decay with a time constant of 40 s; the rest is white noise.
+    """
     chance, memory = random.Random(f"errors of {seed}{DRAW}"), math.exp(-1 / 40)
     old, white = math.sqrt(0.9), math.sqrt(0.1)
     fresh = old * math.sqrt(1 - memory**2)
@@ -157,11 +160,11 @@ def unit_errors(seed: str, seconds: int) -> list[tuple[float, float]]:
 
 def fixes_of(driver: str, day: Journey, rate_s: int, error_m: float, has_speed: bool = True, spikes: float = 0.0, tunnels: int = 0,
              canyons: int = 0, sleeps: bool = False) -> list[dict]:
-    """What a receiver sends. error_m: root mean square of its error (`unit_errors`).
+    """Returns the fixes that a receiver sends. error_m: root mean square of its error (`unit_errors`).
 
-    spikes: share of fixes that are 200 to 900 m off. tunnels: so many silences of up to 150 s while driving. canyons: so many times
-    of 2 to 4 min with four times the error. sleeps: standing for two minutes, it sends a last fix, and the next one when it
-    wakes, 20 s before it moves.
+    spikes: share of wrong fixes, which are 200 to 900 m off. tunnels: number of silences of up to 150 s while driving. canyons: number of
+    periods of 2 to 4 min with four times the error. sleeps: after standing for two minutes, the device sends a last fix, and the
+    next one when it wakes, 20 s before it moves.
     """
     chance = random.Random(f"{driver}/{rate_s}/{error_m}{DRAW}")
     errors = unit_errors(day.seed, len(day.states))
@@ -236,7 +239,7 @@ def corpus(rates=RATES, errors=ERRORS) -> list[Labelled]:
 
 
 def matched(found: list[tuple[int, int]], true: list[tuple[int, int]]) -> int:
-    """Stops that overlap by half of their union, each used once."""
+    """Returns how many true stops overlap a found stop by at least half of their union. Each found stop counts once."""
     free, hits = set(range(len(found))), 0
     for began, ended in true:
         for place in sorted(free):
@@ -284,5 +287,5 @@ class Score:
 
     @property
     def mileage_error(self) -> float:
-        """Mean of the absolute errors, as a part of the true way; of a parked day in kilometres."""
+        """Sum of the absolute errors of the mileage, divided by the true mileage; for parked days, in kilometres."""
         return self.off_metres / (self.true_metres or 1000)

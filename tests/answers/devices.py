@@ -1,4 +1,4 @@
-"""Devices whose way is known: a small language for where a driver goes, and the fixes that come of it."""
+"""Devices whose route is known: methods that say where a driver goes, and the fixes that result."""
 from __future__ import annotations
 
 import random
@@ -13,7 +13,7 @@ def epoch_ms(text: str, tz: str = "UTC") -> int:
 
 
 class Device:
-    """Sends a fix where it starts, and then one every so many seconds; `lag` seconds later it is received."""
+    """Sends a fix at its start, and then one every `every` seconds. milepost receives each of them `lag` seconds later."""
 
     def __init__(self, driver: str, start: str, lat: float, lng: float, every: float = 5, tz: str = "UTC", lag: float = 1):
         self.driver, self.every, self.lag = driver, every, lag
@@ -59,7 +59,7 @@ def square() -> Device:
 
 
 def lunch() -> Device:
-    """Half an hour there, three quarters of lunch, half an hour back."""
+    """Half an hour of driving, 45 minutes at lunch, half an hour back."""
     return Device("lunch", "2026-06-01T11:00:00", 52.5, 13.4).drive(45, 10, 1800).stand(2700).drive(225, 10, 1800)
 
 
@@ -74,24 +74,24 @@ def parked(driver: str, start: str, hours: int, tz: str) -> Device:
 
 
 def dateline() -> Device:
-    """Fiji, east across 180 degrees, and a stop on the line."""
+    """Fiji: drives east across 180 degrees, and stops near the line."""
     return Device("dateline", "2026-06-01T08:00:00", -17.0, 179.9).drive(90, 15, 700).stand(900).drive(90, 15, 1200)
 
 
 def pole() -> Device:
-    """Across the North Pole, a few metres beside it, and a stop there."""
+    """Passes the North Pole at a distance of a few metres, and stops there."""
     device = Device("pole", "2026-06-01T08:00:00", 89.95, 30).drive(0, 10, 555).stand(1200, noise_m=3)
     return device.drive(180, 10, 600)
 
 
 def silent() -> Device:
-    """Underground for two hours, and out elsewhere; then for half an hour, parked."""
+    """Underground for two hours, and then elsewhere; later silent for half an hour, parked."""
     device = Device("silent", "2026-06-01T06:00:00", 51.5, -0.1).drive(0, 10, 900).silent(7200).jump(51.7, 0.2)
     return device.drive(90, 10, 900).silent(1800).drive(90, 10, 600)
 
 
 def wild(number: int) -> Device:
-    """Anything: rates from seconds to hours, jumps, equal times, lost and restarted counters, unknown speeds."""
+    """Random movements: a fix every second to every 25 minutes, silences, noise, equal times, restarted counters, unknown speeds, bad accuracies."""
     device = Device(f"wild{number}", "2026-06-01T00:00:00", 10 * number - 80, 37 * number % 360 - 180)
     chance = random.Random(number)
     for _ in range(60):
@@ -122,7 +122,7 @@ def walker() -> Device:
 
 
 def courier() -> Device:
-    """Over midnight UTC: 400 m and four minutes at a door, again and again, and back the same way."""
+    """Over midnight UTC: drives 400 m and stands at a door for four minutes, ten times, and then ten times on the way back."""
     device = Device("courier", "2026-06-01T23:01:00", 52.5, 13.4, every=10)
     for number in range(20):
         device.drive(90 if number < 10 else 270, 8, 50).stand(240)
@@ -130,12 +130,12 @@ def courier() -> Device:
 
 
 def jam() -> Device:
-    """An hour of 0.4 m/s, over midnight."""
+    """An hour at 0.4 m/s, over midnight."""
     return Device("jam", "2026-06-01T23:20:00", 52.5, 13.4, every=10).drive(0, 15, 300).drive(0, 0.4, 3600).drive(0, 15, 300)
 
 
 def jumper() -> Device:
-    """3,000 m at 10 m/s, with a fix 100 km off, one 200 m off, one of an accuracy of 900 m, and one at the end of the UTC day."""
+    """3,000 m at 10 m/s, with a fix 100 km off, one 900 m off and one with an accuracy of 900 m; then a long drive, whose last fix is far off."""
     device = Device("jumper", "2026-06-01T12:00:00", 52.5, 13.4).drive(90, 10, 300)
     device.fixes[20].update(lat=53.4, speed=99.0)
     device.fixes[30].update(dict(zip(("lat", "lng"), ahead(device.fixes[30]["lat"], device.fixes[30]["lng"], 0, 900))), speed=98.0)
@@ -148,7 +148,7 @@ def jumper() -> Device:
 
 
 def flight() -> Device:
-    """From one town to another in ten minutes: nobody knows how."""
+    """In another town after a silence of ten minutes, which no vehicle can do; 20 hours later 11 km from there."""
     device = Device("flight", "2026-06-01T12:00:00", 52.5, 13.4).drive(90, 10, 600).silent(600).jump(48.1, 11.5)
     return device.drive(90, 10, 600).silent(20 * 3600).jump(48.2, 11.5).drive(90, 10, 300)
 
@@ -162,7 +162,7 @@ def vague() -> Device:
 
 
 def blind() -> Device:
-    """A day of inaccurate fixes alone."""
+    """A day with inaccurate fixes only."""
     device = Device("blind", "2026-06-02T10:00:00", 52.5, 13.4, every=60).drive(0, 10, 300)
     for fix in device.fixes:
         fix.update(acc=201.0)
@@ -170,7 +170,7 @@ def blind() -> Device:
 
 
 def twins() -> Device:
-    """Without numbers: ten minutes north, and at the fifth also a fix south and one north of there, both far away."""
+    """Without sequence numbers: ten minutes north, and in the fifth also a fix far to the south and one far to the north."""
     device = Device("twins", "2026-06-01T10:00:00", 52.5, 13.4, every=60).drive(0, 2, 600)
     device.fixes += [{**device.fixes[5], "lat": lat} for lat in (51.0, 54.0)]
     for fix in device.fixes:
@@ -179,7 +179,7 @@ def twins() -> Device:
 
 
 def equals() -> Device:
-    """The last two fixes have one time."""
+    """The last two fixes have the same time."""
     device = Device("equals", "2026-06-01T10:00:00", 52.5, 13.4, every=60).drive(0, 8, 60)
     device.ms -= 60_000
     return device.drive(0, 1, 60)
@@ -196,7 +196,7 @@ def fleet() -> list[Device]:
 
 
 def working_day() -> list[Device]:
-    """What docs/analysts.md asks about: five drivers in Berlin, 1 June 2026."""
+    """The day of docs/analysts.md: five drivers in Berlin, 1 June 2026."""
     def device(driver, start, **more):
         return Device(driver, start, 52.5200, 13.4050, tz="Europe/Berlin", **{"every": 15, **more})
 

@@ -1,4 +1,4 @@
-"""Puts the day that docs/analysts.md asks about into a migrated database, and has it counted.
+"""Inserts the day of docs/analysts.md into a migrated database, and refreshes the roll-up.
 
     python load_day.py [http://localhost:8123 [fleet]]
 """

@@ -1,4 +1,4 @@
-"""The parameterised views, against truth.py."""
+"""The parameterised views, checked against truth.py."""
 from __future__ import annotations
 
 import random
@@ -20,7 +20,7 @@ VIEWS = {
 WHOLE = {"from": "2026-05-31", "to": "2026-06-04", "tz": "UTC"}
 
 
-def test_every_view_is_there_with_its_parameters_in_its_comment(shared_db):
+def test_comment_of_each_view_lists_its_parameters(shared_db):
     found = dict(line.split("\t") for line in shared_db.ask(
         "SELECT name, comment FROM system.tables WHERE database = '{db}_ask'").splitlines())
     assert set(found) == set(VIEWS)
@@ -28,8 +28,8 @@ def test_every_view_is_there_with_its_parameters_in_its_comment(shared_db):
         assert found[view].startswith(f"{view}({parameters})"), found[view]
 
 
-def test_a_time_is_understood_in_the_zone_or_by_its_own_offset(everybody):
-    db, _ = everybody
+def test_time_is_read_in_the_zone_or_by_its_own_offset(computed_fleet):
+    db, _ = computed_fleet
     def fixes(since, tz):
         (row,) = ask(db, "track", "count() AS n", driver="lunch", tz=tz, **{"from": since, "to": "2026-06-02"})
         return row["n"]
@@ -48,7 +48,7 @@ def test_a_time_is_understood_in_the_zone_or_by_its_own_offset(everybody):
     ("track", {}), ("near", {"lat": 48.1, "lng": 11.5, "metres": 1e7}), ("gaps", {"seconds": 1}),
     ("speeding", {"speed": 1.0}), ("health", {}),
 ])
-def test_no_name_is_all_drivers_and_names_keep_the_index(db, view, more):
+def test_empty_driver_means_all_and_names_use_the_index(db, view, more):
     many = [{"driver": f"d{number % 50:02}", "ms": epoch_ms("2026-06-01T08:00:00") + number * 1000, "lat": 48.1 + number / 1e5, "lng": 11.5,
              "speed": 20} for number in range(60_000)]
     db.insert(many)
@@ -67,8 +67,8 @@ def test_no_name_is_all_drivers_and_names_keep_the_index(db, view, more):
     assert "ts in [" in plan, plan
 
 
-def test_track_and_health(everybody):
-    db, fixes = everybody
+def test_track_and_health(computed_fleet):
+    db, fixes = computed_fleet
     tracks = truth.by_driver(fixes, epoch_ms("2026-05-31T00:00:00"), epoch_ms("2026-06-04T00:00:00"))
     found = ask(db, "track", "driver_id, toUnixTimestamp64Milli(ts) AS ms, seq, lat, lng, metres, seconds, dropped", "ORDER BY driver_id, ms, seq, lat, lng",
                 driver="", **WHOLE)
@@ -96,13 +96,13 @@ def test_track_and_health(everybody):
     assert sum(missing.values()) > 0 and sum(restarts.values()) > 0
 
 
-@pytest.mark.parametrize(("since", "until", "somebody_is_gone"), [
+@pytest.mark.parametrize(("since", "until", "has_open_gap"), [
     ("2026-05-31T00:00:00", "2026-06-04T00:00:00", True),  # everything
-    ("2026-06-01T07:00:00", "2026-06-01T08:00:00", False),  # in the middle of a silence, of many
+    ("2026-06-01T07:00:00", "2026-06-01T08:00:00", False),  # in the middle of many silences
     ("2026-06-01T10:00:00", "2026-06-01T10:00:01", True),
 ])
-def test_gaps_are_whole_and_those_without_an_end_are_told(everybody, since, until, somebody_is_gone):
-    db, fixes = everybody
+def test_gaps_are_whole_and_open_ones_are_included(computed_fleet, since, until, has_open_gap):
+    db, fixes = computed_fleet
     window = {"from": since, "to": until, "tz": "UTC"}
     what = "driver_id, toUnixTimestamp64Milli(began) AS b, toUnixTimestamp64Milli(ended) AS e, seconds, metres"
     found = ask(db, "gaps", what, "ORDER BY driver_id, b, e", driver="", seconds=1000, **window)
@@ -113,10 +113,10 @@ def test_gaps_are_whole_and_those_without_an_end_are_told(everybody, since, unti
     for row, true in zip(found, expected):
         assert row["metres"] == true["metres"] if true["metres"] is None else near_enough(row["metres"], true["metres"])
     assert any(row["ended"] for row in expected)
-    assert any(row["ended"] is None for row in expected) == somebody_is_gone
+    assert any(row["ended"] is None for row in expected) == has_open_gap
 
 
-def test_who_is_silent_now_is_silent_until_now(db):
+def test_open_gap_lasts_until_now(db):
     now = round(time.time() * 1000)
     db.insert([{"driver": driver, "ms": now - seconds * 1000, "lat": 1, "lng": 2} for driver, seconds in (("late", 2000), ("well", 5))])
     day = {"from": str(now - 86_400_000), "to": str(now + 86_400_000), "tz": "UTC"}
@@ -125,7 +125,7 @@ def test_who_is_silent_now_is_silent_until_now(db):
     assert 2000 <= rows[0]["seconds"] < 2600
 
 
-def test_health_sees_a_clock_ahead_late_fixes_and_holes(db):
+def test_health_shows_clock_ahead_late_fixes_and_missing_numbers(db):
     device = square()
     ahead = [{**fix, "driver": "ahead", "received": fix["ms"] - 3_600_000} for fix in device.fixes]
     late = [{**fix, "driver": "late", "received": fix["ms"] + (90_000 if fix["seq"] % 10 == 0 else 500)} for fix in device.fixes]
@@ -139,10 +139,10 @@ def test_health_sees_a_clock_ahead_late_fixes_and_holes(db):
 
 
 def test_speeding_is_one_row_from_first_to_last(db):
-    """Before its day was computed, after that, and with a driver who came since. Of days that were never so fast no fix is read."""
+    """The rows are the same before and after the day is computed, and with a driver who was added later. Fixes of slower days are not read."""
     device = Device("fast", "2026-06-01T08:00:00", 48, 11, every=10).drive(0, 20, 60).drive(0, 31, 100).drive(0, 25, 30).drive(0, 33, 50)
     device.silent(400).drive(0, 34, 20).drive(0, 27.78, 900)
-    device.fixes[10]["speed"] = None  # among the fast ones: says nothing
+    device.fixes[10]["speed"] = None  # among fast fixes: an unknown speed does not end the period
     db.insert(device.fixes)
     expected = [(90, 9, 31), (40, 5, 33), (10, 2, 34)]
     for driver in ("fast", "new"):
@@ -183,14 +183,14 @@ def test_boxes_and_heard_since(db, box):
         fix = {"driver": f"d{number % 150}", "ms": epoch_ms("2026-06-01T08:00:00") + chance.randrange(10**7),
                "lat": round(chance.uniform(-90, 90), 6), "lng": round(chance.uniform(-180, 180), 6)}
         if number % 5 == 0:
-            fix["lng"] = chance.choice((-180, 180))  # one meridian
+            fix["lng"] = chance.choice((-180, 180))  # both are the same meridian
         fixes.append(fix)
         newest[fix["driver"]] = max(newest.get(fix["driver"], fix), fix, key=lambda one: one["ms"])
     for part in range(4):
         db.insert(fixes[part::4])
     south, west, north, east = box
     def inside(fix):
-        # Going east from west, on whichever turn.
+        # Eastward from `west`, on any turn around the globe.
         across = any(west <= fix["lng"] + turn <= (east if west <= east else east + 360) for turn in (-360, 0, 360))
         return south <= fix["lat"] <= north and across
     rows = ask(db, "in_box", "driver_id", south=south, west=west, north=north, east=east)

@@ -1,4 +1,4 @@
-"""The dashboard of drivers: each panel's query runs, as Grafana would fill it in, and says what its columns are."""
+"""The dashboard of drivers: each panel's query runs with the variables that Grafana fills in, and its columns have units."""
 from __future__ import annotations
 
 import itertools
@@ -15,12 +15,12 @@ GRAFANA = REPOSITORY / "deploy/grafana"
 DASHBOARD = json.loads((GRAFANA / "dashboards/drivers.json").read_text())
 PANELS = {panel["title"]: panel for panel in DASHBOARD["panels"]}
 SINCE, UNTIL = epoch_ms("2026-06-01T00:00:00", "Europe/Berlin"), epoch_ms("2026-06-03T00:00:00", "Europe/Berlin")
-# Columns that are no number with a unit: names, times, counts.
+# Columns without a unit: names, times and counts.
 PLAIN = {"driver_id", "ts", "time", "day", "began", "ended", "name", "drivers", "fixes", "moving", "sending", "missing"}
 
 
 def filled(sql: str, driver: str = "", tz: str = "Europe/Berlin") -> str:
-    """As Grafana puts variables in: `__from` and `__to` in milliseconds, and texts with the format sqlstring in quotes."""
+    """Fills in the variables as Grafana does: `__from` and `__to` in milliseconds, and strings of the format sqlstring in quotes."""
     quoted = {"driver": driver, "tz": tz}
     sql = sql.replace("${__from}", str(SINCE)).replace("${__to}", str(UNTIL))
     sql = re.sub(r"\$\{(\w+):sqlstring\}", lambda found: "'" + quoted[found[1]].replace("'", "''") + "'", sql)
@@ -34,7 +34,7 @@ def answer(db, panel: dict, **more) -> list[dict]:
 
 
 @pytest.mark.parametrize("title", PANELS)
-def test_a_panel_answers_and_its_columns_have_units(day, title):
+def test_panel_returns_rows_and_its_columns_have_units(day, title):
     panel = PANELS[title]
     rows = answer(day, panel, driver="anna,eva")
     assert rows and panel["description"]
@@ -42,7 +42,7 @@ def test_a_panel_answers_and_its_columns_have_units(day, title):
     if "driver_id" in columns:
         assert {row["driver_id"] for row in rows} == {"anna", "eva"}
     with_unit = {rule["matcher"]["options"] for rule in panel["fieldConfig"]["overrides"]}
-    assert with_unit <= columns, "a unit for what is not there"
+    assert with_unit <= columns, "a unit for a column that the query does not return"
     unit = panel["fieldConfig"]["defaults"]["unit"]
     assert unit != "short" or columns <= with_unit | PLAIN, columns - with_unit - PLAIN
     if panel["type"] == "geomap":
@@ -52,13 +52,13 @@ def test_a_panel_answers_and_its_columns_have_units(day, title):
     if panel["type"] == "xychart":
         (series,) = panel["options"]["series"]
         assert {series[axis]["matcher"]["options"] for axis in "xy"} <= columns
-    # All drivers; a name that is meant to end the text, and nobody.
+    # All drivers; then a name that tries to end the string literal, which must count as an unknown driver.
     everybody = answer(day, panel)
     assert (everybody == []) == (title == "Track") and (title == "Track" or len(everybody) >= len(rows))
     assert answer(day, panel, driver="x') OR 1 --") == answer(day, panel, driver="nobody")
 
 
-def test_the_figures_are_those_of_the_document(day):
+def test_figures_match_the_document(day):
     (driven,), (drivers,) = (answer(day, PANELS[title]) for title in ("Driven", "Drivers"))
     assert drivers["drivers"] == 5 and abs(driven["metres"] - 217_700) < 200
     days = {row["day"]: row["metres"] for row in answer(day, PANELS["By day"])}
@@ -67,7 +67,7 @@ def test_the_figures_are_those_of_the_document(day):
     assert len(answer(day, PANELS["Where everyone is"])) == 5
 
 
-def test_it_is_complete():
+def test_variables_are_used_and_panels_do_not_overlap():
     sources = yaml.safe_load((GRAFANA / "provisioning/datasources/clickhouse.yml").read_text())["datasources"]
     source = {"type": sources[0]["type"], "uid": sources[0]["uid"]}
     assert len(PANELS) == len(DASHBOARD["panels"]) == len({panel["id"] for panel in PANELS.values()})

@@ -1,4 +1,4 @@
-"""Trips, stops, distances, quarters and days: what truth.py says, and all of them the same."""
+"""Trips, stops, distances, quarters and days: they match truth.py, and each other."""
 from __future__ import annotations
 
 import random
@@ -28,7 +28,7 @@ def episodes_of(db, driver="", **window) -> list[dict]:
     return [{**row, "began": row["since"], "ended": row["until"]} for row in rows]
 
 
-def same_episodes(found: list[dict], expected: list[dict]) -> None:
+def assert_same_episodes(found: list[dict], expected: list[dict]) -> None:
     def key(row):
         return row["driver_id"], row["began"], row["ended"], row["kind"], row["fixes"], row["metres"] + row["untracked_m"]
     found, expected = sorted(found, key=key), sorted(expected, key=key)
@@ -42,7 +42,7 @@ def same_episodes(found: list[dict], expected: list[dict]) -> None:
         assert min(truth.metres(one["to_lat"], one["to_lng"], *place) for place in other["to"]) < 1, (one, other)
 
 
-def same_quarters(db, fixes) -> None:
+def assert_same_quarters(db, fixes) -> None:
     rows = db.rows("SELECT *, toUnixTimestamp(quarter) AS epoch FROM {db}.driver_quarters")
     found, expected = {(row["driver_id"], row["epoch"]): row for row in rows}, truth.quarters(fixes)
     assert len(found) == len(rows) and set(found) == set(expected)
@@ -51,7 +51,7 @@ def same_quarters(db, fixes) -> None:
             assert near_enough(found[key][name] or 0, value or 0), (key, name, found[key], quarter)
 
 
-def same_days(db, fixes, since: date, until: date, tz: str) -> None:
+def assert_same_days(db, fixes, since: date, until: date, tz: str) -> None:
     rows = ask(db, "days", driver="", tz=tz, **{"from": since.isoformat(), "to": until.isoformat()})
     found, expected = {(row["driver_id"], row["day"]): row for row in rows}, truth.days(fixes, since, until, tz)
     assert set(found) == set(expected) and expected
@@ -60,27 +60,27 @@ def same_days(db, fixes, since: date, until: date, tz: str) -> None:
             assert near_enough(found[key][name], value), (key, name, found[key], day)
 
 
-def test_trips_stops_and_gaps_are_what_was_driven(everybody):
-    db, fixes = everybody
+def test_trips_stops_and_gaps_match_truth(computed_fleet):
+    db, fixes = computed_fleet
     expected = truth.episodes(fixes)
     assert {"trip", "stop", "gap"} == {row["kind"] for row in expected} and len(expected) > 200
-    same_episodes(episodes_of(db), expected)
+    assert_same_episodes(episodes_of(db), expected)
 
 
-def test_quarters_are_what_was_driven(everybody):
-    same_quarters(*everybody)
+def test_quarters_match_truth(computed_fleet):
+    assert_same_quarters(*computed_fleet)
 
 
 @pytest.mark.parametrize("tz", ZONES)
-def test_days_are_what_was_driven(everybody, tz):
-    db, fixes = everybody
+def test_days_match_truth(computed_fleet, tz):
+    db, fixes = computed_fleet
     for since, until in ((date(2026, 5, 31), date(2026, 6, 5)), (date(2026, 10, 24), date(2026, 10, 27)), (date(2026, 3, 7), date(2026, 3, 10))):
-        same_days(db, fixes, since, until, tz)
+        assert_same_days(db, fixes, since, until, tz)
 
 
-def test_quarters_days_trips_and_the_whole_agree(everybody):
-    """To a centimetre, a thousandth of a second, and a fix, for each driver and in each zone."""
-    db, fixes = everybody
+def test_quarters_days_trips_and_totals_agree(computed_fleet):
+    """They agree to within a centimetre and a hundredth of a second, and have equally many fixes, for each driver and in each zone."""
+    db, fixes = computed_fleet
     sums = {}
     for what, sql in {
         "quarters": "SELECT driver_id, sum(distance_m) AS metres, sum(moving_s) AS moving, sum(tracked_s) AS tracked, sum(fixes) AS n FROM {db}.driver_quarters GROUP BY ALL",
@@ -105,8 +105,8 @@ def test_quarters_days_trips_and_the_whole_agree(everybody):
                 assert abs(row[name] - sums["quarters"][driver][name]) < 0.01, (what, name, row, sums["quarters"][driver])
 
 
-def test_a_walker_is_no_stop_and_a_courier_and_a_jam_are_measured(everybody):
-    db, _ = everybody
+def test_slow_walk_is_a_trip_and_courier_and_jam_are_measured(computed_fleet):
+    db, _ = computed_fleet
     (walk,) = episodes_of(db, "walker")
     assert walk["kind"] == "trip" and walk["seconds"] == 7200 and abs(walk["metres"] - walker().fixes[-1]["seq"] * 5 + 5) < 1
     rounds = episodes_of(db, "courier")
@@ -116,7 +116,7 @@ def test_a_walker_is_no_stop_and_a_courier_and_a_jam_are_measured(everybody):
     assert abs(sum(row["metres"] for row in episodes_of(db, "jam")) - (2 * 4500 + 1440)) < 250
 
 
-def test_one_wrong_fix_does_not_ruin_a_day(db):
+def test_wrong_fixes_do_not_change_the_figures_of_a_day(db):
     device = jumper()
     fixes = [fix for fix in device.fixes if fix["ms"] < epoch_ms("2026-06-01T12:30:00")]
     db.insert(fixes)
@@ -132,16 +132,16 @@ def test_one_wrong_fix_does_not_ruin_a_day(db):
     assert ask(db, "speeding", driver="", speed=90.0, **WHOLE) == []
 
 
-def test_what_lasts_at_an_impossible_place_is_a_gap(everybody):
-    db, _ = everybody
+def test_impossible_move_that_lasts_is_a_gap(computed_fleet):
+    db, _ = computed_fleet
     rows = sorted(episodes_of(db, "flight"), key=lambda row: row["began"])
     assert [row["kind"] for row in rows] == ["trip", "gap", "trip", "gap", "trip"]
     assert abs(rows[0]["metres"] - 6000) < 1 and abs(rows[2]["metres"] - 5950) < 1 and rows[1]["untracked_m"] > 400_000
     assert len(flight().fixes) == sum(row["fixes"] for row in rows) + 1
 
 
-def test_a_stop_is_where_the_driver_stood(everybody):
-    db, _ = everybody
+def test_a_stop_is_where_the_driver_stood(computed_fleet):
+    db, _ = computed_fleet
     there, meal, back = sorted(episodes_of(db, "lunch"), key=lambda row: row["began"])
     assert [there["kind"], meal["kind"], back["kind"]] == ["trip", "stop", "trip"]
     assert 2700 <= meal["seconds"] <= 2740 and abs(there["metres"] - 18_000) < 20 and abs(back["metres"] - 18_000) < 20
@@ -152,8 +152,8 @@ def test_a_stop_is_where_the_driver_stood(everybody):
 
 
 @pytest.mark.parametrize("driver", ["dateline", "pole"])
-def test_the_antimeridian_and_the_pole_are_no_edge(everybody, driver):
-    db, fixes = everybody
+def test_trips_across_the_antimeridian_and_the_pole_are_found(computed_fleet, driver):
+    db, fixes = computed_fleet
     there, stop, on = sorted(episodes_of(db, driver), key=lambda row: row["began"])
     assert [there["kind"], stop["kind"], on["kind"]] == ["trip", "stop", "trip"] and there["metres"] + on["metres"] < 35_000
     place = truth.middle([(fix["lat"], fix["lng"]) for fix in fixes if fix["driver"] == driver and fix["speed"] == 0 and fix["seq"] > 1])
@@ -163,9 +163,9 @@ def test_the_antimeridian_and_the_pole_are_no_edge(everybody, driver):
         assert row["fixes"] == sum(one <= radius for one in away) and near_enough(row["nearest_m"], min(away))
 
 
-def test_any_window_gives_the_same(everybody):
-    """Episodes are whole, days are whole, and none differs from what the whole says."""
-    db, _ = everybody
+def test_every_window_returns_the_same_episodes_and_days(computed_fleet):
+    """Episodes and days are whole, and equal to those of a window over everything."""
+    db, _ = computed_fleet
     def known(row):
         return tuple(round(value, 3) if isinstance(value, float) else value for value in
                      (row["driver_id"], row["kind"], row["began"], row["ended"], row["metres"], row["untracked_m"], row["lat"], row["lng"]))
@@ -182,16 +182,16 @@ def test_any_window_gives_the_same(everybody):
 
 @pytest.mark.parametrize("driver, day, next_day, tz, hours", [
     ("autumn-berlin", "2026-10-25", "2026-10-26", "Europe/Berlin", 25), ("spring-new-york", "2026-03-08", "2026-03-09", "America/New_York", 23)])
-def test_a_day_of_25_hours_and_one_of_23(everybody, driver, day, next_day, tz, hours):
-    (row,) = ask(everybody[0], "days", driver=driver, tz=tz, **{"from": day, "to": next_day})
+def test_day_has_25_or_23_hours_if_the_clocks_change(computed_fleet, driver, day, next_day, tz, hours):
+    (row,) = ask(computed_fleet[0], "days", driver=driver, tz=tz, **{"from": day, "to": next_day})
     assert row["standing_s"] == hours * 3600
-    stop = max(episodes_of(everybody[0], driver), key=lambda row: row["seconds"])
+    stop = max(episodes_of(computed_fleet[0], driver), key=lambda row: row["seconds"])
     assert stop["kind"] == "stop" and stop["seconds"] == 48 * 3600
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_pieces_in_any_order_become_the_same(db, seed):
-    """Late, twice, a day late, and computed in between: always what truth says of that which is there."""
+def test_pieces_in_any_order_give_the_same_figures(db, seed):
+    """Pieces arrive late, some of them twice, with refreshes in between. Each refresh gives the figures of the fixes that have arrived."""
     chance = random.Random(seed)
     slow = Device("slow", "2026-06-01T20:00:00", 48, 11, every=1500).drive(40, 3, 9000).silent(4000).drive(40, 3, 3000).silent(8000).drive(10, 1, 6000)
     fixes = lunch().fixes + square().fixes + slow.fixes
@@ -199,37 +199,37 @@ def test_pieces_in_any_order_become_the_same(db, seed):
     pieces = [fixes[start:start + 161] for start in range(0, len(fixes), 161)]
     pieces += chance.sample(pieces, 2) + [[fix] for fix in chance.sample(slow.fixes, 5)]
     chance.shuffle(pieces)
-    there = []
+    arrived = []
     for number, piece in enumerate(pieces):
         db.insert(piece)
-        there += piece
+        arrived += piece
         if number in (3, 8, 11, len(pieces) - 1):
             db.refresh()
-            same_episodes(episodes_of(db), truth.episodes(there))
-            same_quarters(db, there)
+            assert_same_episodes(episodes_of(db), truth.episodes(arrived))
+            assert_same_quarters(db, arrived)
     assert db.ask("SELECT pending FROM {db}.rollups") == "0\n"
 
 
 @pytest.mark.parametrize("start", ["22:10:00", "23:50:00"])
-def test_a_drive_over_midnight_that_arrives_in_thirds(db, start):
-    """At first the drive from 23:50 begins with the way over midnight: the trip begins at its fix of the evening, not at that of the morning."""
-    device, there = Device("third", f"2026-06-01T{start}", 48, 11, every=300).drive(20, 10, 9000).stand(1200).drive(200, 10, 4500), []
+def test_drive_over_midnight_may_arrive_in_thirds(db, start):
+    """After the first third, the drive from 23:50 begins with the leg over midnight: the trip begins at the fix before midnight, not after it."""
+    device, arrived = Device("third", f"2026-06-01T{start}", 48, 11, every=300).drive(20, 10, 9000).stand(1200).drive(200, 10, 4500), []
     for third in range(3):
         db.insert(device.fixes[third::3])
-        there += device.fixes[third::3]
+        arrived += device.fixes[third::3]
         db.refresh()
-        expected = truth.episodes(there)
-        same_episodes(episodes_of(db), expected)
-        same_quarters(db, there)
-        same_days(db, there, date(2026, 6, 1), date(2026, 6, 4), "Europe/Berlin")
+        expected = truth.episodes(arrived)
+        assert_same_episodes(episodes_of(db), expected)
+        assert_same_quarters(db, arrived)
+        assert_same_days(db, arrived, date(2026, 6, 1), date(2026, 6, 4), "Europe/Berlin")
         trips = db.rows("SELECT toUnixTimestamp64Milli(began) AS since, lat, lng, to_lat, to_lng FROM {db}.trips ORDER BY began")
         for trip, one in zip(trips, [one for one in expected if one["kind"] == "trip"], strict=True):
             assert trip["since"] == one["began"]
             assert truth.metres(trip["lat"], trip["lng"], *one["from"][0]) < 1 and truth.metres(trip["to_lat"], trip["to_lng"], *one["to"][0]) < 1
 
 
-def test_the_servers_clock_does_not_matter(db):
-    """It was an hour ahead, and is put back: what is inserted after that is older than what is computed. And the other way round."""
+def test_server_clock_that_is_set_back_does_not_matter(db):
+    """The clock is an hour ahead, then right, then 90 days behind: by their times, later inserts are older than the computed day."""
     now = round(time.time() * 1000)
     device = square().fixes
     for part, ahead_ms in enumerate((3_600_000, 0, -90 * 86_400_000)):
@@ -237,12 +237,12 @@ def test_the_servers_clock_does_not_matter(db):
         db.count_parts()
         assert db.ask("SELECT pending FROM {db}.rollups") == "1\n"
         db.refresh()
-    same_quarters(db, device)
+    assert_same_quarters(db, device)
     assert db.ask("SELECT pending FROM {db}.rollups") == "0\n"
 
 
-def test_a_backlog_is_computed_in_pieces_and_a_refresh_is_one_part(db):
-    """The view's own statement, with 300 rows at once for 5 million."""
+def test_backlog_is_computed_in_pieces_and_refresh_writes_one_part(db):
+    """Runs the view's own statement with a limit of 300 rows in place of 5 million."""
     db.ask("SYSTEM STOP MERGES {db}.driver_days_state")
     fixes = [{**fix, "driver": f"d{number}"} for number in range(6) for fix in square().fixes]
     db.insert(fixes)
@@ -255,15 +255,15 @@ def test_a_backlog_is_computed_in_pieces_and_a_refresh_is_one_part(db):
         backlog.append(int(db.ask("SELECT pending FROM {db}.rollups")))
         assert backlog[-1] < backlog[-2]
     assert len(backlog) > 2
-    same_quarters(db, fixes)
+    assert_same_quarters(db, fixes)
     db.ask("TRUNCATE TABLE {db}.driver_days_state")
     db.insert([{"driver": f"m{number}", "ms": epoch_ms("2026-06-01T08:00:00") + number * 40_000, "lat": 48, "lng": 11} for number in range(70_000)])
     db.refresh()
-    # Every refresh that ran, the schedule's too, wrote one part: it is seen whole or not at all.
+    # Every refresh, scheduled ones included, wrote one part, so it becomes visible as a whole or not at all.
     assert db.ask("SELECT uniqExact(_part) = uniqExact(computed_at), count() >= 70000 FROM {db}.driver_days_state") == "1\t1\n"
 
 
-def test_it_runs_by_itself(shared_db):
+def test_roll_up_is_scheduled(shared_db):
     shared_db.ask("SYSTEM WAIT VIEW {db}.driver_days_mv")
     rows = shared_db.rows("SELECT view, exception, toUnixTimestamp(next_refresh_time) - toUnixTimestamp(now()) AS seconds FROM system.view_refreshes WHERE database = '{db}' ORDER BY view")
     assert [row["view"] for row in rows] == ["driver_days_mv", "touched_mv"]

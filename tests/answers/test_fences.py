@@ -1,4 +1,4 @@
-"""Geofences, against a test of each fix by the crossings of a ray."""
+"""Geofences, checked against a ray-casting test of each fix."""
 from __future__ import annotations
 
 import math

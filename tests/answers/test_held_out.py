@@ -13,7 +13,7 @@ HOUR = 3600
 
 
 def drifting(fixes: list[dict], metres: float, memory_s: float) -> list[dict]:
-    """The receiver between high houses: an error that wanders for minutes, besides its own."""
+    """Adds the error of a receiver between tall buildings, which drifts for minutes, to the fixes."""
     chance, north, east, ms = random.Random("drift"), 0.0, 0.0, fixes[0]["ms"]
     found = []
     for fix in fixes:
@@ -33,7 +33,7 @@ def around_180(fixes: list[dict]) -> list[dict]:
 
 
 def depots() -> Journey:
-    """Between two depots 150 m apart, by a way of 4 km."""
+    """Drives between two depots 150 m apart, by a route of 4 km."""
     day = Journey("depots").stand(1800)
     for turn in range(4):
         for bearing in (0.7, 2.3, 3.8, 5.4):
@@ -45,7 +45,7 @@ def depots() -> Journey:
 
 
 def ferry_asleep() -> tuple[list[dict], Journey]:
-    """A car drives to a port and sleeps on board for two hours, while the ship goes 40 km; 9 h later the same way back."""
+    """A car drives to a port, and its device sleeps on board for two hours while the ship goes 40 km. Then the same once more."""
     day = Journey("ferry asleep").stand(1200)
     aboard = []
     for _ in range(2):
@@ -62,7 +62,7 @@ def ferry_asleep() -> tuple[list[dict], Journey]:
 
 
 def figures(db, driver: str) -> dict:
-    """Metres and seconds of a driver by each of the four ways, which must agree."""
+    """Returns a driver's figures. Checks that days, days of another zone, episodes and quarters agree."""
     days = ask(db, "days", driver=driver, **JUNE)
     local = ask(db, "days", driver=driver, **{**JUNE, "tz": "Asia/Kolkata"})
     episodes = ask(db, "episodes", rest="ORDER BY began", driver=driver, **JUNE)
@@ -86,8 +86,8 @@ def figures(db, driver: str) -> dict:
     return {"metres": metres, "stops": stops, "trips": trips, "gap_m": gaps}
 
 
-def test_days_of_other_kinds_agree_with_themselves_and_with_the_truth(db):
-    """A fix each 15 s, and errors of 5 to 8 m; between high houses those of 25 m that last for two minutes, too."""
+def test_held_out_days_agree_with_themselves_and_with_the_truth(db):
+    """A fix every 15 s, with errors of 5 to 8 m; between tall buildings also drifts of 15 and 25 m that last for two minutes."""
     car, feet, yards, east = town_car("held out"), walker(), depots(), town_car("held out")
     days = {
         "canyon car": (car, drifting(fixes_of("c", car, 15, 8, has_speed=False), 25, 120), 0),
@@ -106,11 +106,11 @@ def test_days_of_other_kinds_agree_with_themselves_and_with_the_truth(db):
         spans = [(epoch_ms(row["began"]) - shift_ms, epoch_ms(row["ended"]) - shift_ms) for row in found["stops"]]
         result = Score().add(labelled, spans, found["metres"], len(found["trips"]))
         assert result.f1 == 1 and abs(found["metres"] / day.metres - 1) < 0.02, (driver, result)
-        # On board of the ship the way is unknown: its straight line, there and on.
+        # On board the ship the route is unknown: the gaps are the straight lines of two crossings of 40 km.
         assert abs(found["gap_m"] - (80_000 if driver == "ferry" else 0)) < 200, (driver, found["gap_m"])
 
 
-def test_hours_that_come_in_reverse_order_give_the_same_day(db):
+def test_hours_that_arrive_in_reverse_order_give_the_same_day(db):
     car = town_car("held out")
     fixes = later(fixes_of("late", car, 15, 8), 18 * HOUR * 1000)  # over midnight
     db.insert([{**fix, "driver": "in order"} for fix in fixes])

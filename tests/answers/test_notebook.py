@@ -1,4 +1,4 @@
-"""docs/analysts.ipynb: every cell runs, every question is drawn, and what it counted is what truth.py says."""
+"""docs/analysts.ipynb: every cell runs, every question is drawn, and the numbers match truth.py."""
 from __future__ import annotations
 
 import json
@@ -19,10 +19,10 @@ def test_the_notebook_answers_ten_questions(day, monkeypatch, tmp_path):
                         ("FLEET_TZ", "Europe/Berlin"), ("IPYTHONDIR", str(tmp_path)), ("MPLCONFIGDIR", str(tmp_path)), ("no_proxy", "127.0.0.1")):
         monkeypatch.setenv(name, value)
     book = nbformat.read(NOTEBOOK, as_version=4)
-    assert all(not cell.outputs and cell.execution_count is None for cell in book.cells if cell.cell_type == "code"), "kept without answers"
+    assert all(not cell.outputs and cell.execution_count is None for cell in book.cells if cell.cell_type == "code"), "commit the notebook without outputs"
     counted = nbformat.v4.new_code_cell("print(len(places), round(days.metres.sum()), len(episodes), len(track), len(stops), len(trips), health.missing.sum())\n"
                                         "print(quarters.to_json(date_format='iso', orient='records')); print([round(float(figure.axes[0].get_aspect()), 3) for figure in maps])")
-    for cell in book.cells:  # pictures are closed when they are shown
+    for cell in book.cells:  # a figure is closed when it is shown, so collect it when it is drawn
         if cell.cell_type == "code" and "def map_of" in cell.source:
             cell.source += "\nmaps, draw = [], map_of\ndef map_of(*what):\n    axes = draw(*what)\n    maps.append(axes.figure)\n    return axes\n"
     book.cells.append(counted)
@@ -43,7 +43,7 @@ def test_the_notebook_answers_ten_questions(day, monkeypatch, tmp_path):
     of_busiest = max(sum(row["driver_id"] == driver for row in whole) for driver in {row["driver_id"] for row in whole})
     assert found == [5, of_busiest, len(fixes), sum(row["kind"] == "stop" and row["ended"] - row["began"] > 600_000 for row in whole),
                      sum(row["kind"] == "trip" for row in whole), 4]
-    # The third picture: wall clock time of Berlin, a row for each quarter of an hour, and nobody where nobody sent anything.
+    # The third figure: a row for each quarter of an hour, in Berlin's wall clock time; 0 if no driver sent anything.
     drawn = json.loads(drawn)
     assert drawn[0]["at"].startswith("2026-06-01T08:00") and drawn[-1]["at"].startswith("2026-06-02T00:30")
     assert len(drawn) == 67 and {row["sending"] for row in drawn if "T15:00" <= row["at"][10:16] < "T22:30"} == {0}

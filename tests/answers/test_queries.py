@@ -1,6 +1,6 @@
 """sql/exports and every query of docs/analysts.md, as they are written.
 
-ANSWERS_WRITE=1 puts the engine's answers into docs/analysts.md, in the place of those that are there.
+ANSWERS_WRITE=1 replaces the answers in docs/analysts.md with those of the engine.
 """
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ DAY = {"driver": "", "from": "2026-06-01", "to": "2026-06-02", "tz": "Europe/Ber
 
 
 def here(sql: str) -> str:
-    """The statement for the test's database."""
+    """Returns the statement with the name of the test's database filled in."""
     return re.sub(r"\bfleet(_ask)?\.", r"{db}\1.", sql)
 
 
 def run(db, sql: str, parameters: dict, **settings) -> bytes:
     given = {f"param_{name}": value for name, value in parameters.items()}
-    # A query's own parameters are in braces, too: only the database's name is to be put in.
+    # Only the name of the database is filled in here: the query's own parameters are in braces, too.
     return db.answer(here(sql), **given, **settings)[0]
 
 
@@ -84,7 +84,7 @@ def test_geoparquet_opens_in_geopandas_and_in_duckdb(day, name, tmp_path):
 
 
 def pixels(png: bytes) -> list[list[tuple[int, int, int]]]:
-    """The rows of a picture of three bytes a point (PNG specification, sections 9 and 11)."""
+    """Returns the rows of pixels of a PNG with three bytes per pixel (PNG specification, sections 9 and 11)."""
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
     at, data, width = 8, b"", 0
     while at < len(png):
@@ -120,13 +120,13 @@ def test_png(day):
                 place = int((north - fix["lat"]) / (north - south) * 1024), int((fix["lng"] - west) / (east - west) * 1024)
                 counts[place] = counts.get(place, 0) + 1
     lit = {(y, x): point for y, row in enumerate(rows) for x, point in enumerate(row) if point != (0, 0, 0)}
-    # A fix on the border of two points may be in either: the last bit of a division.
+    # A fix on the border of two pixels may be in either: the two divisions can differ in the last bit.
     assert len(counts) > 300 and len(set(lit) ^ set(counts)) <= len(counts) // 100
     busiest = max(counts, key=counts.get)
     assert lit[busiest] == (255, 255, 255) == max(lit.values()) and min(lit.values())[1:] == (0, 0)
 
 
-def test_every_export_is_asked():
+def test_every_export_is_listed():
     assert set(EXPORTS) == {
         "fixes.csv.sql", "fixes.geojson.sql", "fixes.parquet.sql", "heatmap.png.sql", "track.gpx.sql", "tracks.geojson.sql", "tracks.parquet.sql",
     }
@@ -135,7 +135,7 @@ def test_every_export_is_asked():
 QUERY_AND_ANSWER = re.compile(r"```sql\n(.*?)```\n(?:\n((?:\|[^\n]*\n)+))?", re.DOTALL)
 
 
-def test_the_document_says_what_the_engine_says(day):
+def test_answers_in_the_document_are_those_of_the_engine(day):
     text = DOCUMENT.read_text()
     def answer(found):
         sql, shown = found.groups()

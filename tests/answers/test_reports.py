@@ -13,7 +13,7 @@ YARD = [[13.40, 52.50], [13.42, 52.50], [13.42, 52.52], [13.40, 52.52], [13.40, 
 
 
 def report(name: str) -> str:
-    """The query below the heading."""
+    """Returns the query below the heading."""
     text = DOCUMENT.read_text()
     return text[text.index(f"### {name}\n"):].split("```sql\n", 1)[1].split("```", 1)[0].rstrip()
 
@@ -58,7 +58,7 @@ def test_a_shift_is_from_the_first_trip_to_the_end_of_the_last(db):
 def test_idling_counts_ignition_without_motion(db):
     db.insert(fixes("2026-06-01T10:00:00", range(0, 900, 15)) + fixes("2026-06-01T10:15:00", range(0, 600, 15), speed=10.0, lng=lambda second: 13.41 + second / 6770))
     db.insert(fixes("2026-06-01T10:00:00", range(0, 1800, 15), driver="ben"))
-    # As `keep` stores it.
+    # The attribute as `keep` stores it.
     db.ask(
         "INSERT INTO {db}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, received_at, attributes) "
         "SELECT driver_id, ts, seq + 1, lat_e7, lng_e7, speed_cms, received_at, map('ignition', 'true') FROM {db}.positions WHERE driver_id = 'anna'"
@@ -67,7 +67,7 @@ def test_idling_counts_ignition_without_motion(db):
     assert ask(db, "Idling") == [{"driver_id": "anna", "local_day": "2026-06-01", "idling_min": 15}]
 
 
-def test_braking_is_three_metres_a_second_each_second(db):
+def test_harsh_braking_is_above_three_metres_per_second_squared(db):
     speeds = [20.0, 20.0, 12.0, 11.0, 5.0, 5.0]
     way = [0, 40, 72, 95, 111, 121]
     began = epoch_ms("2026-06-01T10:00:00", TZ)

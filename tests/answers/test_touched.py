@@ -1,4 +1,4 @@
-"""How `touched` learns which days of which drivers got rows: from parts of positions, without a view on every insert."""
+"""`touched` counts the rows of each driver and day from parts of positions, without a view on every insert."""
 from __future__ import annotations
 
 import pytest
@@ -23,9 +23,9 @@ def rows(db: Database) -> dict[str, int]:
 def test_each_row_counts_once_whatever_merges_and_mutations_do(db):
     for first in (0, 10, 20):
         db.insert(fixes("a", first))
-        db.insert(fixes("b", first, day=-40))  # late: another partition, whose blocks have numbers in between
+        db.insert(fixes("b", first, day=-40))  # late: another partition, whose block numbers lie in between
     assert rows(db) == {"a": 30, "b": 30}
-    assert rows(db) == {"a": 30, "b": 30}, "nothing came"
+    assert rows(db) == {"a": 30, "b": 30}, "no new rows"
     db.ask("OPTIMIZE TABLE {db}.positions FINAL")
     assert rows(db) == {"a": 30, "b": 30}, "a merge brings nothing new"
     db.ask("ALTER TABLE {db}.positions DELETE WHERE seq = 3", mutations_sync="2")
@@ -78,7 +78,7 @@ def test_reused_block_numbers_hide_no_rows(tmp_path):
 
 @pytest.mark.parametrize("counted_before", [True, False])
 def test_counts_of_the_view_on_inserts_are_kept(db, counted_before):
-    """The state that 101 leaves: `touched` has counts and no record of parts. Parts older than the view count as counted."""
+    """The state that 101 leaves: `touched` has counts and no record of parts. Parts that are older than the view must not be counted again."""
     db.insert(fixes("a", 0))
     assert rows(db) == {"a": 10}
     age = "- INTERVAL 1 HOUR" if not counted_before else "+ INTERVAL 1 HOUR"

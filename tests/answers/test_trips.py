@@ -1,4 +1,4 @@
-"""What a dispatcher expects of stops, trips and mileage: on days of known truth (corpus.py), and on the trouble that real receivers make."""
+"""What a dispatcher expects of stops, trips and mileage, on days of known truth (corpus.py) and with the errors of real receivers."""
 from __future__ import annotations
 
 import pytest
@@ -6,7 +6,7 @@ import pytest
 import truth
 from corpus import Score, corpus
 from devices import Device, epoch_ms
-from test_definition import ask, episodes_of, same_episodes, same_quarters
+from test_definition import ask, episodes_of, assert_same_episodes, assert_same_quarters
 from test_fences import put, visits_of
 
 DEPOT = [[[10.99, 47.99], [11.01, 47.99], [11.01, 48.01], [10.99, 48.01]]]
@@ -19,7 +19,7 @@ def stops_and_trips(db, driver=""):
 
 
 @pytest.mark.parametrize("has_speed", [True, False])
-def test_parked_car_with_spikes_does_not_move(db, has_speed):
+def test_parked_car_with_wrong_fixes_does_not_move(db, has_speed):
     car = Device("car", "2026-06-01T08:00:00", 48, 11, every=15).stand(8 * 3600)
     for number, fix in enumerate(car.fixes):
         fix["speed"] = 0.0 if has_speed else None
@@ -66,7 +66,7 @@ def test_device_that_wakes_each_hour_makes_no_trips(db):
     assert (len(stops), trips) == (1, [])
 
 
-def test_rules_of_one_driver_or_of_the_fleet_apply_to_days_that_are_computed_already(db):
+def test_new_rules_apply_to_days_that_are_already_computed(db):
     fixes = []
     for driver in ("courier", "other"):
         fixes += Device(driver, "2026-06-01T08:00:00", 48, 11, every=10).drive(90, 10, 600).stand(200).drive(90, 10, 600).fixes
@@ -83,13 +83,13 @@ def test_rules_of_one_driver_or_of_the_fleet_apply_to_days_that_are_computed_alr
     assert db.ask("SELECT preset, speed_max, stop_s FROM {db}.trip_rules_in_force") == "truck\t40\t300\n"
 
 
-def test_labelled_days_are_what_truth_says(db):
-    """The definition written twice agrees on noise, spikes, tunnels and sleep."""
+def test_labelled_days_match_truth(db):
+    """The two implementations of the definition agree on noise, wrong fixes, tunnels and sleeping devices."""
     fixes = [fix for labelled in corpus(rates=(5, 30), errors=(15,)) for fix in labelled.fixes]
     db.insert(fixes)
     db.refresh()
-    same_episodes(episodes_of(db), truth.episodes(fixes))
-    same_quarters(db, fixes)
+    assert_same_episodes(episodes_of(db), truth.episodes(fixes))
+    assert_same_quarters(db, fixes)
 
 
 def scored(labelled) -> Score:
@@ -112,8 +112,8 @@ def test_mileage_of_all_labelled_days_is_within_two_percent():
     assert sum(moving) / len(moving) <= 0.02
 
 
-def test_device_without_speed_is_fast_by_its_way(db):
-    """A train at 31 m/s for ten minutes, with a fix each second, each 15 s and each minute; one whose device sends no speed but has a bad fix; a car."""
+def test_speed_is_derived_if_the_device_sends_none(db):
+    """Trains at 31 m/s for ten minutes, with a fix every 1, 15 and 60 s, are fast. Cars with a wrong fix or an impossible move are not."""
     for every, seconds in ((1, 600), (15, 600), (60, 600)):
         train = Device(f"train{every}", "2026-06-01T08:00:00", 48, 11, every=every).stand(600).drive(0, 15, 300).drive(0, 31, seconds).drive(0, 15, 300)
         db.insert([{**fix, "speed": None} for fix in train.fixes])

@@ -1,4 +1,4 @@
-"""`fixes` and `last_positions`: right while parts are not merged yet, fast, and with words for those who browse."""
+"""`fixes` and `last_positions`: correct before parts are merged, fast, and with comments for analysts."""
 from __future__ import annotations
 
 import json
@@ -15,7 +15,7 @@ PARTS = 6
 
 @pytest.fixture(scope="module")
 def wanderers(shared_db):
-    """Drivers who are somewhere else in each of several parts, the parts in no order of time. And each one's newest fix."""
+    """A database with several parts, in each of which every driver is elsewhere, in no order of time; and each driver's newest fix."""
     shared_db.ask("SYSTEM STOP MERGES {db}.positions")
     shared_db.ask("SYSTEM STOP MERGES {db}.last_positions_state")
     chance, newest = random.Random(19), {}
@@ -46,8 +46,8 @@ def test_last_positions_shows_the_newest_of_each_while_parts_are_not_merged(wand
             assert int(db.ask(box, **settings)) == in_the_north(newest), settings
 
 
-def test_what_must_not_be_done_with_the_state_is_wrong_and_says_so(wanderers):
-    """The day one of these becomes right, the comment of the table and docs/analysts.md can lose a warning."""
+def test_comment_of_the_state_warns_of_queries_that_go_wrong(wanderers):
+    """If one of these queries becomes correct in a later ClickHouse, remove its warning from the table's comment and docs/analysts.md."""
     db, newest = wanderers
     for condition in ("FINAL PREWHERE lat BETWEEN 10 AND 40", "WHERE lat BETWEEN 10 AND 40"):
         wrong = int(db.ask(f"SELECT count() FROM {{db}}.last_positions_state {condition}"))
@@ -58,7 +58,7 @@ def test_what_must_not_be_done_with_the_state_is_wrong_and_says_so(wanderers):
 
 @pytest.fixture(scope="module")
 def ties():
-    """Rows of few drivers that agree in ts, in seq, in where, or in all of these, and what each driver's newest is."""
+    """Rows of few drivers, many with the same ts, seq or place, or all of these; and each driver's newest row."""
     chance = random.Random(30)
     rows = [{"driver_id": f"d{chance.randrange(40)}", "ts": chance.choice([-5, 0, START, START + 1]) / 1000, "seq": chance.choice([0, 1, 2**32 - 1]),
              "lat_e7": chance.choice([-9 * 10**8, 0, 9 * 10**8]), "lng_e7": chance.choice([-18 * 10**8, -1, 18 * 10**8]),
@@ -72,8 +72,8 @@ def ties():
 
 
 @pytest.mark.parametrize("kept", ["one of each insert", "all of each insert", "merged"])
-def test_last_positions_is_the_newest_in_whatever_order_rows_come(engine, ties, kept):
-    """Late, with equal ts, any seq, and inserted again: the order of inserts never decides."""
+def test_order_of_inserts_does_not_change_last_positions(engine, ties, kept):
+    """Rows come late, with equal ts, with any seq, and again."""
     rows, newest = ties
     answers = []
     for seed in (1, 2):
@@ -105,14 +105,14 @@ def test_last_positions_has_the_attributes_of_the_newest_fix(db):
     assert db.ask("SELECT attributes FROM {db}.last_positions") == "{'battery':'79'}\n"
 
 
-def test_a_condition_on_fixes_is_tested_early_only_where_that_is_right(wanderers):
+def test_only_conditions_on_the_sort_key_of_fixes_are_tested_early(wanderers):
     db, _ = wanderers
     plan = db.ask("EXPLAIN actions = 1 SELECT count() FROM {db}.fixes WHERE lat BETWEEN 10 AND 11 AND speed > 3")
     early = [line for line in plan.splitlines() if "Prewhere filter column:" in line]
     assert len(early) == 1 and "lat_e7" in early[0] and "speed" not in early[0], plan
 
 
-def test_an_older_row_of_the_same_fix_does_not_come_back(db):
+def test_older_row_of_the_same_fix_is_never_returned(db):
     db.ask("SYSTEM STOP MERGES {db}.positions")
     fix = {"driver": "d1", "ms": START, "lat": 1, "lng": 2}
     db.insert([{**fix, "speed": 30}])
@@ -123,7 +123,7 @@ def test_an_older_row_of_the_same_fix_does_not_come_back(db):
 
 
 @pytest.mark.parametrize("view", ["fixes", "last_positions", "driver_quarters", "trips", "stops", "rollups"])
-def test_a_view_and_its_columns_say_what_they_are(shared_db, view):
+def test_view_and_its_columns_have_comments(shared_db, view):
     assert shared_db.ask(f"SELECT comment != '' FROM system.tables WHERE database = '{{db}}' AND name = '{view}'") == "1\n"
-    silent = f"SELECT name FROM system.columns WHERE database = '{{db}}' AND table = '{view}' AND comment = ''"
-    assert shared_db.ask(silent) == ""
+    uncommented = f"SELECT name FROM system.columns WHERE database = '{{db}}' AND table = '{view}' AND comment = ''"
+    assert shared_db.ask(uncommented) == ""

@@ -20,7 +20,7 @@ B = A * (1 - F)
 
 
 def metres(lat1, lng1, lat2, lng2) -> float:
-    """Vincenty's inverse formula: the shortest way between two points that are not antipodes."""
+    """Returns the shortest distance between two points that are not antipodes, by Vincenty's inverse formula."""
     u1, u2 = (math.atan((1 - F) * math.tan(math.radians(lat))) for lat in (lat1, lat2))
     difference = math.radians((lng2 - lng1 + 540) % 360 - 180)
     lam = difference
@@ -54,7 +54,7 @@ def delta_s(b, sin_s, cos_s, cos_2m):
 
 
 def ahead(lat, lng, bearing, distance) -> tuple[float, float]:
-    """Vincenty's direct formula: where one is after so many metres on this bearing (degrees clockwise from north)."""
+    """Returns the point at this distance (metres) and bearing (degrees clockwise from north), by Vincenty's direct formula."""
     azimuth, u1 = math.radians(bearing), math.atan((1 - F) * math.tan(math.radians(lat)))
     s1, sin_a = math.atan2(math.tan(u1), math.cos(azimuth)), math.cos(u1) * math.sin(azimuth)
     cos2_a = 1 - sin_a**2
@@ -75,7 +75,7 @@ def ahead(lat, lng, bearing, distance) -> tuple[float, float]:
 
 
 def on_three_axes(lat, lng):
-    """Earth-centred metres."""
+    """Returns earth-centred coordinates in metres."""
     e2 = F * (2 - F)
     n = A / math.sqrt(1 - e2 * math.sin(math.radians(lat)) ** 2)
     return (n * math.cos(math.radians(lat)) * math.cos(math.radians(lng)),
@@ -87,7 +87,7 @@ def middle(points) -> tuple[float, float]:
 
 
 def by_driver(fixes, since=-math.inf, until=math.inf) -> dict[str, list[dict]]:
-    """Each fix once, in order."""
+    """Returns the fixes of each driver, each fix once, in order."""
     drivers: dict[str, dict] = {}
     for fix in fixes:
         lat, lng = round(fix["lat"] * 1e7) / 1e7, round(fix["lng"] * 1e7) / 1e7
@@ -102,13 +102,13 @@ def between(a, b):
 
 
 def apart(a, b) -> float:
-    """The straight line through the earth."""
+    """Returns the length of the straight line through the earth, in metres."""
     return math.dist(on_three_axes(a["lat"], a["lng"]), on_three_axes(b["lat"], b["lng"]))
 
 
 @dataclass
 class Rules:
-    """The defaults of `trip_rules`."""
+    """The limits of the preset car, as in `trip_rules_in_force`."""
     speed_max: float = 60
     radius_m: float = 100
     stop_s: float = 180
@@ -130,7 +130,7 @@ def speed_between(a, b) -> float:
 
 
 def reasons(track: list[dict], rules=RULES) -> list[str]:
-    """Why each fix is dropped, or ''."""
+    """Returns the reason why each fix is dropped, or ''."""
     why = ["inaccurate" if (fix.get("acc") or 0) > rules.acc_max else "" for fix in track]
     accurate = [place for place, reason in enumerate(why) if not reason]
     for at in range(1, len(accurate) - 1):
@@ -139,7 +139,7 @@ def reasons(track: list[dict], rules=RULES) -> list[str]:
             continue
         if is_impossible(a, fix, rules) and is_impossible(fix, b, rules) and not is_impossible(a, b, rules):
             why[accurate[at]] = "jump"
-        # A spike: there and back within two minutes, at twice the speed of the legs around it.
+        # Also a jump: more than 100 m there and back within two minutes, faster than 5 m/s plus one and a half times the speed around it.
         there, back, across = apart(a, fix), apart(fix, b), apart(a, b)
         around = max(speed_between(track[accurate[at - 2]], a) if at > 1 else 0,
                      speed_between(b, track[accurate[at + 2]]) if at + 2 < len(accurate) else 0, speed_between(a, b))
@@ -154,11 +154,11 @@ def good(track: list[dict], rules=RULES) -> list[dict]:
 
 
 def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, int, tuple[float, float, float]]]:
-    """First and last place in fixes, and where, of each stop of the UTC day."""
+    """Returns the stops of the UTC day, each with the indices of its first and last fix and its place."""
     here = [place for place, fix in enumerate(fixes) if fix["ms"] // DAY_MS == day]
     looks = [place for at, place in enumerate(here) if at == 0 or fixes[place]["ms"] // LOOK_MS != fixes[here[at - 1]]["ms"] // LOOK_MS]
     axes = {at: on_three_axes(fixes[at]["lat"], fixes[at]["lng"]) for at in looks}
-    # A device that sends 0 and drives all the same is not believed.
+    # A speed of 0 is ignored if the device sends no other speed all day and moves farther than HONEST_M.
     is_honest = any((fixes[at].get("speed") or 0) >= STILL_MPS for at in looks) or all(math.dist(axes[looks[0]], axes[at]) <= HONEST_M for at in looks)
 
     def is_still(at):
@@ -166,7 +166,7 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
         return is_honest and speed is not None and speed < STILL_MPS
 
     def is_silence(at):
-        """Before this place, or where there is none."""
+        """Returns whether a silence precedes the fix with this index. True before the first fix and after the last one."""
         return not 0 < at < len(fixes) or fixes[at]["ms"] - fixes[at - 1]["ms"] > GAP_MS
 
     def is_parking(at):
@@ -184,11 +184,11 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
     # Stays: runs that belong together.
     stays: list[dict] = []
     for number, run in enumerate(runs):
-        behind = runs[number + 1][0] if number + 1 < len(runs) else here[-1] + 1
-        ends_silent = is_silence(behind) or behind not in here
+        next_at = runs[number + 1][0] if number + 1 < len(runs) else here[-1] + 1
+        ends_silent = is_silence(next_at) or next_at not in here
         began = fixes[run[0]]["ms"]
-        last = behind - 1 if ends_silent else run[-1]
-        is_kept = (ends_silent and behind in here and is_parking(behind)) or is_silence(run[0]) and (is_parking(run[0]) or ends_silent and is_silence(behind))
+        last = next_at - 1 if ends_silent else run[-1]
+        is_kept = (ends_silent and next_at in here and is_parking(next_at)) or is_silence(run[0]) and (is_parking(run[0]) or ends_silent and is_silence(next_at))
         if fixes[run[-1]]["ms"] - began < RUN_MS and not is_kept:
             continue
         early = [axes[at] for at in run if fixes[at]["ms"] - began <= rules.stop_s * 1000]
@@ -207,7 +207,10 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
 
 
 def slots_of_a_day(fixes: list[dict], day: int) -> dict[int, tuple]:
-    """For each place in fixes on the UTC day: the slot of time whose mean is one point of the way. About a STEP_M long, at most STEP_S_MAX."""
+    """Returns, by the index of each fix of the UTC day, the slot of time whose mean position is one point of the route.
+
+    A slot is about STEP_M long, and lasts for at most STEP_S_MAX.
+    """
     here = [place for place, fix in enumerate(fixes) if fix["ms"] // DAY_MS == day]
     looks = [place for at, place in enumerate(here) if at == 0 or fixes[place]["ms"] // LOOK_MS != fixes[here[at - 1]]["ms"] // LOOK_MS]
     found, look = {}, -1
@@ -225,7 +228,10 @@ def slots_of_a_day(fixes: list[dict], day: int) -> dict[int, tuple]:
 
 
 def legs(track: list[dict], rules=RULES) -> list[dict]:
-    """The ways between good neighbours, or in a trip between points of the way: a, b, kind, metres, `fixes` behind a; of what stands `place`."""
+    """Returns the legs between neighbouring good fixes or, in a trip, between points of the route.
+
+    A leg has a, b, kind, metres, untracked, `fixes` (those after a, up to b) and, if the driver stands, `place`.
+    """
     fixes = good(track, rules)
     stop_of: dict[int, tuple] = {}
     slot_of: dict[int, tuple] = {}
@@ -235,7 +241,7 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
         slot_of.update(slots_of_a_day(fixes, day))
 
     def kind_of(at):
-        """Of the leg that ends at this place."""
+        """Returns the kind of the leg that ends at the fix with this index."""
         if not 0 < at < len(fixes):
             return None
         a, b = fixes[at - 1], fixes[at]
@@ -248,7 +254,7 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
         return "stop" if at in stop_of and stop_of[at] == stop_of.get(at - 1) else "trip"
     kinds = [kind_of(at) for at in range(len(fixes) + 1)]
     axes = [on_three_axes(fix["lat"], fix["lng"]) for fix in fixes]
-    # Points of the way: places in fixes, and where.
+    # Points of the route: the indices of their fixes.
     points: list[tuple[list[int], tuple]] = []
     for at in range(len(fixes)):
         is_alone = kinds[at] != "trip" or at in stop_of or kinds[at + 1] != "trip"
@@ -291,7 +297,7 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
 
 
 def bend(before, here, after, up) -> float:
-    """How much longer the way is than the line, if it turned where the lines before and after it meet."""
+    """Returns the factor by which a leg is longer than its line, if the vehicle turned where the lines before and after it meet."""
     if before is None or after is None or math.hypot(*here) < BEND_M:
         return 1.0
     turns = []
@@ -314,7 +320,7 @@ def degrees_of(axes) -> tuple[float, float]:
 
 
 def runs(ways):
-    """Ways of the same kind, together; a gap is alone."""
+    """Groups consecutive legs of the same kind, each gap alone. Leaves out gaps of more than SILENCE_DAYS_MAX days."""
     together: list[list[dict]] = []
     for way in ways:
         if together and together[-1][-1]["kind"] == way["kind"] != "gap":
@@ -325,7 +331,7 @@ def runs(ways):
 
 
 def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
-    """What `episodes` says, in the order of driver and time; times as epoch milliseconds."""
+    """Returns what the view `episodes` must return, ordered by driver and time; times are epoch milliseconds."""
     found = []
     for driver, track in sorted(by_driver(fixes).items()):
         for run in runs(legs(track)):
@@ -342,7 +348,7 @@ def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
 
 
 def pieces(way, cuts):
-    """The shares of a way, each with its moment, cut by what `cuts` gives for a moment: the next cut after it."""
+    """Splits a leg: returns the start, share and seconds of each piece. `cuts` returns the next cut after a time."""
     began, ended, at = way["a"]["ms"], way["b"]["ms"], way["a"]["ms"]
     if began == ended:
         return [(at, 1.0, 0.0)]
@@ -355,7 +361,7 @@ def pieces(way, cuts):
 
 
 def days(fixes, since_day, until_day, tz) -> dict[tuple[str, str], dict]:
-    """What `days` says of the local days from one up to, not including, another."""
+    """Returns what the view `days` must return for the local days from since_day up to, but not including, until_day."""
     zone, found = ZoneInfo(tz), {}
 
     def day_of(ms):
@@ -384,7 +390,7 @@ def days(fixes, since_day, until_day, tz) -> dict[tuple[str, str], dict]:
 
 
 def quarters(fixes) -> dict[tuple[str, int], dict]:
-    """What `driver_quarters` says; a quarter as its epoch seconds."""
+    """Returns what the view `driver_quarters` must return, by driver and start of the quarter in epoch seconds."""
     names = ("fixes", "distance_m", "moving_s", "tracked_s", "speed_sum", "speed_count", "missing")
     found: dict[tuple[str, int], dict] = {}
     for driver, track in by_driver(fixes).items():
@@ -408,7 +414,7 @@ def quarters(fixes) -> dict[tuple[str, int], dict]:
 
 
 def silences(fixes, seconds, since, until, now) -> list[dict]:
-    """Those that touch the window, as far as twelve hours outside; without an end where nobody was heard of again by then."""
+    """Returns the silences that overlap the window, up to twelve hours beyond it. A silence has no end if no fix follows by then."""
     found = []
     for driver, track in by_driver(fixes, since - SILENCE_MARGIN_MS, until + SILENCE_MARGIN_MS).items():
         for fix, following in zip(track, [*track[1:], None]):
