@@ -1,11 +1,11 @@
 //! Counts instructions per message with valgrind's callgrind: a repeatable figure on any machine
-//! under any load. It covers the way from the PUBLISH to the encoded insert and the
-//! acknowledgement, without sockets and the insert itself.
+//! under any load. It covers the path from PUBLISH to the encoded insert and to the
+//! acknowledgement, without sockets and without the insert itself.
 //!
-//! Fails if a figure is more than 2 % above that of [`HELD`]: a change that costs more must change
-//! that number as well.
+//! Fails if a figure is more than 2 % above the one in [`EXPECTED`]: a change that costs more must
+//! raise that number as well.
 
-#[expect(unreachable_pub, reason = "a benchmark's modules have no users outside")]
+#[expect(unreachable_pub, reason = "a benchmark's modules are private to it")]
 mod work;
 
 use std::hint::black_box;
@@ -14,14 +14,15 @@ use std::process::Command;
 use loadgen::format::Format;
 use milepost_core::encode;
 
-/// Environment variable with the work of a run: the number of messages, and the name of one of
-/// [`workloads`].
+/// Environment variable with the work of a run: the number of points, a space, and the name of one
+/// of the [`workloads`].
 const WORK: &str = "MILEPOST_BENCH_WORK";
-/// Points of the two runs. Their difference excludes the start, which both runs share.
+/// Number of points of the two runs. The difference of their counts excludes the cost of starting,
+/// which both runs have.
 const RUNS: [u64; 2] = [20_000, 60_000];
 const ARRAYS: &str = "milepost (arrays of 100, per point)";
 const POINTS_OF_AN_ARRAY: usize = 100;
-/// Highest instructions per point that are expected, on x86-64.
+/// Expected instructions per point, on x86-64.
 const EXPECTED: [(&str, u64); 2] = [("milepost", 3_083), (ARRAYS, 1_848)];
 const TOLERANCE_PERCENT: u64 = 2;
 
@@ -29,14 +30,14 @@ fn main() {
     match std::env::var(WORK) {
         Ok(text) => {
             let (count, name) = text.split_once(' ').expect("a number and a name");
-            work(count.parse().expect("a number of messages"), name);
+            work(count.parse().expect("a number of points"), name);
         }
         Err(_) => count(),
     }
 }
 
-/// Returns the names of the workloads: milepost's own format with one point a message and with
-/// many, each format as a fleet's devices write it, and one format that keeps a field.
+/// Returns the names of the workloads: milepost's own format with one point per message and with
+/// arrays, each format as the devices of a fleet write it, and one format with a kept field.
 fn workloads() -> Vec<String> {
     let formats = Format::ALL.iter().map(|format| format!("{} (fleet)", format.name()));
     let kept = ["owntracks (fleet, keep = [\"batt\"])".to_owned()];
@@ -68,11 +69,11 @@ fn work(count: usize, name: &str) {
 
 #[expect(clippy::print_stdout, reason = "the benchmark's result")]
 fn count() {
-    let instructions = |messages: u64, name: &str| -> u64 {
+    let instructions = |points: u64, name: &str| -> u64 {
         let output = Command::new("valgrind")
             .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
             .arg(std::env::current_exe().expect("this program has a path"))
-            .env(WORK, format!("{messages} {name}"))
+            .env(WORK, format!("{points} {name}"))
             .output()
             .expect("valgrind is installed (Debian: valgrind)");
         let text = String::from_utf8_lossy(&output.stderr);
@@ -87,15 +88,16 @@ fn count() {
     let only = std::env::var("MILEPOST_BENCH_ONLY").ok();
     for name in workloads().into_iter().filter(|name| only.as_ref().is_none_or(|only| name == only))
     {
-        let [few, many] = RUNS.map(|messages| instructions(messages, &name));
+        let [few, many] = RUNS.map(|points| instructions(points, &name));
         let each = (many - few) / (RUNS[1] - RUNS[0]);
         let ratio = each as f64 / *first.get_or_insert(each) as f64;
         println!("{each} instructions a message (callgrind), {ratio:.2} times: {name}");
-        let expected = EXPECTED.iter().find(|(of, _)| *of == name).map(|(_, expected)| *expected);
+        let expected =
+            EXPECTED.iter().find(|(workload, _)| *workload == name).map(|(_, expected)| *expected);
         let is_exceeded = |expected: &u64| each * 100 > expected * (100 + TOLERANCE_PERCENT);
         if let Some(expected) = expected.filter(is_exceeded) {
             println!(
-                "  {name}: more than {TOLERANCE_PERCENT} % above {expected}, the value that benches/instructions.rs expects"
+                "  {name}: more than {TOLERANCE_PERCENT} % above {expected}, the value expected in benches/instructions.rs"
             );
             is_above = true;
         }

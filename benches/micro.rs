@@ -1,6 +1,6 @@
 //! Measures the cost of a message, a batch and a spool file: `make bench-micro`.
 
-#[expect(unreachable_pub, reason = "a benchmark's modules have no users outside")]
+#[expect(unreachable_pub, reason = "a benchmark's modules are private to it")]
 mod work;
 
 use std::hint::black_box;
@@ -16,7 +16,7 @@ use milepost_decode::Message;
 use milepost_decode::position::Timestamp;
 use milepost_decode::{Decoded, Decoder};
 use milepost_import as import;
-use milepost_import::Orders;
+use milepost_import::ImportArgs;
 use milepost_spool::Spool;
 
 const ROWS: usize = 5_000;
@@ -112,20 +112,20 @@ fn acks(criterion: &mut Criterion) {
 
 fn spool(criterion: &mut Criterion) {
     let folder = tempfile::TempDir::new().expect("a folder for the spool");
-    let (spool, _) = Spool::open(folder.path(), 1 << 30).expect("a spool");
+    let (spool, _) = Spool::open(folder.path(), 1 << 30).expect("the spool opens");
     let inserts = encode::encode(batch(), "fleet");
     let mut group = criterion.benchmark_group("spool");
     group.throughput(Throughput::Elements(ROWS as u64));
     group.bench_function("a batch of 5,000 rows written, fsynced, removed", |bencher| {
         bencher.iter(|| {
-            let file = spool.store(&inserts, ROWS as u64).expect("there is room");
-            spool.remove(&file).expect("it is there");
+            let file = spool.store(&inserts, ROWS as u64).expect("the spool has room");
+            spool.remove(&file).expect("the file exists");
         });
     });
     group.finish();
 }
 
-/// Reading and decoding files on one thread, as `milepost import --dry-run` does.
+/// Reads and decodes files on one thread, as `milepost import --dry-run` does.
 fn import_files(criterion: &mut Criterion) {
     const FIXES: usize = 100_000;
     let folder = tempfile::TempDir::new().expect("a folder for the files");
@@ -171,22 +171,22 @@ fn import_files(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(FIXES as u64));
     for (name, text) in files {
         let path = folder.path().join(name);
-        std::fs::write(&path, text).expect("room for a file");
+        std::fs::write(&path, text).expect("a file can be written");
         group.bench_function(format!("100,000 fixes of {name}"), |bencher| {
             bencher.iter(|| {
-                let orders = Orders {
+                let args = ImportArgs {
                     files: vec![path.clone()],
                     driver: Some("d7".to_owned()),
                     speed_unit: Some(1.0),
                     dry_run: true,
-                    ..Orders::default()
+                    ..ImportArgs::default()
                 };
                 let imported = runtime
                     .block_on(import::import(
                         &config,
-                        import::open(&config, orders).expect("a file"),
+                        import::open(&config, args).expect("the file opens"),
                     ))
-                    .expect("a dry run");
+                    .expect("a dry run succeeds");
                 assert!(!imported.has_failed());
             });
         });

@@ -1,4 +1,5 @@
-//! The work of both benchmarks: messages as a fleet sends them, through a connected consumer.
+//! The workload of both benchmarks: messages as a fleet sends them, handled by a connected
+//! consumer.
 
 use std::time::{Duration, Instant};
 
@@ -20,8 +21,8 @@ use milepost_decode::position::Timestamp;
 /// Wall clock of the benchmarks, 2026-11-21, in milliseconds since the epoch.
 pub const WALL_MS: i64 = 1_795_219_200_000;
 
-/// Topic and payload of each of `count` messages, of 500 drivers in turn; about 105 bytes of JSON
-/// each.
+/// Returns topic and payload of `count` messages, from 500 drivers in turn; each has about 105
+/// bytes of JSON.
 pub fn messages(count: usize) -> Vec<(String, String)> {
     let message = |n: usize| {
         let (driver, lat, ts) = (n % 500, 25.0 + n as f64 * 1e-5, WALL_MS + n as i64);
@@ -35,15 +36,15 @@ pub fn messages(count: usize) -> Vec<(String, String)> {
 
 /// Returns the same points as arrays of `points`, each on the topic of its first point.
 pub fn arrays(messages: &[(String, String)], points: usize) -> Vec<(String, String)> {
-    let array = |part: &[(String, String)]| {
-        let payloads: Vec<_> = part.iter().map(|(_, payload)| payload.as_str()).collect();
-        (part[0].0.clone(), format!("[{}]", payloads.join(",")))
+    let array = |messages: &[(String, String)]| {
+        let payloads: Vec<_> = messages.iter().map(|(_, payload)| payload.as_str()).collect();
+        (messages[0].0.clone(), format!("[{}]", payloads.join(",")))
     };
     messages.chunks(points).map(array).collect()
 }
 
-/// Returns topic and payload of the same drivers and fixes in another format, written as its
-/// devices do.
+/// Returns the topics and payloads of similar messages in another format, as its devices write
+/// them.
 pub fn messages_in(format: Format, count: usize) -> Vec<(String, String)> {
     let count = u32::try_from(count).expect("a few thousand");
     let message = |seq: u32| {
@@ -70,14 +71,14 @@ pub fn decoder() -> Decoder {
     Decoder::new(&config.sources, config.decode)
 }
 
-/// `keep`: a line more of its source.
+/// Returns a decoder of this format. `keep`: a further line for its `[[sources]]`, or empty.
 pub fn decoder_of(format: Format, keep: &str) -> Decoder {
     let config =
         Config::parse(&format!("{}{keep}", format.source())).expect("the source is well formed");
     Decoder::new(&config.sources, config.decode)
 }
 
-/// A consumer of one session on a granted subscription, with ClickHouse there.
+/// A consumer with one subscribed session, while ClickHouse is ready.
 pub struct Live {
     pub consumer: Consumer,
     now: Now,
@@ -127,7 +128,7 @@ impl Live {
         Self { consumer, now, packet_id: 0 }
     }
 
-    /// One QoS 1 message; the batch it completed, if it did.
+    /// Handles one message at QoS 1. Returns the batch that it completed, if any.
     pub fn publish(&mut self, (topic, payload): &(String, String)) -> Option<Batch> {
         self.packet_id = self.packet_id % u16::MAX + 1;
         let packet_id = Some(self.packet_id);
@@ -139,7 +140,8 @@ impl Live {
         }
     }
 
-    /// The batch is durable; takes every acknowledgement that is due, and returns how many.
+    /// Reports the batch as inserted, marks every due acknowledgement as sent, and returns their
+    /// number.
     pub fn durable(&mut self, batch: u64) -> usize {
         let outcome = Outcome::Inserted { took: Duration::from_millis(1), erased: 0 };
         self.consumer.handle_report(Report { batch, outcome }, self.now.instant);

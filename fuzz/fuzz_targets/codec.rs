@@ -1,16 +1,17 @@
-//! Five bytes say how the rest is read, the rest is what the broker sends: Maximum Packet Size, the
-//! sizes of the pieces (two, by turns), and where how much filler goes, since a topic or a payload
-//! that makes the buffer grow is longer than any input.
+//! The input is five bytes of parameters, and then the bytes that the broker sends. The parameters
+//! are Maximum Packet Size, two sizes of pieces, which are read alternately, and the position and
+//! the length of a filler. Without filler, no input would be long enough for a topic or a payload
+//! that makes the buffer grow.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use milepost_mqtt::{Input, Packet};
 use milepost_decode::{Message, PAYLOAD_BYTES_MAX};
+use milepost_mqtt::{Input, Packet};
 
 /// Owned copy of a [`Packet`], which borrows from its input.
 #[derive(Debug, PartialEq, Eq)]
-enum Heard {
+enum Received {
     Message {
         topic: Vec<u8>,
         payload: Vec<u8>,
@@ -19,30 +20,36 @@ enum Heard {
         redelivered: bool,
     },
     Other(String),
-    /// The last.
+    /// Ends the connection, so nothing follows.
     Error(String),
 }
 
 fuzz_target!(|data: &[u8]| {
-    let Some((&[packet, small, large, at, filler], sent)) = data.split_first_chunk() else { return };
-    let packet_bytes_max = 1_024 << (packet % 8); // 128 KiB: larger than all that must fit anyway
+    let Some((&[packet, small, large, at, filler], sent)) = data.split_first_chunk() else {
+        return;
+    };
+    let packet_bytes_max = 1_024 << (packet % 8); // up to 128 KiB, more than a PUBLISH head
     let at = usize::from(at).min(sent.len());
     let filler = vec![0; usize::from(filler) * 1_024];
     let sent = [&sent[..at], &filler, &sent[at..]].concat();
 
     let pieces = [1 + usize::from(small), 1 + 256 * usize::from(large)];
-    let heard = hear(&sent, pieces, packet_bytes_max);
-    assert_eq!(heard, hear(&sent, [usize::MAX; 2], packet_bytes_max), "the pieces make a difference");
-    assert!(heard.len() <= sent.len() + 1);
+    let received = receive(&sent, pieces, packet_bytes_max);
+    assert_eq!(
+        received,
+        receive(&sent, [usize::MAX; 2], packet_bytes_max),
+        "the pieces make a difference"
+    );
+    assert!(received.len() <= sent.len() + 1);
 });
 
-fn hear(mut sent: &[u8], pieces: [usize; 2], packet_bytes_max: usize) -> Vec<Heard> {
-    // The promise of `Input`: the larger of Maximum Packet Size and a PUBLISH's head, and one read.
-    // `space` never makes its buffer larger and panics when that is not enough, so this sees both
-    // sides of it.
+fn receive(mut sent: &[u8], pieces: [usize; 2], packet_bytes_max: usize) -> Vec<Received> {
+    // The guarantee of `Input`: its buffer holds at most the larger of Maximum Packet Size and a
+    // PUBLISH's head, and one read. `space` never makes the buffer larger, and panics if that is
+    // not enough, so this target checks both bounds.
     let bytes_max = packet_bytes_max.max(5 + 2 + 65_535 + 2 + 4) + 16 * 1_024;
     let mut input = Input::new(packet_bytes_max);
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     for piece in pieces.into_iter().cycle() {
         if sent.is_empty() {
             break;
@@ -57,22 +64,32 @@ fn hear(mut sent: &[u8], pieces: [usize; 2], packet_bytes_max: usize) -> Vec<Hea
         loop {
             match input.packet() {
                 Ok(None) => break,
-                Ok(Some(Packet::Published(publish))) => heard.push(message(publish)),
-                Ok(Some(other)) => heard.push(Heard::Other(format!("{other:?}"))),
+                Ok(Some(Packet::Published(publish))) => received.push(message(publish)),
+                Ok(Some(other)) => received.push(Received::Other(format!("{other:?}"))),
                 Err(error) => {
-                    heard.push(Heard::Error(error.to_string()));
-                    return heard;
+                    received.push(Received::Error(error.to_string()));
+                    return received;
                 }
             }
         }
     }
-    heard
+    received
 }
 
-fn message(message: Message<'_>) -> Heard {
+fn message(message: Message<'_>) -> Received {
     let Message { topic, payload, payload_bytes, packet_id, redelivered } = message;
     let kept_min = payload_bytes.min(PAYLOAD_BYTES_MAX);
-    assert!((kept_min..=payload_bytes).contains(&payload.len()), "{} of {payload_bytes}", payload.len());
+    assert!(
+        (kept_min..=payload_bytes).contains(&payload.len()),
+        "{} of {payload_bytes}",
+        payload.len()
+    );
     assert_ne!(packet_id, Some(0));
-    Heard::Message { topic: topic.to_vec(), payload: payload.to_vec(), payload_bytes, packet_id, redelivered }
+    Received::Message {
+        topic: topic.to_vec(),
+        payload: payload.to_vec(),
+        payload_bytes,
+        packet_id,
+        redelivered,
+    }
 }

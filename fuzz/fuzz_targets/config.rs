@@ -8,16 +8,17 @@ use std::sync::LazyLock;
 use libfuzzer_sys::{Corpus, fuzz_target};
 use milepost_config::{Config, Error};
 
-/// Stands for a password in seeds and dictionary.
+/// The password in seeds and dictionary.
 const SECRET: &str = "hunter2";
 
 /// The file that [`Config::load`] reads; `fuzz/run` keeps it in memory.
-static FILE: LazyLock<PathBuf> =
-    LazyLock::new(|| std::env::temp_dir().join(format!("milepost-fuzz-{}.toml", std::process::id())));
+static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
+    std::env::temp_dir().join(format!("milepost-fuzz-{}.toml", std::process::id()))
+});
 
 fuzz_target!(|toml: &[u8]| -> Corpus {
     let text = String::from_utf8_lossy(toml);
-    // A password file is read at once, and /dev/zero has no end.
+    // A password file is read whole, and /dev/zero has no end.
     if text.contains("_file") && (text.contains("/dev") || text.contains("/proc")) {
         return Corpus::Reject;
     }
@@ -25,12 +26,14 @@ fuzz_target!(|toml: &[u8]| -> Corpus {
         Ok(config) => (format!("{config}\n{config:?}"), Some(config)),
         Err(error) => (error.to_string(), None),
     };
-    if is_secret(&text) {
+    if must_be_hidden(&text) {
         assert!(!shown.contains(SECRET), "{shown}");
     }
     if let Some(config) = config {
         let again = load(config.to_string().as_bytes());
-        let again = again.unwrap_or_else(|error| panic!("what is shown is not usable: {error}\n{config}"));
+        let again = again.unwrap_or_else(|error| {
+            panic!("the shown configuration cannot be loaded: {error}\n{config}")
+        });
         assert_eq!(config.effective(), again.effective());
     }
     Corpus::Keep
@@ -41,18 +44,20 @@ fn load(toml: &[u8]) -> Result<Config, Error> {
     Config::load(Some(&FILE))
 }
 
-/// Whether the secret is only where one may be expected: as a password, or in a URL. Elsewhere it
-/// is no secret (`group = "hunter2"`); and in a text of many lines, a line is not what it seems.
-fn is_secret(text: &str) -> bool {
-    let secret_place = |line: &str| {
+/// Returns whether [`SECRET`] occurs, and only as a password or as the password in a URL. Elsewhere
+/// it is not secret (`group = "hunter2"`). A configuration with multi-line strings does not count,
+/// because a line of a string can look like a setting.
+fn must_be_hidden(text: &str) -> bool {
+    let is_password = |line: &str| {
         let line = line.trim_start();
-        let place = ["password = \"", "password = '", "url = \"mqtt://u:", "url = \"http://u:"];
-        let rest = place.iter().find_map(|place| line.strip_prefix(place)?.strip_prefix(SECRET));
+        let prefixes = ["password = \"", "password = '", "url = \"mqtt://u:", "url = \"http://u:"];
+        let rest =
+            prefixes.iter().find_map(|prefix| line.strip_prefix(prefix)?.strip_prefix(SECRET));
         rest.is_some_and(|rest| !rest.contains(SECRET))
     };
-    let lines_with_it = || text.lines().filter(|line| line.contains(SECRET));
+    let lines_with_secret = || text.lines().filter(|line| line.contains(SECRET));
     !text.contains("\"\"\"")
         && !text.contains("'''")
-        && lines_with_it().count() > 0
-        && lines_with_it().all(secret_place)
+        && lines_with_secret().count() > 0
+        && lines_with_secret().all(is_password)
 }

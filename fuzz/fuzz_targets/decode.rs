@@ -1,7 +1,7 @@
-//! An input is a line with flags and topic, then the payload: `1drivers/7/gps\n{"lat":…}`. The
-//! flags are the bits of the first byte (so `0` to `7` are readable): 2, the payload was truncated;
-//! 4, tight limits. The topic decides the format, see [`SOURCES`]. If `MILEPOST_FUZZ_FORMAT` names
-//! a format, it is the format of every message.
+//! The input is a line with flags and topic, and then the payload: `0drivers/7/gps\n{"lat":…}`. The
+//! flags are bits of the first byte: 2, the payload was truncated; 4, tight limits. So they can be
+//! written as a digit. The topic selects the format, see [`SOURCES`]; if `MILEPOST_FUZZ_FORMAT`
+//! names a format, every message has that format.
 
 #![no_main]
 
@@ -9,21 +9,22 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use milepost_decode::Message;
 use milepost_config::Config;
 use milepost_core::batch::Batch;
-use milepost_decode::{Decoded, Decoder, Limits};
 use milepost_core::encode::encode;
+use milepost_decode::Message;
 use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed, Timestamp};
 use milepost_decode::reject::PAYLOAD_BYTES_MAX;
+use milepost_decode::{Decoded, Decoder, Limits};
 
-/// Arrival time of every message, 2026-09-21; fixed, so that an input always means the same.
+/// Arrival time of every message, 2026-09-21. It is fixed, so that an input always has the same
+/// result.
 const RECEIVED_AT_MS: i64 = 1_790_000_000_000;
-/// RowBinary after the driver's id: ts, seq, lat, lng, speed, heading, alt, acc, `received_at`;
-/// then attributes.
+/// Size of the fixed RowBinary columns after the driver's id: ts, seq, lat, lng, speed, heading,
+/// alt, acc, `received_at`. The attributes follow.
 const ROW_BYTES_AFTER_ID: usize = 8 + 4 + 4 + 4 + 2 + 2 + 4 + 2 + 8;
 
-/// Every format; some keep everything, some take the driver from the payload.
+/// Sources of every format. Some keep all fields, some take the driver from the payload.
 const SOURCES: &str = r#"
 [formats.acme]
 points = "/t"
@@ -83,16 +84,18 @@ format = "acme"
 keep = "*"
 "#;
 
-static WIDE: LazyLock<(Decoder, Limits)> = LazyLock::new(|| decoder(1_000_000, 10_000, 30 * 86_400, 300));
+static WIDE: LazyLock<(Decoder, Limits)> =
+    LazyLock::new(|| decoder(1_000_000, 10_000, 30 * 86_400, 300));
 /// Small enough to be reached by small inputs.
 static TIGHT: LazyLock<(Decoder, Limits)> = LazyLock::new(|| decoder(200, 3, 1, 0));
 
 /// The decoders [`WIDE`] and [`TIGHT`] without the reader of plain JSON, which must agree with
 /// them.
-static BY_SERDE_JSON: LazyLock<[Decoder; 2]> = LazyLock::new(|| [&*WIDE, &*TIGHT].map(|(decoder, _)| decoder.clone().by_serde_json()));
+static BY_SERDE_JSON: LazyLock<[Decoder; 2]> =
+    LazyLock::new(|| [&*WIDE, &*TIGHT].map(|(decoder, _)| decoder.clone().by_serde_json()));
 
-/// The topic of the only format, if there is one.
-static ONLY: LazyLock<Option<&str>> = LazyLock::new(|| {
+/// A topic of the format in `MILEPOST_FUZZ_FORMAT`, if it is set.
+static ONLY_TOPIC: LazyLock<Option<&str>> = LazyLock::new(|| {
     let format = std::env::var("MILEPOST_FUZZ_FORMAT").ok()?;
     Some(match &*format {
         "milepost" => "7",
@@ -105,11 +108,16 @@ static ONLY: LazyLock<Option<&str>> = LazyLock::new(|| {
         "nmea" => "n/7",
         "w3c" => "w/7",
         "mapped" => "m/r",
-        other => panic!("no format {other}"),
+        other => panic!("MILEPOST_FUZZ_FORMAT: no format {other}"),
     })
 });
 
-fn decoder(payload_bytes_max: usize, points_max: usize, age_s: u64, future_s: u64) -> (Decoder, Limits) {
+fn decoder(
+    payload_bytes_max: usize,
+    points_max: usize,
+    age_s: u64,
+    future_s: u64,
+) -> (Decoder, Limits) {
     let limits = Limits {
         payload_bytes_max,
         points_max,
@@ -124,7 +132,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((&flags, data)) = data.split_first() else { return };
     let mut lines = data.splitn(2, |byte| *byte == b'\n');
     let (topic, payload) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-    let topic = ONLY.map_or(topic, str::as_bytes);
+    let topic = ONLY_TOPIC.map_or(topic, str::as_bytes);
     let is_tight = flags & 4 != 0;
     let (decoder, limits) = if is_tight { &*TIGHT } else { &*WIDE };
     let payload_bytes = payload.len() + if flags & 2 == 0 { 0 } else { 1_000 };
@@ -138,7 +146,10 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(decoded, by_serde_json, "the reader of plain JSON and serde_json disagree");
 
     let (positions, rejects) = (decoded.positions.len(), decoded.rejects.len());
-    assert!((1..=limits.points_max).contains(&(positions + rejects + decoded.ignored.len())), "{decoded:?}");
+    assert!(
+        (1..=limits.points_max).contains(&(positions + rejects + decoded.ignored.len())),
+        "{decoded:?}"
+    );
     for position in &decoded.positions {
         check(position, message, limits);
     }
@@ -159,7 +170,8 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!((rows_of("fleet.positions "), rows_of("fleet.rejects ")), (positions, rejects));
     for insert in &inserts {
         let middle = insert.rows / 2;
-        let halves = [0..middle, middle..insert.rows].map(|rows| insert.part(rows).expect("our own columns"));
+        let halves = [0..middle, middle..insert.rows]
+            .map(|rows| insert.part(rows).expect("the columns are known"));
         assert_eq!(halves.map(|half| half.body).concat(), insert.body);
     }
     if positions > 0 {
@@ -168,7 +180,8 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn check(position: &Position, message: Message<'_>, limits: &Limits) {
-    let within = |value: i64, min: i64, max: i64| assert!((min..=max).contains(&value), "{position:?}");
+    let within =
+        |value: i64, min: i64, max: i64| assert!((min..=max).contains(&value), "{position:?}");
     within(position.lat.e7().into(), -900_000_000, 900_000_000);
     within(position.lng.e7().into(), -1_800_000_000, 1_800_000_000);
     if position.speed != Speed::UNKNOWN {
@@ -183,21 +196,24 @@ fn check(position: &Position, message: Message<'_>, limits: &Limits) {
     if position.acc != Accuracy::UNKNOWN {
         within(position.acc.dm().into(), 0, 65_534);
     }
-    let ms = |duration: Duration| i64::try_from(duration.as_millis()).expect("short");
+    let ms = |duration: Duration| {
+        i64::try_from(duration.as_millis()).expect("an age limit fits into i64")
+    };
     let (oldest, newest) =
         (RECEIVED_AT_MS - ms(limits.fix_age_max), RECEIVED_AT_MS + ms(limits.fix_future_max));
     within(position.ts.unix_ms(), oldest, newest);
     let id = position.driver_id.as_str();
     assert!((1..=64).contains(&id.len()));
-    let topic = std::str::from_utf8(message.topic).expect("it matched");
+    let topic = std::str::from_utf8(message.topic).expect("a source matched the topic");
     let parts = || id.split(':').all(|part| topic.contains(part));
     assert!(topic.ends_with("/r") || topic.contains(id) || parts(), "{id} {topic}");
-    let kept: usize = position.attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let kept: usize =
+        position.attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
     assert!(kept <= 4_096 && position.attributes.iter().count() <= 64);
     assert_eq!(position.received_at.unix_ms(), RECEIVED_AT_MS);
 }
 
-/// Counts the rows of a RowBinary body, as the server would.
+/// Counts the rows of a RowBinary body of `positions`, as the server would.
 fn rows_in(mut body: &[u8]) -> usize {
     let mut rows = 0;
     while let Some(id_bytes) = body.first() {
@@ -212,7 +228,7 @@ fn rows_in(mut body: &[u8]) -> usize {
     rows
 }
 
-/// Unsigned LEB128.
+/// Reads a count in unsigned LEB128.
 fn count(body: &mut &[u8]) -> usize {
     let mut value = 0;
     for shift in (0..).step_by(7) {

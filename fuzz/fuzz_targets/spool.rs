@@ -1,5 +1,5 @@
-//! The input is a spool file, and then the content of one, with its checksum appended: mutations do
-//! not find a valid checksum, behind which the parser begins.
+//! The input is parsed twice: as a spool file, and as the content of one, with the right checksum
+//! appended. Mutation does not find a valid checksum, without which the parser does not start.
 
 #![no_main]
 
@@ -14,12 +14,12 @@ fuzz_target!(|data: &[u8]| {
     check([data, &checksum].concat());
 });
 
-/// Checks that a file that is read is the same when written again: nothing in it was ignored.
+/// Checks that a file that can be read is identical when written again: no part of it was ignored.
 fn check(file: Vec<u8>) {
     let file = Bytes::from(file);
     let Ok(inserts) = format::read(&file) else { return };
     let mut again = Vec::new();
-    format::write(&inserts, &mut again).expect("a Vec takes everything");
+    format::write(&inserts, &mut again).expect("writing to a Vec");
     assert_eq!(again, file);
     assert_eq!(format::length(&inserts), file.len() as u64);
 }

@@ -1,5 +1,5 @@
-//! `make demo` runs the real programs on free ports, a fleet, and the verifier, and prints a table
-//! and a picture. Nothing is left running, even after an interrupt.
+//! `make demo` runs the real programs on free ports, a fleet and the verifier, prints a table and
+//! draws a picture. Nothing is left running, even after an interrupt.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,21 +20,21 @@ const LAST_POSITIONS: &str = "SELECT driver_id, formatDateTime(ts, '%T') AS utc,
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// The binary
+    /// The milepost binary
     #[arg(long, default_value = "target/release/milepost")]
     milepost: PathBuf,
-    /// How many drivers
+    /// Number of drivers
     #[arg(long, default_value_t = 5_000)]
     drivers: u32,
     /// Messages a second, at QoS 1
     #[arg(long, default_value_t = 10_000)]
     rate: u32,
-    /// How long
+    /// Duration, in seconds
     #[arg(long, default_value_t = 30)]
     seconds: u32,
 }
 
-/// Runs the demo; returns true if nothing was lost or stored twice.
+/// Runs the demo. Returns `true` if nothing was lost or stored twice.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let arguments = arguments.clone();
     lab_stack::in_scratch_folder("demo-", move |folder| show(&arguments, folder))
@@ -56,8 +56,8 @@ fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
         ..Plan::default()
     };
     let cpu = || -> Result<[f64; 2]> {
-        let of = |pid| Ok::<f64, anyhow::Error>(procfs::cpu_time(pid)?.as_secs_f64());
-        Ok([of(milepost.process.pid())?, of(clickhouse.pid())?])
+        let seconds = |pid| Ok::<f64, anyhow::Error>(procfs::cpu_time(pid)?.as_secs_f64());
+        Ok([seconds(milepost.process.pid())?, seconds(clickhouse.pid())?])
     };
     let (cpu_before, began) = (cpu()?, Instant::now());
     let runtime =
@@ -65,13 +65,13 @@ fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
     let manifest = runtime.block_on(publish::run_with_bar(&plan))?;
     let took = began.elapsed();
     let cpu = cpu()?;
-    let cpu = [0, 1].map(|of| cpu[of] - cpu_before[of]);
+    let cpu = [0, 1].map(|index| cpu[index] - cpu_before[index]);
 
     let verdict = step("comparing what was sent with what is stored", || {
         verify(&clickhouse.store("fleet"), &manifest, VERIFY_WITHIN)
     })?;
     print_figures(&milepost, &manifest, &verdict, cpu, took.as_secs_f64())?;
-    say("\nFive of fleet.last_positions:\n");
+    say("\nFive rows of fleet.last_positions:\n");
     say(clickhouse.query(LAST_POSITIONS)?.trim_end());
 
     let picture = folder.with_file_name("demo-tracks.svg");
@@ -84,7 +84,7 @@ fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
     } else {
         "NOT exact: see above."
     });
-    say("Such a fleet on a live map: make map");
+    say("To see such a fleet on a live map: make map");
     Ok(verdict.is_exact())
 }
 

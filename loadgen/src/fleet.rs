@@ -1,15 +1,15 @@
 //! Drivers that move plausibly: they choose a target, turn, accelerate and stop, and their
 //! receivers are noisy.
 //!
-//! State is small (48 bytes a driver), so that ten million fit into half a GiB. A fix is a function
-//! of seed, driver and time: the same seed gives the same tracks.
+//! State is small (48 bytes per driver), so that ten million drivers fit into half a GiB. The same
+//! seed gives the same tracks, if the fixes are taken at the same times and in the same order.
 
 use std::fmt::Write as _;
 use std::ops::Range;
 
 /// Accuracy of a live fix, in metres.
 pub const LIVE_ACC_M: f32 = 5.0;
-/// Accuracy of a fix that waited for a network, in metres; freshness leaves these out.
+/// Accuracy of a fix that waited for a network, in metres. Such fixes do not count for freshness.
 pub(crate) const BUFFERED_ACC_M: f32 = 50.0;
 
 const METRES_PER_DEGREE: f64 = 111_320.0;
@@ -52,7 +52,7 @@ pub struct Fix {
     pub acc_m: f32,
     /// Milliseconds since the epoch.
     pub ts_ms: i64,
-    /// 1, 2, 3, … of this driver.
+    /// Number of the fix among those of its driver: 1, 2, 3, …
     pub seq: u32,
 }
 
@@ -69,7 +69,7 @@ impl Fix {
 }
 
 impl Fleet {
-    /// Drivers in a city, standing or driving.
+    /// Places the drivers in a city, some standing and some driving.
     #[must_use]
     pub fn new(run: &str, numbers: Range<u32>, seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed.wrapping_add(u64::from(numbers.start)));
@@ -89,31 +89,31 @@ impl Fleet {
         Self { run: run.to_owned(), first, drivers, rng }
     }
 
-    /// Their numbers.
+    /// Returns the numbers of the drivers.
     #[must_use]
     pub fn numbers(&self) -> Range<u32> {
         self.first
             ..self.first + u32::try_from(self.drivers.len()).expect("made from a range of u32")
     }
 
-    /// The id of driver `n`.
+    /// Returns the id of driver `n`.
     #[must_use]
     pub fn driver_id(&self, n: u32) -> String {
         driver_id(&self.run, n)
     }
 
-    /// The highest `seq` of driver `n` so far.
+    /// Returns the highest `seq` of driver `n` so far.
     #[must_use]
     pub fn last_seq(&self, n: u32) -> u32 {
         self.drivers[(n - self.first) as usize].seq
     }
 
-    /// The time of driver `n`'s last fix; 0 before the first.
+    /// Returns the time of driver `n`'s last fix; 0 before the first.
     pub(crate) fn last_ts_ms(&self, n: u32) -> i64 {
         self.drivers[(n - self.first) as usize].ts_ms
     }
 
-    /// Moves driver `n` on to `now_ms` and takes a fix. `ts` and `seq` rise strictly.
+    /// Moves driver `n` until `now_ms`, and returns a fix. `ts_ms` and `seq` rise strictly.
     pub fn fix(&mut self, n: u32, now_ms: i64, acc_m: f32) -> Fix {
         let rng = &mut self.rng;
         let driver = &mut self.drivers[(n - self.first) as usize];
@@ -156,7 +156,7 @@ impl Fleet {
     }
 }
 
-/// `sim-{run}-{n}`
+/// Returns `sim-{run}-{n}`.
 #[must_use]
 pub fn driver_id(run: &str, n: u32) -> String {
     format!("sim-{run}-{n}")
@@ -177,7 +177,7 @@ mod tests {
         for n in 0..3 {
             let mut last = fleet.fix(n, 1_000, LIVE_ACC_M);
             for step in 2..600 {
-                // Twice at the same time: a burst. The clock of the device still moves.
+                // Two fixes at the same time, as in a burst: `ts_ms` must rise nevertheless.
                 let fix = fleet.fix(n, 1_000 * (step / 2), LIVE_ACC_M);
                 assert!(fix.ts_ms > last.ts_ms && fix.seq == last.seq + 1);
                 let metres = (fix.lat - last.lat).hypot(fix.lng - last.lng) * METRES_PER_DEGREE;

@@ -42,7 +42,7 @@ impl Format {
         Self::Mapped,
     ];
 
-    /// The format's name in milepost's configuration.
+    /// Returns the format's name in milepost's configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -59,12 +59,12 @@ impl Format {
         }
     }
 
-    /// Whether a fix has a `seq`.
+    /// Returns whether the fixes of this format have a `seq`.
     pub(crate) fn has_seq(self) -> bool {
         matches!(self, Self::Milepost | Self::Geojson | Self::Mapped)
     }
 
-    /// The topic a driver's messages go to.
+    /// Returns the topic of a driver's messages.
     #[must_use]
     pub fn topic(self, driver: &str) -> String {
         match self {
@@ -81,7 +81,7 @@ impl Format {
         }
     }
 
-    /// The `[[sources]]` of a milepost that reads it.
+    /// Returns the `[[sources]]` with which milepost reads this format, as TOML.
     #[must_use]
     pub fn source(self) -> &'static str {
         match self {
@@ -114,7 +114,7 @@ impl Format {
         }
     }
 
-    /// Appends a message with these fixes of a driver, one or several.
+    /// Appends one message with one or more fixes of a driver.
     pub fn write(self, driver: &str, fixes: &[Fix], out: &mut String) {
         match (self, fixes) {
             (Self::Nmea, _) => fixes.iter().for_each(|fix| write_nmea(fix, out)),
@@ -191,10 +191,11 @@ impl Format {
     }
 }
 
-/// An RMC sentence and a line's end.
+/// Appends an RMC sentence and a line break.
 fn write_nmea(fix: &Fix, out: &mut String) {
     let Fix { lat, lng, speed_mps, heading_deg, ts_ms, .. } = fix;
-    let half = |degrees: &f64, positive, negative| if *degrees < 0.0 { negative } else { positive };
+    let hemisphere =
+        |degrees: &f64, positive, negative| if *degrees < 0.0 { negative } else { positive };
     let split = |degrees: &f64| {
         // Round first: 59.9999999 minutes must not be written as 60.
         let minutes = (degrees.abs() * 60.0 * 1e6).round() / 1e6;
@@ -207,8 +208,8 @@ fn write_nmea(fix: &Fix, out: &mut String) {
     let time = [&time[11..13], &time[14..16], &time[17..23]].concat();
     let body = format!(
         "GPRMC,{time},A,{lat_deg:02.0}{lat_min:09.6},{},{lng_deg:03.0}{lng_min:09.6},{},{:.3},{heading_deg:.1},{date},,,A",
-        half(lat, 'N', 'S'),
-        half(lng, 'E', 'W'),
+        hemisphere(lat, 'N', 'S'),
+        hemisphere(lng, 'E', 'W'),
         speed_mps * KNOTS
     );
     let checksum = body.bytes().fold(0, |sum, byte| sum ^ byte);

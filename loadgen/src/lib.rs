@@ -4,14 +4,14 @@
 //! |---|---|
 //! | [`fleet`] | moving drivers, and what each has sent |
 //! | [`format`](mod@format) | the payloads of the devices |
-//! | [`manifest`] | the file of what was sent and acknowledged |
-//! | `plan`, `publisher` | what to send; one connection that sends it |
+//! | [`manifest`] | the file that records what was sent and acknowledged |
+//! | `plan`, `publisher` | the plan of a fleet; one connection that publishes its share |
 //! | [`publish`] | publishes a fleet's fixes at a rate, and counts the acknowledgements |
 //! | [`verify`] | compares the set sent with the set stored |
 //! | `picture` | the stored tracks as an SVG |
-//! | `parts` | broker, ClickHouse and milepost, for the two below |
-//! | [`demo`] | one run, with a table and a picture at the end |
-//! | [`map`] | a run on a live map, until Ctrl-C |
+//! | `parts` | starts broker, ClickHouse and milepost, for `demo` and `map` |
+//! | [`demo`] | one verified run, with a table and a picture at the end |
+//! | [`map`] | a fleet on the live map, until Ctrl-C |
 
 pub mod demo;
 pub mod fleet;

@@ -14,10 +14,10 @@ use loadgen::manifest::Manifest;
 use loadgen::publish::{self, EndedEarly, Plan};
 use loadgen::{demo, map, verify};
 
-/// Exit code if a fix is lost, stored twice, or was refused.
+/// Exit code if a fix was not acknowledged, is lost, was stored twice or was never sent.
 const NOT_EXACT: u8 = 1;
 /// Exit code if no verdict is possible: wrong usage, or a server that does not answer.
-const CANNOT_TELL: u8 = 2;
+const NO_VERDICT: u8 = 2;
 
 /// A simulated fleet for milepost, and the verifier of what is stored. Passwords come from
 /// MQTT_PASSWORD and CLICKHOUSE_PASSWORD.
@@ -32,12 +32,13 @@ struct Arguments {
 enum Command {
     /// Publish a fleet's positions, and record what the broker acknowledged
     Fleet(FleetArguments),
-    /// Compare what was sent with what is stored: exit 0 exact, 1 lost or double, 2 cannot tell
+    /// Compare what was sent with what is stored; exit code 0: exact, 1: lost or stored twice, 2:
+    /// no verdict
     Verify(VerifyArguments),
-    /// Broker, ClickHouse, milepost and a fleet on free ports; a table and a picture; nothing left
-    /// running
+    /// Run broker, ClickHouse, milepost and a fleet on free ports, verify the result, and print a
+    /// table and a picture
     Demo(demo::Arguments),
-    /// Broker, ClickHouse, milepost, a fleet and its live map on free ports, until Ctrl-C
+    /// Run broker, ClickHouse, milepost, a fleet and its live map on free ports, until Ctrl-C
     Map(map::Arguments),
 }
 
@@ -46,32 +47,32 @@ struct FleetArguments {
     /// Broker, host:port
     #[arg(long, default_value = "127.0.0.1:1883")]
     broker: String,
-    /// Login, with MQTT_PASSWORD
+    /// User name; the password comes from MQTT_PASSWORD
     #[arg(long)]
     username: Option<String>,
-    /// Payload format of the devices, each on topics of its own; prints what milepost needs in its
-    /// configuration
+    /// Payload format of the devices; each format has topics of its own. Prints what milepost needs
+    /// in its configuration
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Names the drivers sim-{run}-{n}; default: the time
+    /// Name of the run; its drivers are named sim-{run}-{n}. Default: the current time
     #[arg(long)]
     run: Option<String>,
-    /// How many drivers
+    /// Number of drivers
     #[arg(long, default_value_t = 1_000)]
     drivers: u32,
-    /// Connections that publish for the drivers
+    /// Number of connections that publish for the drivers
     #[arg(long, default_value_t = 4, conflicts_with = "per_driver")]
     connections: u32,
-    /// A connection for every driver
+    /// Open a connection for each driver
     #[arg(long)]
     per_driver: bool,
-    /// 0 or 1
+    /// QoS: 0 or 1
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
     qos: u8,
     /// Messages a second
     #[arg(long, default_value_t = 1_000.0)]
     rate: f64,
-    /// Messages to send
+    /// Number of messages to send
     #[arg(long, conflicts_with = "duration")]
     count: Option<u64>,
     /// How long to send, such as 30s
@@ -83,7 +84,7 @@ struct FleetArguments {
     /// Share of messages that are arrays of points buffered offline
     #[arg(long, default_value_t = 0.0)]
     bursts: f64,
-    /// Number of points of an array buffered offline
+    /// Number of points in an array that was buffered offline
     #[arg(long, default_value_t = 20)]
     burst_points: u32,
     /// Share of messages that arrive after newer ones
@@ -103,11 +104,11 @@ impl FleetArguments {
             [("bursts", self.bursts), ("late", self.late), ("duplicates", self.duplicates)]
         {
             if !(0.0..=1.0).contains(&share) {
-                bail!("--{name} {share}: a share from 0 to 1 is wanted");
+                bail!("--{name} must be from 0 to 1: {share}");
             }
         }
         if !(self.rate > 0.0 && self.rate <= 1e8) || self.drivers == 0 || self.connections == 0 {
-            bail!("--rate, --drivers and --connections must be above 0");
+            bail!("--rate (at most 1e8), --drivers and --connections must be above 0");
         }
         #[expect(
             clippy::cast_possible_truncation,
@@ -148,13 +149,13 @@ struct VerifyArguments {
     /// Manifest written by `loadgen fleet`
     #[arg(long, default_value = "manifest.json")]
     manifest: PathBuf,
-    /// ClickHouse, http://host:port; login by CLICKHOUSE_USER and CLICKHOUSE_PASSWORD
+    /// ClickHouse, http://host:port; the login comes from CLICKHOUSE_USER and CLICKHOUSE_PASSWORD
     #[arg(long, default_value = "http://127.0.0.1:8123")]
     clickhouse: String,
     /// Database
     #[arg(long, default_value = "fleet")]
     database: String,
-    /// How long to wait for more rows
+    /// How long to wait for a further row
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     wait: Duration,
     /// Print one JSON object instead of a table
@@ -167,7 +168,7 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             let _ = error.print();
-            return if error.use_stderr() { CANNOT_TELL.into() } else { ExitCode::SUCCESS };
+            return if error.use_stderr() { NO_VERDICT.into() } else { ExitCode::SUCCESS };
         }
     };
     let outcome = match arguments.command {
@@ -181,7 +182,7 @@ fn main() -> ExitCode {
         Ok(false) => NOT_EXACT.into(),
         Err(failure) => {
             eprintln!("loadgen: {failure:#}");
-            CANNOT_TELL.into()
+            NO_VERDICT.into()
         }
     }
 }
@@ -191,7 +192,7 @@ fn fleet(arguments: &FleetArguments) -> Result<bool> {
     let plan = arguments.plan()?;
     if plan.format != Format::Milepost {
         eprintln!(
-            "loadgen: a milepost that reads this has in its configuration:\n{}",
+            "loadgen: to read these messages, milepost needs this in its configuration:\n{}",
             plan.format.source()
         );
     }
@@ -219,7 +220,7 @@ fn fleet(arguments: &FleetArguments) -> Result<bool> {
     match failure {
         Some(failure) => {
             Err(failure
-                .context("the fleet ended early; its manifest holds what was sent until then"))
+                .context("the fleet ended early; the manifest records what was sent until then"))
         }
         None => Ok(manifest.unacked.is_empty()),
     }

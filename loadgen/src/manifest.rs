@@ -1,4 +1,4 @@
-//! The file of what a run sent and what the broker acknowledged, for `loadgen verify`.
+//! The file that records what a run sent and what the broker acknowledged, for `loadgen verify`.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::format::Format;
 
-/// One run. A driver's fixes are numbered 1, 2, 3, …, so a set of fixes is a count and exceptions.
+/// Record of one run. A driver's fixes are numbered 1, 2, 3, …, so a set of fixes is a count and
+/// its exceptions.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Manifest {
     /// Drivers are `sim-{run}-{n}`.
@@ -21,11 +22,11 @@ pub struct Manifest {
     pub qos: u8,
     /// Per driver, the highest `seq` sent.
     pub last_seq: Vec<u32>,
-    /// (driver, seq) sent and never acknowledged: these may be stored or not.
+    /// (driver, seq) of the fixes that were never acknowledged: these may be stored or not.
     pub unacked: Vec<(u32, u32)>,
-    /// MQTT messages sent, with repetitions.
+    /// MQTT messages sent, with intended duplicates but without retries.
     pub messages: u64,
-    /// Points sent again on purpose.
+    /// Points sent twice on purpose.
     pub duplicates: u64,
     /// PUBACKs 0x10: the broker dropped the message because no client was subscribed. Each message
     /// was sent again.
@@ -33,12 +34,12 @@ pub struct Manifest {
     /// Refusals of a starting broker, each followed by a retry.
     #[serde(default)]
     pub starting: u64,
-    /// Messages a second sent.
+    /// Messages sent per second.
     pub rate_held: f64,
 }
 
 impl Manifest {
-    /// Points sent, each once.
+    /// Returns the number of different points sent.
     #[must_use]
     pub fn sent(&self) -> u64 {
         self.last_seq.iter().map(|seq| u64::from(*seq)).sum()

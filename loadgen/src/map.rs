@@ -1,4 +1,4 @@
-//! `make map` runs the real programs, a fleet with an hour of history, and its live map, until
+//! `make map` runs the real programs, a fleet with an hour of history and its live map, until
 //! Ctrl-C.
 
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use crate::fleet::{Fleet, LIVE_ACC_M};
 use crate::parts::{Parts, step};
 use crate::publish::{self, Plan, Progress};
 
-/// History that the fleet has when it starts.
+/// Length of the history that the fleet has at its start.
 const PAST_MS: i64 = 3_600_000;
 /// Interval of the fixes in the history.
 const PAST_STEP_MS: i64 = 15_000;
@@ -24,13 +24,13 @@ const SECONDS: u64 = 30 * 86_400;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// The binary
+    /// The milepost binary
     #[arg(long, default_value = "target/release/milepost")]
     milepost: PathBuf,
     /// The milepost-map binary
     #[arg(long, default_value = "target/release/milepost-map")]
     map: PathBuf,
-    /// How many drivers
+    /// Number of drivers
     #[arg(long, default_value_t = 2_000)]
     drivers: u32,
     /// Messages a second, at QoS 1
@@ -47,7 +47,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
     let map = std::fs::canonicalize(&arguments.map)
         .with_context(|| format!("no binary at {}", arguments.map.display()))?;
-    // With a spool, so that killing the engine to see what happens loses nothing.
+    // With a spool, so that nothing is lost when the user kills the engine.
     let with_spool = |settings: Settings| settings.with("SPOOL__DIR", "spool");
     let Parts { broker, clickhouse, milepost: _milepost } =
         Parts::start(&arguments.milepost, folder, with_spool)?;
@@ -59,7 +59,7 @@ fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
         messages: u64::from(arguments.rate) * SECONDS,
         ..Plan::default()
     };
-    step("an hour of history", || past(&clickhouse, &plan))?;
+    step("an hour of history", || insert_history(&clickhouse, &plan))?;
     let (url, mqtt) = (clickhouse.url(), plan.broker.clone());
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -69,7 +69,7 @@ fn show(arguments: &Arguments, folder: &Path) -> Result<bool> {
     say(&format!("\n  The map:     http://localhost:{}", map.port));
     say(&format!("  ClickHouse:  {url}"));
     say(&format!("  MQTT:        mqtt://{mqtt}"));
-    say("  Enter kills ClickHouse, and brings it back. Ctrl-C ends everything.\n");
+    say("  Press Enter to kill ClickHouse, and again to restart it. Ctrl-C ends everything.\n");
     keys(clickhouse)
 }
 
@@ -84,7 +84,7 @@ fn keys(clickhouse: ClickHouse) -> Result<bool> {
             clickhouse.kill()?;
             is_up = false;
             say(
-                "ClickHouse is killed: milepost writes to its spool, the map says so. Enter brings it back.",
+                "ClickHouse is down: milepost writes to its spool, and the map reports it. Press Enter to restart ClickHouse.",
             );
         } else {
             clickhouse = step("starting ClickHouse again", || clickhouse.restart())?;
@@ -93,9 +93,9 @@ fn keys(clickhouse: ClickHouse) -> Result<bool> {
     }
 }
 
-/// Inserts an hour of fixes before now into ClickHouse. They are the driver's future reversed in
-/// time, so the fleet starts where they end.
-fn past(clickhouse: &ClickHouse, plan: &Plan) -> Result<()> {
+/// Inserts fixes of the last hour into ClickHouse. They are a driver's future, reversed in time, so
+/// the fleet starts where the history ends.
+fn insert_history(clickhouse: &ClickHouse, plan: &Plan) -> Result<()> {
     let mut fleet = Fleet::new(&plan.run, 0..plan.drivers, plan.seed);
     let now_ms = unix_ms() - PAST_STEP_MS;
     for first in (0..plan.drivers).step_by(DRIVERS_AT_ONCE as usize) {
@@ -121,7 +121,7 @@ fn past(clickhouse: &ClickHouse, plan: &Plan) -> Result<()> {
         }
         clickhouse.query(&sql)?;
     }
-    // Now, not within five minutes: the tracks of the past have their trips and stops at once.
+    // Refresh now, not within five minutes: the history has its trips and stops at once.
     for sql in lab_stack::sql::REFRESH_ROLLUPS {
         clickhouse.query(&sql.replace("{db}", "fleet"))?;
     }

@@ -6,10 +6,10 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use lab_stack::{Broker, ClickHouse, Milepost, Settings};
 
-/// The engine's parts need more space than the rows.
+/// Free disk space that a demo needs: the engine's parts take more space than the rows.
 const FREE_BYTES_MIN: u64 = 1 << 30;
 
-/// A broker, the ClickHouse engine and a milepost between them.
+/// A broker, the ClickHouse engine, and a milepost between them.
 pub(crate) struct Parts {
     pub(crate) broker: Broker,
     pub(crate) clickhouse: ClickHouse,
@@ -17,7 +17,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Starts them with their data in `folder`; `settings` changes milepost's configuration.
+    /// Starts the servers with their data in `folder`; `settings` changes milepost's configuration.
     pub(crate) fn start(
         milepost: &Path,
         folder: &Path,
@@ -29,7 +29,7 @@ impl Parts {
         let free = free.blocks_available() * free.fragment_size();
         ensure!(
             free >= FREE_BYTES_MIN,
-            "{} MiB free: the demo needs {}",
+            "only {} MiB of disk space are free: the demo needs {} MiB",
             free >> 20,
             FREE_BYTES_MIN >> 20
         );
@@ -46,7 +46,7 @@ impl Parts {
     }
 }
 
-/// Prints the step, and then its duration.
+/// Prints the step, runs it, and prints its duration.
 pub(crate) fn step<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     eprint!("{what} … ");
     let began = Instant::now();

@@ -10,7 +10,7 @@ use lab_stack::ClickHouse;
 
 const SIZE: f64 = 1_000.0;
 const MARGIN: f64 = 40.0;
-/// More drivers would make the picture unreadable.
+/// Maximum number of drivers in the picture: more would make it unreadable.
 const DRIVERS_MAX: u32 = 2_500;
 /// Mean speeds, in m/s, at which the colour changes.
 const SPEEDS: [(f64, &str); 4] =
@@ -21,7 +21,7 @@ struct Track {
     mean_speed: f64,
 }
 
-/// Draws the fixes of a run.
+/// Draws the tracks of a run into the file at `path`.
 pub(crate) fn draw(clickhouse: &ClickHouse, run: &str, path: &Path) -> Result<()> {
     let tracks = tracks(clickhouse, run)?;
     std::fs::write(path, svg(&tracks)?).with_context(|| format!("cannot write {}", path.display()))
@@ -44,7 +44,7 @@ fn tracks(clickhouse: &ClickHouse, run: &str) -> Result<Vec<Track>> {
         points.push((lng, lat));
         *speeds += speed;
     }
-    ensure!(!by_driver.is_empty(), "there is nothing to draw of run {run}");
+    ensure!(!by_driver.is_empty(), "run {run} has no fixes to draw");
     Ok(by_driver
         .into_values()
         .map(|(points, speeds)| Track { mean_speed: speeds / points.len() as f64, points })
@@ -53,9 +53,9 @@ fn tracks(clickhouse: &ClickHouse, run: &str) -> Result<Vec<Track>> {
 
 fn svg(tracks: &[Track]) -> Result<String> {
     let points = || tracks.iter().flat_map(|track| &track.points);
-    let bounds = |of: fn(&(f64, f64)) -> f64| {
+    let bounds = |coordinate: fn(&(f64, f64)) -> f64| {
         points()
-            .map(of)
+            .map(coordinate)
             .fold((f64::MAX, f64::MIN), |(min, max), value| (min.min(value), max.max(value)))
     };
     let ((west, east), (south, north)) = (bounds(|point| point.0), bounds(|point| point.1));

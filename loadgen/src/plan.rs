@@ -13,10 +13,10 @@ pub struct Plan {
     pub login: Option<(String, String)>,
     /// Format of the payloads.
     pub format: Format,
-    /// Names the drivers and the client ids.
+    /// Name of the run; part of the driver ids and of the client ids.
     pub run: String,
     pub drivers: u32,
-    /// Connections that publish for the drivers.
+    /// Number of connections that publish for the drivers.
     pub connections: u32,
     /// 0 or 1.
     pub qos: u8,
@@ -28,7 +28,7 @@ pub struct Plan {
     pub seed: u64,
     /// Share of messages that are arrays of points buffered offline.
     pub burst_share: f64,
-    /// Number of points of an array buffered offline.
+    /// Number of points in an array that was buffered offline.
     pub burst_points: u32,
     /// Share of messages held back, and sent after newer ones.
     pub late_share: f64,
@@ -45,12 +45,13 @@ pub struct Progress {
     pub sent: AtomicU64,
     /// Messages acknowledged.
     pub acked: AtomicU64,
-    /// While set, the fleet continues beyond its plan, up to five times: for a test that needs load
-    /// for an unknown time.
+    /// While set, the fleet continues beyond its plan, up to five times its messages: for a test
+    /// that needs load for an unknown time.
     pub goes_on: AtomicBool,
-    /// Ends the fleet at once. What was made and not acknowledged counts as unacknowledged.
+    /// Ends the fleet at once. Messages that were made but not acknowledged count as
+    /// unacknowledged.
     pub stopped: AtomicBool,
-    /// Ends the plan early: makes no further messages, and still sends those it made.
+    /// Ends the plan early: no further messages are made, and those already made are still sent.
     pub drains: AtomicBool,
     /// Pauses new messages; those already made are still sent.
     pub paused: AtomicBool,

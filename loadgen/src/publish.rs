@@ -2,9 +2,9 @@
 //! acknowledged.
 //!
 //! Guarantee: at QoS 1 every message is sent until the broker acknowledges it, across reconnects
-//! and after PUBACK 0x10 (no subscriber). The result lists what was never acknowledged, and says if
-//! the rate was not held. Refusals of a starting broker (EMQX: CONNACK 0x87, 0x88 or 0x89, PUBACK
-//! 0x87) are retried within a bound, and counted.
+//! and after PUBACK 0x10 (no subscriber). The result lists what was never acknowledged, and the
+//! rate that was held. Refusals of a starting broker (EMQX: CONNACK 0x87, 0x88 or 0x89, PUBACK
+//! 0x87) are retried for a limited time, and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,18 +24,17 @@ use crate::publisher::Publisher;
 #[derive(Debug, thiserror::Error)]
 #[error("{why:#}")]
 pub struct EndedEarly {
-    /// Messages that were sent and acknowledged until then.
+    /// Record of what was sent and acknowledged until then.
     pub manifest: Manifest,
     why: anyhow::Error,
 }
 
-/// Sends everything. Fails with [`EndedEarly`] if the broker refuses the connection or stays away,
-/// or if
-/// [`Progress::stopped`] is set.
+/// Sends all messages of the plan. Fails with [`EndedEarly`] if the broker refuses the connection
+/// or stays away, or if [`Progress::stopped`] is set.
 pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
     ensure!(
         plan.drivers > 0 && plan.connections > 0 && plan.rate > 0.0,
-        "drivers, connections and rate are above 0"
+        "drivers, connections and rate must be above 0"
     );
     let connections = plan.connections.min(plan.drivers);
     let began = Instant::now();
@@ -44,7 +43,7 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
         let publisher = Publisher::new(index, connections, plan, &progress)?;
         tasks.spawn(publisher.run());
         if index % 100 == 99 {
-            tokio::time::sleep(Duration::from_millis(20)).await; // brokers have a short queue of new connections
+            tokio::time::sleep(Duration::from_millis(20)).await; // brokers queue few new connections
         }
     }
 
@@ -57,9 +56,9 @@ pub async fn run(plan: &Plan, progress: Arc<Progress>) -> Result<Manifest> {
     };
     let (mut last_sent_at, mut failure) = (began, None);
     while let Some(done) = tasks.join_next().await {
-        let (done, outcome) = done.context("a publisher died")?;
+        let (done, outcome) = done.context("a publisher panicked")?;
         if let Err(why) = outcome {
-            // The other connections end too, and their part of the manifest counts.
+            // The other connections end as well, and the manifest records what they have sent.
             progress.stopped.store(true, Ordering::Relaxed);
             failure.get_or_insert(why);
         }
@@ -126,14 +125,14 @@ pub async fn run_with_bar(plan: &Plan) -> Result<Manifest> {
     }
     if manifest.no_subscriber > 0 {
         eprintln!(
-            "loadgen: {} times the broker dropped a message for want of a subscriber, and it was sent again \
-             (is milepost subscribed?)",
+            "loadgen: {} times, the broker dropped a message because no client was subscribed, and loadgen sent it again \
+             (check that milepost is subscribed)",
             manifest.no_subscriber
         );
     }
     if manifest.starting > 0 {
         eprintln!(
-            "loadgen: {} times the broker refused while it was starting; each was tried again",
+            "loadgen: {} times, the broker refused a message or a connection while it was starting, and loadgen tried again",
             manifest.starting
         );
     }

@@ -18,33 +18,35 @@ use crate::plan::{Plan, Progress};
 
 /// Interval of the checks for due messages.
 const TICK: Duration = Duration::from_millis(2);
-/// Messages per check; the others wait for the next one.
-const BURST_MAX: u64 = 20_000;
-/// Bytes that may wait for the socket. A broker that does not read slows the fleet down, and the
-/// result says so.
+/// Maximum number of messages that wait to be written; further ones are made at a later check.
+const READY_MAX: u64 = 20_000;
+/// Maximum number of bytes that wait for the socket. A broker that does not read slows the fleet
+/// down, which shows in the rate that was held.
 const OUT_BYTES_MAX: usize = 1 << 20;
-/// PUBACK and CONNACK: not authorized, or not yet (3.2.2.2, 3.4.2.1).
+/// Reason code of PUBACK and CONNACK: not authorized, or not yet (3.2.2.2, 3.4.2.1).
 const NOT_AUTHORIZED: u8 = 0x87;
-/// CONNACK (3.2.2.2).
+/// Reason code of CONNACK (3.2.2.2).
 const SERVER_UNAVAILABLE: u8 = 0x88;
+/// Reason code of CONNACK (3.2.2.2).
 const SERVER_BUSY: u8 = 0x89;
 /// A broker that has refused everything for this long is not starting: its access rules forbid it.
 const STARTING_PATIENCE: Duration = Duration::from_secs(20);
-/// Longest refusal of a broker that has taken messages of this connection before. EMQX refuses for
-/// some 20 s around a graceful stop, and again while it boots.
+/// Longest refusal by a broker that has accepted messages of this connection before. EMQX refuses
+/// for about 20 s around a graceful stop, and again while it boots.
 const RESTARTING_PATIENCE: Duration = Duration::from_secs(60);
-/// PUBACK: dropped, because no client was subscribed (3.4.2.1).
+/// Reason code of PUBACK: dropped, because no client was subscribed (3.4.2.1).
 const NO_SUBSCRIBER: u8 = 0x10;
-/// A message that met no subscriber is sent again after this long.
+/// Delay before a message that the broker dropped or refused is sent again.
 const RETRY_DROPPED: Duration = Duration::from_secs(1);
-/// Fixes a connection may hold back as late ones.
+/// Maximum number of messages that a connection holds back as late ones.
 const LATE_MAX: usize = 1_000;
-/// How many times its plan a fleet sends at most that [goes on](Progress::goes_on).
+/// A fleet that [goes on](Progress::goes_on) sends at most this many times the messages of its
+/// plan.
 const BEYOND_PLAN: u64 = 5;
-/// A broker that is away for this long counts as gone.
+/// Longest time for which a connection tries to reach the broker.
 const RECONNECT_PATIENCE: Duration = Duration::from_secs(180);
 
-/// A message the broker has not acknowledged.
+/// A message that the broker has not acknowledged.
 #[derive(Debug)]
 pub(crate) struct Unacked {
     frame: Vec<u8>,
@@ -53,7 +55,7 @@ pub(crate) struct Unacked {
     pub(crate) seq_last: u32,
 }
 
-/// A message that waits for its turn.
+/// A message that waits to be written.
 #[derive(Debug)]
 struct Ready {
     driver: u32,
@@ -62,7 +64,7 @@ struct Ready {
     payload: String,
 }
 
-/// One connection, and the drivers it speaks for.
+/// One connection, and the drivers for which it publishes.
 #[derive(Default)]
 pub(crate) struct Publisher {
     client_id: String,
@@ -73,19 +75,19 @@ pub(crate) struct Publisher {
     rate: f64,
     messages: u64,
     next_driver: u32,
-    /// Made and counted against `messages`.
+    /// Number of messages made; at most `messages`, unless the fleet goes on beyond its plan.
     made: u64,
-    /// Written to the socket's buffer, with repetitions.
+    /// Number of messages written to the socket's buffer, with intended duplicates.
     pub(crate) sent: u64,
     pub(crate) duplicates: u64,
     pub(crate) no_subscriber: u64,
     /// Refusals of a broker that was starting.
     pub(crate) starting: u64,
-    /// Since when the broker has refused every message of this connection.
+    /// Time since which the broker has refused every message of this connection.
     refused_since: Option<Instant>,
     /// The broker has acknowledged a message.
     has_been_served: bool,
-    /// Packet ids of messages the broker dropped, and when to send them again.
+    /// Packet ids of messages that the broker dropped or refused, and when to send them again.
     dropped: VecDeque<(Instant, u16)>,
     ready: VecDeque<Ready>,
     late: VecDeque<(Instant, Ready)>,
@@ -97,17 +99,19 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Connection `index`: a contiguous share of the drivers and of the plan's messages.
+    /// Builds connection `index`, with a contiguous share of the drivers and of the plan's
+    /// messages.
     pub(crate) fn new(
         index: u32,
         connections: u32,
         plan: &Plan,
         progress: &Arc<Progress>,
     ) -> Result<Self> {
-        let part = |total: u64, index: u32| total * u64::from(index) / u64::from(connections);
-        let cut = |index: u32| u32::try_from(part(plan.drivers.into(), index));
-        let fleet = Fleet::new(&plan.run, cut(index)?..cut(index + 1)?, plan.seed);
-        let messages = part(plan.messages, index + 1) - part(plan.messages, index);
+        let share = |total: u64, index: u32| total * u64::from(index) / u64::from(connections);
+        let first_driver = |index: u32| u32::try_from(share(plan.drivers.into(), index));
+        let drivers = first_driver(index)?..first_driver(index + 1)?;
+        let fleet = Fleet::new(&plan.run, drivers, plan.seed);
+        let messages = share(plan.messages, index + 1) - share(plan.messages, index);
         Ok(Self {
             client_id: format!("loadgen-{}-{index}", plan.run),
             rate: plan.rate * messages as f64 / plan.messages.max(1) as f64,
@@ -121,8 +125,9 @@ impl Publisher {
         })
     }
 
-    /// Runs until everything is sent and, at QoS 1, acknowledged, or until the fleet is stopped.
-    /// Returns itself with the outcome: what was sent before a failure counts.
+    /// Runs until everything is sent and, at QoS 1, acknowledged, until [`Plan::drain`] has passed
+    /// after the last message, or until the fleet is stopped.
+    /// Returns itself with the outcome, because what was sent before a failure counts.
     pub(crate) async fn run(mut self) -> (Self, Result<()>) {
         let outcome = self.publish_all().await;
         (self, outcome)
@@ -133,7 +138,7 @@ impl Publisher {
         let began = Instant::now();
         let mut input = BytesMut::new();
         let mut drain_until = None;
-        while !self.drains() {
+        while !self.is_stopped() {
             self.make_due(began);
             self.write_dropped();
             self.write_ready();
@@ -145,7 +150,7 @@ impl Publisher {
                     break;
                 }
             }
-            if let Err(error) = self.turn(&mut stream, &mut input, self.next_look(began)).await {
+            if let Err(error) = self.turn(&mut stream, &mut input, self.next_check(began)).await {
                 if self.plan.qos == 0 && all_sent {
                     break;
                 }
@@ -164,11 +169,12 @@ impl Publisher {
         Ok(())
     }
 
-    fn drains(&self) -> bool {
+    fn is_stopped(&self) -> bool {
         self.progress.stopped.load(Ordering::Relaxed)
     }
 
-    /// (driver, seq) of every point that was made and not acknowledged: these may be stored or not.
+    /// Returns (driver, seq) of every point that was made and not acknowledged: these may be stored
+    /// or not.
     pub(crate) fn unacknowledged(&self) -> impl Iterator<Item = (u32, u32)> {
         let sent = self
             .unacked
@@ -184,12 +190,12 @@ impl Publisher {
             .flat_map(|(driver, first, last)| (first..=last).map(move |seq| (driver, seq)))
     }
 
-    /// Waits for the socket or the clock, and moves bytes.
+    /// Waits for the socket or the next check, and reads or writes what is ready.
     async fn turn(
         &mut self,
         stream: &mut TcpStream,
         input: &mut BytesMut,
-        next_look: Duration,
+        next_check: Duration,
     ) -> Result<()> {
         let (mut reader, mut writer) = stream.split();
         tokio::select! {
@@ -201,13 +207,14 @@ impl Publisher {
                 self.out.advance(written?);
                 self.last_sent_at = Some(Instant::now());
             }
-            () = tokio::time::sleep(next_look) => {}
+            () = tokio::time::sleep(next_check) => {}
         }
         Ok(())
     }
 
-    /// Time until the next message is due, so that thousands of slow connections do not poll.
-    fn next_look(&self, began: Instant) -> Duration {
+    /// Returns the delay until the next check: until the next message is due, so that thousands of
+    /// slow connections do not poll.
+    fn next_check(&self, began: Instant) -> Duration {
         if !self.ready.is_empty() || self.made >= self.wanted() {
             return TICK;
         }
@@ -217,10 +224,10 @@ impl Publisher {
 
     async fn connect(&mut self) -> Result<TcpStream> {
         let began = Instant::now();
-        // A broker that cannot be reached refuses nothing: its clock starts when it answers.
+        // An unreachable broker does not refuse: the patience starts with the first refusal.
         let mut refused_since = None;
         loop {
-            ensure!(!self.drains(), "stopped while connecting to {}", self.plan.broker);
+            ensure!(!self.is_stopped(), "stopped while connecting to {}", self.plan.broker);
             match tokio::time::timeout(Duration::from_secs(5), self.try_connect()).await {
                 Ok(Ok(stream)) => {
                     self.refused_since = None;
@@ -243,7 +250,7 @@ impl Publisher {
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
                 Err(_) if began.elapsed() > RECONNECT_PATIENCE => {
-                    bail!("no answer from {} to a CONNECT", self.plan.broker);
+                    bail!("no answer from {} to CONNECT", self.plan.broker);
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
             }
@@ -271,7 +278,7 @@ impl Publisher {
         Ok(stream)
     }
 
-    /// Messages to make now.
+    /// Returns how many messages to make in all.
     fn wanted(&self) -> u64 {
         if self.progress.drains.load(Ordering::Relaxed) {
             self.made
@@ -282,7 +289,7 @@ impl Publisher {
         }
     }
 
-    /// Makes the due messages.
+    /// Makes the messages that are due.
     fn make_due(&mut self, began: Instant) {
         if self.progress.paused.load(Ordering::Relaxed) {
             return;
@@ -292,7 +299,7 @@ impl Publisher {
             self.ready.extend(self.late.pop_front().map(|(_, message)| message));
         }
         let due = whole(began.elapsed().as_secs_f64() * self.rate).min(self.wanted());
-        let room = BURST_MAX.saturating_sub(self.ready.len() as u64);
+        let room = READY_MAX.saturating_sub(self.ready.len() as u64);
         for _ in 0..due.saturating_sub(self.made).min(room) {
             self.make_one(now);
         }
@@ -329,7 +336,8 @@ impl Publisher {
         }
     }
 
-    /// Points a device recorded without a network since its last message, sent as one array.
+    /// Makes one array of the points that a device recorded without a network since its last
+    /// message.
     fn burst(&mut self, driver: u32) -> Ready {
         let now = unix_ms();
         let points = i64::from(self.plan.burst_points.max(1));
@@ -343,7 +351,7 @@ impl Publisher {
         self.ready(driver, &fixes)
     }
 
-    /// One message with these fixes.
+    /// Builds one message with these fixes.
     fn ready(&self, driver: u32, fixes: &[Fix]) -> Ready {
         let mut payload = String::with_capacity(128 * fixes.len());
         self.plan.format.write(&self.fleet.driver_id(driver), fixes, &mut payload);
@@ -399,7 +407,7 @@ impl Publisher {
             match packet.kind {
                 kind::PUBACK => match read_puback(packet.body)? {
                     (packet_id, NOT_AUTHORIZED) => {
-                        ensure!(self.waits(), Denied(self.patience()));
+                        ensure!(self.record_refusal(), Denied(self.patience()));
                         self.starting += 1;
                         self.dropped.push_back((Instant::now() + RETRY_DROPPED, packet_id));
                     }
@@ -415,7 +423,9 @@ impl Publisher {
                         self.progress.acked.fetch_add(1, Ordering::Relaxed);
                     }
                     (_, reason) => {
-                        bail!("the broker refused a message: {reason:#04x} (its ACL, its quota?)")
+                        bail!(
+                            "the broker refused a message: {reason:#04x} (check its ACL and its quota)"
+                        )
                     }
                 },
                 kind::DISCONNECT => bail!("the broker disconnects: {:#04x?}", packet.body.first()),
@@ -427,8 +437,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Whether a message that was refused may be taken by a broker that has started.
-    fn waits(&mut self) -> bool {
+    /// Records that a message was refused. Returns whether the broker may still be starting.
+    fn record_refusal(&mut self) -> bool {
         let patience = self.patience();
         self.refused_since.get_or_insert_with(Instant::now).elapsed() < patience
     }
@@ -437,22 +447,22 @@ impl Publisher {
         if self.has_been_served { RESTARTING_PATIENCE } else { STARTING_PATIENCE }
     }
 
-    /// After a reconnect: sends unacknowledged messages again, with DUP.
+    /// Sends unacknowledged messages again after a reconnect, with DUP.
     fn send_again(&mut self) {
         self.out.clear();
         self.dropped.clear();
-        let mut again: Vec<&mut Unacked> = self.unacked.values_mut().collect();
-        again.sort_unstable_by_key(|message| (message.driver, message.seq_first));
-        for message in again {
+        let mut messages: Vec<&mut Unacked> = self.unacked.values_mut().collect();
+        messages.sort_unstable_by_key(|message| (message.driver, message.seq_first));
+        for message in messages {
             message.frame[0] |= 0b1000; // DUP
             self.out.extend_from_slice(&message.frame);
         }
     }
 }
 
-/// The broker has taken no message for longer than it may be starting.
+/// The broker has refused every message for longer than a start may take.
 #[derive(Debug, thiserror::Error)]
-#[error("the broker refused every message for {0:?}: not authorized (its ACL?)")]
+#[error("the broker refused every message for {0:?}: not authorized (check its ACL)")]
 struct Denied(Duration);
 
 /// The broker refused the connection, with its reason code (3.2.2.2).
@@ -461,8 +471,8 @@ struct Denied(Duration);
 struct Refused(u8);
 
 impl Refused {
-    /// Before its listener has authentication, EMQX says 0x87, 0x88 or 0x89. A wrong password is
-    /// 0x87 as well, for ever.
+    /// Returns whether retries are pointless. Until its listener has authentication, EMQX answers
+    /// 0x87, 0x88 or 0x89. A wrong password is also answered with 0x87, but for ever.
     fn is_final(&self, refused_for: Duration, patience: Duration) -> bool {
         let may_be_starting = [NOT_AUTHORIZED, SERVER_UNAVAILABLE, SERVER_BUSY].contains(&self.0);
         !may_be_starting || refused_for > patience
@@ -473,9 +483,9 @@ fn words(reason: u8) -> &'static str {
     match reason {
         0x86 => "bad user name or password",
         NOT_AUTHORIZED => "not authorized",
-        SERVER_UNAVAILABLE => "it is unavailable",
-        SERVER_BUSY => "it is busy",
-        _ => "its reason",
+        SERVER_UNAVAILABLE => "server unavailable",
+        SERVER_BUSY => "server busy",
+        _ => "reason code",
     }
 }
 
@@ -512,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_messages_end_the_fleet_after_the_patience() {
+    fn refused_messages_end_the_fleet_after_20_s() {
         let refusal: &[u8] = &[0x40, 4, 0, 1, NOT_AUTHORIZED, 0];
         let mut publisher = Publisher::default();
         publisher.take_acks(&mut BytesMut::from(refusal)).unwrap();
@@ -521,7 +531,7 @@ mod tests {
         assert!(publisher.take_acks(&mut BytesMut::from(refusal)).unwrap_err().is::<Denied>());
     }
 
-    /// Accepts one connection and grants it.
+    /// Accepts one connection, and answers CONNECT with success.
     async fn accept(listener: tokio::net::TcpListener) {
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.read_buf(&mut BytesMut::new()).await.unwrap();
@@ -529,7 +539,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn new_connection_starts_the_clock_of_refusals() {
+    async fn new_connection_resets_the_time_of_refusals() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let broker = listener.local_addr().unwrap().to_string();
         let mut publisher =

@@ -1,9 +1,9 @@
 //! Compares what was sent with what is stored, as sets of (driver, seq), never by row counts alone.
 //!
-//! A driver numbers its fixes 1, 2, 3, …; so the stored set of a driver is right when it has as
-//! many different numbers as were sent, the smallest is 1 and the largest the last one sent. A
-//! driver for whom that does not hold is compared number by number. Devices of a format without
-//! such a number are compared by how many different fixes (time and place) they have.
+//! The fixes of a driver are numbered 1, 2, 3, …. The stored set of a driver is therefore exact if
+//! it has as many different numbers as were sent, the smallest is 1, and the largest is the last
+//! one sent. All other drivers are compared number by number. In a format without such numbers,
+//! drivers are compared by how many different fixes (time and place) they have.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -18,9 +18,9 @@ use crate::manifest::Manifest;
 
 /// Interval of the queries for new rows.
 const POLL: Duration = Duration::from_millis(500);
-/// Drivers that are compared number by number in one query.
+/// Number of drivers that are compared number by number in one query.
 const COMPARED_AT_ONCE: usize = 100;
-/// Lost fixes that are named.
+/// Maximum number of lost fixes that are listed.
 const EXAMPLES: usize = 5;
 
 #[derive(Debug, Default, PartialEq, Serialize)]
@@ -33,19 +33,21 @@ pub struct Verdict {
     pub lost: u64,
     /// Fixes stored that were never sent.
     pub never_sent: u64,
-    /// Rows of `positions` beyond one per fix: not merged yet.
+    /// Rows of `positions` beyond one per fix: a merge has not collapsed them yet.
     pub duplicates_raw: u64,
     /// Rows of `fixes` beyond one per fix.
     pub duplicates_in_fixes: u64,
     /// Points of this run in `rejects`.
     pub rejects: u64,
-    /// Published → `inserted_at` of live fixes, in milliseconds: median and 99th percentile.
+    /// Time from the publishing of a live fix to its `inserted_at`, in milliseconds: median and
+    /// 99th percentile.
     pub freshness_ms: Option<(f64, f64)>,
+    /// Some of the lost fixes: driver and `seq`.
     pub examples: Vec<(u32, u32)>,
 }
 
 impl Verdict {
-    /// Every fix is stored once.
+    /// Returns whether every acknowledged fix is stored exactly once, and no other.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.lost == 0 && self.duplicates_in_fixes == 0 && self.never_sent == 0
@@ -70,7 +72,7 @@ impl fmt::Display for Verdict {
         if self.never_sent > 0 {
             writeln!(
                 f,
-                "never sent           {:>12}   stored under this run's names",
+                "never sent           {:>12}   stored under driver ids of this run",
                 self.never_sent
             )?;
         }
@@ -98,8 +100,8 @@ struct Stored {
     largest: u32,
 }
 
-/// Waits until as many different fixes are stored as were sent, or none has arrived for `within`;
-/// then compares.
+/// Waits until as many different fixes are stored as were sent, or until no new one has been stored
+/// for `within`; then compares.
 pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Verdict> {
     let (mut most, mut since) = (0, Instant::now());
     loop {
@@ -195,7 +197,7 @@ fn compare(
     Ok(())
 }
 
-/// How much of a run is in `positions` now.
+/// Counts the rows of a run in `positions`, and the different fixes among them.
 pub fn progress(store: &Store, manifest: &Manifest) -> Result<InPositions> {
     let select = format!("count(), uniqExact(driver_id, {})", identity(manifest));
     let line = select_from(store, "positions", &select, manifest)?;
@@ -214,16 +216,16 @@ fn stored(store: &Store, table: &str, manifest: &Manifest) -> Result<HashMap<u32
         select_from(store, &format!("{table} GROUP BY driver_id"), &select, manifest)?.lines()
     {
         let [id, rows, different, smallest, largest] = columns(line)?;
-        let n = id.strip_prefix(prefix).context("another run's driver")?.parse()?;
+        let n = id.strip_prefix(prefix).context("a driver of another run")?.parse()?;
         let (rows, different) = (rows.parse()?, different.parse()?);
         let stored =
             Stored { rows, different, smallest: smallest.parse()?, largest: largest.parse()? };
-        ensure!(drivers.insert(n, stored).is_none(), "driver {n} came twice");
+        ensure!(drivers.insert(n, stored).is_none(), "driver {n} is in the answer twice");
     }
     Ok(drivers)
 }
 
-/// The columns that identify a fix of a driver.
+/// Returns the columns that identify a fix of a driver.
 fn identity(manifest: &Manifest) -> &'static str {
     if manifest.format.has_seq() { "seq" } else { "ts, lat, lng" }
 }
@@ -238,13 +240,13 @@ fn freshness(store: &Store, manifest: &Manifest) -> Result<Option<(f64, f64)>> {
     Ok(if rows == "0" { None } else { Some((p50.parse()?, p99.parse()?)) })
 }
 
-/// `table` may be followed by further conditions.
+/// Selects from the rows of a run. `table` may be followed by further clauses, such as GROUP BY.
 fn select_from(store: &Store, table: &str, select: &str, manifest: &Manifest) -> Result<String> {
     let (table, rest) = table.split_once(' ').unwrap_or((table, ""));
     store.query(&format!(
         "SELECT {select} FROM {}.{table} WHERE {} {rest}",
         store.database,
-        of(manifest)
+        run_condition(manifest)
     ))
 }
 
@@ -253,7 +255,8 @@ fn columns<const COUNT: usize>(line: &str) -> Result<[&str; COUNT]> {
     columns.try_into().map_err(|columns| anyhow!("{COUNT} columns expected: {columns:?}"))
 }
 
-/// The rows of a run, by the tables' order: ids that begin with `sim-{run}-`.
-fn of(manifest: &Manifest) -> String {
+/// Returns the condition for the rows of a run: ids that begin with `sim-{run}-`, as a range of the
+/// tables' sort order.
+fn run_condition(manifest: &Manifest) -> String {
     format!("driver_id >= 'sim-{run}-' AND driver_id < 'sim-{run}.'", run = manifest.run)
 }

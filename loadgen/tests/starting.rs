@@ -1,5 +1,5 @@
-//! A fleet at a broker that is starting, as EMQX does it, and at one whose refusal is final.
-#![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
+//! A fleet whose broker refuses it: for a while, as EMQX does while it is starting, or for good.
+#![expect(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use rumqttc::v5::mqttbytes::v5::{ConnAck, ConnectReturnCode, Packet, PubAck, Pub
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Answers of a scripted broker, one after the other; the last ones repeat.
+/// Answers of a scripted broker, in order; the last answer of each list repeats.
 struct Script {
     connects: Vec<ConnectReturnCode>,
     publishes: Vec<PubAckReason>,
@@ -75,7 +75,7 @@ async fn fleet(script: Script) -> (anyhow::Result<loadgen::manifest::Manifest>, 
     let progress = Arc::new(Progress::default());
     tokio::select! {
         outcome = publish::run(&plan, Arc::clone(&progress)) => (outcome, progress),
-        () = script.play(listener) => unreachable!("it serves for ever"),
+        () = script.play(listener) => unreachable!("the broker serves for ever"),
     }
 }
 
@@ -94,7 +94,7 @@ async fn fleet_waits_for_a_broker_that_is_starting() {
     let manifest = manifest.unwrap();
     assert_eq!((manifest.messages, manifest.unacked.len()), (20, 0));
     assert_eq!(progress.acked.load(std::sync::atomic::Ordering::Relaxed), 20);
-    assert_eq!(manifest.starting, 3 + 2, "counted");
+    assert_eq!(manifest.starting, 3 + 2, "refused connections and messages");
 }
 
 #[tokio::test]
@@ -138,6 +138,6 @@ async fn stopped_fleet_returns_the_manifest_of_what_it_sent() {
     progress.stopped.store(true, std::sync::atomic::Ordering::Relaxed);
     tokio::select! {
         outcome = publish::run(&plan, progress) => assert!(outcome.unwrap_err().is::<EndedEarly>()),
-        () = script.play(listener) => unreachable!("it serves for ever"),
+        () = script.play(listener) => unreachable!("the broker serves for ever"),
     }
 }

@@ -1,5 +1,5 @@
-//! Tests of the verifier: it finds consumers that drop, duplicate or invent fixes, and passes an
-//! honest one.
+//! Tests of the verifier: it finds consumers that drop, duplicate or invent fixes, and passes a
+//! correct one.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,8 +15,7 @@ use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
 use tempfile::TempDir;
 
-/// A store with milepost's tables, and the manifest of a run that was never sent: 20 drivers with
-/// 500 fixes each.
+/// A store with milepost's tables, and a manifest without a fleet: 20 drivers with 500 fixes each.
 struct Court {
     engine: ClickHouse,
     manifest: Manifest,
@@ -38,8 +37,8 @@ impl Court {
         Ok(Self { engine, manifest, _folder: folder })
     }
 
-    /// Stores what a consumer would have stored: the rows of `numbers(…)`, as n, that satisfy
-    /// `condition`.
+    /// Stores what a consumer would have stored: the rows of `numbers(10000)` that satisfy
+    /// `condition`, with a `ts` of `shift_ts` seconds ago.
     fn store(&self, condition: &str, shift_ts: u32) -> Result<()> {
         self.engine.query(&format!(
             "INSERT INTO fleet.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at) \
@@ -55,7 +54,7 @@ impl Court {
 }
 
 #[test]
-fn drops_duplicates_and_inventions_are_found() -> Result<()> {
+fn lost_and_duplicate_fixes_are_found() -> Result<()> {
     let mut court = Court::open()?;
     court.store("number % 1000 != 999", 0)?;
     let verdict = court.verdict()?;
@@ -66,18 +65,18 @@ fn drops_duplicates_and_inventions_are_found() -> Result<()> {
     assert_eq!(verdict.examples[0], (1, 500));
     assert!(!verdict.is_exact());
 
-    // What was never acknowledged may be missing.
+    // Fixes that were never acknowledged may be missing.
     court.manifest.unacked = (0..20).filter(|n| n % 2 == 1).map(|n| (n, 500)).collect();
     assert!(court.verdict()?.is_exact());
     court.manifest.unacked.clear();
 
-    // The missing come late: now all is well.
+    // The missing fixes arrive late: now the result is exact.
     court.store("number % 1000 = 999", 0)?;
     let verdict = court.verdict()?;
     assert!(verdict.is_exact(), "{verdict}");
     assert!(verdict.freshness_ms.is_some());
 
-    // A consumer that gives a redelivery another time makes a second fix of it.
+    // A consumer that stores a redelivery with another time makes a second fix of it.
     court.store("number % 1000 = 7", 60)?;
     let verdict = court.verdict()?;
     assert_eq!((verdict.lost, verdict.duplicates_in_fixes), (0, 10));
@@ -116,7 +115,7 @@ fn unreachable_store_gives_no_verdict() -> Result<()> {
     Ok(())
 }
 
-/// Subscribes a client. Without one the broker drops the messages and says so.
+/// Subscribes a client. Without a subscriber, the broker drops the messages (PUBACK 0x10).
 fn subscribe(port: u16) -> Result<()> {
     let mut options = MqttOptions::new("listener", "127.0.0.1", port);
     options.set_connection_timeout(20);
@@ -125,7 +124,7 @@ fn subscribe(port: u16) -> Result<()> {
     let (granted, is_granted) = std::sync::mpsc::sync_channel(1);
     std::thread::spawn(move || {
         let _client = client;
-        // Until the broker ends with the test.
+        // Ends when the broker ends with the test.
         for event in connection.iter() {
             match event {
                 Ok(Event::Incoming(Incoming::SubAck(_))) => drop(granted.send(Ok(()))),
@@ -175,11 +174,11 @@ fn fleet_sends_what_its_manifest_says() -> Result<()> {
 }
 
 #[test]
-fn exit_codes_of_fleet_and_verify_tell_loss() -> Result<()> {
+fn exit_code_of_verify_reports_loss() -> Result<()> {
     let binary = Path::new(env!("CARGO_BIN_EXE_loadgen")).with_file_name("milepost");
     ensure!(
         binary.exists(),
-        "`cargo test --workspace` builds milepost beside loadgen; run that, or `cargo build` first"
+        "milepost is not built: run `cargo test --workspace`, or `cargo build` first"
     );
     let folder = TempDir::new()?;
     let (broker, engine) = (Broker::start(folder.path())?, ClickHouse::start(folder.path())?);

@@ -17,7 +17,7 @@ fn standing(name: &str) -> Standing {
     Member::new(name, "milepost", &["drivers/+/gps".to_owned()]).standing(true, 0)
 }
 
-/// A member, and the number of requests that it received.
+/// Starts a member; returns its address and the number of requests that it has received.
 async fn member(name: &str) -> (Peer, Arc<AtomicUsize>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -52,7 +52,7 @@ async fn address_with_several_names_is_asked_once() {
 }
 
 #[tokio::test]
-async fn lower_staying_member_is_found_behind_a_hung_one() {
+async fn lower_staying_member_is_found_after_a_hung_one() {
     let hangs = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let hangs =
         (Peer { host: "127.0.0.1".to_owned(), port: hangs.local_addr().unwrap().port() }, hangs);

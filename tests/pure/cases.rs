@@ -1,16 +1,16 @@
-//! Number of cases of a property, for every crate of the workspace. `PROPTEST_RNG_SEED` selects the
-//! cases.
+//! Number of cases of a property test, for every crate of the workspace. `PROPTEST_RNG_SEED`
+//! selects the cases.
 //!
 //! Guarantee: a failure writes nothing into the tree. To repeat it, run the same command with the
 //! same seed.
 
 use proptest::prelude::ProptestConfig;
 
-/// Returns a configuration with `all` cases, or the percentage of them in the variable
-/// `CASES_PERCENT`.
+/// Returns a configuration with `all` cases, or with the percentage of them that the variable
+/// `CASES_PERCENT` states.
 pub(crate) fn cases(all: u32) -> ProptestConfig {
     let percent = std::env::var("CASES_PERCENT")
-        .map_or(100, |text| text.parse().expect("CASES_PERCENT is a number"));
+        .map_or(100, |text| text.parse().expect("CASES_PERCENT must be a number"));
     ProptestConfig {
         cases: (all * percent / 100).max(1),
         failure_persistence: None,

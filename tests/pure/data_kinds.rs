@@ -1,5 +1,6 @@
-//! Payloads as devices and people send them, one test per kind: each is read correctly, or rejected
-//! with its cause and remedy. `crates/import/tests/files.rs` does the same with files.
+//! Tests payloads as devices and people send them, one test per kind: each is read correctly, or
+//! rejected with a detail that states cause and remedy. `crates/import/tests/files.rs` does the
+//! same with files.
 
 use std::time::Duration;
 
@@ -30,17 +31,19 @@ fn decode_on(toml: &str, topic: &str, payload: impl AsRef<[u8]>) -> Decoded {
     decoded
 }
 
-/// Builds a configuration with one source on `in/+`, and a `[formats.f]` that it may name.
+/// Returns a configuration with one source on `in/+`, which has these keys.
 fn source(keys: &str) -> String {
     format!("[[sources]]\ntopic = 'in/+'\n{keys}")
 }
 
-fn own(mapping: &str) -> String {
+/// Returns a configuration with a format of this mapping, and a source of this format.
+fn mapped(mapping: &str) -> String {
     format!("[formats.f]\n{mapping}\n{}", source("format = 'f'"))
 }
 
-/// Returns each result as a line: a fix as seconds after noon (negative), lat, lng, speed in m/s,
-/// heading in degrees, altitude and accuracy in m; a reject with its detail; an ignored part.
+/// Returns a line for each result. A fix: seconds after noon (negative: before), lat, lng, speed in
+/// m/s, heading in degrees, altitude and accuracy in m. A reject: reason and detail. An ignored
+/// part: its kind.
 fn shown(decoded: &Decoded) -> Vec<String> {
     let number = |units: i64, per_one: f64, unknown: i64| {
         if units == unknown { "-".to_owned() } else { (units as f64 / per_one).to_string() }
@@ -73,9 +76,9 @@ fn check(toml: &str, payload: impl AsRef<[u8]>, expected: &[&str]) {
     for (line, expected) in lines.iter().zip(expected) {
         let is_fix = expected.starts_with(['-', '0', '1']);
         let is_right = if is_fix { line == expected } else { line.contains(expected) };
-        assert!(is_right, "{toml}\n{payload}: {line}, not {expected}");
+        assert!(is_right, "{toml}\n{payload}: {line}, expected {expected}");
     }
-    assert_eq!(decoded.lacking.undated, 0, "{payload}: a fix of now");
+    assert_eq!(decoded.lacking.undated, 0, "{payload}: a fix got the time of receipt");
 }
 
 fn nmea(bodies: &[&str]) -> String {
@@ -108,8 +111,8 @@ fn nmea_sentences_of_one_moment_are_one_dated_fix() {
         nmea(&[&rmc("110000"), &rmc("110001"), &gga("110000"), &gga("110001")]),
         &[full, other],
     );
-    // A GGA alone gets the day that puts it nearest to the time of receipt. If that is in the
-    // future, it is refused.
+    // A GGA alone gets the day on which it is nearest to the time of receipt. A fix in the future
+    // is rejected.
     check(&toml, nmea(&[&gga("110000")]), &[flat]);
     check(&toml, nmea(&[&gga("010000")]), &["-39600 -33.85 151.2 - - 90 -"]);
     check(&toml, nmea(&[&gga("230000")]), &["too_new: 2026-11-24T23:00:00Z"]);
@@ -124,11 +127,11 @@ fn nmea_sentences_of_one_moment_are_one_dated_fix() {
     let next = "GPRMC,000001,A,3351.0000,S,15112.0000,E,20.0,45.0,241126,,,A";
     let before = "-43201 -33.85 151.2 - - 90 -";
     check(&toml, nmea(&[&gga("235959"), next]), &[before, "-43199 -33.85 151.2 10.29 45 - -"]);
-    // A damaged line affects no other.
+    // A damaged line does not affect the others.
     let damaged = nmea(&[&rmc("110000")]).replace("45.0", "45,0");
     let both = damaged + &nmea(&[&gga("110000"), &rmc("110001"), &gga("110001")]);
     check(&toml, both, &[flat, other, "bad_checksum"]);
-    // A pair that was split between two messages is one fix: the one of its RMC.
+    // If a pair is split between two messages, its RMC becomes the fix and its GGA is ignored.
     let cut = [&*rmc("110000"), &*gga("110000"), &*rmc("110001")];
     check(&toml, nmea(&cut), &[full, "-3599 -33.85 151.2 10.29 45 - -"]);
     check(
@@ -138,7 +141,7 @@ fn nmea_sentences_of_one_moment_are_one_dated_fix() {
     );
     // Some devices write no line end.
     check(&toml, nmea(&[&rmc("110000"), &gga("110000")]).replace("\r\n", ""), &[full]);
-    // A line that is not UTF-8 affects no other; lines may end in CR or NUL.
+    // A line that is not UTF-8 does not affect the others; lines may end in CR or NUL.
     let noise = [b"$GP\xff\xfeRMC,x*00\r\n", nmea(&[&rmc("110000")]).as_bytes()].concat();
     check(&toml, noise, &["-3600 -33.85 151.2 10.29 45 - -", "invalid_utf8"]);
     for end in ["\r", "\n", "\0", "\r\n\0"] {
@@ -162,7 +165,7 @@ fn nmea_sentences_of_one_moment_are_one_dated_fix() {
 }
 
 #[test]
-fn degrees_may_be_integers_minutes_or_beside_a_hemisphere() {
+fn degrees_may_be_integers_or_minutes_or_have_a_hemisphere() {
     let lat_lng = "lat = '/a'\nlng = '/o'\nts = '/t'\nts_unit = 's'\n";
     let t = NOW_S - 60;
     for (keys, point, expected) in [
@@ -190,7 +193,7 @@ fn degrees_may_be_integers_minutes_or_beside_a_hemisphere() {
         ("", r#""a":"33°30'0\"S","o":"70°30'W""#, "-33.5 -70.5"),
     ] {
         let payload = format!("{{{point},\"t\":{t}}}");
-        check(&own(&format!("{lat_lng}{keys}")), payload, &[&format!("-60 {expected} - - - -")]);
+        check(&mapped(&format!("{lat_lng}{keys}")), payload, &[&format!("-60 {expected} - - - -")]);
     }
     let halves = format!("{lat_lng}lat_hemisphere = '/ns'\nlng_hemisphere = '/ew'");
     for (point, cause) in [
@@ -198,7 +201,7 @@ fn degrees_may_be_integers_minutes_or_beside_a_hemisphere() {
         (r#""a":33.5,"o":70.5,"ns":"E","ew":"W""#, "not N or S"),
         (r#""a":-33.5,"o":70.5,"ns":"N","ew":"W""#, "which is right?"),
     ] {
-        check(&own(&halves), format!("{{{point},\"t\":{t}}}"), &[cause]);
+        check(&mapped(&halves), format!("{{{point},\"t\":{t}}}"), &[cause]);
     }
     for (point, cause) in [
         (r#""a":525200081,"o":1"#, "such as 1e-7 deg"),
@@ -207,28 +210,28 @@ fn degrees_may_be_integers_minutes_or_beside_a_hemisphere() {
         (r#""a":"north","o":1"#, "wrong_type: /a is \"north\", not a number"),
         (r#""a":true,"o":1"#, "wrong_type: /a is a boolean, not a number"),
     ] {
-        check(&own(lat_lng), format!("{{{point},\"t\":{t}}}"), &[cause]);
+        check(&mapped(lat_lng), format!("{{{point},\"t\":{t}}}"), &[cause]);
     }
-    // Garmin's semicircles, which 1e-7 degrees would move by a fifth.
-    let semicircles = own(&format!("{lat_lng}lat_unit = 'semicircles'"));
+    // Garmin's semicircles. Read as 1e-7 degrees, they would be off by a fifth.
+    let semicircles = mapped(&format!("{lat_lng}lat_unit = 'semicircles'"));
     let garmin = format!(r#"{{"a":626349397,"o":159868227,"t":{t}}}"#);
     check(&semicircles, &garmin, &["-60 52.5 13.4 - - - -"]);
-    check(&own(lat_lng), &garmin, &["or in Garmin's semicircles?"]);
+    check(&mapped(lat_lng), &garmin, &["or in Garmin's semicircles?"]);
     let metres = format!(r#"{{"a":6891041.7,"o":1491681.2,"t":{t}}}"#);
-    check(&own(lat_lng), metres, &["metres of a projection? Convert them to WGS 84"]);
+    check(&mapped(lat_lng), metres, &["metres of a projection? Convert them to WGS 84"]);
     for (sent, said) in [("(33.5)", "a minus before"), ("33.5-", "a minus before")] {
         let point = format!(r#"{{"a":"{sent}","o":1,"t":{t}}}"#);
-        check(&own(lat_lng), point, &[said]);
+        check(&mapped(lat_lng), point, &[said]);
     }
     let strings = format!(r#"{{"lat":"33.5","lng":"70.5","ts":{t}}}"#);
     check(&source(""), strings, &["not a number; send it without quotes"]);
     let two = format!(r#"{{"lat":1,"lng":2,"ts":{t}}}{{"lat":1,"lng":2,"ts":{t}}}"#);
     check(&source(""), two, &["a message is one object, or one array of objects"]);
-    let southern = own(&format!("{lat_lng}lat_unit = '-1 deg'"));
+    let southern = mapped(&format!("{lat_lng}lat_unit = '-1 deg'"));
     let lettered = format!(r#"{{"a":"33.5 S","o":70.5,"t":{t}}}"#);
     check(&southern, lettered, &["wrong_type: lat 33.5 S has its own letter"]);
-    // In a format that expects integers, degrees would be a place near 0, 0.
-    let scaled = own(&format!("{lat_lng}lat_unit = '1e-7 deg'"));
+    // Read as 1e-7 degrees, a value in degrees would be a place near 0, 0.
+    let scaled = mapped(&format!("{lat_lng}lat_unit = '1e-7 deg'"));
     for point in [r#""a":52.52,"o":13.4"#, r#""a":"52","o":"-13""#] {
         check(&scaled, format!("{{{point},\"t\":{t}}}"), &["are degrees already: remove lat_unit"]);
     }
@@ -248,24 +251,24 @@ fn degrees_may_be_integers_minutes_or_beside_a_hemisphere() {
     ] {
         check(&source(""), format!("{{{members},\"ts\":{t}}}"), &[expected]);
     }
-    // The other numbers, each in another unit.
+    // The other numeric fields, each in a unit of its own.
     let keys = "speed = '/v'\nspeed_unit = 'cm/s'\nheading = '/h'\nheading_unit = '0.01 deg'\nalt = '/z'\nalt_unit = 'mm'\nacc = '/e'\nacc_unit = 'ft'";
     let payload = format!(r#"{{"a":1,"o":2,"t":{t},"v":1250,"h":27000,"z":-1500,"e":100}}"#);
-    check(&own(&format!("{lat_lng}{keys}")), payload, &["-60 1 2 12.5 270 -1.5 30.5"]);
-    // A unit behind the number counts before that of the format.
+    check(&mapped(&format!("{lat_lng}{keys}")), payload, &["-60 1 2 12.5 270 -1.5 30.5"]);
+    // A unit after the number overrides that of the format.
     let written =
         format!(r#"{{"a":1,"o":2,"t":{t},"v":"36 km/h","h":"270°","z":"1000ft","e":"100.0 m"}}"#);
-    check(&own(&format!("{lat_lng}{keys}")), written, &["-60 1 2 10 270 304.8 100"]);
+    check(&mapped(&format!("{lat_lng}{keys}")), written, &["-60 1 2 10 270 304.8 100"]);
     let velocity = format!(r#""_type":"location","lat":1,"lon":2,"tst":{t},"vel":"20 knots""#);
     check(&source("format = 'owntracks'"), format!("{{{velocity}}}"), &["-60 1 2 10.29 - - -"]);
 }
 
-/// A mapping reads no hemisphere that it does not name, so one that would change the place rejects
-/// the point, wherever it stands beside the coordinates.
+/// A mapping reads only the hemispheres that it names. If another one near the coordinates would
+/// change the place, the point is rejected.
 #[test]
 fn unread_hemisphere_rejects_the_point_in_every_format() {
     let (t, ms) = (NOW_S - 60, (NOW_S - 60) * 1_000);
-    let flat = own("lat = '/lat'\nlng = '/lng'\nts = '/t'\nts_unit = 's'");
+    let flat = mapped("lat = '/lat'\nlng = '/lng'\nts = '/t'\nts_unit = 's'");
     let at = |point: &str| format!("{{{point},\"t\":{t}}}");
     for (point, expected) in [
         (r#""lat":33.4,"lng":70.6,"lat_dir":"S""#, "lat is 33.4, and lat_dir says south"),
@@ -285,7 +288,7 @@ fn unread_hemisphere_rejects_the_point_in_every_format() {
     ] {
         check(&flat, at(point), &[expected]);
     }
-    let deep = own("lat = '/gps/lat/deg'\nlng = '/gps/lon/deg'\nts = '/t'\nts_unit = 's'");
+    let deep = mapped("lat = '/gps/lat/deg'\nlng = '/gps/lon/deg'\nts = '/t'\nts_unit = 's'");
     for (point, expected) in [
         (r#"{"lat":{"deg":33.4,"dir":"S"},"lon":{"deg":70.6,"dir":"W"}}"#, "dir says south"),
         (r#"{"lat":{"deg":33.4,"dir":"N"},"lon":{"ref":"W","deg":70.6}}"#, "ref says west"),
@@ -305,7 +308,7 @@ fn unread_hemisphere_rejects_the_point_in_every_format() {
     );
     let geojson = source("format = 'geojson'\nspeed_unit = 'm/s'");
     check(&geojson, feature, &["lat is 33.4, and lat_ref says south"]);
-    // milepost's own format: a word that begins with S is no hemisphere.
+    // milepost's own format: a word that begins with S is not a hemisphere.
     let own = format!(r#"{{"lat":33.4,"lng":70.6,"ts":{t},"ns":"sensors"}}"#);
     check(&source(""), own, &["-60 33.4 70.6 - - - -"]);
 }
@@ -313,19 +316,19 @@ fn unread_hemisphere_rejects_the_point_in_every_format() {
 #[test]
 fn messages_without_a_position_are_ignored_where_the_format_says_so() {
     let base = "lat = '/p/a'\nlng = '/p/o'\nts = '/t'\nts_unit = 's'\n";
-    let ignores = own(&format!("{base}without_position = 'ignore'"));
+    let ignores = mapped(&format!("{base}without_position = 'ignore'"));
     let t = NOW_S - 1;
     check(&ignores, format!(r#"{{"battery":90,"t":{t}}}"#), &["telemetry"]);
     check(&ignores, format!(r#"{{"p":{{"a":null,"o":null}},"t":{t}}}"#), &["telemetry"]);
     check(&ignores, format!(r#"{{"p":{{"a":1}},"t":{t}}}"#), &["missing_field"]);
     check(&ignores, format!(r#"{{"p":{{"a":1,"o":2}},"t":{t}}}"#), &["-1 1 2 - - - -"]);
-    check(&own(base), format!(r#"{{"battery":90,"t":{t}}}"#), &["missing_field"]);
+    check(&mapped(base), format!(r#"{{"battery":90,"t":{t}}}"#), &["missing_field"]);
 }
 
 /// AIS sends 102.3 knots, 360° and 91°, 181° for "not available".
 #[test]
 fn configured_placeholder_values_are_read_as_unknown() {
-    let ais = own(
+    let ais = mapped(
         "lat = '/LAT'\nlng = '/LON'\nts = '/T'\nts_unit = 's'\nspeed = '/SOG'\nspeed_unit = 'knots'\nheading = '/COG'\n\
          unknown = ['speed=102.3', 'heading=360', 'lat=91', 'lng=181']",
     );
@@ -340,7 +343,7 @@ fn configured_placeholder_values_are_read_as_unknown() {
 
 #[test]
 fn times_without_an_offset_are_in_the_configured_zone() {
-    let mapping = |keys: &str| own(&format!("lat = '/a'\nlng = '/o'\nts = '/t'\n{keys}"));
+    let mapping = |keys: &str| mapped(&format!("lat = '/a'\nlng = '/o'\nts = '/t'\n{keys}"));
     let fix = |members: &str| format!(r#"{{"a":1,"o":2,{members}}}"#);
     for (keys, members, seconds) in [
         ("ts_unit = 'rfc3339'\nts_zone = 'Z'", r#""t":"2026-11-24T10:30:37""#, -5_363),
@@ -408,7 +411,8 @@ fn times_without_an_offset_are_in_the_configured_zone() {
     let geojson = source("format = 'geojson'\nspeed_unit = 'm/s'\nzone = '-03:00'");
     let feature = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[2,1]},"properties":{"ts":"2026-11-24 07:30:37"}}"#;
     check(&geojson, feature, &["-5363 1 2 - - - -"]);
-    // A text that states its offset needs no zone, and the letters of a zone count in that zone.
+    // A string with an offset needs no zone. An abbreviation of a zone is read only if the
+    // configured zone uses it.
     let at = |ts: &str| format!(r#"{{"lat":1,"lng":2,"ts":"{ts}"}}"#);
     for ts in [
         "Tue, 24 Nov 2026 11:30:37 +0100",
@@ -423,7 +427,7 @@ fn times_without_an_offset_are_in_the_configured_zone() {
     let new_york = source("zone = 'America/New_York'");
     check(&new_york, at("2026-11-24 05:30:37 EST"), &["-5363 1 2 - - - -"]);
     check(&new_york, at("2026-11-24 05:30:37 EDT"), &["New_York is not called EDT at 2026-11-24"]);
-    // As microseconds, the figures would be of 2612.
+    // Read as microseconds, these digits would be a time in the year 2612.
     check(&source(""), at("20261124103037250"), &["name its zone with `zone` of the source"]);
     let number = r#"{"lat":1,"lng":2,"ts":20261124103037250}"#;
     check(
@@ -432,7 +436,7 @@ fn times_without_an_offset_are_in_the_configured_zone() {
         &["give a pattern with --unit ts= or ts_unit, such as \"%Y%m%d%H%M"],
     );
     let pattern =
-        own("lat = '/lat'\nlng = '/lng'\nts = '/ts'\nts_unit = '%Y%m%d%H%M%S%f'\nts_zone = 'Z'");
+        mapped("lat = '/lat'\nlng = '/lng'\nts = '/ts'\nts_unit = '%Y%m%d%H%M%S%f'\nts_zone = 'Z'");
     check(&pattern, number, &["-5363 1 2 - - - -"]);
 }
 
@@ -457,7 +461,8 @@ fn time_under_another_name_is_read_or_named_in_the_reject() {
     for value in ["2026-11-24 09:00:00", "Tue, 24 Nov 2026 09:00:00 GMT", "20261124090000"] {
         check(&toml, fix(&format!("\"recorded_at\":\"{value}\"")), &["but recorded_at is"]);
     }
-    // A time of day whose date is elsewhere, and the time of a Feature beside its properties.
+    // A time of day whose date is in another member; then the time of a Feature outside its
+    // properties.
     for members in [
         r#""utc_date":"2026-11-24","utc_time":"09:00:00""#,
         r#""gps_date":"241126","gps_time":"090000.00""#,
@@ -469,7 +474,8 @@ fn time_under_another_name_is_read_or_named_in_the_reject() {
     let feature = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[2,1]},"properties":{},"time":"2026-11-24T09:00:00Z"}"#;
     let geojson = source("format = 'geojson'\nspeed_unit = 'm/s'");
     check(&geojson, feature, &["there is no properties/ts, but time is 2026-11-24T09:00:00Z"]);
-    // Text in RFC 3339 is read where the format has numbers; a number needs its unit.
+    // A string in RFC 3339 is read even if the format specifies numbers. If it specifies strings, a
+    // number needs a unit.
     for tst in ["1795510800", "\"2026-11-24T09:00:00Z\"", "\"2026-11-24T10:00:00.000+01:00\""] {
         let location = format!(r#"{{"_type":"location","lat":1,"lon":2,"tst":{tst}}}"#);
         check(&source("format = 'owntracks'"), location, &["-10800 1 2 - - - -"]);
@@ -484,7 +490,7 @@ fn time_under_another_name_is_read_or_named_in_the_reject() {
         check(&toml, payload, &[&format!("there is no ts, but {path} is")]);
     }
     // In other formats, too, storing the fix at its time of receipt would be wrong.
-    let own_format = own("lat = '/lat'\nlng = '/lng'\nts = '/at'\nts_unit = 's'");
+    let own_format = mapped("lat = '/lat'\nlng = '/lng'\nts = '/at'\nts_unit = 's'");
     let geojson = source("format = 'geojson'\nspeed_unit = 'm/s'");
     let thingsboard = source("format = 'thingsboard'\nspeed_unit = 'm/s'");
     for (toml, payload, said) in [
@@ -542,7 +548,7 @@ fn time_under_another_name_is_read_or_named_in_the_reject() {
         check(&toml, payload, &[said]);
     }
     // A format without a time stores the time of receipt, because its owner configured it so.
-    let timeless = own("lat = '/lat'\nlng = '/lng'");
+    let timeless = mapped("lat = '/lat'\nlng = '/lng'");
     let decoded = decode_on(&timeless, "in/d7", r#"{"lat":1,"lng":2,"time":1795510800}"#);
     assert_eq!((decoded.positions.len(), decoded.lacking.undated), (1, 1), "{decoded:?}");
     // Members whose name or value is not a time.
@@ -557,12 +563,12 @@ fn time_under_another_name_is_read_or_named_in_the_reject() {
     check(
         &toml,
         r#"{"latitude":1,"longitude":2,"ts":1795510800}"#,
-        &["latitude is not read in format milepost: rename it lat"],
+        &["latitude is not read in format milepost: rename it to lat"],
     );
     check(
         &toml,
         r#"[{"lat":1,"longitude":2,"ts":1795510800}]"#,
-        &["longitude is not read in format milepost: rename it lng"],
+        &["longitude is not read in format milepost: rename it to lng"],
     );
     let unread = |toml: &str, payload: &str| {
         decode_on(toml, "in/d7", payload).unread.into_iter().collect::<Vec<_>>().join(" ")
@@ -589,10 +595,10 @@ fn nul_terminator_is_not_part_of_the_payload() {
     check(&source("format = 'nmea'"), line, &["-3600 -33.85 151.2 - - 90 -"]);
     check(&source(""), "\0\0", &["empty"]);
     // Invisible characters around the JSON.
-    for (before, behind) in
+    for (before, after) in
         [("\u{feff}", ""), ("\0", "\r\n\0\r\n"), ("", "\x1a"), ("\u{feff}", "\x04\n")]
     {
-        check(&source(""), format!("{before}{json}{behind}"), &["-9 1 2 - - - -"]);
+        check(&source(""), format!("{before}{json}{after}"), &["-9 1 2 - - - -"]);
     }
 }
 
@@ -628,7 +634,7 @@ fn rejected_time_states_its_value_and_the_remedy() {
         &own,
         at("1795525200"),
         &[
-            "2026-11-24T13:00:00Z is 3600 s ahead of the clock here; decode.fix_future_max allows 300 s",
+            "2026-11-24T13:00:00Z is 3600 s ahead of milepost's clock; decode.fix_future_max allows 300 s",
         ],
     );
     check(&own, at("45985.4"), &["a spreadsheet's number of days"]);
@@ -640,42 +646,41 @@ fn rejected_time_states_its_value_and_the_remedy() {
             "2007-04-09T10:15:00Z is 1024 weeks before 2026-11-23: the receiver has the GPS week rollover",
         ],
     );
-    let mapped = |unit: &str| {
-        self::own(&format!("lat = '/lat'\nlng = '/lng'\nts = '/ts'\nts_unit = '{unit}'"))
-    };
+    let in_unit =
+        |unit: &str| mapped(&format!("lat = '/lat'\nlng = '/lng'\nts = '/ts'\nts_unit = '{unit}'"));
     check(
-        &mapped("s"),
+        &in_unit("s"),
         at("1795510800123"),
-        &["a factor of 1,000 makes it right: it is in ms, and is read in s: set ts_unit = \"ms\""],
+        &["off by a factor of 1,000: the number is in ms, but is read in s; set ts_unit = \"ms\""],
     );
     check(
-        &mapped("ms"),
+        &in_unit("ms"),
         at("1795510800"),
-        &["a factor of 1,000 makes it right: it is in s, and is read in ms: set ts_unit = \"s\""],
+        &["off by a factor of 1,000: the number is in s, but is read in ms; set ts_unit = \"s\""],
     );
     for (unit, ts, said) in [
-        ("us", "1795510800", "a factor of 1,000,000 makes it right: it is in s"),
-        ("ns", "1795510800123", "a factor of 1,000,000 makes it right: it is in ms"),
-        ("s", "1795510800123456789", "a factor of 1,000,000,000 makes it right: it is in ns"),
-        ("ms", "1795510800123456", "a factor of 1,000 makes it right: it is in us"),
+        ("us", "1795510800", "off by a factor of 1,000,000: the number is in s"),
+        ("ns", "1795510800123", "off by a factor of 1,000,000: the number is in ms"),
+        ("s", "1795510800123456789", "off by a factor of 1,000,000,000: the number is in ns"),
+        ("ms", "1795510800123456", "off by a factor of 1,000: the number is in us"),
     ] {
-        check(&mapped(unit), at(ts), &[said]);
+        check(&in_unit(unit), at(ts), &[said]);
     }
-    // Other clocks, and a rollover into the future.
+    // Clocks with another epoch, and a GPS week rollover into the future.
     check(&own, at("817203600"), &["from 2001, as Apple's clocks do"]);
     check(&own, at("1479545982"), &["from 1980-01-06, as GPS does"]);
     check(&own, at("2414826000"), &["weeks after 2026-11-24: the receiver has the GPS week"]);
-    check(&mapped("auto"), at("\"1.79555E+12\""), &["lost its last digits"]);
-    check(&mapped("s"), at("\"1.7955108E9\""), &["lost its last digits"]);
-    check(&mapped("s"), at("\"1.795510800E9\""), &["-10800 1 2 - - - -"]);
-    // JSON numbers that C's %g or a spreadsheet wrote are rounded, those of Java are not.
+    check(&in_unit("auto"), at("\"1.79555E+12\""), &["lost its last digits"]);
+    check(&in_unit("s"), at("\"1.7955108E9\""), &["lost its last digits"]);
+    check(&in_unit("s"), at("\"1.795510800E9\""), &["-10800 1 2 - - - -"]);
+    // JSON numbers written by C's %g or a spreadsheet are rounded; those written by Java are not.
     for rounded in ["1.7955e9", "1.79551e+09", "1.79551E+12"] {
         check(&own, at(rounded), &["lost its last digits"]);
-        check(&mapped("auto"), at(rounded), &["lost its last digits"]);
+        check(&in_unit("auto"), at(rounded), &["lost its last digits"]);
     }
     for whole in ["1.7955108E9", "1.795510800e9", "1.7955108E12"] {
         check(&own, at(whole), &["-10800 1 2 - - - -"]);
-        check(&mapped("auto"), at(whole), &["-10800 1 2 - - - -"]);
+        check(&in_unit("auto"), at(whole), &["-10800 1 2 - - - -"]);
     }
     check(&own, r#"{"lat":4.75e1,"lng":-1E-1,"ts":1795510800}"#, &["-10800 47.5 -0.1 - - - -"]);
 }

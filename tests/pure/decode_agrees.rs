@@ -15,7 +15,7 @@ use proptest::sample::{Index, select};
 
 use crate::rows::{WALL_MS, limits};
 
-/// Pieces that a mutation inserts into a payload, in place of a token or beside one.
+/// Pieces that a mutation inserts into a payload, in place of a token or before one.
 const PIECES: [&str; 50] = [
     "{",
     "}",
@@ -89,7 +89,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Splits a payload into tokens: strings, numbers and words whole, every other character alone.
+/// Splits a payload into tokens: strings, numbers and words, and each other character.
 fn tokens(text: &str) -> Vec<String> {
     let is_word = |c: char| c.is_alphanumeric() || "+-._\"".contains(c);
     let mut tokens: Vec<String> = Vec::new();
@@ -137,8 +137,8 @@ fn payload(format: Format, points: u32, is_spaced: bool) -> String {
     if is_spaced { payload.replace(",\"", " ,\n\"").replace("\":", "\" : ") } else { payload }
 }
 
-/// Returns the decoders of each format, without and with all extra fields kept. Each pair is the
-/// decoder with the fast JSON reader and the one with serde_json.
+/// Two pairs of decoders for each format: the first keeps no extra fields, the second keeps all. A
+/// pair is a decoder with the fast JSON reader, and one with serde_json.
 static DECODERS: LazyLock<Vec<[[Decoder; 2]; 2]>> = LazyLock::new(|| {
     let decoders = |source: String| {
         let config = Config::parse(&source).unwrap_or_else(|error| panic!("{source}: {error}"));
@@ -174,12 +174,12 @@ const SAVED: [&[u8]; 13] = [
     br#"{"abc":5,"lat":1,"lng":2}"#,
     br#"{"abcde":5,"lat":1,"lng":2}"#,
     br#"{"abcdefg":5,"lat":1,"lng":2}"#,
-    // No key, but a value in the place of one after a key.
+    // A key without its closing quote or its colon.
     br#"{"lat":1,"lng":2,"headingab5}"#,
     br#"{"abcdef"}"#,
     br#"{"1}      "#,
-    b"{\"lat\":1,\"lng\":2,\xdd\x8b\x8c\xdd\xc51}   ", // every bit of "ts": is wrong
-    // A zero keeps its sign: -0 appears in the reject's detail, and is not an integer.
+    b"{\"lat\":1,\"lng\":2,\xdd\x8b\x8c\xdd\xc51}   ", // "ts": with every bit inverted
+    // Negative zero: it is not an integer, and the reject's detail shows its sign.
     br#"{"lat":1,"lng":2,"driver_id":-0}"#,
     br#"{"lat":1,"lng":2,"driver_id":-0.0}"#,
     br#"{"lat":1,"lng":2,"seq":-0}"#,

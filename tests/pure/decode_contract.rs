@@ -35,7 +35,7 @@ fn check_refused(topic: &str, payload: &[u8], reason: Reason) {
     assert!(decoded.positions.is_empty(), "{topic} {shown}: accepted");
     assert_eq!(decoded.rejects.len(), 1, "{topic} {shown}");
     assert_eq!(decoded.rejects[0].reason, reason, "{topic} {shown}: {}", decoded.rejects[0].detail);
-    assert!(!decoded.rejects[0].detail.is_empty(), "{topic} {shown}: no words");
+    assert!(!decoded.rejects[0].detail.is_empty(), "{topic} {shown}: the detail is empty");
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn reject_detail_states_the_expected_value() {
 }
 
 #[test]
-fn full_fix_is_converted_to_the_tables_units() {
+fn full_fix_is_converted_to_the_units_of_the_table() {
     let fix = good(
         r#"{"lat":25.7617,"lng":-80.1918,"speed":12.4,"heading":271,"alt":-3.25,"acc":5,"ts":1767225599123,"seq":42}"#,
     );
@@ -83,7 +83,7 @@ fn full_fix_is_converted_to_the_tables_units() {
 fn minimal_fix_is_undated_with_unknown_values() {
     let decoded = decode(r#"{"lat":1,"lon":2}"#);
     assert_eq!(decoded.lacking.undated, 1);
-    assert_eq!(decoded.lacking.fields, [0; Field::ALL.len()], "absent is not unusable");
+    assert_eq!(decoded.lacking.fields, [0; Field::ALL.len()], "an absent field counts as unusable");
     let fix =
         good(r#" {"lat":1,"lng":2,"ts":null,"speed":null,"driver_id":"d7","extra":{"a":[1,2]}} "#);
     assert_eq!(fix.ts.unix_ms(), WALL_MS);
@@ -146,7 +146,7 @@ fn every_reject_reason_has_a_payload() {
         Reason::BadDriver,
     ];
     for reason in Reason::ALL.into_iter().filter(|reason| !of_other_formats.contains(reason)) {
-        assert!(cases.iter().any(|(.., given)| *given == reason), "{reason:?} is not tried");
+        assert!(cases.iter().any(|(.., given)| *given == reason), "no payload gives {reason:?}");
     }
 }
 
@@ -234,8 +234,16 @@ fn broken_point_does_not_affect_its_neighbours() {
 #[test]
 fn last_duplicate_key_wins() {
     assert_eq!(good(r#"{"lat":50,"lng":2,"lat":1}"#).lat.e7(), 10_000_000);
-    assert_eq!(good(r#"{"lat":1,"lng":2,"lon":3}"#).lng.e7(), 20_000_000, "lng before lon");
-    assert_eq!(good(r#"{"l\u0061t":1,"lng":2}"#).lat.e7(), 10_000_000, "escapes are letters");
+    assert_eq!(
+        good(r#"{"lat":1,"lng":2,"lon":3}"#).lng.e7(),
+        20_000_000,
+        "lng takes precedence over lon"
+    );
+    assert_eq!(
+        good(r#"{"l\u0061t":1,"lng":2}"#).lat.e7(),
+        10_000_000,
+        "escapes in keys are decoded"
+    );
 }
 
 #[test]

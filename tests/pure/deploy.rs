@@ -43,13 +43,18 @@ fn services() -> Vec<(String, Value)> {
 fn ours() -> Vec<(String, Value)> {
     let ours: Vec<_> =
         services().into_iter().filter(|(_, service)| service.get("build").is_some()).collect();
-    assert!(ours.len() >= 4, "migrate, two mileposts, loadgen");
+    assert!(ours.len() >= 4, "expected migrate, two mileposts and loadgen");
     ours
 }
 
 /// Returns the strings of a list; empty if there is no list.
-fn texts(value: &Value) -> Vec<&str> {
-    value.as_array().into_iter().flatten().map(|item| item.as_str().expect("a text")).collect()
+fn strings(value: &Value) -> Vec<&str> {
+    value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|item| item.as_str().expect("the list has only strings"))
+        .collect()
 }
 
 /// Returns the longest words of `allowed` characters that begin with `prefix`.
@@ -82,7 +87,7 @@ fn every_variable_in_the_stack_is_a_setting() {
             let key = variable.trim_start_matches("MILEPOST__").replace("__", ".").to_lowercase();
             assert!(
                 defaults.effective().iter().any(|(known, _)| *known == key),
-                "{file}: {variable} is no setting"
+                "{file}: {variable} is not a setting"
             );
         }
     }
@@ -113,7 +118,7 @@ fn every_metric_and_label_exists() {
             {
                 assert!(
                     rendered.contains(&format!("{label}=\"{value}\"")),
-                    "{file}: no {label} is {value}"
+                    "{file}: no metric has {label}=\"{value}\""
                 );
             }
         }
@@ -148,7 +153,7 @@ fn prometheus_and_grafana_files_are_complete() {
             let text = section.split_once(part).map(|(_, rest)| rest.split("**").next().unwrap());
             assert!(
                 text.is_some_and(|text| text.starts_with([' ', '\n']) && !text.trim().is_empty()),
-                "docs/operations.md, {name}: nothing behind {part:?}"
+                "docs/operations.md, {name}: no text after {part:?}"
             );
         }
         let url = format!("docs/operations.md#{}", name.to_lowercase());
@@ -157,7 +162,7 @@ fn prometheus_and_grafana_files_are_complete() {
             assert!(rule.pointer(part).is_some_and(Value::is_string), "{rule} has no {part}");
         }
     }
-    assert_eq!(texts(&yaml(PROMETHEUS)["rule_files"]), [ALERTS.rsplit('/').next().unwrap()]);
+    assert_eq!(strings(&yaml(PROMETHEUS)["rule_files"]), [ALERTS.rsplit('/').next().unwrap()]);
 
     let dashboard: Value = serde_json::from_str(&read(DASHBOARD)).unwrap();
     let source = &yaml("deploy/grafana/provisioning/datasources/prometheus.yml")["datasources"][0];
@@ -183,11 +188,11 @@ fn every_file_and_volume_exists_and_is_used() {
     let services = services();
     let mut used = BTreeSet::new();
     for (name, service) in &services {
-        for mount in texts(&service["volumes"]) {
+        for mount in strings(&service["volumes"]) {
             let from = mount.split(':').next().unwrap();
             if from.starts_with('.') {
                 assert!(exists(from), "{name} mounts {from}");
-                assert!(mount.ends_with(":ro"), "{name} may change {from}");
+                assert!(mount.ends_with(":ro"), "{name} mounts {from} writable");
             } else {
                 used.insert(from);
             }
@@ -211,33 +216,33 @@ fn ports_of_all_files_agree() {
     // `milepost health` queries the address on which the same environment makes `run` listen.
     let listening: BTreeSet<String> = ours()
         .iter()
-        .filter(|(_, service)| texts(&service["command"]) == ["run"])
+        .filter(|(_, service)| strings(&service["command"]) == ["run"])
         .map(|(name, service)| {
             assert_eq!(
-                texts(&service["healthcheck"]["test"]),
+                strings(&service["healthcheck"]["test"]),
                 ["CMD", "/milepost", "health"],
                 "{name}"
             );
             let listen = service["environment"]["MILEPOST__HTTP__LISTEN"].as_str().unwrap();
             format!(
                 "{name}:{}",
-                listen.strip_prefix("0.0.0.0:").expect("reached from outside the container")
+                listen.strip_prefix("0.0.0.0:").expect("listens on all interfaces")
             )
         })
         .collect();
     let prometheus = yaml(PROMETHEUS);
     let jobs = prometheus["scrape_configs"].as_array().unwrap();
     let targets = |job: &Value| -> BTreeSet<String> {
-        texts(&job["static_configs"][0]["targets"]).into_iter().map(str::to_owned).collect()
+        strings(&job["static_configs"][0]["targets"]).into_iter().map(str::to_owned).collect()
     };
     let milepost = jobs.iter().find(|job| job["job_name"] == "milepost").unwrap();
     assert_eq!(targets(milepost), listening);
     for target in jobs.iter().flat_map(targets) {
         let host = target.split(':').next().unwrap();
-        assert!(services().iter().any(|(name, _)| name == host), "{target} is no service");
+        assert!(services().iter().any(|(name, _)| name == host), "{target} is not a service");
     }
     for (name, service) in services() {
-        for published in texts(&service["ports"]) {
+        for published in strings(&service["ports"]) {
             assert!(
                 published.starts_with("127.0.0.1:"),
                 "{name} publishes {published} to the world"
@@ -247,10 +252,10 @@ fn ports_of_all_files_agree() {
 }
 
 #[test]
-fn passwords_come_from_env_alone() {
-    let compose = read(COMPOSE).replace("$$", ""); // a dollar of the shell's
+fn passwords_come_only_from_the_env_file() {
+    let compose = read(COMPOSE).replace("$$", ""); // an escaped dollar sign
     let example = read(".env.example");
-    let asked: BTreeSet<&str> = compose
+    let required: BTreeSet<&str> = compose
         .split("${")
         .skip(1)
         .map(|rest| {
@@ -264,19 +269,19 @@ fn passwords_come_from_env_alone() {
         })
         .collect();
     let lines = || example.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let given: BTreeSet<&str> = lines().map(|line| line.split_once('=').unwrap().0).collect();
-    assert_eq!(asked, given);
-    // The service `credentials` refuses the value `change-me`, by its hyphen; CI tries it.
+    let documented: BTreeSet<&str> = lines().map(|line| line.split_once('=').unwrap().0).collect();
+    assert_eq!(required, documented);
+    // The service `credentials` refuses the value `change-me` because of its hyphen; CI tests that.
     assert!(lines().all(|line| line.ends_with("=change-me")), "a usable default password");
-    let checked = services().into_iter().find(|(name, _)| name == "credentials").unwrap().1;
+    let credentials = services().into_iter().find(|(name, _)| name == "credentials").unwrap().1;
     assert_eq!(
-        checked["environment"]
+        credentials["environment"]
             .as_object()
             .unwrap()
             .keys()
             .map(String::as_str)
             .collect::<BTreeSet<_>>(),
-        given
+        documented
     );
     assert!(read(".gitignore").lines().any(|line| line == "/.env"));
 }
@@ -307,7 +312,7 @@ fn images_are_pinned() {
         .trim_matches('"');
     assert!(
         dockerfile.contains(&format!("FROM rust:{rust}-")),
-        "built with another Rust than {rust}"
+        "the image is not built with Rust {rust}"
     );
 }
 
@@ -326,7 +331,7 @@ fn build_context_has_every_member_of_the_workspace() {
         assert!(taken, "{member} is ignored");
     }
     for path in ignored.lines().filter_map(|line| line.strip_prefix('!')) {
-        assert!(exists(path), ".dockerignore lets {path} in, which is not there");
+        assert!(exists(path), ".dockerignore includes {path}, which does not exist");
     }
 }
 
@@ -335,23 +340,23 @@ fn own_containers_are_restricted_and_have_time_to_stop() {
     let grace = humantime::parse_duration(&default_of("shutdown.grace")).unwrap();
     for (name, service) in ours() {
         assert_eq!(service["read_only"], true, "{name}");
-        assert_eq!(texts(&service["cap_drop"]), ["ALL"], "{name}");
-        assert!(texts(&service["security_opt"]).contains(&"no-new-privileges:true"), "{name}");
+        assert_eq!(strings(&service["cap_drop"]), ["ALL"], "{name}");
+        assert!(strings(&service["security_opt"]).contains(&"no-new-privileges:true"), "{name}");
         let stop =
             humantime::parse_duration(service["stop_grace_period"].as_str().unwrap()).unwrap();
         assert!(
             stop >= grace + Duration::from_secs(5),
-            "{name} is killed after {stop:?}, and flushes for {grace:?}"
+            "{name} is killed after {stop:?}, but may flush for {grace:?}"
         );
     }
     let hosts: Vec<_> = ours()
         .into_iter()
-        .filter(|(_, service)| texts(&service["command"]) == ["run"])
+        .filter(|(_, service)| strings(&service["command"]) == ["run"])
         .map(|(name, service)| (name, service["hostname"].as_str().map(str::to_owned)))
         .collect();
     assert!(
         hosts.iter().all(|(name, host)| host.as_ref() == Some(name)),
-        "client ids change: {hosts:?}"
+        "a hostname differs from its service, so client ids change: {hosts:?}"
     );
 }
 
@@ -359,8 +364,8 @@ fn own_containers_are_restricted_and_have_time_to_stop() {
 #[test]
 fn every_container_drops_all_privileges() {
     for (name, service) in services() {
-        assert_eq!(texts(&service["cap_drop"]), ["ALL"], "{name}");
-        assert!(texts(&service["security_opt"]).contains(&"no-new-privileges:true"), "{name}");
+        assert_eq!(strings(&service["cap_drop"]), ["ALL"], "{name}");
+        assert!(strings(&service["security_opt"]).contains(&"no-new-privileges:true"), "{name}");
         let writes_to_its_own = ["emqx", "clickhouse"].contains(&&*name);
         assert_eq!(service["read_only"] == true, !writes_to_its_own, "{name}");
     }
@@ -372,7 +377,7 @@ fn networks_connect_only_services_that_communicate() {
     let services = services();
     let of = |name: &str| -> BTreeSet<String> {
         let (_, service) = services.iter().find(|(known, _)| known == name).unwrap();
-        texts(&service["networks"]).into_iter().map(str::to_owned).collect()
+        strings(&service["networks"]).into_iter().map(str::to_owned).collect()
     };
     let known: BTreeSet<String> =
         yaml(COMPOSE)["networks"].as_object().unwrap().keys().cloned().collect();
@@ -390,7 +395,7 @@ fn networks_connect_only_services_that_communicate() {
         assert_eq!(
             of(name).is_empty(),
             service["network_mode"] == "none",
-            "{name} is in the network of all"
+            "{name} is in the default network"
         );
     }
     assert_eq!(with("door"), "emqx");
@@ -402,7 +407,7 @@ fn networks_connect_only_services_that_communicate() {
 }
 
 #[test]
-fn every_command_is_one_of_the_binary() {
+fn every_command_exists_in_milepost() {
     let program = milepost::cli::command();
     let commands: Vec<String> =
         program.get_subcommands().map(|command| command.get_name().to_owned()).collect();
@@ -413,9 +418,9 @@ fn every_command_is_one_of_the_binary() {
     for (_, service) in
         ours().iter().filter(|(_, service)| service["build"]["target"] == "milepost")
     {
-        known(texts(&service["command"])[0]);
+        known(strings(&service["command"])[0]);
         if let Some(test) = service.pointer("/healthcheck/test") {
-            known(texts(test)[2]);
+            known(strings(test)[2]);
         }
     }
     let dockerfile = read(DOCKERFILE);
@@ -425,7 +430,7 @@ fn every_command_is_one_of_the_binary() {
 /// `docker compose up --wait` treats a service without a health check as healthy, even in a restart
 /// loop.
 #[test]
-fn every_service_that_stays_has_a_health_check() {
+fn every_long_running_service_has_a_health_check() {
     for (name, service) in services() {
         let stays = service.get("restart").is_some();
         assert_eq!(service.get("healthcheck").is_some(), stays, "{name}");
@@ -436,7 +441,7 @@ fn every_service_that_stays_has_a_health_check() {
     }
     assert!(
         !dockerfile.contains("# syntax"),
-        "a registry is asked for a front end that nothing here needs"
+        "a syntax line makes every build fetch a front end, and nothing here needs it"
     );
 }
 
@@ -470,10 +475,10 @@ fn packaged_configuration_is_valid_when_uncommented() {
 }
 
 #[test]
-fn every_flag_is_one_of_loadgen() {
+fn every_flag_exists_in_loadgen() {
     let source = read("loadgen/src/main.rs");
     let compose = yaml(COMPOSE);
-    let mut lines = vec![texts(&compose["services"]["loadgen"]["command"]).join(" ")];
+    let mut lines = vec![strings(&compose["services"]["loadgen"]["command"]).join(" ")];
     for file in [COMPOSE, WORKFLOW] {
         let text = read(file).replace("\\\n", " ");
         let runs = text
@@ -511,12 +516,15 @@ fn services_wait_for_their_dependencies() {
         for (on, how) in service["depends_on"].as_object().into_iter().flatten() {
             match how["condition"].as_str().unwrap() {
                 "service_healthy" => {
-                    assert!(find(on).get("healthcheck").is_some(), "{name} waits for ever for {on}")
+                    assert!(
+                        find(on).get("healthcheck").is_some(),
+                        "{name} waits for {on}, which has no health check"
+                    )
                 }
                 "service_completed_successfully" => {
                     finished.insert(on.clone());
                 }
-                other => panic!("{name} waits for {other}"),
+                other => panic!("{name} waits for {on}: unexpected condition {other}"),
             }
         }
     }
@@ -536,7 +544,7 @@ fn users_and_grants_name_existing_objects() {
             if let Some(user) = service["environment"][key].as_str() {
                 assert!(
                     users.contains(&format!("<{user}>")),
-                    "{name} is {user}, who is not in users.xml"
+                    "{name} logs in as {user}, which users.xml lacks"
                 );
             }
         }
@@ -557,7 +565,7 @@ fn users_and_grants_name_existing_objects() {
         let created = format!(" {{database}}.{table}{{on_cluster}}");
         assert!(
             table == "*" || migrations.contains(&created),
-            "a grant on {table}, which nobody makes"
+            "users.xml has a grant on {table}, which no migration creates"
         );
     }
     assert_eq!(default_of("clickhouse.database"), "fleet");
@@ -568,7 +576,7 @@ fn users_and_grants_name_existing_objects() {
             "{variable}"
         );
     }
-    assert!(acl.trim_end().ends_with("{deny, all}."), "what no rule allows is denied");
+    assert!(acl.trim_end().ends_with("{deny, all}."), "the last rule must deny all");
 }
 
 #[test]
@@ -606,21 +614,21 @@ fn devices_have_limits_and_milepost_has_its_own_listener() {
             "{file}"
         );
         assert!(ours.contains("zone = milepost") && ours.contains("authentication = ["), "{file}");
-        assert!(!ours.contains("_rate"), "{file}: acknowledgements count as messages");
+        assert!(!ours.contains("_rate"), "{file}: a rate limit would also count acknowledgements");
     }
     let broker = read(files[0].0);
     assert!(block(&broker, "zones.drivers.mqtt").contains("use_username_as_clientid = true"));
     let ours = block(&broker, "listeners.tcp.milepost");
     let port = ours.lines().find_map(|line| line.trim().strip_prefix("bind = \"0.0.0.0:")).unwrap();
     let port = port.trim_end_matches('"');
-    for (name, service) in ours_of_the_broker() {
+    for (name, service) in mqtt_clients() {
         assert!(
             service.contains(&format!("emqx:{port}")),
             "{name} does not use milepost's listener"
         );
     }
     let published = services().into_iter().flat_map(|(_, service)| {
-        texts(&service["ports"]).into_iter().map(str::to_owned).collect::<Vec<_>>()
+        strings(&service["ports"]).into_iter().map(str::to_owned).collect::<Vec<_>>()
     });
     assert!(
         published.into_iter().all(|published| !published.ends_with(port)),
@@ -628,8 +636,8 @@ fn devices_have_limits_and_milepost_has_its_own_listener() {
     );
 }
 
-/// Returns the services that connect to the broker by MQTT, each with its definition as text.
-fn ours_of_the_broker() -> Vec<(String, String)> {
+/// Returns the services that connect to the broker by MQTT, each with its definition as JSON.
+fn mqtt_clients() -> Vec<(String, String)> {
     let speak = |(name, service): (String, Value)| {
         let text = service.to_string();
         text.contains("emqx:").then_some((name, text))
@@ -642,10 +650,10 @@ fn ours_of_the_broker() -> Vec<(String, String)> {
 #[test]
 fn broker_acl_allows_every_subscription_of_the_stack() {
     let acl = read("deploy/emqx/acl.conf");
-    let asked = ours()
+    let is_enabled = ours()
         .into_iter()
         .any(|(_, s)| s["environment"]["MILEPOST__MQTT__BROKER_METRICS"] == "true");
-    assert!(asked);
+    assert!(is_enabled);
     let rule = r#"{allow, {username, "milepost"}, subscribe, [{eq, "$SYS/brokers/+/metrics/#"}]}."#;
     assert!(acl.contains(rule), "{rule}");
 }
@@ -677,22 +685,22 @@ fn listeners_for_other_networks_are_secured() {
 fn each_member_has_a_spool_of_its_own() {
     let volumes: Vec<String> = ours()
         .iter()
-        .filter(|(_, service)| texts(&service["command"]) == ["run"])
+        .filter(|(_, service)| strings(&service["command"]) == ["run"])
         .map(|(name, service)| {
             let dir = service["environment"]["MILEPOST__SPOOL__DIR"].as_str().unwrap();
-            let mounts = texts(&service["volumes"]);
+            let mounts = strings(&service["volumes"]);
             let mount = mounts.iter().find_map(|mount| {
                 let (volume, path) = mount.split_once(':')?;
                 dir.starts_with(path).then(|| volume.to_owned())
             });
-            mount.unwrap_or_else(|| panic!("{name}: {dir} goes with the container"))
+            mount.unwrap_or_else(|| panic!("{name}: {dir} is not on a volume"))
         })
         .collect();
     assert!(volumes.len() >= 2);
     assert_eq!(
         volumes.iter().collect::<BTreeSet<_>>().len(),
         volumes.len(),
-        "{volumes:?}: a spool has one owner"
+        "{volumes:?}: two members share a spool"
     );
 }
 
@@ -716,7 +724,7 @@ fn workflows_have_minimal_permissions() {
             {
                 let hash = action.split_once('@').map_or("", |(_, hash)| hash);
                 let is_hash = hash.len() == 40 && hash.chars().all(|c| c.is_ascii_hexdigit());
-                assert!(is_hash, "{action}: name a commit, a tag can be moved");
+                assert!(is_hash, "{action}: pin a commit, because a tag can be moved");
             }
         }
         let text = read(&path);
@@ -762,7 +770,10 @@ fn readyz_lines_in_the_guide_match_the_code() {
     for cell in section.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next()) {
         for line in cell.split('`').step_by(2) {
             for words in fixed_words(line) {
-                assert!(sources.contains(&words), "docs/operations.md: no code says {words:?}");
+                assert!(
+                    sources.contains(&words),
+                    "docs/operations.md: {words:?} is not in the code"
+                );
             }
             lines += 1;
         }
@@ -787,6 +798,6 @@ fn passwords_script_sets_distinct_passwords_and_keeps_a_file() {
     assert_eq!(passwords.len(), wanted);
     assert!(passwords.iter().all(|password| password.len() == 48), "{made}");
     let again = run();
-    assert!(!again.status.success(), "a second run would change the passwords of the servers");
+    assert!(!again.status.success(), "a second run must not change the passwords");
     assert_eq!(fs::read_to_string(&file).unwrap(), made);
 }

@@ -16,7 +16,7 @@ use tokio::task::{JoinHandle, yield_now};
 use crate::rows::position;
 
 #[derive(Debug, Clone, Copy)]
-enum Does {
+enum Behaviour {
     Commit,
     Hang,
     Panic,
@@ -24,7 +24,7 @@ enum Does {
 
 #[derive(Debug)]
 struct Scripted {
-    does: Does,
+    behaviour: Behaviour,
     /// Token and rows of each attempt.
     attempts: Mutex<Vec<(String, usize)>>,
 }
@@ -32,10 +32,10 @@ struct Scripted {
 impl Sink for Scripted {
     async fn insert(&self, insert: &Screened, attempt: &Attempt) -> Result<(), SinkError> {
         self.attempts.lock().unwrap().push((attempt.token.clone(), insert.rows));
-        match self.does {
-            Does::Commit => Ok(()),
-            Does::Hang => pending().await,
-            Does::Panic => panic!("a bug in the client"),
+        match self.behaviour {
+            Behaviour::Commit => Ok(()),
+            Behaviour::Hang => pending().await,
+            Behaviour::Panic => panic!("scripted"),
         }
     }
 }
@@ -49,8 +49,8 @@ struct Rig {
 }
 
 /// Starts an executor on a scripted server; its batch has a row of `d1` and one of `d2`.
-async fn rig(does: Does) -> Rig {
-    let server = Arc::new(Scripted { does, attempts: Mutex::default() });
+async fn rig(behaviour: Behaviour) -> Rig {
+    let server = Arc::new(Scripted { behaviour, attempts: Mutex::default() });
     let ((commands, to_execute), (to_report, reports)) = (mpsc::channel(9), mpsc::channel(9));
     let erased = watch::channel(ReadList::new(Arc::default(), Instant::now())).0;
     let executor = Executor {
@@ -74,10 +74,10 @@ impl Rig {
     }
 }
 
-/// The server would drop other rows under the same token.
+/// The server drops an insert whose token it knows, even if the rows differ.
 #[tokio::test]
 async fn token_changes_only_with_the_skipped_rows() {
-    let mut it = rig(Does::Commit).await;
+    let mut it = rig(Behaviour::Commit).await;
     let mut digest = String::new();
     for driver in [None, Some("d3"), Some("d1")] {
         let list = Erased::new(driver.map(str::to_owned));
@@ -92,7 +92,7 @@ async fn token_changes_only_with_the_skipped_rows() {
 
 #[tokio::test]
 async fn panic_in_an_insert_ends_the_executor() {
-    let mut it = rig(Does::Panic).await;
+    let mut it = rig(Behaviour::Panic).await;
     it.attempt().await;
     assert!(it.reports.recv().await.is_none());
     assert!(it.running.await.unwrap_err().is_panic());
@@ -100,7 +100,7 @@ async fn panic_in_an_insert_ends_the_executor() {
 
 #[tokio::test]
 async fn hung_insert_ends_with_the_executor() {
-    let it = rig(Does::Hang).await;
+    let it = rig(Behaviour::Hang).await;
     it.attempt().await;
     while it.server.attempts.lock().unwrap().is_empty() {
         yield_now().await;
@@ -110,5 +110,5 @@ async fn hung_insert_ends_with_the_executor() {
     for _ in 0..100 {
         yield_now().await;
     }
-    assert_eq!(Arc::strong_count(&it.server), 1, "the connection is dropped");
+    assert_eq!(Arc::strong_count(&it.server), 1, "the hung insert still holds the client");
 }

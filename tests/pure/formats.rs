@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const YEAR: Duration = Duration::from_secs(366 * 86_400);
 
-/// Messages on one source's topics, received some seconds after 1970.
+/// Decodes messages on one topic of one source, all received at the same time.
 struct Source {
     decoder: Decoder,
     topic: &'static str,
@@ -79,8 +79,8 @@ impl Source {
     }
 }
 
-/// Asserts a fix in the units of the table: place in 1e-7 degrees, speed in cm/s, heading in
-/// hundredths of a degree, altitude and accuracy in dm, time in milliseconds.
+/// Asserts the values of a fix in the units of the table: place in 1e-7 degrees, speed in cm/s,
+/// heading in hundredths of a degree, altitude and accuracy in dm, time in milliseconds.
 #[track_caller]
 fn check(
     fix: &Position,
@@ -216,7 +216,7 @@ fn traccar_client() {
             "activity/type=in_vehicle"
         ]
     );
-    // Apple's unknown.
+    // Apple's devices send -1 for unknown.
     let one = r#"{"timestamp":"2026-01-01T00:00:00Z","coords":{"latitude":1,"longitude":2,"speed":-1,"heading":-1}}"#;
     let unknown = |fix: &Position| {
         check(
@@ -283,7 +283,7 @@ fn thingsboard() {
     assert_eq!((several.positions.len(), several.rejects.len()), (2, 1), "{several:?}");
     assert_eq!(several.ignored, [Ignored::Telemetry]);
     let twice = source.good(&one.replace("\"temperature\":21.5", "\"ts\":5"));
-    assert_eq!(twice.ts.unix_ms(), 1_760_000_000_123, "the time is beside the values");
+    assert_eq!(twice.ts.unix_ms(), 1_760_000_000_123, "`ts` next to `values` is the time");
     let undated = source.decode(r#"{"latitude":"1.5","longitude":"2","speed":"72"}"#);
     assert_eq!((undated.lacking.undated, undated.positions[0].speed.cms()), (1, 2_000));
     source.refused(r#"{"latitude":1}"#, Reason::MissingField);
@@ -299,7 +299,7 @@ fn geojson() {
     );
     check(&fix, (257_600_000, -801_900_000), (300, UNKNOWN), (NO_ALT, UNKNOWN), 1_760_000_000_000);
     assert_eq!(attributes(&fix), ["name=x"]);
-    // RFC 7946's own example, and its order: longitude comes first.
+    // RFC 7946's own example; longitude comes first.
     let rfc = r#"{"type":"Feature","geometry":{"type":"Point","coordinates":[125.6,10.1]},"properties":{"name":"Dinagat Islands"}}"#;
     let decoded = source.decode(rfc);
     assert_eq!((decoded.positions[0].lat.e7(), decoded.lacking.undated), (101_000_000, 1));
@@ -320,7 +320,7 @@ fn geojson() {
     assert_eq!((decoded.positions.len(), decoded.rejects.len()), (2, 1));
     let nested =
         source.decode(&format!(r#"{{"type":"FeatureCollection","features":[{collection}]}}"#));
-    assert!(nested.positions.is_empty(), "a collection holds no collections: {nested:?}");
+    assert!(nested.positions.is_empty(), "a collection in a collection is rejected: {nested:?}");
     assert_eq!(nested.rejects[0].reason, Reason::UnknownFormatKind);
     source.ignored(r#"{"type":"Feature","geometry":null,"properties":{}}"#, Ignored::NoFix);
     source.refused(r#"{"type":"Point","coordinates":[1,2]}"#, Reason::UnknownFormatKind);
@@ -332,7 +332,11 @@ fn geojson() {
     let two = format!(r#"{{"type":"FeatureCollection","features":[{many}]}}"#);
     let decoded = source.decode(&format!("[{two},{two}]"));
     assert_eq!(decoded.positions.len(), 60);
-    assert_eq!(decoded.rejects[0].reason, Reason::TooManyPoints, "the limit is a message's");
+    assert_eq!(
+        decoded.rejects[0].reason,
+        Reason::TooManyPoints,
+        "the limit is for the whole message"
+    );
 }
 
 #[test]
@@ -370,7 +374,7 @@ fn nmea_sentences() {
     assert_eq!(
         (alone.positions.len(), alone.lacking.undated),
         (1, 0),
-        "its day is that of the receipt"
+        "its date is the day of receipt"
     );
     assert_eq!(alone.positions[0].ts.unix_ms(), 764_426_119_000);
     let other = rmc.replace("123519", "123520").replace("*6A", "*60");
@@ -427,7 +431,7 @@ fn nmea_sentences() {
     source.ignored(&nmea("GPGGA,123519,,,,,0,00,,,M,,M,,"), Ignored::NoFix);
     let seconds = |n: u32| nmea(&format!("GPRMC,1235{n:02},A,4807.038,N,01131.000,E,,,230394,,"));
     let many: Vec<String> = (0..100).map(|n| seconds(n % 60)).collect();
-    assert_eq!(source.decode(&many.join("\n")).positions.len(), 60, "one of each moment");
+    assert_eq!(source.decode(&many.join("\n")).positions.len(), 60, "one fix for each second");
     assert_eq!(source.decode(&vec!["x"; 101].join("\n")).rejects[0].reason, Reason::TooManyPoints);
 }
 
@@ -445,7 +449,7 @@ fn nmea_dates() {
     }
 }
 
-/// Particle's tracker (docs.particle.io, Tracker Edge's `loc` event), in nine lines.
+/// Mapping for Particle's tracker (docs.particle.io, Tracker Edge's `loc` event).
 const PARTICLE: &str = r#"
 [formats.particle]
 lat = "/loc/lat"
@@ -463,7 +467,7 @@ keep = ["loc/batt", "req_id"]
 "#;
 
 #[test]
-fn mapped() {
+fn mapped_format() {
     let source = Source::new(PARTICLE, "in/d7", 1_592_486_600);
     let fix = source.good(
         r#"{"cmd":"loc","time":1592486562,"loc":{"lck":1,"time":1592486562,"lat":42.469732,"lon":-75.064801,"alt":324.16,
@@ -517,8 +521,8 @@ fn kept_fields_are_bounded_and_counted() {
         (decoded.positions[0].attributes.iter().count(), decoded.lacking.attributes_cut),
         (2, 1)
     );
-    // 4,096 bytes of names and values, where each value replaces the former one of its name; then
-    // one byte more.
+    // Names and values of exactly 4,096 bytes, where a repeated name replaces its former value. One
+    // byte more is not kept.
     let [full, rest] = [4_094, 4_091].map(|bytes| "x".repeat(bytes));
     let decoded = source.decode(&format!(
         r#"{{"lat":1,"lng":2,"ab":"{full}","ab":"{full}","ab":"x","cd":"{rest}","e":""}}"#
@@ -544,12 +548,12 @@ fn kept_fields_match_the_payload() {
         let decoded = source.decode(payload);
         (attributes(&decoded.positions[0]), decoded.lacking.attributes_cut)
     };
-    // Kept digit by digit: a card number must not become a float.
+    // Numbers are kept digit by digit: an ICCID must not become a float.
     let numbers = r#"{"lat":1,"lng":2,"iccid":8988280666000002864123,"v":1.50,"e":-1E2,"x":1e999,"ok":true,"t":"a\u00e9"}"#;
     let all =
         ["iccid=8988280666000002864123", "v=1.50", "e=-1E2", "x=1e999", "ok=true", "t=a\u{e9}"];
     assert_eq!(kept("'*'", numbers), (all.map(str::to_owned).to_vec(), 0));
-    // JSON's grammar allows a lone surrogate, which no string can hold.
+    // JSON's grammar allows a lone surrogate, which no UTF-8 string can hold.
     let half = r#"{"lat":1,"lng":2,"a":"\ud800","b":{"\ud800":1,"c":2},"batt":80}"#;
     assert_eq!(kept("['batt']", half), (vec!["batt=80".to_owned()], 0));
     assert_eq!(kept("'*'", half), (vec!["batt=80".to_owned()], 2));
@@ -585,8 +589,8 @@ fn driver_id_is_read_from_the_named_topic_levels() {
     assert_eq!(id("{1}:{2}", "owntracks/jo/phone").as_deref(), Some("jo:phone"));
     assert_eq!(id("van-{2}", "owntracks/jo/phone").as_deref(), Some("van-phone"));
     assert_eq!(id("{2}.{1}", "owntracks/jo/phone").as_deref(), Some("phone.jo"));
-    assert_eq!(id("{1}:{2}", "owntracks//phone"), None, "an empty level names nobody");
-    assert_eq!(id("{1}", "owntracks/jo/phone/event"), None, "another topic");
+    assert_eq!(id("{1}:{2}", "owntracks//phone"), None, "an empty level is not a driver id");
+    assert_eq!(id("{1}", "owntracks/jo/phone/event"), None, "the source has another topic");
     let toml = "[[sources]]\ntopic = 'in/+'\ndriver = 'van-{1}'";
     assert_eq!(
         Source::new(toml, "in/d7", 0).good(r#"{"lat":1,"lng":2}"#).driver_id.as_str(),
@@ -608,7 +612,7 @@ fn presence_is_ignored_and_not_refused() {
 proptest! {
     #![proptest_config(crate::cases::cases(256))]
 
-    /// Every payload is counted as something, with at most `points_max` points.
+    /// Every payload gives at least one fix, reject or ignored part, and at most `points_max`.
     #[test]
     fn every_format_gives_a_result_for_any_payload(index in 0..9_usize, text in r#"[\[\]{},:"$*.0-9a-zA-Z_\- ]{1,80}"#) {
         let formats = ["milepost", "owntracks", "traccar", "traccar-client", "teltonika", "thingsboard'\nspeed_unit='mph",
@@ -619,7 +623,8 @@ proptest! {
     }
 }
 
-/// The driver id is beside the array: a rejected point keeps it, so that it can be replayed alone.
+/// The driver id is outside the array. A rejected point keeps it, so that the point can be replayed
+/// alone.
 #[test]
 fn rejected_point_of_an_array_keeps_its_driver() {
     let mapped = "[[sources]]\ntopic = 'in'\nformat = 'acme'\ndriver = '/dev'\n[formats.acme]\npoints = '/p'\nlat = '/a'\nlng = '/o'";

@@ -1,4 +1,4 @@
-//! Tests habits of devices in the field with every JSON format, each in the format's own fields.
+//! Tests what devices in the field typically send, with every JSON format and its own fields.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -20,7 +20,7 @@ struct Device {
     /// A speed of 36 in the format's unit, in cm/s.
     speed_of_36: u16,
     minus_one_is_unknown: bool,
-    numbers_may_be_texts: bool,
+    allows_numeric_strings: bool,
     /// Text before and after several fixes in one payload.
     several: [&'static str; 2],
 }
@@ -41,7 +41,7 @@ const DEVICES: [Device; 9] = [
         time: Time::Milliseconds,
         speed_of_36: 3_600,
         minus_one_is_unknown: false,
-        numbers_may_be_texts: false,
+        allows_numeric_strings: false,
         several: ARRAY,
     },
     Device {
@@ -50,7 +50,7 @@ const DEVICES: [Device; 9] = [
         time: Time::Seconds,
         speed_of_36: 1_000,
         minus_one_is_unknown: true,
-        numbers_may_be_texts: true,
+        allows_numeric_strings: true,
         several: ARRAY,
     },
     Device {
@@ -59,7 +59,7 @@ const DEVICES: [Device; 9] = [
         time: Time::Rfc3339,
         speed_of_36: 1_852,
         minus_one_is_unknown: false,
-        numbers_may_be_texts: false,
+        allows_numeric_strings: false,
         several: ARRAY,
     },
     Device {
@@ -68,7 +68,7 @@ const DEVICES: [Device; 9] = [
         time: Time::Rfc3339,
         speed_of_36: 3_600,
         minus_one_is_unknown: true,
-        numbers_may_be_texts: false,
+        allows_numeric_strings: false,
         several: [r#"{"location":["#, "]}"],
     },
     Device {
@@ -77,7 +77,7 @@ const DEVICES: [Device; 9] = [
         time: Time::Milliseconds,
         speed_of_36: 1_000,
         minus_one_is_unknown: false,
-        numbers_may_be_texts: true,
+        allows_numeric_strings: true,
         several: ARRAY,
     },
     Device {
@@ -86,7 +86,7 @@ const DEVICES: [Device; 9] = [
         time: Time::Milliseconds,
         speed_of_36: 1_609,
         minus_one_is_unknown: false,
-        numbers_may_be_texts: true,
+        allows_numeric_strings: true,
         several: ARRAY,
     },
     Device {
@@ -95,7 +95,7 @@ const DEVICES: [Device; 9] = [
         time: Time::Seconds,
         speed_of_36: 1_852,
         minus_one_is_unknown: false,
-        numbers_may_be_texts: false,
+        allows_numeric_strings: false,
         several: [r#"{"type":"FeatureCollection","features":["#, "]}"],
     },
     Device {
@@ -104,7 +104,7 @@ const DEVICES: [Device; 9] = [
         time: Time::Milliseconds,
         speed_of_36: 3_600,
         minus_one_is_unknown: false,
-        numbers_may_be_texts: false,
+        allows_numeric_strings: false,
         several: ARRAY,
     },
     Device {
@@ -114,7 +114,7 @@ const DEVICES: [Device; 9] = [
         time: Time::Seconds,
         speed_of_36: 1_000,
         minus_one_is_unknown: false,
-        numbers_may_be_texts: true,
+        allows_numeric_strings: true,
         several: [r#"{"p":["#, "]}"],
     },
 ];
@@ -198,8 +198,12 @@ fn buffered_hours_arrive_newest_first_with_duplicates() {
         let [open, close] = device.several;
         let decoded = device.decode(&format!("{open}{}{close}", fixes.join(" ,\n")));
         let stored: Vec<i64> = decoded.positions.iter().map(|fix| fix.ts.unix_ms()).collect();
-        assert_eq!(stored, hours, "{}: as they were sent: {decoded:?}", device.source);
-        assert_eq!(decoded.positions[1], decoded.positions[2], "{}: one identity", device.source);
+        assert_eq!(stored, hours, "{}: not in the order sent: {decoded:?}", device.source);
+        assert_eq!(
+            decoded.positions[1], decoded.positions[2],
+            "{}: the duplicates differ",
+            device.source
+        );
     }
 }
 
@@ -235,7 +239,7 @@ fn unknown_speed_keeps_the_fix() {
             );
             decoded.lacking.fields[Field::Speed as usize]
         };
-        assert_eq!(unknown("null"), 0, "{}: null is not unusable", device.source);
+        assert_eq!(unknown("null"), 0, "{}: null counts as unusable", device.source);
         assert_eq!(unknown("-1"), u64::from(!device.minus_one_is_unknown), "{}", device.source);
         assert_eq!(unknown("1e300"), 1, "{}", device.source);
         assert_eq!(unknown("{\"a\":[1]}"), 1, "{}", device.source);
@@ -246,7 +250,7 @@ fn unknown_speed_keeps_the_fix() {
 fn numeric_strings_need_a_format_that_allows_them() {
     for device in DEVICES {
         let payload = device.fix(["\"25.76\"", "\"-80.19\""], "\"36\"", NOW_MS);
-        if device.numbers_may_be_texts {
+        if device.allows_numeric_strings {
             let decoded = device.decode(&payload);
             let [fix] = &decoded.positions[..] else { panic!("{}: {decoded:?}", device.source) };
             assert_eq!((fix.lat.e7(), fix.lng.e7()), PLACE_E7, "{}", device.source);

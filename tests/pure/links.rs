@@ -76,9 +76,9 @@ fn anchors_are_named_as_on_github() {
     assert_eq!(anchor(" Session expiry and `queue_length`"), "session-expiry-and-queue_length");
 }
 
-/// Returns the numbers of the lines of prose that have more than 100 columns and could be broken.
-/// Tables, code and HTML do not wrap; nor does a code span or an address that is longer than a line.
-fn unwrapped(markdown: &str) -> Vec<usize> {
+/// Returns the numbers of the lines of prose that have more than 100 columns and could be wrapped.
+/// Tables, code and HTML are not wrapped; neither is a long code span or address.
+fn overlong_lines(markdown: &str) -> Vec<usize> {
     let (mut is_code, mut found) = (false, Vec::new());
     for (number, line) in (1..).zip(markdown.lines()) {
         let is_fence = line.trim_start().starts_with("```");
@@ -95,12 +95,12 @@ fn unwrapped(markdown: &str) -> Vec<usize> {
     found
 }
 
-/// Short lines give small diffs, and need no wide window.
+/// Short lines give small diffs and fit into a narrow window.
 #[test]
 fn prose_in_markdown_wraps_at_100_columns() {
     let long = "word ".repeat(21);
     assert_eq!(
-        unwrapped(&format!("{long}\n| {long} |\n    {long}\n```\n{long}\n```\n`{long}`")),
+        overlong_lines(&format!("{long}\n| {long} |\n    {long}\n```\n{long}\n```\n`{long}`")),
         [1]
     );
 
@@ -108,7 +108,9 @@ fn prose_in_markdown_wraps_at_100_columns() {
     documents(Path::new(env!("CARGO_MANIFEST_DIR")), &mut paths);
     for path in paths {
         let text = fs::read_to_string(&path).unwrap();
-        found.extend(unwrapped(&text).into_iter().map(|line| format!("{}:{line}", path.display())));
+        found.extend(
+            overlong_lines(&text).into_iter().map(|line| format!("{}:{line}", path.display())),
+        );
     }
     assert!(found.is_empty(), "{found:#?}");
 }

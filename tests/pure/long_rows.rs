@@ -4,15 +4,17 @@ use std::io::{Read as _, Write as _};
 
 use serde_json::Value;
 
-/// Such a file is a badly truncated export, or designed to exhaust the reader's memory.
+/// A file with a feature, key or row of 128 MiB is a damaged export, or is made to exhaust
+/// milepost's memory.
 #[test]
-fn long_feature_key_or_row_is_not_held_whole() {
+fn long_feature_key_or_row_is_not_held_in_memory() {
     const LONG: u64 = 128 << 20;
-    // KiB of address space; the process itself needs less than 90 MB of it.
+    // At most 160,000 KiB of address space; the process itself needs less than 90 MB.
     const LIMITED: &str = "ulimit -v 160000; exec \"$0\" \"$@\"";
     let folder = tempfile::tempdir().unwrap();
     let good = r#"{"type":"Feature","geometry":null,"properties":{}}"#;
-    // The long row is a reject, unless it is skipped, and the rows after it are read.
+    // The long row is rejected, or skipped if it is not part of a feature. The rows after it are
+    // read.
     for (name, before, after, fixes, rejected) in [
         ("value.geojson", r#"[{"type":"Feature","x":""#, format!("\"}},{good}]"), 2, 1),
         ("key.geojson", r#"[{"type":"Feature",""#, format!("\":1}},{good}]"), 2, 1),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The path of a module: `[]` is lib.rs, `["proxy", "pump"]` is proxy/pump.rs.
-pub type Name = Vec<String>;
+pub type ModulePath = Vec<String>;
 
 /// Returns the folders of the workspace's crates, milepost's first.
 pub fn crates() -> Vec<PathBuf> {
@@ -16,17 +16,17 @@ pub fn crates() -> Vec<PathBuf> {
     for member in members.trim_end_matches(']').split(", ").map(|member| member.trim_matches('"')) {
         match member.strip_suffix("/*") {
             None => folders.push(here.join(member)),
-            Some(parent) => folders.extend(below(&here.join(parent))),
+            Some(parent) => folders.extend(subfolders(&here.join(parent))),
         }
     }
     folders
 }
 
-fn below(parent: &Path) -> BTreeSet<PathBuf> {
+fn subfolders(parent: &Path) -> BTreeSet<PathBuf> {
     fs::read_dir(parent).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Reads the files of a crate, each up to its tests.
+/// Returns the source files of a crate: path and code, without unit tests.
 pub fn files(folder: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.join("src")];
@@ -48,78 +48,87 @@ pub fn files(folder: &Path) -> Vec<(PathBuf, String)> {
 }
 
 /// Returns the code of each module of a crate, without tests, comments and empty lines.
-pub fn of_crate(folder: &Path) -> BTreeMap<Name, String> {
-    let mut found = BTreeMap::<Name, String>::new();
+pub fn of_crate(folder: &Path) -> BTreeMap<ModulePath, String> {
+    let mut found = BTreeMap::<ModulePath, String>::new();
     for (path, text) in files(folder) {
         let path = path.strip_prefix(folder.join("src")).unwrap().with_extension("");
-        let mut name: Name = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
-        name.pop_if(|last| ["lib", "main", "mod"].contains(&last.as_str()));
+        let mut module: ModulePath =
+            path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+        module.pop_if(|last| ["lib", "main", "mod"].contains(&last.as_str()));
         let is_code = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
         let code: Vec<&str> = text.lines().filter(is_code).collect();
-        found.entry(name).or_default().push_str(&code.join("\n"));
+        found.entry(module).or_default().push_str(&code.join("\n"));
     }
     found
 }
 
-/// Returns the modules that a module imports: after `crate::`, `super::` or `self::`, alone or in
-/// braces, or as its own child.
-pub fn imports(of: &Name, known: &BTreeMap<Name, String>) -> BTreeSet<Name> {
-    let code = &known[of];
+/// Returns the modules that a module imports: those that it names after `crate::`, `super::` or
+/// `self::`, alone or in braces, and its own children that it names.
+pub fn imports(
+    importer: &ModulePath,
+    modules: &BTreeMap<ModulePath, String>,
+) -> BTreeSet<ModulePath> {
+    let code = &modules[importer];
     let mut found = BTreeSet::new();
-    for (word, up) in [("crate::", of.len()), ("super::", 1), ("self::", 0)] {
+    for (word, up) in [("crate::", importer.len()), ("super::", 1), ("self::", 0)] {
         let starts = code.match_indices(word).map(|(at, _)| at);
         for at in starts
             .filter(|at| !code[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c)))
         {
             let rest = &code[at + word.len()..];
-            let names = match rest.strip_prefix('{') {
+            let paths = match rest.strip_prefix('{') {
                 Some(group) => group.split('}').next().unwrap().split(',').map(str::trim).collect(),
                 None => vec![rest],
             };
-            let base = &of[..of.len().saturating_sub(up)];
-            found.extend(names.into_iter().map(|name| target(base, name, known)));
+            let base = &importer[..importer.len().saturating_sub(up)];
+            found.extend(paths.into_iter().map(|path| resolve(base, path, modules)));
         }
     }
-    let children = known.keys().filter(|name| name.len() == of.len() + 1 && name.starts_with(of));
-    let is_named = |child: &&Name| {
-        let path = format!("{}::", child[of.len()]);
+    let children = modules
+        .keys()
+        .filter(|module| module.len() == importer.len() + 1 && module.starts_with(importer));
+    let is_named = |child: &&ModulePath| {
+        let path = format!("{}::", child[importer.len()]);
         let mut at = code.match_indices(&path).map(|(at, _)| &code[..at]);
         at.any(|before| !before.ends_with(|c: char| c.is_alphanumeric() || "_:".contains(c)))
     };
     found.extend(children.filter(is_named).cloned());
-    found.remove(of);
+    found.remove(importer);
     found
 }
 
-/// Returns the innermost module on the path `name`.
-fn target(base: &[String], name: &str, known: &BTreeMap<Name, String>) -> Name {
-    let end = name.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
-    let mut target = base.to_vec();
-    target.extend(name[..end.unwrap_or(name.len())].split("::").map(str::to_owned));
-    while !known.contains_key(&target) {
-        target.pop();
+/// Returns the innermost module on `path`, which is relative to `base`.
+fn resolve(base: &[String], path: &str, modules: &BTreeMap<ModulePath, String>) -> ModulePath {
+    let end = path.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
+    let mut module = base.to_vec();
+    module.extend(path[..end.unwrap_or(path.len())].split("::").map(str::to_owned));
+    while !modules.contains_key(&module) {
+        module.pop();
     }
-    target
+    module
 }
 
-/// Returns the modules in import cycles, each with its imports that are in a cycle as well.
-pub fn circles(known: &BTreeMap<Name, String>) -> BTreeMap<Name, BTreeSet<Name>> {
+/// Returns the modules that are part of an import cycle, each with those of its imports that are
+/// also part of one.
+pub fn cycles(
+    modules: &BTreeMap<ModulePath, String>,
+) -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {
     let mut left: BTreeMap<_, _> =
-        known.keys().map(|name| (name.clone(), imports(name, known))).collect();
-    // A module whose imports are all removed is in no cycle.
-    while let Some(name) =
-        left.iter().find(|(_, uses)| uses.is_empty()).map(|(name, _)| name.clone())
+        modules.keys().map(|module| (module.clone(), imports(module, modules))).collect();
+    // A module whose imports are all removed is not part of a cycle.
+    while let Some(module) =
+        left.iter().find(|(_, imports)| imports.is_empty()).map(|(module, _)| module.clone())
     {
-        left.remove(&name);
-        for uses in left.values_mut() {
-            uses.remove(&name);
+        left.remove(&module);
+        for imports in left.values_mut() {
+            imports.remove(&module);
         }
     }
-    // In the other direction: a module that no remaining module imports only leads to a cycle.
-    while let Some(name) =
-        left.keys().find(|name| !left.values().any(|uses| uses.contains(*name))).cloned()
+    // Neither is a module that no remaining module imports: it only leads to a cycle.
+    while let Some(module) =
+        left.keys().find(|module| !left.values().any(|imports| imports.contains(*module))).cloned()
     {
-        left.remove(&name);
+        left.remove(&module);
     }
     left
 }

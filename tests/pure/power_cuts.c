@@ -1,4 +1,4 @@
-/* Logs in order what the program asks of the files below $DISK_ROOT: loaded before libc, see power_cuts.rs. */
+/* Logs the program's file operations below $DISK_ROOT, in order. power_cuts.rs preloads it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

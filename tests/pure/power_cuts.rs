@@ -1,5 +1,5 @@
 //! Tests the spool after a power cut: runs the spool in a process whose file operations are logged
-//! (`power_cuts.c`), and then opens every directory that a file system may have kept of them.
+//! (`power_cuts.c`), and then opens it in every state that a file system may have kept.
 //!
 //! A file system may keep any subset of the directory changes (mkdir, create, rename, unlink) since
 //! the directory's last fsync. It may keep nothing, parts, zeros or everything of a file that was
@@ -20,14 +20,14 @@ use tempfile::TempDir;
 use crate::real::seqs;
 use crate::rows::position;
 
-/// Spool directory of which two levels do not exist.
+/// Spool directory that does not exist yet; neither do its two parents.
 const NEW: &str = "deep/er/spool";
 /// Spool directory with a damaged file.
 const OLD: &str = "old";
 /// Spool directory whose creator was killed before it fsynced the parent.
 const HALF_MADE: &str = "half";
 const DAMAGED: &str = "00000000000000000000-1-1.batch";
-/// The driver to erase.
+/// The driver whose rows are erased.
 const GONE: &str = "g";
 
 /// Runs in the process whose operations are logged.
@@ -73,8 +73,8 @@ fn store_remove_quarantine_and_erase(root: &Path) {
     promise("kept", [10]);
 }
 
-/// Appends a promise to the log: from now on these rows must be kept, may be missing (`free`), or
-/// must be gone.
+/// Appends a promise to the log: from now on these rows must be present (`kept`), may be missing
+/// (`free`), or must be absent (`gone`).
 fn promise(what: &str, rows: impl IntoIterator<Item = u32>) {
     let mut log =
         fs::OpenOptions::new().append(true).open(std::env::var_os("DISK_LOG").unwrap()).unwrap();
@@ -318,7 +318,7 @@ fn judge(tree: &Tree, kept: &BTreeSet<u32>, gone: &BTreeSet<u32>) -> Result<(), 
         }
         let is_damaged = |file: &&Listed| file.kind == Kind::Damaged;
         if dir.ends_with(OLD) && quarantined.iter().filter(is_damaged).count() != 1 {
-            return Err("the damaged file is lost, or there twice".to_owned());
+            return Err("the damaged file is missing or duplicated".to_owned());
         }
     }
     damaged.retain(|name| name != DAMAGED);
@@ -334,7 +334,7 @@ fn folder() -> TempDir {
     TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
 }
 
-/// Returns the tree at the beginning, and the operations of [`store_remove_quarantine_and_erase`].
+/// Returns the initial tree, and the operations of [`store_remove_quarantine_and_erase`].
 fn record() -> (Tree, Vec<Operation>) {
     let folder = folder();
     let path = |name: &str| folder.path().join(name);
@@ -378,8 +378,8 @@ fn batch_after_a_power_cut_is_whole_absent_or_quarantined() {
     eprintln!("{states} states after a power cut within {} operations", operations.len());
     assert!(states > 100, "the log lacks operations: {operations:?}");
 
-    let found = |mistake: &str, planted: Vec<Operation>, wanted: &str| {
-        assert_ne!(planted, operations, "{mistake}: nothing is planted");
+    let check_found = |mistake: &str, planted: Vec<Operation>, wanted: &str| {
+        assert_ne!(planted, operations, "{mistake}: no operation was changed");
         assert_eq!(cut_everywhere(&initial, &planted), Err(wanted.to_owned()), "{mistake}");
     };
     let without = |is_left_out: &dyn Fn(&Path) -> bool| -> Vec<Operation> {
@@ -388,13 +388,17 @@ fn batch_after_a_power_cut_is_whole_absent_or_quarantined() {
         operations.iter().filter(is_kept).cloned().collect()
     };
     let is_file = |path: &Path| path.extension().is_some();
-    found("no fsync of the file", without(&is_file), "a batch is torn");
-    found(
+    check_found("no fsync of the file", without(&is_file), "a batch is torn");
+    check_found(
         "no fsync of the directory",
         without(&|path| path.ends_with("spool")),
         "a stored row is lost",
     );
-    found("no fsync of a parent", without(&|path| path == Path::new("")), "a stored row is lost");
+    check_found(
+        "no fsync of a parent",
+        without(&|path| path == Path::new("")),
+        "a stored row is lost",
+    );
     let mut renamed_first = operations.clone();
     for at in 1..renamed_first.len() {
         if let (Fsync(_), Rename(_, to)) = (&renamed_first[at - 1], &renamed_first[at]) {
@@ -403,5 +407,5 @@ fn batch_after_a_power_cut_is_whole_absent_or_quarantined() {
             renamed_first[at] = Fsync(to);
         }
     }
-    found("rename before fsync", renamed_first, "a batch is torn");
+    check_found("rename before fsync", renamed_first, "a batch is torn");
 }

@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// A fragment of README.md, and the source of its numbers.
+/// A fragment of README.md with numbers, and the source of these numbers.
 struct Source {
-    says: &'static str,
+    claim: &'static str,
     file: &'static str,
-    /// Text in the file, below which the lines are.
+    /// Text of the file, below which the numbers are.
     below: &'static str,
     /// Beginnings of the lines, rows or paragraphs with the numbers. The first match counts.
     lines: &'static [&'static str],
@@ -25,46 +25,46 @@ const SHARE: &str = "### ClickHouse's share";
 
 const SOURCES: [Source; 8] = [
     Source {
-        says: "0 of 300,000 positions lost, 0 stored twice",
+        claim: "0 of 300,000 positions lost, 0 stored twice",
         file: RESULTS,
         below: DEMO,
         lines: &["    sent ", "    lost ", "    duplicates "],
     },
     Source {
-        says: "within 291 ms of being sent",
+        claim: "within 291 ms of being sent",
         file: RESULTS,
         below: DEMO,
         lines: &["    freshness p50/p99 "],
     },
     Source {
-        says: "1.6 µs of CPU a message at 20,000 messages/s (QoS 1, into ClickHouse), 10.9 MiB of \
+        claim: "1.6 µs of CPU a message at 20,000 messages/s (QoS 1, into ClickHouse), 10.9 MiB of \
                memory at 50,000 messages/s (QoS 0, into a sink",
         file: RESULTS,
         below: COST,
         lines: &[CONDITIONS, "| milepost |"],
     },
-    Source { says: "16.8 µs and 162.8 MiB", file: RESULTS, below: COST, lines: &["| node |"] },
+    Source { claim: "16.8 µs and 162.8 MiB", file: RESULTS, below: COST, lines: &["| node |"] },
     Source {
-        says: "300,000 positions sent, 0 lost, 0 duplicates",
+        claim: "300,000 positions sent, 0 lost, 0 duplicates",
         file: RESULTS,
         below: DEMO,
         lines: &["    sent ", "    lost ", "    duplicates "],
     },
     Source {
-        says: "8,000/s over 16 members; before: `batch.members_age_max` off, now 8 s; on a busy \
+        claim: "8,000/s over 16 members; before: `batch.members_age_max` off, now 8 s; on a busy \
                machine | 86.8 | 35.3 |",
         file: RESULTS,
         below: SHARE,
         lines: &["What `batch.members_age_max` changes", "| 16 | off |", "| 16 | 8 s |"],
     },
     Source {
-        says: "milepost, 20,000/s at QoS 1 into ClickHouse | | 1.6 |",
+        claim: "milepost, 20,000/s at QoS 1 into ClickHouse | | 1.6 |",
         file: RESULTS,
         below: COST,
         lines: &[CONDITIONS, "| milepost |"],
     },
     Source {
-        says: "a node of EMQX 5.8.9, in and out, 30,000/s at QoS 1 | | 49 to 78 |",
+        claim: "a node of EMQX 5.8.9, in and out, 30,000/s at QoS 1 | | 49 to 78 |",
         file: "docs/brokers.md",
         below: "EMQX was measured by hand",
         lines: &["| EMQX ", "| 30,000 messages/s"],
@@ -139,7 +139,7 @@ fn prose() -> String {
         .collect()
 }
 
-/// Returns the first line of code, row of a table or paragraph below a text that begins so.
+/// Returns the first line of code, table row or paragraph after `below` that begins with `begins`.
 fn line(document: &str, below: &str, begins: &str) -> String {
     let (_, rest) = document.split_once(below).unwrap_or_else(|| panic!("no {below:?}"));
     let mut lines = rest.lines().skip_while(|line| !line.starts_with(begins));
@@ -151,7 +151,8 @@ fn line(document: &str, below: &str, begins: &str) -> String {
     std::iter::once(found).chain(further).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the cells of the rows between two comments of results.md.
+/// Returns the cells of the rows between the two comments `NAME: begin` and `NAME: end` in
+/// results.md.
 fn table(name: &str) -> Vec<Vec<String>> {
     let results = read(RESULTS);
     let (_, rest) = results.split_once(&format!("<!-- {name}: begin -->")).unwrap();
@@ -160,8 +161,8 @@ fn table(name: &str) -> Vec<Vec<String>> {
     table.lines().filter(|line| line.starts_with("| ")).skip(1).map(cells).collect()
 }
 
-/// Returns what an insert of 5,000 rows costs ClickHouse, in seconds for a million rows: the table
-/// of scale.md has milliseconds for each insert.
+/// Returns README.md's row about inserts of 5,000 rows: ClickHouse's CPU in seconds for a million
+/// rows. The table of scale.md has it in milliseconds for one insert.
 fn inserts() -> String {
     let scale = read("docs/scale.md");
     let row = line(&scale, "ClickHouse's CPU for one insert", "| 5,000 |");
@@ -185,19 +186,19 @@ fn faults() -> String {
 #[test]
 fn readme_has_the_numbers_of_its_sources() {
     let readme = prose();
-    for Source { says, file, below, lines } in &SOURCES {
-        assert!(readme.contains(says), "README.md does not have: {says}");
+    for Source { claim, file, below, lines } in &SOURCES {
+        assert!(readme.contains(claim), "README.md does not have: {claim}");
         let document = read(file);
         let found: BTreeSet<String> =
             lines.iter().flat_map(|begins| numbers(&line(&document, below, begins))).collect();
-        // QoS and versions are conditions, which a table may state elsewhere.
-        let missing: Vec<String> = numbers(&says.replace("QoS 0", "").replace("QoS 1", ""))
+        // The QoS is a condition, which a table may state elsewhere.
+        let missing: Vec<String> = numbers(&claim.replace("QoS 0", "").replace("QoS 1", ""))
             .into_iter()
             .filter(|number| !found.contains(number))
             .collect();
         assert!(
             missing.is_empty(),
-            "{file} does not have {missing:?}, which README.md says: {says}"
+            "{file} does not have {missing:?}, which README.md states: {claim}"
         );
     }
     for computed in [inserts(), faults()] {
@@ -208,15 +209,15 @@ fn readme_has_the_numbers_of_its_sources() {
 #[test]
 fn readme_has_no_number_without_a_source() {
     let (mut rest, computed) = (prose(), [inserts(), faults()]);
-    let phrases = SOURCES.iter().map(|source| source.says);
+    let phrases = SOURCES.iter().map(|source| source.claim);
     for known in phrases.chain(computed.iter().map(String::as_str)) {
         rest = rest.replace(known, " ");
     }
     for stated in STATED {
-        assert!(rest.contains(stated), "README.md no longer says {stated:?}");
+        assert!(rest.contains(stated), "README.md no longer states {stated:?}");
         rest = rest.replacen(stated, " ", 1);
     }
-    // Inline code has keys, values and examples; a list has its own numbers.
+    // Ignore inline code (keys, values and examples), and the numbers of list items.
     let prose: String = rest.split('`').step_by(2).collect();
     let promises = (1..=5).fold(prose, |text, item| text.replace(&format!(" {item}. **"), " "));
     let without = numbers(&promises);

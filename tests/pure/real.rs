@@ -1,5 +1,5 @@
 //! Runs the consumer model with the real executor and the real spool, under paused time, against a
-//! sink with every fault of a server.
+//! sink that simulates every fault of a server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -24,20 +24,20 @@ use crate::model::server::{Disk, Mood, is_too_large};
 use crate::model::{Backend, World};
 use crate::saved::saved_and;
 
-/// RowBinary of a position of driver "d".
+/// Size in bytes of a position of driver "d" in RowBinary.
 const ROW_BYTES: usize = 2 + 8 + 4 + 4 + 4 + 2 + 2 + 4 + 2 + 8 + 1;
 /// Offset of the sequence number in a row, in bytes.
 const SEQ_AT: usize = 2 + 8;
 /// Size limit of the spool, in bytes: small enough to be reached.
 const SPOOL_BYTES_MAX: u64 = 20_000;
 
-pub struct Real {
+pub struct RealBackend {
     runtime: Runtime,
     server: Arc<Scripted>,
     folder: TempDir,
     commands: Option<mpsc::Sender<DeliveryCommand>>,
     reports: Option<mpsc::Receiver<Report>>,
-    /// Reports received while time passed.
+    /// Reports received and not yet returned by `report`.
     received: Vec<Report>,
     /// Batches with an attempt in flight. Other operations, such as writing a row to quarantine, are
     /// not counted.
@@ -56,15 +56,17 @@ struct State {
     rng: fastrand::Rng,
     stored: BTreeSet<u32>,
     has_spool: bool,
-    /// Rows that would be in quarantine if a spool were configured.
+    /// Rows refused as too large while no spool was configured: milepost drops them, and the model
+    /// excuses this loss.
     lost_without_spool: BTreeSet<u32>,
     rejects: u64,
     tokens: BTreeMap<String, Vec<u8>>,
     /// Inserts in progress, by number.
     in_flight: BTreeSet<u64>,
-    next_insert: u64,
-    /// Inserts below this number began before a driver was erased.
-    erased_at: u64,
+    /// Number of the newest insert; 0 before the first one.
+    last_insert: u64,
+    /// Number of the first insert after the last erasure; 0 if nothing was erased.
+    first_after_erasure: u64,
 }
 
 impl Scripted {
@@ -84,7 +86,7 @@ pub fn seqs(insert: &Insert) -> impl Iterator<Item = u32> {
 
 /// Returns the number of rejects that an insert represents: the sum of the counts in the last 8
 /// bytes of each row.
-fn refusals(insert: &Insert) -> u64 {
+fn reject_count(insert: &Insert) -> u64 {
     (0..insert.rows)
         .map(|row| {
             let row = insert.part(row..row + 1).unwrap().body;
@@ -99,7 +101,7 @@ impl State {
         } else if is_positions(insert) {
             self.stored.extend(seqs(insert));
         } else {
-            self.rejects += refusals(insert);
+            self.rejects += reject_count(insert);
         }
         self.remember_token(insert, token);
     }
@@ -107,7 +109,7 @@ impl State {
     fn remember_token(&mut self, insert: &Insert, token: &str) {
         let used_for = [insert.statement.as_bytes(), &insert.body].concat();
         let before = self.tokens.entry(token.to_owned()).or_insert_with(|| used_for.clone());
-        assert_eq!(*before, used_for, "one token for different rows");
+        assert_eq!(*before, used_for, "a token was reused for other rows");
     }
 }
 
@@ -120,26 +122,26 @@ impl Sink for Scripted {
         let working = tokio::spawn(async move {
             let number = {
                 let mut state = server.state();
-                state.next_insert += 1;
-                let number = state.next_insert;
+                state.last_insert += 1;
+                let number = state.last_insert;
                 state.in_flight.insert(number);
                 number
             };
-            let answer = server.work(&insert, &attempt).await;
+            let answer = server.respond(&insert, &attempt).await;
             server.state().in_flight.remove(&number);
             answer
         });
-        working.await.expect("a server neither panics nor is cancelled")
+        working.await.expect("the task neither panics nor is cancelled")
     }
 }
 
 impl Scripted {
-    async fn work(&self, insert: &Insert, attempt: &Attempt) -> Result<(), SinkError> {
+    async fn respond(&self, insert: &Insert, attempt: &Attempt) -> Result<(), SinkError> {
         let (mood, chance) = {
             let mut state = self.state();
             (state.mood, state.rng.u32(..8))
         };
-        let takes = match mood {
+        let latency = match mood {
             Mood::Slow => Duration::from_secs(2),
             Mood::Taking(seconds) => Duration::from_secs(seconds),
             Mood::Fine
@@ -150,7 +152,7 @@ impl Scripted {
             | Mood::NoTable
             | Mood::Narrow => Duration::from_millis(20 + u64::from(chance) * 7),
         };
-        tokio::time::sleep(takes).await;
+        tokio::time::sleep(latency).await;
         let failed = |kind| Err(SinkError { kind, source: "scripted".into() });
         let hang = || tokio::time::sleep(attempt.timeout);
         let token = attempt.token.as_str();
@@ -189,7 +191,7 @@ impl Scripted {
     }
 }
 
-impl Real {
+impl RealBackend {
     /// Creates the backend, and returns it with its current time.
     pub fn new(seed: u64) -> (Self, Instant) {
         let runtime = runtime();
@@ -202,10 +204,10 @@ impl Real {
             rejects: 0,
             tokens: BTreeMap::new(),
             in_flight: BTreeSet::new(),
-            next_insert: 0,
-            erased_at: 0,
+            last_insert: 0,
+            first_after_erasure: 0,
         };
-        // In memory where possible: a model does not wait for a disk.
+        // In memory if possible, so that the model does not wait for a disk.
         let folder = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
         let began = runtime.block_on(async { tokio::time::Instant::now().into_std() });
         let server = Arc::new(Scripted { state: Arc::new(Mutex::new(state)) });
@@ -234,11 +236,11 @@ impl Real {
         }
     }
 
-    /// Reads the spool's files as a new process would find them.
+    /// Returns the inserts in the spool's files of this kind, as a new process would read them.
     fn spooled(&self, kind: Kind) -> Vec<Insert> {
         let dir = self.folder.path();
         let files = spool::list(dir).unwrap().into_iter().filter(|file| file.kind == kind);
-        // A file that is being removed may be gone by now.
+        // A file may have been removed since the directory was listed.
         files
             .filter_map(|file| std::fs::read(dir.join(file.name)).ok())
             .flat_map(|bytes| spool::format::read(&bytes.into()).unwrap())
@@ -254,7 +256,7 @@ impl Real {
             .any(|other| other == seq)
     }
 
-    fn received(&mut self, report: Report) {
+    fn record_report(&mut self, report: Report) {
         if matches!(
             report.outcome,
             Outcome::Inserted { .. } | Outcome::LeftOut { .. } | Outcome::Failed { .. }
@@ -269,13 +271,13 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
 
-impl Backend for Real {
+impl Backend for RealBackend {
     fn restart(&mut self, spool: bool) -> SpoolInventory {
         (self.commands, self.reports) = (None, None);
         self.attempts.clear();
         self.server.state().has_spool = spool;
         self.received.clear();
-        // Drops the executor, its tasks and their lock on the spool.
+        // Lets the former executor and its tasks end: they hold the lock of the spool.
         self.runtime.block_on(async {
             for _ in 0..50 {
                 tokio::task::yield_now().await;
@@ -309,7 +311,7 @@ impl Backend for Real {
     fn erase(&mut self, erased: Arc<Erased>) {
         self.erased.send_replace(ReadList::new(erased, Instant::now()));
         let mut state = self.server.state();
-        state.erased_at = state.next_insert + 1;
+        state.first_after_erasure = state.last_insert + 1;
     }
 
     /// Does nothing: a real disk has no faults on demand.
@@ -319,25 +321,25 @@ impl Backend for Real {
         if let DeliveryCommand::Attempt { batch, .. } = &command {
             self.attempts.insert(*batch);
         }
-        let commands = self.commands.as_ref().expect("an executor");
-        commands.try_send(command).expect("there is a place for every command");
+        let commands = self.commands.as_ref().expect("restart was called");
+        commands.try_send(command).expect("the channel has room for every command");
     }
 
     fn report(&mut self, _: Instant) -> Option<Report> {
-        while let Ok(report) = self.reports.as_mut().expect("an executor").try_recv() {
-            self.received(report);
+        while let Ok(report) = self.reports.as_mut().expect("restart was called").try_recv() {
+            self.record_report(report);
         }
         (!self.received.is_empty()).then(|| self.received.remove(0))
     }
 
     fn pass(&mut self, until: Instant) -> Instant {
-        let reports = self.reports.as_mut().expect("an executor");
+        let reports = self.reports.as_mut().expect("restart was called");
         let (report, now) = self.runtime.block_on(async {
             let report = tokio::time::timeout_at(until.into(), reports.recv()).await.ok().flatten();
             (report, tokio::time::Instant::now().into_std())
         });
         if let Some(report) = report {
-            self.received(report);
+            self.record_report(report);
         }
         now
     }
@@ -351,10 +353,11 @@ impl Backend for Real {
     }
 
     fn is_stored(&self, seq: u32) -> bool {
-        let is_there = |state: MutexGuard<'_, State>| {
+        // A row that was lost because there is no spool counts as stored: the model excuses it.
+        let is_settled = |state: MutexGuard<'_, State>| {
             state.stored.contains(&seq) || state.lost_without_spool.contains(&seq)
         };
-        is_there(self.server.state()) || self.is_in_file(Kind::Row, seq)
+        is_settled(self.server.state()) || self.is_in_file(Kind::Row, seq)
     }
 
     fn rejects(&self) -> u64 {
@@ -375,7 +378,7 @@ impl Backend for Real {
 
     fn inserts_from_before(&self) -> usize {
         let state = self.server.state();
-        state.in_flight.range(..state.erased_at).count()
+        state.in_flight.range(..state.first_after_erasure).count()
     }
 }
 
@@ -388,7 +391,7 @@ proptest! {
         seed: u64,
         steps in prop::collection::vec(step(), 0..80),
     ) {
-        let (real, began) = Real::new(seed);
+        let (real, began) = RealBackend::new(seed);
         let mut world = World::new(setup, real, began);
         for step in steps {
             play(&mut world, step);
@@ -399,22 +402,23 @@ proptest! {
     }
 }
 
-/// A server that still runs the insert of a killed process commits it after the driver was erased;
-/// no later insert has rows of the driver.
+/// The server commits the insert of a killed process even after the driver was erased. No insert
+/// that begins after the erasure has rows of the driver.
 #[test]
 fn only_an_earlier_insert_of_a_killed_process_may_still_commit() {
-    let (real, began) = Real::new(1);
+    let (real, began) = RealBackend::new(1);
     let mut world = World::new(plain(), real, began);
     world.server.mood(Mood::Taking(30));
-    (0..3).for_each(|_| world.publish(1, true, false)); // the third is of the driver who will be erased
+    (0..3).for_each(|_| world.publish(1, true, false)); // the third is of the driver to be erased
     world.wait(Duration::from_secs(2));
     world.kill();
     world.erase();
-    assert_eq!(world.server.inserts_from_before(), 1, "the server goes on with it");
+    assert_eq!(world.server.inserts_from_before(), 1, "the server still runs the insert");
     assert!(!world.server.is_stored(2));
     world.wait(Duration::from_secs(40));
     assert_eq!(world.server.inserts_from_before(), 0);
-    assert!(world.server.is_stored(2), "what milepost erase waits for, and then hides");
+    // `milepost erase` waits for such an insert, and hides its rows afterwards.
+    assert!(world.server.is_stored(2), "the insert committed after the erasure");
     world.recover();
     assert_eq!(world.missing(), Vec::<u32>::new());
 }

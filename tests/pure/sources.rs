@@ -9,13 +9,13 @@ fn violations(toml: &str) -> Vec<String> {
     }
 }
 
-/// Asserts one violation, for this key, that contains all of these words.
+/// Asserts that the only violation is about this key and contains all of these words.
 #[track_caller]
-fn check(toml: &str, key: &str, says: &[&str]) {
+fn check(toml: &str, key: &str, expected: &[&str]) {
     let reported = violations(toml);
     assert_eq!(reported.len(), 1, "{toml}: {reported:#?}");
     assert!(reported[0].starts_with(&format!("{key}:")), "{toml}: {reported:#?}");
-    for words in says {
+    for words in expected {
         assert!(reported[0].contains(words), "{toml}: {words} in {reported:#?}");
     }
 }
@@ -66,7 +66,7 @@ fn invalid_source_is_reported_with_the_valid_form() {
         "sources[1].speed_unit",
         &["its own"],
     );
-    check(&source("keep = ['/batt']"), "sources[1].keep", &["without /"]);
+    check(&source("keep = ['/batt']"), "sources[1].keep", &["without a leading /"]);
     check(&source("keep = ['*', 'batt']"), "sources[1].keep", &["alone"]);
     check(&source("keep = 'batt'\nformat = 'nmea'"), "sources[1].keep", &["nmea"]);
     check(&source("formt = 'nmea'"), "sources[1].formt", &["did you mean sources[1].format?"]);
@@ -147,10 +147,10 @@ fn invalid_mapping_is_reported_with_the_valid_form() {
     check(
         "[formats.acme]\nlat = '/lat'\nlng = '/lng'",
         "formats.acme",
-        &["no source has it", "format = \"acme\"", "or remove it"],
+        &["no source uses it", "format = \"acme\"", "or remove it"],
     );
     let other = "[formats.acme]\nlat = '/lat'\nlng = '/lng'\n[[sources]]\ntopic = 'a/+'";
-    check(other, "formats.acme", &["no source has it"]);
+    check(other, "formats.acme", &["no source uses it"]);
 }
 
 #[test]

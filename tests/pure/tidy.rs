@@ -10,7 +10,7 @@ use milepost_observe::metrics::Metrics;
 
 use crate::modules;
 
-/// Packages that a crate without I/O may not depend on, not even through another one.
+/// Packages that a crate without I/O may not depend on, even indirectly.
 const IO: [&str; 9] = [
     "anyhow",
     "clickhouse",
@@ -40,9 +40,9 @@ fn no_crate_has_an_import_cycle_or_a_long_file() {
         found.extend(long.map(|(name, _)| {
             format!("{} {name:?}: more than {LINES_MAX} lines", folder.display())
         }));
-        let circles = modules::circles(&known);
-        found.extend(circles.iter().map(|(name, uses)| {
-            format!("{} {name:?} in a circle with {uses:?}", folder.display())
+        let cycles = modules::cycles(&known);
+        found.extend(cycles.iter().map(|(name, imports)| {
+            format!("{} {name:?} is in an import cycle with {imports:?}", folder.display())
         }));
     }
     assert!(found.is_empty(), "{found:#?}");
@@ -69,19 +69,19 @@ fn architecture_lists_every_crate_and_each_states_its_guarantee() {
         let name = folder.file_name().unwrap().to_str().unwrap();
         assert!(
             architecture.contains(&format!("`crates/{name}`")),
-            "ARCHITECTURE.md does not show {name}"
+            "ARCHITECTURE.md does not list {name}"
         );
         let lib = fs::read_to_string(folder.join("src/lib.rs")).unwrap();
         let head: Vec<&str> = lib.lines().take_while(|line| line.starts_with("//!")).collect();
         assert!(
             head.iter().any(|line| line.contains("Guarantee: ")),
-            "{name}: its head has no guarantee"
+            "{name}: the head of lib.rs states no guarantee"
         );
     }
 }
 
-/// A path that begins with the name of a crate is below `crates/NAME/src/`; any other is at the
-/// root.
+/// A path that begins with the name of a crate is relative to `crates/NAME/src/`; any other is
+/// relative to the root.
 #[test]
 fn architecture_names_only_files_that_exist() {
     let architecture = fs::read_to_string(here().join("ARCHITECTURE.md")).unwrap();
@@ -194,7 +194,7 @@ fn every_table_and_column_has_a_comment() {
         let Ok(sql) = fs::read_to_string(&path) else { continue };
         assert!(
             sql.trim_start().starts_with("-- "),
-            "{}: begins with what it is for",
+            "{}: must begin with a comment about its purpose",
             path.display()
         );
         let declares = |line: &&str| line.contains("CODEC(") || line.contains(" ALIAS ");
@@ -215,14 +215,14 @@ fn add_a_field_recipe_has_the_highest_migration_number() {
         .collect();
     let files = fs::read_dir(here().join("sql")).unwrap();
     let names = files.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    // The recipe may have been applied.
+    // If the recipe has been applied, its own file does not count.
     let last = names
         .filter(|name| made.iter().all(|(made, _)| made != name))
         .filter_map(|name| number(&name))
         .max();
     assert!(
         made.len() == 1 && Some(made[0].1) > last,
-        "{made:?}: {last:?} would run after what it stands on"
+        "{made:?} must have a higher number than the last migration, {last:?}"
     );
 }
 
@@ -252,7 +252,7 @@ fn no_dependency_needs_a_newer_rust_than_declared() {
     let ours = version(env!("CARGO_PKG_RUST_VERSION"));
     for package in metadata["packages"].as_array().unwrap() {
         let Some(wanted) = package["rust_version"].as_str() else { continue };
-        assert!(version(wanted) <= ours, "{} wants Rust {wanted}", package["name"]);
+        assert!(version(wanted) <= ours, "{} needs Rust {wanted}", package["name"]);
     }
 }
 
@@ -295,7 +295,7 @@ fn broker_drops_have_one_series_per_reason() {
     }
 }
 
-/// Words with which a doc comment would continue another line.
+/// First words with which a doc comment would only continue the line above it.
 const DANGLING: [&str; 14] = [
     "And", "As", "But", "From", "Nor", "Not", "Of", "Or", "So", "The same", "To", "What", "Who",
     "With",
@@ -319,7 +319,7 @@ fn dangling(text: &str) -> Vec<usize> {
         .collect()
 }
 
-/// Returns the files of a folder and of those below it.
+/// Returns the file itself, or all files below a folder.
 fn files(path: PathBuf) -> Vec<PathBuf> {
     if path.is_file() {
         return vec![path];

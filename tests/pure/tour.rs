@@ -21,7 +21,7 @@ fn block(marker: &str) -> String {
     let begin = lines
         .iter()
         .position(|line| begins(line, first))
-        .unwrap_or_else(|| panic!("{marker}: no first line"));
+        .unwrap_or_else(|| panic!("{marker}: no line begins with {first:?}"));
     let indent = |line: &str| line.len() - line.trim_start().len();
     // A closing brace ends the block that the first line opened.
     let is_end =
@@ -29,7 +29,7 @@ fn block(marker: &str) -> String {
     let length = lines[begin + 1..]
         .iter()
         .position(is_end)
-        .unwrap_or_else(|| panic!("{marker}: no last line"));
+        .unwrap_or_else(|| panic!("{marker}: no later line begins with {last:?}"));
     let shown = &lines[begin..=begin + 1 + length];
     assert!(shown.len() <= LINES_MAX, "{marker}: {} lines", shown.len());
     let common =
@@ -41,14 +41,14 @@ fn block(marker: &str) -> String {
     out
 }
 
-/// Returns the page with every block as its source has it now, and the number of blocks.
+/// Returns the page with every block replaced by its current source, and the number of blocks.
 fn with_blocks(page: &str) -> (String, usize) {
     let (mut out, mut blocks, mut lines) = (String::new(), 0, page.lines());
     while let Some(line) = lines.next() {
         writeln!(out, "{line}").unwrap();
         if line.starts_with("<!-- tour: ") {
             assert_eq!(lines.next(), Some("```rust"), "{line}");
-            lines.by_ref().find(|line| *line == "```").expect("the block ends");
+            lines.by_ref().find(|line| *line == "```").expect("the block has no end");
             write!(out, "```rust\n{}```\n", block(line)).unwrap();
             blocks += 1;
         }

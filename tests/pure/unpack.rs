@@ -1,5 +1,5 @@
-//! Tests compressed payloads and CBOR: they decode like their text, within bounds, and without a
-//! panic.
+//! Tests compressed payloads and CBOR: they decode like the plain text, within size limits, and
+//! without a panic.
 
 use std::io::Write as _;
 use std::sync::LazyLock;
@@ -30,8 +30,8 @@ format = 'nmea'
 ";
 const TOPICS: [&str; 2] = ["drivers/d7/gps", "all/positions"];
 const TRACK: &str = r#"[{"lat":25.7617,"lng":-80.1918,"ts":1767225597123},{"lat":25.7618,"lng":-80.1918,"ts":1767225598123},{"lat":25.7619,"lng":-80.1918,"ts":1767225599123}]"#;
-/// `TRACK` by gzip 1.12 and zstd 1.5.4.
-const BY_THE_TOOLS: [&str; 2] = [
+/// `TRACK` as compressed by gzip 1.12 and by zstd 1.5.4.
+const TRACK_COMPRESSED: [&str; 2] = [
     "1f8b08000000000002038bae56ca492c51b23232d533373334d751cac94b57b2d2b530d033b434b4d0512a2956b23234373337323235b534373432aed541d161815f8705a60e4bfc3a2c413a6201007ec95897000000",
     "28b52ffd04681d0200c2030d11b03b995b01986304130985a5eebfc94a05e78dd57ff77c63b59f79b7496b41d6305d5f837050302d85d94a3af0166c48a1330104004014e01d10d9d443ed010818b3c8",
 ];
@@ -50,7 +50,7 @@ fn decode_on(topic: &str, payload: &[u8]) -> Decoded {
 }
 
 /// Returns the result without the payloads of rejects, which keep the message as it was sent.
-fn meaning(mut decoded: Decoded) -> String {
+fn without_payloads(mut decoded: Decoded) -> String {
     decoded.rejects.iter_mut().for_each(|reject| {
         reject.payload.clear();
         reject.payload_bytes = 0;
@@ -86,22 +86,25 @@ fn check_refused(payload: &[u8], reason: Reason) -> String {
     let reject = decoded.rejects.remove(0);
     assert_eq!(reject.reason, reason, "{}", reject.detail);
     assert_eq!((reject.driver_id.as_str(), reject.payload_bytes), ("d7", payload.len() as u64));
-    assert!(payload.starts_with(&reject.payload), "kept as sent");
+    assert!(payload.starts_with(&reject.payload), "the payload is not kept as sent");
     reject.detail
 }
 
 #[test]
 fn payloads_of_common_compressors_are_read() {
-    for packed in BY_THE_TOOLS.map(unhex) {
+    for packed in TRACK_COMPRESSED.map(unhex) {
         let decoded = decode_on(TOPICS[0], &packed);
         assert_eq!((decoded.positions.len(), decoded.rejects.len()), (3, 0), "{decoded:?}");
-        assert_eq!(meaning(decoded), meaning(decode_on(TOPICS[0], TRACK.as_bytes())));
+        assert_eq!(
+            without_payloads(decoded),
+            without_payloads(decode_on(TOPICS[0], TRACK.as_bytes()))
+        );
     }
 }
 
 #[test]
-fn truncated_or_extended_payload_is_rejected_whole() {
-    for packed in BY_THE_TOOLS
+fn truncated_or_extended_payload_gives_no_position() {
+    for packed in TRACK_COMPRESSED
         .map(unhex)
         .into_iter()
         .chain([cbor(&serde_json::from_str(TRACK).expect("JSON"))])
@@ -115,7 +118,7 @@ fn truncated_or_extended_payload_is_rejected_whole() {
 
 #[test]
 fn flipped_bit_is_detected() {
-    for packed in BY_THE_TOOLS.map(unhex) {
+    for packed in TRACK_COMPRESSED.map(unhex) {
         for bit in 0..packed.len() * 8 {
             let mut flipped = packed.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -123,7 +126,8 @@ fn flipped_bit_is_detected() {
             // The gzip header's time, system and flags do not affect the text.
             assert!(
                 decoded.positions.is_empty()
-                    || meaning(decoded) == meaning(decode_on(TOPICS[0], TRACK.as_bytes())),
+                    || without_payloads(decoded)
+                        == without_payloads(decode_on(TOPICS[0], TRACK.as_bytes())),
                 "bit {bit}"
             );
         }
@@ -207,7 +211,7 @@ fn cbor_is_equivalent_to_json() {
     assert_eq!((fix.lat.e7(), fix.lng.e7()), (15_000_000, -20_000_000));
     assert_eq!(fix.ts.unix_ms(), WALL_MS);
     let kept: Vec<_> = fix.attributes.iter().collect();
-    assert_eq!(kept, [("7", "8"), ("-3", "9")], "a byte string is no value");
+    assert_eq!(kept, [("7", "8"), ("-3", "9")], "a byte string is not kept");
     for nested in [&b"\x81"[..], b"\xa1\x61x"] {
         check_refused(&[nested.repeat(200_000), vec![0x00]].concat(), Reason::InvalidUtf8);
     }
@@ -217,12 +221,12 @@ fn cbor_is_equivalent_to_json() {
 #[test]
 fn nmea_may_be_compressed() {
     let sentence = b"$GPRMC,120000.00,A,2545.702,N,08011.508,W,0.0,0.0,311225,,,A*78";
-    let plain = meaning(decode_on("n/d7", sentence));
-    assert_eq!(meaning(decode_on("n/d7", &gzip(sentence))), plain);
+    let plain = without_payloads(decode_on("n/d7", sentence));
+    assert_eq!(without_payloads(decode_on("n/d7", &gzip(sentence))), plain);
     assert_eq!(decode_on("n/d7", &cbor(&json!([1]))).rejects[0].reason, Reason::InvalidUtf8);
 }
 
-/// Generates points, and any other values in their place.
+/// Generates JSON documents with points, and with any other values in their place.
 fn document() -> impl Strategy<Value = Value> {
     let scalar = prop_oneof![
         Just(Value::Null),
@@ -260,17 +264,17 @@ proptest! {
     #[test]
     fn compressed_payload_decodes_like_its_text(value in document(), cut in 0..400_usize) {
         let text = value.to_string().into_bytes();
-        let nearly = &text[..cut.min(text.len())];
+        let truncated = &text[..cut.min(text.len())];
         for topic in TOPICS {
-            for text in [&text[..], nearly] {
-                let plain = meaning(decode_on(topic, text));
-                prop_assert_eq!(&meaning(decode_on(topic, &gzip(text))), &plain);
-                prop_assert_eq!(&meaning(decode_on(topic, &zstd(text))), &plain);
+            for text in [&text[..], truncated] {
+                let plain = without_payloads(decode_on(topic, text));
+                prop_assert_eq!(&without_payloads(decode_on(topic, &gzip(text))), &plain);
+                prop_assert_eq!(&without_payloads(decode_on(topic, &zstd(text))), &plain);
             }
             if value.is_array() || value.is_object() {
-                let plain = meaning(decode_on(topic, &text));
-                prop_assert_eq!(&meaning(decode_on(topic, &cbor(&value))), &plain);
-                prop_assert_eq!(&meaning(decode_on(topic, &gzip(&cbor(&value)))), &plain);
+                let plain = without_payloads(decode_on(topic, &text));
+                prop_assert_eq!(&without_payloads(decode_on(topic, &cbor(&value))), &plain);
+                prop_assert_eq!(&without_payloads(decode_on(topic, &gzip(&cbor(&value)))), &plain);
             }
         }
     }

@@ -38,7 +38,7 @@ fn engine_parses_every_statement_of_the_access_rules() -> Result<()> {
             .query(&format!("SELECT formatQuerySingleLine('{quoted}')"))
             .context(statement.to_owned())
     };
-    ensure!(parse("GRANT NONSENSE ON fleet.* TO milepost").is_err(), "it does parse");
+    ensure!(parse("GRANT NONSENSE ON fleet.* TO milepost").is_err(), "the parser accepts nonsense");
 
     let deploy = repository().join("deploy/clickhouse");
     let sql = fs::read_to_string(deploy.join("access.sql"))?;
@@ -59,11 +59,11 @@ fn engine_parses_every_statement_of_the_access_rules() -> Result<()> {
     ] {
         ensure!(customer.contains(general), "{general}");
     }
-    ensure!(!customer.contains("EXCEPT customer_"), "policies are for all but one customer");
+    ensure!(!customer.contains("EXCEPT customer_"), "a policy must not except a single customer");
     let closed = "ALTER USER migrate VALID UNTIL '2020-01-01'";
     ensure!(sql.contains(closed), "{closed}");
     parse(closed)?;
-    // A second run sets the passwords of a second set of hashes.
+    // A second run with other hashes changes the passwords.
     for (user, hash) in [
         ("milepost", "MILEPOST"),
         ("migrate", "MIGRATE"),
@@ -149,7 +149,7 @@ fn both_access_files_grant_what_the_migrations_need() -> Result<()> {
         assert_eq!(to_role(role), to_user(user), "access.sql for {role}, users.xml for {user}");
     }
 
-    // docs/add-a-field.md replaces the first two; adding a roll-up adds a row to the third.
+    // Adding a field (docs/add-a-field.md) replaces the first two, adding a roll-up the third.
     let replaced = ["fixes", "last_positions", "rollups"];
     for view in replaced {
         let grants = to_role("milepost_migrator");

@@ -1,5 +1,5 @@
 //! Checks docs/add-a-field.md: its patch applies, builds and passes the tests, and the column is in
-//! every table and view of fixes, also on a replica that is added later.
+//! every table and view of fixes, including those of a replica that is added later.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::world::{SOON, World, unmigrated};
 const FILES_MAX: usize = 4;
 const LINES_MAX: usize = 30;
 
-/// Lists the columns: the properties that Keeper compares, and the comments.
+/// Returns the columns with the properties that Keeper compares, and with their comments.
 fn columns(world: &World) -> Result<String> {
     world.query(
         "SELECT table, position, name, type, default_kind, default_expression, compression_codec, comment FROM system.columns \
@@ -51,12 +51,12 @@ fn add_a_field_recipe_works_as_written() -> Result<()> {
     }
 
     let replica = unmigrated("add_a_field_replica")?;
-    let settings = cluster::through(patched(&replica), &replica, &Arc::new(Hosts::default()))?;
+    let settings = cluster::for_cluster(patched(&replica), &replica, &Arc::new(Hosts::default()))?;
     settings.migrate()?;
     assert_eq!(
         columns(&replica)?,
         columns(&world)?,
-        "a replica that is added later makes other tables"
+        "a replica that is added later has other tables"
     );
     ensure!(columns(&world)?.contains("hdop_tenths"), "{}", columns(&world)?);
     Ok(())

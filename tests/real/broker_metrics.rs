@@ -9,14 +9,14 @@ use lab_stack::{Milepost, wait_until};
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::Packet;
 
-use crate::scripted_broker::{Peer, Scripted, fix};
+use crate::scripted_broker::{Peer, ScriptedBroker, fix};
 use crate::world::{SOON, unmigrated};
 
 const NODE: &str = "$SYS/brokers/emqx@10.0.0.7";
 
 /// Waits for the SUBSCRIBE to the counters, and returns its packet id.
 fn receive_subscribe(peer: &mut Peer) -> Result<u16> {
-    let Packet::Subscribe(asked) = peer.receive()? else { bail!("no second SUBSCRIBE") };
+    let Packet::Subscribe(asked) = peer.receive()? else { bail!("expected a second SUBSCRIBE") };
     let filters: Vec<_> =
         asked.filters.iter().map(|filter| (filter.path.as_str(), filter.qos)).collect();
     ensure!(filters == [("$SYS/brokers/+/metrics/#", QoS::AtMostOnce)], "{filters:?}");
@@ -34,23 +34,23 @@ fn counter(topic: &str, payload: &str) -> BytesMut {
     let topic = format!("{NODE}/{topic}");
     let mut out = BytesMut::new();
     out.put_u8(0x30);
-    out.put_u8(u8::try_from(2 + topic.len() + 1 + payload.len()).expect("it is short"));
-    out.put_u16(u16::try_from(topic.len()).expect("it is short"));
+    out.put_u8(u8::try_from(2 + topic.len() + 1 + payload.len()).expect("the packet is short"));
+    out.put_u16(u16::try_from(topic.len()).expect("the packet is short"));
     out.put_slice(topic.as_bytes());
     out.put_u8(0);
     out.put_slice(payload.as_bytes());
     out
 }
 
-fn takes_a_fix(milepost: &Milepost, broker: &Scripted) -> Result<()> {
+fn wait_for_a_fix(milepost: &Milepost, broker: &ScriptedBroker) -> Result<()> {
     wait_until("a fix is acknowledged", SOON, || Ok(broker.seen().acked.concat().contains(&1)))?;
-    wait_until("and counted", SOON, || Ok(milepost.metric("acks_total")? >= 1.0))
+    wait_until("the fix is counted", SOON, || Ok(milepost.metric("acks_total")? >= 1.0))
 }
 
 #[test]
 fn broker_drops_become_a_metric_and_not_positions() -> Result<()> {
     let world = unmigrated("counters")?;
-    let broker = Scripted::start_for_sessions(|peer| {
+    let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         answer_subscribe(peer, 0)?;
         let full = "metrics/delivery/dropped/queue_full";
@@ -60,7 +60,7 @@ fn broker_drops_become_a_metric_and_not_positions() -> Result<()> {
             ("metrics/messages/received", "12345"),
             ("uptime", "3 days"),
             (full, "705"),
-            (full, "2"), // it was restarted
+            (full, "2"), // after a restart of the node
             ("metrics/delivery/dropped/expired", "3"),
         ] {
             peer.send(&counter(topic, payload))?;
@@ -69,7 +69,7 @@ fn broker_drops_become_a_metric_and_not_positions() -> Result<()> {
         peer.listen()
     })?;
     let mut milepost = broker.settings(&world)?.with("MQTT__BROKER_METRICS", "true").start()?;
-    takes_a_fix(&milepost, &broker)?;
+    wait_for_a_fix(&milepost, &broker)?;
     let dropped = |reason| milepost.metric(&format!("broker_dropped_total{{reason=\"{reason}\"}}"));
     assert_eq!((dropped("queue_full")?, dropped("expired")?), (7.0, 0.0));
     for (name, count) in [("messages_received_total", 1.0), ("positions_received_total", 1.0)] {
@@ -82,14 +82,14 @@ fn broker_drops_become_a_metric_and_not_positions() -> Result<()> {
 #[test]
 fn refused_broker_counters_are_logged_and_affect_nothing_else() -> Result<()> {
     let world = unmigrated("refuses_counters")?;
-    let broker = Scripted::start_for_sessions(|peer| {
+    let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         answer_subscribe(peer, 0x87)?;
         peer.send(&fix(1))?;
         peer.listen()
     })?;
     let mut milepost = broker.settings(&world)?.with("MQTT__BROKER_METRICS", "true").start()?;
-    takes_a_fix(&milepost, &broker)?;
+    wait_for_a_fix(&milepost, &broker)?;
     milepost.get("/readyz")?;
     assert_eq!(broker.seen().connections.len(), 1);
     let log = milepost.process.log()?;
@@ -102,7 +102,7 @@ fn refused_broker_counters_are_logged_and_affect_nothing_else() -> Result<()> {
 #[test]
 fn broker_that_closes_on_the_counters_is_not_asked_for_them_again() -> Result<()> {
     let world = unmigrated("closes_for_counters")?;
-    let broker = Scripted::start_for_sessions(|peer| {
+    let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         if peer.number() < 3 {
             return receive_subscribe(peer).map(drop);
@@ -111,11 +111,11 @@ fn broker_that_closes_on_the_counters_is_not_asked_for_them_again() -> Result<()
         peer.listen()
     })?;
     let mut milepost = broker.settings(&world)?.with("MQTT__BROKER_METRICS", "true").start()?;
-    takes_a_fix(&milepost, &broker)?;
+    wait_for_a_fix(&milepost, &broker)?;
     assert_eq!(broker.seen().connections.len(), 4);
     ensure!(
         milepost.process.log()?.contains("set mqtt.broker_metrics = false"),
-        "it says what to do"
+        "the log does not say what to do"
     );
     milepost.terminate(SOON).map(drop)
 }
@@ -124,7 +124,7 @@ fn broker_that_closes_on_the_counters_is_not_asked_for_them_again() -> Result<()
 fn leaving_member_does_not_subscribe_to_the_broker_counters() -> Result<()> {
     let world = unmigrated("leaves_counters")?;
     let (says, heard) = mpsc::sync_channel(100);
-    let broker = Scripted::start_for_sessions(move |peer| {
+    let broker = ScriptedBroker::start_for_sessions(move |peer| {
         loop {
             let packet = peer.receive()?;
             if let Packet::Connect(..) = &packet {
@@ -151,7 +151,7 @@ fn leaving_member_does_not_subscribe_to_the_broker_counters() -> Result<()> {
 #[test]
 fn broker_counters_are_not_read_by_default() -> Result<()> {
     let world = unmigrated("asks_nothing")?;
-    let broker = Scripted::start_for_sessions(|peer| {
+    let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         peer.send(&fix(1))?;
         loop {
@@ -161,7 +161,7 @@ fn broker_counters_are_not_read_by_default() -> Result<()> {
         }
     })?;
     let mut milepost = broker.settings(&world)?.start()?;
-    takes_a_fix(&milepost, &broker)?;
+    wait_for_a_fix(&milepost, &broker)?;
     assert_eq!(broker.seen().connections.len(), 1);
     milepost.terminate(SOON).map(drop)
 }

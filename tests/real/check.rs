@@ -11,7 +11,7 @@ use lab_stack::{Settings, free_port};
 use rumqttc::v5::mqttbytes::v5::Packet;
 use serde_json::Value;
 
-use crate::scripted_broker::{Peer, Scripted as ScriptedBroker};
+use crate::scripted_broker::{Peer, ScriptedBroker};
 use crate::secure::{
     Scripted, SecureBroker, broker_password, put, scripted_by_size, scripted_clickhouse, tls_lines,
 };
@@ -19,7 +19,8 @@ use crate::world::{SOON, World, settings, unmigrated, world};
 
 const PROBE: &str = "drivers/check/gps-check";
 
-/// Level and text of each line, by the name of the check; the worst line if there are several.
+/// Level and text of each line, by the name of the check; of several lines, the first that is not
+/// ok.
 type Lines = BTreeMap<String, (String, String)>;
 
 /// Runs `milepost check`; returns the exit code and the findings.
@@ -51,7 +52,7 @@ fn finds(
     let (found, text) = lines.get(what).with_context(|| format!("no {what} in {lines:#?}"))?;
     ensure!(
         found == level && text.contains(words),
-        "{what}: {level}, {words:?} wanted in {lines:#?}"
+        "{what}: expected {level} and {words:?} in {lines:#?}"
     );
     ensure!(!format!("{lines:?}").contains("Secret"), "{lines:#?}");
     Ok(())
@@ -77,7 +78,7 @@ fn check_of_a_healthy_stack_finds_nothing_and_disturbs_nothing() -> Result<()> {
     crate::world::wait_for_metric(&milepost, "acks_total", 1.0)?;
     assert_eq!(milepost.metric("mqtt_reconnects_total")?, 0.0);
     let log = milepost.process.log()?;
-    ensure!(!log.contains("WARN"), "nothing to warn of at the start: {log}");
+    ensure!(!log.contains("WARN"), "the start logs a warning: {log}");
     milepost.terminate(crate::world::SOON)?;
     let (code, printed) = world.settings.call(&["check", "--probe-topic", "drivers/d1/gps"])?;
     ensure!(
@@ -119,9 +120,9 @@ fn check_names_the_setting_if_the_broker_refuses_the_client() -> Result<()> {
         &[],
         "broker",
         "error",
-        "is this a TLS port? Then set mqtt.url to mqtts://",
+        "is this a TLS port? Then use mqtts:// in mqtt.url",
     )?;
-    finds(&at("mqtts", "plain"), &[], "broker", "error", "does not speak TLS there")?;
+    finds(&at("mqtts", "plain"), &[], "broker", "error", "does not speak TLS on this port")?;
     finds(
         &at("mqtts", "tls"),
         &[],
@@ -152,8 +153,8 @@ fn check_names_the_setting_if_the_broker_refuses_the_client() -> Result<()> {
     finds(&user("writes", "acl"), &probe, "message", "warning", "publishing is not authorized")
 }
 
-/// Accepts every connection with these CONNACK properties, and answers each filter with this code.
-fn oblige(peer: &mut Peer, terms: &[u8], code: u8) -> Result<()> {
+/// Accepts the connection with these CONNACK properties, and answers each filter with this code.
+fn accept_client(peer: &mut Peer, terms: &[u8], code: u8) -> Result<()> {
     loop {
         let packet = peer.receive()?;
         if let Packet::Connect(..) = packet {
@@ -172,10 +173,16 @@ fn oblige(peer: &mut Peer, terms: &[u8], code: u8) -> Result<()> {
 fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
     let world = unmigrated("check_terms")?;
     let on = |terms: &'static [u8], code: u8| -> Result<Settings> {
-        let broker = ScriptedBroker::start(move |peer| oblige(peer, terms, code))?;
+        let broker = ScriptedBroker::start(move |peer| accept_client(peer, terms, code))?;
         Ok(world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port)))
     };
-    finds(&on(b"\x21\x00\x20", 1)?, &[], "window", "warning", "EMQX: mqtt.max_inflight = 32000")?;
+    finds(
+        &on(b"\x21\x00\x20", 1)?,
+        &[],
+        "window",
+        "warning",
+        "in EMQX set mqtt.max_inflight = 32000",
+    )?;
     let alone = on(b"\x21\x00\x20", 1)?.with("MQTT__CONNECTIONS", "1");
     finds(&alone, &[], "window", "error", "at most about 160 messages/s")?;
     let ours = on(b"", 1)?.with("LAB__RECEIVE_MAXIMUM", "100");
@@ -184,7 +191,7 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
         &[],
         "window",
         "warning",
-        "milepost: mqtt.connections = \"auto\", or 150 of 64 at most",
+        "set mqtt.connections = \"auto\", or to 150 (64 at most)",
     )?;
     finds(
         &on(b"\x27\x10\x00\x00\x00", 1)?,
@@ -218,10 +225,10 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
     finds(&asks(0x87)?, &[], "broker metrics", "warning", "mqtt.broker_metrics = false")
 }
 
-/// Refuses each client id at its first attempt and after each accepted connection, as EMQX does
-/// until it has cleaned up the id's former process.
+/// The broker accepts only the second attempt of each client id. EMQX, too, refuses a client id
+/// until it has cleaned up the former process of that id.
 #[test]
-fn busy_broker_is_retried_and_fails_no_check() -> Result<()> {
+fn busy_broker_is_retried_and_does_not_fail_a_check() -> Result<()> {
     const CONNACK_BUSY: [u8; 5] = [0x20, 3, 0, 0x89, 0];
     let world = unmigrated("check_busy")?;
     let seen = Mutex::new(BTreeMap::<String, u32>::new());
@@ -232,7 +239,7 @@ fn busy_broker_is_retried_and_fails_no_check() -> Result<()> {
             *attempts += 1;
             *attempts
         };
-        if attempt == 2 { oblige(peer, b"", 1) } else { peer.send(&CONNACK_BUSY) }
+        if attempt == 2 { accept_client(peer, b"", 1) } else { peer.send(&CONNACK_BUSY) }
     })?;
     let settings =
         world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
@@ -282,7 +289,8 @@ fn check_names_nodes_missing_from_the_url() -> Result<()> {
     let broker = broker_of_two_nodes()?;
     let settings =
         world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
-    let words = "2 nodes, of which milepost reaches 1: emqx@a b; mqtt.url: a URL for each node";
+    let words =
+        "2 nodes, of which milepost reaches 1: emqx@a b; set mqtt.url to a URL for each node";
     finds(&settings, &[], "cluster", "warning", words)?;
     finds(&settings, &[], "strategy", "ok", "emqx ctl conf show mqtt")
 }
@@ -321,16 +329,16 @@ fn check_measures_the_size_that_a_proxy_refuses() -> Result<()> {
             Scripted::Pass
         })
     };
-    let of = |url: String| world.settings.clone().with("CLICKHOUSE__URL", url);
-    let at = |largest: usize| proxy(largest).map(of);
-    finds(&at(8 << 20)?, &[], "insert size", "ok", "takes an insert of 8 MiB")?;
-    finds(&at(1 << 20)?, &[], "insert size", "warning", "takes 1024 KiB: milepost splits")?;
-    finds(&at(1 << 20)?, &[], "insert size", "warning", "nginx: client_max_body_size 8m")?;
-    finds(&at(64 << 10)?, &[], "insert size", "error", "takes 64 KiB: a single row")?;
+    let with_url = |url: String| world.settings.clone().with("CLICKHOUSE__URL", url);
+    let limited_to = |largest: usize| proxy(largest).map(with_url);
+    finds(&limited_to(8 << 20)?, &[], "insert size", "ok", "takes an insert of 8 MiB")?;
+    finds(&limited_to(1 << 20)?, &[], "insert size", "warning", "takes 1024 KiB: milepost splits")?;
+    finds(&limited_to(1 << 20)?, &[], "insert size", "warning", "nginx: client_max_body_size 8m")?;
+    finds(&limited_to(64 << 10)?, &[], "insert size", "error", "takes 64 KiB: a single row")?;
     // An endpoint that does not answer does not hide the following ones.
     let both = format!("http://127.0.0.1:1,{}", proxy(64 << 10)?);
     finds(
-        &of(both).with("CLICKHOUSE__REPLICATION", "macros"),
+        &with_url(both).with("CLICKHOUSE__REPLICATION", "macros"),
         &[],
         "insert size",
         "error",
@@ -344,7 +352,7 @@ fn check_measures_the_size_that_a_proxy_refuses() -> Result<()> {
 
 /// Some managed brokers close the connection of a client that subscribes below `$SYS`.
 #[test]
-fn broker_that_hangs_up_on_its_own_topics_fails_no_check() -> Result<()> {
+fn broker_that_hangs_up_on_its_own_topics_does_not_fail_a_check() -> Result<()> {
     let world = unmigrated("check_hangs_up")?;
     let broker = ScriptedBroker::start(|peer| {
         loop {
@@ -376,11 +384,11 @@ fn check_names_the_statement_that_repairs_clickhouse() -> Result<()> {
     for what in ["deduplication", "fsync"] {
         finds(&world.settings, &[], what, "ok", "")?;
     }
-    let of = |what: &str, words: &str| finds(&world.settings, &[], what, "error", words);
+    let finds_error = |what: &str, words: &str| finds(&world.settings, &[], what, "error", words);
     world.query(
         "ALTER TABLE {db}.positions MODIFY SETTING non_replicated_deduplication_window = 0",
     )?;
-    of(
+    finds_error(
         "deduplication",
         "ALTER TABLE check_tables.positions MODIFY SETTING non_replicated_deduplication_window = 10000",
     )?;
@@ -388,22 +396,22 @@ fn check_names_the_statement_that_repairs_clickhouse() -> Result<()> {
         "ALTER TABLE {db}.positions MODIFY SETTING non_replicated_deduplication_window = 10000",
     )?;
     world.query("ALTER TABLE {db}.rejects MODIFY SETTING fsync_after_insert = 0")?;
-    of("fsync", "ALTER TABLE check_tables.rejects MODIFY SETTING fsync_after_insert = 1")?;
+    finds_error("fsync", "ALTER TABLE check_tables.rejects MODIFY SETTING fsync_after_insert = 1")?;
     let milepost = world.settings.run()?;
-    lab_stack::wait_until("the start tells of it", crate::world::SOON, || {
+    lab_stack::wait_until("the start logs the risk", crate::world::SOON, || {
         Ok(milepost.process.log()?.contains("acknowledged rows do not survive a power failure"))
     })?;
     drop(milepost);
     world.query("ALTER TABLE {db}.rejects MODIFY SETTING fsync_after_insert = 1")?;
     world.query("ALTER TABLE {db}.rejects DROP COLUMN detail")?;
-    of("columns", "rejects.detail is missing; ALTER TABLE")?;
-    finds(&world.settings, &[], "views", "ok", "all of check_tables_ask exist")?;
+    finds_error("columns", "rejects.detail is missing; run ALTER TABLE")?;
+    finds(&world.settings, &[], "views", "ok", "all views of check_tables_ask exist")?;
     world.query("DROP VIEW {db}_ask.near")?;
     finds(&world.settings, &[], "views", "warning", "near missing in check_tables_ask")?;
     world.query("RENAME TABLE {db}.last_positions_mv TO {db}.elsewhere")?;
-    of("tables", "last_positions_mv missing in check_tables")?;
+    finds_error("tables", "last_positions_mv missing in check_tables")?;
     world.query("DROP DATABASE {db}")?;
-    of("migrations", "milepost migrate, with a user who may create tables")
+    finds_error("migrations", "run milepost migrate as a user that may create tables")
 }
 
 /// Starts a proxy to the engine that replaces one statement.
@@ -425,7 +433,7 @@ fn check_names_the_setting_if_clickhouse_is_old_late_or_locked() -> Result<()> {
         &[],
         "clocks",
         "error",
-        "synchronise both hosts by NTP",
+        "synchronise both hosts with NTP",
     )?;
     let early = "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)) + 60000)";
     finds(
@@ -463,7 +471,7 @@ fn check_names_the_setting_if_clickhouse_is_old_late_or_locked() -> Result<()> {
             .clone()
             .with("CLICKHOUSE__URL", format!("{scheme}://localhost:{}", https.port))
     };
-    finds(&at("http"), &[], "clickhouse", "error", "set clickhouse.url to https://")?;
+    finds(&at("http"), &[], "clickhouse", "error", "use https:// in clickhouse.url")?;
     finds(
         &at("https"),
         &[],
@@ -475,7 +483,7 @@ fn check_names_the_setting_if_clickhouse_is_old_late_or_locked() -> Result<()> {
         .settings
         .clone()
         .with("CLICKHOUSE__URL", format!("http://localhost:{}", free_port()?));
-    finds(&closed_port, &[], "clickhouse", "error", "set clickhouse.url to its HTTP port")
+    finds(&closed_port, &[], "clickhouse", "error", "set clickhouse.url to ClickHouse's HTTP port")
 }
 
 /// A misconfiguration of a cluster, and the line that reports it.
@@ -584,7 +592,7 @@ const PLANTED: [Planted; 16] = [
     Planted {
         level: "error",
         what: "shards",
-        words: "the cluster has 2, but fixes shows one of them",
+        words: "the cluster has 2 shards, but the view fixes shows only one",
         settings: &[("REPLICATION", "macros"), ("CLUSTER", "c")],
         ..GOOD
     },
@@ -644,7 +652,10 @@ fn check_reports_an_unusable_spool() -> Result<()> {
     // Neither server is reachable: the disk is checked nevertheless.
     let with = |dir: &str| settings(folder.path(), 1, "http://127.0.0.1:1").with("SPOOL__DIR", dir);
     finds(&with("/dev/shm/milepost-check"), &[], "spool", "error", "is memory")?;
-    ensure!(!Path::new("/dev/shm/milepost-check").exists(), "a check makes nothing");
+    ensure!(
+        !Path::new("/dev/shm/milepost-check").exists(),
+        "a check must not create the directory"
+    );
     finds(
         &with("/proc/milepost"),
         &[],

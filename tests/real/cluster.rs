@@ -1,5 +1,5 @@
-//! `migrate` on a cluster. This engine does not support ON CLUSTER: a proxy in front of it removes
-//! the cluster from each statement, and simulates the other hosts.
+//! Tests `migrate` on a cluster. This engine does not support ON CLUSTER: a proxy in front of it
+//! removes the cluster from each statement, and simulates the other hosts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,11 +15,11 @@ use crate::world::{Engine, SOON, World, unmigrated, unmigrated_on, wait_for_metr
 pub struct Hosts {
     /// Number of further statements on `positions` for which one host is unreachable.
     away: AtomicUsize,
-    /// Hosts that have none of the tables.
+    /// Number of hosts without any of the tables.
     new: AtomicUsize,
-    /// Statements that every host has executed.
+    /// Number of statements that every host has executed.
     done: AtomicUsize,
-    /// Statements that failed because a host was unreachable.
+    /// Number of statements that failed because a host was unreachable.
     waited: AtomicUsize,
 }
 
@@ -43,11 +43,11 @@ fn for_single_server(statement: &str, new: usize) -> String {
 }
 
 fn cluster(world: &World, hosts: &Arc<Hosts>) -> Result<Settings> {
-    through(world.settings.clone(), world, hosts)
+    for_cluster(world.settings.clone(), world, hosts)
 }
 
 /// Returns these settings for the cluster `c`, which a proxy in front of the engine simulates.
-pub fn through(settings: Settings, world: &World, hosts: &Arc<Hosts>) -> Result<Settings> {
+pub fn for_cluster(settings: Settings, world: &World, hosts: &Arc<Hosts>) -> Result<Settings> {
     let hosts = Arc::clone(hosts);
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if statement.contains(" ON CLUSTER 'c'") {
@@ -68,7 +68,7 @@ pub fn through(settings: Settings, world: &World, hosts: &Arc<Hosts>) -> Result<
 }
 
 /// Returns the number of migrations.
-fn files() -> Result<usize> {
+fn migration_count() -> Result<usize> {
     Ok(sql::migrations()?.len())
 }
 
@@ -77,42 +77,34 @@ fn migration_is_recorded_after_every_host_applied_it() -> Result<()> {
     let world = unmigrated("cluster")?;
     let hosts = Arc::new(Hosts::default());
     let settings = cluster(&world, &hosts)?;
-    let files = files()?;
+    let files = migration_count()?;
     let recorded = || world.query("SELECT count() FROM {db}.schema_migrations FINAL");
 
     hosts.away.store(2, Ordering::SeqCst);
     settings.migrate()?;
     ensure!(
         hosts.waited.load(Ordering::SeqCst) == 2,
-        "it goes on asking while a host is away: {hosts:?}"
+        "a statement was not retried while a host was away: {hosts:?}"
     );
-    ensure!(
-        recorded()? == files.to_string(),
-        "{files} migrations are recorded, not {}",
-        recorded()?
-    );
+    ensure!(recorded()? == files.to_string(), "{} of {files} migrations are recorded", recorded()?);
     let order =
         "SELECT version FROM {db}.schema_migrations FINAL ORDER BY applied_at, version LIMIT 2";
     ensure!(
         world.query(order)? == "1\n10",
-        "nothing is recorded before the one that waits: {}",
+        "a migration was recorded before the one that waited: {}",
         world.query(order)?
     );
     let done = hosts.done.swap(0, Ordering::SeqCst);
-    ensure!(done > files, "every file, and the database: {done} statements of {files} files");
+    ensure!(done > files, "{done} statements for {files} files and the database");
 
     settings.migrate()?;
-    ensure!(hosts.done.load(Ordering::SeqCst) == 0, "there is nothing to do again: {hosts:?}");
+    ensure!(hosts.done.load(Ordering::SeqCst) == 0, "a second run changed something: {hosts:?}");
 
     hosts.new.store(1, Ordering::SeqCst);
     settings.migrate()?;
     let again = hosts.done.load(Ordering::SeqCst);
-    ensure!(again >= files, "a new host gets everything: {again} statements of {files} files");
-    ensure!(
-        recorded()? == files.to_string(),
-        "{files} migrations are recorded, not {}",
-        recorded()?
-    );
+    ensure!(again >= files, "a new host got {again} statements of {files} files");
+    ensure!(recorded()? == files.to_string(), "{} of {files} migrations are recorded", recorded()?);
     Ok(())
 }
 
@@ -122,13 +114,13 @@ fn concurrent_migrations_of_a_cluster_apply_once() -> Result<()> {
     let settings = cluster(&world, &Arc::new(Hosts::default()))?;
     let both = std::thread::scope(|scope| {
         let handles = [scope.spawn(|| settings.migrate()), scope.spawn(|| settings.migrate())];
-        handles.map(|handle| handle.join().expect("it does not panic"))
+        handles.map(|handle| handle.join().expect("the migration does not panic"))
     });
     both.into_iter().collect::<Result<()>>()?;
     let (code, printed) = settings.call(&["migrate"])?;
-    ensure!(code == 0 && printed.contains("applied=0"), "nothing is left to do: {printed}");
+    ensure!(code == 0 && printed.contains("applied=0"), "a migration was left: {printed}");
     let recorded = world.query("SELECT count() FROM {db}.schema_migrations FINAL")?;
-    ensure!(recorded == files()?.to_string(), "{recorded}");
+    ensure!(recorded == migration_count()?.to_string(), "{recorded}");
     Ok(())
 }
 
@@ -139,9 +131,9 @@ fn recorded(inserts: &Inserts) -> Vec<String> {
     inserts.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Clusters of one and of two shards; each shard is the engine itself, which reads and writes it
-/// without a network. The two shards are the same tables, so each row is read twice. The third
-/// cluster has an unreachable shard.
+/// Three clusters: `c` has one shard, `two` has two, and `half` has two of which one is
+/// unreachable. The other shards are the engine itself, which accesses them without a network. Both
+/// shards of `two` are the same tables, so each row is read twice.
 const SHARDS: &str =
     "<clickhouse><tcp_port>9000</tcp_port><macros><shard>01</shard></macros><remote_servers>
 <c><shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard></c>
@@ -151,7 +143,7 @@ const SHARDS: &str =
 <shard><replica><host>127.0.0.1</host><port>1</port></replica></shard></half>
 </remote_servers></clickhouse>";
 
-/// Starts a proxy to that engine, for `migrate` and `run` on the cluster `c`.
+/// Starts a proxy to an engine with [`SHARDS`], for `migrate` and `run` on the cluster `c`.
 fn sharded(world: &World, inserts: &Inserts) -> Result<Settings> {
     let inserts = Arc::clone(inserts);
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
@@ -166,7 +158,7 @@ fn sharded(world: &World, inserts: &Inserts) -> Result<Settings> {
     Ok(settings.with("CLICKHOUSE__REPLICATION", "macros").with("CLICKHOUSE__SHARDS", "true"))
 }
 
-/// Points the distributed table at the shards of another cluster.
+/// Points a distributed table at the shards of another cluster.
 fn repoint(world: &World, table: &str, from: &str, to: &str) -> Result<()> {
     let create = format!(
         "SELECT create_table_query FROM system.tables WHERE database = '{{db}}' AND name = '{table}' FORMAT TSVRaw"
@@ -177,7 +169,7 @@ fn repoint(world: &World, table: &str, from: &str, to: &str) -> Result<()> {
         .map(drop)
 }
 
-/// Returns every parameterised view with arguments.
+/// Every parameterised view, with arguments.
 const ASKED: [&str; 12] = [
     "driver_days(driver='', since='2020-01-01', until='2100-01-01')",
     "episodes(driver='', from={f}, to={t}, tz='UTC')",
@@ -206,7 +198,8 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
     let mut messages = Vec::new();
     let now = world.query("SELECT toUnixTimestamp64Milli(now64(3))")?.parse::<u64>()?;
     for n in 0..200_u64 {
-        let (topic, lat) = (format!("drivers/d{}/gps", n % 10), 10.0 + (n as f64) / 2e3); // 55 m/s: a trip
+        // The drivers move fast enough for a trip.
+        let (topic, lat) = (format!("drivers/d{}/gps", n % 10), 10.0 + (n as f64) / 2e3); // 55 m/s
         let ts = now - 600_000 + n * 1_000;
         messages.push((topic, format!(r#"{{"lat":{lat},"lng":20.5,"ts":{ts},"speed":9}}"#)));
     }
@@ -228,7 +221,7 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
         ensure!(sent.iter().any(through), "{table}: {sent:#?}");
         ensure!(
             sent.iter().all(|line| line.contains("insert_quorum=2")),
-            "with the quorum: {sent:#?}"
+            "an insert has no quorum: {sent:#?}"
         );
     }
     ensure!(world.query("SELECT sum(count) FROM {db}.rejects")? == "1");
@@ -257,27 +250,26 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
     world.query("SELECT throwIf(sum(fixes) != 200) FROM {db}.driver_quarters")?;
     world.query("SELECT throwIf(pending != 0) FROM {db}.rollups")?;
 
-    // Two shards: each is queried, no query is refused (a subquery on a distributed table would
-    // be), and results by driver remain by driver.
+    // Over two shards, each shard is queried, and no view is refused for a subquery on a
+    // distributed table. Views that group by driver still return one row for each driver.
     let over = "SELECT name FROM system.tables WHERE database = '{db}' AND engine = 'Distributed'";
     for table in world.query(over)?.lines() {
         repoint(&world, table, "c", "two")?;
     }
     let two = all()?;
     for ((view, one), two) in asked.iter().map(String::as_str).chain(views).zip(one).zip(two) {
-        // These views return every row; the others return results by driver, or between two
-        // moments.
+        // These views return the rows of both shards; the others merge them.
         let by_row = ["driver_days", "track", "in_box", "heard_since", "fixes", "last_positions"];
         let name = view.split('(').next().unwrap_or_default();
         let (one, two) = (one.parse::<u64>()?, two.parse::<u64>()?);
-        ensure!(one > 0 || ["fence_visits", "stops"].contains(&name), "{view} says nothing");
+        ensure!(one > 0 || ["fence_visits", "stops"].contains(&name), "{view} returns no rows");
         let expected = if by_row.contains(&name) { 2 * one } else { one };
-        ensure!(two == expected, "{view}: {one} rows of one shard, then {two}");
+        ensure!(two == expected, "{view}: {one} rows of one shard, {two} of two");
     }
     let (code, printed) = settings.call(&["rejects", "replay", "--reason", "invalid_json"])?;
     ensure!(
         code == 0 && printed.contains("rejects                            2"),
-        "of each shard: {printed}"
+        "the rejects of both shards are read: {printed}"
     );
     Ok(())
 }
@@ -330,7 +322,7 @@ fn insert_stored_on_one_of_two_shards_is_retried_with_a_new_token() -> Result<()
         .filter(|line| line.starts_with("milepost_insert_errors_total{") && !line.ends_with(" 0"));
     let errors: Vec<&str> = errors.collect();
     ensure!(errors.iter().all(|line| line.contains("ambiguous")), "{errors:?}");
-    ensure!(milepost.metric("acks_total")? < 1.0, "a part of it is on one shard, the rest nowhere");
+    ensure!(milepost.metric("acks_total")? < 1.0, "only one shard has its rows");
     repoint(&world, "positions_all", "half", "c")?;
     world.wait_for("SELECT count() FROM {db}.fixes", "20", SOON)?;
     wait_for_metric(&milepost, "acks_total", 20.0)?;
@@ -342,7 +334,10 @@ fn insert_stored_on_one_of_two_shards_is_retried_with_a_new_token() -> Result<()
         recorded(&inserts).iter().filter_map(|line| value(line, name)).collect::<Vec<_>>()
     };
     let tokens = all("insert_deduplication_token");
-    ensure!(all("log_comment") == tokens, "by which system.query_log finds what our log names");
+    ensure!(
+        all("log_comment") == tokens,
+        "log_comment, which our log shows, finds the insert in system.query_log"
+    );
     let log = milepost.process.log()?;
     ensure!(log.contains(&format!("log_comment {}: ", tokens[0])), "{log}");
     let different: std::collections::BTreeSet<&String> = tokens.iter().collect();
@@ -371,17 +366,17 @@ fn tables_of_one_shard_are_refused_for_several_and_vice_versa() -> Result<()> {
     ensure!(code == 1 && printed.contains("inserts go to one shard's own table"), "{printed}");
     let mut milepost = without.start()?;
     world.publish(&[("drivers/d/gps", br#"{"lat":1,"lng":2}"#)])?;
-    lab_stack::wait_until("/readyz says what is wrong", SOON, || {
+    lab_stack::wait_until("/readyz names the setting", SOON, || {
         let reply =
             milepost.get("/readyz").map_or_else(|error| error.to_string(), |_| String::new());
-        Ok(reply.contains("these tables are for clickhouse.shards = true"))
+        Ok(reply.contains("these tables were created with clickhouse.shards = true"))
     })?;
     milepost.process.kill()?;
-    // `check` sends inserts of blanks to measure the size that is accepted: they write no row.
+    // `check` measures the accepted size with inserts of blanks, which write no row.
     let with_rows = |insert: &&String| !insert.contains("FORMAT+JSONEachRow");
     let inserts = recorded(&inserts);
     let inserts: Vec<_> = inserts.iter().filter(with_rows).collect();
-    ensure!(inserts.is_empty(), "one shard has the rows of all: {inserts:?}");
+    ensure!(inserts.is_empty(), "one shard got rows of all shards: {inserts:?}");
     Ok(())
 }
 
@@ -421,7 +416,7 @@ fn unknown_replica_count_delays_nothing() -> Result<()> {
     let sent = recorded(&inserts);
     ensure!(
         sent.iter().all(|line| line.contains("insert_quorum=auto")),
-        "the last known number, of five: {sent:#?}"
+        "the last known count, five, is not used: {sent:#?}"
     );
     Ok(())
 }

@@ -22,7 +22,7 @@ fn migrations_can_be_repeated_and_run_from_two_places_at_once() -> Result<()> {
         })
         .collect();
     for one in both {
-        one.join().expect("does not panic")?;
+        one.join().expect("the migration does not panic")?;
     }
     world.settings.migrate()?;
     let files = lab_stack::sql::migrations()?.len();
@@ -66,11 +66,11 @@ fn dropped_objects_are_recreated_from_the_history() -> Result<()> {
         for table in dropped {
             world
                 .query(&format!("EXISTS TABLE {table}"))
-                .map(|there| assert_eq!(there, "1", "{table}"))?;
+                .map(|exists| assert_eq!(exists, "1", "{table}"))?;
         }
     }
-    // Drops the table behind a view that still exists: inserts fail until it is back, with every
-    // driver in it.
+    // Drop only the target table of a view: inserts fail until the migration has recreated it, with
+    // every driver.
     let newest =
         world.query("SELECT driver_id, max(seq) FROM {db}.positions GROUP BY ALL ORDER BY ALL")?;
     world.query("DROP TABLE {db}.last_positions_state SYNC")?;
@@ -114,7 +114,7 @@ fn retention_follows_the_configuration() -> Result<()> {
     Ok(())
 }
 
-/// The bench's sink answers the queries of milepost, and no others.
+/// The sink of the benchmark answers the queries that milepost sends, and no others.
 #[test]
 fn bench_sink_can_be_migrated_and_written() -> Result<()> {
     let sink = lab_stand_ins::sink::Sink::start(1, 1)?;
@@ -123,7 +123,8 @@ fn bench_sink_can_be_migrated_and_written() -> Result<()> {
     let settings = settings(folder.path(), broker.port, &sink.url());
     let (ended, end) = std::sync::mpsc::sync_channel(1);
     let migrating = settings.clone();
-    thread::spawn(move || ended.send(migrating.migrate())); // it would retry an unsupported query
+    // On a thread with a timeout: an unsupported query would be retried for ever.
+    thread::spawn(move || ended.send(migrating.migrate()));
     end.recv_timeout(SOON)??;
     assert_eq!(settings.run()?.terminate(SOON)?, 0);
     Ok(())
@@ -152,7 +153,10 @@ fn recorded_migration_that_is_no_longer_in_sql_changes_nothing() -> Result<()> {
     )?;
     world.settings.migrate()?;
     let (code, printed) = world.settings.call(&["check"])?;
-    assert!(code == 0 && printed.contains("all that this version knows are applied"), "{printed}");
+    assert!(
+        code == 0 && printed.contains("all migrations of this version are applied"),
+        "{printed}"
+    );
     let view = "SELECT positionCaseInsensitive(create_table_query, 'is_derived') > 0 FROM system.tables \
         WHERE database = '{db}_ask' AND name = 'speeding'";
     assert_eq!(world.query(view)?, "1");
@@ -196,14 +200,17 @@ fn migrate_plan_equals_what_migrate_executes() -> Result<()> {
         "nothing is recorded again"
     );
     let (code, printed) = world.settings.call(&["check"])?;
-    assert!(code == 0 && printed.contains("all that this version knows are applied"), "{printed}");
+    assert!(
+        code == 0 && printed.contains("all migrations of this version are applied"),
+        "{printed}"
+    );
     Ok(())
 }
 
-/// A host that joins replicas later creates its tables by the same statements, and Keeper compares
-/// them with those of the other hosts, which later files have changed.
+/// A replica that joins later creates its tables with the same statements. Keeper compares them
+/// with the tables of the other replicas, which later migrations have changed.
 #[test]
-fn created_tables_have_the_columns_and_indexes_that_later_files_give_old_ones() -> Result<()> {
+fn created_tables_equal_migrated_tables() -> Result<()> {
     let world = unmigrated("created")?;
     world.settings.migrate()?;
     let (code, plan) = (world.settings.clone())
@@ -244,7 +251,7 @@ fn created_tables_have_the_columns_and_indexes_that_later_files_give_old_ones() 
 fn decode_prints_the_rows_of_a_file_and_fails_on_rejects() -> Result<()> {
     let folder = lab_stack::folder()?;
     let file = folder.path().join("message.json");
-    // No server is running: the plan needs none.
+    // No server is running: `decode` needs none.
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1").with("SOURCE__TOPIC", "in/+");
     let decode = |payload: &str| {
         std::fs::write(&file, payload)?;
@@ -308,7 +315,7 @@ fn bad_configuration_stops_the_start_with_every_violation() -> Result<()> {
     let (code, printed) = settings.call(&["run"])?;
     assert_eq!(code, 64);
     for part in [
-        "mqtt.connections: must be \"auto\" or a number of 1..=64",
+        "mqtt.connections: must be \"auto\" or a number in 1..=64",
         "batch.age_max: \"soon\"",
         "batch.row_max: unknown key",
         "batch.rows_max?",
@@ -318,7 +325,8 @@ fn bad_configuration_stops_the_start_with_every_violation() -> Result<()> {
     Ok(())
 }
 
-/// Kubernetes gives every pod variables of a service with this name, such as the last.
+/// Kubernetes sets variables such as MILEPOST_HTTP_PORT in every pod if a service is named
+/// milepost.
 #[test]
 fn variable_with_one_underscore_stops_the_start_if_it_is_a_setting() -> Result<()> {
     let folder = lab_stack::folder()?;
@@ -346,7 +354,7 @@ fn variable_with_one_underscore_stops_the_start_if_it_is_a_setting() -> Result<(
     Ok(())
 }
 
-/// Some templates of environments cannot omit a variable.
+/// Some deployment templates cannot omit a variable, and set it to an empty string instead.
 #[test]
 fn empty_variable_does_not_override_the_file() -> Result<()> {
     let folder = lab_stack::folder()?;
@@ -436,7 +444,7 @@ fn config_merges_file_and_environment_and_hides_secrets() -> Result<()> {
     Ok(())
 }
 
-/// Errors never contain a value that is not UTF-8.
+/// The values are secrets that cannot be parsed: the errors must not quote them.
 #[test]
 fn secrets_in_the_environment_are_never_printed() -> Result<()> {
     use std::os::unix::ffi::OsStrExt as _;
@@ -459,7 +467,10 @@ fn secrets_in_the_environment_are_never_printed() -> Result<()> {
         let name = key.trim_start_matches("MILEPOST__").replace("__", ".").to_lowercase();
         assert!(!printed.contains("hunter"), "{printed}");
         assert!(printed.contains(&name) || printed.contains(key), "{printed}");
-        assert!(printed.contains("batch.rows_max: 0 is outside"), "with all others: {printed}");
+        assert!(
+            printed.contains("batch.rows_max: 0 is outside"),
+            "all violations are reported: {printed}"
+        );
     }
     Ok(())
 }
@@ -475,7 +486,7 @@ fn health_queries_the_running_process() -> Result<()> {
 
     let milepost = settings.run()?;
     let running = world.settings.clone().with("HTTP__LISTEN", milepost.address());
-    wait_until("it answers in time", SOON, || Ok(running.call(&["health"])?.0 == 0))?;
+    wait_until("`milepost health` succeeds", SOON, || Ok(running.call(&["health"])?.0 == 0))?;
     assert!(milepost.get("/livez")?.contains("alive"));
     assert!(milepost.get("/nothing").is_err());
     Ok(())
@@ -491,8 +502,11 @@ fn command_as_pid_1_ends_at_sigterm_and_sigint() -> Result<()> {
     };
     let tried = container().arg("true").output();
     if !tried.as_ref().is_ok_and(|tried| tried.status.success()) {
-        // Write to stderr directly: the test harness captures eprintln! and drops it if a test passes.
-        writeln!(std::io::stderr(), "skipped: this machine gives no PID namespace: {tried:?}")?;
+        // Write to stderr directly: the harness captures eprintln!, and drops it if a test passes.
+        writeln!(
+            std::io::stderr(),
+            "skipped: this machine does not allow a PID namespace: {tried:?}"
+        )?;
         return Ok(());
     }
     let folder = lab_stack::folder()?;
@@ -514,7 +528,7 @@ fn command_as_pid_1_ends_at_sigterm_and_sigint() -> Result<()> {
         contained.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let log = folder.path().join(format!("{number}.log"));
         let mut process = Process::start("milepost as PID 1", &mut contained, log)?;
-        wait_until("it waits for ClickHouse", SOON, || {
+        wait_until("the command waits for ClickHouse", SOON, || {
             process.ensure_alive()?;
             Ok(asked.load(Ordering::SeqCst) > before)
         })?;
@@ -540,7 +554,8 @@ fn occupied_port_is_a_one_line_error() -> Result<()> {
     Ok(())
 }
 
-/// A storage policy with two volumes on this disk, however full it is.
+/// A storage policy with two volumes on this disk. With a move factor of 0, a full disk moves no
+/// parts.
 const TIERED: &str = "<clickhouse><storage_configuration><disks><cold><path>COLD/</path></cold></disks>
 <policies><tiered><volumes><default><disk>default</disk></default><cold><disk>cold</disk></cold></volumes><move_factor>0</move_factor></tiered></policies>
 </storage_configuration></clickhouse>";
@@ -557,7 +572,7 @@ fn older_positions_move_to_the_configured_volume() -> Result<()> {
     tiered.migrate()?;
     let (code, printed) = tiered.call(&["migrate"])?;
     assert!(
-        code == 0 && !printed.contains("storage policy") && !printed.contains("rows stay"),
+        code == 0 && !printed.contains("storage policy") && !printed.contains("retention (TTL)"),
         "{printed}"
     );
     world.query("INSERT INTO {db}.positions (driver_id, ts) VALUES ('d', now64(3) - INTERVAL 60 DAY), ('d', now64(3))")?;
@@ -566,19 +581,19 @@ fn older_positions_move_to_the_configured_volume() -> Result<()> {
     world.wait_for(disks, "['cold','default']", SOON)?;
     assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "2");
 
-    let anew = tiered.with("CLICKHOUSE__DATABASE", "tiered_anew");
-    anew.migrate()?;
-    let policy = "SELECT storage_policy FROM system.tables WHERE database = 'tiered_anew' AND name = 'positions'";
+    let new = tiered.with("CLICKHOUSE__DATABASE", "tiered_new");
+    new.migrate()?;
+    let policy = "SELECT storage_policy FROM system.tables WHERE database = 'tiered_new' AND name = 'positions'";
     assert_eq!(world.query(policy)?, "tiered");
     Ok(())
 }
 
 #[test]
-fn proxy_error_page_is_not_an_answer_in_trace_and_erase() -> Result<()> {
+fn trace_fails_on_a_proxy_error_page() -> Result<()> {
     let world = world("trace_page")?;
     for (question, failed) in [
         (".last_positions WHERE", "reading the last position failed"),
-        ("dateDiff('second', written_at", "asking who is erased failed"),
+        ("dateDiff('second', written_at", "reading the list of erased drivers failed"),
     ] {
         let url = scripted_clickhouse(world.engine.server.port, move |statement| {
             if statement.contains(question) {
@@ -639,14 +654,14 @@ fn trace_finds_a_driver_in_clickhouse_rejects_and_spool() -> Result<()> {
     // ClickHouse is unreachable: new messages go to the spool.
     milepost.terminate(SOON)?;
     let mut away = world.settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1").start()?;
-    wait_until("it is subscribed", SOON, || {
+    wait_until("milepost is subscribed", SOON, || {
         Ok(away.metric("mqtt_connected").is_ok_and(|count| count > 0.0))
     })?;
     world.publish(&[
         ("drivers/d8/gps", br#"{"lat":1,"lng":1}"#),
         ("drivers/d9/gps", br#"{"lat":1,"lng":1}"#),
     ])?;
-    wait_until("both are spooled", SOON, || Ok(away.metric("positions_in_spool")? >= 2.0))?;
+    wait_until("both fixes are spooled", SOON, || Ok(away.metric("positions_in_spool")? >= 2.0))?;
     away.terminate(SOON)?;
     let (code, printed) = world.settings.call(&["trace", "d8"])?;
     assert!(code == 1 && printed.contains("last fix     none of d8"), "{printed}");
@@ -662,13 +677,13 @@ fn trace_live_shows_each_message_and_its_outcome() -> Result<()> {
     let mut command = world.settings.command(&["trace", "d7", "--live", "--for", "1h"]);
     let mut live = Process::start("milepost trace --live", &mut command, log)?;
     let prints = |live: &mut Process, words: &[&str]| {
-        wait_until(&format!("it prints {words:?}"), SOON, || {
+        wait_until(&format!("trace prints {words:?}"), SOON, || {
             live.ensure_alive()?;
             Ok(live.log()?.lines().any(|line| words.iter().all(|word| line.contains(word))))
         })
     };
-    // It misses messages from before its subscription.
-    wait_until("it listens", SOON, || {
+    // Publish repeatedly, because messages from before its subscription are missed.
+    wait_until("trace has subscribed", SOON, || {
         live.ensure_alive()?;
         world.publish(&[("drivers/d7/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
         Ok(!live.log()?.is_empty())

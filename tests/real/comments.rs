@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::world::{World, unmigrated};
 
-/// The tables and views of 0.1.0 whose text no file but 380 replaces.
+/// Tables and views of 0.1.0 whose comments only migration 380 replaces.
 const FORMER: [&str; 14] = [
     "schema_migrations",
     "positions",
@@ -55,7 +55,10 @@ fn former_comments_become_those_of_a_new_database() -> Result<()> {
         in_one.lines().filter(|line| !is_there(line)).map(str::to_owned).collect()
     };
     let (more, missing) = (only(&migrated, &new), only(&new, &migrated));
-    assert!(migrated == new, "only in the migrated one: {more:#?}, in the new one: {missing:#?}");
+    assert!(
+        migrated == new,
+        "only in the migrated database: {more:#?}, only in a new one: {missing:#?}"
+    );
     Ok(())
 }
 

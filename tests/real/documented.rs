@@ -127,7 +127,7 @@ const EXAMPLES: &[Example] = &[
         rows: &["25.76 -80.19 0 0 0 0 0 battery/level=1"],
     },
     // https://transistorsoft.github.io/react-native-background-geolocation/latest/interfaces/Location.html
-    // and HttpConfig.html: `location` of a batch is an array, `params` stand beside it, -1 is
+    // and HttpConfig.html: `location` of a batch is an array, `params` are next to it, -1 is
     // unknown; values are ours.
     Example {
         topic: "sdk",

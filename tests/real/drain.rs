@@ -16,12 +16,12 @@ fn drain_takes_the_messages_of_a_lost_member_and_ends_its_sessions() -> Result<(
     let start = |number: usize| {
         settings.clone().with("MQTT__CLIENT_ID", format!("pod-{number}")).start_at(ports[number])
     };
-    let (mut stays, mut goes) = (start(0)?, start(1)?);
-    stays.wait_until_ready()?;
-    goes.wait_until_ready()?;
+    let (mut survivor, mut lost) = (start(0)?, start(1)?);
+    survivor.wait_until_ready()?;
+    lost.wait_until_ready()?;
 
     let fleet = publish_in_background(world.plan("drained", 1_000, 20));
-    wait_for_metric(&goes, "acks_total", 1.0)?;
+    wait_for_metric(&lost, "acks_total", 1.0)?;
     let drain = |settings: &lab_stack::Settings, more: &[&str]| {
         settings.call(&[&["drain", "--client-id", "pod-1"], more].concat())
     };
@@ -32,16 +32,17 @@ fn drain_takes_the_messages_of_a_lost_member_and_ends_its_sessions() -> Result<(
     assert_eq!(code, 1, "{printed}");
     assert!(printed.contains("pod-1 is running at 127.0.0.1:"), "{printed}");
 
-    let sessions = goes.metric("mqtt_connected")?;
-    goes.process.kill()?;
+    let sessions = lost.metric("mqtt_connected")?;
+    lost.process.kill()?;
     let sent = || fleet.progress.acked.load(Ordering::Relaxed);
     let sent_before = sent();
     let (code, printed) = drain(&settings, &[])?;
     assert_eq!(code, 1, "{printed}");
     assert!(printed.contains("shutdown.peers is not set"), "{printed}");
 
-    // Its share of these is queued, and its subscription keeps queueing. The other member's
-    // acknowledgements do not show this: they are sent per batch and include earlier messages.
+    // The lost member's share of these messages is queued, because its sessions are still
+    // subscribed. The other member's acknowledgements do not show that: they are sent per batch,
+    // and include earlier messages.
     wait_until("the fleet has sent enough", SOON, || Ok(sent() >= sent_before + 2_000))?;
     let (code, printed) = drain(&known, &[])?;
     assert_eq!(code, 0, "{printed}");
@@ -59,21 +60,21 @@ fn drain_takes_the_messages_of_a_lost_member_and_ends_its_sessions() -> Result<(
     let (code, printed) = drain(&known, &[])?;
     assert_eq!(code, 0, "{printed}");
     assert!(printed.contains("there is no such session"), "{printed}");
-    assert_eq!(stays.terminate(SOON)?, 0);
+    assert_eq!(survivor.terminate(SOON)?, 0);
     Ok(())
 }
 
 /// A drain that was interrupted can leave gaps in the session numbers.
 #[test]
-fn drain_finds_a_session_behind_a_gap() -> Result<()> {
+fn drain_finds_a_session_after_a_gap() -> Result<()> {
     let world = world("drain_gap")?;
     let settings = world.settings.clone().with("MQTT__SESSION_EXPIRY", "10m");
     let member = settings.clone().with("MQTT__CLIENT_ID", "pod-1").with("MQTT__CONNECTIONS", "6");
-    let mut goes = member.start()?;
-    goes.wait_until_ready()?;
-    goes.process.kill()?;
-    // End all sessions but one. Those above it belong to a member that was killed while it searched
-    // for former sessions.
+    let mut lost = member.start()?;
+    lost.wait_until_ready()?;
+    lost.process.kill()?;
+    // End all sessions but number 5. Sessions 6 to 9 exist if the member was killed while it
+    // searched for former sessions.
     for session in (0..5).chain(6..10) {
         end_session(world.broker.port, &format!("pod-1-{session}"))?;
     }
@@ -90,19 +91,19 @@ fn end_session(port: u16, client_id: &str) -> Result<()> {
     let mut options = MqttOptions::new(client_id, "127.0.0.1", port);
     options.set_clean_start(true);
     let (_client, mut connection) = Client::new(options, 1);
-    connection.iter().next().context("an answer")??;
+    connection.iter().next().context("no CONNACK")??;
     Ok(())
 }
 
-/// The member is in no peer list, and only its sessions are subscribed.
+/// No peer list names the member, and no session but its own is subscribed.
 #[test]
 fn drain_leaves_a_live_member_alone() -> Result<()> {
     let world = world("drain_living")?;
     let port = free_port()?;
     let settings =
         world.settings.clone().with("MQTT__CLIENT_ID", "pod-1").with("MQTT__SESSION_EXPIRY", "3s");
-    let mut lives = settings.start_at(port)?;
-    lives.wait_until_ready()?;
+    let mut running = settings.start_at(port)?;
+    running.wait_until_ready()?;
     let drain = |settings: &lab_stack::Settings, more: &[&str]| {
         settings.call(&[&["drain", "--client-id", "pod-1"], more].concat())
     };
@@ -112,17 +113,17 @@ fn drain_leaves_a_live_member_alone() -> Result<()> {
         assert_eq!(code, 1, "{printed}");
         assert!(printed.contains(&format!("pod-1 is running at 127.0.0.1:{port}")), "{printed}");
     }
-    assert_eq!(lives.metric("mqtt_reconnects_total")?, 0.0, "its sessions were not taken over");
+    assert_eq!(running.metric("mqtt_reconnects_total")?, 0.0, "its sessions were not taken over");
 
     // Another host cannot see that the member runs, until the member takes its sessions back.
     let elsewhere = settings.with("HTTP__LISTEN", format!("127.0.0.1:{}", free_port()?));
     let (code, printed) = drain(&elsewhere, &["--leave"])?;
     assert_eq!(code, 75, "{printed}");
     assert!(printed.contains("another client took"), "{printed}");
-    lives.wait_until_ready()?;
+    running.wait_until_ready()?;
     let manifest = finish(publish_in_background(world.plan("living", 100, 4)))?;
     let verdict = world.verify(&manifest)?;
     assert!(verdict.is_exact(), "{verdict}");
-    assert_eq!(lives.terminate(SOON)?, 0);
+    assert_eq!(running.terminate(SOON)?, 0);
     Ok(())
 }

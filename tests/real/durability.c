@@ -1,4 +1,4 @@
-/* Notes what the program asks of the disk and tells the broker, in order: loaded before libc, see durability.rs. */
+/* Logs the program's fsync and rename calls and its PUBACKs, in order. durability.rs preloads it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

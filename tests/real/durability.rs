@@ -1,6 +1,6 @@
-//! Durability under a power cut, from the program's own system calls: a preloaded library records
-//! them. A test that kills a process cannot see a missing fsync, because the kernel still has the
-//! bytes.
+//! Checks durability under a power cut from the program's system calls, which a preloaded library
+//! records. A test that kills the process could not detect a missing fsync, because the kernel
+//! still has the bytes.
 
 use anyhow::{Result, ensure};
 use lab_harness::proxy::{Fault, Proxy};

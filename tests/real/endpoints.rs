@@ -1,5 +1,6 @@
-//! Tests several endpoints in `clickhouse.url`: a process leaves one that is down, hangs, is
-//! read-only or has no tables for another one. Scripted servers in front of one engine play the replicas.
+//! Tests several endpoints in `clickhouse.url`: a process switches to another endpoint if the one
+//! in use is down, hangs, is read-only or has no tables. Scripted servers in front of one engine
+//! act as the replicas.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -24,7 +25,7 @@ struct Endpoint {
 }
 
 impl Endpoint {
-    fn before(world: &World) -> Result<Self> {
+    fn in_front_of(world: &World) -> Result<Self> {
         let (tokens, code) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(AtomicU32::new(0)));
         let (seen, refusal) = (Arc::clone(&tokens), Arc::clone(&code));
         let has_no_tables = Arc::new(AtomicBool::new(false));
@@ -78,7 +79,7 @@ fn member(world: &World, name: &str, urls: &[&str]) -> Settings {
 #[test]
 fn read_only_endpoint_is_replaced_by_the_next_one() -> Result<()> {
     let world = world("read_only_endpoint")?;
-    let (home, other) = (Endpoint::before(&world)?, Endpoint::before(&world)?);
+    let (home, other) = (Endpoint::in_front_of(&world)?, Endpoint::in_front_of(&world)?);
     let milepost = member(&world, "m-0", &[&home.url, &other.url]).run()?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     wait_for_metric(&milepost, "acks_total", 1.0)?;
@@ -86,7 +87,11 @@ fn read_only_endpoint_is_replaced_by_the_next_one() -> Result<()> {
     home.refuse(242);
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":2}"#)])?;
     wait_for_metric(&milepost, "acks_total", 2.0)?;
-    assert_eq!((home.inserts(), other.inserts()), (2, 1), "refused once, stored by the next");
+    assert_eq!(
+        (home.inserts(), other.inserts()),
+        (2, 1),
+        "the first endpoint refused once, the next one stored the fix"
+    );
     world.wait_for("SELECT count() FROM {db}.fixes", "2", SOON)
 }
 
@@ -95,7 +100,7 @@ fn read_only_endpoint_is_replaced_by_the_next_one() -> Result<()> {
 #[test]
 fn insert_tries_every_endpoint_that_cannot_write() -> Result<()> {
     let world = world("endpoints_refuse")?;
-    let endpoints = (0..4).map(|_| Endpoint::before(&world)).collect::<Result<Vec<_>>>()?;
+    let endpoints = (0..4).map(|_| Endpoint::in_front_of(&world)).collect::<Result<Vec<_>>>()?;
     for (endpoint, code) in endpoints.iter().zip([242, 243, 164]) {
         endpoint.refuse(code);
     }
@@ -127,7 +132,7 @@ fn insert_tries_every_endpoint_that_cannot_write() -> Result<()> {
 fn import_uses_an_endpoint_that_answers_and_writes() -> Result<()> {
     let world = world("endpoints_import")?;
     let away = format!("http://127.0.0.1:{}", free_port()?);
-    let (read_only, other) = (Endpoint::before(&world)?, Endpoint::before(&world)?);
+    let (read_only, other) = (Endpoint::in_front_of(&world)?, Endpoint::in_front_of(&world)?);
     read_only.refuse(242);
     let file = world.folder.path().join("fixes.csv");
     fs::write(&file, "driver_id,ts,lat,lng\nd1,2026-01-02T03:04:05Z,1,2\n")?;
@@ -140,7 +145,7 @@ fn import_uses_an_endpoint_that_answers_and_writes() -> Result<()> {
 #[test]
 fn unreachable_endpoint_at_start_is_skipped() -> Result<()> {
     let world = world("endpoint_away")?;
-    let other = Endpoint::before(&world)?;
+    let other = Endpoint::in_front_of(&world)?;
     let away = format!("http://127.0.0.1:{}", free_port()?);
     let milepost = member(&world, "m-0", &[&away, &other.url]).run()?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
@@ -154,11 +159,11 @@ fn unreachable_endpoint_at_start_is_skipped() -> Result<()> {
     Ok(())
 }
 
-/// A replica that joined before its migrations, beside one that has them.
+/// Two replicas that joined before their migrations, and one that has its tables.
 #[test]
 fn endpoint_without_tables_is_left_for_one_that_has_them() -> Result<()> {
     let world = world("endpoint_no_tables")?;
-    let endpoints = (0..3).map(|_| Endpoint::before(&world)).collect::<Result<Vec<_>>>()?;
+    let endpoints = (0..3).map(|_| Endpoint::in_front_of(&world)).collect::<Result<Vec<_>>>()?;
     endpoints[0].set_has_no_tables(true);
     endpoints[1].set_has_no_tables(true);
     let urls: Vec<_> = endpoints.iter().map(|endpoint| &*endpoint.url).collect();
@@ -179,7 +184,7 @@ fn endpoint_without_tables_is_left_for_one_that_has_them() -> Result<()> {
     fs::write(&file, "driver_id,ts,lat,lng\nd1,2026-01-02T03:04:05Z,1,2\n")?;
     let (code, printed) =
         member(&world, "m-0", &urls).call(&["import", &*file.to_string_lossy()])?;
-    assert_eq!((code, endpoints[2].inserts()), (0, 2), "a command does so, too: {printed}");
+    assert_eq!((code, endpoints[2].inserts()), (0, 2), "a command skips them, too: {printed}");
     Ok(())
 }
 
@@ -187,7 +192,7 @@ fn endpoint_without_tables_is_left_for_one_that_has_them() -> Result<()> {
 #[test]
 fn own_endpoint_is_used_again_only_with_its_tables() -> Result<()> {
     let world = world("endpoint_lost_tables")?;
-    let (home, other) = (Endpoint::before(&world)?, Endpoint::before(&world)?);
+    let (home, other) = (Endpoint::in_front_of(&world)?, Endpoint::in_front_of(&world)?);
     let milepost = member(&world, "m-0", &[&home.url, &other.url]).run()?;
     let publish = |seq: u32| {
         let payload = format!(r#"{{"lat":1,"lng":2,"seq":{seq}}}"#);
@@ -204,7 +209,7 @@ fn own_endpoint_is_used_again_only_with_its_tables() -> Result<()> {
     }
     publish(3)?;
     wait_for_metric(&milepost, "acks_total", 3.0)?;
-    assert_eq!((home.inserts(), other.inserts()), (1, 2), "it has no tables yet");
+    assert_eq!((home.inserts(), other.inserts()), (1, 2), "an endpoint without tables was used");
     home.set_has_no_tables(false);
     wait_until("the member is back", Duration::from_secs(60), || {
         Ok(milepost.process.log()?.contains("back to this member's own ClickHouse endpoint"))
@@ -220,7 +225,7 @@ fn own_endpoint_is_used_again_only_with_its_tables() -> Result<()> {
 #[test]
 fn members_use_endpoints_in_turn() -> Result<()> {
     let world = world("endpoint_turns")?;
-    let (first, second) = (Endpoint::before(&world)?, Endpoint::before(&world)?);
+    let (first, second) = (Endpoint::in_front_of(&world)?, Endpoint::in_front_of(&world)?);
     let milepost = member(&world, "m-1", &[&first.url, &second.url]).run()?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     wait_for_metric(&milepost, "acks_total", 1.0)?;
@@ -241,9 +246,9 @@ fn events_return_to_their_own_endpoint() -> Result<()> {
         counts.fetch_add(1, Ordering::SeqCst);
         Scripted::Pass
     })?;
-    let other = Endpoint::before(&world)?;
+    let other = Endpoint::in_front_of(&world)?;
     let settings = member(&world, "m-0", &[&home, &other.url]);
-    let mut watcher = Watcher::watching(&settings, &world, "events")?;
+    let mut watcher = Watcher::start_watching(&settings, &world, "events")?;
     is_broken.store(false, Ordering::SeqCst);
     wait_until("events ask their own endpoint", Duration::from_secs(90), || {
         watcher.process.ensure_alive()?;

@@ -1,4 +1,4 @@
-//! Tests that `milepost erase` removes all data of a driver, also while messages arrive.
+//! Tests that `milepost erase` removes all data of a driver, even while messages arrive.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,11 +13,11 @@ use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, World, finish, publish_in_background, wait_for_metric, world};
 
 const DRIVER: &str = "sim-gone-7";
-const NUMBER: usize = 7;
+const DRIVER_INDEX: usize = 7;
 
 /// Table settings that remove old parts at once. By default they stay for eight minutes, and the
 /// thread that removes them sleeps for up to five.
-const AT_ONCE: &str = "old_parts_lifetime = 1, cleanup_delay_period = 1, max_cleanup_delay_period = 1, cleanup_delay_period_random_add = 0";
+const FAST_CLEANUP: &str = "old_parts_lifetime = 1, cleanup_delay_period = 1, max_cleanup_delay_period = 1, cleanup_delay_period_random_add = 0";
 
 const MERGE_TREES: &str =
     "SELECT name FROM system.tables WHERE database = '{db}' AND engine LIKE '%MergeTree'";
@@ -54,7 +54,7 @@ fn rows(world: &World) -> Result<Vec<(String, u64)>> {
 fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()> {
     let world = world("erase")?;
     for table in world.query(MERGE_TREES)?.lines() {
-        world.query(&format!("ALTER TABLE {{db}}.{table} MODIFY SETTING {AT_ONCE}"))?;
+        world.query(&format!("ALTER TABLE {{db}}.{table} MODIFY SETTING {FAST_CLEANUP}"))?;
     }
     let http = Proxy::start(world.engine.server.port)?;
     let ports = [free_port()?, free_port()?];
@@ -67,24 +67,25 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
         .with("CLICKHOUSE__URL", format!("http://127.0.0.1:{}", http.port))
         .with("SPOOL__DIR", world.folder.path().join("spool").display().to_string());
     let other = settings.clone().with("MQTT__CLIENT_ID", "pod-1");
-    let (mut spools, mut stays) = (spooling.start_at(ports[0])?, other.start_at(ports[1])?);
-    spools.wait_until_ready()?;
-    stays.wait_until_ready()?;
+    let (mut spooling_member, mut other_member) =
+        (spooling.start_at(ports[0])?, other.start_at(ports[1])?);
+    spooling_member.wait_until_ready()?;
+    other_member.wait_until_ready()?;
 
     let fleet = publish_in_background(world.plan("gone", 500, 10));
     let topic = format!("drivers/{DRIVER}/gps");
     world.publish(&[(&*topic, b"broken")])?;
-    wait_for_metric(&stays, "positions_inserted_total", 500.0)?;
-    wait_for_metric(&spools, "positions_inserted_total", 500.0)?;
+    wait_for_metric(&other_member, "positions_inserted_total", 500.0)?;
+    wait_for_metric(&spooling_member, "positions_inserted_total", 500.0)?;
     http.set(proxy::Fault::Refuse);
-    wait_for_metric(&spools, "positions_in_spool", 500.0)?;
+    wait_for_metric(&spooling_member, "positions_in_spool", 500.0)?;
     refresh_roll_ups(&world)?;
     wait_until("quarters are counted", 3 * SOON, || {
         Ok(world.query(&format!(
             "SELECT count() FROM {{db}}.driver_quarters WHERE driver_id = '{DRIVER}'"
         ))? != "0")
     })?;
-    wait_until("the refusal is stored", SOON, || {
+    wait_until("the reject is stored", SOON, || {
         Ok(world
             .query(&format!("SELECT count() FROM {{db}}.rejects WHERE driver_id = '{DRIVER}'"))?
             == "1")
@@ -105,11 +106,9 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     command.env("MILEPOST__CLICKHOUSE__DATABASE", &world.database);
     let mut killed =
         Process::start("milepost erase", &mut command, world.folder.path().join("erase.log"))?;
-    wait_until(
-        "it has begun",
-        SOON,
-        || Ok(world.query("SELECT count() FROM {db}.erased")? != "0"),
-    )?;
+    wait_until("the command has begun", SOON, || {
+        Ok(world.query("SELECT count() FROM {db}.erased")? != "0")
+    })?;
     killed.kill()?;
 
     // The rows are hidden at once, and the report says that a member does not have the list yet.
@@ -125,19 +124,19 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     assert_eq!(code, 0, "{printed}");
     assert!(printed.contains(&format!("nothing of {DRIVER} is left")), "{printed}");
     assert!(rows(&world)?.iter().all(|(_, rows)| *rows == 0), "{:?}", rows(&world)?);
-    assert!(spools.metric("positions_erased_total")? > 0.0);
+    assert!(spooling_member.metric("positions_erased_total")? > 0.0);
 
     // New messages are dropped, refreshed roll-ups do not bring the driver back, and all other
     // drivers are complete.
     let mut manifest = finish(fleet)?;
-    assert!(manifest.last_seq[NUMBER] > 0);
-    manifest.last_seq[NUMBER] = 0;
+    assert!(manifest.last_seq[DRIVER_INDEX] > 0);
+    manifest.last_seq[DRIVER_INDEX] = 0;
     let verdict = world.verify(&manifest)?;
     assert!(verdict.is_exact(), "{verdict}");
     world.publish(&[(&*topic, br#"{"lat":1,"lng":2}"#), (&*topic, b"broken")])?;
     refresh_roll_ups(&world)?;
     // The second member has no peer left to ask: it keeps its session, and logs this.
-    for (milepost, code) in [(&mut spools, 0), (&mut stays, 75)] {
+    for (milepost, code) in [(&mut spooling_member, 0), (&mut other_member, 75)] {
         wait_until("everything is acknowledged", SOON, || {
             Ok(milepost.metric("mqtt_unacked")? == 0.0)
         })?;
@@ -145,7 +144,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
         let log = milepost.process.log()?;
         assert!(log.contains("adds_up=true"), "{log}");
     }
-    wait_until("quarters are counted", 3 * SOON, || {
+    wait_until("no roll-up is being refreshed", 3 * SOON, || {
         Ok(world.query(
             "SELECT countIf(status = 'Running') FROM system.view_refreshes WHERE database = '{db}'",
         )? == "0")
@@ -156,7 +155,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     assert!(code == 0 && printed.starts_with("lifted"), "{printed}");
     let mut again = other.start_at(ports[1])?;
     again.wait_until_ready()?;
-    // The other member's sessions have their share of these.
+    // Several messages, because the sessions of the stopped member get a share of them.
     (0..16).try_for_each(|_| world.publish(&[(&*topic, &br#"{"lat":1,"lng":2}"#[..])]))?;
     world.wait_for(
         &format!("SELECT count() > 0 FROM {{db}}.fixes WHERE driver_id = '{DRIVER}'"),
@@ -167,7 +166,8 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     Ok(())
 }
 
-/// Tables of any name, with any type of the driver column.
+/// A materialized view with a table of its own, and tables whose names need quotes and whose driver
+/// columns have other types.
 #[test]
 fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     let world = world("erase_theirs")?;
@@ -175,7 +175,7 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     for (table, kind) in
         [("`my-drivers`", "UInt64"), ("`it''s \\`odd\\` \\\\`", "LowCardinality(Nullable(String))")]
     {
-        let settings = format!("allow_nullable_key = 1, {AT_ONCE}");
+        let settings = format!("allow_nullable_key = 1, {FAST_CLEANUP}");
         let sql = format!(
             "CREATE TABLE {{db}}.{table} (driver_id {kind}) ENGINE = MergeTree ORDER BY driver_id SETTINGS {settings}"
         );
@@ -189,11 +189,11 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
         .filter(|table| table.starts_with(|c: char| c.is_ascii_lowercase()))
     {
         if !table.contains(['-', ' ']) {
-            world.query(&format!("ALTER TABLE {{db}}.{table} MODIFY SETTING {AT_ONCE}"))?;
+            world.query(&format!("ALTER TABLE {{db}}.{table} MODIFY SETTING {FAST_CLEANUP}"))?;
         }
     }
     let inner = world.query(&format!("{MERGE_TREES} AND name LIKE '.inner%'"))?;
-    world.query(&format!("ALTER TABLE {{db}}.`{inner}` MODIFY SETTING {AT_ONCE}"))?;
+    world.query(&format!("ALTER TABLE {{db}}.`{inner}` MODIFY SETTING {FAST_CLEANUP}"))?;
     world.query("INSERT INTO {db}.positions (driver_id, ts, seq) SELECT toString(7 + number % 2), now64(3), number FROM numbers(4)")?;
     let (code, printed) =
         world.settings.call(&["erase", "--driver", "7", "--yes", "--within", "20m"])?;
@@ -225,7 +225,7 @@ fn erase_reports_success_only_when_all_rows_are_gone() -> Result<()> {
     let (code, printed) = erase("nobody", &["--within", "4s"])?;
     assert!(
         code == 75 && (printed.contains("not certain yet") || printed.contains("being refreshed")),
-        "members read who is erased every 30 s: {printed}"
+        "members read the list of erased drivers every 30 s: {printed}"
     );
 
     // A merge removed the rows before the mutation, so that they are in old parts only. Keep these
@@ -243,7 +243,7 @@ fn erase_reports_success_only_when_all_rows_are_gone() -> Result<()> {
     world.query("OPTIMIZE TABLE {db}.positions FINAL")?;
     world.query("OPTIMIZE TABLE {db}.last_positions_state FINAL")?;
     // On a slow machine a command times out before its mutation ends, and the next command starts
-    // another: each gets twice the time. None reports that all rows are gone.
+    // another: each gets twice the time of the one before. None reports that all rows are gone.
     let mut within = 4;
     wait_until("old parts are named", SOON, || {
         within *= 2;
@@ -258,10 +258,10 @@ fn erase_reports_success_only_when_all_rows_are_gone() -> Result<()> {
     // A row in quarantine that a member does not touch.
     let spool = world.folder.path().join("spool");
     std::fs::create_dir(&spool)?;
-    std::fs::write(spool.join("00000000000000000001-1-7.row"), "of whom, nobody knows")?;
+    std::fs::write(spool.join("00000000000000000001-1-7.row"), "rows of an unknown driver")?;
     let port = free_port()?;
     let settings = world.settings.clone().with("SHUTDOWN__PEERS", format!("127.0.0.1:{port}"));
-    erase("d8", &["--within", "1s"])?; // so the member knows from the start
+    erase("d8", &["--within", "1s"])?; // so that the member has the list from the start
     let mut member =
         settings.clone().with("SPOOL__DIR", spool.display().to_string()).start_at(port)?;
     member.wait_until_ready()?;
@@ -353,7 +353,7 @@ enum Fault {
 
 /// Normalizes a statement: the result is the same for every driver, table and number, so that each
 /// kind of statement counts once.
-fn kind(statement: &str, driver: &str, tables: &[String]) -> String {
+fn statement_kind(statement: &str, driver: &str, tables: &[String]) -> String {
     let mut kind = statement.replace(driver, "D");
     for table in tables {
         kind = kind.replace(&format!(".{table} "), ".T ").replace(&format!("'{table}'"), "'T'");
@@ -376,7 +376,7 @@ fn erase_with(
     let (kinds, flag) = (Arc::clone(&seen), Arc::clone(&reached));
     let (name, all) = (driver.to_owned(), tables.to_vec());
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
-        let kind = kind(statement, &name, &all);
+        let kind = statement_kind(statement, &name, &all);
         let mut kinds = kinds.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = !kinds.contains(&kind);
         if is_new {
@@ -398,11 +398,11 @@ fn erase_with(
     let mut command = settings.command(&["erase", "--driver", driver, "--yes", "--within", "60s"]);
     let log = world.folder.path().join(format!("{driver}.log"));
     let mut erase = Process::start("milepost erase", &mut command, log)?;
-    let goes_on = |erase: &Process| erase.log().is_ok_and(|log| log.contains("retrying"));
+    let is_retrying = |erase: &Process| erase.log().is_ok_and(|log| log.contains("retrying"));
     let kills = matches!(fault, Some(Fault::KilledBefore | Fault::KilledAfter));
-    wait_until("the erasing ends, or is to be killed", 6 * SOON, || {
+    wait_until("the command ends, or has met the fault", 6 * SOON, || {
         let is_met = reached.load(Ordering::SeqCst);
-        Ok(is_met && (kills || goes_on(&erase)) || erase.ensure_alive().is_err())
+        Ok(is_met && (kills || is_retrying(&erase)) || erase.ensure_alive().is_err())
     })?;
     erase.kill()?;
     if fault.is_some() {
@@ -418,7 +418,7 @@ fn erase_with(
 fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     let world = world("erase_broken")?;
     for table in world.query(MERGE_TREES)?.lines() {
-        world.query(&format!("ALTER TABLE {{db}}.{table} MODIFY SETTING {AT_ONCE}"))?;
+        world.query(&format!("ALTER TABLE {{db}}.{table} MODIFY SETTING {FAST_CLEANUP}"))?;
     }
     let tables = world.query(
         "SELECT DISTINCT table FROM system.columns WHERE database = '{db}' AND name = 'driver_id'",
@@ -437,7 +437,7 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
         [(0, Fault::KilledBefore)].into_iter().chain(each_kind).collect();
     let driver = |n: usize| format!("f{n}");
     let next = AtomicUsize::new(0);
-    let each =
+    let run_parallel =
         |count: usize, threads: usize, work: &(dyn Fn(usize) -> Result<()> + Sync)| -> Result<()> {
             next.store(0, Ordering::SeqCst);
             thread::scope(|scope| {
@@ -457,7 +457,7 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
             })
         };
     let reached: Vec<AtomicUsize> = (0..kinds).map(|_| AtomicUsize::new(0)).collect();
-    each(plans.len(), 4, &|n| {
+    run_parallel(plans.len(), 4, &|n| {
         let (at, fault) = plans[n];
         let is_reached = erase_with(&world, &driver(n), &tables, at, Some(fault))?;
         reached[at].fetch_add(is_reached, Ordering::SeqCst);
@@ -482,7 +482,7 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     let touched = alone.start;
     // Run all at the same time: one after the other, each would wait for the old parts of the one
     // before.
-    each(touched, touched, &|n| {
+    run_parallel(touched, touched, &|n| {
         let (code, printed) =
             world.settings.call(&["erase", "--driver", &driver(n), "--yes", "--within", "20m"])?;
         ensure!(code == 0, "{} after {:?}: {code} {printed}", driver(n), plans.get(n));

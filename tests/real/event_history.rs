@@ -21,7 +21,7 @@ fn history_of_20_million_events_does_not_slow_the_start() -> Result<()> {
     let settings = world.settings.clone().with("EVENTS__FASTER_THAN", "30");
     let start = |name: &str| {
         let began = Instant::now();
-        let watcher = Watcher::watching(&settings, &world, name)?;
+        let watcher = Watcher::start_watching(&settings, &world, name)?;
         eprintln!("{name}: watching after {:.1?}", began.elapsed());
         Ok::<_, anyhow::Error>((watcher, began.elapsed()))
     };

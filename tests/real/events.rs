@@ -67,8 +67,8 @@ impl Webhook {
                 }
                 let answer = status.load(Ordering::SeqCst);
                 if answer == 200 {
-                    let event: Value = serde_json::from_slice(&body).expect("an event");
-                    let id = event["id"].as_str().expect("its id").to_owned();
+                    let event: Value = serde_json::from_slice(&body).expect("the body is an event");
+                    let id = event["id"].as_str().expect("an event has an id").to_owned();
                     *posts.lock().unwrap_or_else(PoisonError::into_inner).entry(id).or_default() +=
                         1;
                 }
@@ -109,10 +109,7 @@ pub fn retained(port: u16, filter: &str) -> Result<BTreeMap<String, Value>> {
     let mut kept = BTreeMap::new();
     let mut subscribed = 0;
     for event in connection.iter() {
-        #[expect(
-            clippy::wildcard_enum_match_arm,
-            reason = "the library has an event for everything that passes"
-        )]
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the library has many other events")]
         match event? {
             Event::Incoming(Incoming::SubAck(_)) => {
                 subscribed += 1;
@@ -149,16 +146,16 @@ impl Watcher {
         let log = world.folder.path().join(format!("{name}.log"));
         let process = Process::start("milepost events", &mut settings.command(&["events"]), log)?;
         let mut it = Self { process, port };
-        wait_until("it serves", SOON, || {
+        wait_until("/livez answers", SOON, || {
             it.process.ensure_alive()?;
             Ok(it.get("/livez").is_ok())
         })?;
         Ok(it)
     }
 
-    pub fn watching(settings: &Settings, world: &World, name: &str) -> Result<Self> {
+    pub fn start_watching(settings: &Settings, world: &World, name: &str) -> Result<Self> {
         let mut it = Self::start(settings, world, name)?;
-        wait_until("it watches", SOON, || {
+        wait_until("the process watches", SOON, || {
             it.process.ensure_alive()?;
             Ok(it.process.log()?.contains("watching"))
         })?;
@@ -213,11 +210,11 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
 
     let away = settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1");
     let waiting = Watcher::start(&away, &world, "waiting")?;
-    wait_until("it says what it waits for", SOON, || {
+    wait_until("/readyz names ClickHouse", SOON, || {
         Ok(waiting.get("/readyz")?.contains("\nclickhouse: "))
     })?;
     drop(waiting);
-    let mut first = Watcher::watching(&settings, &world, "first")?;
+    let mut first = Watcher::start_watching(&settings, &world, "first")?;
     publish("d1", &at(0, OUTSIDE, 10.0))?;
     // The fixes are 100 s apart, because a faster drive would be a jump. The first fix inside is
     // sent twice, and one fix is late.
@@ -226,7 +223,7 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     }
     count("driver_id = 'd1' AND kind = 'entered' AND fence = 'yard/1'", "1")?;
     let entered = format!("d1/entered/{}/0/yard/1", begin + 100_000);
-    wait_until("it is posted", SOON, || Ok(hook.has(&entered)))?;
+    wait_until("the event is posted", SOON, || Ok(hook.has(&entered)))?;
     count("kind = 'entered' AND mqtt_at IS NOT NULL AND webhook_at IS NOT NULL", "1")?;
     let kept = retained(world.broker.port, "fleet/events/#")?;
     let topic = "fleet/events/d1/fence/yard%2F1";
@@ -248,7 +245,7 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     hook.status.store(503, Ordering::SeqCst);
     publish("d1", &at(210, OUTSIDE, 10.0))?;
     count("kind = 'left' AND mqtt_at IS NOT NULL AND webhook_at IS NULL", "1")?;
-    wait_until("it says so", SOON, || {
+    wait_until("/readyz names the webhook", SOON, || {
         Ok(first.get("/readyz")?.contains("webhook: it answers 503"))
     })?;
     first.process.kill()?;
@@ -263,7 +260,7 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     publish("d1", &Value::from(fixes).to_string())?;
     world.wait_for("SELECT count() FROM {db}.fixes WHERE driver_id = 'd1'", "9", SOON)?;
     hook.status.store(200, Ordering::SeqCst);
-    let mut second = Watcher::watching(&settings, &world, "second")?;
+    let mut second = Watcher::start_watching(&settings, &world, "second")?;
     for (kind, second) in
         [("left", 210), ("entered", 310), ("left", 410), ("fast", 310), ("slow", 420)]
     {
@@ -278,7 +275,7 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     // The driver falls silent, and is heard again.
     count(&format!("kind = 'silent' AND toUnixTimestamp64Milli(ts) = {}", begin + 420_000), "1")?;
     publish("d1", &at(500, OUTSIDE, 10.0))?;
-    wait_until("it is heard again", SOON, || {
+    wait_until("the driver is heard again", SOON, || {
         let kept = retained(world.broker.port, "fleet/events/d1/contact")?;
         Ok(kept.values().any(|event| {
             event["event"] == "heard"
@@ -314,7 +311,7 @@ fn webhook_gets_no_event_of_a_driver_erased_meanwhile() -> Result<()> {
     hook.endless.store(true, Ordering::SeqCst);
     let settings =
         world.settings.clone().with("WEBHOOK__URL", format!("http://127.0.0.1:{}/hook", hook.port));
-    let _watcher = Watcher::watching(&settings, &world, "hook")?;
+    let _watcher = Watcher::start_watching(&settings, &world, "hook")?;
     let enter = |driver: &str| {
         world.query(&format!(
             "INSERT INTO {{db}}.positions (driver_id, ts, lat_e7, lng_e7) SELECT '{driver}', now64(3), 520500000, 130500000"
@@ -342,8 +339,8 @@ fn webhook_gets_no_event_of_a_driver_erased_meanwhile() -> Result<()> {
     Ok(())
 }
 
-/// The first queries, the webhook and the fences each hang for longer than their timeout, or for
-/// nearly as long.
+/// A query of the start takes 20 s, the webhook gives no answer, and later the query for fences
+/// gives none.
 #[test]
 fn hung_service_is_named_and_delays_no_other() -> Result<()> {
     let world = world("events_hang")?;
@@ -351,20 +348,20 @@ fn hung_service_is_named_and_delays_no_other() -> Result<()> {
         "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]])",
     )?;
     let fences_hang = Arc::new(AtomicBool::new(false));
-    let now = Arc::clone(&fences_hang);
+    let is_hanging = Arc::clone(&fences_hang);
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if statement.contains("LIMIT 3 BY driver_id") {
-            // All other queries have 15 s.
+            // Longer than the timeout of all other queries, 15 s.
             std::thread::sleep(Duration::from_secs(20));
         }
-        let hangs = statement.contains(".fences FINAL") && now.load(Ordering::SeqCst);
+        let hangs = statement.contains(".fences FINAL") && is_hanging.load(Ordering::SeqCst);
         if hangs { Scripted::Never } else { Scripted::Pass }
     })?;
     let hook = Webhook::start()?;
     hook.status.store(0, Ordering::SeqCst);
     let settings =
         world.settings.clone().with("WEBHOOK__URL", format!("http://127.0.0.1:{}/hook", hook.port));
-    let watcher = Watcher::watching(&settings.with("CLICKHOUSE__URL", url), &world, "hang")?;
+    let watcher = Watcher::start_watching(&settings.with("CLICKHOUSE__URL", url), &world, "hang")?;
     let log = watcher.process.log()?;
     assert!(!log.contains("waiting for ClickHouse"), "the start may take two minutes: {log}");
     let readyz_shows =
@@ -412,7 +409,7 @@ fn wrong_fix_after_inaccurate_ones_is_no_crossing_after_a_restart() -> Result<()
         "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at, mqtt_at) SELECT 'd1', \
          now64(3) - INTERVAL 21 MINUTE AS then, 'entered', 'depot', 52.05, 13.05, then, then",
     )?;
-    let watcher = Watcher::watching(&world.settings, &world, "jump")?;
+    let watcher = Watcher::start_watching(&world.settings, &world, "jump")?;
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE kind = 'jump'", "1", SOON)?;
     world.wait_for(
         "SELECT groupArray(kind) FROM {db}.events FINAL WHERE fence != ''",
@@ -421,7 +418,7 @@ fn wrong_fix_after_inaccurate_ones_is_no_crossing_after_a_restart() -> Result<()
     )?;
     // Fences are read periodically; a fault of one is logged once.
     let log = watcher.process.log()?;
-    assert_eq!(log.matches("a fence makes no events").count(), 1, "{log}");
+    assert_eq!(log.matches("a fence causes no events").count(), 1, "{log}");
     Ok(())
 }
 
@@ -433,14 +430,15 @@ fn fence_rules_give_events_and_hourly_reports_are_no_silence() -> Result<()> {
          'yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]], 30, 60, \
          formatDateTime(now('UTC') + INTERVAL 6 HOUR, '%H:%i-') || formatDateTime(now('UTC') + INTERVAL 7 HOUR, '%H:%i')",
     )?;
-    // d1 drives into the yard and stays there; d2 reports hourly, and is twenty minutes into an hour.
+    // d1 drives into the yard and stays there; d2 reports hourly, and did so 20 minutes ago; d3
+    // reported every minute until 20 minutes ago.
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts, inserted_at, lat_e7, lng_e7, speed_cms) \
          SELECT 'd1', now64(3) - INTERVAL 600 - number * 10 SECOND AS then, then, 520500000, 130500000 + number, 1000 FROM numbers(2) \
          UNION ALL SELECT 'd2', now64(3) - INTERVAL 20 + number * 60 MINUTE AS then, then, 0, 0, 0 FROM numbers(4) \
          UNION ALL SELECT 'd3', now64(3) - INTERVAL 20 + number MINUTE AS then, then, 0, 0, 0 FROM numbers(4)",
     )?;
-    let _watcher = Watcher::watching(&world.settings, &world, "rules")?;
+    let _watcher = Watcher::start_watching(&world.settings, &world, "rules")?;
     world.wait_for(
         "SELECT groupArray((driver_id, kind, fence)) FROM (SELECT * FROM {db}.events FINAL ORDER BY driver_id, kind)",
         "[('d1','entered','yard'),('d1','fast','yard'),('d1','off_hours','yard'),('d1','overstayed','yard'),('d1','silent',''),('d3','silent','')]",
@@ -465,7 +463,7 @@ fn fence_rules_give_events_and_hourly_reports_are_no_silence() -> Result<()> {
 #[test]
 fn delivery_of_an_entry_does_not_end_the_overstay_of_the_same_fix() -> Result<()> {
     let world = world("events_overstayed")?;
-    // A device sent its whole stay at once, so both are known at one time.
+    // A device sent all fixes of its stay at once, so both events have the same `known_at`.
     let write = |kind: &str, posted: &str| {
         world.query(&format!(
             "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at, webhook_at) SELECT 'd1', \
@@ -504,7 +502,7 @@ fn start_reads_fixes_as_old_as_the_longest_limit_of_a_fence() -> Result<()> {
         "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at) SELECT 'd1', \
          now64(3) - INTERVAL 144115 SECOND AS then, 'entered', 'depot', 52.05, 13.05, then",
     )?;
-    let _watcher = Watcher::watching(&world.settings, &world, "patience")?;
+    let _watcher = Watcher::start_watching(&world.settings, &world, "patience")?;
     world.wait_for(
         "SELECT arraySort(groupArray((driver_id, kind, fence))) FROM {db}.events FINAL",
         "[('d1','entered','depot'),('d1','overstayed','depot'),('d1','silent','')]",
@@ -516,7 +514,7 @@ fn start_reads_fixes_as_old_as_the_longest_limit_of_a_fence() -> Result<()> {
 fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> {
     let world = world("events_again")?;
     let settings = world.settings.clone().with("EVENTS__SILENT_FOR", "2d");
-    // Half an hour ago the broker was down. Of the two undelivered events, the second is the state.
+    // The broker was down half an hour ago. Of the two undelivered events, the second is the state.
     world.query(
         "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at) SELECT 'd1', known, \
          ['entered', 'left'][number + 1], 'yard', 52, 13, now64(3) - INTERVAL 30 - number MINUTE AS known FROM numbers(2)",
@@ -524,7 +522,7 @@ fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> 
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts, inserted_at) SELECT 'd2', then, now64(3) - INTERVAL 40 HOUR AS then",
     )?;
-    let first = Watcher::watching(&settings, &world, "again")?;
+    let first = Watcher::start_watching(&settings, &world, "again")?;
     wait_until("the broker has the state", SOON, || {
         let kept = retained(world.broker.port, "fleet/events/d1/fence/yard")?;
         Ok(kept.values().any(|event| event["event"] == "left"))
@@ -532,7 +530,7 @@ fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> 
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE mqtt_at IS NOT NULL", "1", SOON)?;
     drop(first);
     let shorter = settings.with("EVENTS__SILENT_FOR", "39h");
-    let second = Watcher::watching(&shorter, &world, "shorter")?;
+    let second = Watcher::start_watching(&shorter, &world, "shorter")?;
     world.wait_for(
         "SELECT count() FROM {db}.events FINAL WHERE driver_id = 'd2' AND kind = 'silent'",
         "1",
@@ -549,7 +547,7 @@ fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> 
     world.query(
         "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (14, 52), (14, 53)]]])",
     )?;
-    let _third = Watcher::watching(&shorter, &world, "third")?;
+    let _third = Watcher::start_watching(&shorter, &world, "third")?;
     wait_until("the broker keeps nothing", SOON, || {
         Ok(retained(world.broker.port, "fleet/events/#")?.is_empty())
     })
@@ -557,7 +555,7 @@ fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> 
 
 /// The history of `events` grows for ever; a start reads the newest states and the last minutes.
 #[test]
-fn start_reads_no_history_of_events() -> Result<()> {
+fn start_does_not_read_the_history_of_events() -> Result<()> {
     let world = world("events_grown")?;
     let history = format!("{}.events ", world.database);
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
@@ -589,7 +587,7 @@ fn start_reads_no_history_of_events() -> Result<()> {
     }
     let settings =
         world.settings.clone().with("CLICKHOUSE__URL", url).with("EVENTS__FASTER_THAN", "30");
-    let _watcher = Watcher::watching(&settings, &world, "grown")?;
+    let _watcher = Watcher::start_watching(&settings, &world, "grown")?;
     wait_until("the broker keeps the states", SOON, || {
         let kept = retained(world.broker.port, "fleet/events/#")?;
         let kinds: Vec<_> =
@@ -607,7 +605,7 @@ fn start_reads_no_history_of_events() -> Result<()> {
     )
 }
 
-/// The broker restarts without its persistence; then the process does.
+/// The broker restarts without its persistence; the process continues to run.
 #[test]
 fn states_are_retained_again_after_the_broker_lost_them() -> Result<()> {
     let mut world = world("events_lost")?;
@@ -620,24 +618,24 @@ fn states_are_retained_again_after_the_broker_lost_them() -> Result<()> {
     let states = |world: &World| -> Result<usize> {
         Ok(retained(world.broker.port, "fleet/events/#")?.len())
     };
-    let watcher = Watcher::watching(&world.settings, &world, "lost")?;
-    wait_until("a start retains them", SOON, || Ok(states(&world)? == 2))?;
+    let watcher = Watcher::start_watching(&world.settings, &world, "lost")?;
+    wait_until("the start retains the states", SOON, || Ok(states(&world)? == 2))?;
     world.broker.kill()?;
     world.broker = world.broker.restart()?;
-    wait_until("they are retained again", SOON, || Ok(states(&world)? == 2))?;
+    wait_until("the states are retained again", SOON, || Ok(states(&world)? == 2))?;
     drop(watcher);
     Ok(())
 }
 
 /// ClickHouse accepts any bytes as a name; an event's name must be UTF-8.
 #[test]
-fn fence_name_that_is_not_utf8_stops_no_events() -> Result<()> {
+fn fence_name_that_is_not_utf8_does_not_stop_events() -> Result<()> {
     let world = world("events_name")?;
     world.query(
         "INSERT INTO {db}.fences (name, polygons) SELECT unhex('ff61'), [[[(20, 52), (20.1, 52), (20.1, 52.1), (20, 52.1)]]] \
          UNION ALL SELECT 'yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]]",
     )?;
-    let _watcher = Watcher::watching(&world.settings, &world, "name")?;
+    let _watcher = Watcher::start_watching(&world.settings, &world, "name")?;
     world.query("INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3), 520500000, 130500000")?;
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE fence = 'yard'", "1", SOON)
 }
@@ -661,9 +659,9 @@ fn webhook_gets_eight_concurrent_posts() -> Result<()> {
         "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at) SELECT 'old', known, 'entered', 'yard', 52, 13, \
          now64(3) - INTERVAL 300 MINUTE AS known",
     )?;
-    let watcher = Watcher::watching(&settings, &world, "many")?;
+    let watcher = Watcher::start_watching(&settings, &world, "many")?;
     let dropped = "milepost_events_dropped_total{to=\"webhook\"} 1";
-    wait_until("what is too old is counted", SOON, || {
+    wait_until("the event that is too old is counted", SOON, || {
         Ok(watcher.get("/metrics")?.contains(dropped))
     })?;
     world.query(
@@ -671,8 +669,8 @@ fn webhook_gets_eight_concurrent_posts() -> Result<()> {
          now64(3) - 300 + intDiv(number, 20) * 100, 520500000, 130500000 + (intDiv(number, 20) % 2) * 1000000 FROM numbers(60)",
     )?;
     let posts = || hook.tokens.lock().unwrap_or_else(PoisonError::into_inner).len();
-    wait_until("a post came", SOON, || Ok(posts() > 0))?;
-    wait_until("eight are under way", Duration::from_secs(9), || Ok(posts() == 8))?;
+    wait_until("a post has arrived", SOON, || Ok(posts() > 0))?;
+    wait_until("eight posts are in flight", Duration::from_secs(9), || Ok(posts() == 8))?;
     hook.status.store(200, Ordering::SeqCst);
     world.wait_for("SELECT countIf(webhook_at > 0) FROM {db}.events FINAL", "60", SOON)?;
     let log = watcher.process.log()?;

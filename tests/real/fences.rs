@@ -27,12 +27,12 @@ fn areas_are_imported_once_all_or_none() -> Result<()> {
             .settings
             .call(&[&["fences", "import"], more, &[&*file.display().to_string()]].concat())
     };
-    let count = |code: i32, printed: &str, expected: &str, with: i32| {
+    let check_counts = |code: i32, printed: &str, expected: &str, with: i32| {
         let numbers = |line: &str| {
             let line = printed.lines().find_map(|text| text.strip_prefix(line));
             line.map_or("?", str::trim).to_owned()
         };
-        let found = ["new", "changed", "there already", "invalid"].map(numbers).join(" ");
+        let found = ["new", "changed", "already there", "invalid"].map(numbers).join(" ");
         assert_eq!((&*found, code), (expected, with), "{printed}");
     };
     let here = feature(r#""name":"Büro \"1\"","valid_from":"2020-01-01""#, "Polygon", SQUARE);
@@ -45,15 +45,15 @@ fn areas_are_imported_once_all_or_none() -> Result<()> {
     let rows = "SELECT count() FROM {db}.fences";
 
     let (code, printed) = import(&[here.clone(), wrong.clone(), both.clone()], &[])?;
-    count(code, &printed, "2 0 0 1", 1);
+    check_counts(code, &printed, "2 0 0 1", 1);
     assert!(printed.contains("feature 1 \"wrong\": ring 0: crosses itself near 0, 0"), "{printed}");
     let (code, printed) = import(&[here.clone(), both.clone()], &["--dry-run"])?;
-    count(code, &printed, "2 0 0 0", 0);
+    check_counts(code, &printed, "2 0 0 0", 0);
     assert_eq!(world.query(rows)?, "0");
     let (code, printed) = import(&[here.clone(), wrong, both.clone()], &["--skip-invalid"])?;
-    count(code, &printed, "2 0 0 1", 0);
+    check_counts(code, &printed, "2 0 0 1", 0);
     let (code, printed) = import(&[here, both.clone()], &[])?;
-    count(code, &printed, "0 0 2 0", 0);
+    check_counts(code, &printed, "0 0 2 0", 0);
     assert_eq!(world.query(rows)?, "2");
 
     world.query(
@@ -71,9 +71,9 @@ fn areas_are_imported_once_all_or_none() -> Result<()> {
         SQUARE,
     );
     let (code, printed) = import(std::slice::from_ref(&ruled), &[])?;
-    count(code, &printed, "0 1 0 0", 0);
+    check_counts(code, &printed, "0 1 0 0", 0);
     let (code, printed) = import(&[ruled], &[])?;
-    count(code, &printed, "0 0 1 0", 0);
+    check_counts(code, &printed, "0 0 1 0", 0);
     assert_eq!(
         world.query(
             "SELECT speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers FROM {db}.fences FINAL WHERE name = 'both'"
@@ -82,12 +82,15 @@ fn areas_are_imported_once_all_or_none() -> Result<()> {
     );
     let wrong = feature(r#""name":"both","hours":"always""#, "Polygon", SQUARE);
     let (code, printed) = import(&[wrong], &[])?;
-    count(code, &printed, "0 0 0 1", 1);
-    assert!(printed.contains("feature 0 \"both\": hours: \"always\" are no opening"), "{printed}");
+    check_counts(code, &printed, "0 0 0 1", 1);
+    assert!(
+        printed.contains("feature 0 \"both\": hours: \"always\" is not a list of opening"),
+        "{printed}"
+    );
 
     let moved = feature(r#""name":"both""#, "Polygon", "[[[0,0],[1,0],[0,1],[0,0]]]");
     let (code, printed) = import(&[moved], &[])?;
-    count(code, &printed, "0 1 0 0", 0);
+    check_counts(code, &printed, "0 1 0 0", 0);
     assert_eq!(world.query(visits)?, "Büro \"1\"\t1");
 
     fs::write(&file, format!("\u{feff}{SQUARE}"))?; // as Windows writes it

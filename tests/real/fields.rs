@@ -30,7 +30,7 @@ fn columns(world: &World) -> Result<String> {
     )
 }
 
-fn refused(settings: &Settings, arguments: &[&str], expected: &str) -> Result<()> {
+fn check_refused(settings: &Settings, arguments: &[&str], expected: &str) -> Result<()> {
     let (code, output) = settings.call(arguments)?;
     ensure!(code != 0 && output.contains(expected), "exit {code}, expected {expected}: {output}");
     Ok(())
@@ -90,14 +90,18 @@ fn second_migration_changes_nothing() -> Result<()> {
     let after = columns(&world)?;
     both.migrate()?;
     assert_eq!(columns(&world)?, after);
-    // Tables that are created with the fields equal those that got them step by step.
+    // Tables that were created with both fields equal those to which they were added.
     let new = crate::world::unmigrated("fields_again_at_once")?;
     let at_once = both.clone().with("CLICKHOUSE__DATABASE", &*new.database);
     at_once.migrate()?;
     assert_eq!(columns(&new)?, after);
 
     first.migrate()?;
-    ensure!(!columns(&world)?.contains("fixes\t13\tazimuth"), "hidden: {}", columns(&world)?);
+    ensure!(
+        !columns(&world)?.contains("fixes\t13\tazimuth"),
+        "the view still has the field: {}",
+        columns(&world)?
+    );
     let sql = "SELECT count() FROM system.columns WHERE database = '{db}' AND name = 'azimuth'";
     assert_eq!(world.query(sql)?, "2", "the columns of the tables stay");
     both.migrate()?;
@@ -132,12 +136,12 @@ fn column_type_does_not_change_silently() -> Result<()> {
         .with("FIELDS__ODOMETER__FROM", "odo")
         .with("FIELDS__ODOMETER__TYPE", "UInt32");
     for expected in [
-        "fields.battery: the column is Nullable(UInt8) and configured as Nullable(UInt16)",
+        "fields.battery: the column is Nullable(UInt8) but configured as Nullable(UInt16)",
         "[field from batt; max 100; unknown 255]",
         "--drop-field battery",
         "fields.odometer: positions has a column of this name that is not a field",
     ] {
-        refused(&wider, &["migrate"], expected)?;
+        check_refused(&wider, &["migrate"], expected)?;
     }
     let (_, output) = wider.call(&["check"])?;
     ensure!(output.contains("--drop-field battery"), "{output}");
@@ -145,7 +149,7 @@ fn column_type_does_not_change_silently() -> Result<()> {
 
     // Drop the column, and compute it with another type from the kept attributes.
     let wider = settings.clone().with("FIELDS__BATTERY__TYPE", "Int16");
-    refused(&wider, &["migrate", "--drop-field", "lat"], "there is no field lat")?;
+    check_refused(&wider, &["migrate", "--drop-field", "lat"], "there is no field lat")?;
     let (code, output) = wider.call(&["migrate", "--drop-field", "battery"])?;
     ensure!(code == 0, "{output}");
     assert_eq!(
@@ -169,7 +173,7 @@ fn check_reports_what_migrate_would_change() -> Result<()> {
     ensure!(output.contains("without a column: battery"), "{output}");
     settings.migrate()?;
     let (_, output) = settings.call(&["check"])?;
-    ensure!(output.contains("1 have their column"), "{output}");
+    ensure!(output.contains("1 configured, each with its column"), "{output}");
     let (_, output) = world.settings.call(&["check"])?;
     ensure!(output.contains("not configured, so not in the views: battery"), "{output}");
     Ok(())
@@ -180,19 +184,19 @@ fn check_reports_what_migrate_would_change() -> Result<()> {
 #[test]
 fn consumers_with_different_fields_keep_inserting() -> Result<()> {
     let world = world("fields_two_consumers")?;
-    let of = |topic: &str| world.settings.clone().with("SOURCE__TOPIC", topic);
-    let a = battery(&of("a/+/gps")).with("MQTT__CLIENT_ID", "a");
+    let subscribed_to = |topic: &str| world.settings.clone().with("SOURCE__TOPIC", topic);
+    let a = battery(&subscribed_to("a/+/gps")).with("MQTT__CLIENT_ID", "a");
     let ignition = |settings: Settings| {
         settings.with("FIELDS__IGNITION__FROM", "/io/239").with("FIELDS__IGNITION__TYPE", "Bool")
     };
-    let b = ignition(of("b/+/gps")).with("MQTT__CLIENT_ID", "b");
+    let b = ignition(subscribed_to("b/+/gps")).with("MQTT__CLIENT_ID", "b");
     a.migrate()?;
     let first = a.run()?;
     b.migrate()?;
     let second = b.run()?;
     let send = |driver: &str| {
         let payload = fix(r#","batt":80,"io":{"239":1}"#);
-        // Two drivers: fixes without a time that are received in one millisecond are one.
+        // Two drivers, because fixes without a time that arrive in the same millisecond are one.
         let topics = [format!("a/{driver}-a/gps"), format!("b/{driver}-b/gps")];
         world.publish(&topics.each_ref().map(|topic| (&**topic, &*payload)))
     };
@@ -200,15 +204,15 @@ fn consumers_with_different_fields_keep_inserting() -> Result<()> {
     world.wait_for("SELECT count() FROM {db}.positions", "2", SOON)?;
     let stored = "SELECT count(battery), countIf(ignition) FROM {db}.positions";
     assert_eq!(world.query(stored)?, "1\t1", "each consumer's rows have its field");
-    refused_query(&world, "SELECT battery FROM {db}.fixes", "battery")?;
+    check_query_refused(&world, "SELECT battery FROM {db}.fixes", "battery")?;
     ignition(a.clone()).migrate()?;
     let shown = "SELECT count(battery), countIf(ignition) FROM {db}.fixes";
-    assert_eq!(world.query(shown)?, "1\t1", "the union shows both");
+    assert_eq!(world.query(shown)?, "1\t1", "the views show both fields");
 
     // One consumer goes back to the earlier configuration: the field that it no longer keeps is
     // NULL.
     drop(first);
-    let first = of("a/+/gps").with("MQTT__CLIENT_ID", "a").run()?;
+    let first = subscribed_to("a/+/gps").with("MQTT__CLIENT_ID", "a").run()?;
     send("two")?;
     world.wait_for("SELECT count() FROM {db}.fixes", "4", SOON)?;
     assert_eq!(world.query(shown)?, "1\t2");
@@ -217,7 +221,7 @@ fn consumers_with_different_fields_keep_inserting() -> Result<()> {
     Ok(())
 }
 
-fn refused_query(world: &World, sql: &str, expected: &str) -> Result<()> {
+fn check_query_refused(world: &World, sql: &str, expected: &str) -> Result<()> {
     let answer = world.query(sql);
     ensure!(answer.as_ref().is_err_and(|it| format!("{it:#}").contains(expected)), "{answer:?}");
     Ok(())
@@ -237,7 +241,7 @@ fn older_spool_files_are_replayed_into_tables_with_fields() -> Result<()> {
     let store = |settings: &Settings, driver: &str, waiting: f64| -> Result<()> {
         let away = settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1");
         let milepost = away.listen()?;
-        milepost_subscribed(&milepost)?;
+        wait_until_subscribed(&milepost)?;
         let topic = format!("drivers/{driver}/gps");
         world.publish(&[(&topic, &fix(r#","batt":80"#))])?;
         crate::world::wait_for_metric(&milepost, "positions_in_spool", waiting)
@@ -263,8 +267,8 @@ fn older_spool_files_are_replayed_into_tables_with_fields() -> Result<()> {
     replay(&after, "[('new',80),('old',80),('third',80)]")
 }
 
-fn milepost_subscribed(milepost: &lab_stack::Milepost) -> Result<()> {
-    lab_stack::wait_until("it has subscribed", SOON, || {
+fn wait_until_subscribed(milepost: &lab_stack::Milepost) -> Result<()> {
+    lab_stack::wait_until("milepost is subscribed", SOON, || {
         Ok(milepost.metric("mqtt_connected")? >= 1.0)
     })
 }
@@ -443,7 +447,7 @@ fn field_added_under_load_loses_nothing() -> Result<()> {
     world.wait_for("SELECT count() > 2000 FROM {db}.positions", "1", SOON)?;
 
     after.migrate()?;
-    ensure!(first.terminate(SOON)? == 0, "the first member left something");
+    ensure!(first.terminate(SOON)? == 0, "the first member left data behind");
     let restarted = member(&after, "first")?;
     world.wait_for("SELECT count(battery) > 2000 FROM {db}.positions", "1", SOON)?;
     second.process.kill()?;

@@ -31,7 +31,8 @@ struct Case {
 enum Fault {
     /// The scripted server behaves like this.
     Script(Behaviour),
-    /// The engine itself is made to refuse; `{db}` is the case's database.
+    /// These statements make the engine itself refuse and accept again; `{db}` is the case's
+    /// database.
     Engine { begin: &'static str, end: &'static str },
 }
 
@@ -44,7 +45,7 @@ enum Expect {
         /// Error kinds that a failed insert may be counted as.
         kinds: &'static [&'static str],
         /// The log and `/readyz` contain one of these, case-insensitively.
-        says: &'static [&'static str],
+        causes: &'static [&'static str],
     },
 }
 
@@ -53,13 +54,14 @@ impl Case {
         matches!(self.fault, Fault::Script(Behaviour::Hang(_)))
     }
 
-    /// Shortest duration of a fault: a hang is reported after half a minute.
-    fn lasts(&self) -> Duration {
+    /// Minimum duration of the fault. A hang needs longer, because it is reported after half a
+    /// minute.
+    fn fault_duration(&self) -> Duration {
         Duration::from_secs(if self.hangs() { 35 } else { 20 })
     }
 
-    /// Timeout of the report. The models, whose clock is simulated, test how soon it is made; here
-    /// it only must be made, however busy the machine is.
+    /// Time within which the log and `/readyz` must name the cause. The models, whose clock is
+    /// simulated, test how soon they do; this limit allows for a busy machine.
     fn report_timeout(&self) -> Duration {
         Duration::from_secs(120)
     }
@@ -70,8 +72,8 @@ const fn script(name: &'static str, behaviour: Behaviour, expect: Expect) -> Cas
 }
 
 /// Expects an unknown outcome: the rows may be stored.
-const fn ambiguous(says: &'static [&'static str]) -> Expect {
-    Expect::Refused { kinds: &["ambiguous"], says }
+const fn ambiguous(causes: &'static [&'static str]) -> Expect {
+    Expect::Refused { kinds: &["ambiguous"], causes }
 }
 
 /// Expects an error of ClickHouse itself.
@@ -79,25 +81,25 @@ const fn error(
     name: &'static str,
     code: u32,
     kinds: &'static [&'static str],
-    says: &'static [&'static str],
+    causes: &'static [&'static str],
 ) -> Case {
     let fault = Fault::Script(Behaviour::ClickHouseError { code, stored: false });
-    Case { name, fault, expect: Expect::Refused { kinds, says }, on_replicas: false }
+    Case { name, fault, expect: Expect::Refused { kinds, causes }, on_replicas: false }
 }
 
 const EXCEPTION: Expect = ambiguous(&["Code: 241", "exception"]);
 const NO_SUMMARY: Expect = ambiguous(&["summary"]);
 const NO_ANSWER: Expect = ambiguous(&["timed out", "timeout", "no answer", "does not answer"]);
-/// A fault that passes by itself.
-const BY_ITSELF: &[&str] = &["transient"];
-/// A fault that an operator must fix.
-const BY_A_PERSON: &[&str] = &["permanent"];
-/// A definite refusal, which may be transient or need an operator.
-const NO: &[&str] = &["transient", "permanent"];
-/// An error of ClickHouse itself after which the rows may be stored nevertheless.
-const OPEN: &[&str] = &["ambiguous", "transient"];
+/// Kind of a fault that passes by itself.
+const TRANSIENT: &[&str] = &["transient"];
+/// Kind of a fault that an operator must fix.
+const PERMANENT: &[&str] = &["permanent"];
+/// Kinds of a refusal that passes by itself or that an operator must fix.
+const TRANSIENT_OR_PERMANENT: &[&str] = &["transient", "permanent"];
+/// Kinds of an error of ClickHouse after which the rows may be stored nevertheless.
+const POSSIBLY_STORED: &[&str] = &["ambiguous", "transient"];
 
-/// Status 200 without success.
+/// Responses with status 200 that do not confirm the insert.
 static LIES: [Case; 8] = [
     script("body_dropped", Behaviour::BodyDropped, ambiguous(&["ClickHouse wrote 0"])),
     script("without_summary", Behaviour::HonestWithoutSummary, NO_SUMMARY),
@@ -117,7 +119,7 @@ static LIES: [Case; 8] = [
     ),
 ];
 
-/// Answers of proxies, some of them very long or with a quoted error of ClickHouse.
+/// Responses of proxies: error pages, some of them very long, and a redirect.
 static PROXIES: [Case; 7] = [
     script(
         "endless_error",
@@ -144,13 +146,13 @@ static PROXIES: [Case; 7] = [
         Behaviour::ProxyError { status: 503 },
         ambiguous(&["503 Service Temporarily Unavailable", "HTTP 503", "status 503"]),
     ),
-    // A limit of 8 bytes instead of 8 MiB: the proxy is misconfigured, and no row is at fault.
+    // The proxy is misconfigured, with a limit of 8 bytes instead of 8 MiB. No row is too large.
     script(
         "nothing_passes",
         Behaviour::TooLarge { body_bytes_max: 8, then: TooLarge::AnswersAfterIt },
         Expect::Refused {
             kinds: &["ambiguous", "too_large"],
-            says: &["413 Payload Too Large", "HTTP 413", "status 413"],
+            causes: &["413 Payload Too Large", "HTTP 413", "status 413"],
         },
     ),
     script(
@@ -161,11 +163,11 @@ static PROXIES: [Case; 7] = [
 ];
 
 const fn too_large(name: &'static str, then: TooLarge, expect: Expect) -> Case {
-    // About twenty rows.
+    // 1,000 bytes are about twenty rows.
     script(name, Behaviour::TooLarge { body_bytes_max: 1000, then }, expect)
 }
 
-/// Servers that are slow or have limits: milepost works within them.
+/// Servers that are slow or have limits, with which milepost can work.
 static LIMITS: [Case; 5] = [
     too_large("too_large", TooLarge::AnswersAfterIt, Expect::GetsThrough),
     too_large("too_large_at_once", TooLarge::AnswersAtOnce, Expect::GetsThrough),
@@ -185,25 +187,28 @@ static HANGS: [Case; 5] = [
 
 /// ClickHouse's own errors.
 static ERRORS: [Case; 12] = [
-    error("error_60", 60, BY_A_PERSON, &["Code: 60.", "UNKNOWN_TABLE"]),
-    error("error_81", 81, BY_A_PERSON, &["Code: 81.", "UNKNOWN_DATABASE"]),
-    error("error_159", 159, OPEN, &["Code: 159.", "TIMEOUT_EXCEEDED"]),
-    error("error_164", 164, BY_A_PERSON, &["Code: 164.", "READONLY"]),
-    error("error_241", 241, BY_ITSELF, &["Code: 241.", "MEMORY_LIMIT_EXCEEDED"]),
-    error("error_242", 242, BY_ITSELF, &["Code: 242.", "TABLE_IS_READ_ONLY"]),
-    error("error_252", 252, BY_ITSELF, &["Code: 252.", "TOO_MANY_PARTS"]),
-    error("error_319", 319, OPEN, &["Code: 319.", "UNKNOWN_STATUS_OF_INSERT"]),
-    error("error_344", 344, BY_A_PERSON, &["update ClickHouse"]),
-    error("error_516", 516, BY_A_PERSON, &["Code: 516.", "AUTHENTICATION_FAILED"]),
+    error("error_60", 60, PERMANENT, &["Code: 60.", "UNKNOWN_TABLE"]),
+    error("error_81", 81, PERMANENT, &["Code: 81.", "UNKNOWN_DATABASE"]),
+    error("error_159", 159, POSSIBLY_STORED, &["Code: 159.", "TIMEOUT_EXCEEDED"]),
+    error("error_164", 164, PERMANENT, &["Code: 164.", "READONLY"]),
+    error("error_241", 241, TRANSIENT, &["Code: 241.", "MEMORY_LIMIT_EXCEEDED"]),
+    error("error_242", 242, TRANSIENT, &["Code: 242.", "TABLE_IS_READ_ONLY"]),
+    error("error_252", 252, TRANSIENT, &["Code: 252.", "TOO_MANY_PARTS"]),
+    error("error_319", 319, POSSIBLY_STORED, &["Code: 319.", "UNKNOWN_STATUS_OF_INSERT"]),
+    error("error_344", 344, PERMANENT, &["update ClickHouse"]),
+    error("error_516", 516, PERMANENT, &["Code: 516.", "AUTHENTICATION_FAILED"]),
     script(
         "error_159_stored",
         Behaviour::ClickHouseError { code: 159, stored: true },
-        Expect::Refused { kinds: OPEN, says: &["Code: 159.", "TIMEOUT_EXCEEDED"] },
+        Expect::Refused { kinds: POSSIBLY_STORED, causes: &["Code: 159.", "TIMEOUT_EXCEEDED"] },
     ),
     script(
         "error_319_stored",
         Behaviour::ClickHouseError { code: 319, stored: true },
-        Expect::Refused { kinds: OPEN, says: &["Code: 319.", "UNKNOWN_STATUS_OF_INSERT"] },
+        Expect::Refused {
+            kinds: POSSIBLY_STORED,
+            causes: &["Code: 319.", "UNKNOWN_STATUS_OF_INSERT"],
+        },
     ),
 ];
 
@@ -212,7 +217,10 @@ static COMMITS: [Case; 4] = [
     script(
         "view_failed",
         Behaviour::ViewFailed,
-        Expect::Refused { kinds: NO, says: &["Code: 469.", "VIOLATED_CONSTRAINT"] },
+        Expect::Refused {
+            kinds: TRANSIENT_OR_PERMANENT,
+            causes: &["Code: 469.", "VIOLATED_CONSTRAINT"],
+        },
     ),
     Case {
         name: "view_refuses",
@@ -220,7 +228,10 @@ static COMMITS: [Case; 4] = [
             begin: "ALTER TABLE {db}.last_positions_state ADD CONSTRAINT nobody CHECK driver_id = ''",
             end: "ALTER TABLE {db}.last_positions_state DROP CONSTRAINT nobody",
         },
-        expect: Expect::Refused { kinds: NO, says: &["Code: 469.", "VIOLATED_CONSTRAINT"] },
+        expect: Expect::Refused {
+            kinds: TRANSIENT_OR_PERMANENT,
+            causes: &["Code: 469.", "VIOLATED_CONSTRAINT"],
+        },
         on_replicas: false,
     },
     Case {
@@ -229,7 +240,7 @@ static COMMITS: [Case; 4] = [
             begin: "RENAME TABLE {db}.last_positions_state TO {db}.elsewhere",
             end: "RENAME TABLE {db}.elsewhere TO {db}.last_positions_state",
         },
-        expect: Expect::Refused { kinds: BY_A_PERSON, says: &["Code: 60.", "UNKNOWN_TABLE"] },
+        expect: Expect::Refused { kinds: PERMANENT, causes: &["Code: 60.", "UNKNOWN_TABLE"] },
         on_replicas: false,
     },
     Case {
@@ -238,7 +249,7 @@ static COMMITS: [Case; 4] = [
             begin: "ALTER TABLE {db}.positions MODIFY SETTING parts_to_delay_insert = 1, parts_to_throw_insert = 1",
             end: "ALTER TABLE {db}.positions RESET SETTING parts_to_delay_insert, parts_to_throw_insert",
         },
-        expect: Expect::Refused { kinds: BY_ITSELF, says: &["Code: 252.", "TOO_MANY_PARTS"] },
+        expect: Expect::Refused { kinds: TRANSIENT, causes: &["Code: 252.", "TOO_MANY_PARTS"] },
         on_replicas: false,
     },
 ];
@@ -256,9 +267,9 @@ static REPLICAS: [Case; 7] = [
     replica_dies("replica_dies_319", 319),
     replica_dies("replica_dies_999", 999),
     replica_dies("replica_dies_241", 241),
-    on_replicas(error("replicas_285", 285, BY_ITSELF, &["clickhouse.insert_quorum"])),
-    on_replicas(error("replicas_242", 242, BY_ITSELF, &["Code: 242.", "TABLE_IS_READ_ONLY"])),
-    on_replicas(error("replicas_164", 164, BY_A_PERSON, &["Code: 164.", "READONLY"])),
+    on_replicas(error("replicas_285", 285, TRANSIENT, &["clickhouse.insert_quorum"])),
+    on_replicas(error("replicas_242", 242, TRANSIENT, &["Code: 242.", "TABLE_IS_READ_ONLY"])),
+    on_replicas(error("replicas_164", 164, PERMANENT, &["Code: 164.", "READONLY"])),
     on_replicas(error("replicas_159", 159, &["ambiguous"], &["Code: 159.", "TIMEOUT_EXCEEDED"])),
 ];
 
@@ -297,7 +308,7 @@ fn failed_commit_or_view_acknowledges_nothing() {
     all_hold(&COMMITS);
 }
 
-/// Runs the cases, some at once, and prints a row for each.
+/// Runs the cases, several at a time, and prints a row for each.
 fn all_hold(cases: &'static [Case]) {
     let only = std::env::var("IMPOLITE").ok();
     let cases: Vec<&'static Case> =
@@ -315,13 +326,13 @@ fn all_hold(cases: &'static [Case]) {
                     if !holds {
                         failed
                             .lock()
-                            .expect("nobody panics with it")
+                            .expect("no thread panicked with the lock")
                             .push(format!("{} | {row}", case.name));
                     }
                 }
             });
         }
     });
-    let failed = failed.into_inner().expect("nobody panicked with it");
+    let failed = failed.into_inner().expect("no thread panicked with the lock");
     assert!(failed.is_empty(), "{}\n{}", judge::COLUMNS, failed.join("\n"));
 }

@@ -12,7 +12,7 @@ use lab_stack::{unix_ms, wait_until};
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, World, world};
 
-/// Returns a whole second, an hour ago.
+/// Returns the time an hour ago in milliseconds, at a whole second.
 fn began_ms() -> i64 {
     (unix_ms() / 1_000 - 3_600) * 1_000
 }
@@ -181,7 +181,8 @@ fn traccar_dawarich_and_recorder_files_become_their_rows() -> Result<()> {
     ensure!(fixes(&world, "jane:phone", began)? == "3 48.856826 2.292713 15 - - - {batt:53} 1");
     let (code, printed) = import(&world, &[], &rec)?;
     ensure!(
-        code == 64 && printed.contains("no source of the configuration takes owntracks/jane/phone"),
+        code == 64
+            && printed.contains("no configured source matches the topic owntracks/jane/phone"),
         "{printed}"
     );
     Ok(())
@@ -240,7 +241,7 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     ensure!(world.query(counts)? == expected, "{}", world.query(counts)?);
     ensure!(world.query("SELECT count() FROM {db}.fixes WHERE driver_id = 'grows'")? == "3");
     let why = "SELECT any(detail) FROM {db}.rejects WHERE reason = 'invalid_json'";
-    ensure!(world.query(why)? == "a quote of this row has no end");
+    ensure!(world.query(why)? == "a quote in this row is never closed");
     // The unit of a field is not guessed. A truncated file is read up to its end.
     let file = write(&world, "speed.csv", "driver_id,ts,lat,lng,speed\n")?;
     let (code, printed) = import(&world, &[], &file)?;
@@ -332,7 +333,7 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     );
     let (code, printed) = import(&world, &driver, &write(&world, "none.csv", "")?)?;
     ensure!(code == 64 && printed.contains("the first row must name the columns"), "{printed}");
-    // Data that would be skipped silently.
+    // Arguments with which data would be skipped silently.
     let heart = write(&world, "heart.csv", &format!("lat,lon,ts,hr\n1,2,{began},60\n"))?;
     for (arguments, said) in [
         (&["--keep", "/hr"][..], "must be a name such as"),
@@ -372,7 +373,7 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     });
     let (code, report) = dry_run(&world, &driver, &pipe)?;
     ensure!(code == 0 && report["positions"] == 1, "{report}");
-    writer.join().expect("it does not panic")?;
+    writer.join().expect("the writer does not panic")?;
     // A zone west of Greenwich. The reported file name is that of the user, not the link's target.
     let file = write(&world, "b37.csv", "lat,lon,ts\n1,2,2026-01-31 08:00:00\n")?;
     let text = fs::read_to_string(&file)?
@@ -423,7 +424,7 @@ fn killed_import_resumes_where_it_stopped() -> Result<()> {
     first.kill()?;
     first.wait()?;
     let noted = stored()?;
-    ensure!(count()? >= noted, "{noted} are noted, {} are stored", count()?);
+    ensure!(count()? >= noted, "the state has {noted} fixes, the table {}", count()?);
 
     let (code, printed) = world.settings.call(&arguments)?;
     ensure!(code == 0 && printed.contains(&format!("\"skipped\":{noted},")), "{noted}: {printed}");
@@ -451,7 +452,8 @@ fn resumed_import_skips_only_what_it_stored() -> Result<()> {
     };
     let (began, head) = (began_ms(), "ts,lat,lng,note\n");
     let row = |n: i64| format!("{},1,2,x\n", began + n * 1_000);
-    // Every prefix of a file with a note of three lines, as a program that writes it leaves it.
+    // Ever longer prefixes of a file, as the program that writes it leaves them. One note has three
+    // lines.
     let whole = format!(
         "{head}{}{},1,2,\"first\nsecond\nthird\"\n{}",
         (0..4).map(row).collect::<String>(),
@@ -530,7 +532,8 @@ fn import_skips_fixes_already_stored_with_seq() -> Result<()> {
     );
     let count = "SELECT count() FROM {db}.fixes WHERE driver_id = 'd7'";
     ensure!(world.query(count)? == "4", "{}", world.query(count)?);
-    // A device without seq: its speed and heading stay, unless the file has more fields.
+    // A device without seq: its fixes are kept with their speed and heading, unless the file has
+    // more fields.
     world.query(&format!(
         "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, \
          alt_dm, acc_dm, received_at) \

@@ -1,5 +1,5 @@
-//! The real binary between a real broker and the real ClickHouse engine, on free ports of the
-//! loopback.
+//! Tests the real binary with a real broker and the real ClickHouse engine, on free ports of the
+//! loopback interface.
 #![expect(unreachable_pub, reason = "a test's modules are private to it")]
 
 mod access;

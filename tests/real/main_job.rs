@@ -3,7 +3,9 @@
 use anyhow::Result;
 use lab_stack::unix_ms;
 
-use crate::world::{SOON, finish, publish_as, publish_in_background, wait_for_metric, world};
+use crate::world::{
+    SOON, finish, publish_in_background, publish_with_retain, wait_for_metric, world,
+};
 
 #[test]
 fn published_position_is_read_back() -> Result<()> {
@@ -72,23 +74,23 @@ fn reject_becomes_a_row_while_the_next_fix_is_stored() -> Result<()> {
 }
 
 /// Mosquitto sends retained messages to shared subscriptions too, at every SUBSCRIBE. A fix without
-/// a time would be a new one each time.
+/// a time would be stored as a new one each time.
 #[test]
 fn retained_messages_stay_with_the_broker() -> Result<()> {
     let world = world("retained")?;
     let fix = br#"{"lat":1,"lng":2}"#;
-    publish_as(world.broker.port, true, &[("drivers/old/gps", fix)])?;
+    publish_with_retain(world.broker.port, true, &[("drivers/old/gps", fix)])?;
     for run in 1..=2 {
         let milepost = world.settings.run()?;
         wait_for_metric(&milepost, "mqtt_connected", 4.0)?;
-        publish_as(world.broker.port, true, &[("drivers/new/gps", fix)])?;
+        publish_with_retain(world.broker.port, true, &[("drivers/new/gps", fix)])?;
         wait_for_metric(&milepost, "acks_total", 1.0)?;
         let new = "SELECT groupArray(DISTINCT driver_id), count() FROM {db}.fixes";
         world.wait_for(new, &format!("['new']\t{run}"), SOON)?;
         assert_eq!(
             milepost.metric("messages_received_total")?,
             1.0,
-            "only what was published meanwhile"
+            "the retained message was received"
         );
     }
     Ok(())
@@ -132,7 +134,7 @@ fn batches_close_by_rows_and_by_age() -> Result<()> {
             .find(|line| line.starts_with(&format!("milepost_batch_rows_bucket{{le=\"{rows}\"}}")));
         line.unwrap().rsplit_once(' ').unwrap().1.parse().unwrap()
     };
-    assert!(up_to("5000") > up_to("2500"), "a batch of 5,000 rows: {metrics}");
+    assert!(up_to("5000") > up_to("2500"), "no batch of 5,000 rows: {metrics}");
 
     let before = milepost.metric("batch_rows_count")?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2}"#)])?;
@@ -150,7 +152,8 @@ fn fix_is_identified_by_its_content() -> Result<()> {
     world
         .publish(&[("drivers/d1/gps", fix(1).as_bytes()), ("drivers/d1/gps", fix(2).as_bytes())])?;
     wait_for_metric(&milepost, "positions_inserted_total", 2.0)?;
-    // The same message again, in another batch: the table has another part, and still one fix.
+    // The same message again, in another batch: the table gets another part, and `fixes` still has
+    // the fix once.
     world.publish(&[("drivers/d1/gps", fix(2).as_bytes())])?;
     wait_for_metric(&milepost, "positions_inserted_total", 3.0)?;
     assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "2");

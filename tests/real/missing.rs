@@ -27,13 +27,14 @@ fn missing(watcher: &Watcher) -> Result<u64> {
 #[test]
 fn missing_positions_equal_the_brokers_losses_despite_kills() -> Result<()> {
     let world = cluster_with("missing", &["--strategy", "local"])?;
-    let watcher = Watcher::watching(&world.settings, &world, "events")?;
+    let watcher = Watcher::start_watching(&world.settings, &world, "events")?;
     let mut milepost = world.settings.run()?;
     // Fixes that arrive late are not missing.
     let mut plan = world.plan("missing", 500, 30);
     plan.late_share = 0.02;
     let fleet = publish_in_background(plan);
-    // Each driver needs a first fix: only numbers between it and the last one can be missing.
+    // Each driver needs a first fix, because only numbers between the first and the last one can be
+    // missing.
     wait_for_metric(&milepost, "acks_total", 1_000.0)?;
     world.broker.tell("lose 37")?;
     std::thread::sleep(Duration::from_secs(2));
@@ -63,7 +64,7 @@ fn missing_positions_equal_the_brokers_losses_despite_kills() -> Result<()> {
 
 const DRIVERS: u32 = 20;
 
-/// Publishes one numbered fix of each driver at each of `seqs`, to a node of the broker.
+/// Publishes a fix of each driver for each number of `seqs`, to one node of the broker.
 fn publish_numbers(port: u16, began: i64, seqs: std::ops::Range<u32>) -> Result<()> {
     let fix = |driver: u32, seq: u32| {
         let ts = began + i64::from(seq) * 100;
@@ -79,7 +80,7 @@ fn publish_numbers(port: u16, began: i64, seqs: std::ops::Range<u32>) -> Result<
 
 /// Waits until every session of the broker has nothing left to deliver.
 fn wait_until_delivered(world: &World) -> Result<()> {
-    wait_until("the broker holds nothing", SOON, || {
+    wait_until("the broker has delivered everything", SOON, || {
         let sessions = world.broker.tell("sessions")?;
         Ok(sessions
             .lines()
@@ -95,8 +96,8 @@ fn missing_positions_equal_the_losses_of_a_dead_node_and_member() -> Result<()> 
     let world = cluster_with("missing_node", &["--strategy", "local"])?;
     let ports = [world.broker.port, world.broker.second_port.context("a second node")?];
     let began = unix_ms() - 60_000;
-    let mut watcher = Watcher::watching(&world.settings, &world, "first")?;
-    let mut dies = world.settings.run()?;
+    let mut watcher = Watcher::start_watching(&world.settings, &world, "first")?;
+    let mut first = world.settings.run()?;
     let rows = |seqs: u32| (DRIVERS * seqs).to_string();
     let count = "SELECT uniqExact(driver_id, seq) FROM {db}.positions";
     publish_numbers(ports[0], began, 1..6)?;
@@ -104,11 +105,11 @@ fn missing_positions_equal_the_losses_of_a_dead_node_and_member() -> Result<()> 
     wait_until_delivered(&world)?;
 
     // The stopped member reads nothing more, so its messages stay unacknowledged on both nodes.
-    dies.process.signal("STOP")?;
+    first.process.signal("STOP")?;
     publish_numbers(ports[0], began, 6..11)?;
     publish_numbers(ports[1], began, 11..16)?;
     world.broker.tell("node 0 down")?;
-    dies.process.kill()?;
+    first.process.kill()?;
     let lost = counter(&world, "lost_with_node ")?;
     assert_eq!(lost, u64::from(DRIVERS) * 5);
 
@@ -117,7 +118,7 @@ fn missing_positions_equal_the_losses_of_a_dead_node_and_member() -> Result<()> 
     let mut milepost = world.settings.start()?;
     world.wait_for(count, &rows(10), SOON)?;
     watcher.process.kill()?;
-    watcher = Watcher::watching(&world.settings, &world, "second")?;
+    watcher = Watcher::start_watching(&world.settings, &world, "second")?;
     publish_numbers(ports[1], began, 16..21)?;
     world.wait_for(count, &rows(15), SOON)?;
     for name in ["third", "fourth"] {
@@ -125,9 +126,9 @@ fn missing_positions_equal_the_losses_of_a_dead_node_and_member() -> Result<()> 
             Ok(missing(&watcher)? == lost)
         })?;
         watcher.process.kill()?;
-        watcher = Watcher::watching(&world.settings, &world, name)?;
+        watcher = Watcher::start_watching(&world.settings, &world, name)?;
     }
-    wait_until("the metric equals it again", SOON, || Ok(missing(&watcher)? == lost))?;
+    wait_until("the metric equals what the broker lost", SOON, || Ok(missing(&watcher)? == lost))?;
     assert_eq!(milepost.terminate(SOON)?, 0);
     Ok(())
 }

@@ -95,49 +95,49 @@ fn events_process_frozen_at_its_write_repeats_nothing() -> Result<()> {
     };
     let count =
         |expected: &str| world.wait_for("SELECT count() FROM {db}.events FINAL", expected, SOON);
-    // A fix outside by more than events.fence_margin.
+    // `outside` is farther from the fence than events.fence_margin.
     let (outside, inside) = (131_010_000, 130_999_999);
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
-    let first = Watcher::watching(&settings, &world, "first")?;
+    let first = Watcher::start_watching(&settings, &world, "first")?;
     drive(outside)?;
     drive(inside)?;
-    wait_until("the write arrives", SOON, || Ok(arrived.load(Ordering::SeqCst)))?;
+    wait_until("the insert arrives", SOON, || Ok(arrived.load(Ordering::SeqCst)))?;
     first.process.signal("STOP")?;
     frozen.store(true, Ordering::SeqCst);
     count("1")?;
 
-    let _second = Watcher::watching(&world.settings, &world, "second")?;
+    let _second = Watcher::start_watching(&world.settings, &world, "second")?;
     drive(outside)?;
     count("2")?;
-    let kept = |event: &str| {
-        let kept = retained(world.broker.port, "fleet/events/d1/#")?;
-        Ok(kept.len() == 1 && kept.values().all(|one| one["event"] == event))
+    let retains = |event: &str| {
+        let states = retained(world.broker.port, "fleet/events/d1/#")?;
+        Ok(states.len() == 1 && states.values().all(|state| state["event"] == event))
     };
-    wait_until("the broker keeps that it left", SOON, || kept("left"))?;
+    wait_until("the broker retains the state left", SOON, || retains("left"))?;
     first.process.signal("CONT")?;
     drive(inside)?;
     count("3")?;
     drive(outside)?;
     count("4")?;
-    // Both processes publish, and the newest state stays.
+    // Both processes publish, and the newest state remains.
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE mqtt_at IS NULL", "0", SOON)?;
-    wait_until("the broker keeps the newest state", SOON, || kept("left"))?;
+    wait_until("the broker retains the newest state", SOON, || retains("left"))?;
     std::thread::sleep(Duration::from_secs(3));
-    ensure!(kept("left")?, "an older state replaced it");
+    ensure!(retains("left")?, "an older state replaced it");
     count("4")
 }
 
-/// The sessions of a member that is gone are on a node that accepts TCP and answers nothing.
+/// The sessions of a lost member are on a node that accepts TCP connections and answers nothing.
 #[test]
-fn drain_takes_sessions_of_a_hung_node_through_the_other() -> Result<()> {
+fn drain_empties_sessions_of_a_hung_node_through_the_other_node() -> Result<()> {
     let world = cluster("drain_hung", "local")?;
     let member = |name: &str| {
         let settings = world.settings.clone().with("MQTT__SESSION_EXPIRY", "10m");
         settings.with("MQTT__CLIENT_ID", name)
     };
-    let mut stays = member("pod-0").run()?;
-    let mut goes = member("pod-1").run()?;
-    goes.process.kill()?;
+    let mut survivor = member("pod-0").run()?;
+    let mut lost = member("pod-1").run()?;
+    lost.process.kill()?;
     let fleet = publish_in_background(world.plan("drain_hung", 500, 6));
     let manifest = finish(fleet)?;
     world.broker.tell("node 0 hang")?;
@@ -148,6 +148,6 @@ fn drain_takes_sessions_of_a_hung_node_through_the_other() -> Result<()> {
     ensure!(!sessions.contains("pod-1"), "{sessions}");
     let verdict = world.verify(&manifest)?;
     assert!(verdict.is_exact(), "{verdict} {printed}");
-    assert_eq!(stays.terminate(SOON)?, 0);
+    assert_eq!(survivor.terminate(SOON)?, 0);
     Ok(())
 }

@@ -1,4 +1,4 @@
-/* Loaded before libc: the address of the host moving.test is what the file in MOVING_NAME says. */
+/* Resolves the host moving.test to the address in the file MOVING_NAME. moments.rs preloads it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <netdb.h>

@@ -60,7 +60,7 @@ fn dead_node_is_left_and_gets_a_new_session_when_back() -> Result<()> {
     assert!(verdict.is_exact(), "{verdict}");
     assert_eq!(milepost.terminate(SOON)?, 0);
 
-    // The added session is a former one now.
+    // After the restart, the added session is a former one.
     let mut milepost = world.settings.start()?;
     wait_for_spread(&world, &milepost, [2, 2])?;
     wait_until("the added session is ended", SOON, || {
@@ -96,7 +96,7 @@ fn hung_node_costs_no_session() -> Result<()> {
 }
 
 /// A broker needs seconds to resume a session with a long queue. A client that gives up too early
-/// would take the session over on another node.
+/// takes the session over on another node.
 #[test]
 fn session_waits_for_a_node_that_resumes_a_long_queue() -> Result<()> {
     let world = cluster("resumes", "local")?;

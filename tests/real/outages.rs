@@ -1,4 +1,4 @@
-//! Runs each outage once that the fault harness repeats many times.
+//! Tests each kind of outage once; the fault harness, `lab faults`, repeats them many times.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -14,7 +14,7 @@ use crate::world::{
 };
 
 /// Time for which `scripted_resolver.c` does not answer.
-const HANGS: Duration = Duration::from_secs(60);
+const RESOLVER_HANG: Duration = Duration::from_secs(60);
 
 #[test]
 fn kill_9_under_load_loses_nothing() -> Result<()> {
@@ -60,7 +60,7 @@ fn start_waits_for_servers_that_are_not_up_yet() -> Result<()> {
     let settings =
         settings(folder.path(), mqtt_port, &format!("http://127.0.0.1:{clickhouse_port}"));
     let mut milepost = settings.start()?;
-    wait_until("it says what it waits for", SOON, || {
+    wait_until("/readyz and the log name ClickHouse", SOON, || {
         let unready =
             milepost.get("/readyz").is_err_and(|why| why.to_string().contains("clickhouse: "));
         Ok(unready && milepost.process.log()?.contains("waiting for ClickHouse"))
@@ -82,7 +82,7 @@ fn names_resolve_in_parallel_and_shutdown_ignores_a_hung_resolver() -> Result<()
             .with_preloaded("tests/real/scripted_resolver.c")?;
     let mut milepost = settings.start()?;
     let mut at = Vec::new();
-    wait_until("three names are asked for", SOON, || {
+    wait_until("three names are looked up", SOON, || {
         milepost.process.ensure_alive()?;
         let asked = std::fs::read_to_string(&asked).unwrap_or_default();
         at = asked.lines().filter_map(|line| line.split_once(' ')?.1.parse::<u64>().ok()).collect();
@@ -93,7 +93,11 @@ fn names_resolve_in_parallel_and_shutdown_ignores_a_hung_resolver() -> Result<()
         at.get(2).zip(at.first()).is_some_and(|(third, first)| third - first < 2_500),
         "{at:?} ms"
     );
-    assert_eq!(milepost.terminate(HANGS / 2)?, 0, "the shutdown does not wait for the resolver");
+    assert_eq!(
+        milepost.terminate(RESOLVER_HANG / 2)?,
+        0,
+        "the shutdown does not wait for the resolver"
+    );
     Ok(())
 }
 
@@ -104,18 +108,22 @@ fn milepost_reconnects_after_a_broker_outage() -> Result<()> {
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     wait_for_metric(&milepost, "acks_total", 1.0)?;
     world.broker.stop()?;
-    wait_until("it notices", SOON, || {
+    wait_until("/readyz reports the lost session", SOON, || {
         Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("session 0")))
     })?;
     world.broker = world.broker.restart()?;
-    wait_until("it is ready again", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
+    wait_until("milepost is ready again", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
     publish(world.broker.port, &[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":2}"#)])?;
     wait_for_metric(&milepost, "acks_total", 2.0)?;
-    assert_eq!(milepost.metric("mqtt_reconnects_total")?, 4.0, "of each session");
+    assert_eq!(
+        milepost.metric("mqtt_reconnects_total")?,
+        4.0,
+        "each of the four sessions reconnects once"
+    );
     assert_eq!(
         milepost.metric("mqtt_sessions_lost_total")?,
         0.0,
-        "the broker kept our session over its restart"
+        "the broker kept the sessions during its restart"
     );
     Ok(())
 }
@@ -140,14 +148,14 @@ fn clickhouse_outage_loses_nothing_and_shutdown_reports_it() -> Result<()> {
         1.0,
         "the second message is not durable, so it is not acknowledged"
     );
-    wait_until("it calls itself unready", SOON, || Ok(milepost.get("/readyz").is_err()))?;
+    wait_until("milepost is not ready", SOON, || Ok(milepost.get("/readyz").is_err()))?;
     assert_eq!(milepost.terminate(SOON)?, 75, "data is left in the broker");
 
     let server = server.restart()?;
     assert_eq!(
         server.query("SELECT groupArray(seq) FROM fleet.fixes")?.trim(),
         "[1]",
-        "what was acknowledged survived"
+        "the acknowledged message is stored"
     );
     let milepost = settings.run()?;
     wait_for_metric(&milepost, "acks_total", 1.0)?;
@@ -161,36 +169,38 @@ fn missing_table_stops_inserts_until_it_is_back() -> Result<()> {
     let milepost = world.settings.run()?;
     world.query("RENAME TABLE {db}.positions TO {db}.elsewhere")?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
-    wait_until("it says which table", SOON, || {
+    wait_until("/readyz names the table", SOON, || {
         Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("positions")))
     })?;
     assert!(milepost.metric("insert_errors_total")? >= 1.0);
     world.query("RENAME TABLE {db}.elsewhere TO {db}.positions")?;
     wait_for_metric(&milepost, "acks_total", 1.0)?;
     world.wait_for("SELECT count() FROM {db}.fixes", "1", SOON)?;
-    wait_until("it is ready again", SOON, || Ok(milepost.get("/readyz").is_ok()))
+    wait_until("milepost is ready again", SOON, || Ok(milepost.get("/readyz").is_ok()))
 }
 
 #[test]
 fn nothing_is_inserted_or_acked_before_migrations_are_recorded() -> Result<()> {
     let world = unmigrated("late_migration")?;
     let milepost = world.settings.start()?;
-    wait_until("it names the command", SOON, || {
+    wait_until("/readyz names the command", SOON, || {
         Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("milepost migrate")))
     })?;
-    wait_until("it is subscribed all the same: sessions expire", SOON, || {
+    wait_until("milepost is subscribed nevertheless, because sessions expire", SOON, || {
         Ok(milepost.metric("mqtt_connected")? == 4.0)
     })?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     wait_for_metric(&milepost, "messages_received_total", 1.0)?;
     assert_eq!(milepost.metric("acks_total")?, 0.0);
     world.settings.migrate()?;
-    wait_until("it goes on by itself", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
+    wait_until("milepost is ready without a restart", SOON, || {
+        Ok(milepost.get("/readyz").is_ok())
+    })?;
     wait_for_metric(&milepost, "acks_total", 1.0)?;
     assert_eq!(
         world.query("SELECT count() FROM {db}.last_positions")?,
         "1",
-        "also through the view"
+        "the view was filled too"
     );
     Ok(())
 }
@@ -210,18 +220,19 @@ fn messages_go_to_the_other_member_once_one_leaves() -> Result<()> {
     let so_far = stays.metric("messages_received_total")?;
     wait_for_metric(&stays, "messages_received_total", so_far + 2_000.0)?;
     let verdict = world.verify(&finish(fleet)?)?;
-    assert!(verdict.is_exact(), "the rest went to the one that stays: {verdict}");
+    assert!(verdict.is_exact(), "the other member did not receive the rest: {verdict}");
     Ok(())
 }
 
-/// ClickHouse's clock shows that ours is an hour slow, but only after a correct fix has arrived.
+/// ClickHouse is unreachable at first. Then its clock is an hour ahead of this host's, and finally
+/// both agree.
 #[test]
-fn uncompared_clock_rejects_no_fix_and_is_compared_first() -> Result<()> {
+fn fix_from_the_future_waits_until_the_clock_is_compared() -> Result<()> {
     let world = world("clock_at_start")?;
     let phase = Arc::new(AtomicU8::new(0));
-    let now = Arc::clone(&phase);
+    let current_phase = Arc::clone(&phase);
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
-        match (now.load(Ordering::SeqCst), statement.contains("now64(3)")) {
+        match (current_phase.load(Ordering::SeqCst), statement.contains("now64(3)")) {
             (0, _) => Scripted::Answer(503, "away".to_owned()),
             (1, false) => Scripted::Never,
             (1, true) => {
@@ -233,7 +244,7 @@ fn uncompared_clock_rejects_no_fix_and_is_compared_first() -> Result<()> {
     let spool = world.folder.path().join("spool").display().to_string();
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url).with("SPOOL__DIR", spool);
     let milepost = settings.with("MQTT__CONNECTIONS", "2").start()?;
-    wait_until("it is subscribed", SOON, || {
+    wait_until("milepost is subscribed", SOON, || {
         Ok(milepost.metric("mqtt_connected").unwrap_or(0.0) == 2.0)
     })?;
     let fix = |ts: i64, seq: u32| format!(r#"{{"lat":1,"lng":2,"ts":{ts},"seq":{seq}}}"#);
@@ -243,7 +254,7 @@ fn uncompared_clock_rejects_no_fix_and_is_compared_first() -> Result<()> {
     world.publish(&[("drivers/d1/gps", ahead.as_bytes())])?;
     wait_for_metric(&milepost, "messages_deferred_total", 1.0)?;
     let reports_not_ready = |what: &str| {
-        wait_until("it says why", SOON, || {
+        wait_until(what, SOON, || {
             Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains(what)))
         })
     };
@@ -257,7 +268,7 @@ fn uncompared_clock_rejects_no_fix_and_is_compared_first() -> Result<()> {
     phase.store(2, Ordering::SeqCst);
     wait_for_metric(&milepost, "acks_total", 2.0)?;
     world.wait_for("SELECT groupArray(reason) FROM {db}.rejects", "['too_new']", SOON)?;
-    wait_until("it is ready", SOON, || Ok(milepost.get("/readyz").is_ok()))
+    wait_until("milepost is ready", SOON, || Ok(milepost.get("/readyz").is_ok()))
 }
 
 /// Starts a proxy that refuses statements with these words while the switch is on; returns its URL
@@ -291,7 +302,7 @@ fn revoked_login_is_reported_and_messages_stay_with_the_broker() -> Result<()> {
     let settings = settings.with("SHUTDOWN__GRACE", "2s");
     let mut milepost = settings.run()?;
     is_revoked.store(true, Ordering::SeqCst);
-    wait_until("it names the refusal", SOON, || {
+    wait_until("/readyz names the refusal", SOON, || {
         Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("Code: 516")))
     })?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
@@ -317,7 +328,7 @@ fn erased_list_older_than_35_s_stops_inserts() -> Result<()> {
     is_refused.store(true, Ordering::SeqCst);
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     world.wait_for("SELECT count() FROM {db}.fixes", "1", SOON)?;
-    wait_until("it says why", SOON, || {
+    wait_until("/readyz names the cause", SOON, || {
         let why = " s old, so nothing is inserted";
         Ok(milepost.get("/readyz").is_err_and(|error| error.to_string().contains(why)))
     })?;
@@ -326,5 +337,5 @@ fn erased_list_older_than_35_s_stops_inserts() -> Result<()> {
     assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "1");
     is_refused.store(false, Ordering::SeqCst);
     world.wait_for("SELECT count() FROM {db}.fixes", "2", SOON)?;
-    wait_until("it is ready again", SOON, || Ok(milepost.get("/readyz").is_ok()))
+    wait_until("milepost is ready again", SOON, || Ok(milepost.get("/readyz").is_ok()))
 }

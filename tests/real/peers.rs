@@ -14,13 +14,13 @@ fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
     let world = world("peers")?;
     let (first, second) = (free_port()?, free_port()?);
     let closed = free_port()?;
-    let hangs = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?; // it accepts TCP and never answers
-    // At this address ClickHouse answers, which is not a member.
+    let hangs = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?; // accepts TCP, never answers
+    // At this port ClickHouse answers, which is not a member.
     let other = world.engine.server.port;
     let peers = [closed, hangs.local_addr()?.port(), other, first, second]
         .map(|port| format!("127.0.0.1:{port}"));
     let settings = world.settings.clone().with("SHUTDOWN__PEERS", peers.join(","));
-    let settings = settings.with("SHUTDOWN__GRACE", "30s"); // asking peers takes a third at most
+    let settings = settings.with("SHUTDOWN__GRACE", "30s"); // at most a third for asking peers
     let mut lower = settings.clone().with("MQTT__CLIENT_ID", "pod-9").start_at(first)?;
     let mut higher = settings.clone().with("MQTT__CLIENT_ID", "pod-10").start_at(second)?;
     lower.wait_until_ready()?;
@@ -37,16 +37,16 @@ fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
     assert!(log.contains("unsubscribing: pod-9 at 127.0.0.1:"), "{log}");
 
     lower.process.signal("TERM")?;
-    wait_until("it says that it is leaving", SOON, || {
+    wait_until("/readyz says that it is leaving", SOON, || {
         Ok(lower.get("/readyz").is_err_and(|why| why.to_string().contains("leaving")))
     })?;
     assert!(lower.get("/member")?.contains(r#""leaving":true"#), "the peers can read it");
     assert_eq!(
         lower.process.wait(SOON)?.code(),
         Some(75),
-        "its session is kept, and may not be resumed"
+        "its session is kept, and perhaps never resumed"
     );
-    // A hung peer delays the shutdown at most for the timeout of the question.
+    // A hung peer delays the shutdown at most by the timeout of the request.
     let log = lower.process.log()?;
     let kept = log.lines().find(|line| line.contains("keeping the session")).unwrap_or_default();
     let hint = "milepost drain --client-id pod-9";
@@ -85,7 +85,7 @@ fn peer_with_a_hung_first_connection_is_asked_again() -> Result<()> {
     assert_eq!(member.terminate(SOON)?, 0);
     let log = member.process.log()?;
     assert!(log.contains(&format!("unsubscribing: pod-0 at {address} stays")), "{log}");
-    answers.join().expect("it has answered")
+    answers.join().expect("the peer does not panic")
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn peer_resolved_at_the_second_lookup_counts_as_certain() -> Result<()> {
     let kept = log.lines().find(|line| line.contains("keeping the session")).unwrap_or_default();
     assert!(kept.contains(&format!("(pod-2 at {address} has a higher name)")), "{log}");
     assert!(!kept.contains("WARN"), "{log}");
-    answers.join().expect("it has answered")
+    answers.join().expect("the peer does not panic")
 }
 
 /// Answers the next request for `/member`.

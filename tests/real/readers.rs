@@ -29,14 +29,14 @@ impl Drop for Killed {
 fn unread_log_stops_nothing_and_is_reported() -> Result<()> {
     let world = world("unread_log")?;
     let (mut reader, mut writer) = std::io::pipe()?;
-    writer.write_all(&[b'x'; PIPE_BYTES])?; // it is full: the first line of the log has no room
+    writer.write_all(&[b'x'; PIPE_BYTES])?; // fill it: the first line of the log has no room
     let port = free_port()?;
     let settings = world.settings.clone().with("HTTP__LISTEN", format!("127.0.0.1:{port}"));
     let mut command = settings.with("LAB__LOG_QUEUE_BYTES_MAX", "1000").command(&["run"]);
     let mut milepost = Killed(command.stderr(writer).spawn()?);
-    drop(command); // it holds an end of the pipe
+    drop(command); // it holds the write end of the pipe
     let ask = |path: &str| get(&format!("http://127.0.0.1:{port}{path}"));
-    wait_until("it is ready", SOON, || Ok(ask("/readyz").is_ok()))?;
+    wait_until("milepost is ready", SOON, || Ok(ask("/readyz").is_ok()))?;
     for seq in 1..=3 {
         let payload = format!(r#"{{"lat":1,"lng":2,"ts":{},"seq":{seq}}}"#, lab_stack::unix_ms());
         world.publish(&[("drivers/d1/gps", payload.as_bytes())])?;
@@ -55,7 +55,7 @@ fn unread_log_stops_nothing_and_is_reported() -> Result<()> {
     ensure!(
         std::process::Command::new("kill").arg(milepost.0.id().to_string()).status()?.success()
     );
-    wait_until("it ends", SOON, || Ok(milepost.0.try_wait()?.is_some()))?;
+    wait_until("milepost has ended", SOON, || Ok(milepost.0.try_wait()?.is_some()))?;
     let status = milepost.0.wait()?;
     ensure!(status.code() == Some(0), "{status} after {:?}", began.elapsed());
     let mut text = Vec::new();
@@ -72,14 +72,14 @@ fn never_reads(port: u16) -> Result<TcpStream> {
         match stream.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n") {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            Err(_) => break, // it was ended for a newer one
+            Err(_) => break, // milepost closed it in favour of a newer connection
         }
     }
     Ok(stream)
 }
 
 #[test]
-fn clients_that_never_read_block_no_probe_and_are_closed() -> Result<()> {
+fn clients_that_never_read_do_not_block_probes_and_are_closed() -> Result<()> {
     let world = world("unread_http")?;
     let mut milepost = world.settings.run()?;
     let port: u16 = milepost.address().rsplit_once(':').context("host:port")?.1.parse()?;
@@ -93,7 +93,7 @@ fn clients_that_never_read_block_no_probe_and_are_closed() -> Result<()> {
         }
     }
     let mut alone = never_reads(port)?;
-    wait_until("it is closed", SOON, || {
+    wait_until("the connection is closed", SOON, || {
         Ok(alone.write(b"GET").is_err_and(|error| error.kind() != ErrorKind::WouldBlock))
     })?;
     ensure!(milepost.terminate(SOON)? == 0);
@@ -110,7 +110,7 @@ fn into_a_closed_pipe(settings: &Settings, arguments: &[&str]) -> Result<(Option
 }
 
 #[test]
-fn closed_output_pipe_is_no_failure() -> Result<()> {
+fn closed_output_pipe_is_not_a_failure() -> Result<()> {
     let world = world("closed_pipe")?;
     let settings = with_a_spool(&world)?;
     for arguments in [
@@ -129,7 +129,7 @@ fn closed_output_pipe_is_no_failure() -> Result<()> {
             "{arguments:?}: {code:?} {stderr}"
         );
     }
-    // The exit code is that of the result, whether or not it was read.
+    // The exit code is that of the result, even if nobody reads the output.
     let nowhere = settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1");
     let (code, stderr) = into_a_closed_pipe(&nowhere, &["check"])?;
     ensure!(code == Some(1) && stderr.is_empty(), "{code:?} {stderr}");

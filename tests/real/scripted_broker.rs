@@ -25,12 +25,12 @@ pub struct Seen {
 }
 
 /// A broker that runs the script of a test.
-pub struct Scripted {
+pub struct ScriptedBroker {
     pub port: u16,
     seen: Arc<Mutex<Seen>>,
 }
 
-impl Scripted {
+impl ScriptedBroker {
     /// Serves each connection on a thread of its own.
     pub fn start(serve: impl Fn(&mut Peer) -> Result<()> + Send + Sync + 'static) -> Result<Self> {
         Self::serve(true, serve)
@@ -58,7 +58,7 @@ impl Scripted {
                 std::thread::spawn(move || {
                     let mut peer = Peer { stream, index: None, seen, input: BytesMut::new() };
                     let client_id = peer.client_id()?;
-                    if is_a_visit(&client_id) {
+                    if is_visit(&client_id) {
                         return peer.visit();
                     }
                     if !checks && client_id.contains("-check-") {
@@ -89,7 +89,7 @@ impl Scripted {
 
 /// Returns whether a client id is that of a visit. A milepost with a single session visits the ids
 /// `NAME-1` to `NAME-63` in search of former sessions.
-fn is_a_visit(client_id: &str) -> bool {
+fn is_visit(client_id: &str) -> bool {
     client_id.rsplit_once('-').is_some_and(|(_, number)| number != "0" && number.len() <= 2)
 }
 
@@ -121,12 +121,12 @@ impl Peer {
     }
 
     pub fn number(&self) -> usize {
-        self.index.expect("it is served")
+        self.index.expect("a visit has no number")
     }
 
-    fn note(&self, note: impl FnOnce(&mut Seen, usize)) {
+    fn record(&self, record: impl FnOnce(&mut Seen, usize)) {
         if let Some(index) = self.index {
-            note(&mut lock(&self.seen), index);
+            record(&mut lock(&self.seen), index);
         }
     }
 
@@ -135,7 +135,7 @@ impl Peer {
         loop {
             match Packet::read(&mut self.input.clone(), None) {
                 Ok(Packet::Connect(connect, ..)) => return Ok(connect.client_id),
-                Ok(other) => bail!("no CONNECT but {other:?}"),
+                Ok(other) => bail!("expected CONNECT, got {other:?}"),
                 Err(PacketError::InsufficientBytes(_)) => self.read()?,
                 Err(error) => bail!("not MQTT: {error}"),
             }
@@ -152,7 +152,7 @@ impl Peer {
     fn read(&mut self) -> Result<()> {
         let mut chunk = [0; 4096];
         let read = self.stream.read(&mut chunk)?;
-        ensure!(read > 0, "hung up");
+        ensure!(read > 0, "the client closed the connection");
         self.input.extend_from_slice(&chunk[..read]);
         Ok(())
     }
@@ -169,10 +169,10 @@ impl Peer {
                 Err(error) => bail!("not MQTT: {error}"),
             };
             if let Packet::PubAck(ack) = &packet {
-                self.note(|seen, index| seen.acked[index].push(ack.pkid));
+                self.record(|seen, index| seen.acked[index].push(ack.pkid));
             }
             if let Packet::PingReq(_) = &packet {
-                self.note(|seen, index| seen.pings[index].push(Instant::now()));
+                self.record(|seen, index| seen.pings[index].push(Instant::now()));
             }
             return Ok(packet);
         }
@@ -204,7 +204,7 @@ fn publish(topic: &[u8], packet_id: u16, properties: &[u8], payload: &[u8]) -> B
     let mut out = BytesMut::new();
     out.put_u8(0x32);
     put_varint(2 + topic.len() + 2 + properties.len() + payload.len(), &mut out);
-    out.put_u16(u16::try_from(topic.len()).expect("a topic is no longer"));
+    out.put_u16(u16::try_from(topic.len()).expect("the topic is short enough"));
     out.put_slice(topic);
     out.put_u16(packet_id);
     out.put_slice(properties);
@@ -234,15 +234,17 @@ fn payload(seq: u16) -> Vec<u8> {
 #[test]
 fn partly_refused_subscription_acks_only_stored_messages() -> Result<()> {
     let world = unmigrated("refused")?;
-    let broker = Scripted::start_for_sessions(|peer| {
+    let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1, 0x87])?; // QoS 1; not authorized
         peer.send(&(1..=10).flat_map(fix).collect::<Vec<u8>>())?;
         peer.listen()
     })?;
     let mut milepost =
         broker.settings(&world)?.with("MQTT__TOPICS", "drivers/+/gps,other/+").start()?;
-    wait_until("it has tried three times", SOON, || Ok(broker.seen().connections.len() >= 3))?;
-    wait_until("it says why", SOON, || {
+    wait_until("milepost has connected three times", SOON, || {
+        Ok(broker.seen().connections.len() >= 3)
+    })?;
+    wait_until("/readyz names the refusal", SOON, || {
         Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("not authorized")))
     })?;
     std::thread::sleep(Duration::from_millis(300));
@@ -252,8 +254,8 @@ fn partly_refused_subscription_acks_only_stored_messages() -> Result<()> {
     milepost.terminate(SOON).map(drop)
 }
 
-/// One hostile message of each kind, at the even packet ids, with its expected result.
-fn harm() -> Vec<(BytesMut, &'static str)> {
+/// Returns one hostile message of each kind, with even packet ids, and its expected result.
+fn hostile_messages() -> Vec<(BytesMut, &'static str)> {
     let gps = b"drivers/d1/gps";
     let mut hundreds = BytesMut::new();
     put_varint(300 * 9, &mut hundreds);
@@ -280,9 +282,9 @@ fn harm() -> Vec<(BytesMut, &'static str)> {
 #[test]
 fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
     let world = unmigrated("harm")?;
-    let broker = Scripted::start_for_sessions(|peer| {
+    let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
-        for (index, (packet, _)) in (1_u16..).step_by(2).zip(harm()) {
+        for (index, (packet, _)) in (1_u16..).step_by(2).zip(hostile_messages()) {
             peer.send(&fix(index))?;
             peer.send(&packet)?;
         }
@@ -295,7 +297,7 @@ fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
         Ok(broker.seen().acked.first().is_some_and(|acked| acked.len() >= 21))
     })?;
 
-    let stored: Vec<u16> = harm()
+    let stored: Vec<u16> = hostile_messages()
         .iter()
         .zip((2_u16..).step_by(2))
         .filter(|((_, becomes), _)| *becomes == "stored")
@@ -309,7 +311,7 @@ fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
     assert_eq!(found, format!("{stored:?}").replace(' ', ""));
 
     let mut expected = BTreeMap::<&str, usize>::new();
-    for (_, becomes) in harm() {
+    for (_, becomes) in hostile_messages() {
         if becomes != "stored" {
             *expected.entry(becomes).or_default() += 1;
         }
@@ -327,7 +329,7 @@ fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
     assert_eq!(
         seen.acked,
         [(1..=21).collect::<Vec<u16>>()],
-        "once each, in order, on one connection"
+        "each is acknowledged once, in order, on one connection"
     );
     Ok(())
 }
@@ -335,7 +337,7 @@ fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
 #[test]
 fn garbage_refusals_and_takeover_are_logged_and_survived() -> Result<()> {
     let world = unmigrated("garbage")?;
-    let broker = Scripted::start_for_sessions(|peer| {
+    let broker = ScriptedBroker::start_for_sessions(|peer| {
         match peer.number() {
             0 => peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")?,
             1 => {
@@ -351,7 +353,7 @@ fn garbage_refusals_and_takeover_are_logged_and_survived() -> Result<()> {
             _ => {
                 peer.welcome(&[], &[1])?;
                 peer.send(&fix(2))?;
-                wait_until("it is acknowledged", SOON, || {
+                wait_until("the fix is acknowledged", SOON, || {
                     peer.receive()?;
                     Ok(!lock(&peer.seen).acked[peer.number()].is_empty())
                 })?;
@@ -361,13 +363,13 @@ fn garbage_refusals_and_takeover_are_logged_and_survived() -> Result<()> {
         peer.listen()
     })?;
     let mut milepost = broker.settings(&world)?.start()?;
-    wait_until("it says that another took its place", SOON, || {
+    wait_until("the takeover is reported", SOON, || {
         Ok(milepost
             .get("/readyz")
             .is_err_and(|why| why.to_string().contains("another client connected"))
             || milepost.process.log()?.contains("another client connected"))
     })?;
-    ensure!(milepost.get("/livez").is_ok(), "it lives");
+    ensure!(milepost.get("/livez").is_ok(), "milepost is not alive");
     let log = milepost.process.log()?;
     for words in ["does it speak MQTT", "bad user name or password; set mqtt.username"] {
         ensure!(log.contains(words), "{words:?} is not in: {log}");
@@ -384,7 +386,7 @@ fn garbage_refusals_and_takeover_are_logged_and_survived() -> Result<()> {
 #[test]
 fn redelivery_on_the_same_connection_is_acked_once() -> Result<()> {
     let world = unmigrated("copies")?;
-    let broker = Scripted::start_for_sessions(|peer| {
+    let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         let mut copy = fix(1);
         copy[0] |= 0x08; // DUP
@@ -406,7 +408,7 @@ fn redelivery_on_the_same_connection_is_acked_once() -> Result<()> {
 #[test]
 fn session_is_resumed_before_a_shortened_expiry() -> Result<()> {
     let world = unmigrated("granted")?;
-    let broker = Scripted::start_for_sessions(|peer| {
+    let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[0x11, 0, 0, 0, 12], &[1])?; // Session Expiry Interval: 12 s
         if peer.number() == 0 {
             peer.send(&[0xE0, 1, 0x8E])?; // session taken over
@@ -414,7 +416,7 @@ fn session_is_resumed_before_a_shortened_expiry() -> Result<()> {
         peer.listen()
     })?;
     let mut milepost = broker.settings(&world)?.with("MQTT__SESSION_EXPIRY", "2m").start()?;
-    wait_until("it is back", SOON, || Ok(broker.seen().connections.len() == 2))?;
+    wait_until("milepost has connected again", SOON, || Ok(broker.seen().connections.len() == 2))?;
     let connections = broker.seen().connections.clone();
     let away = connections[1] - connections[0];
     ensure!(away < Duration::from_secs(12), "{away:?}");
@@ -430,18 +432,18 @@ const fn server_keep_alive(seconds: u8) -> [u8; 3] {
 fn pings_follow_the_server_keep_alive_or_our_own() -> Result<()> {
     let world = unmigrated("pings")?;
     let (hasty, patient) = (server_keep_alive(3), server_keep_alive(0));
-    let hasty = Scripted::start_for_sessions(move |peer| {
+    let hasty = ScriptedBroker::start_for_sessions(move |peer| {
         peer.welcome(&hasty, &[1]).and_then(|()| peer.listen())
     })?;
-    let patient = Scripted::start_for_sessions(move |peer| {
+    let patient = ScriptedBroker::start_for_sessions(move |peer| {
         peer.welcome(&patient, &[1]).and_then(|()| peer.listen())
     })?;
     let mut mileposts = Vec::new();
     for broker in [&hasty, &patient] {
         mileposts.push(broker.settings(&world)?.with("LAB__KEEP_ALIVE", "5s").start()?);
     }
-    wait_until("both have pinged a few times", 2 * SOON, || {
-        let pings = |broker: &Scripted| broker.seen().pings.first().map_or(0, Vec::len);
+    wait_until("both mileposts have pinged a few times", 2 * SOON, || {
+        let pings = |broker: &ScriptedBroker| broker.seen().pings.first().map_or(0, Vec::len);
         Ok(pings(&hasty) >= 4 && pings(&patient) >= 4)
     })?;
     // At three quarters of the keep-alive: 2.25 s and 3.75 s.
@@ -463,11 +465,11 @@ fn pings_follow_the_server_keep_alive_or_our_own() -> Result<()> {
 #[test]
 fn unresponsive_broker_is_disconnected() -> Result<()> {
     let world = unmigrated("silence")?;
-    let never = Scripted::start_for_sessions(|_| {
+    let silent = ScriptedBroker::start_for_sessions(|_| {
         std::thread::sleep(Duration::from_secs(60));
         Ok(())
     })?;
-    let no_longer = Scripted::start_for_sessions(|peer| {
+    let hung = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&server_keep_alive(1), &[1])?;
         if peer.number() > 2 {
             return peer.listen();
@@ -475,22 +477,22 @@ fn unresponsive_broker_is_disconnected() -> Result<()> {
         std::thread::sleep(Duration::from_secs(60));
         Ok(())
     })?;
-    let mut of_never = never.settings(&world)?.start()?;
-    let mut of_no_longer = no_longer.settings(&world)?.start()?;
-    wait_until("both connect again and again", 2 * SOON, || {
-        Ok(never.seen().connections.len() >= 2 && no_longer.seen().connections.len() >= 4)
+    let mut of_silent = silent.settings(&world)?.start()?;
+    let mut of_hung = hung.settings(&world)?.start()?;
+    wait_until("both mileposts reconnect several times", 2 * SOON, || {
+        Ok(silent.seen().connections.len() >= 2 && hung.seen().connections.len() >= 4)
     })?;
-    let log = of_never.process.log()?;
+    let log = of_silent.process.log()?;
     ensure!(log.contains("no CONNACK within 5s"), "{log}");
     ensure!(log.contains("the connection hangs: no byte received for"), "{log}");
     // Other tests share the machine: two late pings are tolerated.
-    let waited = no_longer.seen().connections.windows(2).map(|pair| pair[1] - pair[0]).min();
+    let waited = hung.seen().connections.windows(2).map(|pair| pair[1] - pair[0]).min();
     ensure!(waited < Some(Duration::from_secs(15)), "{waited:?} for a keep-alive of a second");
-    assert_eq!(of_never.terminate(SOON)?, 0, "also in the midst of a CONNECT");
-    of_no_longer.terminate(SOON).map(drop)
+    assert_eq!(of_silent.terminate(SOON)?, 0, "milepost exits even while it waits for CONNACK");
+    of_hung.terminate(SOON).map(drop)
 }
 
-/// Encodes a packet that consists of a packet id, such as PUBREL.
+/// Encodes a packet that has only a packet id, such as PUBREL.
 fn with_id(first: u8, packet_id: u16) -> Vec<u8> {
     [&[first, 2][..], &packet_id.to_be_bytes()].concat()
 }
@@ -498,20 +500,20 @@ fn with_id(first: u8, packet_id: u16) -> Vec<u8> {
 #[test]
 fn qos_2_message_is_refused_and_the_connection_stays() -> Result<()> {
     let world = unmigrated("qos2")?;
-    let broker = Scripted::start_for_sessions(|peer| {
+    let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         // A resumed session may begin in the middle of a handshake.
         peer.send(&with_id(0x62, 900))?;
         ensure!(
             matches!(peer.receive()?, Packet::PubComp(done) if done.pkid == 900),
-            "PUBREL is answered"
+            "PUBREL is not answered"
         );
         let mut at_qos_2 = fix(7);
         at_qos_2[0] = 0x34;
         peer.send(&at_qos_2)?;
         ensure!(
             matches!(peer.receive()?, Packet::PubRec(refused) if refused.pkid == 7 && refused.reason == PubRecReason::ImplementationSpecificError),
-            "PUBREC refuses it, so that the broker discards it"
+            "PUBREC does not refuse the message, so the broker keeps it"
         );
         peer.send(&fix(8))?;
         peer.listen()
@@ -533,11 +535,11 @@ fn qos_2_message_is_refused_and_the_connection_stays() -> Result<()> {
 #[test]
 fn silent_early_disconnect_is_logged_with_the_likely_cause() -> Result<()> {
     let world = unmigrated("short")?;
-    let broker = Scripted::start_for_sessions(|peer| peer.welcome(&[], &[1]))?;
+    let broker = ScriptedBroker::start_for_sessions(|peer| peer.welcome(&[], &[1]))?;
     let mut milepost = broker.settings(&world)?.start()?;
     let cause = "another process uses this mqtt.client_id";
-    wait_until("the log names it", SOON, || Ok(milepost.process.log()?.contains(cause)))?;
-    wait_until("and /readyz", SOON, || {
+    wait_until("the log names the cause", SOON, || Ok(milepost.process.log()?.contains(cause)))?;
+    wait_until("/readyz reports it", SOON, || {
         Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("no connection")))
     })?;
     milepost.terminate(SOON).map(drop)
@@ -546,14 +548,14 @@ fn silent_early_disconnect_is_logged_with_the_likely_cause() -> Result<()> {
 #[test]
 fn message_of_an_older_subscription_is_rejected_with_a_hint() -> Result<()> {
     let world = unmigrated("former")?;
-    let broker = Scripted::start_for_sessions(|peer| {
+    let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
         peer.send(&publish(b"cars/d1/gps", 1, &[0], &payload(1)))?;
         peer.send(&fix(2))?;
         peer.listen()
     })?;
     let mut milepost = broker.settings(&world)?.start()?;
-    wait_until("both are acknowledged", SOON, || {
+    wait_until("both messages are acknowledged", SOON, || {
         Ok(broker.seen().acked.first().is_some_and(|acked| acked == &[1, 2]))
     })?;
     assert_eq!(world.query("SELECT groupArray(seq) FROM {db}.fixes")?, "[2]");

@@ -1,5 +1,5 @@
-/* A resolver for names of .invalid: `late.invalid` is 127.0.0.1 from the second query on; every other name gets no answer for a minute.
-   Loaded before libc, see outages.rs and peers.rs. The file ASKED has a line for each query. */
+/* Resolves names in .invalid: `late.invalid` to 127.0.0.1 from the second query on; any other name fails after a minute.
+   Appends a line for each query to the file ASKED. outages.rs and peers.rs preload it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <netdb.h>

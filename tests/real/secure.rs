@@ -18,7 +18,7 @@ use crate::world::SOON;
 pub fn put(folder: &Path, name: &str, text: &str) -> Result<String> {
     let path = folder.join(name);
     std::fs::write(&path, text)?;
-    Ok(path.to_str().context("a path of ours is text")?.to_owned())
+    Ok(path.to_str().context("the path is not UTF-8")?.to_owned())
 }
 
 /// Mosquitto with the listeners of a test.
@@ -55,7 +55,7 @@ impl SecureBroker {
     fn launch(folder: PathBuf, ports: BTreeMap<&'static str, u16>) -> Result<Self> {
         let mut command = Command::new("mosquitto");
         let path = std::env::var("PATH").unwrap_or_default();
-        command.env("PATH", format!("{path}:/usr/sbin:/usr/local/sbin")); // where Debian keeps it
+        command.env("PATH", format!("{path}:/usr/sbin:/usr/local/sbin")); // Debian installs it there
         command.arg("-c").arg(folder.join("mosquitto.conf"));
         let process = Process::start("mosquitto", &mut command, folder.join("mosquitto.log"))?;
         for port in ports.values() {
@@ -146,7 +146,7 @@ fn answer(
     let (head, body) = loop {
         let mut chunk = [0; 4096];
         let read = stream.read(&mut chunk)?;
-        ensure!(read > 0, "hung up");
+        ensure!(read > 0, "the client closed the connection");
         request.extend_from_slice(&chunk[..read]);
         let Some(end) = request.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { continue };
         let (head, body) =
@@ -178,14 +178,14 @@ fn answer(
         Scripted::Instead(statement) => statement.clone().into_bytes(),
         Scripted::Pass | Scripted::Cut => body.clone(),
     };
-    let mut inside = TcpStream::connect((Ipv4Addr::LOCALHOST, engine))?;
+    let mut upstream = TcpStream::connect((Ipv4Addr::LOCALHOST, engine))?;
     let length = body.len();
-    write!(inside, "{head}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n")?;
-    inside.write_all(&body)?;
+    write!(upstream, "{head}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n")?;
+    upstream.write_all(&body)?;
     if matches!(outcome, Scripted::Cut) {
-        std::io::copy(&mut inside, &mut std::io::sink())?;
+        std::io::copy(&mut upstream, &mut std::io::sink())?;
     } else {
-        std::io::copy(&mut inside, &mut stream)?;
+        std::io::copy(&mut upstream, &mut stream)?;
     }
     Ok(())
 }

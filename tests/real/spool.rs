@@ -14,7 +14,7 @@ use lab_stack::{Milepost, Process, Settings, unix_ms, wait_until};
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, World, finish, publish_in_background, wait_for_metric, world};
 
-/// Creates a world whose ClickHouse can be made to refuse inserts, and whose milepost has a spool.
+/// A world whose ClickHouse can be made to refuse inserts, and whose milepost has a spool.
 struct Scene {
     world: World,
     http: Proxy,
@@ -50,7 +50,7 @@ impl Scene {
     }
 }
 
-/// Returns both sides of the conservation equation, from one scrape.
+/// Asserts the conservation equation of positions, in one scrape.
 fn assert_ledger(milepost: &Milepost) -> Result<()> {
     let text = milepost.get("/metrics")?;
     let sum = |name: &str| -> u64 {
@@ -60,8 +60,8 @@ fn assert_ledger(milepost: &Milepost) -> Result<()> {
         };
         text.lines().filter_map(line).sum()
     };
-    let left = sum("received_total") + sum("in_spool_at_start");
-    let places = [
+    let entered = sum("received_total") + sum("in_spool_at_start");
+    let outcomes = [
         "inserted_total",
         "rejected_total",
         "ignored_total",
@@ -73,8 +73,8 @@ fn assert_ledger(milepost: &Milepost) -> Result<()> {
         "in_spool",
         "in_flight",
     ];
-    let right: u64 = places.iter().map(|place| sum(place)).sum();
-    ensure!(left == right, "{left} ≠ {right}: {:?}", places.map(|place| (place, sum(place))));
+    let ended: u64 = outcomes.iter().map(|outcome| sum(outcome)).sum();
+    ensure!(entered == ended, "{entered} ≠ {ended}: {:?}", outcomes.map(|name| (name, sum(name))));
     Ok(())
 }
 
@@ -94,13 +94,16 @@ fn spool_acks_during_an_outage_and_a_kill_loses_nothing() -> Result<()> {
     // A start does not wait for ClickHouse: the process finds the earlier files and accepts more
     // messages.
     milepost = scene.settings.start()?;
-    wait_until("it takes and acknowledges messages", SOON, || {
+    wait_until("milepost acknowledges messages", SOON, || {
         Ok(milepost.metric("acks_total").unwrap_or(0.0) > 1_000.0)
     })?;
     assert_ledger(&milepost)?;
     ensure!(milepost.metric("positions_in_spool_at_start")? >= 3_000.0);
-    let why =
-        milepost.get("/readyz").err().context("it must say that ClickHouse is away")?.to_string();
+    let why = milepost
+        .get("/readyz")
+        .err()
+        .context("/readyz does not report that ClickHouse is away")?
+        .to_string();
     ensure!(why.contains("clickhouse"), "{why}");
 
     scene.http.set(Fault::None);
@@ -141,18 +144,18 @@ fn unreplayed_spool_exits_75_and_is_listed_exported_and_replayed() -> Result<()>
     let sql = std::fs::read_dir(&exported)?
         .filter_map(Result::ok)
         .find(|f| f.path().extension() == Some("sql".as_ref()));
-    let sql = std::fs::read_to_string(sql.context("a statement was exported")?.path())?;
+    let sql = std::fs::read_to_string(sql.context("no statement was exported")?.path())?;
     ensure!(sql.starts_with("INSERT INTO spool_commands.positions ("), "{sql}");
     let mode =
         |path: &Path| std::fs::metadata(path).map(|found| found.permissions().mode() & 0o777);
-    ensure!(mode(&exported)? == 0o700, "only the owner may read positions");
+    ensure!(mode(&exported)? == 0o700, "others than the owner may read positions");
     for file in std::fs::read_dir(&exported)? {
         ensure!(mode(&file?.path())? == 0o600);
     }
     // Quarantine: single rows are exported too, and an unreadable file is named.
     let mut names =
         std::fs::read_dir(&scene.dir)?.filter_map(|file| file.ok()?.file_name().into_string().ok());
-    let name = names.find(|name| name.ends_with(".batch")).context("a batch")?;
+    let name = names.find(|name| name.ends_with(".batch")).context("no batch")?;
     let rows = name.replace(".batch", ".row");
     std::fs::copy(scene.dir.join(&name), scene.dir.join(format!("1{rows}")))?;
     std::fs::write(scene.dir.join(format!("2{}", name.replace(".batch", ".damaged"))), "torn")?;
@@ -194,7 +197,7 @@ fn replay_inserts_nothing_before_the_schema_check() -> Result<()> {
             .env("MILEPOST__CLICKHOUSE__DATABASE", &scene.world.database)
             .env("MILEPOST__SPOOL__DIR", &scene.dir);
         let mut replay = Process::start("milepost spool replay", &mut command, log)?;
-        wait_until("it waits", SOON, || {
+        wait_until("the replay waits for ClickHouse", SOON, || {
             replay.ensure_alive()?;
             Ok(replay.log()?.contains("waiting for ClickHouse"))
         })?;
@@ -239,7 +242,7 @@ fn replay_continues_after_a_permanently_refused_file() -> Result<()> {
     let code = replay.wait(SOON).with_context(|| replay.log().unwrap_or_default())?.code();
     ensure!(code == Some(0), "{code:?}: {}", replay.log()?);
     ensure!(scene.world.query("SELECT count() FROM {db}.positions")? == "3");
-    // Quarantined data counts as left.
+    // A file that is not replayed counts as left.
     std::fs::write(scene.dir.join("00000000000000000001-0000000000000001-1 (1).batch"), "a copy")?;
     let (code, printed) =
         scene.settings.clone().with("CLICKHOUSE__URL", server.url()).call(&["spool", "replay"])?;
@@ -251,12 +254,13 @@ fn replay_continues_after_a_permanently_refused_file() -> Result<()> {
 fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
     let scene = scene("spool_old_list")?;
     assert_eq!(scene.spooled(1)?.terminate(SOON)?, 75);
-    // Inserts are refused only as long as the list of erased drivers is, so the replay keeps trying.
+    // The first insert is refused, and from then on the list of erased drivers as well: the replay
+    // retries until its list is too old.
     let is_refused = Arc::new(AtomicBool::new(false));
-    let now = Arc::clone(&is_refused);
+    let refused = Arc::clone(&is_refused);
     let url = scripted_clickhouse(scene.world.engine.server.port, move |statement| {
         let is_insert = statement.contains("query=INSERT");
-        let was_refused = now.fetch_or(is_insert, Ordering::SeqCst);
+        let was_refused = refused.fetch_or(is_insert, Ordering::SeqCst);
         if is_insert || was_refused && statement.contains(".erased FINAL") {
             Scripted::Answer(500, "Code: 241. DB::Exception: Memory limit exceeded.".to_owned())
         } else {
@@ -269,7 +273,7 @@ fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
     let mut replay = Process::start("milepost spool replay", &mut command, log)?;
     let (code, printed) = (replay.wait(SOON)?.code(), replay.log()?);
     ensure!(
-        code == Some(1) && printed.contains("asking who is erased failed"),
+        code == Some(1) && printed.contains("reading the list of erased drivers failed"),
         "{code:?} {printed}"
     );
     ensure!(printed.matches("could not be read; retrying").count() == 1, "{printed}");
@@ -296,7 +300,7 @@ fn answer_without_an_erased_list_is_not_an_empty_list() -> Result<()> {
         let (code, printed) =
             scene.settings.clone().with("CLICKHOUSE__URL", url).call(&["spool", "replay"])?;
         ensure!(
-            code == 1 && printed.contains("asking who is erased failed"),
+            code == 1 && printed.contains("reading the list of erased drivers failed"),
             "{answer}: {code} {printed}"
         );
         ensure!(scene.world.query("SELECT count() FROM {db}.positions")? == "0", "{answer}");
@@ -314,7 +318,7 @@ fn spool_directory_admits_one_process() -> Result<()> {
         let (code, printed) = second.call(&command)?;
         ensure!(code == 1 && printed.contains("in use by another process"), "{code}: {printed}");
     }
-    ensure!(scene.settings.call(&["spool", "list"])?.0 == 0, "looking is allowed");
+    ensure!(scene.settings.call(&["spool", "list"])?.0 == 0, "`spool list` needs no lock");
     Ok(())
 }
 
@@ -326,7 +330,7 @@ fn torn_file_is_quarantined_and_the_others_are_replayed() -> Result<()> {
         .filter_map(Result::ok)
         .map(|file| file.path())
         .find(|path| path.to_string_lossy().contains("0001-1-"))
-        .context("the second batch")?;
+        .context("no second batch")?;
     let whole = std::fs::read(&second)?;
     std::fs::write(&second, &whole[..whole.len() - 1])?;
 
@@ -355,7 +359,7 @@ fn full_spool_stops_acks_and_loses_nothing() -> Result<()> {
     scene.http.set(Fault::Refuse);
     let fleet = publish_in_background(scene.world.plan("full", 5_000, 6));
     wait_for_metric(&milepost, "spool_refused_total", 1.0)?;
-    wait_until("it says so", SOON, || {
+    wait_until("/readyz names the limit", SOON, || {
         Ok(milepost.get("/readyz").is_err_and(|why| why.to_string().contains("spool.bytes_max")))
     })?;
     ensure!(milepost.metric("spool_bytes")? <= 1_048_576.0);
@@ -401,7 +405,8 @@ fn rejects_are_replayed_after_each_contract_change() -> Result<()> {
         ensure!(has_count("rejects", "45"), "{printed}");
         ensure!(has_count("positions inserted", "4"), "{printed}");
         ensure!(
-            has_count("not replayable: cut", "1") && has_count("not replayable: sampled", "40"),
+            has_count("not replayable: truncated", "1")
+                && has_count("not replayable: sampled", "40"),
             "{printed}"
         );
         assert_eq!(
@@ -412,14 +417,14 @@ fn rejects_are_replayed_after_each_contract_change() -> Result<()> {
     let (_, again) = world.settings.call(&["rejects", "replay", "--reason", "too_new"])?;
     ensure!(
         again.contains("too_new") && again.contains("rejected again"),
-        "the contract decides: {again}"
+        "the configuration still rejects them: {again}"
     );
     let (code, printed) = settings.call(&["rejects", "replay", "--reason", "no_such"])?;
     ensure!(code == 64 && printed.contains("null_island"), "{printed}");
     Ok(())
 }
 
-/// The driver id is beside the array, and not in the stored payload of a point.
+/// The driver id is outside the array, and not in the stored payload of a point.
 #[test]
 fn rejected_points_of_an_array_are_replayed_for_their_driver() -> Result<()> {
     let world = world("rejects_arrays")?;
@@ -439,7 +444,7 @@ fn rejected_points_of_an_array_are_replayed_for_their_driver() -> Result<()> {
         world.query("SELECT groupUniqArray((driver_id, reason)), count() FROM {db}.rejects")?,
         "[('d7','too_old')]\t2"
     );
-    // A fix of 2001 is too old for every configuration: the replay uses newer copies.
+    // No configuration accepts fixes of 2001, so replay copies with a recent time.
     world.query(
         "INSERT INTO {db}.rejects (received_at, topic, driver_id, reason, payload, payload_bytes, count) \
          SELECT received_at, topic, driver_id, 'bad_ts', \
@@ -463,7 +468,8 @@ fn missing_table_stops_acks_and_spools_qos_0() -> Result<()> {
     scene.world.query("RENAME TABLE {db}.positions TO {db}.elsewhere")?;
     let at_least_once = finish(publish_in_background(scene.world.plan("one", 500, 2)))?;
     wait_for_metric(&milepost, "insert_errors_total", 1.0)?;
-    let why = milepost.get("/readyz").err().context("it must say so")?.to_string();
+    let why =
+        milepost.get("/readyz").err().context("/readyz does not report the failure")?.to_string();
     ensure!(why.contains("positions"), "{why}");
     assert_eq!(
         milepost.metric("acks_total")?,
@@ -477,7 +483,7 @@ fn missing_table_stops_acks_and_spools_qos_0() -> Result<()> {
     let settings = scene.settings.clone().with("LAB__QOS", "0").with("MQTT__GROUP", "zero");
     let dir = scene.world.folder.path().join("zero").display().to_string();
     let zero = settings.with("MQTT__CLIENT_ID", "zero").with("SPOOL__DIR", dir).start()?;
-    wait_until("it is subscribed, though not ready", SOON, || {
+    wait_until("milepost is subscribed, though not ready", SOON, || {
         Ok(zero.metric("mqtt_connected").unwrap_or(0.0) == 4.0)
     })?;
     let plan = loadgen::publish::Plan { qos: 0, ..scene.world.plan("zero", 500, 2) };

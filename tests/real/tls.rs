@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use lab_harness::proxy::{Fault, Proxy};
 use lab_harness::tls::{Authority, Identity, TlsFront};
-use lab_stack::{ClickHouse, Milepost, Settings, wait_until};
+use lab_stack::{ClickHouse, Milepost, wait_until};
 use loadgen::publish::Plan;
 use loadgen::verify::verify;
 
@@ -30,7 +30,7 @@ fn wait_for_words(milepost: &Milepost, words: &str) -> Result<()> {
         Ok(last.contains(words))
     })
     .with_context(|| {
-        format!("it says {last}, and the log {}", milepost.process.log().unwrap_or_default())
+        format!("/readyz: {last}, log: {}", milepost.process.log().unwrap_or_default())
     })?;
     wait_until(&format!("a line of the log says {words:?}"), SOON, || {
         Ok(milepost.process.log()?.lines().any(|line| line.contains(words)))
@@ -41,7 +41,7 @@ fn wait_for_words(milepost: &Milepost, words: &str) -> Result<()> {
 }
 
 /// Publishes a fix through the plain listener, and waits until milepost acknowledges it.
-fn passes(broker: &SecureBroker, milepost: &Milepost, seq: u32) -> Result<()> {
+fn publish_until_acked(broker: &SecureBroker, milepost: &Milepost, seq: u32) -> Result<()> {
     let acks = milepost.metric("acks_total")?;
     publish(broker.port("plain"), &[("drivers/d1/gps", &fix(seq))])?;
     wait_for_metric(milepost, "acks_total", acks + 1.0)
@@ -60,9 +60,8 @@ fn tls_and_password_files_are_reloaded_without_a_restart() -> Result<()> {
         tls_lines(folder, "server", &old.pem, &old.sign(&HOSTS)?)?
     );
     let mut broker = SecureBroker::start(folder, &[("tls", lines)])?;
-    let with = Settings::with;
-    let settings = settings(folder, 1, &format!("https://localhost:{}", https.port));
-    let settings = with(settings, "MQTT__URL", format!("mqtts://localhost:{}", broker.port("tls")))
+    let settings = settings(folder, 1, &format!("https://localhost:{}", https.port))
+        .with("MQTT__URL", format!("mqtts://localhost:{}", broker.port("tls")))
         .with("MQTT__CA_FILE", put(folder, "mqtt-ca.pem", &old.pem)?)
         .with("MQTT__USERNAME", "milepost")
         .with("MQTT__PASSWORD_FILE", put(folder, "mqtt.password", "mq-Secret-1\n")?)
@@ -70,26 +69,27 @@ fn tls_and_password_files_are_reloaded_without_a_restart() -> Result<()> {
         .with("CLICKHOUSE__PASSWORD_FILE", put(folder, "clickhouse.password", "ch-Secret-1\n")?);
     settings.migrate()?;
     let mut milepost = settings.run()?;
-    passes(&broker, &milepost, 1)?;
+    publish_until_acked(&broker, &milepost, 1)?;
 
     // Replace the broker's password and certificate; another CA has signed the new one.
     broker_password(folder, "milepost", "mq-Secret-2")?;
     tls_lines(folder, "server", &new.pem, &new.sign(&HOSTS)?)?;
     broker = broker.restart()?;
-    wait_for_words(&milepost, "not signed by a CA that we trust; set mqtt.ca_file")?;
+    wait_for_words(&milepost, "not signed by a CA that milepost trusts; set mqtt.ca_file")?;
     put(folder, "mqtt-ca.pem", "half a fi")?;
-    std::thread::sleep(std::time::Duration::from_millis(300)); // a try may meet it; the next one is as good
+    // An attempt may read the incomplete file; a later one reads the complete file.
+    std::thread::sleep(std::time::Duration::from_millis(300));
     put(folder, "mqtt-ca.pem", &new.pem)?;
     wait_for_words(&milepost, "set mqtt.username and mqtt.password_file")?;
     put(folder, "mqtt.password", "mq-Secret-2")?;
     wait_until("the broker is back", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
-    passes(&broker, &milepost, 2)?;
+    publish_until_acked(&broker, &milepost, 2)?;
 
     // Replace ClickHouse's certificate.
     https.show(&new.sign(&HOSTS)?)?;
-    std::thread::sleep(std::time::Duration::from_secs(3)); // an idle connection is kept for two
+    std::thread::sleep(std::time::Duration::from_secs(3)); // an idle connection is kept for 2 s
     publish(broker.port("plain"), &[("drivers/d1/gps", &fix(3))])?;
-    wait_for_words(&milepost, "not signed by a CA that we trust; set clickhouse.ca_file")?;
+    wait_for_words(&milepost, "not signed by a CA that milepost trusts; set clickhouse.ca_file")?;
     put(folder, "clickhouse-ca.pem", &new.pem)?;
     wait_for_metric(&milepost, "acks_total", 3.0)?;
     assert_eq!(
@@ -129,7 +129,7 @@ fn client_certificate_login_is_reloaded_without_a_restart() -> Result<()> {
         .with("MQTT__KEY_FILE", put(folder, "client.key", &ours.key)?);
     settings.migrate()?;
     let mut milepost = settings.run()?;
-    passes(&broker, &milepost, 1)?;
+    publish_until_acked(&broker, &milepost, 1)?;
 
     put(folder, "server-ca.pem", &others.pem)?;
     broker = broker.restart()?;
@@ -140,8 +140,8 @@ fn client_certificate_login_is_reloaded_without_a_restart() -> Result<()> {
     let theirs = others.sign(&["milepost"])?;
     put(folder, "client.pem", &theirs.cert)?;
     put(folder, "client.key", &theirs.key)?;
-    wait_until("the new certificate is taken", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
-    passes(&broker, &milepost, 2)?;
+    wait_until("the new certificate is accepted", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
+    publish_until_acked(&broker, &milepost, 2)?;
     let log = milepost.process.log()?;
     ensure!(!log.contains("PRIVATE KEY") && !log.contains("BEGIN CERTIFICATE"), "{log}");
     assert_eq!(milepost.terminate(SOON)?, 0);
@@ -241,7 +241,7 @@ fn each_broker_connection_failure_logs_the_setting_to_change() -> Result<()> {
     let user = ("MQTT__USERNAME", "milepost".to_owned());
     let password = ("MQTT__PASSWORD", "Wrong-Secret".to_owned());
 
-    let untrusted = "not signed by a CA that we trust; set mqtt.ca_file";
+    let untrusted = "not signed by a CA that milepost trusts; set mqtt.ca_file";
     let cases = [
         ("wrong_ca", vec![url("mqtts", "tls"), other_file], untrusted),
         ("no_ca", vec![url("mqtts", "tls")], untrusted),
@@ -273,12 +273,12 @@ fn each_broker_connection_failure_logs_the_setting_to_change() -> Result<()> {
         (
             "plain_to_tls",
             vec![url("mqtt", "tls")],
-            "is this a TLS port? Then set mqtt.url to mqtts://",
+            "is this a TLS port? Then use mqtts:// in mqtt.url",
         ),
         (
             "tls_to_plain",
             vec![url("mqtts", "plain"), ca_file],
-            "the server does not speak TLS there; set mqtt.url to",
+            "the server does not speak TLS on this port; set mqtt.url to",
         ),
     ];
     each_is_reported(folder, cases)
@@ -324,7 +324,7 @@ fn each_clickhouse_connection_failure_logs_the_setting_to_change() -> Result<()>
     let other_file = ("CLICKHOUSE__CA_FILE", put(folder, "other.pem", &other.pem)?);
     let password = ("CLICKHOUSE__PASSWORD", "Wrong-Secret".to_owned());
 
-    let untrusted = "not signed by a CA that we trust; set clickhouse.ca_file";
+    let untrusted = "not signed by a CA that milepost trusts; set clickhouse.ca_file";
     let cases = [
         ("wrong_ca", vec![url("https", good.port), other_file], untrusted),
         ("no_ca", vec![url("https", good.port)], untrusted),
@@ -347,12 +347,12 @@ fn each_clickhouse_connection_failure_logs_the_setting_to_change() -> Result<()>
         (
             "plain_to_tls",
             vec![url("http", good.port)],
-            "is this a TLS port? Then set clickhouse.url to https://",
+            "is this a TLS port? Then use https:// in clickhouse.url",
         ),
         (
             "tls_to_plain",
             vec![url("https", engine.port), ca_file],
-            "the server does not speak TLS there; set clickhouse.url to",
+            "the server does not speak TLS on this port; set clickhouse.url to",
         ),
     ];
     each_is_reported(folder, cases)

@@ -1,4 +1,5 @@
-//! The servers of a test: its own broker and database. Tests that do not harm the engine share it.
+//! The servers of a test. Each test has its own broker and its own database; tests that do not
+//! disturb the ClickHouse engine share one.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -14,7 +15,7 @@ use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
 use tempfile::TempDir;
 
-/// Timeout for anything that should happen soon, also on a busy machine.
+/// Timeout for what usually takes seconds; long enough for a busy machine.
 pub const SOON: Duration = Duration::from_secs(300);
 
 /// An engine with its data folder.
@@ -61,7 +62,7 @@ pub struct World {
 }
 
 /// Drops the databases of a test on the shared engine: their views would be refreshed every five
-/// minutes while the other tests run. A test that fails keeps them.
+/// minutes while the other tests run. A failed test keeps its databases.
 struct DroppedWithTest {
     engine: Arc<Engine>,
     database: String,
@@ -91,7 +92,7 @@ pub fn unmigrated(name: &str) -> Result<World> {
     Ok(World { _dropped: Some(dropped), ..unmigrated_on(engine, name)? })
 }
 
-/// Like `unmigrated`, on an engine of the test's own.
+/// Like `unmigrated`, on the given engine.
 pub fn unmigrated_on(engine: Arc<Engine>, name: &str) -> Result<World> {
     let folder = lab_stack::folder()?;
     let broker = Broker::start(folder.path())?;
@@ -100,8 +101,8 @@ pub fn unmigrated_on(engine: Arc<Engine>, name: &str) -> Result<World> {
     Ok(World { broker, engine, database: name.to_owned(), settings, folder, _dropped: None })
 }
 
-/// The binary that is being tested, against these servers. `lab faults --prove` names another one
-/// in `MILEPOST_TESTED`, which has a planted mistake.
+/// Returns settings that run the tested binary against these servers. `MILEPOST_TESTED` may name
+/// another binary: `lab faults --prove` sets it to one with a planted mistake.
 pub fn settings(folder: &Path, mqtt_port: u16, clickhouse_url: &str) -> Settings {
     let planted = std::env::var_os("MILEPOST_TESTED").map(PathBuf::from);
     let binary = planted.unwrap_or_else(|| env!("CARGO_BIN_EXE_milepost").into());
@@ -124,7 +125,7 @@ impl World {
             last = self.query(sql)?;
             Ok(last == expected)
         })
-        .with_context(|| format!("it gives {last}"))
+        .with_context(|| format!("the query last gave {last}"))
     }
 
     /// Publishes messages at QoS 1, and returns when the broker has acknowledged them.
@@ -132,7 +133,7 @@ impl World {
         publish(self.broker.port, messages)
     }
 
-    /// Returns a fleet's plan against this broker.
+    /// Returns a plan for a fleet that publishes `rate` messages/s to this broker.
     pub fn plan(&self, run: &str, rate: u32, seconds: u32) -> Plan {
         Plan {
             broker: format!("127.0.0.1:{}", self.broker.port),
@@ -153,11 +154,11 @@ impl World {
 
 /// Publishes messages at QoS 1, and returns when the broker has acknowledged them.
 pub fn publish(port: u16, messages: &[(&str, &[u8])]) -> Result<()> {
-    publish_as(port, false, messages)
+    publish_with_retain(port, false, messages)
 }
 
 /// Publishes messages at QoS 1, with the given retain flag.
-pub fn publish_as(port: u16, retain: bool, messages: &[(&str, &[u8])]) -> Result<()> {
+pub fn publish_with_retain(port: u16, retain: bool, messages: &[(&str, &[u8])]) -> Result<()> {
     let mut options = MqttOptions::new(format!("device-{}", fastrand::u32(..)), "127.0.0.1", port);
     options.set_max_packet_size(Some(4 << 20)).set_connection_timeout(20);
     let (client, mut connection) = Client::new(options, messages.len() + 1);
@@ -173,7 +174,7 @@ pub fn publish_as(port: u16, retain: bool, messages: &[(&str, &[u8])]) -> Result
             return Ok(());
         }
     }
-    anyhow::bail!("the broker took {acks} of {}", messages.len())
+    anyhow::bail!("the broker acknowledged {acks} of {} messages", messages.len())
 }
 
 /// Publishes a plan in the background while the test injects faults; continues beyond the plan if
@@ -185,11 +186,13 @@ pub fn publish_in_background(plan: Plan) -> Background {
 /// Stops a fleet and returns its messages; fails if the broker did not acknowledge all of them.
 pub fn finish(fleet: Background) -> Result<Manifest> {
     let manifest = fleet.finish()?;
-    ensure!(manifest.unacked.is_empty(), "the broker did not take everything");
+    ensure!(manifest.unacked.is_empty(), "the broker did not acknowledge everything");
     Ok(manifest)
 }
 
 /// Waits until a metric has at least this value.
 pub fn wait_for_metric(milepost: &lab_stack::Milepost, name: &str, at_least: f64) -> Result<()> {
-    wait_until(&format!("{name} is {at_least}"), SOON, || Ok(milepost.metric(name)? >= at_least))
+    wait_until(&format!("{name} is at least {at_least}"), SOON, || {
+        Ok(milepost.metric(name)? >= at_least)
+    })
 }

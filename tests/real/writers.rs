@@ -1,4 +1,5 @@
-//! Every command that writes to ClickHouse skips erased drivers and splits large inserts.
+//! Tests that every command that writes to ClickHouse skips erased drivers and splits large
+//! inserts.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -66,24 +67,24 @@ fn retried_insert_skips_a_driver_erased_meanwhile() -> Result<()> {
         // No insert starts with a list older than 35 s, and `milepost erase` waits for longer than
         // that.
         let erased_at = Instant::now();
-        wait_until("the list of before is too old", SOON, || {
+        wait_until("the list from before the erasure is too old", SOON, || {
             Ok(erased_at.elapsed() > Duration::from_secs(36))
         })?;
         refuses.store(false, Ordering::SeqCst);
         let (code, printed) = running.join().expect("no panic")?;
         ensure!(code == 0, "{command:?}: {code} {printed}");
-        let of = |driver: &str| {
+        let fixes_of = |driver: &str| {
             world.query(&format!("SELECT count() FROM {{db}}.fixes WHERE driver_id = '{driver}'"))
         };
-        assert_eq!(of("gone")?, "0", "{command:?} {printed}");
-        assert_ne!(of("stays")?, "0", "{command:?} {printed}");
+        assert_eq!(fixes_of("gone")?, "0", "{command:?} {printed}");
+        assert_ne!(fixes_of("stays")?, "0", "{command:?} {printed}");
         world.query("TRUNCATE TABLE {db}.positions")?;
     }
     Ok(())
 }
 
-/// Largest body that the proxy accepts, in bytes. nginx's default is 1 MiB; less here, so that a
-/// test needs few rows.
+/// Largest body that the proxy accepts, in bytes. nginx's default is 1 MiB; this limit is lower, so
+/// that a test needs few rows.
 const BODY_BYTES_MAX: usize = 40_000;
 
 fn behind_a_proxy(world: &World, largest: &Arc<AtomicUsize>) -> Result<String> {
@@ -126,7 +127,7 @@ fn every_command_splits_an_insert_refused_as_too_large() -> Result<()> {
     assert_eq!(world.query("SELECT sum(count) FROM {db}.rejects")?, "100");
     assert!(
         largest.swap(0, Ordering::SeqCst) > BODY_BYTES_MAX / 5,
-        "it is not split more than it must be"
+        "the insert is split into too small pieces"
     );
 
     let ring = |n: u32| {
@@ -154,7 +155,7 @@ fn every_command_splits_an_insert_refused_as_too_large() -> Result<()> {
     ensure!(code == 0, "{code} {printed}");
     assert_eq!(world.query("SELECT count() FROM {db}.fences")?, "30");
 
-    let mut watcher = Watcher::watching(&settings, &world, "events")?;
+    let mut watcher = Watcher::start_watching(&settings, &world, "events")?;
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) \
          SELECT concat('e', toString(cityHash64(number))), now64(3), 520500000, 130500000 FROM numbers(2000)",

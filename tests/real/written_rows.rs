@@ -32,16 +32,19 @@ fn written(world: &World, table: &str, token: &str, lines: &str) -> Result<u64> 
 fn written_rows_is_at_least_the_rows_sent_unless_the_body_is_cut() -> Result<()> {
     let world = world("written_rows")?;
     world.query("CREATE TABLE {db}.plain (n UInt32) ENGINE = MergeTree ORDER BY n SETTINGS non_replicated_deduplication_window = 100")?;
-    world.query("CREATE TABLE {db}.behind (n UInt32) ENGINE = MergeTree ORDER BY n")?;
+    world.query("CREATE TABLE {db}.target (n UInt32) ENGINE = MergeTree ORDER BY n")?;
     let rows = "{\"n\":1}\n{\"n\":2}\n{\"n\":3}\n";
     ensure!(written(&world, "plain", "a", rows)? == 3);
-    ensure!(written(&world, "plain", "a", rows)? == 3, "a token that it knows counts in full");
-    ensure!(world.query("SELECT count() FROM {db}.plain")? == "3", "and stores nothing again");
-    ensure!(written(&world, "plain", "b", "")? == 0, "a body that is gone");
+    ensure!(written(&world, "plain", "a", rows)? == 3, "a known token reports all rows");
+    ensure!(
+        world.query("SELECT count() FROM {db}.plain")? == "3",
+        "a known token stores nothing again"
+    );
+    ensure!(written(&world, "plain", "b", "")? == 0, "an insert without its body reports no rows");
     world.query(
-        "CREATE MATERIALIZED VIEW {db}.view TO {db}.behind AS SELECT n FROM {db}.plain WHERE n > 1",
+        "CREATE MATERIALIZED VIEW {db}.view TO {db}.target AS SELECT n FROM {db}.plain WHERE n > 1",
     )?;
     let with_view = written(&world, "plain", "c", rows)?;
-    ensure!(with_view >= 3, "rows of views only add: {with_view}");
+    ensure!(with_view >= 3, "rows of views are added to it: {with_view}");
     Ok(())
 }

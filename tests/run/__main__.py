@@ -1,15 +1,15 @@
-"""Runs every judge and gives every verdict: python3 tests/run quick|test|check [STEP…]
+"""Runs every test and check, and prints a summary: python3 tests/run quick|test|check [STEP…]
 
-Steps run side by side. Nothing stops at the first failure. The end is a summary: what failed with its last words, the
-slowest tests, and one line `N passed, N failed`. With names of steps only these run, and what they need.
+Steps run concurrently. A failure does not stop the other steps. The summary has each failure with the end of its output,
+the slowest tests, and one line `N passed, N failed`. If steps are named, only they and the steps that they need run.
 
-Guarantee: pure tests give the same verdict every time, because models play fixed cases (.cargo/config.toml). Tests of real
-processes share the machine with each other: see below. No step writes into the tree, or the
-run fails. What fails keeps its log, its servers' logs and their data, and the summary prints where.
+Guarantee: pure tests give the same result every time, because models use fixed cases (.cargo/config.toml). Tests of real
+processes compete for the machine: see below. If a step writes into the tree, the run fails. A failed step keeps its log,
+its servers' logs and their data, and the summary prints where.
 
-A test of real processes that fails among all the others is played once more, alone, when the rest has ended: on few
-cores the first play also judged what ran beside it. Held then, it is in the summary with both plays, and does not fail
-the run; STRICT=1 fails it. Nothing else is played twice, and nothing when more than a handful failed.
+If a test of real processes fails, it runs once more, alone, after all the others: on few cores, the load of the other
+tests may have caused the failure. If it passes then, the summary lists it with the output of its failure, and the run does
+not fail; with STRICT=1 it does. Nothing else is repeated, and nothing at all if more than ALONE_MAX tests failed.
 """
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from verdicts import Test
 REPOSITORY = Path(__file__).resolve().parents[2]
 VENV = Path(os.environ.get("VENV_DIR") or REPOSITORY / ".local/venv")
 CASES_PERCENT_QUICK = 10
-# Most steps wait for servers and timers: more of them than cores.
+# May exceed the number of cores, because most steps wait for servers and timers.
 STEPS_AT_ONCE = int(os.environ.get("STEPS_AT_ONCE", "3"))
 REAL_AT_ONCE = 4
-# One engine has the databases of all these tests, whose views are refreshed every five minutes. Its count of memory drifts
-# meanwhile: it refused at 2 GiB with 30 MiB resident.
+# Tests share one ClickHouse engine, which refreshes the views of all their databases every five minutes. Meanwhile its count
+# of used memory drifts upwards: with a limit of 2 GiB, it refused queries at 30 MiB resident.
 ENGINE_BYTES_MAX = 8 << 30
 SLOWEST = 10
 ALONE_MAX = 5
@@ -47,20 +47,20 @@ class Step:
     name: str
     run: Callable[["Work"], list[Test]]
     needs: tuple[str, ...] = ()
-    # In these commands.
+    # Commands that run this step.
     of: tuple[str, ...] = ("test", "check")
-    # Plays one test that failed once more. Of steps with real processes; what is pure says the same twice.
+    # Repeats one failed test. Only for steps with real processes: a pure test would give the same result.
     again: Callable[["Work", Test], list[Test]] | None = None
 
 
 @dataclass
 class Work:
-    """A step under way: its log, its folder for temporary files, and whether all its commands ended well."""
+    """A running or finished step: its log, its temporary files, and whether it has passed so far."""
 
     name: str
     folder: Path
     executables: list[dict]
-    holds: bool = True
+    passed: bool = True
     seconds: float = 0.0
     tests: list[Test] = field(default_factory=list)
 
@@ -69,7 +69,7 @@ class Work:
         return self.folder / "log"
 
     def call(self, *command: str | Path, cwd: Path = REPOSITORY, **variables: str) -> str:
-        """Runs a command; what it prints is in the log, and returned."""
+        """Runs a command, appends its output to the log, and returns the output."""
         temporary = self.folder / "tmp"
         temporary.mkdir(exist_ok=True)
         environment = {**os.environ, "TMPDIR": str(temporary), "KEEP_FOLDERS": "1", **variables}
@@ -78,7 +78,7 @@ class Work:
             log.write(f"$ {' '.join(map(str, command))}\n".encode())
             log.flush()
             code = subprocess.run(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log).returncode
-        self.holds &= code == 0
+        self.passed &= code == 0
         with open(self.log, "rb") as log:
             log.seek(begin)
             return log.read().decode(errors="replace")
@@ -89,19 +89,19 @@ class Work:
         return verdicts.junit(report)
 
     def cargo(self, command: str, *arguments: str) -> str:
-        """Always the whole workspace: another selection of packages is another set of features, and compiles everything again."""
+        """Runs cargo on the whole workspace: with fewer packages, their features differ, and cargo compiles everything again."""
         return self.call("cargo", command, "--locked", "--workspace", *arguments)
 
     def libtest(self, chosen: Callable[[dict], bool], *names: str, **variables: str) -> list[Test]:
-        """Runs test executables one after the other. libtest says how long a test took to a nightly compiler alone, or to this variable."""
+        """Runs the chosen test executables in sequence. RUSTC_BOOTSTRAP=1 enables libtest's JSON output with durations, which is unstable."""
         tests = []
         for executable in filter(chosen, self.executables):
             folder = Path(executable["manifest_path"]).parent
             options = (*names, "-Zunstable-options", "--format=json", "--report-time")
-            said = self.call(executable["executable"], *options, cwd=folder, RUSTC_BOOTSTRAP="1", **cargo_variables(), **variables)
+            output = self.call(executable["executable"], *options, cwd=folder, RUSTC_BOOTSTRAP="1", **cargo_variables(), **variables)
             crate = crate_of(executable)
-            of_it = verdicts.libtest(said)
-            tests += [Test(f"{crate} {executable['target']['name']}: {test.name}", test.seconds, test.holds, test.words) for test in of_it]
+            results = verdicts.libtest(output)
+            tests += [Test(f"{crate} {executable['target']['name']}: {test.name}", test.seconds, test.passed, test.words) for test in results]
         return tests
 
     def libtest_again(self, test: Test) -> list[Test]:
@@ -119,7 +119,7 @@ def crate_of(executable: dict) -> str:
 
 
 def cargo_variables() -> dict[str, str]:
-    """What cargo would set, for executables that are started without it."""
+    """Returns the variables that cargo would set: the executables are started without it."""
     lines = (REPOSITORY / ".cargo/config.toml").read_text().split("[env]")[-1].splitlines()
     pairs = (line.split(" = ", 1) for line in lines if " = " in line and not line.startswith("#"))
     return {name: os.environ.get(name, value.strip('"')) for name, value in pairs}
@@ -128,8 +128,8 @@ def cargo_variables() -> dict[str, str]:
 def build(work: Work, *targets: str) -> list[Test]:
     if not targets:
         work.cargo("build")
-    said = work.cargo("test", "--no-run", "--message-format=json-render-diagnostics", *targets)
-    for line in said.splitlines():
+    output = work.cargo("test", "--no-run", "--message-format=json-render-diagnostics", *targets)
+    for line in output.splitlines():
         if line.startswith("{"):
             message = json.loads(line)
             if message.get("reason") == "compiler-artifact" and message.get("executable") and message["profile"]["test"]:
@@ -145,8 +145,8 @@ def is_other(executable: dict) -> bool:
     return not is_named("real", "pure")(executable)
 
 
-def done(run: Callable[[Work], object]) -> Callable[[Work], list[Test]]:
-    """A step that is one verdict."""
+def single_result(run: Callable[[Work], object]) -> Callable[[Work], list[Test]]:
+    """Makes a step that has no tests of its own: it passes if all its commands succeed."""
 
     def all_of(work: Work) -> list[Test]:
         run(work)
@@ -171,8 +171,8 @@ def page_unit(work: Work) -> list[Test]:
 
 def faults(work: Work, *options: str) -> list[Test]:
     target = REPOSITORY / "target/debug"
-    said = work.call(target / "lab", "faults", "--quick", *options, "--milepost", target / "milepost", "--strict-broker", target / "strict-broker")
-    return verdicts.faults(said)
+    output = work.call(target / "lab", "faults", "--quick", *options, "--milepost", target / "milepost", "--strict-broker", target / "strict-broker")
+    return verdicts.faults(output)
 
 
 def setup(work: Work) -> list[Test]:
@@ -189,23 +189,23 @@ def manifests(work: Work) -> list[Test]:
 
 ALL = ("quick", "test", "check")
 TENTH = {"CASES_PERCENT": str(CASES_PERCENT_QUICK)}
-# A crate takes the page in. Where one is built already, it is built anew first: else its files change while crates are compiled.
+# A crate embeds the page's files. If the page was built before, rebuild it first, so that its files do not change during compilation.
 PAGE_FIRST = ("page",) if (REPOSITORY / "map/page/dist").exists() else ()
-# What takes longest begins first.
+# The steps that take longest are listed first, so that they start first.
 STEPS = [
-    Step("fmt", done(lambda work: work.call("cargo", "fmt", "--all", "--check")), of=("quick", "check")),
-    # A workspace of its own, which nothing else builds: a dependency that changed above it leaves its lock file behind.
-    Step("fuzz-lock", done(lambda work: work.call("cargo", "tree", "--locked", "--depth", "0", "--manifest-path", "fuzz/Cargo.toml")), of=("quick", "check")),
-    Step("figures", done(lambda work: work.call(sys.executable, "docs/figures/draw.py", "--check")), of=("check",)),
-    Step("story", done(lambda work: work.call(sys.executable, "lab/story/docs.py", "--check")), of=("check",)),
+    Step("fmt", single_result(lambda work: work.call("cargo", "fmt", "--all", "--check")), of=("quick", "check")),
+    # fuzz/ is a separate workspace that no other step builds: a changed dependency of ours can make its lock file stale.
+    Step("fuzz-lock", single_result(lambda work: work.call("cargo", "tree", "--locked", "--depth", "0", "--manifest-path", "fuzz/Cargo.toml")), of=("quick", "check")),
+    Step("figures", single_result(lambda work: work.call(sys.executable, "docs/figures/draw.py", "--check")), of=("check",)),
+    Step("story", single_result(lambda work: work.call(sys.executable, "lab/story/docs.py", "--check")), of=("check",)),
     Step("build-quick", lambda work: build(work, "--lib", "--test", "pure"), needs=PAGE_FIRST, of=("quick",)),
     Step("pure-quick", lambda work: work.libtest(lambda it: True, **TENTH), needs=("build-quick",), of=("quick",)),
-    Step("clippy", done(lambda work: work.cargo("clippy", "--all-targets", "--", "-D", "warnings")), needs=PAGE_FIRST, of=("quick", "check")),
-    Step("licences", done(lambda work: work.call(sys.executable, "tests/run/licences.py")), of=("check",)),
-    # While packages and the page are fetched. The page goes into one crate alone.
-    Step("compile", done(lambda work: work.cargo("test", "--no-run")), needs=PAGE_FIRST),
+    Step("clippy", single_result(lambda work: work.cargo("clippy", "--all-targets", "--", "-D", "warnings")), needs=PAGE_FIRST, of=("quick", "check")),
+    Step("licences", single_result(lambda work: work.call(sys.executable, "tests/run/licences.py")), of=("check",)),
+    # Compiles while `setup` and `page` run: only one crate needs the page.
+    Step("compile", single_result(lambda work: work.cargo("test", "--no-run")), needs=PAGE_FIRST),
     Step("setup", setup),
-    Step("page", done(lambda work: work.call("make", "page")), needs=("setup",), of=ALL),
+    Step("page", single_result(lambda work: work.call("make", "page")), needs=("setup",), of=ALL),
     Step("build", build, needs=("compile", "page")),
     Step("front", lambda work: work.pytest("lab/local", "tests/run"), needs=("setup",), again=Work.pytest_again),
     Step("page-unit", page_unit, needs=("page",), of=ALL),
@@ -224,22 +224,22 @@ class Run:
         self.steps, self.folder = steps, folder
         self.executables: list[dict] = []
         self.works: dict[str, Work] = {}
-        # What failed beside others and held alone.
+        # Tests that failed among the others and passed alone.
         self.alone: list[tuple[Work, Test]] = []
         self.running = 0
         self.changed = threading.Condition()
 
-    def play(self) -> None:
+    def execute(self) -> None:
         waiting = list(self.steps)
         chosen = {step.name for step in self.steps}
         with self.changed:
             while waiting or self.running:
                 for step in list(waiting):
                     needs = [self.works.get(name) for name in step.needs if name in chosen]
-                    if any(work is not None and work.seconds and not work.holds for work in needs):
+                    if any(work is not None and work.seconds and not work.passed for work in needs):
                         waiting.remove(step)
-                        # A step without a folder of its own was not run.
-                        self.works[step.name] = Work(step.name, self.folder, [], holds=False, seconds=0.001)
+                        # A step that did not run has the folder of the whole run.
+                        self.works[step.name] = Work(step.name, self.folder, [], passed=False, seconds=0.001)
                         print(f"  NOT RUN  {step.name}: it needs {', '.join(step.needs)}", flush=True)
                     elif self.running < STEPS_AT_ONCE and all(work is not None and work.seconds for work in needs):
                         waiting.remove(step)
@@ -251,44 +251,45 @@ class Run:
         folder.mkdir()
         self.works[step.name] = Work(step.name, folder, self.executables)
         self.running += 1
-        threading.Thread(target=self.carry_out, args=(step,), daemon=True).start()
+        threading.Thread(target=self.run_step, args=(step,), daemon=True).start()
 
-    def carry_out(self, step: Step) -> None:
+    def run_step(self, step: Step) -> None:
         work, began = self.works[step.name], time.monotonic()
         try:
             tests = step.run(work)
         except Exception as error:  # a report that cannot be read is a failure of the step
-            tests, work.holds = [Test(step.name, 0, False, f"{error!r}")], False
-        failed = [test for test in tests if not test.holds]
+            tests, work.passed = [Test(step.name, 0, False, f"{error!r}")], False
+        failed = [test for test in tests if not test.passed]
         with self.changed:
-            work.holds &= not failed
+            work.passed &= not failed
             work.tests, work.seconds = tests, max(0.001, time.monotonic() - began)
-            if work.holds:
+            if work.passed:
                 shutil.rmtree(work.folder / "tmp", ignore_errors=True)
             self.running -= 1
             self.changed.notify()
-        what = f"{len(tests) - len(failed)} of {len(tests)}" if tests else "done" if work.holds else "ended with an error"
-        print(f"  {'ok      ' if work.holds else 'FAILED  '} {step.name}: {what}, {work.seconds:.0f} s", flush=True)
+        what = f"{len(tests) - len(failed)} of {len(tests)}" if tests else "done" if work.passed else "ended with an error"
+        print(f"  {'ok      ' if work.passed else 'FAILED  '} {step.name}: {what}, {work.seconds:.0f} s", flush=True)
 
-    def second_look(self) -> None:
-        """Plays again, alone, what failed in steps of real processes."""
+    def repeat_failures_alone(self) -> None:
+        """Repeats the failed tests of real processes, one at a time."""
         again = {step.name: step.again for step in self.steps if step.again}
-        failed = [(work, test) for work in self.works.values() for test in work.tests if not test.holds]
+        failed = [(work, test) for work in self.works.values() for test in work.tests if not test.passed]
         if IS_STRICT or len(failed) > ALONE_MAX:
             return
-        for nth, (work, test) in enumerate(pair for pair in failed if pair[0].name in again):
-            folder = self.folder / f"{work.name}-alone-{nth}"
+        for index, (work, test) in enumerate(pair for pair in failed if pair[0].name in again):
+            folder = self.folder / f"{work.name}-alone-{index}"
             folder.mkdir()
             alone = Work(f"{work.name} alone", folder, self.executables)
-            played = again[work.name](alone, test)
-            held = alone.holds and bool(played) and all(it.holds for it in played)
-            print(f"  {'held   ' if held else 'FAILED '}  {work.name}, alone: {test.name}", flush=True)
-            if held:
+            repeated = again[work.name](alone, test)
+            passed = alone.passed and bool(repeated) and all(it.passed for it in repeated)
+            print(f"  {'passed ' if passed else 'FAILED '}  {work.name}, alone: {test.name}", flush=True)
+            if passed:
                 self.alone.append((work, test))
-                work.tests[work.tests.index(test)] = next((it for it in played if it.name == test.name), played[0])
-                work.holds = all(it.holds for it in work.tests)
+                work.tests[work.tests.index(test)] = next((it for it in repeated if it.name == test.name), repeated[0])
+                work.passed = all(it.passed for it in work.tests)
 
-    def tell(self) -> tuple[int, int]:
+    def print_summary(self) -> tuple[int, int]:
+        """Returns the numbers of passed and failed tests and steps."""
         works = [work for work in self.works.values() if work.folder != self.folder]
         tests = [(work, test) for work in works for test in work.tests]
         slowest = sorted(tests, key=lambda pair: -pair[1].seconds)[:SLOWEST]
@@ -296,25 +297,26 @@ class Run:
         for work, test in slowest:
             print(f"  {test.seconds:7.1f} s  {work.name}  {test.name}")
         for work, test in self.alone:
-            print(f"\nHELD ALONE, failed beside others: {work.name}  {test.name}\n{indent(test.words)}\nkept: {work.log}")
+            print(f"\nPASSED ALONE, failed among the others: {work.name}  {test.name}\n{indented_end(test.words)}\nkept: {work.log}")
         for work in self.works.values():
-            failed = [test for test in work.tests if not test.holds]
+            failed = [test for test in work.tests if not test.passed]
             for test in failed:
-                print(f"\nFAILED {work.name}  {test.name}\n{indent(test.words)}")
-            if not work.holds and work.folder != self.folder:
+                print(f"\nFAILED {work.name}  {test.name}\n{indented_end(test.words)}")
+            if not work.passed and work.folder != self.folder:
                 if not failed:
-                    print(f"\nFAILED {work.name}\n{indent(work.log.read_text(errors='replace'))}")
-                print(f"kept: {work.log}, and what its servers left in {work.folder / 'tmp'}")
-        bad = sum(max(sum(not test.holds for test in work.tests), not work.holds) for work in self.works.values())
-        good = sum(test.holds for _, test in tests) + sum(work.holds and not work.tests for work in self.works.values())
+                    print(f"\nFAILED {work.name}\n{indented_end(work.log.read_text(errors='replace'))}")
+                print(f"kept: {work.log}, and the files of its servers in {work.folder / 'tmp'}")
+        bad = sum(max(sum(not test.passed for test in work.tests), not work.passed) for work in self.works.values())
+        good = sum(test.passed for _, test in tests) + sum(work.passed and not work.tests for work in self.works.values())
         return good, bad
 
 
-def indent(text: str) -> str:
+def indented_end(text: str) -> str:
+    """Returns the last 40 lines, indented."""
     return "\n".join(f"    {line}" for line in text.strip().splitlines()[-40:])
 
 
-def tree() -> str:
+def tree_status() -> str:
     return subprocess.run(["git", "status", "--porcelain"], cwd=REPOSITORY, capture_output=True, text=True).stdout
 
 
@@ -337,16 +339,16 @@ def main() -> int:
     if names:
         chosen = with_needs(set(names), steps)
         steps = [step for step in steps if step.name in chosen]
-    began, before = time.monotonic(), tree()
-    # Not in the checkout: sockets have short paths. It goes when all is well.
+    began, before = time.monotonic(), tree_status()
+    # Outside the checkout, because the paths of sockets must be short. Removed if everything passes.
     folder = Path(tempfile.mkdtemp(prefix="milepost-test-"))
     run = Run(steps, folder)
     print(f"{', '.join(step.name for step in steps)}: logs in {folder}", flush=True)
-    run.play()
-    run.second_look()
-    good, bad = run.tell()
-    if tree() != before:
-        print(f"\nFAILED: the run changed the tree\n{indent(tree())}")
+    run.execute()
+    run.repeat_failures_alone()
+    good, bad = run.print_summary()
+    if tree_status() != before:
+        print(f"\nFAILED: the run changed the tree\n{indented_end(tree_status())}")
         bad += 1
     if not bad and not run.alone:
         shutil.rmtree(folder, ignore_errors=True)

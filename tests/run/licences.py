@@ -1,5 +1,5 @@
-"""What deny.toml allows, asked of `cargo metadata`: licences, sources, bans, no version `*`. cargo-deny says the same, takes minutes to
-build, and runs on the forge, with advisories."""
+"""Checks the output of `cargo metadata` against deny.toml: licences, sources, bans, no version `*`. CI runs cargo-deny, which
+also checks advisories but takes minutes to build."""
 from __future__ import annotations
 
 import json
@@ -14,14 +14,14 @@ REGISTRY = "registry+https://github.com/rust-lang/crates.io-index"
 
 
 def is_allowed(expression: str, allowed: set[str]) -> bool:
-    """An SPDX expression; `MIT/Apache-2.0` is how older crates write OR."""
+    """Evaluates an SPDX expression; older crates write OR as a slash: `MIT/Apache-2.0`."""
     tokens = re.findall(r"\(|\)|[^\s()]+", re.sub(r"\s+WITH\s+", "+WITH+", expression.replace("/", " OR ")))
     known = {"(": "(", ")": ")", "OR": "or", "AND": "and"}
     words = (known.get(token, str(token.replace("+WITH+", " WITH ") in allowed)) for token in tokens)
     return bool(tokens) and eval(" ".join(words), {"__builtins__": {}})
 
 
-def wrong(rules: dict, metadata: dict) -> list[str]:
+def violations(rules: dict, metadata: dict) -> list[str]:
     allowed, banned = set(rules["licenses"]["allow"]), {ban["name"]: ban["reason"] for ban in rules["bans"]["deny"]}
     found = []
     for package in metadata["packages"]:
@@ -29,7 +29,7 @@ def wrong(rules: dict, metadata: dict) -> list[str]:
         if package["name"] in banned:
             found.append(f"{name}: {banned[package['name']]}")
         if source is None:
-            found += [f"{name}: {it['name']} in any version" for it in package["dependencies"] if it["req"] == "*" and it["source"]]
+            found += [f"{name}: depends on any version of {it['name']}" for it in package["dependencies"] if it["req"] == "*" and it["source"]]
             continue
         if source != REGISTRY:
             found.append(f"{name}: comes from {source}")
@@ -41,13 +41,13 @@ def wrong(rules: dict, metadata: dict) -> list[str]:
 def main() -> int:
     command = ["cargo", "metadata", "--format-version=1", "--locked", "--all-features"]
     metadata = json.loads(subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, check=True).stdout)
-    found = wrong(tomllib.loads((REPOSITORY / "deny.toml").read_text()), metadata)
-    print("\n".join(found) or f"{len(metadata['packages'])} packages, as deny.toml allows")
+    found = violations(tomllib.loads((REPOSITORY / "deny.toml").read_text()), metadata)
+    print("\n".join(found) or f"{len(metadata['packages'])} packages comply with deny.toml")
     return int(bool(found))
 
 
 if __name__ == "__main__":
-    # It is tried on what it must find.
+    # Test the rules themselves.
     assert is_allowed("(MIT OR GPL-3.0) AND Unicode-3.0", {"MIT", "Unicode-3.0"}) and is_allowed("MIT/X", {"MIT"})
     assert not is_allowed("MIT AND GPL-3.0", {"MIT"}) and not is_allowed("", {"MIT"})
     assert is_allowed("Apache-2.0 WITH LLVM-exception", {"Apache-2.0 WITH LLVM-exception"})

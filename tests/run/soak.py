@@ -1,7 +1,7 @@
-"""Plays what no run played before, for so many seconds: python3 tests/run soak SECONDS
+"""Tests with random seeds for the given time: python3 tests/run soak SECONDS
 
-Each round draws a seed: every model with four times its cases, a fuzzer for a minute, a row of `lab faults`. It goes on
-after a finding, prints at once how to repeat it, keeps what it left, and ends non-zero.
+Each round draws a seed, and runs every model with four times its cases, a fuzzer for a minute, and a row of `lab faults`.
+A failure does not stop the rounds: the command to repeat it is printed at once, its files are kept, and the exit code is 1.
 """
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def models(work: Work, seed: int) -> str | None:
         folder = Path(executable["manifest_path"]).parent
         variables = {"PROPTEST_RNG_SEED": str(seed), "CASES_PERCENT": str(CASES_PERCENT)}
         options = ("-Zunstable-options", "--format=json", "--report-time")
-        said = work.call(executable["executable"], *options, cwd=folder, RUSTC_BOOTSTRAP="1", **variables)
-        failed = [test for test in verdicts.libtest(said) if not test.holds]
-        if failed or not work.holds:
+        output = work.call(executable["executable"], *options, cwd=folder, RUSTC_BOOTSTRAP="1", **variables)
+        failed = [test for test in verdicts.libtest(output) if not test.passed]
+        if failed or not work.passed:
             names = " ".join(test.name for test in failed)
             words = "\n".join(test.words[:2000] for test in failed)
             return f"PROPTEST_RNG_SEED={seed} CASES_PERCENT={CASES_PERCENT} cargo test --workspace --test pure -- {names}\n{words}"
@@ -39,19 +39,19 @@ def models(work: Work, seed: int) -> str | None:
 def fuzzer(work: Work, seed: int, left: float) -> str | None:
     target = FUZZERS[seed % len(FUZZERS)]
     seconds = max(5, int(min(FUZZ_SECONDS, left)))
-    said = work.call("fuzz/run", "-runs=1000000000", target, "--", f"-max_total_time={seconds}", f"-seed={seed % 2**31 + 1}")
-    if work.holds:
+    output = work.call("fuzz/run", "-runs=1000000000", target, "--", f"-max_total_time={seconds}", f"-seed={seed % 2**31 + 1}")
+    if work.passed:
         return None
-    inputs = [line.split()[-1] for line in said.splitlines() if "Test unit written to" in line]
-    return f"cd fuzz && target/*/release/{target} {' '.join(inputs)}\n" + "\n".join(said.splitlines()[-30:])
+    inputs = [line.split()[-1] for line in output.splitlines() if "Test unit written to" in line]
+    return f"cd fuzz && target/*/release/{target} {' '.join(inputs)}\n" + "\n".join(output.splitlines()[-30:])
 
 
 def fault(work: Work, seed: int, rows: list[str]) -> str | None:
     row = rows[seed % len(rows)]
     lab, seed = REPOSITORY / "target/debug/lab", seed % 1_000_000
     arguments = ("--milepost", "target/debug/milepost", "--strict-broker", "target/debug/strict-broker", "--only", row, "--seed", str(seed))
-    said = work.call(lab, "faults", *arguments)
-    return None if work.holds else f"target/debug/lab faults {' '.join(arguments)}\n" + "\n".join(said.splitlines()[-20:])
+    output = work.call(lab, "faults", *arguments)
+    return None if work.passed else f"target/debug/lab faults {' '.join(arguments)}\n" + "\n".join(output.splitlines()[-20:])
 
 
 def main(arguments: list[str]) -> int:
@@ -62,12 +62,12 @@ def main(arguments: list[str]) -> int:
     print(f"soak: logs in {folder}", flush=True)
     first = Work("build", folder, [])
     build(first)
-    if not first.holds:
-        print(f"FAILED: it does not build: {first.log}")
+    if not first.passed:
+        print(f"FAILED: the build failed: {first.log}")
         return 1
     lab = [REPOSITORY / "target/debug/lab", "faults", "--list"]
     rows = [line.split()[0] for line in subprocess.run(lab, capture_output=True, text=True, check=True).stdout.splitlines()]
-    ends, rounds, judged, found = time.monotonic() + int(arguments[0]), 0, 0, 0
+    ends, rounds, finished, found = time.monotonic() + int(arguments[0]), 0, 0, 0
     draw = random.Random(int(os.environ.get("SEED") or random.SystemRandom().randrange(2**31)))
     while time.monotonic() < ends:
         rounds += 1
@@ -84,12 +84,12 @@ def main(arguments: list[str]) -> int:
             place.mkdir()
             work, began = Work(name, place, first.executables), time.monotonic()
             repeat = part(work)
-            judged += 1
-            print(f"round {rounds}, seed {seed}: {name} {'holds' if repeat is None else 'FAILED'}, {time.monotonic() - began:.0f} s", flush=True)
+            finished += 1
+            print(f"round {rounds}, seed {seed}: {name} {'passed' if repeat is None else 'FAILED'}, {time.monotonic() - began:.0f} s", flush=True)
             if repeat is not None:
                 found += 1
                 print(f"repeat: {repeat}\nkept: {place}", flush=True)
             else:
                 subprocess.run(["rm", "-rf", place], check=True)
-    print(f"\n{rounds} rounds\n{judged - found} passed, {found} failed")
+    print(f"\n{rounds} rounds\n{finished - found} passed, {found} failed")
     return int(found > 0)

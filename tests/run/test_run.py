@@ -1,4 +1,4 @@
-"""The runner is judged itself: what it forgives, and what it does not."""
+"""Tests the runner: which failures it repeats alone, and which it reports at once."""
 from __future__ import annotations
 
 import importlib.util
@@ -16,16 +16,16 @@ spec.loader.exec_module(runner)
 Step, Run = runner.Step, runner.Run
 
 
-def played(tmp_path: Path, *, first: list[bool], alone: bool, again: bool = True) -> tuple[Run, int, int]:
-    """A run of one step, whose tests held or not; alone they hold or not."""
-    tests = [runner.Test(f"t{nth}", 0.1, holds, "words") for nth, holds in enumerate(first)]
-    look = (lambda work, test: [runner.Test(test.name, 0.1, alone, "again")]) if again else None
-    run = Run([Step("real", lambda work: list(tests), again=look)], tmp_path)
-    run.play()
-    run.second_look()
+def run_once(tmp_path: Path, *, first: list[bool], alone: bool, again: bool = True) -> tuple[Run, int, int]:
+    """Runs one step. `first`: whether each of its tests passes; `alone`: whether a repeated test does."""
+    tests = [runner.Test(f"t{index}", 0.1, passed, "words") for index, passed in enumerate(first)]
+    repeat = (lambda work, test: [runner.Test(test.name, 0.1, alone, "again")]) if again else None
+    run = Run([Step("real", lambda work: list(tests), again=repeat)], tmp_path)
+    run.execute()
+    run.repeat_failures_alone()
     for work in run.works.values():
         work.log.touch()
-    return run, *run.tell()
+    return run, *run.print_summary()
 
 
 @pytest.mark.parametrize(
@@ -34,19 +34,19 @@ def played(tmp_path: Path, *, first: list[bool], alone: bool, again: bool = True
         ([True, True], False, True, (2, 0, 0)),
         ([True, False], True, True, (2, 0, 1)),
         ([True, False], False, True, (1, 1, 0)),
-        # What is pure is not played twice.
+        # A pure test is not repeated.
         ([True, False], True, False, (1, 1, 0)),
-        # Many failures are no accident of the load.
+        # More failures than the load of the machine can explain.
         ([False] * 6, True, True, (0, 6, 0)),
     ],
 )
-def test_a_failure_is_forgiven_only_alone_and_only_to_a_few(tmp_path, capsys, first, alone, again, expected):
-    run, good, bad = played(tmp_path, first=first, alone=alone, again=again)
+def test_only_a_few_failures_are_repeated_and_excused_if_they_pass_alone(tmp_path, capsys, first, alone, again, expected):
+    run, good, bad = run_once(tmp_path, first=first, alone=alone, again=again)
     assert (good, bad, len(run.alone)) == expected
-    said = capsys.readouterr().out
-    assert ("HELD ALONE, failed beside others: real  t1" in said) == bool(run.alone), said
+    output = capsys.readouterr().out
+    assert ("PASSED ALONE, failed among the others: real  t1" in output) == bool(run.alone), output
 
 
-def test_a_strict_run_forgives_nothing(tmp_path, monkeypatch):
+def test_strict_run_excuses_no_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "IS_STRICT", True)
-    assert played(tmp_path, first=[False], alone=True)[1:] == (0, 1)
+    assert run_once(tmp_path, first=[False], alone=True)[1:] == (0, 1)

@@ -1,4 +1,4 @@
-"""What a test runner's output says: each test with its time, and whether it held."""
+"""Parses the output of test runners into tests: name, duration, and whether it passed."""
 from __future__ import annotations
 
 import json
@@ -12,12 +12,12 @@ from pathlib import Path
 class Test:
     name: str
     seconds: float
-    holds: bool
+    passed: bool
     words: str = ""
 
 
 def libtest(log: str) -> list[Test]:
-    """Lines of `--format json --report-time`; whatever a test's children print stands between them."""
+    """Parses the lines of `--format json --report-time`, among which are lines that a test's child processes print."""
     found = []
     for line in log.splitlines():
         try:
@@ -25,19 +25,19 @@ def libtest(log: str) -> list[Test]:
         except ValueError:
             continue
         if isinstance(event, dict) and event.get("type") == "test" and event["event"] in ("ok", "failed"):
-            holds = event["event"] == "ok"
-            found.append(Test(event["name"], event.get("exec_time", 0.0), holds, event.get("stdout", "")))
+            passed = event["event"] == "ok"
+            found.append(Test(event["name"], event.get("exec_time", 0.0), passed, event.get("stdout", "")))
     return found
 
 
 def junit(path: Path) -> list[Test]:
-    """pytest's and vitest's report, and Playwright's."""
+    """Parses a JUnit report of pytest, vitest or Playwright; skipped tests are left out."""
     if not path.exists():
         return []
     found = []
     for case in ElementTree.parse(path).getroot().iter("testcase"):
-        wrong = [case.find(kind) for kind in ("failure", "error")]
-        words = "".join((part.get("message") or "") + "\n" + (part.text or "") for part in wrong if part is not None)
+        failures = [case.find(kind) for kind in ("failure", "error")]
+        words = "".join((part.get("message") or "") + "\n" + (part.text or "") for part in failures if part is not None)
         if case.find("skipped") is None:
             name = f"{case.get('classname', '')}::{case.get('name', '')}"
             found.append(Test(name, float(case.get("time") or 0), not words, words))
@@ -48,7 +48,7 @@ ROW = re.compile(r"^\[\d+/\d+\] (\S+): .*?$\n(.*?)(?=^\[\d+/\d+\] |\Z)", re.MULT
 
 
 def faults(log: str) -> list[Test]:
-    """`lab faults` on stderr."""
+    """Parses the stderr of `lab faults`: each row is a test."""
     found = []
     for row in ROW.finditer(log):
         held = re.search(r"holds, after (\d+) s", row[2])

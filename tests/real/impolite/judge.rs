@@ -25,7 +25,7 @@ const LOG_BYTES_MAX: usize = 64 << 10;
 /// Log line of an insert that was cancelled because the engine, which other tests share, did not
 /// respond for seconds. The outcome of such an insert is unknown in every case.
 const ABORTED: &str = "aborted after a silence of ClickHouse";
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const OBSERVE_EVERY: Duration = Duration::from_millis(500);
 
 /// Measurements of a case.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ pub(super) struct Figures {
     /// Failed inserts by kind.
     errors: BTreeMap<String, u64>,
     /// Messages that were stored and unacknowledged when the fault ended.
-    unsaid: u64,
+    stored_unacked: u64,
     /// Violated expectations.
     pub(super) problems: Vec<String>,
 }
@@ -93,7 +93,7 @@ impl fmt::Display for Figures {
 }
 
 /// Heads of the columns of [`Figures`].
-pub(super) const COLUMNS: &str = "case | sent | acked, not stored | lost | peak RSS | log | log said it | unready said it | back after | errors | verdict";
+pub(super) const COLUMNS: &str = "case | sent | acked, not stored | lost | peak RSS | log | logged after | unready after | back after | errors | verdict";
 
 /// The processes of a case: milepost between a broker and the scripted server, and the engines
 /// behind that.
@@ -111,45 +111,47 @@ struct Stage {
 /// Runs a case. The figures contain violated expectations; an error means that the case could not
 /// be run.
 pub(super) fn judge(case: &'static Case) -> Result<Figures> {
-    let mut stage = Stage::set(case)?;
+    let mut stage = Stage::start(case)?;
     let mut figures = Figures::default();
     let fleet = stage.fleet();
-    wait_until("it flows", SOON, || {
+    wait_until("messages are acknowledged", SOON, || {
         Ok(stage.milepost.metric("acks_total")? >= f64::from(MESSAGES_PER_SECOND))
     })?;
     let log_bytes_before = stage.milepost.process.log()?.len();
 
     let began = Instant::now();
-    stage.begin()?;
-    while began.elapsed() < case.lasts()
+    stage.begin_fault()?;
+    while began.elapsed() < case.fault_duration()
         || !figures.is_reported(case) && began.elapsed() < case.report_timeout()
     {
-        stage.look(&mut figures, began, log_bytes_before)?;
-        std::thread::sleep(LOOK_EVERY);
+        stage.observe(&mut figures, began, log_bytes_before)?;
+        std::thread::sleep(OBSERVE_EVERY);
     }
     let manifest = fleet.finish()?;
     figures.sent = manifest.sent();
     if matches!(case.expect, Expect::GetsThrough) {
-        let through = wait_until("all of it gets through", SOON, || stage.is_through(figures.sent));
-        figures.expect(through.is_ok(), || "it does not get through".to_owned());
+        let through =
+            wait_until("every message is stored", SOON, || stage.is_through(figures.sent));
+        figures
+            .expect(through.is_ok(), || "not every message was stored during the fault".to_owned());
     }
     figures.log_bytes = stage.milepost.process.log()?.len() - log_bytes_before;
     figures.errors = stage.errors()?;
-    figures.unsaid = (stage.stored()?.len() as u64).saturating_sub(stage.acks()?);
+    figures.stored_unacked = (stage.stored()?.len() as u64).saturating_sub(stage.acks()?);
 
     let ended = Instant::now();
-    stage.end()?;
-    let back = wait_until("it is back", case.report_timeout(), || {
+    stage.end_fault()?;
+    let back = wait_until("everything is stored and acknowledged", case.report_timeout(), || {
         Ok(stage.is_through(figures.sent)? && stage.milepost.get("/readyz").is_ok())
     });
     figures.back_after = back.is_ok().then(|| ended.elapsed());
-    stage.look(&mut figures, began, log_bytes_before)?;
-    stage.sum_up(&mut figures)?;
+    stage.observe(&mut figures, began, log_bytes_before)?;
+    stage.check_expectations(&mut figures)?;
     Ok(figures)
 }
 
 impl Stage {
-    fn set(case: &'static Case) -> Result<Self> {
+    fn start(case: &'static Case) -> Result<Self> {
         let folder = lab_stack::folder()?;
         let (first, broker) = (shared_engine()?, Broker::start(folder.path())?);
         let second = if case.fault == Fault::Script(Behaviour::InTurn) {
@@ -175,7 +177,7 @@ impl Stage {
 
     /// Starts a fleet that publishes until shortly before the fault ends.
     fn fleet(&self) -> Background {
-        let messages = u64::from(MESSAGES_PER_SECOND) * self.case.lasts().as_secs();
+        let messages = u64::from(MESSAGES_PER_SECOND) * self.case.fault_duration().as_secs();
         let plan = Plan {
             broker: format!("127.0.0.1:{}", self.broker.port),
             run: self.case.name.to_owned(),
@@ -188,7 +190,7 @@ impl Stage {
         Background::start(plan, false)
     }
 
-    fn begin(&self) -> Result<()> {
+    fn begin_fault(&self) -> Result<()> {
         match self.case.fault {
             Fault::Script(behaviour) => self.server.set(behaviour),
             Fault::Engine { begin, .. } => drop(self.query(begin)?),
@@ -196,7 +198,7 @@ impl Stage {
         Ok(())
     }
 
-    fn end(&self) -> Result<()> {
+    fn end_fault(&self) -> Result<()> {
         match self.case.fault {
             Fault::Script(_) => self.server.set(Behaviour::Honest),
             Fault::Engine { end, .. } => drop(self.query(end)?),
@@ -220,7 +222,7 @@ impl Stage {
             let one_engine = self.second.is_none();
             ensure!(
                 !one_engine || fixes.len() - before == rows.lines().count(),
-                "a fix is twice in `fixes`"
+                "`fixes` returns a fix twice"
             );
         }
         Ok(fixes)
@@ -246,37 +248,39 @@ impl Stage {
         Ok(scrape.lines().filter_map(of_kind).filter(|(_, count)| *count > 0).collect())
     }
 
-    fn look(
+    fn observe(
         &mut self,
         figures: &mut Figures,
         began: Instant,
         log_bytes_before: usize,
     ) -> Result<()> {
         self.milepost.process.ensure_alive()?;
-        let (now, peak) = procfs::resident_bytes(self.milepost.process.pid())?;
+        let (resident, peak) = procfs::resident_bytes(self.milepost.process.pid())?;
         figures.resident_bytes = peak;
-        if now > RESIDENT_BYTES_FATAL {
+        if resident > RESIDENT_BYTES_FATAL {
             self.milepost.process.kill()?;
-            bail!("killed, because it held {} MiB after {:.1?}", now >> 20, began.elapsed());
+            bail!("killed, because it held {} MiB after {:.1?}", resident >> 20, began.elapsed());
         }
-        // Count the acknowledgements first: what is acknowledged by now must be stored by then.
+        // Read the number of acknowledgements first: messages acknowledged by now must be among the
+        // rows that are counted next.
         let acks = self.acks()?;
         let stored = self.stored()?.len() as u64;
         figures.unstored = figures.unstored.max(acks.saturating_sub(stored));
 
-        let Expect::Refused { says, .. } = self.case.expect else { return Ok(()) };
-        let says_why = |text: &str| {
+        let Expect::Refused { causes, .. } = self.case.expect else { return Ok(()) };
+        let names_cause = |text: &str| {
             let text = text.to_lowercase();
-            says.iter().any(|words| text.contains(&words.to_lowercase()))
+            causes.iter().any(|words| text.contains(&words.to_lowercase()))
         };
         let log = self.milepost.process.log()?;
         if figures.logged_after.is_none()
-            && says_why(log.get(log_bytes_before..).unwrap_or_default())
+            && names_cause(log.get(log_bytes_before..).unwrap_or_default())
         {
             figures.logged_after = Some(began.elapsed());
         }
         let unready = self.milepost.get("/readyz").err();
-        if figures.unready_after.is_none() && unready.is_some_and(|why| says_why(&why.to_string()))
+        if figures.unready_after.is_none()
+            && unready.is_some_and(|why| names_cause(&why.to_string()))
         {
             figures.unready_after = Some(began.elapsed());
         }
@@ -284,7 +288,7 @@ impl Stage {
     }
 
     /// Compares the figures with the expectations of the case.
-    fn sum_up(&mut self, figures: &mut Figures) -> Result<()> {
+    fn check_expectations(&mut self, figures: &mut Figures) -> Result<()> {
         let (unstored, resident, logged) =
             (figures.unstored, figures.resident_bytes, figures.log_bytes);
         figures.lost = figures.sent.saturating_sub(self.stored()?.len() as u64);
@@ -307,10 +311,11 @@ impl Stage {
             let is_known =
                 |kind: &str| kinds.contains(&kind) || kind == "ambiguous" && given_up > 0;
             let known = counted && figures.errors.keys().all(|kind| is_known(kind));
-            figures.expect(known, || format!("counted as something else than {kinds:?}"));
-            self.judge_tokens(kinds, given_up, figures);
+            figures
+                .expect(known, || format!("a failed insert was not counted as one of {kinds:?}"));
+            self.check_tokens(kinds, given_up, figures);
         }
-        self.judge_the_server(figures);
+        self.check_server(figures);
         let stale = self.drivers_whose_last_position_is_old()?;
         figures.expect(stale == 0, || format!("{stale} drivers have an old last position"));
         let exit = self.milepost.terminate(SOON)?;
@@ -319,21 +324,21 @@ impl Stage {
     }
 
     /// Asserts that the scripted server caused the fault: otherwise the case proves nothing.
-    fn judge_the_server(&self, figures: &mut Figures) {
+    fn check_server(&self, figures: &mut Figures) {
         let Fault::Script(behaviour) = self.case.fault else { return };
-        let stores_unsaid = matches!(
+        let is_left_unacked = matches!(
             behaviour,
             Behaviour::ViewFailed
                 | Behaviour::HonestWithoutSummary
                 | Behaviour::Hang(HangAt::AfterStoring)
                 | Behaviour::ClickHouseError { stored: true, .. }
         );
-        let unsaid = figures.unsaid;
-        figures.expect((unsaid > 0) == stores_unsaid, || {
-            format!("{unsaid} stored, and not acknowledged")
+        let stored_unacked = figures.stored_unacked;
+        figures.expect((stored_unacked > 0) == is_left_unacked, || {
+            format!("{stored_unacked} stored and not acknowledged")
         });
         let met = if let Behaviour::Slow(delay) = behaviour {
-            // One or two other failures may be caused by a busy machine.
+            // On a busy machine, one or two inserts may be slow without the fault.
             self.server.inserts_took().iter().filter(|took| **took >= delay).count() > 5
         } else if let Some(second) = &self.second {
             let any = format!("SELECT count() > 0 FROM {}.fixes", self.database);
@@ -346,7 +351,7 @@ impl Stage {
 
     /// A token identifies its rows: after an unknown outcome the retry has a new token, after a
     /// definite failure it keeps the token.
-    fn judge_tokens(&self, kinds: &[&str], given_up: usize, figures: &mut Figures) {
+    fn check_tokens(&self, kinds: &[&str], given_up: usize, figures: &mut Figures) {
         let mut bodies = BTreeMap::<String, BTreeSet<u64>>::new();
         let mut tokens = BTreeMap::<u64, Vec<String>>::new();
         for seen in self.server.seen() {
@@ -354,7 +359,7 @@ impl Stage {
             tokens.entry(seen.body_hash).or_default().push(seen.token);
         }
         figures.expect(bodies.values().all(|bodies| bodies.len() == 1), || {
-            "a token for other rows".to_owned()
+            "a token was reused for other rows".to_owned()
         });
         let mut tries = tokens
             .values()
@@ -362,11 +367,11 @@ impl Stage {
         match kinds {
             ["ambiguous"] => figures
                 .expect(tries.all(|(tries, different)| tries == different), || {
-                    "a token again after an end that may have been a commit".to_owned()
+                    "a retry kept its token although the rows may be stored".to_owned()
                 }),
             kinds if !kinds.contains(&"ambiguous") => figures
                 .expect(tries.all(|(_, different)| different <= 1 + given_up), || {
-                    "a fresh token after a definite failure".to_owned()
+                    "a retry has a new token after a definite failure".to_owned()
                 }),
             _ => {}
         }
@@ -374,10 +379,10 @@ impl Stage {
 
     fn drivers_whose_last_position_is_old(&self) -> Result<u64> {
         if self.second.is_some() {
-            return Ok(0); // half of each is on the other engine
+            return Ok(0); // each engine has only some of a driver's fixes
         }
         let sql = "SELECT count() FROM (SELECT driver_id, max(ts) AS ts FROM {db}.fixes GROUP BY driver_id) AS fixes \
                    LEFT JOIN {db}.last_positions AS last ON last.driver_id = fixes.driver_id WHERE last.ts != fixes.ts";
-        self.query(sql)?.trim().parse().context("it is a count")
+        self.query(sql)?.trim().parse().context("not a count")
     }
 }

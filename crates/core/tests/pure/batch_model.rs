@@ -1,4 +1,5 @@
-//! Concatenated batches equal the input; no batch is late; no limit is exceeded.
+//! Rules of the batcher: concatenated batches equal the input, no batch is late, no limit is
+//! exceeded.
 
 use std::time::{Duration, Instant};
 
@@ -57,7 +58,7 @@ proptest! {
                 }
                 Step::Wait(ms) => now += Duration::from_millis(ms),
             }
-            // A batch is late if it was due at an earlier check and is still open.
+            // A batch that is not due must have a deadline in the future, or it would close late.
             if batcher.is_due(now) {
                 let opened_at = batcher.open().opened_at.unwrap();
                 prop_assert!(batcher.open().rows() >= rows_max || now - opened_at >= limits.age_max);
@@ -107,23 +108,23 @@ fn bytes_max_bounds_a_batch_with_few_rows() {
 
 #[test]
 fn batch_is_at_least_once_if_one_of_its_messages_is() {
-    for awaited in [[false, false, false], [true, false, false], [false, false, true]] {
+    for messages in [[false, false, false], [true, false, false], [false, false, true]] {
         let mut batchers = [(); 2].map(|()| Batcher::new(batch_limits(100)));
-        for awaited in awaited {
+        for awaited in messages {
             batchers[0].push_position(position("d", 1), awaited, Instant::now());
             batchers[1].push_reject(reject(Reason::BadTs, 5), awaited, Instant::now());
         }
-        let is_awaited = awaited.contains(&true);
+        let is_awaited = messages.contains(&true);
         assert_eq!(
             batchers.map(|mut batcher| batcher.close().at_least_once),
             [is_awaited; 2],
-            "{awaited:?}"
+            "{messages:?}"
         );
     }
 }
 
 #[test]
-fn batch_bytes_are_between_one_and_two_times_its_rows() {
+fn counted_bytes_are_one_to_two_times_the_memory_and_the_body() {
     let limits = Limits { rows_max: 10_000, age_max: Duration::from_secs(1), bytes_max: 8 << 20 };
     for are_rejects in [false, true] {
         let mut batcher = Batcher::new(limits.clone());
@@ -149,7 +150,7 @@ fn batch_bytes_are_between_one_and_two_times_its_rows() {
         let sent = inserts[0].body.len();
         assert!(
             held + sent <= counted && counted < 2 * (held + sent),
-            "{counted} for {held} and {sent}"
+            "{counted} bytes counted, {held} in memory, {sent} in the body"
         );
     }
 }
@@ -172,9 +173,13 @@ fn flood_limit_merges_reject_rows_and_keeps_counts_exact() {
 
     batcher.push_reject(reject(Reason::BadTs, 50), false, now + Duration::from_secs(1));
     batcher.push_reject(reject(Reason::BadTs, 50), false, now + Duration::from_secs(1));
-    assert_eq!(batcher.close().rejects.len(), 2, "in a new second, each gets a row again");
+    assert_eq!(
+        batcher.close().rejects.len(),
+        2,
+        "in the next second, each reject has its own row again"
+    );
 
-    // Each one-second window begins with its first reject, whatever the previous window held.
+    // Each one-second window begins with its first reject: here at 0, 1,000 and 2,000 ms.
     let at = |ms| now + Duration::from_secs(10) + Duration::from_millis(ms);
     for ms in [0, 1_000, 1_900].into_iter().chain([1_900; 98]).chain([2_000]) {
         batcher.push_reject(reject(Reason::BadTs, 50), false, at(ms));
@@ -196,13 +201,13 @@ fn flood_of_large_rejects_is_limited_by_bytes() {
     );
     assert_eq!(batch.rejects.iter().map(|row| row.count).sum::<u64>(), 90);
 
-    // Sixteen of these make exactly the limit.
+    // Sixteen rejects of this size reach the limit exactly; the seventeenth is merged.
     let now = now + Duration::from_secs(1);
     batcher.push_reject(reject(Reason::InvalidJson, 0), false, now);
-    let bytes_more = REJECT_BYTES_PER_SECOND_MAX / 16 - batcher.close().bytes;
+    let bytes_left = REJECT_BYTES_PER_SECOND_MAX / 16 - batcher.close().bytes;
     let now = now + Duration::from_secs(1);
     (0..17)
-        .for_each(|_| batcher.push_reject(reject(Reason::InvalidJson, bytes_more / 2), false, now));
+        .for_each(|_| batcher.push_reject(reject(Reason::InvalidJson, bytes_left / 2), false, now));
     let batch = batcher.close();
     assert_eq!((batch.bytes, batch.rejects.len()), (REJECT_BYTES_PER_SECOND_MAX, 16));
 }

@@ -2,11 +2,12 @@
 //! lives of several processes. Commands are executed in the shell's order: a turn first handles
 //! everything that arrived, and then executes the resulting commands.
 //!
-//! At every step: an acknowledgement names the oldest message of its connection, and every point of
-//! it is in ClickHouse or in a file, or its driver is erased; the conservation equation holds;
-//! every command finds a free slot; no deadline stays in the past. After recovery: acknowledgements
-//! advance, and no message that the broker held or the process received is missing. No row of a
-//! driver is inserted after the driver was erased.
+//! Invariants at every step: an acknowledgement names the oldest message in flight on its
+//! connection; every point of this message is in ClickHouse or in a spool file, or its driver is
+//! erased; the conservation equation holds; the executor's queue has room for every command; no
+//! deadline stays in the past. After recovery, acknowledgements advance, and no message that the
+//! broker held or the process received is missing. No row of a driver is inserted after the driver
+//! was erased.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +43,7 @@ proptest! {
     }
 
     #[test]
-    fn leaving_member_inserts_and_acks_everything_it_took(
+    fn leaving_member_stores_and_acks_everything_it_received(
         setup in setup(),
         seed: u64,
         steps in prop::collection::vec(step(), 0..60),
@@ -69,12 +70,12 @@ proptest! {
         prop_assert_eq!(world.consumer.totals().in_flight(), 0);
         prop_assert_eq!(world.consumer.totals().sessions.held_by_broker, 0);
         if unsubscribe {
-            // The other members have its subscription now, and its sessions are empty.
+            // The member is unsubscribed, and its sessions are empty.
             prop_assert_eq!(world.broker.waiting(), 0);
             prop_assert!(world.broker.sessions.values().all(|session| !session.subscribed));
         }
         prop_assert!((0..world.consumer.sessions()).all(|n| world.consumer.session(n).connection() == ConnectionState::Ended));
-        // The next run replays the files that it left in its spool.
+        // The next process replays the files that are left in the spool.
         world.kill();
         world.recover();
         let missing = world.missing();
@@ -117,10 +118,14 @@ fn full_window_does_not_close_batches_of_other_sessions() {
         world.turn();
     };
     (1..=4).for_each(|packet_id| arrives(&mut world, 0, packet_id));
-    assert_eq!(world.server.attempts(), 1, "it receives no more until these are durable");
+    assert_eq!(
+        world.server.attempts(),
+        1,
+        "the first session receives nothing more until these are durable"
+    );
     for packet_id in 5..8 {
         arrives(&mut world, 1, packet_id);
-        assert_eq!(world.server.attempts(), 1, "the other session's batch may fill up");
+        assert_eq!(world.server.attempts(), 1, "the second session's batch may still fill up");
     }
     arrives(&mut world, 1, 8);
     assert_eq!(world.server.attempts(), 2);
@@ -140,7 +145,7 @@ fn deferring_session_flushes_its_rows_at_once() {
 }
 
 #[test]
-fn slow_single_acks_are_no_stall() {
+fn slow_single_acks_do_not_count_as_a_stall() {
     let mut setup = plain();
     setup.intake = intake_settings(1);
     let mut world = World::new(setup, Server::new(1), Instant::now());
@@ -162,10 +167,10 @@ fn half_full_window_spools_a_slow_insert() {
         let mut world = World::new(setup, Server::new(1), Instant::now());
         world.server.mood(Mood::Taking(60));
         (0..messages).for_each(|_| world.publish(1, true, false));
-        world.wait(Duration::from_millis(1_200)); // past its age, before it counts as slow
+        world.wait(Duration::from_millis(1_200)); // the batch is closed, its insert is not slow yet
         assert_eq!(world.acked.len(), 0);
         world.wait(Duration::from_millis(200));
-        assert_eq!(world.acked.len(), acked, "of {messages}");
+        assert_eq!(world.acked.len(), acked, "of {messages} messages");
     }
 }
 
@@ -176,13 +181,13 @@ fn full_buffer_at_qos_0_pauses_reading_before_dropping() {
     let mut world = World::new(setup, Server::new(1), Instant::now());
     world.server.mood(Mood::Taking(60));
     let read_while = |world: &mut World<Server>, held_back: bool| {
-        let mut read = 0;
-        while world.consumer.holds_back(world.instant()) == held_back && read < 100_000 {
+        let mut messages = 0;
+        while world.consumer.holds_back(world.instant()) == held_back && messages < 100_000 {
             (0..500).for_each(|_| world.publish(1, false, false)); // a read of 30 KiB
             world.turn();
-            read += 500;
+            messages += 500;
         }
-        read
+        messages
     };
     let read = read_while(&mut world, false);
     assert!((1_000..100_000).contains(&read), "{read} until it was full");
@@ -194,14 +199,14 @@ fn full_buffer_at_qos_0_pauses_reading_before_dropping() {
     world.wait(left);
     assert!(
         !world.consumer.holds_back(world.instant()),
-        "a broker that cannot write gives up the connection"
+        "reading resumes, because a broker that cannot write closes the connection"
     );
     (0..10_000).for_each(|_| world.publish(1, false, false));
     world.turn();
     assert!(world.consumer.totals().intake.shed > 0);
     world.wait(Duration::from_secs(120));
     assert!(read_while(&mut world, false) > 1_000, "there is room again");
-    assert!(world.consumer.holds_back(world.instant()), "and the next stall is held back, too");
+    assert!(world.consumer.holds_back(world.instant()), "the next stall pauses reading again");
 }
 
 #[test]
@@ -219,10 +224,10 @@ fn silence_closes_a_batch_once() {
         world.wait(Duration::from_millis(silence_ms));
         world.server.attempts()
     };
-    assert_eq!(after(300, 140), 0, "threads can pause for this long");
+    assert_eq!(after(300, 140), 0, "too short: a thread may have paused for this long");
     assert_eq!(after(0, 20), 1);
     assert_eq!(after(0, 11_000), 0, "the batch is durable, and no message followed");
-    assert_eq!(after(300, 200), 0, "so the next silence closes no batch");
+    assert_eq!(after(300, 200), 0, "so the next silence does not close a batch");
 }
 
 #[test]
@@ -256,7 +261,7 @@ fn leaving_process_does_not_wait_for_the_batch_age() {
 }
 
 #[test]
-fn shutdown_waits_for_unacknowledged_qos_0_inserts() {
+fn shutdown_waits_for_inserts_of_qos_0_messages() {
     let mut world = World::new(plain(), Server::new(1), Instant::now());
     world.server.mood(Mood::Taking(3));
     world.publish(1, false, false);
@@ -303,7 +308,7 @@ fn messages_without_a_source_are_logged_once() {
 }
 
 #[test]
-fn disconnected_sessions_make_unready_and_three_are_named() {
+fn unready_reasons_name_at_most_three_disconnected_sessions() {
     for (sessions, more) in
         [(3, None), (4, Some("and 1 more session")), (5, Some("and 2 more sessions"))]
     {
@@ -339,7 +344,7 @@ fn slow_server_is_not_treated_as_down() {
 }
 
 #[test]
-fn uncompared_clock_rejects_no_fix() {
+fn uncompared_clock_that_rejects_most_messages_defers_qos_1() {
     let fix = |ts: String| format!(r#"{{"lat":1,"lng":2,"seq":1000000{ts}}}"#);
     let too_new = fix(format!(r#","ts":{}"#, WALL_MS + 3_600_000));
     let ages = [too_new.clone(), fix(r#","ts":1000000000"#.to_owned()), fix(String::new())];
@@ -356,22 +361,22 @@ fn uncompared_clock_rejects_no_fix() {
             world.wait(Duration::from_secs(30));
             world.consumer.totals().sessions.acks
         };
-        assert_eq!(all(&mut world), 10, "ClickHouse is down, and the spool takes them");
-        (0..100).for_each(|_| world.send(&too_new, false)); // most messages
+        assert_eq!(all(&mut world), 10, "ClickHouse is down, so the batches go to the spool");
+        (0..100).for_each(|_| world.send(&too_new, false)); // most messages seem too new
         world.send(payload, true);
-        assert_eq!(all(&mut world), 15, "the other session's");
+        assert_eq!(all(&mut world), 15, "only those of the session that does not defer");
         let files = world.server.files();
         for _ in 0..20 {
             world.publish(1, true, false);
             world.wait(Duration::from_millis(90));
         }
         let made = world.server.files() - files;
-        assert!(made <= 5, "{made} files: a session that waits causes none");
+        assert!(made <= 5, "{made} files: a deferring session must not add any");
         assert_eq!(world.consumer.totals().intake.rejected.iter().sum::<u64>(), 100, "at QoS 0");
         let unready = world.consumer.unready_reasons(world.instant()).join("; ");
         assert!(unready.contains("clock: this host's clock has not been compared"), "{unready}");
 
-        world.clock(is_off.then(|| "off".to_owned()), 0); // no answer, so no statement about the clock
+        world.clock(is_off.then(|| "off".to_owned()), 0); // ignored: ClickHouse does not answer
         let acks = world.consumer.totals().sessions.acks;
         world.wait(Duration::from_secs(1));
         assert!(world.consumer.totals().sessions.acks <= acks + 10);
@@ -383,7 +388,7 @@ fn uncompared_clock_rejects_no_fix() {
 }
 
 #[test]
-fn one_wrong_device_clock_defers_no_other_device() {
+fn one_wrong_device_clock_does_not_defer_other_devices() {
     let mut setup = plain();
     setup.delivery.spool = true;
     setup.delivery.insert_timeout = Duration::from_secs(5);
@@ -395,11 +400,15 @@ fn one_wrong_device_clock_defers_no_other_device() {
     world.send(r#"{"lat":1,"lng":2,"seq":1000000}"#, true);
     (0..10).for_each(|_| world.publish(1, true, false));
     world.wait(Duration::from_secs(30));
-    assert_eq!(world.consumer.totals().sessions.acks, 22, "all are in the spool, one as a reject");
+    assert_eq!(
+        world.consumer.totals().sessions.acks,
+        22,
+        "all are in the spool, one of them as a reject"
+    );
 }
 
 #[test]
-fn jumped_clock_rejects_nothing_before_it_is_compared() {
+fn clock_jump_defers_messages_until_the_next_comparison() {
     let mut world = World::new(plain(), Server::new(1), Instant::now());
     let clock = |world: &mut World<Server>, seconds: u64, wall_seconds: i64| {
         let began = world.instant();
@@ -408,7 +417,11 @@ fn jumped_clock_rejects_nothing_before_it_is_compared() {
         world.consumer.read_clock(Now { instant: began + Duration::from_secs(seconds), wall });
         world.consumer.attention(began).clock_jumps
     };
-    assert_eq!(clock(&mut world, 100, 130), 0, "a correction within the limit is no jump");
+    assert_eq!(
+        clock(&mut world, 100, 130),
+        0,
+        "a correction within the limit does not count as a jump"
+    );
     assert_eq!(clock(&mut world, 100, 100 - 40 * 86_400), 1);
     (0..10).for_each(|_| world.publish(1, true, false));
     (0..20).for_each(|_| world.wait(Duration::from_millis(500)));

@@ -1,5 +1,6 @@
 //! The rules by which a batch is inserted, retried, stored, replayed, deferred or put into
-//! quarantine: the policy against a server that decides by the names of batches and files.
+//! quarantine. The tests run the policy against a server that answers by the names of batches and
+//! files.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,27 +22,32 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 type Rule = Box<dyn Fn(&str, &Piece) -> Result<(), FailureKind>>;
 
-/// A server that answers by a rule after a delay; a timeout takes its full time.
+/// The policy, with a scripted server and disk. The server answers each insert by `rule` after
+/// `insert_duration`; an insert that times out takes the whole timeout.
 struct Rig {
     policy: Delivery,
-    takes: Duration,
+    insert_duration: Duration,
     status: ServerStatus,
     rule: Rule,
     now: Instant,
     began: Instant,
+    /// Name and number of rows of each batch.
     names: BTreeMap<BatchId, (String, usize)>,
     /// Name and piece that each deduplication token was used for.
     tokens: BTreeMap<String, (String, Piece)>,
+    /// Name of each file, and its number of rows or why it cannot be replayed.
     files: BTreeMap<File, (String, Result<usize, &'static str>)>,
     pending: Vec<(Instant, Report)>,
+    /// Name of each inserted piece's batch.
     inserted: Vec<String>,
     durable: BTreeSet<BatchId>,
     notices: Vec<DeliveryNotice>,
+    /// Number of rows in quarantine.
     quarantined: usize,
     next_batch: BatchId,
     disk_is_full: bool,
     disk_hangs: bool,
-    /// Number of batches whose write to a hanging disk has begun.
+    /// Number of disk operations that hang.
     hanging: usize,
     /// Size of the next batch, in bytes.
     bytes: usize,
@@ -66,17 +72,17 @@ fn with_files(
         (File { sequence, positions: 10, tag: 1, bytes: 100 }, (name.clone(), Ok(10)))
     };
     let files: BTreeMap<_, _> = (0..).zip(names).map(file).collect();
-    let left = SpoolInventory {
+    let inventory = SpoolInventory {
         files: files.keys().copied().collect(),
         quarantined_bytes: 0,
         files_quarantined: 0,
     };
     let now = Instant::now();
-    let mut policy = Delivery::new(settings, left);
+    let mut policy = Delivery::new(settings, inventory);
     policy.handle_server_status(ServerStatus::ready(), now);
     Rig {
         policy,
-        takes: Duration::from_millis(20),
+        insert_duration: Duration::from_millis(20),
         status: ServerStatus::ready(),
         rule: Box::new(rule),
         now,
@@ -103,19 +109,20 @@ fn spooling() -> DeliveryConfig {
 }
 
 impl Rig {
-    /// Runs the schema check now.
-    fn schema(&mut self, schema: Schema) {
+    /// Reports the result of a schema check that has just run.
+    fn report_schema(&mut self, schema: Schema) {
         self.status.schema = schema;
         self.status.refusals = self.policy.attention(self.now).refusals;
         self.policy.handle_server_status(self.status.clone(), self.now);
     }
 
-    fn answers(&mut self, answers: Result<(), String>) {
+    /// Reports whether ClickHouse answers queries.
+    fn report_query_result(&mut self, answers: Result<(), String>) {
         self.status.answers = answers;
         self.policy.handle_server_status(self.status.clone(), self.now);
     }
 
-    /// Enqueues a batch of this many rows if there is demand.
+    /// Enqueues a batch with this many rows if there is demand.
     fn offer(&mut self, name: &str, rows: u32, at_least_once: bool) -> Option<BatchId> {
         if self.policy.demand(self.now) == Demand::Nothing {
             return None;
@@ -141,7 +148,7 @@ impl Rig {
         self.policy.handle_report(Report { batch, outcome }, self.now);
     }
 
-    fn later(&mut self, millis: u64, batch: BatchId, outcome: Outcome) {
+    fn report_later(&mut self, millis: u64, batch: BatchId, outcome: Outcome) {
         self.pending.push((self.now + Duration::from_millis(millis), Report { batch, outcome }));
     }
 
@@ -156,12 +163,12 @@ impl Rig {
                     assert!(piece.rows.end <= rows);
                     let meant = (name.clone(), piece.clone());
                     let known = self.tokens.entry(attempt.token).or_insert_with(|| meant.clone());
-                    // ClickHouse drops a second insert under a used token.
+                    // ClickHouse drops a second insert with the same token.
                     assert!(
                         *known == meant || name == "erased",
-                        "{meant:?} under the token of {known:?}"
+                        "{meant:?} sent with the token of {known:?}"
                     );
-                    let took = self.takes;
+                    let took = self.insert_duration;
                     let is_foreign = name.contains("foreign") && piece.rows.len() < rows;
                     let outcome = match (self.rule)(&name, &piece) {
                         _ if is_foreign => Outcome::Unsplittable,
@@ -171,8 +178,8 @@ impl Rig {
                     };
                     let timed_out =
                         matches!(outcome, Outcome::Failed { kind: FailureKind::TimedOut, .. });
-                    let takes = if timed_out { attempt.timeout } else { took };
-                    self.later(u64::try_from(takes.as_millis()).unwrap(), batch, outcome);
+                    let duration = if timed_out { attempt.timeout } else { took };
+                    self.report_later(u64::try_from(duration.as_millis()).unwrap(), batch, outcome);
                 }
                 DeliveryCommand::Abort(batch) => {
                     let attempt =
@@ -191,14 +198,14 @@ impl Rig {
                 DeliveryCommand::Store(batch) | DeliveryCommand::QuarantineRow(batch, _)
                     if self.disk_is_full =>
                 {
-                    self.later(10, batch, Outcome::Refused("full".to_owned()));
+                    self.report_later(10, batch, Outcome::Refused("full".to_owned()));
                 }
                 DeliveryCommand::Store(batch) => {
                     let sequence = self.files.keys().last().map_or(0, |file| file.sequence + 1);
                     let (name, rows) = self.names[&batch].clone();
                     let file = File { sequence, positions: rows as u64, tag: 1, bytes: 100 };
                     self.files.insert(file, (name, Ok(rows)));
-                    self.later(10, batch, Outcome::Stored(file));
+                    self.report_later(10, batch, Outcome::Stored(file));
                 }
                 DeliveryCommand::Load(batch, file) => {
                     let loaded = match self.files.get(&file).cloned() {
@@ -211,22 +218,24 @@ impl Rig {
                         Some((_, Err(why))) => Loaded::Unreadable(why.to_owned()),
                         None => Loaded::Gone,
                     };
-                    self.later(5, batch, Outcome::Loaded(loaded));
+                    self.report_later(5, batch, Outcome::Loaded(loaded));
                 }
                 DeliveryCommand::Remove(batch, file) => {
                     self.files.remove(&file);
-                    self.later(5, batch, Outcome::Removed);
+                    self.report_later(5, batch, Outcome::Removed);
                 }
-                DeliveryCommand::Quarantine(batch, _) => self.later(5, batch, Outcome::Quarantined),
+                DeliveryCommand::Quarantine(batch, _) => {
+                    self.report_later(5, batch, Outcome::Quarantined)
+                }
                 DeliveryCommand::QuarantineRow(batch, piece) => {
                     self.quarantined += piece.rows.len();
                     let file = File { sequence: 1 << 60, positions: 1, tag: 1, bytes: 7 };
-                    self.later(5, batch, Outcome::RowQuarantined(file));
+                    self.report_later(5, batch, Outcome::RowQuarantined(file));
                 }
             }
         }
         while let Some(durable) = self.policy.poll_durable() {
-            assert!(self.durable.insert(durable.batch), "durable twice");
+            assert!(self.durable.insert(durable.batch), "a batch was reported as durable twice");
         }
         self.notices.extend(std::iter::from_fn(|| self.policy.poll_notice()));
     }
@@ -275,8 +284,8 @@ impl Rig {
         self.policy.unready_reasons(self.now).join("; ")
     }
 
-    fn notice(&self, is_it: impl Fn(&DeliveryNotice) -> bool) -> bool {
-        self.notices.iter().any(is_it)
+    fn has_notice(&self, matches: impl Fn(&DeliveryNotice) -> bool) -> bool {
+        self.notices.iter().any(matches)
     }
 }
 
@@ -294,11 +303,11 @@ fn only_an_insert_that_failed_before_logs_its_success() {
     });
     rig.offer("good", 1, true).unwrap();
     rig.wait_for_inserted(1);
-    assert!(!rig.notice(|notice| matches!(notice, DeliveryNotice::InsertSucceeded { .. })));
+    assert!(!rig.has_notice(|notice| matches!(notice, DeliveryNotice::InsertSucceeded { .. })));
     let id = rig.offer("bad", 1, true).unwrap();
     rig.wait_for_inserted(2);
     let line = format!("insert succeeded after 2 failures, batch {id}");
-    assert!(rig.notice(|notice| notice.to_string() == line), "{:?}", rig.notices);
+    assert!(rig.has_notice(|notice| notice.to_string() == line), "{:?}", rig.notices);
 }
 
 #[test]
@@ -330,7 +339,7 @@ fn only_erased_positions_are_counted_as_erased() {
 }
 
 #[test]
-fn fully_erased_batch_is_done_without_changing_server_health() {
+fn fully_erased_batch_is_durable_and_server_health_unchanged() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Transient));
     rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(30));
@@ -346,7 +355,7 @@ fn fully_erased_batch_is_done_without_changing_server_health() {
 }
 
 #[test]
-fn failed_batch_that_is_fully_erased_is_no_longer_a_fault() {
+fn failed_batch_is_no_longer_a_fault_once_fully_erased() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Transient));
     let id = rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(30));
@@ -359,7 +368,7 @@ fn failed_batch_that_is_fully_erased_is_no_longer_a_fault() {
 }
 
 #[test]
-fn failed_file_that_became_damaged_is_not_retried() {
+fn failed_file_that_disappears_is_not_retried() {
     let mut rig = with_files(spooling(), &names(1, 0), |_, _| Err(FailureKind::Transient));
     rig.wait(Duration::from_millis(50));
     rig.files.clear();
@@ -369,18 +378,18 @@ fn failed_file_that_became_damaged_is_not_retried() {
 }
 
 #[test]
-fn old_refusal_does_not_block_the_spool_once_the_server_is_away() {
+fn earlier_refusal_does_not_block_spooling_once_the_server_is_down() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::Permanent));
     let id = rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(60));
-    assert!(rig.durable.is_empty(), "an operator must fix it");
-    rig.answers(Err("no answer".to_owned()));
+    assert!(rig.durable.is_empty(), "not spooled: an operator must fix it");
+    rig.report_query_result(Err("no answer".to_owned()));
     rig.wait(Duration::from_secs(60));
     assert!(rig.durable.contains(&id));
 }
 
 #[test]
-fn spool_refusals_are_not_counted_as_spooled_and_logged_once_a_minute() {
+fn spool_refusals_are_not_counted_as_stored_and_do_not_flood_the_log() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::Transient));
     rig.disk_is_full = true;
     rig.offer("d", 1, true).unwrap();
@@ -399,7 +408,7 @@ fn one_failing_batch_does_not_stop_the_others() {
     for kind in [FailureKind::Transient, FailureKind::Ambiguous, FailureKind::TimedOut] {
         let mut rig =
             rig(spooling(), move |name, _| if name == "poison" { Err(kind) } else { Ok(()) });
-        let mut straight = 0;
+        let mut direct = 0;
         for n in 0..50 {
             let name = if n == 0 { "poison".to_owned() } else { format!("d{n}") };
             while rig.offer(&name, 1, true).is_none() {
@@ -407,10 +416,10 @@ fn one_failing_batch_does_not_stop_the_others() {
             }
             let before = rig.files.len();
             rig.wait(Duration::from_secs(1));
-            straight += u32::from(n > 0 && rig.files.len() <= before);
+            direct += u32::from(n > 0 && rig.files.len() <= before);
         }
         let took = rig.wait_for_inserted(49);
-        assert!(straight > 40, "{kind:?}: {straight} of 49 went straight to the server");
+        assert!(direct > 40, "{kind:?}: only {direct} of 49 went directly to the server");
         assert!(took < 4 * TIMEOUT, "{kind:?}: the others waited {took:?}");
         rig.wait(Duration::from_secs(60));
         assert_eq!(rig.files.len(), 1);
@@ -419,7 +428,7 @@ fn one_failing_batch_does_not_stop_the_others() {
 }
 
 #[test]
-fn failing_batch_spools_others_only_behind_a_spooled_file() {
+fn outage_spools_other_batches_only_once_the_spool_has_a_file() {
     let rule =
         |name: &str, _: &Piece| if name == "bad" { Err(FailureKind::Transient) } else { Ok(()) };
     let mut rig = rig(spooling(), rule);
@@ -435,7 +444,7 @@ fn failing_batch_spools_others_only_behind_a_spooled_file() {
 #[test]
 fn replay_takes_no_slot_from_fresh_batches() {
     let mut rig = with_files(spooling(), &names(0, 1), |_, _| Ok(()));
-    rig.takes = Duration::from_secs(1);
+    rig.insert_duration = Duration::from_secs(1);
     rig.wait(Duration::from_millis(100));
     assert_eq!(rig.attempts, 1);
     (0..2).for_each(|_| assert!(rig.offer("d", 1, true).is_some()));
@@ -443,7 +452,7 @@ fn replay_takes_no_slot_from_fresh_batches() {
 }
 
 #[test]
-fn three_failures_in_a_row_make_unready() {
+fn three_failures_in_a_row_make_the_process_unready() {
     let fails = |_: &str, _: &Piece| Err(FailureKind::Transient);
     let mut fresh = rig(policy_settings(), fails);
     fresh.offer("d", 1, true).unwrap();
@@ -473,20 +482,20 @@ fn rejected_spool_files_do_not_delay_the_rest() {
     let began = rig.now;
     while rig.inserted.len() < 30 {
         rig.wait(Duration::from_millis(200));
-        rig.schema(Schema::Ready); // asked again, the tables are as they should be
+        rig.report_schema(Schema::Ready); // the repeated check finds the tables in order
         assert!(rig.now < began + Duration::from_secs(180));
     }
     assert!(rig.unready().contains("Permanent"), "{}", rig.unready());
     rig.rule = Box::new(|_, _| Ok(()));
-    rig.schema(Schema::Ready);
+    rig.report_schema(Schema::Ready);
     let took = rig.wait_for_inserted(60);
-    assert!(took < Duration::from_secs(60), "mended, and noticed after {took:?}");
+    assert!(took < Duration::from_secs(60), "inserted {took:?} after the repair");
     rig.wait(Duration::from_secs(1));
     assert_eq!(rig.unready(), "");
 }
 
 #[test]
-fn unreadable_file_is_reported_and_delays_no_other() {
+fn unreadable_file_is_reported_and_does_not_delay_others() {
     let mut rig = with_files(spooling(), &names(1, 60), |_, _| Ok(()));
     rig.files.values_mut().next().unwrap().1 = Err("the disk says no");
     let took = rig.wait_for_inserted(60);
@@ -508,7 +517,7 @@ fn lost_spool_disk_is_not_logged_once_per_file() {
     assert!((50..=300).contains(&lines), "{lines} lines in ten minutes");
     rig.files.values_mut().for_each(|(_, rows)| *rows = Ok(10));
     let took = rig.wait_for_inserted(1_000);
-    assert!(took < Duration::from_secs(60), "mended, and noticed after {took:?}");
+    assert!(took < Duration::from_secs(60), "inserted {took:?} after the repair");
 }
 
 #[test]
@@ -557,60 +566,63 @@ fn only_damaged_spool_files_are_quarantined() {
     );
     assert_eq!(totals.spool_batches, 1);
     assert!(
-        rig.notice(|notice| matches!(notice, DeliveryNotice::Gone(file) if file.positions == 10))
+        rig.has_notice(
+            |notice| matches!(notice, DeliveryNotice::Gone(file) if file.positions == 10)
+        )
     );
     assert!(rig.unready().contains("format version 2"), "{}", rig.unready());
     assert!(!rig.policy.has_more_to_replay());
 }
 
 #[test]
-fn operator_faults_hold_qos_1_and_spool_qos_0() {
+fn permanent_failure_holds_qos_1_and_spools_qos_0() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::Permanent));
     rig.policy.set_under_pressure(true);
-    let held = rig.offer("d1", 1, true).unwrap();
+    let at_least_once = rig.offer("d1", 1, true).unwrap();
     rig.wait(Duration::from_secs(300));
     assert!(rig.durable.is_empty(), "not acknowledged, even under pressure");
-    assert!(rig.policy.attention(rig.now).refusals > 0, "and the tables are checked again");
+    assert!(rig.policy.attention(rig.now).refusals > 0, "the tables must be checked again");
     let at_most_once = rig.offer("d2", 1, false).unwrap();
     rig.wait(Duration::from_secs(1));
     assert_eq!(rig.durable, BTreeSet::from([at_most_once]));
     rig.rule = Box::new(|_, _| Ok(()));
     rig.wait(Duration::from_secs(10));
-    assert!(!rig.durable.contains(&held), "the tables have not been checked yet");
-    rig.schema(Schema::Ready);
+    assert!(!rig.durable.contains(&at_least_once), "the tables have not been checked yet");
+    rig.report_schema(Schema::Ready);
     rig.wait(Duration::from_secs(10));
-    assert!(rig.durable.contains(&held));
+    assert!(rig.durable.contains(&at_least_once));
 }
 
 #[test]
 fn table_check_from_before_a_refused_insert_is_stale() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Permanent));
     rig.offer("d", 1, true).unwrap();
-    let asked_before = rig.status.clone();
+    let earlier_status = rig.status.clone();
     rig.wait(Duration::from_secs(1));
-    rig.rule = Box::new(|_, _| Ok(())); // the table is there again, and its views may not be
-    rig.policy.handle_server_status(asked_before, rig.now);
+    rig.rule = Box::new(|_, _| Ok(())); // the table exists again, but its views may not
+    rig.policy.handle_server_status(earlier_status, rig.now);
     rig.wait(Duration::from_secs(10));
     assert_eq!(rig.inserted.len(), 0);
-    rig.schema(Schema::Ready);
+    rig.report_schema(Schema::Ready);
     rig.wait_for_inserted(1);
 }
 
 #[test]
 fn inserts_wait_for_the_tables() {
-    for (schema, spooled) in
-        [(Schema::Refused("not migrated".to_owned()), 0), (Schema::Unknown("nobody".to_owned()), 1)]
-    {
+    for (schema, spooled) in [
+        (Schema::Refused("not migrated".to_owned()), 0),
+        (Schema::Unknown("no answer".to_owned()), 1),
+    ] {
         let mut rig = rig(spooling(), |_, _| Ok(()));
-        rig.schema(schema);
+        rig.report_schema(schema);
         rig.offer("d", 1, true).unwrap();
         rig.wait(Duration::from_secs(300));
         assert_eq!(
             (rig.inserted.len(), rig.durable.len()),
             (0, spooled),
-            "an operator must act, or the check had no answer"
+            "spooled only if the check had no answer; otherwise an operator must act"
         );
-        rig.schema(Schema::Ready);
+        rig.report_schema(Schema::Ready);
         rig.wait_for_inserted(1);
         rig.wait(Duration::from_secs(1));
         assert_eq!(rig.durable.len(), 1);
@@ -620,8 +632,8 @@ fn inserts_wait_for_the_tables() {
 #[test]
 fn slow_inserts_under_pressure_are_acked_from_the_spool() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::TimedOut));
-    for (name, wanted) in [("a", 2), ("b", 1)] {
-        assert_eq!(rig.policy.demand(rig.now), Demand::ToInsert(wanted), "two at once");
+    for (name, free_slots) in [("a", 2), ("b", 1)] {
+        assert_eq!(rig.policy.demand(rig.now), Demand::ToInsert(free_slots));
         rig.offer(name, 1, true).unwrap();
     }
     assert_eq!(rig.offer("c", 1, true), None);
@@ -637,23 +649,27 @@ fn slow_inserts_under_pressure_are_acked_from_the_spool() {
     assert_eq!(
         (rig.durable.len(), rig.files.len()),
         (3, 3),
-        "and the batch that waits behind them"
+        "and so is the batch that waits for a slot"
     );
-    for because in ["its insert takes long, and", "every insert takes long, and"] {
+    for because in ["an insert is slow, and", "every insert is slow, and"] {
         let line = format!("batches go to the spool: {because}");
-        assert!(rig.notice(|notice| notice.to_string().starts_with(&line)), "{:?}", rig.notices);
+        assert!(
+            rig.has_notice(|notice| notice.to_string().starts_with(&line)),
+            "{:?}",
+            rig.notices
+        );
     }
 }
 
 #[test]
-fn insert_in_flight_is_checked_when_spooling_becomes_allowed() {
+fn slow_insert_is_noticed_after_250_ms_if_it_may_be_spooled() {
     for (spool, under_pressure) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut rig = rig(DeliveryConfig { spool, ..policy_settings() }, |_, _| Ok(()));
         rig.policy.set_under_pressure(under_pressure);
         rig.offer("d", 1, true).unwrap();
-        let later = rig.began + Duration::from_millis(100);
-        let looks_after = rig.policy.poll_timeout(later).unwrap() - rig.began;
-        assert_eq!(looks_after < Duration::from_millis(350), spool && under_pressure);
+        let after_100_ms = rig.began + Duration::from_millis(100);
+        let checked_after = rig.policy.poll_timeout(after_100_ms).unwrap() - rig.began;
+        assert_eq!(checked_after < Duration::from_millis(350), spool && under_pressure);
     }
 }
 
@@ -663,46 +679,42 @@ fn hung_server_is_reported_in_seconds_and_recovery_at_once() {
     let id = rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(6));
     assert!(
-        rig.notice(|notice| matches!(notice, DeliveryNotice::NoAnswer { .. })),
+        rig.has_notice(|notice| matches!(notice, DeliveryNotice::NoAnswer { .. })),
         "{:?}",
         rig.notices
     );
     assert_eq!(rig.unready(), "");
-    rig.answers(Err("no answer".to_owned()));
+    rig.report_query_result(Err("no answer".to_owned()));
     rig.wait(Duration::from_secs(20));
     assert!(rig.unready().contains("no answer"), "{}", rig.unready());
     rig.rule = Box::new(|_, _| Ok(()));
-    rig.answers(Ok(()));
+    rig.report_query_result(Ok(()));
     rig.wait(Duration::from_secs(1));
     assert!(rig.durable.contains(&id), "the hanging insert is aborted");
     assert_eq!(rig.unready(), "");
 }
 
 #[test]
-fn flickering_health_does_not_abort_inserts() {
+fn flapping_health_aborts_an_insert_only_once() {
     let mut rig = rig(policy_settings(), |_, _| Ok(()));
-    rig.rule = Box::new(|_, _| Err(FailureKind::TimedOut)); // an insert of a minute
+    rig.rule = Box::new(|_, _| Err(FailureKind::TimedOut)); // the insert takes a minute
     let id = rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(1));
     for _ in 0..10 {
-        rig.answers(Err("no answer".to_owned()));
+        rig.report_query_result(Err("no answer".to_owned()));
         rig.wait(Duration::from_secs(2));
-        rig.answers(Ok(()));
+        rig.report_query_result(Ok(()));
         rig.wait(Duration::from_secs(2));
     }
     let aborted = rig.notices.iter().filter(
         |notice| matches!(notice, DeliveryNotice::InsertFailed { why, .. } if why == "aborted"),
     );
-    assert_eq!(
-        aborted.count(),
-        1,
-        "an attempt is ended early once, not whenever a question had no answer"
-    );
+    assert_eq!(aborted.count(), 1, "aborted once, not after every unanswered query");
     assert!(!rig.durable.contains(&id));
 }
 
 #[test]
-fn oversized_insert_is_split_and_bounds_later_ones() {
+fn oversized_insert_is_split_and_later_batches_are_smaller() {
     let rule = |_: &str, piece: &Piece| {
         if piece.rows.len() > 10 { Err(FailureKind::TooLarge) } else { Ok(()) }
     };
@@ -720,7 +732,7 @@ fn oversized_insert_is_split_and_bounds_later_ones() {
             .iter()
             .filter(|notice| matches!(notice, DeliveryNotice::TooLarge { .. }))
             .count();
-        assert_eq!(logged, 1, "once, not for each half or for a later larger batch");
+        assert_eq!(logged, 1, "logged once, not for each half or for a later larger batch");
         rig.bytes = bytes;
         rig.offer("d", 100, true).unwrap();
         rig.wait(Duration::from_secs(2));
@@ -732,7 +744,7 @@ fn oversized_insert_is_split_and_bounds_later_ones() {
 fn oversized_row_waits_while_its_batch_is_being_stored() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::TooLarge));
     rig.policy.set_under_pressure(true);
-    rig.takes = Duration::from_millis(255); // stored after 250 ms, and refused after 260
+    rig.insert_duration = Duration::from_millis(255); // the write begins at 250 ms, and is refused at 260
     rig.disk_is_full = true;
     rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(5));
@@ -758,8 +770,8 @@ fn only_the_oversized_row_goes_into_quarantine() {
                 (9 * batches as u64, 0, 0)
             );
             assert_eq!(rig.durable.len(), 1);
-            assert!(rig.notice(|notice| matches!(notice, DeliveryNotice::RowTooLarge { .. })));
-            assert_eq!(rig.unready(), "", "every insert has had its answer");
+            assert!(rig.has_notice(|notice| matches!(notice, DeliveryNotice::RowTooLarge { .. })));
+            assert_eq!(rig.unready(), "", "every insert has been answered");
         }
     }
 }
@@ -778,11 +790,11 @@ fn oversized_row_is_acked_when_its_own_file_is_durable() {
         assert!(rig.unready().contains(reason), "{}", rig.unready());
         assert!(!rig.unready().contains("no answer to an insert"), "{}", rig.unready());
         let refused = rig.policy.totals().refused;
-        assert_eq!((50..=60).contains(&refused), is_full, "{refused}: once a second");
+        assert_eq!((50..=60).contains(&refused), is_full, "{refused} refusals: one a second");
         let others: Vec<_> = (0..5).filter_map(|n| rig.offer(&format!("d{n}"), 1, true)).collect();
         rig.wait(Duration::from_secs(1));
         assert!(others.len() == 1 && rig.durable.contains(&others[0]), "the other slot is free");
-        assert!(rig.unready().contains(reason), "reported while a batch needs it");
+        assert!(rig.unready().contains(reason), "reported for as long as a batch needs the disk");
         if is_full {
             rig.disk_is_full = false;
             rig.wait(Duration::from_secs(3));
@@ -798,7 +810,7 @@ fn oversized_row_is_acked_when_its_own_file_is_durable() {
 }
 
 #[test]
-fn file_stays_until_its_oversized_row_has_its_own_file() {
+fn file_stays_until_its_oversized_rows_have_files_of_their_own() {
     let rule =
         |name: &str, _: &Piece| if name == "good0" { Err(FailureKind::TooLarge) } else { Ok(()) };
     let mut rig = with_files(spooling(), &names(0, 3), rule);
@@ -814,7 +826,7 @@ fn file_stays_until_its_oversized_row_has_its_own_file() {
 }
 
 #[test]
-fn oversized_reject_without_a_spool_is_counted() {
+fn oversized_reject_without_a_spool_is_counted_as_dropped() {
     let too_large = |piece: &Piece| piece.insert == 1 && piece.rows.contains(&1);
     let mut rig =
         rig(
@@ -854,7 +866,7 @@ fn oversized_row_without_a_spool_is_dropped_and_counted() {
     let says_so = |notice: &DeliveryNotice| {
         notice.to_string().contains("it is dropped, because spool.dir is not set")
     };
-    assert!(rig.notice(says_so) && totals.inserted == 0);
+    assert!(rig.has_notice(says_so) && totals.inserted == 0);
 }
 
 #[test]
@@ -862,10 +874,10 @@ fn unsplittable_file_is_deferred() {
     let rule = |_: &str, _: &Piece| Err(FailureKind::TooLarge);
     let mut rig = with_files(spooling(), &["foreign".to_owned()], rule);
     rig.wait(Duration::from_secs(2));
-    let stays = rig.unready();
-    assert!(stays.contains("another version"), "{stays}");
-    rig.rule = Box::new(|_, _| unreachable!("it is deferred"));
-    rig.schema(Schema::Refused("dropped".to_owned()));
+    let reasons = rig.unready();
+    assert!(reasons.contains("another version"), "{reasons}");
+    rig.rule = Box::new(|_, _| unreachable!("a deferred file is not attempted"));
+    rig.report_schema(Schema::Refused("dropped".to_owned()));
     rig.wait(Duration::from_secs(60));
     assert!(!rig.unready().contains("no answer"), "{}", rig.unready());
     assert_eq!(rig.policy.totals().in_spool, 10);
@@ -873,20 +885,20 @@ fn unsplittable_file_is_deferred() {
 
 #[test]
 fn flapping_spool_is_logged_once_a_minute() {
-    for by_turns in [false, true] {
+    for alternates in [false, true] {
         let mut rig = rig(spooling(), |_, _| Ok(()));
-        rig.takes = Duration::from_millis(400);
+        rig.insert_duration = Duration::from_millis(400);
         rig.policy.set_under_pressure(true);
         for turn in 0..240 {
-            rig.disk_is_full = !by_turns || turn % 2 == 0;
+            rig.disk_is_full = !alternates || turn % 2 == 0;
             rig.offer("d", 1, true).unwrap();
             rig.wait(Duration::from_millis(500));
         }
-        let of_spool = |notice: &&DeliveryNotice| {
+        let is_about_spool = |notice: &&DeliveryNotice| {
             matches!(notice, DeliveryNotice::SpoolRefuses(_) | DeliveryNotice::SpoolAcceptsAgain)
         };
-        let lines = rig.notices.iter().filter(of_spool).count();
-        assert_eq!((lines, rig.inserted.len()), (if by_turns { 4 } else { 2 }, 240));
+        let lines = rig.notices.iter().filter(is_about_spool).count();
+        assert_eq!((lines, rig.inserted.len()), (if alternates { 4 } else { 2 }, 240));
     }
 }
 
@@ -901,7 +913,7 @@ fn failing_spool_does_not_block_inserts() {
     rig.offer("d", 10, true).unwrap();
     rig.wait(Duration::from_secs(60));
     is_down.set(false);
-    rig.wait(Duration::from_secs(6)); // the longest delay between two attempts, and a little
+    rig.wait(Duration::from_secs(6)); // a little more than the longest retry delay
     assert_eq!((rig.inserted.len(), rig.unready().as_str()), (1, ""));
 }
 
@@ -923,14 +935,10 @@ fn demand_is_bounded_by_insert_and_spool_capacity() {
         let mut rig =
             rig(DeliveryConfig { spool, inserts_in_flight: 3, ..policy_settings() }, |_, _| Ok(()));
         rig.policy.set_under_pressure(true);
-        rig.takes = Duration::from_millis(300);
+        rig.insert_duration = Duration::from_millis(300);
         rig.disk_hangs = true;
         (0..3).for_each(|_| assert!(rig.offer("d", 1, true).is_some()));
-        assert_eq!(
-            (rig.offer("d", 1, true), rig.hanging),
-            (None, 0),
-            "all three are being inserted"
-        );
+        assert_eq!((rig.offer("d", 1, true), rig.hanging), (None, 0), "all three slots are taken");
         rig.wait(Duration::from_millis(251));
         assert_eq!(
             rig.policy.demand(rig.now),
@@ -945,39 +953,39 @@ fn demand_is_bounded_by_insert_and_spool_capacity() {
 }
 
 #[test]
-fn inserts_in_flight_wait_when_the_tables_are_gone() {
+fn split_inserts_and_replays_pause_while_the_tables_are_gone() {
     let in_halves = |_: &str, piece: &Piece| {
         if piece.rows.len() > 5 { Err(FailureKind::TooLarge) } else { Ok(()) }
     };
     let gone = || Schema::Refused("somebody dropped them".to_owned());
-    for (mut rig, takes) in [
-        (with_files(spooling(), &names(0, 1), |_, _| Ok(())), 2), // a file that is being read
-        (with_files(spooling(), &names(0, 1), in_halves), 30),    // the first half of a file
-        (rig(spooling(), in_halves), 30),                         // the first half of a batch
+    for (mut rig, wait_ms) in [
+        (with_files(spooling(), &names(0, 1), |_, _| Ok(())), 2), // while a file is being read
+        (with_files(spooling(), &names(0, 1), in_halves), 30),    // in the first half of a file
+        (rig(spooling(), in_halves), 30),                         // in the first half of a batch
     ] {
         if rig.files.is_empty() {
             rig.offer("d", 10, true).unwrap();
         }
-        rig.wait(Duration::from_millis(takes));
-        rig.schema(gone());
+        rig.wait(Duration::from_millis(wait_ms));
+        rig.report_schema(gone());
         let before = rig.inserted.len();
         rig.wait(Duration::from_secs(60));
-        assert!(rig.inserted.len() <= before + 1, "only inserts that had begun");
-        rig.schema(Schema::Ready);
+        assert!(rig.inserted.len() <= before + 1, "only the insert that had begun");
+        rig.report_schema(Schema::Ready);
         rig.wait(Duration::from_secs(60));
         assert!(rig.files.is_empty());
         assert_eq!(rig.policy.totals().inserted, 10);
-        assert_eq!(rig.inserted.len(), if takes == 2 { 1 } else { 2 }, "and neither half twice");
+        assert_eq!(rig.inserted.len(), if wait_ms == 2 { 1 } else { 2 }, "each half once");
     }
 }
 
 #[test]
-fn leaving_spools_refused_batches_and_starts_no_replay() {
+fn leaving_process_spools_unfinished_batches_after_12_s() {
     let mut rig = with_files(spooling(), &names(0, 3), |_, _| Err(FailureKind::TimedOut));
-    rig.schema(Schema::Refused("not yet".to_owned()));
+    rig.report_schema(Schema::Refused("not yet".to_owned()));
     let id = rig.offer("d", 1, false).unwrap();
     rig.wait(Duration::from_secs(1));
-    rig.schema(Schema::Ready);
+    rig.report_schema(Schema::Ready);
     let at_least_once = rig.offer("e", 1, true).unwrap();
     rig.policy.leave(rig.now);
     rig.wait(Duration::from_secs(11));
@@ -988,10 +996,10 @@ fn leaving_spools_refused_batches_and_starts_no_replay() {
     assert!(rig.now > rig.began);
 }
 
-/// In the wrong stage such a report would drop a batch that is being inserted.
+/// Such a report in the wrong stage would drop a batch that is being inserted.
 #[test]
 #[should_panic(expected = "a report does not fit the batch's stage")]
-fn removed_file_of_a_batch_that_has_none_panics() {
+fn report_of_a_removed_file_panics_if_the_batch_has_none() {
     let mut rig = rig(spooling(), |_, _| Ok(()));
     let batch = rig.offer("a", 1, true).unwrap();
     rig.report(batch, Outcome::Removed);

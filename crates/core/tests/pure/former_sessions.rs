@@ -14,8 +14,8 @@ use crate::model::server::{Mood, Server};
 use crate::model::{Backend as _, Setup, World};
 use crate::rows::{connected, consumer_settings, decoder, intake_settings, policy_settings};
 
-/// Runs with `former` sessions more than `members`, then with `members`, while devices publish.
-/// Each of `kills` ends a process this many milliseconds after its start.
+/// Runs a process with `members` + `former` sessions, then one with `members`, while devices
+/// publish. Each of `kills` is the time in milliseconds after which a process is killed.
 fn shrunk(members: usize, former: usize, expiry: Duration, kills: &[u64]) -> World<Server> {
     let setup = Setup {
         consumer: consumer_settings(members + former),
@@ -63,34 +63,35 @@ fn former_sessions_are_emptied_before_any_of_them_expires() {
     );
 }
 
-/// A broker's CONNACK can take a second under load, and messages wait in each session until it is
-/// visited: so visits run at the same time.
+/// Under load, a CONNACK can take a second, and messages wait in each session until it is visited.
+/// Visits therefore run concurrently.
 #[test]
-fn sixty_former_sessions_are_visited_within_four_answers() {
+fn sixty_former_sessions_are_visited_in_four_rounds() {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
-    let mut it =
+    let mut consumer =
         Consumer::new(consumer_settings(4), Intake::new(intake_settings(50), decoder()), delivery);
     let now = Instant::now();
     (0..4).for_each(|index| {
-        it.handle_event(index, connected(true, None), now);
-        it.handle_event(index, SessionEvent::Subscribed { refusals: Vec::new() }, now);
+        consumer.handle_event(index, connected(true, None), now);
+        consumer.handle_event(index, SessionEvent::Subscribed { refusals: Vec::new() }, now);
     });
-    it.handle_timeout(now);
+    consumer.handle_timeout(now);
     let (mut answered, mut rounds) = (4, 0);
-    while answered < it.sessions() {
-        let dialed = it.sessions();
-        (answered..dialed).for_each(|index| it.handle_event(index, connected(true, None), now));
-        it.handle_timeout(now);
+    while answered < consumer.sessions() {
+        let dialed = consumer.sessions();
+        (answered..dialed)
+            .for_each(|index| consumer.handle_event(index, connected(true, None), now));
+        consumer.handle_timeout(now);
         (answered, rounds) = (dialed, rounds + 1);
     }
     assert_eq!(answered, 64);
-    assert!(rounds <= 4, "{rounds} rounds of answers");
+    assert!(rounds <= 4, "{rounds} rounds of CONNACKs");
 }
 
-/// Empty sessions are kept until the last one is empty: a gap would hide the sessions behind it
-/// from the next process.
+/// Empty sessions are kept until the last one is empty: a gap in the numbers would hide the
+/// sessions after it from the next process.
 #[test]
-fn killed_drain_leaves_no_gap_in_session_numbers() {
+fn killed_process_leaves_no_gap_in_session_numbers() {
     let setup = Setup {
         consumer: consumer_settings(9),
         intake: intake_settings(50),
@@ -103,12 +104,12 @@ fn killed_drain_leaves_no_gap_in_session_numbers() {
     (0..16).for_each(|_| world.publish(1, true, false));
     world.wait(Duration::from_secs(10));
     world.server.mood(Mood::Refusing);
-    world.publish(1, true, false); // the seventeenth: to the last of nine
+    world.publish(1, true, false); // the seventeenth message goes to the last of the nine sessions
     world.setup.consumer.connections = Connections::Fixed(1);
     world.broker.expiry = Some(Duration::from_secs(30));
     world.kill();
     world.wait(Duration::from_secs(10));
-    assert_eq!(world.broker.sessions.len(), 9, "none is ended before the last one is empty");
+    assert_eq!(world.broker.sessions.len(), 9, "no session is ended before the last one is empty");
     world.kill();
     world.server.mood(Mood::Fine);
     world.wait(Duration::from_secs(60));
@@ -117,41 +118,42 @@ fn killed_drain_leaves_no_gap_in_session_numbers() {
     assert_eq!(world.broker.sessions.len(), 1);
 }
 
-/// An empty session waits for those behind it, and ends when the last one is known, even if no
+/// An empty session waits for those after it, and ends when the search is complete, even if no
 /// other event follows.
 #[test]
 fn empty_former_session_ends_with_the_search() {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
-    let mut it =
+    let mut consumer =
         Consumer::new(consumer_settings(1), Intake::new(intake_settings(50), decoder()), delivery);
     let mut now = Instant::now();
     let gone = || SessionEvent::Disconnected { taken_over: false, why: String::new() };
-    it.handle_event(0, connected(true, None), now);
-    it.handle_event(0, SessionEvent::Subscribed { refusals: Vec::new() }, now);
-    it.handle_timeout(now);
-    assert_eq!(it.sessions(), 4, "it visits the next three indices");
+    consumer.handle_event(0, connected(true, None), now);
+    consumer.handle_event(0, SessionEvent::Subscribed { refusals: Vec::new() }, now);
+    consumer.handle_timeout(now);
+    assert_eq!(consumer.sessions(), 4, "the next three indices are visited");
 
-    // The first one exists, the others do not, and the last visit takes longer than all the others.
-    it.handle_event(1, connected(true, None), now);
-    it.handle_timeout(now);
-    assert_eq!(it.sessions(), 5, "and one more");
+    // Only the first one exists, and the last visit takes longest.
+    consumer.handle_event(1, connected(true, None), now);
+    consumer.handle_timeout(now);
+    assert_eq!(consumer.sessions(), 5, "and one more index");
     for _ in 0..2 {
-        it.handle_event(1, SessionEvent::Unsubscribed { refusals: Vec::new() }, now);
+        consumer.handle_event(1, SessionEvent::Unsubscribed { refusals: Vec::new() }, now);
         now += Duration::from_secs(2);
-        it.handle_timeout(now);
+        consumer.handle_timeout(now);
     }
     for absent in 2..5 {
-        it.handle_event(absent, connected(false, None), now);
-        it.handle_event(absent, gone(), now);
+        consumer.handle_event(absent, connected(false, None), now);
+        consumer.handle_event(absent, gone(), now);
     }
-    let commands =
-        |it: &mut Consumer| std::iter::from_fn(|| it.session_mut(1).poll_command()).last();
-    assert_eq!(commands(&mut it), Some(SessionCommand::Unsubscribe));
-    it.handle_timeout(now);
+    let commands = |consumer: &mut Consumer| {
+        std::iter::from_fn(|| consumer.session_mut(1).poll_command()).last()
+    };
+    assert_eq!(commands(&mut consumer), Some(SessionCommand::Unsubscribe));
+    consumer.handle_timeout(now);
     assert_eq!(
-        commands(&mut it),
+        commands(&mut consumer),
         Some(SessionCommand::Disconnect { end_session: false }),
-        "the next connection ends it"
+        "the session itself is ended on the next connection"
     );
 }
 
@@ -164,42 +166,43 @@ fn unfinished_visit_stays_counted_when_it_becomes_a_member() {
         window_wanted: 4_000,
         ..consumer_settings(1)
     };
-    let mut it = Consumer::new(settings, Intake::new(intake_settings(50), decoder()), delivery);
+    let mut consumer =
+        Consumer::new(settings, Intake::new(intake_settings(50), decoder()), delivery);
     let now = Instant::now();
-    let live = |it: &mut Consumer, index, window| {
-        it.handle_event(index, connected(true, Some(window)), now);
-        it.handle_event(index, SessionEvent::Subscribed { refusals: Vec::new() }, now);
+    let go_live = |consumer: &mut Consumer, index, window| {
+        consumer.handle_event(index, connected(true, Some(window)), now);
+        consumer.handle_event(index, SessionEvent::Subscribed { refusals: Vec::new() }, now);
     };
-    (0..4).for_each(|index| live(&mut it, index, 1_000));
-    it.handle_timeout(now);
+    (0..4).for_each(|index| go_live(&mut consumer, index, 1_000));
+    consumer.handle_timeout(now);
     let cut = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
-    it.handle_event(4, connected(true, Some(1_000)), now);
-    it.handle_event(4, cut(true), now);
-    it.handle_timeout(now);
-    let left = FormerTotals { found: 1, unfinished: 1, contested: 1, expired: 0 };
-    assert_eq!((it.totals().former, it.sessions()), (left, 8));
+    consumer.handle_event(4, connected(true, Some(1_000)), now);
+    consumer.handle_event(4, cut(true), now);
+    consumer.handle_timeout(now);
+    let expected = FormerTotals { found: 1, unfinished: 1, contested: 1, expired: 0 };
+    assert_eq!((consumer.totals().former, consumer.sessions()), (expected, 8));
 
     // The broker's window is smaller than before, so the process needs one more member.
-    it.handle_event(0, cut(false), now);
-    it.handle_timeout(now + Duration::from_secs(60));
-    live(&mut it, 0, 500);
-    it.handle_timeout(now + Duration::from_secs(60));
-    assert_eq!(it.session_mut(4).connection(), ConnectionState::Connecting, "a member");
-    assert_eq!(it.totals().former, left);
+    consumer.handle_event(0, cut(false), now);
+    consumer.handle_timeout(now + Duration::from_secs(60));
+    go_live(&mut consumer, 0, 500);
+    consumer.handle_timeout(now + Duration::from_secs(60));
+    assert_eq!(consumer.session_mut(4).connection(), ConnectionState::Connecting, "now a member");
+    assert_eq!(consumer.totals().former, expected);
 
-    // It makes the process unready once it has lost its subscription.
-    let is_told = |it: &Consumer| {
-        it.unready_reasons(now).iter().any(|reason| reason.starts_with("session 4:"))
+    // The new member makes the process unready once it has lost its subscription.
+    let is_reported = |consumer: &Consumer| {
+        consumer.unready_reasons(now).iter().any(|reason| reason.starts_with("session 4:"))
     };
-    assert!(!is_told(&it));
-    live(&mut it, 4, 1_000);
-    it.handle_event(4, cut(false), now);
-    assert!(is_told(&it));
+    assert!(!is_reported(&consumer));
+    go_live(&mut consumer, 4, 1_000);
+    consumer.handle_event(4, cut(false), now);
+    assert!(is_reported(&consumer));
 }
 
-/// The first former session has expired, is taken over, or does not respond; the second one exists.
-/// `milepost drain` visits every index and counts none as expired, because it does not know how many
-/// sessions there were.
+/// In the cases, the first former session has expired, is taken over, or does not respond; the
+/// second one exists. `milepost drain` (0 members) visits every index and counts none as expired,
+/// because it does not know how many sessions there were.
 #[test]
 fn expired_session_is_logged_once_if_a_later_one_exists() {
     let gone = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
@@ -217,24 +220,24 @@ fn expired_session_is_logged_once_if_a_later_one_exists() {
     for (members, first, totals) in cases {
         let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
         let intake = Intake::new(intake_settings(50), decoder());
-        let (mut it, now) =
+        let (mut consumer, now) =
             (Consumer::new(consumer_settings(members), intake, delivery), Instant::now());
         if members > 0 {
-            it.handle_event(0, connected(true, None), now);
-            it.handle_event(0, SessionEvent::Subscribed { refusals: Vec::new() }, now);
+            consumer.handle_event(0, connected(true, None), now);
+            consumer.handle_event(0, SessionEvent::Subscribed { refusals: Vec::new() }, now);
         }
-        it.handle_timeout(now);
-        first.into_iter().for_each(|event| it.handle_event(members, event, now));
-        it.handle_event(members + 1, connected(true, None), now);
-        it.handle_timeout(now);
-        assert_eq!(it.totals().former.expired, 0, "not before every visit has ended");
-        for absent in members + 2..it.sessions() {
-            it.handle_event(absent, connected(false, None), now);
-            it.handle_event(absent, gone(false), now);
+        consumer.handle_timeout(now);
+        first.into_iter().for_each(|event| consumer.handle_event(members, event, now));
+        consumer.handle_event(members + 1, connected(true, None), now);
+        consumer.handle_timeout(now);
+        assert_eq!(consumer.totals().former.expired, 0, "not before every visit has ended");
+        for absent in members + 2..consumer.sessions() {
+            consumer.handle_event(absent, connected(false, None), now);
+            consumer.handle_event(absent, gone(false), now);
         }
-        (0..2).for_each(|_| it.handle_timeout(now));
-        assert_eq!(it.totals().former, totals);
-        let lines = std::iter::from_fn(|| it.poll_notice()).map(|notice| notice.to_string());
+        (0..2).for_each(|_| consumer.handle_timeout(now));
+        assert_eq!(consumer.totals().former, totals);
+        let lines = std::iter::from_fn(|| consumer.poll_notice()).map(|notice| notice.to_string());
         let says_so = |line: &String| line.starts_with("1 former sessions were gone");
         assert_eq!(lines.filter(says_so).count() as u64, totals.expired);
     }
@@ -243,17 +246,21 @@ fn expired_session_is_logged_once_if_a_later_one_exists() {
 #[test]
 fn unfinished_visit_stays_counted_when_the_process_leaves() {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
-    let mut it =
+    let mut consumer =
         Consumer::new(consumer_settings(0), Intake::new(intake_settings(50), decoder()), delivery);
     let now = Instant::now();
-    it.handle_timeout(now);
-    it.handle_event(0, connected(true, None), now);
-    it.handle_event(0, SessionEvent::Disconnected { taken_over: true, why: String::new() }, now);
-    let left = FormerTotals { found: 1, unfinished: 1, contested: 1, expired: 0 };
-    assert_eq!(it.totals().former, left);
-    it.leave(Leave::KeepSession, now);
-    it.handle_timeout(now);
-    assert_eq!(it.totals().former, left);
+    consumer.handle_timeout(now);
+    consumer.handle_event(0, connected(true, None), now);
+    consumer.handle_event(
+        0,
+        SessionEvent::Disconnected { taken_over: true, why: String::new() },
+        now,
+    );
+    let expected = FormerTotals { found: 1, unfinished: 1, contested: 1, expired: 0 };
+    assert_eq!(consumer.totals().former, expected);
+    consumer.leave(Leave::KeepSession, now);
+    consumer.handle_timeout(now);
+    assert_eq!(consumer.totals().former, expected);
 }
 
 proptest! {

@@ -1,4 +1,4 @@
-//! The age of batches in a large group: never above its bound, and not lengthened where a broker, a
+//! The age of batches in a large group: never above its bound, and not raised where the broker, a
 //! shutdown or another limit requires the batch earlier.
 
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ use crate::rows::intake_settings;
 const AGE_MAX: Duration = Duration::from_secs(1);
 const MEMBERS_AGE_MAX: Duration = Duration::from_secs(8);
 
-/// Builds one session of a group of this size, with batches larger than any test fills.
+/// Returns the setup of a member of a group of this size, with one session and batches of 1,000
+/// rows.
 fn group_of(members: u32) -> Setup {
     let mut setup = plain();
     setup.intake = intake_settings(1_000);
@@ -23,7 +24,8 @@ fn group_of(members: u32) -> Setup {
     setup
 }
 
-/// Returns the time until the broker receives the message's acknowledgement, in milliseconds.
+/// Returns the time until the broker receives the next acknowledgement, in milliseconds and steps
+/// of 50; at most 20,000.
 fn acknowledged_after_ms(world: &mut World<Server>) -> u64 {
     let acked = world.acked.len();
     let mut waited_ms = 0;
@@ -52,7 +54,7 @@ fn batch_waits_longer_with_more_members_up_to_its_bound() {
 }
 
 #[test]
-fn group_size_changes_nothing_unless_it_is_configured() {
+fn group_size_has_no_effect_without_members_age_max() {
     let mut setup = group_of(100);
     setup.consumer.members_age_max = Duration::ZERO;
     let mut world = World::new(setup, Server::new(1), Instant::now());
@@ -62,7 +64,7 @@ fn group_size_changes_nothing_unless_it_is_configured() {
 }
 
 #[test]
-fn changed_age_is_logged_once() {
+fn changed_batch_age_is_logged_once() {
     let mut world = World::new(group_of(16), Server::new(1), Instant::now());
     for members in [16, 16, 40, 16, 2, 1] {
         world.consumer.set_members(members);
@@ -157,9 +159,9 @@ proptest! {
             world.publish(1, true, false);
             let is_erased = world.erased;
             let waited_ms = acknowledged_after_ms(&mut world);
-            // A row of an erased driver is acknowledged without an insert.
             let bound_ms = u64::try_from(bound.as_millis()).unwrap() + 400;
-            prop_assert!(is_erased || waited_ms <= bound_ms, "{waited_ms} ms of {members} members");
+            // Excuses rows of an erased driver: they are acknowledged without an insert.
+            prop_assert!(is_erased || waited_ms <= bound_ms, "{waited_ms} ms with {members} members");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! A group in one schedule: members that are killed, hang while a successor starts, leave, get
-//! fewer sessions and are drained; peers that lie; a broker of two nodes; ClickHouse as one server,
-//! or as two replicas that lose the connection to each other, after which one loses its disk; a disk
-//! for each process. Members, intake, delivery and the decision to leave are the real ones. The
-//! seed of a schedule is its number.
+//! Random schedules for a whole group: members that are killed, hang while a successor starts,
+//! leave, get fewer sessions and are drained; peers that lie; a broker of two nodes; ClickHouse as
+//! one server, or as two replicas that lose the connection to each other, after which one loses its
+//! disk; a disk for each process. Members, intake, delivery and the decision to leave are the real
+//! ones. The number of a schedule is its seed.
 //!
-//! Invariants of each schedule: some member is always subscribed. After recovery, every message
-//! that the broker accepted is stored, except those of a node that died, and no session is left
-//! over. No row of an erased driver is stored once every process has the list. A fix that was
+//! Invariants of every schedule: some member is always subscribed. After recovery, every message
+//! that the broker accepted is stored, unless it was lost with a node that died, and no session is
+//! left over. No row of an erased driver is stored once every process has the list. A fix that was
 //! delivered twice has one identity (`model/server.rs`), so ClickHouse shows it once.
 
 use std::collections::BTreeSet;
@@ -26,13 +26,14 @@ use crate::model::{Backend as _, Setup, World};
 use crate::rows::{Sent, consumer_settings, intake_settings, payload, policy_settings};
 
 const STEPS: usize = 60;
-/// Sessions of a member.
+/// Highest number of sessions of a member.
 const SESSIONS_MAX: usize = 12;
 /// Time after which a session without a connection expires.
 const EXPIRY: Duration = Duration::from_secs(30);
-/// Delay until a process that died is started again, as by a kubelet; a leaving process must end
-/// within it.
+/// Delay until a process that died is started again, as by a kubelet, and until a process that
+/// hangs is killed.
 const RESTARTED_AFTER: Duration = Duration::from_secs(8);
+/// Time after SIGTERM at which a process that has not ended is killed.
 const GRACE: Duration = Duration::from_secs(20);
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -49,18 +50,18 @@ enum Mistake {
     LeaveWithoutAnswers,
     /// `milepost erase` does not wait for the members.
     EraseWithoutMembers,
-    /// An insert asks for no quorum.
+    /// An insert does not ask for a quorum.
     NoQuorum,
-    /// An insert keeps its token after an unknown outcome, though Keeper has recorded the token.
+    /// An insert keeps its token after an unknown outcome, although Keeper has recorded the token.
     SameToken,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Running,
-    /// Leaves after SIGTERM; is killed at this time.
+    /// Received SIGTERM and is leaving; is killed at this time.
     Leaving(Duration),
-    /// Is stopped by SIGSTOP, with its connections open; is killed at this time, unless it has a
+    /// Was stopped by SIGSTOP, with its connections open; is killed at this time, unless it has a
     /// successor.
     Hung(Duration),
     /// Was killed; is restarted at this time.
@@ -69,6 +70,7 @@ enum State {
     Gone,
 }
 
+/// How a process answers the questions of its peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answers {
     Honestly,
@@ -77,13 +79,13 @@ enum Answers {
     /// Echoes the asker's own standing.
     Echo,
     OtherTopics,
-    /// Claims to be leaving, and stays.
-    Modestly,
+    /// Claims to be leaving, but stays.
+    ClaimsToLeave,
 }
 
 struct Process {
-    /// Index of the member whose sessions the process has.
-    name: usize,
+    /// Number of the member whose sessions the process has; selects the range of client ids.
+    member_number: usize,
     world: World<Server>,
     state: State,
     started: Duration,
@@ -96,31 +98,35 @@ struct Process {
 
 struct Group {
     mistake: Mistake,
-    /// Number of members; the first processes are theirs.
+    /// Number of members. The first processes belong to them, in this order.
     members: usize,
     setup: Setup,
     began: Instant,
-    after: Duration,
+    /// Time since `began`.
+    elapsed: Duration,
     broker: Broker,
     table: Table,
-    /// The first processes, then successors of hung ones, and drains.
+    /// One process per member, then successors of hung processes, and drains.
     processes: Vec<Process>,
+    /// Node of the broker that is down.
     down: Option<usize>,
     /// The network between the peers is cut.
-    is_cut_up: bool,
+    are_peers_cut_off: bool,
     next_seq: u32,
     owed: BTreeSet<u32>,
     /// Messages that were lost with a node that died.
     lost_with_node: BTreeSet<u32>,
-    /// Subset of these that no process received and lived to insert: their loss is excused.
+    /// Subset of `lost_with_node` that no process received and lived to insert. Their loss is
+    /// excused.
     excused: BTreeSet<u32>,
-    /// Messages of the driver that will be erased.
-    theirs: BTreeSet<u32>,
+    /// Messages of the driver that is erased in this schedule.
+    erasable: BTreeSet<u32>,
     erased: bool,
-    /// Rows of the erased driver that were stored when the last process got the list; no more may
-    /// be stored afterwards.
-    stored_of_them: Option<BTreeSet<u32>>,
-    /// First former session that expired although its member's only process ran all the time.
+    /// Rows of the erased driver that were stored when the last process had received the list. No
+    /// more may be stored afterwards.
+    stored_erasable: Option<BTreeSet<u32>>,
+    /// First former session that expired although the only process of its member was running all
+    /// the time.
     left_to_expire: Option<usize>,
 }
 
@@ -131,19 +137,19 @@ impl Group {
             members,
             setup,
             began: Instant::now(),
-            after: Duration::ZERO,
+            elapsed: Duration::ZERO,
             broker: Broker::default(),
             table: Table::new(seed),
             processes: Vec::new(),
             down: None,
-            is_cut_up: false,
+            are_peers_cut_off: false,
             next_seq: 0,
             owed: BTreeSet::new(),
             lost_with_node: BTreeSet::new(),
             excused: BTreeSet::new(),
-            theirs: BTreeSet::new(),
+            erasable: BTreeSet::new(),
             erased: false,
-            stored_of_them: None,
+            stored_erasable: None,
             left_to_expire: None,
         };
         group.broker.expiry = Some(EXPIRY);
@@ -151,41 +157,45 @@ impl Group {
         group.table.replicas = seed
             .is_multiple_of(2)
             .then(|| Replicas::new(mistake == Mistake::NoQuorum, mistake == Mistake::SameToken));
-        (0..members).for_each(|name| {
-            group.add(name, 1 + (name + usize::try_from(seed).unwrap()) % 4, false)
+        (0..members).for_each(|member_number| {
+            group.add(
+                member_number,
+                1 + (member_number + usize::try_from(seed).unwrap()) % 4,
+                false,
+            )
         });
         group
     }
 
     /// Starts a process with a disk of its own.
-    fn add(&mut self, name: usize, connections: usize, drains: bool) {
-        let number = self.processes.len() as u64;
+    fn add(&mut self, member_number: usize, connections: usize, drains: bool) {
+        let process_number = self.processes.len() as u64;
         let mut setup = self.setup.clone();
         setup.delivery.spool &= !drains;
-        (setup.delivery.seed, setup.consumer.session.seed) = (number, number);
+        (setup.delivery.seed, setup.consumer.session.seed) = (process_number, process_number);
         setup.consumer.connections = Connections::Fixed(connections);
         let mut world = World::before_start(setup, Server::new(0), self.began);
-        (world.lives, world.theirs) = (number * 1_000, self.theirs.clone());
+        (world.incarnation, world.erasable) = (process_number * 1_000, self.erasable.clone());
         self.processes.push(Process {
-            name,
+            member_number,
             world,
             state: State::Gone,
             started: Duration::ZERO,
             answers: Answers::Honestly,
-            member: member(name),
+            member: member(member_number),
             inquiry: None,
             drains,
         });
         self.start(self.processes.len() - 1);
     }
 
-    fn start(&mut self, of: usize) {
-        let process = &mut self.processes[of];
-        (process.state, process.started) = (State::Running, self.after);
-        (process.inquiry, process.member) = (None, member(process.name));
+    fn start(&mut self, index: usize) {
+        let process = &mut self.processes[index];
+        (process.state, process.started) = (State::Running, self.elapsed);
+        (process.inquiry, process.member) = (None, member(process.member_number));
         process.world.only_members = self.mistake == Mistake::FormerUnvisited && !process.drains;
         let erased = self.erased;
-        self.with(of, |world| {
+        self.with(index, |world| {
             if erased {
                 world.erase();
             }
@@ -194,16 +204,16 @@ impl Group {
     }
 
     /// Runs a step of one process against the shared broker and ClickHouse.
-    fn with<T>(&mut self, of: usize, act: impl FnOnce(&mut World<Server>) -> T) -> T {
-        let process = &mut self.processes[of];
-        let home = process.name % 2;
+    fn with<T>(&mut self, index: usize, act: impl FnOnce(&mut World<Server>) -> T) -> T {
+        let process = &mut self.processes[index];
+        let home = process.member_number % 2;
         self.broker.client = Client {
-            first_id: name_first(process.name),
-            process: of as u64,
+            first_id: first_client_id(process.member_number),
+            process: index as u64,
             node: if self.down == Some(home) { 1 - home } else { home },
         };
         let world = &mut process.world;
-        world.after = self.after;
+        world.elapsed = self.elapsed;
         std::mem::swap(&mut world.broker, &mut self.broker);
         std::mem::swap(&mut world.server.table, &mut self.table);
         let result = act(world);
@@ -213,11 +223,11 @@ impl Group {
     }
 
     fn indices_of(&self, is: impl Fn(&Process) -> bool) -> Vec<usize> {
-        (0..self.processes.len()).filter(|of| is(&self.processes[*of])).collect()
+        (0..self.processes.len()).filter(|index| is(&self.processes[*index])).collect()
     }
 
-    fn is_alive(&self, of: usize) -> bool {
-        matches!(self.processes[of].state, State::Running | State::Leaving(_))
+    fn is_alive(&self, index: usize) -> bool {
+        matches!(self.processes[index].state, State::Running | State::Leaving(_))
     }
 
     fn publish(&mut self, messages: u32, node: usize) -> Result<(), String> {
@@ -225,15 +235,15 @@ impl Group {
         for _ in 0..messages {
             let seq = self.next_seq;
             self.next_seq += 1;
-            let theirs = seq.is_multiple_of(3);
-            if theirs {
-                self.theirs.insert(seq);
-                self.processes.iter_mut().for_each(|process| process.world.theirs.extend([seq]));
+            let erasable = seq.is_multiple_of(3);
+            if erasable {
+                self.erasable.insert(seq);
+                self.processes.iter_mut().for_each(|process| process.world.erasable.extend([seq]));
             }
-            let topic = if theirs { "drivers/e/gps" } else { "drivers/d/gps" };
+            let topic = if erasable { "drivers/e/gps" } else { "drivers/d/gps" };
             let sent = Sent { topic, seqs: vec![seq], payload: payload(&[seq]), qos1: true };
             if !self.broker.publish(sent, node) {
-                return Err("nobody is subscribed".to_owned());
+                return Err("no member is subscribed".to_owned());
             }
             self.owed.insert(seq);
         }
@@ -241,17 +251,18 @@ impl Group {
     }
 
     fn wait(&mut self, duration: Duration) {
-        let until = self.began + self.after + duration;
+        let until = self.began + self.elapsed + duration;
         let mut turns = 0;
         self.turn();
         loop {
             let alive = self
                 .indices_of(|process| matches!(process.state, State::Running | State::Leaving(_)));
-            let next = alive.into_iter().map(|of| self.with(of, |world| world.next(until))).min();
-            let at = next.unwrap_or(until).max(self.began + self.after);
-            turns = if at > self.began + self.after { 0 } else { turns + 1 };
-            assert!(turns < 1_000, "a deadline does not move on: the shell would spin");
-            self.after = at - self.began;
+            let next =
+                alive.into_iter().map(|index| self.with(index, |world| world.next(until))).min();
+            let at = next.unwrap_or(until).max(self.began + self.elapsed);
+            turns = if at > self.began + self.elapsed { 0 } else { turns + 1 };
+            assert!(turns < 1_000, "a deadline does not advance: the shell would spin");
+            self.elapsed = at - self.began;
             self.turn();
             if at >= until {
                 return;
@@ -260,28 +271,29 @@ impl Group {
     }
 
     fn turn(&mut self) {
-        for of in 0..self.processes.len() {
-            if self.is_alive(of) {
-                self.with(of, World::turn);
+        for index in 0..self.processes.len() {
+            if self.is_alive(index) {
+                self.with(index, World::turn);
             }
-            let Process { world, state, drains, .. } = &self.processes[of];
-            let (drains, leave) = (*drains, world.left);
-            let has_successor =
-                self.processes[of + 1..].iter().any(|it| it.name == self.processes[of].name);
+            let Process { world, state, drains, .. } = &self.processes[index];
+            let (drains, leave) = (*drains, world.shutdown);
+            let has_successor = self.processes[index + 1..]
+                .iter()
+                .any(|process| process.member_number == self.processes[index].member_number);
             let has_ended = world.consumer.has_ended()
                 && (!drains
                     || world.server.files() == 0 && world.consumer.totals().in_flight() == 0);
             match *state {
-                State::Running if drains && has_ended => self.processes[of].state = State::Gone,
+                State::Running if drains && has_ended => self.processes[index].state = State::Gone,
                 State::Leaving(_) if has_ended => {
-                    self.kill(of);
+                    self.kill(index);
                     if leave == Some(Leave::Unsubscribe) {
-                        self.processes[of].state = State::Gone;
+                        self.processes[index].state = State::Gone;
                     }
                 }
-                State::Leaving(until) if self.after >= until => self.kill(of),
-                State::Dead(until) if self.after >= until => self.start(of),
-                State::Hung(until) if self.after >= until && !has_successor => self.kill(of),
+                State::Leaving(until) if self.elapsed >= until => self.kill(index),
+                State::Dead(until) if self.elapsed >= until => self.start(index),
+                State::Hung(until) if self.elapsed >= until && !has_successor => self.kill(index),
                 State::Running
                 | State::Leaving(_)
                 | State::Hung(_)
@@ -290,31 +302,32 @@ impl Group {
             }
         }
         for id in std::mem::take(&mut self.broker.expired) {
-            let was_present =
-                |it: &Process| it.state == State::Running && it.started + EXPIRY < self.after;
+            let was_present = |process: &Process| {
+                process.state == State::Running && process.started + EXPIRY < self.elapsed
+            };
             let is_single = self.processes.len() == self.members;
             if is_single && was_present(&self.processes[id / 100]) {
                 self.left_to_expire.get_or_insert(id);
             }
         }
         let has_list = |process: &Process| process.world.erased || is_dead(process.state);
-        let all_have_it =
+        let all_have_list =
             self.processes.iter().all(has_list) || self.mistake == Mistake::EraseWithoutMembers;
-        if self.erased && self.stored_of_them.is_none() && all_have_it {
-            self.stored_of_them =
-                Some(self.theirs.intersection(&self.table.stored).copied().collect());
+        if self.erased && self.stored_erasable.is_none() && all_have_list {
+            self.stored_erasable =
+                Some(self.erasable.intersection(&self.table.stored).copied().collect());
         }
     }
 
-    fn kill(&mut self, of: usize) {
-        self.with(of, |world| world.broker.process_died());
-        let process = &mut self.processes[of];
-        (process.state, process.inquiry) = (State::Dead(self.after + RESTARTED_AFTER), None);
+    fn kill(&mut self, index: usize) {
+        self.with(index, |world| world.broker.process_died());
+        let process = &mut self.processes[index];
+        (process.state, process.inquiry) = (State::Dead(self.elapsed + RESTARTED_AFTER), None);
         process.world.taken.clear();
         self.excuse();
     }
 
-    /// Excuses the messages that were lost with a dead node and that no process holds any more.
+    /// Excuses messages that were lost with a dead node and are no longer held by any process.
     fn excuse(&mut self) {
         let holds = |seq: &u32| {
             let in_process = |process: &Process| process.world.taken.contains(seq);
@@ -322,21 +335,21 @@ impl Group {
                 || self
                     .processes
                     .iter()
-                    .any(|it| in_process(it) || it.world.server.is_durable(*seq))
+                    .any(|process| in_process(process) || process.world.server.is_durable(*seq))
         };
         let gone: Vec<u32> =
             self.lost_with_node.iter().copied().filter(|seq| !holds(seq)).collect();
         self.excused.extend(gone);
     }
 
-    /// Kills a node if a member on the other one stays. Without such a member EMQX gives every
-    /// message to the dead node's sessions, whatever its strategy.
+    /// Kills a node if a member on the other node stays subscribed. Without such a member, EMQX
+    /// gives every message to the dead node's sessions, whatever its strategy.
     fn kill_node(&mut self, node: usize) {
         let stays = self
             .indices_of(|process| process.state == State::Running && !process.drains)
             .into_iter()
-            .any(|of| {
-                let first = name_first(self.processes[of].name);
+            .any(|index| {
+                let first = first_client_id(self.processes[index].member_number);
                 let mut sessions = self.broker.sessions.range(first..first + 100);
                 sessions.any(|(_, session)| {
                     session.connected && session.subscribed && session.node != node
@@ -360,25 +373,26 @@ impl Group {
         }
     }
 
-    /// Sends SIGTERM with `shutdown.leave = auto`: the process announces it at once, and asks its
-    /// peers in [`decide`](Self::decide).
-    fn leave(&mut self, of: usize) {
-        let process = &mut self.processes[of];
+    /// Sends SIGTERM with `shutdown.leave = auto`: the process announces at once that it leaves,
+    /// and asks its peers in [`decide`](Self::decide).
+    fn leave(&mut self, index: usize) {
+        let process = &mut self.processes[index];
         if process.state == State::Running && !process.drains && self.down.is_none() {
             process.member.set_leaving();
-            process.state = State::Leaving(self.after + GRACE);
+            process.state = State::Leaving(self.elapsed + GRACE);
             process.inquiry = Some(Inquiry::new(standing(process)));
         }
     }
 
     fn decide(&mut self) {
-        for of in 0..self.processes.len() {
-            let Some(mut inquiry) = self.processes[of].inquiry.take() else { continue };
-            let ours = standing(&self.processes[of]);
+        for index in 0..self.processes.len() {
+            let Some(mut inquiry) = self.processes[index].inquiry.take() else { continue };
+            let ours = standing(&self.processes[index]);
             let mut any_answer = false;
-            for (peer, process) in self.processes.iter().enumerate().filter(|(peer, _)| *peer != of)
+            for (peer, process) in
+                self.processes.iter().enumerate().filter(|(peer, _)| *peer != index)
             {
-                let answer = if self.is_cut_up {
+                let answer = if self.are_peers_cut_off {
                     Err("no answer".to_owned())
                 } else {
                     answer(process, &ours)
@@ -389,32 +403,36 @@ impl Group {
             let leaves = matches!(inquiry.decision(), Decision::Leave { .. })
                 || self.mistake == Mistake::LeaveWithoutAnswers && !any_answer;
             let leave = if leaves { Leave::Unsubscribe } else { Leave::KeepSession };
-            self.with(of, |world| world.leave(leave));
+            self.with(index, |world| world.leave(leave));
         }
     }
 
-    /// Starts `milepost drain` for a member that is gone, while another is known to stay.
-    fn drain(&mut self, name: usize) {
-        let is_gone = |process: &Process| process.name != name || is_dead(process.state);
-        let heir = |process: &Process| {
-            let is_other = process.name != name && !process.drains;
+    /// Starts `milepost drain` for a member that is gone, while another member is subscribed.
+    fn drain(&mut self, member_number: usize) {
+        let is_gone =
+            |process: &Process| process.member_number != member_number || is_dead(process.state);
+        let takes_over = |process: &Process| {
+            let is_other = process.member_number != member_number && !process.drains;
             is_other && process.state == State::Running && standing(process).subscribed
         };
         if self.processes.iter().all(is_gone)
-            && self.processes.iter().any(heir)
+            && self.processes.iter().any(takes_over)
             && self.down.is_none()
         {
-            let of_it = self.processes.iter_mut().filter(|process| process.name == name);
-            of_it.for_each(|process| process.state = State::Gone);
-            self.add(name, 0, true);
+            let dead =
+                self.processes.iter_mut().filter(|process| process.member_number == member_number);
+            dead.for_each(|process| process.state = State::Gone);
+            self.add(member_number, 0, true);
         }
     }
 
     fn step(&mut self, rng: &mut fastrand::Rng) -> Result<(), String> {
-        let of = rng.usize(..self.processes.len());
-        let process = &self.processes[of];
-        let (name, state, drains) = (process.name, process.state, process.drains);
-        let is_alone = self.processes.iter().filter(|it| it.name == name).count() == 1;
+        let index = rng.usize(..self.processes.len());
+        let process = &self.processes[index];
+        let (member_number, state, drains) = (process.member_number, process.state, process.drains);
+        let is_alone =
+            self.processes.iter().filter(|process| process.member_number == member_number).count()
+                == 1;
         match rng.u32(..100) {
             0..30 => self.publish(rng.u32(1..40), rng.usize(..2))?,
             30..60 => self.wait(Duration::from_millis(rng.u64(1..2_500))),
@@ -426,50 +444,50 @@ impl Group {
             }
             68..72 => {
                 let disk = rng.choice([Disk::Fine, Disk::Full, Disk::Hanging]).unwrap();
-                let now = self.began + self.after;
-                self.processes[of].world.server.disk(disk, now);
+                let now = self.began + self.elapsed;
+                self.processes[index].world.server.disk(disk, now);
             }
-            72..76 if self.is_alive(of) => self.kill(of),
-            76..79 if self.is_alive(of) => {
+            72..76 if self.is_alive(index) => self.kill(index),
+            76..79 if self.is_alive(index) => {
                 let id = rng.usize(..SESSIONS_MAX);
-                self.with(of, |world| world.cut(id, true, false));
+                self.with(index, |world| world.cut(id, true, false));
             }
-            // The next process has fewer or more sessions. Skipped while the member has another
-            // process: once that one is killed, nobody would visit the sessions that it has more.
+            // Restarts the member with fewer or more sessions. Skipped while the member has a
+            // second process: once that one is killed, no process would visit its surplus sessions.
             79..81 if !drains && !matches!(state, State::Hung(_)) && is_alone => {
                 let connections = Connections::Fixed(rng.usize(1..=SESSIONS_MAX));
-                self.processes[of].world.setup.consumer.connections = connections;
-                if self.is_alive(of) {
-                    self.kill(of);
+                self.processes[index].world.setup.consumer.connections = connections;
+                if self.is_alive(index) {
+                    self.kill(index);
                 }
             }
             81..83 if state == State::Running && !drains => {
-                self.processes[of].state = State::Hung(self.after + RESTARTED_AFTER);
+                self.processes[index].state = State::Hung(self.elapsed + RESTARTED_AFTER);
             }
             83..87 if matches!(state, State::Hung(_)) => {
                 if rng.bool() {
-                    self.processes[of].state = State::Running;
+                    self.processes[index].state = State::Running;
                 } else {
                     let Connections::Fixed(sessions) = process.world.setup.consumer.connections
                     else {
                         unreachable!()
                     };
-                    self.add(name, sessions, false);
+                    self.add(member_number, sessions, false);
                 }
             }
-            87..89 => self.leave(of),
-            89 => (0..self.processes.len()).for_each(|of| self.leave(of)),
+            87..89 => self.leave(index),
+            89 => (0..self.processes.len()).for_each(|index| self.leave(index)),
             90..93 => self.decide(),
-            93 => self.drain(name),
+            93 => self.drain(member_number),
             94 => self.kill_node(rng.usize(..2)),
             95 => self.start_node(),
             96 => self.erased = true,
-            97..99 if self.erased && self.is_alive(of) => self.with(of, World::erase),
-            99 if rng.bool() => self.is_cut_up = !self.is_cut_up,
+            97..99 if self.erased && self.is_alive(index) => self.with(index, World::erase),
+            99 if rng.bool() => self.are_peers_cut_off = !self.are_peers_cut_off,
             99 => {
-                use Answers::{Echo, Honestly, Modestly, Never, Nonsense, OtherTopics};
-                let all = [Honestly, Honestly, Never, Nonsense, Echo, OtherTopics, Modestly];
-                self.processes[of].answers = rng.choice(all).unwrap();
+                use Answers::{ClaimsToLeave, Echo, Honestly, Never, Nonsense, OtherTopics};
+                let all = [Honestly, Honestly, Never, Nonsense, Echo, OtherTopics, ClaimsToLeave];
+                self.processes[index].answers = rng.choice(all).unwrap();
             }
             _ => {}
         }
@@ -478,7 +496,7 @@ impl Group {
 
     /// Cuts, joins or damages the replicas. Uses a generator of its own, so that schedules without
     /// replicas do not change.
-    fn step_of_replicas(&mut self, rng: &mut fastrand::Rng) {
+    fn step_replicas(&mut self, rng: &mut fastrand::Rng) {
         match rng.u32(..30) {
             0 | 1 => self.table.cut(),
             2 => self.table.join(false),
@@ -490,61 +508,73 @@ impl Group {
         }
     }
 
-    /// Ends all faults but those between peers. Kills hung processes and those with a successor;
-    /// the disk of the latter is replayed under another name.
+    /// Ends all faults except those between peers. Kills every process that hangs or has a
+    /// successor; a process with a successor restarts as a drain under another name, to replay its
+    /// disk.
     fn recover(&mut self) -> Result<(), String> {
         self.start_node();
         self.table.join(false);
         self.table.mood = Mood::Fine;
-        let now = self.began + self.after;
-        for of in 0..self.processes.len() {
-            let name = self.processes[of].name;
-            let process = &mut self.processes[of];
+        let now = self.began + self.elapsed;
+        for index in 0..self.processes.len() {
+            let member_number = self.processes[index].member_number;
+            let process = &mut self.processes[index];
             process.world.server.disk(Disk::Fine, now);
             if process.drains {
                 continue;
             }
-            let is_last =
-                self.indices_of(|other| other.name == name && !other.drains).last() == Some(&of);
-            if matches!(self.processes[of].state, State::Hung(_)) || !is_last && self.is_alive(of) {
-                self.kill(of);
+            let is_last = self
+                .indices_of(|other| other.member_number == member_number && !other.drains)
+                .last()
+                == Some(&index);
+            if matches!(self.processes[index].state, State::Hung(_))
+                || !is_last && self.is_alive(index)
+            {
+                self.kill(index);
             }
             if !is_last {
-                let process = &mut self.processes[of];
-                (process.name, process.drains) = (50 + of, true);
+                let process = &mut self.processes[index];
+                (process.member_number, process.drains) = (50 + index, true);
                 process.world.setup.consumer.connections = Connections::Fixed(0);
-                self.start(of);
+                self.start(index);
             }
         }
-        let until = self.after + HOUR;
-        while self.after < until {
+        let until = self.elapsed + HOUR;
+        while self.elapsed < until {
             self.decide();
             self.wait(Duration::from_millis(500));
-            for of in self.indices_of(|process| process.state == State::Gone && !process.drains) {
-                let name = self.processes[of].name;
-                let drains = |it: &Process| it.name == name && it.drains && it.state != State::Gone;
+            for index in self.indices_of(|process| process.state == State::Gone && !process.drains)
+            {
+                let member_number = self.processes[index].member_number;
+                let drains = |process: &Process| {
+                    process.member_number == member_number
+                        && process.drains
+                        && process.state != State::Gone
+                };
                 if !self.processes.iter().any(drains) {
-                    self.start(of);
+                    self.start(index);
                 }
             }
             if self.erased {
-                (0..self.processes.len()).for_each(|of| self.with(of, World::erase));
+                (0..self.processes.len()).for_each(|index| self.with(index, World::erase));
             }
-            if self.is_well() {
+            if self.has_recovered() {
                 return self.judge();
             }
         }
         let waiting = self.broker.waiting();
-        let files: usize = self.processes.iter().map(|it| it.world.server.files()).sum();
+        let files: usize = self.processes.iter().map(|process| process.world.server.files()).sum();
         let sessions: Vec<_> = self.broker.sessions.keys().collect();
-        let of = |it: &Process| (it.name, it.state, it.world.setup.consumer.connections);
-        let processes: Vec<_> = self.processes.iter().map(of).collect();
+        let describe = |process: &Process| {
+            (process.member_number, process.state, process.world.setup.consumer.connections)
+        };
+        let processes: Vec<_> = self.processes.iter().map(describe).collect();
         Err(format!(
-            "not well after an hour: {waiting} messages wait, {files} files, sessions {sessions:?}, processes {processes:?}"
+            "not recovered after an hour: {waiting} messages wait, {files} files, sessions {sessions:?}, processes {processes:?}"
         ))
     }
 
-    fn is_well(&self) -> bool {
+    fn has_recovered(&self) -> bool {
         let done = |process: &Process| {
             let world = &process.world;
             // Messages in flight at a killed drain are redelivered to its successor.
@@ -553,14 +583,15 @@ impl Group {
             let state = if process.drains { State::Gone } else { State::Running };
             process.state == state && is_quiet
         };
-        let expected = self.processes.iter().filter(|it| !it.drains).flat_map(|it| {
-            let Connections::Fixed(sessions) = it.world.setup.consumer.connections else {
-                unreachable!()
-            };
-            (0..sessions).map(|id| name_first(it.name) + id)
-        });
-        let is_counted = !self.erased || self.stored_of_them.is_some();
-        is_counted
+        let expected =
+            self.processes.iter().filter(|process| !process.drains).flat_map(|process| {
+                let Connections::Fixed(sessions) = process.world.setup.consumer.connections else {
+                    unreachable!()
+                };
+                (0..sessions).map(|id| first_client_id(process.member_number) + id)
+            });
+        let is_erasure_done = !self.erased || self.stored_erasable.is_some();
+        is_erasure_done
             && self.processes.iter().all(done)
             && self.broker.waiting() == 0
             && self.broker.sessions.keys().copied().eq(expected.collect::<BTreeSet<_>>())
@@ -570,8 +601,8 @@ impl Group {
         let is_stored = |seq: &u32| {
             self.table.stored.contains(seq)
                 || self.excused.contains(seq)
-                || self.erased && self.theirs.contains(seq)
-                || self.processes.iter().any(|it| it.world.server.is_stored(*seq))
+                || self.erased && self.erasable.contains(seq)
+                || self.processes.iter().any(|process| process.world.server.is_stored(*seq))
         };
         let missing = self.owed.iter().filter(|seq| !is_stored(seq)).count();
         if missing > 0 {
@@ -580,21 +611,22 @@ impl Group {
         if let Some(id) = self.left_to_expire {
             return Err(format!("session {id} was left to expire"));
         }
-        let before: BTreeSet<u32> = self.stored_of_them.iter().flatten().copied().collect();
-        let after: BTreeSet<u32> = self.theirs.intersection(&self.table.stored).copied().collect();
+        let before: BTreeSet<u32> = self.stored_erasable.iter().flatten().copied().collect();
+        let after: BTreeSet<u32> =
+            self.erasable.intersection(&self.table.stored).copied().collect();
         if self.erased && !after.is_subset(&before) {
-            return Err("a row of an erased driver is stored".to_owned());
+            return Err("a row of an erased driver was stored after the erasure".to_owned());
         }
         Ok(())
     }
 }
 
-fn name_first(name: usize) -> usize {
-    name * 100
+fn first_client_id(member_number: usize) -> usize {
+    member_number * 100
 }
 
-fn member(name: usize) -> Member {
-    Member::new(&format!("milepost-{name}"), "milepost", &["drivers/+/gps".to_owned()])
+fn member(member_number: usize) -> Member {
+    Member::new(&format!("milepost-{member_number}"), "milepost", &["drivers/+/gps".to_owned()])
 }
 
 fn is_dead(state: State) -> bool {
@@ -616,11 +648,11 @@ fn answer(process: &Process, asker: &Standing) -> Result<Standing, String> {
         (_, Answers::Nonsense) => Standing::from_json(b"<html>"),
         (_, Answers::Echo) => Ok(asker.clone()),
         (_, Answers::OtherTopics) => Ok(Standing { topics, ..standing }),
-        (_, Answers::Modestly) => Ok(Standing { leaving: true, ..standing }),
+        (_, Answers::ClaimsToLeave) => Ok(Standing { leaving: true, ..standing }),
     }
 }
 
-/// Adds the schedule's number to a failed assertion.
+/// Prints the schedule's number when an assertion fails.
 struct Schedule(u64);
 
 impl Drop for Schedule {
@@ -648,14 +680,15 @@ fn play(seed: u64, mistake: Mistake) -> Result<(), String> {
     group.wait(Duration::from_secs(1));
     let mut replicas = fastrand::Rng::with_seed(!seed);
     for _ in 0..STEPS {
-        group.step_of_replicas(&mut replicas);
+        group.step_replicas(&mut replicas);
         group.step(&mut rng)?;
     }
     group.recover()
 }
 
 fn seeds(count: u32) -> Range<u64> {
-    let first = std::env::var("PROPTEST_RNG_SEED").map_or(0, |seed| seed.parse().expect("a seed"));
+    let first = std::env::var("PROPTEST_RNG_SEED")
+        .map_or(0, |seed| seed.parse().expect("PROPTEST_RNG_SEED is a number"));
     first..first + u64::from(cases(count).cases)
 }
 
@@ -671,8 +704,8 @@ fn group_loses_nothing_stays_subscribed_and_leaves_no_session() {
     }
 }
 
-/// The schedule of each mistake is tried first, then 0 to 1,999. If the output names another one,
-/// write that here.
+/// For each mistake, the schedule in `found_by` is tried first, then 0 to 1,999. If the output
+/// names another schedule, update `found_by`.
 #[test]
 fn planted_mistakes_in_a_group_are_found() {
     let found_by = [
@@ -686,13 +719,13 @@ fn planted_mistakes_in_a_group_are_found() {
     for (mistake, schedule) in found_by {
         let mut schedules = iter::once(schedule).chain(0..2_000);
         let found = schedules.find_map(|seed| {
-            // The world's own assertions find some of the mistakes.
-            let asserted = |_| Err("an acknowledgement too early".to_owned());
+            // Some of the mistakes fail an assertion of the model.
+            let asserted = |_| Err("an assertion of the model failed".to_owned());
             let why =
                 std::panic::catch_unwind(|| play(seed, mistake)).unwrap_or_else(asserted).err()?;
             play(seed, Mistake::None).is_ok().then_some((seed, why))
         });
-        let (seed, why) = found.unwrap_or_else(|| panic!("{mistake:?} is not found"));
+        let (seed, why) = found.unwrap_or_else(|| panic!("no schedule finds {mistake:?}"));
         eprintln!("{mistake:?}: schedule {seed}: {why}");
     }
 }

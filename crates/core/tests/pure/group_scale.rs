@@ -64,19 +64,19 @@ impl Group {
 #[test]
 fn questions_of_a_rollout_do_not_grow_with_the_square_of_the_group() {
     let [small, large] = [10, 100].map(Group::questions_per_member);
-    eprintln!("questions of a member in a rollout: {small} of 10 members, {large} of 100");
-    assert!(large < 10.0, "{large} questions a member");
-    assert!(large < 2.5 * small, "{large} of 100 members, {small} of 10: ten times the group");
+    eprintln!("questions of a member in a rollout: {small} with 10 members, {large} with 100");
+    assert!(large < 10.0, "{large} questions per member");
+    assert!(large < 2.5 * small, "{large} questions per member with 100 members, {small} with 10");
 }
 
 #[test]
-fn scale_in_by_half_asks_a_few_peers_each() {
+fn member_asks_few_peers_when_half_of_the_group_leaves() {
     let mut group = Group::of(100);
     (50..100).for_each(|leaving| group.members[leaving].set_leaving());
     for leaving in 50..100 {
         assert!(matches!(group.leave(leaving), Decision::Leave { .. }));
     }
-    assert!(group.questions < 50 * 5, "{} questions of 50 members", group.questions);
+    assert!(group.questions < 50 * 5, "{} questions from 50 members", group.questions);
 }
 
 #[test]
@@ -86,12 +86,12 @@ fn lowest_member_keeps_its_session_when_all_leave_at_once() {
     for leaving in 0..100 {
         assert!(matches!(group.leave(leaving), Decision::Keep { certain: true, .. }));
     }
-    assert_eq!(group.questions, 100 * 100, "each needs an answer from all");
+    assert_eq!(group.questions, 100 * 100, "each member needs an answer from every member");
 }
 
-/// A member opens its own sessions at a start, and visits to former ones.
+/// At its start, a member connects its own sessions, and visits former ones.
 #[test]
-fn connections_of_a_start_grow_with_the_nodes_and_not_with_the_group() {
+fn connections_at_start_are_bounded_by_the_number_of_nodes() {
     for number in [1, 2, 8] {
         let mut setup = plain();
         setup.consumer = consumer_settings(4);

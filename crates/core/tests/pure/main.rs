@@ -1,9 +1,10 @@
-//! The core against naive models and by its rules, in memory alone: `cargo test -p milepost-core`.
+//! Tests of the core, in memory: rule by rule, and against naive models. Run them with
+//! `cargo test -p milepost-core`.
 #![expect(
     unreachable_pub,
     clippy::unwrap_used,
     clippy::disallowed_methods,
-    reason = "a test's modules have no outside, its helpers may fail it, and it begins at the real now"
+    reason = "a test's modules are private to it, its helpers may panic, and its clock starts at the real time"
 )]
 
 mod batch_model;

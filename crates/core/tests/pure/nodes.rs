@@ -16,8 +16,9 @@ use crate::model::server::Server;
 use crate::model::{Setup, World};
 use crate::rows::{connected, consumer_settings, decoder, intake_settings, nodes, policy_settings};
 
-/// Runs until every session is connected and every former session has been looked up.
-fn world(sessions: Connections, of: usize) -> World<Server> {
+/// Builds a world with this many nodes, and runs it until every session is connected and the search
+/// for former sessions has ended.
+fn world(sessions: Connections, node_count: usize) -> World<Server> {
     let mut setup = Setup {
         consumer: consumer_settings(1),
         intake: intake_settings(5),
@@ -25,7 +26,7 @@ fn world(sessions: Connections, of: usize) -> World<Server> {
         window: 100,
         members: 1,
     };
-    (setup.consumer.connections, setup.consumer.nodes) = (sessions, nodes(of));
+    (setup.consumer.connections, setup.consumer.nodes) = (sessions, nodes(node_count));
     let mut world = World::new(setup, Server::new(1), Instant::now());
     world.wait(Duration::from_secs(10));
     world
@@ -34,7 +35,7 @@ fn world(sessions: Connections, of: usize) -> World<Server> {
 #[test]
 fn sessions_are_spread_evenly_and_auto_counts_nodes() {
     assert_eq!(world(Connections::Fixed(4), 3).spread(), [2, 1, 1]);
-    assert_eq!(world(Connections::Fixed(2), 3).spread(), [1, 1, 0], "one session each");
+    assert_eq!(world(Connections::Fixed(2), 3).spread(), [1, 1, 0], "at most one session per node");
     assert_eq!(world(Connections::Auto, 1).spread(), [4]);
     assert_eq!(world(Connections::Auto, 6).spread(), [1; 6]);
 }
@@ -69,7 +70,7 @@ fn dead_node_is_left_within_a_second_and_gets_a_session_when_back() {
         world.node_away(0, dead);
         world.wait(PATIENCE / 2);
         assert_eq!(world.spread()[0], 0);
-        assert_eq!(world.broker.takeovers, takeovers, "it may come back");
+        assert_eq!(world.broker.takeovers, takeovers, "the node may still come back");
         world.wait(Duration::from_secs(1).saturating_sub(PATIENCE / 2));
         assert!(world.spread()[1] >= 4, "{:?}", world.spread());
         assert_eq!(world.broker.takeovers - takeovers, if dead { 0 } else { on_it });
@@ -77,16 +78,16 @@ fn dead_node_is_left_within_a_second_and_gets_a_session_when_back() {
         world.broker.away.clear();
         let moved = world.broker.takeovers;
         world.wait(Duration::from_secs(10));
-        assert_eq!(world.spread()[0], 1, "a new one");
+        assert_eq!(world.spread()[0], 1, "a new session");
         assert_eq!(world.broker.takeovers, moved, "no session moves back");
         assert!(world.consumer.sessions() <= members + 1);
     }
 }
 
-/// The node accepts TCP and sends no CONNACK. Until another client has shown that the node hangs,
-/// it may be resuming a large session.
+/// The node accepts TCP connections but sends no CONNACK. It may be resuming a large session, until
+/// a second client, which has no session, gets no CONNACK either.
 #[test]
-fn hung_node_is_left_after_one_try_at_start_and_while_running() {
+fn hung_node_is_left_after_one_attempt_at_start_and_later() {
     let left_within = 2 * ANSWERS_WITHIN + Duration::from_secs(1);
     let mut setup = Setup {
         consumer: consumer_settings(1),
@@ -116,23 +117,24 @@ fn restart_resumes_sessions_of_a_hung_node_before_they_expire() {
     world.kill();
     world.wait(Duration::from_secs(40));
     assert_eq!((world.spread(), world.broker.expired.len()), (vec![4, 0], 0));
-    // All sessions are on the first node now. It hangs while the process is down; the second node
-    // is healthy.
+    // All sessions are on the first node now. This node hangs when the process is restarted; the
+    // second node is healthy.
     world.broker.hung = [0].into();
     world.kill();
     world.wait(Duration::from_secs(40));
     assert_eq!((world.spread()[1], world.broker.expired.len()), (4, 0));
 }
 
-/// Without this limit, an outage of the whole broker would log a line per attempt and session.
+/// If every move were logged at once, an outage of the whole broker would log a line per attempt
+/// and session.
 #[test]
 fn session_without_a_node_is_logged_as_moved_once_connected() {
     let mut world = world(Connections::Fixed(4), 2);
-    let ways = [["n0", "n1"], ["n1", "n0"]];
-    let ways =
-        ways.map(|[from, to]| format!("node {from}:1883, which was unusable, for {to}:1883"));
+    let moves = [["n0", "n1"], ["n1", "n0"]];
+    let texts =
+        moves.map(|[from, to]| format!("node {from}:1883, which was unusable, for {to}:1883"));
     let moved = |world: &World<Server>| {
-        world.notices.iter().filter(|line| ways.iter().any(|way| line.contains(way))).count()
+        world.notices.iter().filter(|line| texts.iter().any(|text| line.contains(text))).count()
     };
     (0..2).for_each(|node| world.node_away(node, false));
     world.wait(Duration::from_secs(600));
@@ -151,26 +153,26 @@ fn session_refused_by_every_node_backs_off() {
     world.broker_up = false; // the other two sessions stay connected
     world.cut(0, true, false);
     let mut tried = Vec::new();
-    while world.after < Duration::from_secs(20) {
+    while world.elapsed < Duration::from_secs(20) {
         world.turn();
         let now = world.instant();
-        let at = world.consumer.poll_timeout(now).expect("its next attempt, or its next node");
+        let at = world.consumer.poll_timeout(now).expect("a deadline for the next attempt");
         world.wait(at - now);
         let next = world.consumer.poll_timeout(at);
-        assert!(next.is_none_or(|next| next > at), "a deadline stays in the past");
+        assert!(next.is_none_or(|next| next > at), "a deadline does not advance");
         if world.consumer.session(0).connection() == ConnectionState::Connecting {
-            tried.push((world.consumer.dial(0, at).0, world.after));
+            tried.push((world.consumer.dial(0, at).0, world.elapsed));
             world.cut(0, true, false);
         }
     }
     let is_first = |at: &usize| tried[..*at].iter().all(|(node, _)| *node != tried[*at].0);
-    let last = (0..tried.len()).filter(is_first).nth(2).expect("it tries each of the three");
+    let last = (0..tried.len()).filter(is_first).nth(2).expect("each of the three nodes is tried");
     let pause = tried[last + 1].1 - tried[last].1;
-    assert!(pause >= Duration::from_secs(1), "{pause:?} of {tried:?}");
+    assert!(pause >= Duration::from_secs(1), "paused for {pause:?} in {tried:?}");
 }
 
 #[test]
-fn fewer_sessions_than_nodes_adds_none() {
+fn no_session_is_added_if_there_are_fewer_than_nodes() {
     let mut world = world(Connections::Fixed(1), 2);
     world.node_away(0, true);
     world.wait(Duration::from_secs(1));
@@ -200,7 +202,7 @@ fn leaving_member_does_not_wait_for_a_dead_node() {
     let mut world = world(Connections::Fixed(2), 2);
     world.node_away(0, true);
     world.wait(Duration::from_secs(2));
-    assert_eq!(world.spread(), [0, 2], "a third one waits for the node");
+    assert_eq!(world.spread(), [0, 2], "a third session waits for the dead node");
     world.leave(Leave::Unsubscribe);
     world.wait(Duration::from_secs(5));
     assert!(world.consumer.has_ended());
@@ -227,7 +229,7 @@ fn leaving_unsubscribes_a_session_whose_node_came_back() {
 }
 
 #[test]
-fn node_gone_from_dns_is_left_and_a_new_one_gets_a_session() {
+fn node_gone_from_dns_is_left_and_a_new_node_gets_a_session() {
     let mut world = world(Connections::Fixed(2), 2);
     let [_, second, third] = nodes(3).try_into().unwrap();
     world.consumer.set_nodes(&[second, third]);
@@ -236,11 +238,11 @@ fn node_gone_from_dns_is_left_and_a_new_one_gets_a_session() {
     assert_eq!(
         world.spread(),
         [1, 1],
-        "the session on the first node lives on, and the third has one"
+        "the session on the first node stays, and the third node gets one"
     );
     world.node_away(0, true);
     world.wait(Duration::from_millis(100));
-    assert_eq!(world.spread().iter().sum::<u64>(), 3, "it is left at once");
+    assert_eq!(world.spread().iter().sum::<u64>(), 3, "the first node is left at once");
 }
 
 #[test]
@@ -256,36 +258,37 @@ fn single_node_gets_no_extra_session_when_its_address_changes() {
     );
 }
 
-/// The fifth session was taken over while it was emptied. The broker may hold messages in it, which
-/// would wait for the node.
+/// The fifth session was taken over while it was being emptied. The broker may hold messages in it,
+/// which would otherwise wait for the new node.
 #[test]
 fn unfinished_visit_does_not_wait_for_a_new_node() {
     let mut setup = plain();
     (setup.consumer.connections, setup.consumer.nodes) = (Connections::Auto, nodes(2));
     let delivery = Delivery::new(setup.delivery, SpoolInventory::default());
-    let mut it = Consumer::new(setup.consumer, Intake::new(setup.intake, decoder()), delivery);
+    let mut consumer =
+        Consumer::new(setup.consumer, Intake::new(setup.intake, decoder()), delivery);
     let now = Instant::now();
     let gone = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
     for session in 0..4 {
-        it.handle_event(session, connected(true, None), now);
-        it.handle_event(session, SessionEvent::Subscribed { refusals: Vec::new() }, now);
+        consumer.handle_event(session, connected(true, None), now);
+        consumer.handle_event(session, SessionEvent::Subscribed { refusals: Vec::new() }, now);
     }
-    it.handle_timeout(now);
-    it.handle_event(4, connected(true, None), now);
-    it.handle_event(4, gone(true), now);
-    it.handle_timeout(now);
-    for absent in 5..it.sessions() {
-        it.handle_event(absent, connected(false, None), now);
-        it.handle_event(absent, gone(false), now);
+    consumer.handle_timeout(now);
+    consumer.handle_event(4, connected(true, None), now);
+    consumer.handle_event(4, gone(true), now);
+    consumer.handle_timeout(now);
+    for absent in 5..consumer.sessions() {
+        consumer.handle_event(absent, connected(false, None), now);
+        consumer.handle_event(absent, gone(false), now);
     }
-    it.handle_timeout(now);
-    it.set_nodes(&nodes(3));
-    it.handle_timeout(now);
-    let lines = std::iter::from_fn(|| it.poll_notice()).map(|notice| notice.to_string());
+    consumer.handle_timeout(now);
+    consumer.set_nodes(&nodes(3));
+    consumer.handle_timeout(now);
+    let lines = std::iter::from_fn(|| consumer.poll_notice()).map(|notice| notice.to_string());
     let lines: Vec<_> = lines.filter(|line| line.starts_with("one more session")).collect();
     assert_eq!(lines.len(), 2, "{lines:?}");
     let waits = lines.iter().position(|line| line.contains("was on the broker's node n2:1883"));
-    assert_eq!(waits, Some(1), "the sixth: {lines:?}");
+    assert_eq!(waits, Some(1), "the sixth session waits for the new node: {lines:?}");
 }
 
 #[test]
@@ -303,7 +306,7 @@ fn restart_resumes_sessions_that_moved_to_another_node() {
 }
 
 #[test]
-fn former_session_is_found_behind_sessions_waiting_for_nodes() {
+fn former_session_is_found_after_sessions_that_wait_for_nodes() {
     let mut world = world(Connections::Fixed(4), 4);
     (1..4).for_each(|node| world.node_away(node, true));
     world.wait(Duration::from_secs(10));
@@ -313,7 +316,7 @@ fn former_session_is_found_behind_sessions_waiting_for_nodes() {
     assert_eq!(
         world.spread(),
         [4, 0, 0, 0, 1],
-        "behind three that wait, which the broker does not have"
+        "after three that wait for their nodes, and that the broker does not have"
     );
     world.broker.expiry = Some(Duration::from_secs(10));
     world.kill();
@@ -329,16 +332,16 @@ proptest! {
     #[test]
     fn sessions_move_to_responding_nodes(
         sessions in 1_usize..7,
-        of in 1_usize..4,
+        node_count in 1_usize..4,
         turns in prop::collection::vec((0_usize..3, any::<bool>(), 100_u64..8_000), 0..20),
     ) {
-        let mut world = world(Connections::Fixed(sessions), of);
+        let mut world = world(Connections::Fixed(sessions), node_count);
         for (node, dead, ms) in turns {
             if world.broker.away.contains(&node) {
                 world.broker.away.remove(&node);
-            } else if node < of && world.broker.away.len() + 1 < of {
+            } else if node < node_count && world.broker.away.len() + 1 < node_count {
                 world.node_away(node, dead);
-                world.wait(Duration::from_secs(30)); // others may have been away before
+                world.wait(Duration::from_secs(30)); // another node may have been away already
                 prop_assert!(world.spread().iter().sum::<u64>() >= sessions as u64, "{:?}", world.spread());
             }
             (0..5).for_each(|_| world.publish(1, true, false));

@@ -1,4 +1,4 @@
-//! Checks that the first example of ARCHITECTURE.md still prints the output that is written there.
+//! Checks that the first example of ARCHITECTURE.md still prints examples/one_message.txt.
 
 #[path = "../../examples/one_message.rs"]
 mod example;

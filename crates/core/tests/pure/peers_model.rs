@@ -1,6 +1,6 @@
-//! Members of a group that get SIGTERM in any order, also simultaneously, and ask each other: some
-//! die, hang, answer garbage, or lie. Once any member has been subscribed, some member is subscribed
-//! at every step.
+//! Members of a group that receive SIGTERM in any order, even simultaneously, and then ask their
+//! peers whether one of them stays. Some die, hang, answer with garbage, or lie. Once any member
+//! has been subscribed, some member is subscribed at every step.
 
 use std::sync::Arc;
 
@@ -25,12 +25,12 @@ enum Mood {
     Honest,
     Hung,
     Garbage,
-    /// A load balancer in front of it routes the question back to the asker.
+    /// A load balancer in front of the pod routes the question back to the asker.
     Echo,
     OtherGroup,
     OtherTopics,
-    /// Claims to be leaving, and stays.
-    Modest,
+    /// Claims to be leaving, but stays.
+    ClaimsToLeave,
 }
 
 #[derive(Debug, Clone)]
@@ -82,7 +82,7 @@ impl World {
         Self { pods: pods.collect(), ever_subscribed: false }
     }
 
-    /// Returns the pod's answer to a question; `None`: it never answers.
+    /// Returns the pod's answer to a question; `None`: the pod never answers.
     fn answer(&self, asked: usize, asker: &Standing) -> Option<Result<Standing, String>> {
         let pod = &self.pods[asked];
         let Some(process) = &pod.process else { return Some(Err("refused".to_owned())) };
@@ -96,7 +96,7 @@ impl World {
             Mood::OtherTopics => {
                 Some(Ok(Standing { topics: ["other/+".to_owned()].into(), ..standing }))
             }
-            Mood::Modest => Some(Ok(Standing { leaving: true, ..standing })),
+            Mood::ClaimsToLeave => Some(Ok(Standing { leaving: true, ..standing })),
         }
     }
 
@@ -170,7 +170,7 @@ impl World {
 }
 
 #[test]
-fn erased_list_that_is_current_again_is_not_waited_for() {
+fn standing_waits_for_replaced_erased_lists_but_not_the_current_one() {
     let (one, other) = (Arc::new(Erased::new([])), Arc::new(Erased::new(["d1".to_owned()])));
     let member = Member::new("milepost-0", "milepost", &[]);
     member.set_initial_erased(&one);
@@ -178,7 +178,7 @@ fn erased_list_that_is_current_again_is_not_waited_for() {
     assert_eq!(member.standing(true, 0).erased, Some(one.digest()));
     member.set_erased(&other);
     member.set_erased(&one);
-    assert_eq!(member.standing(true, 0).erased, None, "a batch holds the other list");
+    assert_eq!(member.standing(true, 0).erased, None, "a batch may still hold the other list");
     drop(other);
     assert_eq!(member.standing(true, 0).erased, Some(one.digest()));
 }
@@ -191,7 +191,7 @@ fn mood() -> impl Strategy<Value = Mood> {
         1 => Just(Mood::Echo),
         1 => Just(Mood::OtherGroup),
         1 => Just(Mood::OtherTopics),
-        1 => Just(Mood::Modest),
+        1 => Just(Mood::ClaimsToLeave),
     ]
 }
 
@@ -221,7 +221,7 @@ proptest! {
             world.step(step);
             prop_assert!(
                 !world.ever_subscribed || !world.subscribed().is_empty(),
-                "after {step:?} nobody is left: what comes is dropped"
+                "no member is subscribed after {step:?}, so the broker drops messages"
             );
         }
     }
@@ -232,27 +232,27 @@ proptest! {
     fn member_leaves_cleanly_while_a_lower_one_stays(
         stay in 1..NAMES.len(),
         mut questions in Just((0..NAMES.len() * NAMES.len()).collect::<Vec<_>>()).prop_shuffle(),
-        told_first in any::<bool>(),
+        terminate_first in any::<bool>(),
     ) {
         let mut names = NAMES;
         names.sort_by(|a, b| order(a, b));
-        let (staying, going) = names.split_at(stay);
-        let goes = |n: usize| going.contains(&NAMES[n]);
+        let (staying, leaving) = names.split_at(stay);
+        let leaves = |n: usize| leaving.contains(&NAMES[n]);
         let mut world = World::new(&[Mood::Honest; NAMES.len()]);
         (0..NAMES.len()).for_each(|n| world.step(&Step::Connect(n)));
-        if told_first {
-            (0..NAMES.len()).filter(|n| goes(*n)).for_each(|n| world.step(&Step::Terminate(n)));
+        if terminate_first {
+            (0..NAMES.len()).filter(|n| leaves(*n)).for_each(|n| world.step(&Step::Terminate(n)));
         }
         for question in questions.drain(..) {
             let (asker, asked) = (question / NAMES.len(), question % NAMES.len());
-            if goes(asker) {
+            if leaves(asker) {
                 world.step(&Step::Terminate(asker));
                 world.step(&Step::Answer { asker, asked });
             }
         }
-        let mut left = world.subscribed();
-        left.sort_by(|a, b| order(a, b));
-        prop_assert_eq!(left, staying);
+        let mut subscribed = world.subscribed();
+        subscribed.sort_by(|a, b| order(a, b));
+        prop_assert_eq!(subscribed, staying);
     }
 
     #[test]

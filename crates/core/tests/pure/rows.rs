@@ -30,7 +30,7 @@ pub struct Sent {
     pub qos1: bool,
 }
 
-/// Returns a position made by the decoder, so that a new field does not have to be named here.
+/// Returns a position made by the decoder, so that this file does not have to list its fields.
 pub fn position(driver: &str, seq: u32) -> Position {
     let (topic, payload) = (format!("drivers/{driver}/gps"), payload(&[seq]));
     let message = Message::new(topic.as_bytes(), payload.as_bytes());
@@ -70,7 +70,7 @@ pub fn limits() -> decode::Limits {
     }
 }
 
-/// Returns a source in milepost's own format on `drivers/+/gps`, and one in OwnTracks' on
+/// Returns a source in milepost's own format on `drivers/+/gps`, and one in the OwnTracks format on
 /// `owntracks/+`.
 pub fn sources() -> [Source; 2] {
     let owntracks = Format::Mapped(Arc::new(shipped("owntracks", None).unwrap()));
@@ -130,13 +130,13 @@ pub fn policy_settings() -> policy::DeliveryConfig {
     }
 }
 
-/// Returns the time `after` the beginning of the test.
-pub fn now(began: Instant, after: Duration) -> Now {
-    let after_ms = i64::try_from(after.as_millis()).unwrap();
-    Now { instant: began + after, wall: Timestamp::from_unix_ms(WALL_MS + after_ms) }
+/// Returns both clocks at this time after the start of the test.
+pub fn now(began: Instant, elapsed: Duration) -> Now {
+    let elapsed_ms = i64::try_from(elapsed.as_millis()).unwrap();
+    Now { instant: began + elapsed, wall: Timestamp::from_unix_ms(WALL_MS + elapsed_ms) }
 }
 
-/// Returns a CONNACK with these terms.
+/// Returns a CONNACK with this Session Present flag and Receive Maximum.
 pub fn connected(session_present: bool, receive_maximum: Option<u16>) -> SessionEvent {
     SessionEvent::Connected(ConnAck { session_present, receive_maximum, ..ConnAck::default() })
 }

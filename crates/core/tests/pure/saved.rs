@@ -10,9 +10,9 @@ use crate::cases::cases;
 
 const CONSUMER: &str = include_str!("saved/consumer_model.txt");
 
-/// Returns a configuration of `all` cases after the saved seeds of consumer_model.rs.
-pub fn saved_and(all: u32) -> ProptestConfig {
-    ProptestConfig { failure_persistence: Some(Box::new(Saved)), ..cases(all) }
+/// Returns a configuration that runs the saved seeds of consumer_model.rs, and then `count` cases.
+pub fn saved_and(count: u32) -> ProptestConfig {
+    ProptestConfig { failure_persistence: Some(Box::new(Saved)), ..cases(count) }
 }
 
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ impl FailurePersistence for Saved {
         seeds.map(|line| line.parse().expect("a seed is 64 hex digits")).collect()
     }
 
-    /// Prints the seed; a test writes nothing into the tree.
+    /// Prints the seed instead of saving it: a test writes nothing into the tree.
     fn save_persisted_failure2(
         &mut self,
         _: Option<&'static str>,
@@ -32,7 +32,7 @@ impl FailurePersistence for Saved {
         _: &dyn Debug,
     ) {
         eprintln!(
-            "to try this case first from now on, add to crates/core/tests/pure/saved/consumer_model.txt: {seed}"
+            "to run this case first in future, add this line to crates/core/tests/pure/saved/consumer_model.txt: {seed}"
         );
     }
 

@@ -14,18 +14,19 @@ use crate::rows::Sent;
 pub struct Session {
     pub connected: bool,
     pub subscribed: bool,
-    /// Process that has the connection, or had it last.
+    /// Process that has the connection, or that had it last.
     process: u64,
     pub node: usize,
     queue: VecDeque<Sent>,
-    /// Messages that are delivered and not acknowledged, in order of delivery, each with its packet
-    /// id. The flag: it was delivered on this connection, and no resend of it is pending.
+    /// Delivered and unacknowledged messages in order of delivery, each with its packet id. The
+    /// flag: the message was delivered on this connection, and no resend of it is pending.
     in_flight: VecDeque<(u16, Sent, bool)>,
     packet_id: u16,
+    /// Start of the expiry interval.
     away_since: Option<Instant>,
 }
 
-/// The process that calls the broker now. In a group, every process has its own range of client ids.
+/// The process that calls the broker now. In a group, every member has its own range of client ids.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Client {
     pub first_id: usize,
@@ -39,22 +40,23 @@ pub struct Client {
 pub struct Broker {
     pub sessions: BTreeMap<usize, Session>,
     pub client: Client,
-    /// EMQX's strategy `round_robin`; otherwise `local`: members on the publisher's node first.
+    /// Use EMQX's strategy `round_robin`; otherwise `local`: sessions on the publisher's node
+    /// first.
     pub round_robin: bool,
-    /// The node of each ghost.
+    /// Node of each ghost.
     ghosts: Vec<usize>,
     /// Session Expiry Interval; `None`: sessions stay for ever.
     pub expiry: Option<Duration>,
     /// Nodes that accept no connection.
     pub away: BTreeSet<usize>,
-    /// Nodes that accept connections and answer nothing.
+    /// Nodes that accept connections but do not answer.
     pub hung: BTreeSet<usize>,
-    /// Sessions that were resumed on another node.
+    /// Number of times that a session was resumed on another node.
     pub takeovers: usize,
     next: usize,
-    /// Sessions that were away for too long.
+    /// Sessions that expired, by client id.
     pub expired: Vec<usize>,
-    /// Messages sent at QoS 1 that were lost with a session.
+    /// Messages that were lost with a session.
     pub lost: BTreeSet<u32>,
 }
 
@@ -66,8 +68,8 @@ pub struct Sending {
 }
 
 impl Broker {
-    /// Gives a message to the members in turn; `false`: there is no member. `node`: the node to
-    /// which the device is connected.
+    /// Queues a message for one of the subscribed sessions, in turn; `false`: there is none.
+    /// `node`: the node to which the device is connected.
     pub fn publish(&mut self, message: Sent, node: usize) -> bool {
         let members = self.sessions.iter().filter(|(_, session)| session.subscribed);
         let members = members.map(|(id, session)| (Some(*id), session.node));
@@ -75,8 +77,8 @@ impl Broker {
         self.next += 1;
         let mut turns =
             (0..members.len()).map(|ahead| members[(self.next + ahead) % members.len()]);
-        let is_wanted = |member: &(Option<usize>, usize)| self.round_robin || member.1 == node;
-        match turns.clone().find(is_wanted).or_else(|| turns.next()) {
+        let is_preferred = |member: &(Option<usize>, usize)| self.round_robin || member.1 == node;
+        match turns.clone().find(is_preferred).or_else(|| turns.next()) {
             Some((Some(id), _)) => self.sessions.get_mut(&id).unwrap().queue.push_back(message),
             Some((None, _)) => {}
             None => return false,
@@ -94,7 +96,7 @@ impl Broker {
         }
     }
 
-    /// Brings a node back.
+    /// Starts a node again, which ends its ghosts.
     pub fn start_node(&mut self, node: usize) {
         self.ghosts.retain(|ghost| *ghost != node);
     }
@@ -156,7 +158,7 @@ impl Broker {
         self.expired.extend(expired);
     }
 
-    /// Ends a session; the other members of its group get its messages.
+    /// Ends a session; the other sessions of the group get its messages.
     pub fn redispatch(&mut self, id: usize) {
         let Some(session) = self.sessions.remove(&self.id(id)) else { return };
         for message in
@@ -169,7 +171,8 @@ impl Broker {
         }
     }
 
-    /// Loses a session with its messages. `remembered`: the broker still reports it as present.
+    /// Loses a session with its messages. `remembered`: the broker still reports the session as
+    /// present.
     pub fn lose(&mut self, id: usize, remembered: bool) {
         self.lose_id(self.id(id), remembered);
     }
@@ -225,11 +228,11 @@ impl Broker {
     /// Handles PUBACK and returns the numbers of its message, which must be the oldest one in
     /// flight and delivered on this connection.
     pub fn acknowledged(&mut self, id: usize, packet_id: u16) -> Vec<u32> {
-        let session = self.session(id).expect("an acknowledgement without a connection");
+        let session = self.session(id).expect("PUBACK on an open connection");
         let (expected, message, on_this) =
             session.in_flight.pop_front().expect("a message in flight");
-        assert_eq!(packet_id, expected, "out of order, or of another connection");
-        assert!(on_this, "an acknowledgement before the message arrived on this connection");
+        assert_eq!(packet_id, expected, "PUBACK out of order, or for another connection");
+        assert!(on_this, "PUBACK before the message was delivered on this connection");
         message.seqs
     }
 

@@ -1,4 +1,4 @@
-//! Broker, server, disk and shell around one consumer, for the models.
+//! Models of the broker, ClickHouse, the disk and the shell around one consumer.
 
 pub mod broker;
 pub mod schedule;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use milepost_core::consumer::nodes::ANSWERS_WITHIN;
 use milepost_core::consumer::{Connections, Consumer, ConsumerConfig};
 use milepost_core::delivery::SpoolInventory;
-use milepost_core::delivery::events::{DeliveryCommand as Work, Report, ServerStatus};
+use milepost_core::delivery::events::{DeliveryCommand, Report, ServerStatus};
 use milepost_core::delivery::policy::{self, Delivery};
 use milepost_core::erased::Erased;
 use milepost_core::intake::{self, Intake};
@@ -24,11 +24,12 @@ use crate::rows::{Sent, connected, decoder, now, payload};
 
 /// CONNACK timeout of the shell when no other node is available.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest time for which acknowledgements may stall without a reason in `/readyz`.
-const LIVELY: Duration = Duration::from_secs(25);
-/// Upper bound of the timeout of an insert, and of the steps after it.
-const INSERT_TIMEOUT_MAX: Duration = Duration::from_secs(630);
-/// Timeout of a status query to a server that hangs.
+/// Longest time for which acknowledgements may stall while `/readyz` gives no reason.
+const STALL_WITHOUT_REASON_MAX: Duration = Duration::from_secs(25);
+/// Longest time for which acknowledgements may stall at all: the largest insert timeout, and the
+/// steps after it.
+const STALL_MAX: Duration = Duration::from_secs(630);
+/// Time after which a status query to a server that hangs counts as unanswered.
 const SILENT_AFTER: Duration = Duration::from_secs(3);
 
 /// Configuration of a process.
@@ -49,9 +50,9 @@ pub trait Backend {
     fn restart(&mut self, spool: bool) -> SpoolInventory;
     fn mood(&mut self, mood: Mood);
     fn disk(&mut self, disk: Disk, now: Instant);
-    /// Skips rows of these drivers in every insert that begins from now on, also after a restart.
+    /// Skips rows of these drivers in every insert that begins from now on, even after a restart.
     fn erase(&mut self, erased: Arc<Erased>);
-    fn execute(&mut self, command: Work, now: Instant);
+    fn execute(&mut self, command: DeliveryCommand, now: Instant);
     /// Returns the next report that is due.
     fn report(&mut self, now: Instant) -> Option<Report>;
     /// Advances time to the next report, at most to `until`. Returns the new time.
@@ -75,10 +76,12 @@ pub struct World<B> {
     pub broker: Broker,
     pub server: B,
     began: Instant,
-    pub after: Duration,
+    /// Time since `began`.
+    pub elapsed: Duration,
+    /// `false`: the broker accepts no connection.
     pub broker_up: bool,
     next_seq: u32,
-    /// Messages sent at QoS 1 that the broker accepted.
+    /// Messages published at QoS 1 that the broker accepted.
     owed: BTreeSet<u32>,
     /// Messages received by this process.
     pub taken: BTreeSet<u32>,
@@ -89,30 +92,31 @@ pub struct World<B> {
     acked_rejects: u64,
     /// Number of rows in batches that the consumer reported as durable.
     pub durable: usize,
-    /// Messages of the driver who is erased in this schedule.
-    pub theirs: BTreeSet<u32>,
+    /// Messages of the driver that is erased in this schedule.
+    pub erasable: BTreeSet<u32>,
     pub erased: bool,
-    /// Rows of the erased driver that were stored when the last earlier insert had ended: `milepost
-    /// erase` waits for these inserts.
-    stored_of_them: Option<BTreeSet<u32>>,
+    /// Rows of the erased driver that were stored when the last insert from before the erasure had
+    /// ended: `milepost erase` waits for these inserts.
+    stored_erasable: Option<BTreeSet<u32>>,
     /// ClickHouse's status as last reported to the process.
     status: ServerStatus,
     /// Commands that the executor has not received yet.
-    commands: Vec<Work>,
+    commands: Vec<DeliveryCommand>,
     silent_at: Option<Instant>,
     /// Time until which the broker does nothing.
     broker_busy_until: Instant,
     /// Sessions whose UNSUBSCRIBE the busy broker has not handled.
     unanswered: Vec<usize>,
-    /// Sessions that wait for the CONNACK of a hung node, with their deadlines.
+    /// Sessions that wait for the CONNACK of a hung node, each with its node and deadline.
     dialing: BTreeMap<usize, (usize, Instant)>,
-    /// The next connections end with their SUBACK, before the consumer has its turn.
+    /// This many of the next connections end right after their SUBACK, before the consumer's turn.
     pub cut_at_suback: usize,
+    /// Highest number of commands in one turn.
     most_commands: usize,
-    /// Incarnation of the process.
-    pub lives: u64,
-    /// Kind of shutdown; `None`: the process keeps running.
-    pub left: Option<Leave>,
+    /// Incarnation of the process, which rises at each start.
+    pub incarnation: u64,
+    /// How the process shuts down; `None`: it keeps running.
+    pub shutdown: Option<Leave>,
     /// Log lines of the process.
     pub notices: Vec<String>,
     /// A planted mistake: former sessions are not visited.
@@ -122,21 +126,21 @@ pub struct World<B> {
 impl<B: Backend> World<B> {
     pub fn new(setup: Setup, server: B, began: Instant) -> Self {
         let mut world = Self::before_start(setup, server, began);
-        world.observe();
+        world.report_server_status();
         world.turn();
         world
     }
 
-    /// [`kill`](Self::kill) starts the process.
+    /// Builds a world whose process has not started; [`kill`](Self::kill) starts it.
     pub fn before_start(setup: Setup, mut server: B, began: Instant) -> Self {
-        let left = server.restart(setup.delivery.spool);
+        let inventory = server.restart(setup.delivery.spool);
         Self {
-            consumer: process(&setup, left, 1),
+            consumer: process(&setup, inventory, 1),
             setup,
             broker: Broker::default(),
             server,
             began,
-            after: Duration::ZERO,
+            elapsed: Duration::ZERO,
             dialing: BTreeMap::new(),
             broker_up: true,
             next_seq: 0,
@@ -146,9 +150,9 @@ impl<B: Backend> World<B> {
             acked: BTreeSet::new(),
             acked_rejects: 0,
             durable: 0,
-            theirs: BTreeSet::new(),
+            erasable: BTreeSet::new(),
             erased: false,
-            stored_of_them: None,
+            stored_erasable: None,
             status: ServerStatus::ready(),
             commands: Vec::new(),
             silent_at: None,
@@ -156,15 +160,15 @@ impl<B: Backend> World<B> {
             unanswered: Vec::new(),
             cut_at_suback: 0,
             most_commands: 0,
-            lives: 1,
-            left: None,
+            incarnation: 1,
+            shutdown: None,
             notices: Vec::new(),
             only_members: false,
         }
     }
 
     pub fn instant(&self) -> Instant {
-        self.began + self.after
+        self.began + self.elapsed
     }
 
     /// Kills the process (kill -9) and starts a new one with the same client ids and spool.
@@ -177,18 +181,18 @@ impl<B: Backend> World<B> {
         self.unanswered.clear();
         self.dialing.clear();
         self.broker.process_died();
-        self.lives += 1;
+        self.incarnation += 1;
         self.consumer =
-            process(&self.setup, self.server.restart(self.setup.delivery.spool), self.lives);
-        (self.silent_at, self.left) = (None, None);
+            process(&self.setup, self.server.restart(self.setup.delivery.spool), self.incarnation);
+        (self.silent_at, self.shutdown) = (None, None);
         if self.erased {
             self.consumer.set_erased(erased_list());
         }
         self.status = ServerStatus::ready();
         if self.server.is_silent() {
-            self.status.answers = Err("no answer".to_owned()); // and the clock is not compared
+            self.status.answers = Err("no answer".to_owned()); // so the clock is not compared
         }
-        self.observe();
+        self.report_server_status();
         self.turn();
     }
 
@@ -199,13 +203,13 @@ impl<B: Backend> World<B> {
         }
         self.server.erase(erased_list());
         self.consumer.set_erased(erased_list());
-        self.observe_erased();
+        self.record_stored_erasable();
     }
 
-    fn observe_erased(&mut self) {
-        if self.erased && self.stored_of_them.is_none() && self.server.inserts_from_before() == 0 {
-            let stored = self.theirs.iter().copied().filter(|seq| self.server.is_stored(*seq));
-            self.stored_of_them = Some(stored.collect());
+    fn record_stored_erasable(&mut self) {
+        if self.erased && self.stored_erasable.is_none() && self.server.inserts_from_before() == 0 {
+            let stored = self.erasable.iter().copied().filter(|seq| self.server.is_stored(*seq));
+            self.stored_erasable = Some(stored.collect());
         }
     }
 
@@ -214,13 +218,13 @@ impl<B: Backend> World<B> {
             if broken { Vec::new() } else { (self.next_seq..self.next_seq + points).collect() };
         self.next_seq += points;
         let payload = match broken {
-            true if points.is_multiple_of(2) => r#"{"lat":1,"lng":2,"ts":1}"#.to_owned(), // the clock says that it is
+            true if points.is_multiple_of(2) => r#"{"lat":1,"lng":2,"ts":1}"#.to_owned(), // too old
             true => "oops".to_owned(),
             false => payload(&seqs),
         };
-        let theirs = !broken && self.next_seq.is_multiple_of(3);
-        let topic = if theirs { "drivers/e/gps" } else { "drivers/d/gps" };
-        self.theirs.extend(seqs.iter().filter(|_| theirs));
+        let erasable = !broken && self.next_seq.is_multiple_of(3);
+        let topic = if erasable { "drivers/e/gps" } else { "drivers/d/gps" };
+        self.erasable.extend(seqs.iter().filter(|_| erasable));
         let sent = Sent { topic, seqs: seqs.clone(), payload, qos1 };
         if self.broker.publish(sent, 0) && qos1 {
             self.owed.extend(seqs);
@@ -234,8 +238,8 @@ impl<B: Backend> World<B> {
         self.broker.publish(sent, 0);
     }
 
-    /// Ends the connection of a session. `kept`: the broker keeps the session; `remembered`: the
-    /// session is empty, and the broker still reports it as present.
+    /// Ends the connection of a session. `kept`: the broker keeps the session. `remembered`: the
+    /// broker loses its messages, and still reports the session as present.
     pub fn cut(&mut self, id: usize, kept: bool, remembered: bool) {
         if !kept {
             self.lose(id, remembered);
@@ -254,7 +258,7 @@ impl<B: Backend> World<B> {
         }
     }
 
-    /// Makes a node unreachable; its sessions are lost or live on.
+    /// Makes a node unreachable. `dead`: its sessions are lost; otherwise the broker keeps them.
     pub fn node_away(&mut self, node: usize, dead: bool) {
         self.broker.away.insert(node);
         let on_it = self.broker.sessions.iter().filter(|(_, session)| session.node == node);
@@ -288,50 +292,50 @@ impl<B: Backend> World<B> {
     /// commands.
     pub fn turn(&mut self) {
         self.broker.expire(self.instant());
-        self.lose_connections();
+        self.report_closed_connections();
         for _ in 0..3 {
             self.connect();
             if self.instant() >= self.broker_busy_until {
                 self.deliver();
-                self.answer();
+                self.send_unsubacks();
             }
         }
         while let Some(report) = self.server.report(self.instant()) {
             self.consumer.handle_report(report, self.instant());
         }
-        self.ask();
+        self.query_server();
         loop {
             self.consumer.handle_timeout(self.instant());
             if !self.execute() {
                 break;
             }
         }
-        // The executor is another thread: it sees the turn's commands only now.
+        // The executor is another thread: it receives the turn's commands only now.
         self.most_commands = self.most_commands.max(self.commands.len());
         let most = Delivery::commands_max(self.setup.delivery.inserts_in_flight);
         assert!(
             self.commands.len() <= most,
-            "{} commands in one turn, places for {most}",
+            "{} commands in one turn, room for {most}",
             self.commands.len()
         );
         for command in std::mem::take(&mut self.commands) {
             self.server.execute(command, self.instant());
         }
-        self.observe_erased();
+        self.record_stored_erasable();
         self.check();
     }
 
     fn check(&self) {
         let totals = self.consumer.totals();
         assert!(totals.adds_up(), "the counters do not add up: {totals:?}");
-        // One file may be replayed besides.
+        // A replay needs no slot, so one more attempt may be in flight.
         let most = self.setup.delivery.inserts_in_flight + 1;
         assert!(self.server.attempts() <= most, "{} attempts in flight", self.server.attempts());
     }
 
-    /// Reports the connections that the broker has closed: another process took over the session,
-    /// or its node died.
-    fn lose_connections(&mut self) {
+    /// Reports the connections that the broker has closed because another process took over the
+    /// session, or because its node died.
+    fn report_closed_connections(&mut self) {
         use ConnectionState::{Closing, Live, Subscribing};
         for id in 0..self.consumer.sessions() {
             let connection = self.consumer.session(id).connection();
@@ -360,7 +364,7 @@ impl<B: Backend> World<B> {
                 continue;
             }
             let clean_start = self.consumer.session(id).ends_session();
-            if self.hangs(id) {
+            if self.waits_for_hung_node(id) {
                 continue;
             }
             let (node, within) = self.consumer.dial(id, self.instant());
@@ -383,8 +387,9 @@ impl<B: Backend> World<B> {
         }
     }
 
-    /// Returns whether the session waits for the CONNACK of a hung node.
-    fn hangs(&mut self, id: usize) -> bool {
+    /// Returns whether the session waits for the CONNACK of a hung node, or has just given up
+    /// waiting for it.
+    fn waits_for_hung_node(&mut self, id: usize) -> bool {
         let Some((node, until)) = self.dialing.get(&id).copied() else { return false };
         let is_hung = self.broker.hung.contains(&node);
         if is_hung && self.instant() < until {
@@ -411,7 +416,7 @@ impl<B: Backend> World<B> {
                     ..Message::new(message.topic.as_bytes(), message.payload.as_bytes())
                 };
                 let before = self.consumer.session(id).totals().messages_received;
-                self.consumer.handle_publish(id, publish, now(self.began, self.after));
+                self.consumer.handle_publish(id, publish, now(self.began, self.elapsed));
                 if self.consumer.session(id).totals().messages_received > before {
                     self.taken.extend(&message.seqs);
                 }
@@ -419,8 +424,8 @@ impl<B: Backend> World<B> {
         }
     }
 
-    /// Reports ClickHouse's status, as the shell's watcher does.
-    fn ask(&mut self) {
+    /// Reports whether ClickHouse answers, as the shell's watcher does.
+    fn query_server(&mut self) {
         let hangs = self.server.is_silent();
         let since = hangs.then(|| *self.silent_at.get_or_insert(self.instant()));
         let answer = match since {
@@ -432,10 +437,10 @@ impl<B: Backend> World<B> {
             Some(_) => Err("no answer".to_owned()),
         };
         self.status.answers = answer;
-        self.observe();
+        self.report_server_status();
     }
 
-    fn observe(&mut self) {
+    fn report_server_status(&mut self) {
         self.status.refusals = self.consumer.attention(self.instant()).refusals;
         self.consumer.handle_server_status(self.status.clone(), self.instant());
     }
@@ -443,7 +448,7 @@ impl<B: Backend> World<B> {
     /// Reports whether this clock agrees with ClickHouse's, compared after this number of jumps.
     pub fn clock(&mut self, off: Option<String>, jumps: u64) {
         (self.status.clock_off, self.status.clock_jumps) = (off, jumps);
-        self.observe();
+        self.report_server_status();
     }
 
     fn execute(&mut self) -> bool {
@@ -459,7 +464,7 @@ impl<B: Backend> World<B> {
                 let seqs = self.broker.acknowledged(id, packet_id);
                 self.acked_rejects += u64::from(seqs.is_empty());
                 for seq in seqs {
-                    let gone = self.erased && self.theirs.contains(&seq);
+                    let gone = self.erased && self.erasable.contains(&seq);
                     assert!(
                         gone || self.server.is_durable(seq),
                         "seq {seq} acknowledged before it was durable"
@@ -517,8 +522,8 @@ impl<B: Backend> World<B> {
         }
     }
 
-    /// Answers UNSUBSCRIBE. Packets are in order: every earlier delivery has arrived.
-    fn answer(&mut self) {
+    /// Sends UNSUBACK. Packets arrive in order, so every earlier delivery has arrived.
+    fn send_unsubacks(&mut self) {
         for id in std::mem::take(&mut self.unanswered) {
             self.consumer.handle_event(
                 id,
@@ -536,8 +541,12 @@ impl<B: Backend> World<B> {
         loop {
             let at = self.next(until);
             turns = if at > self.instant() { 0 } else { turns + 1 };
-            assert!(turns < 100, "a deadline that stays makes the shell spin: {:?}", self.consumer);
-            self.after = self.after.max(at.saturating_duration_since(self.began));
+            assert!(
+                turns < 100,
+                "a deadline does not advance, so the shell would spin: {:?}",
+                self.consumer
+            );
+            self.elapsed = self.elapsed.max(at.saturating_duration_since(self.began));
             self.turn();
             if at >= until {
                 return;
@@ -559,8 +568,8 @@ impl<B: Backend> World<B> {
         self.server.pass(next)
     }
 
-    /// Ends all faults and runs to the end. Asserts that acknowledgements advance within seconds
-    /// while messages wait, and that no message is missing.
+    /// Ends all faults and runs until nothing is in flight. Asserts that acknowledgements advance
+    /// while messages wait, or that `/readyz` gives a reason, and that nothing remains.
     pub fn recover(&mut self) {
         self.server.mood(Mood::Fine);
         self.server.disk(Disk::Fine, self.instant());
@@ -576,13 +585,14 @@ impl<B: Backend> World<B> {
             self.wait(Duration::from_secs(1));
             quiet =
                 if acked(self) > before { Duration::ZERO } else { quiet + Duration::from_secs(1) };
-            // An insert whose answer was lost ends at its timeout; then `/readyz` has a reason.
+            // An insert whose answer was lost ends only at its timeout; `/readyz` then gives a
+            // reason.
             let unready = self.consumer.unready_reasons(self.instant());
             assert!(
-                quiet < LIVELY || !unready.is_empty(),
+                quiet < STALL_WITHOUT_REASON_MAX || !unready.is_empty(),
                 "no acknowledgement for {quiet:?}, and `/readyz` gives no reason"
             );
-            assert!(quiet < INSERT_TIMEOUT_MAX, "no acknowledgement for {quiet:?}: {unready:?}");
+            assert!(quiet < STALL_MAX, "no acknowledgement for {quiet:?}: {unready:?}");
         }
         for _ in 0..1_500 {
             let well = self.consumer.unready_reasons(self.instant()).is_empty();
@@ -594,7 +604,7 @@ impl<B: Backend> World<B> {
         assert_eq!(
             (self.server.files(), self.consumer.totals().in_flight()),
             (0, 0),
-            "something stays for ever"
+            "spool files, or rows in flight, remain for ever"
         );
         assert_eq!(self.consumer.unready_reasons(self.instant()), Vec::<String>::new());
         let nodes = self.setup.consumer.nodes.len();
@@ -610,17 +620,19 @@ impl<B: Backend> World<B> {
             self.consumer
         );
         let (stored, acked) = (self.server.rejects(), self.acked_rejects);
-        assert!(stored >= acked, "{stored} refusals in the table, {acked} acknowledged");
+        assert!(stored >= acked, "{stored} rejects in the table, {acked} acknowledged");
         if self.erased {
             for _ in 0..1_500 {
-                if self.stored_of_them.is_some() {
+                if self.stored_erasable.is_some() {
                     break;
                 }
                 self.wait(Duration::from_millis(500));
             }
-            let before =
-                self.stored_of_them.as_ref().expect("an insert from before the erasing never ends");
-            let mut since = self.theirs.difference(before);
+            let before = self
+                .stored_erasable
+                .as_ref()
+                .expect("an insert from before the erasure has not ended");
+            let mut since = self.erasable.difference(before);
             let stored = since.find(|seq| self.server.is_stored(**seq));
             assert_eq!(stored, None, "stored after its driver had been erased");
         }
@@ -628,19 +640,19 @@ impl<B: Backend> World<B> {
 
     /// Returns the accepted messages that are neither excused nor stored.
     pub fn missing(&self) -> Vec<u32> {
-        let is_excused = |seq: &u32| self.erased && self.theirs.contains(seq);
+        let is_excused = |seq: &u32| self.erased && self.erasable.contains(seq);
         let missing =
             self.owed.difference(&self.excused).filter(|seq| !self.server.is_stored(**seq));
         missing.copied().filter(|seq| !is_excused(seq)).collect()
     }
 
-    /// Makes the broker accept packets and answer nothing for this long.
+    /// Makes the broker accept packets without answering for this long.
     pub fn broker_is_busy(&mut self, duration: Duration) {
         self.broker_busy_until = self.instant() + duration;
     }
 
     pub fn leave(&mut self, leave: Leave) {
-        self.left = Some(leave);
+        self.shutdown = Some(leave);
         self.consumer.leave(leave, self.instant());
         self.turn();
     }
@@ -653,12 +665,13 @@ fn erased_list() -> Arc<Erased> {
 
 fn process(
     setup: &Setup,
-    left: milepost_core::delivery::SpoolInventory,
+    inventory: milepost_core::delivery::SpoolInventory,
     incarnation: u64,
 ) -> Consumer {
     let delivery = policy::DeliveryConfig { incarnation, ..setup.delivery.clone() };
     let intake = Intake::new(setup.intake.clone(), decoder());
-    let mut consumer = Consumer::new(setup.consumer.clone(), intake, Delivery::new(delivery, left));
+    let mut consumer =
+        Consumer::new(setup.consumer.clone(), intake, Delivery::new(delivery, inventory));
     consumer.set_members(setup.members);
     consumer
 }

@@ -1,4 +1,4 @@
-//! Steps of a schedule: faults and inputs of a process in a model, and how a [`World`] runs them.
+//! Steps of a schedule: the inputs and faults of a process, and how a [`World`] plays them.
 
 use std::time::Duration;
 
@@ -129,7 +129,7 @@ pub fn play<B: Backend>(world: &mut World<B>, step: Step) {
     }
 }
 
-/// One session with a window larger than any schedule fills.
+/// Returns a setup with one session, whose window is larger than any schedule fills.
 pub fn plain() -> Setup {
     Setup {
         consumer: consumer_settings(1),

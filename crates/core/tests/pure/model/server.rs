@@ -1,5 +1,5 @@
 //! Models of ClickHouse (rows and tokens) and of a disk, with scripted faults and delays. They use
-//! no tasks and no files: thousands of schedules run per minute.
+//! neither tasks nor files, so thousands of schedules run per minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub enum Mood {
     /// Needs two seconds per insert.
     Slow,
     Refusing,
-    /// Answers nothing, and commits nothing.
+    /// Neither answers nor commits.
     Hanging,
     /// Remembers the token of every insert, with or without its rows.
     Dying,
@@ -28,7 +28,7 @@ pub enum Mood {
     Flaky,
     /// The table is missing.
     NoTable,
-    /// Accepts at most three rows, and none whose number is a multiple of seven.
+    /// Accepts at most three rows per insert, and no row whose number is a multiple of seven.
     Narrow,
     /// Needs this many seconds per insert; a client with a shorter timeout loses the answer.
     Taking(u64),
@@ -69,15 +69,15 @@ struct Pending {
     is_attempt: bool,
 }
 
-/// Two replicas, with one Keeper that knows every token.
+/// Two replicas that share one Keeper, which records every token.
 pub struct Replicas {
     /// The replicas cannot reach each other: an insert's quorum times out, and its rows stay.
     is_cut: bool,
     /// Rows that only one of the replicas has.
     on_one: BTreeSet<u32>,
-    /// A planted mistake: an insert asks for no quorum.
+    /// A planted mistake: an insert does not ask for a quorum.
     without_quorum: bool,
-    /// A planted mistake: after an unknown outcome the same token is sent again.
+    /// A planted mistake: an insert keeps its token after an unknown outcome.
     same_token: bool,
 }
 
@@ -104,7 +104,7 @@ pub struct Table {
 
 type Identity = (DriverId, i64, i32, i32);
 
-/// Limit of [`Mood::Narrow`].
+/// Returns whether an insert exceeds the limit of [`Mood::Narrow`].
 pub fn is_too_large(rows: usize, mut positions: impl Iterator<Item = u32>) -> bool {
     rows > 3 || positions.any(|seq| seq.is_multiple_of(7))
 }
@@ -129,8 +129,8 @@ impl Table {
         }
     }
 
-    /// Joins the replicas, which then copy each other's rows. `disk_lost`: the replica with
-    /// additional rows loses its disk first.
+    /// Restores the link between the replicas, which then copy each other's rows. `disk_lost`: the
+    /// replica that has rows of its own loses its disk first.
     pub fn join(&mut self, disk_lost: bool) {
         if let Some(replicas) = &mut self.replicas {
             let on_one = std::mem::take(&mut replicas.on_one);
@@ -151,7 +151,7 @@ pub struct Server {
     kept: BTreeMap<BatchId, Rows>,
     pending: Vec<Pending>,
     next_sequence: u64,
-    /// Rows in quarantine; without a spool, the rows that would be.
+    /// Rows in quarantine; without a spool, the rows that would be in quarantine.
     quarantined: BTreeSet<u32>,
     has_spool: bool,
     erased: Arc<Erased>,
@@ -187,7 +187,7 @@ impl Server {
         let erased = (all - rows.len()) as u64;
         let token = match &self.table.replicas {
             Some(Replicas { same_token: true, .. }) => {
-                token.rsplit_once('-').expect("an attempt's number").0
+                token.rsplit_once('-').expect("a token ends with the attempt's number").0
             }
             _ => token,
         };
@@ -205,44 +205,47 @@ impl Server {
             });
         }
         let used_for = self.table.tokens.get(token);
-        assert!(used_for.is_none_or(|used_for| *used_for == rows), "one token for different rows");
+        assert!(
+            used_for.is_none_or(|used_for| *used_for == rows),
+            "a token was used again for different rows"
+        );
         let chance = self.table.rng.u32(..8);
-        let takes = Duration::from_millis(if self.table.mood == Mood::Slow {
+        let duration = Duration::from_millis(if self.table.mood == Mood::Slow {
             2_000
         } else {
             20 + u64::from(chance) * 7
         });
         let failed = |kind| Outcome::Failed { kind, why: "scripted".to_owned() };
-        let (commits, knows, mut outcome, mut takes) = match (self.table.mood, chance) {
+        let (commits, records_token, mut outcome, mut duration) = match (self.table.mood, chance) {
             (Mood::Taking(seconds), _) if Duration::from_secs(seconds) > timeout => {
                 (true, true, failed(FailureKind::TimedOut), timeout)
             }
             (Mood::Taking(seconds), _) => {
-                let takes = Duration::from_secs(seconds);
-                (true, true, Outcome::Inserted { took: takes, erased }, takes)
+                let duration = Duration::from_secs(seconds);
+                (true, true, Outcome::Inserted { took: duration, erased }, duration)
             }
             (Mood::Narrow, _)
                 if is_too_large(rows.len(), rows.iter().filter_map(|row| row.position())) =>
             {
-                let gone = rows.iter().filter(|_| rows.len() == 1 && !self.has_spool);
-                self.quarantined.extend(gone.filter_map(|row| row.position()));
-                (false, false, failed(FailureKind::TooLarge), takes)
+                let dropped = rows.iter().filter(|_| rows.len() == 1 && !self.has_spool);
+                self.quarantined.extend(dropped.filter_map(|row| row.position()));
+                (false, false, failed(FailureKind::TooLarge), duration)
             }
             (Mood::Fine | Mood::Slow | Mood::Narrow, _) | (Mood::Flaky, 0..3) => {
-                (true, true, Outcome::Inserted { took: takes, erased }, takes)
+                (true, true, Outcome::Inserted { took: duration, erased }, duration)
             }
             (Mood::Refusing, _) | (Mood::Flaky, 3) => {
-                (false, false, failed(FailureKind::Transient), takes)
+                (false, false, failed(FailureKind::Transient), duration)
             }
             (Mood::NoTable, _) | (Mood::Flaky, 4) => {
-                (false, false, failed(FailureKind::Permanent), takes)
+                (false, false, failed(FailureKind::Permanent), duration)
             }
             (Mood::Hanging, _) | (Mood::Flaky, 5) => {
                 (false, false, failed(FailureKind::TimedOut), timeout)
             }
-            (Mood::Dying, 0..4) => (false, true, failed(FailureKind::Ambiguous), takes),
+            (Mood::Dying, 0..4) => (false, true, failed(FailureKind::Ambiguous), duration),
             (Mood::Dying, _) | (Mood::Flaky, 6) => {
-                (true, true, failed(FailureKind::Ambiguous), takes)
+                (true, true, failed(FailureKind::Ambiguous), duration)
             }
             (Mood::Flaky, _) => (true, true, failed(FailureKind::TimedOut), timeout),
         };
@@ -252,7 +255,7 @@ impl Server {
                     let seqs = rows.iter().filter_map(|row| row.position());
                     replicas.on_one.extend(seqs.filter(|seq| !self.table.stored.contains(seq)));
                     if !replicas.without_quorum && matches!(outcome, Outcome::Inserted { .. }) {
-                        (outcome, takes) = (failed(FailureKind::Ambiguous), timeout);
+                        (outcome, duration) = (failed(FailureKind::Ambiguous), timeout);
                     }
                 } else {
                     replicas.on_one.retain(|seq| !rows.contains(&Row::Position(*seq)));
@@ -265,11 +268,11 @@ impl Server {
                 }
             }
         }
-        if knows {
+        if records_token {
             self.table.tokens.insert(token.to_owned(), rows);
         }
         self.pending.push(Pending {
-            at: now + takes,
+            at: now + duration,
             report: Report { batch, outcome },
             is_attempt: true,
         });
@@ -284,19 +287,20 @@ impl Server {
 
     fn store(&mut self, batch: BatchId, now: Instant) {
         let rows = self.kept[&batch].clone();
-        let takes = self.disk_takes();
+        let duration = self.disk_duration();
         if self.disk_mood == Disk::Full {
-            return self.later(batch, Outcome::Refused("full".to_owned()), takes, now);
+            return self.report_later(batch, Outcome::Refused("full".to_owned()), duration, now);
         }
         let positions = rows.iter().flatten().filter(|row| row.position().is_some()).count() as u64;
         let file = File { sequence: self.next_sequence, positions, tag: 1, bytes: 100 };
         self.next_sequence += 1;
-        // The file is durable when it is reported: a crash before the report may keep or lose it.
+        // The file exists before it is reported as durable: after a crash in between, it is
+        // replayed.
         self.files.insert(file, rows);
-        self.later(batch, Outcome::Stored(file), takes, now);
+        self.report_later(batch, Outcome::Stored(file), duration, now);
     }
 
-    fn disk_takes(&self) -> Duration {
+    fn disk_duration(&self) -> Duration {
         if self.disk_mood == Disk::Hanging {
             Duration::from_secs(3_600)
         } else {
@@ -304,9 +308,9 @@ impl Server {
         }
     }
 
-    fn later(&mut self, batch: BatchId, outcome: Outcome, takes: Duration, now: Instant) {
+    fn report_later(&mut self, batch: BatchId, outcome: Outcome, duration: Duration, now: Instant) {
         self.pending.push(Pending {
-            at: now + takes,
+            at: now + duration,
             report: Report { batch, outcome },
             is_attempt: false,
         });
@@ -332,7 +336,7 @@ impl Backend for Server {
     fn disk(&mut self, disk: Disk, now: Instant) {
         self.disk_mood = disk;
         if disk == Disk::Fine {
-            // Operations that hung continue.
+            // Operations that hung complete now.
             let hung = self.pending.iter_mut().filter(|pending| !pending.is_attempt);
             hung.for_each(|pending| pending.at = pending.at.min(now));
         }
@@ -394,7 +398,7 @@ impl Backend for Server {
                         position.lng.e7(),
                     );
                     let known = *self.table.identities.entry(position.seq).or_insert(identity);
-                    assert_eq!(known, identity, "a redelivered message became another fix");
+                    assert_eq!(known, identity, "a redelivered message became a different fix");
                 }
                 let positions: Vec<_> =
                     batch.positions.iter().map(|position| Row::Position(position.seq)).collect();
@@ -423,28 +427,38 @@ impl Backend for Server {
                     Loaded::Rows(rows.iter().map(Vec::len).collect())
                 });
                 self.kept.extend(rows.map(|rows| (batch, rows)));
-                self.later(batch, Outcome::Loaded(loaded), self.disk_takes(), now);
+                self.report_later(batch, Outcome::Loaded(loaded), self.disk_duration(), now);
             }
             DeliveryCommand::Remove(batch, file) => {
                 self.files.remove(&file);
-                self.later(batch, Outcome::Removed, self.disk_takes(), now);
+                self.report_later(batch, Outcome::Removed, self.disk_duration(), now);
             }
             DeliveryCommand::Quarantine(batch, file) => {
                 self.files.remove(&file);
-                self.later(batch, Outcome::Quarantined, self.disk_takes(), now);
+                self.report_later(batch, Outcome::Quarantined, self.disk_duration(), now);
             }
             DeliveryCommand::QuarantineRow(batch, _) if self.disk_mood == Disk::Full => {
-                self.later(batch, Outcome::Refused("full".to_owned()), self.disk_takes(), now);
+                self.report_later(
+                    batch,
+                    Outcome::Refused("full".to_owned()),
+                    self.disk_duration(),
+                    now,
+                );
             }
             DeliveryCommand::QuarantineRow(batch, piece) => {
                 let row = self.kept[&batch][piece.insert][piece.rows][0].position();
                 if row.is_some_and(|seq| self.is_erased(seq)) {
-                    return self.later(batch, Outcome::LeftOut { rows: 1 }, self.disk_takes(), now);
+                    return self.report_later(
+                        batch,
+                        Outcome::LeftOut { rows: 1 },
+                        self.disk_duration(),
+                        now,
+                    );
                 }
                 self.quarantined.extend(row);
                 let file = File { sequence: self.next_sequence, positions: 1, tag: 1, bytes: 100 };
                 self.next_sequence += 1;
-                self.later(batch, Outcome::RowQuarantined(file), self.disk_takes(), now);
+                self.report_later(batch, Outcome::RowQuarantined(file), self.disk_duration(), now);
             }
             DeliveryCommand::Forget(batch) => drop(self.kept.remove(&batch)),
         }
