@@ -34,7 +34,7 @@ pub struct Arguments {
 pub enum Command {
     /// Consume until SIGTERM; never change tables
     Run,
-    /// Create or update the tables; safe to repeat, also from two places at once
+    /// Create or update the tables; safe to repeat, even from two places at once
     Migrate {
         /// Only print the statements for an empty server, and where each would run; contacts no
         /// server
@@ -105,7 +105,7 @@ pub fn companion(matches: &ArgMatches) -> Option<(&'static Companion, &ArgMatche
     Some((called, matches))
 }
 
-/// Returns the tasks that the companions run beside a starting consumer.
+/// Returns the tasks that the companions run while the consumer starts.
 pub fn at_start() -> impl Iterator<Item = AtStart> {
     COMPANIONS.iter().copied().flatten().filter_map(|companion| companion.at_start)
 }

@@ -3,8 +3,8 @@
 //!
 //! It never blocks: every attempt and every disk operation is a task of its own. It decides nothing:
 //! delivery's policy decides the next step of a batch, and
-//! [`prepare`](milepost_core::delivery::prepare) which rows an attempt sends, by the newest list of
-//! erased drivers.
+//! [`prepare`](milepost_core::delivery::prepare) decides which rows an attempt sends, by the newest
+//! list of erased drivers.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -72,7 +72,7 @@ struct State<S> {
 enum Done {
     /// The task has reported to the driver.
     Reported,
-    /// The task has read a file, whose inserts are kept before the report is sent.
+    /// The task has read a file. Its inserts must be kept before the report is sent.
     Loaded(BatchId, Result<Vec<Insert>, LoadError>),
 }
 
@@ -82,7 +82,12 @@ impl<S: Sink> State<S> {
             DeliveryCommand::Encode(batch) => {
                 let (id, positions, erased) =
                     (batch.id, batch.positions.len() as u64, Arc::clone(&batch.erased));
-                self.insert(id, encode::encode(batch, &self.executor.database), positions, erased);
+                self.add_batch(
+                    id,
+                    encode::encode(batch, &self.executor.database),
+                    positions,
+                    erased,
+                );
             }
             DeliveryCommand::Attempt { batch, piece, attempt } => {
                 self.attempt(batch, &piece, attempt)
@@ -104,7 +109,7 @@ impl<S: Sink> State<S> {
                 let spool = self.spool();
                 self.on_disk(batch, move || {
                     if let Err(error) = spool.remove(&file) {
-                        tracing::warn!(%file, %error, "a replayed batch cannot be removed");
+                        tracing::warn!(%file, %error, "the file of a replayed batch cannot be removed");
                     }
                     Outcome::Removed
                 });
@@ -123,7 +128,7 @@ impl<S: Sink> State<S> {
         }
     }
 
-    fn insert(
+    fn add_batch(
         &mut self,
         batch: BatchId,
         inserts: Vec<Insert>,
@@ -226,7 +231,7 @@ impl<S: Sink> State<S> {
             Done::Loaded(batch, loaded) => {
                 let (inserts, loaded) = describe(loaded);
                 let erased = Arc::clone(self.executor.erased.borrow().erased());
-                self.insert(batch, inserts, 0, erased);
+                self.add_batch(batch, inserts, 0, erased);
                 self.report_when_done(batch, async { Outcome::Loaded(loaded) });
             }
         }
@@ -308,7 +313,7 @@ mod tests {
         Batch { positions: decoded.positions, ..Batch::default() }
     }
 
-    fn work() -> (State<Nowhere>, Ends) {
+    fn new_state() -> (State<Nowhere>, Ends) {
         let ((to_report, reports), (list, erased)) = (mpsc::channel(1), watch::channel(read(&[])));
         let (sink, database) = (Arc::new(Nowhere), "fleet".to_owned());
         let executor = Executor { sink, spool: None, database, erased, reports: to_report };
@@ -317,7 +322,7 @@ mod tests {
 
     #[tokio::test]
     async fn insert_of_only_erased_drivers_is_not_sent() {
-        let (mut state, Ends { mut reports, list }) = work();
+        let (mut state, Ends { mut reports, list }) = new_state();
         state.execute(DeliveryCommand::Encode(batch_of_d1()));
         list.send_replace(read(&["d1"]));
         let attempt = Attempt { token: String::new(), timeout: Duration::from_secs(1) };
@@ -334,12 +339,12 @@ mod tests {
     /// file.
     #[tokio::test]
     async fn batch_holds_its_erased_list_until_it_is_forgotten() {
-        let (mut state, Ends { reports: _reports, list }) = work();
+        let (mut state, Ends { reports: _reports, list }) = new_state();
         let before = Arc::downgrade(list.borrow().erased());
         let batch = Batch { erased: Arc::clone(list.borrow().erased()), ..Batch::default() };
         list.send_replace(read(&["d1"]));
         state.execute(DeliveryCommand::Encode(batch));
-        assert!(before.upgrade().is_some(), "a batch waits that may have rows of d1");
+        assert!(before.upgrade().is_some(), "a waiting batch may still have rows of d1");
         state.execute(DeliveryCommand::Forget(0));
         assert!(before.upgrade().is_none());
     }

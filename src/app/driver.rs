@@ -1,5 +1,5 @@
-//! The consumer's shell: one thread that polls every connection of the process, with one wait
-//! between two rounds.
+//! The consumer's event loop: one thread that polls every connection of the process in rounds, and
+//! waits between two rounds.
 //!
 //! Guarantee: read and write buffers are dropped with their connection ([`Transport`]). So no
 //! acknowledgement of an old connection is sent on a new one, and no message of an old one reaches
@@ -38,12 +38,13 @@ const BEAT: Duration = Duration::from_secs(5);
 const READS_PER_TURN: u32 = 16;
 /// Shortest interval between updates of `/readyz` while it is ready.
 const HEALTH_EVERY_READY: Duration = Duration::from_millis(100);
-/// Shortest interval while it is not ready: scripts poll it for the end of the start.
+/// Shortest interval while it is not ready, for scripts that poll `/readyz` during a start.
 const HEALTH_EVERY_UNREADY: Duration = Duration::from_millis(2);
 /// How long the shutdown waits for a running replay.
 const REPLAY_ENDS_WITHIN: Duration = Duration::from_secs(2);
 /// How long the first connection waits for ClickHouse's first answers. After that the consumer
-/// connects anyway, and defers only messages that an uncompared clock would misjudge.
+/// connects anyway, and defers only messages that it could misjudge before it has compared the
+/// clocks.
 const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// The consumer's name in `/readyz` and `/livez`.
 pub(crate) const PART: &str = "consumer";
@@ -228,7 +229,7 @@ impl Driver {
                 // `Closed`: the process is ending, and the broker keeps the batch's messages.
                 Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
                 Err(mpsc::error::TrySendError::Full(command)) => {
-                    panic!("more commands than there can be batches: {command:?}");
+                    panic!("the channel for commands is full: {command:?}");
                 }
             }
         }
@@ -345,7 +346,8 @@ impl State {
         polled
     }
 
-    /// Executes the sessions' commands and writes. Returns whether there were any.
+    /// Executes the sessions' commands and writes to the sockets. Returns whether any command was
+    /// executed.
     fn execute_commands(&mut self, now: Instant, cx: &mut Context<'_>) -> bool {
         let mut did_anything = false;
         for transport in &mut self.transports {

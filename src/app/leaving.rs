@@ -42,7 +42,7 @@ fn is_elsewhere(peer: &Peer) -> bool {
 }
 
 /// Decides at SIGTERM whether the sessions are kept, after the member has [announced that it
-/// leaves](milepost_core::peers::standing::Member::set_leaving). Returns, too, whether they are kept
+/// leaves](milepost_core::peers::standing::Member::set_leaving). Also returns whether they are kept
 /// because a peer did not answer: if no process resumes them, the messages that the broker queues
 /// for them are lost.
 ///

@@ -16,7 +16,7 @@ use milepost_core::peers::Peer;
 use milepost_observe::ask::resolve;
 
 /// Interval between resolutions of the names. Pods are replaced within about a minute.
-const RESOLVED_EVERY: Duration = Duration::from_secs(15);
+const RESOLVE_EVERY: Duration = Duration::from_secs(15);
 
 /// Publishes the number of members at once and whenever it changes. Returns once no receiver is
 /// left.
@@ -27,7 +27,7 @@ pub(super) async fn count(peers: Vec<Peer>, members: watch::Sender<u32>) {
         let all: BTreeSet<_> = known.iter().flatten().collect();
         let count = u32::try_from(all.len()).unwrap_or(u32::MAX).max(1);
         members.send_if_modified(|last| std::mem::replace(last, count) != count);
-        sleep(RESOLVED_EVERY).await;
+        sleep(RESOLVE_EVERY).await;
     }
 }
 

@@ -12,7 +12,8 @@ use milepost_core::session::window::SILENCE_MIN;
 /// Target of bytes received between two rounds: a few hundred messages, and a quarter of a socket
 /// buffer.
 const BYTES: usize = 32 * 1024;
-/// Added to the target for each further connection: a round costs a system call for each with data.
+/// Added to the target for each further connection: a round costs one system call per connection
+/// with data.
 const BYTES_EACH: usize = 8 * 1024;
 const DELAY_MIN: Duration = Duration::from_millis(1);
 const DELAY_MAX: Duration = Duration::from_millis(50);
@@ -23,8 +24,8 @@ const _: () = assert!(SILENCE_MIN.as_millis() >= 3 * DELAY_MAX.as_millis());
 const DELAY_MAX_UNACKNOWLEDGED: Duration = Duration::from_millis(5);
 /// Longest delay during a replay, which advances by one step per round.
 const DELAY_MAX_REPLAYING: Duration = Duration::from_millis(5);
-/// Window in messages below which the broker soon stops sending, so that a long delay would be a
-/// pause.
+/// Window in messages below which the broker soon stops sending: during a long delay it would only
+/// wait.
 const WINDOW_MIN: usize = 1_024;
 
 #[derive(Debug)]
@@ -49,9 +50,9 @@ impl ReadDelay {
         replays: bool,
     ) -> Duration {
         let others = connections.saturating_sub(1);
-        let wanted = BYTES + BYTES_EACH * others;
-        // The delay at which a round would have read the wanted bytes, at the current rate.
-        let fitting = self.delay.mul_f64(wanted as f64 / bytes.max(1) as f64);
+        let target = BYTES + BYTES_EACH * others;
+        // The delay after which a round would have read the target, at the current rate.
+        let fitting = self.delay.mul_f64(target as f64 / bytes.max(1) as f64);
         let max = match self.qos {
             _ if window < WINDOW_MIN => DELAY_MIN,
             _ if replays => DELAY_MAX_REPLAYING,
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn each_read_gets_about_the_planned_bytes() {
+    fn each_round_reads_about_the_target() {
         for bytes_per_second in [2e6, 5e6, 2e7] {
             let (bytes, _) = settled(bytes_per_second, ROOMY);
             assert!((0.6..=1.1).contains(&(bytes / BYTES as f64)), "{bytes} at {bytes_per_second}");

@@ -37,7 +37,7 @@ use milepost_spool::Spool;
 /// The process's own name in `/readyz`.
 const PART: &str = "process";
 
-/// `milepost run`, with the tasks that the companions run beside a start.
+/// Runs the consumer. `at_start`: tasks that the companions run while it starts.
 ///
 /// # Errors
 /// The error that ended the process outside a shutdown.
@@ -191,7 +191,7 @@ pub(super) fn start(
         erased,
         member: Arc::clone(member),
         attention: to_attend,
-        clocks_may_differ: clocks_may_differ(config),
+        clock_tolerance: clock_tolerance(config),
     };
     watch.spawn(watcher.run());
     Ok(Started { watch, driver, leave, server: to_watch })
@@ -214,9 +214,9 @@ async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, SpoolInvento
     Ok((Some(Arc::new(spool)), left))
 }
 
-/// Returns the tolerated difference of the clocks: within it, this process's clock never rejects a
-/// fix with the right time as too new. Two seconds are normal, whatever is configured.
-fn clocks_may_differ(config: &Config) -> Duration {
+/// Returns the tolerated difference of the clocks. Within it, this process's clock never rejects a
+/// fix with the right time as too new. Two seconds are always tolerated.
+fn clock_tolerance(config: &Config) -> Duration {
     config.decode.fix_future_max.max(Duration::from_secs(2))
 }
 
@@ -246,7 +246,7 @@ fn consumer(config: &Config, left: SpoolInventory) -> Consumer {
         qos: config.mqtt.qos,
         buffer_bytes_max: config.mqtt.buffer_bytes_max,
         members_age_max: config.members_age_max,
-        clock_jump_max: clocks_may_differ(config),
+        clock_jump_max: clock_tolerance(config),
     };
     Consumer::new(settings, Intake::new(intake, decoder), Delivery::new(delivery(config), left))
 }

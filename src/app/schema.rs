@@ -42,7 +42,7 @@ pub(super) struct Watcher {
     pub(super) erased: watch::Sender<ReadList>,
     pub(super) member: Arc<Member>,
     pub(super) attention: watch::Receiver<Attention>,
-    pub(super) clocks_may_differ: Duration,
+    pub(super) clock_tolerance: Duration,
 }
 
 /// Time of the last successful read of the list of erased drivers, and whether a later query
@@ -53,8 +53,8 @@ struct LastRead {
 }
 
 impl Watcher {
-    /// Queries ClickHouse without end. Returns only an error: a migration was edited after it was
-    /// applied, so the tables can never match.
+    /// Queries ClickHouse repeatedly. Returns only if a migration was edited after it was applied,
+    /// because the tables can then never match.
     pub(super) async fn run(mut self) -> Result<Infallible> {
         let mut log = Log::new();
         let mut list = LastRead { read_at: Instant::now(), has_failed: false };
@@ -85,16 +85,16 @@ impl Watcher {
                     server.answers = Err(why.clone());
                     Judged::from(Schema::Unknown(why))
                 }
-                // A refusal is an answer. An operator must fix its cause, which stops the inserts,
-                // too.
+                // A refusal is an answer. An operator must fix its cause, which also stops the
+                // inserts.
                 Err(refused) => {
                     server.answers = Ok(());
                     refused
                 }
             };
             // Do not report a refusal of one endpoint while another one can be used: nothing would
-            // be inserted until the next round. Ask there once only, because each may refuse
-            // something else.
+            // be inserted until the next round. Move only once per round, because each endpoint may
+            // refuse for another reason.
             if let (Schema::Refused(why), Some(cause)) = (&schema, cause)
                 && !std::mem::replace(&mut has_moved, true)
                 && tables::leave_for_usable_endpoint(&self.clickhouse, cause, why).await
@@ -135,7 +135,7 @@ impl Watcher {
         Ok(match judged.schema {
             // While inserts run, the last list stays in force until it is too old.
             Schema::Ready | Schema::Unknown(_) if *before == Schema::Ready => {
-                let list_judged = list.not_read(why_not_read);
+                let list_judged = list.after_failed_read(why_not_read);
                 let is_known = judged.schema == Schema::Ready || list.is_old();
                 if is_known { list_judged } else { judged }
             }
@@ -190,16 +190,16 @@ impl Watcher {
                 return Err(Judged { schema, cause });
             }
         };
-        // The server read its clock between `before` and now, however long the answer took: a time
-        // within both is no difference.
+        // The server read its clock between `before` and now, so a time in that range counts as
+        // equal, however long the answer took.
         let difference_ms = theirs - theirs.max(before).min(now_ms());
         let difference = Duration::from_millis(difference_ms.unsigned_abs());
-        let is_off = difference > self.clocks_may_differ;
+        let is_off = difference > self.clock_tolerance;
         Ok(is_off.then(|| {
             let direction = if difference_ms >= 0 { "ahead of" } else { "behind" };
             format!(
                 "ClickHouse's clock is {difference:.0?} {direction} this host's, by more than decode.fix_future_max: no \
-                 message is accepted until the clocks agree; synchronize both hosts by NTP"
+                 message is accepted until the clocks agree; synchronize both hosts with NTP"
             )
         }))
     }
@@ -210,8 +210,9 @@ impl LastRead {
         self.has_failed && self.read_at.elapsed() >= LIST_AGE_MAX
     }
 
-    /// Returns the tables' state after the list could not be read: Ready until it is too old.
-    fn not_read(&mut self, refusal: Judged) -> Judged {
+    /// Returns the tables' state after the list could not be read: `Ready` until the list is too
+    /// old.
+    fn after_failed_read(&mut self, refusal: Judged) -> Judged {
         let Schema::Unknown(why) = refusal.schema else { return refusal };
         if !std::mem::replace(&mut self.has_failed, true) {
             warn!(why, "the list of erased drivers could not be read; retrying");
@@ -317,7 +318,7 @@ mod tests {
             erased: watch::channel(ReadList::default()).0,
             member: Arc::new(Member::new("m", "g", &[])),
             attention: to_attend,
-            clocks_may_differ: Duration::from_secs(2),
+            clock_tolerance: Duration::from_secs(2),
         };
         let traffic = tokio::spawn(healthy_traffic(config, attention));
         let mut rounds = 0;
@@ -334,14 +335,14 @@ mod tests {
         let mut list = LastRead { read_at: Instant::now(), has_failed: false };
         let unknown = || Schema::Unknown("code 241".to_owned()).into();
         sleep(EVERY).await;
-        assert_eq!(list.not_read(unknown()).schema, Schema::Ready);
+        assert_eq!(list.after_failed_read(unknown()).schema, Schema::Ready);
         assert!(!list.is_old());
         sleep(LIST_AGE_MAX - EVERY).await;
         assert!(
-            matches!(list.not_read(unknown()).schema, Schema::Unknown(why) if why.contains("is 35 s old"))
+            matches!(list.after_failed_read(unknown()).schema, Schema::Unknown(why) if why.contains("is 35 s old"))
         );
         assert!(list.is_old());
         let refused = Schema::Refused("a grant".to_owned());
-        assert_eq!(list.not_read(refused.clone().into()).schema, refused);
+        assert_eq!(list.after_failed_read(refused.clone().into()).schema, refused);
     }
 }

@@ -1,5 +1,5 @@
 //! Subscribes to the broker's own counters (`mqtt.broker_metrics`): a second SUBSCRIBE, on the
-//! first session alone, after the first SUBSCRIBE was granted. `consumer/broker_drops.rs` counts
+//! first session only, after the first SUBSCRIBE was granted. `consumer/broker_drops.rs` counts
 //! the reports.
 //!
 //! Guarantee: no answer affects the flow of positions. A refusal is logged once. After three

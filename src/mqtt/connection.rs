@@ -64,7 +64,7 @@ impl ConnectionError {
 }
 
 /// Returns the error of a connection that broke. In TLS 1.3 the server refuses a client certificate
-/// after the handshake, so reads and writes return TLS errors, too.
+/// after the handshake, so reads and writes can return TLS errors too.
 fn broken(source: io::Error) -> ConnectionError {
     match tls::explain(Server::Broker, &source) {
         Some(words) => ConnectionError::Tls { words, source },
@@ -77,13 +77,13 @@ fn broken(source: io::Error) -> ConnectionError {
 pub(super) struct Connection {
     stream: Box<dyn Stream>,
     input: Input,
-    /// The end of the connection, reported after the packets before it.
+    /// Why the stream ended. Reported only after the packets that were read before.
     end: Option<ConnectionError>,
     /// Bytes read since [`take_bytes`](Self::take_bytes).
     bytes: usize,
     /// Bytes to write.
     unsent: BytesMut,
-    /// Bytes were written to the stream and not flushed yet, as TLS requires.
+    /// Bytes were written to the stream and must still be flushed, for TLS.
     unflushed: bool,
     /// DISCONNECT is in `unsent`.
     disconnecting: bool,
@@ -188,7 +188,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Queues DISCONNECT behind all unsent bytes.
+    /// Queues DISCONNECT after all unsent bytes.
     pub(super) fn disconnect(&mut self, end_session: bool, now: Instant) {
         codec::put_disconnect(end_session, self.output(now));
         self.disconnecting = true;
@@ -304,8 +304,8 @@ mod tests {
         connection.poll_write(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Advances time as the shell does. Returns the seconds at which a ping was sent, and the error
-    /// that ended the connection.
+    /// Advances time as the driver does. Returns the seconds at which a ping was sent, and the
+    /// error that ended the connection.
     fn pass(
         connection: &mut Connection,
         began: Instant,

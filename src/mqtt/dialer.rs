@@ -52,8 +52,8 @@ impl Dialer {
         }
     }
 
-    /// Connects a session. `ends_session`: ask the broker to discard it. `within`: timeout of TCP
-    /// alone.
+    /// Connects a session. `ends_session`: ask the broker to discard it. `within`: timeout of
+    /// the TCP connect only.
     pub(super) fn dial(
         &self,
         index: SessionIndex,

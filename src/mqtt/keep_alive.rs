@@ -24,7 +24,7 @@ pub(super) struct KeepAlive {
     written_at: Instant,
     /// Time since which the write buffer has made no progress.
     pub(super) waiting_since: Instant,
-    /// The first ping without a packet after it.
+    /// Time of the first ping since the last packet from the broker.
     pinged_at: Option<Instant>,
 }
 

@@ -76,7 +76,7 @@ impl Shared {
         }
     }
 
-    /// Returns the reason of each filter that the broker did not grant as requested.
+    /// Returns the reason for each filter that the broker did not grant as requested.
     pub(super) fn refusals(&self, grants: &[Grant]) -> Vec<String> {
         let asked = self.mqtt.qos;
         let refusal = |(index, filter): (usize, &String)| match grants.get(index) {
@@ -85,7 +85,7 @@ impl Shared {
             )),
             Some(Grant::Granted(Qos::AtMostOnce | Qos::AtLeastOnce)) => None,
             Some(Grant::NotAuthorized) => Some(format!(
-                "{filter}: not authorized. A starting broker reports this, too; if it lasts, allow this user to subscribe to \
+                "{filter}: not authorized. A starting broker also reports this; if it lasts, allow this user to subscribe to \
                      it in the broker's ACL"
             )),
             Some(Grant::NoSharedSubscriptions) => {

@@ -51,7 +51,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// Ready with an error when the wait ends.
+    /// Polls the wait; ready with an error when it ends.
     fn poll(
         &mut self,
         probe: impl FnOnce() -> Probing,
@@ -184,8 +184,8 @@ impl Transport {
         Poll::Ready(())
     }
 
-    /// Dispatches the packets that were read to the consumer. All share one `now`: they arrived
-    /// within one read delay.
+    /// Passes the packets that were read to the consumer. All share one `now`: they arrived within
+    /// one read delay.
     fn dispatch_packets(
         &mut self,
         consumer: &mut Consumer,
@@ -245,7 +245,7 @@ impl Transport {
     }
 
     /// Executes the session's commands and writes its due PUBACKs into the buffer. Returns whether
-    /// there were any.
+    /// there was anything to do.
     pub(crate) fn execute_commands(
         &mut self,
         consumer: &mut Consumer,
@@ -361,7 +361,8 @@ fn execute(
     Ok(())
 }
 
-/// Returns the shorter of our keep-alive and the broker's Server Keep Alive (MQTT 5, 3.2.2.3.14).
+/// Returns the shorter of milepost's keep-alive and the broker's Server Keep Alive (MQTT 5,
+/// 3.2.2.3.14).
 fn agreed_keep_alive(ours: Duration, connack: ConnAck) -> Duration {
     match connack.keep_alive_seconds {
         None | Some(0) => ours,

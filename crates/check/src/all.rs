@@ -1,4 +1,4 @@
-//! The list of all checks, and of those that run at a start.
+//! The list of all checks, and of those that run when the consumer starts.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use milepost_config::Config;
 use super::report::Report;
 use super::{broker, cluster, disk, server, size};
 
-/// Timeout of the search for the broker's nodes at a start.
-const BROKER_WITHIN: Duration = Duration::from_secs(30);
+/// Timeout of the search for the broker's nodes when the consumer starts.
+const NODE_SEARCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs all checks. `probe_topic`: topic of a message to publish and receive.
 pub(crate) async fn all(
@@ -33,11 +33,11 @@ pub(crate) fn spool_at_start(config: &Config) -> Report {
     report
 }
 
-/// Looks for nodes of the broker that `mqtt.url` lacks. Connection errors are left out, because the
-/// sessions report them.
+/// Looks for nodes of the broker that `mqtt.url` lacks. Does not report connection errors, because
+/// the sessions do.
 pub(crate) async fn broker_at_start(config: &Config) -> Report {
     let mut report = Report::default();
-    let _ = timeout(BROKER_WITHIN, cluster::at_start(&mut report, &config.mqtt)).await;
+    let _ = timeout(NODE_SEARCH_TIMEOUT, cluster::at_start(&mut report, &config.mqtt)).await;
     report
 }
 

@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use super::cluster;
 use super::report::Report;
 use milepost_command::client::{
-    self, ANSWER_WITHIN, Client, ClientError, Door, RETAINED_WITHIN, share_alone,
+    self, ANSWER_WITHIN, BrokerTarget, Client, ClientError, RETAINED_WITHIN, share_alone,
 };
 use milepost_config::Config;
 use milepost_core::Qos;
@@ -22,13 +22,14 @@ use milepost_tls as tls;
 use milepost_tls::nodes;
 use milepost_tls::{Address, Server};
 
-/// Mosquitto's counter of messages dropped at a full queue, retained.
+/// Topic on which Mosquitto retains the number of messages that it dropped at full queues.
 const DROPPED_TOPIC: &str = "$SYS/broker/publish/messages/dropped";
 /// Reason codes of a PUBACK (MQTT 5, 3.4.2.1). From 0x80 on, the broker refused the message.
 const NOT_AUTHORIZED: u8 = 0x87;
 const REFUSED_FROM: u8 = 0x80;
 
-/// Checks each node, then the first one that answers in detail. Stops at the first step that fails.
+/// Checks whether each node answers, and checks the first that does in detail, up to the first step
+/// that fails.
 pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Option<&str>) {
     let mqtt = &config.mqtt;
     let login = match client::login(mqtt) {
@@ -38,51 +39,52 @@ pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Opt
         }
     };
     let nodes = nodes::resolve(&mqtt.nodes, &[]).await;
-    let door = |node| Door { mqtt, node, login: login.as_ref() };
+    let target = |node| BrokerTarget { mqtt, node, login: login.as_ref() };
     let mut open = Vec::new();
-    for door in nodes.iter().map(door) {
-        match Client::open(door, mqtt.session_expiry).await {
+    for target in nodes.iter().map(target) {
+        match Client::open(target, mqtt.session_expiry).await {
             Ok((probe, connack)) => {
                 probe.leave().await;
-                report.ok("broker", format!("{} answers in MQTT 5", door.node));
-                open.push((door, connack));
+                report.ok("broker", format!("{} answers in MQTT 5", target.node));
+                open.push((target, connack));
             }
-            Err(error) => not_open(report, config, door.node, &error),
+            Err(error) => report_connect_error(report, config, target.node, &error),
         }
     }
-    let Some((door, connack)) = open.first() else { return };
-    transport(report, config, *door);
-    terms(report, config, connack, nodes.len());
-    if let Err(error) = subscription(report, config, *door).await {
+    let Some((target, connack)) = open.first() else { return };
+    transport(report, config, *target);
+    limits(report, config, connack, nodes.len());
+    if let Err(error) = subscription(report, config, *target).await {
         return report.failure("subscription", error_chain(&error));
     }
-    queue_drops(report, *door).await;
-    if let Err(error) = message(report, *door, probe_topic).await {
+    queue_drops(report, *target).await;
+    if let Err(error) = message(report, *target, probe_topic).await {
         return report.failure("message", error_chain(&error));
     }
-    let doors: Vec<_> = open.iter().map(|(door, _)| *door).collect();
-    if let Err(error) = cluster::check(report, &doors, probe_topic).await {
+    let targets: Vec<_> = open.iter().map(|(target, _)| *target).collect();
+    if let Err(error) = cluster::check(report, &targets, probe_topic).await {
         report.failure("cluster", error_chain(&error));
     }
 }
 
-fn not_open(report: &mut Report, config: &Config, address: &Address, error: &ClientError) {
+fn report_connect_error(
+    report: &mut Report,
+    config: &Config,
+    address: &Address,
+    error: &ClientError,
+) {
     let mqtt = &config.mqtt;
     let why = format!("{address}: {}", error_chain(error));
     match error {
         ClientError::NotReached(tls::Error::Unreachable(_)) => {
-            report.error("broker", why, "set mqtt.url to the host and port of a listener (MQTT 1883, TLS 8883), and open the network to it");
+            report.error("broker", why, "set mqtt.url to the host and port of a listener (MQTT 1883, TLS 8883), and allow connections to it");
         }
         ClientError::NotReached(tls::Error::Handshake { .. } | tls::Error::File(_)) => {
             report.failure("broker", why)
         }
-        // The probe has repeated the CONNECT for as long as a busy broker may take.
+        // The probe has already repeated its CONNECT for as long as a broker may stay busy.
         ClientError::Codec(CodecError::Refused { reason, .. }) if client::BUSY.contains(reason) => {
-            report.error(
-                "broker",
-                why,
-                "see the broker's log for what keeps it from taking clients",
-            );
+            report.error("broker", why, "see the broker's log for why it accepts no clients");
         }
         ClientError::Codec(CodecError::Refused { .. }) => report.failure("login", why),
         ClientError::Codec(_)
@@ -94,9 +96,13 @@ fn not_open(report: &mut Report, config: &Config, address: &Address, error: &Cli
     }
 }
 
-fn transport(report: &mut Report, config: &Config, Door { node, login, .. }: Door<'_>) {
+fn transport(
+    report: &mut Report,
+    config: &Config,
+    BrokerTarget { node, login, .. }: BrokerTarget<'_>,
+) {
     let mqtt = &config.mqtt;
-    let advice = "mqtts:// in mqtt.url (EMQX: listeners.ssl.default; Mosquitto: a listener with certfile and keyfile)";
+    let advice = "use mqtts:// in mqtt.url (EMQX: listeners.ssl.default; Mosquitto: a listener with certfile and keyfile)";
     report.transport(["broker TLS", "broker"], mqtt.tls.as_ref(), &node.host, advice);
     let certificate = mqtt.tls.as_ref().is_some_and(|files| files.cert.is_some());
     if login.is_some() || certificate {
@@ -109,17 +115,17 @@ fn transport(report: &mut Report, config: &Config, Door { node, login, .. }: Doo
             ),
         );
     } else if tls::is_this_machine(&node.host) {
-        report.ok("broker login", "none; the broker is this machine");
+        report.ok("broker login", "none; the broker runs on this machine");
     } else {
         report.warning(
             "broker login",
             "none: anyone can publish positions",
-            "mqtt.username and mqtt.password_file here; EMQX: authentication; Mosquitto: allow_anonymous false and password_file",
+            "set mqtt.username and mqtt.password_file here; EMQX: authentication; Mosquitto: allow_anonymous false and password_file",
         );
     }
 }
 
-fn terms(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) {
+fn limits(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) {
     window(report, config, connack, nodes);
     let mqtt = &config.mqtt;
     let ours = mqtt.max_packet_bytes;
@@ -128,7 +134,7 @@ fn terms(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) 
         theirs => report.warning(
             "packet size",
             format!(
-                "the broker accepts {}, milepost {ours}: the broker drops packets in between",
+                "the broker accepts {}, milepost {ours}: the broker drops packets that milepost does not accept",
                 theirs.map_or("any size".to_owned(), |bytes| format!("{bytes} bytes"))
             ),
             format!("EMQX: mqtt.max_packet_size = {ours}B; Mosquitto: max_packet_size {ours}; or raise mqtt.max_packet_bytes here"),
@@ -139,7 +145,7 @@ fn terms(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) 
     match connack.session_expiry_seconds.map(u64::from) {
         Some(granted) if granted < asked => report.error(
             "session expiry",
-            format!("{granted} s granted, {asked} s requested: after a longer absence the broker drops its queue"),
+            format!("{granted} s granted, {asked} s requested: after a longer absence the broker drops the queued messages"),
             "EMQX from 6.3 on: mqtt.max_session_expiry_interval; Mosquitto: persistent_client_expiration; or lower mqtt.session_expiry here",
         ),
         Some(_) | None => report.ok("session expiry", format!("{asked} s granted; a restart must take less")),
@@ -172,15 +178,15 @@ fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize)
         window * 1_000 / usize::try_from(ACKNOWLEDGED_WITHIN.as_millis()).unwrap_or(usize::MAX);
     let found = format!(
         "{found}: at most about {rate} messages/s; above that the broker's queue overflows and drops the oldest. \
-         {wanted} keep {} inserts busy",
+         {wanted} in flight keep {} inserts busy",
         config.clickhouse.inserts_in_flight
     );
     let advice = if theirs < mqtt.receive_maximum {
-        "the broker allows no more: EMQX: mqtt.max_inflight = 32000 (in the zone of milepost's listener); Mosquitto: \
-         max_inflight_messages 32000; and raise the queue: mqtt.max_mqueue_len, max_queued_messages"
+        "the broker allows no more: in EMQX set mqtt.max_inflight = 32000 (in the zone of milepost's listener), in Mosquitto \
+         max_inflight_messages 32000; also raise the queue: mqtt.max_mqueue_len, max_queued_messages"
             .to_owned()
     } else {
-        format!("milepost: mqtt.connections = \"auto\", or {} of 64 at most", wanted.div_ceil(each))
+        format!("set mqtt.connections = \"auto\", or to {} (64 at most)", wanted.div_ceil(each))
     };
     if rate < RATE_MIN {
         report.error("window", found, advice)
@@ -194,11 +200,11 @@ fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize)
 async fn subscription(
     report: &mut Report,
     config: &Config,
-    door: Door<'_>,
+    target: BrokerTarget<'_>,
 ) -> Result<(), ClientError> {
     const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \"…\"}]}; Mosquitto acl_file: topic read …";
     let mqtt = &config.mqtt;
-    let (mut probe, connack) = Client::open(door, Duration::ZERO).await?;
+    let (mut probe, connack) = Client::open(target, Duration::ZERO).await?;
     let qos = mqtt.qos;
     let filters: Vec<String> =
         mqtt.topics.iter().map(|topic| format!("$share/{}-check/{topic}", mqtt.group)).collect();
@@ -243,18 +249,18 @@ async fn subscription(
     Ok(())
 }
 
-/// Checks the counters of messages that the broker dropped: EMQX's, if `mqtt.broker_metrics` asks
-/// for them, or Mosquitto's.
-async fn queue_drops(report: &mut Report, door: Door<'_>) {
-    if door.mqtt.broker_metrics {
-        match broker_metrics(report, door).await {
+/// Checks the counters of messages that the broker dropped: EMQX's if `mqtt.broker_metrics` is set,
+/// else Mosquitto's.
+async fn queue_drops(report: &mut Report, target: BrokerTarget<'_>) {
+    if target.mqtt.broker_metrics {
+        match broker_metrics(report, target).await {
             true => report
                 .ok("queue drops", "counted while milepost runs: milepost_broker_dropped_total"),
             false => report.ok("queue drops", "not visible: the line \"broker metrics\" says why"),
         }
         return;
     }
-    match dropped(door).await {
+    match dropped(target).await {
         Ok(Some(0)) => report.ok("queue drops", "none since the broker's start"),
         Ok(Some(dropped)) => report.warning(
             "queue drops",
@@ -269,12 +275,12 @@ async fn queue_drops(report: &mut Report, door: Door<'_>) {
     }
 }
 
-/// Returns whether the broker grants its counters. Asks on a separate connection, because some
-/// brokers close it instead of refusing.
-async fn broker_metrics(report: &mut Report, door: Door<'_>) -> bool {
+/// Returns whether the broker grants a subscription to its counters. Uses a separate connection,
+/// because some brokers close the connection instead of refusing.
+async fn broker_metrics(report: &mut Report, target: BrokerTarget<'_>) -> bool {
     const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \"$SYS/brokers/+/metrics/#\"}]}; or mqtt.broker_metrics = false";
     let granted = async {
-        let (mut probe, _) = Client::open(door, Duration::ZERO).await?;
+        let (mut probe, _) = Client::open(target, Duration::ZERO).await?;
         let grants = probe.subscribe(&[FILTER.to_owned()], Qos::AtMostOnce).await?;
         probe.leave().await;
         Ok::<_, ClientError>(matches!(grants.first(), Some(Grant::Granted(_))))
@@ -300,8 +306,8 @@ async fn broker_metrics(report: &mut Report, door: Door<'_>) -> bool {
 
 /// Returns Mosquitto's counter of dropped messages; `None` if the broker has none, or hides it from
 /// this user.
-async fn dropped(door: Door<'_>) -> Result<Option<u64>, ClientError> {
-    let (mut probe, _) = Client::open(door, Duration::ZERO).await?;
+async fn dropped(target: BrokerTarget<'_>) -> Result<Option<u64>, ClientError> {
+    let (mut probe, _) = Client::open(target, Duration::ZERO).await?;
     let received = async {
         probe.subscribe(&[DROPPED_TOPIC.to_owned()], Qos::AtMostOnce).await?;
         let counter = probe.wait_for(RETAINED_WITHIN, |packet| {
@@ -324,7 +330,7 @@ async fn dropped(door: Door<'_>) -> Result<Option<u64>, ClientError> {
 /// Publishes a message and waits for it.
 async fn message(
     report: &mut Report,
-    door: Door<'_>,
+    target: BrokerTarget<'_>,
     probe_topic: Option<&str>,
 ) -> Result<(), ClientError> {
     let Some(topic) = probe_topic else {
@@ -334,8 +340,8 @@ async fn message(
         );
         return Ok(());
     };
-    let (mut probe, _) = Client::open(door, Duration::ZERO).await?;
-    let grants = probe.subscribe(&[share_alone(door.mqtt, topic)], Qos::AtLeastOnce).await?;
+    let (mut probe, _) = Client::open(target, Duration::ZERO).await?;
+    let grants = probe.subscribe(&[share_alone(target.mqtt, topic)], Qos::AtLeastOnce).await?;
     if !matches!(grants.first(), Some(Grant::Granted(_))) {
         report.error(
             "message",
@@ -371,7 +377,7 @@ async fn message(
             "message",
             format!("{topic}: publishing is not authorized, so delivery is untested"),
             format!(
-                "`milepost run` never publishes; for this check alone: EMQX acl.conf: {{allow, {{username, \"…\"}}, publish, [\"{topic}\"]}}; Mosquitto acl_file: topic readwrite {topic}"
+                "`milepost run` never publishes; to let this check publish, add to EMQX acl.conf: {{allow, {{username, \"…\"}}, publish, [\"{topic}\"]}}; Mosquitto acl_file: topic readwrite {topic}"
             ),
         ),
         (Some(reason), _) if reason >= REFUSED_FROM => report.warning("message", format!("{topic}: refused, reason {reason:#04x}"), "see the broker's log"),

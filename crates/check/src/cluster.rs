@@ -7,7 +7,7 @@ use bytes::BytesMut;
 
 use super::report::Report;
 use milepost_command::client::{
-    self, ANSWER_WITHIN, Client, ClientError, Door, RETAINED_WITHIN, share_alone,
+    self, ANSWER_WITHIN, BrokerTarget, Client, ClientError, RETAINED_WITHIN, share_alone,
 };
 use milepost_config::Mqtt;
 use milepost_core::Qos;
@@ -15,13 +15,13 @@ use milepost_mqtt as codec;
 use milepost_mqtt::Packet;
 use milepost_tls::nodes;
 
-/// EMQX's nodes, separated by commas, retained.
+/// Topic on which EMQX retains the names of its nodes, separated by commas.
 const NODES_TOPIC: &str = "$SYS/brokers";
-/// Number of messages with which each member almost surely receives one under any strategy but
-/// `local`.
+/// Number of test messages: so many that under any strategy but `local` each member almost surely
+/// receives one.
 const MESSAGES: usize = 10;
 /// The setting that a cluster needs, and why.
-const LOCAL: &str = "EMQX: mqtt.shared_subscription_strategy = local: with another one a node that died keeps its share, and EMQX drops it uncounted";
+const LOCAL: &str = "EMQX: set mqtt.shared_subscription_strategy = local: with any other strategy EMQX keeps assigning messages to a node that died, and drops them uncounted";
 
 /// Compares the nodes that the broker names with those of `mqtt.url` at the start of the consumer.
 /// Skips nodes that do not answer: the sessions report them.
@@ -29,45 +29,45 @@ pub(super) async fn at_start(report: &mut Report, mqtt: &Mqtt) {
     let Ok(login) = client::login(mqtt) else { return };
     let ours = nodes::resolve(&mqtt.nodes, &[]).await;
     for node in &ours {
-        let door = Door { mqtt, node, login: login.as_ref() };
-        let Ok(names) = node_names(door).await else { continue };
+        let target = BrokerTarget { mqtt, node, login: login.as_ref() };
+        let Ok(names) = node_names(target).await else { continue };
         let is_cluster = ours.len() > 1 || names.as_ref().is_some_and(|names| names.len() > 1);
         if let Some(names) = names.filter(|names| names.len() > ours.len()) {
             missing_nodes(report, &names, ("mqtt.url has", ours.len()));
         }
         if is_cluster {
-            report.ok("strategy", format!("a cluster; `milepost check --probe-topic drivers/ID/gps-check` tests its strategy. {LOCAL}"));
+            report.ok("strategy", format!("the broker is a cluster; `milepost check --probe-topic drivers/ID/gps-check` tests its strategy. {LOCAL}"));
         }
         return;
     }
 }
 
-/// Warns that the broker has more nodes than milepost uses. `names`: all nodes. `which` and
-/// `reached`: the nodes in use, in words, and their number.
+/// Warns that the broker has more nodes than milepost uses. `names`: all nodes. `which` names
+/// the nodes in use, and `reached` is their number.
 fn missing_nodes(report: &mut Report, names: &[String], (which, reached): (&str, usize)) {
     report.warning(
         "cluster",
         format!("{} nodes, of which {which} {reached}: {}", names.len(), names.join(" ")),
-        "mqtt.url: a URL for each node, or a name with all their addresses",
+        "set mqtt.url to a URL for each node, or to a host name that has all their addresses",
     );
 }
 
-/// Checks that all nodes are reached and, with a topic, which member receives a message. `doors`:
-/// the nodes that answer, at least one.
+/// Checks that milepost reaches all nodes and, with a topic, which member receives a message.
+/// `targets`: the nodes that answer, at least one.
 pub(super) async fn check(
     report: &mut Report,
-    doors: &[Door<'_>],
+    targets: &[BrokerTarget<'_>],
     probe_topic: Option<&str>,
 ) -> Result<(), ClientError> {
-    let reached = doors.len();
-    let nodes = node_names(doors[0]).await?;
+    let reached = targets.len();
+    let nodes = node_names(targets[0]).await?;
     let is_untestable = reached == 1 && nodes.as_ref().is_some_and(|nodes| nodes.len() > 1);
     match nodes {
         Some(nodes) if nodes.len() > reached => {
             missing_nodes(report, &nodes, ("milepost reaches", reached))
         }
         Some(nodes) => {
-            report.ok("cluster", format!("{} nodes, as many as milepost reaches", nodes.len()))
+            report.ok("cluster", format!("{} nodes, and milepost reaches them all", nodes.len()))
         }
         None if reached > 1 => report
             .ok("cluster", format!("{reached} nodes; whether these are all is not visible here")),
@@ -75,19 +75,19 @@ pub(super) async fn check(
     }
     if is_untestable {
         // The strategy cannot be read over MQTT, and only members on two nodes show it.
-        report.ok("strategy", "not tested: that needs two nodes in mqtt.url; ask EMQX: emqx ctl conf show mqtt, shared_subscription_strategy must be local");
+        report.ok("strategy", "not tested: the test needs two nodes in mqtt.url; in EMQX, run emqx ctl conf show mqtt: shared_subscription_strategy must be local");
     }
-    let [here, there, ..] = doors else { return Ok(()) };
+    let [here, there, ..] = targets else { return Ok(()) };
     match probe_topic {
         None => report.ok("strategy", format!("not visible; --probe-topic tests it. {LOCAL}")),
-        Some(topic) => match (received(*here, *there, topic).await?, received(*there, *here, topic).await?) {
+        Some(topic) => match (count_received(*here, *there, topic).await?, count_received(*there, *here, topic).await?) {
             ((MESSAGES, 0), (MESSAGES, 0)) => {
                 report.ok("strategy", "local: a message goes to a member on the node that received it");
             }
             ((0, 0), _) | (_, (0, 0)) => report.ok("strategy", "not visible: no message came back"),
             ((stayed, left), _) => report.warning(
                 "strategy",
-                format!("not local: of {MESSAGES} messages sent to {}, a member there got {stayed}, a member on {} {left}", here.node, there.node),
+                format!("not local: of {MESSAGES} messages sent to {}, the member there received {stayed}, and the member on {} received {left}", here.node, there.node),
                 LOCAL,
             ),
         },
@@ -96,15 +96,15 @@ pub(super) async fn check(
 }
 
 /// Returns the nodes that the broker names, if it lets this user read them.
-async fn node_names(door: Door<'_>) -> Result<Option<Vec<String>>, ClientError> {
-    let (mut probe, _) = Client::open(door, Duration::ZERO).await?;
+async fn node_names(target: BrokerTarget<'_>) -> Result<Option<Vec<String>>, ClientError> {
+    let (mut probe, _) = Client::open(target, Duration::ZERO).await?;
     let retained = async {
         probe.subscribe(&[NODES_TOPIC.to_owned()], Qos::AtMostOnce).await?;
         let names = probe.wait_for(RETAINED_WITHIN, |packet| {
             let Packet::Published(publish) = packet else { return None };
             let names = String::from_utf8_lossy(publish.payload).into_owned();
-            let is_it = publish.topic == NODES_TOPIC.as_bytes();
-            is_it.then(|| names.split(',').map(str::to_owned).collect())
+            let is_list = publish.topic == NODES_TOPIC.as_bytes();
+            is_list.then(|| names.split(',').map(str::to_owned).collect())
         });
         names.await
     };
@@ -120,9 +120,9 @@ async fn node_names(door: Door<'_>) -> Result<Option<Vec<String>>, ClientError> 
 
 /// Subscribes a member on each of two nodes, publishes to the first, and counts the messages that
 /// each member receives.
-async fn received(
-    here: Door<'_>,
-    there: Door<'_>,
+async fn count_received(
+    here: BrokerTarget<'_>,
+    there: BrokerTarget<'_>,
     topic: &str,
 ) -> Result<(usize, usize), ClientError> {
     let filter = [share_alone(here.mqtt, topic)];
@@ -141,7 +141,7 @@ async fn received(
         });
         acked.await?;
     }
-    // The other member's messages, and those still in transit to this one.
+    // Wait for the other member's messages, and for those still in transit to this one.
     for (probe, count) in [(&mut ours, &mut by_us), (&mut theirs, &mut by_them)] {
         let rest = probe.wait_for(RETAINED_WITHIN, |packet| {
             *count += usize::from(matches!(packet, Packet::Published(_)));

@@ -1,4 +1,4 @@
-//! The command line of `milepost check`, and its part in a start of the consumer.
+//! The command line of `milepost check`, and the checks that run while the consumer starts.
 
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -22,9 +22,9 @@ use crate::report::{Level, Report};
 /// `milepost check`, as `src/cli.rs` lists it.
 pub const COMMANDS: &[Companion] = &[Companion::of::<Arguments>().at_start(at_start)];
 
-/// Interval at which the preflight checks whether a session is subscribed. Before that it would
-/// only repeat the sessions' own errors.
-const SUBSCRIBED_EVERY: Duration = Duration::from_secs(1);
+/// Interval at which the preflight asks whether a session is subscribed. Earlier, checks of the
+/// broker would only repeat the sessions' own errors.
+const SUBSCRIBED_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Check the broker, ClickHouse and the disk, and name each setting to change; exit 1 on errors
 #[derive(Parser)]
@@ -58,27 +58,27 @@ impl Arguments {
     }
 }
 
-/// Logs warnings about foreseeable problems beside a consumer that starts, and delays nothing.
+/// Logs warnings about foreseeable problems while the consumer starts, without delaying it.
 fn at_start(starting: Starting) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(log_preflight(starting))
 }
 
 async fn log_preflight(Starting { config, mut server, metrics }: Starting) {
     let spool_config = config.clone();
-    // On a thread of its own: a disk that hangs must not delay the other checks.
-    let of_spool = async {
+    // On its own thread, so that a hung disk does not delay the other checks.
+    let spool_check = async {
         if let Ok(report) = spawn_blocking(move || all::spool_at_start(&spool_config)).await {
             log_findings(&report);
         }
     };
-    let of_server = async {
+    let server_check = async {
         if server.wait_for(|server| server.schema == Schema::Ready).await.is_ok() {
             log_findings(&all::server_at_start(&config, now_ms).await);
         }
     };
-    let of_broker = async {
+    let broker_check = async {
         while !metrics.is_subscribed() {
-            sleep(SUBSCRIBED_EVERY).await;
+            sleep(SUBSCRIBED_POLL_INTERVAL).await;
         }
         let report = all::broker_at_start(&config).await;
         for finding in report.findings().iter().filter(|finding| finding.level == Level::Ok) {
@@ -86,7 +86,7 @@ async fn log_preflight(Starting { config, mut server, metrics }: Starting) {
         }
         log_findings(&report);
     };
-    tokio::join!(of_spool, of_server, of_broker);
+    tokio::join!(spool_check, server_check, broker_check);
 }
 
 fn log_findings(report: &Report) {

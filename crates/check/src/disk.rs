@@ -10,10 +10,10 @@ use super::report::Report;
 use milepost_config::Spool;
 
 const WHAT: &str = "spool";
-/// Kinds of file systems (Linux, `statfs(2)`).
+/// File system types (Linux, `statfs(2)`).
 const TMPFS: u32 = 0x0102_1994;
 const RAMFS: u32 = 0x8584_58F6;
-/// A container's own layer.
+/// The writable layer of a container.
 const OVERLAYFS: u32 = 0x794C_7630;
 
 pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
@@ -26,27 +26,27 @@ pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
     let dir = spool.dir.display();
     // `run` creates missing directories, so check the nearest existing ancestor.
     let absolute = std::path::absolute(&spool.dir).unwrap_or_else(|_| spool.dir.clone());
-    let Some(there) = absolute.ancestors().find(|path| path.exists()) else {
+    let Some(existing) = absolute.ancestors().find(|path| path.exists()) else {
         return report.error(WHAT, format!("{dir} does not exist"), "set spool.dir to a directory");
     };
-    if let Err(error) = try_to_write(there) {
+    if let Err(error) = try_to_write(existing) {
         return report.error(
             WHAT,
-            format!("{}: {error}", there.display()),
+            format!("{}: {error}", existing.display()),
             format!("set spool.dir ({dir}) to a directory that this user can write to"),
         );
     }
-    match statfs(there) {
+    match statfs(existing) {
         Ok(found) => kind_and_space(report, spool, &found),
         Err(error) => report.warning(
             WHAT,
-            format!("{dir}: {error}"),
-            "its file system does not say what is free",
+            format!("{dir}: the file system does not report its free space: {error}"),
+            "compare the free space with spool.bytes_max by hand",
         ),
     }
 }
 
-/// Writes and removes a file. Its name is not one of the spool's, so the spool ignores it.
+/// Writes and removes a file. The spool ignores it, because its name is not one of the spool's.
 fn try_to_write(dir: &Path) -> std::io::Result<()> {
     let path = dir.join(format!("check-{:016x}", fastrand::u64(..)));
     let written = File::create_new(&path).and_then(|mut file| {
@@ -62,21 +62,21 @@ fn kind_and_space(report: &mut Report, spool: &Spool, found: &StatFs) {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a number of 32 bits in a wider type"
+        reason = "f_type holds 32 bits in a wider type"
     )]
     let kind = found.f_type as u32;
     match kind {
         TMPFS | RAMFS => report.error(
             WHAT,
             format!(
-                "{dir} is memory: what is acknowledged is gone with a restart of the machine or container"
+                "{dir} is memory: a restart of the machine or container loses acknowledged messages"
             ),
-            "spool.dir wants a disk; in Kubernetes a volume, not an emptyDir with medium Memory",
+            "set spool.dir to a directory on a disk; in Kubernetes, on a volume that is not an emptyDir with medium Memory",
         ),
         OVERLAYFS => report.warning(
             WHAT,
-            format!("{dir} is the container's own layer, and goes with it"),
-            "mount a volume, and point spool.dir to it",
+            format!("{dir} is in the container's own layer, which is deleted with the container"),
+            "mount a volume, and set spool.dir to a directory on it",
         ),
         _ => report.ok(WHAT, format!("{dir}: can be written")),
     }
@@ -90,13 +90,13 @@ fn kind_and_space(report: &mut Report, spool: &Spool, found: &StatFs) {
     if free < wanted {
         report.error(
             "spool space",
-            format!("{free} bytes are free, and spool.bytes_max wants {wanted} more"),
-            "free the space, mount a larger volume, or lower spool.bytes_max",
+            format!("{free} bytes are free, but spool.bytes_max allows the spool {wanted} more"),
+            "free some space, mount a larger volume, or lower spool.bytes_max",
         );
     } else {
         report.ok(
             "spool space",
-            format!("{free} bytes are free, spool.bytes_max wants {wanted} more"),
+            format!("{free} bytes are free, spool.bytes_max allows the spool {wanted} more"),
         );
     }
 }

@@ -1,18 +1,18 @@
-//! Checks whether ClickHouse gets many small inserts: an insert costs its parts, however few rows
-//! it has, so members that share a small load multiply the cost.
+//! Checks whether ClickHouse gets many small inserts. Each insert creates parts, however few rows
+//! it has, so members that share a small load multiply the cost of merging.
 
 use milepost_clickhouse::{ClickHouse, Error};
 
 use crate::report::Report;
 
 const WHAT: &str = "inserts";
-/// Period in seconds in which new parts are counted. The server lists a merged part for 8 more
-/// minutes, so it lists every new part of this period.
+/// Period in seconds in which new parts are counted. The server keeps listing a part for 8 minutes
+/// after it was merged, so the count misses none of this period.
 const SECONDS: u64 = 300;
-/// Parts a second that ClickHouse merges without falling behind; the alert `MilepostSmallInserts`
-/// has the same limits.
+/// Parts a second that ClickHouse can merge without falling behind. The alert
+/// `MilepostSmallInserts` has the same limits.
 const PARTS_A_SECOND_MAX: u64 = 8;
-/// Inserts of at least this many rows are as cheap as inserts get.
+/// Rows per insert from which on a row hardly becomes cheaper.
 const ROWS_MIN: u64 = 1_000;
 
 pub(super) async fn check(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
@@ -31,11 +31,12 @@ pub(super) async fn check(report: &mut Report, clickhouse: &ClickHouse) -> Resul
     Ok(())
 }
 
-/// `found`: new parts of `positions` and their rows; `None`: the user cannot read them.
+/// `found`: number of new parts of `positions`, and of their rows; `None` if the user cannot read
+/// `system.parts`.
 fn judge(report: &mut Report, found: Option<(u64, u64)>) {
     let Some((parts, rows)) = found else {
-        let how = "GRANT SELECT ON system.parts shows them";
-        return report.ok(WHAT, format!("not known: this user cannot read the new parts; {how}"));
+        let how = "to count new parts, GRANT SELECT ON system.parts";
+        return report.ok(WHAT, format!("not known: this user cannot read system.parts; {how}"));
     };
     let minutes = SECONDS / 60;
     if parts == 0 {
@@ -51,7 +52,7 @@ fn judge(report: &mut Report, found: Option<(u64, u64)>) {
         report.warning(
             WHAT,
             found,
-            "an insert costs ClickHouse its parts, however few rows it has: run fewer members, or set batch.members_age_max",
+            "run fewer members, or set batch.members_age_max: each insert creates parts to merge, however few rows it has",
         );
     } else {
         report.ok(WHAT, found);

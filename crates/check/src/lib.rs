@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! a short session with the broker ─┐
-//! questions to ClickHouse ─────────┼─▶ Report ─▶ lines, or JSON; a start logs its warnings
+//! queries to ClickHouse ───────────┼─▶ Report ─▶ lines, or JSON; a start logs its warnings
 //! the spool's directory ───────────┘
 //! ```
 //!
@@ -11,7 +11,7 @@
 //! their own client id and share group, and end with it. A setting that it cannot read is reported
 //! as not visible.
 //!
-//! Refuses: to guess. A question without an answer is a finding of its own.
+//! Refuses: to guess. A check that gets no answer reports that as its finding.
 
 mod all;
 mod broker;

@@ -6,9 +6,11 @@ use milepost_clickhouse::{ClickHouse, Error};
 use milepost_config as config;
 use milepost_config::{InsertQuorum, Replication};
 
-/// Longest delay of a replica in seconds: above it quorums wait and readers see old rows.
+/// Delay of a replica, in seconds, above which the check warns: quorums wait for such a replica,
+/// and its readers see old rows.
 const DELAY_SECONDS_MAX: u64 = 60;
-/// Seconds for which an insert may be retried under one token: a day.
+/// Shortest time, in seconds, for which a table must remember a token: milepost may retry an insert
+/// under one token for a day.
 const TOKEN_SECONDS_MIN: u64 = 86_400;
 /// Smallest number of deduplication tokens that a table must remember. Each member of the group
 /// inserts one or two blocks a second.
@@ -28,7 +30,7 @@ struct Replica {
 
 /// Returns the value of a MergeTree setting: the table's own, else the server's default, else 0.
 pub(super) fn setting(engine_full: &str, name: &str, defaults: &[[String; 2]]) -> u64 {
-    // Compare whole words: some setting's name is the end of another one's.
+    // Compare whole words: the name of one setting can be the end of another's.
     let own = engine_full.split([' ', ',']).skip_while(|word| *word != name).nth(2);
     let default = || defaults.iter().find(|[named, _]| named == name).map(|[_, value]| &**value);
     let text = own.or_else(default).unwrap_or_default();
@@ -77,20 +79,21 @@ fn replica(row: [String; 8]) -> Replica {
 
 /// Checks the engines and the quorum. Returns whether there are replicas to check.
 fn engines(report: &mut Report, config: &config::ClickHouse, tables: &[[String; 3]]) -> bool {
-    let named = |test: fn(&str) -> bool| {
+    let tables_with = |test: fn(&str) -> bool| {
         let names =
             tables.iter().filter(|[_, engine, _]| test(engine)).map(|[name, ..]| name.as_str());
         names.collect::<Vec<_>>().join(", ")
     };
-    let replicated = named(|engine| engine.starts_with("Replicated"));
-    let shared = named(|engine| engine.starts_with("Shared"));
-    let plain = named(|engine| !engine.starts_with("Replicated") && !engine.starts_with("Shared"));
+    let replicated = tables_with(|engine| engine.starts_with("Replicated"));
+    let shared = tables_with(|engine| engine.starts_with("Shared"));
+    let plain =
+        tables_with(|engine| !engine.starts_with("Replicated") && !engine.starts_with("Shared"));
     if replicated.is_empty() && shared.is_empty() {
         if config.replication != Replication::None {
             report.error(
                 "replication",
                 format!("{plain}: not replicated, so a quorum has no effect"),
-                "clickhouse.replication = \"none\"; or move to replicated tables, see docs/clickhouse.md",
+                "set clickhouse.replication = \"none\", or move to replicated tables, see docs/clickhouse.md",
             );
         }
         return false;
@@ -98,7 +101,7 @@ fn engines(report: &mut Report, config: &config::ClickHouse, tables: &[[String; 
     if !plain.is_empty() {
         report.error(
             "replication",
-            format!("{plain}: on one server alone, beside replicated tables"),
+            format!("{plain}: on one server alone, while other tables are replicated"),
             "make them replicated, see docs/clickhouse.md",
         );
     }
@@ -107,9 +110,9 @@ fn engines(report: &mut Report, config: &config::ClickHouse, tables: &[[String; 
         return false;
     }
     let advice = match (config.replication, config.insert_quorum) {
-        (Replication::None, _) => "clickhouse.replication = \"macros\" or \"managed\"",
+        (Replication::None, _) => "set clickhouse.replication = \"macros\" or \"managed\"",
         (Replication::Macros | Replication::Managed, InsertQuorum::Replicas(0 | 1)) => {
-            "clickhouse.insert_quorum = \"auto\""
+            "set clickhouse.insert_quorum = \"auto\""
         }
         (
             Replication::Macros | Replication::Managed,
@@ -121,7 +124,7 @@ fn engines(report: &mut Report, config: &config::ClickHouse, tables: &[[String; 
     };
     report.error(
         "insert quorum",
-        format!("{replicated}: replicated, but milepost acknowledges inserts that only one replica has; if it dies, they are lost"),
+        format!("{replicated}: replicated, but milepost acknowledges messages whose rows only one replica has; if that replica is lost, so are the rows"),
         advice,
     );
     true
@@ -144,14 +147,14 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
     };
     let keeper = with(&|replica| replica.expired || !replica.exception.is_empty());
     if !keeper.is_empty() {
-        let words = replicas
+        let exception = replicas
             .iter()
             .map(|replica| replica.exception.as_str())
-            .find(|words| !words.is_empty());
+            .find(|exception| !exception.is_empty());
         report.error(
             "Keeper",
-            format!("{keeper}: no session with Keeper {}", words.unwrap_or_default()).trim_end().to_owned(),
-            "start Keeper, and let the server reach it: <zookeeper> in its configuration; until then nothing can be inserted",
+            format!("{keeper}: no session with Keeper: {}", exception.unwrap_or_default()).trim_end_matches(": ").to_owned(),
+            "start Keeper, and make sure that the server reaches it (<zookeeper> in the server's configuration); until then nothing can be inserted",
         );
     }
     let readonly = with(&|replica| replica.readonly);
@@ -159,7 +162,7 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
         report.error(
             "read-only replica",
             format!("{readonly}: nothing can be inserted on this replica"),
-            "if Keeper is there: SYSTEM RESTART REPLICA; if its metadata in Keeper is lost: SYSTEM RESTORE REPLICA",
+            "if Keeper is reachable, run SYSTEM RESTART REPLICA; if the replica's metadata in Keeper is lost, run SYSTEM RESTORE REPLICA",
         );
     }
     if !keeper.is_empty() || !readonly.is_empty() {
@@ -179,7 +182,7 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
         report.error(
             "replicas",
             format!("{found}: fewer than the {wanted} that an insert waits for, so nothing is inserted"),
-            "make the tables on another server, see docs/clickhouse.md; or lower clickhouse.insert_quorum",
+            "create the tables on another server, see docs/clickhouse.md; or lower clickhouse.insert_quorum",
         );
     } else if least.active < wanted {
         report.error(
@@ -205,8 +208,8 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
         report.warning(
             "replica lag",
             format!("{} is {} s behind here, {} entries wait", behind.table, behind.delay, behind.queue),
-            "system.replication_queue (last_exception) says why; look at the network between the replicas (port 9009) \
-             and at the disk",
+            "see last_exception in system.replication_queue; check the network between the replicas (port 9009) \
+             and the disk",
         );
     }
 }
@@ -227,7 +230,7 @@ fn tokens(report: &mut Report, database: &str, tables: &[[String; 3]], defaults:
         report.warning(
             "token window",
             "replicas forget an insert's token before its last retry; then rejects are stored twice",
-            format!("in ClickHouse: {}", statements.join("; ")),
+            format!("run in ClickHouse: {}", statements.join("; ")),
         );
     }
 }
@@ -242,9 +245,9 @@ mod tests {
         Config::parse(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse
     }
 
-    fn of_engines(toml: &str, of: &[[&str; 2]]) -> Report {
+    fn engine_report(toml: &str, tables: &[[&str; 2]]) -> Report {
         let tables: Vec<_> =
-            of.iter().map(|[name, engine]| [name, engine, ""].map(str::to_owned)).collect();
+            tables.iter().map(|[name, engine]| [name, engine, ""].map(str::to_owned)).collect();
         let mut report = Report::default();
         engines(&mut report, &config(toml), &tables);
         report
@@ -254,32 +257,33 @@ mod tests {
     fn insert_acknowledged_by_one_replica_is_an_error() {
         let both =
             [["positions", "ReplicatedReplacingMergeTree"], ["rejects", "ReplicatedMergeTree"]];
-        let report = of_engines("", &both);
+        let report = engine_report("", &both);
         assert!(
             report.finds(Level::Error, "insert quorum", "clickhouse.replication = "),
             "{report}"
         );
-        let report = of_engines("replication = 'macros'\ninsert_quorum = 0", &both);
+        let report = engine_report("replication = 'macros'\ninsert_quorum = 0", &both);
         assert!(
             report.finds(Level::Error, "insert quorum", "insert_quorum = \"auto\""),
             "{report}"
         );
-        assert!(!of_engines("replication = 'macros'", &both).has_errors());
-        assert!(!of_engines("replication = 'managed'\ninsert_quorum = 3", &both).has_errors());
-        let report = of_engines("replication = 'macros'", &[both[0], ["rejects", "MergeTree"]]);
+        assert!(!engine_report("replication = 'macros'", &both).has_errors());
+        assert!(!engine_report("replication = 'managed'\ninsert_quorum = 3", &both).has_errors());
+        let report = engine_report("replication = 'macros'", &[both[0], ["rejects", "MergeTree"]]);
         assert!(
             report.finds(Level::Error, "replication", "rejects: on one server alone"),
             "{report}"
         );
-        let report = of_engines("replication = 'macros'", &[["positions", "ReplacingMergeTree"]]);
-        assert!(report.finds(Level::Error, "replication", "a quorum has no effect"), "{report}");
-        assert!(of_engines("", &[["positions", "ReplacingMergeTree"]]).findings().is_empty());
         let report =
-            of_engines("replication = 'managed'", &[["positions", "SharedReplacingMergeTree"]]);
+            engine_report("replication = 'macros'", &[["positions", "ReplacingMergeTree"]]);
+        assert!(report.finds(Level::Error, "replication", "a quorum has no effect"), "{report}");
+        assert!(engine_report("", &[["positions", "ReplacingMergeTree"]]).findings().is_empty());
+        let report =
+            engine_report("replication = 'managed'", &[["positions", "SharedReplacingMergeTree"]]);
         assert!(report.finds(Level::Ok, "insert quorum", "none is needed"), "{report}");
     }
 
-    fn of_replicas(toml: &str, [a, b, c, d, e, f, g]: [&str; 7]) -> Report {
+    fn replica_report(toml: &str, [a, b, c, d, e, f, g]: [&str; 7]) -> Report {
         let mut report = Report::default();
         let row = ["positions", a, b, c, d, e, f, g].map(str::to_owned);
         health(&mut report, &config(toml), &[replica(row)]);
@@ -288,7 +292,7 @@ mod tests {
 
     #[test]
     fn missing_late_or_disconnected_replicas_are_named_with_advice() {
-        let of = |row| of_replicas("replication = 'macros'", row);
+        let of = |row| replica_report("replication = 'macros'", row);
         for (row, level, what, words) in [
             (["0", "0", "0", "0", "3", "3", ""], Level::Ok, "replicas", "3 of 3 live"),
             (
@@ -325,7 +329,7 @@ mod tests {
         }
         let lag = of(["0", "0", "60", "0", "3", "3", ""]);
         assert!(lag.findings().iter().all(|finding| finding.level == Level::Ok), "{lag}");
-        let four = of_replicas(
+        let four = replica_report(
             "replication = 'macros'\ninsert_quorum = 4",
             ["0", "0", "0", "0", "3", "3", ""],
         );

@@ -11,7 +11,7 @@ use milepost_tls as tls;
 pub(crate) enum Level {
     /// Correct, or not visible to the check.
     Ok,
-    /// Works now, but will fail later.
+    /// Works now, but may fail later.
     Warning,
     /// Fails, or loses data.
     Error,
@@ -76,7 +76,7 @@ impl Report {
         self.findings.push(Finding { level: Level::Error, what, found: found.into(), advice });
     }
 
-    /// An error whose text names the setting to change.
+    /// Reports an error whose text already names the setting to change.
     pub(super) fn failure(&mut self, what: &'static str, found: impl Into<String>) {
         self.findings.push(Finding {
             level: Level::Error,
@@ -100,15 +100,15 @@ impl Report {
                     .ca
                     .as_ref()
                     .map_or("a public CA".to_owned(), |path| path.display().to_string());
-                self.ok(what, format!("its certificate is signed by {by}, and for {host}"));
+                self.ok(what, format!("its certificate is signed by {by}, and valid for {host}"));
             }
             None if tls::is_this_machine(host) => {
-                self.ok(what, format!("none; the {peer} is this machine"))
+                self.ok(what, format!("none; the {peer} runs on this machine"))
             }
             None => self.warning(
                 what,
                 "positions and the password travel in plain text",
-                format!("{advice}, or a network of their own"),
+                format!("{advice}, or use a private network"),
             ),
         }
     }

@@ -14,25 +14,26 @@ use milepost_config::Config;
 use milepost_core::encode::TABLES;
 use milepost_core::error_chain;
 
-/// Oldest version that has everything that tables and inserts use. Earlier ones create refreshable
-/// views (`sql/111_driver_days_mv.sql`) only with an experimental setting.
+/// Oldest version that supports everything that milepost's tables and inserts use. Earlier versions
+/// create refreshable views (`sql/111_driver_days_mv.sql`) only with an experimental setting.
 const VERSION_MIN: (u32, u32) = (24, 10);
-/// Oldest version that is tested: the container stack runs it, the tests run 26.9.
-const VERSION_TRIED: (u32, u32) = (26, 8);
-/// Largest difference between the clocks that is not reported.
-const CLOCKS_MAY_DIFFER: Duration = Duration::from_secs(2);
+/// Oldest tested version. The container stack runs it; the other tests run 26.9.
+const VERSION_TESTED: (u32, u32) = (26, 8);
+/// Clock difference above which the check warns. Above the larger of this and
+/// `decode.fix_future_max`, it is an error.
+const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(2);
 /// Smallest deduplication window, in inserts, that recognises every retry.
 const WINDOW_MIN: u64 = 1_000;
 /// Smallest number of partitions that one insert must be allowed: the months that
 /// `decode.fix_age_max` and `decode.fix_future_max` can span.
 const PARTITIONS_MIN: u64 = 15;
 
-/// Checks each endpoint. The checks of an endpoint run in order until one cannot be made.
+/// Checks each endpoint. The checks of an endpoint run in order, until one cannot be carried out.
 pub(super) async fn check(report: &mut Report, config: &Config, unix_ms: fn() -> i64) {
     for url in &config.clickhouse.urls {
-        let mut of_one = config.clone();
-        of_one.clickhouse.urls = vec![url.clone()];
-        check_endpoint(report, &of_one, url, unix_ms).await;
+        let mut endpoint = config.clone();
+        endpoint.clickhouse.urls = vec![url.clone()];
+        check_endpoint(report, &endpoint, url, unix_ms).await;
     }
 }
 
@@ -42,21 +43,21 @@ async fn check_endpoint(report: &mut Report, config: &Config, url: &str, unix_ms
         Err(error) => return report.failure("clickhouse", error_chain(&error)),
     };
     let before = unix_ms();
-    let asked = clickhouse.ask(
+    let answer = clickhouse.ask(
         "asking for the version",
         "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)))",
     );
-    let [its_version, its_ms]: [String; 2] = match asked.await {
+    let [server_version, server_ms]: [String; 2] = match answer.await {
         Ok(rows) => rows.into_iter().next().unwrap_or_default(),
-        Err(error) => return not_reached(report, url, &error),
+        Err(error) => return report_unreachable(report, url, &error),
     };
     let after = unix_ms();
     report.ok("clickhouse", format!("{url} answers as {}", config.clickhouse.user));
     transport(report, config, url);
-    version(report, &its_version);
-    // The server read its clock between `before` and `after`, however long the answer took: a time
-    // within both is no difference.
-    clocks(report, config, its_ms.parse::<i64>().ok().map(|its| its - its.max(before).min(after)));
+    version(report, &server_version);
+    // The server read its clock between `before` and `after`, so a time in that range counts as
+    // equal, however long the answer took.
+    clocks(report, config, server_ms.parse::<i64>().ok().map(|ms| ms - ms.max(before).min(after)));
     let checks = async {
         grants(report, config, &clickhouse).await?;
         if !migrations(report, &clickhouse).await {
@@ -73,15 +74,15 @@ async fn check_endpoint(report: &mut Report, config: &Config, url: &str, unix_ms
     }
 }
 
-fn not_reached(report: &mut Report, url: &str, error: &Error) {
+fn report_unreachable(report: &mut Report, url: &str, error: &Error) {
     let chain = error_chain(error);
     let why = format!("{url}: {chain}");
-    // An error that names a setting is its own advice.
+    // An error that names a setting needs no further advice.
     if error.code().is_none() && error.may_pass() && !chain.contains("clickhouse.") {
         report.error(
             "clickhouse",
             why,
-            "set clickhouse.url to its HTTP port (8123, TLS 8443), and open the network to it",
+            "set clickhouse.url to ClickHouse's HTTP port (8123, or 8443 for TLS), and allow connections to it",
         );
     } else {
         report.failure("clickhouse", why);
@@ -89,29 +90,36 @@ fn not_reached(report: &mut Report, url: &str, error: &Error) {
 }
 
 fn transport(report: &mut Report, config: &Config, url: &str) {
-    let url = Url::parse(url).expect("the configuration has checked it");
+    let url = Url::parse(url).expect("the URL was validated with the configuration");
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    let advice = "https:// in clickhouse.url (ClickHouse: https_port and openSSL.server, see deploy/clickhouse)";
+    let advice = "use https:// in clickhouse.url (ClickHouse: https_port and openSSL.server, see deploy/clickhouse)";
     report.transport(["clickhouse TLS", "server"], config.clickhouse.tls.as_ref(), host, advice);
 }
 
 fn version(report: &mut Report, text: &str) {
     let mut numbers = text.split('.').map_while(|part| part.parse::<u32>().ok());
     let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
-        return report.warning("version", format!("{text:?}"), "not a version of ClickHouse");
+        return report.warning(
+            "version",
+            format!("{text:?} is not a version of ClickHouse"),
+            "check which server answers at clickhouse.url",
+        );
     };
-    let (min, tried) = (VERSION_MIN, VERSION_TRIED);
+    let (min, tested) = (VERSION_MIN, VERSION_TESTED);
     if (major, minor) < min {
         report.error(
             "version",
             text,
-            format!("update ClickHouse to {}.{} or later", tried.0, tried.1),
+            format!("update ClickHouse to {}.{} or later", tested.0, tested.1),
         );
-    } else if (major, minor) < tried {
+    } else if (major, minor) < tested {
         report.warning(
             "version",
             text,
-            format!("milepost is tested with {}.{} and later: update ClickHouse", tried.0, tried.1),
+            format!(
+                "milepost is tested with {}.{} and later: update ClickHouse",
+                tested.0, tested.1
+            ),
         );
     } else {
         report.ok("version", text);
@@ -123,7 +131,7 @@ fn clocks(report: &mut Report, config: &Config, difference_ms: Option<i64>) {
         return report.warning(
             "clocks",
             "the server does not report its time",
-            "compare by hand: SELECT now64(3)",
+            "compare the clocks by hand: SELECT now64(3)",
         );
     };
     let difference = Duration::from_millis(difference_ms.unsigned_abs());
@@ -132,10 +140,10 @@ fn clocks(report: &mut Report, config: &Config, difference_ms: Option<i64>) {
         1.. => format!("ClickHouse is {difference:?} ahead of this host"),
         ..0 => format!("ClickHouse is {difference:?} behind this host"),
     };
-    let advice = "synchronise both hosts by NTP (chronyd or systemd-timesyncd): received_at and too_new use this host's clock, inserted_at ClickHouse's";
-    if difference > config.decode.fix_future_max.max(CLOCKS_MAY_DIFFER) {
+    let advice = "synchronise both hosts with NTP (chronyd or systemd-timesyncd): received_at and too_new use this host's clock, inserted_at ClickHouse's";
+    if difference > config.decode.fix_future_max.max(CLOCK_DIFFERENCE_MAX) {
         report.error("clocks", found, advice);
-    } else if difference > CLOCKS_MAY_DIFFER {
+    } else if difference > CLOCK_DIFFERENCE_MAX {
         report.warning("clocks", found, advice);
     } else {
         report.ok("clocks", found);
@@ -155,14 +163,14 @@ async fn grants(
         ["positions", "rejects"]
     };
     let read = ["schema_migrations", "erased"].map(|table| ("SELECT", table));
-    for (what, table) in [("INSERT", positions), ("INSERT", rejects)].into_iter().chain(read) {
-        let Some(has_it) = has_grant(clickhouse, what, &format!("{database}.{table}")).await?
-        else {
-            report.ok("grants", "not visible on this server (no CHECK GRANT)");
+    for (privilege, table) in [("INSERT", positions), ("INSERT", rejects)].into_iter().chain(read) {
+        let on = format!("{database}.{table}");
+        let Some(is_granted) = has_grant(clickhouse, privilege, &on).await? else {
+            report.ok("grants", "not visible: this server does not support CHECK GRANT");
             return Ok(());
         };
-        if !has_it {
-            missing.push(format!("GRANT {what} ON {database}.{table} TO {user}"));
+        if !is_granted {
+            missing.push(format!("GRANT {privilege} ON {on} TO {user}"));
         }
     }
     if missing.is_empty() {
@@ -173,17 +181,24 @@ async fn grants(
     } else {
         report.error(
             "grants",
-            format!("{user} lacks {}", missing.len()),
-            format!("in ClickHouse, to a DEFAULT ROLE or the user: {}", missing.join("; ")),
+            format!("{user} lacks {} of the required grants", missing.len()),
+            format!(
+                "run in ClickHouse, for {user} or one of its default roles: {}",
+                missing.join("; ")
+            ),
         );
     }
     Ok(())
 }
 
 /// Returns whether this user has the grant; `None` if the server does not support CHECK GRANT.
-async fn has_grant(clickhouse: &ClickHouse, what: &str, on: &str) -> Result<Option<bool>, Error> {
-    let answer =
-        clickhouse.ask_if_allowed("CHECK GRANT", &format!("CHECK GRANT {what} ON {on}")).await?;
+async fn has_grant(
+    clickhouse: &ClickHouse,
+    privilege: &str,
+    on: &str,
+) -> Result<Option<bool>, Error> {
+    let sql = format!("CHECK GRANT {privilege} ON {on}");
+    let answer = clickhouse.ask_if_allowed("CHECK GRANT", &sql).await?;
     Ok(answer.and_then(|rows| rows.into_iter().next()).map(|[flag]| flag == "1"))
 }
 
@@ -191,11 +206,11 @@ async fn has_grant(clickhouse: &ClickHouse, what: &str, on: &str) -> Result<Opti
 async fn migrations(report: &mut Report, clickhouse: &ClickHouse) -> bool {
     match clickhouse.pending().await {
         Ok(pending) if pending.is_empty() => {
-            report.ok("migrations", "all that this version knows are applied");
+            report.ok("migrations", "all migrations of this version are applied");
             true
         }
         Ok(pending) => {
-            let advice = "milepost migrate, with a user who may create tables";
+            let advice = "run milepost migrate as a user that may create tables";
             report.error("migrations", format!("not applied: {}", named(&pending)), advice);
             false
         }
@@ -212,49 +227,50 @@ async fn tables(
     clickhouse: &ClickHouse,
 ) -> Result<(), Error> {
     let database = &config.clickhouse.database;
-    let all_seen =
+    let sees_all =
         has_grant(clickhouse, "SHOW TABLES", &format!("{database}.*")).await? != Some(false);
     let sql = format!(
         "SELECT name, engine, engine_full FROM system.tables WHERE database = '{database}'"
     );
-    let there: Vec<[String; 3]> = clickhouse.ask("reading system.tables", &sql).await?;
+    let existing: Vec<[String; 3]> = clickhouse.ask("reading system.tables", &sql).await?;
     let is_inserted = |name: &str| TABLES.iter().any(|table| table.name == name);
-    let is_there = |name: &str| there.iter().any(|[there, ..]| there == name);
+    let exists = |name: &str| existing.iter().any(|[table, ..]| table == name);
     let ours = clickhouse.tables();
     let missing: Vec<&str> = (ours.iter().map(String::as_str))
-        .filter(|name| !is_there(name) && (all_seen || is_inserted(name)))
+        .filter(|name| !exists(name) && (sees_all || is_inserted(name)))
         .collect();
     let misfits = clickhouse.misfits().await?;
     if !missing.is_empty() {
-        report.error("tables", format!("{} missing in {database}", missing.join(", ")), "if they were renamed, rename them back; else run milepost migrate, which makes what is missing, empty");
+        report.error("tables", format!("{} missing in {database}", missing.join(", ")), "if they were renamed, rename them back; otherwise run milepost migrate, which creates them empty");
     }
     if !misfits.is_empty() {
         report.error(
             "columns",
             misfits.join(", "),
-            "ALTER TABLE … ADD or MODIFY COLUMN as sql/ has it, or run the milepost that these tables are for",
+            "run ALTER TABLE … ADD COLUMN or MODIFY COLUMN as in sql/, or run the version of milepost that these tables were made for",
         );
     }
     if missing.is_empty() && misfits.is_empty() {
-        let rest = if all_seen { "" } else { "; this user cannot see the views" };
-        report.ok("tables", format!("all exist, with every column that milepost inserts{rest}"));
+        let unseen = if sees_all { "" } else { "; this user cannot see the views" };
+        report.ok("tables", format!("all exist, with every column that milepost inserts{unseen}"));
     }
-    // Reading this table may require a grant. Without it only the tables' own settings count.
+    // Reading this table may require a grant. Without it, a setting that a table does not have
+    // itself counts as 0.
     let sql = "SELECT name, value FROM system.merge_tree_settings";
     let defaults = clickhouse.ask_if_allowed("reading system.merge_tree_settings", sql).await?;
     let defaults = defaults.unwrap_or_default();
-    // Skip tables that the operator has created: their settings are the operator's.
+    // Skip tables that the operator created: their settings are up to the operator.
     let holds_rows = |[name, engine, _]: &&[String; 3]| {
         ours.contains(name) && name != "schema_migrations" && engine.ends_with("MergeTree")
     };
-    let with_rows: Vec<_> = there.iter().filter(holds_rows).cloned().collect();
+    let with_rows: Vec<_> = existing.iter().filter(holds_rows).cloned().collect();
     durability(report, database, &with_rows, &defaults);
-    shards::check(report, &config.clickhouse, clickhouse, &there).await?;
+    shards::check(report, &config.clickhouse, clickhouse, &existing).await?;
     replicas::check(report, &config.clickhouse, clickhouse, &with_rows, &defaults).await
 }
 
-/// Checks the columns of the configured fields. A missing column stops no insert, because inserts
-/// do not name it.
+/// Checks the columns of the configured fields. A missing column does not make inserts fail,
+/// because inserts do not name it.
 async fn fields(
     report: &mut Report,
     config: &Config,
@@ -262,24 +278,28 @@ async fn fields(
 ) -> Result<(), Error> {
     let FieldChanges { violations, to_add, stale_views, hidden } =
         clickhouse.field_changes().await?;
-    let advice = "milepost migrate, with a user who may change tables";
+    let advice = "run milepost migrate as a user that may change tables";
     for violation in &violations {
         report.error(
             "fields",
             violation,
-            "see docs/fields.md; the consumer stores the attributes meanwhile",
+            "see docs/fields.md; meanwhile milepost keeps the values in attributes",
         );
     }
     if !to_add.is_empty() {
-        report.warning("fields", format!("without a column: {}", to_add.join(", ")), advice);
+        report.warning("fields", format!("fields without a column: {}", to_add.join(", ")), advice);
     }
     if to_add.is_empty() && !stale_views.is_empty() {
-        report.warning("fields", format!("{} show other fields", stale_views.join(", ")), advice);
+        report.warning(
+            "fields",
+            format!("{} do not show exactly the configured fields", stale_views.join(", ")),
+            advice,
+        );
     }
     if violations.is_empty() && to_add.is_empty() && stale_views.is_empty() {
         let columns = config.clickhouse.fields.len();
         if columns > 0 {
-            report.ok("fields", format!("{columns} have their column"));
+            report.ok("fields", format!("{columns} configured, each with its column"));
         }
     }
     if !hidden.is_empty() {
@@ -289,7 +309,7 @@ async fn fields(
     Ok(())
 }
 
-/// Checks the parameterised views, which analysts need and milepost does not. Skips them if this
+/// Checks the parameterised views, which analysts use and milepost does not. Skips them if this
 /// user cannot see them.
 async fn views(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
     let (database, names) = clickhouse.views();
@@ -297,16 +317,16 @@ async fn views(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error
         return Ok(());
     }
     let sql = format!("SELECT name FROM system.tables WHERE database = '{database}'");
-    let there = clickhouse.ask("reading system.tables", &sql).await?;
+    let existing = clickhouse.ask("reading system.tables", &sql).await?;
     let missing: Vec<&str> =
-        names.into_iter().filter(|name| !there.iter().any(|[there]| there == name)).collect();
+        names.into_iter().filter(|name| !existing.iter().any(|[view]| view == name)).collect();
     if missing.is_empty() {
-        report.ok("views", format!("all of {database} exist"));
+        report.ok("views", format!("all views of {database} exist"));
     } else {
         report.warning(
             "views",
             format!("{} missing in {database}", missing.join(", ")),
-            "milepost migrate makes them, with a user who may create views there",
+            "run milepost migrate as a user that may create views there",
         );
     }
     Ok(())
@@ -342,7 +362,7 @@ fn durability(
         report.error(
             "deduplication",
             "a retried insert is stored twice, and counted twice in summing views",
-            format!("in ClickHouse: {}", windows.join("; ")),
+            format!("run in ClickHouse: {}", windows.join("; ")),
         );
     }
     if syncs.is_empty() {
@@ -351,7 +371,7 @@ fn durability(
         report.error(
             "fsync",
             "acknowledged rows do not survive a power failure",
-            format!("in ClickHouse: {}", syncs.join("; ")),
+            format!("run in ClickHouse: {}", syncs.join("; ")),
         );
     }
 }
@@ -362,7 +382,7 @@ async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Er
                ('readonly', 'insert_deduplicate', 'max_partitions_per_insert_block', 'materialized_views_ignore_errors')";
     let rows: Vec<[String; 2]> = clickhouse.ask("reading system.settings", sql).await?;
     let value = |name: &str| {
-        rows.iter().find(|[set, _]| set == name).and_then(|[_, value]| value.parse::<u64>().ok())
+        rows.iter().find(|[key, _]| key == name).and_then(|[_, value]| value.parse::<u64>().ok())
     };
     let rules = [
         (value("readonly").is_some_and(|value| value != 0), "readonly = 0"),
@@ -374,7 +394,7 @@ async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Er
         ),
         (
             value("materialized_views_ignore_errors") == Some(1),
-            "materialized_views_ignore_errors = 0 (else last_positions misses rows, and no insert says so)",
+            "materialized_views_ignore_errors = 0 (otherwise last_positions can miss rows without any insert failing)",
         ),
     ];
     let wrong: Vec<&str> =
@@ -384,8 +404,8 @@ async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Er
     } else {
         report.error(
             "profile",
-            "the user's settings profile prevents inserts",
-            format!("in ClickHouse, in the profile of this user: {}", wrong.join(", ")),
+            "settings in the user's profile break inserts, their deduplication, or last_positions",
+            format!("set in ClickHouse, in the profile of this user: {}", wrong.join(", ")),
         );
     }
     Ok(())
@@ -425,7 +445,7 @@ mod tests {
                 source: source.into(),
             };
             let mut report = Report::default();
-            not_reached(&mut report, &config.clickhouse.urls[0], &error);
+            report_unreachable(&mut report, &config.clickhouse.urls[0], &error);
             report.findings()[0].advice.clone()
         };
         for host in ["db.internal", "clickhouse.internal"] {

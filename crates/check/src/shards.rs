@@ -9,15 +9,15 @@ use milepost_config::Replication;
 const WHAT: &str = "shards";
 const ELSEWHERE: &str = "create the tables in another database (clickhouse.database), and copy the history there, see docs/clickhouse.md";
 /// The Distributed table over the shards' `positions`, for inserts and reads.
-const OVER_POSITIONS: &str = "positions_all";
+const SHARDED_POSITIONS: &str = "positions_all";
 /// Views that would show one shard if they read its tables.
 const VIEWS: [&str; 3] = ["fixes", "last_positions", "driver_quarters"];
 
-/// A replica of the cluster, by the configuration of the server that answered.
+/// A replica of the cluster, as configured on the server that answered.
 #[derive(Debug)]
 struct Host {
     shard: String,
-    /// `internal_replication` is off: the Distributed table writes each insert to every replica.
+    /// `internal_replication` is off, so the Distributed table writes each insert to every replica.
     is_written_directly: bool,
 }
 
@@ -28,7 +28,7 @@ pub(super) async fn check(
     clickhouse: &ClickHouse,
     tables: &[[String; 3]],
 ) -> Result<(), Error> {
-    // A Replicated database is a cluster by its own name.
+    // ClickHouse lists a Replicated database as a cluster of the same name.
     let cluster = match (&config.cluster, config.replication) {
         (Some(cluster), _) => cluster,
         (None, Replication::Managed) => &config.database,
@@ -69,7 +69,7 @@ pub(super) async fn check(
         Err(error) => report.warning(
             WHAT,
             format!("not every host could be asked for its macros: {error}"),
-            "start the hosts that are down; the user needs the grant REMOTE for this",
+            "start the hosts that are down, and grant REMOTE to this user",
         ),
     }
     Ok(())
@@ -92,28 +92,30 @@ fn compare_tables(
     tables: &[[String; 3]],
     hosts: &[Host],
 ) -> bool {
-    let over = tables.iter().find(|[name, ..]| name == OVER_POSITIONS).map(|[.., full]| full);
+    let sharded = tables.iter().find(|[name, ..]| name == SHARDED_POSITIONS).map(|[.., full]| full);
     let shards =
         hosts.iter().map(|host| &host.shard).collect::<std::collections::BTreeSet<_>>().len();
-    let Some(over) = over.filter(|_| config.shards) else {
+    let Some(engine) = sharded.filter(|_| config.shards) else {
         if config.shards {
             let found = format!(
-                "{OVER_POSITIONS} is missing: these tables were made without clickhouse.shards"
+                "{SHARDED_POSITIONS} is missing: these tables were made without clickhouse.shards"
             );
             report.error(WHAT, found, ELSEWHERE);
-        } else if over.is_some() {
-            let found = format!("{OVER_POSITIONS} exists, but inserts go to one shard's own table");
-            report.error(WHAT, found, "clickhouse.shards = true");
+        } else if sharded.is_some() {
+            let found =
+                format!("{SHARDED_POSITIONS} exists, but inserts go to one shard's own table");
+            report.error(WHAT, found, "set clickhouse.shards = true");
         } else if shards > 1 {
-            let found = format!("the cluster has {shards}, but fixes shows one of them");
-            report.error(WHAT, found, format!("clickhouse.shards = true; {ELSEWHERE}"));
+            let found =
+                format!("the cluster has {shards} shards, but the view fixes shows only one");
+            report.error(WHAT, found, format!("set clickhouse.shards = true; {ELSEWHERE}"));
         }
         return true;
     };
     let cluster = config.cluster.as_deref().unwrap_or_default();
     let expected = format!("'{}', 'positions', cityHash64(driver_id))", config.database);
-    if !over.contains(&expected) {
-        let found = format!("{OVER_POSITIONS} is {over}, not as milepost migrate creates it");
+    if !engine.contains(&expected) {
+        let found = format!("{SHARDED_POSITIONS} is {engine}, not as milepost migrate creates it");
         report.error(
             WHAT,
             found,
@@ -122,7 +124,7 @@ fn compare_tables(
             ),
         );
     } else if hosts.is_empty() {
-        let found = format!("the server knows no cluster {cluster}");
+        let found = format!("the server has no cluster {cluster}");
         report.error(
             WHAT,
             found,
@@ -130,9 +132,9 @@ fn compare_tables(
         );
     } else if hosts.len() > shards && hosts.iter().any(|host| host.is_written_directly) {
         let found = format!(
-            "the cluster {cluster} has replicas without internal_replication: each insert is written to all of them by one host"
+            "the cluster {cluster} has replicas without internal_replication: one host writes each insert to all of them"
         );
-        report.error(WHAT, found, "<internal_replication>true</internal_replication> in each <shard> of <remote_servers>, on every host");
+        report.error(WHAT, found, "set <internal_replication>true</internal_replication> in each <shard> of <remote_servers>, on every host");
     } else {
         report.ok(WHAT, format!("{shards}, and inserts reach all of them"));
     }
@@ -161,7 +163,7 @@ fn macros(report: &mut Report, hosts: &[Host], rows: &[[String; 3]]) {
         |row: &[String; 3]| Some(&hosts.get(row[0].parse::<usize>().ok()?.checked_sub(1)?)?.shard);
     for a in rows {
         for b in rows {
-            let found = match (shard(a) == shard(b), a[2] == b[2]) {
+            let contradiction = match (shard(a) == shard(b), a[2] == b[2]) {
                 (true, false) => {
                     "are one shard but do not replicate each other: their macros {shard} differ"
                 }
@@ -170,11 +172,11 @@ fn macros(report: &mut Report, hosts: &[Host], rows: &[[String; 3]]) {
                 }
                 (true, true) | (false, false) => continue,
             };
-            let found = format!("{} ({}) and {} ({}) {found}", a[1], a[2], b[1], b[2]);
+            let found = format!("{} ({}) and {} ({}) {contradiction}", a[1], a[2], b[1], b[2]);
             return report.error(
                 WHAT,
                 found,
-                "<macros> of each host: {shard} as <remote_servers> has it",
+                "set the macro {shard} of each host (<macros>) to its shard in <remote_servers>",
             );
         }
     }
@@ -187,21 +189,21 @@ mod tests {
     use milepost_config::Config;
 
     const SHARDS: &str = "replication = 'macros'\ncluster = 'c'\nshards = true";
-    const OVER: &str = "Distributed('c', 'fleet', 'positions', cityHash64(driver_id))";
+    const SHARDED: &str = "Distributed('c', 'fleet', 'positions', cityHash64(driver_id))";
 
     fn row(cells: [&str; 3]) -> [String; 3] {
         cells.map(str::to_owned)
     }
 
-    fn of_tables(toml: &str, over: Option<&str>, hosts: &[(&str, bool)]) -> Report {
+    fn table_report(toml: &str, sharded: Option<&str>, hosts: &[(&str, bool)]) -> Report {
         let config = Config::parse(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse;
-        let over = over.map(|full| row([OVER_POSITIONS, "Distributed", full]));
+        let sharded = sharded.map(|full| row([SHARDED_POSITIONS, "Distributed", full]));
         let mut report = Report::default();
-        compare_tables(&mut report, &config, over.as_slice(), &of_hosts(hosts));
+        compare_tables(&mut report, &config, sharded.as_slice(), &hosts_of_shards(hosts));
         report
     }
 
-    fn of_hosts(hosts: &[(&str, bool)]) -> Vec<Host> {
+    fn hosts_of_shards(hosts: &[(&str, bool)]) -> Vec<Host> {
         let host = |(shard, is_written_directly): &(&str, bool)| Host {
             shard: (*shard).to_owned(),
             is_written_directly: *is_written_directly,
@@ -212,12 +214,17 @@ mod tests {
     #[test]
     fn incomplete_configuration_of_shards_is_an_error() {
         let two = [("1", false), ("2", false)];
-        for (toml, over, hosts, words) in [
+        for (toml, sharded, hosts, words) in [
             (SHARDS, None, &two[..], "another database"),
-            ("", Some(OVER), &[], "clickhouse.shards = true"),
-            ("replication = 'macros'\ncluster = 'c'", Some(OVER), &two, "one shard's own table"),
-            ("replication = 'macros'\ncluster = 'c'", None, &two, "but fixes shows one of them"),
-            ("replication = 'managed'", None, &two, "but fixes shows one of them"),
+            ("", Some(SHARDED), &[], "clickhouse.shards = true"),
+            ("replication = 'macros'\ncluster = 'c'", Some(SHARDED), &two, "one shard's own table"),
+            (
+                "replication = 'macros'\ncluster = 'c'",
+                None,
+                &two,
+                "but the view fixes shows only one",
+            ),
+            ("replication = 'managed'", None, &two, "but the view fixes shows only one"),
             (
                 SHARDS,
                 Some("Distributed('c', 'fleet', 'positions', rand())"),
@@ -230,22 +237,30 @@ mod tests {
                 &two,
                 "not as milepost migrate creates it",
             ),
-            (SHARDS, Some(OVER), &[], "no cluster c"),
-            (SHARDS, Some(OVER), &[("1", true), ("1", true), ("2", true)], "internal_replication"),
+            (SHARDS, Some(SHARDED), &[], "no cluster c"),
+            (
+                SHARDS,
+                Some(SHARDED),
+                &[("1", true), ("1", true), ("2", true)],
+                "internal_replication",
+            ),
         ] {
-            let report = of_tables(toml, over, hosts);
-            assert!(report.finds(Level::Error, WHAT, words), "{toml} {over:?} {hosts:?}: {report}");
+            let report = table_report(toml, sharded, hosts);
+            assert!(
+                report.finds(Level::Error, WHAT, words),
+                "{toml} {sharded:?} {hosts:?}: {report}"
+            );
         }
-        let good = of_tables(SHARDS, Some(OVER), &[("1", false), ("1", false), ("2", false)]);
+        let good = table_report(SHARDS, Some(SHARDED), &[("1", false), ("1", false), ("2", false)]);
         assert!(good.finds(Level::Ok, WHAT, "2, and inserts reach all"), "{good}");
-        let alone = of_tables(SHARDS, Some(OVER), &[("1", true), ("2", true)]);
+        let alone = table_report(SHARDS, Some(SHARDED), &[("1", true), ("2", true)]);
         assert!(
             alone.finds(Level::Ok, WHAT, "2, and"),
-            "one replica each, whoever writes: {alone}"
+            "with one replica each, internal_replication does not matter: {alone}"
         );
         for one in [
-            of_tables("", None, &[]),
-            of_tables("replication = 'macros'\ncluster = 'c'", None, &two[..1]),
+            table_report("", None, &[]),
+            table_report("replication = 'macros'\ncluster = 'c'", None, &two[..1]),
         ] {
             assert!(one.findings().is_empty(), "{one}");
         }
@@ -258,11 +273,15 @@ mod tests {
             (["1", "1"], [["1", "a", "01"], ["2", "b", "02"]], "a (01) and b (02) are one shard"),
         ] {
             let mut report = Report::default();
-            macros(&mut report, &of_hosts(&shards.map(|shard| (shard, false))), &of.map(row));
+            macros(
+                &mut report,
+                &hosts_of_shards(&shards.map(|shard| (shard, false))),
+                &of.map(row),
+            );
             assert!(report.finds(Level::Error, WHAT, words), "{report}");
         }
         let mut good = Report::default();
-        let hosts = of_hosts(&[("1", false), ("1", false), ("2", false)]);
+        let hosts = hosts_of_shards(&[("1", false), ("1", false), ("2", false)]);
         macros(&mut good, &hosts, &[["1", "a", "01"], ["2", "b", "01"], ["3", "c", "02"]].map(row));
         assert!(good.findings().is_empty(), "{good}");
         views(&mut good, &["fixes".to_owned()]);

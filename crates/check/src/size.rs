@@ -10,26 +10,26 @@ use milepost_core::error_chain;
 
 const WHAT: &str = "insert size";
 /// Largest insert that milepost sends, in bytes.
-const WANTED: usize = 8 << 20;
-/// Largest row, a reject with its payload, in bytes.
-const ROW: usize = 128 << 10;
+const INSERT_MAX: usize = 8 << 20;
+/// Largest row (a reject with its payload), in bytes.
+const ROW_MAX: usize = 128 << 10;
 /// Smallest insert that is tried, in bytes.
-const LEAST: usize = 16 << 10;
-const ADVICE: &str = "raise the limit there to 8 MiB (nginx: client_max_body_size 8m; Kubernetes ingress-nginx: proxy-body-size)";
+const TRIED_MIN: usize = 16 << 10;
+const ADVICE: &str = "raise the limit of that proxy to 8 MiB (nginx: client_max_body_size 8m; Kubernetes ingress-nginx: proxy-body-size)";
 
 /// An attempt that got no answer about the size, such as a timeout.
 struct Unmeasured {
     why: String,
-    /// Smallest size that was refused before, in bytes.
+    /// Smallest size refused before that, in bytes.
     refused: Option<usize>,
 }
 
-/// Measures each endpoint. Nothing is written, and 16 MiB at most are sent to each.
+/// Measures each endpoint. Writes nothing, and sends each endpoint at most 16 MiB.
 pub(super) async fn check(report: &mut Report, config: &Config) {
     for url in &config.clickhouse.urls {
-        let mut of_one = config.clickhouse.clone();
-        of_one.urls = vec![url.clone()];
-        let measured = match ClickHouse::new(&of_one) {
+        let mut endpoint = config.clickhouse.clone();
+        endpoint.urls = vec![url.clone()];
+        let measured = match ClickHouse::new(&endpoint) {
             Ok(clickhouse) => measure(async |bytes| clickhouse.takes_body(bytes).await).await,
             Err(error) => Err(Unmeasured { why: error_chain(&error), refused: None }),
         };
@@ -37,13 +37,14 @@ pub(super) async fn check(report: &mut Report, config: &Config) {
     }
 }
 
-/// Sends bodies without a row, the largest first, each half as large as the one before.
+/// Sends bodies without a row, the largest first, each half as large as the one before. Returns the
+/// first size that is accepted; `None` if even the smallest is refused.
 async fn measure<E: Error>(
-    takes: impl AsyncFn(usize) -> Result<bool, E>,
+    accepts: impl AsyncFn(usize) -> Result<bool, E>,
 ) -> Result<Option<usize>, Unmeasured> {
-    let (mut bytes, mut refused) = (WANTED, None);
-    while bytes >= LEAST {
-        match takes(bytes).await {
+    let (mut bytes, mut refused) = (INSERT_MAX, None);
+    while bytes >= TRIED_MIN {
+        match accepts(bytes).await {
             Ok(true) => return Ok(Some(bytes)),
             Ok(false) => refused = Some(bytes),
             Err(error) => return Err(Unmeasured { why: error_chain(&error), refused }),
@@ -55,10 +56,10 @@ async fn measure<E: Error>(
 
 fn judge(report: &mut Report, url: &str, measured: Result<Option<usize>, Unmeasured>) {
     let kib = |bytes: usize| format!("{} KiB", bytes >> 10);
-    let refuses = format!("{url}: something on the way refuses an insert of 8 MiB (HTTP 413)");
+    let refuses = format!("{url}: a proxy in between refuses an insert of 8 MiB (HTTP 413)");
     match measured {
-        Ok(Some(WANTED)) => report.ok(WHAT, format!("{url} takes an insert of 8 MiB")),
-        Ok(Some(bytes)) if bytes >= ROW => report.warning(
+        Ok(Some(INSERT_MAX)) => report.ok(WHAT, format!("{url} takes an insert of 8 MiB")),
+        Ok(Some(bytes)) if bytes >= ROW_MAX => report.warning(
             WHAT,
             format!(
                 "{refuses} and takes {}: milepost splits its inserts, and ClickHouse gets more parts",
@@ -71,7 +72,7 @@ fn judge(report: &mut Report, url: &str, measured: Result<Option<usize>, Unmeasu
             format!("{refuses} and takes {}: a single row can be too large for it", kib(bytes)),
             ADVICE,
         ),
-        Ok(None) => report.error(WHAT, format!("{refuses} and one of {}", kib(LEAST)), ADVICE),
+        Ok(None) => report.error(WHAT, format!("{refuses} and one of {}", kib(TRIED_MIN)), ADVICE),
         Err(Unmeasured { why, refused: None }) => {
             report.ok(WHAT, format!("{url}: not measured: {why}"));
         }
@@ -94,10 +95,10 @@ mod tests {
     #[test]
     fn size_below_a_row_is_an_error_and_below_an_insert_a_warning() {
         for (largest, level, words) in [
-            (Some(WANTED), Level::Ok, "takes an insert of 8 MiB"),
-            (Some(WANTED / 2), Level::Warning, "takes 4096 KiB: milepost splits"),
-            (Some(ROW), Level::Warning, "takes 128 KiB"),
-            (Some(ROW / 2), Level::Error, "a single row"),
+            (Some(INSERT_MAX), Level::Ok, "takes an insert of 8 MiB"),
+            (Some(INSERT_MAX / 2), Level::Warning, "takes 4096 KiB: milepost splits"),
+            (Some(ROW_MAX), Level::Warning, "takes 128 KiB"),
+            (Some(ROW_MAX / 2), Level::Error, "a single row"),
             (None, Level::Error, "and one of 16 KiB"),
         ] {
             let mut report = Report::default();
@@ -114,12 +115,12 @@ mod tests {
             (3, Level::Warning, "below 2048 KiB: not measured: no answer"),
         ] {
             let sent = Cell::new(0);
-            let takes = async |_| match sent.replace(sent.get() + 1) {
+            let accepts = async |_| match sent.replace(sent.get() + 1) {
                 n if n < refusals => Ok(false),
                 _ => Err(io::Error::other("no answer")),
             };
             let mut report = Report::default();
-            judge(&mut report, "http://ch", measure(takes).await);
+            judge(&mut report, "http://ch", measure(accepts).await);
             assert!(report.finds(level, "insert size", words), "{report}");
         }
     }

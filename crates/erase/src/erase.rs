@@ -54,9 +54,9 @@ pub(crate) struct EraseReport {
     /// Inserts in flight that began before every member had read the list.
     inserts: u64,
     members: Members,
-    /// State of the spool in words, and whether it holds nothing of the driver.
+    /// Description of the spool, and whether it holds nothing of the driver.
     spool: (String, bool),
-    /// Enough consecutive scans were clean, and the last one was late enough.
+    /// Enough consecutive scans were clean, each of them late enough.
     is_sure: bool,
 }
 
@@ -73,7 +73,7 @@ struct Members {
 
 impl EraseReport {
     /// Returns the outcome for the exit code: clean if the last scans found nothing. A dry run is
-    /// clean too, unless it finds data of a driver who is erased.
+    /// clean too, unless it finds data of an erased driver.
     #[must_use]
     pub(crate) fn outcome(&self) -> Outcome {
         let is_done = if self.yes {
@@ -205,8 +205,14 @@ pub(crate) async fn lift(config: &Config, driver_id: DriverId) -> Result<String>
     }
     clickhouse.erase(&driver_id, true).await?;
     let is_lifted = clickhouse.erased_for(&driver_id).await?.is_none();
-    ensure!(is_lifted, "written, but this replica has not received it yet: run the command again");
-    Ok(format!("lifted: within {READ_WITHIN:?} members store new data of {}\n", driver_id.as_str()))
+    ensure!(
+        is_lifted,
+        "the change is written, but this replica has not received it yet: run the command again"
+    );
+    Ok(format!(
+        "lifted: within {READ_WITHIN:?} all members will store new data of {}\n",
+        driver_id.as_str()
+    ))
 }
 
 /// Counts the data of a driver and, with `yes`, removes it.
@@ -223,7 +229,7 @@ pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseRepor
     }
     let config = &own;
     let clickhouse = tables::migrated(config).await?;
-    let ends = Instant::now() + args.within;
+    let deadline = Instant::now() + args.within;
     let mut written_at = None;
     if args.yes && clickhouse.erased_for(&driver_id).await?.is_none() {
         write(&clickhouse, &driver_id).await?;
@@ -242,7 +248,7 @@ pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseRepor
             Ok((report, is_clean))
         };
         let (mut report, is_clean) = match scanned.await {
-            Err(error) if may_pass(&error) && Instant::now() < ends => {
+            Err(error) if may_pass(&error) && Instant::now() < deadline => {
                 warn!("{error:#}; retrying");
                 clean = 0;
                 sleep(interval).await;
@@ -253,7 +259,7 @@ pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseRepor
         };
         clean = if is_clean { clean + 1 } else { 0 };
         report.is_sure = clean == CLEAN_SCANS_REQUIRED;
-        let is_last = !report.yes || report.is_sure || Instant::now() >= ends;
+        let is_last = !report.yes || report.is_sure || Instant::now() >= deadline;
         if let Some(stuck) = report
             .tables
             .iter()
@@ -284,7 +290,7 @@ fn next_interval(interval: Duration) -> Duration {
     SCAN_INTERVAL_MAX.min(interval.mul_f64(1.5))
 }
 
-/// Returns whether the error is transient: the server is busy or away.
+/// Returns whether the error is transient: the server is busy or cannot be reached.
 fn may_pass(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Error>().is_some_and(Error::may_pass)
 }
@@ -292,7 +298,11 @@ fn may_pass(error: &anyhow::Error) -> bool {
 /// Adds the driver to the list. A list longer than [`ERASED_MAX`] would stop the inserts of all
 /// members, so the entries are counted before and, because other runs may write too, afterwards.
 async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
-    let full = || anyhow!("{ERASED_MAX} drivers are erased: lift some (milepost erase --lift)");
+    let full = || {
+        anyhow!(
+            "{ERASED_MAX} drivers are erased, which is the maximum: lift some (milepost erase --lift)"
+        )
+    };
     ensure!(clickhouse.erased().await?.erased().count() < ERASED_MAX, full());
     clickhouse.erase(driver_id, false).await?;
     match clickhouse.erased().await {
@@ -366,10 +376,10 @@ async fn advance(clickhouse: &ClickHouse, report: &EraseReport) -> Result<()> {
     let any_visible = report.tables.iter().any(|traces| traces.seen > 0);
     for traces in report.tables.iter().filter(|traces| traces.mutations == 0) {
         if traces.seen > 0 {
-            info!(table = traces.table.name, rows = traces.seen, "hiding");
+            info!(table = traces.table.name, rows = traces.seen, "hiding rows");
             clickhouse.hide(&traces.table, &report.driver_id).await?;
         } else if (traces.stored > 0 || traces.is_masked) && !any_visible {
-            info!(table = traces.table.name, rows = traces.stored, "removing");
+            info!(table = traces.table.name, rows = traces.stored, "removing hidden rows");
             clickhouse.remove_hidden(&traces.table).await?;
         }
     }
@@ -401,7 +411,9 @@ async fn members(config: &Config, digest: &str) -> Members {
     members
 }
 
-/// Searches this machine's spool, if there is one and no process uses it.
+/// Counts the driver's rows in this machine's spool or, with `remove`, removes them. From a spool
+/// that a running member uses, it removes nothing and counts only files. Returns a description, and
+/// whether nothing of the driver is left.
 async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<(String, bool)> {
     let Some(settings) = config.spool.clone() else {
         return Ok(("spool.dir is not set here".to_owned(), true));
@@ -413,17 +425,20 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
     if !remove {
         let found =
             spawn_blocking(move || count(&settings.dir, |id| id == driver_id.as_bytes())).await??;
-        let found_text =
+        let text =
             format!("{dir}: {} rows, {} files that cannot be read", found.rows, found.unreadable);
-        return Ok((found_text, found == Found::default()));
+        return Ok((text, found == Found::default()));
     }
     // Rewritten files are smaller than the ones they replace, so no bound is needed.
     let is_erased = move |id: &[u8]| id == driver_id.as_bytes();
-    let found = spawn_blocking(move || match Spool::open(&settings.dir, u64::MAX) {
+    let erased = spawn_blocking(move || match Spool::open(&settings.dir, u64::MAX) {
         Ok((spool, left)) => {
             let found = spool.erase(&left, is_erased)?;
             Ok((
-                format!("{} rows, {} files that cannot be read", found.rows, found.unreadable),
+                format!(
+                    "{} rows removed, {} files that cannot be read",
+                    found.rows, found.unreadable
+                ),
                 found.unreadable == 0,
             ))
         }
@@ -432,20 +447,20 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
             let count =
                 |kinds: &[Kind]| listed.iter().filter(|file| kinds.contains(&file.kind)).count();
             let (batches, kept) = (count(&[Kind::Batch]), count(&[Kind::Row, Kind::Damaged]));
-            let mut found = format!(
+            let mut text = format!(
                 "a running member uses it; {batches} batches, from which it drops the rows when it inserts them"
             );
             if kept > 0 {
-                found += &format!(
+                text += &format!(
                     "; {kept} files in quarantine, which it does not change: stop it, and run the command again"
                 );
             }
-            Ok((found, batches + kept == 0))
+            Ok((text, batches + kept == 0))
         }
         Err(error @ OpenError::Io { .. }) => Err(anyhow!(error)),
     });
-    let (found, is_done) = found.await??;
-    Ok((format!("{dir}: {found}"), is_done))
+    let (text, is_done) = erased.await??;
+    Ok((format!("{dir}: {text}"), is_done))
 }
 
 #[cfg(test)]

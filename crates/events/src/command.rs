@@ -12,7 +12,7 @@ use milepost_command::process::{
 use milepost_command::{Companion, Run, Shown as _};
 use milepost_config::Config;
 
-use crate::fences::import::{Orders, import};
+use crate::fences::import::{FenceImportArgs, import};
 use crate::run;
 
 /// Both commands, as `src/cli.rs` lists them.
@@ -48,7 +48,7 @@ enum FencesCommand {
         /// Only print what would be imported
         #[arg(long)]
         dry_run: bool,
-        /// Import the valid areas although others are invalid
+        /// Import the valid areas even if others are invalid
         #[arg(long)]
         skip_invalid: bool,
         /// Print one JSON object instead of a table
@@ -66,7 +66,8 @@ impl Run for Fences {
         let areas =
             String::from_utf8(read_file(&file)?).with_context(|| file.display().to_string())?;
         with_logs(config, async move |config| {
-            let imported = import(&config, &areas, Orders { dry_run, skip_invalid }).await?;
+            let imported =
+                import(&config, &areas, FenceImportArgs { dry_run, skip_invalid }).await?;
             put(&imported.shown(json), good(!imported.is_refused()))
         })
     }

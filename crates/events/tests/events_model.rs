@@ -1,6 +1,5 @@
-//! Events against a device that repeats itself, a broker that delivers again, clocks that are wrong
-//! and a process that is killed: the room's guarantee, and the definitions of each kind, computed
-//! here in another way.
+//! Tests the guarantee of `watch`, and the definition of each kind of event, with devices that
+//! repeat fixes, a broker that redelivers, wrong clocks and killed processes.
 #![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
 
 #[path = "../../../tests/pure/cases.rs"]
@@ -19,7 +18,7 @@ const BEGAN: i64 = 1_760_000_000_000;
 const SILENT_FOR: i64 = 120_000;
 const LIMIT: f64 = 25.0;
 
-/// 90 km/h, which is the limit of the fleet, too.
+/// 90 km/h, the same limit in km/h.
 const LIMIT_KMH: f64 = LIMIT * 3.6;
 
 /// Squares of a tenth of a degree, side by side on the equator, with a gap between the second and
@@ -72,18 +71,18 @@ fn fix(driver: u8, ts: i64, lng: f64) -> Fix {
     }
 }
 
-/// A drive of one driver: each step is seconds since the one before, metres to the east, speed,
-/// accuracy.
+/// Drives of three drivers. Each step has a driver, seconds since the step before, metres to the
+/// east, speed and accuracy.
 fn drives() -> impl Strategy<Value = Vec<Fix>> {
     drives_from(0.05, 1.0)
 }
 
-/// Drives of steps of up to 30 m across the border of `a` and `b`.
+/// Drives with steps of up to 30 m across the border of `a` and `b`, and a few of 600 m.
 fn border_drives() -> impl Strategy<Value = Vec<Fix>> {
     drives_from(0.1, 0.01)
 }
 
-/// `scale`: factor of the steps' metres.
+/// Drives from the longitude `began`. `scale`: factor for the metres of each step.
 fn drives_from(began: f64, scale: f64) -> impl Strategy<Value = Vec<Fix>> {
     let step = (
         0u8..3,
@@ -101,7 +100,7 @@ fn drives_from(began: f64, scale: f64) -> impl Strategy<Value = Vec<Fix>> {
                 now += seconds * 1_000 + 1;
                 let (ts, lng) = at.get(&driver).copied().unwrap_or((BEGAN, began));
                 let leap: f64 = metres * scale / 111_195.0;
-                // What is far away is a wrong fix: the next is where the driver was.
+                // A fix far away is a wrong one: the next step begins where the driver was before.
                 let lng_now = (lng + leap).clamp(-0.5, 0.9);
                 let ts = now.max(ts + 1);
                 at.insert(driver, (ts, if leap.abs() > 0.1 { lng } else { lng_now }));
@@ -111,7 +110,7 @@ fn drives_from(began: f64, scale: f64) -> impl Strategy<Value = Vec<Fix>> {
     })
 }
 
-/// All that a watch finds in these inserts: time is looked at before each, and in the end.
+/// Returns the events that a watch finds in these inserts. Ticks before each, and at the end.
 fn watched(watch: &mut Watch, inserts: &[Fix], until: i64) -> Vec<Event> {
     let mut out = Vec::new();
     for fix in inserts {
@@ -122,7 +121,7 @@ fn watched(watch: &mut Watch, inserts: &[Fix], until: i64) -> Vec<Event> {
     in_order(out)
 }
 
-/// Those of one moment come in any order.
+/// Sorts events, because those of one time may be found in any order.
 fn in_order(mut events: Vec<Event>) -> Vec<Event> {
     events.sort_by_key(|event| (event.known_at, event.ts, event.id()));
     events
@@ -132,13 +131,12 @@ fn end_of(inserts: &[Fix]) -> i64 {
     inserts.last().unwrap().inserted_at + SILENT_FOR * 2
 }
 
-/// Returns the answer of a replica at a moment: at most `most` of the rows that it has, and its
-/// lag.
-/// A server reports the lag in whole seconds. It is rounded up here, because rows that change
-/// places
-/// within a second may be processed so.
+/// Returns the answer of a replica at time `now`: at most `most` of the rows that it has, and its
+/// lag. A server reports the lag in whole seconds. It is rounded up here, because the reader may
+/// process rows within a second in another order.
 fn answer(inserts: &[(Fix, i64)], reader: &Reader, now: i64, most: usize) -> Inserted {
-    let lacks = inserts.iter().filter(|(fix, there_at)| fix.inserted_at <= now && *there_at > now);
+    let lacks =
+        inserts.iter().filter(|(fix, visible_at)| fix.inserted_at <= now && *visible_at > now);
     let oldest = lacks.map(|(fix, _)| fix.inserted_at).min().unwrap_or(now);
     let mut fixes = readable(inserts, reader, now);
     let is_cut = fixes.len() > most;
@@ -151,12 +149,12 @@ fn readable(inserts: &[(Fix, i64)], reader: &Reader, now: i64) -> Vec<Fix> {
     let is_wanted = |fix: &Fix| {
         reader.wanted().any(|(after, until)| (after + 1..=until).contains(&fix.inserted_at))
     };
-    let has = inserts.iter().filter(|(fix, there_at)| *there_at <= now && is_wanted(fix));
+    let has = inserts.iter().filter(|(fix, visible_at)| *visible_at <= now && is_wanted(fix));
     has.map(|(fix, _)| fix.clone()).collect()
 }
 
-/// The events that are found by looks at a replica.
-fn looked(inserts: &[(Fix, i64)], pauses: &[i64], most: usize, until: i64) -> Vec<Event> {
+/// Returns the events that polls of a replica find.
+fn polled(inserts: &[(Fix, i64)], pauses: &[i64], most: usize, until: i64) -> Vec<Event> {
     let (mut watch, mut reader, mut out) =
         (Watch::new(rules()), Reader::new(BEGAN - 1), Vec::new());
     let (mut now, mut pauses) = (BEGAN, pauses.iter().cycle());
@@ -174,7 +172,7 @@ fn ids(events: &[Event]) -> BTreeSet<String> {
     events.iter().map(Event::id).collect()
 }
 
-/// Fixes of the past, each inserted again right after one of the later ones.
+/// Returns the drive, with some earlier fixes inserted again right after later ones.
 fn with_echoes(drive: &[Fix], echoes: &[(Index, Index)]) -> Vec<Fix> {
     let mut after: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (one, other) in echoes {
@@ -191,8 +189,8 @@ fn with_echoes(drive: &[Fix], echoes: &[(Index, Index)]) -> Vec<Fix> {
     inserts
 }
 
-/// Returns the state that a kind begins or ends.
-fn about(event: &Event) -> u8 {
+/// Returns a number for the state that an event changes.
+fn state_of(event: &Event) -> u8 {
     match event.kind {
         Kind::Entered | Kind::Overstayed | Kind::Left => 0,
         Kind::OffHours => 4,
@@ -206,7 +204,7 @@ proptest! {
     #![proptest_config(cases::cases(256))]
 
     #[test]
-    fn what_is_delivered_again_makes_no_event(drive in drives(), echoes in prop::collection::vec(any::<(Index, Index)>(), 0..30)) {
+    fn redelivered_fix_causes_no_event(drive in drives(), echoes in prop::collection::vec(any::<(Index, Index)>(), 0..30)) {
         let until = end_of(&drive);
         let once = watched(&mut Watch::new(rules()), &drive, until);
         let again = watched(&mut Watch::new(rules()), &with_echoes(&drive, &echoes), until);
@@ -214,7 +212,7 @@ proptest! {
     }
 
     #[test]
-    fn a_replica_that_gets_its_rows_late_and_in_any_order_changes_nothing(
+    fn lag_and_row_order_of_a_replica_change_no_event(
         drive in drives(),
         late in prop::collection::vec(prop_oneof![3 => Just(0), 1 => 0i64..200_000], 60),
         pauses in prop::collection::vec(300i64..3_000, 1..20),
@@ -225,15 +223,15 @@ proptest! {
         let inserts: Vec<(Fix, i64)> = drive.iter().zip(late).map(|(fix, late)| (fix.clone(), fix.inserted_at + 500 + late)).collect();
         let is_contact = |event: &Event| matches!(event.kind, Kind::Silent | Kind::Heard);
         let (contacts, others): (Vec<_>, Vec<_>) = watched(&mut Watch::new(rules()), drive, until).into_iter().partition(is_contact);
-        let (found_contacts, found): (Vec<_>, Vec<_>) = looked(&inserts, &pauses, most, until).into_iter().partition(is_contact);
+        let (found_contacts, found): (Vec<_>, Vec<_>) = polled(&inserts, &pauses, most, until).into_iter().partition(is_contact);
         prop_assert_eq!(others, found);
-        // A silence that ends within the seconds that a look is late is not found; none is
-        // invented.
+        // A poll is some seconds late, so it may miss a silence that ends within them. It must not
+        // invent one.
         prop_assert!(ids(&found_contacts).is_subset(&ids(&contacts)), "{:?} {:?}", contacts, found_contacts);
     }
 
     #[test]
-    fn a_redelivery_after_a_silence_is_no_sign_of_life(drive in drives(), which in any::<Index>()) {
+    fn redelivery_does_not_end_a_silence(drive in drives(), which in any::<Index>()) {
         let mut watch = Watch::new(rules());
         let until = end_of(&drive);
         let _ = watched(&mut watch, &drive, until);
@@ -243,7 +241,7 @@ proptest! {
     }
 
     #[test]
-    fn late_fixes_make_no_event(drive in drives(), late in prop::collection::vec((0u8..3, 0i64..100_000, -0.5..0.9), 0..20)) {
+    fn late_fixes_cause_no_event(drive in drives(), late in prop::collection::vec((0u8..3, 0i64..100_000, -0.5..0.9), 0..20)) {
         let until = end_of(&drive);
         let once = watched(&mut Watch::new(rules()), &drive, until);
         let mut watch = Watch::new(rules());
@@ -254,7 +252,7 @@ proptest! {
             watch.tick(one.inserted_at - 1, &mut out);
             watch.take(one.clone(), &mut out);
             seen.insert(one.driver_id.clone());
-            // Older than all that this driver sent; inserted now.
+            // A fix older than all others of its driver, inserted now.
             if let Some((driver, before, lng)) = late.next() && seen.contains(&format!("d{driver}")) {
                 watch.take(Fix { inserted_at: one.inserted_at, ..fix(driver, BEGAN - before, lng) }, &mut out);
             }
@@ -264,7 +262,7 @@ proptest! {
     }
 
     #[test]
-    fn each_event_has_an_id_of_its_own_and_states_alternate(drive in drives()) {
+    fn event_ids_are_unique_and_states_alternate(drive in drives()) {
         let events = watched(&mut Watch::new(rules()), &drive, end_of(&drive));
         prop_assert_eq!(ids(&events).len(), events.len(), "{:?}", events);
         let mut states: BTreeMap<(String, &str, String), Kind> = BTreeMap::new();
@@ -285,7 +283,7 @@ proptest! {
     }
 
     #[test]
-    fn a_killed_process_finds_the_same_events(
+    fn restarted_process_finds_the_same_events(
         drive in prop_oneof![drives(), border_drives()],
         fence_margin in prop_oneof![Just(0.0), Just(30.0)],
         kill in any::<Index>(),
@@ -294,7 +292,7 @@ proptest! {
         let rules = || Rules { fence_margin, ..rules() };
         let until = end_of(&drive);
         let whole = watched(&mut Watch::new(rules()), &drive, until);
-        // All before `kill` was decided and written. The next process reads again from some fixes
+        // The first process writes all events up to `kill`. The next one replays from some fixes
         // before.
         let kill = kill.index(drive.len());
         let from = kill.saturating_sub(back);
@@ -304,30 +302,30 @@ proptest! {
         let mark = if from == 0 { 0 } else { drive[from - 1].inserted_at };
         let mut second = Watch::new(rules());
         for fix in &drive[..from] {
-            second.begin_with(fix.clone());
+            second.restore_fix(fix.clone());
         }
-        // Of each state there is the newest event alone; the earlier events of what is played again
-        // say what was before.
+        // The table of states has only the newest event of each. The replayed events imply the
+        // states before them.
         let newest = |event: &&Event| {
-            let of = |event: &Event| (event.driver_id.clone(), about(event), event.fence.clone());
-            let same = |other: &&Event| of(other) == of(event);
+            let key = |event: &Event| (event.driver_id.clone(), state_of(event), event.fence.clone());
+            let same = |other: &&Event| key(other) == key(event);
             written.iter().rfind(same).is_some_and(|other| other.id() == event.id())
         };
         for event in written.iter().filter(newest).filter(|event| event.known_at <= mark) {
-            second.begin_with_event(event);
+            second.restore_event(event);
         }
-        second.begin_before(written.iter().filter(|event| event.known_at > mark));
+        second.restore_states_before(written.iter().filter(|event| event.known_at > mark));
         let rest = watched(&mut second, &drive[from..], until);
         let both: BTreeSet<String> = ids(&written).union(&ids(&rest)).cloned().collect();
         prop_assert_eq!(both, ids(&whole));
     }
 
     #[test]
-    fn at_the_end_everybody_is_in_the_fences_around_their_last_good_fix(drive in drives()) {
+    fn every_driver_ends_in_the_fences_around_its_last_good_fix(drive in drives()) {
         let drive: Vec<Fix> = drive.into_iter().filter(|fix| fix.acc.is_none_or(|acc| acc <= 200.0)).collect();
         prop_assume!(!drive.is_empty());
         let mut drive = drive;
-        // Three fixes at one place an age later: whatever was doubtful is decided.
+        // Three fixes at one place, much later, decide whatever was in doubt.
         let later = end_of(&drive) + 4_000_000;
         for driver in 0..3 {
             drive.extend((0..3).map(|n| fix(driver, later + n * 10_000, 0.15)));
@@ -355,7 +353,7 @@ proptest! {
 
 #[test]
 fn margin_counts_across_the_antimeridian() {
-    // The fence reaches up to 180 degrees; each metre beyond is at -180 degrees and more.
+    // The fence ends at 180 degrees; places beyond it are at -180 degrees and more.
     let ring = vec![[179.9, 0.0], [180.0, 0.0], [180.0, 0.1], [179.9, 0.1], [179.9, 0.0]];
     let area = Area::new("date line".to_owned(), 0, i64::MAX, vec![vec![ring]]);
     let rules = Rules { areas: vec![area], fence_margin: 30.0, ..Rules::default() };
@@ -364,11 +362,11 @@ fn margin_counts_across_the_antimeridian() {
         .map(|(second, lng)| fix(1, BEGAN + second * 1_000, lng))
         .collect();
     let events = watched(&mut Watch::new(rules), &drive, end_of(&drive));
-    assert_eq!(told(&events), [(Kind::Entered, "date line", 0), (Kind::Left, "date line", 120)]);
+    assert_eq!(summary(&events), [(Kind::Entered, "date line", 0), (Kind::Left, "date line", 120)]);
 }
 
-/// Kinds and fences of a list.
-fn told(events: &[Event]) -> Vec<(Kind, &str, i64)> {
+/// Returns kind, fence and second of each event.
+fn summary(events: &[Event]) -> Vec<(Kind, &str, i64)> {
     events
         .iter()
         .map(|event| (event.kind, event.fence.as_str(), (event.ts - BEGAN) / 1_000))
@@ -376,7 +374,7 @@ fn told(events: &[Event]) -> Vec<(Kind, &str, i64)> {
 }
 
 #[test]
-fn in_and_out_of_a_fence_is_one_event_each() {
+fn drive_through_a_fence_enters_and_leaves_once() {
     let drive: Vec<Fix> =
         [(0, 0.25), (60, 0.29), (120, 0.31), (180, 0.35), (240, 0.39), (300, 0.41), (360, 0.43)]
             .into_iter()
@@ -384,11 +382,11 @@ fn in_and_out_of_a_fence_is_one_event_each() {
             .collect();
     let events =
         watched(&mut Watch::new(Rules { silent_for: None, ..rules() }), &drive, end_of(&drive));
-    assert_eq!(told(&events), [(Kind::Entered, "c", 120), (Kind::Left, "c", 300)]);
+    assert_eq!(summary(&events), [(Kind::Entered, "c", 120), (Kind::Left, "c", 300)]);
 }
 
 #[test]
-fn a_speed_around_the_limit_does_not_flap() {
+fn speed_around_the_limit_is_fast_and_slow_once() {
     let speeds = [20.0, 25.1, 24.9, 25.2, 24.8, 25.1, 24.9, 25.3, 10.0, 24.9];
     let drive: Vec<Fix> = (0i64..)
         .zip(speeds)
@@ -396,11 +394,11 @@ fn a_speed_around_the_limit_does_not_flap() {
         .collect();
     let events =
         watched(&mut Watch::new(Rules { silent_for: None, ..rules() }), &drive, end_of(&drive));
-    assert_eq!(told(&events), [(Kind::Fast, "", 10), (Kind::Slow, "", 80)]);
+    assert_eq!(summary(&events), [(Kind::Fast, "", 10), (Kind::Slow, "", 80)]);
 }
 
-/// The events of drives in one fence, from 0.3 to 0.4 degrees, with these rules alone.
-fn by(rules: FenceRules, drive: &[Fix], silent_for: Option<i64>) -> Vec<Event> {
+/// Returns the events of drives at one fence, from 0.3 to 0.4 degrees, with only these rules.
+fn events_by(rules: FenceRules, drive: &[Fix], silent_for: Option<i64>) -> Vec<Event> {
     let mut areas = crate::rules().areas;
     let area = areas.remove(3).with_limits(limits(rules));
     let rules = Rules {
@@ -423,12 +421,12 @@ fn drive(steps: &[(i64, f64, Option<f64>)]) -> Vec<Fix> {
 }
 
 #[test]
-fn limit_of_a_fence_holds_inside_it_alone() {
+fn limit_of_a_fence_applies_only_inside_it() {
     let rules = FenceRules { speed_limit_kmh: Some(36.0), ..FenceRules::default() };
     let steps = [
         (0, 0.25, Some(12.0)),
         (60, 0.29, Some(12.0)),
-        // One fix above the limit, and one outside before it, are not fast.
+        // Not fast: one fix above the limit, with the one before it outside.
         (120, 0.31, Some(12.0)),
         (130, 0.311, Some(9.0)),
         (140, 0.312, Some(12.0)),
@@ -440,9 +438,9 @@ fn limit_of_a_fence_holds_inside_it_alone() {
         (300, 0.41, Some(12.0)),
         (310, 0.411, Some(12.0)),
     ];
-    let found = by(rules, &drive(&steps), None);
+    let found = events_by(rules, &drive(&steps), None);
     assert_eq!(
-        told(&found),
+        summary(&found),
         [
             (Kind::Entered, "c", 120),
             (Kind::Fast, "c", 140),
@@ -455,7 +453,7 @@ fn limit_of_a_fence_holds_inside_it_alone() {
 }
 
 #[test]
-fn long_stay_is_one_event_even_of_a_device_that_sleeps() {
+fn long_stay_of_a_sleeping_device_is_reported_once() {
     let rules = FenceRules { stay_max_s: Some(600), ..FenceRules::default() };
     let steps = [
         (0, 0.29, None),
@@ -464,26 +462,26 @@ fn long_stay_is_one_event_even_of_a_device_that_sleeps() {
         (1_800, 0.38, None),
         (1_900, 0.41, None),
     ];
-    let found = by(rules.clone(), &drive(&steps), None);
+    let found = events_by(rules.clone(), &drive(&steps), None);
     let expected =
         [(Kind::Entered, "c", 60), (Kind::Overstayed, "c", 60), (Kind::Left, "c", 1_900)];
-    assert_eq!(told(&found), expected);
+    assert_eq!(summary(&found), expected);
     assert_eq!(found[1].known_at, BEGAN + 660_000, "ten minutes after it entered");
-    // A device that was offline sends the stay at once, late.
+    // A device that was offline sends all fixes of the stay late, at one time.
     let late: Vec<Fix> = drive(&steps)
         .into_iter()
         .map(|fix| Fix { inserted_at: BEGAN + 2_000_000, ..fix })
         .collect();
-    assert_eq!(told(&by(rules.clone(), &late, None)), expected);
+    assert_eq!(summary(&events_by(rules.clone(), &late, None)), expected);
     let steps = [(0, 0.29, None), (60, 0.31, None), (640, 0.395, None), (650, 0.401, None)];
     assert_eq!(
-        told(&by(rules, &drive(&steps), None)),
+        summary(&events_by(rules, &drive(&steps), None)),
         [(Kind::Entered, "c", 60), (Kind::Left, "c", 650)]
     );
 }
 
 #[test]
-fn crossing_a_closed_fence_is_an_event_of_its_own() {
+fn crossing_a_closed_fence_adds_an_off_hours_event() {
     // BEGAN is a Thursday, 08:53:20 UTC.
     let rules = FenceRules { hours: Some("Mo-Fr 09:00-10:00".to_owned()), ..FenceRules::default() };
     let steps = [
@@ -494,7 +492,7 @@ fn crossing_a_closed_fence_is_an_event_of_its_own() {
         (4_200, 0.42, None),
     ];
     assert_eq!(
-        told(&by(rules, &drive(&steps), None)),
+        summary(&events_by(rules, &drive(&steps), None)),
         [
             (Kind::Entered, "c", 300),
             (Kind::OffHours, "c", 300),
@@ -507,25 +505,25 @@ fn crossing_a_closed_fence_is_an_event_of_its_own() {
 }
 
 #[test]
-fn fence_of_one_driver_makes_no_event_of_another() {
+fn fence_for_one_driver_ignores_others() {
     let rules = FenceRules { drivers: vec!["d2".to_owned()], ..FenceRules::default() };
     let steps = [(0, 0.29, None), (60, 0.31, None), (400, 0.42, None)];
-    assert_eq!(told(&by(rules.clone(), &drive(&steps), None)), []);
+    assert_eq!(summary(&events_by(rules.clone(), &drive(&steps), None)), []);
     let other: Vec<Fix> =
         drive(&steps).into_iter().map(|fix| Fix { driver_id: "d2".to_owned(), ..fix }).collect();
-    assert_eq!(told(&by(rules, &other, None)).len(), 2);
+    assert_eq!(summary(&events_by(rules, &other, None)).len(), 2);
 }
 
 #[test]
-fn fence_decides_how_long_a_silence_inside_may_be() {
+fn fence_decides_when_a_driver_inside_is_silent() {
     let steps = [(0, 0.31, None), (600, 0.42, None), (1_200, 0.42, None)];
     let silences = |rules: FenceRules| {
-        let found = by(rules, &drive(&steps), Some(SILENT_FOR));
+        let found = events_by(rules, &drive(&steps), Some(SILENT_FOR));
         let silent = found.iter().filter(|event| event.kind == Kind::Silent);
         silent.map(|event| (event.known_at - BEGAN) / 1_000).collect::<Vec<_>>()
     };
     let of = |silent_for_s| FenceRules { silent_for_s, ..FenceRules::default() };
-    // The silences outside are the fleet's.
+    // Outside, the fleet's rule applies.
     assert_eq!(silences(of(None)), [120, 720, 1_320]);
     assert_eq!(silences(of(Some(300))), [300, 720, 1_320]);
     assert_eq!(silences(of(Some(900))), [720, 1_320]);
@@ -534,7 +532,8 @@ fn fence_decides_how_long_a_silence_inside_may_be() {
 
 #[test]
 fn device_at_rest_on_the_border_enters_a_fence_once() {
-    // The west border of c is at 0.3. For 47 minutes the device is up to 25 m off on both sides.
+    // The west border of c is at 0.3. For 47 minutes the positions are up to 25 m off, on both
+    // sides.
     let drive: Vec<Fix> = (0..188)
         .map(|n| {
             let metres = 25.0 * (f64::from(n) * 2.399).sin();
@@ -560,22 +559,22 @@ fn one_fix_above_the_limit_is_not_fast() {
     let events =
         watched(&mut Watch::new(Rules { silent_for: None, ..rules() }), &drive, end_of(&drive));
     // 24 m/s is above 95 % of the limit, 23 m/s is not.
-    assert_eq!(told(&events), [(Kind::Fast, "", 40), (Kind::Slow, "", 60)]);
+    assert_eq!(summary(&events), [(Kind::Fast, "", 40), (Kind::Slow, "", 60)]);
 }
 
 #[test]
-fn a_jump_is_one_event_and_enters_nothing() {
+fn jump_is_one_event_and_enters_no_fence() {
     let drive: Vec<Fix> = [(0, 0.25), (10, 0.35), (20, 0.25), (30, 0.25)]
         .into_iter()
         .map(|(second, lng)| fix(1, BEGAN + second * 1_000, lng))
         .collect();
     let events =
         watched(&mut Watch::new(Rules { silent_for: None, ..rules() }), &drive, end_of(&drive));
-    assert_eq!(told(&events), [(Kind::Jump, "", 10)]);
+    assert_eq!(summary(&events), [(Kind::Jump, "", 10)]);
 }
 
 #[test]
-fn a_silence_is_one_event_and_so_is_its_end() {
+fn silence_and_its_end_are_one_event_each() {
     let mut watch = Watch::new(rules());
     let mut out = Vec::new();
     watch.take(fix(1, BEGAN, 0.25), &mut out);
@@ -584,13 +583,13 @@ fn a_silence_is_one_event_and_so_is_its_end() {
     }
     watch.take(fix(1, BEGAN + 400_000, 0.25), &mut out);
     watch.take(fix(1, BEGAN + 401_000, 0.25), &mut out);
-    assert_eq!(told(&out), [(Kind::Silent, "", 0), (Kind::Heard, "", 400)]);
+    assert_eq!(summary(&out), [(Kind::Silent, "", 0), (Kind::Heard, "", 400)]);
     assert_eq!(out[0].known_at, BEGAN + SILENT_FOR);
 }
 
 #[test]
 fn device_that_reports_rarely_is_silent_by_its_own_rhythm() {
-    // Minutes at which the server has a fix, and at which the device took it; silences as minutes.
+    // For each fix, the minutes of its insert and of its `ts`. Returns the minutes of the silences.
     let silences = |fixes: &[(i64, i64)]| {
         let drive: Vec<Fix> = fixes
             .iter()
@@ -605,19 +604,19 @@ fn device_that_reports_rarely_is_silent_by_its_own_rhythm() {
         silent.map(|event| (event.known_at - BEGAN) / 60_000).collect::<Vec<_>>()
     };
     let real_time = |minutes: &[i64]| minutes.iter().map(|at| (*at, *at)).collect::<Vec<_>>();
-    // Hourly, with one report missing: two silences, until the rhythm is known, and the end.
+    // Hourly, with one report missing: two silences before the rhythm is known, and one at the end.
     assert_eq!(silences(&real_time(&[0, 60, 120, 180, 240, 360, 420])), [10, 70, 570]);
     // Hourly while parked, every minute while driving: the last silence is that of a drive.
     assert_eq!(silences(&real_time(&[0, 60, 120, 180, 181, 182, 183])), [10, 70, 193]);
     // One long pause changes nothing.
     assert_eq!(silences(&real_time(&[0, 1, 2, 90, 91, 92])), [12, 102]);
-    // A buffer of a fix each ten minutes, sent every hour.
+    // A device that takes a fix every ten minutes and sends them every hour.
     let buffered: Vec<(i64, i64)> = (0..36).map(|n| (n / 6 * 60 + 60, n * 10)).collect();
     assert_eq!(silences(&buffered), [70, 130, 510]);
 }
 
 #[test]
-fn silent_event_is_of_one_fix_after_a_jump_or_a_poor_fix() {
+fn silent_event_has_the_last_fix_even_a_jump_or_a_poor_one() {
     for (metres, acc) in [(50_000.0, None), (10.0, Some(900.0)), (10.0, None)] {
         let mut watch = Watch::new(rules());
         let mut out = Vec::new();
@@ -631,8 +630,8 @@ fn silent_event_is_of_one_fix_after_a_jump_or_a_poor_fix() {
     }
 }
 
-/// One look, at rows that are all there.
-fn look(reader: &mut Reader, watch: &mut Watch, fixes: &[Fix], now: i64) -> Vec<Event> {
+/// Polls once, with all rows visible.
+fn poll(reader: &mut Reader, watch: &mut Watch, fixes: &[Fix], now: i64) -> Vec<Event> {
     let inserts: Vec<_> = fixes.iter().map(|fix| (fix.clone(), fix.inserted_at)).collect();
     let mut out = Vec::new();
     reader.begin(now);
@@ -642,26 +641,27 @@ fn look(reader: &mut Reader, watch: &mut Watch, fixes: &[Fix], now: i64) -> Vec<
 }
 
 #[test]
-fn after_an_outage_of_clickhouse_nobody_is_silent_before_the_backlog_is_inserted() {
+fn no_driver_is_silent_until_the_backlog_of_an_outage_is_inserted() {
     let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN - 1));
     let fixes = [fix(1, BEGAN, 0.25), fix(2, BEGAN, 0.25)];
-    assert_eq!(look(&mut reader, &mut watch, &fixes, BEGAN + 1_000), []);
+    assert_eq!(poll(&mut reader, &mut watch, &fixes, BEGAN + 1_000), []);
     reader.lost_clickhouse();
     let back = BEGAN + 2 * SILENT_FOR;
-    assert_eq!(look(&mut reader, &mut watch, &fixes, back), []);
-    // The first is heard of again; of the second nothing had waited.
+    assert_eq!(poll(&mut reader, &mut watch, &fixes, back), []);
+    // The backlog has a fix of the first driver, and none of the second.
     let fixes = [
         fixes[0].clone(),
         fixes[1].clone(),
         Fix { inserted_at: back + 10_000, ..fix(1, BEGAN + 5_000, 0.25) },
     ];
-    assert_eq!(look(&mut reader, &mut watch, &fixes, back + 59_000), []);
-    let silent = look(&mut reader, &mut watch, &fixes, back + 60_000);
+    assert_eq!(poll(&mut reader, &mut watch, &fixes, back + 59_000), []);
+    let silent = poll(&mut reader, &mut watch, &fixes, back + 60_000);
     assert_eq!(ids(&silent), BTreeSet::from([format!("d2/silent/{BEGAN}/0")]));
 }
 
-/// One look at a server alone, whose rows of an insert can be read some time after its own.
-fn look_late(
+/// Polls a single server once. The rows of an insert become visible some time after its insert
+/// time.
+fn poll_late(
     reader: &mut Reader,
     watch: &mut Watch,
     inserts: &[(Fix, i64)],
@@ -676,31 +676,31 @@ fn look_late(
 }
 
 #[test]
-fn an_insert_of_half_a_minute_is_found_however_rare_the_looks_are() {
+fn insert_of_half_a_minute_is_found_by_frequent_and_rare_polls() {
     for pause in [1_000, 5_000, 9_000, 40_000] {
         for begin in (0..40_000).step_by(500) {
             let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN));
             let slow = Fix { inserted_at: BEGAN + begin, ..fix(1, BEGAN, 0.35) };
             let inserts = [(slow, BEGAN + begin + 29_500)];
-            let looks = (1..100).map(|n| n * pause);
-            let found: Vec<_> = looks
-                .flat_map(|at| look_late(&mut reader, &mut watch, &inserts, (at, BEGAN + at)))
+            let polls = (1..100).map(|n| n * pause);
+            let found: Vec<_> = polls
+                .flat_map(|at| poll_late(&mut reader, &mut watch, &inserts, (at, BEGAN + at)))
                 .collect();
             let entered = found.iter().filter(|event| event.kind == Kind::Entered);
-            assert_eq!(entered.count(), 1, "a look every {pause} ms, inserted at {begin} ms");
+            assert_eq!(entered.count(), 1, "a poll every {pause} ms, inserted at {begin} ms");
         }
     }
 }
 
 #[test]
-fn every_look_reads_about_as_much_and_a_long_gap_is_read_once() {
+fn polls_read_few_rows_except_the_first_one_after_a_gap() {
     let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN));
     let inserts: Vec<_> = (1..600)
         .map(|second| fix(1, BEGAN + second * 1_000, 0.25))
         .map(|fix| (fix.clone(), fix.inserted_at))
         .collect();
     let mut read = Vec::new();
-    // No look between the 200th and the 500th second.
+    // No poll between the 200th and the 500th second.
     for second in (1..200).chain(500..600) {
         let now = BEGAN + second * 1_000;
         reader.begin(second * 1_000);
@@ -715,7 +715,7 @@ fn every_look_reads_about_as_much_and_a_long_gap_is_read_once() {
 }
 
 #[test]
-fn a_clock_of_the_server_that_is_set_forward_and_back_makes_nobody_silent_and_hides_nobody() {
+fn clock_set_forward_and_back_silences_and_hides_no_driver() {
     const HOUR: i64 = 3_600_000;
     let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN - 1));
     // A driver who sends every five seconds, under a clock that is an hour ahead in the second
@@ -735,28 +735,28 @@ fn a_clock_of_the_server_that_is_set_forward_and_back_makes_nobody_silent_and_hi
                 now,
             ));
         }
-        let there: Vec<_> = inserts.iter().map(|(fix, _)| (fix.clone(), i64::MIN)).collect();
-        found.extend(look_late(&mut reader, &mut watch, &there, (second * 1_000, now)));
+        let visible: Vec<_> = inserts.iter().map(|(fix, _)| (fix.clone(), i64::MIN)).collect();
+        found.extend(poll_late(&mut reader, &mut watch, &visible, (second * 1_000, now)));
     }
     let kinds: Vec<_> = found.iter().map(|event| (event.kind, event.fence.as_str())).collect();
     assert_eq!(kinds, [(Kind::Entered, "c"), (Kind::Left, "c")]);
 }
 
 #[test]
-fn crossings_within_a_second_are_events_of_their_own() {
+fn crossings_within_a_millisecond_are_separate_events() {
     let mut watch = Watch::new(Rules { silent_for: None, ..rules() });
     let mut out = Vec::new();
     for (seq, lng) in (0..).zip([0.2999, 0.3001, 0.2999, 0.3001]) {
         watch.take(Fix { seq, ..fix(1, BEGAN, lng) }, &mut out);
     }
-    assert_eq!(told(&out).len(), 3);
+    assert_eq!(summary(&out).len(), 3);
     assert_eq!(ids(&out).len(), 3, "{out:?}");
 }
 
 #[test]
-fn what_was_known_of_the_time_that_is_played_again_decides() {
-    // A fence that was drawn at 60 s around somebody who had been there, and one that was taken
-    // away after somebody entered it.
+fn known_events_decide_the_replayed_time() {
+    // Driver 1 is at the place of a fence before it is drawn. Driver 2 enters a fence that is then
+    // removed.
     let fixes = [
         fix(1, BEGAN, 0.35),
         fix(2, BEGAN, 0.05),
@@ -775,7 +775,7 @@ fn what_was_known_of_the_time_that_is_played_again_decides() {
     before.take(fixes[1].clone(), &mut known);
     before.rules.areas = vec![rules().areas.remove(3)];
     before.take(fixes[2].clone(), &mut known);
-    assert_eq!(told(&known), [(Kind::Entered, "a", 0), (Kind::Entered, "c", 65)]);
+    assert_eq!(summary(&known), [(Kind::Entered, "a", 0), (Kind::Entered, "c", 65)]);
 
     let mut after = Watch::new(Rules {
         areas: vec![rules().areas.remove(3)],
@@ -784,16 +784,16 @@ fn what_was_known_of_the_time_that_is_played_again_decides() {
         faster_than: None,
         fence_margin: 0.0,
     });
-    after.play_again(known);
+    after.replay_known(known);
     let mut out = Vec::new();
     for fix in fixes {
         after.take(fix, &mut out);
     }
-    assert_eq!(told(&out), [(Kind::Left, "a", 65)]);
+    assert_eq!(summary(&out), [(Kind::Left, "a", 65)]);
 }
 
 #[test]
-fn a_fence_that_is_drawn_around_somebody_and_taken_away() {
+fn drawing_a_fence_around_a_driver_enters_it_and_removing_it_leaves_it() {
     let mut watch = Watch::new(Rules {
         areas: vec![],
         silent_for: None,
@@ -807,18 +807,18 @@ fn a_fence_that_is_drawn_around_somebody_and_taken_away() {
     watch.take(fix(1, BEGAN + 10_000, 0.35), &mut out);
     watch.rules.areas.clear();
     watch.take(fix(1, BEGAN + 20_000, 0.35), &mut out);
-    assert_eq!(told(&out), [(Kind::Entered, "c", 10), (Kind::Left, "c", 20)]);
+    assert_eq!(summary(&out), [(Kind::Entered, "c", 10), (Kind::Left, "c", 20)]);
 }
 
 #[test]
-fn the_erased_are_forgotten() {
+fn erased_driver_is_forgotten() {
     let mut watch = Watch::new(rules());
     let mut out = Vec::new();
     watch.take(fix(1, BEGAN, 0.35), &mut out);
     watch.take(fix(2, BEGAN, 0.35), &mut out);
     watch.take(fix(1, BEGAN + 300_000, 0.25), &mut out);
     watch.take(fix(1, BEGAN + 600_000, 0.15), &mut out);
-    // Inside b; c was left, and subscribers have that as a state, too.
+    // The driver is inside b, and left c, which subscribers have as a state too.
     assert_eq!(
         watch.forget(|id| id == "d1"),
         [("d1".to_owned(), vec!["b".to_owned(), "c".to_owned()])]
@@ -829,7 +829,7 @@ fn the_erased_are_forgotten() {
 }
 
 #[test]
-fn each_kind_has_a_name_of_its_own() {
+fn names_of_kinds_are_unique() {
     for kind in Kind::ALL {
         assert_eq!(Kind::named(kind.name()), Some(kind));
     }
@@ -855,26 +855,26 @@ fn stay_is_measured_after_a_restart_without_a_fix_of_the_driver() {
     let rules = || fence_until(1_000_000, rules.clone(), None);
     let mut known = Vec::new();
     Watch::new(rules()).take(fix(1, BEGAN, 0.35), &mut known);
-    // The last fix is too old to be read at the start; the state is there.
+    // At the start, the last fix is too old to be read, but the state is restored.
     let mut restarted = Watch::new(rules());
-    restarted.begin_with_event(&known[0]);
+    restarted.restore_event(&known[0]);
     let mut out = Vec::new();
     restarted.tick(BEGAN + 600_000, &mut out);
-    assert_eq!(told(&out), []);
+    assert_eq!(summary(&out), []);
     restarted.tick(BEGAN + 600_001, &mut out);
-    assert_eq!(told(&out), [(Kind::Overstayed, "c", 0)]);
+    assert_eq!(summary(&out), [(Kind::Overstayed, "c", 0)]);
     assert_eq!(out[0].driver_id, "d1");
 }
 
 #[test]
-fn rules_of_an_ended_fence_make_no_event() {
+fn rules_of_an_ended_fence_cause_no_event() {
     let stay = FenceRules { stay_max_s: Some(600), ..FenceRules::default() };
     let stays = |until| {
         let mut watch = Watch::new(fence_until(until, stay.clone(), None));
         let mut out = Vec::new();
         watch.take(fix(1, BEGAN, 0.35), &mut out);
         watch.tick(BEGAN + 700_000, &mut out);
-        // By a fix, too.
+        // A fix must not cause it either.
         watch.take(fix(1, BEGAN + 710_000, 0.35), &mut out);
         out.into_iter().filter(|event| event.kind == Kind::Overstayed).count()
     };
@@ -891,14 +891,14 @@ fn rules_of_an_ended_fence_make_no_event() {
         });
         silent_at.unwrap_or_default()
     };
-    // While the fence is valid, its patience counts; from its end on, the fleet's.
+    // While the fence is valid, its rule counts; after that, the fleet's.
     assert_eq!((silences(2_000, 300), silences(200, 300)), (300, 200));
     assert_eq!((silences(3_000, 0), silences(600, 0), silences(60, 0)), (0, 600, 120));
 }
 
 #[test]
 fn speed_limit_of_a_fence_has_the_margin_of_its_border() {
-    // Along the west border, up to 20 m off on both sides, above the limit all the time.
+    // Along the west border, 20 m to either side of it, always above the limit.
     let steps: Vec<_> = (0..60)
         .map(|n| {
             let metres = 20.0 * f64::from(if n % 2 == 0 { 1 } else { -1 });
@@ -907,13 +907,13 @@ fn speed_limit_of_a_fence_has_the_margin_of_its_border() {
         .collect();
     let rules = FenceRules { speed_limit_kmh: Some(36.0), ..FenceRules::default() };
     assert_eq!(
-        told(&by(rules, &drive(&steps), None)),
+        summary(&events_by(rules, &drive(&steps), None)),
         [(Kind::Entered, "c", 0), (Kind::Fast, "c", 0)]
     );
 }
 
 #[test]
-fn longest_patience_is_that_of_a_fence_or_of_the_fleet() {
+fn longest_patience_covers_the_fleet_and_the_fences() {
     let patience = |silent_for_s, fleet| {
         let rules = FenceRules { silent_for_s, ..FenceRules::default() };
         fence_until(1, rules, fleet).longest_patience()
@@ -921,15 +921,15 @@ fn longest_patience_is_that_of_a_fence_or_of_the_fleet() {
     assert_eq!(patience(Some(28_800), Some(SILENT_FOR)), 28_800_000);
     assert_eq!(patience(Some(60), Some(SILENT_FOR)), SILENT_FOR);
     assert_eq!(patience(Some(60), None), 60_000);
-    // A fence in which nobody is silent needs no patience.
+    // A fence in which no driver is ever silent does not count.
     assert_eq!(patience(Some(0), Some(SILENT_FOR)), SILENT_FOR);
     assert_eq!(patience(None, None), 0);
 }
 
 #[test]
-fn after_a_clock_step_each_silence_is_measured_anew() {
+fn clock_step_restarts_each_silence() {
     const HOUR: i64 = 3_600_000;
-    // In the fence a silence may last twenty minutes, elsewhere two; d1 is inside, d2 is not.
+    // A silence may last twenty minutes in the fence, and two elsewhere. d1 is inside, d2 is not.
     let rules = FenceRules { silent_for_s: Some(1_200), ..FenceRules::default() };
     let rules = fence_until(10_000_000, rules, Some(SILENT_FOR));
     let (mut watch, mut reader) = (Watch::new(rules), Reader::new(BEGAN - 1));
@@ -938,16 +938,16 @@ fn after_a_clock_step_each_silence_is_measured_anew() {
     let mut silent = Vec::new();
     for second in 0..2_000 {
         let now = BEGAN + second * 1_000 + if second >= 60 { HOUR } else { 0 };
-        let found = look_late(&mut reader, &mut watch, &inserts, (second * 1_000, now));
+        let found = poll_late(&mut reader, &mut watch, &inserts, (second * 1_000, now));
         let found = found.into_iter().filter(|event| event.kind == Kind::Silent);
         silent.extend(found.map(|event| (event.driver_id, second)));
     }
-    // The step is at 60 s; a look is two seconds behind.
+    // The step is at 60 s, and polls are two seconds behind.
     assert_eq!(silent, [("d2".to_owned(), 182), ("d1".to_owned(), 1_262)]);
 }
 
 #[test]
-fn changed_hours_do_not_judge_a_known_crossing_again() {
+fn changed_hours_do_not_rejudge_a_known_crossing() {
     // BEGAN is a Thursday, 08:53:20 UTC.
     let rules = |hours: &str| {
         let rules = FenceRules { hours: Some(hours.to_owned()), ..FenceRules::default() };
@@ -955,40 +955,40 @@ fn changed_hours_do_not_judge_a_known_crossing_again() {
     };
     let steps = drive(&[(0, 0.25, None), (300, 0.31, None), (900, 0.42, None)]);
     let known = watched(&mut Watch::new(rules("08:00-10:00")), &steps[..2], BEGAN + 600_000);
-    assert_eq!(told(&known), [(Kind::Entered, "c", 300)]);
-    // Restarted with other hours: the crossing that is known stays within the hours of that time.
+    assert_eq!(summary(&known), [(Kind::Entered, "c", 300)]);
+    // After a restart with other hours, the known crossing is still judged by the former ones.
     let mut restarted = Watch::new(rules("10:00-11:00"));
-    restarted.begin_before(known.iter());
-    restarted.play_again(known.clone());
+    restarted.restore_states_before(known.iter());
+    restarted.replay_known(known.clone());
     let found = watched(&mut restarted, &steps, BEGAN + 1_000_000);
     let new: Vec<_> =
         found.into_iter().filter(|event| !ids(&known).contains(&event.id())).collect();
-    assert_eq!(told(&new), [(Kind::Left, "c", 900), (Kind::OffHours, "c", 900)]);
+    assert_eq!(summary(&new), [(Kind::Left, "c", 900), (Kind::OffHours, "c", 900)]);
 }
 
 #[test]
-fn late_stay_of_one_insert_is_restored_in_the_order_of_the_store() {
+fn late_stay_of_one_insert_is_restored_in_the_tables_order() {
     let rules = FenceRules { stay_max_s: Some(600), ..FenceRules::default() };
     let rules = || fence_until(1_000_000, rules.clone(), None);
-    // A device sends its stay of 700 s in one message.
+    // A device sends its whole stay of 700 s in one message.
     let late = |second: i64, lng: f64| Fix {
         inserted_at: BEGAN + 700_000,
         ..fix(1, BEGAN + second * 1_000, lng)
     };
     let inserts = [late(0, 0.35), late(700, 0.351)];
     let mut known = watched(&mut Watch::new(rules()), &inserts, BEGAN + 701_000);
-    // As the store sorts them.
+    // The order in which `EventStore` reads them.
     known.sort_by_key(|event| (event.known_at, event.ts, event.seq, event.kind.name()));
-    assert_eq!(told(&known), [(Kind::Entered, "c", 0), (Kind::Overstayed, "c", 0)]);
+    assert_eq!(summary(&known), [(Kind::Entered, "c", 0), (Kind::Overstayed, "c", 0)]);
     let next = Fix { inserted_at: BEGAN + 1_500_000, ..fix(1, BEGAN + 1_500_000, 0.352) };
     let found = |known: Vec<Event>| {
         let mut restarted = Watch::new(rules());
-        restarted.begin_before(known.iter());
-        restarted.play_again(known);
+        restarted.restore_states_before(known.iter());
+        restarted.replay_known(known);
         watched(&mut restarted, std::slice::from_ref(&next), BEGAN + 1_600_000)
     };
-    assert_eq!(told(&found(known.clone())), []);
-    // In the other order the stay would be reported again.
+    assert_eq!(summary(&found(known.clone())), []);
+    // In the reverse order, the stay would be reported again.
     known.reverse();
     assert!(!found(known).is_empty());
 }

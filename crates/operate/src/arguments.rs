@@ -1,4 +1,4 @@
-//! Values of the arguments of these commands.
+//! Parsers for the arguments of the operator commands.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use milepost_decode::position::Timestamp;
 use milepost_decode::reject::Reason;
 use milepost_observe::now;
 
-/// Parses a refresh interval of at least 100 ms, which members can answer.
+/// Parses a refresh interval. Refuses one below 100 ms, at which members could not keep up.
 pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     let interval = span(text)?;
     if interval >= Duration::from_millis(100) {
@@ -37,7 +37,7 @@ pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     if let Ok(age) = humantime::parse_duration(text) {
         return Ok(Timestamp::from_unix_ms(now().unix_ms().saturating_sub(ms(age))));
     }
-    let wanted = "must be a time such as 2026-11-21T08:00:00Z, or an age such as 2h";
-    let time = humantime::parse_rfc3339_weak(text).map_err(|_| wanted.to_owned())?;
+    let expected = "must be a time such as 2026-11-21T08:00:00Z, or an age such as 2h";
+    let time = humantime::parse_rfc3339_weak(text).map_err(|_| expected.to_owned())?;
     Ok(Timestamp::from_unix_ms(time.duration_since(UNIX_EPOCH).map_or(0, ms)))
 }

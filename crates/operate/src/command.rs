@@ -43,8 +43,8 @@ struct Decode {
     /// Time of receipt, such as 2026-11-21T08:00:00Z, or an age such as 2h [default: now]
     #[arg(long, value_parser = moment)]
     received_at: Option<Timestamp>,
-    /// Each line is a message, decoded as it arrives: a payload, or what `mosquitto_sub -F %j`
-    /// prints
+    /// Each line is a message, decoded as it arrives: a payload, or a line that
+    /// `mosquitto_sub -F %j` printed
     #[arg(long)]
     lines: bool,
     /// File with the payload of one message, or - for standard input
@@ -150,14 +150,14 @@ struct Trace {
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
-    /// Print their messages as they pass, decoded, and when each fix is stored; one JSON object a
-    /// line
+    /// Print the driver's messages as they arrive, decoded, and when each fix is stored; one JSON
+    /// object per line
     #[arg(long)]
     live: bool,
-    /// How long, with --live
+    /// Duration of --live
     #[arg(long = "for", value_name = "TIME", requires = "live", value_parser = span)]
     #[arg(default_value = "10m")]
-    lasts: Duration,
+    duration: Duration,
     /// Id of the driver
     #[arg(value_parser = DriverId::named)]
     driver: DriverId,
@@ -165,9 +165,9 @@ struct Trace {
 
 impl Run for Trace {
     fn run(self, config: Config) -> anyhow::Result<ExitCode> {
-        let Self { json, live, lasts, driver } = self;
+        let Self { json, live, duration, driver } = self;
         if live {
-            without_logs(trace::follow(&config, driver, lasts, put_some))?;
+            without_logs(trace::follow(&config, driver, duration, put_some))?;
             return Ok(ExitCode::SUCCESS);
         }
         let trace = without_logs(trace::trace(&config, driver))?;

@@ -23,14 +23,14 @@ pub struct Origin {
     pub source: Option<usize>,
     /// The topic; by default one that matches the source.
     pub topic: Option<String>,
-    /// Time of receipt, to which the age of fixes is compared.
+    /// Time of receipt, from which the age of fixes is measured.
     pub received_at: Timestamp,
 }
 
 /// Decodes a payload. Returns its rows as JSON lines, and whether nothing was rejected.
 ///
 /// # Errors
-/// It is not clear which source is meant, or the topic belongs to another source.
+/// The source is ambiguous or unknown, or the topic does not match it.
 pub fn decode(config: &Config, origin: &Origin, payload: &[u8]) -> Result<(String, bool)> {
     let topic = topic(&config.sources, origin)?;
     let mut decoded = Decoded::default();
@@ -53,13 +53,13 @@ struct MosquittoMessage {
     retain: u8,
 }
 
-/// Decodes each line as a message of its own and passes its rows to `print` before it reads the
-/// next line; ends early when `print` returns `false`. A line is an object that
+/// Decodes each line as a message of its own and passes its rows to `print` before reading the next
+/// line. Ends early if `print` returns `false`. A line is an object that
 /// `mosquitto_sub -F %j` printed, or a payload with the topic and time of `origin`. Returns whether
 /// nothing was rejected.
 ///
 /// # Errors
-/// The input cannot be read, or it is not clear which source a line without a topic is meant for.
+/// The input cannot be read, or the source of a line without a topic is ambiguous.
 pub fn decode_lines(
     config: &Config,
     mut origin: Origin,
@@ -102,7 +102,7 @@ pub fn decode_lines(
     Ok(is_good)
 }
 
-/// Returns the topic that the message is assumed to have.
+/// Returns the topic to assume for the message.
 fn topic(sources: &[Source], origin: &Origin) -> Result<String> {
     let list = || {
         let lines = sources
@@ -123,7 +123,7 @@ fn topic(sources: &[Source], origin: &Origin) -> Result<String> {
             })?
         }
         (None, None) if sources.len() == 1 => 0,
-        (None, None) => bail!("say which source by --source or --topic; there are:{}", list()),
+        (None, None) => bail!("choose a source with --source or --topic; there are:{}", list()),
     };
     let source = &sources[chosen];
     match &origin.topic {
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn year_above_9999_is_shown_as_milliseconds() {
+    fn time_after_year_9999_is_printed_in_milliseconds() {
         const LAST_OF_9999: i64 = 253_402_300_799_999;
         let later = LAST_OF_9999 + 1;
         let config = Config::parse("[[sources]]\ntopic = 'a/+'\nformat = 'owntracks'").unwrap();

@@ -2,16 +2,16 @@
 //! `rejects replay`.
 //!
 //! ```text
-//! members' /member, /metrics ─▶ top ─▶ one screen
+//! members' /member, /metrics  ─▶ top ─▶ one screen
 //! ClickHouse, spool, erased   ─▶ trace ─▶ where a driver's fixes are
 //! a payload ─▶ the decoder ─▶ decode ─▶ lines of JSON
 //! table rejects ─▶ the decoder ─▶ rejects replay ─▶ table positions
 //! ```
 //!
-//! Guarantee: none of them changes a member of the group or its sessions. Only `rejects replay`
+//! Guarantee: no command changes a member of the group or its sessions. Only `rejects replay`
 //! writes rows, and it may be repeated.
 //!
-//! Refuses: a decoder of its own; all commands use the consumer's.
+//! Refuses: to have a decoder of its own; all commands use the consumer's.
 
 mod arguments;
 mod command;

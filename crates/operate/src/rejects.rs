@@ -3,7 +3,7 @@
 //!
 //! Guarantee: idempotent. A fix is the same row however often it is replayed: it keeps the time at
 //! which its message was received, which is also its `ts` if the payload had no time. Only its age
-//! is judged by the present clock. The rows of `rejects` stay.
+//! is compared with the current time. The rows of `rejects` stay.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,9 +32,9 @@ pub struct Summary {
     rejects: u64,
     inserted: u64,
     rejected_again: BTreeMap<Reason, u64>,
-    /// Rejects of which only the beginning of the payload was stored.
+    /// Rejects with only the beginning of their payload stored.
     cut: u64,
-    /// Rejects that are only counted in another row, under the flood limit.
+    /// Rejects that the flood limit only counted, in the row of another one.
     without_row: u64,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Summary {
         }
         writeln!(
             f,
-            "not replayable: cut       {:>10}   only their first 64 KiB were kept",
+            "not replayable: truncated {:>10}   only their first 64 KiB were stored",
             self.cut
         )?;
         writeln!(
@@ -73,8 +73,7 @@ impl fmt::Display for Summary {
 /// Decodes the stored rejects of a reason again and inserts the positions that are valid now.
 ///
 /// # Errors
-/// The server does not answer, its tables are not those of this binary, or it refuses for a reason
-/// that does not pass.
+/// The server does not answer, its tables are not those of this binary, or it refuses permanently.
 pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result<Summary> {
     let clickhouse = tables::ready(config).await?;
     let decoder = Decoder::new(&config.sources, config.decode.clone());
@@ -121,7 +120,7 @@ fn decode(decoder: &Decoder, reject: &StoredReject, now: Timestamp, decoded: &mu
         decoder.decode_of(message, received_at, driver_id, decoded);
         decoded.lacking.undated
     };
-    // A fix without a time gets the time of receipt, so such a payload is decoded as of then.
+    // A fix without a time gets the time of receipt, so decode such a payload as of that time.
     if decode_at(now) > 0 {
         decode_at(reject.received_at);
     }

@@ -1,6 +1,6 @@
 //! `milepost top`: every member on one screen, from the answers of their HTTP ports.
 //!
-//! Each refresh costs a member three HTTP answers, and needs neither the broker nor ClickHouse.
+//! Each refresh costs a member three HTTP requests, and needs neither the broker nor ClickHouse.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -63,7 +63,7 @@ struct Row {
     insert_errors: Option<f64>,
     /// 99th percentile of the batches' lag.
     lag_p99_seconds: Option<f64>,
-    /// Age of the fixes at receipt: median, and 99th percentile below.
+    /// Median age of the fixes at receipt. The next field is the 99th percentile.
     fix_age_p50_seconds: Option<f64>,
     fix_age_p99_seconds: Option<f64>,
     positions_in_flight: f64,
@@ -76,8 +76,8 @@ struct Row {
 #[derive(Debug)]
 pub struct Screen(Vec<Row>);
 
-/// Asks all members every `every` and passes each screen to `print` until that returns `false`.
-/// The first screen is left out, because it has no rates.
+/// Asks all members once per `every`, and passes each screen to `print` until that returns `false`.
+/// Skips the first screen, because it has no rates.
 ///
 /// # Errors
 /// No member answers, or the screen cannot be printed.
@@ -102,14 +102,15 @@ pub async fn top(
 type Answers = BTreeMap<SocketAddr, Answer>;
 
 async fn poll(members: &[Peer], before: &Answers) -> (Screen, Answers) {
-    let (mut rows, mut questions, mut now) = (Vec::new(), JoinSet::new(), Answers::new());
+    let (mut rows, mut requests, mut now) = (Vec::new(), JoinSet::new(), Answers::new());
     let mut asked = BTreeSet::new();
     for Peer { host, port } in members {
-        let found = timeout(ANSWER_WITHIN, resolve(host, *port)).await;
-        match found.unwrap_or_else(|_| Err("its addresses were not found in time".to_owned())) {
-            Ok(found) => {
-                for address in found.into_iter().filter(|address| asked.insert(*address)) {
-                    questions.spawn(async move {
+        let resolved = timeout(ANSWER_WITHIN, resolve(host, *port)).await;
+        match resolved.unwrap_or_else(|_| Err("its host name was not resolved in time".to_owned()))
+        {
+            Ok(addresses) => {
+                for address in addresses.into_iter().filter(|address| asked.insert(*address)) {
+                    requests.spawn(async move {
                         let late = |_| Err(format!("no answer within {ANSWER_WITHIN:?}"));
                         (address, timeout(ANSWER_WITHIN, ask(address)).await.unwrap_or_else(late))
                     });
@@ -118,7 +119,7 @@ async fn poll(members: &[Peer], before: &Answers) -> (Screen, Answers) {
             Err(why) => rows.push(unanswered(format!("{host}:{port}"), why)),
         }
     }
-    while let Some(Ok((address, answer))) = questions.join_next().await {
+    while let Some(Ok((address, answer))) = requests.join_next().await {
         match answer {
             Ok(answer) => {
                 rows.push(row(address, &answer, before.get(&address)));
@@ -202,11 +203,12 @@ fn row(address: SocketAddr, now: &Answer, before: Option<&Answer>) -> Row {
         before.name == now.name
             && before.value("messages_received_total") <= now.value("messages_received_total")
     });
-    let more = |name: &str| before.map(|before| (now.value(name) - before.value(name)).max(0.0));
+    let increase =
+        |name: &str| before.map(|before| (now.value(name) - before.value(name)).max(0.0));
     let rate = |name: &str| {
-        more(name)
+        increase(name)
             .zip(before)
-            .map(|(more, before)| more / (now.at - before.at).as_secs_f64().max(0.001))
+            .map(|(increase, before)| increase / (now.at - before.at).as_secs_f64().max(0.001))
     };
     let quantile = |name: &str, q: f64| now.quantile(before?, name, q);
     Row {
@@ -218,7 +220,7 @@ fn row(address: SocketAddr, now: &Answer, before: Option<&Answer>) -> Row {
         messages_per_second: rate("messages_received_total"),
         positions_per_second: rate("positions_inserted_total"),
         rejects_per_second: rate("positions_rejected_total"),
-        insert_errors: more("insert_errors_total"),
+        insert_errors: increase("insert_errors_total"),
         lag_p99_seconds: quantile("ingest_seconds", 0.99),
         fix_age_p50_seconds: quantile("fix_age_seconds", 0.5),
         fix_age_p99_seconds: quantile("fix_age_seconds", 0.99),
@@ -237,7 +239,7 @@ impl Screen {
         let sum = |value: fn(&Row) -> Option<f64>| rows().filter_map(value).reduce(|a, b| a + b);
         let max = |value: fn(&Row) -> Option<f64>| rows().filter_map(value).reduce(f64::max);
         // sum() of no values is -0.0.
-        let total = |value: fn(&Row) -> f64| rows().map(value).fold(0.0, |sum, more| sum + more);
+        let total = |value: fn(&Row) -> f64| rows().map(value).fold(0.0, |sum, value| sum + value);
         Row {
             name: "all".to_owned(),
             answers: true,
@@ -381,7 +383,7 @@ mod tests {
             printed.lines().any(|line| line.starts_with("all ")) && !printed.contains("-0"),
             "{printed}"
         );
-        // No earlier answer to compare with, and a restarted process.
+        // There are no rates without an earlier answer, nor after a restart.
         assert_eq!(super::row(address, &after, None).messages_per_second, None);
         assert_eq!(super::row(address, &before, Some(&after)).messages_per_second, None);
     }

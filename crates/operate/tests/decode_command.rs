@@ -1,4 +1,4 @@
-//! `milepost decode`: what it prints.
+//! Tests what `milepost decode` prints.
 #![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
 
 use milepost_config::Config;
@@ -116,7 +116,7 @@ fn each_line_of_a_stream_is_decoded_by_its_own_topic() {
         "{printed:#?}"
     );
 
-    // Payloads alone, and a reader that closes early.
+    // Lines that are payloads only, and a reader that closes early.
     let payloads = format!("{fix}\n{fix}\n{fix}");
     let (printed, is_good) = stream(Some("owntracks/jo/phone"), &payloads, 2).unwrap();
     assert!(

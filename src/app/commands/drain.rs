@@ -102,12 +102,12 @@ impl fmt::Display for Drained {
 /// The member is running, no other member is known to stay, or the tables do not exist.
 pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     let DrainArgs { client_id, leave, within } = args;
-    let heir = heir(&config, &client_id).await?;
-    match &heir {
-        Ok(heir) => info!("{heir} stays subscribed and receives new messages"),
+    let remaining = remaining_member(&config, &client_id).await?;
+    match &remaining {
+        Ok(member) => info!("{member} stays subscribed and receives new messages"),
         Err(why) if leave => warn!(
             "no other member of the group is known to be subscribed{why}: if none is, new messages are lost, \
-             even if {client_id} runs where it could not be asked"
+             even if {client_id} still runs where milepost could not reach it"
         ),
         Err(why) => bail!(
             "no other member of the group is known to be subscribed{why}: messages published after {client_id} is unsubscribed would \
@@ -127,7 +127,7 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
         ended = &mut driver => return completed(ended),
         Some(ended) = tasks.join_next() => {
             let task = ended.context("a task panicked")?;
-            // The executor ends with the driver, whose totals then arrive soon, or have arrived.
+            // The executor ends when the driver does, whose totals then arrive soon, or are here.
             return match timeout(TOTALS_WITHIN, driver).await {
                 Ok(ended) => completed(ended),
                 Err(_) => bail!("task `{task}` ended unexpectedly"),
@@ -163,9 +163,9 @@ fn completed(ended: Result<ConsumerTotals, RecvError>) -> Result<Drained> {
 
 /// Returns a member that stays subscribed, or why none is known. Asks this host's member and
 /// `shutdown.peers`. Fails if the member to be drained answers.
-async fn heir(config: &Config, client_id: &str) -> Result<Result<String, String>> {
+async fn remaining_member(config: &Config, client_id: &str) -> Result<Result<String, String>> {
     let topics = config.mqtt.topics.iter().cloned().collect();
-    let (mut heir, mut running_at, mut why) = (None, None, String::new());
+    let (mut remaining, mut running_at, mut why) = (None, None, String::new());
     query_peers(&config.members(), ASK_WITHIN, OnUnresolved::Report, |address, answer| {
         match answer {
             Ok(theirs) if theirs.name == client_id => running_at = Some(address.to_owned()),
@@ -175,7 +175,7 @@ async fn heir(config: &Config, client_id: &str) -> Result<Result<String, String>
                     && theirs.subscribed
                     && !theirs.leaving =>
             {
-                heir = Some(format!("{} at {address}", theirs.name));
+                remaining = Some(format!("{} at {address}", theirs.name));
             }
             Ok(theirs) => why += &format!("; {} at {address} has another mqtt.group or other topics, is not subscribed, or is leaving", theirs.name),
             Err(silence) => why += &format!("; {address}: {silence}"),
@@ -187,5 +187,5 @@ async fn heir(config: &Config, client_id: &str) -> Result<Result<String, String>
         bail!("{client_id} is running at {address}: stop it first");
     }
     let unset = if config.shutdown.peers.is_empty() { " (shutdown.peers is not set)" } else { "" };
-    Ok(heir.ok_or(format!("{unset}{why}")))
+    Ok(remaining.ok_or(format!("{unset}{why}")))
 }

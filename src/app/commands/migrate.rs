@@ -31,8 +31,8 @@ pub async fn migrate(config: &Config, drop_field: Option<&str>) -> Result<()> {
     let own = if own.changes_all_hosts() { own.clone() } else { own.pinned() };
     let clickhouse = ClickHouse::new(&own)?;
     let mut log = Throttle::every(WAITING_LOGGED_EVERY);
-    // Each step succeeds once. If the answer to a drop is lost, the field is gone at the next try,
-    // which must not fail for that reason.
+    // Do not repeat a step that succeeded. If the answer to a drop is lost, the field no longer
+    // exists at the next attempt, which must not fail for that reason.
     let (mut to_find, mut to_drop) = (drop_field, drop_field);
     let applied = loop {
         let migrated = async {
@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers every query without a row: no table has a field.
+    /// Answers every query with no rows, so no table has a field.
     async fn empty_server(listener: TcpListener) {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();

@@ -95,9 +95,9 @@ pub fn list(config: &Config) -> Result<Listing> {
             (Kind::Unfinished, _) => "unfinished: being written, or left by a crash".to_owned(),
             (Kind::Damaged, _) => "damaged, in quarantine".to_owned(),
             (Kind::Row, _) => {
-                "one row, too large for a proxy before ClickHouse, in quarantine".to_owned()
+                "one row, too large for a proxy in front of ClickHouse, in quarantine".to_owned()
             }
-            (Kind::Batch, None) => "not named as milepost names them: never replayed".to_owned(),
+            (Kind::Batch, None) => "not a file name of milepost: never replayed".to_owned(),
             (Kind::Batch, Some(_)) => match read(dir, &file) {
                 Ok(_) => "ok".to_owned(),
                 Err(error) => format!("{error:#}"),
@@ -122,11 +122,11 @@ fn read(dir: &Path, file: &Listed) -> Result<Vec<Insert>> {
 /// `clickhouse-client` or curl. [`Outcome::DataLeft`]: a file is left out, and the text names it.
 ///
 /// # Errors
-/// The target cannot be written; what was written stays.
+/// The target cannot be written. Files that are already written stay.
 pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
     let dir = &settings(config)?.dir;
     let made = DirBuilder::new().recursive(true).mode(0o700).create(target);
-    made.with_context(|| format!("cannot make {}", target.display()))?;
+    made.with_context(|| format!("cannot create {}", target.display()))?;
     let (mut text, mut exported, mut left_out) = (String::new(), 0, 0);
     for file in files(config)? {
         let inserts = match file.kind {
@@ -143,7 +143,7 @@ pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
             }
         };
         let refused = if file.kind == Kind::Row {
-            ", too large for ClickHouse or a proxy before it"
+            ", too large for ClickHouse or a proxy in front of it"
         } else {
             ""
         };
@@ -174,7 +174,7 @@ pub fn export(config: &Config, target: &Path) -> Result<(String, Outcome)> {
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.set_permissions(Permissions::from_mode(0o600))?; // an existing file may have others
+    file.set_permissions(Permissions::from_mode(0o600))?; // an existing file may have other permissions
     file.write_all(bytes)
 }
 

@@ -8,25 +8,25 @@ pub(super) type Point = [f64; 2];
 /// The outline, then holes; each ring's last point is its first.
 pub(super) type Polygon = Vec<Vec<Point>>;
 
-/// Longitude and latitude in half billionths of a degree, so that the middle of two points is an
+/// Longitude and latitude in half billionths of a degree, so that the midpoint of two points is an
 /// integer too. 1e-9 degrees are 0.1 mm.
 type Place = (i64, i64);
 
 const BILLION: f64 = 1e9;
-/// Most points of an area. The border of a country has about 10,000.
+/// Maximum number of points of a polygon. The border of a country has about 10,000.
 const POINTS_MAX: usize = 200_000;
 
-/// Returns what is wrong with the polygon.
+/// Checks a polygon. Returns its first error.
 pub(super) fn check(polygon: &Polygon) -> Result<(), String> {
     let points: usize = polygon.iter().map(Vec::len).sum();
     if points > POINTS_MAX {
-        return Err(format!("{points} points; the limit is {POINTS_MAX} a polygon"));
+        return Err(format!("{points} points; the limit is {POINTS_MAX} per polygon"));
     }
     let ring = |(index, ring): (usize, &Vec<Point>)| {
         places(ring).map_err(|fault| format!("ring {index}: {fault}"))
     };
     let rings = polygon.iter().enumerate().map(ring).collect::<Result<Vec<_>, _>>()?;
-    meetings(&rings)?;
+    check_sides(&rings)?;
     for (hole, ring) in rings.iter().enumerate().skip(1) {
         if samples(ring).any(|place| locate(place, &rings[0]) == Where::Outside) {
             return Err(format!("ring {hole} is a hole outside of the outline"));
@@ -40,7 +40,7 @@ pub(super) fn check(polygon: &Polygon) -> Result<(), String> {
     Ok(())
 }
 
-/// The corners of a ring, each once; repeated points in a row count once.
+/// Returns the corners of a ring, each once. Consecutive equal points are one corner.
 fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
     if ring.len() < 4 {
         return Err(format!(
@@ -48,7 +48,7 @@ fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
             ring.len()
         ));
     }
-    assert_eq!(ring.first(), ring.last(), "`closed` has closed it");
+    assert_eq!(ring.first(), ring.last(), "`closed` repeats the first point at the end");
     for [lng, lat] in ring {
         if !(-90.0..=90.0).contains(lat) {
             let swapped = if (-90.0..=90.0).contains(lng) {
@@ -56,18 +56,18 @@ fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
             } else {
                 ""
             };
-            return Err(format!("{lat} is no latitude{swapped}"));
+            return Err(format!("{lat} is not a latitude{swapped}"));
         }
         if !(-180.0..=180.0).contains(lng) {
             return Err(format!(
-                "{lng} is no longitude: cut an area that crosses the antimeridian into two polygons there (RFC 7946, 3.1.9)"
+                "{lng} is not a longitude: cut an area that crosses the antimeridian into two polygons there (RFC 7946, 3.1.9)"
             ));
         }
     }
-    // A side along a parallel or a pole may have any length, unless it jumps from one end of the
-    // map to the other.
+    // Only a ring that covers the whole width of the map may have a side of more than 180 degrees.
+    // In any other ring, such a side means that it crosses the antimeridian.
     let jumps =
-        |pair: &&[Point]| (pair[0][0] - pair[1][0]).abs() > 180.0 && !is_of_the_whole_world(ring);
+        |pair: &&[Point]| (pair[0][0] - pair[1][0]).abs() > 180.0 && !covers_whole_width(ring);
     if let Some(pair) = ring.windows(2).find(jumps) {
         return Err(format!(
             "crosses the antimeridian between {} and {}: cut it there into two polygons (RFC 7946, 3.1.9)",
@@ -92,12 +92,12 @@ fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
 }
 
 /// Returns whether the ring covers the whole width of the map, along both edges.
-fn is_of_the_whole_world(ring: &[Point]) -> bool {
+fn covers_whole_width(ring: &[Point]) -> bool {
     let along = |edge: f64| ring.windows(2).any(|pair| pair[0][0] == edge && pair[1][0] == edge);
     along(-180.0) && along(180.0)
 }
 
-/// A side of a ring, with its ring and number.
+/// A side of a ring: the index of the ring, its own index, and its ends.
 struct Side {
     ring: usize,
     index: usize,
@@ -114,8 +114,9 @@ impl Side {
     }
 }
 
-/// Compares each side with those that begin before it ends, from west to east.
-fn meetings(rings: &[Vec<Place>]) -> Result<(), String> {
+/// Returns an error if two sides of the rings meet that must not. Compares each side only with
+/// those that begin before it ends, from west to east.
+fn check_sides(rings: &[Vec<Place>]) -> Result<(), String> {
     let mut sides: Vec<Side> = Vec::new();
     for (ring, places) in rings.iter().enumerate() {
         sides.extend((0..places.len()).map(|index| Side {
@@ -163,7 +164,7 @@ fn side(places: &[Place], index: usize) -> (Place, Place) {
     (places[index], places[(index + 1) % places.len()])
 }
 
-/// The corner where two neighbouring sides run back along each other.
+/// Returns the corner at which two neighbouring sides run back along each other.
 fn shared((a, b): (Place, Place), (c, d): (Place, Place)) -> Place {
     if b == c || b == d { b } else { a }
 }
@@ -171,7 +172,7 @@ fn shared((a, b): (Place, Place), (c, d): (Place, Place)) -> Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meet {
     Not,
-    /// The sides share one point, which is an end of one of them.
+    /// The sides share one point, an end of at least one of them.
     Touch,
     Cross,
     /// The sides share more than one point.
@@ -181,7 +182,7 @@ enum Meet {
 fn meet((a, b): (Place, Place), (c, d): (Place, Place)) -> Meet {
     let (c_of, d_of, a_of, b_of) = (turn(a, b, c), turn(a, b, d), turn(c, d, a), turn(c, d, b));
     if c_of == Ordering::Equal && d_of == Ordering::Equal {
-        // Collinear: points of one line are ordered as (lng, lat) pairs are.
+        // Collinear: points of one line have the same order as their (lng, lat) pairs.
         let (from, to) = (a.min(b).max(c.min(d)), a.max(b).min(c.max(d)));
         return match from.cmp(&to) {
             Ordering::Less => Meet::Along,
@@ -196,7 +197,7 @@ fn meet((a, b): (Place, Place), (c, d): (Place, Place)) -> Meet {
     Meet::Not
 }
 
-/// The side of the line from `a` to `b` that `c` is on; `Equal`: on the line.
+/// Returns on which side of the line from `a` to `b` point `c` is; `Equal`: on the line.
 fn turn(a: Place, b: Place, c: Place) -> Ordering {
     let by = |from: i64, to: i64| i128::from(to) - i128::from(from);
     (by(a.0, b.0) * by(a.1, c.1)).cmp(&(by(a.1, b.1) * by(a.0, c.0)))
@@ -209,7 +210,7 @@ enum Where {
     Outside,
 }
 
-/// Counts the crossings of a ray to the east.
+/// Locates a place by counting the sides of the ring that a ray to the east crosses.
 fn locate(place: Place, ring: &[Place]) -> Where {
     let mut is_inside = false;
     for index in 0..ring.len() {
@@ -226,7 +227,7 @@ fn locate(place: Place, ring: &[Place]) -> Where {
     if is_inside { Where::Inside } else { Where::Outside }
 }
 
-/// Returns the corners of a ring and the middle of each side.
+/// Returns the corners of a ring and the midpoint of each side.
 fn samples(ring: &[Place]) -> impl Iterator<Item = Place> {
     (0..ring.len()).flat_map(|index| {
         let (a, b) = side(ring, index);
@@ -238,7 +239,7 @@ fn shown([lng, lat]: Point) -> String {
     format!("{lng}, {lat}")
 }
 
-#[expect(clippy::cast_precision_loss, reason = "for people")]
+#[expect(clippy::cast_precision_loss, reason = "only shown to people")]
 fn shown_place((lng, lat): Place) -> String {
     shown([lng as f64 / BILLION / 2.0, lat as f64 / BILLION / 2.0])
 }
@@ -248,9 +249,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn polygon_has_a_limit_of_points() {
+    fn polygon_with_too_many_points_is_refused() {
         let refused = |points| check(&vec![vec![[1.0, 2.0]; points]]).unwrap_err();
         assert!(!refused(POINTS_MAX).contains("the limit is"), "{}", refused(POINTS_MAX));
-        assert_eq!(refused(POINTS_MAX + 1), "200001 points; the limit is 200000 a polygon");
+        assert_eq!(refused(POINTS_MAX + 1), "200001 points; the limit is 200000 per polygon");
     }
 }

@@ -14,8 +14,8 @@ pub struct Hours {
     spans: Vec<Span>,
 }
 
-/// A span of minutes on some days of the week. It ends on the next day if it does not end after its
-/// beginning.
+/// A span of minutes on some days of the week. It ends on the next day unless `until` is after
+/// `from`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Span {
     /// By weekday, Monday first.
@@ -32,10 +32,12 @@ impl Hours {
     pub fn parse(text: &str, zone: Option<&str>) -> Result<Self, String> {
         let zone = zone.map_or(Ok(TimeZone::UTC), |name| {
             TimeZone::get(name)
-                .map_err(|_| format!("\"{name}\" is no time zone such as Europe/Berlin"))
+                .map_err(|_| format!("\"{name}\" is not a time zone such as Europe/Berlin"))
         })?;
         let fault = || {
-            format!("\"{text}\" are no opening hours such as \"Mo-Fr 06:00-18:00, Sa 08:00-12:00\"")
+            format!(
+                "\"{text}\" is not a list of opening hours such as \"Mo-Fr 06:00-18:00, Sa 08:00-12:00\""
+            )
         };
         let (mut spans, mut before) = (Vec::new(), [false; 7]);
         for rule in text.split(';') {
@@ -43,7 +45,7 @@ impl Hours {
             let days = of_rule.iter().fold([false; 7], |days, span| either(days, span.days));
             if (0..7).any(|day| before[day] && days[day]) {
                 return Err(format!(
-                    "\"{text}\" has a day on both sides of a semicolon, where OpenStreetMap keeps the later times alone: add times of a day after a comma"
+                    "\"{text}\" has a day on both sides of a semicolon, and OpenStreetMap keeps only its later times: separate the times of one day with a comma"
                 ));
             }
             before = either(before, days);
@@ -71,8 +73,8 @@ impl Hours {
 /// Parses the times between two semicolons.
 fn spans_of(rule: &str) -> Option<Vec<Span>> {
     let mut spans = Vec::new();
-    // Days without times of their own, as in "Mo,We 06:00-18:00", and the days of the span before,
-    // for "06:00-12:00, 13:00-18:00".
+    // `collected`: days still without times, as "Mo" in "Mo,We 06:00-18:00". `last`: the days of
+    // the span before, for the second span of "06:00-12:00, 13:00-18:00".
     let (mut collected, mut last) = (None, [true; 7]);
     for part in rule.split(',') {
         let words: Vec<&str> = part.split_whitespace().collect();
@@ -160,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_opening_hours_is_refused() {
+    fn text_that_is_not_opening_hours_is_refused() {
         for text in [
             "",
             "Mo-Fr",
@@ -181,8 +183,8 @@ mod tests {
     }
 
     #[test]
-    fn semicolon_separates_days_and_never_repeats_one() {
-        // In OpenStreetMap the times behind it replace the earlier ones of the same day.
+    fn day_on_both_sides_of_a_semicolon_is_refused() {
+        // In OpenStreetMap, the times after a semicolon replace the earlier ones of the same day.
         for text in [
             "Mo-Fr 06:00-18:00; We 08:00-12:00",
             "Mo-Fr 06:00-12:00; 13:00-18:00",

@@ -1,7 +1,7 @@
 //! `milepost fences import`: writes the areas of a GeoJSON file into the table `fences`.
 //!
-//! Guarantee: one insert for all areas or none, unless a proxy refuses its size: then it becomes
-//! several. May be repeated: areas that the table already has are not written again.
+//! Guarantee: one insert writes all areas or none, unless a proxy refuses an insert of this size:
+//! then there are several. May be repeated: areas that the table already has are not written again.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use milepost_command::{Shown, tables};
 use milepost_config::Config;
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Orders {
+pub(crate) struct FenceImportArgs {
     pub(crate) dry_run: bool,
     pub(crate) skip_invalid: bool,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Orders {
 /// Counts of an import: the areas in the file, those written, and the errors.
 #[derive(Debug)]
 pub(crate) struct Imported {
-    orders: Orders,
+    args: FenceImportArgs,
     invalid: Vec<String>,
     invalid_features: usize,
     new: usize,
@@ -32,17 +32,17 @@ pub(crate) struct Imported {
 }
 
 impl Imported {
-    /// Returns whether an area was invalid, so that nothing was imported.
+    /// Returns whether nothing is imported because an area is invalid.
     #[must_use]
     pub(crate) fn is_refused(&self) -> bool {
-        self.invalid_features > 0 && !self.orders.skip_invalid
+        self.invalid_features > 0 && !self.args.skip_invalid
     }
 }
 
 impl Shown for Imported {
     fn json(&self) -> serde_json::Value {
-        let Self { orders, invalid, invalid_features, new, changed, unchanged } = self;
-        let imported = !orders.dry_run && !self.is_refused();
+        let Self { args, invalid, invalid_features, new, changed, unchanged } = self;
+        let imported = !args.dry_run && !self.is_refused();
         serde_json::json!({
             "new": new, "changed": changed, "unchanged": unchanged, "invalid": invalid_features, "problems": invalid,
             "imported": imported,
@@ -55,13 +55,13 @@ impl fmt::Display for Imported {
         self.invalid.iter().try_for_each(|line| writeln!(f, "{line}"))?;
         writeln!(f, "new                       {:>10}", self.new)?;
         writeln!(f, "changed                   {:>10}", self.changed)?;
-        writeln!(f, "there already             {:>10}", self.unchanged)?;
+        writeln!(f, "already there             {:>10}", self.unchanged)?;
         writeln!(f, "invalid                   {:>10}", self.invalid_features)?;
         if self.is_refused() {
             f.write_str(
-                "nothing is imported: mend what is invalid, or leave it out with --skip-invalid\n",
+                "nothing is imported: correct the invalid areas, or skip them with --skip-invalid\n",
             )
-        } else if self.orders.dry_run {
+        } else if self.args.dry_run {
             f.write_str("nothing is imported: a dry run\n")
         } else {
             Ok(())
@@ -73,18 +73,18 @@ impl fmt::Display for Imported {
 ///
 /// # Errors
 /// The file is not GeoJSON, the table does not exist, or the server refuses.
-pub(crate) async fn import(config: &Config, json: &str, orders: Orders) -> Result<Imported> {
+pub(crate) async fn import(config: &Config, json: &str, args: FenceImportArgs) -> Result<Imported> {
     let read = fences::read(json.trim_start_matches('\u{feff}')).map_err(|why| anyhow!(why))?;
     let clickhouse = tables::migrated(config).await?;
     let mut stored = HashMap::new();
     for fence in FenceStore(&clickhouse).fences().await? {
-        // `None`: unreadable, so that an import replaces it.
+        // `None`: the stored shape is unreadable, so an import replaces it.
         let polygons: Option<Vec<geometry::Polygon>> = serde_json::from_str(&fence.shape).ok();
         stored.insert((fence.name, fence.from), (fence.until, polygons, fence.rules));
     }
-    let of = |fence: &Fence| stored.get(&(fence.name.clone(), fence.valid_from.unix_ms()));
+    let stored_as = |fence: &Fence| stored.get(&(fence.name.clone(), fence.valid_from.unix_ms()));
     let is_same = |fence: &Fence| {
-        of(fence).is_some_and(|(until, polygons, rules)| {
+        stored_as(fence).is_some_and(|(until, polygons, rules)| {
             *until == fence.valid_until.unix_ms()
                 && polygons.as_ref() == Some(&fence.polygons)
                 && *rules == fence.rules
@@ -92,16 +92,16 @@ pub(crate) async fn import(config: &Config, json: &str, orders: Orders) -> Resul
     };
     let all = read.fences.len();
     let to_write: Vec<Fence> = read.fences.into_iter().filter(|fence| !is_same(fence)).collect();
-    let changed = to_write.iter().filter(|fence| of(fence).is_some()).count();
+    let changed = to_write.iter().filter(|fence| stored_as(fence).is_some()).count();
     let imported = Imported {
-        orders,
+        args,
         invalid: read.invalid,
         invalid_features: read.invalid_features,
         new: to_write.len() - changed,
         changed,
         unchanged: all - to_write.len(),
     };
-    if !to_write.is_empty() && !orders.dry_run && !imported.is_refused() {
+    if !to_write.is_empty() && !args.dry_run && !imported.is_refused() {
         let insert = fences::insert(&to_write, &config.clickhouse.database);
         patient(config).write(&clickhouse, &insert, milepost_clickhouse::fresh_identity(0)).await?;
     }

@@ -43,7 +43,7 @@ pub struct Fence {
     pub rules: FenceRules,
 }
 
-/// Areas and errors of a GeoJSON file.
+/// The areas of a GeoJSON file, and its errors.
 #[derive(Debug, Default, PartialEq)]
 pub struct Read {
     pub fences: Vec<Fence>,
@@ -66,8 +66,8 @@ pub fn read(json: &str) -> Result<Read, String> {
             one = [file];
             &one
         }
-        (found, _) => {
-            let found = found.map_or("no type".to_owned(), |found| format!("the type {found}"));
+        (kind, _) => {
+            let found = kind.map_or("no type".to_owned(), |kind| format!("the type {kind}"));
             return Err(format!("the file has {found}; expected a FeatureCollection or a Feature"));
         }
     };
@@ -94,7 +94,7 @@ pub fn read(json: &str) -> Result<Read, String> {
     Ok(read)
 }
 
-/// Returns all errors of a feature, not only the first.
+/// Reads a feature. Appends all its errors to `faults`, not only the first.
 fn fence(feature: &Value, faults: &mut Vec<String>) -> Option<Fence> {
     let properties = &feature["properties"];
     let name = name(&properties["name"]).map_err(|fault| faults.push(fault));
@@ -108,7 +108,8 @@ fn fence(feature: &Value, faults: &mut Vec<String>) -> Option<Fence> {
         faults.push("valid_to is not after valid_from".to_owned());
     }
     if !properties["valid_until"].is_null() {
-        // The name in the table and on the map: the fence would be valid for ever.
+        // `valid_until` is the name in the table and on the map. Ignoring it here would make the
+        // fence valid for ever.
         faults.push("valid_until: expected valid_to, a date or a time".to_owned());
     }
     let polygons = polygons(&feature["geometry"], faults);
@@ -124,14 +125,14 @@ fn fence(feature: &Value, faults: &mut Vec<String>) -> Option<Fence> {
 }
 
 fn name(value: &Value) -> Result<String, String> {
-    let name = value.as_str().ok_or("has no properties.name, a string")?;
+    let name = value.as_str().ok_or("properties.name must be a string")?;
     check_name(name).map(|()| name.to_owned())
 }
 
-/// Refuses a name that no fence may have.
+/// Checks the name of a fence.
 ///
 /// # Errors
-/// The rule.
+/// The name is invalid. The error is the rule for names.
 pub fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(char::is_control) {
         return Err(format!(
@@ -153,7 +154,7 @@ fn moment(value: &Value, otherwise: Timestamp) -> Result<Timestamp, String> {
     };
     let moment = rfc3339(&whole).filter(|moment| MOMENTS_MS.contains(&moment.unix_ms()));
     moment.ok_or_else(|| {
-        format!("{value} is no date or time of the years 1900 to 2299 such as \"2026-11-21\" (UTC) or \"2026-11-21T08:00:00+01:00\"")
+        format!("{value} is not a date or time of the years 1900 to 2299, such as \"2026-11-21\" (UTC) or \"2026-11-21T08:00:00+01:00\"")
     })
 }
 
@@ -189,7 +190,7 @@ fn polygons(geometry: &Value, faults: &mut Vec<String>) -> Vec<Polygon> {
 fn polygon(coordinates: &Value) -> Result<Polygon, String> {
     let rings = coordinates.as_array().filter(|rings| !rings.is_empty()).ok_or("has no rings")?;
     let ring = |(index, ring): (usize, &Value)| {
-        let points = ring.as_array().ok_or_else(|| format!("ring {index} is no array"))?;
+        let points = ring.as_array().ok_or_else(|| format!("ring {index} is not an array"))?;
         points
             .iter()
             .map(point)
@@ -216,7 +217,7 @@ fn point(value: &Value) -> Result<Point, String> {
         value.as_array().map(|numbers| numbers.iter().map_while(Value::as_f64).collect::<Vec<_>>());
     match numbers.as_deref() {
         Some([lng, lat] | [lng, lat, _]) => Ok([*lng, *lat]),
-        Some(_) | None => Err(format!("{value} is no point; expected [lng, lat]")),
+        Some(_) | None => Err(format!("{value} is not a point; expected [lng, lat]")),
     }
 }
 
@@ -267,7 +268,7 @@ mod tests {
         let line = read.invalid[0].strip_prefix("feature 0 \"depot\": ");
         assert!(
             line.is_some_and(|line| line.starts_with(why)),
-            "{:?} does not say {why:?}",
+            "{:?} does not begin with {why:?}",
             read.invalid
         );
     }
@@ -294,7 +295,7 @@ mod tests {
         );
         assert_eq!((b.valid_from, b.valid_until), (ALWAYS, FOR_EVER));
         assert_eq!(a.polygons[0], b.polygons[0]);
-        assert_eq!(a.polygons[0][1][1], [1.0, 2.0], "without its height");
+        assert_eq!(a.polygons[0][1][1], [1.0, 2.0], "the height is ignored");
         assert_eq!(a.polygons.len(), 2);
     }
 
@@ -310,8 +311,8 @@ mod tests {
     fn each_fault_of_a_shape_is_reported() {
         for (coordinates, why) in [
             ("[]", "has no rings"),
-            ("[7]", "ring 0 is no array"),
-            ("[[[0,0],[1,\"1\"],[0,1],[0,0]]]", "ring 0: [1,\"1\"] is no point"),
+            ("[7]", "ring 0 is not an array"),
+            ("[[[0,0],[1,\"1\"],[0,1],[0,0]]]", "ring 0: [1,\"1\"] is not a point"),
             ("[[[0,0],[1,1],[0,0]]]", "ring 0: 3 points; a ring has at least 4"),
             ("[[[0,0],[1,1]]]", "ring 0: 3 points; a ring has at least 4"),
             ("[[[0,0],[1,0],[1,0],[0,0]]]", "ring 0: has no area"),
@@ -319,15 +320,15 @@ mod tests {
             ("[[[0,0],[4,0],[2,0],[2,3],[0,0]]]", "ring 0: runs back along itself near 4, 0"),
             (
                 "[[[52.5,113],[52.6,113],[52.6,114],[52.5,113]]]",
-                "ring 0: 113 is no latitude: are the two",
+                "ring 0: 113 is not a latitude: are the two",
             ),
-            ("[[[0,0],[1,0],[1,91],[0,0]]]", "ring 0: 91 is no latitude"),
+            ("[[[0,0],[1,0],[1,91],[0,0]]]", "ring 0: 91 is not a latitude"),
             (
                 "[[[170,0],[190,0],[190,5],[170,5],[170,0]]]",
-                "ring 0: 190 is no longitude: cut an area that crosses the antimeridian",
+                "ring 0: 190 is not a longitude: cut an area that crosses the antimeridian",
             ),
             ("[[[170,0],[-170,0],[-170,5],[170,5],[170,0]]]", "ring 0: crosses the antimeridian"),
-            // Along one edge of the map only, or along one and to the other.
+            // Along only one edge of the map, or along one edge and across to the other.
             ("[[[180,0],[-170,0],[-170,5],[180,5],[180,0]]]", "ring 0: crosses the antimeridian"),
             ("[[[-180,0],[180,0],[180,5],[-180,0]]]", "ring 0: crosses the antimeridian"),
             (
@@ -347,7 +348,8 @@ mod tests {
                 "[[[0,0],[4,0],[4,4],[0,4],[0,0]],[[-3,1],[-2,1],[-2,2],[-3,1]]]",
                 "ring 1 is a hole outside",
             ),
-            // A hole beyond a slanted side, and one beside a staircase, level with its steps.
+            // A hole beyond a slanted side, and one to the east of a staircase, level with its
+            // steps.
             (
                 "[[[0,0],[4,0],[0,4],[0,0]],[[3,3],[3.5,3],[3,3.5],[3,3]]]",
                 "ring 1 is a hole outside",
@@ -381,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_of_a_feature_is_reported_with_its_place() {
+    fn each_fault_of_a_feature_is_reported_with_its_index() {
         let square = "[[[0,0],[4,0],[4,4],[0,4],[0,0]]]";
         let features = [
             feature("{}", "Polygon", square),
@@ -403,8 +405,8 @@ mod tests {
         assert_eq!(read.fences.iter().map(|fence| &*fence.name).collect::<Vec<_>>(), ["e"]);
         assert_eq!(read.invalid_features, 8);
         let expected = [
-            "feature 0: has no properties.name, a string",
-            "feature 1 \"a\": valid_from: \"then\" is no date",
+            "feature 0: properties.name must be a string",
+            "feature 1 \"a\": valid_from: \"then\" is not a date",
             "feature 2 \"b\": valid_to is not after valid_from",
             "feature 3 \"c\": is a Point; expected a Polygon or a MultiPolygon",
             "feature 4 \"d\": polygon 1: ring 0: 1 points",
@@ -415,7 +417,7 @@ mod tests {
         ];
         assert_eq!(read.invalid.len(), expected.len(), "{:#?}", read.invalid);
         for (line, expected) in read.invalid.iter().zip(expected) {
-            assert!(line.starts_with(expected), "{line:?} is not {expected:?}");
+            assert!(line.starts_with(expected), "{line:?} does not begin with {expected:?}");
         }
         for (name, fences) in
             [("", 0), ("a\\u0007", 0), (&*"x".repeat(256), 1), (&*"x".repeat(257), 0)]

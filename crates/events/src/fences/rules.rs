@@ -1,4 +1,4 @@
-//! Rules of a fence, as they are stored and as properties of GeoJSON.
+//! Rules of a fence, in the table and as properties of GeoJSON.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,8 +13,8 @@ pub const SECONDS_MAX: u32 = 31_536_000;
 const TEXT_BYTES_MAX: usize = 1_024;
 pub const DRIVERS_MAX: usize = 10_000;
 
-/// The rules of a fence: the columns of `fences`, by the same names. `None`, and an empty list, is
-/// no rule.
+/// The rules of a fence, named like the columns of `fences`. `None` or an empty list means that
+/// there is no such rule.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FenceRules {
@@ -33,7 +33,7 @@ pub struct FenceRules {
 }
 
 impl FenceRules {
-    /// Reads the properties of a GeoJSON feature, and appends what is wrong with them. A property
+    /// Reads the properties of a GeoJSON feature, and appends their errors to `faults`. A property
     /// that is null counts as absent.
     #[must_use]
     pub fn read(properties: &Value, faults: &mut Vec<String>) -> Self {
@@ -44,7 +44,7 @@ impl FenceRules {
                 value.as_f64().filter(|kmh| *kmh > 0.0 && *kmh <= SPEED_LIMIT_KMH_MAX);
             if read.speed_limit_kmh.is_none() {
                 faults.push(format!(
-                    "speed_limit_kmh: {value} is no number above 0, at most {SPEED_LIMIT_KMH_MAX}"
+                    "speed_limit_kmh: {value} is not a number above 0 and at most {SPEED_LIMIT_KMH_MAX}"
                 ));
             }
         }
@@ -54,7 +54,7 @@ impl FenceRules {
             let seconds = seconds.filter(|seconds| (least..=SECONDS_MAX).contains(seconds));
             if seconds.is_none() {
                 faults.push(format!(
-                    "{key}: {value} is no whole number of seconds of {least} to {SECONDS_MAX}"
+                    "{key}: {value} is not a whole number of seconds from {least} to {SECONDS_MAX}"
                 ));
             }
             seconds
@@ -65,8 +65,9 @@ impl FenceRules {
             let value = given(key)?;
             let text = value.as_str().filter(|text| text.len() <= TEXT_BYTES_MAX);
             if text.is_none() {
-                faults
-                    .push(format!("{key}: {value} is no string of at most {TEXT_BYTES_MAX} bytes"));
+                faults.push(format!(
+                    "{key}: {value} is not a string of at most {TEXT_BYTES_MAX} bytes"
+                ));
             }
             text.map(str::to_owned)
         };
@@ -74,7 +75,7 @@ impl FenceRules {
         match read.parsed_hours() {
             Err(fault) => faults.push(format!("hours: {fault}")),
             Ok(None) if read.hours_zone.is_some() => {
-                faults.push("hours_zone: there are no hours".to_owned());
+                faults.push("hours_zone: is set, but hours is not".to_owned());
             }
             Ok(_) => {}
         }
@@ -86,15 +87,18 @@ impl FenceRules {
             match ids.filter(|ids| value.as_array().map(Vec::len) == Some(ids.len())) {
                 Some(ids) => match ids.iter().find(|id| DriverId::new(id).is_err()) {
                     None => read.drivers = ids,
-                    Some(id) => faults.push(format!("drivers: {id:?} is no driver's id")),
+                    Some(id) => faults.push(format!("drivers: {id:?} is not a valid driver id")),
                 },
-                None => faults.push(format!("drivers: no list of at most {DRIVERS_MAX} strings")),
+                None => {
+                    faults.push(format!("drivers: must be a list of at most {DRIVERS_MAX} strings"))
+                }
             }
         }
         read
     }
 
-    /// Returns whether the fence has no rule: a table without the columns of rules can hold it.
+    /// Returns whether the fence has no rule, so that a table without the columns of rules can hold
+    /// it.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
@@ -137,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn properties_become_rules_and_null_is_no_rule() {
+    fn properties_become_rules_and_null_counts_as_absent() {
         let mut faults = Vec::new();
         let all = json!({
             "speed_limit_kmh": 30, "stay_max_s": 2700, "silent_for_s": 0, "hours": "Mo-Fr 06:00-18:00",
@@ -160,27 +164,30 @@ mod tests {
     #[test]
     fn each_wrong_rule_is_reported() {
         for (properties, fault) in [
-            (json!({ "speed_limit_kmh": 0 }), "speed_limit_kmh: 0 is no number above 0"),
-            (json!({ "speed_limit_kmh": "30" }), "speed_limit_kmh: \"30\" is no number"),
-            (json!({ "stay_max_s": 0 }), "stay_max_s: 0 is no whole number of seconds of 1 to"),
-            (json!({ "stay_max_s": 1.5 }), "stay_max_s: 1.5 is no whole number"),
-            (json!({ "silent_for_s": -1 }), "silent_for_s: -1 is no whole number"),
-            (json!({ "hours": "always" }), "hours: \"always\" are no opening hours"),
-            (json!({ "hours": 8 }), "hours: 8 is no string"),
+            (json!({ "speed_limit_kmh": 0 }), "speed_limit_kmh: 0 is not a number above 0"),
+            (json!({ "speed_limit_kmh": "30" }), "speed_limit_kmh: \"30\" is not a number"),
+            (
+                json!({ "stay_max_s": 0 }),
+                "stay_max_s: 0 is not a whole number of seconds from 1 to",
+            ),
+            (json!({ "stay_max_s": 1.5 }), "stay_max_s: 1.5 is not a whole number"),
+            (json!({ "silent_for_s": -1 }), "silent_for_s: -1 is not a whole number"),
+            (json!({ "hours": "always" }), "hours: \"always\" is not a list of opening hours"),
+            (json!({ "hours": 8 }), "hours: 8 is not a string"),
             (
                 json!({ "hours": "08:00-09:00", "hours_zone": "Mars" }),
-                "hours: \"Mars\" is no time zone",
+                "hours: \"Mars\" is not a time zone",
             ),
-            (json!({ "hours_zone": "UTC" }), "hours_zone: there are no hours"),
-            (json!({ "drivers": "d1" }), "drivers: no list"),
-            (json!({ "drivers": ["d1", 2] }), "drivers: no list"),
-            (json!({ "drivers": ["d1", "a b"] }), "drivers: \"a b\" is no driver's id"),
-            (json!({ "drivers": [""] }), "drivers: \"\" is no driver's id"),
+            (json!({ "hours_zone": "UTC" }), "hours_zone: is set, but hours is not"),
+            (json!({ "drivers": "d1" }), "drivers: must be a list"),
+            (json!({ "drivers": ["d1", 2] }), "drivers: must be a list"),
+            (json!({ "drivers": ["d1", "a b"] }), "drivers: \"a b\" is not a valid driver id"),
+            (json!({ "drivers": [""] }), "drivers: \"\" is not a valid driver id"),
         ] {
             let mut faults = Vec::new();
             let _ = FenceRules::read(&properties, &mut faults);
             assert_eq!(faults.len(), 1, "{properties}: {faults:?}");
-            assert!(faults[0].starts_with(fault), "{faults:?} is not {fault:?}");
+            assert!(faults[0].starts_with(fault), "{faults:?} does not begin with {fault:?}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::ops::Deref;
 
 use super::rules::FenceRules;
 
-/// An area as it is stored.
+/// An area as stored in the table.
 #[derive(Debug)]
 pub(crate) struct StoredFence {
     pub(crate) name: String,

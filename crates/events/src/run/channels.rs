@@ -1,4 +1,4 @@
-//! Events that wait for the channels: a queue for each channel and, behind a full queue, the newest
+//! Events that wait for the channels: a queue for each channel and, while that is full, the newest
 //! state of each topic.
 //!
 //! Guarantee: the last state of a topic reaches the broker, however many events wait. Events that a
@@ -15,9 +15,9 @@ use super::status::Status;
 use crate::watch::store::DeliveredEvent;
 use crate::watch::{Event, Kind};
 
-/// Number of topics that hold a state of a driver, without those of the fences.
+/// Number of topics that hold a state of a driver, not counting those of fences.
 pub(super) const STATES: usize = 2;
-/// Number of topics of each fence that hold a state of a driver.
+/// Number of topics for each fence that hold a state of a driver.
 pub(super) const STATES_OF_FENCE: usize = 2;
 
 /// The queue of one channel.
@@ -26,7 +26,7 @@ pub(super) struct ChannelQueue {
     orders: mpsc::Sender<Order>,
     /// `events.topic`, for MQTT.
     prefix: String,
-    /// States behind a full queue, by topic. A newer state replaces an older one.
+    /// States that wait for room in a full queue, by topic. A newer state replaces an older one.
     overflow: BTreeMap<String, Order>,
 }
 
@@ -35,12 +35,13 @@ impl ChannelQueue {
         Self { channel, orders, prefix: prefix.to_owned(), overflow: BTreeMap::new() }
     }
 
-    /// Enqueues an order. Returns the order that is dropped for it, if any.
+    /// Enqueues an order. Returns the order that is dropped, if any: an older state of the topic,
+    /// or this order if the queue is full.
     fn push(&mut self, order: Order) -> Option<Order> {
         let state = match (&order, self.channel) {
             (Order::Clear(topic), Channel::Mqtt) => Some(topic.clone()),
             (Order::Publish(event) | Order::Republish(event), Channel::Mqtt)
-                if event.kind.is_of_state() =>
+                if event.kind.changes_state() =>
             {
                 Some(topic(&self.prefix, &event.driver_id, event.kind, &event.fence))
             }
@@ -80,7 +81,7 @@ struct Undelivered {
 /// The queues of all channels; see the module.
 pub(super) struct Channels {
     queues: Vec<ChannelQueue>,
-    /// Events that are written and wait for a channel.
+    /// Written events that wait for a channel, by id.
     undelivered: HashMap<String, Undelivered>,
     /// Events that a channel accepted, which the table does not record yet.
     pub(super) unrecorded: Vec<DeliveredEvent>,
@@ -94,8 +95,8 @@ impl Channels {
 
     /// Resumes the deliveries of a former process. `before`: the last state of each topic; `known`:
     /// the events of the replayed time, oldest first. MQTT gets the events that are newer than the
-    /// newest one it accepted of a topic, so that no older state replaces it. The webhook gets the
-    /// events of the replayed time.
+    /// last one that it accepted for their topic, so that no older state replaces that one. The
+    /// webhook gets the events of the replayed time.
     pub(super) fn resume(&mut self, before: Vec<DeliveredEvent>, known: Vec<DeliveredEvent>) {
         let first = before.len();
         let deliveries: Vec<_> = before.into_iter().chain(known).collect();
@@ -113,12 +114,12 @@ impl Channels {
         }
     }
 
-    /// Enqueues a new event of the table for all channels.
+    /// Enqueues a newly written event for all channels.
     pub(super) fn enqueue(&mut self, delivered: DeliveredEvent) {
         self.enqueue_for(delivered, |_| true);
     }
 
-    /// Enqueues an event for the channels of `is_for` that have not accepted it.
+    /// Enqueues an event for those channels of `is_for` that have not accepted it.
     fn enqueue_for(&mut self, delivered: DeliveredEvent, is_for: impl Fn(Channel) -> bool) {
         let is_accepted = |channel| match channel {
             Channel::Mqtt => delivered.mqtt_at.is_some(),
@@ -150,7 +151,7 @@ impl Channels {
         states.into_iter().for_each(|order| self.order(Channel::Mqtt, order));
     }
 
-    /// Publishes states again that the broker may have lost, oldest first.
+    /// Publishes again, oldest first, the states that the broker may have lost.
     pub(super) fn republish(&mut self, states: Vec<DeliveredEvent>) {
         states
             .into_iter()
@@ -200,14 +201,14 @@ impl Channels {
         if dropped.get() == 0 {
             warn!(
                 to = name,
-                "{QUEUE_MAX} events wait for this channel: of further ones, MQTT gets the newest state of each topic; the others are only in the table"
+                "{QUEUE_MAX} events wait for this channel: of further events, MQTT gets the newest state of each topic; all others are only in the table"
             );
         }
         dropped.inc();
         self.finish(channel, &event.id());
     }
 
-    /// Ends the wait for a channel that has accepted the event, or never will.
+    /// Removes a channel that has accepted the event, or never will, from those still pending.
     fn finish(&mut self, channel: Channel, id: &str) {
         let Some(undelivered) = self.undelivered.get_mut(id) else { return };
         undelivered.pending.retain(|waiting| *waiting != channel);
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn last_state_of_a_topic_passes_a_full_queue() {
+    fn last_state_of_a_topic_survives_a_full_queue() {
         let (orders, mut queue) = mpsc::channel(2);
         let (answer, mut answers) = mpsc::channel(1);
         let queues = vec![ChannelQueue::new(Channel::Mqtt, "fleet/events", orders)];

@@ -28,7 +28,8 @@ use milepost_core::error_chain;
 use milepost_core::throttle::Throttle;
 use milepost_tls::Tls;
 
-/// Capacity of a channel's queue, in events. Further ones are dropped and counted.
+/// Capacity of a channel's queue, in events. Further events are dropped and counted, except the
+/// newest state of each MQTT topic.
 pub(super) const QUEUE_MAX: usize = 10_000;
 /// Shortest pause before a failed channel is retried; doubles up to [`RETRY_PAUSE_MAX`].
 const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -37,7 +38,7 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 const WEBHOOK_PATIENCE: Duration = Duration::from_secs(900);
 /// Maximum number of concurrent posts to the webhook.
 const WEBHOOK_POSTS_MAX: usize = 8;
-/// Maximum number of events that are searched for the next post.
+/// Maximum number of events among which the next post is chosen.
 const WEBHOOK_WAITING_MAX: usize = 100;
 const WEBHOOK_ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Timeout of reading the rest of an answer, which allows the connection to be reused.
@@ -45,8 +46,8 @@ const WEBHOOK_BODY_WITHIN: Duration = Duration::from_secs(1);
 const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Lowest MQTT reason code that is an error.
 const REFUSED_FROM: u8 = 0x80;
-/// Reason codes that the same message would get again: topic name invalid, packet too large,
-/// payload format invalid.
+/// Reason codes with which the broker would refuse the same message again: topic name invalid,
+/// packet too large, payload format invalid.
 const REFUSED_FOR_EVER: [u8; 3] = [0x90, 0x95, 0x99];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,11 +65,11 @@ impl Channel {
     }
 }
 
-/// A task for a channel.
+/// An instruction to a channel's task.
 #[derive(Debug)]
 pub(super) enum Order {
     Publish(Event),
-    /// Publishes a state again that the broker may have lost.
+    /// Publishes again a state that the broker may have lost.
     Republish(Event),
     /// Clears the retained message of this topic.
     Clear(String),
@@ -79,18 +80,18 @@ pub(super) enum Order {
 pub(super) struct Answer {
     pub(super) channel: Channel,
     pub(super) id: String,
-    /// `false`: the event is dropped, and never delivered on this channel.
+    /// `false`: the channel drops the event and will never deliver it.
     pub(super) is_accepted: bool,
 }
 
-/// The ends of a channel task's queues to and from the main task.
+/// A channel task's ends of the queues between it and the main task.
 #[derive(Debug)]
 pub(super) struct Ends {
     pub(super) orders: mpsc::Receiver<Order>,
     pub(super) answers: mpsc::Sender<Answer>,
     /// The erased drivers. Their events are dropped, however long they have waited.
     pub(super) erased: watch::Receiver<Arc<Erased>>,
-    /// Number of times that the broker may have lost its retained messages.
+    /// Number of times at which the broker may have lost its retained messages.
     pub(super) retained_lost: watch::Sender<u64>,
 }
 
@@ -100,7 +101,7 @@ impl Ends {
     }
 
     async fn answer(&self, channel: Channel, id: String, is_accepted: bool) {
-        let _ = self.answers.send(Answer { channel, id, is_accepted }).await; // the command has ended
+        let _ = self.answers.send(Answer { channel, id, is_accepted }).await; // fails only once the main task has ended
     }
 }
 
@@ -118,8 +119,8 @@ pub(super) fn topic(prefix: &str, driver_id: &str, kind: Kind, fence: &str) -> S
     format!("{prefix}/{driver_id}/{state}")
 }
 
-/// Escapes a name for one level of a topic. A broker may close the connection at a control
-/// character, and again at every retry.
+/// Escapes a name for one level of a topic, control characters included: a broker may close the
+/// connection at one, and again at every retry.
 fn level(name: &str) -> String {
     let is_plain = |c: char| !c.is_control() && !"%/+#".contains(c);
     let percent = |c: char| c.to_string().bytes().map(|byte| format!("%{byte:02X}")).collect();
@@ -139,7 +140,7 @@ pub(super) fn payload(event: &Event) -> Vec<u8> {
     payload.to_string().into_bytes()
 }
 
-/// Logs the first failure of an outage, and its end.
+/// Logs the first failure of an outage and its end, and delays the retries.
 struct Outage {
     channel: Channel,
     status: Arc<Status>,
@@ -152,20 +153,21 @@ impl Outage {
         Self { channel, status, log: Throttle::once(), retry_after: RETRY_PAUSE_MIN }
     }
 
-    async fn failed(&mut self, why: &str) {
+    /// Reports a failure, then waits until the next retry.
+    async fn report_and_wait(&mut self, why: &str) {
         let name = self.channel.name();
         if self.log.allow(Instant::now()) {
-            warn!(to = name, why, "events wait: the channel does not take them");
+            warn!(to = name, why, "the channel does not accept events: they wait");
         }
         self.status.health.set(name, vec![format!("{name}: {why}")]);
         sleep(self.retry_after).await;
         self.retry_after = RETRY_PAUSE_MAX.min(self.retry_after * 2);
     }
 
-    fn is_over(&mut self) {
+    fn end(&mut self) {
         let name = self.channel.name();
         if self.retry_after != RETRY_PAUSE_MIN {
-            info!(to = name, "the channel takes events again");
+            info!(to = name, "the channel accepts events again");
         }
         self.log.reset();
         self.retry_after = RETRY_PAUSE_MIN;
@@ -188,11 +190,11 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                         ends.retained_lost.send_modify(|times| *times += 1);
                     }
                     (connected, is_first) = (Some(publisher), false);
-                    outage.is_over();
+                    outage.end();
                 }
                 Err(error) => {
                     node = nodes.next();
-                    outage.failed(&format!("{at}: {}", error_chain(&error))).await;
+                    outage.report_and_wait(&format!("{at}: {}", error_chain(&error))).await;
                 }
             }
             continue;
@@ -208,10 +210,10 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
             continue;
         }
         match publish(publisher, &mqtt, &prefix, &mut batch, &ends).await {
-            Ok(()) => outage.is_over(),
+            Ok(()) => outage.end(),
             Err(why) => {
                 (connected, node) = (None, nodes.next());
-                outage.failed(&format!("{at}: {why}")).await;
+                outage.report_and_wait(&format!("{at}: {why}")).await;
             }
         }
     }
@@ -226,7 +228,7 @@ async fn publish(
     ends: &Ends,
 ) -> Result<(), String> {
     while let Some(order) = batch.first() {
-        let (topic, payload, is_kept, id) = match order {
+        let (topic, payload, is_retained, id) = match order {
             Order::Publish(event) | Order::Republish(event) if ends.is_erased(event) => {
                 batch.remove(0);
                 continue;
@@ -234,18 +236,18 @@ async fn publish(
             Order::Publish(event) | Order::Republish(event) => {
                 let topic = topic(prefix, &event.driver_id, event.kind, &event.fence);
                 let id = matches!(order, Order::Publish(_)).then(|| event.id());
-                (topic, payload(event), event.kind.is_of_state(), id)
+                (topic, payload(event), event.kind.changes_state(), id)
             }
             Order::Clear(topic) => (topic.clone(), Vec::new(), true, None),
         };
-        let reason = publisher.publish(&topic, &payload, is_kept).await;
+        let reason = publisher.publish(&topic, &payload, is_retained).await;
         let reason = reason.map_err(|error| error_chain(&error))?;
         let is_accepted = reason < REFUSED_FROM;
         if REFUSED_FOR_EVER.contains(&reason) {
-            warn!(topic, reason, "the broker refuses an event: it is not published again");
+            warn!(topic, reason, "the broker refused an event: it will not be published again");
         } else if !is_accepted {
             return Err(format!(
-                "{topic}: the broker refuses the message, reason {reason:#04x}: allow {} to publish to {prefix}/#",
+                "{topic}: the broker refused the message, reason {reason:#04x}: allow {} to publish to {prefix}/#",
                 mqtt.username.as_deref().unwrap_or("this client")
             ));
         }
@@ -309,27 +311,27 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
         let id = post.event.id();
         match answer {
             Ok(()) => {
-                outage.is_over();
+                outage.end();
                 ends.answer(Channel::Webhook, id, true).await;
             }
             Err(Failure::Refused(why)) => {
-                warn!(id, why, "the webhook refuses an event: it is not posted again");
+                warn!(id, why, "the webhook refused an event: it will not be posted again");
                 ends.answer(Channel::Webhook, id, false).await;
             }
-            Err(Failure::Passing(why)) if post.since.elapsed() >= WEBHOOK_PATIENCE => {
+            Err(Failure::Transient(why)) if post.since.elapsed() >= WEBHOOK_PATIENCE => {
                 warn!(
                     id,
                     why,
-                    "the webhook has not taken an event for a quarter of an hour: it is not posted again"
+                    "the webhook did not accept an event for a quarter of an hour: it will not be posted again"
                 );
                 ends.answer(Channel::Webhook, id, false).await;
             }
-            Err(Failure::Passing(why)) => {
-                // A post that began before the last failure does not prove a new one.
+            Err(Failure::Transient(why)) => {
+                // A post that began before the last failure is no evidence of a new one.
                 let is_first = failed_at.is_none_or(|at| post.began >= at);
-                waiting.push_front(post); // its driver's next events are behind it
+                waiting.push_front(post); // before its driver's later events
                 if is_first {
-                    outage.failed(&why).await;
+                    outage.report_and_wait(&why).await;
                     failed_at = Some(Instant::now());
                 }
             }
@@ -340,7 +342,7 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: Ends, status: Arc<Status
 enum Failure {
     /// The webhook would refuse the same event again.
     Refused(String),
-    Passing(String),
+    Transient(String),
 }
 
 async fn post(
@@ -348,7 +350,7 @@ async fn post(
     webhook: &Webhook,
     event: &Event,
 ) -> Result<(), Failure> {
-    let passing = |why: String| Failure::Passing(why);
+    let transient = |why: String| Failure::Transient(why);
     let mut request = Request::builder()
         .method(Method::POST)
         .uri(&webhook.url)
@@ -356,22 +358,23 @@ async fn post(
     if let Some(token) = &webhook.token {
         let token = token
             .read()
-            .map_err(|error| passing(format!("webhook.token_file cannot be read: {error}")))?;
+            .map_err(|error| transient(format!("webhook.token_file cannot be read: {error}")))?;
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));
     }
     let request = request
         .body(Full::from(payload(event)))
-        .map_err(|error| passing(format!("webhook.url or its token: {error}")))?;
+        .map_err(|error| transient(format!("webhook.url or its token is invalid: {error}")))?;
     let answer = timeout(WEBHOOK_ANSWER_WITHIN, client.request(request))
         .await
-        .map_err(|_| passing(format!("no answer within {WEBHOOK_ANSWER_WITHIN:?}")))?
-        .map_err(|error| passing(error_chain(&error)))?;
+        .map_err(|_| transient(format!("no answer within {WEBHOOK_ANSWER_WITHIN:?}")))?
+        .map_err(|error| transient(error_chain(&error)))?;
     let status = answer.status();
     // The status decides the result: an endless body costs only the connection.
     let body = Limited::new(answer.into_body(), WEBHOOK_ANSWER_BYTES_MAX).collect();
     let _ = timeout(WEBHOOK_BODY_WITHIN, body).await;
     let is_busy = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
-    // The operator can correct a token or URL on either side; until then events wait.
+    // The operator can correct the token or the URL, here or at the webhook; until then events
+    // wait.
     let may_be_corrected =
         [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::NOT_FOUND].contains(&status);
     if status.is_success() {
@@ -379,9 +382,12 @@ async fn post(
     } else if status.is_client_error() && !is_busy && !may_be_corrected {
         Err(Failure::Refused(format!("it answers {status}")))
     } else {
-        let mend =
-            if status.is_redirection() { ": set webhook.url to where it redirects" } else { "" };
-        Err(Failure::Passing(format!("it answers {status}{mend}")))
+        let advice = if status.is_redirection() {
+            ": set webhook.url to the address to which it redirects"
+        } else {
+            ""
+        };
+        Err(Failure::Transient(format!("it answers {status}{advice}")))
     }
 }
 

@@ -1,13 +1,14 @@
 //! `milepost events`: reads the fixes that ClickHouse stored since the last poll, writes their
 //! events into the table `events`, and delivers them over MQTT and to a webhook.
 //!
-//! Guarantee: an event is written before it is delivered, and delivered until the channel accepts
-//! it, even after kill -9: a new process replays the last quarter of an hour, and the same fixes
-//! give the same events with the same ids. So a channel may receive an event twice, and the table
-//! has it once. All state is in ClickHouse.
+//! Guarantee: an event is written before it is delivered. Delivery is retried until the channel
+//! accepts the event, unless it refuses the event for good, its queue is full, or the webhook fails
+//! for a quarter of an hour. This holds even after kill -9: a new process replays the last quarter
+//! of an hour, and the same fixes give the same events with the same ids. So a channel may receive
+//! an event twice, but the table has it once. All state is in ClickHouse.
 //!
-//! Runs as a process of its own: it must never delay the consumer, and the map sees only each
-//! driver's newest fix.
+//! Runs as a process of its own, because it must never delay the consumer. The map could not do its
+//! work either: it sees only each driver's newest fix.
 
 mod channels;
 mod deliver;
@@ -42,28 +43,29 @@ use milepost_core::throttle::Throttle;
 use milepost_observe::http;
 
 /// Interval between two polls for new fixes.
-const EVERY: Duration = Duration::from_secs(1);
+const POLL_EVERY: Duration = Duration::from_secs(1);
 /// Age in milliseconds up to which a new process replays inserted fixes.
 const REPLAY_MS: i64 = 900_000;
-/// Longest fence name. It becomes a topic level, up to three times as long by escaping, and a
-/// topic has at most 65,535 bytes.
+/// Longest fence name, in bytes, that can cause events. As a topic level it is escaped and up to
+/// three times as long, and a topic has at most 65,535 bytes.
 const FENCE_NAME_BYTES_MAX: usize = 4_096;
 /// Interval between reads of the fences and of the erased drivers.
 const REREAD_EVERY: Duration = Duration::from_secs(10);
 /// Lag of a replica above which it is reported.
 const LAG_MAX: Duration = Duration::from_secs(60);
-/// Most topics of erased drivers that are cleared at once. A new process may find the whole list.
+/// Maximum number of topics of erased drivers that are cleared at once. For a new process the whole
+/// list of erased drivers is new.
 const CLEARED_MAX: usize = 100_000;
 /// Interval between log lines about clock steps: replicas with different clocks may answer in turn.
 const CLOCK_LOG_EVERY: Duration = Duration::from_secs(60);
 const WRITING: &str = "writing events failed";
-/// The name of this part in `/readyz`.
+/// The name of the polling task in `/readyz`.
 const PART: &str = "clickhouse";
 
 /// State of the polling task; see the module.
 struct Events {
     clickhouse: ClickHouse,
-    /// The writer for events. It does not retry: every poll tries again, and `/readyz` shows why.
+    /// Writes events. Does not retry: the next poll tries again, and `/readyz` shows the error.
     writer: Writer,
     config: Config,
     status: Arc<Status>,
@@ -72,17 +74,17 @@ struct Events {
     reader: Reader,
     /// ClickHouse did not answer the last poll.
     is_away: bool,
-    /// Events that are found and not yet written.
+    /// Events found and not yet written.
     unwritten: Vec<DeliveredEvent>,
-    /// Ids of recent events that are found already; in `known_order` oldest first.
+    /// Ids of recent events that were found already. `known_order` has them oldest first.
     known: HashSet<String>,
     known_order: VecDeque<(i64, String)>,
-    /// The erased drivers. Their topics are cleared, and no channel gets an event of them.
+    /// The erased drivers. Their topics are cleared, and no channel gets their events.
     erased: watch::Sender<Arc<Erased>>,
     /// Changes when the broker may have lost its retained messages.
     retained_lost: watch::Receiver<u64>,
     read_at: Option<Instant>,
-    /// Names of fences that cannot produce events, as already logged.
+    /// Names of fences that cannot produce events, and that the log names already.
     bad_fences: BTreeSet<String>,
     began: Instant,
     clock_log: Throttle,
@@ -118,11 +120,11 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
         ready = tables::until_ready(&clickhouse, waits) => ready?,
         () = signals.next() => return Ok(Outcome::Clean),
     }
-    // A poll may take as long as ClickHouse does, which is no reason for a restart.
+    // A poll takes as long as ClickHouse does, so a slow one must not make `/livez` fail.
     let beats = async {
         loop {
             status.health.beat(PART, std::time::Instant::now());
-            sleep(EVERY).await;
+            sleep(POLL_EVERY).await;
         }
     };
     let mut events = Events {
@@ -189,22 +191,22 @@ impl Events {
     async fn watch_for_ever(&mut self, answers: &mut mpsc::Receiver<Answer>) {
         let mut log = Throttle::once();
         let mut has_begun = false;
-        let mut looks = interval(EVERY);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut polls = interval(POLL_EVERY);
+        polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            looks.tick().await;
-            let looked = async {
+            polls.tick().await;
+            let polled = async {
                 if !has_begun {
                     self.begin().await?;
                     has_begun = true;
                 }
                 self.poll(answers).await
             };
-            match looked.await {
+            match polled.await {
                 Ok(lag) if lag > LAG_MAX => {
                     let why = format!("this replica is {} s behind the others", lag.as_secs());
                     if log.allow(std::time::Instant::now()) {
-                        warn!(why, "events are late: look at system.replicas there");
+                        warn!(why, "events are late: see system.replicas on that server");
                     }
                     self.status
                         .health
@@ -218,7 +220,7 @@ impl Events {
                     self.is_away = true;
                     let why = error_chain(error.as_ref());
                     if log.allow(std::time::Instant::now()) {
-                        warn!(why, "waiting for ClickHouse: no event is found meanwhile");
+                        warn!(why, "waiting for ClickHouse: no events are found meanwhile");
                     }
                     self.status.health.set(PART, vec![format!("clickhouse: {why}")]);
                 }
@@ -227,19 +229,19 @@ impl Events {
     }
 
     /// Restores the state of a quarter of an hour ago: the drivers' last fixes and known events.
-    /// The polls then replay the fixes since.
+    /// The polls then replay the fixes inserted since.
     async fn begin(&mut self) -> Result<()> {
         let since = self.clickhouse.clock().await? - REPLAY_MS;
         let mut watch = Watch::new(self.rules().await?);
         let patience = u64::try_from(watch.rules.longest_patience()).unwrap_or_default();
         let patience = Duration::from_millis(patience);
         let fixes = EventStore(&self.clickhouse).last_fixes_before(since, patience).await?;
-        fixes.into_iter().for_each(|fix| watch.begin_with(fix));
+        fixes.into_iter().for_each(|fix| watch.restore_fix(fix));
         let before = EventStore(&self.clickhouse).states_before(since).await?;
-        before.iter().for_each(|delivered| watch.begin_with_event(&delivered.event));
+        before.iter().for_each(|delivered| watch.restore_event(&delivered.event));
         let known = EventStore(&self.clickhouse).events_since(since).await?;
-        watch.begin_before(known.iter().map(|delivered| &delivered.event));
-        watch.play_again(known.iter().map(|delivered| delivered.event.clone()).collect());
+        watch.restore_states_before(known.iter().map(|delivered| &delivered.event));
+        watch.replay_known(known.iter().map(|delivered| delivered.event.clone()).collect());
         info!(
             drivers = watch.drivers(),
             fences = watch.rules.areas.len(),
@@ -256,7 +258,7 @@ impl Events {
                 warn!(
                     to,
                     events = unposted,
-                    "events of the last two days are older than a quarter of an hour and were not posted: they are only in the table"
+                    "events older than a quarter of an hour, of the last two days, were never posted: they are only in the table"
                 );
                 self.status.dropped.with_label_values(&[to]).inc_by(unposted);
             }
@@ -270,7 +272,7 @@ impl Events {
         let began = Instant::now();
         self.reread().await?;
         if !self.unwritten.is_empty() {
-            self.write(answers).await?; // on an error nothing more is read, so the waiting events stay bounded
+            self.write(answers).await?; // on an error nothing more is read, so `unwritten` stays bounded
         }
         if std::mem::take(&mut self.is_away) {
             self.reader.lost_clickhouse();
@@ -278,7 +280,8 @@ impl Events {
         self.reader.begin(i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX));
         let mut found = Vec::new();
         loop {
-            let inserted = EventStore(&self.clickhouse).fixes_of(self.reader.wanted()).await?;
+            let inserted =
+                EventStore(&self.clickhouse).fixes_inserted_in(self.reader.wanted()).await?;
             let is_more = self.reader.take(inserted, &mut self.watch, &mut found);
             // After an outage one poll reads hours of fixes: keep only one answer's events in
             // memory.
@@ -300,11 +303,11 @@ impl Events {
         Ok(lag)
     }
 
-    /// Publishes every state once more: at the start, and after the broker lost its sessions.
+    /// Publishes every state again, at the start and after the broker lost its sessions.
     async fn republish(&mut self) -> Result<()> {
         let states = EventStore(&self.clickhouse).states().await?;
         self.retained_lost.mark_unchanged();
-        info!(states = states.len(), "publishing every state: the broker may not have them");
+        info!(states = states.len(), "publishing every state: the broker may not have all of them");
         self.channels.republish(states);
         Ok(())
     }
@@ -318,15 +321,15 @@ impl Events {
                 "ClickHouse's clock was set, or its replicas' clocks differ: no silence is reported until events.silent_for, or a fence's silent_for_s, has passed"
             );
         }
-        if self.watch.passed_over > 0 && self.drivers_log.allow(now) {
+        if self.watch.untracked_fixes > 0 && self.drivers_log.allow(now) {
             warn!(
                 drivers = self.watch.drivers(),
-                "the memory is full: further drivers make no events"
+                "too many drivers for this process: further drivers cause no events"
             );
         }
     }
 
-    /// Moves found events to `unwritten`, except those that are known already.
+    /// Moves found events to `unwritten`, except known ones.
     fn record(&mut self, found: &mut Vec<Event>) {
         for event in found.drain(..) {
             if !self.known.contains(&event.id()) {
@@ -337,7 +340,7 @@ impl Events {
         }
     }
 
-    /// Writes new events, then passes them to the channels; and records which channel accepted
+    /// Writes new events, then passes them to the channels. Also records which channel accepted
     /// which event.
     async fn write(&mut self, answers: &mut mpsc::Receiver<Answer>) -> Result<()> {
         self.channels.drain_answers(answers, milepost_observe::now_ms());
@@ -380,7 +383,8 @@ impl Events {
         if self.read_at.is_some_and(|at| at.elapsed() < REREAD_EVERY) {
             return Ok(());
         }
-        // Another replica may have fixes later than the one before: as after an outage.
+        // Another replica may get fixes later than the one before, so handle the change like an
+        // outage.
         self.is_away |= tables::return_to_own_endpoint(&self.clickhouse).await;
         self.watch.rules = self.rules().await?;
         let erased = Arc::clone(self.clickhouse.erased().await?.erased());
@@ -396,8 +400,8 @@ impl Events {
         Ok(())
     }
 
-    /// Clears the topics of drivers that are new on the list. A driver who was erased while no
-    /// process ran is unknown here and has no rows, so any fence may have a topic.
+    /// Clears the topics of drivers that are new on the list. Nothing is known of a driver who was
+    /// erased while no process ran, so there may be a topic for any fence.
     fn clear_unwatched(&mut self, erased: &Erased) {
         let areas = self.watch.rules.areas.iter();
         let fences: BTreeSet<_> = areas.map(|area| area.name.clone()).collect();
@@ -412,7 +416,7 @@ impl Events {
         if left > 0 {
             warn!(
                 drivers = left,
-                "too many erased drivers to clear all their topics: look for retained messages at the broker"
+                "too many erased drivers to clear all their topics: remove their retained messages from the broker"
             );
         }
     }
@@ -441,7 +445,7 @@ impl Events {
             };
             if !self.bad_fences.contains(&name) {
                 let begin: String = name.chars().take(100).collect();
-                warn!(fence = begin, why, "a fence makes no events");
+                warn!(fence = begin, why, "a fence causes no events");
             }
             bad.insert(name);
         }

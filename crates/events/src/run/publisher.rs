@@ -3,7 +3,7 @@
 
 use std::io;
 
-use milepost_command::client::{self, Client, ClientError, Door};
+use milepost_command::client::{self, BrokerTarget, Client, ClientError};
 use milepost_config::Mqtt;
 use milepost_tls::Address;
 
@@ -15,13 +15,12 @@ pub(super) enum ConnectError {
     Password(#[source] io::Error),
 }
 
-/// Connects as `CLIENT_ID-events`, with a session that lasts for `mqtt.session_expiry`. Returns
-/// `true` beside the client if the broker resumed that session, so that it still has its retained
-/// messages.
+/// Connects as `CLIENT_ID-events`, with a session that lasts for `mqtt.session_expiry`. Also
+/// returns whether the broker resumed that session: it then still has its retained messages.
 pub(super) async fn connect(mqtt: &Mqtt, node: &Address) -> Result<(Client, bool), ConnectError> {
     let login = client::login(mqtt).map_err(ConnectError::Password)?;
-    let door = Door { mqtt, node, login: login.as_ref() };
+    let target = BrokerTarget { mqtt, node, login: login.as_ref() };
     let client_id = format!("{}-events", mqtt.client_id);
-    let (client, connack) = Client::resume(client_id, door, mqtt.session_expiry).await?;
+    let (client, connack) = Client::resume(client_id, target, mqtt.session_expiry).await?;
     Ok((client, connack.session_present))
 }

@@ -19,13 +19,13 @@ pub(crate) struct Status {
     pub(crate) events: IntCounterVec,
     /// Events that the broker or the webhook accepted, by channel.
     pub(crate) delivered: IntCounterVec,
-    /// Events that were refused for good, given up, or beyond the queue's capacity, by channel.
+    /// Events that were refused for good, given up, or dropped by a full queue, by channel.
     pub(crate) dropped: IntCounterVec,
-    /// Events that wait, by channel.
+    /// Waiting events, by channel.
     pub(crate) waiting: IntGaugeVec,
     /// Duration of the last poll plus the lag of its replica, in seconds.
     pub(crate) behind: Gauge,
-    /// Sequence numbers that never came, over all drivers.
+    /// Missing sequence numbers of all drivers.
     pub(crate) missing: IntGauge,
 }
 
@@ -40,12 +40,12 @@ impl Status {
             events: counter("milepost_events_total", "Events found", "kind"),
             delivered: counter(
                 "milepost_events_delivered_total",
-                "Events that this channel has taken",
+                "Events that this channel accepted",
                 "to",
             ),
             dropped: counter(
                 "milepost_events_dropped_total",
-                "Events that this channel will not get: it refused them, or too many waited",
+                "Events that this channel will not get: it refused them, or too many were waiting",
                 "to",
             ),
             waiting: registered(&registry, IntGaugeVec::new(waiting, &["to"])),
@@ -53,14 +53,14 @@ impl Status {
                 &registry,
                 Gauge::new(
                     "milepost_events_behind_seconds",
-                    "Duration of the last look at new fixes, and how far its replica was behind",
+                    "Duration of the last poll for new fixes, plus the lag of the replica that answered it",
                 ),
             ),
             missing: registered(
                 &registry,
                 IntGauge::new(
                     "milepost_positions_missing",
-                    "Numbers between the first and the highest seq of each driver that never came; late fixes take them back",
+                    "Numbers between the first and the highest seq of each driver that were never received; late fixes reduce it",
                 ),
             ),
             registry,
@@ -73,7 +73,10 @@ impl Status {
             "/metrics" => (StatusCode::OK, text(&self.registry)),
             "/livez" => verdict("alive", self.health.dead(Instant::now())),
             "/readyz" => verdict("ready", self.health.unready()),
-            _ => (StatusCode::NOT_FOUND, "there are /metrics, /livez and /readyz\n".to_owned()),
+            _ => (
+                StatusCode::NOT_FOUND,
+                "not found: there are /metrics, /livez and /readyz\n".to_owned(),
+            ),
         };
         answer(status, text, TEXT)
     }

@@ -2,7 +2,7 @@
 
 use super::limits::Limits;
 
-/// Length of a degree of latitude, on the mean radius of the earth.
+/// Length of a degree of latitude in metres, on a sphere with the mean radius of the earth.
 const METRES_PER_DEGREE: f64 = 111_195.0;
 
 /// A row of `fences`: rings of `[lng, lat]`, each polygon's outline first. An open ring counts as
@@ -42,7 +42,7 @@ impl Area {
         Self { limits, ..self }
     }
 
-    /// Returns whether the fence makes events of this driver.
+    /// Returns whether the fence applies to this driver.
     #[must_use]
     pub fn is_for(&self, driver_id: &str) -> bool {
         self.limits.drivers.is_empty() || self.limits.drivers.contains(driver_id)
@@ -61,7 +61,8 @@ impl Area {
         if margin <= 0.0 || !self.is_valid(ts) {
             return false;
         }
-        // A degree counts as everywhere on the place's latitude, which is exact enough here.
+        // Use the length of a degree at this latitude for the whole fence: exact enough within the
+        // margin.
         let east = METRES_PER_DEGREE * lat.to_radians().cos();
         let (far_lat, far_lng) = (margin / METRES_PER_DEGREE, margin / east);
         let [west, south, east_end, north] = self.bounds;
@@ -85,8 +86,8 @@ impl Area {
         self.is_valid(ts)
             && (west..=east).contains(&lng)
             && (south..=north).contains(&lat)
-            // Inside the outline and no hole: the ray to the east meets an odd number of edges of
-            // all rings.
+            // Inside the outline and outside of the holes: a ray to the east crosses an odd number
+            // of edges of all rings.
             && self.polygons.iter().any(|rings| rings.iter().map(|ring| crossings(ring, [lng, lat])).sum::<usize>() % 2 == 1)
     }
 }
@@ -127,7 +128,7 @@ mod tests {
             assert!(is_near(east_of(29.0)) && !is_near(east_of(31.0)), "{lat}");
             assert!(is_near(east_of(-29.0)) && !is_near(east_of(-31.0)), "{lat}");
             assert!(is_near([10.05, lat - 29.0 * metre]), "{lat}");
-            // Beyond a corner it is the distance to the corner.
+            // Beyond a corner, the distance is measured to the corner.
             let south = lat - 25.0 * metre;
             assert!(!is_near([10.1 + 25.0 * metre / south.to_radians().cos(), south]), "{lat}");
             assert!(!area.is_near(0, east_of(0.0), 0.0), "no margin");
@@ -156,7 +157,7 @@ mod tests {
             let area = Area::new("square".to_owned(), 0, 1, vec![vec![ring]]);
             assert!(
                 area.has(0, [0.1, 1.0]) && area.has(0, [1.9, 1.0]),
-                "also beside the edge that was not drawn"
+                "inside, near the edge that an open ring leaves out too"
             );
             assert!(!area.has(0, [-0.1, 1.0]) && !area.has(0, [2.1, 1.0]));
         }

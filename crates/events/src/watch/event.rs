@@ -1,6 +1,6 @@
-//! A fix, and what it shows.
+//! Fixes, and the events that they cause.
 
-/// Longest gap between two fixes that are judged as one movement.
+/// Longest time between two fixes that still count as one movement: an hour.
 pub(super) const GAP_MS: i64 = 3_600_000;
 
 /// A row of `positions`, in plain units.
@@ -29,8 +29,11 @@ pub enum Kind {
     /// Entered or left outside the fence's opening hours.
     OffHours,
     Silent,
+    /// Heard again after a silence.
     Heard,
+    /// Above a speed limit.
     Fast,
+    /// No longer fast.
     Slow,
     Jump,
 }
@@ -63,15 +66,15 @@ impl Kind {
         }
     }
 
-    /// Returns whether the kind begins or ends a state.
+    /// Returns whether an event of this kind changes a state of the driver.
     #[must_use]
-    pub fn is_of_state(self) -> bool {
+    pub fn changes_state(self) -> bool {
         !matches!(self, Self::Jump | Self::OffHours)
     }
 
-    /// Returns the state before this one: of a state's begin its end, and the reverse. A kind that
-    /// is of no state is its own.
-    pub(super) fn opposite(self) -> Self {
+    /// Returns the kind of event that must have come before this one: before "left", "entered";
+    /// before "entered", "left". A kind without a state returns itself.
+    pub(super) fn predecessor(self) -> Self {
         match self {
             Self::Entered => Self::Left,
             Self::Left | Self::Overstayed => Self::Entered,
@@ -90,12 +93,15 @@ impl Kind {
     }
 }
 
-/// A state of a driver. Each kind of event begins or ends one.
+/// A state of a driver. Every event changes one, except `jump` and `off_hours`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum State {
+    /// Inside or outside the named fence.
     Fence(String),
+    /// Silent, or heard.
     Contact,
-    /// By the limit of a fence; with an empty name by `events.faster_than`.
+    /// Driving above a speed limit: the limit of the named fence, or `events.faster_than` if the
+    /// name is empty.
     Speed(String),
 }
 
@@ -104,34 +110,34 @@ pub(crate) enum State {
 pub struct Event {
     pub driver_id: String,
     pub kind: Kind,
-    /// Name of the fence that was entered, left, overstayed or crossed outside its hours; of speed,
-    /// of the fence whose limit it is. Empty for other events.
+    /// Name of the fence that was entered, left, overstayed or crossed outside its hours, or whose
+    /// speed limit was exceeded. Empty for other events, and for the limit `events.faster_than`.
     pub fence: String,
     /// Time of the fix: the first one inside or outside, the first that is fast or slow, the last
-    /// before a silence, or the one that jumped. An overstay has the first fix inside.
+    /// before a silence, the first after it, or the jump. For `overstayed`, the first fix inside.
     pub ts: i64,
-    /// Sequence number of the same fix: a device may send several in one millisecond, or have a
-    /// clock of seconds.
+    /// Sequence number of the same fix. Several fixes of a device may have the same `ts`, because
+    /// its clock may count whole seconds.
     pub seq: u32,
     pub lat: f64,
     pub lng: f64,
     pub speed: Option<f64>,
-    /// Server time at which the event was known: the fix was inserted, or the silence was long
-    /// enough.
+    /// Server time at which the event became known: a fix was inserted, or the silence or the stay
+    /// had lasted long enough.
     pub known_at: i64,
 }
 
 impl Event {
-    /// Returns the event's id, which depends on its content alone: every process gives the same
-    /// event the same id.
+    /// Returns the event's id. It depends only on the event's content, so every process gives the
+    /// same event the same id.
     #[must_use]
     pub fn id(&self) -> String {
         let Self { driver_id, kind, fence, ts, seq, .. } = self;
-        let of_fence = if fence.is_empty() { "" } else { "/" };
-        format!("{driver_id}/{}/{ts}/{seq}{of_fence}{fence}", kind.name())
+        let separator = if fence.is_empty() { "" } else { "/" };
+        format!("{driver_id}/{}/{ts}/{seq}{separator}{fence}", kind.name())
     }
 
-    /// Returns the driver and the state that the event changes; `None` for a kind of no state.
+    /// Returns the driver, and the state that the event changes; `None` if it changes none.
     pub(crate) fn state(&self) -> Option<(String, State)> {
         let state = match self.kind {
             Kind::Entered | Kind::Overstayed | Kind::Left => State::Fence(self.fence.clone()),

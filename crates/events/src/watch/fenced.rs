@@ -5,22 +5,22 @@ use std::collections::{BTreeSet, HashMap};
 use super::area::Area;
 use super::event::{Event, Fix, GAP_MS, Kind, event};
 
-/// Share of the limit below which a fast driver is slow again, so that speeds around the limit give
-/// one event.
-const SLOW_PART: f64 = 0.95;
+/// Share of the limit up to which a fast driver is slow again, so that a speed that wavers around
+/// the limit causes only one event.
+const SLOW_SHARE: f64 = 0.95;
 
-/// Where a driver is in relation to a fence, since its newest event of that fence.
+/// The state of a driver at a fence, after the driver's newest event of that fence.
 #[derive(Debug, Clone)]
 pub(super) struct Stay {
     pub(super) is_inside: bool,
     has_overstayed: bool,
-    /// The fix of the event that began the stay, without the driver: `driver_id` and `fence` are
-    /// empty, so that a stay needs no memory of its own.
+    /// The event that led to this state. Its `driver_id` and `fence` are empty, so that a stay
+    /// needs no heap memory.
     began: Event,
 }
 
 impl Stay {
-    /// Returns the stay that an event of a fence leaves.
+    /// Returns the state after an event of the fence.
     pub(super) fn after(event: &Event) -> Self {
         let (driver_id, fence) = (String::new(), String::new());
         Self {
@@ -30,8 +30,8 @@ impl Stay {
         }
     }
 
-    /// Appends the event if, at this fix, the driver has been inside for longer than one of these
-    /// areas of the fence allows. A stay that a device reports late is measured by this alone.
+    /// Appends `overstayed` if, at this fix, the driver has been inside for longer than one of
+    /// these areas of the fence allows. Only this finds a stay that the device reports late.
     pub(super) fn overstay_by<'a>(
         &mut self,
         fix: &Fix,
@@ -44,7 +44,7 @@ impl Stay {
         }
         let areas: Vec<&Area> = areas.collect();
         let Some(stay) = self.longest(&areas) else { return };
-        // By the server's clock, as in a tick, which may not have come yet; or by the device's.
+        // Measure by the server's clock, as the next tick would, and by the device's clock.
         let by_clock = self.began.known_at.saturating_add(stay);
         let by_device = self.began.ts.saturating_add(stay);
         let is_over = fix.ts > by_device && is_any_valid(&areas, by_device)
@@ -54,8 +54,9 @@ impl Stay {
         }
     }
 
-    /// Appends the event if the driver has been inside for longer than one of these areas of the
-    /// fence allows, by the server's clock: a device may sleep. The fence must still be valid then.
+    /// Appends `overstayed` if, by the server's clock, the driver has been inside for longer than
+    /// one of these areas of the fence allows: a sleeping device sends no fix. The fence must still
+    /// be valid then.
     pub(super) fn overstay_at(
         &mut self,
         now: i64,
@@ -75,7 +76,7 @@ impl Stay {
         }
     }
 
-    /// Returns the longest stay in milliseconds that is allowed by all areas valid at its begin.
+    /// Returns the longest stay, in milliseconds, that every area valid at its start allows.
     fn longest(&self, areas: &[&Area]) -> Option<i64> {
         let valid = areas.iter().filter(|area| area.is_valid(self.began.ts));
         valid.filter_map(|area| area.limits.stay).min()
@@ -88,7 +89,7 @@ impl Stay {
     }
 }
 
-/// Appends the event if the driver crossed the border of the fence while it was closed.
+/// Appends `off_hours` if the fence was closed when the driver crossed its border, at this fix.
 pub(super) fn judge_hours<'a>(
     fix: &Fix,
     fence: &str,
@@ -108,8 +109,8 @@ fn is_any_valid(areas: &[&Area], at: i64) -> bool {
     areas.iter().any(|area| area.is_valid(at))
 }
 
-/// The fences with a rule that time alone can break, by name: all areas of each, since one without
-/// the rule can follow one with it.
+/// The fences with a rule that time alone can break, by name. Has all areas of each fence, because
+/// an area without such a rule can follow one with it.
 pub(super) struct Limited<'a>(HashMap<&'a str, Vec<&'a Area>>);
 
 impl<'a> Limited<'a> {
@@ -119,8 +120,8 @@ impl<'a> Limited<'a> {
         let names = areas.iter().filter(has_rule).map(|area| (&*area.name, Vec::new()));
         let mut limited: HashMap<&str, Vec<&Area>> = names.collect();
         for area in areas {
-            if let Some(of_name) = limited.get_mut(&*area.name) {
-                of_name.push(area);
+            if let Some(areas) = limited.get_mut(&*area.name) {
+                areas.push(area);
             }
         }
         Self(limited)
@@ -130,22 +131,22 @@ impl<'a> Limited<'a> {
         self.0.is_empty()
     }
 
-    /// Returns the areas of a fence; none if no area has such a rule.
+    /// Returns all areas of a fence; an empty slice if none of them has such a rule.
     pub(super) fn areas(&self, fence: &str) -> &[&'a Area] {
         self.0.get(fence).map_or(&[], Vec::as_slice)
     }
 }
 
-/// The limits that a driver exceeds.
+/// The speed limits that a driver exceeds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Speeding {
-    /// Fences by whose limit the driver is fast; an empty name: by `events.faster_than`.
+    /// Fences whose limit the driver exceeds; an empty name stands for `events.faster_than`.
     by: BTreeSet<String>,
 }
 
 impl Speeding {
     /// Restores a state from a known event.
-    pub(super) fn begin_with(&mut self, event: &Event) {
+    pub(super) fn restore_event(&mut self, event: &Event) {
         if event.kind == Kind::Fast {
             self.by.insert(event.fence.clone());
         } else {
@@ -153,9 +154,10 @@ impl Speeding {
         }
     }
 
-    /// A driver is fast from the first of two fixes in a row on, since one alone may be an error of
-    /// the device. `last`: the fix before, with the names of the fences that the driver was in.
-    /// `around`: the areas that the driver is in, also within the margin of the border.
+    /// Appends `fast` and `slow`. A driver is fast from a fix above the limit on if the next fix is
+    /// not slow again: a single fix may be an error of the device. `last`: the fix before, with the
+    /// names of the fences that the driver was in. `around`: the areas that the driver is in, or
+    /// has not left because of the margin.
     pub(super) fn judge(
         &mut self,
         last: Option<(&Fix, &BTreeSet<String>)>,
@@ -183,7 +185,7 @@ impl Speeding {
                     self.judge_by((&name, limit), last, (fix, speed), out);
                 }
                 (Some(_), None) => {}
-                // Outside, or the fence lost its limit.
+                // The driver is outside, or the fence has no limit any more.
                 (None, _) => {
                     out.push(event(fix, Kind::Slow, &name));
                     self.by.remove(&name);
@@ -192,7 +194,7 @@ impl Speeding {
         }
     }
 
-    /// Judges a speed by one limit. `last`: the fix before, if the limit held there.
+    /// Judges a speed by one limit. `last`: the fix before, if the limit applied there.
     fn judge_by(
         &mut self,
         (fence, limit): (&str, f64),
@@ -200,7 +202,7 @@ impl Speeding {
         (fix, speed): (&Fix, f64),
         out: &mut Vec<Event>,
     ) {
-        let (slow, is_fast) = (limit * SLOW_PART, self.by.contains(fence));
+        let (slow, is_fast) = (limit * SLOW_SHARE, self.by.contains(fence));
         if is_fast && speed <= slow {
             out.push(event(fix, Kind::Slow, fence));
             self.by.remove(fence);

@@ -17,7 +17,7 @@ pub struct Limits {
     pub stay: Option<i64>,
     /// Milliseconds without a fix after which a driver inside is silent; `i64::MAX`: never.
     pub silent_for: Option<i64>,
-    /// Times at which drivers may cross the border.
+    /// Opening hours, in which drivers may cross the border.
     pub hours: Option<Hours>,
     /// Ids of the drivers that the fence is for; empty: all.
     pub drivers: BTreeSet<String>,
@@ -27,7 +27,7 @@ impl Limits {
     /// Parses the rules of a fence.
     ///
     /// # Errors
-    /// The opening hours are none, or their time zone is unknown.
+    /// The opening hours are invalid, or their time zone is unknown.
     pub fn new(rules: FenceRules) -> Result<Self, String> {
         let hours = rules.parsed_hours()?;
         let ms = |seconds: u32| i64::from(seconds) * MS_PER_S;

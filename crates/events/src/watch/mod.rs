@@ -1,9 +1,10 @@
-//! Derives events from fixes in the order of their inserts: entered, left and overstayed a fence,
-//! crossed it outside its hours, silent and heard again, fast and slow again, jumps.
+//! Derives events from fixes in the order of their inserts: a driver enters, leaves or overstays a
+//! fence, crosses it outside its opening hours, is silent and heard again, is fast and slow again,
+//! or jumps.
 //!
 //! Guarantee: an event is a function of the fixes before it. A fix that is repeated, or older than
-//! a processed one, changes nothing. So the same fixes in the same order give the same events with
-//! the same ids, however often the process restarts.
+//! a processed one of its driver, causes no event. So the same fixes in the same order give the
+//! same events with the same ids, however often the process restarts.
 
 mod area;
 mod event;
@@ -25,13 +26,13 @@ use self::rhythm::Rhythm;
 use self::sequence::Sequence;
 use milepost_decode::metres;
 
-/// Worst accuracy in metres of a fix that counts for a place, as in `driver_days_mv`.
+/// Largest `acc`, in metres, of a fix whose place counts, as in `driver_days_mv`.
 pub(crate) const ACCURACY_M_MAX: f64 = 200.0;
-/// A movement is impossible if it is longer than 100 m and 100 m more for each second. The limit is
-/// the same for every vehicle; `driver_days_mv` has one for each, in `trip_rules`.
+/// A movement is impossible if it is longer than 100 m plus 100 m for each second. The limit is the
+/// same for every vehicle; `driver_days_mv` has one for each, in `trip_rules`.
 const JUMP_M: f64 = 100.0;
 const JUMP_M_PER_MS: f64 = 0.1;
-/// Most drivers in memory, some 450 bytes each.
+/// Maximum number of drivers in memory, of some 450 bytes each.
 const DRIVERS_MAX: usize = 1_000_000;
 
 /// The fences and limits that decide which events there are.
@@ -40,19 +41,19 @@ pub struct Rules {
     pub areas: Vec<Area>,
     /// Milliseconds without a fix after which a driver is silent.
     pub silent_for: Option<i64>,
-    /// Number of a driver's usual gaps within which no driver is silent; 0.0: only `silent_for`
-    /// counts.
+    /// A driver is not silent before this many of its usual gaps; 0.0: only `silent_for` counts.
     pub silent_gaps: f64,
     /// Speed in m/s above which a driver is fast.
     pub faster_than: Option<f64>,
-    /// Metres beyond its border at which a driver has left a fence. A device at rest on the border
-    /// would leave and enter with each error of its position.
+    /// Distance from the border, in metres, up to which a driver outside has not left a fence.
+    /// Without it, errors of its position would make a device at rest on the border leave and
+    /// enter.
     pub fence_margin: f64,
 }
 
 impl Rules {
-    /// Returns the milliseconds after which every driver without a fix is silent, unless never: the
-    /// longest of the fleet's and the fences'. A driver's own rhythm may be slower.
+    /// Returns the longest silence, in milliseconds, that a rule of the fleet or of a fence allows;
+    /// "never" does not count. A driver's own rhythm may allow a longer one.
     #[must_use]
     pub fn longest_patience(&self) -> i64 {
         let of_fences = self.areas.iter().filter_map(|area| area.limits.silent_for);
@@ -63,7 +64,7 @@ impl Rules {
 /// State of one driver.
 #[derive(Debug, Clone, Default)]
 struct Driver {
-    /// The newest fix of all. A fix that is not newer changes nothing.
+    /// The newest fix of all. A fix that is not newer causes no event.
     heard: Option<Fix>,
     /// Where the driver is: the newest fix that is accurate and no jump.
     newest: Option<Fix>,
@@ -82,15 +83,16 @@ struct Driver {
 pub struct Watch {
     pub rules: Rules,
     drivers: HashMap<String, Driver>,
-    /// Known events of the replayed time, oldest first; in `decided` the time of the last one of
-    /// each state.
+    /// Known events of the replayed time, oldest first. `decided`: time of the last one of each
+    /// state.
     known: VecDeque<Event>,
     decided: HashMap<(String, State), i64>,
-    /// Number of fixes of drivers beyond [`DRIVERS_MAX`].
-    pub passed_over: u64,
+    /// Number of fixes of drivers beyond [`DRIVERS_MAX`], which cause no events.
+    pub untracked_fixes: u64,
     /// Time at which the server's clock was set. A silence is measured from there at the earliest.
     clock_set_at: i64,
-    /// Numbers missing from the drivers' `seq` since the process began. Late fixes reduce it.
+    /// Count of numbers missing from the drivers' `seq` since the process began. Late fixes reduce
+    /// it.
     missing: i64,
 }
 
@@ -100,41 +102,41 @@ impl Watch {
         Self { rules, ..Self::default() }
     }
 
-    /// Restores a driver from a fix of the time before the replay. Fixes come oldest first; the
-    /// last three of a driver decide whether one of them is a jump.
-    pub fn begin_with(&mut self, fix: Fix) {
+    /// Restores a driver from a fix of the time before the replay. Call it for the oldest fix
+    /// first; the last three of a driver decide whether one of them is a jump.
+    pub fn restore_fix(&mut self, fix: Fix) {
         if let Some(driver) = driver(&mut self.drivers, &fix.driver_id) {
             driver.sequence.begin(fix.seq, fix.ts);
             driver.take(fix, &Rules::default(), &mut Vec::new());
         }
     }
 
-    /// Adds the known events of the replayed time, oldest first. They decide the states of that
-    /// time, because fences and limits may have changed since.
-    pub fn play_again(&mut self, known: Vec<Event>) {
+    /// Sets the known events of the replayed time, oldest first. They decide the states of that
+    /// time instead of its fixes, because fences and limits may have changed since.
+    pub fn replay_known(&mut self, known: Vec<Event>) {
         self.decided =
             known.iter().filter_map(|event| Some((event.state()?, event.known_at))).collect();
         self.known = known.into();
     }
 
-    /// Restores the states before these events, which are given oldest first: an event ends the
-    /// opposite state. Called after [`begin_with`](Self::begin_with).
-    pub fn begin_before<'a>(&mut self, known: impl DoubleEndedIterator<Item = &'a Event>) {
+    /// Restores the states before these events, which are given oldest first: each event implies
+    /// its predecessor. Must be called after [`restore_fix`](Self::restore_fix).
+    pub fn restore_states_before<'a>(&mut self, known: impl DoubleEndedIterator<Item = &'a Event>) {
         for event in known.rev() {
-            self.begin_with_event(&Event { kind: event.kind.opposite(), ..event.clone() });
+            self.restore_event(&Event { kind: event.kind.predecessor(), ..event.clone() });
         }
     }
 
-    /// Restores a state from a known event, oldest first. Called after
-    /// [`begin_with`](Self::begin_with).
-    pub fn begin_with_event(&mut self, event: &Event) {
+    /// Restores a state from a known event. Must be called after
+    /// [`restore_fix`](Self::restore_fix), oldest event first.
+    pub fn restore_event(&mut self, event: &Event) {
         let Some(driver) = driver(&mut self.drivers, &event.driver_id) else { return };
         match event.kind {
             Kind::Entered | Kind::Overstayed | Kind::Left => {
                 driver.fences.insert(event.fence.clone(), Stay::after(event));
             }
             Kind::Silent | Kind::Heard => driver.is_silent = event.kind == Kind::Silent,
-            Kind::Fast | Kind::Slow => driver.speeding.begin_with(event),
+            Kind::Fast | Kind::Slow => driver.speeding.restore_event(event),
             Kind::Jump | Kind::OffHours => {}
         }
     }
@@ -142,13 +144,13 @@ impl Watch {
     /// Processes a fix and appends its events to `out`.
     pub fn take(&mut self, fix: Fix, out: &mut Vec<Event>) {
         while self.known.front().is_some_and(|event| event.known_at < fix.inserted_at) {
-            let event = self.known.pop_front().expect("it is there");
-            self.begin_with_event(&event);
+            let event = self.known.pop_front().expect("the queue has a front");
+            self.restore_event(&event);
         }
         let first = out.len();
-        let Self { rules, drivers, decided, passed_over, missing, .. } = self;
+        let Self { rules, drivers, decided, untracked_fixes, missing, .. } = self;
         let Some(driver) = driver(drivers, &fix.driver_id) else {
-            *passed_over += 1;
+            *untracked_fixes += 1;
             return;
         };
         *missing += driver.sequence.take(fix.seq, fix.ts);
@@ -156,7 +158,7 @@ impl Watch {
         if !decided.is_empty() {
             let is_later = |event: &Event| {
                 if event.kind == Kind::OffHours {
-                    // It was decided together with the crossing beside it.
+                    // It was decided together with the crossing at the same fix.
                     let crossing = Event { kind: Kind::Entered, ..event.clone() };
                     let at = crossing.state().and_then(|state| decided.get(&state));
                     return at.is_none_or(|at| *at < event.known_at);
@@ -169,8 +171,8 @@ impl Watch {
         }
     }
 
-    /// Appends the drivers that have fallen silent, or stayed in a fence for too long. `now`: the
-    /// server's time up to which all inserted fixes are processed.
+    /// Appends an event for each driver that has fallen silent, or stayed in a fence for too long.
+    /// `now`: the server's time up to which all inserted fixes are processed.
     pub fn tick(&mut self, now: i64, out: &mut Vec<Event>) {
         let Self { rules, drivers, clock_set_at, .. } = self;
         let limited = Limited::new(&rules.areas);
@@ -199,9 +201,9 @@ impl Watch {
         }
     }
 
-    /// Measures silences anew from this time of the server's clock, which was set: times of older
-    /// inserts cannot be compared with it.
-    pub fn clock_was_set(&mut self, now: i64) {
+    /// Restarts the measurement of every silence at this server time, after the server's clock was
+    /// set: times of older inserts cannot be compared with it.
+    pub fn restart_silences(&mut self, now: i64) {
         self.clock_set_at = now;
     }
 
@@ -247,24 +249,25 @@ impl Driver {
             return;
         }
         if let Some(suspect) = self.suspect.take() {
-            let around = self.newest.as_ref().is_none_or(|newest| !is_impossible(newest, &fix));
-            if around && is_impossible(&suspect, &fix) {
+            let is_plausible =
+                self.newest.as_ref().is_none_or(|newest| !is_impossible(newest, &fix));
+            if is_plausible && is_impossible(&suspect, &fix) {
                 out.push(Event { known_at: fix.inserted_at, ..event(&suspect, Kind::Jump, "") });
             } else {
-                self.be_at(Fix { inserted_at: fix.inserted_at, ..suspect }, rules, out);
+                self.move_to(Fix { inserted_at: fix.inserted_at, ..suspect }, rules, out);
             }
         }
         if self.newest.as_ref().is_some_and(|newest| is_impossible(newest, &fix)) {
             self.suspect = Some(fix);
         } else {
-            self.be_at(fix, rules, out);
+            self.move_to(fix, rules, out);
         }
     }
 
-    /// Returns the milliseconds without a fix after which the driver is silent: those of the fences
-    /// around the driver, the most patient one, else those of the fleet, or of the driver's own
-    /// rhythm if that is slower. `None`: never. A fence counts until it ends. `since`: time from
-    /// which the silence is measured.
+    /// Returns the time without a fix, in milliseconds, after which the driver is silent; `None`:
+    /// never. Among the rules of the fences around the driver, the most patient one decides;
+    /// without such a rule, that of the fleet, or the driver's own rhythm if that is slower. A
+    /// fence counts while it is valid. `since`: time from which the silence is measured.
     fn silent_for(
         &self,
         heard: &Fix,
@@ -290,7 +293,7 @@ impl Driver {
         of_fences.or(of_fleet).filter(|ms| *ms < i64::MAX)
     }
 
-    fn be_at(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
+    fn move_to(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
         let place = [fix.lng, fix.lat];
         let is_for = |area: &&Area| area.is_for(&fix.driver_id);
         let areas = rules.areas.iter();
@@ -334,7 +337,7 @@ fn order(fix: &Fix) -> (i64, u32) {
     (fix.ts, fix.seq)
 }
 
-/// Returns whether no vehicle covers the distance between the two fixes in the time between them.
+/// Returns whether no vehicle can cover the distance between two fixes in the time between them.
 fn is_impossible(from: &Fix, to: &Fix) -> bool {
     let ms = to.ts - from.ts;
     #[expect(clippy::cast_precision_loss, reason = "at most an hour")]

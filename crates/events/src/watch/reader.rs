@@ -1,6 +1,5 @@
-//! Decides which inserts are read: the new ones; older ones again, because an insert gets its time
-//! before its rows become visible; and none that follow an insert which the answering replica
-//! lacks.
+//! Decides which inserts to read: new ones; older ones again, because an insert gets its time
+//! before its rows become visible; and none after an insert that the answering replica may lack.
 
 use std::time::Duration;
 
@@ -8,38 +7,38 @@ use super::{Event, Fix, Watch};
 
 /// Milliseconds before the newest insert that each poll reads again.
 const BACK_MS: i64 = 2_000;
-/// Ages in milliseconds at which every insert is read again, to find rows that became visible so
-/// late. Each poll reads a slice: all at once would delay the events of that poll.
+/// Ages in milliseconds at which every insert is read again, to find rows that became visible that
+/// late. Each poll rereads only a slice, so that no poll delays its events.
 const AGES_MS: [i64; 2] = [6_000, 30_000];
-/// Step of the server's clock in milliseconds from which it counts as set, or as the clock of
-/// another replica.
+/// Step of the server's clock, in milliseconds, above which the clock was set, or another replica
+/// has answered.
 const STEP_MS: i64 = 30_000;
-/// Longest lag of a replica that the reader waits for. Beyond it, a driver's fixes may be processed
-/// in another order than that of their inserts.
+/// Longest lag of a replica, in milliseconds, that the reader waits for. Beyond it, a driver's
+/// fixes may be processed in another order than they were inserted.
 pub(crate) const LAG_MAX_MS: i64 = 900_000;
 
-/// Milliseconds after an outage of ClickHouse in which no driver falls silent: the fixes of the
-/// outage are inserted first.
+/// Milliseconds after an outage of ClickHouse for which no driver falls silent, because the fixes
+/// sent during the outage are still being inserted.
 const SETTLE_MS: i64 = 60_000;
 
 /// A span of insert times: after the first, up to and including the second.
 pub type Span = (i64, i64);
 
-/// One answer: the fixes that were inserted in some spans.
+/// The answer to one query: the fixes that were inserted in its spans.
 #[derive(Debug)]
 pub struct Inserted {
     /// Fixes in the order of their inserts.
     pub fixes: Vec<Fix>,
     /// The answer is full, so more fixes may follow the last one.
     pub is_cut: bool,
-    /// The server's clock before it read.
+    /// Server time at which the query began.
     pub now: i64,
     /// Lag behind the other replicas; 0 for a single server.
     pub lag_ms: i64,
 }
 
-/// Position of the polls in the inserts; see the module. A poll is [`begin`](Self::begin), one
-/// [`take`](Self::take) per answer, [`end`](Self::end).
+/// How far the polls have read; see the module. A poll calls [`begin`](Self::begin), then
+/// [`take`](Self::take) for each answer, then [`end`](Self::end).
 #[derive(Debug, Default)]
 pub struct Reader {
     /// Insert time up to which all fixes are processed.
@@ -48,14 +47,15 @@ pub struct Reader {
     again: [i64; 2],
     /// The server's time in the first answer of the last poll, and this process's clock then.
     compared: Option<(i64, i64)>,
-    /// ClickHouse was away; in `settled_at` the time until which no driver falls silent.
+    /// ClickHouse did not answer. `settled_at`: server time until which no driver falls silent.
     was_away: bool,
     settled_at: i64,
-    /// Bounds of the present poll: its begin, and the ends of the spans that are read again.
+    /// Bounds of the current poll: the time at which it began, the ends of the spans that it
+    /// rereads, and the start of the span of new inserts.
     at: i64,
     again_until: [i64; 2],
     new_after: i64,
-    /// Insert time up to which the present poll has read.
+    /// Insert time up to which the current poll has read.
     from: i64,
     complete_until: i64,
     lag_ms: i64,
@@ -68,7 +68,7 @@ impl Reader {
         Self { cursor: since, again: [since - BACK_MS; 2], ..Self::default() }
     }
 
-    /// Begins a poll. `at`: milliseconds since any fixed moment.
+    /// Begins a poll. `at`: this process's monotonic clock, in milliseconds.
     pub fn begin(&mut self, at: i64) {
         self.at = at;
         let now = self.compared.map_or(i64::MAX, |(then, at_then)| then + at - at_then);
@@ -77,7 +77,7 @@ impl Reader {
         (self.complete_until, self.lag_ms, self.step_ms) = (i64::MAX, 0, 0);
     }
 
-    /// Notes that ClickHouse did not answer.
+    /// Records that ClickHouse did not answer.
     pub fn lost_clickhouse(&mut self) {
         self.was_away = true;
     }
@@ -94,7 +94,7 @@ impl Reader {
     pub fn take(&mut self, inserted: Inserted, watch: &mut Watch, out: &mut Vec<Event>) -> bool {
         let Inserted { fixes, is_cut, now, lag_ms } = inserted;
         if self.complete_until == i64::MAX {
-            self.compare(now, watch); // the first answer: our time is that of the look's begin
+            self.compare(now, watch); // the first answer is the nearest to `at`
         }
         self.lag_ms = self.lag_ms.max(lag_ms);
         self.complete_until = self.complete_until.min(now - self.lag_ms.min(LAG_MAX_MS));
@@ -104,27 +104,27 @@ impl Reader {
         let last = fixes.last().map(|fix| fix.inserted_at);
         let is_complete = |fix: &Fix| self.lag_ms == 0 || fix.inserted_at <= self.complete_until;
         for fix in fixes.into_iter().take_while(is_complete) {
-            // Never beyond the server's time: another replica with a fast clock may have inserted
-            // the fix.
+            // Never advance beyond the server's time: another replica with a fast clock may have
+            // inserted the fix.
             self.cursor = self.cursor.max(fix.inserted_at.min(now));
             watch.take(fix, out);
         }
         let Some(last) = last else { return false };
-        // Rows of one millisecond may be on both sides of the cut, so read that one again.
+        // Rows of the last millisecond may be missing from a full answer, so read it again.
         let is_more = is_cut && last - 1 > self.from && last <= self.complete_until;
         self.from = last - 1;
         is_more
     }
 
-    /// Compares the server's clock with this process's. After a step each silence is measured
-    /// anew; after a step back, reading goes back too.
+    /// Compares the server's clock with this process's. A step restarts the measurement of every
+    /// silence; a step back also moves the reader back.
     fn compare(&mut self, now: i64, watch: &mut Watch) {
         let before = self.compared.replace((now, self.at));
         let step = before.map_or(0, |(then, at)| now - then - (self.at - at));
         if step.abs() > STEP_MS {
             self.step_ms = step;
             self.settled_at = now + SETTLE_MS;
-            watch.clock_was_set(now);
+            watch.restart_silences(now);
             self.cursor = self.cursor.min(now);
             self.again = self.again.map(|again| again.min(now));
         }
@@ -135,8 +135,8 @@ impl Reader {
         for (n, age) in AGES_MS.into_iter().enumerate() {
             self.again[n] = self.again[n].max(self.again_until[n].min(self.complete_until - age));
         }
-        // A driver heard in the last seconds is not silent, though the row is not visible yet; nor
-        // is one whose rows are still on another replica.
+        // Measure silences only up to the time at which all rows are visible here: newer rows may
+        // not be visible yet, or may still be on another replica only.
         let all_read_until = self.complete_until + self.lag_ms.min(LAG_MAX_MS) - self.lag_ms;
         if all_read_until >= self.settled_at {
             watch.tick(all_read_until - BACK_MS, out);

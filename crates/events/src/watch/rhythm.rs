@@ -1,5 +1,5 @@
-//! How rarely a driver is heard at present, so that a device which reports hourly is not silent each
-//! hour.
+//! The usual gap between a driver's fixes, so that a device that reports hourly does not fall
+//! silent every hour.
 
 /// The last two gaps between fixes, in milliseconds by the server's clock.
 #[derive(Debug, Clone, Copy, Default)]
@@ -8,16 +8,17 @@ pub(super) struct Rhythm {
 }
 
 impl Rhythm {
-    /// Adds the gap before a fix: its length by the server's clock, and by the device's. A fix that
-    /// catches up comes from the device's buffer, so its gap is no pause.
+    /// Adds the gap before a fix. `inserted`: its length by the server's clock; `sent`: by the
+    /// device's. A gap that is less than half as long for the server does not count: the fix comes
+    /// from the device's buffer.
     pub(super) fn add(&mut self, inserted: i64, sent: i64) {
         if inserted.saturating_mul(2) >= sent {
             self.gaps = [self.gaps[1], inserted];
         }
     }
 
-    /// Returns the gap that is usual now: the shorter one of the last two. So a single pause changes
-    /// nothing, and one short gap ends a slow rhythm.
+    /// Returns the usual gap at present: the shorter of the last two, so that a single pause
+    /// changes nothing, and one short gap ends a slow rhythm.
     pub(super) fn usual(self) -> i64 {
         self.gaps[0].min(self.gaps[1])
     }

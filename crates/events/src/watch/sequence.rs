@@ -1,31 +1,34 @@
-//! Counts the numbers that never came from one device: the gaps in its `seq`.
+//! Counts the sequence numbers that were never received from a device: the gaps in its `seq`.
 //!
-//! The broker and the network can lose messages that nobody counts. A device that numbers its fixes
-//! shows them: a number between two others that came is missing until it comes too.
+//! The broker and the network can lose messages without counting them. A device that numbers its
+//! fixes reveals such a loss: a number between two received ones is missing until it is received
+//! too.
 //!
 //! Guarantee: the count is the number of values between the first and the highest `seq` of each run
-//! of the device's counter that no fix had, whatever the order and number of the fixes.
+//! of the device's counter that no fix had, in whatever order and however often the fixes arrive,
+//! as long as no late fix belongs to a gap older than the last [`GAPS_MAX`].
 
-/// Gaps that a device's late fixes can fill. Beyond these the oldest stay missing for ever.
+/// Maximum number of gaps of a device that late fixes can fill. The numbers of older gaps stay
+/// missing for ever.
 const GAPS_MAX: usize = 64;
-/// Longest jump ahead of one run. A counter that jumps further was reset.
+/// Jump ahead from which on the counter counts as reset.
 const JUMP_MAX: u32 = 1_000_000;
-/// A fix that is older than the one with the highest number, and further ahead of it than this, is
-/// of the run before. A device whose clock was set back sends the next numbers.
+/// Jump ahead from which on a fix that is older than the one with the highest number belongs to an
+/// earlier run. A device whose clock was set back sends the next numbers instead.
 const OLDER_JUMP_MAX: u32 = 100;
 
 /// One device's counter: 40 bytes, and 8 for each open gap.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sequence {
-    /// Milliseconds since 1970, of the fix with the highest number.
+    /// Time of the fix with the highest number, in milliseconds since 1970.
     highest_ts: i64,
-    /// Missing numbers below the highest one, from the first to the last of each gap; ascending.
+    /// Missing numbers below the highest one: first and last number of each gap, ascending.
     gaps: Vec<(u32, u32)>,
     /// The highest number; 0: none yet.
     highest: u32,
 }
 
-const _: () = assert!(size_of::<Sequence>() <= 40, "the memory that a live driver may cost");
+const _: () = assert!(size_of::<Sequence>() <= 40, "the memory that each live driver may use");
 
 impl Sequence {
     /// Starts the count after a fix from before the process began. Earlier gaps are not counted.
@@ -127,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn counter_that_begins_again_keeps_what_was_missing() {
+    fn counter_reset_keeps_the_earlier_missing_numbers() {
         let mut it = Sequence::default();
         let fixes = [
             (900, 1_000),
@@ -139,7 +142,7 @@ mod tests {
             (4, 5_000),
         ];
         let changes: Vec<i64> = fixes.iter().map(|(seq, ts)| it.take(*seq, *ts)).collect();
-        // 901 comes too late: it is of the run before.
+        // 901 is too late: it belongs to the run before.
         assert_eq!(changes, [0, 2, 0, 1, 0, -1, 0]);
     }
 
@@ -148,7 +151,7 @@ mod tests {
         let mut it = Sequence::default();
         let missing: i64 = (1..=1_000).map(|n| it.take(n * 2, i64::from(n))).sum();
         assert_eq!((missing, it.gaps.len()), (999, GAPS_MAX));
-        assert_eq!(it.take(3, 0), 0, "its gap is not known any more");
+        assert_eq!(it.take(3, 0), 0, "its gap was forgotten");
         assert_eq!(it.take(1_999, 0), -1);
     }
 
@@ -161,9 +164,9 @@ mod tests {
             let mut it = Sequence::default();
             let mut missing = it.take(1, 0);
             missing += order.iter().map(|seq| it.take(*seq, 0)).sum::<i64>();
-            let came: BTreeSet<u32> = order.into_iter().chain([1]).collect();
-            let highest = came.last().copied().unwrap_or_default();
-            prop_assert_eq!(missing, i64::from(highest) - i64::try_from(came.len()).unwrap_or_default());
+            let received: BTreeSet<u32> = order.into_iter().chain([1]).collect();
+            let highest = received.last().copied().unwrap_or_default();
+            prop_assert_eq!(missing, i64::from(highest) - i64::try_from(received.len()).unwrap_or_default());
         }
     }
 }

@@ -61,15 +61,15 @@ impl DeliveredEvent {
 }
 
 const FIX: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat, lng, speed, acc, toUnixTimestamp64Milli(inserted_at) AS i";
-/// Most fixes of one answer, which is in memory.
+/// Maximum number of fixes in one answer, which is held in memory.
 const FIXES_MAX: usize = 200_000;
 /// Seconds by which the clocks of replicas may differ. Rows further ahead were inserted before the
 /// clock was set back.
 const AHEAD_S_MAX: u32 = 30;
-/// Timeout of the query at the start, which sorts the positions of two hours: 8 million took 1.7 s,
-/// and 10,000 a second are 72 million.
+/// Timeout of the queries at the start. One sorts the positions of two hours: 8 million took 1.7 s,
+/// and at 10,000 a second there are 72 million.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(120);
-/// Age beyond which a fix gives no event.
+/// Age beyond which a fix causes no event.
 const FIX_AGE_MAX: &str = "1 DAY";
 
 /// The queries of `milepost events`.
@@ -85,7 +85,7 @@ impl Deref for EventStore<'_> {
 
 impl EventStore<'_> {
     /// Reads the fixes that were inserted in these spans, at most [`FIXES_MAX`].
-    pub(crate) async fn fixes_of(
+    pub(crate) async fn fixes_inserted_in(
         &self,
         spans: impl Iterator<Item = Span>,
     ) -> Result<Inserted, Error> {
@@ -103,8 +103,8 @@ impl EventStore<'_> {
             "ifNull((SELECT max(absolute_delay) FROM system.replicas WHERE database = '{}' AND table = 'positions'), 0) * 1000",
             self.database
         );
-        // One answer with both: behind a balancer the next query may reach another replica. The row
-        // with an empty driver id holds the server's time and lag.
+        // Read the fixes, the time and the lag with one query: behind a load balancer the next one
+        // may reach another replica. The row with an empty driver id holds the time and the lag.
         let sql = format!(
             "SELECT * FROM ((SELECT {FIX} FROM {} WHERE ({spans}) \
              AND inserted_at <= now64(3) + INTERVAL {AHEAD_S_MAX} SECOND \
@@ -114,17 +114,17 @@ impl EventStore<'_> {
             self.of_all("positions")
         );
         let mut fixes = self.fixes(&sql, QUESTION_TIMEOUT).await?;
-        let nobody = fixes.iter().position(|fix| fix.driver_id.is_empty());
-        let nobody =
-            nobody.ok_or_else(|| self.failed("reading fixes", ClientError::RowNotFound))?;
-        let Fix { inserted_at: now, ts: lag_ms, .. } = fixes.remove(nobody);
+        let clock_row = fixes.iter().position(|fix| fix.driver_id.is_empty());
+        let clock_row =
+            clock_row.ok_or_else(|| self.failed("reading fixes", ClientError::RowNotFound))?;
+        let Fix { inserted_at: now, ts: lag_ms, .. } = fixes.remove(clock_row);
         Ok(Inserted { is_cut: fixes.len() >= FIXES_MAX, fixes, now, lag_ms })
     }
 
     /// Reads fixes that were inserted up to this time, oldest first: the newest one of each driver,
-    /// and the last three accurate ones, which decide where the driver is. Covers drivers who were
-    /// heard within the last day plus `patience`. Of drivers who are heard rarely, it reads a fix
-    /// of each of the last three minutes with fixes within six hours: their gaps are the rhythm.
+    /// and the last three accurate ones, which decide where the driver is. Covers drivers heard
+    /// within the last day plus `patience`. For drivers heard rarely, it also reads one fix of each
+    /// of the last three minutes that have fixes, within six hours: their gaps are the rhythm.
     pub(crate) async fn last_fixes_before(
         &self,
         inserted_at: i64,
@@ -153,7 +153,7 @@ impl EventStore<'_> {
         Ok(fixes)
     }
 
-    /// Reads the newest event of each driver, state and fence, if it was known before this, oldest
+    /// Reads the newest event of each driver, state and fence, if it was known by this time, oldest
     /// first. If the newest event was known later, [`Self::events_since`] has it instead.
     pub(crate) async fn states_before(&self, known_at: i64) -> Result<Vec<DeliveredEvent>, Error> {
         self.events("event_states", &format!("known_at <= fromUnixTimestamp64Milli({known_at})"))
@@ -165,7 +165,7 @@ impl EventStore<'_> {
         self.events("event_states", "1").await
     }
 
-    /// Counts the events of the last two days that were known before this and that no webhook
+    /// Counts the events of the last two days that were known by this time and that no webhook
     /// accepted.
     pub(crate) async fn unposted_before(&self, known_at: i64) -> Result<u64, Error> {
         let sql = format!(
@@ -176,7 +176,7 @@ impl EventStore<'_> {
         self.number("counting the events that no webhook accepted", &sql).await
     }
 
-    /// Reads all events that were known after this, at most two days ago.
+    /// Reads all events that became known after this time, at most two days ago.
     pub(crate) async fn events_since(&self, known_at: i64) -> Result<Vec<DeliveredEvent>, Error> {
         self.events("recent_events", &format!("known_at > fromUnixTimestamp64Milli({known_at})"))
             .await
@@ -210,7 +210,8 @@ impl EventStore<'_> {
         Ok(rows.into_iter().map(fix).collect())
     }
 
-    /// Reads events, oldest first; of one fix `entered` before `overstayed`, as in the alphabet.
+    /// Reads events, oldest first. Those of one fix are in the alphabetical order of their kinds,
+    /// so that `entered` precedes `overstayed`.
     async fn events(&self, table: &str, condition: &str) -> Result<Vec<DeliveredEvent>, Error> {
         let sql = format!(
             "SELECT driver_id, CAST(kind AS String) AS kind, fence, toUnixTimestamp64Milli(ts) AS ts, seq, lat, lng, speed, \
@@ -237,7 +238,7 @@ impl EventStore<'_> {
                 mqtt_at,
                 webhook_at,
             } = row;
-            let kind = Kind::named(&kind)?; // a later version's is not ours
+            let kind = Kind::named(&kind)?; // skip kinds of a later version
             let event = Event {
                 driver_id,
                 kind,

@@ -1,5 +1,5 @@
-//! `milepost trace --live`: prints a driver's messages as they pass, decoded, and when each fix is
-//! stored. One JSON object a line.
+//! `milepost trace --live`: prints a driver's messages as they arrive, decoded, and when each fix
+//! is stored. One JSON object per line.
 //!
 //! It uses its own subscription and its own queries to ClickHouse, so it costs the consumers
 //! nothing.
@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
 use milepost_clickhouse::{ClickHouse, StoredFix};
-use milepost_command::client::{self, Client, ClientError, Door};
+use milepost_command::client::{self, BrokerTarget, Client, ClientError};
 use milepost_command::rows::{rfc3339, shown};
 use milepost_command::tables;
 use milepost_config::{Config, Mqtt};
@@ -26,9 +26,9 @@ use milepost_observe::now;
 
 /// Interval between queries while a fix is not yet stored.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// Time after which a fix is reported as not stored, and no longer watched.
+/// Time after which a fix is reported as not stored, and no longer looked for.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Maximum number of fixes that are watched at once. The storage of further ones is not reported.
+/// Maximum number of fixes that are looked for at once. Further ones are never reported as stored.
 const WAITING_MAX: usize = 1_000;
 const PING_EVERY: Duration = Duration::from_secs(20);
 
@@ -36,7 +36,7 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 struct Waiting {
     fix: Position,
     seen_since: Instant,
-    /// The payload had no time, so each process that receives the fix gives it one of its own.
+    /// The payload had no time, so each process that receives the fix gives it another one.
     is_undated: bool,
 }
 
@@ -50,10 +50,10 @@ impl Waiting {
     }
 }
 
-/// Passes lines to `print` for `duration`, or until `print` returns `false`.
+/// Passes the lines about a driver to `print` for `duration`, or until `print` returns `false`.
 ///
 /// # Errors
-/// The tables do not exist, a server refuses, or a connection breaks.
+/// The tables do not exist, a server refuses, or a connection is lost.
 pub async fn follow(
     config: &Config,
     driver_id: DriverId,
@@ -68,7 +68,7 @@ pub async fn follow(
     let mut waiting = Vec::new();
     loop {
         let due = if waiting.is_empty() { until } else { until.min(ask_at) };
-        let received = probe.wait_for(PATIENCE, |packet| decode_of(packet, &decoder, &driver_id));
+        let received = probe.wait_for(PATIENCE, |packet| decode_for(packet, &decoder, &driver_id));
         let mut lines = String::new();
         match timeout_at(due.min(ping_at), received).await {
             Ok(Ok((decoded, received_at))) => {
@@ -95,15 +95,15 @@ pub async fn follow(
     }
 }
 
-/// Subscribes to every source at QoS 0 and outside the share group, so no consumer loses a
-/// message to it.
+/// Subscribes to every source at QoS 0 and outside the share group, so that no consumer loses a
+/// message to this client.
 async fn subscribe(mqtt: &Mqtt) -> Result<Client> {
     let login = client::login(mqtt).context("mqtt.password_file cannot be read")?;
     let mut last = None;
     for node in &mqtt.nodes {
-        let door = Door { mqtt, node, login: login.as_ref() };
+        let target = BrokerTarget { mqtt, node, login: login.as_ref() };
         let client_id = format!("{}-trace-{:08x}", mqtt.client_id, fastrand::u32(..));
-        match Client::open_as(client_id, door, Duration::ZERO).await {
+        match Client::open_as(client_id, target, Duration::ZERO).await {
             Ok((mut probe, _)) => {
                 let grants = probe.subscribe(&mqtt.topics, Qos::AtMostOnce).await?;
                 for (topic, grant) in mqtt.topics.iter().zip(grants) {
@@ -123,7 +123,7 @@ async fn subscribe(mqtt: &Mqtt) -> Result<Client> {
 
 /// Decodes a message. Returns the driver's positions and rejects with the time of receipt, or
 /// `None` if it has neither.
-fn decode_of(
+fn decode_for(
     packet: Packet<'_>,
     decoder: &Decoder,
     driver_id: &DriverId,
@@ -143,8 +143,8 @@ fn received_lines(
     waiting: &mut Vec<Waiting>,
 ) -> String {
     let seen_since = Instant::now();
-    let places = WAITING_MAX.saturating_sub(waiting.len());
-    waiting.extend(decoded.positions.iter().take(places).map(|fix| Waiting {
+    let capacity = WAITING_MAX.saturating_sub(waiting.len());
+    waiting.extend(decoded.positions.iter().take(capacity).map(|fix| Waiting {
         fix: fix.clone(),
         seen_since,
         is_undated: decoded.lacking.undated > 0 && fix.ts == fix.received_at,
@@ -156,7 +156,7 @@ fn received_lines(
     )
 }
 
-/// Removes the fixes from `waiting` that are stored or given up, and returns their lines.
+/// Removes the fixes that are stored or given up from `waiting`, and returns their lines.
 async fn outcomes(
     clickhouse: &ClickHouse,
     driver_id: &DriverId,

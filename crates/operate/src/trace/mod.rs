@@ -20,14 +20,15 @@ use milepost_observe::ask::{OnUnresolved, query_peers};
 use milepost_spool as spool;
 use milepost_spool::{Kind, format};
 
+/// Where a driver's fixes are.
 #[derive(Debug)]
 pub struct Trace {
     driver_id: DriverId,
     last: Option<LastFix>,
-    /// Fixes with a `ts` of the last hour, and of the last day.
+    /// Number of fixes with a `ts` in the last hour, and in the last day.
     fixes: [u64; 2],
     rejects: Vec<RejectedFor>,
-    /// Seconds since the driver was erased; `None` if the driver is not.
+    /// Seconds since the driver was erased; `None` if the driver is not erased.
     erased_s: Option<u64>,
     spool: Option<InSpool>,
     members: Vec<String>,
@@ -83,7 +84,7 @@ impl fmt::Display for Trace {
         }
         writeln!(f, "fixes        {} in the last hour, {} in the last day", fixes[0], fixes[1])?;
         match erased_s {
-            Some(seconds) => writeln!(f, "erased       {seconds} s ago: what arrives is dropped")?,
+            Some(seconds) => writeln!(f, "erased       {seconds} s ago: new messages are dropped")?,
             None => writeln!(f, "erased       no")?,
         }
         if rejects.is_empty() {
@@ -109,7 +110,8 @@ impl fmt::Display for Trace {
     }
 }
 
-/// Asks ClickHouse, this machine's spool and `shutdown.peers`.
+/// Searches ClickHouse and this machine's spool for the driver, and asks `shutdown.peers` for the
+/// number of files in their spools.
 ///
 /// # Errors
 /// The tables do not exist, or the server does not answer.
@@ -123,7 +125,7 @@ pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
                 format!("{} at {address}: its spool is empty", theirs.name)
             }
             Ok(theirs) => format!(
-                "{} at {address}: its spool has {} files; run this where it is to see what is in them",
+                "{} at {address}: its spool has {} files; run this command on its machine to search them",
                 theirs.name, theirs.spool_files
             ),
             Err(why) => format!("{address} could not be asked: {why}"),
@@ -156,7 +158,7 @@ async fn in_spool(config: &Config, driver_id: DriverId) -> Result<Option<InSpool
             if !matches!(file.kind, Kind::Batch | Kind::Row | Kind::Damaged) {
                 continue;
             }
-            // The file is gone: the process has inserted it meanwhile.
+            // The file is gone: a running process has inserted it meanwhile.
             let Ok(bytes) = fs::read(dir.join(&file.name)) else { continue };
             let rows = format::read(&bytes.into()).ok().and_then(|inserts| {
                 let of_driver = |id: &[u8]| id == driver_id.as_bytes();
