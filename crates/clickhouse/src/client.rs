@@ -12,7 +12,7 @@ use url::Url;
 
 use super::connector::Connector;
 use super::endpoints::{Cause, EndpointStatus, Endpoints};
-use super::errors::{advice, cause_of_code, cause_of_silence, code, kind, speaks_no_http};
+use super::errors::{advice, cause_of_code, cause_of_silence, code, got_no_http_answer, kind};
 use super::insert::Inserter;
 use super::login::Login;
 use super::render::Layout;
@@ -25,9 +25,9 @@ use milepost_core::screened::Screened;
 use milepost_tls as tls;
 use milepost_tls::{Server, Tls};
 
-/// Time limit in seconds of a statement that is not an insert: on the server, and until its answer
-/// has arrived.
+/// Time limit in seconds that the server has for a statement other than an insert.
 pub(super) const STATEMENT_SECONDS_MAX: &str = "60";
+/// Timeout of such a statement for the client: longer, so that the server's error still arrives.
 pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(65);
 /// Timeout of a query.
 pub const QUESTION_TIMEOUT: Duration = Duration::from_secs(15);
@@ -56,20 +56,20 @@ pub enum Error {
     )]
     Edited { name: &'static str, recorded: String, now: String },
     #[error(
-        "the database {database} is {engine}, so nothing in it would be replicated: with clickhouse.replication = \"managed\" \
-         drop it if it is empty, and create it on every host: CREATE DATABASE {database} ENGINE = \
+        "the database {database} has the engine {engine}, which replicates nothing, but clickhouse.replication is \"managed\": \
+         drop the database if it is empty, and create it on every host: CREATE DATABASE {database} ENGINE = \
          Replicated('/clickhouse/databases/{database}', '{{shard}}', '{{replica}}')"
     )]
     NotManaged { database: String, engine: String },
     #[error(
-        "the tables of {database} were made without clickhouse.shards, so a driver's rows may be on any shard: have others made in \
-         another database (clickhouse.database), and copy the history through positions_all, see docs/clickhouse.md"
+        "the tables of {database} were created without clickhouse.shards, so a driver's rows may be on any shard: migrate \
+         another database (set clickhouse.database), and copy the history through positions_all, see docs/clickhouse.md"
     )]
     NotForShards { database: String },
     #[error("fields do not fit the tables:\n  {}", .violations.join("\n  "))]
     Fields { violations: Vec<String> },
-    #[error("there is no field {name} in the tables; there are: {there}")]
-    NoField { name: String, there: String },
+    #[error("there is no field {name} in the tables; existing fields: {existing}")]
+    NoField { name: String, existing: String },
     #[error("clickhouse.password_file cannot be read")]
     Password(#[source] std::io::Error),
 }
@@ -87,22 +87,23 @@ impl Error {
         if let Self::Server { cause, .. } = self { *cause } else { None }
     }
 
-    /// Returns whether the error is transient: the server is away, or busy.
+    /// Returns whether a retry may succeed, for example because the server is down or busy.
+    /// `false`: an operator must fix the fault first.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Server { kind, .. } if *kind != FailureKind::Permanent)
     }
 
     /// Returns the error for an answer that cannot be used.
-    pub(super) fn of_answer(what: &str, kind: FailureKind, why: impl Into<String>) -> Self {
+    pub(super) fn unusable_answer(what: &str, kind: FailureKind, why: impl Into<String>) -> Self {
         let (what, source) = (what.to_owned(), why.into().into());
         Self::Server { what, kind, code: None, cause: None, source }
     }
 
-    /// Returns the error for an answer that does not come from ClickHouse. `thing`: the expected
-    /// value.
-    pub(super) fn not_a(what: &str, thing: &str) -> Self {
-        let why = format!("the answer is not a {thing}: is this ClickHouse?");
+    /// Returns the error for an answer that does not come from ClickHouse. `expected`: the kind of
+    /// value that ClickHouse would return.
+    pub(super) fn not_clickhouse(what: &str, expected: &str) -> Self {
+        let why = format!("the answer is not a {expected}: is this ClickHouse?");
         Self::Server {
             what: what.to_owned(),
             kind: FailureKind::Ambiguous,
@@ -173,8 +174,8 @@ impl ClickHouse {
         })
     }
 
-    /// Returns the client with the login as it was last read. Clones are cheap: the connections are
-    /// shared.
+    /// Returns a client for the endpoint in use, with the login that was last read. Clones are
+    /// cheap, because they share the connections.
     pub fn client(&self) -> Client {
         self.login.log_in(self.client.clone().with_url(self.endpoints.current().1.as_str()))
     }
@@ -184,7 +185,7 @@ impl ClickHouse {
         self.login.log_in(self.unbounded.clone().with_url(self.endpoints.current().1.as_str()))
     }
 
-    /// Returns the name of a table, or of the table that reads it on all shards.
+    /// Returns the qualified name of a table; with shards, of its Distributed table.
     pub fn of_all(&self, table: &str) -> String {
         let all = if self.layout.shards().is_some() { "_all" } else { "" };
         format!("{}.{table}{all}", self.database)
@@ -196,17 +197,17 @@ impl ClickHouse {
         let advice = match code(&error) {
             Some(code) => {
                 self.may_be_tls.store(false, Ordering::Relaxed);
-                self.login.read_again_after(code);
+                self.login.reread_if_login_failed(code);
                 advice(code).map(str::to_owned)
             }
-            None => (self.may_be_tls.load(Ordering::Relaxed) && speaks_no_http(&error))
+            None => (self.may_be_tls.load(Ordering::Relaxed) && got_no_http_answer(&error))
                 .then(|| tls::is_this_the_port(Server::ClickHouse, false)),
         };
         Error::server(what, error, advice)
     }
 
-    /// Starts a request that may try each endpoint once, as long as `may_leave` returns a cause to
-    /// leave the current one.
+    /// Returns the tries of one request: each endpoint at most once, as long as `may_leave` returns
+    /// a cause to leave the current one.
     pub(super) fn tries(&self, may_leave: fn(&ClientError) -> Option<Cause>) -> Tries<'_> {
         Tries { clickhouse: self, may_leave, others: self.endpoints.count() - 1, index: 0 }
     }
@@ -266,8 +267,8 @@ impl ClickHouse {
         Ok(self.value(what, sql).await?.and_then(|number| number.parse().ok()).unwrap_or(u64::MAX))
     }
 
-    /// Reads the number of replicas, if the quorum of an insert depends on it. Without an answer the
-    /// last number stays in force.
+    /// Reads the number of replicas, if the quorum of an insert depends on it. If the query fails,
+    /// the last number stays in force.
     pub async fn count_replicas(&self) {
         if !self.inserter.quorum.depends_on_replicas() {
             return;
@@ -291,8 +292,8 @@ impl ClickHouse {
         self.parsed("counting parts", &sql, "number").await
     }
 
-    /// Returns whether a request of `bytes` reaches ClickHouse. Sends an INSERT into `positions`
-    /// without a row.
+    /// Returns whether a request body of this size, in bytes, reaches ClickHouse. Sends an INSERT
+    /// into `positions` without a row.
     ///
     /// # Errors
     /// ClickHouse does not answer, or refuses the statement.
@@ -316,7 +317,7 @@ impl ClickHouse {
     }
 
     /// Leaves this endpoint for the next one of `clickhouse.url`, unless another request has left
-    /// it already. `endpoint`: the current one before the query that failed.
+    /// it already. `endpoint`: the index of the endpoint that was in use before the failed query.
     pub fn leave_endpoint(&self, endpoint: usize, cause: Cause, why: &str) {
         self.endpoints.leave(endpoint, cause, why, Instant::now());
     }
@@ -356,8 +357,8 @@ impl ClickHouse {
         is_back
     }
 
-    /// Passes a client of one endpoint alone to `is_usable`. Returns `false` without an answer
-    /// within `patience`.
+    /// Calls `is_usable` with a client of this endpoint only. Returns `false` if it takes longer
+    /// than `patience`.
     async fn is_usable_at(
         &self,
         url: &Url,
@@ -370,15 +371,16 @@ impl ClickHouse {
         tokio::time::timeout(patience, Box::pin(is_usable(&client))).await.unwrap_or(false)
     }
 
-    /// Returns the server's clock in milliseconds since 1970, queried on a separate connection.
+    /// Returns the server's clock in milliseconds since 1970. Queries and inserts share no
+    /// connections.
     pub async fn clock(&self) -> Result<i64, Error> {
         self.parsed("asking for the time", "SELECT toUnixTimestamp64Milli(now64(3))", "time").await
     }
 
-    /// Parses a value. `thing`: the expected value, for the error.
-    async fn parsed<T: FromStr>(&self, what: &str, sql: &str, thing: &str) -> Result<T, Error> {
+    /// Queries and parses one value. `expected`: the kind of value, for the error.
+    async fn parsed<T: FromStr>(&self, what: &str, sql: &str, expected: &str) -> Result<T, Error> {
         let value = self.value(what, sql).await?.and_then(|value| value.parse().ok());
-        value.ok_or_else(|| Error::not_a(what, thing))
+        value.ok_or_else(|| Error::not_clickhouse(what, expected))
     }
 }
 

@@ -18,7 +18,7 @@ pub struct FieldComment {
 }
 
 impl FieldComment {
-    /// Part of the comment of every field's column, by which a query finds them.
+    /// Part of the comment of every field's column, with which a query finds these columns.
     pub const MARK: &str = MARK;
 
     /// Parses a comment such as `Charge, in per cent [field from batt; max 100]`; `None`: the
@@ -147,17 +147,17 @@ fn expression(field: &Field) -> String {
     if let Some([least, most]) = field.kind.numbers() {
         return number(field, &raw, least, most);
     }
-    // The condition, with a leading AND, that the value is not one that stands for unknown.
-    let counts = match &field.unknown[..] {
+    // Excludes the values that stand for unknown.
+    let and_known = match &field.unknown[..] {
         [] => String::new(),
         unknown => format!(" AND {raw} NOT IN ({})", list(unknown.iter().map(|text| quoted(text)))),
     };
     match &field.kind {
         FieldType::Bool => format!(
-            "multiIf(lower({raw}) IN ('true', '1', 'on', 'yes'){counts}, true, \
-             lower({raw}) IN ('false', '0', 'off', 'no'){counts}, false, NULL)"
+            "multiIf(lower({raw}) IN ('true', '1', 'on', 'yes'){and_known}, true, \
+             lower({raw}) IN ('false', '0', 'off', 'no'){and_known}, false, NULL)"
         ),
-        FieldType::DateTime64 => moment(&raw, &counts),
+        FieldType::DateTime64 => moment(&raw, &and_known),
         FieldType::Enum8(values) => {
             // Devices send the name or its number. A name that looks like another one's number wins.
             let is_name = |text: &String| values.iter().any(|(name, _)| name == text);
@@ -169,15 +169,15 @@ fn expression(field: &Field) -> String {
             let (given, named) = (list(given), list(named));
             let known = format!("transform({raw}, [{given}], [{named}], '')");
             format!(
-                "accurateCastOrNull(if({known} != ''{counts}, {known}, NULL), {})",
+                "accurateCastOrNull(if({known} != ''{and_known}, {known}, NULL), {})",
                 quoted(&field.kind.to_string())
             )
         }
         FieldType::String | FieldType::LowCardinality => {
-            format!("if({raw} != ''{counts}, {raw}, NULL)")
+            format!("if({raw} != ''{and_known}, {raw}, NULL)")
         }
         FieldType::Int(_) | FieldType::UInt(_) | FieldType::Float(_) => {
-            unreachable!("a type of numbers")
+            unreachable!("`number` handles numeric types")
         }
     }
 }
@@ -185,19 +185,19 @@ fn expression(field: &Field) -> String {
 fn number(field: &Field, raw: &str, least: f64, most: f64) -> String {
     let number = format!("toFloat64OrNull({raw})");
     let (min, max) = (field.min.unwrap_or(least), field.max.unwrap_or(most));
-    let mut counts = format!("{number} >= {min:?} AND {number} <= {max:?}");
+    let mut is_valid = format!("{number} >= {min:?} AND {number} <= {max:?}");
     if !field.unknown.is_empty() {
         let unknown = field.unknown.iter().filter_map(|text| text.parse::<f64>().ok());
         let unknown = list(unknown.map(|unknown| format!("{unknown:?}")));
-        let _ = write!(counts, " AND {number} NOT IN ({unknown})");
+        let _ = write!(is_valid, " AND {number} NOT IN ({unknown})");
     }
     let kind = quoted(&field.kind.to_string());
     match field.kind {
-        FieldType::Float(32) => format!("toFloat32(if({counts}, {number}, NULL))"),
-        FieldType::Float(_) => format!("if({counts}, {number}, NULL)"),
+        FieldType::Float(32) => format!("toFloat32(if({is_valid}, {number}, NULL))"),
+        FieldType::Float(_) => format!("if({is_valid}, {number}, NULL)"),
         // A float cannot hold all digits of a 64-bit integer.
         FieldType::Int(64) | FieldType::UInt(64) => format!(
-            "if({counts}, ifNull(accurateCastOrNull(toInt128OrNull({raw}), {kind}), \
+            "if({is_valid}, ifNull(accurateCastOrNull(toInt128OrNull({raw}), {kind}), \
              accurateCastOrNull({number}, {kind})), NULL)"
         ),
         FieldType::Int(_)
@@ -207,25 +207,25 @@ fn number(field: &Field, raw: &str, least: f64, most: f64) -> String {
         | FieldType::LowCardinality
         | FieldType::DateTime64
         | FieldType::Enum8(_) => {
-            format!("accurateCastOrNull(if({counts}, {number}, NULL), {kind})")
+            format!("accurateCastOrNull(if({is_valid}, {number}, NULL), {kind})")
         }
     }
 }
 
 /// Returns the SQL of a time. The size of a number gives its unit: seconds, milliseconds,
 /// microseconds or nanoseconds, as in `ts`.
-fn moment(raw: &str, counts: &str) -> String {
+fn moment(raw: &str, and_known: &str) -> String {
     let number = format!("toFloat64OrNull({raw})");
     let ms = format!(
         "round({number} * multiIf(abs({number}) < 1e11, 1000, abs({number}) < 1e14, 1, \
          abs({number}) < 1e17, 0.001, 0.000001))"
     );
-    // The type holds the years 1900 to 2299.
-    let is_held = format!("{ms} BETWEEN -2208988800000 AND 10413791999999");
+    // DateTime64 holds the years 1900 to 2299.
+    let is_in_range = format!("{ms} BETWEEN -2208988800000 AND 10413791999999");
     format!(
-        "multiIf({number} IS NOT NULL AND {is_held}{counts}, \
-         fromUnixTimestamp64Milli(toInt64(if({is_held}, {ms}, 0)), 'UTC'), \
-         {number} IS NULL{counts}, parseDateTime64BestEffortOrNull({raw}, 3, 'UTC'), NULL)"
+        "multiIf({number} IS NOT NULL AND {is_in_range}{and_known}, \
+         fromUnixTimestamp64Milli(toInt64(if({is_in_range}, {ms}, 0)), 'UTC'), \
+         {number} IS NULL{and_known}, parseDateTime64BestEffortOrNull({raw}, 3, 'UTC'), NULL)"
     )
 }
 

@@ -17,7 +17,8 @@ use tower_service::Service;
 
 use milepost_tls::{Stream, Tls};
 
-/// Timeout of connecting over TCP, and then of TLS; the system's default is minutes.
+/// Timeout for connecting over TCP, and again for the TLS handshake. The system's default is
+/// minutes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of TCP keep-alive probes: a server whose machine died sends nothing.
 const KEEPALIVE: Duration = Duration::from_secs(30);

@@ -1,8 +1,8 @@
 //! The addresses of `clickhouse.url`: one is in use at a time.
 //!
-//! Guarantee: a member leaves an endpoint that fails at once for the next one in the list, and
-//! returns to its own (its home) when that answers. Members have different homes, so a group spreads
-//! over the list.
+//! Guarantee: when an endpoint fails, a member moves to the next one in the list at once. It
+//! returns to its own endpoint (its home) when that answers again. Members have different homes, so
+//! a group spreads over the list.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -168,8 +168,8 @@ impl Endpoints {
         }
         state.left[index][cause as usize] += 1;
         if index == self.home {
-            // A home that answers queries may still refuse inserts, so that each return costs a
-            // failed insert: return ever less often.
+            // A home that answers queries may still refuse inserts. Each return then costs a failed
+            // insert, so return less and less often.
             let has_just_returned = state.returned_at.is_some_and(|at| now - at < state.pause);
             state.pause = if has_just_returned {
                 HOME_AGAIN_AFTER_MAX.min(state.pause * 2)
@@ -184,12 +184,12 @@ impl Endpoints {
         }
         if state.log.allow(now) {
             let (failed, next) = (self.urls[index].as_str(), self.urls[state.current].as_str());
-            warn!(failed, next, why, "ClickHouse endpoint left for the next one");
+            warn!(failed, next, why, "moved from a failing ClickHouse endpoint to another one");
         }
     }
 
-    /// Returns this member's own endpoint if another one is in use and a query to the own one is
-    /// due. Schedules the query after it.
+    /// Returns the home endpoint if another one is in use and the next query to the home is due.
+    /// Schedules the query after that one.
     pub(super) fn home_to_ask(&self, now: Instant) -> Option<&Url> {
         let mut state = self.state();
         let is_due = state.home_due.is_some_and(|due| now >= due);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn home_that_answers_but_refuses_inserts_is_queried_ever_less() {
+    fn home_that_answers_but_refuses_inserts_is_queried_less_often() {
         let (endpoints, mut now) = (three(0), Instant::now());
         for pause in [30, 60, 120, 240, 480, 600, 600] {
             endpoints.leave(0, Cause::ReadOnly, "code 242: read-only", now);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoint_is_left_for_a_given_one_once() {
+    fn endpoint_is_left_for_the_given_one_only_once() {
         let (endpoints, now) = (three(1), Instant::now());
         let others: Vec<_> = endpoints.others(1).map(|(index, _)| index).collect();
         assert_eq!(others, [2, 0]);

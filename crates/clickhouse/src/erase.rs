@@ -87,11 +87,11 @@ impl Hosts {
 
 impl ClickHouse {
     /// Reads the list of erased drivers. Never returns an older list than one that was read before,
-    /// although the replica that answers may lag. Fails if the list is longer than a member allows.
+    /// although the replica that answers may lag. Fails if the list is longer than [`ERASED_MAX`].
     pub async fn erased(&self) -> Result<ReadList, Error> {
-        let what = "asking who is erased";
-        // One query for both. The first row has no id and carries the version, even if no driver is
-        // erased.
+        let what = "reading the list of erased drivers";
+        // One query for the list and its version. The first row has no id and carries the version,
+        // even if no driver is erased.
         let sql = format!(
             "SELECT arrayJoin(arrayPushFront(ids, '')), changed, drivers FROM (SELECT groupArrayIf(driver_id, NOT is_lifted) AS ids, \
              toUnixTimestamp64Milli(max(written_at)) AS changed, count() AS drivers FROM {}.{ERASED} FINAL) LIMIT {} \
@@ -105,14 +105,15 @@ impl ClickHouse {
             let why = format!(
                 "more than {ERASED_MAX} drivers are erased: lift some (milepost erase --lift)"
             );
-            return Err(Error::of_answer(what, FailureKind::Permanent, why));
+            return Err(Error::unusable_answer(what, FailureKind::Permanent, why));
         }
         let version = rows.first().and_then(|[_, changed_ms, drivers]| {
             Some(Version { changed_ms: changed_ms.parse().ok()?, drivers: drivers.parse().ok()? })
         });
         let Some(version) = version else {
-            let why = "the answer has no version of the list: it is not ClickHouse's, or not whole";
-            return Err(Error::of_answer(what, FailureKind::Transient, why));
+            let why =
+                "the answer lacks the version of the list: it was cut off, or is not ClickHouse's";
+            return Err(Error::unusable_answer(what, FailureKind::Transient, why));
         };
         let ids = rows.into_iter().map(|[id, ..]| id).filter(|id| !id.is_empty());
         let answer = Arc::new(Erased::new(ids).with_version(version));
@@ -135,11 +136,11 @@ impl ClickHouse {
             driver_id.as_str(),
             u8::from(is_lifted)
         );
-        self.statement("writing who is erased", &sql).await
+        self.statement("updating the list of erased drivers", &sql).await
     }
 
-    /// Returns how long ago this driver was erased; `None` if the driver is not erased, or was
-    /// lifted.
+    /// Returns how long ago this driver was erased; `None` if the driver was not erased, or the
+    /// erasure was lifted.
     pub async fn erased_for(&self, driver_id: &DriverId) -> Result<Option<Duration>, Error> {
         let sql = format!(
             "SELECT toUInt64(greatest(0, dateDiff('second', written_at, now64(3)))) FROM {}.{ERASED} FINAL \
@@ -147,14 +148,15 @@ impl ClickHouse {
             self.database,
             driver_id.as_str()
         );
-        let what = "asking who is erased";
+        let what = "reading the list of erased drivers";
         let Some(seconds) = self.value(what, &sql).await? else { return Ok(None) };
-        let seconds = seconds.parse().map_err(|_| Error::not_a(what, "number"))?;
+        let seconds = seconds.parse().map_err(|_| Error::not_clickhouse(what, "number"))?;
         Ok(Some(Duration::from_secs(seconds)))
     }
 
-    /// Returns every table with rows of drivers; tables from which others are filled come first.
-    /// Fails if the login cannot see one of them, because its rows would be missed.
+    /// Returns every table with rows of drivers, beginning with `positions`, from which others are
+    /// filled. Fails if the login cannot see one of milepost's tables, because its rows would be
+    /// missed.
     pub async fn tables_of_drivers(&self) -> Result<Vec<TableOfDrivers>, Error> {
         let sql = format!(
             "SELECT match(type, '^(LowCardinality\\\\()?(Nullable\\\\()?String\\\\)*$'), table FROM system.columns WHERE database = '{0}' AND name = 'driver_id' AND table != '{ERASED}' AND table IN \
@@ -179,19 +181,20 @@ impl ClickHouse {
             return Ok(tables);
         }
         let why = format!(
-            "this login does not see {}: see milepost_eraser in access.sql",
+            "this login cannot see {}: grant it what milepost_eraser has in access.sql",
             unseen.join(", ")
         );
-        Err(Error::of_answer(what, FailureKind::Permanent, why))
+        Err(Error::unusable_answer(what, FailureKind::Permanent, why))
     }
 
-    /// Returns the cluster through which all hosts are asked, if this server knows one.
+    /// Returns the hosts to query: all hosts of a cluster, if this server knows the cluster.
     pub async fn hosts(&self) -> Result<Hosts, Error> {
         Ok(match (self.layout.cluster(), self.layout.config.replication) {
             (Some(cluster), _) => Hosts::All(cluster.to_owned()),
             (None, Replication::None) => Hosts::ThisIsAll,
             (None, Replication::Macros) => Hosts::ThisAlone,
-            // A Replicated database is a cluster by its own name; Cloud calls its own `default`.
+            // A Replicated database is a cluster of the same name; ClickHouse Cloud names it
+            // `default`.
             (None, Replication::Managed) => {
                 let sql = format!(
                     "SELECT DISTINCT cluster FROM system.clusters WHERE cluster IN ('{0}', 'default') ORDER BY cluster != '{0}'",
@@ -204,7 +207,7 @@ impl ClickHouse {
         })
     }
 
-    /// Returns the data of this driver in each of these tables, on these hosts.
+    /// Returns what each of these tables still has of this driver, on these hosts.
     pub async fn traces(
         &self,
         hosts: &Hosts,
@@ -212,7 +215,7 @@ impl ClickHouse {
         driver_id: &DriverId,
     ) -> Result<Vec<Traces>, Error> {
         let names = tables.iter().map(|table| quoted(&table.name)).collect::<Vec<_>>().join(", ");
-        let of = format!("WHERE database = '{}' AND table IN ({names})", self.database);
+        let of_tables = format!("WHERE database = '{}' AND table IN ({names})", self.database);
         let (parts, mutations) =
             (hosts.table("system", "parts"), hosts.table("system", "mutations"));
         let count = |table: &TableOfDrivers| {
@@ -225,17 +228,17 @@ impl ClickHouse {
              countIf(command LIKE '%_row_exists%') > 0 AND maxIf(create_time, command LIKE '%_row_exists%') \
              >= maxIf(create_time, command LIKE '%APPLY DELETED MASK%'), \
              anyLastIf(replaceRegexpAll(concat(mutation_id, ': ', latest_fail_reason), '\\\\s+', ' '), \
-             NOT is_done AND latest_fail_reason != '') FROM {mutations} {of} GROUP BY table"
+             NOT is_done AND latest_fail_reason != '') FROM {mutations} {of_tables} GROUP BY table"
         );
-        // A replicated table numbers mutations by partition; a partition without parts has no
+        // A replicated table numbers its mutations per partition; a partition without parts has no
         // number.
         let old = format!(
             "SELECT part.table AS table, count(), arrayStringConcat(groupArray({OLD_PARTS_NAMED})(concat(part.name, ' on ', part.host, \
              ', used by ', toString(part.refcount - 1), ' others, out of use since ', toString(part.remove_time), ': ', \
              part.removal_state)), '; ') FROM (SELECT hostName() AS host, table, name, refcount, remove_time, removal_state, \
-             partition_id, data_version FROM {parts} {of} AND NOT active) AS part \
+             partition_id, data_version FROM {parts} {of_tables} AND NOT active) AS part \
              INNER JOIN (SELECT host, table, partition_id, max(number) AS number FROM (SELECT hostName() AS host, table, \
-             block_numbers.partition_id AS ids, block_numbers.number AS numbers FROM {mutations} {of} \
+             block_numbers.partition_id AS ids, block_numbers.number AS numbers FROM {mutations} {of_tables} \
              AND command LIKE '%APPLY DELETED MASK%') ARRAY JOIN ids AS partition_id, numbers AS number \
              GROUP BY host, table, partition_id) AS mutation ON part.host = mutation.host AND part.table = mutation.table \
              WHERE (mutation.partition_id = '' OR mutation.partition_id = part.partition_id) \
@@ -257,11 +260,12 @@ impl ClickHouse {
 
         let number = |cell: &str| cell.parse().unwrap_or(u64::MAX);
         let traces = |table: &TableOfDrivers| {
-            let of = |answer: &HashMap<String, [String; 3]>| {
+            let cells = |answer: &HashMap<String, [String; 3]>| {
                 answer.get(&table.name).cloned().unwrap_or_default()
             };
-            let ([seen, ..], [stored, ..]) = (of(&seen), of(&stored));
-            let ([mutations, is_masked, failure], [old_parts, named, _]) = (of(&mutated), of(&old));
+            let ([seen, ..], [stored, ..]) = (cells(&seen), cells(&stored));
+            let ([mutations, is_masked, failure], [old_parts, named, _]) =
+                (cells(&mutated), cells(&old));
             Traces {
                 table: table.clone(),
                 seen: number(&seen),
@@ -287,8 +291,8 @@ impl ClickHouse {
     }
 
     /// Counts the inserts into this database that have been running for at least this long. A
-    /// server continues an insert whose process was killed or has given up, and commits rows that
-    /// no member reports.
+    /// server continues an insert even if the process that sent it was killed or has given up. It
+    /// then commits rows that no member reports.
     pub async fn inserts_older_than(&self, hosts: &Hosts, age: Duration) -> Result<u64, Error> {
         let sql = format!(
             "SELECT count() FROM {} WHERE query_kind IN ('Insert', 'AsyncInsertFlush') AND elapsed >= {} \
@@ -337,10 +341,10 @@ mod tests {
         assert_eq!(identifier(".inner_id.1-2"), "`.inner_id.1-2`");
         assert_eq!(identifier("a`b\\c"), "`a\\`b\\\\c`");
         assert_eq!(quoted("it's \\"), "'it\\'s \\\\'");
-        let of = |is_string| TableOfDrivers { name: "t".to_owned(), is_string };
+        let table = |is_string| TableOfDrivers { name: "t".to_owned(), is_string };
         let id = DriverId::new("7").unwrap();
-        assert_eq!(of(true).is_of(&id), "driver_id = '7'");
-        assert_eq!(of(false).is_of(&id), "toString(driver_id) = '7'");
+        assert_eq!(table(true).is_of(&id), "driver_id = '7'");
+        assert_eq!(table(false).is_of(&id), "toString(driver_id) = '7'");
     }
 
     /// A load balancer may direct the query to a replica that lags.

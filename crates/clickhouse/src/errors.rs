@@ -13,14 +13,14 @@ use milepost_core::delivery::sink::FailureKind;
 /// (478), a read-only or constrained profile, a setting that the server's version does not allow
 /// here, no grant, failed login.
 ///
-/// CANNOT_READ_ALL_DATA (33) is absent: milepost sends whole bodies, so a proxy has truncated one,
-/// and a retry may succeed.
+/// CANNOT_READ_ALL_DATA (33) is not in the list: milepost sends whole bodies, so a proxy must have
+/// truncated this one, and a retry may succeed.
 const PERMANENT: [u32; 19] =
     [16, 27, 36, 53, 60, 62, 73, 81, 115, 117, 164, 192, 193, 194, 344, 452, 478, 497, 516];
-/// Error codes with which the server does not know whether it committed: UNKNOWN_STATUS_OF_INSERT,
-/// KEEPER_EXCEPTION.
+/// Error codes of a server that does not know whether it committed the rows:
+/// UNKNOWN_STATUS_OF_INSERT, KEEPER_EXCEPTION.
 const AMBIGUOUS: [u32; 2] = [UNKNOWN_STATUS_OF_INSERT, 999];
-/// The code of a query that names a column which no table of it has.
+/// The code of a query that names a column that none of its tables has.
 pub(super) const UNKNOWN_IDENTIFIER: u32 = 47;
 pub(super) const UNKNOWN_TABLE: u32 = 60;
 pub(super) const UNKNOWN_DATABASE: u32 = 81;
@@ -37,8 +37,8 @@ const NOT_SUPPORTED: u32 = 344;
 
 /// Errors of an insert into replicated tables that a server returns before it writes: too many
 /// queries, a read-only replica, too many parts, too few live replicas, an earlier insert without
-/// its quorum, overload. With a quorum, a retry may use the same token after them, also on another
-/// replica, and also if a part of the insert was written before.
+/// its quorum, overload. With a quorum, a retry after such an error may use the same token, even on
+/// another replica, and even if a part of the insert was written before.
 const BEFORE_THE_WRITE: [u32; 6] = [202, TABLE_IS_READ_ONLY, 252, TOO_FEW_LIVE_REPLICAS, 286, 745];
 
 /// Returns why another replica may accept what this one refused with `code`: unknown table or
@@ -56,8 +56,8 @@ pub(super) fn cause_of_code(code: u32) -> Option<Cause> {
     })
 }
 
-/// Returns why the endpoint gave no answer to a query; `None` if it answered. The query may go to
-/// another endpoint.
+/// Returns why the endpoint did not answer a query, which another endpoint may then answer; `None`
+/// if it answered.
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "the crate's enum is non-exhaustive; its other errors are not about the endpoint"
@@ -81,17 +81,16 @@ fn is_too_long(error: &(dyn StdError + 'static)) -> bool {
     })
 }
 
-/// Returns the cause of a connection that failed or broke. Bytes that are not HTTP come from another
-/// program than ClickHouse.
+/// Returns the cause of a connection that failed or broke. Bytes that are not HTTP come from a
+/// program other than ClickHouse.
 pub(super) fn cause_of_break(error: &(dyn StdError + 'static)) -> Cause {
     let mut sources = std::iter::successors(Some(error), |&error| error.source());
-    let speaks_no_http =
-        sources.any(|error| error.downcast_ref().is_some_and(hyper::Error::is_parse));
-    if speaks_no_http { Cause::NotClickHouse } else { Cause::Unreachable }
+    let is_not_http = sources.any(|error| error.downcast_ref().is_some_and(hyper::Error::is_parse));
+    if is_not_http { Cause::NotClickHouse } else { Cause::Unreachable }
 }
 
-/// Returns why another endpoint may execute a statement that this one certainly did not: it was not
-/// reached, or it is read-only.
+/// Returns why another endpoint may execute a statement that this one certainly did not execute: it
+/// was not reached, or it is read-only.
 pub(super) fn cause_of_refusal(error: &ClientError) -> Option<Cause> {
     if is_unconnected(error) {
         return Some(Cause::Unreachable);
@@ -104,15 +103,15 @@ fn is_unconnected(error: &ClientError) -> bool {
     matches!(error, ClientError::Network(source) if never_connected(source.as_ref()))
 }
 
-/// The servers that inserts are sent to.
+/// The kind of servers that inserts are sent to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Topology {
     /// Inserts go to the only server, which answers after the write.
-    Alone,
+    SingleServer,
     /// Inserts go to one of several replicas. The next attempt may reach another one.
     Replicated,
-    /// Inserts go through one of several hosts, which forwards each row to its shard. Another shard
-    /// may have written its rows when one refuses.
+    /// Inserts go to one of several hosts, which forwards each row to its shard. When one shard
+    /// refuses its rows, another may have written its own.
     Sharded,
 }
 
@@ -120,14 +119,14 @@ pub(super) enum Way {
 /// unless the code says otherwise. With replicas, an error after the write can leave the rows on one
 /// replica only. The next attempt may reach another replica, which refuses the same token while the
 /// first one is away; so such an error is ambiguous, and the next attempt gets another token.
-pub(super) fn kind_of_code(code: u32, way: Way) -> FailureKind {
+pub(super) fn kind_of_code(code: u32, topology: Topology) -> FailureKind {
     if PERMANENT.contains(&code) {
         return FailureKind::Permanent;
     }
-    let is_ambiguous = match way {
-        Way::Alone => AMBIGUOUS.contains(&code),
-        Way::Replicated => !BEFORE_THE_WRITE.contains(&code),
-        Way::Sharded => true,
+    let is_ambiguous = match topology {
+        Topology::SingleServer => AMBIGUOUS.contains(&code),
+        Topology::Replicated => !BEFORE_THE_WRITE.contains(&code),
+        Topology::Sharded => true,
     };
     if is_ambiguous { FailureKind::Ambiguous } else { FailureKind::Transient }
 }
@@ -141,13 +140,13 @@ pub(super) fn advice(code: u32) -> Option<&'static str> {
             "this server's version does not support what the insert asks for: update ClickHouse"
         }
         TABLE_IS_READ_ONLY => {
-            "this replica is read-only: look whether it reaches its Keeper, and at system.replicas there"
+            "this replica is read-only: check that it reaches its Keeper, and see system.replicas there"
         }
         TOO_FEW_LIVE_REPLICAS => {
-            "fewer replicas live than clickhouse.insert_quorum wants: bring one back, or add a third one"
+            "fewer replicas are alive than clickhouse.insert_quorum requires: bring one back, or add a third one"
         }
         UNKNOWN_STATUS_OF_INSERT => {
-            "not enough replicas had it in time: one is away or behind, see system.replicas and \
+            "not enough replicas received the insert in time: one is down or lags, see system.replicas and \
              system.replication_queue"
         }
         _ => return None,
@@ -176,7 +175,8 @@ pub(super) fn code(error: &ClientError) -> Option<u32> {
 pub(super) fn kind(error: &ClientError) -> FailureKind {
     match error {
         ClientError::BadResponse(_) => {
-            code(error).map_or(FailureKind::Ambiguous, |code| kind_of_code(code, Way::Alone))
+            let kind = |code| kind_of_code(code, Topology::SingleServer);
+            code(error).map_or(FailureKind::Ambiguous, kind)
         }
         ClientError::TimedOut => FailureKind::TimedOut,
         ClientError::Network(source) if never_connected(source.as_ref()) => FailureKind::Transient,
@@ -190,8 +190,8 @@ pub(super) fn never_connected(error: &(dyn StdError + Send + Sync + 'static)) ->
     error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect)
 }
 
-/// Returns whether the connection was established and the answer was empty or not HTTP.
-pub(super) fn speaks_no_http(error: &ClientError) -> bool {
+/// Returns whether the connection was established but brought no complete HTTP answer.
+pub(super) fn got_no_http_answer(error: &ClientError) -> bool {
     matches!(error, ClientError::Network(source) if !never_connected(source.as_ref()))
 }
 
@@ -231,8 +231,8 @@ mod tests {
             (&[319, 999], [Ambiguous; 3]),
         ] {
             for code in codes {
-                let kinds =
-                    [Way::Alone, Way::Replicated, Way::Sharded].map(|way| kind_of_code(*code, way));
+                let topologies = [Topology::SingleServer, Topology::Replicated, Topology::Sharded];
+                let kinds = topologies.map(|topology| kind_of_code(*code, topology));
                 assert_eq!(kinds, expected, "{code}");
             }
         }

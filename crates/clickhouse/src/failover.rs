@@ -26,10 +26,10 @@ const READ_ONLY: Answer =
     Some((500, "Code: 242. DB::Exception: Table is in readonly mode. (TABLE_IS_READ_ONLY)"));
 
 /// A server that gives the configured answer to each request.
-struct StandIn {
+struct ScriptedServer {
     url: String,
     /// Number of requests.
-    asked: Arc<AtomicUsize>,
+    request_count: Arc<AtomicUsize>,
     answer: Arc<Mutex<Answer>>,
     /// The last request, in lower case.
     request: Arc<Mutex<String>>,
@@ -37,30 +37,30 @@ struct StandIn {
     header: Arc<Mutex<&'static str>>,
 }
 
-impl StandIn {
+impl ScriptedServer {
     async fn start(answer: Answer) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let asked = Arc::new(AtomicUsize::new(0));
+        let request_count = Arc::new(AtomicUsize::new(0));
         let answer = Arc::new(Mutex::new(answer));
         let request = Arc::new(Mutex::new(String::new()));
-        let (counter, says) = (Arc::clone(&asked), Arc::clone(&answer));
+        let (counter, scripted) = (Arc::clone(&request_count), Arc::clone(&answer));
         let header = Arc::new(Mutex::new(""));
-        let (last, more) = (Arc::clone(&request), Arc::clone(&header));
+        let (last, extra_header) = (Arc::clone(&request), Arc::clone(&header));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let _ = read_request(stream, &counter, &says, &last, &more).await;
+                let _ = read_request(stream, &counter, &scripted, &last, &extra_header).await;
             }
         });
-        Self { url, asked, answer, request, header }
+        Self { url, request_count, answer, request, header }
     }
 
     fn request(&self) -> String {
         self.request.lock().unwrap().clone()
     }
 
-    fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
+    fn request_count(&self) -> usize {
+        self.request_count.load(Ordering::SeqCst)
     }
 
     fn set(&self, answer: Answer) {
@@ -71,7 +71,7 @@ impl StandIn {
 /// Reads one request and answers it. The connection ends afterwards.
 async fn read_request(
     mut stream: TcpStream,
-    asked: &AtomicUsize,
+    request_count: &AtomicUsize,
     answer: &Mutex<Answer>,
     last: &Mutex<String>,
     header: &Mutex<&str>,
@@ -90,12 +90,12 @@ async fn read_request(
             break;
         }
     }
-    asked.fetch_add(1, Ordering::SeqCst);
+    request_count.fetch_add(1, Ordering::SeqCst);
     let (status, body) = (*answer.lock().unwrap())?;
     let length = body.len();
     let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\nconnection: close");
-    let more = *header.lock().unwrap();
-    stream.write_all(format!("{head}\r\n{more}\r\n{body}").as_bytes()).await.ok()
+    let extra_header = *header.lock().unwrap();
+    stream.write_all(format!("{head}\r\n{extra_header}\r\n{body}").as_bytes()).await.ok()
 }
 
 /// Returns a client whose own endpoint is the first one.
@@ -141,16 +141,16 @@ async fn closed_port() -> String {
 
 #[tokio::test]
 async fn query_moves_to_the_next_endpoint_if_the_first_is_unreachable() {
-    let (away, other) = (closed_port().await, StandIn::start(ONE).await);
+    let (away, other) = (closed_port().await, ScriptedServer::start(ONE).await);
     let clickhouse = client_of(&[&away, &other.url]);
     assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
     assert_eq!(state(&clickhouse, Cause::Unreachable), (Some(1), vec![1, 0]));
     assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
-    assert_eq!(other.asked(), 2, "it stays there");
+    assert_eq!(other.request_count(), 2, "the second query stays at the other endpoint");
 }
 
 #[tokio::test]
-async fn query_that_no_endpoint_answers_fails_after_one_try_each() {
+async fn unanswered_query_fails_after_one_try_per_endpoint() {
     let urls = [closed_port().await, closed_port().await, closed_port().await];
     let clickhouse = client_of(&[&urls[0], &urls[1], &urls[2]]);
     assert!(clickhouse.number("asking", "SELECT 1").await.unwrap_err().may_pass());
@@ -160,47 +160,47 @@ async fn query_that_no_endpoint_answers_fails_after_one_try_each() {
 #[tokio::test]
 async fn refused_query_stays_at_its_endpoint() {
     let unknown = Some((404, "Code: 60. DB::Exception: Table does not exist. (UNKNOWN_TABLE)"));
-    let (home, other) = (StandIn::start(unknown).await, StandIn::start(ONE).await);
+    let (home, other) = (ScriptedServer::start(unknown).await, ScriptedServer::start(ONE).await);
     let clickhouse = client_of(&[&home.url, &other.url]);
     let error = clickhouse.number("asking", "SELECT 1").await.unwrap_err();
-    assert_eq!((error.code(), home.asked(), other.asked()), (Some(60), 1, 0));
+    assert_eq!((error.code(), home.request_count(), other.request_count()), (Some(60), 1, 0));
 }
 
 #[tokio::test]
 async fn query_leaves_an_endpoint_that_hangs_up_or_is_not_clickhouse() {
     let page = Some((502, "<html>Bad Gateway</html>"));
     for (answer, cause) in [(None, Cause::Unreachable), (page, Cause::NotClickHouse)] {
-        let (home, other) = (StandIn::start(answer).await, StandIn::start(ONE).await);
+        let (home, other) = (ScriptedServer::start(answer).await, ScriptedServer::start(ONE).await);
         let clickhouse = client_of(&[&home.url, &other.url]);
         assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1, "{cause:?}");
         assert_eq!(state(&clickhouse, cause), (Some(1), vec![1, 0]), "{cause:?}");
     }
 }
 
-/// The answer is too long at every endpoint, so milepost would leave each in turn, for a cause that
-/// none has.
+/// The answer would be too long at every endpoint: milepost would leave each in turn, and log a
+/// cause that applies to none.
 #[tokio::test]
-async fn answer_that_is_too_long_leaves_no_endpoint() {
+async fn too_long_answer_does_not_leave_the_endpoint() {
     let long = Some((200, &*"1\n".repeat(3 << 20).leak()));
-    let (home, other) = (StandIn::start(long).await, StandIn::start(ONE).await);
+    let (home, other) = (ScriptedServer::start(long).await, ScriptedServer::start(ONE).await);
     let clickhouse = client_of(&[&home.url, &other.url]);
     let error = clickhouse.number("asking", "SELECT 1").await.unwrap_err();
     let chain = error_chain(&error);
     assert!(chain.contains("the answer is longer than"), "{chain}");
-    assert_eq!((home.asked(), other.asked()), (1, 0));
+    assert_eq!((home.request_count(), other.request_count()), (1, 0));
 }
 
 /// A proxy may answer a query with an empty 200 while ClickHouse is down.
 #[tokio::test]
 async fn empty_answer_is_not_taken_for_a_server_without_migrations() {
-    let home = StandIn::start(Some((200, ""))).await;
+    let home = ScriptedServer::start(Some((200, ""))).await;
     let error = client_of(&[&home.url]).pending().await.unwrap_err();
     assert!(error.to_string().contains("reading the recorded migrations"), "{error}");
 }
 
 #[tokio::test]
-async fn endpoint_that_speaks_no_http_is_left_as_not_clickhouse() {
-    let other = StandIn::start(ONE).await;
+async fn endpoint_that_does_not_speak_http_is_left_as_not_clickhouse() {
+    let other = ScriptedServer::start(ONE).await;
     let ssh = raw_server(b"SSH-2.0-OpenSSH_9.6\r\n").await;
     let clickhouse = client_of(&[&ssh, &other.url]);
     assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
@@ -210,9 +210,9 @@ async fn endpoint_that_speaks_no_http_is_left_as_not_clickhouse() {
 #[tokio::test]
 async fn insert_leaves_an_endpoint_for_its_true_cause() {
     let (silent, ssh) =
-        (StandIn::start(None).await.url, raw_server(b"SSH-2.0-OpenSSH_9.6\r\n").await);
+        (ScriptedServer::start(None).await.url, raw_server(b"SSH-2.0-OpenSSH_9.6\r\n").await);
     for (home, cause) in [(silent, Cause::Unreachable), (ssh, Cause::NotClickHouse)] {
-        let other = StandIn::start(ONE).await;
+        let other = ScriptedServer::start(ONE).await;
         let clickhouse = client_of(&[&home, &other.url]);
         let attempt = Attempt { token: "t".to_owned(), timeout: PATIENCE };
         assert!(clickhouse.insert(&one_row(), &attempt).await.is_err());
@@ -223,14 +223,14 @@ async fn insert_leaves_an_endpoint_for_its_true_cause() {
 /// Several queries run at once: one of them may have left the endpoint already.
 #[tokio::test]
 async fn endpoint_that_another_query_moved_to_is_not_left() {
-    let (away, other) = (closed_port().await, StandIn::start(ONE).await);
+    let (away, other) = (closed_port().await, ScriptedServer::start(ONE).await);
     let clickhouse = client_of(&[&away, &other.url]);
-    let asked = clickhouse.endpoint_in_use();
+    let index = clickhouse.endpoint_in_use();
     assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
-    clickhouse.leave_endpoint(asked, Cause::NoAnswer, "no answer within 3 s");
+    clickhouse.leave_endpoint(index, Cause::NoAnswer, "no answer within 3 s");
     assert_eq!(state(&clickhouse, Cause::NoAnswer), (Some(1), vec![0, 0]));
-    let asked = clickhouse.endpoint_in_use();
-    clickhouse.leave_endpoint(asked, Cause::NoTables, "not migrated");
+    let index = clickhouse.endpoint_in_use();
+    clickhouse.leave_endpoint(index, Cause::NoTables, "not migrated");
     assert_eq!(state(&clickhouse, Cause::NoTables), (Some(0), vec![0, 1]));
 }
 
@@ -244,7 +244,7 @@ async fn error_names_the_cause_to_leave_the_endpoint() {
         (refuses(516), Some(Cause::Login)),
         (refuses(241), None),
     ] {
-        let server = StandIn::start(answer).await;
+        let server = ScriptedServer::start(answer).await;
         let error = client_of(&[&server.url]).clock().await.unwrap_err();
         assert_eq!(error.cause_to_leave(), cause, "{error:?}");
     }
@@ -253,11 +253,11 @@ async fn error_names_the_cause_to_leave_the_endpoint() {
 /// A 200 from a proxy does not prove that ClickHouse got a body of this size.
 #[tokio::test]
 async fn insert_size_counts_only_if_clickhouse_itself_answers() {
-    let proxy = StandIn::start(Some((200, ""))).await;
+    let proxy = ScriptedServer::start(Some((200, ""))).await;
     let error = client_of(&[&proxy.url]).takes_body(1 << 20).await.unwrap_err();
-    let words = error_chain(&error);
-    assert!(words.contains("X-ClickHouse-Summary"), "{words}");
-    let clickhouse = StandIn::start(Some((200, ""))).await;
+    let chain = error_chain(&error);
+    assert!(chain.contains("X-ClickHouse-Summary"), "{chain}");
+    let clickhouse = ScriptedServer::start(Some((200, ""))).await;
     *clickhouse.header.lock().unwrap() = "x-clickhouse-summary: {\"written_rows\":\"0\"}\r\n";
     assert!(client_of(&[&clickhouse.url]).takes_body(1 << 20).await.unwrap());
 }
@@ -266,10 +266,11 @@ async fn insert_size_counts_only_if_clickhouse_itself_answers() {
 async fn statement_moves_to_the_next_endpoint_if_the_first_is_read_only() {
     let profile = Some((500, "Code: 164. DB::Exception: Cannot execute query. (READONLY)"));
     for answer in [READ_ONLY, profile] {
-        let (home, other) = (StandIn::start(answer).await, StandIn::start(Some((200, ""))).await);
+        let (home, other) =
+            (ScriptedServer::start(answer).await, ScriptedServer::start(Some((200, ""))).await);
         let clickhouse = client_of(&[&home.url, &other.url]);
         clickhouse.statement("deleting", "DELETE").await.unwrap();
-        assert_eq!((home.asked(), other.asked()), (1, 1));
+        assert_eq!((home.request_count(), other.request_count()), (1, 1));
         assert_eq!(state(&clickhouse, Cause::ReadOnly), (Some(1), vec![1, 0]));
     }
 }
@@ -277,10 +278,10 @@ async fn statement_moves_to_the_next_endpoint_if_the_first_is_read_only() {
 /// A statement without an answer may have been executed, so it is not repeated elsewhere.
 #[tokio::test]
 async fn statement_without_an_answer_is_not_repeated_elsewhere() {
-    let (home, other) = (StandIn::start(None).await, StandIn::start(ONE).await);
+    let (home, other) = (ScriptedServer::start(None).await, ScriptedServer::start(ONE).await);
     let clickhouse = client_of(&[&home.url, &other.url]);
     assert!(clickhouse.statement("deleting", "DELETE").await.is_err());
-    assert_eq!(other.asked(), 0);
+    assert_eq!(other.request_count(), 0);
 }
 
 async fn answers_one(clickhouse: &ClickHouse) -> bool {
@@ -289,7 +290,7 @@ async fn answers_one(clickhouse: &ClickHouse) -> bool {
 
 #[tokio::test]
 async fn unusable_endpoint_is_left_only_for_a_usable_one() {
-    let others = [StandIn::start(READ_ONLY).await, StandIn::start(READ_ONLY).await];
+    let others = [ScriptedServer::start(READ_ONLY).await, ScriptedServer::start(READ_ONLY).await];
     let clickhouse = client_of(&[&closed_port().await, &others[0].url, &others[1].url]);
     let leave = async || {
         let cause = Cause::NoTables;
@@ -304,32 +305,40 @@ async fn unusable_endpoint_is_left_only_for_a_usable_one() {
 
 #[tokio::test]
 async fn own_endpoint_is_used_again_once_it_answers() {
-    let (home, other) = (StandIn::start(READ_ONLY).await, StandIn::start(ONE).await);
+    let (home, other) = (ScriptedServer::start(READ_ONLY).await, ScriptedServer::start(ONE).await);
     let clickhouse = client_of(&[&home.url, &other.url]);
     clickhouse.statement("deleting", "DELETE").await.unwrap();
     let left_at = Instant::now();
     clickhouse
         .return_to_own_endpoint(left_at + Duration::from_secs(29), PATIENCE, answers_one)
         .await;
-    assert_eq!((home.asked(), state(&clickhouse, Cause::ReadOnly).0), (1, Some(1)), "too soon");
+    assert_eq!(
+        (home.request_count(), state(&clickhouse, Cause::ReadOnly).0),
+        (1, Some(1)),
+        "too soon"
+    );
     clickhouse
         .return_to_own_endpoint(left_at + Duration::from_secs(31), PATIENCE, answers_one)
         .await;
-    assert_eq!((home.asked(), state(&clickhouse, Cause::ReadOnly).0), (2, Some(1)), "no answer");
+    assert_eq!(
+        (home.request_count(), state(&clickhouse, Cause::ReadOnly).0),
+        (2, Some(1)),
+        "no answer"
+    );
     home.set(ONE);
     clickhouse
         .return_to_own_endpoint(left_at + Duration::from_secs(62), PATIENCE, answers_one)
         .await;
     assert_eq!(state(&clickhouse, Cause::ReadOnly).0, Some(0));
     assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
-    assert_eq!(home.asked(), 4);
+    assert_eq!(home.request_count(), 4);
 }
 
 #[test]
 fn migrations_of_one_host_stay_at_their_endpoint() {
-    let config = |more: &str| {
+    let config = |settings: &str| {
         let urls = "url = ['http://a:1', 'http://b:1'], replication = ";
-        let toml = format!("mqtt.client_id = 'm-1'\nclickhouse = {{ {urls}{more} }}");
+        let toml = format!("mqtt.client_id = 'm-1'\nclickhouse = {{ {urls}{settings} }}");
         Config::parse(&toml).unwrap().clickhouse
     };
     let one = config("'macros'");
@@ -343,7 +352,7 @@ fn migrations_of_one_host_stay_at_their_endpoint() {
 /// all hosts.
 #[tokio::test]
 async fn field_changes_are_read_from_one_host_only() {
-    let server = StandIn::start(Some((200, ""))).await;
+    let server = ScriptedServer::start(Some((200, ""))).await;
     let toml = format!(
         "[clickhouse]\nurl = '{}'\nreplication = 'macros'\ncluster = 'c'\n[fields.battery]\nfrom = 'batt'\ntype = 'UInt8'",
         server.url

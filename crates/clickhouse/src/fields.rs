@@ -22,11 +22,11 @@ use milepost_config::Field;
 /// The tables of fixes. The table that `positions` fills comes first, so that it never lacks a
 /// column of `positions`.
 const TABLES: [&str; 2] = ["last_positions_state", "positions"];
-/// The files of the views of fixes, and their names.
+/// The views of fixes: the file that creates each, and its name.
 const VIEWS: [(&str, &str); 2] = [("011_fixes", "fixes"), ("022_last_positions", "last_positions")];
 
 /// Separates the comments of a column in ClickHouse's answer.
-const BETWEEN: char = '\u{1f}';
+const COMMENT_SEPARATOR: char = '\u{1f}';
 
 /// A column of a table, on all hosts that have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Column {
     }
 
     fn has_comment(&self, comment: &str) -> bool {
-        self.comments.iter().all(|there| there == comment)
+        self.comments.iter().all(|found| found == comment)
     }
 }
 
@@ -89,8 +89,8 @@ impl Found {
     /// Returns the names of fields that have a column and are not configured.
     fn hidden<'f>(&'f self, fields: &'f [Field]) -> Vec<&'f str> {
         let is_configured = |name: &str| fields.iter().any(|field| field.name == name);
-        let there = self.fields("positions").map(|column| &*column.name);
-        there.filter(|name| !is_configured(name)).collect()
+        let existing = self.fields("positions").map(|column| &*column.name);
+        existing.filter(|name| !is_configured(name)).collect()
     }
 
     /// Returns why configured fields conflict with the tables, one line each.
@@ -109,17 +109,17 @@ impl Found {
             let (kind, origin) = (column_type(&field.kind), origin(field));
             let mut differs = Vec::new();
             if column.kind != kind {
-                differs.push(format!("{} and configured as {kind}", column.kind));
+                differs.push(format!("{} but configured as {kind}", column.kind));
             }
-            if origins.iter().any(|there| *there != origin) {
-                let there = origins.into_iter().collect::<Vec<_>>().join(" and ");
-                differs.push(format!("{there} and configured as {origin}"));
+            if origins.iter().any(|found| *found != origin) {
+                let found = origins.into_iter().collect::<Vec<_>>().join(" and ");
+                differs.push(format!("{found} but configured as {origin}"));
             }
             if !differs.is_empty() {
                 violations.push(format!(
-                    "fields.{name}: the column is {}. What is stored does not change: give the new one another name, which \
-                     fills it from `attributes`, for stored fixes too; or compute this one again from them by \
-                     `milepost migrate --drop-field {name}`",
+                    "fields.{name}: the column is {}. Stored values do not change: give the new field another name, to have \
+                     it computed from `attributes`, for stored fixes too; or have this one computed again: drop it with \
+                     `milepost migrate --drop-field {name}`, then run `milepost migrate`",
                     differs.join(", ")
                 ));
             }
@@ -133,10 +133,10 @@ impl Found {
         let mut changes = Vec::new();
         for table in tables(layout).filter(|table| self.has(table)) {
             let mut changed = Vec::new();
-            let mut there: Vec<&str> = self.fields(&table).map(|column| &*column.name).collect();
+            let mut names: Vec<&str> = self.fields(&table).map(|column| &*column.name).collect();
             for field in fields {
                 // Alphabetical order, so that a host that joins later creates the same table.
-                let before = there.iter().filter(|name| ***name < *field.name).max();
+                let before = names.iter().filter(|name| ***name < *field.name).max();
                 let before = before.copied().unwrap_or(layout.last_stored());
                 match self.column(&table, &field.name) {
                     Some(column) if self.is_on_all_hosts(column) => {
@@ -152,7 +152,7 @@ impl Found {
                         ));
                     }
                 }
-                there.push(&field.name);
+                names.push(&field.name);
             }
             if !changed.is_empty() {
                 changes.push((format!("fields of {table}"), alter(layout, &table, &changed)));
@@ -180,9 +180,9 @@ impl Found {
 
 /// Returns the tables of fixes. Distributed tables, which span all shards, come last.
 fn tables(layout: &Layout) -> impl Iterator<Item = String> + use<> {
-    let over = layout.shards().is_some();
-    let over = TABLES.into_iter().filter(move |_| over).map(shards::over);
-    TABLES.into_iter().map(str::to_owned).chain(over)
+    let is_sharded = layout.shards().is_some();
+    let distributed = TABLES.into_iter().filter(move |_| is_sharded).map(shards::distributed_name);
+    TABLES.into_iter().map(str::to_owned).chain(distributed)
 }
 
 fn alter(layout: &Layout, table: &str, changes: &[String]) -> String {
@@ -201,9 +201,9 @@ pub(super) fn plan(layout: &Layout) -> Vec<(String, String)> {
     };
     let found = Found { columns: tables(layout).map(column).collect() };
     let alters = found.table_changes(layout).into_iter();
-    let alters = alters.map(|(what, sql)| (format!("{what}, those that it lacks"), sql));
+    let alters = alters.map(|(what, sql)| (format!("missing {what}"), sql));
     let views = found.stale_views(&layout.config.fields).into_iter().flat_map(|file| {
-        let what = format!("fields of {}, if it shows others", file.name);
+        let what = format!("fields of {}, if they differ", file.name);
         layout.migration(file).into_iter().map(move |sql| (what.clone(), sql))
     });
     alters.chain(views).collect()
@@ -237,7 +237,8 @@ impl ClickHouse {
         if !hidden.is_empty() {
             info!(
                 fields = hidden.join(", "),
-                "not configured: hidden from the views, their columns stay; `milepost migrate --drop-field NAME` drops one"
+                "these fields are not configured: the views hide them, and their columns stay; \
+                 `milepost migrate --drop-field NAME` drops one"
             );
         }
         Ok(())
@@ -262,8 +263,8 @@ impl ClickHouse {
         if TABLES.iter().any(|table| found.fields(table).any(|it| it.name == name)) {
             return Ok(());
         }
-        let there: Vec<&str> = found.fields("positions").map(|column| &*column.name).collect();
-        Err(Error::NoField { name: name.to_owned(), there: there.join(", ") })
+        let existing: Vec<&str> = found.fields("positions").map(|column| &*column.name).collect();
+        Err(Error::NoField { name: name.to_owned(), existing: existing.join(", ") })
     }
 
     /// Drops the columns of a field from every table that has them. The attribute from which they
@@ -273,10 +274,10 @@ impl ClickHouse {
     /// The server refuses.
     pub async fn drop_field(&self, name: &str) -> Result<(), Error> {
         let found = self.found_fields(self.layout.cluster()).await?;
-        let there: Vec<&str> = found.fields("positions").map(|column| &*column.name).collect();
+        let existing: Vec<&str> = found.fields("positions").map(|column| &*column.name).collect();
         // Views first: a view fails if it reads a dropped column.
         let mut layout = Layout::new(&self.layout.config);
-        layout.config.fields.retain(|field| field.name != name && there.contains(&&*field.name));
+        layout.config.fields.retain(|field| field.name != name && existing.contains(&&*field.name));
         self.show_fields_of(&layout, &found).await?;
         for table in tables(&layout).collect::<Vec<_>>().iter().rev() {
             if found.has(table) {
@@ -284,7 +285,7 @@ impl ClickHouse {
                 self.statement(&format!("field {name} of {table}"), &sql).await?;
             }
         }
-        info!(field = name, place = layout.place(), "dropped; its values stay in attributes");
+        info!(field = name, place = layout.place(), "field dropped; its values stay in attributes");
         Ok(())
     }
 
@@ -297,7 +298,7 @@ impl ClickHouse {
     pub async fn field_changes(&self) -> Result<FieldChanges, Error> {
         let fields = &self.layout.config.fields;
         let found = self.found_fields(None).await?;
-        let lacks = |field: &&Field| {
+        let is_missing = |field: &&Field| {
             let lacks = |table: String| match found.column(&table, &field.name) {
                 Some(column) => !found.is_on_all_hosts(column),
                 None => found.has(&table),
@@ -305,10 +306,10 @@ impl ClickHouse {
             tables(&self.layout).any(lacks)
         };
         let violations = found.violations(fields);
-        let to_add = fields.iter().filter(lacks).map(|field| field.name.clone()).collect();
+        let to_add = fields.iter().filter(is_missing).map(|field| field.name.clone()).collect();
         let stale = found.stale_views(fields);
-        let is_there = |file: &&&Migration| file.makes().is_some_and(|view| found.has(view));
-        let stale_views = stale.iter().filter(is_there).filter_map(|file| file.makes()).collect();
+        let exists = |file: &&&Migration| file.makes().is_some_and(|view| found.has(view));
+        let stale_views = stale.iter().filter(exists).filter_map(|file| file.makes()).collect();
         let hidden = found.hidden(fields).into_iter().map(str::to_owned).collect();
         Ok(FieldChanges { violations, to_add, stale_views, hidden })
     }
@@ -323,7 +324,7 @@ impl ClickHouse {
         let names = list(names.map(|name| quoted(&name)));
         let sql = format!(
             "SELECT table, name, arrayStringConcat(arraySort(groupUniqArray(type)), ' and '), \
-             arrayStringConcat(arraySort(groupUniqArray(replaceRegexpAll(comment, '\\s', ' '))), '{BETWEEN}'), toString(count()) \
+             arrayStringConcat(arraySort(groupUniqArray(replaceRegexpAll(comment, '\\s', ' '))), '{COMMENT_SEPARATOR}'), toString(count()) \
              FROM {columns} WHERE database = '{}' AND table IN ({names}) GROUP BY table, name ORDER BY table, min(position)",
             self.database
         );
@@ -334,7 +335,7 @@ impl ClickHouse {
 
 /// Parses a row of the answer.
 fn column([table, name, kind, comments, hosts]: [String; 5]) -> Column {
-    let comments = comments.split(BETWEEN).map(str::to_owned).collect();
+    let comments = comments.split(COMMENT_SEPARATOR).map(str::to_owned).collect();
     Column { table, name, kind, comments, hosts: hosts.parse().unwrap_or(1) }
 }
 
@@ -371,7 +372,7 @@ mod tests {
     /// Returns existing tables of fixes with these columns of fields.
     fn found(columns: &[(&str, &str, &str)]) -> Found {
         let tables = ["last_positions_state", "positions"];
-        let own = tables.map(|table| column(table, "driver_id", "String", "Who"));
+        let own = tables.map(|table| column(table, "driver_id", "String", "Driver id"));
         let more = columns.iter().flat_map(|(name, kind, comment)| {
             tables.map(|table| column(table, name, kind, comment))
         });
@@ -381,8 +382,8 @@ mod tests {
     #[test]
     fn added_columns_follow_the_fixed_ones_by_name() {
         let layout = layout("", &[BATTERY, IGNITION]);
-        let there = found(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);
-        let changes = there.table_changes(&layout);
+        let existing = found(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);
+        let changes = existing.table_changes(&layout);
         assert_eq!(changes.len(), 2);
         let expected = "ALTER TABLE fleet.last_positions_state\n    ADD COLUMN IF NOT EXISTS `ignition` Nullable(Bool) MATERIALIZED ";
         assert!(changes[0].1.starts_with(expected), "{changes:?}");
@@ -414,23 +415,24 @@ mod tests {
     #[test]
     fn tables_that_fit_are_left_alone() {
         let layout = layout("", &[BATTERY]);
-        let mut there = found(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);
-        assert!(there.table_changes(&layout).is_empty());
-        assert_eq!(there.stale_views(&layout.config.fields).len(), 2);
+        let mut existing =
+            found(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);
+        assert!(existing.table_changes(&layout).is_empty());
+        assert_eq!(existing.stale_views(&layout.config.fields).len(), 2);
         for view in ["fixes", "last_positions"] {
             let comment = "[field from batt; unknown 255]";
-            there.columns.push(column(view, "battery", "Nullable(UInt8)", comment));
+            existing.columns.push(column(view, "battery", "Nullable(UInt8)", comment));
         }
-        assert!(there.stale_views(&layout.config.fields).is_empty());
-        assert_eq!(there.stale_views(&[]).len(), 2, "a field that is not configured is hidden");
-        assert_eq!(there.hidden(&[]), ["battery"]);
+        assert!(existing.stale_views(&layout.config.fields).is_empty());
+        assert_eq!(existing.stale_views(&[]).len(), 2, "a field that is not configured is hidden");
+        assert_eq!(existing.hidden(&[]), ["battery"]);
     }
 
     #[test]
     fn comment_of_a_column_changes_in_place() {
-        let there =
+        let existing =
             found(&[("battery", "Nullable(UInt8)", "Charge [field from batt; unknown 255]")]);
-        let changes = there.table_changes(&layout("", &[BATTERY]));
+        let changes = existing.table_changes(&layout("", &[BATTERY]));
         let expected = "ALTER TABLE fleet.positions\n    COMMENT COLUMN `battery` '[field from batt; unknown 255]'";
         assert_eq!(changes[1].1, expected);
     }
@@ -438,10 +440,10 @@ mod tests {
     #[test]
     fn comment_that_differs_between_hosts_is_set_on_all() {
         let comments = "Charge [field from batt; unknown 255]\u{1f}[field from batt; unknown 255]";
-        let there = found(&[("battery", "Nullable(UInt8)", comments)]);
+        let existing = found(&[("battery", "Nullable(UInt8)", comments)]);
         let layout = layout("replication = 'macros'\ncluster = 'c'", &[BATTERY]);
-        assert!(there.violations(&layout.config.fields).is_empty());
-        let changes = there.table_changes(&layout);
+        assert!(existing.violations(&layout.config.fields).is_empty());
+        let changes = existing.table_changes(&layout);
         let expected = "\n    COMMENT COLUMN `battery` '[field from batt; unknown 255]'";
         assert_eq!(changes.len(), 2);
         assert!(changes[1].1.ends_with(expected), "{changes:?}");
@@ -450,24 +452,24 @@ mod tests {
     #[test]
     fn field_that_differs_between_hosts_is_a_violation() {
         let comments = "[field from b]\u{1f}[field from batt; unknown 255]";
-        let there = found(&[("battery", "Nullable(UInt16) and Nullable(UInt8)", comments)]);
-        let violations = there.violations(&layout("", &[BATTERY]).config.fields);
-        let expected = "fields.battery: the column is Nullable(UInt16) and Nullable(UInt8) and configured as Nullable(UInt8), \
-                        [field from b] and [field from batt; unknown 255] and configured as [field from batt; unknown 255].";
+        let existing = found(&[("battery", "Nullable(UInt16) and Nullable(UInt8)", comments)]);
+        let violations = existing.violations(&layout("", &[BATTERY]).config.fields);
+        let expected = "fields.battery: the column is Nullable(UInt16) and Nullable(UInt8) but configured as Nullable(UInt8), \
+                        [field from b] and [field from batt; unknown 255] but configured as [field from batt; unknown 255].";
         assert!(violations[0].starts_with(expected), "{violations:?}");
     }
 
     #[test]
-    fn all_violations_are_named_with_what_to_do() {
-        let there = found(&[
+    fn every_violation_comes_with_advice() {
+        let existing = found(&[
             ("battery", "Nullable(UInt16)", "[field from b]"),
             ("ignition", "UInt8", "The operator's own"),
         ]);
-        let violations = there.violations(&layout("", &[BATTERY, IGNITION]).config.fields);
+        let violations = existing.violations(&layout("", &[BATTERY, IGNITION]).config.fields);
         assert_eq!(violations.len(), 2, "{violations:?}");
         for words in [
-            "fields.battery: the column is Nullable(UInt16) and configured as Nullable(UInt8), \
-             [field from b] and configured as [field from batt; unknown 255].",
+            "fields.battery: the column is Nullable(UInt16) but configured as Nullable(UInt8), \
+             [field from b] but configured as [field from batt; unknown 255].",
             "`milepost migrate --drop-field battery`",
         ] {
             assert!(violations[0].contains(words), "{violations:?}");

@@ -9,10 +9,11 @@ pub(super) const LEDGER: &str = "schema_migrations";
 /// The table of erased drivers.
 pub(super) const ERASED: &str = "erased";
 
-/// The released files that later files supersede in part, each with the checksum of the released
-/// text. A CREATE TABLE has the later changes, because a host that joins replicas later must create
-/// a table as Keeper has it. A view has the later comments (380); its query is left to the later
-/// file. What the released text made becomes the same by the later files, so both are the same
+/// Files that were edited after their release, each with the checksum of the released text. They
+/// create objects that later files change. A CREATE TABLE now includes these changes, because a
+/// host that joins the replicas later must create the table as Keeper has it. A CREATE VIEW now
+/// includes the later comments (380), but not the later query. A host that ran the released text
+/// gets the same result from the later files, so the released and the edited text are the same
 /// migration.
 const AMENDED: [(u32, &str); 15] = [
     (1, "f47401b0820a9d76abb2cf606fbd203a"),
@@ -36,13 +37,15 @@ const AMENDED: [(u32, &str); 15] = [
 #[derive(Debug, Clone, Copy)]
 pub struct Migration {
     pub version: u32,
-    /// File name without `.sql`: a number and, for a file that creates a table or a view, its name.
+    /// File name without `.sql`, such as `010_positions`: the version, and the name of the table or
+    /// view if the file creates one.
     pub name: &'static str,
     pub sql: &'static str,
 }
 
 impl Migration {
-    /// Returns a hash of the template as it was released, so that an edit is noticed.
+    /// Returns the checksum of the template, which shows whether the file was edited after it was
+    /// applied. For a file in [`AMENDED`], returns the checksum of the released text.
     pub(super) fn checksum(&self) -> String {
         if let Some((_, released)) = AMENDED.iter().find(|(version, _)| *version == self.version) {
             return (*released).to_owned();
@@ -72,9 +75,9 @@ impl Migration {
         (made("VIEW IF NOT EXISTS") || made("CREATE OR REPLACE VIEW")).then_some(name)
     }
 
-    /// Returns the table that the file creates, if each shard has its own rows of it. A table
-    /// `…_all` then reads all shards.
-    pub(super) fn over(&self) -> Option<&'static str> {
+    /// Returns the table that the file creates, if each shard has its own rows of that table. A
+    /// Distributed table `…_all` then reads all shards.
+    pub(super) fn sharded_table(&self) -> Option<&'static str> {
         self.makes().filter(|_| self.sql.contains("\n{shards}CREATE TABLE "))
     }
 

@@ -1,15 +1,17 @@
 //! One attempt to insert, over HTTP. It does not use the client library, which accepts any 200 as a
-//! success and collects the body of an error whole.
+//! success and collects the whole body of an error.
 //!
 //! Guarantee: `Ok` means that ClickHouse itself confirmed the commit of all rows: with fsync, as
 //! the tables require, and, if they are replicated, on as many replicas as [`Quorum`] requires. The
-//! answer was a 200 with an empty body and a summary that counts at least the rows sent; views add
-//! their own rows to that count.
+//! response was a 200 with an empty body and a summary that counts at least the number of rows
+//! sent; views add their own rows to that count. With shards, a count of 1 is enough: how a
+//! Distributed table counts the rows that it forwards is untested.
 //!
-//! A server that recognises the token of a repeated insert counts all of its rows; another replica
-//! counts none. A count below the rows sent, also of 0, is an ambiguous failure, and the next
-//! attempt has another token. Every other answer is a failure of a [`FailureKind`]: an ambiguous one
-//! if the commit is unknown. At most 8 KiB of any answer are read.
+//! If an insert is repeated with the same token, the server that stored its rows counts them all
+//! again; another replica counts none of them. A count below the number of rows sent, including 0,
+//! is an ambiguous failure, and the next attempt has another token. Every other response is a
+//! failure too: [`FailureKind`] says whether the rows may have been committed. At most 8 KiB of a
+//! response body are read.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -29,7 +31,7 @@ use url::Url;
 use super::compress::compress;
 use super::connector::Connector;
 use super::endpoints::{Cause, Endpoints};
-use super::errors::{Way, advice, cause_of_break, cause_of_code, code_in, kind_of_code};
+use super::errors::{Topology, advice, cause_of_break, cause_of_code, code_in, kind_of_code};
 use super::login::Login;
 use super::quorum::Quorum;
 use super::shards;
@@ -41,16 +43,17 @@ use milepost_core::screened::Screened;
 use milepost_tls as tls;
 use milepost_tls::Server;
 
-/// Maximum response bytes read.
+/// Maximum number of bytes read from a response body.
 const ANSWER_BYTES_MAX: usize = 8 * 1024;
-/// Maximum response characters logged.
+/// Maximum number of characters of a response that an error quotes.
 const LOGGED_CHARS_MAX: usize = 400;
-/// A proxy that rejects a row below this size, in bytes, is misconfigured.
-const ROW_BYTES_TO_PASS: usize = 4 * 1024;
-/// Timeout of the body of an error, once its head has arrived.
-const ERROR_BODY_WITHIN: Duration = Duration::from_secs(2);
-/// Timeout of a request that measures which size the proxies accept.
-const BODY_WITHIN: Duration = Duration::from_secs(30);
+/// Size up to which every proxy must accept a row: a proxy that refuses such a row is
+/// misconfigured.
+const SMALL_ROW_BYTES_MAX: usize = 4 * 1024;
+/// Timeout for reading the body of an error response, after its head has arrived.
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout of a request that finds out whether the proxies accept a body of a given size.
+const SIZE_PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 const SUMMARY: &str = "X-ClickHouse-Summary";
 const EXCEPTION_CODE: &str = "X-ClickHouse-Exception-Code";
 
@@ -59,9 +62,9 @@ enum InsertError {
     #[error("cannot be reached")]
     NotReached(#[source] legacy::Error),
     #[error("the connection broke")]
-    Broken(#[source] legacy::Error),
+    ConnectionBroke(#[source] legacy::Error),
     #[error("{advice}")]
-    NoHttp {
+    NotHttp {
         advice: String,
         #[source]
         source: legacy::Error,
@@ -70,44 +73,46 @@ enum InsertError {
     TimedOut(Duration),
     #[error("{}{text}", advice.map_or(String::new(), |advice| format!("{advice}: ")))]
     Refused { code: u32, kind: FailureKind, advice: Option<&'static str>, text: String },
-    #[error("something on the way takes no insert of this size (HTTP 413): {0}")]
+    #[error("a proxy in between refused an insert of this size (HTTP 413): {0}")]
     TooLarge(String),
     #[error("HTTP {status} from something that is not ClickHouse: {text}")]
     NotClickHouse { status: StatusCode, text: String },
-    #[error("a success with a body, so it is not known whether the rows are there: {0}")]
+    #[error("unexpected body in a success response, so the rows may not have been inserted: {0}")]
     WithBody(String),
     #[error(
-        "a success without X-ClickHouse-Summary and its written_rows: not ClickHouse's own answer, or something on the way \
-         takes that header out"
+        "a success without X-ClickHouse-Summary and its written_rows: the response is not ClickHouse's, or a proxy \
+         removed that header"
     )]
     WithoutSummary,
     #[error(
-        "a success, but of {sent} rows ClickHouse wrote {written}: something on the way drops a part of the request's body"
+        "a success response, but ClickHouse counted {written} of {sent} rows: another replica may have stored them in an earlier \
+         attempt, or a proxy may have cut off the request's body"
     )]
-    WroteLess { sent: u64, written: u64 },
-    #[error("the answer broke off")]
-    BrokenOff(#[source] hyper::Error),
+    WroteFewerRows { sent: u64, written: u64 },
+    #[error("the response was cut off")]
+    ResponseCutOff(#[source] hyper::Error),
 }
 
-/// An error with the `log_comment` of its attempt, by which `system.query_log` shows the attempt.
+/// An error with the `log_comment` of its attempt, with which to find the attempt in
+/// `system.query_log`.
 #[derive(Debug, thiserror::Error)]
 #[error("log_comment {log_comment}")]
-struct Named {
+struct WithLogComment {
     log_comment: String,
     source: InsertError,
 }
 
 impl InsertError {
-    /// Returns why another endpoint may accept the insert: this one is unreachable, hangs, or cannot
-    /// write. `None`: the failure is not about the endpoint.
+    /// Returns why another endpoint may accept the insert: this one is unreachable, hangs, or
+    /// cannot write. `None`: the failure is not about the endpoint.
     fn cause_to_leave(&self) -> Option<Cause> {
         match self {
             Self::Refused { code, .. } => cause_of_code(*code),
-            Self::TooLarge(_) | Self::WroteLess { .. } => None,
-            Self::NotReached(source) | Self::Broken(source) | Self::NoHttp { source, .. } => {
-                Some(cause_of_break(source))
-            }
-            Self::BrokenOff(source) => Some(cause_of_break(source)),
+            Self::TooLarge(_) | Self::WroteFewerRows { .. } => None,
+            Self::NotReached(source)
+            | Self::ConnectionBroke(source)
+            | Self::NotHttp { source, .. } => Some(cause_of_break(source)),
+            Self::ResponseCutOff(source) => Some(cause_of_break(source)),
             Self::TimedOut(_) => Some(Cause::NoAnswer),
             Self::NotClickHouse { .. } | Self::WithBody(_) | Self::WithoutSummary => {
                 Some(Cause::NotClickHouse)
@@ -121,13 +126,13 @@ impl InsertError {
             Self::TimedOut(_) => FailureKind::TimedOut,
             Self::Refused { kind, .. } => *kind,
             Self::TooLarge(_) => FailureKind::TooLarge,
-            Self::Broken(_)
-            | Self::NoHttp { .. }
+            Self::ConnectionBroke(_)
+            | Self::NotHttp { .. }
             | Self::NotClickHouse { .. }
             | Self::WithBody(_)
             | Self::WithoutSummary
-            | Self::WroteLess { .. }
-            | Self::BrokenOff(_) => FailureKind::Ambiguous,
+            | Self::WroteFewerRows { .. }
+            | Self::ResponseCutOff(_) => FailureKind::Ambiguous,
         }
     }
 }
@@ -136,7 +141,7 @@ pub(super) struct Inserter {
     http: legacy::Client<Connector, Full<Bytes>>,
     endpoints: Arc<Endpoints>,
     pub(super) quorum: Quorum,
-    way: Way,
+    topology: Topology,
     /// TLS is not configured, and no server has answered in HTTP yet.
     may_be_tls: AtomicBool,
     login: Arc<Login>,
@@ -153,10 +158,10 @@ impl Inserter {
             http: connector.client(),
             endpoints,
             quorum: Quorum::new(config),
-            way: match config.replication {
-                _ if config.shards => Way::Sharded,
-                Replication::Macros | Replication::Managed => Way::Replicated,
-                Replication::None => Way::Alone,
+            topology: match config.replication {
+                _ if config.shards => Topology::Sharded,
+                Replication::Macros | Replication::Managed => Topology::Replicated,
+                Replication::None => Topology::SingleServer,
             },
             may_be_tls: AtomicBool::new(config.tls.is_none()),
             login,
@@ -173,13 +178,13 @@ impl Inserter {
             // A profile may enable this; then the answer would not count the rows written.
             .append_pair("async_insert", "0")
             .append_pair("deduplicate_blocks_in_dependent_materialized_views", "1");
-        if self.way == Way::Sharded {
+        if self.topology == Topology::Sharded {
             // Without this the server answers when it has only queued the rows for their shards.
             url.query_pairs_mut().append_pair("distributed_foreground_insert", "1");
         }
-        let statement = match self.way {
-            Way::Sharded => Cow::from(shards::insert(&insert.statement)),
-            Way::Alone | Way::Replicated => Cow::from(&insert.statement),
+        let statement = match self.topology {
+            Topology::Sharded => Cow::from(shards::distributed_insert(&insert.statement)),
+            Topology::SingleServer | Topology::Replicated => Cow::from(&insert.statement),
         };
         url.query_pairs_mut()
             .extend_pairs(self.quorum.settings(attempt.timeout))
@@ -191,20 +196,20 @@ impl Inserter {
             request = request.header(name, value);
         }
         let body = Full::new(compress(&insert.body));
-        request.body(body).expect("a URL that was checked, and headers that were")
+        request.body(body).expect("the URL and headers were validated when they were read")
     }
 
-    /// Sends an INSERT with a body of `bytes` spaces, which hold no row. Returns `false` if a proxy
-    /// or the server refuses the size. `statement`: an INSERT whose format skips spaces.
+    /// Sends an INSERT with a body of `bytes` spaces, which contains no row. Returns `false` if the
+    /// size is refused (HTTP 413). `statement`: an INSERT in a format that skips spaces.
     pub(super) async fn takes_body(
         &self,
         statement: &str,
         bytes: usize,
     ) -> Result<bool, Box<dyn StdError + Send + Sync>> {
         let mut url = self.endpoints.current().1.clone();
-        let statement = match self.way {
-            Way::Sharded => Cow::from(shards::insert(statement)),
-            Way::Alone | Way::Replicated => Cow::from(statement),
+        let statement = match self.topology {
+            Topology::Sharded => Cow::from(shards::distributed_insert(statement)),
+            Topology::SingleServer | Topology::Replicated => Cow::from(statement),
         };
         url.query_pairs_mut()
             .append_pair("wait_end_of_query", "1")
@@ -220,7 +225,7 @@ impl Inserter {
             let status = response.status();
             let exception = response.headers().contains_key(EXCEPTION_CODE);
             let is_clickhouse = response.headers().contains_key(SUMMARY);
-            let body = timeout(ERROR_BODY_WITHIN, beginning(response)).await;
+            let body = timeout(ERROR_BODY_TIMEOUT, read_beginning(response)).await;
             let text = excerpt(&body.ok().and_then(Result::ok).unwrap_or_default());
             match status {
                 StatusCode::OK if !exception && is_clickhouse => Ok(true),
@@ -229,9 +234,9 @@ impl Inserter {
                 _ => Err(format!("HTTP {status}: {text}").into()),
             }
         };
-        timeout(BODY_WITHIN, answer)
+        timeout(SIZE_PROBE_TIMEOUT, answer)
             .await
-            .unwrap_or(Err(Box::new(InsertError::TimedOut(BODY_WITHIN))))
+            .unwrap_or(Err(Box::new(InsertError::TimedOut(SIZE_PROBE_TIMEOUT))))
     }
 
     async fn send(
@@ -244,37 +249,38 @@ impl Inserter {
             .http
             .request(self.request(endpoint, insert, attempt))
             .await
-            .map_err(|error| self.not_answered(error))?;
+            .map_err(|error| self.request_failed(error))?;
         self.may_be_tls.store(false, Ordering::Relaxed);
         let status = response.status();
         let header = |name: &str| response.headers().get(name)?.to_str().ok().map(str::to_owned);
         let exception = header(EXCEPTION_CODE).and_then(|code| code.trim().parse::<u32>().ok());
         if status == StatusCode::OK && exception.is_none() {
             let written = header(SUMMARY).and_then(|summary| written_rows(&summary));
-            let body = beginning(response).await.map_err(InsertError::BrokenOff)?;
+            let body = read_beginning(response).await.map_err(InsertError::ResponseCutOff)?;
             let sent = insert.rows as u64;
             return match written {
                 _ if !body.is_empty() => Err(InsertError::WithBody(excerpt(&body))),
                 None => Err(InsertError::WithoutSummary),
-                // A Distributed table forwards the rows, and how it counts them is untested. To
-                // settle it, insert 5,000 rows into a server with two shards and
-                // `insert_distributed_sync = 1`, and read the summary.
+                // A Distributed table forwards the rows, and it is untested how it counts them: a
+                // count of 1 is enough. To settle this, insert 5,000 rows into a cluster with two
+                // shards and `distributed_foreground_insert = 1`, and read the summary.
                 Some(written)
-                    if written < if self.way == Way::Sharded { sent.min(1) } else { sent } =>
+                    if written
+                        < if self.topology == Topology::Sharded { sent.min(1) } else { sent } =>
                 {
-                    Err(InsertError::WroteLess { sent, written })
+                    Err(InsertError::WroteFewerRows { sent, written })
                 }
                 Some(_) => Ok(()),
             };
         }
-        let body = timeout(ERROR_BODY_WITHIN, beginning(response)).await;
+        let body = timeout(ERROR_BODY_TIMEOUT, read_beginning(response)).await;
         let body = body.ok().and_then(Result::ok).unwrap_or_default();
         let text = excerpt(&body);
         match exception.or_else(|| code_in(&text)) {
             Some(code) => Err(self.refused(code, text)),
             // Smaller inserts help unless this is one small row: then the proxy is misconfigured.
             None if status == StatusCode::PAYLOAD_TOO_LARGE
-                && (insert.rows > 1 || insert.body.len() > ROW_BYTES_TO_PASS) =>
+                && (insert.rows > 1 || insert.body.len() > SMALL_ROW_BYTES_MAX) =>
             {
                 Err(InsertError::TooLarge(text))
             }
@@ -283,20 +289,20 @@ impl Inserter {
     }
 
     fn refused(&self, code: u32, text: String) -> InsertError {
-        self.login.read_again_after(code);
-        let (kind, advice) = (kind_of_code(code, self.way), advice(code));
+        self.login.reread_if_login_failed(code);
+        let (kind, advice) = (kind_of_code(code, self.topology), advice(code));
         let text = if text.is_empty() { format!("code {code}") } else { text };
         InsertError::Refused { code, kind, advice, text }
     }
 
-    fn not_answered(&self, error: legacy::Error) -> InsertError {
+    fn request_failed(&self, error: legacy::Error) -> InsertError {
         if error.is_connect() {
             InsertError::NotReached(error)
         } else if self.may_be_tls.load(Ordering::Relaxed) {
             let advice = tls::is_this_the_port(Server::ClickHouse, false);
-            InsertError::NoHttp { advice, source: error }
+            InsertError::NotHttp { advice, source: error }
         } else {
-            InsertError::Broken(error)
+            InsertError::ConnectionBroke(error)
         }
     }
 }
@@ -304,17 +310,22 @@ impl Inserter {
 impl Sink for Inserter {
     async fn insert(&self, insert: &Screened, attempt: &Attempt) -> Result<(), SinkError> {
         let (index, endpoint) = self.endpoints.current();
-        let sent = timeout(attempt.timeout, self.send(endpoint, insert, attempt)).await;
-        let sent = sent.unwrap_or(Err(InsertError::TimedOut(attempt.timeout)));
-        if let Err(error) = &sent
+        let outcome = timeout(attempt.timeout, self.send(endpoint, insert, attempt)).await;
+        let outcome = outcome.unwrap_or(Err(InsertError::TimedOut(attempt.timeout)));
+        if let Err(error) = &outcome
             && let Some(cause) = error.cause_to_leave()
         {
             self.endpoints.leave(index, cause, &error.to_string(), Instant::now());
         }
-        debug!(log_comment = attempt.token, rows = insert.rows, ok = sent.is_ok(), "insert ended");
-        sent.map_err(|source| {
+        debug!(
+            log_comment = attempt.token,
+            rows = insert.rows,
+            ok = outcome.is_ok(),
+            "insert ended"
+        );
+        outcome.map_err(|source| {
             let (kind, log_comment) = (source.kind(), attempt.token.clone());
-            SinkError { kind, source: Box::new(Named { log_comment, source }) }
+            SinkError { kind, source: Box::new(WithLogComment { log_comment, source }) }
         })
     }
 }
@@ -326,8 +337,9 @@ fn written_rows(summary: &str) -> Option<u64> {
     rows.as_u64().or_else(|| rows.as_str()?.parse().ok())
 }
 
-/// Returns the first bytes of a body. Its connection is closed with the rest unread.
-async fn beginning(response: Response<Incoming>) -> Result<Vec<u8>, hyper::Error> {
+/// Returns the first bytes of a body, at most [`ANSWER_BYTES_MAX`]. If the body is longer, its
+/// connection is closed.
+async fn read_beginning(response: Response<Incoming>) -> Result<Vec<u8>, hyper::Error> {
     let mut body = response.into_body();
     let mut bytes = Vec::new();
     while bytes.len() < ANSWER_BYTES_MAX {
@@ -340,7 +352,7 @@ async fn beginning(response: Response<Incoming>) -> Result<Vec<u8>, hyper::Error
     Ok(bytes)
 }
 
-/// Returns the beginning of a response for a log line.
+/// Returns the beginning of a response, for an error text.
 fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let mut excerpt: String = text.trim().chars().take(LOGGED_CHARS_MAX).collect();

@@ -26,7 +26,7 @@ pub(super) struct Login {
 }
 
 impl Login {
-    /// Reads the password file. Blocks for as long as the disk takes, so it is called at the start.
+    /// Reads the password file. Blocks for as long as the disk takes, so call it only at startup.
     pub(super) fn new(user: &str, secret: Option<&Secret>) -> std::io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             user: user.to_owned(),
@@ -37,12 +37,12 @@ impl Login {
         }))
     }
 
-    /// Returns the password as it was last read.
+    /// Returns the password that was last read.
     pub(super) fn password(&self) -> Option<String> {
         self.password.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the client with the login as it was last read.
+    /// Returns the client with the login that was last read.
     pub(super) fn log_in(&self, client: clickhouse::Client) -> clickhouse::Client {
         let client = client.with_user(&self.user);
         match self.password() {
@@ -62,7 +62,7 @@ impl Login {
 
     /// Reads the password file again if the code is a failed login, because the file may have
     /// changed. Does not wait for the disk.
-    pub(super) fn read_again_after(self: &Arc<Self>, code: u32) {
+    pub(super) fn reread_if_login_failed(self: &Arc<Self>, code: u32) {
         let Some(secret) = self.secret.clone().filter(|_| code == AUTHENTICATION_FAILED) else {
             return;
         };
@@ -103,7 +103,7 @@ mod tests {
         let login = Login::new("reader", Some(&Secret::File(file.path().into()))).unwrap();
         for (text, expected) in [("new\nold\n", "old"), ("new\n", "new")] {
             std::fs::write(file.path(), text).unwrap();
-            login.read_again_after(AUTHENTICATION_FAILED);
+            login.reread_if_login_failed(AUTHENTICATION_FAILED);
             while login.reading.load(Ordering::Acquire) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }

@@ -1,7 +1,7 @@
 //! Creates the tables by migrations, and records each in the table `schema_migrations`.
 //!
-//! Guarantee: migrations are numbered files of idempotent statements, recorded with a checksum;
-//! applying them twice, or from two places at once, changes nothing.
+//! Guarantee: migrations are numbered files of idempotent statements, recorded with a checksum.
+//! Applying them twice, or from two places at once, has the same effect as applying them once.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -45,10 +45,11 @@ const FILLS: [([&str; 2], &str); 3] = [
          WHERE known_at > now64(3) - INTERVAL 2 DAY SETTINGS max_execution_time = 0",
     ),
 ];
-/// Time limits of a statement on all hosts of a cluster, in seconds. Each is above the one before:
-/// the server's wait for all hosts, which ends with an error that names the missing ones, and its
-/// whole execution; then the timeout of the answer. A statement that exceeds them is repeated.
+/// The server's time limits, in seconds, for a statement on all hosts of a cluster: how long it
+/// waits for all hosts before it returns an error that names the missing ones, and how long it
+/// executes the statement in total. The caller retries a statement that exceeds a limit.
 const HOSTS_SECONDS_MAX: [&str; 2] = ["180", "200"];
+/// The client's timeout of such a statement: longer, so that the server's error still arrives.
 const HOSTS_TIMEOUT: Duration = Duration::from_secs(210);
 
 impl Migration {
@@ -75,7 +76,7 @@ impl ClickHouse {
             let names: Vec<&str> = lacking.iter().map(|(name, _)| &**name).collect();
             warn!(
                 missing = names.join(", "),
-                "recorded as made, but not there, or not on every host: all that is missing is made again"
+                "recorded objects are missing on some host; creating them again"
             );
         }
         let found = self.add_fields().await?;
@@ -88,7 +89,7 @@ impl ClickHouse {
                 self.statement(&what, &sql).await?;
             }
             // Fill a table only if this run created it or its view. An object that is missing on
-            // some hosts only was filled when it was created.
+            // only some hosts was filled when it was first created.
             let is_new = |object| {
                 let name = format!("{}.{object}", self.database);
                 is_pending(migration)
@@ -118,7 +119,7 @@ impl ClickHouse {
             self.database
         );
         let tables: HashMap<_, _> =
-            (self.ask("asking for the times to live", &sql).await?.into_iter())
+            (self.ask("reading the time-to-live of the tables", &sql).await?.into_iter())
                 .map(|[name, engine]| (name, engine))
                 .collect();
         let lacks = |table: &str, words: &str| {
@@ -128,30 +129,31 @@ impl ClickHouse {
             let table = TABLES[0].name;
             if lacks(table, &format!("storage_policy = '{policy}'")) {
                 let sql = self.layout.statement(&modify_policy(table, policy));
-                self.statement(&format!("the storage policy of {table}"), &sql).await?;
+                self.statement(&format!("setting the storage policy of {table}"), &sql).await?;
                 info!(table, policy, place = self.layout.place(), "storage policy set");
             }
         }
         for (table, ttl) in self.layout.ttls() {
             if lacks(table, &format!("TTL {ttl} ")) {
                 let sql = self.layout.statement(&modify_ttl(table, &ttl));
-                self.statement(&format!("the time to live of {table}"), &sql).await?;
-                info!(table, ttl, place = self.layout.place(), "rows stay so long");
+                self.statement(&format!("setting the time-to-live of {table}"), &sql).await?;
+                info!(table, ttl, place = self.layout.place(), "retention (TTL) updated");
             }
         }
         Ok(())
     }
 
-    /// Fills a view from rows that were stored before it. Takes as long as reading them.
+    /// Fills a view from rows that were stored before the view existed. Takes as long as reading
+    /// them.
     async fn fill(&self, view: &str, sql: &str) -> Result<(), Error> {
         let query = self.client().query_raw(&self.layout.statement(sql));
         query.execute().await.map_err(|error| {
-            self.failed(format!("doing for old rows what {view} does for new ones"), error)
+            self.failed(format!("filling {view} from the rows stored before it"), error)
         })
     }
 
     /// Returns the recorded objects that are missing on some host, and whether each is missing on
-    /// all: they were dropped, or a host joined the cluster after the migrations.
+    /// all. An object is missing if it was dropped, or if a host joined the cluster later.
     async fn lacking(&self, pending: &[Migration]) -> Result<Vec<(String, bool)>, Error> {
         let is_recorded =
             |of: &&Migration| pending.iter().all(|migration| migration.version != of.version);
@@ -175,7 +177,7 @@ impl ClickHouse {
             on_every_host("tables"),
             on_every_host("one"),
         );
-        let rows = self.ask("asking for the tables that are there", &sql).await?;
+        let rows = self.ask("asking for the existing tables", &sql).await?;
         Ok(rows.into_iter().map(|[name, nowhere]| (name, nowhere == "1")).collect())
     }
 
@@ -192,7 +194,7 @@ impl ClickHouse {
         let sql = format!(
             "SELECT count() > 0 FROM clusterAllReplicas('{cluster}', system.tables) WHERE database = '{}' AND name = '{}'",
             self.database,
-            shards::over(TABLES[0].name)
+            shards::distributed_name(TABLES[0].name)
         );
         let is_made = self
             .value("asking every host for its tables", &sql)
@@ -221,13 +223,14 @@ impl ClickHouse {
         Ok(pending)
     }
 
-    /// Returns the columns of milepost that a table lacks, or has with another type, in words.
-    /// RowBinary carries no types: the server would misread the numbers.
+    /// Returns one line for each table or column that is missing or has another type than milepost
+    /// inserts. RowBinary carries no types, so the server would misread the values.
     pub async fn misfits(&self) -> Result<Vec<String>, Error> {
         // Query only these tables: the columns of all views make up four fifths of the query's
         // cost, and a start waits for it.
-        let names =
-            TABLES.iter().flat_map(|table| [table.name.to_owned(), shards::over(table.name)]);
+        let names = TABLES
+            .iter()
+            .flat_map(|table| [table.name.to_owned(), shards::distributed_name(table.name)]);
         let sql = format!(
             "SELECT table, name, type FROM system.columns WHERE database = '{}' AND table IN ('{}')",
             self.database,
@@ -236,28 +239,28 @@ impl ClickHouse {
         let rows: Vec<[String; 3]> = self.ask("reading system.columns", &sql).await?;
         let mut misfits = Vec::new();
         for table in TABLES {
-            let is_there = |name: &str| rows.iter().any(|[table, ..]| table == name);
-            let over = shards::over(table.name);
+            let exists = |name: &str| rows.iter().any(|[table, ..]| table == name);
+            let distributed = shards::distributed_name(table.name);
             let name = match self.layout.shards() {
-                Some(_) => &over,
-                None if is_there(&over) => {
+                Some(_) => &distributed,
+                None if exists(&distributed) => {
                     misfits.push(format!(
-                        "{over} is there: these tables are for clickhouse.shards = true"
+                        "{distributed} exists: these tables were created with clickhouse.shards = true"
                     ));
                     continue;
                 }
                 None => table.name,
             };
-            if !is_there(name) {
+            if !exists(name) {
                 misfits.push(format!("{name} is missing"));
                 continue;
             }
             for (column, kind) in table.columns {
-                match rows.iter().find(|[table, there, _]| table == name && there == column) {
+                match rows.iter().find(|[table, found, _]| table == name && found == column) {
                     None => misfits.push(format!("{name}.{column} is missing")),
                     Some([.., other]) if !kind.fits(other) => {
                         misfits.push(format!(
-                            "{name}.{column} is {other}, which is not what is inserted"
+                            "{name}.{column} is {other}, which does not fit the values that milepost inserts"
                         ));
                     }
                     Some(_) => {}
@@ -293,7 +296,7 @@ impl ClickHouse {
 
     /// Returns version and checksum of each recorded migration.
     async fn recorded(&self) -> Result<Vec<(u32, String)>, Error> {
-        // The first row is always there: an answer without it is not ClickHouse's.
+        // ClickHouse's answer always has the first row: an answer without it is a proxy's.
         let sql = format!(
             "SELECT version, checksum FROM (SELECT 0 AS version, '' AS checksum UNION ALL \
              SELECT version, checksum FROM {}.{LEDGER} FINAL) ORDER BY version",
@@ -310,7 +313,7 @@ impl ClickHouse {
         let recorded = rows.into_iter().map(migration).collect::<Option<Vec<_>>>();
         let recorded =
             recorded.filter(|rows| rows.first().is_some_and(|(version, _)| *version == 0));
-        let rows = recorded.ok_or_else(|| Error::not_a(what, "list of migrations"))?;
+        let rows = recorded.ok_or_else(|| Error::not_clickhouse(what, "list of migrations"))?;
         Ok(rows.into_iter().skip(1).collect())
     }
 
@@ -323,8 +326,9 @@ impl ClickHouse {
     /// Returns the table or view that a file creates and, with shards, the Distributed table over
     /// it.
     fn made_by(&self, migration: &Migration) -> impl Iterator<Item = String> + use<> {
-        let over = migration.over().filter(|_| self.layout.shards().is_some()).map(shards::over);
-        migration.makes().map(str::to_owned).into_iter().chain(over)
+        let sharded = migration.sharded_table().filter(|_| self.layout.shards().is_some());
+        let distributed = sharded.map(shards::distributed_name);
+        migration.makes().map(str::to_owned).into_iter().chain(distributed)
     }
 
     /// Returns the parameterised views that the migrations create, and their database.
@@ -334,8 +338,8 @@ impl ClickHouse {
         (format!("{}{ASK}", self.database), names.collect())
     }
 
-    /// Executes a statement that changes something: on one server within a minute, on a cluster
-    /// once all hosts have executed it.
+    /// Executes a statement that changes data or tables. One server has a minute for it; on a
+    /// cluster, this returns once all hosts have executed it.
     pub async fn statement(&self, what: &str, sql: &str) -> Result<(), Error> {
         let is_of_one_host = !self.layout.config.changes_all_hosts();
         let timeout = if is_of_one_host { STATEMENT_TIMEOUT } else { HOSTS_TIMEOUT };
@@ -407,28 +411,32 @@ pub fn plan(config: &config::ClickHouse) -> String {
         }
         if let Some((_, fill)) = migration.fill() {
             let sql = layout.statement(fill);
-            add("what was there before the view", "on the host that is asked", &sql);
+            add("rows stored before the view", "on the host to which milepost connects", &sql);
         }
         let sql = record(&config.database, migration);
-        add("recorded", "on the host that is asked, when the statement before is done", &sql);
+        add(
+            "record the migration",
+            "on the host to which milepost connects, after the statement before",
+            &sql,
+        );
     }
     for (what, sql) in fields::plan(&layout) {
         add(&what, &place, &sql);
     }
     if let Some(policy) = layout.policy() {
         let table = TABLES[0].name;
-        let what = format!("the storage policy of {table}, if it is another");
+        let what = format!("storage policy of {table}, if it differs");
         add(&what, &place, &layout.statement(&modify_policy(table, policy)));
     }
     for (table, ttl) in layout.ttls() {
-        let what = format!("how long rows of {table} stay, if it is not that already");
+        let what = format!("time-to-live of {table}, if it differs");
         add(&what, &place, &layout.statement(&modify_ttl(table, &ttl)));
     }
     plan
 }
 
-/// Returns the names of the first migrations, and how many more there are: an empty database lacks
-/// all.
+/// Returns the names of the first migrations, and the number of the others: an empty database lacks
+/// them all.
 pub fn named(migrations: &[Migration]) -> String {
     const SHOWN_MAX: usize = 4;
     let names: Vec<&str> = migrations.iter().map(|migration| migration.name).collect();
@@ -457,7 +465,11 @@ mod tests {
     #[test]
     fn each_object_has_one_file_in_ascending_order() {
         assert!(MIGRATIONS.windows(2).all(|pair| pair[0].version < pair[1].version));
-        assert_eq!(MIGRATIONS[0].makes(), Some(LEDGER), "the ledger of the others comes first");
+        assert_eq!(
+            MIGRATIONS[0].makes(),
+            Some(LEDGER),
+            "the ledger comes before the migrations that it records"
+        );
         // A file from 300 on may replace an object of an earlier one.
         let of_tables = MIGRATIONS.iter().filter(|migration| migration.version < 300);
         let mut made: Vec<_> = of_tables.map(|migration| migration.name.split_once('_')).collect();
@@ -468,7 +480,7 @@ mod tests {
         );
         for migration in MIGRATIONS.iter().filter(|migration| migration.sql.contains("CREATE ")) {
             let is_named = migration.makes().is_some() || migration.makes_ask_view().is_some();
-            assert!(is_named, "{}: named after the object that it creates", migration.name);
+            assert!(is_named, "{}: must be named after the object that it creates", migration.name);
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use milepost_config as config;
 use milepost_config::{InsertQuorum, Replication};
 
-/// The number of replicas from which two are not a majority.
+/// The smallest number of replicas of which two are not a majority.
 const MIN_REPLICAS_FOR_AUTO_QUORUM: u64 = 4;
 
 /// The quorum that inserts require.
@@ -46,7 +46,7 @@ impl Quorum {
         let wait = timeout / 2;
         vec![
             ("insert_quorum", quorum),
-            // Without this setting one insert waits for the other.
+            // Otherwise the server rejects an insert while another one waits for its quorum.
             ("insert_quorum_parallel", "1".to_owned()),
             ("insert_quorum_timeout", wait.as_millis().to_string()),
         ]

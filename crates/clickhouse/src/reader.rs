@@ -18,8 +18,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Creates a client, and reads the password file. A connection ends when an answer has more
-    /// than `answer_bytes_max`.
+    /// Creates a client, and reads the password file. An answer of more than `answer_bytes_max`
+    /// ends its connection.
     ///
     /// # Errors
     /// The password file cannot be read.
@@ -30,19 +30,19 @@ impl Reader {
         Ok(Self { client: Client::with_http_client(http).with_url(&server.url), login })
     }
 
-    /// Returns the client with the login as it was last read. Clones are cheap: the connections are
-    /// shared.
+    /// Returns the client with the login that was last read. Clones are cheap, because they share
+    /// the connections.
     #[must_use]
     pub fn client(&self) -> Client {
         self.login.log_in(self.client.clone())
     }
 
-    /// Returns ClickHouse's error code, if it answered with one, and what to change. After a
-    /// refused login the password file is read again.
+    /// Returns ClickHouse's error code, if it answered with one, and advice. If the login failed,
+    /// reads the password file again.
     pub fn failed(&self, error: &ClientError) -> (Option<u32>, Option<String>) {
         let code = code(error);
         if let Some(code) = code {
-            self.login.read_again_after(code);
+            self.login.reread_if_login_failed(code);
         }
         (code, code.and_then(advice).map(str::to_owned))
     }

@@ -18,17 +18,18 @@ pub struct StoredReject {
     pub payload: Vec<u8>,
     /// Length of the payload in bytes before it was truncated.
     pub payload_bytes: u64,
-    /// Rejects (points or messages) that this row stands for; above 1 under the flood limit.
+    /// Number of rejects (points or messages) that this row stands for: above the flood limit, it
+    /// can be more than 1.
     pub count: u64,
 }
 
-/// The rows of a query as they arrive from the server, never all at once.
+/// The rows of a query, read one at a time as the server sends them.
 pub struct StoredRejects {
     rows: RowCursor<(i64, String, String, String, u64, u64)>,
 }
 
 impl ClickHouse {
-    /// Returns the stored rejects of a reason since a moment, oldest first.
+    /// Returns the rejects for this reason that were received at `since` or later, oldest first.
     pub fn rejects(&self, reason: Reason, since: Timestamp) -> Result<StoredRejects, Error> {
         let sql = format!(
             "SELECT toUnixTimestamp64Milli(received_at), topic, driver_id, hex(payload), payload_bytes, count \
@@ -38,18 +39,19 @@ impl ClickHouse {
             reason.name(),
             since.unix_ms(),
         );
-        let rows = self.unbounded().query_raw(&sql).fetch().map_err(reading_rejects)?;
+        let rows = self.unbounded().query_raw(&sql).fetch().map_err(read_error)?;
         Ok(StoredRejects { rows })
     }
 }
 
-fn reading_rejects(error: clickhouse::error::Error) -> Error {
+fn read_error(error: clickhouse::error::Error) -> Error {
     Error::server("reading rejects", error, None)
 }
 
 impl StoredRejects {
+    /// Returns the next row; `None` after the last one.
     pub async fn next(&mut self) -> Result<Option<StoredReject>, Error> {
-        let row = within(QUESTION_TIMEOUT, self.rows.next()).await.map_err(reading_rejects)?;
+        let row = within(QUESTION_TIMEOUT, self.rows.next()).await.map_err(read_error)?;
         Ok(row.map(|(received_ms, topic, driver_id, payload_hex, payload_bytes, count)| {
             StoredReject {
                 received_at: Timestamp::from_unix_ms(received_ms),

@@ -10,10 +10,10 @@
 //! | `{retention:positions, toDateTime(ts)}` | when rows expire, by `clickhouse.retention` | the same |
 //! | `{policy}` | the storage policy of `clickhouse.retention`, and a comma, if one is configured | the same |
 //! | `{shards}` before a statement | leaves the statement out | keeps it where `clickhouse.shards` is true |
-//! | `{all}` behind a table | nothing | `_all` where `clickhouse.shards` is true: the table that reads all shards |
+//! | `{all}` after a table's name | nothing | `_all` where `clickhouse.shards` is true: the table that reads all shards |
 //! | `{cluster}` | not used | `clickhouse.cluster` |
 //!
-//! Seven placeholders stand for the current columns of a fix, which `sql/columns.sql` lists. A new
+//! More placeholders stand for the current columns of a fix, which `sql/columns.sql` lists. A new
 //! table is created with all of them; a later migration adds the missing ones to existing tables
 //! (docs/add-a-field.md).
 //!
@@ -21,9 +21,9 @@
 //! |---|---|
 //! | `{stored}` | the columns of `positions` and `last_positions_state`: the first section of `sql/columns.sql`, then those of `[fields.NAME]` |
 //! | `{stored_plain}` | the same columns with the server's default compression |
-//! | `{add_stored}`, `{add_stored_plain}` | `ADD COLUMN IF NOT EXISTS` for each of them but the fields |
-//! | `{shown}` | the columns of `fixes` and `last_positions`: its second section, then those of `[fields.NAME]` |
-//! | `{shown_names}` | their names |
+//! | `{add_stored}`, `{add_stored_plain}` | `ADD COLUMN IF NOT EXISTS` for each of them except the fields |
+//! | `{shown}` | the columns of `fixes` and `last_positions`: the second section of `sql/columns.sql`, then those of `[fields.NAME]` |
+//! | `{shown_names}` | the names of these columns |
 //! | `{again:011_fixes}` as a statement | the statements of that earlier file |
 //!
 //! Everything else in braces is a parameter of a view, with its type: `{driver:String}`. Statements
@@ -35,8 +35,8 @@ use milepost_config as config;
 use milepost_config::{Field, Replication, Retention, Tier};
 
 const TOKENS: &str = "non_replicated_deduplication_window = 10000";
-/// Tokens also expire by age: after a week instead of an hour, which is longer than a batch is
-/// retried with one token.
+/// Replicated tables also forget a token after some time: a week instead of the default hour, which
+/// is longer than milepost retries a batch with one token.
 const REPLICATED_TOKENS: &str =
     "replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800";
 const RETENTION: &str = "{retention:";
@@ -103,7 +103,8 @@ impl Layout {
             .iter()
             .find(|earlier| earlier.name == name && earlier.version < migration.version);
         self.migration(
-            earlier.unwrap_or_else(|| panic!("{}: no earlier file is {name}", migration.name)),
+            earlier
+                .unwrap_or_else(|| panic!("{}: no earlier file is named {name}", migration.name)),
         )
     }
 
@@ -191,20 +192,21 @@ impl Layout {
         if self.config.replication == Replication::None || is_hosts_own {
             return engine.to_owned(); // without a cluster, each host records its own migrations
         }
-        // The path has the table's name, not `{table}`: a renamed table keeps its path. With
-        // shards, a table that is not spread over them has one path for all of them.
-        let path = match table == LEDGER || self.config.shards && migration.over().is_none() {
-            true => format!(
-                "'/clickhouse/tables/{}/{table}', '{{shard}}-{{replica}}'",
-                self.config.database
-            ),
-            false => {
-                format!(
-                    "'/clickhouse/tables/{}/{table}/{{shard}}', '{{replica}}'",
+        // The path has the table's name, not `{table}`: a renamed table keeps its path. A table
+        // that is not sharded has one path on all shards.
+        let path =
+            match table == LEDGER || self.config.shards && migration.sharded_table().is_none() {
+                true => format!(
+                    "'/clickhouse/tables/{}/{table}', '{{shard}}-{{replica}}'",
                     self.config.database
-                )
-            }
-        };
+                ),
+                false => {
+                    format!(
+                        "'/clickhouse/tables/{}/{table}/{{shard}}', '{{replica}}'",
+                        self.config.database
+                    )
+                }
+            };
         let (name, arguments) = engine.split_once('(').unwrap_or((engine, ")"));
         let arguments = arguments.trim_end_matches(')');
         match (self.config.replication, arguments.is_empty()) {
@@ -244,11 +246,11 @@ fn sections() -> [&'static str; 2] {
     sections.try_into().expect("an empty line before each of the two sections, and no other")
 }
 
-/// Returns a section whose columns have the server's default compression.
+/// Returns the section with the server's default compression for every column.
 fn plain(section: &str) -> String {
     let with_default = |line: &str| match line.split_once("CODEC(") {
         Some((column, rest)) => {
-            let (_, comment) = rest.split_once("COMMENT").expect("a comment behind the codec");
+            let (_, comment) = rest.split_once("COMMENT").expect("a comment after the codec");
             format!("{column}CODEC(Default) COMMENT{comment}")
         }
         None => line.to_owned(),
@@ -363,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn sharded_tables_get_a_distributed_one_and_others_are_copied() {
+    fn sharded_tables_get_a_distributed_one_and_others_are_replicated() {
         let positions = rendered(SHARDS, "010_positions");
         assert_eq!(
             positions[1],

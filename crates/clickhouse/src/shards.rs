@@ -2,22 +2,23 @@
 //! drivers. For each such table, a Distributed table named `…_all` reads all shards and sends each
 //! inserted row to its shard.
 //!
-//! All rows of a driver are on one shard. So FINAL, which each shard applies to its own rows, shows
-//! each fix once; a subquery behind IN may read the shard's own table; and each shard computes the
-//! roll-ups of its own drivers.
+//! All rows of a driver are on one shard. Therefore FINAL shows each fix once, although each shard
+//! applies it to its own rows only; a subquery of IN may read the shard's own table; and each shard
+//! computes the roll-ups of its own drivers.
 
 use milepost_core::encode::TABLES;
 
-/// Returns the name of the Distributed table that reads this table on all shards.
-pub(super) fn over(table: &str) -> String {
+/// Returns the name of the Distributed table that reads and writes this table on all shards.
+pub(super) fn distributed_name(table: &str) -> String {
     format!("{table}_all")
 }
 
-/// Rewrites an insert for the table over all shards. Inserts are encoded and spooled for the table
-/// itself.
-pub(super) fn insert(statement: &str) -> String {
+/// Redirects an INSERT statement to the Distributed table. Batches are encoded and spooled with the
+/// name of the shard's own table.
+pub(super) fn distributed_insert(statement: &str) -> String {
     TABLES.iter().fold(statement.to_owned(), |statement, table| {
-        statement.replacen(&format!(".{} (", table.name), &format!(".{} (", over(table.name)), 1)
+        let distributed = distributed_name(table.name);
+        statement.replacen(&format!(".{} (", table.name), &format!(".{distributed} ("), 1)
     })
 }
 
@@ -26,7 +27,8 @@ mod tests {
     use super::*;
     use crate::files::{MIGRATIONS, Migration};
 
-    /// Small tables that exist whole on every host: each shard joins its fixes with all rows.
+    /// Small tables of which every host has all rows, so that each shard can join its own fixes
+    /// with them.
     const ON_EVERY_HOST: [&str; 9] = [
         "schema_migrations",
         "fences",
@@ -38,35 +40,34 @@ mod tests {
         "alerts_seen",
         "trip_rules",
     ];
-    /// The view that searches drivers on each shard by IN, and the table it searches.
-    const BEHIND_IN: (&str, &str) = ("222_ask_in_box", "last_positions_state");
+    /// The only view that may read a table of one shard, in a subquery of IN; and that table.
+    const IN_SUBQUERY: (&str, &str) = ("222_ask_in_box", "last_positions_state");
 
     #[test]
-    fn every_table_is_spread_or_on_every_host() {
+    fn every_table_is_either_sharded_or_on_every_host() {
         for migration in MIGRATIONS {
             let Some(table) = migration.table() else { continue };
             assert!(
-                migration.over().is_some() != ON_EVERY_HOST.contains(&table),
-                "{table}: both, or neither"
+                migration.sharded_table().is_some() != ON_EVERY_HOST.contains(&table),
+                "{table}: must be either sharded or in ON_EVERY_HOST"
             );
         }
     }
 
     #[test]
     fn views_read_all_shards() {
-        let spread: Vec<_> = MIGRATIONS.iter().filter_map(Migration::over).collect();
+        let sharded: Vec<_> = MIGRATIONS.iter().filter_map(Migration::sharded_table).collect();
         for migration in MIGRATIONS.iter().filter(|migration| {
             migration.sql.contains(" VIEW ") && !migration.sql.contains(" MATERIALIZED VIEW ")
         }) {
-            if migration.over().is_some() {
-                continue; // the Distributed table over it reads all shards
+            if migration.sharded_table().is_some() {
+                continue; // its Distributed table reads all shards
             }
-            for table in &spread {
+            for table in &sharded {
                 let own = [" ", "\n", ")"].map(|end| format!("{{database}}.{table}{end}"));
-                let of_one_shard: usize =
-                    own.iter().map(|name| migration.sql.matches(name).count()).sum();
-                let expected = usize::from((migration.name, *table) == BEHIND_IN);
-                assert_eq!(of_one_shard, expected, "{} reads {table} of one shard", migration.name);
+                let reads: usize = own.iter().map(|name| migration.sql.matches(name).count()).sum();
+                let expected = usize::from((migration.name, *table) == IN_SUBQUERY);
+                assert_eq!(reads, expected, "{} reads {table} on one shard only", migration.name);
             }
         }
     }
@@ -74,13 +75,16 @@ mod tests {
     #[test]
     fn insert_goes_through_the_distributed_table() {
         assert_eq!(
-            insert("INSERT INTO fleet.positions (a) FORMAT RowBinary"),
+            distributed_insert("INSERT INTO fleet.positions (a) FORMAT RowBinary"),
             "INSERT INTO fleet.positions_all (a) FORMAT RowBinary"
         );
         assert_eq!(
-            insert("INSERT INTO rejects.rejects (a) X"),
+            distributed_insert("INSERT INTO rejects.rejects (a) X"),
             "INSERT INTO rejects.rejects_all (a) X"
         );
-        assert_eq!(insert("INSERT INTO fleet.other (a) X"), "INSERT INTO fleet.other (a) X");
+        assert_eq!(
+            distributed_insert("INSERT INTO fleet.other (a) X"),
+            "INSERT INTO fleet.other (a) X"
+        );
     }
 }

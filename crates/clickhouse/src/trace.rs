@@ -41,7 +41,8 @@ pub struct StoredFix {
     pub lng_e7: i32,
 }
 
-// These queries insert ids without escaping: `DriverId` allows no character that ends an SQL string.
+// These queries contain ids without escaping: `DriverId` allows no character that ends an SQL
+// string.
 impl ClickHouse {
     /// Returns the driver's row of `last_positions`, if there is one.
     pub async fn last_fix(&self, driver_id: &DriverId) -> Result<Option<LastFix>, Error> {
@@ -55,12 +56,12 @@ impl ClickHouse {
         let Some(row) = self.ask(what, &sql).await?.into_iter().next() else { return Ok(None) };
         let [ts, age_s, lat, lng, speed, received_at, inserted_at] = row;
         if age_s.parse::<i64>().is_err() {
-            return Err(Error::not_a(what, "fix"));
+            return Err(Error::not_clickhouse(what, "fix"));
         }
         Ok(Some(LastFix { ts, age_s, lat, lng, speed, received_at, inserted_at }))
     }
 
-    /// Returns how many fixes have a `ts` of the last hour, and of the last day.
+    /// Returns the number of fixes whose `ts` is in the last hour, and in the last day.
     pub async fn fixes_lately(&self, driver_id: &DriverId) -> Result<[u64; 2], Error> {
         let sql = format!(
             "SELECT countIf(ts > now64(3) - INTERVAL 1 HOUR), count() FROM {}.fixes WHERE driver_id = '{}' AND \
@@ -73,8 +74,8 @@ impl ClickHouse {
         Ok(counts.map_or([0; 2], |counts| counts.map(|count| count.parse().unwrap_or(u64::MAX))))
     }
 
-    /// Returns the rejects of the last hour of messages that name the driver, also if only a level
-    /// of their topic does.
+    /// Returns the rejects of the last hour that name the driver, even if only a level of the topic
+    /// does.
     pub async fn rejects_lately(&self, driver_id: &DriverId) -> Result<Vec<RejectedFor>, Error> {
         let sql = format!(
             "SELECT reason, sum(count), toString(max(received_at)), replaceRegexpAll(argMax(detail, received_at), '[\\\\t\\\\n\\\\r]', ' ') \
@@ -92,7 +93,7 @@ impl ClickHouse {
             .collect())
     }
 
-    /// Returns the driver's fixes within `around` of each of these times, in milliseconds.
+    /// Returns the driver's fixes within `around` of any of these times, in Unix milliseconds.
     pub async fn stored_fixes(
         &self,
         driver_id: &DriverId,
@@ -120,8 +121,8 @@ impl ClickHouse {
     }
 }
 
-/// Returns the spans up to `around` from each moment. Overlapping spans are joined: a device's
-/// backlog of days and its current fix are two.
+/// Returns the spans from `around` before to `around` after each moment, overlapping ones joined. A
+/// device's backlog of past days and its current fix remain two spans.
 fn spans(moments: &[i64], around: i64) -> Vec<[i64; 2]> {
     let mut moments = moments.to_vec();
     moments.sort_unstable();

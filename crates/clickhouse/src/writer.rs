@@ -3,9 +3,9 @@
 //!
 //! Guarantee: each piece of an insert is [screened](milepost_core::screened) by a list of erased
 //! drivers that is read again while the insert is retried. An insert that a proxy refuses as too
-//! large (HTTP 413) is halved until it passes, and later inserts begin at the size that passed. A
-//! retry has the token that [`Attempts`] gives it. `run` and `spool replay` use the same parts
-//! through the executor, with delivery's policy instead of this loop.
+//! large (HTTP 413) is halved until it passes; later inserts of a refused size are halved before
+//! they are sent. A retry has the token that [`Attempts`] gives it. `run` and `spool replay` use
+//! the same parts through the executor, with delivery's policy instead of this loop.
 
 use std::collections::VecDeque;
 use std::error::Error as StdError;
@@ -51,7 +51,7 @@ pub struct Written {
     pub erased: u64,
 }
 
-/// Why rows are not written.
+/// Why rows were not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     #[error(transparent)]
@@ -61,8 +61,8 @@ pub enum WriteError {
     #[error(transparent)]
     NotScreened(#[from] NotScreened),
     #[error(
-        "something on the way to ClickHouse does not let a row of {bytes} bytes through: raise the limit there \
-         (nginx: client_max_body_size), which must let 8 MiB through"
+        "a proxy in between refused a row of {bytes} bytes: raise its limit (nginx: client_max_body_size) to 8 MiB \
+         or more"
     )]
     RowTooLarge {
         bytes: usize,
@@ -138,10 +138,10 @@ impl Writer {
                     if rows == 1 {
                         return Err(WriteError::RowTooLarge { bytes, source: error.source });
                     }
-                    self.refused(rows, bytes, &error);
+                    self.record_refused_size(rows, bytes, &error);
                     halve(&mut pieces);
                 }
-                Err(error) => self.failed(error, &mut attempts, rows).await?,
+                Err(error) => self.wait_before_retry(error, &mut attempts, rows).await?,
             }
         }
         Ok(written)
@@ -167,22 +167,23 @@ impl Writer {
         Ok(screened)
     }
 
-    /// Records the size that was refused as too large.
-    fn refused(&mut self, rows: usize, bytes: usize, error: &SinkError) {
+    /// Records the size that was refused as too large. Logs the first refusal.
+    fn record_refused_size(&mut self, rows: usize, bytes: usize, error: &SinkError) {
         if self.refused_bytes.is_none() {
             warn!(
                 rows,
                 bytes,
                 error = %error_chain(error),
-                "something on the way to ClickHouse lets no insert of this size through: it is split; raise the limit \
-                 there, which must let 8 MiB through"
+                "a proxy in between refused an insert of this size, which is now split; raise the proxy's limit to \
+                 8 MiB or more"
             );
         }
         self.refused_bytes = Some(self.refused_bytes.map_or(bytes, |refused| refused.min(bytes)));
     }
 
-    /// Waits until the next attempt; returns the error if there is none.
-    async fn failed(
+    /// Waits until the next attempt is due. Returns the error if no retry may succeed, or if
+    /// retries are off.
+    async fn wait_before_retry(
         &mut self,
         error: WriteError,
         attempts: &mut Attempts,

@@ -1,4 +1,4 @@
-//! Values of arguments that more than one command takes.
+//! Parsers for arguments that several commands share.
 
 use std::time::Duration;
 

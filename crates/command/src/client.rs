@@ -22,15 +22,15 @@ use milepost_tls::{Address, Server, Stream, Tls};
 /// Timeout of connecting, and of each answer.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_SECONDS: u16 = 60;
-/// After this long without a packet an idle client pings the broker.
+/// An idle client pings the broker after this long without a packet.
 const PING_AFTER: Duration = Duration::from_secs(20);
 /// Time within which a broker delivers retained messages.
 pub const RETAINED_WITHIN: Duration = Duration::from_millis(500);
 
 /// Time for which a CONNECT is repeated while the broker is busy.
-const BUSY_FOR: Duration = Duration::from_secs(10);
+const BUSY_RETRY_MAX: Duration = Duration::from_secs(10);
 /// Pause between two attempts while the broker is busy.
-const RETRY_BUSY: Duration = Duration::from_millis(250);
+const BUSY_RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// CONNACK reasons that pass by themselves (MQTT 5, 3.2.2.2): server unavailable, server busy,
 /// connection rate exceeded. EMQX answers 0x89 to a client id whose former process is not cleaned
 /// up yet.
@@ -69,9 +69,9 @@ impl ClientError {
     }
 }
 
-/// The node to which a client connects, and its login.
+/// A node of the broker to connect to, with the login and the other MQTT settings.
 #[derive(Clone, Copy)]
-pub struct Door<'a> {
+pub struct BrokerTarget<'a> {
     pub mqtt: &'a Mqtt,
     pub node: &'a Address,
     pub login: Option<&'a (String, String)>,
@@ -97,23 +97,26 @@ pub struct Client {
 impl Client {
     /// Connects with a clean start, under a client id that no other client has: EMQX refuses an id
     /// for a moment after its former connection ended. `expiry`: the session expiry interval.
-    pub async fn open(door: Door<'_>, expiry: Duration) -> Result<(Self, ConnAck), ClientError> {
-        let client_id = format!("{}-check-{:016x}", door.mqtt.client_id, fastrand::u64(..));
-        Self::open_as(client_id, door, expiry).await
+    pub async fn open(
+        target: BrokerTarget<'_>,
+        expiry: Duration,
+    ) -> Result<(Self, ConnAck), ClientError> {
+        let client_id = format!("{}-check-{:016x}", target.mqtt.client_id, fastrand::u64(..));
+        Self::open_as(client_id, target, expiry).await
     }
 
     /// Connects with a clean start under `client_id`. Repeats a CONNECT that the broker refuses for
     /// the moment.
     pub async fn open_as(
         client_id: String,
-        door: Door<'_>,
+        target: BrokerTarget<'_>,
         expiry: Duration,
     ) -> Result<(Self, ConnAck), ClientError> {
         let began = Instant::now();
         loop {
-            match Self::connect(client_id.clone(), door, true, expiry).await {
-                Err(error) if error.is_busy() && began.elapsed() < BUSY_FOR => {
-                    sleep(RETRY_BUSY).await
+            match Self::connect(client_id.clone(), target, true, expiry).await {
+                Err(error) if error.is_busy() && began.elapsed() < BUSY_RETRY_MAX => {
+                    sleep(BUSY_RETRY_PAUSE).await
                 }
                 outcome => return outcome,
             }
@@ -123,16 +126,16 @@ impl Client {
     /// Connects under `client_id` and resumes its session, if the broker has one.
     pub async fn resume(
         client_id: String,
-        door: Door<'_>,
+        target: BrokerTarget<'_>,
         expiry: Duration,
     ) -> Result<(Self, ConnAck), ClientError> {
-        Self::connect(client_id, door, false, expiry).await
+        Self::connect(client_id, target, false, expiry).await
     }
 
     /// Sends one CONNECT and waits for its CONNACK.
     async fn connect(
         client_id: String,
-        Door { mqtt, node, login }: Door<'_>,
+        BrokerTarget { mqtt, node, login }: BrokerTarget<'_>,
         clean_start: bool,
         expiry: Duration,
     ) -> Result<(Self, ConnAck), ClientError> {

@@ -1,4 +1,4 @@
-//! The interface of companions: commands that the consumer works without.
+//! The interface of companions: commands that the consumer does not need.
 
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -30,7 +30,7 @@ pub struct Companion {
     pub command: fn() -> Command,
     /// Runs the command with the parsed arguments.
     pub run: fn(&ArgMatches, Config) -> anyhow::Result<ExitCode>,
-    /// Task that runs beside a starting consumer, if the command has one.
+    /// Task that runs while the consumer starts, if the command has one.
     pub at_start: Option<AtStart>,
 }
 

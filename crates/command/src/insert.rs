@@ -19,8 +19,8 @@ pub fn patient(config: &Config) -> Writer {
 }
 
 /// Inserts a batch without the rows of erased drivers. Returns how many positions were inserted
-/// and how many were left out. `stored`: the files that the rejects come from, each with the
-/// number of its fixes.
+/// and how many were left out. `stored`: the files of the batch, each with the number of its fixes
+/// that are stored once the batch is.
 pub async fn insert(
     config: &Config,
     clickhouse: &ClickHouse,
@@ -30,7 +30,7 @@ pub async fn insert(
 ) -> Result<Written> {
     let (has_positions, number) = (!batch.positions.is_empty(), batch.id);
     // Rows of `rejects` have no key that would merge duplicates. Equal rejects from the same place
-    // of the files get the same token, so ClickHouse drops the repeated insert.
+    // in the files get the same token, so ClickHouse drops the repeated insert.
     let rejects = Identity { incarnation: hash_of_rejects(&batch.rejects, stored), number: 0 };
     let inserts = spawn_blocking({
         let database = config.clickhouse.database.clone();

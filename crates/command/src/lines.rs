@@ -27,7 +27,7 @@ pub fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Opt
 }
 
 /// Returns a message with this payload. `length`: bytes of the whole line, of which `payload` may
-/// be the beginning.
+/// be only the beginning.
 pub fn message<'a>(topic: &'a str, payload: &'a [u8], length: usize) -> Message<'a> {
     let kept = if length > payload.len() {
         &payload[..PAYLOAD_BYTES_MAX.min(payload.len())]

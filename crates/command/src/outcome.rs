@@ -4,7 +4,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// The result of a process, from which its exit code follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Everything taken is durable and acknowledged.
+    /// Everything received is durable and acknowledged.
     Clean,
     /// Shut down with data left in the spool, or in the broker, which keeps it for the session's
     /// expiry.

@@ -19,7 +19,7 @@ pub const BAD_USAGE: u8 = 64;
 /// Data is left in the broker or the spool (EX_TEMPFAIL of sysexits).
 pub const DATA_LEFT: u8 = 75;
 
-/// A failure with which the process exits with [`BAD_USAGE`].
+/// An error that makes the process exit with [`BAD_USAGE`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0:#}")]
 pub struct BadUsage(anyhow::Error);
@@ -53,8 +53,8 @@ pub fn without_logs<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyh
         .block_on(ended_by_signals(command))
 }
 
-/// Installs handlers for commands that have none. The kernel ends a process at an unhandled signal,
-/// but not a container's first process.
+/// Runs a command without signal handlers of its own, and ends it at SIGTERM or SIGINT. For most
+/// processes the kernel does that, but not for a container's first process.
 async fn ended_by_signals<T>(
     command: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<T> {
@@ -81,8 +81,8 @@ pub fn code(outcome: Outcome) -> ExitCode {
     }
 }
 
-/// Writes a result to stdout. If the reader closes the pipe early (`head`), the exit code stays the
-/// result's.
+/// Writes a result to stdout. Keeps the result's exit code even if the reader closes the pipe early
+/// (`head`).
 pub fn put(text: &str, code: ExitCode) -> anyhow::Result<ExitCode> {
     put_some(text).map(|_| code)
 }
@@ -92,7 +92,7 @@ pub fn put_some(text: &str) -> anyhow::Result<bool> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        written => written.map(|()| true).context("stdout"),
+        written => written.map(|()| true).context("cannot write to stdout"),
     }
 }
 
@@ -116,12 +116,12 @@ pub fn with_logs_and_runtime(
     command: impl AsyncFnOnce(Config) -> anyhow::Result<ExitCode>,
 ) -> anyhow::Result<ExitCode> {
     logging::start(&config.log);
-    // One thread besides the driver's: encoding, inserting and serving metrics need a small share
-    // of one core.
+    // One thread besides the one that polls the connections: encoding, inserting and serving
+    // metrics need a small share of one core.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
         let outcome = runtime.block_on(command(config));
-        runtime.shutdown_background(); // a disk that hangs must not hold an exit
+        runtime.shutdown_background(); // a hung disk must not delay the exit
         outcome
     });
     let outcome = match outcome {

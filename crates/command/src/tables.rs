@@ -1,5 +1,5 @@
-//! Checks that ClickHouse has the tables of this binary. Every command does so before its first
-//! row.
+//! Checks that ClickHouse has the tables of this binary. Every command that inserts positions does
+//! so before its first row.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use milepost_core::throttle::Throttle;
 pub const NOT_ASKED: &str = "not asked yet";
 /// Interval between checks while ClickHouse answers and the tables are ready.
 pub const EVERY: Duration = Duration::from_secs(30);
-/// Interval between checks while one of them failed.
+/// Interval between checks while ClickHouse does not answer or the tables are not ready.
 pub const ASK_EVERY: Duration = Duration::from_secs(1);
 /// Interval between log lines while the tables are not ready.
 pub const WAITING_LOGGED_EVERY: Duration = Duration::from_secs(30);
 /// Timeout of the queries that decide whether another endpoint is used.
-const ENDPOINT_WITHIN: Duration = Duration::from_secs(3);
+const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Timeout of the query that counts replicas. After it the last count stays in force.
-const REPLICAS_WITHIN: Duration = Duration::from_secs(3);
+const REPLICAS_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[must_use]
 pub fn not_asked() -> Schema {
@@ -78,14 +78,14 @@ pub async fn ready(config: &Config) -> Result<ClickHouse> {
 /// erased drivers can be read. Returns `false` if there is none: then the endpoint stays in use, so
 /// that its reason is reported.
 pub async fn leave_for_usable_endpoint(clickhouse: &ClickHouse, cause: Cause, why: &str) -> bool {
-    clickhouse.leave_for_usable_endpoint(cause, why, ENDPOINT_WITHIN, is_usable).await
+    clickhouse.leave_for_usable_endpoint(cause, why, ENDPOINT_TIMEOUT, is_usable).await
 }
 
 /// Returns to this member's own endpoint if a query to it is due, it has the tables of this binary,
 /// and its list of erased drivers can be read. Returns whether it did.
 pub async fn return_to_own_endpoint(clickhouse: &ClickHouse) -> bool {
     let now = Instant::now().into_std();
-    clickhouse.return_to_own_endpoint(now, ENDPOINT_WITHIN, is_usable).await
+    clickhouse.return_to_own_endpoint(now, ENDPOINT_TIMEOUT, is_usable).await
 }
 
 async fn is_usable(endpoint: &ClickHouse) -> bool {
@@ -106,14 +106,14 @@ pub async fn migrated(config: &Config) -> Result<ClickHouse> {
 }
 
 fn not_migrated(pending: &[Migration]) -> String {
-    format!("not migrated: `milepost migrate` applies {}", named(pending))
+    format!("not migrated: run `milepost migrate`, which applies {}", named(pending))
 }
 
 /// The state of the tables at one endpoint.
 #[derive(Debug)]
 pub struct Judged {
     pub schema: Schema,
-    /// Why to try another endpoint; `None`: this one has the tables, or is not the cause.
+    /// Reason to try another endpoint; `None` if this one has the tables, or is not the cause.
     pub cause: Option<Cause>,
 }
 
@@ -141,8 +141,9 @@ impl Judged {
 /// # Errors
 /// A migration was edited after it was applied, and the tables were not ready before.
 pub async fn judge(clickhouse: &ClickHouse, before: &Schema) -> Result<Judged> {
-    // The timeout keeps the last count of replicas in force, so that nothing waits for a late one.
-    let replicas = timeout(REPLICAS_WITHIN, clickhouse.count_replicas());
+    // After the timeout the last count of replicas stays in force, so that nothing waits for a slow
+    // query.
+    let replicas = timeout(REPLICAS_TIMEOUT, clickhouse.count_replicas());
     let (pending, misfits, _) = tokio::join!(clickhouse.pending(), clickhouse.misfits(), replicas);
     match pending {
         Ok(pending) if pending.is_empty() => {}
@@ -153,7 +154,7 @@ pub async fn judge(clickhouse: &ClickHouse, before: &Schema) -> Result<Judged> {
     Ok(match misfits {
         Ok(misfits) if misfits.is_empty() => Judged::from(Schema::Ready),
         Ok(misfits) => Judged::no_tables(format!(
-            "the tables are not those of this version: {}; restore them, or run the milepost that they are for",
+            "the tables are not those of this version: {}; restore them, or run the version of milepost that they belong to",
             misfits.join(", ")
         )),
         Err(error) => Judged::refused(&error),

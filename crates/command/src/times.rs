@@ -1,4 +1,4 @@
-//! Times in RFC 3339, for people.
+//! Formats times as RFC 3339, for people.
 
 use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};

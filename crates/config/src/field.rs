@@ -12,12 +12,13 @@ pub struct Field {
     /// Paths, written as in `keep`. The first one with a value is used.
     pub from: Vec<String>,
     pub kind: FieldType,
-    /// Empty: none.
+    /// Description in the column's comment; empty if none.
     pub comment: String,
-    /// Empty: none.
+    /// Unit of the value; empty if none.
     pub unit: String,
-    /// Smallest value, inclusive; only for numbers. `max` likewise.
+    /// Smallest valid value; only for numbers.
     pub min: Option<f64>,
+    /// Largest valid value; only for numbers.
     pub max: Option<f64>,
     /// Values that the device sends for "unknown".
     pub unknown: Vec<String>,
@@ -47,7 +48,7 @@ impl FieldType {
     /// Parses a type.
     ///
     /// # Errors
-    /// The list of valid types.
+    /// The type is not valid. The error lists the valid ones.
     pub fn parse(text: &str) -> Result<Self, String> {
         let plain: String = text.split_whitespace().collect();
         Ok(match &*plain {
@@ -94,7 +95,7 @@ impl FieldType {
 }
 
 impl Display for FieldType {
-    /// Writes the type as ClickHouse does, without NULL.
+    /// Writes the type as ClickHouse does, without `Nullable`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Int(bits) => write!(f, "Int{bits}"),
@@ -113,12 +114,13 @@ impl Display for FieldType {
     }
 }
 
-/// Parses `Enum8('off' = 0, 'on' = 1)`, or `Enum8('off', 'on')`, which counts from 1 as in ClickHouse.
+/// Parses `Enum8('off' = 0, 'on' = 1)`, or `Enum8('off', 'on')`, which counts from 1 as in
+/// ClickHouse.
 fn enum8(text: &str) -> Result<FieldType, String> {
     let wanted = || {
         format!(
             "\"{text}\": must be like Enum8('off' = 0, 'on' = 1), with names of letters, digits, \
-             spaces, _ and -, each once, and numbers of -128..=127, each once"
+             spaces, _ and -, each once, and numbers in -128..=127, each once"
         )
     };
     let list = text.trim().strip_prefix("Enum8").map(str::trim_start);
@@ -143,7 +145,7 @@ fn enum8(text: &str) -> Result<FieldType, String> {
         next = number + 1;
     }
     if values.len() > ENUM_VALUES_MAX {
-        return Err(format!("an Enum8 of at most {ENUM_VALUES_MAX} values"));
+        return Err(format!("must be an Enum8 of at most {ENUM_VALUES_MAX} values"));
     }
     values.sort_by_key(|(_, number)| *number);
     Ok(FieldType::Enum8(values))

@@ -93,7 +93,7 @@ impl Reader<'_> {
             self.s.show(&key, &given);
         }
         if given.len() > FROM_MAX {
-            self.wrong("from", format!("at most {FROM_MAX} places"));
+            self.wrong("from", format!("must have at most {FROM_MAX} paths"));
         }
         let paths = given.iter().filter_map(|from| {
             let path = path(from).and_then(|path| match Keep::of_names(&[path])? {
@@ -104,7 +104,7 @@ impl Reader<'_> {
         });
         let paths: Vec<String> = paths.collect();
         if paths.iter().collect::<BTreeSet<_>>().len() < paths.len() {
-            self.wrong("from", "the same place twice");
+            self.wrong("from", "the same path is listed twice");
         }
         paths
     }
@@ -121,17 +121,20 @@ impl Reader<'_> {
         self.s.valid(&key, FieldType::parse(&text))
     }
 
-    /// Reads a text that becomes part of a column's comment.
+    /// Reads a string that becomes part of a column's comment.
     fn text(&mut self, name: &str) -> String {
         let key = self.key(name);
         let Some(text) = self.s.given::<String>(&key) else { return String::new() };
         self.s.show(&key, &text);
         if text.chars().count() > COMMENT_CHARS_MAX || text.chars().any(char::is_control) {
-            let wanted = format!("one line of at most {COMMENT_CHARS_MAX} characters");
+            let wanted = format!("must be one line of at most {COMMENT_CHARS_MAX} characters");
             self.wrong(name, wanted);
         }
         if text.contains(['[', ']']) {
-            self.wrong(name, "without [ and ]: milepost describes the field there");
+            self.wrong(
+                name,
+                "must not contain [ or ]: milepost puts the origin of the field between them",
+            );
         }
         text.trim().to_owned()
     }
@@ -159,15 +162,18 @@ impl Reader<'_> {
         }
         self.s.show(&key, &values);
         if values.len() > UNKNOWN_MAX {
-            self.wrong("unknown", format!("at most {UNKNOWN_MAX} values"));
+            self.wrong("unknown", format!("must have at most {UNKNOWN_MAX} values"));
         }
         for value in &values {
             let is_number = value.parse::<f64>().is_ok_and(f64::is_finite);
             if kind.is_some_and(|kind| kind.numbers().is_some()) && !is_number {
-                self.wrong("unknown", format!("\"{value}\" is not a number, as the type is"));
+                self.wrong(
+                    "unknown",
+                    format!("\"{value}\" is not a number, which the type requires"),
+                );
             }
             if value.contains(['[', ']']) || value.chars().any(char::is_control) {
-                self.wrong("unknown", "without [ and ], and on one line");
+                self.wrong("unknown", "must be one line, without [ and ]");
             }
         }
         values
@@ -181,7 +187,7 @@ fn check_name(name: &str) -> Result<(), String> {
         && name.len() <= NAME_BYTES_MAX;
     if !is_name {
         return Err(format!(
-            "must be a name of a column: a to z, 0 to 9 and _, a letter first, at most {NAME_BYTES_MAX} bytes"
+            "must be a name of a column: only a to z, 0 to 9 and _, beginning with a letter, at most {NAME_BYTES_MAX} bytes"
         ));
     }
     if is_taken(name) {
@@ -209,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn three_lines_are_a_field() {
+    fn three_lines_define_a_field() {
         let config = Config::parse(
             "[fields.battery]\nfrom = 'batt'\ntype = 'UInt8'\ncomment = 'Charge of the phone, per cent'",
         )
@@ -273,7 +279,7 @@ mod tests {
             "fields.e.min: 5 is above max, 4",
             "fields.e.unknown: \"x\" is not a number",
             "fields.f.type: \"Enum8('a' = 1, 'a' = 2)\": must be like Enum8",
-            "fields.f.comment: without [ and ]",
+            "fields.f.comment: must not contain [ or ]",
             "fields.g.type: required",
             "fields.g.kind: unknown key; did you mean fields.g.",
         ] {
@@ -284,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_bounded_alone_and_together_with_keep() {
+    fn number_of_fields_is_limited_alone_and_with_keep() {
         let field = |n: usize| format!("[fields.f{n}]\nfrom = 'k{n}'\ntype = 'UInt8'\n");
         let many: String = (0..33).map(field).collect();
         assert!(violations(&many)[0].starts_with("fields: at most 32 fields; there are 33"));
@@ -295,7 +301,7 @@ mod tests {
         let lines = violations(&format!("{source}{four}{}", field(4)));
         assert_eq!(
             lines,
-            ["sources[1].keep: with the fields' own places 65 names; at most 64 together"]
+            ["sources[1].keep: 65 names, including those of [fields.NAME]; at most 64"]
         );
     }
 }

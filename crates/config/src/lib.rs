@@ -6,10 +6,11 @@
 //! ```
 //!
 //! Guarantee: either every value is usable and every key known, or all violations are reported at
-//! once, each with the key, what is wrong and what is right. `sections.rs` names every key once,
-//! with its default.
+//! once, each with the key, what is wrong and what is valid. Each key and its default are in one
+//! place: in `sources.rs` for `[[sources]]` and `[formats.NAME]`, in `fields.rs` for
+//! `[fields.NAME]`, in `sections.rs` for all others.
 //!
-//! Refuses: to show a secret, to start with a key that it does not know.
+//! Refuses: to show a secret, to start with an unknown key.
 
 mod field;
 mod fields;
@@ -74,7 +75,8 @@ impl Config {
     /// Reads the file (`path`, or `./milepost.toml` if there is one), then the environment over it.
     ///
     /// # Errors
-    /// [`Error::Source`] for a file that is missing or not TOML, [`Error::Violations`] for what it says.
+    /// [`Error::Source`] for a file that is missing or not TOML, [`Error::Violations`] for invalid
+    /// settings.
     pub fn load(path: Option<&Path>) -> Result<Self, Error> {
         Self::from_settings(&mut settings(path, DEFAULT_FILE, ENVIRONMENT_PREFIX)?)
     }
@@ -90,7 +92,7 @@ impl Config {
     /// Returns the defaults.
     ///
     /// # Errors
-    /// The host's name, which is the only default that can be invalid.
+    /// The host's name is not a valid client id. No other default can be invalid.
     pub fn defaults() -> Result<Self, Error> {
         Self::from_settings(&mut Settings::default())
     }
@@ -104,7 +106,7 @@ impl Config {
         let batch = sections::batch_limits(s);
         let members_age_max = sections::members_age_max(s, &batch);
         let clickhouse = ClickHouse { fields, ..ClickHouse::read(s, &mqtt.client_id) };
-        clickhouse.retention.against(s, &decode);
+        clickhouse.retention.check_against(s, &decode);
         let spool = Spool::read(s, &batch);
         let (http, shutdown) = (Http::read(s), Shutdown::read(s, members_age_max));
         let (events, webhook, log) = (Events::read(s), Webhook::read(s), Log::read(s));
@@ -149,8 +151,8 @@ impl Config {
 /// # Errors
 /// [`Error::Source`] for a file that is missing or not TOML.
 pub fn settings(path: Option<&Path>, default_file: &str, prefix: &str) -> Result<Settings, Error> {
-    // Read without the config library, which replaces bytes that are not UTF-8: a password would be
-    // wrong.
+    // Read without the config library: it replaces bytes that are not UTF-8, which would corrupt a
+    // password.
     let text = match (path, std::fs::read_to_string(path.unwrap_or(Path::new(default_file)))) {
         (_, Ok(text)) => text,
         (None, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -162,15 +164,15 @@ pub fn settings(path: Option<&Path>, default_file: &str, prefix: &str) -> Result
     let environment = Environment::read(prefix);
     let source = config::Environment::with_prefix(prefix).prefix_separator("__").separator("__");
     let merged = merged(&text, Some(source.source(Some(environment.given))));
-    let place = |error| match error {
+    let with_path = |error| match error {
         Error::Source(why) if !text.is_empty() => {
             Error::Source(format!("{}: {why}", path.unwrap_or(Path::new(default_file)).display()))
         }
         error @ (Error::Source(_) | Error::Violations(_)) => error,
     };
-    let mut settings = merged.map_err(place)?;
+    let mut settings = merged.map_err(with_path)?;
     settings.violations = environment.violations;
-    settings.emptied(environment.empty);
+    settings.record_empty(environment.empty);
     settings.mistaken = (prefix.to_owned(), environment.mistaken);
     Ok(settings)
 }
@@ -220,11 +222,11 @@ pub fn settings_of(toml: &str) -> Result<Settings, Error> {
 
 fn merged(toml: &str, environment: Option<config::Environment>) -> Result<Settings, Error> {
     let file = config::File::from_str(toml, config::FileFormat::Toml);
-    no_places(&file)?;
+    reject_list_indexes(&file)?;
     let sources = config::Config::builder().add_source(file);
     let merged = match environment {
         Some(environment) => {
-            no_places(&environment)?;
+            reject_list_indexes(&environment)?;
             sources.add_source(environment).build()
         }
         None => sources.build(),
@@ -235,25 +237,25 @@ fn merged(toml: &str, environment: Option<config::Environment>) -> Result<Settin
 
 /// Rejects keys such as `"sources[9000000000].topic"`: the library would allocate a list of that
 /// length.
-fn no_places(source: &impl config::Source) -> Result<(), Error> {
+fn reject_list_indexes(source: &impl config::Source) -> Result<(), Error> {
     let values = source.collect().map_err(|error| Error::source(&error))?;
-    let places = values.keys().filter(|key| key.contains('['));
+    let indexed = values.keys().filter(|key| key.contains('['));
     let violations: Vec<String> =
-        places.map(|key| format!("{key}: unknown key; write [[sources]] for a list")).collect();
+        indexed.map(|key| format!("{key}: unknown key; write [[sources]] for a list")).collect();
     if violations.is_empty() { Ok(()) } else { Err(Error::Violations(violations)) }
 }
 
 impl fmt::Display for Config {
-    /// The effective configuration as a TOML file.
+    /// Writes the effective configuration as a TOML file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show(&self.effective, f)
     }
 }
 
-/// Keys and their values as a TOML file.
+/// Writes keys and their values as a TOML file.
 ///
 /// # Errors
-/// The formatter's.
+/// The formatter fails.
 pub fn show(effective: &[(String, String)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut open_section = "";
     for (key, value) in effective {
@@ -347,7 +349,7 @@ mod tests {
             let config =
                 with(&format!("{key} = ''")).unwrap_or_else(|error| panic!("{key}: {error}"));
             if key == "events.topic" {
-                assert_eq!(config.events.topic, None, "it means: not over MQTT");
+                assert_eq!(config.events.topic, None, "an empty topic turns MQTT off");
             } else {
                 assert_eq!(config.effective(), defaults.effective(), "{key}");
             }
@@ -356,7 +358,7 @@ mod tests {
         assert!(with("mqtt.topics = ''\nsource.topic = 'a/+'").is_ok());
     }
 
-    /// There is one violation, and it begins like this.
+    /// Checks that there is exactly one violation, and that it begins with `start`.
     #[track_caller]
     fn check(toml: &str, start: &str) {
         let lines = violations(toml);
@@ -450,7 +452,7 @@ mod tests {
         for toml in [
             "mqtt.topics = ['drivers/+/gps', '+']",
             "clickhouse.retention = { positions_days = 40, rollups_days = 40 }",
-            "spool.bytes_max = 8388607", // it is off
+            "spool.bytes_max = 8388607", // the spool is off
             "batch.members_age_max = '0s'",
             "batch.members_age_max = '8s'\nshutdown.peers = ['h:1']",
             "spool = { dir = '/s', bytes_max = 8388608 }",
@@ -466,22 +468,22 @@ mod tests {
     #[test]
     fn violation_states_the_valid_values() {
         for (toml, lines) in [
-            ("batch.rows_max = '5k'", "batch.rows_max: must be a whole number of 1..=1000000"),
-            ("batch.rows_max = -1", "batch.rows_max: must be a whole number of 1..=1000000"),
+            ("batch.rows_max = '5k'", "batch.rows_max: must be a whole number in 1..=1000000"),
+            ("batch.rows_max = -1", "batch.rows_max: must be a whole number in 1..=1000000"),
             ("batch.rows_max = 0", "batch.rows_max: 0 is outside 1..=1000000"),
-            ("batch.rows_max = 1.6", "batch.rows_max: must be a whole number of 1..=1000000"),
-            ("batch.rows_max = true", "batch.rows_max: must be a whole number of 1..=1000000"),
+            ("batch.rows_max = 1.6", "batch.rows_max: must be a whole number in 1..=1000000"),
+            ("batch.rows_max = true", "batch.rows_max: must be a whole number in 1..=1000000"),
             ("clickhouse.shards = 'yes'", "clickhouse.shards: must be true or false"),
             ("shutdown.leave = 5", "shutdown.leave: must be \"auto\", true or false"),
-            ("events.faster_than = true", "events.faster_than: must be a number of 0..=1000"),
-            ("events.faster_than = 'fast'", "events.faster_than: must be a number of 0..=1000"),
+            ("events.faster_than = true", "events.faster_than: must be a number in 0..=1000"),
+            ("events.faster_than = 'fast'", "events.faster_than: must be a number in 0..=1000"),
             (
                 "decode.fix_age_max = '391d'\nclickhouse.retention.positions_days = 401\nclickhouse.retention.rollups_days = 401",
                 "decode.fix_age_max: \"391d\" is outside 1s..=390d",
             ),
             (
                 "mqtt.url = 'mqtt://h/path'",
-                "mqtt.url: must be mqtt://host:port or mqtts://host:port, with nothing behind the port; a login goes into \
+                "mqtt.url: must be mqtt://host:port or mqtts://host:port, with nothing after the port; put a login into \
                  mqtt.username and mqtt.password_file",
             ),
         ] {
@@ -495,8 +497,8 @@ mod tests {
 
     #[test]
     fn thousands_of_equal_sources_are_checked_in_linear_time() {
-        // 200 million pairs, and as many lines, if every pair were compared and reported: ten
-        // minutes, or more.
+        // Comparing and reporting every pair would take ten minutes or more: 200 million pairs, and
+        // as many lines.
         let equal = "[[sources]]\ntopic = 'a/+'\nno_such_key = 1\n".repeat(20_000);
         let began = std::time::Instant::now();
         let lines = violations(&equal);
@@ -528,7 +530,7 @@ mod tests {
         assert_eq!(
             shutdown("leave = 'false'").leave,
             LeaveGroup::Never,
-            "the environment has texts only"
+            "environment variables are strings"
         );
         let peers = shutdown("peers = 'milepost:9464,,[::1]:1,10.0.0.7:65535'").peers;
         let known: Vec<_> = peers.iter().map(|peer| (peer.host.as_str(), peer.port)).collect();

@@ -16,12 +16,12 @@ pub(super) fn broker_addresses(texts: Vec<String>) -> Result<(Vec<Address>, Opti
         if with_tls.replace(tls).is_some_and(|before| before != tls) {
             return Err("must be mqtts:// for all nodes, or for none".to_owned());
         }
-        // An IPv6 address stands in brackets.
+        // A URL has an IPv6 address in brackets.
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let port = url.port().unwrap_or(if tls { 8883 } else { 1883 });
         let address = Address { host, port, ip: None };
         if addresses.contains(&address) {
-            return Err(format!("{address} is there twice"));
+            return Err(format!("{address} is listed twice"));
         }
         addresses.push(address);
     }
@@ -47,7 +47,7 @@ pub(super) fn http_urls(texts: Vec<String>) -> Result<(Vec<String>, Option<bool>
             return Err("must be https:// for all endpoints, or for none".to_owned());
         }
         if urls.contains(&url) {
-            return Err(format!("{url} is there twice"));
+            return Err(format!("{url} is listed twice"));
         }
         urls.push(url);
     }
@@ -58,7 +58,7 @@ pub(super) fn http_urls(texts: Vec<String>) -> Result<(Vec<String>, Option<bool>
 }
 
 /// Parses `scheme://host:port`; the second scheme is the one with TLS. No error repeats the URL: it
-/// may hold a password.
+/// may contain a password.
 fn server_url(
     text: &str,
     schemes: [&str; 2],
@@ -77,15 +77,15 @@ fn server_url(
     }
     if url.query().is_some() || url.fragment().is_some() || !matches!(url.path(), "" | "/") {
         return Err(format!(
-            "{wanted}, with nothing behind the port; a login goes into {login_goes_to}"
+            "{wanted}, with nothing after the port; put a login into {login_goes_to}"
         ));
     }
     let with_tls = url.scheme() == tls;
     Ok((url, with_tls))
 }
 
-/// Parses a webhook's URL: any path, but no login, which would be printed with the URL. An empty
-/// string is none.
+/// Parses a webhook's URL. It may have any path, but no login, which would be printed with the URL.
+/// An empty string counts as unset.
 pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String> {
     if text.is_empty() {
         return Ok((text, None));
@@ -99,7 +99,8 @@ pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String
         url.host_str().is_some_and(|host| !host.is_empty()) && url.fragment().is_none();
     match url.scheme() {
         "https" if is_complete => Ok((text, Some(true))),
-        // Positions are personal data and a token is secret: without TLS they stay on this machine.
+        // Positions are personal data, and a token is secret: without TLS, neither may leave this
+        // machine.
         "http" if is_complete && tls::is_this_machine(url.host_str().unwrap_or_default()) => {
             Ok((text, Some(false)))
         }
@@ -111,12 +112,12 @@ pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String
     }
 }
 
-/// Parses the levels of a topic; an empty string is none.
+/// Checks the levels of a topic. An empty string means no topic.
 pub(super) fn topic_prefix(text: String) -> Result<String, String> {
     let is_bad = text.contains(['+', '#']) || text.starts_with(['/', '$']) || text.ends_with('/');
     if is_bad || text.len() > 200 || text.chars().any(char::is_control) {
         return Err(format!(
-            "\"{text}\": must be topic levels such as fleet/events, without + # and without / at an end"
+            "\"{text}\": must be topic levels such as fleet/events, without + and #, and without / at either end"
         ));
     }
     Ok(text)
@@ -125,7 +126,7 @@ pub(super) fn topic_prefix(text: String) -> Result<String, String> {
 /// Checks a client id.
 ///
 /// # Errors
-/// No session can have this name.
+/// The string is not a valid client id.
 pub fn client_id(text: String) -> Result<String, String> {
     if text.is_empty() || text.len() > 200 || text.chars().any(char::is_control) {
         return Err(
@@ -137,17 +138,17 @@ pub fn client_id(text: String) -> Result<String, String> {
     Ok(text)
 }
 
-/// The name goes into an HTTP header.
+/// Checks a user name, which is sent in an HTTP header.
 pub(super) fn user_name(text: String) -> Result<String, String> {
     if text.chars().any(char::is_control) {
-        return Err("must not have control characters".to_owned());
+        return Err("must not contain control characters".to_owned());
     }
     Ok(text)
 }
 
 pub(super) fn group(text: String) -> Result<String, String> {
     if text.is_empty() || text.contains(['/', '+', '#']) {
-        return Err(format!("\"{text}\": a share group must not be empty or have / + #"));
+        return Err(format!("\"{text}\": a share group must not be empty or contain /, + or #"));
     }
     Ok(text)
 }
@@ -171,16 +172,16 @@ pub(super) fn identifier(text: String) -> Result<String, String> {
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if text.is_empty() || !plain || text.starts_with(|c: char| c.is_ascii_digit()) {
         return Err(format!(
-            "\"{text}\": must have letters, digits and _ only, and not begin with a digit"
+            "\"{text}\": must contain only letters, digits and _, and must not begin with a digit"
         ));
     }
     Ok(text)
 }
 
-/// The name goes in quotes after ON CLUSTER; `{cluster}` is the server's macro.
+/// Checks a cluster's name, which is quoted after ON CLUSTER. `{cluster}` is a macro of the server.
 pub(super) fn cluster_name(text: &str) -> Result<(), String> {
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.{}".contains(c));
-    if plain { Ok(()) } else { Err("must have letters, digits and _ - . { } only".to_owned()) }
+    if plain { Ok(()) } else { Err("must contain only letters, digits and _ - . { }".to_owned()) }
 }
 
 pub(super) fn log_filter(text: String) -> Result<String, String> {
@@ -191,7 +192,7 @@ pub(super) fn log_filter(text: String) -> Result<String, String> {
     });
     let wanted = "must be a level (off, error, warn, info, debug, trace) or a filter such as \"milepost=debug,info\"";
     match (unknown, text.parse::<tracing_subscriber::filter::Targets>()) {
-        (Some(word), _) => Err(format!("\"{word}\" is no level: {wanted}")),
+        (Some(word), _) => Err(format!("\"{word}\" is not a level: {wanted}")),
         (None, Err(error)) => Err(format!("\"{text}\": {error}: {wanted}")),
         (None, Ok(_)) => Ok(text),
     }
@@ -201,9 +202,10 @@ pub(super) fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
-/// `host:port`; an IPv6 address stands in brackets.
+/// Parses addresses `host:port`, with an IPv6 address in brackets.
+///
 /// # Errors
-/// One is not `host:port`. The error does not repeat it: a URL may hold a password.
+/// An entry is not `host:port`. The error does not repeat it: a URL may contain a password.
 pub fn peers(texts: Vec<String>) -> Result<Vec<Peer>, String> {
     let peer = |(n, text): (usize, String)| {
         let parts =
@@ -220,7 +222,7 @@ pub fn peers(texts: Vec<String>) -> Result<Vec<Peer>, String> {
                 Ok(Peer { host: in_brackets(host).unwrap_or_default(), port })
             }
             Some(_) | None => Err(format!(
-                "entry {}: must be host:port, with the port of the members' http.listen, and no URL",
+                "entry {}: must be host:port, not a URL, with the port of the members' http.listen",
                 n + 1
             )),
         }

@@ -30,8 +30,8 @@ impl Secret {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it is empty"));
         }
         if secret.chars().any(char::is_control) {
-            let wanted = "it has several lines, or another control character: one line with the password alone is wanted";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, wanted));
+            let why = "it has several lines or another control character; it must be one line with only the password";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         Ok(secret)
     }

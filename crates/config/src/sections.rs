@@ -1,5 +1,6 @@
-//! Every key with its default and its rule, section by section. Keys below `lab` are constants that
-//! only tests change.
+//! Reads the keys of the fixed sections, each with its default and its rule. `sources.rs` reads
+//! `[[sources]]` and `[formats.NAME]`, and `fields.rs` reads `[fields.NAME]`. Keys in `lab` are
+//! constants that only tests and the laboratory change.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -43,11 +44,11 @@ impl Mqtt {
             // Off by default: some brokers close the connection of a client that subscribes without
             // permission.
             broker_metrics: s.value("mqtt.broker_metrics", false),
-            // At QoS 0 the broker forgets a message once it is sent, so nothing could be promised.
+            // At QoS 0 the broker forgets a message once it is sent, so milepost could lose it.
             qos: s.constant("qos", Qos::AtLeastOnce),
             connections: s.value("mqtt.connections", Connections::Auto),
-            // The broker's own limit may be lower. Above 32,767 packet ids of a resumed session can
-            // collide (EMQX).
+            // The broker's own limit may be lower. Above 32,767, packet ids of a resumed session can
+            // collide in EMQX.
             receive_maximum: s.constant("receive_maximum", 32_000),
             // A broker needs more than 5 s to resume a large session.
             connect_timeout: s.constant("connect_timeout", Duration::from_secs(30)),
@@ -66,8 +67,8 @@ impl Mqtt {
         if s.forget(|key| key == "mqtt.topics") {
             s.wrong(
                 "mqtt.topics",
-                "give either it or [[sources]], not both: a topic of mqtt.topics is a source with this topic and \
-                 format = \"milepost\"",
+                "set either mqtt.topics or [[sources]], not both: a topic of mqtt.topics equals a source with this \
+                 topic and format = \"milepost\"",
             );
         }
         Vec::new()
@@ -91,8 +92,8 @@ pub(super) fn decode_limits(s: &mut Settings, packet_bytes_max: u32) -> decode::
     }
 }
 
-/// An insert of this size takes ClickHouse a fraction of a second, and a process holds only a few
-/// of them.
+/// Maximum bytes of a batch. ClickHouse inserts this much in a fraction of a second, and a process
+/// holds only a few batches.
 const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Reads `[batch]`.
@@ -124,11 +125,11 @@ pub const STAYS_DAYS_MIN: u32 = 10;
 impl Retention {
     fn read(s: &mut Settings) -> Self {
         let positions_days = s.within("clickhouse.retention.positions_days", 400, DAYS);
-        let positions_policy = named(s, "clickhouse.retention.positions_policy");
-        let volume = named(s, "clickhouse.retention.positions_volume");
+        let positions_policy = optional_name(s, "clickhouse.retention.positions_policy");
+        let volume = optional_name(s, "clickhouse.retention.positions_volume");
         let after_days = s.within("clickhouse.retention.positions_volume_days", 30, DAYS);
         if volume.is_some() && after_days >= positions_days {
-            let why = "rows move to the volume before they expire";
+            let why = "rows must move to the volume before they expire";
             let what = format!("must be less than positions_days, {positions_days}: {why}");
             s.wrong("clickhouse.retention.positions_volume_days", what);
         }
@@ -141,14 +142,15 @@ impl Retention {
         }
     }
 
-    /// Checks that an accepted fix does not expire at once.
-    pub(super) fn against(&self, s: &mut Settings, limits: &decode::Limits) {
+    /// Checks that an accepted fix does not expire at once, and that roll-ups stay at least as long
+    /// as positions.
+    pub(super) fn check_against(&self, s: &mut Settings, limits: &decode::Limits) {
         let day = Duration::from_secs(86_400);
         if limits.fix_age_max + day * STAYS_DAYS_MIN > day * self.positions_days {
             let days_min =
                 limits.fix_age_max.as_secs().div_ceil(86_400) + u64::from(STAYS_DAYS_MIN);
             let why = format!(
-                "{STAYS_DAYS_MIN} more than decode.fix_age_max, or an accepted fix expires at once"
+                "{STAYS_DAYS_MIN} more than decode.fix_age_max, otherwise an accepted fix may expire at once"
             );
             s.wrong(
                 "clickhouse.retention.positions_days",
@@ -158,39 +160,39 @@ impl Retention {
         if self.rollups_days < self.positions_days {
             let why = "a roll-up continues after its newest row, and would recompute expired quarters again and again";
             let what =
-                format!("must be at least {}, as positions_days: {why}", self.positions_days);
+                format!("must be at least {}, like positions_days: {why}", self.positions_days);
             s.wrong("clickhouse.retention.rollups_days", what);
         }
     }
 }
 
-/// Reads an optional name that goes into quotes in a statement.
-fn named(s: &mut Settings, key: &str) -> Option<String> {
+/// Reads an optional name, which milepost puts into quotes in a statement.
+fn optional_name(s: &mut Settings, key: &str) -> Option<String> {
     let name = s.optional(key)?;
     s.valid(key, identifier(name))
 }
 
 const DEFAULT_URL: &str = "http://localhost:8123";
 
-/// Returns the index of a member's own endpoint. Members whose names end in consecutive numbers, as
-/// pods of a StatefulSet, get endpoints in turn; others by a hash.
+/// Returns the index of a member's own endpoint. Members whose names end in consecutive numbers,
+/// such as pods of a StatefulSet, get the endpoints in turn; the others, by a hash of the name.
 fn home(member: &str, endpoints: usize) -> usize {
     let number = &member[member.trim_end_matches(|c: char| c.is_ascii_digit()).len()..];
     let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = || member.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
-    let place = number.parse::<u64>().unwrap_or_else(|_| hash()) % endpoints.max(1) as u64;
-    usize::try_from(place).unwrap_or_default()
+    let index = number.parse::<u64>().unwrap_or_else(|_| hash()) % endpoints.max(1) as u64;
+    usize::try_from(index).unwrap_or_default()
 }
 
 impl Server {
     /// Reads the settings of ClickHouse that milepost-map shares, with the same keys and rules.
     pub fn read(s: &mut Settings) -> Self {
         let (url, with_tls) = s.checked("clickhouse.url", DEFAULT_URL.to_owned(), http_url);
-        Self { url, ..Self::at(s, with_tls) }
+        Self { url, ..Self::read_without_url(s, with_tls) }
     }
 
-    /// Reads all settings but the URL.
-    fn at(s: &mut Settings, with_tls: Option<bool>) -> Self {
+    /// Reads all settings except the URL.
+    fn read_without_url(s: &mut Settings, with_tls: Option<bool>) -> Self {
         let ca = s.path("clickhouse.ca_file");
         let tls = s.tls(
             tls::Files { server: tls::Server::ClickHouse, ca, cert: None, key: None },
@@ -210,7 +212,8 @@ impl ClickHouse {
     /// Reads `[clickhouse]`. `member`: the name by which members spread over several endpoints.
     pub(super) fn read(s: &mut Settings, member: &str) -> Self {
         let (urls, with_tls) = s.checked("clickhouse.url", vec![DEFAULT_URL.to_owned()], http_urls);
-        let Server { url: _, tls, database, user, password } = Server::at(s, with_tls);
+        let Server { url: _, tls, database, user, password } =
+            Server::read_without_url(s, with_tls);
         Self {
             home: home(member, urls.len()),
             urls,
@@ -227,11 +230,11 @@ impl ClickHouse {
             retention: Retention::read(s),
             fields: Vec::new(),
         }
-        .for_replicas(s)
+        .check_replication(s)
     }
 
-    /// Checks that keys about replicas have replicated tables.
-    fn for_replicas(self, s: &mut Settings) -> Self {
+    /// Checks that the keys for replicas and shards are only set together with those they require.
+    fn check_replication(self, s: &mut Settings) -> Self {
         if self.urls.len() > 1 && self.replication == Replication::None {
             s.wrong(
                 "clickhouse.url",
@@ -239,8 +242,8 @@ impl ClickHouse {
             );
         }
         if let Some(cluster) = &self.cluster {
-            if let Err(wanted) = cluster_name(cluster) {
-                s.wrong("clickhouse.cluster", wanted);
+            if let Err(why) = cluster_name(cluster) {
+                s.wrong("clickhouse.cluster", why);
             } else if self.replication != Replication::Macros {
                 s.wrong(
                     "clickhouse.cluster",
@@ -254,8 +257,8 @@ impl ClickHouse {
                 "requires clickhouse.replication = \"macros\" and clickhouse.cluster, the cluster that has the shards",
             );
         }
-        let asks = matches!(self.insert_quorum, InsertQuorum::Replicas(2..));
-        if asks && self.replication == Replication::None {
+        let has_quorum = matches!(self.insert_quorum, InsertQuorum::Replicas(2..));
+        if has_quorum && self.replication == Replication::None {
             s.wrong(
                 "clickhouse.insert_quorum",
                 "requires replicated tables: set clickhouse.replication",
@@ -294,7 +297,7 @@ impl Shutdown {
             peers: s.checked("shutdown.peers", Vec::new(), peers),
         };
         if !members_age_max.is_zero() && read.peers.is_empty() {
-            let why = "requires shutdown.peers: their addresses are the number of members";
+            let why = "requires shutdown.peers, by which milepost counts the members";
             s.wrong(MEMBERS_AGE_MAX, why);
         }
         read
@@ -307,7 +310,7 @@ impl Events {
         let silent_gaps = s.within("events.silent_gaps", 2.5, 0.0..=1_000.0);
         let faster_than = s.within("events.faster_than", 0.0, 0.0..=1_000.0);
         let fence_margin = s.within("events.fence_margin", 30.0, 0.0..=1_000.0);
-        // An empty string has a meaning here, no MQTT; an empty variable, too, whatever the file
+        // Here an empty string has a meaning: no MQTT. So has an empty variable, whatever the file
         // contains.
         let is_empty = s.is_empty("events.topic");
         if is_empty {
@@ -328,7 +331,7 @@ impl Events {
 impl Webhook {
     pub(super) fn read(s: &mut Settings) -> Option<Self> {
         let url: String = s.given("webhook.url").unwrap_or_default();
-        // Slack and Teams keep the secret in the path, other services behind the question mark.
+        // Slack and Teams keep the secret in the path, other services in the query string.
         let host_end = url.find("://").map_or(0, |at| at + 3);
         let path_at = url[host_end..].find(['/', '?', '#']).map(|at| host_end + at);
         let shown = match path_at {

@@ -36,7 +36,7 @@ impl Setting for String {
 
 impl Setting for bool {
     fn parse(value: Value) -> Result<Self, String> {
-        // Parsed without the library, which accepts numbers and "yes", too.
+        // Parsed without the library, which also accepts numbers and "yes".
         let given = if let ValueKind::Boolean(given) = &value.kind { Some(*given) } else { None };
         let parsed = || text(&value)?.to_lowercase().parse().ok();
         given.or_else(parsed).ok_or_else(|| "must be true or false".to_owned())
@@ -111,10 +111,10 @@ impl Setting for Vec<String> {
     fn parse(value: Value) -> Result<Self, String> {
         let wanted = || "must be a list of strings, or one string with commas".to_owned();
         if let ValueKind::String(text) = &value.kind {
-            // The error does not repeat the value: a URL may hold a password.
+            // The error does not repeat the value: a URL may contain a password.
             if text.trim_start().starts_with('[') {
                 return Err(
-                    "[…] is not a list here: in the environment, separate with commas: a,b"
+                    "must not begin with [: in the environment, separate the values with commas, as in a,b"
                         .to_owned(),
                 );
             }
@@ -199,7 +199,7 @@ auto_or!(
     }
 );
 auto_or!(
-    InsertQuorum: "must be \"auto\", 0 (no quorum) or at least 2 (1 would be no quorum, too)",
+    InsertQuorum: "must be \"auto\", 0 (no quorum) or at least 2 (1 would not be a quorum)",
     |value| u8::parse(value).ok().filter(|number| *number != 1).map(Self::Replicas),
     |quorum| match quorum {
         Self::Auto => None,
@@ -207,7 +207,7 @@ auto_or!(
     }
 );
 auto_or!(
-    Connections: format!("must be \"auto\" or a number of 1..={CONNECTIONS_MAX}"),
+    Connections: format!("must be \"auto\" or a number in 1..={CONNECTIONS_MAX}"),
     |value| usize::parse(value).ok().filter(|number| (1..=CONNECTIONS_MAX).contains(number)).map(Self::Fixed),
     |connections| match connections {
         Self::Auto => None,

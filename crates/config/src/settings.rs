@@ -24,7 +24,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Drops the source line that the parser quotes: it may hold a password.
+    /// Drops the line of the file that the parser quotes: it may contain a password.
     pub(super) fn source(error: &config::ConfigError) -> Self {
         let text = error.to_string();
         let lines: Vec<&str> = text.lines().filter(|line| !line.contains('|')).collect();
@@ -38,8 +38,8 @@ pub struct Settings {
     known: Vec<String>,
     /// Keys that are given, whether or not they have been read.
     given_keys: BTreeSet<String>,
-    /// Keys with an empty string. It counts as unset, because a template of variables often cannot
-    /// leave one out.
+    /// Keys that are set to an empty string. This counts as unset, because a template of variables
+    /// often cannot leave one out.
     empty_keys: BTreeSet<String>,
     /// A prefix, and the variables that begin with it but lack the second underscore:
     /// `MILEPOST_MQTT_URL`.
@@ -55,7 +55,7 @@ impl Settings {
         flatten("", values, &mut given);
         let is_empty =
             |value: &Value| matches!(&value.kind, ValueKind::String(text) if text.is_empty());
-        // An entry of `[[sources]]` needs a topic: without one the entry would not be noticed.
+        // An empty topic in `[[sources]]` stays: an entry without other keys would go unnoticed.
         let is_needed = |key: &str| key.starts_with("sources[") && key.ends_with("].topic");
         let (empty, given): (BTreeMap<_, _>, BTreeMap<_, _>) =
             given.into_iter().partition(|(key, value)| is_empty(value) && !is_needed(key));
@@ -95,7 +95,7 @@ impl Settings {
 
     /// Records the keys of empty variables. They do not override the file, unless an empty string
     /// has a meaning.
-    pub(super) fn emptied(&mut self, keys: impl IntoIterator<Item = String>) {
+    pub(super) fn record_empty(&mut self, keys: impl IntoIterator<Item = String>) {
         self.empty_keys.extend(keys);
     }
 
@@ -118,7 +118,7 @@ impl Settings {
         self.effective.push((key.to_owned(), value.show()));
     }
 
-    /// Returns the value of `key` if it is given. It is not part of the effective configuration.
+    /// Returns the value of `key` if it is given. Does not add it to the effective configuration.
     pub fn given<T: Setting>(&mut self, key: &str) -> Option<T> {
         self.known.push(key.to_owned());
         let value = self.given.remove(key)?;
@@ -138,7 +138,7 @@ impl Settings {
         let file_key = format!("{key}_file");
         match (inline, self.path(&file_key)) {
             (Some(_), Some(_)) => {
-                self.wrong(key, format!("give either {key} or {file_key}, not both"));
+                self.wrong(key, format!("set either {key} or {file_key}, not both"));
                 None
             }
             (Some(secret), None) => {
@@ -214,7 +214,7 @@ impl Settings {
         let value = self.value(key, default);
         let allowed = format!("{}..={}", range.start(), range.end());
         if let Some(not_a_number) = self.violations.get_mut(before) {
-            *not_a_number += &format!(" of {allowed}");
+            *not_a_number += &format!(" in {allowed}");
         } else if !range.contains(&value) {
             self.wrong(key, format!("{value} is outside {allowed}"));
         }
@@ -223,7 +223,7 @@ impl Settings {
 
     pub fn duration(&mut self, key: &str, default: &str, min: &str, max: &str) -> Duration {
         let parse = |text| {
-            humantime::parse_duration(text).expect("the durations in this file are well formed")
+            humantime::parse_duration(text).expect("the durations in the code are well formed")
         };
         let value = self.value(key, parse(default));
         if value < parse(min) || value > parse(max) {
@@ -235,15 +235,15 @@ impl Settings {
     /// Returns the effective values by key.
     ///
     /// # Errors
-    /// All violations, unknown keys among them.
+    /// All violations, including unknown keys.
     pub fn finish(&mut self) -> Result<Vec<(String, String)>, Error> {
         for (n, key) in std::mem::take(&mut self.given).into_keys().enumerate() {
-            // No suggestion beyond the listed violations: it compares every known key.
+            // No suggestion for violations that are not listed: it would compare all known keys.
             let nearest = if n < VIOLATIONS_MAX { self.nearest(&key) } else { "" };
             let what = format!("unknown key; did you mean {nearest}?");
             self.wrong(&key, what);
         }
-        self.find_mistaken();
+        self.report_mistaken();
         if !self.violations.is_empty() {
             let more = self.violations.len().saturating_sub(VIOLATIONS_MAX);
             self.violations.truncate(VIOLATIONS_MAX);
@@ -257,8 +257,8 @@ impl Settings {
 }
 
 impl Settings {
-    /// Finds variables that equal a key but for their underscores and case.
-    fn find_mistaken(&mut self) {
+    /// Reports variables that differ from a key only in underscores and case.
+    fn report_mistaken(&mut self) {
         let plain = |text: &str| text.replace(['_', '.'], "").to_uppercase();
         let (prefix, mistaken) = std::mem::take(&mut self.mistaken);
         let sources = ["source.topic", "source.format", "source.driver"];
@@ -276,9 +276,9 @@ impl Settings {
     fn nearest(&self, key: &str) -> &str {
         let section = key.rsplit_once('.').map_or("", |(section, _)| section);
         let is_near = |known: &&String| known.rsplit_once('.').is_some_and(|(of, _)| of == section);
-        let beside = self.known.iter().filter(is_near).min_by_key(|known| distance(known, key));
+        let in_section = self.known.iter().filter(is_near).min_by_key(|known| distance(known, key));
         let any = || self.known.iter().min_by_key(|known| distance(known, key));
-        beside.or_else(any).map_or("", |known| known)
+        in_section.or_else(any).map_or("", |known| known)
     }
 }
 
@@ -290,7 +290,7 @@ fn flatten(prefix: &str, values: config::Map<String, Value>, into: &mut BTreeMap
         } else if let Some(sections) = sections(&value) {
             for (n, mut table) in sections.into_iter().enumerate() {
                 if table.is_empty() {
-                    table.insert("topic".to_owned(), "".into()); // it is there, though it says nothing
+                    table.insert("topic".to_owned(), "".into()); // keep an empty entry, so that it is reported
                 }
                 flatten(&format!("{key}[{}]", n + 1), table, into);
             }

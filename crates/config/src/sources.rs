@@ -39,7 +39,7 @@ fn keep_fields(s: &mut Settings, sources: Vec<Source>, fields: &[Field]) -> Vec<
     let names: Vec<String> = fields.iter().flat_map(|field| field.from.iter().cloned()).collect();
     let keeping = sources.into_iter().enumerate().filter_map(|(n, source)| {
         let kept = source.keeping(&names).map_err(|count| {
-            format!("with the fields' own places {count} names; at most {ATTRIBUTES_MAX} together")
+            format!("{count} names, including those of [fields.NAME]; at most {ATTRIBUTES_MAX}")
         });
         s.valid(&format!("sources[{}].keep", n + 1), kept)
     });
@@ -48,16 +48,16 @@ fn keep_fields(s: &mut Settings, sources: Vec<Source>, fields: &[Field]) -> Vec<
 
 fn sources(s: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Source> {
     if !topics.is_empty() {
-        unused(s, mappings);
+        report_unused(s, mappings);
         let sources: Vec<Source> = topics.iter().map(|topic| Source::milepost(topic)).collect();
-        overlaps(s, "mqtt.topics", &sources);
+        report_overlaps(s, "mqtt.topics", &sources);
         return sources;
     }
     if s.forget(|key| key == "sources" || key.starts_with("sources.")) {
         s.wrong(
             "sources",
-            "must be a list: write [[sources]], with two brackets, before each; the environment can set one: \
-             MILEPOST__SOURCE__TOPIC and so on",
+            "must be a list: write [[sources]], with two brackets, before each source; the environment can set one \
+             source: MILEPOST__SOURCE__TOPIC and so on",
         );
     }
     let mut entries: Vec<String> = (1..)
@@ -66,7 +66,7 @@ fn sources(s: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Sour
         .collect();
     if s.is_any_given("source.") {
         if !entries.is_empty() {
-            s.wrong("source", "give either this (from the environment) or [[sources]], not both");
+            s.wrong("source", "set either this (in the environment) or [[sources]], not both");
         }
         entries.push("source".to_owned());
     }
@@ -77,18 +77,18 @@ fn sources(s: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Sour
     }
     assert!(
         sources.len() == wanted || !s.violations.is_empty(),
-        "a source without a violation was dropped"
+        "a source was dropped without a violation"
     );
     if sources.len() == wanted {
-        unused(s, mappings); // else the invalid source may be the one that uses it
+        report_unused(s, mappings); // otherwise the invalid source may be the one that uses a format
     }
-    overlaps(s, "sources", &sources);
+    report_overlaps(s, "sources", &sources);
     sources
 }
 
-/// Reports one overlapping source for each: a list of all pairs would grow with the square of their
-/// number.
-fn overlaps(s: &mut Settings, key: &str, sources: &[Source]) {
+/// Reports each source that overlaps an earlier one, with one of these only: a list of all pairs
+/// would grow with the square of their number.
+fn report_overlaps(s: &mut Settings, key: &str, sources: &[Source]) {
     let mut distinct: Vec<&str> = Vec::new();
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();
     for topic in sources.iter().map(Source::topic) {
@@ -108,23 +108,23 @@ fn overlaps(s: &mut Settings, key: &str, sources: &[Source]) {
     }
 }
 
-fn unused(s: &mut Settings, mappings: &Mappings) {
+fn report_unused(s: &mut Settings, mappings: &Mappings) {
     for (name, mapping) in mappings {
         let is_for_import = s.given::<bool>(&format!("formats.{name}.import")).unwrap_or(false);
         if !is_for_import && mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) == 1)
         {
             let what = format!(
-                "no source has it: set format = \"{name}\" in one, or import = true for `milepost import`, or remove it"
+                "no source uses it: set format = \"{name}\" in one, set import = true for `milepost import`, or remove it"
             );
             s.wrong(&format!("formats.{name}"), what);
         }
     }
 }
 
-/// Checks a topic filter; returns how many levels are `+`.
+/// Checks a topic filter, and returns the number of levels that are `+`.
 pub(super) fn filter(topic: &str) -> Result<usize, String> {
     let levels = topic.split('/').filter(|level| *level == "+").count();
-    let wanted = "without #, without $share/ (set mqtt.group instead), + only as a whole level";
+    let wanted = "without # or $share/ (set mqtt.group instead), and with + only as a whole level";
     if topic.is_empty()
         || topic.contains(['#', '\0'])
         || topic.starts_with('$')
@@ -233,7 +233,8 @@ impl Entry<'_> {
                 format!("{name} defines no unit of speed: set one of {units}"),
             );
         } else if unit.is_some() && !needs_unit {
-            let what = format!("{name} has its own; only thingsboard and geojson need one here");
+            let what =
+                format!("{name} has its own unit; only thingsboard and geojson need this key");
             self.wrong("speed_unit", what);
         }
         Some(match &*name {
@@ -248,7 +249,7 @@ impl Entry<'_> {
                     let own = mappings.keys().map(String::as_str);
                     let known = Format::NAMES.into_iter().chain(own).collect::<Vec<_>>().join(", ");
                     let what =
-                        format!("\"{name}\" is none of {known}; define your own as [formats.NAME]");
+                        format!("\"{name}\": must be one of {known}, or your own [formats.NAME]");
                     self.wrong("format", what);
                     return None;
                 }
@@ -318,7 +319,7 @@ impl Entry<'_> {
         let (heading, acc, seq) =
             (self.pointer("heading"), self.pointer("acc"), self.pointer("seq"));
         let driver = self.pointer("driver");
-        self.rarer(&mut more);
+        self.rare_keys(&mut more);
         let more = Some(Box::new(more)).filter(|more| **more != More::default());
         let fields = Fields {
             points,
@@ -333,9 +334,9 @@ impl Entry<'_> {
             driver,
             more,
         };
-        let rarer = fields.more.iter().flat_map(|more| more.pointers()).map(|(_, pointer)| pointer);
+        let rare = fields.more.iter().flat_map(|more| more.pointers()).map(|(_, pointer)| pointer);
         let pointers: Vec<&str> =
-            fields.pointers().into_iter().flatten().chain(rarer).map(Pointer::as_str).collect();
+            fields.pointers().into_iter().flatten().chain(rare).map(Pointer::as_str).collect();
         if let Some(n) = (1..pointers.len()).find(|n| pointers[..*n].contains(&pointers[*n])) {
             let what = format!("\"{}\" is the pointer of two fields", pointers[n]);
             self.s.wrong(&self.at, what);
@@ -354,13 +355,13 @@ impl Entry<'_> {
     /// Reads a pointer, and the factor of the unit in `{name}_unit`.
     fn with_unit(&mut self, name: &str, quantity: Quantity) -> Option<(Pointer, f64)> {
         let unit = format!("{name}_unit");
-        self.unit_belongs(name, &unit, || quantity.factor("").err().unwrap_or_default());
+        self.check_unit(name, &unit, || quantity.factor("").err().unwrap_or_default());
         let (pointer, factor) =
             (self.pointer(name), self.checked(&unit, |unit| quantity.factor(unit)));
         Some((pointer?, factor?))
     }
 
-    fn unit_belongs(&mut self, name: &str, unit: &str, units: impl FnOnce() -> String) {
+    fn check_unit(&mut self, name: &str, unit: &str, units: impl FnOnce() -> String) {
         match (self.has(name), self.has(unit)) {
             (true, false) => {
                 let units = units();
@@ -385,7 +386,7 @@ impl Entry<'_> {
                 names(&TimeUnit::NAMES)
             )
         };
-        self.unit_belongs("ts", "ts_unit", units);
+        self.check_unit("ts", "ts_unit", units);
         more.date = self.pointer("ts_date");
         let zone = self.checked("ts_zone", Zone::new);
         let mut pattern = None;
@@ -404,7 +405,7 @@ impl Entry<'_> {
             if self.has(key) && (is_number || !self.has("ts")) {
                 self.wrong(
                     key,
-                    "only for a ts that is text: set ts_unit = \"rfc3339\", or a pattern",
+                    "only for a ts that is a string: set ts_unit to \"rfc3339\", or to a pattern",
                 );
             }
         }
@@ -414,12 +415,12 @@ impl Entry<'_> {
         Some((self.pointer("ts")?, unit?))
     }
 
-    fn rarer(&mut self, more: &mut More) {
+    fn rare_keys(&mut self, more: &mut More) {
         let [lat, lng] = ["lat_unit", "lng_unit"].map(|key| self.checked(key, Degrees::new));
         if let Some(lat) = lat {
             more.degrees = [lat, lng.unwrap_or(lat.unsigned())];
         } else if lng.is_some() {
-            self.wrong("lng_unit", "lat_unit is missing; without lng_unit, it counts for both");
+            self.wrong("lng_unit", "requires lat_unit, which alone counts for both");
         }
         more.hemispheres = ["lat_hemisphere", "lng_hemisphere"].map(|key| self.pointer(key));
         for (name, quantity, factor) in [

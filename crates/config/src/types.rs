@@ -31,13 +31,13 @@ pub struct Mqtt {
     /// QoS of the subscription. No key sets it; only the laboratory subscribes at QoS 0.
     pub qos: Qos,
     pub connections: Connections,
-    /// Receive Maximum of each session. Derived; no key sets it.
+    /// Receive Maximum of each session. A constant: no key sets it.
     pub receive_maximum: u16,
-    /// Timeout of TCP, TLS and CONNACK together, and then of SUBACK. Derived; no key sets it.
+    /// Timeout of TCP, TLS and CONNACK together, and then of SUBACK. A constant: no key sets it.
     pub connect_timeout: Duration,
     /// How long the broker keeps a session without a connection.
     pub session_expiry: Duration,
-    /// Keep Alive in CONNECT. Derived; no key sets it.
+    /// Keep Alive in CONNECT. A constant: no key sets it.
     pub keep_alive: Duration,
     /// Maximum Packet Size. A larger packet that the broker sends anyway is truncated and rejected.
     pub max_packet_bytes: u32,
@@ -67,9 +67,9 @@ pub struct ClickHouse {
     pub database: String,
     pub user: String,
     pub password: Option<Secret>,
-    /// Number of concurrent inserts. Not a key: while all are in flight, the open batch grows.
+    /// Number of concurrent inserts. A constant: while all are in flight, the open batch grows.
     pub inserts_in_flight: usize,
-    /// Timeout of one attempt; doubles with every timeout. Not a key.
+    /// Timeout of the first attempt; doubles with every timeout. A constant: no key sets it.
     pub insert_timeout: Duration,
     pub replication: Replication,
     /// The cluster of `ON CLUSTER`; only with [`Replication::Macros`].
@@ -90,8 +90,8 @@ impl ClickHouse {
         self.cluster.is_some() || self.replication == Replication::Managed
     }
 
-    /// Returns the configuration with this member's own endpoint alone, so that no request goes to
-    /// another host because this one is away.
+    /// Returns the configuration with this member's own endpoint only, so that no request moves to
+    /// another host while this one is down.
     #[must_use]
     pub fn pinned(&self) -> Self {
         let urls = self.urls.get(self.home).cloned().into_iter().collect();
@@ -127,7 +127,7 @@ pub enum Replication {
     None,
     /// Each table has a path with the server's macros `{shard}` and `{replica}`.
     Macros,
-    /// The database replicates the tables: a Replicated one, or ClickHouse Cloud's.
+    /// The database replicates the tables: its engine is Replicated, or Shared (ClickHouse Cloud).
     Managed,
 }
 
@@ -175,25 +175,25 @@ pub struct Log {
     pub format: LogFormat,
     /// `level` or `target=level,…`
     pub filter: String,
-    /// Maximum bytes of the lines that wait for stderr. Not a key.
+    /// Maximum bytes of the lines that wait for stderr. A constant: no key sets it.
     pub queue_bytes_max: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// The configured events, and their topic over MQTT.
+/// `[events]`: how `milepost events` detects and publishes events.
 #[derive(Debug, Clone)]
 pub struct Events {
-    /// The levels before `/DRIVER/…`; `None`: not over MQTT.
+    /// The topic levels before `/DRIVER/…`; `None`: events are not published over MQTT.
     pub topic: Option<String>,
     /// Time without a fix after which a driver is silent; `None`: silence is not an event.
     pub silent_for: Option<Duration>,
-    /// Number of a driver's usual gaps within which the driver is not silent.
+    /// A driver is not silent until this many times the driver's usual gap has passed.
     pub silent_gaps: f64,
     /// Speed in m/s above which a driver is too fast; `None`: speed is not an event.
     pub faster_than: Option<f64>,
@@ -201,7 +201,7 @@ pub struct Events {
     pub fence_margin: f64,
 }
 
-/// A web service that events are posted to.
+/// A web service to which events are posted.
 #[derive(Clone)]
 pub struct Webhook {
     /// The URL, which may contain a secret.

@@ -12,11 +12,12 @@ use crate::position::Timestamp;
 use crate::reject::Reason;
 
 const DAY_MS: i64 = 86_400_000;
-/// GPS counts weeks modulo 1,024. A receiver that is older than its epoch reports times that are
-/// this much too early.
+/// GPS counts weeks modulo 1,024. A receiver whose firmware predates the current count reports
+/// times that are this much too early.
 const ROLLOVER_MS: i64 = 1_024 * 7 * DAY_MS;
-/// 1981-01-01. A receiver without a fix reports 1970 or 1980.
-const CLOCKS_SET_MS: i64 = 347_155_200_000;
+/// 1981-01-01. An earlier time means that the clock was never set: a receiver without a fix reports
+/// 1970 or 1980.
+const CLOCK_UNSET_BEFORE_MS: i64 = 347_155_200_000;
 
 /// How far `ts` may be from the time of receipt, in milliseconds.
 #[derive(Debug, Clone, Copy)]
@@ -62,11 +63,11 @@ impl AgeLimits {
 
 /// Parses a `ts` that is not a number.
 fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i64, Refusal> {
-    // Figures such as 251126101500, by a pattern.
+    // A number such as 251126101500, which a pattern parses as text.
     if let (Scalar::Integer(number), TimeUnit::Pattern) = (ts, unit) {
         return from_text(&Scalar::Text(number.to_string().into()), unit, local);
     }
-    let wanted = match (ts, unit, local) {
+    let problem = match (ts, unit, local) {
         (
             Scalar::Text(text),
             TimeUnit::BySize | TimeUnit::Rfc3339 | TimeUnit::Pattern,
@@ -78,25 +79,26 @@ fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i
         (Scalar::Text(text), TimeUnit::BySize | TimeUnit::Rfc3339, None) => match rfc3339(text) {
             Some(time) => return Ok(time.unix_ms()),
             None => {
-                // A text with an offset needs no zone.
+                // Text with an offset needs no zone.
                 if let Ok(ms) = Local::default().unix_ms(text) {
                     return Ok(ms);
                 }
-                let number = if unit == TimeUnit::BySize { "neither a number nor" } else { "not" };
+                let negation =
+                    if unit == TimeUnit::BySize { "neither a number nor" } else { "not" };
                 match (Local { zone: Some(Zone::utc()), pattern: None }).unix_ms(text) {
                     Ok(_) => format!(
-                        "{number} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z; name its zone \
-                         with `zone` of the source or `ts_zone` of the format"
+                        "{negation} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z; name its \
+                         zone with `zone` of the source or `ts_zone` of the format"
                     ),
-                    // A text of another kind needs no advice about dates.
-                    Err(why) if !why.contains("no time such as") => format!("but {why}"),
+                    // Text that does not look like a date needs no advice about dates.
+                    Err(why) if !why.contains("not a time such as") => format!("but {why}"),
                     Err(_) => {
-                        format!("{number} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z")
+                        format!("{negation} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z")
                     }
                 }
             }
         },
-        // Text in RFC 3339 is one instant, whatever unit the format's numbers have.
+        // RFC 3339 states one instant, whatever the unit of the format's numbers.
         (
             Scalar::Text(text),
             TimeUnit::Seconds
@@ -115,7 +117,7 @@ fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i
         (_, TimeUnit::Rfc3339 | TimeUnit::Pattern, _) => "not RFC 3339".to_owned(),
         _ => "not a number".to_owned(),
     };
-    refuse(Reason::BadTs, format!("ts is {ts}, {wanted}"))
+    refuse(Reason::BadTs, format!("ts is {ts}, {problem}"))
 }
 
 fn too_old(
@@ -126,10 +128,10 @@ fn too_old(
     received_at: Timestamp,
 ) -> String {
     let time = shown(ms);
-    let is_good = |ms: i64| limits.is_good(ms, received_at);
+    let is_plausible = |ms: i64| limits.is_plausible(ms, received_at);
     let (days, key) = (limits.past_ms / DAY_MS, limits.past_key);
     let to_store = format!("is more than {days} days old; to store it, raise {key}");
-    if let Some((weeks, day)) = rollover(ms, 1, is_good) {
+    if let Some((weeks, day)) = rollover(ms, 1, is_plausible) {
         // The time may be right: an imported file can be years old.
         let or_not = if days > 100 { format!("; or it {to_store}") } else { String::new() };
         return format!(
@@ -137,7 +139,7 @@ fn too_old(
              firmware{or_not}"
         );
     }
-    if let Some(hint) = factor(ts, unit, is_good) {
+    if let Some(hint) = factor(ts, unit, is_plausible) {
         return format!("{time} is too old; {hint}");
     }
     // Days since 1899-12-30, as spreadsheets count them, until 2064.
@@ -148,18 +150,18 @@ fn too_old(
         );
     }
     if let (Scalar::Integer(number), TimeUnit::BySize) = (ts, unit)
-        && let Some(hint) = in_figures(*number, is_good)
+        && let Some(hint) = in_figures(*number, is_plausible)
     {
         return hint;
     }
-    if ms < CLOCKS_SET_MS {
+    if ms < CLOCK_UNSET_BEFORE_MS {
         return format!("{time}: the device's clock was never set");
     }
     let is_number = matches!(ts, Scalar::Integer(_) | Scalar::Number(_));
-    let epoch = EPOCHS.iter().find(|(seconds, _)| is_number && is_good(ms + seconds * 1_000));
+    let epoch = EPOCHS.iter().find(|(seconds, _)| is_number && is_plausible(ms + seconds * 1_000));
     if let Some((seconds, name)) = epoch {
         return format!(
-            "{time} is too old; {seconds} s more make it right: the device counts {name}"
+            "{time} is too old; adding {seconds} s corrects it: the device counts {name}"
         );
     }
     format!("{time} {to_store}")
@@ -181,16 +183,16 @@ fn too_new(
     received_at: Timestamp,
 ) -> String {
     let time = shown(ms);
-    let is_good = |ms: i64| limits.is_good(ms, received_at);
-    if let Some(hint) = factor(ts, unit, is_good) {
+    let is_plausible = |ms: i64| limits.is_plausible(ms, received_at);
+    if let Some(hint) = factor(ts, unit, is_plausible) {
         return format!("{time} is in the future; {hint}");
     }
     if let (Scalar::Integer(number), TimeUnit::BySize) = (ts, unit)
-        && let Some(hint) = in_figures(*number, is_good)
+        && let Some(hint) = in_figures(*number, is_plausible)
     {
         return hint;
     }
-    if let Some((weeks, day)) = rollover(ms, -1, is_good) {
+    if let Some((weeks, day)) = rollover(ms, -1, is_plausible) {
         return format!(
             "{time} is {weeks} weeks after {day}: the receiver has the GPS week rollover; update its \
              firmware"
@@ -198,27 +200,28 @@ fn too_new(
     }
     let (ahead, limit) =
         (ms.saturating_sub(received_at.unix_ms()) / 1_000, limits.future_ms / 1_000);
-    format!("{time} is {ahead} s ahead of the clock here; decode.fix_future_max allows {limit} s")
+    format!("{time} is {ahead} s ahead of milepost's clock; decode.fix_future_max allows {limit} s")
 }
 
-/// Returns how many GPS rollovers make the time plausible, and its day then.
-fn rollover(ms: i64, sign: i64, is_good: impl Fn(i64) -> bool) -> Option<(i64, String)> {
-    let later = |rollovers: i64| ms.saturating_add(sign * rollovers * ROLLOVER_MS);
-    let rollovers = [1, 2].into_iter().find(|rollovers| is_good(later(*rollovers)))?;
-    let day = shown(later(rollovers)).get(..10).unwrap_or_default().to_owned();
+/// Returns the number of weeks by which GPS rollovers shifted the time, and the day without that
+/// shift; `None` if rollovers do not explain the time.
+fn rollover(ms: i64, sign: i64, is_plausible: impl Fn(i64) -> bool) -> Option<(i64, String)> {
+    let shifted = |rollovers: i64| ms.saturating_add(sign * rollovers * ROLLOVER_MS);
+    let rollovers = [1, 2].into_iter().find(|rollovers| is_plausible(shifted(*rollovers)))?;
+    let day = shown(shifted(rollovers)).get(..10).unwrap_or_default().to_owned();
     Some((rollovers * 1_024, day))
 }
 
 impl AgeLimits {
-    fn is_good(self, ms: i64, received_at: Timestamp) -> bool {
+    fn is_plausible(self, ms: i64, received_at: Timestamp) -> bool {
         let age_ms = received_at.unix_ms().saturating_sub(ms);
         (-self.future_ms..=self.past_ms).contains(&age_ms)
     }
 }
 
-/// Explains a number that was read in another unit than the device's, such as seconds taken for
+/// Explains a number that was read in a unit other than the device's, such as seconds taken for
 /// milliseconds.
-fn factor(ts: &Scalar<'_>, unit: TimeUnit, is_good: impl Fn(i64) -> bool) -> Option<String> {
+fn factor(ts: &Scalar<'_>, unit: TimeUnit, is_plausible: impl Fn(i64) -> bool) -> Option<String> {
     const UNITS: [(&str, f64); 4] = [("s", 1e3), ("ms", 1.0), ("us", 1e-3), ("ns", 1e-6)];
     let at = match unit {
         TimeUnit::Seconds => 0,
@@ -228,12 +231,12 @@ fn factor(ts: &Scalar<'_>, unit: TimeUnit, is_good: impl Fn(i64) -> bool) -> Opt
         TimeUnit::BySize | TimeUnit::Rfc3339 | TimeUnit::Pattern => return None,
     };
     let number = ts.as_f64()?;
-    let right = UNITS.iter().position(|(_, ms)| is_good(rounded(number * ms)))?;
+    let right = UNITS.iter().position(|(_, ms)| is_plausible(rounded(number * ms)))?;
     let by = ["1,000", "1,000,000", "1,000,000,000"].get(right.abs_diff(at).checked_sub(1)?)?;
     let (sent, read) = (UNITS[right].0, UNITS[at].0);
     Some(format!(
-        "a factor of {by} makes it right: it is in {sent}, and is read in {read}: set ts_unit = \
-         \"{sent}\""
+        "it is off by a factor of {by}: the number is in {sent}, but is read in {read}; set \
+         ts_unit = \"{sent}\""
     ))
 }
 

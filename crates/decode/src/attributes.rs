@@ -17,7 +17,7 @@ const SHORT_BYTES: usize = 21;
 #[derive(Debug, Clone)]
 pub struct Attributes(Pairs);
 
-/// Name and value in turn, in RowBinary, as an INSERT has them: nothing is encoded later.
+/// Names and values in turn, encoded in RowBinary as an INSERT needs them.
 #[derive(Debug, Clone)]
 enum Pairs {
     Short { count: u8, length: u8, encoded: [u8; SHORT_BYTES] },
@@ -52,7 +52,7 @@ impl Attributes {
         self.put_bytes(name, value.as_bytes())
     }
 
-    /// Adds a value as [`put`](Self::put) does; the value is UTF-8.
+    /// Adds a value as [`put`](Self::put) does; the value must be UTF-8.
     pub(super) fn put_bytes(&mut self, name: &str, value: &[u8]) -> bool {
         if self.is_empty() && self.push_short(name.as_bytes(), value) {
             return true;
@@ -78,7 +78,7 @@ impl Attributes {
         true
     }
 
-    /// Returns `false` if the pair needs an allocation.
+    /// Appends a pair without an allocation. Returns `false` if it does not fit.
     fn push_short(&mut self, name: &[u8], value: &[u8]) -> bool {
         let Pairs::Short { count, length, encoded } = &mut self.0 else { return false };
         let rest = &mut encoded[usize::from(*length)..];
@@ -105,7 +105,7 @@ impl Attributes {
         }
         match &mut self.0 {
             Pairs::Long(pairs) => pairs,
-            Pairs::Short { .. } => unreachable!("it has become long"),
+            Pairs::Short { .. } => unreachable!("converted to long above"),
         }
     }
 
@@ -154,8 +154,7 @@ impl Attributes {
         }
     }
 
-    /// Returns an upper bound of the bytes in memory beside the value itself, and of the encoded
-    /// ones.
+    /// Returns an upper bound of the allocated bytes, and of the encoded ones.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         match &self.0 {
@@ -167,7 +166,7 @@ impl Attributes {
     }
 }
 
-/// Returns names and values of RowBinary.
+/// Returns the names and values that `rest` holds in RowBinary.
 fn pairs(mut rest: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     std::iter::from_fn(move || Some((text(&mut rest)?, text(&mut rest)?)))
 }

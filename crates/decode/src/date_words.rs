@@ -1,4 +1,4 @@
-//! Dates with words: names of months and weekdays, and abbreviations of zones.
+//! Dates in words: names of months and weekdays, and abbreviations of zones.
 
 /// The names of the months, January first, in English, German, French and Spanish.
 const MONTHS: [&[&str]; 12] = [
@@ -34,7 +34,7 @@ const WEEKDAYS: [&str; 17] = [
     "saturday",
     "sunday",
 ];
-/// Words that connect a date with its time of day.
+/// Words that are dropped between the parts of a date, or between the date and its time of day.
 const CONNECTING: [&str; 5] = ["at", "um", "de", "of", "-"];
 
 /// Returns the number of a month, 1 for January.
@@ -43,14 +43,15 @@ pub(super) fn month(name: &str) -> Option<usize> {
     MONTHS.iter().position(|names| names.contains(&&*name)).map(|at| at + 1)
 }
 
-/// Rewrites a time whose date has the name of a month or of a weekday as `2026-11-26`, with
-/// everything else behind it. Returns `None` if there is no such name.
+/// Rewrites a date that names its month as `2026-11-26`, followed by the rest of the text. Removes
+/// the name of a weekday. Returns `None` if the text contains no such date and no weekday.
 ///
 /// Examples: `Thu, 26 Nov 2026 10:15:00 +0000` (RFC 2822), `Thu Nov 26 10:15:00 UTC 2026` (`date`),
-/// `Nov 26, 2026, 10:15 AM`, `26. November 2026 10:15`.
+/// `Nov 26, 2026, 10:15 AM`, `26. November 2026 10:15`, `2026年11月26日 10:15`.
 pub(super) fn date_in_figures(text: &str) -> Option<String> {
-    let has_word = |c: char| c.is_alphabetic() && !"TtZz".contains(c);
-    if text.len() > 100 || !text.contains(has_word) {
+    // The T and the Z of RFC 3339 are not words.
+    let is_in_word = |c: char| c.is_alphabetic() && !"TtZz".contains(c);
+    if text.len() > 100 || !text.contains(is_in_word) {
         return None;
     }
     if text.contains('年') {
@@ -65,8 +66,8 @@ pub(super) fn date_in_figures(text: &str) -> Option<String> {
         let is_ordinal = [".", "", "st", "nd", "rd", "th"].contains(&&lower[digits..]);
         if n == 0 && WEEKDAYS.contains(&lower.trim_end_matches('.')) {
             has_weekday = true;
-        } else if let (None, Some(found)) = (month_number, month(word)) {
-            month_number = Some(found);
+        } else if let (None, Some(number)) = (month_number, month(word)) {
+            month_number = Some(number);
         } else if digits == 4 && word.len() == 4 && year.is_none() {
             year = Some(word);
         } else if matches!(digits, 1 | 2) && is_ordinal && day.is_none() {
@@ -83,9 +84,9 @@ pub(super) fn date_in_figures(text: &str) -> Option<String> {
     }
 }
 
-/// Returns advice about the zone that may be meant by an abbreviation; an empty text if it is not a
-/// usual one.
-pub(super) fn zone_called(abbreviation: &str) -> String {
+/// Returns an example of a zone for an abbreviation: `, such as Europe/Berlin` for CET. Returns an
+/// empty text if the abbreviation is unknown.
+pub(super) fn zone_example(abbreviation: &str) -> String {
     const ZONES: [(&[&str], &str); 11] = [
         (&["EST", "EDT"], "America/New_York"),
         (&["CST", "CDT"], "America/Chicago"),
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn date_of_words_is_written_in_figures() {
+    fn date_in_words_is_rewritten_in_figures() {
         for (text, expected) in [
             ("Thu, 26 Nov 2026 10:15:00 +0000", Some("2026-11-26 10:15:00 +0000")),
             ("Thu Nov 26 10:15:00 UTC 2026", Some("2026-11-26 10:15:00 UTC")),
@@ -118,7 +119,7 @@ mod tests {
             ("26 de noviembre de 2026 10:15", Some("2026-11-26 10:15")),
             ("Thu 2026-11-26 10:15:00", Some("2026-11-26 10:15:00")),
             ("2026年11月26日 10:15:00", Some("2026-11-26  10:15:00")),
-            // Finnish November is no March.
+            // "marraskuu", Finnish for November, must not be taken for "mar".
             ("26 marraskuu 2026 10:15", None),
             ("2026-11-26T10:15:00Z", None),
             ("26 Nov 26 10:15:00", None),

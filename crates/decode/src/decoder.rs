@@ -74,8 +74,8 @@ impl Decoder {
         self
     }
 
-    /// Returns a decoder that rejects a place beside a hemisphere that is not read, which costs
-    /// another pass.
+    /// Returns a decoder that rejects a point if a field that is not read states a hemisphere
+    /// against the sign of its coordinate. This costs another pass.
     #[must_use]
     pub fn checking_hemispheres(mut self) -> Self {
         self.sources.iter_mut().for_each(|source| source.reading.checks_hemispheres = true);
@@ -95,17 +95,17 @@ impl Decoder {
         self.decode_of(message, received_at, None, out);
     }
 
-    /// Decodes a part of a message. `otherwise`: the driver, if the payload should name one and
-    /// this part does not.
+    /// Decodes a part of a message. `fallback`: the driver, if the payload should name one and this
+    /// part does not.
     pub fn decode_of(
         &self,
         message: Message<'_>,
         received_at: Timestamp,
-        otherwise: Option<DriverId>,
+        fallback: Option<DriverId>,
         out: &mut Decoded,
     ) {
         let mut text = Cow::Borrowed(message.payload);
-        let Err(refusal) = self.decode_message(message, &mut text, received_at, otherwise, out)
+        let Err(refusal) = self.decode_message(message, &mut text, received_at, fallback, out)
         else {
             return;
         };
@@ -118,7 +118,7 @@ impl Decoder {
             out.ignored.push(Ignored::Presence);
             return;
         }
-        let driver_id = self.driver_of(Message { payload: &text, ..message }, otherwise);
+        let driver_id = self.driver_of(Message { payload: &text, ..message }, fallback);
         let Message { topic, payload, payload_bytes, .. } = message;
         out.rejects.push(reject(topic, received_at, driver_id, (payload, payload_bytes), refusal));
     }
@@ -130,14 +130,14 @@ impl Decoder {
         message: Message<'_>,
         payload: &mut Cow<'_, [u8]>,
         received_at: Timestamp,
-        otherwise: Option<DriverId>,
+        fallback: Option<DriverId>,
         out: &mut Decoded,
     ) -> Result<(), Refusal> {
         self.check_size(message)?;
         let found = self.source_of(message.topic);
         let (number, Source { reading, format, .. }, driver) = found.ok_or_else(|| {
             out.is_foreign = true;
-            Refusal::new(Reason::BadTopic, "matches no source's topic")
+            Refusal::new(Reason::BadTopic, "the topic matches no source")
         })?;
         out.source = Some(number);
         let Ok(driver) = &driver else {
@@ -164,10 +164,10 @@ impl Decoder {
             topic: message.topic,
             received_at,
             driver,
-            otherwise,
+            fallback,
             age,
             points_max,
-            announced: 0,
+            elements_seen: 0,
             out,
         };
         // Try plain JSON before checking UTF-8: the plain reader checks it, too.
@@ -192,7 +192,7 @@ impl Decoder {
             return refuse(
                 Reason::TooLarge,
                 format!(
-                    "{} bytes; the limit is {}",
+                    "the payload has {} bytes; the limit is {}",
                     message.payload_bytes, self.limits.payload_bytes_max
                 ),
             );
@@ -200,7 +200,10 @@ impl Decoder {
         if message.payload_bytes > message.payload.len() {
             return refuse(
                 Reason::TooLarge,
-                format!("{} bytes, in a packet above mqtt.max_packet_bytes", message.payload_bytes),
+                format!(
+                    "the payload has {} bytes, in a packet above mqtt.max_packet_bytes",
+                    message.payload_bytes
+                ),
             );
         }
         Ok(())
@@ -218,8 +221,8 @@ impl Decoder {
     }
 
     /// Returns the driver of a rejected message, if the message names one.
-    fn driver_of(&self, message: Message<'_>, otherwise: Option<DriverId>) -> Option<DriverId> {
+    fn driver_of(&self, message: Message<'_>, fallback: Option<DriverId>) -> Option<DriverId> {
         let (_, _, driver) = self.source_of(message.topic)?;
-        driver.ok()?.id([message.payload; 2], otherwise).ok()
+        driver.ok()?.id([message.payload; 2], fallback).ok()
     }
 }

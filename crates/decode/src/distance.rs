@@ -1,4 +1,4 @@
-//! The distance of two places.
+//! The distance between two places.
 
 /// Mean radius of the earth, in metres.
 const EARTH_M: f64 = 6_371_008.8;
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distance_is_that_of_a_sphere_across_the_antimeridian_too() {
+    fn distance_is_on_a_sphere_even_across_the_antimeridian() {
         for (a, b, expected) in [
             ([0.0, 0.0], [0.0, 1.0], 111_195.08),
             ([0.0, 179.5], [0.0, -179.5], 111_195.08),

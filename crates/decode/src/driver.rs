@@ -13,7 +13,7 @@ pub enum Driver {
     Payload(Pointer),
 }
 
-/// The driver of a message, as far as its topic names one.
+/// The driver that the topic of a message names, or the place in the payload that names it.
 pub(super) enum Named<'s> {
     InTopic(DriverId),
     InPayload(&'s Pointer, OtherBytes),
@@ -21,11 +21,11 @@ pub(super) enum Named<'s> {
 
 impl Named<'_> {
     /// Returns the topic's driver; or the value at the pointer in the first of `objects` that has
-    /// one (the point, then the object around it); or `otherwise`.
+    /// one (the point, then the object around it); or `fallback`.
     pub(super) fn id(
         &self,
         objects: [&[u8]; 2],
-        otherwise: Option<DriverId>,
+        fallback: Option<DriverId>,
     ) -> Result<DriverId, Refusal> {
         let (pointer, other) = match self {
             Self::InTopic(id) => return Ok(*id),
@@ -45,11 +45,11 @@ impl Named<'_> {
                 return id_of(pointer, other, &value);
             }
         }
-        otherwise.map_or_else(|| id_of(pointer, other, &Scalar::Missing), Ok)
+        fallback.map_or_else(|| id_of(pointer, other, &Scalar::Missing), Ok)
     }
 }
 
-/// Returns the id that a payload has at `pointer`.
+/// Returns the driver id in `value`, which the payload has at `pointer`.
 pub(super) fn id_of(
     pointer: &Pointer,
     other: OtherBytes,
@@ -97,8 +97,8 @@ fn is_rounded(text: &str) -> bool {
 }
 
 /// Returns the digits of a JSON number that is whole: `18446744073709551615`, `356307042441013.0`,
-/// `3.5630704e7`. `None`: it is negative, has a fraction or a negative exponent, or has fewer digits
-/// than its value.
+/// `3.5630704e7`. `None`: it is negative, has a fraction or a negative exponent, or its exponent
+/// adds zeros that were not sent.
 fn whole_number(raw: &str) -> Option<String> {
     let (mantissa, exponent) = raw.split_once(['e', 'E']).unwrap_or((raw, "0"));
     let (whole, decimals) = mantissa.split_once('.').unwrap_or((mantissa, ""));
@@ -164,7 +164,8 @@ impl OtherBytes {
     }
 }
 
-/// A driver's id made of a topic's levels: `{1}` is what the first `+` stands for.
+/// A template for a driver's id from the levels of a topic: `{1}` is the level that the first `+`
+/// matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template(Vec<Part>);
 
@@ -202,7 +203,7 @@ impl Template {
         }
         if parts.is_empty() {
             return Err(format!(
-                "\"{text}\": neither levels of the topic such as \"{{1}}\" nor a JSON pointer such as \"/device/id\""
+                "\"{text}\": must contain a level of the topic such as \"{{1}}\", or be a JSON pointer such as \"/device/id\""
             ));
         }
         literals.push_str(rest);

@@ -1,5 +1,5 @@
 //! Detects numbers whose exponent hides lost digits: `1.79555E+12`, as a spreadsheet or C's `%g`
-//! writes a time in milliseconds, is 2.8 hours wide.
+//! writes a time in milliseconds, stands for any time within 2.8 hours.
 
 use super::json::{Scalar, resolution, seconds_lost};
 use super::refusal::{Refusal, refuse};
@@ -41,21 +41,24 @@ fn is_rounded(sent: &str) -> bool {
 /// Checks a time that was sent as a string.
 ///
 /// # Errors
-/// The text stands for several seconds.
+/// The lost digits stand for more than one second.
 pub(super) fn check_time(text: &str, unit: TimeUnit) -> Result<(), Refusal> {
     match seconds_lost(text, unit) {
         Some(seconds) => refuse(
             Reason::BadTs,
-            format!("ts {text:.20} has lost its last digits, {seconds} s: {}", why(text)),
+            format!(
+                "ts {text:.20} has lost its last digits, which stand for {seconds} s: {}",
+                why(text)
+            ),
         ),
         None => Ok(()),
     }
 }
 
-/// Like [`check_time`], for `sent`: a JSON number, or another value.
+/// Like [`check_time`], for `sent`, the JSON of a number or another value.
 ///
 /// # Errors
-/// The number stands for several seconds.
+/// The lost digits stand for more than one second.
 pub(super) fn check_time_sent(sent: &str, unit: TimeUnit) -> Result<(), Refusal> {
     // A larger number is not a time in any unit; it is rejected as too new.
     let may_be_time = sent.parse().is_ok_and(|number: f64| number.abs() < 1e20);
@@ -76,8 +79,8 @@ pub(super) fn check_degrees(text: &str, field: &str, factor: f64) -> Result<(), 
     }
 }
 
-/// Like [`check_degrees`], for `sent`: a JSON number, or another value. Programs that round write
-/// degrees without an exponent, and large integers with one.
+/// Like [`check_degrees`], for `sent`, the JSON of a number or another value. Programs that round
+/// write degrees without an exponent, and large integers with one.
 ///
 /// # Errors
 /// The degrees may be more than 11 m off.
@@ -126,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn exponents_are_found_and_names_are_none() {
+    fn exponents_are_found_and_names_are_not_taken_for_them() {
         for (json, has_one) in [
             (r#"{"a":1e3}"#, true),
             (r#"{"a":1.5E+3}"#, true),

@@ -13,8 +13,8 @@ use super::plain::Plain;
 
 /// Maximum number of values that one pass extracts. The last slot is the driver.
 const SLOTS_MAX: usize = 18;
-/// Slots of the names under which a payload states, where its format does not read it, that the
-/// latitude is south and that the longitude is west.
+/// Slots of the names of members that the format does not read, and that say the latitude is south
+/// or the longitude is west.
 pub(super) const UNREAD_HEMISPHERES: [usize; 2] = [SLOTS_MAX - 3, SLOTS_MAX - 2];
 
 /// A path into JSON: names, and indices of arrays.
@@ -34,7 +34,7 @@ impl Pointer {
         let wanted = || format!("\"{text}\": must be a JSON pointer such as \"/device/id\"");
         let steps = text.strip_prefix('/').filter(|steps| !steps.is_empty()).ok_or_else(wanted)?;
         if steps.replace("~0", "").replace("~1", "").contains('~') {
-            return Err(wanted() + "; in a name, ~ is ~0 and / is ~1");
+            return Err(wanted() + "; in a name, write ~ as ~0 and / as ~1");
         }
         let steps: Vec<_> =
             steps.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect();
@@ -88,7 +88,8 @@ pub(super) struct Paths {
 pub(super) type Found<'a> = [Scalar<'a>; SLOTS_MAX];
 
 impl Paths {
-    /// Creates the tree of one path per slot, written as in a pointer but without the first `/`.
+    /// Creates the tree of these paths, one per slot, written as in a pointer but without the first
+    /// `/`.
     pub(super) fn new(paths: &[&str]) -> Self {
         let mut tree = Self::default();
         for (slot, path) in paths.iter().enumerate() {
@@ -100,7 +101,7 @@ impl Paths {
     /// Adds a path of a slot. Several paths may share a slot: the last value in the payload is
     /// used.
     pub(super) fn add<'p>(&mut self, path: impl IntoIterator<Item = &'p str>, slot: usize) {
-        assert!(slot < SLOTS_MAX, "a format wants more than {SLOTS_MAX} values");
+        assert!(slot < SLOTS_MAX, "a format must extract at most {SLOTS_MAX} values");
         let mut at = self;
         for step in path {
             let known = at.children.iter().position(|(name, _)| **name == *step);
@@ -274,7 +275,7 @@ impl<'de> Wanted<'de> for Found<'de> {
     }
 
     fn take_hemisphere(&mut self, paths: &Paths, key: &str, json: &str) {
-        // A value that is no string, or an invalid one, is no hemisphere.
+        // Only a valid string can be a hemisphere.
         if let Ok(text) = serde_json::from_str::<Text<'_>>(json) {
             paths.put_hemisphere(key, &text.0, self);
         }
@@ -298,7 +299,7 @@ impl<'de> Wanted<'de> for Option<&'de RawValue> {
     }
 }
 
-/// Reads nothing inside: the value itself is read.
+/// Takes nothing from inside a value: the visitor returns the value itself.
 impl<'de> Wanted<'de> for () {
     fn take<D: Deserializer<'de>>(&mut self, _: &Paths, deserializer: D) -> Result<(), D::Error> {
         IgnoredAny::deserialize(deserializer).map(drop)
@@ -374,7 +375,7 @@ impl<'de, W: Wanted<'de>> Visitor<'de> for Inside<'_, '_, W> {
         Ok(Scalar::Integer(number))
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "beyond i64 nothing fits any field")]
+    #[expect(clippy::cast_precision_loss, reason = "no field accepts a number beyond i64")]
     fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
         Ok(i64::try_from(number).map_or(Scalar::Number((number as f64).into()), Scalar::Integer))
     }

@@ -1,7 +1,7 @@
-//! Recognises the names and values of hemispheres beside coordinates, such as `lat_dir` and `S`.
+//! Recognises the names and values of hemispheres next to coordinates, such as `lat_dir` and `S`.
 
-/// Normalises a name: case, spaces, `_` and `-` do not count.
-pub(super) fn plain(name: &str) -> String {
+/// Normalises a name: lower case, without spaces, `_`, `-` and `.`.
+pub(super) fn normalised(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '_' | '-' | ' ' | '.')).collect::<String>().to_lowercase()
 }
 
@@ -19,19 +19,19 @@ pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
 /// The endings by which the name of a hemisphere differs from that of its coordinate.
 const HEMISPHERE_ENDINGS: [&str; 10] =
     ["ns", "ew", "h", "dir", "direction", "ref", "hemi", "hemisphere", "indicator", "cardinal"];
-/// The names of latitude and longitude that a hemisphere may have in its name.
+/// The names of latitude and longitude with which the name of a hemisphere may begin.
 const COORDINATES: [&[&str]; 2] = [&["lat", "latitude"], &["lng", "lon", "long", "longitude"]];
 
 /// Returns the coordinate that an object of this name holds: 0 for lat, 1 for lng.
 pub(super) fn coordinate(name: &str) -> Option<usize> {
-    let name = plain(name);
+    let name = normalised(name);
     COORDINATES.iter().position(|names| names.contains(&&*name))
 }
 
 /// Returns whether a member of a coordinate's object has the name of a hemisphere, such as the
 /// `dir` in `"lat":{"deg":33.5,"dir":"S"}`.
 pub(super) fn is_hemisphere_of_parent(name: &str) -> bool {
-    HEMISPHERE_ENDINGS.contains(&&*plain(name))
+    HEMISPHERE_ENDINGS.contains(&&*normalised(name))
 }
 
 /// Returns whether a value says south, for coordinate 0, or west, for 1.
@@ -40,7 +40,7 @@ pub(super) fn says_negative(value: &str, coordinate: usize) -> bool {
         &["s", "south", "southern", "sur", "sud", "sul", "süd", "süden"],
         &["w", "west", "western", "westen", "oeste", "ouest", "ovest"],
     ];
-    // Such as `S.`, `South latitude` and `W (west)`.
+    // The first word decides, as in `S.`, `South latitude` and `W (west)`.
     let lower = value.to_lowercase();
     let first = lower.split(|c: char| !c.is_alphabetic()).find(|word| !word.is_empty());
     first.is_some_and(|word| WORDS[coordinate].contains(&word))
@@ -48,7 +48,7 @@ pub(super) fn says_negative(value: &str, coordinate: usize) -> bool {
 
 /// Returns the coordinate whose hemisphere has this name: 0 for lat, 1 for lng.
 pub fn hemisphere(name: &str) -> Option<usize> {
-    let name = plain(name).replace('/', "");
+    let name = normalised(name).replace('/', "");
     let name = name.strip_prefix("gps").unwrap_or(&name);
     let of = |fields: &[&str]| {
         let ends = |field: &&str| {

@@ -12,7 +12,7 @@ pub enum Ignored {
     Configuration,
     /// OwnTracks: an encrypted message, for which milepost has no key.
     Encrypted,
-    /// Traccar: an event of a device, whose position is a message of its own.
+    /// Traccar: an event of a device. Its position is forwarded in a message of its own.
     Event,
     Lwt,
     /// The receiver reports no fix.

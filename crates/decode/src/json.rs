@@ -70,7 +70,7 @@ impl Scalar<'_> {
         if self.as_f64().is_some_and(|number| number < 0.0) { Self::Missing } else { self }
     }
 
-    /// Parses a number in a string, for formats that send such.
+    /// Parses a number in a string, for formats that send numbers as strings.
     #[inline]
     pub(super) fn or_number_in_text(self) -> Self {
         match &self {
@@ -99,8 +99,8 @@ pub(super) fn resolution(text: &str) -> Option<f64> {
     Some(10_f64.powi(exponent.saturating_sub(i32::try_from(decimals).unwrap_or(i32::MAX))))
 }
 
-/// Returns the seconds between a time and the next one that can be written like it, if an exponent
-/// makes that more than one second.
+/// Returns the gap in seconds between a time and the next one with as many digits, if its exponent
+/// makes the gap longer than one second.
 pub(super) fn seconds_lost(text: &str, unit: TimeUnit) -> Option<f64> {
     let (value, resolution) = (number(text)?.as_f64()?, resolution(text)?);
     let per_second = match unit {

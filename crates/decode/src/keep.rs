@@ -47,8 +47,8 @@ impl Names {
         Self { names, keys, are_plain }
     }
 
-    /// Returns the kept fields of a point whose JSON is one object without escapes, as most are.
-    /// `None`: it is not, or a limit is exceeded.
+    /// Returns the kept fields of a point whose JSON is one flat object without escapes, as most
+    /// are. `None`: the JSON is not, or a limit is exceeded.
     ///
     /// The format has read the JSON, so it is valid. Without escapes a name in quotes is a whole
     /// string, and before a colon it is a key. In a flat object, every key belongs to the point.
@@ -74,13 +74,13 @@ impl Names {
     }
 }
 
-/// Returns the scalars behind a key in quotes, in turn, each with how many bytes follow its key.
+/// Returns each scalar after a key in quotes, with the number of bytes that follow the key.
 fn values<'a>(key: &Finder<'_>, object: &'a [u8]) -> impl Iterator<Item = (usize, &'a [u8])> {
     let mut rest = object;
     std::iter::from_fn(move || {
         loop {
             rest = &rest[key.find(rest)? + key.needle().len()..];
-            if let Some(value) = scalar_behind(rest) {
+            if let Some(value) = scalar_after(rest) {
                 return Some((rest.len(), value));
             }
         }
@@ -103,8 +103,8 @@ impl PartialEq for Names {
 
 impl Eq for Names {}
 
-/// Returns the value behind a key: a string without its quotes, a number or a boolean.
-fn scalar_behind(rest: &[u8]) -> Option<&[u8]> {
+/// Returns the value after a key: a string without its quotes, a number or a boolean.
+fn scalar_after(rest: &[u8]) -> Option<&[u8]> {
     let rest = rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
     match rest {
         [b'"', text @ ..] => Some(&text[..memchr(b'"', text)?]),
@@ -137,10 +137,10 @@ impl<'a> Origin<'a> {
 }
 
 impl Keep {
-    /// `["*"]` for every field, or names.
+    /// Parses the configured names; `["*"]` keeps every field.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// A name is invalid, or there are too many.
     pub fn of_names(names: &[String]) -> Result<Self, String> {
         let names: Vec<String> = names
             .iter()
@@ -151,18 +151,18 @@ impl Keep {
             return Ok(Self::Nothing);
         }
         if names.iter().any(|name| name == "*") {
-            let alone = "\"*\" keeps every field: give it alone, or names";
+            let alone = "\"*\" keeps every field: give it alone, or give names";
             return if names.len() == 1 { Ok(Self::All) } else { Err(alone.to_owned()) };
         }
         if names.len() > ATTRIBUTES_MAX {
-            return Err(format!("at most {ATTRIBUTES_MAX} names"));
+            return Err(format!("must hold at most {ATTRIBUTES_MAX} names"));
         }
         let is_wrong = |name: &&String| {
             name.starts_with('/') || name.ends_with('/') || name.len() > NAME_BYTES_MAX
         };
         if let Some(name) = names.iter().find(is_wrong) {
             return Err(format!(
-                "\"{name}\": must be a name such as \"batt\", or a path such as \"io/239\" without / before it"
+                "\"{name}\": must be a name such as \"batt\", or a path such as \"io/239\" without a leading /"
             ));
         }
         Ok(Self::Named(Names::new(names)))
@@ -218,7 +218,7 @@ impl Keep {
     }
 
     /// Returns whether a value at this path, or below it, is kept.
-    fn wants_below(&self, path: &str) -> bool {
+    fn keeps_below(&self, path: &str) -> bool {
         match self {
             Self::Nothing => false,
             Self::All => true,
@@ -238,9 +238,9 @@ struct Walk<'w> {
 }
 
 impl Walk<'_> {
-    /// Collects the members of an object, or of the one at `root` in it. Drops invalid ones:
-    /// serde_json accepts unpaired surrogates and 1e999 in members that a format skips, so these
-    /// errors show only here.
+    /// Collects the members of an object, or of the one at `root` in it. Drops and counts invalid
+    /// ones: serde_json accepts unpaired surrogates and 1e999 in members that a format skips, so
+    /// these errors show only here.
     fn members(&mut self, json: &str, root: &'static [&'static str], depth: usize) {
         if !json.starts_with('{') {
             return;
@@ -255,7 +255,7 @@ impl Walk<'_> {
                     self.path.push('/');
                 }
                 self.path.push_str(key);
-                if self.keep.wants_below(&self.path) {
+                if self.keep.keeps_below(&self.path) {
                     self.value(value, depth);
                 }
                 self.path.truncate(length);
@@ -273,7 +273,7 @@ impl Walk<'_> {
                 Ok(text) => self.put(&text.0),
                 Err(_) => self.cut += 1,
             },
-            // A number or a boolean, digit by digit.
+            // A number or a boolean, as it was sent.
             _ => self.put(json),
         }
     }

@@ -10,11 +10,11 @@
 //!
 //! Guarantee: every byte string becomes at least one position, reject or ignored message, and never
 //! a panic. An invalid optional field becomes unknown; an invalid point does not reject its
-//! neighbours. The reasons for a reject, in the order of the checks, are the list of
-//! [`Reason`](reject::Reason)s.
+//! neighbours. [`Reason`](reject::Reason) lists the reasons for a reject in the order of the
+//! checks.
 //!
-//! Refuses: to guess a unit from a value, to read a clock, to do I/O. The rules for a point are in
-//! `point.rs`, for all formats.
+//! Refuses: to guess the unit of a speed, length or angle from the size of its value, to read a
+//! clock, to do I/O. The rules for a point are in `point.rs`, for all formats.
 
 mod age;
 pub mod attributes;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 
 use super::driver::Driver;
-use super::hemisphere::{hemisphere, plain, says_negative};
+use super::hemisphere::{hemisphere, normalised, says_negative};
 use super::json::{Scalar, Text, number};
 use super::keep::{Keep, Origin};
 use super::reading::Reading;
@@ -32,7 +32,7 @@ const ALIASES: [(&str, &[&str]); 8] = [
 ];
 /// Words in the names of times.
 const TIME_WORDS: [&str; 6] = ["time", "date", "stamp", "epoch", "utc", "when"];
-/// Names of the time of a fix in other formats, beside [`TIMES`].
+/// Names of the time of a fix in other formats, in addition to [`TIMES`].
 const TIMES_OF_FIXES: [&str; 34] = [
     "date",
     "when",
@@ -71,13 +71,13 @@ const TIMES_OF_FIXES: [&str; 34] = [
 ];
 /// Names of the fix's time of day, whose date is in another field.
 const TIMES_OF_DAY: [&str; 5] = ["time", "utctime", "gpstime", "timeutc", "fixtime"];
-/// Maximum distance from the time of receipt at which a number under such a name counts as a time,
+/// Maximum distance from the time of receipt at which a value under such a name counts as a time,
 /// in milliseconds.
 const PLAUSIBLE_MS: i64 = 366 * 86_400_000;
 
 /// Returns the field of milepost that `name` may stand for.
 pub fn meant(name: &str) -> Option<&'static str> {
-    let name = plain(name.rsplit('/').next().unwrap_or(name));
+    let name = normalised(name.rsplit('/').next().unwrap_or(name));
     let alias = ALIASES.iter().find(|(field, aliases)| *field == name || aliases.contains(&&*name));
     let near = || {
         let all = ALIASES.iter().flat_map(|(field, aliases)| {
@@ -139,7 +139,8 @@ fn members(json: &[u8]) -> Vec<(String, Scalar<'_>)> {
 /// usual names.
 ///
 /// # Errors
-/// There is a time under a name that is not read: as a fix of now it would be wrong.
+/// The point has a time under a name that is not read. With the time of receipt instead, the fix
+/// would be wrong.
 #[cold]
 pub(super) fn time_in<'j>(
     json: &'j [u8],
@@ -151,14 +152,14 @@ pub(super) fn time_in<'j>(
         let mut members = members(json);
         members.retain(|(_, value)| !value.is_missing());
         for known in TIMES {
-            if let Some(at) = members.iter().position(|(name, _)| plain(name) == known) {
+            if let Some(at) = members.iter().position(|(name, _)| normalised(name) == known) {
                 return Ok(members.swap_remove(at).1);
             }
         }
     }
     let whole = Origin::whole(json);
-    // The paths that a format reads begin at its root, so none is left out here: `time` beside the
-    // properties of a Feature is not the `time` in them.
+    // Skip no paths: those that a format reads begin at its root, so a `time` next to the
+    // properties of a Feature would be taken for the `time` in them.
     let (all, _) = Keep::All.collect(&whole, &[]);
     let is_time = |path: &str, value: &str| {
         let is_named_so = is_time_name(path, reading.is_own);
@@ -173,7 +174,7 @@ pub(super) fn time_in<'j>(
         is_named_so && ms().is_some_and(is_near)
     };
     let is_clock = |path: &str, value: &str| {
-        let name = plain(path.rsplit('/').next().unwrap_or(path));
+        let name = normalised(path.rsplit('/').next().unwrap_or(path));
         TIMES_OF_DAY.contains(&&*name) && is_time_of_day(value)
     };
     if let Some((path, value)) = all.iter().find(|(path, value)| is_clock(path, value)) {
@@ -201,13 +202,13 @@ pub(super) fn time_in<'j>(
 /// name their fields freely. Devices of other formats may send other times, too, so only names that
 /// refer to the fix count.
 fn is_time_name(path: &str, is_own: bool) -> bool {
-    let name = plain(path.rsplit('/').next().unwrap_or(path));
+    let name = normalised(path.rsplit('/').next().unwrap_or(path));
     if !is_own {
-        let is_of_feature = plain(path).ends_with("when/start");
+        let is_of_feature = normalised(path).ends_with("when/start");
         return is_of_feature || TIMES.contains(&&*name) || TIMES_OF_FIXES.contains(&&*name);
     }
     let is_last = path.ends_with("_at") || path.ends_with("At") || name == "at" || name == "t";
-    is_last || TIME_WORDS.iter().any(|word| plain(path).contains(word))
+    is_last || TIME_WORDS.iter().any(|word| normalised(path).contains(word))
 }
 
 /// Like [`hemisphere`], for the path of a member. Its name may contain a `/`, as `N/S` does.
@@ -220,7 +221,7 @@ fn hemisphere_at(path: &str) -> Option<usize> {
 /// Checks a point of milepost's own format for hemispheres.
 ///
 /// # Errors
-/// A hemisphere stands beside a number without a sign.
+/// A hemisphere is south or west, but the number of its coordinate has no sign.
 #[cold]
 pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Result<(), Refusal> {
     let degrees = [("lat", lat.as_f64()), ("lng", lng.as_f64())];
@@ -245,7 +246,7 @@ pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Re
 /// `west`: the names of those that say so.
 ///
 /// # Errors
-/// A hemisphere stands beside a number without a sign.
+/// A hemisphere is south or west, but the number of its coordinate has no sign.
 pub(super) fn check_unnamed_hemispheres(
     [south, west]: [&Scalar<'_>; 2],
     [lat, lng]: [&Scalar<'_>; 2],
@@ -267,11 +268,11 @@ pub(super) fn check_unnamed_hemispheres(
     Ok(())
 }
 
-/// Checks the fields that a format does not read for hemispheres. `has_one`: set if there is one,
-/// whatever it says.
+/// Checks the fields that a format does not read for hemispheres. Sets `has_one` if there is one,
+/// even if it is north or east.
 ///
 /// # Errors
-/// A hemisphere stands beside a number without a sign.
+/// A hemisphere is south or west, but the number of its coordinate has no sign.
 #[cold]
 pub(super) fn check_unread_hemispheres(
     origin: &Origin<'_>,
@@ -301,18 +302,19 @@ pub(super) fn check_unread_hemispheres(
     Ok(())
 }
 
-/// Adds to the detail of a missing field which similar fields the point has.
+/// Adds to the detail of a missing field the similar name that the point has, or all of its names.
 pub(super) fn hint(mut refusal: Refusal, json: &[u8], reading: &Reading) -> Refusal {
     let names: Vec<String> = members(json).into_iter().map(|(name, _)| name).collect();
     let missing =
         refusal.detail.split(' ').next().unwrap_or_default().trim_start_matches('/').to_owned();
-    let near = names
-        .iter()
-        .find(|name| reading.is_own && meant(name) == Some(&*missing) && plain(name) != missing);
+    let near = names.iter().find(|name| {
+        reading.is_own && meant(name) == Some(&*missing) && normalised(name) != missing
+    });
     match near {
         Some(name) => {
             let hint = format!(
-                "; {name:.40} is not read in format milepost: rename it {missing}, or set `format`"
+                "; {name:.40} is not read in format milepost: rename it to {missing}, or \
+                 set `format`"
             );
             refusal.detail.push_str(&hint);
         }
@@ -339,7 +341,7 @@ pub(super) fn unread(origin: &Origin<'_>, reading: &Reading, into: &mut BTreeSet
     let (kept, _) = reading.keep.collect(origin, &reading.used);
     for (name, _) in all.iter() {
         let is_kept = kept.iter().any(|(kept, _)| kept == name);
-        let is_time = reading.is_own && TIMES.contains(&&*plain(name));
+        let is_time = reading.is_own && TIMES.contains(&&*normalised(name));
         if !is_kept && !is_time && !is_driver(name) && into.len() < NAMES_MAX {
             into.insert(name.to_owned());
         }

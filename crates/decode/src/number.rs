@@ -42,8 +42,8 @@ impl Number {
     /// Returns the number in units of 10^-`decimals`, rounded to the nearest. `None`: NaN, or
     /// outside `units`, which fit `i32`.
     ///
-    /// A number of at most `decimals` decimals is converted from its digits, without a float. The
-    /// float would give the same, because its errors are far below half a unit.
+    /// A number of at most `decimals` decimals is converted from its digits, without a float. A
+    /// float would give the same result, because its errors are far below half a unit.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a value in range fits i32")]
     #[expect(
@@ -62,7 +62,7 @@ impl Number {
         if !range.contains(&value) {
             return None;
         }
-        // Not f64::round: it is a function call, for each field of each fix.
+        // Rounds by hand: f64::round would be a function call for each field of each fix.
         let units = value * units_per_one;
         let whole = units as i32;
         let rest = units - f64::from(whole);

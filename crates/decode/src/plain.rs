@@ -1,10 +1,10 @@
 //! Reads plain JSON in one pass over its bytes, in less than a third of serde_json's time. Most
 //! messages are plain.
 //!
-//! Guarantee: a method returns what serde_json would, or `None`: the text is not plain. It may be
-//! valid all the same, so the caller reads it again with serde_json, which also has the words for
-//! what is wrong with it. Not plain: what is not UTF-8, strings with escapes, numbers with an
-//! exponent or more than 18 digits, values nested deeper than 16.
+//! Guarantee: a method returns what serde_json would, or `None` if the text is not plain. Such text
+//! may still be valid, so the caller reads it again with serde_json, which also produces the error
+//! message. Not plain are invalid UTF-8, strings with escapes, numbers with an exponent or more
+//! than 18 digits, and values nested deeper than 16.
 //!
 //! `decode_agrees.rs` and the fuzz target `decode` compare the two on every message.
 
@@ -50,7 +50,7 @@ impl<'a> Plain<'a> {
         match self.rest {
             [first @ b'!'..=u8::MAX, ..] => *first,
             _ => {
-                self.rest = behind_space(self.rest);
+                self.rest = after_space(self.rest);
                 self.rest.first().copied().unwrap_or(END)
             }
         }
@@ -62,7 +62,7 @@ impl<'a> Plain<'a> {
         self.rest
     }
 
-    /// Returns the bytes that were read since [`rest`](Self::rest) was this slice.
+    /// Returns the bytes that were read since [`rest`](Self::rest) returned this slice.
     pub(super) fn read_of(&self, rest: &'a [u8]) -> &'a [u8] {
         &rest[..rest.len() - self.rest.len()]
     }
@@ -90,19 +90,19 @@ impl<'a> Plain<'a> {
         Some(key)
     }
 
-    /// Reads a key at once that `known` recognises by the eight bytes from its first quote on, the
-    /// first byte lowest, and what follows them. `known` returns what the key is, and how many
-    /// bytes it takes in quotes and with its colon. `None`: the key is still to be read.
+    /// Reads a key in one step, if `known` recognises it. `known` receives the eight bytes from the
+    /// first quote on, the first byte lowest, and the bytes after them. It returns what the key is,
+    /// and its length with quotes and colon. `None`: the key is still to be read.
     #[inline(always)]
     pub(super) fn known_key<T>(
         &mut self,
         known: impl FnOnce(u64, &[u8]) -> Option<(T, usize)>,
     ) -> Option<T> {
         if !self.rest.starts_with(b"\"") {
-            self.rest = behind_space(self.rest);
+            self.rest = after_space(self.rest);
         }
-        let (word, behind) = self.rest.split_first_chunk()?;
-        let (key, bytes) = known(u64::from_le_bytes(*word), behind)?;
+        let (word, after) = self.rest.split_first_chunk()?;
+        let (key, bytes) = known(u64::from_le_bytes(*word), after)?;
         self.rest = self.rest.get(bytes..)?;
         Some(key)
     }
@@ -227,7 +227,7 @@ impl<'a> Plain<'a> {
     fn token(&mut self, token: u8) -> Option<()> {
         match self.rest {
             [first, rest @ ..] if *first == token => self.rest = rest,
-            _ => self.rest = behind_space(self.rest).strip_prefix(&[token])?,
+            _ => self.rest = after_space(self.rest).strip_prefix(&[token])?,
         }
         Some(())
     }
@@ -237,14 +237,14 @@ impl<'a> Plain<'a> {
 // reload the reader after each call.
 
 #[inline(never)]
-fn behind_space(mut rest: &[u8]) -> &[u8] {
-    while let [b' ' | b'\n' | b'\t' | b'\r', behind @ ..] = rest {
-        rest = behind;
+fn after_space(mut rest: &[u8]) -> &[u8] {
+    while let [b' ' | b'\n' | b'\t' | b'\r', after @ ..] = rest {
+        rest = after;
     }
     rest
 }
 
-/// Reads a string behind its first quote. Returns it, and the rest.
+/// Reads a string whose first quote was already read. Returns the string, and the rest.
 #[inline(never)]
 fn string_beyond_ascii(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = rest.iter().position(|byte| ENDS_ASCII[usize::from(*byte)] && *byte < 0x80)?;
@@ -261,7 +261,7 @@ fn digits(mut number: i64, text: &[u8]) -> (i64, usize) {
     // Reads the first eight at once, without checking the end of the text for each.
     if let Some(first) = text.first_chunk::<8>() {
         while count < first.len() {
-            let digit = first[count] ^ b'0'; // more than 9: none
+            let digit = first[count] ^ b'0'; // above 9 if it is not a digit
             if digit > 9 {
                 return (number, count);
             }

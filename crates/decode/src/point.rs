@@ -46,6 +46,7 @@ impl Field {
     }
 }
 
+/// Counts of what the positions of a message lack.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Lacking {
     pub undated: u64,
@@ -66,7 +67,7 @@ pub(super) struct Context<'a> {
     pub(super) reading: &'a Reading,
 }
 
-/// A point as sent, in milepost's units, before the rules. Of a repeated key the last value counts.
+/// A point as sent, in milepost's units, before the rules. The last value of a repeated key counts.
 #[derive(Debug, Default)]
 pub(super) struct Point<'a> {
     /// If present, it must equal the topic's.
@@ -80,13 +81,13 @@ pub(super) struct Point<'a> {
     pub(super) heading: Scalar<'a>,
     pub(super) alt: Scalar<'a>,
     pub(super) acc: Scalar<'a>,
-    /// A key has the name of a hemisphere, which milepost's own format does not have.
+    /// A key may be the name of a hemisphere, which milepost's own format does not read.
     pub(super) has_hemisphere: bool,
 }
 
 impl<'a> Point<'a> {
-    /// Fills an empty point from milepost's own JSON. In place: it is large, and every message
-    /// passes here.
+    /// Fills an empty point from milepost's own JSON. Works in place, because a point is large and
+    /// every message passes here.
     pub(super) fn fill(&mut self, json: &'a str) -> serde_json::Result<()> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
         deserializer.deserialize_map(PointVisitor(self))?;
@@ -96,7 +97,7 @@ impl<'a> Point<'a> {
     /// Like [`fill`](Self::fill), for plain JSON. `None`: the object is not plain.
     pub(super) fn fill_plain(&mut self, json: &mut Plain<'a>) -> Option<()> {
         json.members(|json| {
-            let field = match json.known_key(|word, behind| self.field_of_word(word, behind)) {
+            let field = match json.known_key(|word, after| self.field_of_word(word, after)) {
                 Some(field) => Some(field),
                 None => self.field(json.key()?),
             };
@@ -111,7 +112,7 @@ impl<'a> Point<'a> {
     /// Like [`field`](Self::field), for a word that begins with the quoted key and its colon. Also
     /// returns the length of both in bytes.
     #[inline(always)]
-    fn field_of_word(&mut self, word: u64, behind: &[u8]) -> Option<(&mut Scalar<'a>, usize)> {
+    fn field_of_word(&mut self, word: u64, after: &[u8]) -> Option<(&mut Scalar<'a>, usize)> {
         const LAT: u64 = word_of(b"\"lat\":");
         const LNG: u64 = word_of(b"\"lng\":");
         const LON: u64 = word_of(b"\"lon\":");
@@ -130,7 +131,7 @@ impl<'a> Point<'a> {
             ACC => (&mut self.acc, 6),
             six if six & (u64::MAX >> 24) == TS => (&mut self.ts, 5),
             _ if word == SPEED => (&mut self.speed, 8),
-            _ if word == HEADING && behind.starts_with(b"\":") => (&mut self.heading, 10),
+            _ if word == HEADING && after.starts_with(b"\":") => (&mut self.heading, 10),
             _ => return None,
         })
     }
@@ -224,7 +225,10 @@ impl Point<'_> {
         }
         refuse(
             Reason::DriverMismatch,
-            format!("the payload's driver_id is {sent}, the topic's \"{}\"", driver_id.as_str()),
+            format!(
+                "the payload's driver_id is {sent}, but the topic's is \"{}\"",
+                driver_id.as_str()
+            ),
         )
     }
 
@@ -258,18 +262,18 @@ fn outside(name: &str, degrees: Number, limit: i32, other: Number) -> String {
         Some(scale) if degrees.abs() > 2e4 && degrees.fract() == 0.0 => {
             let unit = format!("1e-{} deg", scale.log10());
             format!(
-                "; an integer in units such as {unit}, or in Garmin's semicircles? lat_unit or --unit \
-                 lat='{unit}' says so"
+                "; is it an integer in units such as {unit}, or in Garmin's semicircles? Set \
+                 lat_unit, or give --unit lat='{unit}'"
             )
         }
         _ if degrees.abs() > 2e4 && other.as_f64().abs() > 2e4 => {
-            "; metres of a projection? Convert them to WGS 84, EPSG:4326".to_owned()
+            "; are these metres of a projection? Convert them to WGS 84, EPSG:4326".to_owned()
         }
         _ if name == "lng" && (180.0..=360.0).contains(&degrees) => {
-            "; of 0 to 360 degrees? From 180 on send 360 less".to_owned()
+            "; does lng count from 0 to 360? Subtract 360 from values above 180".to_owned()
         }
         _ if name == "lat" && may_have_minutes(degrees) && may_have_minutes(other.as_f64()) => {
-            "; degrees and minutes? lat_unit or --unit lat=ddmm.mmmm says so".to_owned()
+            "; are these degrees and minutes? Set lat_unit, or give --unit lat=ddmm.mmmm".to_owned()
         }
         Some(_) | None => String::new(),
     };
@@ -308,7 +312,7 @@ fn how_to_write(text: &str) -> &'static str {
     } else if !text.starts_with(|c: char| c.is_ascii_digit() || "+-".contains(c)) {
         ""
     } else if text.contains(',') {
-        "; write a decimal point, and no other separator in the numbers beside it"
+        "; write a decimal point, and no other separator in this number or those beside it"
     } else if text.contains(['\'', '"', ':', '′', '″']) {
         "; write degrees such as 52.5, 52°30' or 52°30'N"
     } else {

@@ -20,34 +20,34 @@ pub(super) struct Points<'m> {
     pub(super) received_at: Timestamp,
     pub(super) driver: &'m Named<'m>,
     /// The driver to use if the payload should name one and does not.
-    pub(super) otherwise: Option<DriverId>,
+    pub(super) fallback: Option<DriverId>,
     pub(super) age: &'m AgeLimits,
     pub(super) points_max: usize,
     /// Number of array elements so far.
-    pub(super) announced: usize,
+    pub(super) elements_seen: usize,
     pub(super) out: &'m mut Decoded,
 }
 
 impl Points<'_> {
     pub(super) fn add(&mut self, point: &Point<'_>, origin: &Origin<'_>) -> Result<(), Refusal> {
-        let of_payload;
+        let payload_id;
         let driver_id = match self.driver {
             Named::InTopic(id) => id,
             Named::InPayload(pointer, other) => {
                 // A number that is not an i64 is read again, digit by digit.
-                of_payload = if matches!(origin.driver, Scalar::Missing | Scalar::Number(_)) {
-                    self.driver.id([origin.raw, origin.within], self.otherwise)?
+                payload_id = if matches!(origin.driver, Scalar::Missing | Scalar::Number(_)) {
+                    self.driver.id([origin.raw, origin.within], self.fallback)?
                 } else {
                     id_of(pointer, *other, &origin.driver)?
                 };
-                &of_payload
+                &payload_id
             }
         };
         let Self { reading, received_at, age, .. } = *self;
-        let instead;
+        let substitute;
         let ts = if point.ts.is_missing() {
-            instead = names::time_in(origin.raw, reading, received_at)?;
-            &instead
+            substitute = names::time_in(origin.raw, reading, received_at)?;
+            &substitute
         } else {
             &point.ts
         };
@@ -87,13 +87,13 @@ impl Points<'_> {
 
     /// Rejects a part of the message. `within`: the object or array around it.
     pub(super) fn refuse(&mut self, raw: &[u8], within: &[u8], refusal: Refusal) {
-        let driver_id = self.driver.id([raw, within], self.otherwise).ok();
+        let driver_id = self.driver.id([raw, within], self.fallback).ok();
         let reject = reject(self.topic, self.received_at, driver_id, (raw, raw.len()), refusal);
         self.out.rejects.push(reject);
     }
 
-    /// Reads a payload in milepost's own format in one pass. Returns `None`, and reads nothing, if
-    /// it is not plain.
+    /// Reads a payload in milepost's own format in one pass. Returns `None`, and leaves the result
+    /// unchanged, if the payload is not plain.
     pub(super) fn plain_documents(&mut self, json: &[u8]) -> Option<Result<(), Refusal>> {
         if self.reading.is_serde_json_only {
             return None;
@@ -142,7 +142,10 @@ impl Points<'_> {
             Some(b'[') => self.elements(json, None, read),
             _ => {
                 serde_json::from_str::<serde::de::IgnoredAny>(json)?;
-                refuse(Reason::WrongShape, "neither an object nor an array of objects")
+                refuse(
+                    Reason::WrongShape,
+                    "the payload is neither an object nor an array of objects",
+                )
             }
         }
     }
@@ -155,18 +158,18 @@ impl Points<'_> {
         read: impl Fn(&mut Self, &str) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         // A nested array takes the place of one element.
-        let room = self.points_max - self.announced.saturating_sub(1);
+        let room = self.points_max - self.elements_seen.saturating_sub(1);
         let (kept, count) = raw_points(json, room)?;
         if count == 0 {
-            return refuse(Reason::WrongShape, "an array of no points");
+            return refuse(Reason::WrongShape, "the array has no points");
         }
         if count > room {
             return refuse(
                 Reason::TooManyPoints,
-                format!("{count} points; the limit is {} a message", self.points_max),
+                format!("the message has {count} points; the limit is {}", self.points_max),
             );
         }
-        self.announced = self.announced.saturating_sub(1) + count;
+        self.elements_seen = self.elements_seen.saturating_sub(1) + count;
         for raw in kept {
             if let Err(refusal) = read(self, raw.get()) {
                 let raw = raw.get().as_bytes();

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn values_outside_are_refused_and_none_can_read_as_unknown() {
+    fn values_out_of_range_are_refused_and_never_read_as_unknown() {
         assert!(Latitude::new(90.000_000_1).is_err());
         assert!(Latitude::new(f64::NAN).is_err());
         assert!(Longitude::new(-180.1).is_err());

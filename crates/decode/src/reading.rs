@@ -18,7 +18,7 @@ pub(super) struct Reading {
     pub(super) used: Vec<String>,
     /// The format's names of `lat` and `lng`, for errors.
     pub(super) called: [String; 2],
-    /// The format's name of `ts`; `None` if it has no time.
+    /// The format's name of `ts`; `None` if the format has no time.
     pub(super) ts_called: Option<String>,
     pub(super) ts_unit: TimeUnit,
     /// How to parse a `ts` string that is not RFC 3339 with an offset; `None`: reject it.

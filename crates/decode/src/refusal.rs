@@ -17,7 +17,7 @@ impl From<serde_json::Error> for Refusal {
     fn from(error: serde_json::Error) -> Self {
         let reason = if error.is_data() { Reason::WrongShape } else { Reason::InvalidJson };
         let detail = error.to_string();
-        // Such as two objects, one behind the other.
+        // For example two objects, one after the other.
         let is_more = detail.starts_with("trailing characters");
         let hint = if is_more { "; a message is one object, or one array of objects" } else { "" };
         Self::new(reason, detail + hint)

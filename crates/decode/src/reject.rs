@@ -12,14 +12,14 @@ pub const DETAIL_CHARS_MAX: usize = 200;
 /// The reason of a reject, in the order of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// The payload, or what it unpacks to, is larger than a packet may be, or the broker sent only
-    /// a part.
+    /// The payload exceeds a limit, as sent or unpacked, or its packet exceeds
+    /// `mqtt.max_packet_bytes`.
     TooLarge,
-    /// The topic names no driver, or one outside the rule for ids.
+    /// The topic matches no source, or names no driver, or one outside the rule for ids.
     BadTopic,
     /// The payload has no bytes.
     Empty,
-    /// The payload is not UTF-8, nor gzip, zstd or CBOR that can be read.
+    /// The payload is neither UTF-8 nor readable gzip, zstd or CBOR.
     InvalidUtf8,
     /// The payload is not JSON.
     InvalidJson,
@@ -33,21 +33,21 @@ pub enum Reason {
     BadChecksum,
     /// More than 10,000 points.
     TooManyPoints,
-    /// The payload must name the driver, and names none, or one outside the rule for ids.
+    /// The payload must name the driver, but names none, or one outside the rule for ids.
     BadDriver,
     /// The payload names a driver other than the topic's.
     DriverMismatch,
     /// `lat` or `lng` is absent.
     MissingField,
-    /// `lat` or `lng` is not a number of degrees.
+    /// `lat` or `lng` is not a number of degrees, or contradicts a hemisphere.
     WrongType,
-    /// `lat` outside −90..=90.
+    /// `lat` is outside −90..=90.
     LatRange,
-    /// `lng` outside −180..=180.
+    /// `lng` is outside −180..=180.
     LngRange,
-    /// Both exactly 0: a receiver without a fix.
+    /// `lat` and `lng` are exactly 0: a receiver without a fix.
     NullIsland,
-    /// `ts` is neither an epoch number nor RFC 3339.
+    /// `ts` cannot be read as a time, or the time has a name that is not read.
     BadTs,
     /// `ts` is older than `decode.fix_age_max`.
     TooOld,
@@ -108,7 +108,7 @@ impl Reason {
     }
 }
 
-/// One row of the `rejects` table: a refused point or message, or many of them above the flood
+/// One row of the `rejects` table: a rejected point or message, or many of them above the flood
 /// limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reject {

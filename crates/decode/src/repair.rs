@@ -16,8 +16,8 @@ pub(super) fn repaired(payload: &[u8]) -> Option<Vec<u8>> {
             byte if byte.is_ascii_alphabetic() => word(rest),
             _ => 1,
         };
-        let (token, behind) = rest.split_at(length);
-        if is_no_number(token) {
+        let (token, after) = rest.split_at(length);
+        if is_nan_or_infinity(token) {
             if json.last() == Some(&b'-') {
                 json.pop();
             }
@@ -25,12 +25,12 @@ pub(super) fn repaired(payload: &[u8]) -> Option<Vec<u8>> {
         } else {
             json.extend_from_slice(token);
         }
-        rest = behind;
+        rest = after;
     }
     (json != payload).then_some(json)
 }
 
-fn is_no_number(word: &[u8]) -> bool {
+fn is_nan_or_infinity(word: &[u8]) -> bool {
     [&b"nan"[..], b"inf", b"infinity"].iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 

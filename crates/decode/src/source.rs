@@ -1,4 +1,4 @@
-//! A source: its topics, its format, and the origin of the driver's id.
+//! A source: its topic filter, its format, and the origin of the driver's id.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Source {
         Ok(self)
     }
 
-    /// Creates a source of milepost's own format; the driver's id is the topic's only `+`.
+    /// Creates a source of milepost's own format; the topic's only `+` stands for the driver's id.
     pub fn milepost(topic: &str) -> Self {
         Self::new(topic, Driver::Topic(Template::first()), Format::Milepost, Keep::Nothing)
     }

@@ -1,4 +1,5 @@
-//! Units. A unit comes from the format or the configuration, never from the value.
+//! Units. A unit comes from the format, the configuration, or the text after a number. Only the
+//! unit of an epoch number may come from its size.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpeedUnit {
@@ -87,17 +88,17 @@ impl Quantity {
         })
     }
 
-    /// Reads a value with its unit behind it, such as `36 km/h`, `1000ft` or `36,5 kmh`, in
-    /// milepost's own unit. `None`: there is no number, or no unit of this quantity.
+    /// Parses a number that is followed by its unit, such as `36 km/h`, `1000ft` or `36,5 kmh`, and
+    /// converts it to milepost's own unit. `None`: there is no number, or no unit of this quantity.
     ///
     /// A comma is a decimal comma if it cannot separate thousands.
     pub fn read(self, text: &str) -> Option<f64> {
         let (number, _) = number_and_unit(text)?;
-        Some(number * self.factor(self.stated_behind(text)?).ok()?)
+        Some(number * self.factor(self.stated_after(text)?).ok()?)
     }
 
-    /// Returns the unit behind a value, such as `km/h` of `36 km/h`.
-    pub fn stated_behind(self, text: &str) -> Option<&'static str> {
+    /// Returns the unit after a number, such as `km/h` in `36 km/h`.
+    pub fn stated_after(self, text: &str) -> Option<&'static str> {
         self.unit_called(number_and_unit(text)?.1)
     }
 
@@ -107,8 +108,8 @@ impl Quantity {
         self.stated_in(&name).filter(|(rest, _)| *rest == "x").map(|(_, unit)| unit)
     }
 
-    /// Returns the unit that a column's name states, such as `Speed (km/h)`, `alt_ft`,
-    /// `heading_deg`: the rest of the name, and the unit.
+    /// Splits the unit off a column's name such as `Speed (km/h)`, `alt_ft` or `heading_deg`.
+    /// Returns the rest of the name, and the unit.
     pub fn stated_in(self, name: &str) -> Option<(&str, &'static str)> {
         let others: &[(&str, &'static str)] = match self {
             Self::Speed => &[
@@ -153,7 +154,7 @@ impl Quantity {
     }
 }
 
-/// Splits a text into its number and the unit behind that, without spaces.
+/// Splits a text into its number and the unit after it, without spaces.
 pub(super) fn number_and_unit(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let is_part = |c: char| c.is_ascii_digit() || "+-.,".contains(c);
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn value_may_have_its_unit_behind_it() {
+    fn value_may_be_followed_by_its_unit() {
         for (quantity, text, expected) in [
             (Quantity::Speed, "36 km/h", Some(10.0)),
             (Quantity::Speed, "36kmh", Some(10.0)),
@@ -228,7 +229,7 @@ mod tests {
             (Quantity::Length, "1.5 km", Some(1_500.0)),
             (Quantity::Angle, "270°", Some(270.0)),
             (Quantity::Angle, "270 deg", Some(270.0)),
-            // Thousands or decimals; another quantity; no number; no unit.
+            // Not parsed: thousands or decimals, another quantity, no number, no unit.
             (Quantity::Length, "1,000 ft", None),
             (Quantity::Length, "1.000,5 ft", None),
             (Quantity::Speed, "36 ft", None),

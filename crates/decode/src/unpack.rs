@@ -1,8 +1,8 @@
 //! Unpacks payloads in gzip, zstd or CBOR into the text that the formats read.
 //!
-//! Guarantee: UTF-8 passes unchanged after a check of its first byte, with which none of the three
-//! can begin. The output is bounded in bytes, and for compressed payloads also in its ratio, before
-//! the rest is unpacked.
+//! Guarantee: UTF-8 passes unchanged: its first bytes never match those of the three. The output is
+//! limited in bytes, and for compressed payloads in its ratio to the input; unpacking stops at the
+//! limit.
 
 use std::io::Read as _;
 
@@ -17,9 +17,9 @@ use crate::reject::Reason;
 const RATIO_MAX: usize = 100;
 /// Maximum number of zstd frames: each needs a decoder of its own.
 const ZSTD_FRAMES_MAX: usize = 16;
-/// Largest window in bytes that is accepted; RFC 8878 recommends every decoder to support it.
+/// Largest accepted window in bytes: RFC 8878 recommends that every decoder support it.
 const ZSTD_WINDOW_BYTES_MAX: u64 = 8 << 20;
-/// Maximum depth of CBOR, about that of JSON.
+/// Maximum nesting depth of CBOR, about that of serde_json.
 const CBOR_DEPTH_MAX: usize = 100;
 
 /// Unpacks a payload; `None` if it is none of the three. CBOR may be compressed. `is_json`: the
@@ -40,7 +40,7 @@ pub(super) fn unpack(
         return refuse(
             Reason::TooLarge,
             format!(
-                "{} compressed bytes hold more than {limit}, the limit for them",
+                "{} compressed bytes hold more than {limit} bytes, the limit for a payload of this size",
                 payload.len()
             ),
         );
@@ -90,6 +90,7 @@ fn frame(payload: &mut &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
     });
     match read {
         Err(error) => return Err(unreadable(format!("zstd: {error}"))),
+        // Too long. The caller rejects it for its length.
         Ok(false) => return Ok(vec![0; limit + 1]),
         Ok(true) => {}
     }
@@ -100,7 +101,7 @@ fn frame(payload: &mut &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
     {
         Ok(unpacked)
     } else {
-        Err(unreadable("zstd: a wrong checksum".into()))
+        Err(unreadable("zstd: the checksum is wrong".into()))
     }
 }
 
@@ -126,7 +127,7 @@ impl<'a> Json<'a> {
 
     fn malformed(&mut self) -> Refusal {
         unreadable(format!(
-            "neither UTF-8 nor CBOR, which is unreadable at byte {}",
+            "neither UTF-8 nor valid CBOR: byte {} cannot be read as CBOR",
             self.cbor.offset()
         ))
     }
@@ -146,7 +147,7 @@ impl<'a> Json<'a> {
         if self.out.len() > self.bytes_max {
             return refuse(
                 Reason::TooLarge,
-                format!("CBOR of more than {} bytes as JSON", self.bytes_max),
+                format!("the CBOR has more than {} bytes as JSON", self.bytes_max),
             );
         }
         match header {
@@ -225,7 +226,8 @@ impl<'a> Json<'a> {
     }
 
     fn scalar(&mut self, value: &impl serde::Serialize) {
-        serde_json::to_writer(&mut self.out, value).expect("a scalar, into memory");
+        serde_json::to_writer(&mut self.out, value)
+            .expect("writing a scalar to memory cannot fail");
     }
 
     fn text(&mut self, length: Option<usize>) -> Result<String, Refusal> {

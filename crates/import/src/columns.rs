@@ -4,8 +4,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use milepost_decode::{Quantity, hemisphere, meant};
 
-/// A field, and its names in lower case without spaces, `_`, `-`, `.` and `/`, the preferred one
-/// first.
+/// A field, its quantity, and its names in lower case without spaces, `_`, `-`, `.` and `/`, the
+/// preferred one first.
 type Known = (&'static str, Option<Quantity>, &'static [&'static str]);
 
 const KNOWN: [Known; 11] = [
@@ -67,21 +67,22 @@ const KNOWN: [Known; 11] = [
     ("seq", None, &["seq"]),
 ];
 
-/// A column by its number, and the unit in its name.
+/// A column by its index, and the unit in its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Column {
     pub(super) at: usize,
     pub(super) unit: Option<&'static str>,
 }
 
-pub(super) fn plain(name: &str) -> String {
+/// Normalises a name: lower case, without spaces, `_`, `-`, `.` and `/`.
+pub(super) fn normalised(name: &str) -> String {
     name.chars()
         .filter(|c| !matches!(c, ' ' | '_' | '-' | '.' | '/'))
         .collect::<String>()
         .to_lowercase()
 }
 
-/// Integers in units of 1e-7, 1e-6 and 1e-5 degrees: `latitudeE7`.
+/// Endings of names such as `latitudeE7`, and the unit of degrees that each states.
 const SCALED: [(&str, &str); 3] = [("e7", "1e-7 deg"), ("e6", "1e-6 deg"), ("e5", "1e-5 deg")];
 
 /// Finds the columns of the fields, by `--field` or by their names. `sample`: the first value of
@@ -100,7 +101,7 @@ pub(super) fn find(
         given.iter().find(|(field, _)| !KNOWN.iter().any(|(known, ..)| known == field))
     {
         let all: Vec<&str> = KNOWN.iter().map(|(field, ..)| *field).collect();
-        bail!("--field {field}: there is {}", all.join(", "));
+        bail!("--field {field}: must be one of {}", all.join(", "));
     }
     let named = |field: &str| {
         given.iter().rev().find(|(known, _)| known == field).map(|(_, at)| at.as_str())
@@ -113,7 +114,7 @@ pub(super) fn find(
                 columns.join(", ")
             )
         })?;
-        ensure!(same.next().is_none(), "two columns {name}: rename one");
+        ensure!(same.next().is_none(), "two columns are named {name}: rename one");
         Ok::<_, anyhow::Error>(at)
     };
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
@@ -156,15 +157,15 @@ pub(super) fn find(
     }
     for (field, column) in &mut found {
         let quantity = KNOWN.iter().find(|(known, ..)| known == field).and_then(|known| known.1);
-        // Some programs write the units in a row below the names, some behind each value.
+        // Some programs write the units in a row below the names, others after each value.
         if let (Some(quantity), None) = (quantity, column.unit) {
             let value = value(column.at);
-            let behind = || quantity.stated_behind(value).filter(|_| !is_place(field));
-            column.unit = quantity.unit_called(value).or_else(behind);
+            let after_value = || quantity.stated_after(value).filter(|_| !is_place(field));
+            column.unit = quantity.unit_called(value).or_else(after_value);
         }
     }
     add_hemispheres(columns, value, &mut found);
-    // `Date` alone is the time, if it has one.
+    // A column `Date` alone is read as the time, if it contains one.
     if !found.iter().any(|(field, _)| *field == "ts") {
         let date = by_name(columns, None, &["date"])?;
         found.extend(
@@ -178,14 +179,14 @@ pub(super) fn find(
 /// Checks that no other column names the same coordinate.
 ///
 /// # Errors
-/// In one row, another column of the same coordinate has another value: the place is ambiguous.
+/// In some row, another column of the same coordinate has another value: the place is ambiguous.
 fn refuse_another_place(
     columns: &[String],
     chosen: Column,
     names: &[&str],
     rows: &[Vec<String>],
 ) -> Result<()> {
-    let is_another = |at: &usize| *at != chosen.at && names.contains(&&*plain(&columns[*at]));
+    let is_another = |at: &usize| *at != chosen.at && names.contains(&&*normalised(&columns[*at]));
     for other in (0..columns.len()).filter(is_another) {
         for row in rows {
             let value = |at: usize| row.get(at).map_or("", String::as_str);
@@ -209,7 +210,7 @@ fn refuse_another_place(
 /// `lat_deg`.
 ///
 /// # Errors
-/// There is one, and the coordinate has no fraction.
+/// There is such a column, and the coordinate has no fraction in any row.
 fn refuse_minutes_apart(
     columns: &[String],
     chosen: Column,
@@ -221,7 +222,7 @@ fn refuse_minutes_apart(
     let found = columns.iter().find_map(|name| Some((name, part_of(name, names)?)));
     if let (Some((name, part)), false) = (found, has_fraction) {
         bail!(
-            "its column {} has whole degrees, and {name} has its {part}, which is not read: join \
+            "its column {} has whole degrees, and {name} has its {part}, which are not read: join \
              them in one column, such as 52°30'36\"",
             columns[chosen.at]
         );
@@ -242,24 +243,23 @@ fn part_of(name: &str, names: &[&str]) -> Option<&'static str> {
         ("second", "seconds"),
         ("seconds", "seconds"),
     ];
-    let name = plain(name);
+    let name = normalised(name);
     let ends = |ending: &str| names.iter().any(|known| name.strip_prefix(known) == Some(ending));
     ENDINGS.iter().find(|(ending, _)| ends(ending)).map(|(_, part)| *part)
 }
 
 /// Returns whether a column has a usual name of the latitude.
 pub(super) fn is_latitude(name: &str) -> bool {
-    KNOWN[0].2.contains(&&*plain(name))
+    KNOWN[0].2.contains(&&*normalised(name))
 }
 
-/// Returns whether a field is a coordinate, whose notations are those of degrees.
+/// Returns whether a field is a coordinate, whose notations the decoder parses.
 fn is_place(field: &str) -> bool {
     matches!(field, "lat" | "lng")
 }
 
-/// The columns of degrees that other columns continue in minutes or seconds: the number of each,
-/// and that of the minutes or seconds.
-pub(super) fn continued(
+/// Returns pairs of columns by index: one with degrees, one with their minutes or seconds.
+pub(super) fn split_degrees(
     columns: &[String],
     found: &[(&'static str, Column)],
 ) -> Vec<(usize, usize)> {
@@ -273,7 +273,7 @@ pub(super) fn continued(
 }
 
 /// Returns whether degrees have no fraction and their minutes or seconds are not 0.
-pub(super) fn is_continued(whole: &str, part: &str) -> bool {
+pub(super) fn is_split(whole: &str, part: &str) -> bool {
     let is_whole = degrees(whole).is_some_and(|degrees| degrees.fract() == 0.0);
     is_whole && degrees(part).is_some_and(|part| part != 0.0)
 }
@@ -283,10 +283,10 @@ fn degrees(value: &str) -> Option<f64> {
     value.replace(',', ".").parse().ok()
 }
 
-/// Returns the hemisphere that a column's name states, such as `Longitude (W)`, and the rest of the
-/// name.
-fn half_in(name: &str) -> Option<(&str, &'static str)> {
-    let halves = [
+/// Splits the hemisphere off a column's name such as `Longitude (W)`. Returns the rest of the name,
+/// and the hemisphere.
+fn hemisphere_in(name: &str) -> Option<(&str, &'static str)> {
+    let hemispheres = [
         ("north", "north"),
         ("south", "south"),
         ("east", "east"),
@@ -297,12 +297,13 @@ fn half_in(name: &str) -> Option<(&str, &'static str)> {
         ("w", "west"),
     ];
     let inner = name.trim_end_matches([')', ']', ' ']);
-    halves.into_iter().find_map(|(word, half)| {
+    hemispheres.into_iter().find_map(|(word, hemisphere)| {
         let at = inner.len().checked_sub(word.len()).filter(|at| inner.is_char_boundary(*at))?;
         let (rest, end) = inner.split_at(at);
         let is_apart = rest.ends_with(['(', '[', ' ', '_', '-', '.', '°']);
         let rest = rest.trim_end_matches(['(', '[', ' ', '_', '-', '.', '°']);
-        (end.eq_ignore_ascii_case(word) && is_apart && !rest.is_empty()).then_some((rest, half))
+        (end.eq_ignore_ascii_case(word) && is_apart && !rest.is_empty())
+            .then_some((rest, hemisphere))
     })
 }
 
@@ -310,16 +311,17 @@ fn half_in(name: &str) -> Option<(&str, &'static str)> {
 /// units of `--unit` and of the column's name.
 ///
 /// # Errors
-/// A number has no sign, so it would be a place on the other side of the earth, and `given` does
-/// not settle the sign.
-pub(super) fn refuse_unsigned_half<'v>(
+/// A number has no sign, so it would be in the other hemisphere, and `given` does not settle the
+/// sign.
+pub(super) fn refuse_unsigned_hemisphere<'v>(
     field: &str,
     name: &str,
     (given, stated): (Option<&str>, Option<&str>),
     mut values: impl Iterator<Item = &'v str>,
 ) -> Result<()> {
     let is_settled = given.is_some_and(|unit| unit == "deg" || unit.starts_with(['-', '+']));
-    let Some((_, half @ ("south" | "west"))) = half_in(name).filter(|_| !is_settled) else {
+    let Some((_, negative_side @ ("south" | "west"))) = hemisphere_in(name).filter(|_| !is_settled)
+    else {
         return Ok(());
     };
     let Some(value) = values.find(|value| degrees(value) > Some(0.0)) else { return Ok(()) };
@@ -328,21 +330,22 @@ pub(super) fn refuse_unsigned_half<'v>(
         Some(unit) => (format!("-{unit}"), format!("'+{unit}'")),
     };
     bail!(
-        "its column {name} says {half}, and {value} has no sign: give --unit {field}='{negative}' \
-         to make its numbers negative, or --unit {field}={positive} to take them as they are"
+        "its column {name} says {negative_side}, and {value} has no sign: give --unit \
+         {field}='{negative}' to make its numbers negative, or --unit {field}={positive} to take \
+         them as they are"
     );
 }
 
-/// Finds the hemispheres by their values, `N` or `S` and `E` or `W`. A column whose name has the
-/// coordinate's name, such as `lat_ref`, is enough for that coordinate. Columns with other names
-/// count only if both coordinates have one, since a column of directions looks alike: the one
-/// beside the coordinate, or anywhere if there is one for each of the two.
+/// Finds the columns of hemispheres by their values, `N` or `S` and `E` or `W`. A column that is
+/// named after its coordinate, such as `lat_ref`, is used on its own. Columns with other names are
+/// used only if there is one for each coordinate, because a column of directions looks the same:
+/// the column next to the coordinate, or any column if each coordinate has only one candidate.
 fn add_hemispheres<'s>(
     columns: &[String],
     value: impl Fn(usize) -> &'s str,
     found: &mut Vec<(&'static str, Column)>,
 ) {
-    const OF: [(&str, &str, [&str; 4]); 2] = [
+    const COORDINATES: [(&str, &str, [&str; 4]); 2] = [
         ("lat", "lat_hemisphere", ["n", "s", "north", "south"]),
         ("lng", "lng_hemisphere", ["e", "w", "east", "west"]),
     ];
@@ -352,7 +355,7 @@ fn add_hemispheres<'s>(
     }
     let is_named = |at: usize, n: usize| hemisphere(&columns[at]) == Some(n);
     let candidates = [0, 1].map(|n| {
-        let (_, field, letters) = OF[n];
+        let (_, field, letters) = COORDINATES[n];
         let is_one = |at: &usize| {
             let is_used = found.iter().any(|(_, column)| column.at == *at);
             let has_letter = letters.contains(&&*value(*at).to_ascii_lowercase());
@@ -362,25 +365,25 @@ fn add_hemispheres<'s>(
     });
     let are_both = candidates.iter().all(|columns| columns.len() == 1);
     let chosen = [0, 1].map(|n| {
-        let beside =
-            get(OF[n].0).and_then(|of| candidates[n].iter().find(|at| at.abs_diff(of) == 1));
+        let beside = get(COORDINATES[n].0)
+            .and_then(|of| candidates[n].iter().find(|at| at.abs_diff(of) == 1));
         beside.or(candidates[n].first().filter(|_| are_both)).copied()
     });
     let has_pair = chosen.iter().all(Option::is_some);
-    let mut more = Vec::new();
-    for (n, (_, field, _)) in OF.into_iter().enumerate() {
+    let mut added = Vec::new();
+    for (n, (_, field, _)) in COORDINATES.into_iter().enumerate() {
         if let (None, Some(at)) = (get(field), chosen[n])
             && (has_pair || is_named(at, n))
         {
-            more.push((field, Column { at, unit: None }));
+            added.push((field, Column { at, unit: None }));
         }
     }
-    found.extend(more);
+    found.extend(added);
 }
 
-/// Returns whether a column's name is that of a direction, of travel or of the wind.
+/// Returns whether a column's name names a direction of travel or of the wind.
 fn is_direction(name: &str) -> bool {
-    let name = plain(name);
+    let name = normalised(name);
     let is_part = |known: &&str| name.contains(*known);
     name.starts_with("wind") || ["direction", "heading", "course", "bearing"].iter().any(is_part)
 }
@@ -388,24 +391,25 @@ fn is_direction(name: &str) -> bool {
 /// Returns whether a value is hh:mm:ss, or hhmmss.
 fn is_time_of_day(value: &str) -> bool {
     let digits = value.bytes().take_while(u8::is_ascii_digit).count();
-    let behind = value.as_bytes().get(digits).copied();
-    matches!((digits, behind), (1 | 2, Some(b':')) | (6, None | Some(b'.')))
+    let after = value.as_bytes().get(digits).copied();
+    matches!((digits, after), (1 | 2, Some(b':')) | (6, None | Some(b'.')))
 }
 
+/// Returns the column whose name is one of `names`, which are in the order of preference.
 fn by_name(
     columns: &[String],
     quantity: Option<Quantity>,
     names: &[&str],
 ) -> Result<Option<Column>> {
     let understood = columns.iter().enumerate().map(|(at, name)| {
-        let name = match half_in(name).filter(|_| quantity == Some(Quantity::Angle)) {
+        let name = match hemisphere_in(name).filter(|_| quantity == Some(Quantity::Angle)) {
             Some((rest, _)) if name.ends_with([')', ']']) || !name.contains('_') => rest,
             Some(_) | None => name.as_str(),
         };
         let (rest, unit) = quantity
             .and_then(|quantity| quantity.stated_in(name))
             .map_or((name, None), |(rest, unit)| (rest, Some(unit)));
-        let rest = plain(rest);
+        let rest = normalised(rest);
         if quantity == Some(Quantity::Angle) {
             for (ending, unit) in SCALED {
                 if let Some(rest) = rest.strip_suffix(ending) {
@@ -420,7 +424,8 @@ fn by_name(
         let mut same = understood.iter().filter(|(known, _)| known == name);
         if let Some((_, column)) = same.next() {
             if let Some((_, other)) = same.next() {
-                bail!("two columns {} and {}: rename one", columns[column.at], columns[other.at]);
+                let (one, two) = (&columns[column.at], &columns[other.at]);
+                bail!("the columns {one} and {two} name the same field: rename one");
             }
             return Ok(Some(*column));
         }
@@ -428,8 +433,8 @@ fn by_name(
     Ok(None)
 }
 
-/// Returns the columns that are not read, each with the field that it may be meant for. `sample`:
-/// the values of a row.
+/// Returns the columns that are not read, each with the field for which it may be meant. `sample`:
+/// the first value of each column.
 pub(super) fn unread(
     columns: &[String],
     sample: &[String],
@@ -447,8 +452,9 @@ pub(super) fn unread(
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     let ts = found.iter().find(|(field, _)| *field == "ts").map_or("", |(_, ts)| value(ts.at));
     let (_, _, times) = KNOWN.iter().find(|(field, ..)| *field == "ts").expect("one of them");
-    let is_other_time =
-        |at: usize, name: &str| times.contains(&&*plain(name)) && !["", ts].contains(&value(at));
+    let is_other_time = |at: usize, name: &str| {
+        times.contains(&&*normalised(name)) && !["", ts].contains(&value(at))
+    };
     let shown = others.map(|(at, name)| match meant(name) {
         _ if is_other_time(at, name) => {
             format!("{name} (another time, {:.40}: --field ts='{name}' reads it)", value(at))
@@ -466,18 +472,19 @@ pub(super) fn nearest<'c>(columns: &'c [String], field: &str) -> Option<&'c str>
     let (_, _, names) = KNOWN.iter().find(|(known, ..)| *known == field)?;
     let is_near = |name: &&String| {
         meant(name) == Some(field)
-            || names.iter().any(|known| known.len() > 2 && plain(name).contains(known))
+            || names.iter().any(|known| known.len() > 2 && normalised(name).contains(known))
     };
     columns.iter().find(is_near).map(String::as_str)
 }
 
-/// AIS (ITU-R M.1371): 102.3 knots and a course of 360.0 degrees are "not available", a heading is
-/// 511; the same in tenths.
+/// Returns the values that mean "not available" in AIS (ITU-R M.1371), by slot: 102.3 knots, a
+/// course of 360.0 degrees, a heading of 511 degrees, these in tenths, and 91 and 181 degrees for
+/// lat and lng. Returns none if the file is not AIS.
 pub(super) fn not_available(
     found: &[(&'static str, Column)],
     columns: &[String],
 ) -> Vec<(usize, f64)> {
-    let is_ais = columns.iter().any(|name| plain(name).ends_with("mmsi"));
+    let is_ais = columns.iter().any(|name| normalised(name).ends_with("mmsi"));
     let values = [
         ("speed", 3, 102.3),
         ("speed", 3, 1_023.0),
@@ -487,8 +494,8 @@ pub(super) fn not_available(
         ("lat", 0, 91.0),
         ("lng", 1, 181.0),
     ];
-    let here = |field: &str| found.iter().any(|(known, _)| *known == field);
-    let known = values.into_iter().filter(|(field, ..)| is_ais && here(field));
+    let has_field = |field: &str| found.iter().any(|(known, _)| *known == field);
+    let known = values.into_iter().filter(|(field, ..)| is_ais && has_field(field));
     known.map(|(_, slot, value)| (slot, value)).collect()
 }
 
@@ -496,7 +503,7 @@ pub(super) fn not_available(
 mod tests {
     use super::*;
 
-    /// Compares `field=NAME unit` of each found column with `expected`.
+    /// Compares `field=NAME[unit]` of each found column with `expected`.
     fn check(names: &str, sample: &str, expected: &str) {
         let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         let (columns, sample) = (list(names), list(sample));
@@ -538,7 +545,7 @@ mod tests {
         check("DATE,TIME,LAT,LON", "x,2026-11-24T10:12:47Z,1,2", "lat=LAT lng=LON ts=TIME");
         check("date,time,lat,lon", "241126,101247.00,1,2", "lat=lat lng=lon ts=time date=date");
         check("Date,lat,lon", "2026-11-24 10:12:47,1,2", "lat=lat lng=lon ts=Date");
-        // Hemispheres by their values, whatever their names are.
+        // Hemispheres are found by their values, whatever the names of the columns.
         check(
             "time,latitude,latitude_ref,longitude,longitude_ref",
             "x,33.5,S,70.5,W",
@@ -566,7 +573,7 @@ mod tests {
             "lat=lat lng=lon ts=time lat_hemisphere=lat_direction \
              lng_hemisphere=Longitude Indicator",
         );
-        // A column of directions is no hemisphere.
+        // A column of directions is not a hemisphere.
         for (names, sample) in [
             ("time,lat,lon,wind", "x,33.5,70.5,N"),
             ("time,lat,lon,direction", "x,52.5,13.4,W"),
@@ -589,8 +596,8 @@ mod tests {
             "columns lat (48.1) and latitude (52.5) name two places: say which with --field",
         );
         check("lat,latitude,lon,ts", "48.1,48.1,13.4,x", "lat=lat lng=lon ts=ts");
-        check("lat,lat,lon,ts", "", "two columns lat and lat: rename one");
-        check("Lat,LAT,lon,ts", "", "two columns Lat and LAT: rename one");
+        check("lat,lat,lon,ts", "", "the columns lat and lat name the same field: rename one");
+        check("Lat,LAT,lon,ts", "", "the columns Lat and LAT name the same field: rename one");
         check("timestamp,time,lat,lon", "", "lat=lat lng=lon ts=timestamp");
         check(
             "location-lat,location-long,timestamp,ground-speed",
@@ -603,7 +610,8 @@ mod tests {
     fn places_are_compared_within_a_row() {
         let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         let columns = list("lat,latitude,lon,ts");
-        // The device sends either; the first value of each column is of another row.
+        // The device sends one or the other, so the first values of the columns are of different
+        // rows.
         let rows = [list("48.1,,11.5,x"), list(",52.5,13.4,x"), list("52.6,52.6,13.4,x")];
         let sample = list("48.1,52.5,11.5,x");
         assert!(find(&columns, &sample, &rows, &[]).is_ok());
@@ -634,14 +642,15 @@ mod tests {
             ("w", "70.5", ""),
         ] {
             let values = ["deg", "-1", "", value];
-            let why = refuse_unsigned_half("lng", name, (None, None), values.into_iter()).err();
+            let why =
+                refuse_unsigned_hemisphere("lng", name, (None, None), values.into_iter()).err();
             let why = why.map_or(String::new(), |why| why.to_string());
             assert!(why.contains(said) && why.is_empty() == said.is_empty(), "{name}: {why}");
         }
     }
 
     #[test]
-    fn only_a_signed_unit_settles_the_half() {
+    fn unit_deg_or_a_signed_unit_settles_the_hemisphere() {
         for (given, stated, said) in [
             (None, Some("deg"), "give --unit lng='-1 deg' to make"),
             (None, Some("1e-7 deg"), "give --unit lng='-1e-7 deg' to make"),
@@ -651,7 +660,8 @@ mod tests {
             (Some("+1e-7 deg"), Some("deg"), ""),
         ] {
             let values = ["7015.0"].into_iter();
-            let why = refuse_unsigned_half("lng", "Longitude (W)", (given, stated), values).err();
+            let why =
+                refuse_unsigned_hemisphere("lng", "Longitude (W)", (given, stated), values).err();
             let why = why.map_or(String::new(), |why| why.to_string());
             assert!(why.contains(said) && why.is_empty() == said.is_empty(), "{given:?}: {why}");
         }

@@ -9,7 +9,7 @@ use milepost_command::{Companion, Run, Shown as _};
 use milepost_config::Config;
 
 use crate::import::{import, open};
-use crate::orders::Orders;
+use crate::orders::ImportArgs;
 
 /// `milepost import`, as `src/cli.rs` lists it.
 pub const COMMANDS: &[Companion] = &[Companion::of::<Arguments>()];
@@ -20,7 +20,7 @@ pub const COMMANDS: &[Companion] = &[Companion::of::<Arguments>()];
 #[command(name = "import")]
 struct Arguments {
     #[command(flatten)]
-    orders: Orders,
+    args: ImportArgs,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -28,7 +28,7 @@ struct Arguments {
 
 impl Run for Arguments {
     fn run(self, config: Config) -> anyhow::Result<ExitCode> {
-        let opened = usage(open(&config, self.orders))?;
+        let opened = usage(open(&config, self.args))?;
         with_logs(config, async move |config| {
             let imported = import(&config, opened).await?;
             put(&imported.shown(self.json), good(!imported.has_failed()))

@@ -1,9 +1,9 @@
-//! Describes, in words, where the fields of a file are read from and in which unit, for those kinds
-//! of files whose names are known.
+//! Describes where the fields of a file are read from and in which units, for the kinds of files
+//! that define the names of their fields.
 
 use milepost_decode::Zone;
 
-use super::orders::{Kind, Orders};
+use super::orders::{ImportArgs, Kind};
 
 /// Fields, and the elements or members that have them.
 type Described = (&'static [&'static str], &'static str);
@@ -47,22 +47,23 @@ const fn usual(kind: Kind) -> &'static [Described] {
             (&["alt"], "altitude, altitudeMeters"),
             (&["acc"], "accuracy, accuracyMeters"),
         ],
-        // Its properties have many names; the list of unread ones tells which are missing.
+        // The properties have many names; the list of unread names shows which of them are missing.
         Kind::GeoJson | Kind::GeoJsonLines => &[(&["lng", "lat", "alt"], "geometry/coordinates")],
         Kind::Csv | Kind::OwnTracks => &[],
     }
 }
 
-/// Returns each field with its place and its unit. `metres_per_second`: of one unit of speed.
+/// Returns each field with its place and its unit. `metres_per_second`: the size of the file's unit
+/// of speed.
 pub(super) fn described(
     kind: Kind,
-    orders: &Orders,
+    args: &ImportArgs,
     metres_per_second: Option<f64>,
 ) -> Vec<String> {
     let given = |field: &str| {
-        orders.fields.iter().rev().find(|(known, _)| known == field).map(|(_, at)| at.as_str())
+        args.fields.iter().rev().find(|(known, _)| known == field).map(|(_, at)| at.as_str())
     };
-    let unit = |field: &str| unit(field, orders, metres_per_second);
+    let unit = |field: &str| unit(field, args, metres_per_second);
     let mut parts: Vec<(Vec<&str>, &str, String)> = Vec::new();
     for (fields, at) in usual(kind) {
         for field in fields.iter().filter(|field| given(field).is_none()) {
@@ -83,19 +84,19 @@ pub(super) fn described(
     shown.collect()
 }
 
-/// Returns the unit of a field; an empty text for that of milepost.
-fn unit(field: &str, orders: &Orders, metres_per_second: Option<f64>) -> String {
+/// Returns the unit of a field; empty if it is milepost's own.
+fn unit(field: &str, args: &ImportArgs, metres_per_second: Option<f64>) -> String {
     let stated = |unit: f64, name: &str| format!("1 = {} {name}", (unit * 1e6).round() / 1e6);
-    let given = |field: &str| orders.unit_of(field).map(str::to_owned);
+    let given = |field: &str| args.unit_of(field).map(str::to_owned);
     let unit = match field {
         "speed" => metres_per_second.map(|unit| stated(unit, "m/s")),
-        "alt" => orders.alt_unit.map(|unit| stated(unit, "m")),
+        "alt" => args.alt_unit.map(|unit| stated(unit, "m")),
         "lng" => given("lng").or_else(|| {
             let of_lat = given("lat")?;
             Some(of_lat.trim_start_matches(['-', '+']).to_owned())
         }),
         "ts" => {
-            let zone = orders.zone.as_ref().map(Zone::name);
+            let zone = args.zone.as_ref().map(Zone::name);
             let zone = zone.map(|zone| format!("without an offset: {zone}"));
             let parts: Vec<String> = given("ts").into_iter().chain(zone).collect();
             (!parts.is_empty()).then(|| parts.join("; "))

@@ -1,8 +1,8 @@
 //! Reads the features of a GeoJSON file one by one, in bounded memory.
 //!
 //! The scanner only finds where each feature begins and ends; the decoder decides whether it is
-//! valid. So an invalid feature costs no other one. `NaN` and `Infinity`, which Python writes,
-//! become `null`.
+//! valid. So an invalid feature does not affect the others. `NaN` and `Infinity`, which Python
+//! writes, become `null`.
 
 use std::io::{self, Read};
 
@@ -98,23 +98,24 @@ impl Copied {
 }
 
 /// Added to the refusal of a `crs` that follows the features.
-const BEHIND: &str = ". The features before its crs may be stored already: see the driver's fixes";
+const FEATURES_MAY_BE_STORED: &str =
+    ". The features before its crs may be stored already: check the driver's fixes";
 
 #[derive(Deserialize)]
 struct Typed {
     r#type: String,
 }
 
-/// Reference systems whose coordinates are degrees and at most metres from WGS 84.
+/// Reference systems whose coordinates are degrees, and within metres of those of WGS 84.
 const DEGREES: [&str; 7] = ["CRS84", "CRS83", "4326", "4979", "4258", "4269", "4937"];
 
 /// Checks a `crs`, which GeoJSON had before RFC 7946.
 ///
 /// # Errors
-/// The coordinates are no degrees of WGS 84.
+/// The coordinates are not degrees of WGS 84.
 fn refuse_other_crs(crs: &[u8]) -> Result<()> {
     let Ok(crs) = serde_json::from_slice::<serde_json::Value>(crs) else { return Ok(()) };
-    // Of type `name`, `link` or `EPSG`.
+    // The members of a `crs` of type `name`, `link` and `EPSG`.
     let named = ["/properties/name", "/properties/href", "/properties/code"]
         .iter()
         .find_map(|at| crs.pointer(at).map(|name| name.to_string().replace('"', "")));
@@ -159,7 +160,7 @@ impl<R: Read> Scanner<R> {
     /// Returns the next byte that is not whitespace, NUL or Ctrl-Z, without consuming it.
     fn token(&mut self) -> io::Result<Option<u8>> {
         while let Some(byte) = self.peek()? {
-            // Buffers of fixed size and DOS leave NUL and Ctrl-Z behind a text.
+            // Buffers of fixed size leave NUL bytes after a text, and DOS leaves Ctrl-Z.
             if !byte.is_ascii_whitespace() && !matches!(byte, 0 | 0x1a) {
                 return Ok(Some(byte));
             }
@@ -171,15 +172,15 @@ impl<R: Read> Scanner<R> {
     fn some_token(&mut self) -> Result<u8> {
         match self.token()? {
             Some(byte) => Ok(byte),
-            None => bail!("not {}: EOF in line {}: the file is cut", self.what, self.line),
+            None => bail!("not {}: EOF in line {}: the file is cut off", self.what, self.line),
         }
     }
 
-    fn expect(&mut self, wanted: u8) -> Result<()> {
+    fn expect(&mut self, expected: u8) -> Result<()> {
         let found = self.some_token()?;
-        if found != wanted {
-            let (wanted, found) = (char::from(wanted), char::from(found));
-            bail!("not {}: line {}: {found:?} where {wanted:?} is wanted", self.what, self.line);
+        if found != expected {
+            let (expected, found) = (char::from(expected), char::from(found));
+            bail!("not {}: line {}: {found:?} instead of {expected:?}", self.what, self.line);
         }
         self.skip();
         Ok(())
@@ -198,14 +199,14 @@ impl<R: Read> Scanner<R> {
                 self.elements(take)?;
                 is_collection = true;
             } else {
-                // A value of its own, since the copy of the whole object may be full.
+                // Copy the value by itself, because the copy of the whole object may be full.
                 let mut value = Copied::default();
                 self.value(&mut value)?;
                 if key.text == b"\"crs\"" {
                     let refused = refuse_other_crs(&value.text);
-                    refused.map_err(
-                        |why| if is_collection { anyhow!("{why}{BEHIND}") } else { why },
-                    )?;
+                    refused.map_err(|why| {
+                        if is_collection { anyhow!("{why}{FEATURES_MAY_BE_STORED}") } else { why }
+                    })?;
                 }
                 whole.push(&key.text);
                 whole.push(b":");
@@ -245,7 +246,7 @@ impl<R: Read> Scanner<R> {
                 b']' => {}
                 byte => {
                     let byte = char::from(byte);
-                    bail!("not {}: line {}: {byte:?} behind a feature", self.what, self.line);
+                    bail!("not {}: line {}: {byte:?} after a feature", self.what, self.line);
                 }
             }
         }
@@ -324,8 +325,8 @@ impl<R: Read> Scanner<R> {
         if word.is_empty() {
             bail!("not {}: line {}: a value is missing", self.what, self.line);
         }
-        let is_no_json = matches!(&*word, b"NaN" | b"-NaN" | b"nan" | b"Infinity" | b"-Infinity");
-        into.push(if is_no_json { b"null" } else { &word });
+        let is_not_json = matches!(&*word, b"NaN" | b"-NaN" | b"nan" | b"Infinity" | b"-Infinity");
+        into.push(if is_not_json { b"null" } else { &word });
         Ok(())
     }
 }
@@ -340,7 +341,7 @@ mod tests {
         let crs = r#""crs":{"type":"name","properties":{"name":"urn:ogc:def:crs:EPSG::3857"}}"#;
         let list = r#""features":[{"type":"Feature"}]"#;
         let long = "x".repeat(FEATURE_BYTES_MAX - 30);
-        for (file, read, is_behind) in [
+        for (file, read, is_after) in [
             (format!("{{{crs},{list}}}"), 0, false),
             (format!("{{{list},{crs}}}"), 1, true),
             (format!("{{\"name\":\"{long}\",{crs},{list}}}"), 0, false),
@@ -350,7 +351,7 @@ mod tests {
             let (features, end) = all(|take| features(file.as_bytes(), take));
             let said = "are urn:ogc:def:crs:EPSG::3857, not degrees of WGS 84";
             assert!(features.len() == read && end.contains(said), "{features:?} {end}");
-            assert_eq!(end.contains("before its crs may be stored already"), is_behind, "{end}");
+            assert_eq!(end.contains("before its crs may be stored already"), is_after, "{end}");
         }
         let name = r#"{"type":"name","properties":{"name":"urn:ogc:def:crs:OGC:1.3:CRS84"}}"#;
         let link = r#"{"type":"link","properties":{"href":"http://x.org/ref/epsg/CODE/proj4/","type":"proj4"}}"#;

@@ -12,10 +12,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
 use super::known;
-use super::orders::Orders;
-use super::progress::{Bar, Resume, Seen};
-use super::understood::Understood;
-use super::work::{self, Closed, Counts};
+use super::orders::ImportArgs;
+use super::progress::{Bar, Progress, Resume};
+use super::understood::FileSummary;
+use super::work::{self, ClosedBatch, Counts};
 use milepost_clickhouse::ClickHouse;
 use milepost_command::insert::{insert, patient};
 use milepost_command::rows::{rfc3339, unusable};
@@ -37,7 +37,8 @@ pub struct Imported {
     /// Positions that ClickHouse confirmed, and those left out because their driver is erased.
     inserted: u64,
     erased: u64,
-    /// Positions left out because the device sent them with a `seq`, or a row knows as much.
+    /// Positions left out because a device sent them with a `seq`, or a stored row has all their
+    /// fields.
     known: u64,
     took: Duration,
 }
@@ -63,7 +64,7 @@ impl Shown for Imported {
             "attributes_cut": counts.lacking.attributes_cut,
             "oldest": counts.oldest.map(Timestamp::unix_ms), "newest": counts.newest.map(Timestamp::unix_ms),
             "failures": counts.failures,
-            "understood": counts.understood.iter().map(Understood::json).collect::<Vec<_>>(),
+            "understood": counts.summaries.iter().map(FileSummary::json).collect::<Vec<_>>(),
         })
     }
 }
@@ -71,7 +72,7 @@ impl Shown for Imported {
 impl fmt::Display for Imported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { dry_run, counts, inserted, erased, known, took } = self;
-        counts.understood.iter().try_for_each(|understood| writeln!(f, "{understood}"))?;
+        counts.summaries.iter().try_for_each(|summary| writeln!(f, "{summary}"))?;
         writeln!(f, "fixes read                {:>12}", counts.fixes)?;
         if counts.skipped > 0 {
             writeln!(
@@ -120,7 +121,7 @@ impl fmt::Display for Imported {
 /// Files that are opened and fit the arguments.
 #[derive(Debug)]
 pub struct Opened {
-    orders: Orders,
+    args: ImportArgs,
     files: Vec<work::Input>,
     resume: Option<Resume>,
 }
@@ -130,10 +131,10 @@ pub struct Opened {
 /// # Errors
 /// A file cannot be opened, or the arguments do not fit it: for example, it does not name its
 /// drivers.
-pub fn open(config: &Config, orders: Orders) -> Result<Opened> {
-    let resume = orders.resume.as_deref().map(Resume::open).transpose()?;
-    let files = work::files(config, &orders, resume.as_ref())?;
-    Ok(Opened { orders, files, resume })
+pub fn open(config: &Config, args: ImportArgs) -> Result<Opened> {
+    let resume = args.resume.as_deref().map(Resume::open).transpose()?;
+    let files = work::files(config, &args, resume.as_ref())?;
+    Ok(Opened { args, files, resume })
 }
 
 /// Imports the files, one after the other.
@@ -141,21 +142,21 @@ pub fn open(config: &Config, orders: Orders) -> Result<Opened> {
 /// # Errors
 /// The tables do not exist, the server refuses, or the state of `--resume` cannot be saved.
 pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
-    let (began, Opened { orders, files, mut resume }) = (Instant::now(), opened);
-    let clickhouse = if orders.dry_run { None } else { Some(tables::ready(config).await?) };
-    let (dry_run, seen) = (orders.dry_run, Arc::<Seen>::default());
-    let bar = Bar::start(Arc::clone(&seen), files.iter().map(|file| file.bytes).sum());
+    let (began, Opened { args, files, mut resume }) = (Instant::now(), opened);
+    let clickhouse = if args.dry_run { None } else { Some(tables::ready(config).await?) };
+    let (dry_run, progress) = (args.dry_run, Arc::<Progress>::default());
+    let bar = Bar::start(Arc::clone(&progress), files.iter().map(|file| file.bytes).sum());
     let (to_insert, mut closed) = mpsc::channel(1);
     let reading = spawn_blocking({
-        let (config, began, seen) = (config.clone(), began.into_std(), Arc::clone(&seen));
-        move || work::read(files, &config, &orders, began, &seen, to_insert)
+        let (config, began, progress) = (config.clone(), began.into_std(), Arc::clone(&progress));
+        move || work::read(files, &config, &args, began, &progress, to_insert)
     });
     let (mut inserted, mut erased, mut known, mut counted_at) = (0, 0, 0, None);
     let mut writer = patient(config);
-    while let Some(Closed { mut batch, stored }) = closed.recv().await {
+    while let Some(ClosedBatch { mut batch, stored }) = closed.recv().await {
         let Some(clickhouse) = &clickhouse else { continue };
         if counted_at.is_none_or(|at: Instant| at.elapsed() >= COUNT_EVERY) {
-            wait_for_merges(clickhouse, &seen).await?;
+            wait_for_merges(clickhouse, &progress).await?;
             counted_at = Some(Instant::now());
         }
         known += known::leave_out_known(clickhouse, &mut batch, config.clickhouse.insert_timeout)
@@ -163,8 +164,8 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
         let fixes: Vec<_> = stored.iter().map(|(path, mark)| (path.clone(), mark.fixes)).collect();
         let written = insert(config, clickhouse, &mut writer, batch, &fixes).await?;
         (inserted, erased) = (inserted + written.rows, erased + written.erased);
-        seen.inserted.store(inserted, Relaxed);
-        seen.waits_for_merges.store(false, Relaxed);
+        progress.inserted.store(inserted, Relaxed);
+        progress.waits_for_merges.store(false, Relaxed);
         if let Some(resume) = &mut resume {
             resume.save(stored)?;
         }
@@ -176,14 +177,14 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
 
 /// Waits until no partition of the tables has many parts, so that ClickHouse never delays a
 /// consumer that inserts at the same time.
-async fn wait_for_merges(clickhouse: &ClickHouse, seen: &Seen) -> Result<()> {
+async fn wait_for_merges(clickhouse: &ClickHouse, progress: &Progress) -> Result<()> {
     while clickhouse
         .parts_of_a_partition()
         .await
-        .context("system.parts says whether the import must wait")?
+        .context("cannot read system.parts, which says whether the import must wait")?
         > PARTS_MAX
     {
-        seen.waits_for_merges.store(true, Relaxed);
+        progress.waits_for_merges.store(true, Relaxed);
         sleep(COUNT_EVERY).await;
     }
     Ok(())

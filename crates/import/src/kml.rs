@@ -1,5 +1,5 @@
 //! Reads the fixes of a KML file: the tracks `gx:Track`, and each Placemark with a TimeStamp and a
-//! Point. A line without times is no track.
+//! Point. A line without times is not a track.
 
 use std::collections::BTreeSet;
 use std::io::BufRead;
@@ -11,7 +11,7 @@ use super::read::Take;
 use super::record::Record;
 use super::xml::{GPX_TIME, XML_BYTES_MAX, check_root, reader, referred};
 
-/// Most points of a track: its times come before its places, so it is in memory whole.
+/// Maximum points of a track: its times may precede its places, so the whole track is in memory.
 const TRACK_POINTS_MAX: usize = 500_000;
 
 /// Longest time, place of a track, and name of an element, in bytes.
@@ -29,14 +29,15 @@ struct Placemark {
     places: Vec<(Box<str>, u64)>,
     has_track: bool,
     has_line: bool,
-    /// `altitudeMode` of the open Point or Track: the height counts from the sea, or is ignored by
-    /// the map.
+    /// `altitudeMode` of the open Point or Track: whether the height is above the sea or the
+    /// ground, or is ignored by the map.
     mode: String,
     /// `altitudeMode` of the tracks of a MultiTrack that have none.
     tracks_mode: String,
 }
 
-/// Passes each fix with the names of GPX. Returns what has no time, or is not read.
+/// Passes each fix with the names of GPX. Returns descriptions of the parts that are not read, for
+/// example because they have no time.
 pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String>> {
     let mut xml = reader(input, "KML")?;
     let (mut buffer, mut record, mut text) = (Vec::new(), Record::default(), String::new());
@@ -106,7 +107,8 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
                     "coordinates" if is_in("Point") => {
                         if mark.place.is_some() {
                             unread.insert(
-                                "a Point behind which its Placemark has another".to_owned(),
+                                "a Point that is followed by another one in its Placemark"
+                                    .to_owned(),
                             );
                         }
                         mark.place = Some(value.to_owned());
@@ -181,14 +183,14 @@ pub(super) fn kml(input: impl BufRead, take: Take<'_>) -> Result<BTreeSet<String
     Ok(unread)
 }
 
-/// Checks the length of a text of which many are in memory.
+/// Checks the length of a text. Many such texts are in memory at once.
 fn check_short(text: &str, what: &str, line: u64) -> Result<()> {
     let is_short = text.len() <= SHORT_BYTES_MAX;
     ensure!(is_short, "line {line}: {what} is longer than {SHORT_BYTES_MAX} bytes");
     Ok(())
 }
 
-/// Passes a fix. `place`: longitude, latitude and metres, with commas or spaces.
+/// Passes a fix. `place`: longitude, latitude and height in metres, separated by commas or spaces.
 fn pass(
     record: &mut Record,
     (time, place): (&str, &str),
@@ -206,7 +208,7 @@ fn pass(
     }
     for name in ["lon", "lat", "ele"] {
         let Some(number) = numbers.next() else { break };
-        // A height of 0 that the map ignores, or one above the ground, is no altitude.
+        // A height of 0 that the map ignores, or one above the ground, is not an altitude.
         let is_zero = number.parse::<f64>().is_ok_and(|number| number == 0.0);
         let is_altitude = mode == "absolute" || !is_zero && mode != "relativeToGround";
         if name != "ele" || is_altitude {
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_time_outside_a_track_is_no_time_of_it() {
+    fn empty_time_outside_a_track_is_not_a_time_of_the_track() {
         let track = format!("<gx:Track>{WHEN}<gx:coord>13.4 52.5</gx:coord></gx:Track>");
         for inner in [
             format!("<gx:Track/><TimeStamp><when/></TimeStamp>{track}"),

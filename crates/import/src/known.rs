@@ -1,6 +1,6 @@
-//! Finds fixes that devices sent already and files repeat with fewer fields. Without the `seq`,
-//! which is part of a fix's identity, they would be stored a second time; without speed, heading,
-//! altitude or accuracy they would replace the device's values.
+//! Finds fixes that devices sent already and that a file repeats with fewer fields. Without the
+//! `seq`, which is part of a fix's identity, they would be stored a second time; without speed,
+//! heading, altitude or accuracy they would replace the device's values.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use milepost_core::batch::Batch;
 use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed};
 
 const DAY_MS: i64 = 86_400_000;
-/// Most drivers that the query names. With more it reads all drivers.
+/// Maximum number of drivers that the query names. Above it, the query reads all drivers.
 const DRIVERS_MAX: usize = 1_000;
 
 /// Returns the fields that a row has besides time and place, one bit each.
@@ -28,9 +28,9 @@ fn known_fields(fix: &Position) -> u8 {
 const KNOWN_FIELDS: &str = "toUInt8((speed_cms != 65535) + 2 * (heading_cdeg != 65535) + 4 * (alt_dm != \
                             2147483647) + 8 * (acc_dm != 65535) + 16 * notEmpty(mapKeys(attributes)))";
 
-/// Removes the positions without a `seq` that a device sent with one, or of which a stored row has
-/// as many fields. Returns how many. A row whose `received_at` is its `ts` was imported: a later
-/// import may replace it.
+/// Removes the positions without a `seq` that a device sent with one, or that are stored with all
+/// of their fields. Returns how many it removed. A row whose `received_at` is its `ts` was
+/// imported: a later import may replace it.
 pub(super) async fn leave_out_known(
     clickhouse: &ClickHouse,
     batch: &mut Batch,
@@ -63,7 +63,7 @@ pub(super) async fn leave_out_known(
     let what = "looking for the fixes that devices sent";
     let mut cursor =
         clickhouse.client().query_raw(&sql).fetch::<(String, i64, i32, i32, u8)>().context(what)?;
-    // Of two rows of one fix, the stored row must have the fields of both.
+    // If the batch has a fix twice, the stored row must have the fields of both.
     let mut wanted: HashMap<(&str, i64, i32, i32), u8> = HashMap::new();
     for fix in without_seq() {
         let fix_key = (fix.driver_id.as_str(), fix.ts.unix_ms(), fix.lat.e7(), fix.lng.e7());

@@ -6,13 +6,13 @@
 //!                                               batches ─▶ the writer that all commands share
 //! ```
 //!
-//! Guarantee: idempotent. A fix is the same row however often it is imported, and also if it came
-//! over MQTT before: its identity is its content. Its `received_at` is its `ts`, so of two equal
-//! fixes `last_positions` keeps the one that a device sent. One insert is in flight at a time, of a
-//! whole batch, and none while ClickHouse has many parts to merge. At most three batches are in
-//! memory.
+//! Guarantee: idempotent. A fix is the same row however often it is imported, even if a device sent
+//! it over MQTT before: its identity is its content. Its `received_at` is its `ts`, so of two equal
+//! fixes `last_positions` keeps the one that a device sent. One insert of a whole batch is in
+//! flight at a time, and none while ClickHouse has many parts to merge. At most three batches are
+//! in memory.
 //!
-//! Refuses: a file with a required field that it cannot find, before it stores anything.
+//! Refuses: a file in which it cannot find a required field, before it stores anything.
 
 mod columns;
 mod command;
@@ -36,4 +36,4 @@ mod zones;
 
 pub use self::command::COMMANDS;
 pub use self::import::{Imported, Opened, import, open};
-pub use self::orders::Orders;
+pub use self::orders::ImportArgs;

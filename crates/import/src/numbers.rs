@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// How the numbers of a row are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decimals {
-    /// Decimal points, or another way that this module does not change.
+    /// Decimal points, or another notation that this module does not change.
     Points,
     /// Decimal commas: `1.234,5`.
     Commas,
@@ -98,7 +98,7 @@ mod tests {
             ("52.5|13.4|1'234.5", "52.5|13.4|1234.5"),
             ("52.5|13.4|1\u{202f}234.5", "52.5|13.4|1234.5"),
             ("52.5|13.4|1,234,567", "52.5|13.4|1234567"),
-            // Thousands or decimals: as it is, which is no number.
+            // Thousands or decimals: left unchanged, so that the decoder finds it invalid.
             ("52.5|13.4|1,234", "52.5|13.4|1,234"),
             ("52,5|13,4|1.234", "52,5|13,4|1.234"),
             ("52,5|13,4|12.50", "52,5|13,4|12.50"),

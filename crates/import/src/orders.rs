@@ -25,7 +25,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Returns whether programs append lines to such a file.
+    /// Returns whether programs append lines to a file of this kind.
     pub(super) fn has_lines(self) -> bool {
         match self {
             Self::Csv | Self::GeoJsonLines | Self::OwnTracks => true,
@@ -33,7 +33,7 @@ impl Kind {
         }
     }
 
-    /// Returns whether its reader passes fixes with the names of GPX.
+    /// Returns whether the reader of this kind passes fixes with the names of GPX.
     pub(super) fn has_names_of_gpx(self) -> bool {
         matches!(self, Self::Gpx | Self::Tcx | Self::Kml | Self::Timeline)
     }
@@ -62,7 +62,7 @@ impl Kind {
             .map(|(_, kind)| *kind)
     }
 
-    /// Returns the kind of a file of XML or JSON by its content, which is more exact than its name.
+    /// Returns the kind of an XML or JSON file by its content, which overrides the file's name.
     pub(super) fn by_content(head: &[u8], named: Self) -> Self {
         let text = beginning(head);
         let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
@@ -107,7 +107,7 @@ impl Kind {
         }
         if ending == "kmz" {
             bail!(
-                "it is a zip file with KML: unzip -p {name} doc.kml | milepost import - --format kml --driver ID"
+                "it is a zip file with KML; unpack it: unzip -p {name} doc.kml | milepost import - --format kml --driver ID"
             );
         }
         if ["xls", "xlsx", "ods"].contains(&&*ending) {
@@ -129,7 +129,7 @@ impl Kind {
             bail!("{}", converter(what, format, &name));
         }
         Self::named(&ending)
-            .ok_or_else(|| anyhow!("the name does not say what it is: give --format"))
+            .ok_or_else(|| anyhow!("the name does not say which kind of file it is: give --format"))
     }
 }
 
@@ -138,33 +138,35 @@ const PACKED: [(&str, &str); 5] =
     [("gz", "zcat"), ("zst", "zstdcat"), ("bz2", "bzcat"), ("xz", "xzcat"), ("zip", "unzip -p")];
 
 #[derive(Debug, Default, clap::Args)]
-pub struct Orders {
-    /// gpx, tcx, kml, geojson (a FeatureCollection), geojsonl (a Feature a line), timeline
-    /// (Google's), csv or rec [default: by the file's name]; or a format of the configuration, [formats.NAME], that says where the fields
-    /// are. May be given twice, once for each
+pub struct ImportArgs {
+    /// gpx, tcx, kml, geojson (a FeatureCollection), geojsonl (a Feature per line), timeline
+    /// (Google's), csv or rec [default: by the file's name]; or a format of the configuration,
+    /// [formats.NAME], that says where the fields are. May be given twice: a kind of file and a
+    /// format
     #[arg(long = "format", value_name = "FORMAT")]
     pub formats: Vec<String>,
     /// Id of the driver, in which {file} stands for the file's name without its extension; or a
-    /// JSON pointer such as /properties/device, or /COLUMN [default: /driver_id; of rec: the driver
+    /// JSON pointer such as /properties/device, or /COLUMN [default: /driver_id; for rec the driver
     /// of owntracks/USER/DEVICE in the configuration]
     #[arg(long)]
     pub driver: Option<String>,
-    /// Where a field is: lat, lng, ts, speed, heading, alt, acc, seq, lat_hemisphere or
-    /// lng_hemisphere, = and a column, an element of trkpt, or a JSON pointer; ts=DATE+TIME joins
-    /// two
+    /// Where a field is. FIELD: lat, lng, ts, speed, heading, alt, acc, seq, lat_hemisphere or
+    /// lng_hemisphere; WHERE: a column, an element of trkpt, or a JSON pointer. ts=DATE+TIME joins
+    /// two of them
     #[arg(long = "field", value_name = "FIELD=WHERE", value_parser = field)]
     pub fields: Vec<(String, String)>,
-    /// Unit of the file's speeds: m/s, km/h, mph or knots [default: m/s of GPX, TCX and timeline;
-    /// of rec always km/h; others do not state it]
+    /// Unit of the file's speeds: m/s, km/h, mph or knots [default: m/s for GPX, TCX and timeline;
+    /// always km/h for rec; for CSV what a column's name states, such as "Speed (km/h)"; none for
+    /// GeoJSON]
     #[arg(long, value_parser = |unit: &str| Quantity::Speed.factor(unit))]
     pub speed_unit: Option<f64>,
     /// Unit of the file's altitudes: m or ft [default: what a column's name states, such as
     /// "Altitude (ft)", else m]
     #[arg(long, value_parser = |unit: &str| Quantity::Length.factor(unit))]
     pub alt_unit: Option<f64>,
-    /// Unit of another field: lat (also of lng, but for a sign), lng, heading or acc, = and a unit
-    /// such as deg, 1e-7 deg, ddmm.mmmm, "-1 deg", m, ft; of ts a pattern such as "%d/%m/%Y
-    /// %H:%M:%S"
+    /// Unit of another field. FIELD: lat (also sets that of lng, without a sign), lng, heading or
+    /// acc; UNIT: for example deg, 1e-7 deg, ddmm.mmmm, "-1 deg", m or ft. For ts also a pattern
+    /// such as "%d/%m/%Y %H:%M:%S"
     #[arg(long = "unit", value_name = "FIELD=UNIT", value_parser = field)]
     pub units: Vec<(String, String)>,
     /// A value that means "not available", before any unit, such as speed=102.3
@@ -174,7 +176,7 @@ pub struct Orders {
     /// elsewhere such a time is refused]
     #[arg(long, value_parser = Zone::new, allow_hyphen_values = true)]
     pub zone: Option<Zone>,
-    /// Names of other fields to store as attributes, with commas; * for all
+    /// Names of other fields to store as attributes, separated by commas; * for all
     #[arg(long, value_delimiter = ',')]
     pub keep: Vec<String>,
     /// Only read and decode; contacts no server; exit 1 on rejects
@@ -188,7 +190,7 @@ pub struct Orders {
     pub files: Vec<PathBuf>,
 }
 
-impl Orders {
+impl ImportArgs {
     /// Returns the unit of `--unit FIELD=…`.
     pub(super) fn unit_of(&self, field: &str) -> Option<&str> {
         self.units.iter().rev().find(|(known, _)| known == field).map(|(_, unit)| unit.as_str())
@@ -197,7 +199,8 @@ impl Orders {
 
 fn field(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(field, at)| !field.is_empty() && !at.is_empty());
-    let (field, at) = parts.ok_or_else(|| "must be such as speed=velocity".to_owned())?;
+    let (field, at) =
+        parts.ok_or_else(|| "must be FIELD=VALUE, such as speed=velocity".to_owned())?;
     Ok((field.to_owned(), at.to_owned()))
 }
 
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_more_exact_than_the_name() {
+    fn content_overrides_the_name() {
         for (head, named, kind) in [
             (&b"<?xml version=\"1.0\"?>\n<kml xmlns=\"x\">"[..], Kind::Gpx, Kind::Kml),
             (b"<TrainingCenterDatabase/>", Kind::Gpx, Kind::Tcx),

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::columns::{self, Column};
 use super::described::described;
-use super::orders::{Kind, Orders};
+use super::orders::{ImportArgs, Kind};
 use super::xml::GPX_TIME;
 use super::zones::refuse_other_zones;
 use milepost_config::Config;
@@ -19,8 +19,8 @@ use milepost_decode::{
     Driver, Keep, Local, Pointer, Quantity, Source, SpeedUnit, Template, TimeUnit, Zone,
 };
 
-/// The fields of a fix, with their JSON pointers for GPX and GeoJSON. GPX 1.0 has `speed` and
-/// `course`, in metres per second and degrees, as do the extensions of GPX 1.1.
+/// The fields of a fix, each with its JSON pointer in GPX and in GeoJSON; empty if there is none.
+/// `speed` (m/s) and `course` (degrees) are elements of GPX 1.0, and of extensions to GPX 1.1.
 const FIELDS: [(&str, &str, &str); 8] = [
     ("lat", "/lat", "/geometry/coordinates/1"),
     ("lng", "/lon", "/geometry/coordinates/0"),
@@ -32,7 +32,8 @@ const FIELDS: [(&str, &str, &str); 8] = [
     ("seq", "", "/properties/seq"),
 ];
 
-/// The topic filter of an import. Its `+` stands for the driver, unless the payload has the id.
+/// The topic filter of a file that has one driver: `+` stands for the driver's id. If each payload
+/// names its driver, the topic is `import`.
 const TOPIC: &str = "import/+";
 
 /// The sources and columns with which a file is decoded.
@@ -42,127 +43,130 @@ pub(super) struct Plan {
     pub(super) topic: String,
     /// Indexes of the CSV columns that are numbers.
     pub(super) numbers: Vec<usize>,
-    /// Indexes of the CSV columns of degrees, and of the minutes or seconds beside them.
-    pub(super) continued: Vec<(usize, usize)>,
-    /// Each field and where it is read from, in words.
+    /// Pairs of indexes of CSV columns: one with degrees, one with their minutes or seconds.
+    pub(super) split_degrees: Vec<(usize, usize)>,
+    /// Description of each field that is read: its name, place and unit.
     pub(super) read: Vec<String>,
     /// The CSV columns that are not read.
     pub(super) unread: Vec<String>,
 }
 
-/// A file as far as it is known before it is read.
-pub(super) struct Found<'f> {
+/// Facts about a file that are known before it is imported: its kind, its path, and the first rows
+/// of a CSV file.
+pub(super) struct FileInfo<'f> {
     pub(super) kind: Kind,
     pub(super) path: &'f Path,
-    /// Column names of a CSV file, and in `sample` the first value of each.
+    /// Column names of a CSV file; `sample` holds the first value of each column.
     pub(super) columns: &'f [String],
     pub(super) sample: &'f [String],
     /// The first rows of a CSV file.
     pub(super) rows: &'f [Vec<String>],
 }
 
-pub(super) fn plan(found: &Found<'_>, orders: &Orders, config: &Config) -> Result<Plan> {
-    let Found { kind, path, columns, .. } = *found;
-    let named = orders.formats.iter().find(|name| Kind::named(name).is_none());
+pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> Result<Plan> {
+    let FileInfo { kind, path, columns, .. } = *file;
+    let format_name = args.formats.iter().find(|name| Kind::named(name).is_none());
     if kind == Kind::OwnTracks {
-        let (has_fields, has_unit) = (!orders.fields.is_empty(), orders.speed_unit.is_some());
+        let (has_fields, has_unit) = (!args.fields.is_empty(), args.speed_unit.is_some());
         ensure!(
             !has_fields && !has_unit,
-            "--field and --speed-unit: the fields and units of a Recorder's file are known"
+            "leave out --field and --speed-unit: the fields and units of a Recorder file are fixed"
         );
-        ensure!(orders.zone.is_none(), "--zone: times of a Recorder's file are numbers");
+        ensure!(args.zone.is_none(), "leave out --zone: the times of a Recorder file need no zone");
     }
-    if kind == Kind::OwnTracks && orders.driver.is_none() {
+    if kind == Kind::OwnTracks && args.driver.is_none() {
         ensure!(
-            orders.keep.is_empty(),
-            "--keep: here it goes by `keep` of the source in the configuration; or give --driver"
+            args.keep.is_empty(),
+            "leave out --keep, since `keep` of the configured source applies; or give --driver"
         );
         return owntracks(path, &config.sources);
     }
-    let mapping = match (named, kind) {
+    let mapping = match (format_name, kind) {
         (Some(name), _) => {
             ensure!(
-                orders.fields.is_empty(),
-                "--field: where the fields are is said by --format {name}; give one of them"
+                args.fields.is_empty(),
+                "--field and --format {name} both say where the fields are: give only one of them"
             );
             Some(format_named(name, config)?)
         }
         (None, Kind::OwnTracks) => {
-            Some(Arc::new(shipped("owntracks", None).expect("it is shipped")))
+            Some(Arc::new(shipped("owntracks", None).expect("owntracks is a shipped format")))
         }
         (None, _) => None,
     };
     let own_driver = mapping.as_ref().and_then(|mapping| mapping.driver().cloned());
-    let (driver, filter, topic) = driver(found, own_driver, orders)?;
+    let (driver, filter, topic) = driver(file, own_driver, args)?;
     let speed_unit = || {
         let known = kind.has_names_of_gpx().then_some(1.0);
         let missing = "it does not state the unit of its speeds: give --speed-unit";
-        orders.speed_unit.or(known).context(missing)
+        args.speed_unit.or(known).context(missing)
     };
     let fields = config.clickhouse.fields.iter();
     let computed_from: Vec<String> = fields.flat_map(|field| field.from.clone()).collect();
     let (mut read, mut numbers, mut unread) = (Vec::new(), Vec::new(), Vec::new());
-    let mut continued = Vec::new();
+    let mut split_degrees = Vec::new();
     let format = match (mapping, kind) {
         (Some(mapping), _) => Format::Mapped(mapping),
-        (None, Kind::GeoJson | Kind::GeoJsonLines) if is_default(orders) => {
+        (None, Kind::GeoJson | Kind::GeoJsonLines) if is_default(args) => {
             let unit = speed_unit()?;
             let units = SpeedUnit::NAMES.map(|(_, unit)| unit);
             let same = units.into_iter().find(|known| known.metres_per_second() == unit);
             Format::GeoJson(
-                same.context("--speed-unit: with --field, any unit; else m/s, km/h, mph or knots")?,
+                same.context(
+                    "--speed-unit: must be m/s, km/h, mph or knots unless you give --field",
+                )?,
             )
         }
         (None, Kind::Csv) => {
-            let (found_sample, rows) = (found.sample, found.rows);
-            let found = columns::find(columns, found_sample, rows, &orders.fields)?;
-            if orders.zone.is_none() && orders.unit_of("ts").is_none() {
-                refuse_other_zones(columns, found_sample, &found)?;
+            let (sample, rows) = (file.sample, file.rows);
+            let found = columns::find(columns, sample, rows, &args.fields)?;
+            if args.zone.is_none() && args.unit_of("ts").is_none() {
+                refuse_other_zones(columns, sample, &found)?;
             }
             for (field, column) in found.iter().filter(|(field, _)| matches!(*field, "lat" | "lng"))
             {
                 let values = rows.iter().filter_map(|row| Some(row.get(column.at)?.as_str()));
-                let units = (orders.unit_of(field), column.unit);
-                columns::refuse_unsigned_half(field, &columns[column.at], units, values)?;
+                let units = (args.unit_of(field), column.unit);
+                columns::refuse_unsigned_hemisphere(field, &columns[column.at], units, values)?;
             }
-            let kept: Vec<String> = orders.keep.iter().chain(&computed_from).cloned().collect();
-            unread = columns::unread(columns, found_sample, &found, &kept, &driver_column(&driver));
-            continued = columns::continued(columns, &found);
+            let kept: Vec<String> = args.keep.iter().chain(&computed_from).cloned().collect();
+            unread = columns::unread(columns, sample, &found, &kept, &driver_column(&driver));
+            split_degrees = columns::split_degrees(columns, &found);
             numbers = found
                 .iter()
                 .filter(|(field, _)| !is_text(field))
                 .map(|(_, column)| column.at)
                 .collect();
-            let fields = fields_of_columns(&found, columns, orders, speed_unit, &mut read)?;
+            let fields = fields_of_columns(&found, columns, args, speed_unit, &mut read)?;
             Format::Mapped(Arc::new(Mapping::new(fields)))
         }
         (None, _) => {
-            let fields = fields_by_names(kind, orders, speed_unit)?;
-            read = described(kind, orders, fields.speed.as_ref().map(|(_, factor)| *factor));
+            let fields = fields_by_names(kind, args, speed_unit)?;
+            read = described(kind, args, fields.speed.as_ref().map(|(_, factor)| *factor));
             Format::Mapped(Arc::new(Mapping::new(fields)))
         }
     };
-    let keep = Keep::of_names(&orders.keep).map_err(|why| anyhow!("--keep: {why}"))?;
+    let keep = Keep::of_names(&args.keep).map_err(|why| anyhow!("--keep: {why}"))?;
     if let (Kind::Csv, Keep::Named(names)) = (kind, &keep) {
         let missing = names.iter().find(|name| !columns.iter().any(|column| column == *name));
         ensure!(missing.is_none(), "--keep {}: the file has no such column", missing.expect("one"));
         let twice =
             names.iter().find(|name| columns.iter().filter(|column| column == name).count() > 1);
-        ensure!(twice.is_none(), "two columns {}: rename one", twice.expect("one"));
+        ensure!(twice.is_none(), "two columns are named {}: rename one", twice.expect("one"));
     }
     let mut source =
         Source::new(filter, driver, format, keep).keeping(&computed_from).map_err(|count| {
-            anyhow!("--keep: {count} names, with those of [fields.NAME]; at most {ATTRIBUTES_MAX}")
+            anyhow!("--keep: there are {count} names with those of [fields.NAME]; the limit is {ATTRIBUTES_MAX}")
         })?;
-    if let Some(zone) = &orders.zone {
+    if let Some(zone) = &args.zone {
         source = source.in_zone(zone.clone());
     }
-    Ok(Plan { sources: vec![source], topic, numbers, continued, read, unread })
+    Ok(Plan { sources: vec![source], topic, numbers, split_degrees, read, unread })
 }
 
 /// Returns whether every field of GeoJSON has its usual name and unit.
-fn is_default(orders: &Orders) -> bool {
-    let Orders { fields, units, unknown, alt_unit, .. } = orders;
+fn is_default(args: &ImportArgs) -> bool {
+    let ImportArgs { fields, units, unknown, alt_unit, .. } = args;
     fields.is_empty() && units.is_empty() && unknown.is_empty() && alt_unit.is_none()
 }
 
@@ -180,11 +184,11 @@ fn format_named(name: &str, config: &Config) -> Result<Arc<Mapping>> {
     }
     let own: Vec<&str> = config.formats.keys().map(String::as_str).collect();
     bail!(
-        "--format {name}: must be gpx, tcx, kml, geojson, geojsonl, timeline, csv or rec, or a format that says where fields are: {}",
+        "--format {name}: must be one of gpx, tcx, kml, geojson, geojsonl, timeline, csv and rec, or a format that says where the fields are; {}",
         if own.is_empty() {
             "the configuration has no [formats.NAME]".to_owned()
         } else {
-            own.join(", ")
+            format!("the configuration has {}", own.join(", "))
         }
     )
 }
@@ -204,57 +208,57 @@ fn pointer(field: &str, at: &str) -> Result<Pointer> {
     Pointer::new(at).map_err(|why| anyhow!("--field {field}: {why}"))
 }
 
-/// Returns the arguments other than names that apply to any kind of file.
-fn more(orders: &Orders, default_zone: Option<Zone>) -> Result<(More, TimeUnit)> {
+/// Returns the options that do not name fields, and the unit of time, for any kind of file.
+fn common_options(args: &ImportArgs, default_zone: Option<Zone>) -> Result<(More, TimeUnit)> {
     const KNOWN: [&str; 5] = ["lat", "lng", "ts", "heading", "acc"];
-    if let Some((field, _)) = orders.units.iter().find(|(field, _)| !KNOWN.contains(&&**field)) {
+    if let Some((field, _)) = args.units.iter().find(|(field, _)| !KNOWN.contains(&&**field)) {
         bail!(
-            "--unit {field}: of {}; speed and alt have --speed-unit and --alt-unit",
+            "--unit {field}: must be one of {}; for speed and alt give --speed-unit and --alt-unit",
             KNOWN.join(", ")
         );
     }
     let wrong = |why: String| anyhow!("--unit: {why}");
     let (mut more, mut unit) =
-        (More { unknown: orders.unknown.clone(), ..More::default() }, TimeUnit::BySize);
-    if let Some(lat) = orders.unit_of("lat").map(Degrees::new).transpose().map_err(wrong)? {
+        (More { unknown: args.unknown.clone(), ..More::default() }, TimeUnit::BySize);
+    if let Some(lat) = args.unit_of("lat").map(Degrees::new).transpose().map_err(wrong)? {
         more.degrees = [lat, lat.unsigned()];
     }
-    if let Some(lng) = orders.unit_of("lng").map(Degrees::new).transpose().map_err(wrong)? {
+    if let Some(lng) = args.unit_of("lng").map(Degrees::new).transpose().map_err(wrong)? {
         more.degrees[1] = lng;
     }
     let factor = |field, quantity: Quantity| {
-        orders.unit_of(field).map_or(Ok(1.0), |unit| quantity.factor(unit).map_err(wrong))
+        args.unit_of(field).map_or(Ok(1.0), |unit| quantity.factor(unit).map_err(wrong))
     };
     (more.heading, more.acc) =
         (factor("heading", Quantity::Angle)?, factor("acc", Quantity::Length)?);
     let mut pattern = None;
-    if let Some(given) = orders.unit_of("ts") {
+    if let Some(given) = args.unit_of("ts") {
         if given.contains('%') {
             (pattern, unit) =
                 (Some(Local::check_pattern(given).map_err(wrong)?), TimeUnit::Pattern);
         } else {
             let known = TimeUnit::NAMES.iter().find(|(name, _)| *name == given);
             unit = known.map(|(_, unit)| *unit).ok_or_else(|| {
-                wrong(format!("ts={given}: s, ms, us, ns, rfc3339, auto, or a pattern"))
+                wrong(format!("ts={given}: must be s, ms, us, ns, rfc3339, auto or a pattern"))
             })?;
         }
     }
-    let zone = orders.zone.clone().or(default_zone);
+    let zone = args.zone.clone().or(default_zone);
     if zone.is_some() || pattern.is_some() {
         more.local = Some(Arc::new(Local { zone, pattern }));
     }
     Ok((more, unit))
 }
 
-/// Returns the mapping of a CSV file, and appends it to `read` in words.
+/// Returns the mapping of a CSV file, and appends a description of each field to `read`.
 fn fields_of_columns(
     found: &[(&'static str, Column)],
     columns: &[String],
-    orders: &Orders,
+    args: &ImportArgs,
     speed_unit: impl Fn() -> Result<f64>,
     read: &mut Vec<String>,
 ) -> Result<Fields> {
-    let (mut more, time_unit) = more(orders, Some(Zone::utc()))?;
+    let (mut more, time_unit) = common_options(args, Some(Zone::utc()))?;
     let get =
         |field: &str| found.iter().find(|(known, _)| *known == field).map(|(_, column)| column);
     let at = |field: &str| {
@@ -281,10 +285,9 @@ fn fields_of_columns(
     more.hemispheres = [at("lat_hemisphere")?, at("lng_hemisphere")?];
     more.date = at("date")?;
     for (n, field) in ["lat", "lng"].into_iter().enumerate() {
-        if let (Some(unit), None) = (
-            get(field).and_then(|column| column.unit),
-            orders.unit_of(field).or(orders.unit_of("lat")),
-        ) {
+        if let (Some(unit), None) =
+            (get(field).and_then(|column| column.unit), args.unit_of(field).or(args.unit_of("lat")))
+        {
             more.degrees[n] = Degrees::new(unit).map_err(|why| anyhow!(why))?;
         }
     }
@@ -294,17 +297,17 @@ fn fields_of_columns(
             stated.map(|unit| quantity.factor(unit)).transpose().map_err(|why| anyhow!(why))?;
         Ok(given.or(stated))
     };
-    if orders.unit_of("heading").is_none() {
+    if args.unit_of("heading").is_none() {
         more.heading = factor("heading", Quantity::Angle, None)?.unwrap_or(1.0);
     }
-    if orders.unit_of("acc").is_none() {
+    if args.unit_of("acc").is_none() {
         more.acc = factor("acc", Quantity::Length, None)?.unwrap_or(1.0);
     }
-    let alt_factor = factor("alt", Quantity::Length, orders.alt_unit)?.unwrap_or(1.0);
+    let alt_factor = factor("alt", Quantity::Length, args.alt_unit)?.unwrap_or(1.0);
     let speed = match at("speed")? {
         Some(pointer) => {
-            let factor = factor("speed", Quantity::Speed, orders.speed_unit)?
-                .map_or_else(&speed_unit, Ok)?;
+            let factor =
+                factor("speed", Quantity::Speed, args.speed_unit)?.map_or_else(&speed_unit, Ok)?;
             Some((pointer, factor))
         }
         None => None,
@@ -316,7 +319,7 @@ fn fields_of_columns(
             "speed" => speed.as_ref().map(|(_, factor)| format!("1 = {factor:.6} m/s")),
             "alt" => Some(format!("1 = {alt_factor} m")),
             "ts" if more.local.as_ref().is_some_and(|local| local.zone.is_some()) => {
-                let zone = orders.zone.as_ref().map_or("Z", Zone::name);
+                let zone = args.zone.as_ref().map_or("Z", Zone::name);
                 Some(format!("without an offset: {zone}"))
             }
             _ => column.unit.map(str::to_owned),
@@ -327,7 +330,7 @@ fn fields_of_columns(
         ));
     }
     for (slot, value) in &more.unknown {
-        read.push(format!("{} {value} is unknown", milepost_decode::formats::FIELDS[*slot]));
+        read.push(format!("{} {value} means unknown", milepost_decode::formats::FIELDS[*slot]));
     }
     Ok(Fields {
         points: None,
@@ -344,34 +347,35 @@ fn fields_of_columns(
     })
 }
 
-/// Returns the mapping of a GPX or GeoJSON file, whose names are known.
+/// Returns the mapping of a file other than CSV: its kind determines where the fields are, unless
+/// `--field` says otherwise.
 fn fields_by_names(
     kind: Kind,
-    orders: &Orders,
+    args: &ImportArgs,
     speed_unit: impl Fn() -> Result<f64>,
 ) -> Result<Fields> {
-    let (mut more, time_unit) = more(orders, kind.has_names_of_gpx().then(Zone::utc))?;
-    // Both have points without a place, such as those of a pause.
+    let (mut more, time_unit) = common_options(args, kind.has_names_of_gpx().then(Zone::utc))?;
+    // TCX and KML files have points without coordinates, for example during a pause.
     more.may_lack_position = matches!(kind, Kind::Tcx | Kind::Kml);
     let known = FIELDS.map(|(field, ..)| field);
     let others = ["lat_hemisphere", "lng_hemisphere"];
-    if let Some((field, _)) = orders
+    if let Some((field, _)) = args
         .fields
         .iter()
         .find(|(field, _)| !known.contains(&&**field) && !others.contains(&&**field))
     {
-        bail!("--field {field}: there is {}", known.join(", "));
+        let all = [&known[..], &others[..]].concat();
+        bail!("--field {field}: must be one of {}", all.join(", "));
     }
-    let given = |field: &str| {
-        orders.fields.iter().rev().find(|(given, _)| given == field).map(|(_, at)| at)
-    };
+    let given =
+        |field: &str| args.fields.iter().rev().find(|(given, _)| given == field).map(|(_, at)| at);
     let to = |field: &str, at: &str| {
         let at = if at.starts_with('/') { at.to_owned() } else { pointer_to(at) };
         pointer(field, &at)
     };
     let mut at = |field: &'static str| -> Result<Option<Pointer>> {
         let (_, gpx, geojson) =
-            *FIELDS.iter().find(|(known, ..)| *known == field).expect("one of them");
+            *FIELDS.iter().find(|(known, ..)| *known == field).expect("FIELDS has every field");
         let usual = match (field, kind) {
             ("acc", Kind::Timeline) => "/accuracy",
             _ if kind.has_names_of_gpx() => gpx,
@@ -409,7 +413,7 @@ fn fields_by_names(
         ts: ts.map(|pointer| (pointer, time_unit)),
         speed: speed.map(|pointer| speed_unit().map(|factor| (pointer, factor))).transpose()?,
         heading,
-        alt: alt.map(|pointer| (pointer, orders.alt_unit.unwrap_or(1.0))),
+        alt: alt.map(|pointer| (pointer, args.alt_unit.unwrap_or(1.0))),
         acc,
         seq,
         driver: None,
@@ -419,16 +423,16 @@ fn fields_by_names(
 
 /// Returns where the driver's id comes from, the filter of the source, and the topic.
 fn driver(
-    found: &Found<'_>,
+    file: &FileInfo<'_>,
     own: Option<Pointer>,
-    orders: &Orders,
+    args: &ImportArgs,
 ) -> Result<(Driver, &'static str, String)> {
-    let Found { kind, path, columns, .. } = *found;
-    let named = match (&orders.driver, own) {
-        (Some(named), _) => {
-            let has_name = path != Path::new("-") || !named.contains("{file}");
-            ensure!(has_name, "--driver {named}: standard input has no name: give an id");
-            named.replace("{file}", &path.file_stem().unwrap_or_default().to_string_lossy())
+    let FileInfo { kind, path, columns, .. } = *file;
+    let id_or_pointer = match (&args.driver, own) {
+        (Some(given), _) => {
+            let has_name = path != Path::new("-") || !given.contains("{file}");
+            ensure!(has_name, "--driver {given}: standard input has no name: give an id");
+            given.replace("{file}", &path.file_stem().unwrap_or_default().to_string_lossy())
         }
         (None, Some(pointer)) => pointer.as_str().to_owned(),
         (None, None) if kind == Kind::Csv && columns.iter().any(|column| column == "driver_id") => {
@@ -436,30 +440,31 @@ fn driver(
         }
         (None, None) => bail!("it does not name the driver: give --driver"),
     };
-    if named.starts_with('/') {
+    if id_or_pointer.starts_with('/') {
         ensure!(
             !kind.has_names_of_gpx(),
-            "--driver {named}: such a file names no driver: give an id, or {{file}}"
+            "--driver {id_or_pointer}: a file of this kind names no driver: give an id, or {{file}}"
         );
-        let pointer = Pointer::new(&named).map_err(|why| anyhow!("--driver {why}"))?;
+        let pointer = Pointer::new(&id_or_pointer).map_err(|why| anyhow!("--driver {why}"))?;
         if kind == Kind::Csv {
-            let times = columns.iter().filter(|column| pointer_to(column) == named).count();
+            let count = columns.iter().filter(|column| pointer_to(column) == id_or_pointer).count();
             ensure!(
-                times > 0,
-                "--driver {named}: the file has no such column, only {}",
+                count > 0,
+                "--driver {id_or_pointer}: the file has no such column, only {}",
                 columns.join(", ")
             );
-            ensure!(times == 1, "two columns {}: rename one", named.trim_start_matches('/'));
+            let name = id_or_pointer.trim_start_matches('/');
+            ensure!(count == 1, "two columns are named {name}: rename one");
         }
         return Ok((Driver::Payload(pointer), "import", "import".to_owned()));
     }
-    ensure!(DriverId::new(&named).is_ok(), "--driver {named:?}: {DRIVER_ID_RULE}");
+    ensure!(DriverId::new(&id_or_pointer).is_ok(), "--driver {id_or_pointer:?}: {DRIVER_ID_RULE}");
     let of_topic = Template::new("{1}", 1).expect("well formed");
-    Ok((Driver::Topic(of_topic), TOPIC, TOPIC.replace('+', &named)))
+    Ok((Driver::Topic(of_topic), TOPIC, TOPIC.replace('+', &id_or_pointer)))
 }
 
-/// Returns the plan of an OwnTracks Recorder file, `rec/USER/DEVICE/YYYY-MM.rec`. The driver is the
-/// one that the configuration derives from the topic `owntracks/USER/DEVICE`.
+/// Returns the plan of an OwnTracks Recorder file, `rec/USER/DEVICE/YYYY-MM.rec`. The configuration
+/// derives the driver from the topic `owntracks/USER/DEVICE`.
 fn owntracks(path: &Path, configured: &[Source]) -> Result<Plan> {
     let folders = path.parent().into_iter().flat_map(Path::iter);
     let folders: Vec<_> = folders.map(|folder| folder.to_string_lossy()).collect();
@@ -471,8 +476,8 @@ fn owntracks(path: &Path, configured: &[Source]) -> Result<Plan> {
     let topic = format!("owntracks/{user}/{device}");
     ensure!(
         configured.iter().any(|source| source.takes(&topic)),
-        "no source of the configuration takes {topic}, which names the driver: give --driver"
+        "no configured source matches the topic {topic}, which names the driver: give --driver"
     );
-    let (numbers, continued, read, unread) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    Ok(Plan { sources: configured.to_vec(), topic, numbers, continued, read, unread })
+    let (numbers, split_degrees, read, unread) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    Ok(Plan { sources: configured.to_vec(), topic, numbers, split_degrees, read, unread })
 }

@@ -22,7 +22,7 @@ const BAR_WIDTH: u64 = 24;
 
 /// Counters that the reading thread and the inserts update.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Progress {
     pub(super) bytes: AtomicU64,
     pub(super) fixes: AtomicU64,
     /// Number of inserted positions.
@@ -31,16 +31,16 @@ pub(super) struct Seen {
 }
 
 /// Shows the progress until it is dropped: on a terminal as a changing line, otherwise as a log
-/// line now and then.
+/// line every few seconds.
 pub(super) struct Bar {
     drawing: JoinHandle<()>,
     is_terminal: bool,
 }
 
 impl Bar {
-    pub(super) fn start(seen: Arc<Seen>, bytes: u64) -> Self {
+    pub(super) fn start(progress: Arc<Progress>, bytes: u64) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
-        Self { drawing: tokio::spawn(draw(seen, bytes, is_terminal)), is_terminal }
+        Self { drawing: tokio::spawn(draw(progress, bytes, is_terminal)), is_terminal }
     }
 }
 
@@ -53,13 +53,16 @@ impl Drop for Bar {
     }
 }
 
-async fn draw(seen: Arc<Seen>, bytes: u64, is_terminal: bool) {
+async fn draw(progress: Arc<Progress>, bytes: u64, is_terminal: bool) {
     let began = Instant::now();
     loop {
         sleep(if is_terminal { DRAWN_EVERY } else { LOGGED_EVERY }).await;
-        let (read, fixes, inserted) =
-            (seen.bytes.load(Relaxed), seen.fixes.load(Relaxed), seen.inserted.load(Relaxed));
-        let waits = seen.waits_for_merges.load(Relaxed);
+        let (read, fixes, inserted) = (
+            progress.bytes.load(Relaxed),
+            progress.fixes.load(Relaxed),
+            progress.inserted.load(Relaxed),
+        );
+        let waits = progress.waits_for_merges.load(Relaxed);
         if is_terminal {
             let line = bar(read, bytes, fixes, began.elapsed(), waits);
             let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
@@ -74,11 +77,11 @@ fn bar(read: u64, bytes: u64, fixes: u64, took: Duration, waits: bool) -> String
     let done = percent * BAR_WIDTH / 100;
     let bar: String = (0..BAR_WIDTH).map(|n| if n < done { '#' } else { '.' }).collect();
     let rate = fixes as f64 / took.as_secs_f64();
-    let waits = if waits { "  ClickHouse merges" } else { "" };
+    let waits = if waits { "  ClickHouse is merging" } else { "" };
     format!("[{bar}] {percent:>3} %  {fixes} fixes  {rate:.0}/s{waits}")
 }
 
-/// How much of a file was read, with a hash of those fixes.
+/// How much of a file was read: the number and length of its first fixes, and their hash.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mark {
     pub(super) fixes: u64,
@@ -115,7 +118,7 @@ impl Stored {
     }
 
     /// Returns whether the file still begins with the stored fixes.
-    pub(super) fn is(self, mark: Mark) -> bool {
+    pub(super) fn matches(self, mark: Mark) -> bool {
         match self {
             Self::Read(stored) => stored == mark,
             Self::Fixes(fixes) => fixes == mark.fixes,
@@ -123,7 +126,7 @@ impl Stored {
     }
 }
 
-/// How much of each file is stored, by its path. One import at a time uses it.
+/// How much of each file is stored, by its path. Only one import at a time may use it.
 #[derive(Debug)]
 pub(super) struct Resume {
     path: PathBuf,
@@ -141,7 +144,7 @@ impl Resume {
             BTreeMap::new()
         } else {
             serde_json::from_slice(&json).with_context(|| {
-                format!("{}: not written by an import; remove it to begin anew", at())
+                format!("{}: the file was not written by an import; remove it to start over", at())
             })?
         };
         // Write the file once, so that an error shows before anything is imported.
@@ -154,7 +157,7 @@ impl Resume {
         self.files.get(file).copied()
     }
 
-    /// Replaces the file atomically: after a crash it is the old one or the new one.
+    /// Replaces the file atomically: after a crash it is either the old or the new file.
     pub(super) fn save(&mut self, stored: Vec<(PathBuf, Mark)>) -> Result<()> {
         self.files.extend(stored.into_iter().map(|(path, mark)| (path, Stored::Read(mark))));
         let mut new = self.path.clone().into_os_string();
@@ -175,7 +178,7 @@ impl Resume {
 /// Opens the file of this name, creates it if necessary, and locks it for this process.
 fn lock(path: &Path) -> Result<File> {
     if let Ok(found) = fs::metadata(path) {
-        ensure!(found.is_file(), "it is no regular file");
+        ensure!(found.is_file(), "it is not a regular file");
     }
     loop {
         let open =
@@ -183,12 +186,13 @@ fn lock(path: &Path) -> Result<File> {
         let file = open.with_context(|| format!("{} cannot be written", path.display()))?;
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             bail!(
-                "another import uses it: give each import a state of its own, or name all files in one import"
+                "another import uses it: give each import a state file of its own, or name all files in one import"
             );
         }
         // The process that held the lock may have replaced the file meanwhile.
-        let is_same = fs::metadata(path).is_ok_and(|there| {
-            file.metadata().is_ok_and(|ours| (there.dev(), there.ino()) == (ours.dev(), ours.ino()))
+        let is_same = fs::metadata(path).is_ok_and(|current| {
+            file.metadata()
+                .is_ok_and(|ours| (current.dev(), current.ino()) == (ours.dev(), ours.ino()))
         });
         if is_same {
             return Ok(file);
@@ -211,7 +215,7 @@ mod tests {
         );
         drop(first);
         let stored = Resume::open(&path).unwrap().stored(Path::new("a"));
-        assert!(stored.is_some_and(|stored| stored.is(Mark { fixes: 1, bytes: 2, hash: 3 })));
+        assert!(stored.is_some_and(|stored| stored.matches(Mark { fixes: 1, bytes: 2, hash: 3 })));
         assert!(
             format!("{:#}", Resume::open(Path::new("/dev/full")).unwrap_err())
                 .contains("regular file")

@@ -1,5 +1,5 @@
 //! Reads the files: passes each fix as a payload to the decoder before it reads the next one. No
-//! file is in memory whole.
+//! file is held in memory as a whole.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -7,7 +7,7 @@ use std::io::{self, BufRead};
 
 use anyhow::{Result, bail, ensure};
 
-use super::columns::{is_continued, is_latitude};
+use super::columns::{is_latitude, is_split};
 use super::numbers::{Decimals, decimals, number};
 use super::record::Record;
 use super::text::windows_1252;
@@ -27,15 +27,15 @@ pub(super) fn skip_mark(input: &mut impl BufRead) -> io::Result<()> {
     Ok(())
 }
 
-/// Most lines of a CSV row: a quoted value may contain line ends.
+/// Maximum lines of a CSV row: a quoted value may contain line ends.
 const ROW_LINES_MAX: usize = 20;
 /// Rows that are sampled for the columns' values before the file is read.
 const SAMPLED_ROWS: usize = 100;
-/// Fault of a row at the end of the file, the rest of which may not be written yet.
-pub(super) const OPEN_AT_END: &str = "a quote of this row has no end up to the end of the file";
+/// Fault of the last row of a file, the rest of which may not be written yet.
+pub(super) const OPEN_AT_END: &str = "a quote in this row is not closed before the end of the file";
 
-/// A CSV file whose first row names its columns. The separator is `,`, `;` or tab, whichever is the
-/// most frequent in the first row.
+/// A CSV file whose first row names its columns. The separator is `,`, `;`, tab or `|`, whichever
+/// is the most frequent in the first row, unless a line `sep=` before it names another.
 ///
 /// An unclosed quote costs one line: a row of several lines must have every column, and only a
 /// separator after a closing quote.
@@ -61,7 +61,7 @@ impl<R: BufRead> Table<R> {
         let head = loop {
             number += 1;
             if lines::next_line(&mut input, &mut line)?.is_none() {
-                bail!("the first row must name the columns, and is empty");
+                bail!("the first row must name the columns, but there is no row");
             }
             let text = str::from_utf8(&line).map_or_else(|_| windows_1252(&line), str::to_owned);
             let text = text.trim_start_matches('\u{feff}').to_owned();
@@ -69,7 +69,7 @@ impl<R: BufRead> Table<R> {
             if let Some(separator) = lower.trim().trim_matches('"').strip_prefix("sep=") {
                 given = separator.bytes().next().or(Some(b'\t'));
             } else if let Some(names) = text.strip_prefix('#') {
-                // Some programs, such as the Danish archive of AIS, write `#` before the names.
+                // Some files, such as those of the Danish AIS archive, have a `#` before the names.
                 if names.split([',', ';', '\t', '|']).any(|name| is_latitude(name.trim())) {
                     break names.trim_start().to_owned();
                 }
@@ -79,15 +79,20 @@ impl<R: BufRead> Table<R> {
         };
         ensure!(
             !head.trim_end().contains('\r'),
-            "its lines end in CR alone: tr '\\r' '\\n' < FILE | milepost import --format csv - reads it"
+            "its lines end in CR alone; convert them: tr '\\r' '\\n' < FILE | milepost import --format csv -"
         );
         let count = |separator: u8| head.bytes().filter(|byte| *byte == separator).count();
-        let counted =
-            || *b",;\t|".iter().rev().max_by_key(|separator| count(**separator)).expect("four");
+        let counted = || {
+            *b",;\t|"
+                .iter()
+                .rev()
+                .max_by_key(|separator| count(**separator))
+                .expect("four separators")
+        };
         let separator = given.unwrap_or_else(counted);
         let mut row = Row::default();
         row.add(head.as_bytes(), separator);
-        ensure!(!row.is_open, "the first row: a quote has no end");
+        ensure!(!row.is_open, "a quote in the first row is never closed");
         let columns =
             row.values().map(|name| String::from_utf8_lossy(name).trim_matches(' ').to_owned());
         let mut columns: Vec<String> = columns.collect();
@@ -122,14 +127,14 @@ impl<R: BufRead> Table<R> {
         rows
     }
 
-    /// Passes each row to `take` as JSON. `numbers`: the columns of numbers, in which a comma is a
-    /// decimal comma if the row has no point. `continued`: the columns of degrees, each with that
-    /// of its minutes or seconds. A row that cannot be parsed is passed as it is, which is not
-    /// JSON; `fault` then holds the reason.
+    /// Passes each row to `take` as JSON. `numbers`: the columns of numbers, in which a comma may
+    /// be a decimal comma. `split_degrees`: the columns of degrees, each with the column of its
+    /// minutes or seconds. A row that cannot be parsed is passed as it is, which is not JSON;
+    /// `fault` then holds the reason.
     pub(super) fn each(
         &mut self,
         numbers: &[usize],
-        continued: &[(usize, usize)],
+        split_degrees: &[(usize, usize)],
         fault: &Cell<&'static str>,
         take: Take<'_>,
     ) -> Result<()> {
@@ -149,14 +154,14 @@ impl<R: BufRead> Table<R> {
                 row.values().skip(self.columns.len()).any(|value| !value.trim_ascii().is_empty());
             fault.set(match (is_whole, self.is_at_end) {
                 (true, _) => MORE_VALUES,
-                (false, false) => "a quote of this row has no end",
+                (false, false) => "a quote in this row is never closed",
                 (false, true) => OPEN_AT_END,
             });
             let value = |at| row.values().nth(at).and_then(|value| str::from_utf8(value).ok());
             let has_minutes = is_whole
                 && !has_more
-                && continued.iter().any(|(whole, part)| {
-                    value(*whole).zip(value(*part)).is_some_and(|(a, b)| is_continued(a, b))
+                && split_degrees.iter().any(|(whole, part)| {
+                    value(*whole).zip(value(*part)).is_some_and(|(a, b)| is_split(a, b))
                 });
             if has_minutes {
                 fault.set(MINUTES_APART);
@@ -199,8 +204,8 @@ impl<R: BufRead> Table<R> {
         }
     }
 
-    /// Adds the lines up to the one that closes the open quote. Returns `false`, and adds none, if
-    /// there is no such line.
+    /// Adds the lines up to the one that closes the open quote. Returns `false` if there is no such
+    /// line; the lines are then read again as rows of their own.
     fn complete(&mut self, row: &mut Row) -> io::Result<bool> {
         for n in 0..ROW_LINES_MAX - 1 {
             if n == self.ahead.len() {
@@ -229,9 +234,9 @@ impl<R: BufRead> Table<R> {
     }
 }
 
-const MORE_VALUES: &str = "more values than columns: decimal commas between commas? save the file with ; or tab as the separator";
+const MORE_VALUES: &str = "the row has more values than columns, perhaps because of decimal commas: save the file with ; or tab as the separator";
 
-const MINUTES_APART: &str = "its minutes or seconds are in a column of their own, which is not read: join them in one column, such as 52°30'36\"";
+const MINUTES_APART: &str = "its minutes or seconds are in a separate column, which is not read: join them with the degrees in one column, such as 52°30'36\"";
 
 /// The values of a row.
 #[derive(Default)]
@@ -311,7 +316,8 @@ pub(super) fn json_lines(input: impl BufRead, take: Take<'_>) -> Result<()> {
     })
 }
 
-/// Removes a comma behind a line, and the bracket of an array that begins or ends elsewhere.
+/// Removes the comma at the end of a line, and the bracket of an array that begins or ends on
+/// another line.
 fn without_array(line: &[u8]) -> &[u8] {
     let line = line.trim_ascii();
     let line = line.strip_suffix(b",").unwrap_or(line).trim_ascii_end();
@@ -335,7 +341,7 @@ pub(super) fn owntracks(input: impl BufRead, take: Take<'_>) -> Result<()> {
     })
 }
 
-/// Returns all payloads that a reader gives, and its error or an empty text.
+/// Returns all payloads that a reader passes, and its error or an empty text.
 #[cfg(test)]
 pub(super) fn all(read: impl FnOnce(Take<'_>) -> Result<()>) -> (Vec<String>, String) {
     let mut payloads = Vec::new();
@@ -372,7 +378,7 @@ mod tests {
         );
         assert_eq!(table(b"lat,when\n1,2\n").1, [r#"{"lat":"1","when":"2"}"#]);
         assert_eq!(table(b"lat\n1\n").1, [r#"{"lat":"1"}"#]);
-        // Decimal commas; a separator at the end of every line is not one.
+        // Decimal commas give more values than columns; a separator at the end of a line does not.
         assert_eq!(
             table(b"lat,lon,ts\n52,5,13,4,1\n1,2,3,, \n").1,
             ["52,5,13,4,1", r#"{"lat":"1","lon":"2","ts":"3"}"#]
@@ -390,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_may_be_those_of_an_array() {
+    fn lines_may_form_one_array() {
         let read = |text: &str| all(|take| json_lines(text.as_bytes(), take)).0.join("|");
         assert_eq!(read("[{\"a\":1},\n{\"a\":2},\n{\"a\":3}]\n"), r#"{"a":1}|{"a":2}|{"a":3}"#);
         assert_eq!(read("[\n{\"a\":1},\n {\"a\":[2]}\n]\n"), r#"{"a":1}|{"a":[2]}"#);

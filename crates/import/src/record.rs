@@ -48,7 +48,7 @@ impl Record {
 }
 
 fn put_string(text: &str, out: &mut Vec<u8>) {
-    serde_json::to_writer(out, text).expect("a Vec takes every string");
+    serde_json::to_writer(out, text).expect("writing to a Vec cannot fail");
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub(super) fn refuse_foreign(head: &[u8], name: &str) -> Result<()> {
     let text = beginning(head);
     let lower = text.trim_start().to_ascii_lowercase();
     if lower.starts_with("<!doctype html") || lower.starts_with("<html") {
-        bail!("it is a web page, perhaps of a login: download the file itself");
+        bail!("it is a web page, perhaps a login page: download the file itself");
     }
     if text.starts_with('<') && text.contains("<osm") {
         bail!("{}", converter("OpenStreetMap data", "osm", name));
@@ -54,7 +54,7 @@ pub(super) fn refuse_foreign(head: &[u8], name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the first 4,096 bytes as text, without what may precede it.
+/// Returns the first 4,096 bytes as text, without a byte order mark and leading whitespace.
 pub(super) fn beginning(head: &[u8]) -> String {
     let text = match encoding(head) {
         Some(encoding) => encoding.decode(&head[..head.len().min(4_096)]).0.into_owned(),
@@ -63,7 +63,7 @@ pub(super) fn beginning(head: &[u8]) -> String {
     text.trim_start_matches(['\u{feff}', ' ', '\r', '\n', '\t']).to_owned()
 }
 
-/// Returns the advice how to convert a file. `what`: the kind of file; `format`: gpsbabel's name
+/// Returns advice on how to convert a file. `what`: the kind of file; `format`: gpsbabel's name
 /// for it.
 pub(super) fn converter(what: &str, format: &str, name: &str) -> String {
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);

@@ -15,10 +15,10 @@ use super::xml::GPX_TIME;
 /// Arrays whose elements have fixes.
 const LISTS: [&str; 4] = ["locations", "timelineObjects", "semanticSegments", "rawSignals"];
 
-/// A fix as text, with its names: those of GPX, and `accuracy`.
+/// The names and values of a fix as text. The names are those of GPX, and `accuracy`.
 type Fix = Vec<(&'static str, String)>;
 
-/// Passes each fix. Returns what is not read.
+/// Passes each fix. Returns the names of the parts that are not read.
 pub(super) fn timeline(input: impl Read, take: Take<'_>) -> Result<BTreeSet<String>> {
     let (mut record, mut unread) = (Record::default(), BTreeSet::new());
     elements_of(input, &LISTS, &mut |element, length, line| {
@@ -65,20 +65,20 @@ fn fixes(element: &Value) -> Vec<Fix> {
     fixes
 }
 
-/// A fix of Takeout.
+/// Returns the fix that a record of Takeout holds.
 fn record_of(point: &Value) -> Fix {
     let e7 = |names: [&str; 2]| {
         let number = names.iter().find_map(|name| point[*name].as_f64());
-        // Google wrote numbers that had passed the end of a 32-bit integer.
-        let passed = |number: f64| if number > 1.8e9 { number - 4_294_967_296.0 } else { number };
-        number.map(|number| (passed(number) / 1e7).to_string())
+        // Google wrote some negative numbers as unsigned 32-bit integers.
+        let signed = |number: f64| if number > 1.8e9 { number - 4_294_967_296.0 } else { number };
+        number.map(|number| (signed(number) / 1e7).to_string())
     };
     let lat = e7(["latitudeE7", "latE7"]).map(|lat| ("lat", lat));
     let lng = e7(["longitudeE7", "lngE7"]).map(|lng| ("lon", lng));
     lat.into_iter().chain(lng).chain(others(point)).collect()
 }
 
-/// The fields beside the place.
+/// Returns the fields other than the place.
 fn others(point: &Value) -> impl Iterator<Item = (&'static str, String)> {
     const NAMES: [(&str, &str); 11] = [
         ("timestamp", GPX_TIME),
@@ -96,7 +96,7 @@ fn others(point: &Value) -> impl Iterator<Item = (&'static str, String)> {
     NAMES.into_iter().filter_map(|(name, ours)| Some((ours, text(&point[name])?)))
 }
 
-/// `52.5°, 13.4°` or `geo:52.5,13.4`, which may have a height and parameters (RFC 5870).
+/// Parses `52.5°, 13.4°` or `geo:52.5,13.4`, which may have a height and parameters (RFC 5870).
 fn place(point: &Value) -> Fix {
     let whole = point.as_str().unwrap_or_default();
     let uri = whole.strip_prefix("geo:").map(|uri| uri.split(';').next().unwrap_or_default());
@@ -117,7 +117,7 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// Returns the time that is some minutes after another; `None` if there is no such time.
+/// Returns the time that is `minutes` after `start`; `None` if there is no such time.
 fn after(start: &str, minutes: &Value) -> Option<String> {
     let minutes = text(minutes)?.parse::<i64>().ok()?;
     let start = start.parse::<jiff::Timestamp>().ok()?;

@@ -12,16 +12,16 @@ use milepost_decode::position::{DriverId, Position, Speed, Timestamp};
 
 /// Speed in m/s that no vehicle reaches: 1,200 km/h.
 const IMPOSSIBLE_MPS: f64 = 333.0;
-/// Distance in metres of two fixes of one moment that neither the noise of two receivers nor a
-/// second of driving explains.
-const SAME_MOMENT_METRES: f64 = 1_000.0;
-/// Most names that are listed.
+/// Distance in metres between two fixes with the same time, above which neither the noise of two
+/// receivers nor a second of driving explains it.
+const SAME_TIME_METRES: f64 = 1_000.0;
+/// Maximum number of names that are listed.
 const NAMES_MAX: usize = 12;
 
 #[derive(Debug, Default)]
-pub(super) struct Understood {
+pub(super) struct FileSummary {
     file: String,
-    /// Each field and where it is read from.
+    /// Description of each field that is read: its name, place and unit.
     read: Vec<String>,
     unread: BTreeSet<String>,
     payloads: u64,
@@ -31,14 +31,15 @@ pub(super) struct Understood {
     /// South, north, west, east in 1e-7 degrees.
     area: Option<[i32; 4]>,
     fastest_cms: Option<u16>,
-    /// Highest speed between neighbours in the file.
-    farthest_mps: f64,
+    /// Highest speed between consecutive fixes of the file.
+    highest_mps: f64,
     impossible: u64,
-    /// Number of neighbours with the same time that are far apart.
-    same_moment: u64,
+    /// Number of pairs of consecutive fixes that have the same time and are far apart.
+    same_time: u64,
     /// Number of fixes with a fraction in their degrees.
     in_fractions: u64,
-    /// Metres between moving neighbours; in `moved_by_speed` the metres that their speeds imply.
+    /// Metres between consecutive fixes while moving; `moved_by_speed` holds the metres that their
+    /// speeds imply.
     moved: f64,
     moved_by_speed: f64,
     last: Option<(DriverId, Timestamp, f64, f64)>,
@@ -48,28 +49,28 @@ pub(super) struct Understood {
     example: Option<serde_json::Value>,
 }
 
-impl Understood {
+impl FileSummary {
     pub(super) fn new(file: String, read: Vec<String>, unread: Vec<String>) -> Self {
         Self { file, read, unread: unread.into_iter().collect(), ..Self::default() }
     }
 
-    pub(super) fn unread(&mut self, names: &BTreeSet<String>) {
+    pub(super) fn add_unread(&mut self, names: &BTreeSet<String>) {
         if !names.is_empty() && self.unread.len() < 64 {
             self.unread.extend(names.iter().cloned());
         }
     }
 
-    pub(super) fn rows_in_1252(&mut self, rows: u64) {
+    pub(super) fn set_rows_in_1252(&mut self, rows: u64) {
         self.rows_in_1252 = rows;
     }
 
-    pub(super) fn finish(&mut self, payloads: u64) {
+    pub(super) fn set_payloads(&mut self, payloads: u64) {
         self.payloads = payloads;
     }
 
     /// Returns the detail of a reject with its place, `FILE:LINE`.
-    pub(super) fn at(&self, line: u64, detail: &str) -> String {
-        // A file has no source; its format may have none either.
+    pub(super) fn with_place(&self, line: u64, detail: &str) -> String {
+        // A file has no source, and perhaps no format, that could state the zone.
         let detail = detail.replace("`zone` of the source or `ts_zone` of the format", "--zone");
         format!("{}: {detail}", self.place(line))
     }
@@ -78,20 +79,20 @@ impl Understood {
         format!("{}:{line}", self.file)
     }
 
-    pub(super) fn rejected(&mut self) {
+    pub(super) fn add_reject(&mut self) {
         self.rejects += 1;
     }
 
-    pub(super) fn shown(&mut self) {
+    pub(super) fn mark_shown(&mut self) {
         self.is_shown = true;
     }
 
     /// Returns whether the summary has positions and was not shown yet.
-    pub(super) fn is_news(&self) -> bool {
+    pub(super) fn is_unshown(&self) -> bool {
         !self.is_shown && self.positions > 0
     }
 
-    pub(super) fn position(&mut self, fix: &Position) {
+    pub(super) fn add_position(&mut self, fix: &Position) {
         self.positions += 1;
         if self.example.is_none() {
             self.example = Some(fix_shown(fix));
@@ -112,11 +113,11 @@ impl Understood {
         {
             let seconds = (fix.ts.unix_ms() - ts.unix_ms()).abs() as f64 / 1e3;
             let metres = metres_between([before_lat, before_lng], [lat, lng]);
-            // Over less than a second a receiver's noise would look like a speed.
-            self.same_moment += u64::from(seconds == 0.0 && metres > SAME_MOMENT_METRES);
+            self.same_time += u64::from(seconds == 0.0 && metres > SAME_TIME_METRES);
+            // In less than a second, a receiver's noise would look like a speed.
             if seconds >= 1.0 {
                 let mps = metres / seconds;
-                self.farthest_mps = self.farthest_mps.max(mps);
+                self.highest_mps = self.highest_mps.max(mps);
                 self.impossible += u64::from(mps > IMPOSSIBLE_MPS);
                 if is_known && mps > 2.0 && seconds <= 60.0 {
                     self.moved += metres;
@@ -130,31 +131,32 @@ impl Understood {
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.payloads == 0 {
-            warnings.push("no fix was found in it".to_owned());
+            warnings.push("no fix was found in the file".to_owned());
         }
         if self.impossible > 0 {
-            let (count, kmh) = (self.impossible, self.farthest_mps * 3.6);
+            let (count, kmh) = (self.impossible, self.highest_mps * 3.6);
             warnings.push(format!(
-                "{count} neighbours would need more than 1,200 km/h, at most {kmh:.0} km/h: swapped coordinates, a lost sign, or a wrong unit of time?"
+                "{count} pairs of consecutive fixes would need more than 1,200 km/h, up to {kmh:.0} km/h: are coordinates swapped, is a sign lost, or is the unit of time wrong?"
             ));
         }
-        if self.same_moment > 0 {
+        if self.same_time > 0 {
             warnings.push(format!(
-                "{} neighbours have one time and are more than 1 km apart: times that a spreadsheet \
-                 rounded, or several drivers?",
-                self.same_moment
+                "{} pairs of consecutive fixes have the same time, but are more than 1 km apart: did \
+                 a spreadsheet round the times, or are there several drivers?",
+                self.same_time
             ));
         }
         if self.positions > 1 && self.in_fractions == 0 {
-            warnings
-                .push("all places are whole degrees: decimal commas between commas?".to_owned());
+            warnings.push(
+                "all places are whole degrees: are decimal commas taken for separators?".to_owned(),
+            );
         }
         if let (2.., Some(area)) = (self.positions, self.area)
-            && is_of_radians(area)
+            && may_be_radians(area)
         {
             warnings.push(
-                "all latitudes are within 1.57° and all longitudes within 3.14° of 0: radians? \
-                 --unit lat=rad reads them"
+                "all latitudes are within 1.57° and all longitudes within 3.14° of 0: are they \
+                 radians? Then give --unit lat=rad"
                     .to_owned(),
             );
         }
@@ -172,8 +174,9 @@ impl Understood {
             && let Some((_, what)) =
                 units.iter().find(|(factor, _)| (ratio / factor - 1.0).abs() < 0.08)
         {
-            warnings
-                .push(format!("the speeds are {ratio:.2} of what places and times give: {what}?"));
+            warnings.push(format!(
+                "the speeds are {ratio:.2} times those between the places: were {what}?"
+            ));
         }
         if self.rows_in_1252 > 0 {
             warnings.push(format!(
@@ -196,7 +199,7 @@ impl Understood {
 
 /// Returns whether all degrees could be radians: at most π / 2 and π. Almost all of that area is
 /// sea.
-fn is_of_radians([south, north, west, east]: [i32; 4]) -> bool {
+fn may_be_radians([south, north, west, east]: [i32; 4]) -> bool {
     let is_within = |e7: [i32; 2], max: f64| e7.iter().all(|e7| f64::from(*e7).abs() / 1e7 <= max);
     is_within([south, north], std::f64::consts::FRAC_PI_2)
         && is_within([west, east], std::f64::consts::PI)
@@ -208,7 +211,7 @@ fn degrees(e7: i32, [positive, negative]: [char; 2]) -> String {
     format!("{:.4}° {letter}", f64::from(e7).abs() / 1e7)
 }
 
-impl fmt::Display for Understood {
+impl fmt::Display for FileSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, read, unread, positions, rejects, .. } = self;
         write!(f, "{file}: {positions} fixes")?;

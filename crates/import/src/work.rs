@@ -1,5 +1,5 @@
-//! The thread that reads the files: it decodes payloads into positions and rejects and collects
-//! those in batches.
+//! The thread that reads the files: it decodes payloads into positions and rejects, and collects
+//! them in batches.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -17,13 +17,13 @@ use tracing::{info, warn};
 
 use super::features::features;
 use super::kml::kml;
-use super::orders::{Kind, Orders};
-use super::plan::{Found, Plan, plan};
-use super::progress::{Mark, Resume, Seen, Stored};
+use super::orders::{ImportArgs, Kind};
+use super::plan::{FileInfo, Plan, plan};
+use super::progress::{Mark, Progress, Resume, Stored};
 use super::read::{self, Table};
 use super::text;
 use super::timeline::timeline;
-use super::understood::Understood;
+use super::understood::FileSummary;
 use super::xml;
 use milepost_command::lines;
 use milepost_config::{Config, STAYS_DAYS_MIN};
@@ -37,14 +37,14 @@ use milepost_observe::now;
 /// Rows of a batch. ClickHouse needs few merges for parts of this size.
 const ROWS_MAX: usize = 50_000;
 const BYTES_MAX: usize = 24 * 1024 * 1024;
-/// Most spans of 28 days that a batch touches. A partition is a month, and ClickHouse refuses
-/// inserts that touch more than 100.
+/// Maximum number of spans of 28 days that a batch touches. A partition is a month, and ClickHouse
+/// refuses inserts that touch more than 100.
 const SPANS_MAX: usize = 40;
 const SPAN_MS: i64 = 28 * 24 * 3_600_000;
 
-/// Error for a file that changed since the last run. Nothing of it is stored.
-const CHANGED: &str = "it does not begin as it did when --resume noted what is stored of it: it was changed or replaced, or is read \
-                       with other options; import it without --resume, or with another state";
+/// Error for a file that changed since the last run. Nothing more of it is stored.
+const CHANGED: &str = "it no longer begins with the fixes that --resume noted as stored: it was changed or replaced, or is read \
+                       with other options; import it without --resume, or with another state file";
 
 /// A file to read.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl std::fmt::Debug for Piped {
 
 /// A batch, and how much of each file is stored once the batch is.
 #[derive(Debug)]
-pub(super) struct Closed {
+pub(super) struct ClosedBatch {
     pub(super) batch: Batch,
     pub(super) stored: Vec<(PathBuf, Mark)>,
 }
@@ -86,32 +86,32 @@ pub(super) struct Counts {
     pub(super) lacking: Lacking,
     /// The first place of each invalid field.
     pub(super) unusable: BTreeMap<&'static str, String>,
-    /// Number of rejects by reason, with the first one in words.
+    /// Number of rejects by reason, with the place and detail of the first one.
     pub(super) rejects: BTreeMap<Reason, (u64, String)>,
     pub(super) oldest: Option<Timestamp>,
     pub(super) newest: Option<Timestamp>,
     /// Files that were not read to their end.
     pub(super) failures: Vec<String>,
-    /// Summary of each file.
-    pub(super) understood: Vec<Understood>,
+    /// Summaries of the first [`SUMMARIES_MAX`] files.
+    pub(super) summaries: Vec<FileSummary>,
 }
 
 /// Opens each file once, so that a wrong name or a missing unit is known before anything is
 /// imported.
 pub(super) fn files(
     config: &Config,
-    orders: &Orders,
+    args: &ImportArgs,
     resume: Option<&Resume>,
 ) -> Result<Vec<Input>> {
-    let one = |path: &PathBuf| {
+    let open = |path: &PathBuf| {
         let is_stdin = path == Path::new("-");
-        ensure!(!is_stdin || resume.is_none(), "--resume needs the name of a file");
-        let found = if is_stdin { None } else { Some(fs::metadata(path)?) };
-        ensure!(!found.as_ref().is_some_and(fs::Metadata::is_dir), "it is a directory");
-        let given = orders.formats.iter().find_map(|name| Kind::named(name));
+        ensure!(!is_stdin || resume.is_none(), "--resume needs a file, not standard input");
+        let metadata = if is_stdin { None } else { Some(fs::metadata(path)?) };
+        ensure!(!metadata.as_ref().is_some_and(fs::Metadata::is_dir), "it is a directory");
+        let given = args.formats.iter().find_map(|name| Kind::named(name));
         let kind = given.map_or_else(|| Kind::of(path), Ok)?;
         // Opening a pipe a second time would lose the bytes that were read from it.
-        let is_file = found.as_ref().is_some_and(fs::Metadata::is_file);
+        let is_file = metadata.as_ref().is_some_and(fs::Metadata::is_file);
         let mut input: Box<dyn Read + Send> =
             if is_stdin { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
         let head = text::head(&mut input)?;
@@ -131,14 +131,15 @@ pub(super) fn files(
         let bytes = if is_file { File::open(path)?.metadata()?.len() } else { 0 };
         let key = if is_stdin { path.clone() } else { path.canonicalize()? };
         ensure!(resume.is_none() || key.to_str().is_some(), "--resume needs a path in UTF-8");
-        let named = if is_stdin { path.clone() } else { named(path)? };
-        let found = Found { kind, path: &named, columns: &columns, sample: &sample, rows: &rows };
-        let plan = plan(&found, orders, config)?;
+        let absolute_path = if is_stdin { path.clone() } else { absolute(path)? };
+        let (columns, sample, rows) = (&columns, &sample, &rows);
+        let file = FileInfo { kind, path: &absolute_path, columns, sample, rows };
+        let plan = plan(&file, args, config)?;
         let stored = resume.and_then(|resume| resume.stored(&key));
         let piped = (!is_file).then(|| Piped(head, input));
         Ok::<_, anyhow::Error>(Input { path: path.clone(), key, kind, plan, stored, bytes, piped })
     };
-    orders.files.iter().map(|path| one(path).with_context(|| path.display().to_string())).collect()
+    args.files.iter().map(|path| open(path).with_context(|| path.display().to_string())).collect()
 }
 
 /// Returns a reader of the input as UTF-8, by the encoding that its first bytes show.
@@ -150,7 +151,7 @@ fn as_text<'t>(input: impl Read + 't, head: &[u8]) -> Box<dyn BufRead + 't> {
 }
 
 /// Returns the absolute path. Links are resolved only in a path with `..`.
-fn named(file: &Path) -> io::Result<PathBuf> {
+fn absolute(file: &Path) -> io::Result<PathBuf> {
     let goes_up = file.components().any(|part| part == Component::ParentDir);
     let (true, Some(folder), Some(name)) = (goes_up, file.parent(), file.file_name()) else {
         return path::absolute(file);
@@ -158,20 +159,20 @@ fn named(file: &Path) -> io::Result<PathBuf> {
     Ok(folder.canonicalize()?.join(name))
 }
 
-/// Reads all files, as long as the batches are taken.
+/// Reads all files, unless the receiver of the batches closes.
 pub(super) fn read(
     files: Vec<Input>,
     config: &Config,
-    orders: &Orders,
+    args: &ImportArgs,
     began: Instant,
-    seen: &Arc<Seen>,
-    to_insert: mpsc::Sender<Closed>,
+    progress: &Arc<Progress>,
+    to_insert: mpsc::Sender<ClosedBatch>,
 ) -> Counts {
     let limits = Limits { rows_max: ROWS_MAX, age_max: Duration::MAX, bytes_max: BYTES_MAX };
     let day = Duration::from_secs(24 * 3_600);
-    let mut work = Work {
-        is_dry_run: orders.dry_run,
-        understood: Understood::default(),
+    let mut reader = FileReader {
+        is_dry_run: args.dry_run,
+        summary: FileSummary::default(),
         batcher: Batcher::new(limits),
         decoded: Decoded::default(),
         spans: HashSet::new(),
@@ -184,22 +185,22 @@ pub(super) fn read(
         received_at: now(),
         instant: began,
         counts: Counts::default(),
-        since: Vec::new(),
-        seen,
+        marks: Vec::new(),
+        progress,
         to_insert,
     };
     for file in files {
         let name = file.path.display().to_string();
-        if let Err(error) = work.file(file, orders) {
-            if work.to_insert.is_closed() {
+        if let Err(error) = reader.read_file(file, args) {
+            if reader.to_insert.is_closed() {
                 break;
             }
-            work.counts.failures.push(format!("{name}: not read to its end: {error:#}"));
+            reader.counts.failures.push(format!("{name}: not read to its end: {error:#}"));
         }
     }
     // If the batch is not accepted, the insert before it has failed and reports the error.
-    let _ = work.close();
-    work.counts
+    let _ = reader.close_batch();
+    reader.counts
 }
 
 /// Returns the offset after the last complete line.
@@ -217,31 +218,33 @@ fn end_of_lines(file: &File, mut end: u64) -> io::Result<u64> {
     Ok(0)
 }
 
-/// Number of first points whose fields are searched for names that are not read.
-const EXPLAINED: u64 = 1_000;
-/// Most files with a summary in the result.
-const UNDERSTOOD_MAX: usize = 20;
+/// Number of points at the beginning of a file whose fields are searched for names that are not
+/// read.
+const EXPLAINED_POINTS: u64 = 1_000;
+/// Maximum number of files with a summary in the result.
+const SUMMARIES_MAX: usize = 20;
 
-struct Work<'s> {
+struct FileReader<'s> {
     is_dry_run: bool,
     /// Summary of the file that is being read.
-    understood: Understood,
+    summary: FileSummary,
     batcher: Batcher,
     decoded: Decoded,
     spans: HashSet<i64>,
     decode: decode::Limits,
     received_at: Timestamp,
-    /// The batcher's clock, which advances by a second per batch. So the same files give the same
-    /// rows of `rejects`, however fast they are read.
+    /// The batcher's clock, which advances by a second per batch, so that the same files give the
+    /// same rows of `rejects`, however fast they are read.
     instant: Instant,
     counts: Counts,
-    since: Vec<(PathBuf, Mark)>,
-    seen: &'s Seen,
-    to_insert: mpsc::Sender<Closed>,
+    /// How much of each file was read, for the files since the last batch was closed.
+    marks: Vec<(PathBuf, Mark)>,
+    progress: &'s Progress,
+    to_insert: mpsc::Sender<ClosedBatch>,
 }
 
-impl Work<'_> {
-    fn file(&mut self, file: Input, orders: &Orders) -> Result<()> {
+impl FileReader<'_> {
+    fn read_file(&mut self, file: Input, args: &ImportArgs) -> Result<()> {
         let Input { path, key, kind, plan, stored, bytes: _, piped } = file;
         let (head, input): (Vec<u8>, Box<dyn Read>) = match piped {
             Some(Piped(head, rest)) => (head.clone(), Box::new(Cursor::new(head).chain(rest))),
@@ -249,7 +252,7 @@ impl Work<'_> {
                 let mut file = File::open(&path)?;
                 // A file that still grows may end in half a line: leave that to the next run.
                 let length = file.metadata()?.len();
-                let end = if orders.resume.is_some() && kind.has_lines() {
+                let end = if args.resume.is_some() && kind.has_lines() {
                     end_of_lines(&file, length)?
                 } else {
                     u64::MAX
@@ -265,40 +268,40 @@ impl Work<'_> {
                 (head, Box::new(file.take(end)))
             }
         };
-        let input = Counted(input, self.seen);
-        // A name in a file of XML may have invalid bytes, which must not stop the import.
+        let input = Counted(input, self.progress);
+        // A name in an XML file may have invalid bytes, which must not stop the import.
         let mut input = match (kind, text::encoding(&head)) {
             (kind, None) if kind.is_xml() => Box::new(text::utf8(input, encoding_rs::UTF_8)),
             _ => as_text(input, &head),
         };
         read::skip_mark(&mut input)?;
-        self.understood = Understood::new(path.display().to_string(), plan.read, plan.unread);
+        self.summary = FileSummary::new(path.display().to_string(), plan.read, plan.unread);
         let decoder = Decoder::new(&plan.sources, self.decode.clone())
             .with_age_limit_of("clickhouse.retention.positions_days and rollups_days");
         let explaining =
             (kind != Kind::Csv).then(|| decoder.clone().listing_unread().checking_hemispheres());
         let fault = Cell::new("");
         let (mut rows_in_1252, mut unread) = (0, BTreeSet::new());
-        let (mut mark, mut is_left, mut has_hemisphere) = (Mark::default(), false, false);
+        let (mut mark, mut leaves_rest, mut has_hemisphere) = (Mark::default(), false, false);
         let skipped = stored.map_or(0, Stored::fixes);
-        self.since.push((key, mark));
+        self.marks.push((key, mark));
         let mut take = |payload: &[u8], length: usize, line: u64| {
             // The rest of the row may not be written yet, so leave it to the next run.
-            is_left =
-                orders.resume.is_some() && kind == Kind::Csv && fault.get() == read::OPEN_AT_END;
-            ensure!(!is_left, "the rest is left to the next run");
+            leaves_rest =
+                args.resume.is_some() && kind == Kind::Csv && fault.get() == read::OPEN_AT_END;
+            ensure!(!leaves_rest, "the rest is left to the next run");
             mark.add(payload);
             self.counts.fixes += 1;
             if mark.fixes <= skipped {
                 self.counts.skipped += 1;
-                let is_told = mark.fixes == skipped;
-                ensure!(!is_told || stored.is_some_and(|stored| stored.is(mark)), CHANGED);
+                let is_last = mark.fixes == skipped;
+                ensure!(!is_last || stored.is_some_and(|stored| stored.matches(mark)), CHANGED);
                 return Ok(());
             }
             self.decoded.clear();
             // The first points show which names of the file are not read. A hemisphere among
             // them is checked in every point.
-            let is_explained = mark.fixes <= EXPLAINED || has_hemisphere;
+            let is_explained = mark.fixes <= EXPLAINED_POINTS || has_hemisphere;
             let decoder = explaining.as_ref().filter(|_| is_explained).unwrap_or(&decoder);
             decoder.decode(
                 lines::message(&plan.topic, payload, length),
@@ -306,18 +309,19 @@ impl Work<'_> {
                 &mut self.decoded,
             );
             has_hemisphere |= self.decoded.has_hemisphere;
-            if orders.keep.is_empty() {
-                self.understood.unread(&self.decoded.unread);
+            if args.keep.is_empty() {
+                self.summary.add_unread(&self.decoded.unread);
             }
             if kind == Kind::Csv {
-                // Every row that could be parsed is JSON, so a reject as invalid JSON is such a
-                // fault.
-                let unread =
-                    self.decoded.rejects.iter_mut().filter(|one| one.reason == Reason::InvalidJson);
-                unread.for_each(|reject| fault.get().clone_into(&mut reject.detail));
+                // Every row that could be parsed is passed as JSON, so a reject as invalid JSON is
+                // a row that could not be parsed.
+                let rejects = self.decoded.rejects.iter_mut();
+                rejects
+                    .filter(|reject| reject.reason == Reason::InvalidJson)
+                    .for_each(|reject| fault.get().clone_into(&mut reject.detail));
             }
-            self.take(payload, line)?;
-            if let Some((_, stored)) = self.since.last_mut() {
+            self.add_decoded(payload, line)?;
+            if let Some((_, stored)) = self.marks.last_mut() {
                 *stored = mark;
             }
             Ok(())
@@ -336,14 +340,14 @@ impl Work<'_> {
             }),
             Kind::OwnTracks => read::owntracks(input, &mut take),
         };
-        self.understood.unread(&unread);
-        self.understood.rows_in_1252(rows_in_1252);
-        self.understood.finish(mark.fixes);
-        self.show_understood();
+        self.summary.add_unread(&unread);
+        self.summary.set_rows_in_1252(rows_in_1252);
+        self.summary.set_payloads(mark.fixes);
+        self.show_summary();
         if mark.fixes <= skipped {
-            self.since.pop();
+            self.marks.pop();
         }
-        if is_left {
+        if leaves_rest {
             warn!(
                 "{}: a quote in its last rows has no end yet: they are left to the next run",
                 path.display()
@@ -356,13 +360,13 @@ impl Work<'_> {
     }
 
     /// Shows the summary of the file once it is read, unless it was shown before the first insert.
-    fn show_understood(&mut self) {
-        let understood = &self.understood;
-        if !self.is_dry_run && understood.is_news() {
-            info!("{understood}");
+    fn show_summary(&mut self) {
+        let summary = &self.summary;
+        if !self.is_dry_run && summary.is_unshown() {
+            info!("{summary}");
         }
-        if self.counts.understood.len() < UNDERSTOOD_MAX {
-            self.counts.understood.push(std::mem::take(&mut self.understood));
+        if self.counts.summaries.len() < SUMMARIES_MAX {
+            self.counts.summaries.push(std::mem::take(&mut self.summary));
         }
     }
 
@@ -371,25 +375,28 @@ impl Work<'_> {
     fn note_unusable(&mut self, lacking: Lacking, line: u64) {
         for (field, _) in Field::ALL.iter().zip(lacking.fields).filter(|(_, count)| *count > 0) {
             let first = self.counts.unusable.entry(field.name());
-            first.or_insert_with(|| self.understood.place(line));
+            first.or_insert_with(|| self.summary.place(line));
         }
     }
 
-    /// Decodes one payload and adds its rows to the open batch.
-    fn take(&mut self, payload: &[u8], line: u64) -> Result<()> {
+    /// Adds the rows of the decoded payload to the open batch.
+    fn add_decoded(&mut self, payload: &[u8], line: u64) -> Result<()> {
         let mut decoded = std::mem::take(&mut self.decoded);
         if decoded.lacking.undated > 0 {
-            decoded.rejects.extend(decoded.positions.drain(..).map(|position| Reject {
-                received_at: self.received_at,
-                topic: "import".to_owned(),
-                driver_id: position.driver_id.as_str().to_owned(),
-                reason: Reason::BadTs,
-                detail: "no time: imported again it would be another fix; if it has another name, give \
-                         --field ts="
-                    .to_owned(),
-                payload: payload.to_vec(),
-                payload_bytes: payload.len() as u64,
-                count: 1,
+            decoded.rejects.extend(decoded.positions.drain(..).map(|position| {
+                Reject {
+                    received_at: self.received_at,
+                    topic: "import".to_owned(),
+                    driver_id: position.driver_id.as_str().to_owned(),
+                    reason: Reason::BadTs,
+                    detail:
+                        "the point has no time, so a second import would store it again; if its \
+                         time has another name, give --field ts="
+                            .to_owned(),
+                    payload: payload.to_vec(),
+                    payload_bytes: payload.len() as u64,
+                    count: 1,
+                }
             }));
         } else {
             if decoded.lacking.fields.iter().any(|count| *count > 0) {
@@ -400,7 +407,7 @@ impl Work<'_> {
         self.counts.ignored += decoded.ignored.len() as u64;
         for mut position in decoded.positions.drain(..) {
             self.counts.positions += 1;
-            self.understood.position(&position);
+            self.summary.add_position(&position);
             self.counts.oldest =
                 Some(self.counts.oldest.map_or(position.ts, |oldest| oldest.min(position.ts)));
             self.counts.newest = self.counts.newest.max(Some(position.ts));
@@ -408,45 +415,45 @@ impl Work<'_> {
             let span = position.ts.unix_ms().div_euclid(SPAN_MS);
             let is_far = !self.spans.contains(&span) && self.spans.len() == SPANS_MAX;
             if is_far || self.batcher.is_full() || !self.batcher.fits_position(&position) {
-                self.close()?;
+                self.close_batch()?;
             }
             self.spans.insert(span);
             self.batcher.push_position(position, true, self.instant);
         }
         for reject in decoded.rejects.drain(..) {
-            self.understood.rejected();
+            self.summary.add_reject();
             let (count, _) = self
                 .counts
                 .rejects
                 .entry(reject.reason)
-                .or_insert_with(|| (0, self.understood.at(line, &reject.detail)));
+                .or_insert_with(|| (0, self.summary.with_place(line, &reject.detail)));
             *count += 1;
             if self.batcher.is_full() || !self.batcher.fits_reject(&reject) {
-                self.close()?;
+                self.close_batch()?;
             }
             self.batcher.push_reject(reject, true, self.instant);
         }
         self.decoded = decoded;
-        self.seen.fixes.store(self.counts.fixes, Ordering::Relaxed);
+        self.progress.fixes.store(self.counts.fixes, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Closes the batch and hands it to the inserts. Fails if they have ended.
-    fn close(&mut self) -> Result<()> {
-        if !self.is_dry_run && self.understood.is_news() {
-            info!("{}", self.understood);
-            self.understood.shown();
+    /// Closes the batch and sends it to be inserted. Fails if the inserts have ended.
+    fn close_batch(&mut self) -> Result<()> {
+        if !self.is_dry_run && self.summary.is_unshown() {
+            info!("{}", self.summary);
+            self.summary.mark_shown();
         }
         self.spans.clear();
         self.instant += Duration::from_secs(1);
-        let last = self.since.last().cloned();
-        let stored = std::mem::replace(&mut self.since, last.into_iter().collect());
-        Ok(self.to_insert.blocking_send(Closed { batch: self.batcher.close(), stored })?)
+        let last = self.marks.last().cloned();
+        let stored = std::mem::replace(&mut self.marks, last.into_iter().collect());
+        Ok(self.to_insert.blocking_send(ClosedBatch { batch: self.batcher.close(), stored })?)
     }
 }
 
 /// A reader that counts its bytes for the progress bar.
-struct Counted<'s, R>(R, &'s Seen);
+struct Counted<'s, R>(R, &'s Progress);
 
 impl<R: Read> Read for Counted<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -1,4 +1,4 @@
-//! Reads files of XML: passes each point as a payload to the decoder before it reads the next one.
+//! Reads XML files: passes each point as a payload to the decoder before it reads the next one.
 
 use std::io::{self, BufRead, Read};
 
@@ -13,7 +13,7 @@ use super::record::Record;
 /// Name of a fix's time in the JSON that the readers of GPX, TCX, KML and Timeline build.
 pub(super) const GPX_TIME: &str = "time";
 
-/// Longest point, and longest tag or text outside points, in bytes: each is in memory whole.
+/// Longest point, and longest tag or text outside points, in bytes: each is in memory as a whole.
 pub(super) const XML_BYTES_MAX: usize = 1 << 20;
 
 /// A reader that fails once `left` bytes were read. `io::Take` would instead end the file there, in
@@ -59,7 +59,7 @@ struct Dialect {
     plan: Option<&'static str>,
     /// Names of elements, and their names in GPX.
     names: &'static [(&'static str, &'static str)],
-    /// An element `Value` has the name of its parent.
+    /// The text of an element `Value` gets the name of its parent.
     has_values: bool,
 }
 
@@ -98,7 +98,7 @@ pub(super) fn reader<R: BufRead>(
     mut input: R,
     name: &str,
 ) -> Result<quick_xml::Reader<Bounded<R>>> {
-    // Otherwise the reader would search for the first < in memory, however long the file is.
+    // Otherwise the reader would buffer the file in search of the first <, however long it is.
     let first = input.fill_buf()?.trim_ascii_start().first().copied();
     ensure!(first.is_none_or(|byte| byte == b'<'), "not {name}: it does not begin with <");
     let mut xml = quick_xml::Reader::from_reader(Bounded { input, left: XML_BYTES_MAX, line: 1 });
@@ -114,7 +114,7 @@ pub(super) fn reader<R: BufRead>(
 /// kind of file.
 ///
 /// # Errors
-/// It is another element.
+/// The first element is another one.
 pub(super) fn check_root(
     element: &BytesStart<'_>,
     (what, root): (&str, &str),
@@ -130,11 +130,11 @@ fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> 
     let Dialect { name: what, root, point, plan, names, has_values } = *dialect;
     let mut xml = reader(input, what)?;
     let (mut tracks, mut others) = (0_u64, [0_u64; 2]);
-    // Names of the open elements of a point whose values have their parent's name.
+    // Names of the open elements of a point, for values that get the name of their parent.
     let (mut open, mut is_planned) = (Vec::<String>::new(), false);
     let (mut buffer, mut record, mut text) = (Vec::new(), Record::default(), String::new());
     let mut extensions: Vec<(String, String)> = Vec::new();
-    // Depth of open elements, in the file and in the current point, itself included.
+    // Number of open elements, now and when the current point began, including the point.
     let (mut depth, mut point_depth) = (0, None);
     // Line of the open point.
     let mut line = 0;
@@ -193,7 +193,7 @@ fn points(input: impl BufRead, dialect: &Dialect, take: Take<'_>) -> Result<()> 
                 let name = known.map_or(name, |(_, name)| *name);
                 let value = text.trim().to_owned();
                 if is_own && matches!(name, "lat" | "lon" | GPX_TIME) && record.has(name) {
-                    // Which is right? The decoder rejects such a value.
+                    // Neither is known to be right, so pass a value that the decoder rejects.
                     if !record.has_value(name, &value) {
                         record.put(name, &format!("{value}, and another one before it"));
                     }
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn second_place_or_time_of_a_point_replaces_none() {
+    fn second_place_or_time_of_a_point_does_not_replace_the_first() {
         for (inner, expected) in [
             ("<time>1</time><time>1</time>", r#""time":"1"}"#),
             (
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn course_inside_a_point_plans_nothing() {
+    fn course_element_inside_a_point_is_not_a_planned_course() {
         for course in ["<Course>90</Course>", "<Course>90"] {
             let file = format!(
                 "<TrainingCenterDatabase><Trackpoint><Time>1</Time>{course}</Trackpoint>\

@@ -1,9 +1,9 @@
-//! Refuses a CSV file that states, where milepost does not read it, that its times are of another
-//! zone than UTC.
+//! Refuses a CSV file that states, in a way that milepost does not read, that its times are in a
+//! zone other than UTC.
 
 use anyhow::{Result, bail};
 
-use super::columns::{Column, plain};
+use super::columns::{Column, normalised};
 
 /// Checks that no name or value of a column states a time zone that would be ignored.
 ///
@@ -16,21 +16,21 @@ pub(super) fn refuse_other_zones(
 ) -> Result<()> {
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     let Some((_, ts)) = found.iter().find(|(field, _)| *field == "ts") else { return Ok(()) };
-    let has_zone = value(ts.at).parse::<f64>().is_ok() || has_offset(value(ts.at));
-    if has_zone {
+    let is_instant = value(ts.at).parse::<f64>().is_ok() || has_offset(value(ts.at));
+    if is_instant {
         return Ok(());
     }
     let of_time = found.iter().filter(|(field, _)| matches!(*field, "ts" | "date"));
     if let Some(name) =
         of_time.map(|(_, column)| &columns[column.at]).find(|name| is_local_time(name))
     {
-        bail!("its times are of another zone than UTC, as the column {name} says: give --zone");
+        bail!("its times are in a zone other than UTC, as the column {name} says: give --zone");
     }
     let zones =
         ["timezone", "tz", "zone", "utcofst", "utcoffset", "gmtoffset", "offset", "tzoffset"];
     let is_zone = |(at, name): &(usize, &String)| {
         let is_utc = ["", "z", "utc", "gmt", "0", "+00:00", "+0000", "00:00"];
-        zones.contains(&&*plain(name)) && !is_utc.contains(&&*value(*at).to_ascii_lowercase())
+        zones.contains(&&*normalised(name)) && !is_utc.contains(&&*value(*at).to_ascii_lowercase())
     };
     if let Some((at, name)) = columns.iter().enumerate().find(is_zone) {
         bail!(
@@ -49,7 +49,7 @@ fn has_offset(time: &str) -> bool {
         || digits.ends_with(['+', '-']) && digits.contains(':')
 }
 
-/// Returns whether a column's name states that its times are local, or of another zone than UTC.
+/// Returns whether a column's name states that its times are local, or in a zone other than UTC.
 fn is_local_time(name: &str) -> bool {
     let lower = name.to_lowercase();
     let mut words = lower.split(|c: char| !(c.is_alphanumeric() || c == '+' || c == '-'));

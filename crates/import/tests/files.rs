@@ -1,5 +1,6 @@
-//! Files as people have them, through a dry run of `milepost import`: each is read right, or
-//! refused with line or value, cause and remedy. `tests/pure/data_kinds.rs` has the payloads.
+//! Tests files as devices and people have them with a dry run of `milepost import`: each is read
+//! correctly, or refused with its line or value, the cause and a remedy. `tests/pure/data_kinds.rs`
+//! does the same with payloads.
 #![expect(clippy::unwrap_used, reason = "a test's helpers may fail it")]
 
 use std::fmt::Write as _;
@@ -9,7 +10,7 @@ use clap::Parser;
 use milepost_command::Shown as _;
 use milepost_config::Config;
 use milepost_import as import;
-use milepost_import::Orders;
+use milepost_import::ImportArgs;
 use serde_json::Value;
 
 /// Text in an encoding.
@@ -20,10 +21,10 @@ type ToText = fn(&str) -> String;
 #[derive(Parser)]
 struct Line {
     #[command(flatten)]
-    orders: Orders,
+    args: ImportArgs,
 }
 
-/// A time of yesterday, which the retention keeps.
+/// Returns a time of yesterday, which is within the retention.
 fn yesterday(clock: &str) -> String {
     let now = jiff::Timestamp::from_millisecond(milepost_observe::now_ms()).unwrap();
     let today = jiff::tz::TimeZone::UTC.to_datetime(now).date();
@@ -42,15 +43,14 @@ fn import(toml: &str, arguments: &[&str], name: &str, bytes: &[u8]) -> Result<Va
     let config = Config::parse(toml).map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let opened = import::open(&config, line.orders).map_err(|error| format!("{error:#}"))?;
+        let opened = import::open(&config, line.args).map_err(|error| format!("{error:#}"))?;
         let imported =
             import::import(&config, opened).await.map_err(|error| format!("{error:#}"))?;
         Ok(serde_json::from_str::<Value>(&imported.shown(true)).unwrap())
     })
 }
 
-/// `lat lng speed heading alt acc` of the only fix, and its time if it is not that of
-/// [`yesterday`].
+/// Returns `lat lng speed heading alt acc` of the first fix; `-` for unknown.
 fn fix(result: &Value) -> String {
     let example = &result["understood"][0]["example"];
     let mut shown = String::new();
@@ -71,7 +71,8 @@ fn check(arguments: &[&str], name: &str, bytes: impl AsRef<[u8]>, expected: &str
     assert_eq!(result["understood"][0]["example"]["ts"], utc, "{arguments:?}\n{shown}");
 }
 
-/// It is refused, or rejected, or not read to its end, and `said` says why.
+/// Checks that a file is refused, rejected or not read to its end, and that the reason contains
+/// `said`.
 #[track_caller]
 fn check_refused(arguments: &[&str], name: &str, bytes: impl AsRef<[u8]>, said: &str) {
     let shown = String::from_utf8_lossy(bytes.as_ref()).into_owned();
@@ -85,17 +86,17 @@ fn check_refused(arguments: &[&str], name: &str, bytes: impl AsRef<[u8]>, said: 
     assert!(why.contains(said), "{name} {shown}: {why}");
 }
 
-/// Some programs write the unit behind each value. Without it the number would be NULL, and the
-/// wrong unit a wrong number.
+/// Some programs write the unit after each value. Such a value must not become NULL, nor be read in
+/// another unit.
 #[test]
-fn unit_behind_a_value_is_read() {
+fn unit_after_a_value_is_read() {
     let ts = yesterday("10:12:47Z");
     for (arguments, names, row, expected) in [
         (&[][..], "speed,alt", "36 km/h,1000ft", "1 2 10 - 304.8 -"),
         (&[], "speed,alt", "36kmh,1000 feet", "1 2 10 - 304.8 -"),
         (&[], "speed,alt", "\"36,0 km/h\",12 m", "1 2 10 - 12 -"),
         (&[], "speed,heading,acc", "10 m/s,270°,10 ft", "1 2 10 270 - 3"),
-        // What is written behind the number counts before the option.
+        // The unit after the number takes precedence over the option.
         (
             &["--speed-unit", "m/s", "--alt-unit", "m"],
             "speed,alt",
@@ -114,7 +115,7 @@ fn unit_behind_a_value_is_read() {
     check(&[], "a.gpx", gpx, "1 2 10 - 304.8 -");
 }
 
-/// A file whose first lines are unusual is read, or the refusal says what converts it.
+/// A file whose first lines are unusual is read, or the refusal says how to convert it.
 #[test]
 fn names_may_stand_in_a_comment_and_lines_in_an_array() {
     let ts = yesterday("10:12:47Z");
@@ -127,7 +128,7 @@ fn names_may_stand_in_a_comment_and_lines_in_an_array() {
         "1 2 - - - -",
     );
     let cr = format!("lat,lon,ts\r1,2,{ts}\r");
-    check_refused(&[], "a.csv", cr, "its lines end in CR alone: tr");
+    check_refused(&[], "a.csv", cr, "its lines end in CR alone; convert them: tr");
     let feature = format!(
         r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[2,1]}},"properties":{{"ts":"{ts}"}}}}"#
     );
@@ -139,7 +140,7 @@ fn names_may_stand_in_a_comment_and_lines_in_an_array() {
     check(&[], "a.csv", file, "52.5 13.4 - - - -");
 }
 
-/// A value that is NULL is named with its line.
+/// The first value that is stored as NULL is reported with its line.
 #[test]
 fn first_unusable_value_is_shown_with_its_line() {
     let ts = yesterday("10:12:47Z");
@@ -151,14 +152,14 @@ fn first_unusable_value_is_shown_with_its_line() {
     let config = Config::parse("").unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let shown = runtime.block_on(async {
-        let opened = import::open(&config, Line::try_parse_from(arguments).unwrap().orders);
+        let opened = import::open(&config, Line::try_parse_from(arguments).unwrap().args);
         import::import(&config, opened.unwrap()).await.unwrap().shown(false)
     });
     assert!(shown.contains("   2   could not be used, and is NULL: "), "{shown}");
     assert!(shown.contains("a.csv:3\n"), "{shown}");
 }
 
-/// The first hundred rows show which columns a file has; a row behind them is checked, too.
+/// The columns are found by the first hundred rows. Later rows are checked as well.
 #[test]
 fn minutes_in_their_own_column_reject_every_row() {
     let ts = yesterday("10:12:47Z");
@@ -303,7 +304,12 @@ fn columns_state_hemispheres_units_and_dates() {
         (&[], "time lat lon", "TS 1 2", "the first row must name the columns, separated by"),
         (&[], "TS,52.5,13.4", "TS,52.6,13.4", "the first row must name the columns"),
         (&[], "time,lat,n/s,lon,e/w", "TS,33.5,N,70.25,ESE", "not E or W"),
-        (&[], "time,lat,lon,lat", "TS,1,2,3", "two columns lat and lat: rename one"),
+        (
+            &[],
+            "time,lat,lon,lat",
+            "TS,1,2,3",
+            "the columns lat and lat name the same field: rename one",
+        ),
         (&[], "TIME,lat,lon", "CLOCK,1,2", "without a date"),
         (&[], "Local Time,lat,lon", "DAY CLOCK,1,2", "it has no column ts"),
         (&["--field", "ts=Local Time"], "Local Time,lat,lon", "DAY CLOCK,1,2", "give --zone"),
@@ -316,7 +322,7 @@ fn columns_state_hemispheres_units_and_dates() {
             "its column UTCOfst, which is not read, says +01:00",
         ),
         (&[], "time,lat,latitude,lon", "TS,48.1,52.5,13.4", "name two places"),
-        (&["--keep", "hr"], "time,lat,lon,hr,hr", "TS,1,2,3,4", "two columns hr"),
+        (&["--keep", "hr"], "time,lat,lon,hr,hr", "TS,1,2,3,4", "two columns are named hr"),
         (&["--unit", "lat=1e-7 deg"], "time,lat,lon", "TS,52.52,13.4", "are degrees already"),
         (&["--unit", "lat=ddmm.mmmm"], "time,lat,lon", "TS,52.52,13.4", "are degrees already"),
         (&["--unit", "lat=ddmm.mmmm"], "time,lat,lon", "TS,5275.0,1324.0", "60 minutes or more"),
@@ -328,7 +334,7 @@ fn columns_state_hemispheres_units_and_dates() {
         (&[], "time;lat;lon", "TS;1,5;12.50", "write a decimal point"),
         (&[], "time;lat;lon", "TS;−1.5;12.50", "write a plain minus"),
         (&[], "time;lat;lon", "TS;'1.5;12.50", "save the file without the quotes"),
-        (&[], "time;lat;lon", "TS;52.5;286.6", "send 360 less"),
+        (&[], "time;lat;lon", "TS;52.5;286.6", "Subtract 360"),
         (&[], "time;lat;lon", "TS;5230.0;1324.0", "--unit lat=ddmm.mmmm"),
         (&[], "time;lat;lon", "TS;5230.0N;01324.0E", "--unit lat=ddmm.mmmm"),
         (&[], "time;lat;lon", "TS;525000000;134000000", "--unit lat='1e-7 deg'"),
@@ -387,13 +393,13 @@ fn one_description_reads_csv_and_geojson() {
 }
 
 #[test]
-fn what_was_not_understood_is_listed() {
+fn unread_columns_and_implausible_fixes_are_reported() {
     let ts = yesterday("10:12:47Z");
     let file = format!("time,lat,lon,hedding,battery\n{ts},1,2,90,7\n");
     let result = import("", &["--driver", "d7"], "a.csv", file.as_bytes()).unwrap();
     let unread = result["understood"][0]["unread"].to_string();
     assert!(unread.contains("battery") && unread.contains("is it heading?"), "{unread}");
-    // From Berlin to Santiago in ten seconds, and back.
+    // From Berlin to Santiago in ten seconds.
     let track = |row: &str| format!("time,lat,lon,speed\n{}", row.replace("DAY", &ts[..10]));
     let jumps = track("DAYT10:00:00Z,52.5,13.4,\nDAYT10:00:10Z,-33.5,-70.6,\n");
     let result =
@@ -401,15 +407,18 @@ fn what_was_not_understood_is_listed() {
     assert!(
         result["understood"][0]["warnings"]
             .to_string()
-            .contains("1 neighbours would need more than 1,200 km/h"),
+            .contains("1 pairs of consecutive fixes would need more than 1,200 km/h"),
         "{result}"
     );
     for (rows, said) in [
-        ("DAYT10:00:00Z,52.5,13.4,\nDAYT10:00:00Z,52.6,13.4,\n", "1 neighbours have one time"),
+        (
+            "DAYT10:00:00Z,52.5,13.4,\nDAYT10:00:00Z,52.6,13.4,\n",
+            "1 pairs of consecutive fixes have the same time",
+        ),
         ("DAYT10:00:00Z,52,5,\nDAYT10:00:10Z,52,5,\n", "all places are whole degrees"),
         (
             "DAYT10:00:00Z,0.91,0.2,\nDAYT10:10:00Z,0.91,0.2,\n",
-            "all latitudes are within 1.57° and all longitudes within 3.14° of 0: radians?",
+            "all latitudes are within 1.57° and all longitudes within 3.14° of 0: are they radians?",
         ),
     ] {
         let result =
@@ -439,7 +448,7 @@ fn what_was_not_understood_is_listed() {
 }
 
 #[test]
-fn gpx_and_geojson_survive_what_nobody_reads() {
+fn gpx_and_geojson_tolerate_unusual_names_and_encodings() {
     let ts = yesterday("10:12:47Z");
     let gpx = |head: &str, name: &str| {
         format!(
@@ -515,7 +524,7 @@ fn gpx_and_geojson_survive_what_nobody_reads() {
         check(&unit, "a.geojson", format!("\u{1e}{}\n", feature(properties)), expected);
     }
     check_refused(&unit, "a.geojson", r#"{"type":"Topology"}"#, "has no features");
-    // GeoJSON of before RFC 7946 names its reference system.
+    // GeoJSON from before RFC 7946 may name its reference system.
     let of_system = |name: &str| {
         format!(
             r#"{{"type":"FeatureCollection","crs":{{"type":"name","properties":{{"name":"{name}"}}}},"features":[{}]}}"#,
@@ -528,7 +537,7 @@ fn gpx_and_geojson_survive_what_nobody_reads() {
     for name in ["urn:ogc:def:crs:EPSG::3857", "EPSG:31467"] {
         check_refused(&unit, "a.geojson", of_system(name), "not degrees of WGS 84; convert it");
     }
-    // Behind a text.
+    // NUL, Ctrl-Z and line ends after the text.
     for end in ["\0\0\0", "\n\0\0\n", "\n\x1a", "\r\n\x1a\0"] {
         check(&unit, "a.geojson", feature("") + end, "1.5 -2.25 - - - -");
         check(&unit, "a.geojsonl", feature("") + end, "1.5 -2.25 - - - -");
@@ -543,8 +552,8 @@ fn gpx_and_geojson_survive_what_nobody_reads() {
     );
 }
 
-/// Returns `time lat lng speed heading alt acc` of each fix, read as one file a fix, and checks the
-/// number of fixes in the whole file.
+/// Returns `time lat lng speed heading alt acc` of the first fix, and the result of the import.
+/// Checks the number of fixes in the file.
 #[track_caller]
 fn first_of(name: &str, text: &str, fixes: u64) -> (String, Value) {
     let result = import("", &["--driver", "d7"], name, text.as_bytes()).unwrap();
@@ -569,7 +578,7 @@ fn tcx_has_the_track_of_its_activities() {
              StartTime=\"{day}T08:00:00Z\"><MaximumSpeed>9</MaximumSpeed><Track>{inner}</Track></Lap></Activity></Activities></TrainingCenterDatabase>"
         )
     };
-    // The second one has no place: the receiver had no fix.
+    // The second point has no place: the receiver had no fix.
     let track = point("08:00:00", &[place, rest].concat()) + &point("08:00:01", rest);
     let (first, result) = first_of("t.tcx", &file(&track), 1);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 3.5 - 520.5 -");
@@ -584,7 +593,7 @@ fn tcx_has_the_track_of_its_activities() {
         import("", &["--driver", "d7", "--keep", "HeartRateBpm"], "t.tcx", file(&track).as_bytes());
     let kept = &kept.unwrap()["understood"][0]["example"]["attributes"];
     assert_eq!(kept["HeartRateBpm"], "150");
-    // The summary has the fields as they were read.
+    // The summary shows where each field was read from.
     for (arguments, read) in [
         (
             &[][..],
@@ -614,9 +623,9 @@ fn tcx_has_the_track_of_its_activities() {
     check_refused(&[], "t.tcx", &whole[..300], "not read to its end");
 }
 
-/// Hemispheres beside a place, in properties and elements that are not read.
+/// Properties and elements that are not read may state the hemisphere of a place.
 #[test]
-fn hemisphere_that_is_not_read_moves_no_place() {
+fn unread_hemisphere_south_or_west_rejects_an_unsigned_place() {
     let ts = yesterday("10:12:47Z");
     let feature = |properties: &str| {
         format!(
@@ -651,7 +660,7 @@ fn hemisphere_that_is_not_read_moves_no_place() {
     check_refused(unit, "a.geojson", &two, "a time of day without a date");
     let both = ["--zone", "Z", "--field", "ts=/properties/date+/properties/time"];
     check(&[unit, &both].concat(), "a.geojson", &two, "33.5 70.25 - - - -");
-    // Beyond the first fixes, too, whether they are stored or not.
+    // Hemispheres are checked after the first 1,000 fixes, too, whether those are valid or not.
     for first in ["N", "S"] {
         let before = feature(&format!(r#","lat_ref":"{first}""#)) + "\n";
         let text = before.repeat(1_500) + &feature(r#","lat_ref":"S""#) + "\n";
@@ -667,7 +676,7 @@ fn hemisphere_that_is_not_read_moves_no_place() {
     check(&["--field", "lat_hemisphere=/ns"], "a.gpx", point("<ns>S</ns>"), "-33.5 70.25 - - - -");
 }
 
-/// A reject of one of three fixes names the line on which that fix begins.
+/// One of three fixes is rejected, with the line on which it begins.
 #[test]
 fn reject_names_its_file_and_line() {
     let ts = yesterday("10:12:47Z");
@@ -816,7 +825,7 @@ fn exports_of_googles_timeline_are_read() {
     for commas in ["-33,5°, -70,25°", "geo:-33,5,-70,25"] {
         check_refused(&[], "location-history.json", ios.replace(geo, commas), "not a number");
     }
-    // West, past the end of a 32-bit integer.
+    // A western longitude as an unsigned 32-bit integer.
     let passed = records.replace(":-702500000", ":3592467296");
     let (first, _) = first_of("Records.json", &passed, 2);
     assert_eq!(first, "08:00:00.000Z -33.5 -70.25 3 90 520 12");
@@ -826,9 +835,10 @@ fn exports_of_googles_timeline_are_read() {
     check_refused(&[], "Records.json", records.replace("timestamp", "t"), "no time");
 }
 
-/// CSV files over encodings, separators, line ends, decimal signs, zones and units: more than 200.
+/// All combinations of encodings, separators, line ends, decimal signs and zones: more than 200
+/// files.
 #[test]
-fn every_file_of_the_corpus_is_read_right() {
+fn every_combination_of_csv_notations_is_read_correctly() {
     let mut files = 0;
     let day = yesterday("")[..10].to_owned();
     let encodings: [(&str, Encode); 5] = [

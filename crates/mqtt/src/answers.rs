@@ -3,7 +3,9 @@
 
 use rumqttc::v5::mqttbytes::Error as LibraryError;
 use rumqttc::v5::mqttbytes::QoS;
-use rumqttc::v5::mqttbytes::v5::{Packet as Rest, SubscribeReasonCode, UnsubAck, UnsubAckReason};
+use rumqttc::v5::mqttbytes::v5::{
+    Packet as LibraryPacket, SubscribeReasonCode, UnsubAck, UnsubAckReason,
+};
 
 use super::header::Header;
 use super::packet::{CONNACK, CodecError, Grant, Packet, UNSUBSCRIBE_PACKET_ID};
@@ -12,15 +14,15 @@ use milepost_core::session::ConnAck;
 
 pub(super) fn connack(body: &[u8]) -> Result<Packet<'static>, CodecError> {
     let reason = *body.get(1).ok_or(LibraryError::MalformedPacket)?;
-    let answer = Header { kind: CONNACK, flags: 0, body_bytes: body.len() }.decode_rest(body);
+    let answer = Header { kind: CONNACK, flags: 0, body_bytes: body.len() }.decode_by_library(body);
     if reason != 0 {
         let properties =
-            if let Ok(Rest::ConnAck(answer)) = answer { answer.properties } else { None };
+            if let Ok(LibraryPacket::ConnAck(answer)) = answer { answer.properties } else { None };
         let reason_string = properties.and_then(|properties| properties.reason_string);
         let quoted = reason_string.map_or(String::new(), |text| format!(" (\"{text}\")"));
         return Err(CodecError::Refused { reason, words: format!("{}{quoted}", refusal(reason)) });
     }
-    let Rest::ConnAck(answer) = answer? else {
+    let LibraryPacket::ConnAck(answer) = answer? else {
         return Err(CodecError::Unexpected(CONNACK));
     };
     let terms = answer.properties.as_ref();
@@ -40,19 +42,19 @@ pub(super) fn connack(body: &[u8]) -> Result<Packet<'static>, CodecError> {
 fn refusal(reason: u8) -> String {
     let words = match reason {
         0x01 | 0x84 => "it does not speak MQTT 5",
-        0x02 | 0x85 => "it does not take this client id; change mqtt.client_id",
+        0x02 | 0x85 => "it does not accept this client id; change mqtt.client_id",
         0x04 | 0x86 => "bad user name or password; set mqtt.username and mqtt.password_file",
         0x05 | 0x87 => {
-            "not authorized, which a broker that is starting says as well; if it lasts, set mqtt.username and \
-             mqtt.password_file, or let this user in there"
+            "not authorized (a broker that is still starting may answer this too); if it lasts, set mqtt.username and \
+             mqtt.password_file, or grant this user access on the broker"
         }
         0x03 | 0x88 => "the server is unavailable",
         0x89 => "the server is busy",
-        0x8A => "this client is banned there",
-        0x8C => "bad authentication method; we have user name and password only",
-        0x97 => "a quota is exceeded there",
+        0x8A => "the broker has banned this client",
+        0x8C => "bad authentication method; milepost supports only user name and password",
+        0x97 => "a quota on the broker is exceeded",
         0x9C | 0x9D => "use another server; change mqtt.url",
-        0x9F => "too many connections a second",
+        0x9F => "too many connections per second",
         _ => return format!("reason {reason:#04x}"),
     };
     words.to_owned()
@@ -81,11 +83,12 @@ pub(super) fn grant(code: SubscribeReasonCode) -> Grant {
 
 /// Parses UNSUBACK.
 pub(super) fn unsubscribed(header: Header, body: &[u8]) -> Result<Packet<'static>, CodecError> {
-    let Rest::UnsubAck(UnsubAck { pkid, reasons, .. }) = header.decode_rest(body)? else {
+    let LibraryPacket::UnsubAck(UnsubAck { pkid, reasons, .. }) = header.decode_by_library(body)?
+    else {
         return Err(CodecError::Unexpected(header.kind));
     };
     if pkid != UNSUBSCRIBE_PACKET_ID {
-        return Err(CodecError::NotAsked(pkid));
+        return Err(CodecError::UnknownPacketId(pkid));
     }
     let refusal = |reason| match reason {
         UnsubAckReason::Success | UnsubAckReason::NoSubscriptionExisted => None,

@@ -1,8 +1,8 @@
-//! Fixed headers, and packets that the library decodes.
+//! Fixed headers, and the packets that rumqttc's codec decodes.
 
 use bytes::{BufMut as _, BytesMut};
 use rumqttc::v5::mqttbytes::Error as LibraryError;
-use rumqttc::v5::mqttbytes::v5::Packet as Rest;
+use rumqttc::v5::mqttbytes::v5::Packet as LibraryPacket;
 
 /// A fixed header (MQTT 5, 2.1).
 #[derive(Debug, Clone, Copy)]
@@ -23,13 +23,14 @@ impl Header {
         self.flags & 8 != 0
     }
 
-    /// Decodes the packet with the library, which reads whole packets.
-    pub(super) fn decode_rest(self, body: &[u8]) -> Result<Rest, LibraryError> {
+    /// Decodes the packet with the library. The library reads whole packets, so this puts a header
+    /// in front again.
+    pub(super) fn decode_by_library(self, body: &[u8]) -> Result<LibraryPacket, LibraryError> {
         let mut packet = BytesMut::with_capacity(5 + body.len());
         packet.put_u8(self.kind << 4 | self.flags);
         put_varint(body.len(), &mut packet);
         packet.put_slice(body);
-        Rest::read(&mut packet, None)
+        LibraryPacket::read(&mut packet, None)
     }
 }
 

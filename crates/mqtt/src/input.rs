@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use rumqttc::v5::mqttbytes::Error as LibraryError;
-use rumqttc::v5::mqttbytes::v5::{DisconnectReasonCode, Packet as Rest};
+use rumqttc::v5::mqttbytes::v5::{DisconnectReasonCode, Packet as LibraryPacket};
 
 use super::answers;
 use super::header::Header;
@@ -23,7 +23,7 @@ const PACKET_ID_NOT_FOUND: u8 = 0x92;
 /// Longest beginning of a PUBLISH up to its properties: both headers, topic, packet id, property
 /// length.
 const PUBLISH_HEAD_BYTES_MAX: usize = 5 + 2 + 65_535 + 2 + 4;
-/// Least free space for each read.
+/// Minimum free space for each read, in bytes.
 const READ_BYTES_MIN: usize = 8 * 1024;
 /// Initial size of the buffer: enough for an idle connection.
 const READ_BYTES_FIRST: usize = 16 * 1024;
@@ -37,12 +37,14 @@ pub struct Input {
     /// The range of the bytes that are not split into packets yet.
     waiting: Range<usize>,
     packet_bytes_max: usize,
+    /// CONNACK has arrived.
     accepted: bool,
     truncated: Option<Truncated>,
 }
 
 impl Input {
-    /// Longest packet in bytes. The payload of a longer PUBLISH is truncated.
+    /// Creates the buffer of a new connection. `packet_bytes_max`: Maximum Packet Size. The payload
+    /// of a larger PUBLISH is truncated.
     #[must_use]
     pub fn new(packet_bytes_max: usize) -> Self {
         Self {
@@ -74,7 +76,10 @@ impl Input {
             let bytes_max = self.packet_bytes_max.max(PUBLISH_HEAD_BYTES_MAX) + READ_BYTES_MIN;
             self.buffer.resize((2 * self.buffer.len()).min(bytes_max), 0);
         }
-        assert!(self.waiting.end < self.buffer.len(), "packets were left untaken");
+        assert!(
+            self.waiting.end < self.buffer.len(),
+            "call packet() until it returns None before the next read"
+        );
         &mut self.buffer[self.waiting.end..]
     }
 
@@ -111,7 +116,7 @@ impl Input {
         let Some(&first) = waiting.first() else { return Ok(Frame::Incomplete) };
         let (kind, flags) = (first >> 4, first & 0x0F);
         if (kind == CONNACK) == self.accepted {
-            return Err(CodecError::Unexpected(kind)); // anything before CONNACK, or a second one
+            return Err(CodecError::Unexpected(kind)); // another packet before CONNACK, or a second CONNACK
         }
         let (body_bytes, length_bytes) = match Varint::read(&waiting[1..]) {
             Varint::Whole { value, bytes } => (value, bytes),
@@ -161,13 +166,13 @@ fn decode(header: Header, buffer: &[u8], body: Range<usize>) -> Result<Packet<'_
         }
         CONNACK => answers::connack(body),
         SUBACK => {
-            let Rest::SubAck(answer) = header.decode_rest(body)? else {
+            let LibraryPacket::SubAck(answer) = header.decode_by_library(body)? else {
                 return Err(CodecError::Unexpected(header.kind));
             };
-            let which = Subscribing::from_packet_id(answer.pkid)
-                .ok_or(CodecError::NotAsked(answer.pkid))?;
+            let filters = Subscribing::from_packet_id(answer.pkid)
+                .ok_or(CodecError::UnknownPacketId(answer.pkid))?;
             Ok(Packet::Subscribed(
-                which,
+                filters,
                 answer.return_codes.into_iter().map(answers::grant).collect(),
             ))
         }
@@ -219,8 +224,8 @@ fn refused(kind: u8, packet_id: u16, reason: u8) -> Packet<'static> {
 struct Head {
     topic: Range<usize>,
     packet_id: Option<u16>,
-    /// The properties, their length field included. Empty if the length is larger than the body:
-    /// then the payload begins here.
+    /// The properties, including their length field. Empty if that length is invalid or exceeds the
+    /// body: then the payload begins here.
     properties: Range<usize>,
 }
 
@@ -259,7 +264,7 @@ impl Head {
     }
 }
 
-/// A PUBLISH above Maximum Packet Size, as it arrives. Bytes beyond those kept are skipped.
+/// A PUBLISH above Maximum Packet Size, while it arrives. Bytes beyond those kept are skipped.
 #[derive(Debug)]
 struct Truncated {
     header: Header,

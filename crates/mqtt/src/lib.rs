@@ -6,10 +6,12 @@
 //! ```
 //!
 //! Guarantee: a PUBLISH whose packet id can be read is never an error, because the broker would
-//! send it again on every connection. Properties are skipped unread. If a packet is larger than
-//! Maximum Packet Size, the payload is truncated.
-//! [`Input`] holds at most the larger of that size and a topic's, and one read. rumqttc's codec reads and writes
-//! everything but PUBLISH, its acknowledgements and DISCONNECT.
+//! send it again on every connection. Its properties are skipped unread. If it is larger than
+//! Maximum Packet Size, its payload is truncated. [`Input`] buffers at most one read and one packet
+//! of that size, or one PUBLISH header with the longest topic if that is larger.
+//!
+//! rumqttc's codec decodes CONNACK, SUBACK and UNSUBACK, and encodes CONNECT, SUBSCRIBE,
+//! UNSUBSCRIBE, PUBLISH and PINGREQ. This crate does the rest.
 //!
 //! Refuses: packets that no server may send, QoS 2.
 

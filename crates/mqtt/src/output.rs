@@ -32,14 +32,14 @@ pub fn put_connect(connect: Connect<'_>, out: &mut BytesMut) -> Result<(), Codec
     Ok(())
 }
 
-/// Writes SUBSCRIBE. The broker sends no retained messages for it, except its own counters.
-/// Mosquitto 2.0 would send retained messages to every session at each reconnect: old fixes, of
-/// which those without a time would be stored as new ones.
+/// Writes SUBSCRIBE. It requests no retained messages, except for the broker's own counters
+/// (`$SYS/…`). Mosquitto 2.0 would send retained messages to every session at each reconnect: these
+/// are old fixes, and milepost would store those without a time as new ones.
 ///
 /// # Errors
 /// The filters are longer than MQTT allows.
 pub fn put_subscribe(
-    which: Subscribing,
+    kind: Subscribing,
     filters: &[String],
     qos: Qos,
     out: &mut BytesMut,
@@ -56,7 +56,7 @@ pub fn put_subscribe(
         filter
     });
     let filters = filters.collect();
-    Subscribe { pkid: which.packet_id(), filters, properties: None }.write(out)?;
+    Subscribe { pkid: kind.packet_id(), filters, properties: None }.write(out)?;
     Ok(())
 }
 

@@ -38,7 +38,7 @@ pub enum CodecError {
     },
     /// SUBACK or UNSUBACK with a packet id that milepost did not send.
     #[error("reply to unknown packet id {0} from the broker")]
-    NotAsked(u16),
+    UnknownPacketId(u16),
     /// A PUBLISH with a truncated topic or packet id, which cannot be acknowledged.
     #[error("PUBLISH with an incomplete topic or packet id from the broker")]
     Publish,
@@ -53,12 +53,12 @@ pub enum CodecError {
     /// The broker's DISCONNECT.
     #[error("the broker ended the connection: {words}")]
     Disconnected {
-        /// Reason 0x8E.
+        /// Reason 0x8E: another client has connected with the same client id.
         taken_over: bool,
         /// The reason's name.
         words: String,
     },
-    /// Another packet that cannot be read, or cannot be written.
+    /// A packet that the library cannot decode or encode.
     #[error("malformed packet")]
     Library(#[from] LibraryError),
 }
@@ -77,7 +77,7 @@ pub enum Packet<'a> {
     Connected(ConnAck),
     /// SUBACK, with an answer for each filter in the order of the request.
     Subscribed(Subscribing, Vec<Grant>),
-    /// PUBACK, with its reason.
+    /// PUBACK, with its reason code.
     Acked(u8),
     /// UNSUBACK, with the reason for each refused filter. "No subscription existed" is not a
     /// refusal.
@@ -88,7 +88,7 @@ pub enum Packet<'a> {
 /// The kind of filters in a SUBSCRIBE; at most one of each kind is outstanding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subscribing {
-    /// The `$share/…` filters of our group.
+    /// The `$share/…` filters of milepost's group.
     Group,
     /// The broker's own counters.
     BrokerMetrics,
@@ -103,7 +103,7 @@ impl Subscribing {
     }
 
     pub(super) fn from_packet_id(packet_id: u16) -> Option<Self> {
-        [Self::Group, Self::BrokerMetrics].into_iter().find(|which| which.packet_id() == packet_id)
+        [Self::Group, Self::BrokerMetrics].into_iter().find(|kind| kind.packet_id() == packet_id)
     }
 }
 
@@ -115,11 +115,11 @@ pub(super) const UNSUBSCRIBE_PACKET_ID: u16 = 3;
 pub enum Grant {
     /// The subscription is granted, with this maximum QoS.
     Granted(Qos),
-    /// The broker's access rules refuse the filter.
+    /// The broker's access rules do not allow the filter.
     NotAuthorized,
     /// The broker does not support shared subscriptions, or they are disabled.
     NoSharedSubscriptions,
-    /// The reason's name.
+    /// The filter is refused for another reason, with the reason's name.
     Refused(String),
 }
 

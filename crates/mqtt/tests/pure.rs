@@ -17,7 +17,7 @@ use rumqttc::v5::mqttbytes::{Error as LibraryError, QoS};
 /// CONNACK: session present, success, no properties.
 const CONNACK: [u8; 5] = [0x20, 3, 1, 0, 0];
 const PACKET_BYTES_MAX: usize = 1_024;
-/// A topic of 65,535 bytes, and a read.
+/// Maximum size of the buffer: the head of a PUBLISH with a topic of 65,535 bytes, and one read.
 const INPUT_BYTES_MAX: usize = 5 + 2 + 65_535 + 2 + 4 + 16 * 1024;
 const REJECT_BYTES: usize = 64 * 1024;
 
@@ -133,7 +133,7 @@ fn large_packet_releases_its_memory() {
     feed(&mut input, &publish(&message(b"drivers/d/gps", &vec![b' '; 1_000_000], 7), b"\x00"));
     assert!(
         input.space().len() <= 64 * 1024,
-        "{} bytes for the next small one",
+        "{} bytes are kept for the next packet",
         input.space().len()
     );
 }
@@ -201,7 +201,8 @@ fn packet_id_and_dup_survive_truncation() {
     }
 }
 
-/// A broker discards a message that PUBREC refuses, and redelivers any other on every connection.
+/// The broker discards a QoS 2 message only if PUBREC refuses it; otherwise it would redeliver the
+/// message on every connection.
 #[test]
 fn qos_2_is_refused_step_by_step() {
     let refusals = |bytes: &[u8]| {
@@ -252,7 +253,7 @@ fn unsolicited_answer_ends_the_connection() {
         assert!(error.is_none(), "{kind:#x} {ours}: {error:?}");
         let (_, error) = read_whole(&framed(kind, &[0, other, 0, 0]));
         assert!(
-            matches!(error, Some(CodecError::NotAsked(id)) if id == u16::from(other)),
+            matches!(error, Some(CodecError::UnknownPacketId(id)) if id == u16::from(other)),
             "{kind:#x}: {error:?}"
         );
     }
@@ -308,7 +309,7 @@ fn library_decodes_every_packet_of_the_codec() {
         panic!()
     };
     let asked = connect.properties.unwrap();
-    assert!(!connect.clean_start, "it would throw the session away");
+    assert!(!connect.clean_start, "Clean Start would discard the session");
     assert_eq!((connect.keep_alive, &*connect.client_id), (10, "pod-0"));
     assert_eq!((asked.session_expiry_interval, asked.receive_maximum), (Some(60), Some(32_000)));
     assert_eq!((asked.max_packet_size, asked.topic_alias_max), (Some(4_096), None));
@@ -328,7 +329,7 @@ fn library_decodes_every_packet_of_the_codec() {
         |filter: &library::Filter| filter.retain_forward_rule == library::RetainForwardRule::Never;
     assert!(
         subscribe.filters.iter().all(never),
-        "the broker would send old fixes at every reconnect"
+        "otherwise the broker sends old fixes at every reconnect"
     );
     let asked: Vec<_> =
         subscribe.filters.iter().map(|filter| (filter.path.clone(), filter.qos)).collect();
@@ -340,7 +341,11 @@ fn library_decodes_every_packet_of_the_codec() {
     packet_ids.push(unsubscribe.pkid);
     packet_ids.sort_unstable();
     packet_ids.dedup();
-    assert_eq!(packet_ids.len(), 3, "the answers differ in their packet ids");
+    assert_eq!(
+        packet_ids.len(),
+        3,
+        "each request has its own packet id, by which its answer is recognised"
+    );
 
     codec::put_ack(0x1234, &mut out);
     let library::Packet::PubAck(ack) = by_library(out.split()) else { panic!() };
@@ -348,7 +353,7 @@ fn library_decodes_every_packet_of_the_codec() {
     codec::put_ping(&mut out).unwrap();
     assert!(matches!(by_library(out.split()), library::Packet::PingReq(_)));
     codec::put_disconnect(false, &mut out);
-    assert_eq!(&out.split()[..], [0xE0, 0], "no expiry with it: the session stays");
+    assert_eq!(&out.split()[..], [0xE0, 0], "without an expiry interval, the session stays");
     codec::put_disconnect(true, &mut out);
     let library::Packet::Disconnect(disconnect) = by_library(out.split()) else { panic!() };
     let properties = disconnect.properties.unwrap();
@@ -413,8 +418,8 @@ fn answers_of_the_broker_are_decoded() {
     assert_eq!(input.packet().unwrap(), Some(Packet::Subscribed(Subscribing::Group, grants)));
     let counters = Packet::Subscribed(Subscribing::BrokerMetrics, vec![Grant::NotAuthorized]);
     assert_eq!(input.packet().unwrap(), Some(counters));
-    let everything = Packet::Unsubscribed(vec!["not authorized".to_owned()]);
-    assert_eq!(input.packet().unwrap(), Some(everything));
+    let unsubscribed = Packet::Unsubscribed(vec!["not authorized".to_owned()]);
+    assert_eq!(input.packet().unwrap(), Some(unsubscribed));
     assert_eq!(input.packet().unwrap(), Some(Packet::Pong));
     assert_eq!(input.packet().unwrap(), None);
 
@@ -498,7 +503,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_is_an_error_or_waits_for_more(
+    fn garbage_is_an_error_or_waits_for_more_bytes(
         bytes in prop::collection::vec(any::<u8>(), 0..3_000),
         lengths in prop::collection::vec(1_usize..500, 1..9),
     ) {

@@ -1,5 +1,5 @@
-//! Requests `/member` from peers within a time limit: from a few at a time, from more while the
-//! answers are not decisive.
+//! Requests `/member` from peers within a time limit: at first from a few at a time, then from more
+//! and more until the answers are decisive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -23,16 +23,16 @@ use milepost_core::peers::waves::Waves;
 
 /// Path on the member's HTTP port.
 pub const PATH: &str = "/member";
-/// Time after which a further request starts beside the first: a connection may hang while its peer
-/// is healthy.
+/// Time after which another request starts while the first one still waits: a connection may hang
+/// although its peer is healthy.
 const HEDGE_AFTER: Duration = Duration::from_secs(2);
 /// Pause before a request to a peer without an answer is repeated.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Interval at which the number of concurrent requests doubles: it reaches 256 within two seconds.
 const WIDEN_EVERY: Duration = Duration::from_millis(250);
-/// Maximum number of addresses that are asked. A group is smaller.
+/// Maximum number of addresses to which requests are sent. A group is smaller.
 const ADDRESSES_MAX: usize = 256;
-/// Maximum bytes of an answer that are read.
+/// Maximum bytes of an answer. A longer answer is an error.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// How to handle a host name that does not resolve.
@@ -40,7 +40,7 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 pub enum OnUnresolved {
     /// Look it up again until the time is over.
     Retry,
-    /// Report it at the end.
+    /// Do not look it up again; report it at the end.
     Report,
 }
 
@@ -50,9 +50,9 @@ enum Reply {
     Answer(SocketAddr, Result<Standing, String>),
 }
 
-/// Asks the addresses of the peers on behalf of `ours`, at most [`ADDRESSES_MAX`] of them, again
-/// where there is no answer. Returns as soon as the decision is certain, at the latest after
-/// `within`.
+/// Requests the standing of the members at the peers' addresses, at most [`ADDRESSES_MAX`], and
+/// repeats a request without an answer. `ours`: this member's own standing. Returns as soon as the
+/// decision is certain, at the latest after `within`.
 pub async fn ask(peers: &[Peer], ours: Standing, within: Duration) -> Decision {
     let mut inquiry = Inquiry::new(ours);
     query_peers(peers, within, OnUnresolved::Retry, |address, answer| {
@@ -62,8 +62,8 @@ pub async fn ask(peers: &[Peer], ours: Standing, within: Duration) -> Decision {
     inquiry.decision()
 }
 
-/// Asks the addresses of the peers, at most [`ADDRESSES_MAX`] of them, and passes each answer, or
-/// the cause of a missing one, to `handle_answer`. Its result decides whether to ask that address
+/// Sends a request to the peers' addresses, at most [`ADDRESSES_MAX`] of them. Passes each answer,
+/// or the reason why there is none, to `handle_answer`, which decides whether to ask that address
 /// again. Takes at most `within`.
 pub async fn query_peers(
     peers: &[Peer],
@@ -147,13 +147,15 @@ pub async fn query_peers(
     }
 }
 
+/// Returns the addresses of a host name, at most [`ADDRESSES_MAX`].
 pub async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     let found = lookup_host((host, port)).await.map_err(|error| error.to_string())?;
     Ok(found.take(ADDRESSES_MAX).collect())
 }
 
-/// Returns the first answer to any of the requests to `address`. A refused connection is final if no
-/// other request is open: no process listens there. Has no timeout.
+/// Sends a request to `address`, and another one after each [`HEDGE_AFTER`]. Returns the first
+/// answer. A refused connection is final if no other request is open: no process listens there. Has
+/// no timeout.
 async fn request_hedged(address: SocketAddr) -> Result<Standing, String> {
     let mut requests = JoinSet::new();
     loop {
@@ -175,7 +177,8 @@ async fn request_standing(address: SocketAddr) -> Result<Standing, String> {
     }
 }
 
-/// Requests a path of a member's HTTP port. Returns at most 64 KiB of the answer. Has no timeout.
+/// Requests a path of a member's HTTP port. Fails if the answer is longer than 64 KiB. Has no
+/// timeout.
 pub async fn get(address: SocketAddr, path: &str) -> Result<(StatusCode, Bytes), String> {
     let broken = |error: hyper::Error| format!("the connection broke: {error}");
     let stream =
@@ -190,7 +193,10 @@ pub async fn get(address: SocketAddr, path: &str) -> Result<(StatusCode, Bytes),
         let response = sender.send_request(request).await.map_err(broken)?;
         let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-        Ok((status, body.map_err(|error| format!("the connection broke: {error}"))?.to_bytes()))
+        Ok((
+            status,
+            body.map_err(|error| format!("the answer cannot be read: {error}"))?.to_bytes(),
+        ))
     };
     // The connection ends when the answer has arrived and the sender is dropped.
     let (answer, _) = tokio::join!(answer, connection);

@@ -57,29 +57,31 @@ impl FromEndpoints {
         let in_use = family(IN_USE, IN_USE_HELP, MetricType::GAUGE, in_use.collect());
         let left = family(
             "clickhouse_endpoint_left_total",
-            "Times that an endpoint was left for the next one, by the reason.",
+            "Number of times that milepost left an endpoint for the next one, by reason.",
             MetricType::COUNTER,
             left.collect(),
         );
-        // Prometheus' text format has no family without a series.
-        [in_use, left].into_iter().filter(|of| !of.get_metric().is_empty()).collect()
+        // Prometheus' text encoder refuses a family without a series.
+        [in_use, left].into_iter().filter(|family| !family.get_metric().is_empty()).collect()
     }
 }
 
 /// The registry's handle of [`FromEndpoints`].
 pub(super) struct Collected {
-    of: Arc<FromEndpoints>,
+    endpoints: Arc<FromEndpoints>,
     /// Identifies this collector in the registry.
     desc: Desc,
 }
 
 impl Collected {
+    /// Creates the collector.
+    ///
     /// # Panics
     /// If the registry refuses the name, which is a constant.
-    pub(super) fn new(of: Arc<FromEndpoints>) -> Self {
+    pub(super) fn new(endpoints: Arc<FromEndpoints>) -> Self {
         let labels = vec!["endpoint".to_owned()];
         let desc = Desc::new(IN_USE.to_owned(), IN_USE_HELP.to_owned(), labels, HashMap::new());
-        Self { of, desc: desc.expect("the name is well formed") }
+        Self { endpoints, desc: desc.expect("the name is well formed") }
     }
 }
 
@@ -89,6 +91,6 @@ impl Collector for Collected {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        self.of.collect()
+        self.endpoints.collect()
     }
 }

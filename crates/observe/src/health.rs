@@ -1,10 +1,10 @@
-//! The answers of `/readyz` and `/livez`.
+//! The state that `/readyz` and `/livez` report.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longest time without a heartbeat before a part counts as hung. An idle part beats every few
+/// Time without a heartbeat after which a part counts as hung. An idle part sends one every few
 /// seconds.
 const BEAT_AGE_MAX: Duration = Duration::from_secs(30);
 
@@ -20,6 +20,7 @@ impl Health {
         lock(&self.reasons).insert(part, reasons);
     }
 
+    /// Records a heartbeat of `part`.
     pub fn beat(&self, part: &'static str, now: Instant) {
         lock(&self.beats).insert(part, now);
     }

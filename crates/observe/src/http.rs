@@ -1,8 +1,8 @@
 //! Serves `/metrics`, `/livez`, `/readyz`, and `/member` for the other members.
 //!
-//! Guarantee: answers as long as the process lives, with the reasons if the answer is 503. No
-//! client can block another: a new connection replaces the oldest, each gets one answer, and one
-//! that does not read it in time is closed.
+//! Guarantee: the server answers as long as the process lives; a 503 lists the reasons. No client
+//! can block another: if all slots are taken, a new connection replaces the oldest; each connection
+//! gets one answer, and is closed if the client does not read the answer in time.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -29,8 +29,8 @@ pub use super::read_in_time::ReadInTime;
 use crate::ask::PATH;
 use milepost_core::peers::standing::Member;
 
-/// Maximum number of connections. A further one ends the oldest: only its request shows whether a
-/// connection belongs to a probe, so no slot can be reserved for probes.
+/// Maximum number of connections. A further one ends the oldest. No slot is reserved for probes,
+/// because only the request shows whether a connection belongs to one.
 const CONNECTIONS_MAX: usize = 64;
 /// Age below which a connection is not ended for a new one: it may belong to a probe whose request
 /// is not read yet.
@@ -68,9 +68,10 @@ pub fn answers(
                 let files = spool.spool_batches + spool.spool_quarantined;
                 (StatusCode::OK, member.standing(metrics.is_subscribed(), files).to_json() + "\n")
             }
-            _ => {
-                (StatusCode::NOT_FOUND, format!("there are /metrics, /livez, /readyz and {PATH}\n"))
-            }
+            _ => (
+                StatusCode::NOT_FOUND,
+                format!("not found: there are /metrics, /livez, /readyz and {PATH}\n"),
+            ),
         };
         answer(status, text, if path == PATH { "application/json" } else { TEXT })
     }
@@ -109,7 +110,7 @@ pub async fn serve(
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
-                .keep_alive(false) // one answer a connection: a thousand requests for metrics would take the thread that inserts
+                .keep_alive(false) // one answer per connection: a thousand requests for metrics would occupy the thread that inserts
                 .header_read_timeout(CLIENT_TIMEOUT)
                 .serve_connection(TokioIo::new(ReadInTime::new(stream, CLIENT_TIMEOUT)), answer);
             if let Err(error) = connection.await {
@@ -120,12 +121,12 @@ pub async fn serve(
     }
 }
 
-/// Returns 200, or 503 with the reasons.
-pub fn verdict(good: &str, wrong: Vec<String>) -> (StatusCode, String) {
-    if wrong.is_empty() {
+/// Returns 200 with `good` if there are no reasons, otherwise 503 with the reasons.
+pub fn verdict(good: &str, reasons: Vec<String>) -> (StatusCode, String) {
+    if reasons.is_empty() {
         (StatusCode::OK, format!("{good}\n"))
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, wrong.join("\n") + "\n")
+        (StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n") + "\n")
     }
 }
 
@@ -139,7 +140,7 @@ pub fn answer(status: StatusCode, text: String, kind: &'static str) -> Response<
 /// Requests `/readyz` of a running milepost, for health checks in images without a shell.
 ///
 /// # Errors
-/// The reasons that it reported, or why it could not be reached.
+/// The server is not ready, or did not answer. The error states the reasons.
 pub fn ask_ready(listen: SocketAddr) -> Result<(), String> {
     ask_ready_over(listen, |_, stream| Ok(stream))
 }

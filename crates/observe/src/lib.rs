@@ -8,8 +8,8 @@
 //! log lines ─▶ logging (a bounded queue, a thread of its own) ─▶ stderr
 //! ```
 //!
-//! Guarantee: all numbers of a scrape belong to one moment. A reader that stalls, of HTTP or of
-//! stderr, stalls nothing else.
+//! Guarantee: all totals in a scrape belong to one moment. A client that stops reading blocks
+//! nothing else; neither does a reader of stderr.
 //!
 //! Refuses: more than 64 connections, request bodies.
 

@@ -17,8 +17,8 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use milepost_config::{Log, LogFormat};
 
-/// Longest time that an exit or a panic waits for the queued lines.
-const FLUSH_WITHIN: Duration = Duration::from_secs(1);
+/// Maximum time for which an exit or a panic waits for the queued lines.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 static LINES: LazyLock<Lines> = LazyLock::new(Lines::default);
 
@@ -39,7 +39,7 @@ pub fn start(log: &Log) {
     std::thread::Builder::new()
         .name("log".to_owned())
         .spawn(write)
-        .expect("a process has room for one thread");
+        .expect("a thread can be started");
     // The default hook writes to stderr itself, and may never return.
     std::panic::set_hook(Box::new(|panic| {
         let backtrace = std::backtrace::Backtrace::capture();
@@ -55,15 +55,16 @@ pub fn start(log: &Log) {
 /// Waits until the queued lines are written, for at most a second. Call it before the process
 /// exits.
 pub fn flush() {
-    LINES.flush(FLUSH_WITHIN);
+    LINES.flush(FLUSH_TIMEOUT);
 }
 
+/// Returns the number of lines dropped since the start.
 pub fn dropped() -> u64 {
     LINES.dropped.load(Ordering::Relaxed)
 }
 
-/// Returns the line of `/readyz` while lines are dropped. The process stays ready, because the flow
-/// continues.
+/// Returns the line of `/readyz` while lines are dropped. The process stays ready, because it still
+/// inserts.
 #[must_use]
 pub fn warning() -> Option<String> {
     let is_dropping = LINES.lock().is_dropping;
@@ -196,11 +197,11 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| lines.write_to(&mut Pipe(sender), || over.load(Ordering::Relaxed)));
             for _ in 0..50 {
-                lines.push(b"0123456789"); // would hang here
+                lines.push(b"0123456789"); // would hang if it waited for the reader
             }
             assert_eq!(lines.dropped.load(Ordering::Relaxed), 40);
             assert!(lines.lock().is_dropping);
-            lines.flush(Duration::from_millis(10)); // returns though nobody reads
+            lines.flush(Duration::from_millis(10)); // returns although nobody reads
             let read: Vec<String> = reader.iter().take(11).collect();
             assert!(read[..10].iter().all(|line| line == "0123456789"), "{read:?}");
             assert_eq!(read[10], "milepost: 40 log lines were dropped: nobody read stderr\n");

@@ -1,7 +1,7 @@
-//! The metrics. Each is one entry of [`COUNTED`] or one histogram: its name, its help, and the
-//! source of its value.
+//! The metrics. Most are an entry of [`COUNTED`]: a name, a help text, and the source of the value
+//! in [`ConsumerTotals`].
 //!
-//! Guarantee: all values of a scrape belong to one moment. The consumer publishes its
+//! Guarantee: all totals in a scrape belong to one moment. The consumer publishes its
 //! [`ConsumerTotals`] as a whole, and a scrape reads one of them.
 
 use std::sync::{Arc, Mutex};
@@ -92,7 +92,7 @@ static COUNTED: &[Counted] = &[
     ),
     counter(
         "positions_received_total",
-        "Points received, good or broken, plus one for each message that is rejected whole.",
+        "Points received, valid or invalid, plus one for each message that is rejected as a whole.",
         |t| t.intake.received,
     ),
     counter("positions_inserted_total", "Positions durable in ClickHouse.", |t| {
@@ -116,7 +116,7 @@ static COUNTED: &[Counted] = &[
     ),
     counter(
         "positions_erased_total",
-        "Points of erased drivers (milepost erase), dropped.",
+        "Points dropped because their driver is erased (milepost erase).",
         ConsumerTotals::erased,
     ),
     counter(
@@ -126,7 +126,7 @@ static COUNTED: &[Counted] = &[
     ),
     Counted {
         name: "fields_unread_total",
-        help: "Sampled messages with a field that nobody reads: the first of each source, and one in 1,000. At most 20 names a source, then other.",
+        help: "Sampled messages with a field that milepost does not read. The sample: the first message of each source, and one in 1,000. At most 20 names per source, then other.",
         value: Value::Fields(|t| &t.intake.unread),
     },
     counters(
@@ -142,17 +142,17 @@ static COUNTED: &[Counted] = &[
     ),
     counter(
         "positions_quarantined_total",
-        "Positions in spool files that are damaged or gone, counted by the files' names, and single positions too large for a proxy before ClickHouse.",
+        "Positions in damaged or missing spool files, as counted in the files' names, and single positions too large for a proxy in front of ClickHouse.",
         |t| t.delivery.quarantined,
     ),
     counter(
         "positions_dropped_total",
-        "Single positions too large for a proxy before ClickHouse, without a spool to keep them in.",
+        "Single positions too large for a proxy in front of ClickHouse, dropped because there is no spool.",
         |t| t.delivery.dropped,
     ),
     counter(
         "rejects_dropped_total",
-        "Rejects too large for a proxy before ClickHouse, without a spool to keep them in: counted as rejected, and not in the table rejects.",
+        "Rejects too large for a proxy in front of ClickHouse, dropped because there is no spool. They count as rejected, but are not in the table rejects.",
         |t| t.delivery.rejects_dropped,
     ),
     gauge(
@@ -176,7 +176,7 @@ static COUNTED: &[Counted] = &[
     }),
     counter(
         "spool_quarantined_total",
-        "Spool files that were damaged and moved to quarantine, or that are gone.",
+        "Spool files that were damaged and moved to quarantine, or that are missing.",
         |t| t.delivery.files_quarantined,
     ),
     counter(
@@ -217,12 +217,12 @@ static COUNTED: &[Counted] = &[
     ),
     gauge(
         "mqtt_window",
-        "Messages that the broker allows unacknowledged, over all connections, as far as it says.",
+        "Unacknowledged messages that the broker allows, over all connections, as far as it reports a limit.",
         |t| t.sessions.window,
     ),
     gauge(
         "mqtt_window_full_seconds",
-        "How long the fullest session's window has been full for most of the time: messages wait in the broker about as long.",
+        "How long the fullest session's window has been full most of the time. Messages wait in the broker for about as long.",
         |t| t.window_full_for.as_secs(),
     ),
     gauge("mqtt_unacked", "Messages received and not yet acknowledged.", |t| t.sessions.unacked),
@@ -231,20 +231,15 @@ static COUNTED: &[Counted] = &[
         help: "How long a batch waits for more rows: batch.age_max, or longer in a large group (batch.members_age_max).",
         value: Value::Seconds(|t| t.batch_age_max),
     },
-    counters(
-        "batches_spooled_total",
-        "Batches that went to the spool, by the reason.",
-        "reason",
-        |t| {
-            StoreReason::ALL
-                .iter()
-                .map(|reason| (reason.name(), t.delivery.stored[*reason as usize]))
-                .collect()
-        },
-    ),
+    counters("batches_spooled_total", "Batches stored in the spool, by reason.", "reason", |t| {
+        StoreReason::ALL
+            .iter()
+            .map(|reason| (reason.name(), t.delivery.stored[*reason as usize]))
+            .collect()
+    }),
     counters(
         "broker_dropped_total",
-        "Messages that the broker reports as dropped, over all its clients, since this process listens (mqtt.broker_metrics). Every process counts the same.",
+        "Messages that the broker reports as dropped, over all its clients, since this process subscribed to its counters (mqtt.broker_metrics). Every process counts the same drops.",
         "reason",
         |t| {
             let reasons = broker_drops::REASONS.iter().zip(t.broker_dropped);
@@ -286,11 +281,11 @@ impl Default for Metrics {
         let unread = UnreadField { source: "".into(), field: "other".into(), messages: 0 };
         totals.intake.unread = Arc::new(vec![unread]);
         let totals = Arc::new(Mutex::new(totals));
-        registry.register(Box::new(FromTotals(Arc::clone(&totals)))).expect("no name comes twice");
+        registry.register(Box::new(FromTotals(Arc::clone(&totals)))).expect("names are unique");
         let endpoints = Arc::<FromEndpoints>::default();
         registry
             .register(Box::new(Collected::new(Arc::clone(&endpoints))))
-            .expect("no name comes twice");
+            .expect("names are unique");
         let histogram = |name: &str, help: &str, buckets: &[f64]| {
             let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
             registered(&registry, Histogram::with_opts(options))
@@ -326,7 +321,7 @@ impl Default for Metrics {
             endpoints,
             registry,
         };
-        // Every series exists from the start, at 0: a rate over it must not miss the first event.
+        // Every series exists from the start, at 0: otherwise a rate would miss the first event.
         for kind in [
             FailureKind::Transient,
             FailureKind::Ambiguous,
@@ -340,11 +335,12 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// Replaces the totals that the next scrape reads.
     pub fn publish(&self, totals: ConsumerTotals) {
         *lock(&self.totals) = totals;
     }
 
-    /// Sets the gauges that alerts compare other metrics with.
+    /// Sets the gauges with which alerts compare other metrics.
     pub fn configured(&self, spool_bytes_max: u64, in_flight_usual: usize) {
         self.spool_bytes_max.set(i64::try_from(spool_bytes_max).unwrap_or(i64::MAX));
         self.in_flight_usual.set(i64::try_from(in_flight_usual).unwrap_or(i64::MAX));
@@ -365,6 +361,7 @@ impl Metrics {
         lock(&self.totals).sessions.connected > 0
     }
 
+    /// Records the duration or the failure of an insert; ignores other outcomes.
     pub fn reported(&self, report: &Report) {
         match &report.outcome {
             Outcome::Inserted { took, .. } => self.insert_duration.observe(took.as_secs_f64()),
@@ -405,7 +402,7 @@ pub fn registered<M: Collector + Clone + 'static>(
     metric: prometheus::Result<M>,
 ) -> M {
     let metric = metric.expect("name and labels are well formed");
-    registry.register(Box::new(metric.clone())).expect("no name comes twice");
+    registry.register(Box::new(metric.clone())).expect("names are unique");
     metric
 }
 
@@ -437,11 +434,13 @@ impl Collector for FromTotals {
         );
         let counted = COUNTED.iter().map(|Counted { name, help, value }| {
             let (kind, metrics) = match value {
-                Value::Counter(of) => (COUNTER, vec![metric(&[], of(&totals), COUNTER)]),
-                Value::Seconds(of) => (GAUGE, vec![gauge_metric(&[], of(&totals).as_secs_f64())]),
-                Value::Gauge(of) => (GAUGE, vec![metric(&[], of(&totals), GAUGE)]),
-                Value::Counters(label, of) => {
-                    let values = of(&totals).into_iter();
+                Value::Counter(read) => (COUNTER, vec![metric(&[], read(&totals), COUNTER)]),
+                Value::Seconds(read) => {
+                    (GAUGE, vec![gauge_metric(&[], read(&totals).as_secs_f64())])
+                }
+                Value::Gauge(read) => (GAUGE, vec![metric(&[], read(&totals), GAUGE)]),
+                Value::Counters(label, read) => {
+                    let values = read(&totals).into_iter();
                     (
                         COUNTER,
                         values
@@ -449,8 +448,8 @@ impl Collector for FromTotals {
                             .collect(),
                     )
                 }
-                Value::Gauges(label, of) => {
-                    let values = of(&totals).iter();
+                Value::Gauges(label, read) => {
+                    let values = read(&totals).iter();
                     (
                         GAUGE,
                         values
@@ -458,13 +457,13 @@ impl Collector for FromTotals {
                             .collect(),
                     )
                 }
-                Value::Fields(of) => {
+                Value::Fields(read) => {
                     let labelled = |UnreadField { source, field, messages }: &UnreadField| {
                         metric(&[("source", source), ("field", field)], *messages, COUNTER)
                     };
-                    (COUNTER, of(&totals).iter().map(labelled).collect())
+                    (COUNTER, read(&totals).iter().map(labelled).collect())
                 }
-                Value::Histogram(of) => (HISTOGRAM, vec![histogram_of(of(&totals))]),
+                Value::Histogram(read) => (HISTOGRAM, vec![histogram_of(read(&totals))]),
             };
             family(name, help, kind, metrics)
         });

@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Bounds the time from the first write that has to wait until everything written is flushed.
+/// A stream with a time limit for the peer to read: from the first write that has to wait to the
+/// flush of everything written.
 #[derive(Debug)]
 pub struct ReadInTime<S> {
     stream: S,

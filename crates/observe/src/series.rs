@@ -30,9 +30,9 @@ pub(super) fn metric(labels: &[(&str, &str)], value: u64, kind: MetricType) -> M
 
 pub(super) fn gauge_metric(labels: &[(&str, &str)], value: f64) -> Metric {
     let mut metric = Metric::from_label(pairs(labels));
-    let mut of = Gauge::default();
-    of.set_value(value);
-    metric.set_gauge(of);
+    let mut gauge = Gauge::default();
+    gauge.set_value(value);
+    metric.set_gauge(gauge);
     metric
 }
 

@@ -23,27 +23,27 @@ pub struct Found {
     pub unreadable: u64,
 }
 
-/// An error of an erasure. Files handled before it stay handled.
+/// An error of an erasure. Files that were rewritten or removed before it stay so.
 #[derive(Debug, thiserror::Error)]
 pub enum EraseError {
-    #[error("a file of the spool cannot be used")]
+    #[error("a file of the spool cannot be read or removed")]
     Io(#[source] std::io::Error),
     #[error(transparent)]
     Store(StoreError),
 }
 
 impl Spool {
-    /// Removes the rows of erased drivers. `left`: the batches in the directory.
+    /// Removes the rows of erased drivers. `inventory`: the batches in the directory.
     ///
     /// # Errors
     /// See [`EraseError`].
     pub fn erase(
         &self,
-        left: &SpoolInventory,
+        inventory: &SpoolInventory,
         is_erased: impl Fn(&[u8]) -> bool,
     ) -> Result<Found, EraseError> {
         let mut found = Found::default();
-        for file in &left.files {
+        for file in &inventory.files {
             let inserts = match self.load(file) {
                 Ok(inserts) => inserts,
                 Err(LoadError::Gone) => continue,
@@ -57,14 +57,14 @@ impl Spool {
                 found.unreadable += 1;
                 continue;
             };
-            let gone = |index: usize| (inserts[index].rows - others[index].rows) as u64;
-            let rows: u64 = (0..inserts.len()).map(gone).sum();
+            let removed = |index: usize| (inserts[index].rows - others[index].rows) as u64;
+            let rows: u64 = (0..inserts.len()).map(removed).sum();
             found.rows += rows;
             if rows == 0 {
                 continue;
             }
             // The insert of positions comes first, if there is one.
-            let positions = if file.positions > 0 { file.positions - gone(0) } else { 0 };
+            let positions = if file.positions > 0 { file.positions - removed(0) } else { 0 };
             let others: Vec<Insert> = others.into_iter().filter(|insert| insert.rows > 0).collect();
             if !others.is_empty() {
                 self.store(&others, positions).map_err(EraseError::Store)?;
@@ -86,7 +86,7 @@ impl Spool {
         for listed in list(&self.dir)? {
             match listed.kind {
                 Kind::Damaged => found.unreadable += 1,
-                Kind::Batch if listed.file.is_none() => found.unreadable += 1, // not named as milepost names them
+                Kind::Batch if listed.file.is_none() => found.unreadable += 1, // not a name that milepost gives
                 Kind::Row => {
                     let path = self.dir.join(&listed.name);
                     let row = format::read(&Bytes::from(fs::read(&path)?)).ok();

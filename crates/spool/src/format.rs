@@ -11,7 +11,7 @@
 //! | … | statement (UTF-8), then body |
 //! | 16 | XXH3-128 of everything before |
 //!
-//! A reader verifies the checksum first: a file that was truncated, flipped or extended anywhere is
+//! A reader verifies the checksum first: a file that was truncated, altered or extended anywhere is
 //! [`Damaged`], and no part of it is used.
 
 use std::io::{self, Write};
@@ -29,24 +29,24 @@ const CHECKSUM_BYTES: usize = 16;
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Damaged {
     /// The checksum does not match.
-    #[error("the checksum does not match: torn or changed after it was written")]
+    #[error("the checksum does not match: the file was truncated, or changed after it was written")]
     Checksum,
     /// The checksum matches, but the file is not a spool file.
     #[error("not a spool file")]
-    NotOne,
+    NotSpoolFile,
     /// Written by a newer milepost.
     #[error("format version {0}; this binary reads version {VERSION}")]
     Version(u32),
     /// The checksum matches, but the content contradicts itself: a bug in the writer.
-    #[error("{0} does not fit")]
+    #[error("{0} is invalid")]
     Content(&'static str),
 }
 
 /// Returns the number of bytes that [`write()`] writes.
 #[must_use]
 pub fn length(inserts: &[Insert]) -> u64 {
-    let each = |insert: &Insert| 20 + insert.statement.len() + insert.body.len();
-    (16 + inserts.iter().map(each).sum::<usize>() + CHECKSUM_BYTES) as u64
+    let insert_bytes = |insert: &Insert| 20 + insert.statement.len() + insert.body.len();
+    (16 + inserts.iter().map(insert_bytes).sum::<usize>() + CHECKSUM_BYTES) as u64
 }
 
 /// Writes the inserts without copying their bodies.
@@ -85,7 +85,7 @@ pub fn read(file: &Bytes) -> Result<Vec<Insert>, Damaged> {
     }
     let mut rest = file.slice(..content);
     if !rest.starts_with(MAGIC) {
-        return Err(Damaged::NotOne);
+        return Err(Damaged::NotSpoolFile);
     }
     rest.advance(MAGIC.len());
     let version = rest.try_get_u32_le().map_err(|_| Damaged::Content("the head"))?;

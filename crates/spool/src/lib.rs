@@ -1,9 +1,9 @@
 //! Batches on disk while ClickHouse cannot take them.
 //!
 //! Guarantee: a batch that [`Spool::store`] has taken survives a crash and a power cut: the file is
-//! written under another name, fsynced, renamed, and the directory is fsynced. A file that was
-//! truncated or flipped is not used, not even in part. One process owns the directory and holds its
-//! lock. The files never exceed `bytes_max`. No file overwrites another one.
+//! written under another name, fsynced, renamed, and the directory is fsynced. A truncated or
+//! altered file is never used, not even in part. One process owns the directory and holds its lock.
+//! The files together never exceed `bytes_max`. No file overwrites another one.
 //!
 //! Each batch is one file, which never changes:
 //!
@@ -11,11 +11,12 @@
 //! 00000000000000000042-4980-730194.batch      sequence - positions - tag
 //! ```
 //!
-//! A sorted listing is the order of arrival, and gives the counts without opening a file.
-//! Quarantine: milepost renames a damaged file to `….damaged`, and stores a single row that
-//! ClickHouse or a proxy refuses as too large as `….row`. The operator removes both.
+//! The names sort in the order of arrival, and contain the number of positions, so that counting
+//! opens no file. Quarantine: milepost renames a damaged file to `….damaged`, and stores a single
+//! row that is too large for ClickHouse or a proxy as `….row`. The operator removes both.
 //!
-//! Every function blocks for as long as the disk takes: call none on a thread that serves.
+//! Every function blocks for as long as the disk takes: never call one on a thread that serves
+//! requests.
 //!
 //! Refuses: a directory that another process holds, and a batch that would exceed `bytes_max`.
 
@@ -43,7 +44,7 @@ const UNFINISHED: &str = "unfinished";
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process holds the lock.
-    #[error("spool.dir {0} is in use by another process: give each its own")]
+    #[error("spool.dir {0} is in use by another process: give each process its own directory")]
     InUse(PathBuf),
     #[error("spool.dir: cannot use {path}")]
     Io {
@@ -56,12 +57,12 @@ pub enum OpenError {
 /// Why a batch was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The bound.
+    /// The batch would exceed `spool.bytes_max`.
     #[error("the spool holds {bytes} bytes, and spool.bytes_max is {bytes_max}")]
     Full {
         /// Bytes of the spool before this batch.
         bytes: u64,
-        /// The bound.
+        /// `spool.bytes_max`.
         bytes_max: u64,
     },
     #[error("the spool cannot be written")]
@@ -76,7 +77,7 @@ pub enum LoadError {
     /// The file is missing: another program removed it.
     #[error("a spooled batch is missing")]
     Gone,
-    /// Written by a newer milepost: deferred until such a version runs.
+    /// Written by a newer milepost. The file stays until such a version runs.
     #[error("a spooled batch has format version {0}: a newer milepost must replay it")]
     Newer(u32),
     /// The disk failed; milepost retries.
@@ -120,11 +121,11 @@ impl Spool {
             Err(TryLockError::WouldBlock) => return Err(OpenError::InUse(dir.to_owned())),
             Err(TryLockError::Error(error)) => return Err(failed(&lock_path)(error)),
         }
-        let (mut state, mut left) = (State::default(), SpoolInventory::default());
+        let (mut state, mut inventory) = (State::default(), SpoolInventory::default());
         for listed in list(dir).map_err(failed(dir))? {
             let path = dir.join(&listed.name);
             match (listed.kind, listed.file) {
-                (Kind::Batch, Some(file)) => left.files.push(file),
+                (Kind::Batch, Some(file)) => inventory.files.push(file),
                 // A crash interrupted this write. Its messages were not acknowledged, so the broker
                 // redelivers them.
                 (Kind::Unfinished, _) => {
@@ -132,8 +133,8 @@ impl Spool {
                     continue;
                 }
                 (Kind::Damaged | Kind::Row | Kind::Batch, _) => {
-                    left.quarantined_bytes += listed.bytes;
-                    left.files_quarantined += 1;
+                    inventory.quarantined_bytes += listed.bytes;
+                    inventory.files_quarantined += 1;
                 }
             }
             state.bytes += listed.bytes;
@@ -141,9 +142,9 @@ impl Spool {
             state.next_sequence = state.next_sequence.max(sequence.saturating_add(1));
         }
         sync_dir(dir).map_err(failed(dir))?;
-        left.files.sort_unstable();
+        inventory.files.sort_unstable();
         let (dir, tag, state) = (dir.to_owned(), fastrand::u32(1..), Mutex::new(state));
-        Ok((Self { dir, bytes_max, tag, state, _lock: lock }, left))
+        Ok((Self { dir, bytes_max, tag, state, _lock: lock }, inventory))
     }
 
     /// Returns the path of the directory.
@@ -184,8 +185,8 @@ impl Spool {
             .and_then(|()| fs::rename(&unfinished, &path))
             .and_then(|()| sync_dir(&self.dir));
         if let Err(error) = written {
-            // Leave no file behind: its messages stay unacknowledged, and a replay would insert
-            // them twice.
+            // Leave no file behind: the broker redelivers its messages, so a replay would insert
+            // them a second time.
             let _ = fs::remove_file(&unfinished);
             let _ = fs::remove_file(&path);
             self.state().bytes -= file.bytes;
@@ -214,9 +215,9 @@ impl Spool {
     pub fn load(&self, file: &File) -> Result<Vec<Insert>, LoadError> {
         let bytes = fs::read(self.path(file, BATCH)).map_err(|error| {
             // If the directory is missing too, its file system may be mounted again later.
-            let only_the_file =
+            let only_file_is_missing =
                 error.kind() == io::ErrorKind::NotFound && self.dir.join(LOCK).exists();
-            if only_the_file { LoadError::Gone } else { LoadError::Io(error) }
+            if only_file_is_missing { LoadError::Gone } else { LoadError::Io(error) }
         })?;
         format::read(&Bytes::from(bytes)).map_err(|damage| {
             if let format::Damaged::Version(version) = damage {
@@ -230,7 +231,7 @@ impl Spool {
     /// Removes a file whose rows are in ClickHouse.
     ///
     /// # Errors
-    /// The file stays, and the next process replays it; its rows collapse.
+    /// The file stays, and the next process replays it; the duplicate rows collapse in ClickHouse.
     pub fn remove(&self, file: &File) -> io::Result<()> {
         let removed = fs::remove_file(self.path(file, BATCH));
         let removed = if is_missing(&removed) { Ok(()) } else { removed };
@@ -243,7 +244,7 @@ impl Spool {
     /// Moves a damaged file to quarantine.
     ///
     /// # Errors
-    /// The file is missing, or the disk refuses.
+    /// The file is missing, or cannot be renamed.
     pub fn quarantine(&self, file: &File) -> io::Result<()> {
         let moved = fs::rename(self.path(file, BATCH), self.path(file, DAMAGED));
         if is_missing(&moved) {
@@ -304,7 +305,7 @@ pub fn list(dir: &Path) -> io::Result<Vec<Listed>> {
         };
         let bytes = match file.metadata() {
             Ok(metadata) => metadata.len(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue, // removed by its owner meanwhile
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue, // its owner has just removed it
             Err(error) => return Err(error),
         };
         files.push(Listed { file: File::from_stem(stem, bytes), name, kind, bytes });
@@ -321,22 +322,23 @@ fn write_durably(path: &Path, inserts: &[Insert]) -> io::Result<()> {
     file.get_ref().sync_all()
 }
 
-/// Creates the directory and its missing parents. Each directory is durable after an fsync of its
+/// Creates the directory and its missing parents. A new directory is durable after an fsync of its
 /// parent.
 fn create_durably(dir: &Path) -> io::Result<()> {
     let parent =
         dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if dir.exists() {
-        // Another process may have created it, and been killed before the fsync. Without the
-        // permission to fsync the parent, milepost has not created the directory.
+        // Another process may have created the directory and been killed before the fsync. If
+        // milepost lacks the permission to fsync the parent, it cannot have created the directory.
         use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
-        let may_be = |error: &io::Error| {
+        let is_harmless = |error: &io::Error| {
             matches!(
                 error.kind(),
                 PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported
             )
         };
-        return sync_dir(parent).or_else(|error| if may_be(&error) { Ok(()) } else { Err(error) });
+        return sync_dir(parent)
+            .or_else(|error| if is_harmless(&error) { Ok(()) } else { Err(error) });
     }
     create_durably(parent)?;
     // Positions are personal data: no other user of this machine may read them.
@@ -344,7 +346,7 @@ fn create_durably(dir: &Path) -> io::Result<()> {
     sync_dir(parent)
 }
 
-/// A rename is durable after an fsync of the directory.
+/// Fsyncs a directory: only then are renames in it durable.
 fn sync_dir(dir: &Path) -> io::Result<()> {
     fs::File::open(dir)?.sync_all()
 }

@@ -70,21 +70,21 @@ fn erase_removes_a_drivers_rows_from_every_file() {
     drop(spool);
 
     let is_erased = |driver: &[u8]| driver == b"gone";
-    let (spool, left) = open(&folder);
+    let (spool, inventory) = open(&folder);
     let found = Found { rows: 4, unreadable: 1 };
     assert_eq!(count(folder.path(), is_erased).unwrap(), found);
-    assert_eq!(spool.erase(&left, is_erased).unwrap(), found);
+    assert_eq!(spool.erase(&inventory, is_erased).unwrap(), found);
     drop(spool);
-    let (spool, left) = open(&folder);
-    assert_eq!(spool.erase(&left, is_erased).unwrap(), Found { rows: 0, unreadable: 1 });
+    let (spool, inventory) = open(&folder);
+    assert_eq!(spool.erase(&inventory, is_erased).unwrap(), Found { rows: 0, unreadable: 1 });
     assert_eq!(
-        left.files.iter().map(|file| file.positions).sum::<u64>(),
+        inventory.files.iter().map(|file| file.positions).sum::<u64>(),
         3 + 1,
-        "and those of the damaged one"
+        "the name of the damaged file still counts its position"
     );
-    let inserts = left.files.iter().filter_map(|file| spool.load(file).ok()).flatten();
+    let inserts = inventory.files.iter().filter_map(|file| spool.load(file).ok()).flatten();
     let rows: usize = inserts.map(|insert| insert.rows).sum();
-    assert_eq!(rows, 3 + 3, "three positions, and the refusal of each file");
+    assert_eq!(rows, 3 + 3, "three positions, and one reject from each of three files");
     let kept = list(folder.path()).unwrap().iter().filter(|file| file.kind == Kind::Row).count();
     assert_eq!(kept, 1);
 }
@@ -142,22 +142,25 @@ fn newer_format_is_distinguished_from_damage() {
         format::read(&sealed(b"MILEPOST\x02\0\0\0\x01\0\0\0")).unwrap_err(),
         Damaged::Version(2)
     );
-    assert_eq!(format::read(&sealed(b"something else")).unwrap_err(), Damaged::NotOne);
-    let lies = b"MILEPOST\x01\0\0\0\xff\xff\xff\xff";
-    assert_eq!(format::read(&sealed(lies)).unwrap_err(), Damaged::Content("an insert's head"));
+    assert_eq!(format::read(&sealed(b"something else")).unwrap_err(), Damaged::NotSpoolFile);
+    let wrong_count = b"MILEPOST\x01\0\0\0\xff\xff\xff\xff";
+    assert_eq!(
+        format::read(&sealed(wrong_count)).unwrap_err(),
+        Damaged::Content("an insert's head")
+    );
 }
 
 #[test]
 fn stored_batches_are_listed_in_order_by_the_next_process() {
     let folder = TempDir::new().unwrap();
-    let (spool, left) = open(&folder);
-    assert!(left.files.is_empty());
+    let (spool, inventory) = open(&folder);
+    assert!(inventory.files.is_empty());
     let first = spool.store(&inserts(), 3).unwrap();
     let second = spool.store(&inserts(), 4).unwrap();
     drop(spool); // a crash, as far as the directory can tell
 
-    let (spool, left) = open(&folder);
-    assert_eq!(left.files, [first, second]);
+    let (spool, inventory) = open(&folder);
+    assert_eq!(inventory.files, [first, second]);
     assert!(same(&spool.load(&first).unwrap(), &inserts()));
     assert!(spool.store(&inserts(), 1).unwrap().sequence > second.sequence);
     spool.remove(&first).unwrap();
@@ -166,35 +169,36 @@ fn stored_batches_are_listed_in_order_by_the_next_process() {
 
 #[test]
 fn merged_directories_keep_every_file() {
-    let (here, there) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (target, source) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let mut stored = 0;
-    for folder in [&here, &there] {
+    for folder in [&target, &source] {
         let (spool, _) = open(folder);
         for _ in 0..5 {
             spool.store(&inserts(), 3).unwrap();
         }
         stored += 5;
-        // Files of an earlier version, whose last number counted attempts: `mv -n` moves both.
-        let ends = if folder.path() == here.path() { 0 } else { 1 };
-        let old = folder.path().join(format!("00000000000000000000-3-{ends}.batch"));
+        // In an earlier version's names, the last number counted attempts. The names differ, so
+        // `mv -n` moves both files.
+        let attempts = if folder.path() == target.path() { 0 } else { 1 };
+        let old = folder.path().join(format!("00000000000000000000-3-{attempts}.batch"));
         fs::copy(folder.path().join(&list(folder.path()).unwrap()[0].name), old).unwrap();
         stored += 1;
     }
-    for file in list(there.path()).unwrap() {
-        let target = here.path().join(&file.name);
-        assert!(!target.exists(), "{} is there already", file.name);
-        fs::rename(there.path().join(&file.name), target).unwrap();
+    for file in list(source.path()).unwrap() {
+        let moved = target.path().join(&file.name);
+        assert!(!moved.exists(), "{} already exists", file.name);
+        fs::rename(source.path().join(&file.name), moved).unwrap();
     }
-    let (spool, left) = open(&here);
-    assert_eq!(left.files.len(), stored);
-    let mut sorted = left.files.clone();
+    let (spool, inventory) = open(&target);
+    assert_eq!(inventory.files.len(), stored);
+    let mut sorted = inventory.files.clone();
     sorted.sort_by_key(|file| file.sequence);
-    assert_eq!(sorted, left.files, "oldest first");
-    for file in &left.files {
+    assert_eq!(sorted, inventory.files, "oldest first");
+    for file in &inventory.files {
         assert!(same(&spool.load(file).unwrap(), &inserts()), "{file}");
         spool.remove(file).unwrap();
     }
-    assert!(list(here.path()).unwrap().is_empty());
+    assert!(list(target.path()).unwrap().is_empty());
 }
 
 #[test]
@@ -228,12 +232,11 @@ fn failed_write_leaves_nothing_and_is_retried() {
     fs::rename(&dir, &away).unwrap();
     assert!(matches!(spool.store(&inserts(), 3), Err(StoreError::Io(_))));
     fs::rename(&away, &dir).unwrap();
-    let stored =
-        spool.store(&inserts(), 3).expect("the place of the one that failed is free again");
+    let stored = spool.store(&inserts(), 3).expect("the failed write released its bytes");
     fs::rename(&dir, &away).unwrap();
     assert!(
         matches!(spool.load(&stored), Err(LoadError::Io(_))),
-        "a volume that is away may come back"
+        "a volume that is not mounted may be mounted again"
     );
 }
 
@@ -249,9 +252,9 @@ fn quarantined_file_is_kept_counted_and_not_replayed() {
     assert_eq!(row.bytes, format::length(&inserts()[..1]));
     drop(spool);
 
-    let (_spool, left) = open(&folder);
-    assert!(left.files.is_empty());
-    assert_eq!(left.quarantined_bytes, 4 + format::length(&inserts()[..1]));
+    let (_spool, inventory) = open(&folder);
+    assert!(inventory.files.is_empty());
+    assert_eq!(inventory.quarantined_bytes, 4 + format::length(&inserts()[..1]));
     let kinds: Vec<Kind> = list(folder.path()).unwrap().iter().map(|file| file.kind).collect();
     assert_eq!(kinds, [Kind::Damaged, Kind::Row]);
 }
@@ -262,13 +265,13 @@ fn half_written_and_foreign_files_are_not_batches() {
     fs::write(folder.path().join("00000000000000000007-5-0.unfinished"), b"half").unwrap();
     fs::write(folder.path().join("notes.txt"), b"mine").unwrap();
     fs::write(folder.path().join("who-knows.batch"), b"?").unwrap();
-    let (_spool, left) = open(&folder);
-    assert!(left.files.is_empty());
+    let (_spool, inventory) = open(&folder);
+    assert!(inventory.files.is_empty());
     assert!(folder.path().join("notes.txt").exists());
-    assert!(folder.path().join("who-knows.batch").exists(), "not ours to touch");
+    assert!(folder.path().join("who-knows.batch").exists(), "a file that is not milepost's stays");
     assert!(
         !folder.path().join("00000000000000000007-5-0.unfinished").exists(),
-        "it was never acknowledged"
+        "its messages were never acknowledged"
     );
     let stem = |text| File::from_stem(text, 0);
     assert!(
@@ -286,7 +289,7 @@ fn undeletable_file_still_counts_towards_the_size() {
     let file = spool.store(&inserts(), 3).unwrap();
     let path = folder.path().join(file.to_string());
     fs::remove_file(&path).unwrap();
-    fs::create_dir(&path).unwrap(); // nobody can remove it as a file
+    fs::create_dir(&path).unwrap(); // a directory cannot be removed as a file
     spool.remove(&file).unwrap_err();
     assert!(matches!(spool.store(&inserts(), 3), Err(StoreError::Full { .. })));
     fs::remove_dir(&path).unwrap();

@@ -9,15 +9,16 @@ use std::time::Duration;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-/// Timeout of TCP over all addresses of a name. Shorter than the callers' timeout, so that an error
-/// distinguishes a silent network from a silent server.
-const TCP_WITHIN: Duration = Duration::from_secs(3);
+/// Timeout for connecting over TCP, for all addresses of a name together. Shorter than the callers'
+/// timeout, so that an error distinguishes a silent network from a silent server.
+const TCP_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// A host name or IP address, and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     pub host: String,
     pub port: u16,
-    /// One of the addresses of the host name.
+    /// The only address to connect to. `None`: any address of the host name.
     pub ip: Option<IpAddr>,
 }
 
@@ -34,12 +35,12 @@ impl fmt::Display for Address {
 
 impl Address {
     /// Returns every address of the host name, or the name itself if it has one address. `None`:
-    /// the name did not resolve. A host with both IPv4 and IPv6 is one server: only the addresses
-    /// of the first one's family are returned. The resolver lists that family first if this machine
-    /// can reach it.
+    /// the name did not resolve. A host with both IPv4 and IPv6 addresses is one server, so only
+    /// addresses of one family are returned: that of the first address. The resolver lists the
+    /// family first that this machine can reach.
     pub async fn all(&self) -> Option<Vec<Self>> {
         let found =
-            timeout(TCP_WITHIN, lookup_host((self.host.as_str(), self.port))).await.ok()?.ok()?;
+            timeout(TCP_TIMEOUT, lookup_host((self.host.as_str(), self.port))).await.ok()?.ok()?;
         let found: Vec<IpAddr> = found.map(|address| address.ip()).collect();
         let is_v4 = found.first().is_some_and(IpAddr::is_ipv4);
         let ips: BTreeSet<IpAddr> = found.into_iter().filter(|ip| ip.is_ipv4() == is_v4).collect();
@@ -49,10 +50,10 @@ impl Address {
         Some(ips.into_iter().map(|ip| Self { ip: Some(ip), ..self.clone() }).collect())
     }
 
-    /// Connects to the first address that answers. Each gets an equal share of the time, so that a
-    /// dead one does not use it up.
+    /// Connects to the first address that answers. Each address gets an equal share of the time, so
+    /// that a dead one does not use it up.
     pub(super) async fn reach(&self, within: Option<Duration>) -> io::Result<TcpStream> {
-        let within = within.map_or(TCP_WITHIN, |within| within.min(TCP_WITHIN));
+        let within = within.map_or(TCP_TIMEOUT, |within| within.min(TCP_TIMEOUT));
         let reached = timeout(within, self.reach_any(within)).await;
         reached.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }

@@ -6,40 +6,40 @@ use tokio_rustls::rustls::{AlertDescription, CertificateError, Error as RustlsEr
 
 use super::server::Server;
 
-pub(super) fn no_tls_there(server: Server) -> String {
+pub(super) fn not_a_tls_port(server: Server) -> String {
     let (tls, plain) = server.schemes();
     let section = server.section();
     format!(
-        "the server does not speak TLS there; set {section}.url to its TLS port, or to {plain}:// instead of {tls}://"
+        "the server does not speak TLS on this port; set {section}.url to its TLS port, or use {plain}:// instead of {tls}://"
     )
 }
 
-/// Returns a hint for a connection whose server answers with another protocol.
+/// Returns a hint for a connection on which the server does not speak the expected protocol.
 #[must_use]
 pub fn is_this_the_port(server: Server, with_tls: bool) -> String {
     let (tls, plain) = server.schemes();
     let section = server.section();
     if with_tls {
         format!(
-            "does it speak TLS there, and {section}'s protocol in it? If not, set {section}.url to its TLS port, or to {plain}://"
+            "does this port speak TLS, and {section}'s protocol over it? If not, set {section}.url to the TLS port, or use {plain}://"
         )
     } else {
-        format!("is this a TLS port? Then set {section}.url to {tls}://")
+        format!("is this a TLS port? Then use {tls}:// in {section}.url")
     }
 }
 
-/// Returns the cause of a failed read, write or handshake, and the setting to change; `None` if it
-/// has nothing to do with TLS.
+/// Returns the cause of a failed read, write or handshake, and the setting to change; `None` if the
+/// cause is not TLS.
 #[must_use]
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
 pub fn explain(server: Server, error: &io::Error) -> Option<String> {
     let error = rustls_error(error)?;
     let words = match error {
         RustlsError::InvalidCertificate(certificate) => explain_certificate(server.section(), certificate),
-        RustlsError::InvalidMessage(_) => no_tls_there(server),
+        RustlsError::InvalidMessage(_) => not_a_tls_port(server),
         RustlsError::AlertReceived(alert) => explain_alert(server.section(), *alert),
         RustlsError::PeerIncompatible(_) => {
-            "the server offers neither TLS 1.2 nor 1.3 with a cipher that milepost supports; enable them there".to_owned()
+            "the server offers neither TLS 1.2 nor 1.3 with a cipher that milepost supports; enable one on the server".to_owned()
         }
         _ => "TLS failed".to_owned(),
     };
@@ -50,10 +50,10 @@ pub fn explain(server: Server, error: &io::Error) -> Option<String> {
 fn explain_certificate(section: &str, error: &CertificateError) -> String {
     match error {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
-            "the server's certificate is not signed by a CA that we trust; set {section}.ca_file to the CA that signed it"
+            "the server's certificate is not signed by a CA that milepost trusts; set {section}.ca_file to the CA that signed it"
         ),
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "the server's certificate has expired; renew it there".to_owned()
+            "the server's certificate has expired; renew it on the server".to_owned()
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "the server's certificate is not valid yet; are both clocks right?".to_owned()
@@ -86,7 +86,7 @@ fn explain_alert(section: &str, alert: AlertDescription) -> String {
         | AlertDescription::UnknownCA
         | AlertDescription::AccessDenied
         | AlertDescription::DecryptError => format!(
-            "the server refuses the client certificate; {section}.cert_file must be valid, and signed by a CA it trusts"
+            "the server refuses the client certificate; {section}.cert_file must be valid, and signed by a CA that the server trusts"
         ),
         AlertDescription::HandshakeFailure => format!(
             "the server refuses the handshake; does it require a client certificate ({section}.cert_file, {section}.key_file)?"
@@ -95,8 +95,8 @@ fn explain_alert(section: &str, alert: AlertDescription) -> String {
     }
 }
 
-/// Removes the time of the attempt from the error: otherwise each attempt would be a new reason,
-/// and logged.
+/// Removes the time of the attempt from the error. Otherwise each attempt would look like a new
+/// reason and be logged.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
 pub(super) fn without_time(error: io::Error) -> io::Error {
     let Some(RustlsError::InvalidCertificate(certificate)) = rustls_error(&error) else {
@@ -110,7 +110,7 @@ pub(super) fn without_time(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), RustlsError::InvalidCertificate(timeless))
 }
 
-/// Returns the innermost error: each layer wraps the one below.
+/// Returns the error of rustls, which several layers may have wrapped.
 fn rustls_error(error: &io::Error) -> Option<&RustlsError> {
     let inner = error.get_ref()?;
     inner.downcast_ref::<RustlsError>().or_else(|| rustls_error(inner.downcast_ref::<io::Error>()?))
@@ -154,10 +154,10 @@ mod tests {
         }
         assert_eq!(explain(Server::Broker, &io::Error::other("reset")), None);
         let plain = is_this_the_port(Server::ClickHouse, false);
-        assert_eq!(plain, "is this a TLS port? Then set clickhouse.url to https://");
+        assert_eq!(plain, "is this a TLS port? Then use https:// in clickhouse.url");
         assert!(
             is_this_the_port(Server::Broker, true)
-                .ends_with("set mqtt.url to its TLS port, or to mqtt://")
+                .ends_with("set mqtt.url to the TLS port, or use mqtt://")
         );
     }
 }

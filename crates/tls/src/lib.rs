@@ -11,7 +11,7 @@
 //! cannot be used, milepost logs that and keeps the last good ones. Uses rustls with ring, which
 //! needs no C library.
 //!
-//! Refuses: to connect with a certificate that does not verify.
+//! Refuses: to connect to a server whose certificate cannot be verified.
 
 mod address;
 mod explain;
@@ -40,15 +40,15 @@ use milepost_core::throttle::Throttle;
 
 pub use self::address::Address;
 pub use self::explain::{explain, is_this_the_port};
-use self::explain::{no_tls_there, without_time};
+use self::explain::{not_a_tls_port, without_time};
 pub use self::one_reader::OneReader;
 pub use self::server::{Server, is_this_machine};
 
 /// Age at which the system's list of public CAs is read again.
 const SYSTEM_CAS_AGE_MAX: Duration = Duration::from_secs(600);
-/// Interval of log lines about an unusable file, after the one at the first connection.
+/// Interval between log lines about an unusable file.
 const UNUSABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
-/// Maximum size of a file in bytes, four times that of a system's list of public CAs.
+/// Maximum size of a file in bytes: four times the size of a system's list of public CAs.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// A connection over TCP, or over TLS.
@@ -77,8 +77,8 @@ pub enum Error {
 #[derive(Debug, Clone)]
 pub struct Files {
     pub server: Server,
-    /// PEM: the CAs that may sign the server's certificate. `None`: the system's list, where
-    /// companies add their own CA.
+    /// PEM: the CAs that may sign the server's certificate. `None`: the system's list, to
+    /// which companies add their own CA.
     pub ca: Option<PathBuf>,
     /// PEM: the client certificate and its intermediates.
     pub cert: Option<PathBuf>,
@@ -112,7 +112,7 @@ impl Files {
             };
             let section = self.server.section();
             violations.push(format!(
-                "{section}.{missing}: belongs to {section}.{given}; give both or neither"
+                "{section}.{missing}: missing, but {section}.{given} is set; set both or neither"
             ));
         }
         if violations.is_empty()
@@ -139,7 +139,7 @@ impl Files {
     fn build(&self, read: &Contents) -> Result<ClientConfig, Error> {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .expect("ring knows TLS 1.2 and 1.3")
+            .expect("ring supports TLS 1.2 and 1.3")
             .with_root_certificates(self.roots(read.ca.as_ref())?);
         let mut config = if let (Some(cert), Some(key)) = (&read.cert, &read.key) {
             builder.with_client_auth_cert(cert.certificates()?, key.private_key()?).map_err(
@@ -172,7 +172,7 @@ impl Files {
         if roots.is_empty() {
             let section = self.server.section();
             return Err(Error::File(format!(
-                "{section}.ca_file: this system has no list of public CAs (ca-certificates); set {section}.ca_file to the CA of the server"
+                "{section}.ca_file: this system has no list of public CAs; install ca-certificates, or set {section}.ca_file to the CA of the server"
             )));
         }
         Ok(roots)
@@ -182,7 +182,7 @@ impl Files {
 /// A file that was read.
 #[derive(PartialEq, Eq)]
 struct Pem {
-    /// `mqtt.ca_file`
+    /// The full name of the setting, such as `mqtt.ca_file`.
     setting: String,
     path: PathBuf,
     bytes: Vec<u8>,
@@ -220,7 +220,7 @@ impl Pem {
     }
 }
 
-/// Connects, over TLS if `tls` is given. `within`: for TCP alone.
+/// Connects, over TLS if `tls` is given. `within`: time limit for TCP; the TLS handshake has none.
 pub async fn open(
     address: &Address,
     within: Option<Duration>,
@@ -240,7 +240,7 @@ pub struct Tls {
     last: Mutex<(Option<Last>, Throttle)>,
 }
 
-/// Files of the last connection.
+/// The files as they were last used, and the TLS configuration that was built from them.
 struct Last {
     read: Contents,
     at: Instant,
@@ -248,22 +248,22 @@ struct Last {
 }
 
 impl fmt::Debug for Tls {
-    /// Hides the private key, so it is not derived.
+    /// Hides the private key, which a derived implementation would show.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").field("files", &self.files).finish_non_exhaustive()
     }
 }
 
 impl Tls {
-    /// Reads the files at each connection, not here.
+    /// Creates the TLS settings of a server. Reads no file: each connection does.
     #[must_use]
     pub fn new(files: Files) -> Self {
         let last = (None, Throttle::every(UNUSABLE_LOGGED_EVERY));
         Self { files, reader: OneReader::default(), last: Mutex::new(last) }
     }
 
-    /// The handshake with `host`. Has no time limit of its own.
-    /// Fails with [`Error::File`] if no earlier connection could read the files.
+    /// Makes the TLS handshake with `host`, without a time limit. Fails with [`Error::File`] if the
+    /// files are unusable and were unusable for every earlier connection.
     pub async fn handshake(
         self: Arc<Self>,
         host: &str,
@@ -274,7 +274,8 @@ impl Tls {
         let config = self.reader.read(move || this.config()).await?;
         let failed = |source: io::Error| {
             let source = without_time(source);
-            let words = explain(self.files.server, &source).unwrap_or_else(|| self.ended(&source));
+            let words =
+                explain(self.files.server, &source).unwrap_or_else(|| self.explain_end(&source));
             Error::Handshake { words, source }
         };
         let name = ServerName::try_from(host.to_owned())
@@ -283,7 +284,7 @@ impl Tls {
         Ok(Box::new(stream))
     }
 
-    /// Reads the files; blocks for as long as the disk takes.
+    /// Reads the files, and returns the TLS configuration. Blocks for as long as the disk takes.
     fn config(&self) -> Result<Arc<ClientConfig>, Error> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let (last, unusable_log) = &mut *last;
@@ -304,7 +305,7 @@ impl Tls {
             }
             (Err(error), Some(known)) => {
                 if unusable_log.allow(Instant::now()) {
-                    warn!(%error, "keeping the certificates read before");
+                    warn!(%error, "keeping the certificates that were read before");
                 }
                 Ok(Arc::clone(&known.config))
             }
@@ -312,15 +313,15 @@ impl Tls {
         }
     }
 
-    fn ended(&self, error: &io::Error) -> String {
+    fn explain_end(&self, error: &io::Error) -> String {
         let hung_up = [
             io::ErrorKind::UnexpectedEof,
             io::ErrorKind::ConnectionReset,
             io::ErrorKind::BrokenPipe,
         ];
         if hung_up.contains(&error.kind()) {
-            return no_tls_there(self.files.server);
+            return not_a_tls_port(self.files.server);
         }
-        "the connection failed in the handshake".to_owned()
+        "the connection failed during the handshake".to_owned()
     }
 }

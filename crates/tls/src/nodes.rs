@@ -1,5 +1,5 @@
-//! The addresses of the broker's nodes: those in `mqtt.url`, and of a name with several addresses
-//! each of them.
+//! The addresses of the broker's nodes: each address in `mqtt.url`, and every address of a host
+//! name that has several.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use tokio::time::sleep;
 
 use crate::Address;
 
-/// How often names are resolved: nodes come and go.
+/// Interval at which host names are resolved again, because nodes are added and removed.
 const RESOLVED_EVERY: Duration = Duration::from_secs(10);
 
-/// The addresses now, and whenever they change, with the task that resolves them: it ends only if
-/// it dies. Needs a runtime that lives as long as they are wanted.
+/// Returns a receiver of the addresses, which is notified of each change, and the task that
+/// resolves them. While the receiver exists, the task ends only if it panics or its runtime stops.
 pub async fn watch(nodes: Vec<Address>) -> (watch::Receiver<Vec<Address>>, JoinHandle<()>) {
     let (sender, mut receiver) = watch::channel(resolve(&nodes, &[]).await);
     receiver.mark_changed();
@@ -21,10 +21,10 @@ pub async fn watch(nodes: Vec<Address>) -> (watch::Receiver<Vec<Address>>, JoinH
         while !sender.is_closed() {
             sleep(RESOLVED_EVERY).await;
             let last = sender.borrow().clone();
-            let found = resolve(&nodes, &last).await;
+            let addresses = resolve(&nodes, &last).await;
             sender.send_if_modified(|last| {
-                let has_changed = *last != found;
-                *last = found;
+                let has_changed = *last != addresses;
+                *last = addresses;
                 has_changed
             });
         }
@@ -32,17 +32,18 @@ pub async fn watch(nodes: Vec<Address>) -> (watch::Receiver<Vec<Address>>, JoinH
     (receiver, resolver)
 }
 
-/// A name that is not resolved now keeps its last addresses. Two names can have the same address.
+/// Resolves the names of the nodes. A name that does not resolve keeps the addresses it has in
+/// `last`. An address that two names share is returned once.
 pub async fn resolve(nodes: &[Address], last: &[Address]) -> Vec<Address> {
-    // Side by side: a resolver that is away costs its time-out once.
-    let asked: Vec<_> =
+    // Resolve all names at once: if the resolver does not answer, its timeout passes only once.
+    let lookups: Vec<_> =
         nodes.iter().cloned().map(|node| spawn(async move { node.all().await })).collect();
     let mut found = Vec::<Address>::new();
-    for (node, asked) in nodes.iter().zip(asked) {
-        let same = |known: &&Address| known.host == node.host && known.port == node.port;
-        let mut all = match asked.await.ok().flatten() {
+    for (node, lookup) in nodes.iter().zip(lookups) {
+        let is_of_node = |known: &&Address| known.host == node.host && known.port == node.port;
+        let mut all = match lookup.await.ok().flatten() {
             Some(all) => all,
-            None => last.iter().filter(same).cloned().collect(),
+            None => last.iter().filter(is_of_node).cloned().collect(),
         };
         if all.is_empty() {
             all.push(node.clone());

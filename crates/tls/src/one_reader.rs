@@ -1,4 +1,5 @@
-//! One read of files at a time. A disk that hangs holds one thread, however often somebody asks.
+//! Reads files on a blocking thread, one read at a time: a hung disk blocks only one thread,
+//! however many callers wait.
 
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -16,10 +17,10 @@ impl<T: Send + 'static> OneReader<T> {
     /// Runs `read` on a blocking thread and returns its result. If an earlier caller gave up on a
     /// read that still runs, waits for that one instead.
     pub async fn read(&self, read: impl FnOnce() -> T + Send + 'static) -> T {
-        let mut under_way = self.0.lock().await;
-        let found = under_way.get_or_insert_with(|| spawn_blocking(read)).await;
-        *under_way = None;
-        found.expect("reading a file does not panic")
+        let mut running = self.0.lock().await;
+        let result = running.get_or_insert_with(|| spawn_blocking(read)).await;
+        *running = None;
+        result.expect("reading a file does not panic")
     }
 }
 
@@ -42,7 +43,7 @@ mod tests {
             assert!(timeout(Duration::from_millis(1), read).await.is_err());
         }
         disk.send(7).unwrap();
-        assert_eq!(reader.read(|| unreachable!("it is under way")).await, 7);
+        assert_eq!(reader.read(|| unreachable!("the first read still runs")).await, 7);
         assert_eq!(reader.read(|| 8).await, 8);
     }
 }

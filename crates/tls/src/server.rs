@@ -7,12 +7,12 @@ use std::net::IpAddr;
 pub enum Server {
     Broker,
     ClickHouse,
-    /// Where `milepost events` posts them.
+    /// The HTTP server to which `milepost events` posts events.
     Webhook,
 }
 
 impl Server {
-    /// Its section in the configuration.
+    /// Returns the server's section in the configuration.
     #[must_use]
     pub const fn section(self) -> &'static str {
         match self {
@@ -22,7 +22,7 @@ impl Server {
         }
     }
 
-    /// URL schemes with TLS and without.
+    /// Returns the URL schemes with TLS and without.
     pub(super) const fn schemes(self) -> (&'static str, &'static str) {
         match self {
             Self::Broker => ("mqtts", "mqtt"),
@@ -31,7 +31,7 @@ impl Server {
     }
 }
 
-/// The loopback address: a password may go there in plain text.
+/// Returns whether the host is this machine, to which a password may be sent in plain text.
 #[must_use]
 pub fn is_this_machine(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())

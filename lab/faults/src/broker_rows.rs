@@ -65,7 +65,7 @@ pub(crate) fn all() -> Vec<Row> {
     ]
 }
 
-/// Fails unless the fleet holds the rate of the row: otherwise the row has judged nothing.
+/// Fails unless the fleet holds the rate of the row: otherwise the row proves nothing.
 fn under_load(scene: &Scene, seconds: u32) -> Result<()> {
     const HELD: f64 = 0.95;
     let before = scene.sent();
@@ -75,7 +75,7 @@ fn under_load(scene: &Scene, seconds: u32) -> Result<()> {
     eprintln!("    {rate:.0} messages/s, {connected} connections");
     ensure!(
         rate >= HELD * scene.rate(),
-        "the fleet sent only {rate:.0} messages/s: nothing can be said"
+        "the fleet sent only {rate:.0} messages/s, so no verdict is possible"
     );
     Ok(())
 }
@@ -85,7 +85,7 @@ fn member_gone(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     let mut gone = scene.members.remove(0);
     gone.process.process.kill()?;
-    wait_until("its sessions have ended", SETTLE, || {
+    wait_until("the sessions of the killed member have ended", SETTLE, || {
         Ok(!scene.tell_broker("sessions")?.contains(&gone.client_id))
     })
 }
@@ -110,7 +110,7 @@ fn session_killed(scene: &mut Scene) -> Result<()> {
     scene.http.set(Bad::Refuse);
     take_all_unacked(scene)?;
     scene.tell_broker("kill member")?;
-    wait_until("milepost tells of the lost sessions", SETTLE, || {
+    wait_until("milepost reports the lost sessions", SETTLE, || {
         Ok(scene.members[0].process.metric("mqtt_sessions_lost_at_risk_total")? > 0.0)
     })?;
     let log = scene.members[0].process.process.log()?;
@@ -127,7 +127,7 @@ fn queued(scene: &mut Scene) -> Result<()> {
     ensure!(code == 0, "a drain ended with exit code {code}");
     let before = scene.sent();
     let queued = || scene.sent() - before;
-    wait_until("600,000 are queued", 3 * SETTLE, || Ok(queued() >= 600_000))
+    wait_until("600,000 messages are queued", 3 * SETTLE, || Ok(queued() >= 600_000))
         .with_context(|| format!("{} were queued", queued()))?;
     scene.restart_member(0)?;
     wait_until("milepost is connected", SETTLE, || {
@@ -148,10 +148,10 @@ fn ids_left(scene: &mut Scene) -> Result<()> {
     scene.set("MQTT__CONNECTIONS", "2");
     scene.restart_member(0)?;
     wait_until("only two sessions are left", SETTLE, || {
-        let sessions = scene.tell_broker("sessions").context("the broker answers")?;
+        let sessions = scene.tell_broker("sessions").context("the broker does not answer")?;
         Ok(sessions.lines().filter(|line| line.starts_with("member-0")).count() == 2)
     })?;
     let window = scene.members[0].process.metric("mqtt_window")?;
-    ensure!(window <= 2.0 * 32_000.0, "mqtt_window says {window}: visits have no window of ours");
+    ensure!(window <= 2.0 * 32_000.0, "mqtt_window is {window}: it must not count visits to former sessions");
     Ok(())
 }

@@ -67,7 +67,7 @@ fn node_killed(scene: &mut Scene) -> Result<()> {
     scene.tell_broker("node 0 up")?;
     scene.wait_until_recovered(SETTLE)?;
     let (held, ghosts) = (counter(scene, "lost_with_node ")?, counter(scene, "given_to_ghosts ")?);
-    eprintln!("    {held} were with the node's sessions, {ghosts} were given to its ghosts");
+    eprintln!("    {held} messages were lost with the node's sessions, {ghosts} were given to its ghosts");
     scene.damaged = held + ghosts;
     Ok(())
 }
@@ -86,7 +86,7 @@ fn node_hung(scene: &mut Scene) -> Result<()> {
     scene.members[0].process.process.kill()?;
     scene.restart_member(0)?;
     let began = Instant::now();
-    // It may not listen yet.
+    // The restarted member may not listen yet.
     let readyz = || scene.members[0].process.get("/readyz");
     let is_moved = || Ok(readyz().is_ok_and(|page| page.contains("sessions: 4")));
     wait_until("all sessions are on the node that answers", SETTLE, is_moved)?;
@@ -98,7 +98,8 @@ fn node_hung(scene: &mut Scene) -> Result<()> {
 }
 
 /// Cuts sessions off. A takeover between nodes loses messages, so a session that was cut off
-/// returns to its own node. One that cannot moves to the other node once, and not back.
+/// returns to its own node. A session that cannot
+/// return moves to the other node once, and does not move back.
 fn takeover(scene: &mut Scene) -> Result<()> {
     for _ in 0..5 {
         scene.meet_unacked(0)?;
@@ -110,7 +111,7 @@ fn takeover(scene: &mut Scene) -> Result<()> {
         wait_until("both sessions of the node are back", SETTLE, are_back)?;
         let needless = counter(scene, "takeovers ")?;
         if needless > 0 {
-            scene.misdeed = Some(format!("{needless} sessions left a node that lives"));
+            scene.violation = Some(format!("{needless} sessions left a node that was alive"));
             return Ok(());
         }
     }
@@ -122,8 +123,8 @@ fn takeover(scene: &mut Scene) -> Result<()> {
     wait_until("each node has a session", SETTLE, || Ok(!nodes()?.contains("sessions: 0")))?;
     let (takeovers, lost) = (counter(scene, "takeovers ")?, counter(scene, "lost_in_takeovers ")?);
     eprintln!("    {takeovers} sessions were taken over, which lost {lost}");
-    scene.misdeed =
-        (takeovers != 2).then(|| format!("{takeovers} takeovers: two sessions were on that node"));
+    scene.violation =
+        (takeovers != 2).then(|| format!("{takeovers} takeovers, not one for each of the node's two sessions"));
     scene.damaged = lost;
     Ok(())
 }
@@ -149,10 +150,10 @@ fn peers_unreachable(scene: &mut Scene) -> Result<()> {
         scene.meet_unacked(n)?;
         let code = scene.members[n].process.terminate(SETTLE)?;
         let log = scene.members[n].process.process.log()?;
-        ensure!(code == UNDONE, "no peer answered, and it ended with exit code {code}");
+        ensure!(code == UNDONE, "no peer answered, but the member ended with exit code {code}");
         ensure!(
             log.lines().any(|line| line.contains("WARN") && line.contains("shutdown.leave")),
-            "no WARN says why"
+            "no WARN line names shutdown.leave"
         );
         scene.restart_member(n)?;
         scene.wait_until_recovered(SETTLE)?;

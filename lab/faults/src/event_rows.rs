@@ -1,5 +1,5 @@
-//! `milepost events` beside a fleet whose drivers cross a fence with every fix, while every process
-//! is killed.
+//! `milepost events` under a fleet whose drivers cross a fence with every fix. Each process is
+//! killed in turn.
 
 use std::collections::BTreeSet;
 use std::thread::sleep;
@@ -12,7 +12,8 @@ use crate::harm_rows::{fix, publish};
 use crate::row::{Row, SETTLE, row};
 use crate::scene::Scene;
 
-/// A fence whose eastern edge is between the two places of a shuttle. The places are too close to
+/// A fence whose eastern edge is between the two places of a shuttle, which is a driver that goes
+/// back and forth. The places are too close to
 /// each other to count as a jump.
 const FENCE: &str = r#"{"type":"Feature","properties":{"name":"pier"},"geometry":{"type":"Polygon",
     "coordinates":[[[0,0],[0.1,0],[0.1,0.1],[0,0.1],[0,0]]]}}"#;
@@ -31,15 +32,15 @@ pub(crate) fn all() -> Vec<Row> {
     )]
 }
 
-/// Checks that every event has happened, is stored once, and was published, and that each driver
-/// ends where the newest fix is. Fixes that are stored after newer ones make no event, so some
-/// crossings may be missing.
+/// Checks that every event belongs to a crossing, is stored once and was published, and that the
+/// last event of each driver agrees with its newest fix. A fix that is stored after a newer one
+/// makes no event, so some crossings may have none.
 fn events(scene: &mut Scene) -> Result<()> {
     let fence = scene.write("fence.json", FENCE)?;
     scene.call(&["fences", "import", &fence])?;
     let mut watcher = start(scene)?;
     let mut crossed = BTreeSet::new();
-    let mut last = BTreeSet::new();
+    let mut expected = BTreeSet::new();
     for step in 0..STEPS {
         match step {
             6 | 14 | 28 => {
@@ -64,30 +65,30 @@ fn events(scene: &mut Scene) -> Result<()> {
             shuttles.clone().map(|driver| fix(&driver, 0.05, PLACES[side], now)).collect();
         publish(scene.broker_port()?, &fixes)?;
         let kind = if side == 0 { "left" } else { "entered" };
-        last = shuttles.map(|driver| format!("{driver}\t{kind}\t{now}")).collect();
-        crossed.extend(last.iter().cloned());
+        expected = shuttles.map(|driver| format!("{driver}\t{kind}\t{now}")).collect();
+        crossed.extend(expected.iter().cloned());
     }
     scene.wait_until_recovered(SETTLE)?;
 
     let rows = "SELECT driver_id, kind, toUnixTimestamp64Milli(ts) FROM fleet.events FINAL WHERE fence = 'pier'";
     let newest = format!("{rows} ORDER BY ts DESC LIMIT 1 BY driver_id");
-    let mut found = BTreeSet::new();
-    let settled = wait_until("each driver is where the newest fix is", SETTLE, || {
-        found = lines(scene, &newest)?;
-        Ok(found == last)
+    let mut latest = BTreeSet::new();
+    let settled = wait_until("the last event of each driver agrees with its newest fix", SETTLE, || {
+        latest = lines(scene, &newest)?;
+        Ok(latest == expected)
     });
     let published = wait_until("every event has been published", SETTLE, || {
         Ok(lines(scene, &format!("{rows} AND mqtt_at IS NULL"))?.is_empty())
     });
-    scene.misdeed = settled.and(published).err().map(|error| format!("{error:#}"));
-    let found = scene.engine()?.query(rows)?;
-    let distinct: BTreeSet<String> = found.lines().map(str::to_owned).collect();
-    let twice = found.lines().count() - distinct.len();
+    scene.violation = settled.and(published).err().map(|error| format!("{error:#}"));
+    let stored = scene.engine()?.query(rows)?;
+    let distinct: BTreeSet<String> = stored.lines().map(str::to_owned).collect();
+    let twice = stored.lines().count() - distinct.len();
     let invented = distinct.difference(&crossed).count();
-    eprintln!("    {} of {} crossings found", distinct.len(), crossed.len() - SHUTTLES);
+    eprintln!("    {} of {} crossings have an event", distinct.len(), crossed.len() - SHUTTLES);
     if twice + invented > 0 || distinct.len() < crossed.len() / 2 {
-        scene.misdeed = Some(format!(
-            "{} events of {} crossings, {twice} twice, {invented} invented",
+        scene.violation = Some(format!(
+            "{} events for {} crossings, {twice} stored twice, {invented} without a crossing",
             distinct.len(),
             crossed.len()
         ));
@@ -97,7 +98,7 @@ fn events(scene: &mut Scene) -> Result<()> {
 
 fn start(scene: &Scene) -> Result<Process> {
     let mut watcher = scene.start_beside("events")?;
-    wait_until("it watches", SETTLE, || {
+    wait_until("milepost events is watching", SETTLE, || {
         watcher.ensure_alive()?;
         Ok(watcher.log()?.contains("watching"))
     })?;

@@ -18,7 +18,7 @@ use crate::scene::{Scene, UNDONE};
 
 const MEMBERS: usize = 2;
 const ENGINE_AWAY: Duration = Duration::from_secs(4);
-/// A time that is longer than a batch may stay open.
+/// Time for which ClickHouse refuses inserts; longer than a batch may stay open.
 const REFUSED: Duration = Duration::from_millis(1_500);
 /// Event in every message of the fleet.
 const EVENT: u32 = 0;
@@ -71,7 +71,7 @@ fn outage(scene: &mut Scene) -> Result<()> {
     sleep(ENGINE_AWAY);
     let waiting = scene.metric("positions_in_spool")?;
     if waiting < scene.rate() {
-        misdeed(scene, &format!("only {waiting} positions waited for ClickHouse"));
+        add_violation(scene, &format!("only {waiting} positions waited for ClickHouse"));
     }
     scene.restart_engine()?;
     add_fields(scene)?;
@@ -119,8 +119,8 @@ fn kill_unsaved(scene: &mut Scene, n: usize) -> Result<()> {
     Ok(())
 }
 
-/// Adds the fields to the configuration of members that start from now on, and to the tables. What
-/// `keep` had stored must be in its column at once.
+/// Adds the fields to the configuration of members that start from now on, and to the tables. The
+/// values that `keep` stored must be in their column at once.
 fn add_fields(scene: &mut Scene) -> Result<()> {
     for (key, value) in ADDED {
         scene.set(key, value);
@@ -130,7 +130,7 @@ fn add_fields(scene: &mut Scene) -> Result<()> {
         "SELECT count() > 0 AND countIf(satellites = {SATELLITES}) = count() FROM fleet.fixes"
     );
     if scene.engine()?.query(&filled)?.trim() != "1" {
-        misdeed(scene, "fixes of before lack the value that `keep` stored");
+        add_violation(scene, "fixes from before the migration lack the value that `keep` stored");
     }
     Ok(())
 }
@@ -141,12 +141,12 @@ fn wait_until_filled(scene: &mut Scene) -> Result<()> {
     let filled = format!("SELECT countIf(tracker_event = {EVENT}) > {rate} FROM fleet.positions");
     let is_filled = || Ok(scene.engine()?.query(&filled)?.trim() == "1");
     if wait_until("the first member fills the column", SETTLE, is_filled).is_err() {
-        misdeed(scene, "the first member that restarted does not fill the column");
+        add_violation(scene, "the first member that restarted does not fill the column");
     }
     Ok(())
 }
 
-/// Judges the columns, when every member has restarted: from now on each fix has both values.
+/// Judges the columns after every member has restarted: from now on each fix must have both values.
 fn judge(scene: &mut Scene) -> Result<()> {
     let now = scene.engine()?.query("SELECT now64(3, 'UTC')")?;
     let since = format!("FROM fleet.positions WHERE inserted_at > '{}'", now.trim());
@@ -184,13 +184,14 @@ fn judge(scene: &mut Scene) -> Result<()> {
         )?;
     }
     if !wrong.is_empty() {
-        misdeed(scene, &wrong.join("; "));
+        add_violation(scene, &wrong.join("; "));
     }
     Ok(())
 }
 
-/// Adds what the row observed to what it has observed before.
-fn misdeed(scene: &mut Scene, what: &str) {
-    scene.misdeed =
-        Some(scene.misdeed.take().map_or_else(|| what.to_owned(), |it| format!("{it}; {what}")));
+/// Adds a violation to those that the row has already observed.
+fn add_violation(scene: &mut Scene, what: &str) {
+    let earlier = scene.violation.take();
+    scene.violation =
+        Some(earlier.map_or_else(|| what.to_owned(), |earlier| format!("{earlier}; {what}")));
 }

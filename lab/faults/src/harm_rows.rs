@@ -48,6 +48,7 @@ pub(crate) struct Harm {
     reason: Option<&'static str>,
     qos: QoS,
     retain: bool,
+    /// Number of user properties.
     properties: usize,
 }
 
@@ -92,16 +93,16 @@ pub(crate) fn publish(port: u16, messages: &[Harm]) -> Result<()> {
             }
             Ok(())
         });
-        let mut taken = 0;
+        let mut acked = 0;
         for event in connection.iter() {
             if let Event::Incoming(Incoming::PubAck(_) | Incoming::PubComp(_)) = event? {
-                taken += 1;
+                acked += 1;
             }
-            if taken == total {
+            if acked == total {
                 return Ok(());
             }
         }
-        anyhow::bail!("the broker took {taken} of {total}")
+        anyhow::bail!("the broker acknowledged {acked} of {total} messages")
     })
 }
 
@@ -119,7 +120,7 @@ fn stored_rejects(scene: &Scene) -> Result<BTreeMap<String, u64>> {
 /// Checks that the table counts every reject exactly, and that the connection was not interrupted.
 fn expect_rejects(scene: &Scene, expected: &BTreeMap<String, u64>) -> Result<()> {
     let mut stored = BTreeMap::new();
-    wait_until("every refusal is counted", SETTLE, || {
+    wait_until("every reject is counted", SETTLE, || {
         stored = stored_rejects(scene)?;
         Ok(stored == *expected)
     })
@@ -137,8 +138,8 @@ fn reject_flood(scene: &mut Scene) -> Result<()> {
     publish(scene.broker_port()?, &flood)?;
     expect_rejects(scene, &BTreeMap::from([("invalid_json".to_owned(), MESSAGES)]))?;
     let rows: u64 = scene.engine()?.query("SELECT count() FROM fleet.rejects")?.trim().parse()?;
-    eprintln!("    {MESSAGES} refusals in {rows} rows");
-    ensure!(rows < MESSAGES / 2, "{rows} rows: a flood must not become as many rows");
+    eprintln!("    {MESSAGES} rejects in {rows} rows");
+    ensure!(rows < MESSAGES / 2, "{MESSAGES} rejects became {rows} rows, more than half as many");
     Ok(())
 }
 
@@ -205,7 +206,7 @@ fn poison(scene: &mut Scene) -> Result<()> {
     expect_rejects(scene, &expected)?;
     let sql = "SELECT count() FROM fleet.fixes WHERE driver_id = 'harm'";
     let good: u64 = scene.engine()?.query(sql)?.trim().parse()?;
-    ensure!(good == 10_000, "{good} of 10,000 different good points are there");
+    ensure!(good == 10_000, "{good} of 10,000 different valid points are stored");
     Ok(())
 }
 
@@ -214,7 +215,7 @@ fn clock_back(scene: &mut Scene) -> Result<()> {
     scene.set_clock(-3_600)?;
     let old =
         "SELECT count() FROM fleet.positions WHERE received_at < now64(3) - INTERVAL 50 MINUTE";
-    wait_until("milepost takes the hour as it is told", SETTLE, || {
+    wait_until("milepost stores the shifted time", SETTLE, || {
         Ok(scene.engine()?.query(old)?.trim().parse::<u64>()? > 0)
     })?;
     sleep(Duration::from_secs(4));

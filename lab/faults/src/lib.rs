@@ -39,7 +39,7 @@ use self::scene::Scene;
 const RECOVERY_MAX: Duration = Duration::from_secs(10);
 const RSS_BYTES_MAX: u64 = 64 << 20;
 const VERIFY_WITHIN: Duration = Duration::from_secs(60);
-/// Longest delay of a view behind its table.
+/// Longest time until the rows of a table must be visible in its view.
 const VIEW_WITHIN: Duration = Duration::from_secs(5);
 const MIB: f64 = 1_048_576.0;
 
@@ -58,7 +58,7 @@ pub struct Arguments {
     /// Only the quick subset
     #[arg(long)]
     quick: bool,
-    /// All rows over TLS to both servers, except those of a cluster
+    /// Use TLS to both servers in all rows, except those of a cluster
     #[arg(long)]
     tls: bool,
     /// Seed of the random moments and tracks
@@ -87,41 +87,45 @@ struct Finding {
     unacked: Option<u64>,
     /// Positions in spool files that the row damaged.
     damaged: u64,
-    misdeed: Option<String>,
+    /// Failure that the row observed, other than a loss.
+    violation: Option<String>,
     /// Messages for which the broker had no subscriber.
     no_subscriber: u64,
 }
 
 impl Finding {
-    /// Returns what does not hold, in words. The recovery time is not judged in the quick subset,
-    /// which runs beside other tests: there a member must only recover before the wait ends.
-    fn broken(&self, is_quick: bool) -> Vec<String> {
-        let mut broken = Vec::new();
+    /// Describes each condition that does not hold. The recovery time is not judged in the quick
+    /// subset, because it runs at the same time as other tests: there a member must only recover
+    /// before the wait ends.
+    fn violations(&self, is_quick: bool) -> Vec<String> {
+        let mut violations = Vec::new();
         let Verdict { lost, duplicates_in_fixes, never_sent, .. } = &self.verdict;
         if *lost > self.damaged || *duplicates_in_fixes > 0 || *never_sent > 0 {
-            broken
-                .push(format!("{lost} lost, {duplicates_in_fixes} twice, {never_sent} never sent"));
+            violations.push(format!(
+                "{lost} fixes lost, {duplicates_in_fixes} stored twice, {never_sent} stored but never sent"
+            ));
         }
         if self.no_subscriber > 0 {
-            broken.push(format!(
-                "{} messages met no subscriber: a session was lost",
+            violations.push(format!(
+                "the broker had no subscriber for {} messages: a session was lost",
                 self.no_subscriber
             ));
         }
         if self.last_wrong > 0 {
-            broken.push(format!("{} drivers with an old last position", self.last_wrong));
+            violations
+                .push(format!("{} drivers have a wrong last position", self.last_wrong));
         }
-        broken.extend(self.misdeed.clone());
-        broken.extend(self.silent_stall.clone());
-        broken.extend(self.undone.clone());
+        violations.extend(self.violation.clone());
+        violations.extend(self.silent_stall.clone());
+        violations.extend(self.undone.clone());
         if self.recovered > RECOVERY_MAX && !is_quick {
-            broken
+            violations
                 .push(format!("recovered after {:?}, more than {RECOVERY_MAX:?}", self.recovered));
         }
         if self.peak_rss_bytes > RSS_BYTES_MAX {
-            broken.push(format!("{:.0} MiB of memory", self.peak_rss_bytes as f64 / MIB));
+            violations.push(format!("{:.0} MiB of memory", self.peak_rss_bytes as f64 / MIB));
         }
-        broken
+        violations
     }
 }
 
@@ -159,7 +163,7 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
     }
     let chosen = |row: &&Row| match arguments.only.as_slice() {
         [] if arguments.quick => row.quick,
-        [] => row.whole,
+        [] => row.in_full_run,
         only => only.iter().any(|name| name == row.name),
     };
     let rows: Vec<&Row> = all.iter().filter(chosen).collect();
@@ -179,15 +183,15 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
         eprintln!("[{}/{}] {}: {}", index + 1, rows.len(), row.name, row.what);
         let row_began = Instant::now();
         let mut kept = None;
-        let broken = match run_row(row, &binary, arguments, &mut kept) {
+        let violations = match run_row(row, &binary, arguments, &mut kept) {
             Ok(finding) => {
-                let broken = finding.broken(arguments.quick);
+                let violations = finding.violations(arguments.quick);
                 findings.push(finding);
-                broken
+                violations
             }
             Err(error) => vec![format!("{error:#}")],
         };
-        if broken.is_empty() {
+        if violations.is_empty() {
             eprintln!("    holds, after {:.0} s", row_began.elapsed().as_secs_f64());
         } else {
             let tls = if arguments.tls { "--tls " } else { "" };
@@ -195,7 +199,7 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
                 "target/release/lab faults {tls}--only {} --seed {}",
                 row.name, arguments.seed
             );
-            eprintln!("    DOES NOT HOLD: {}\n    repeat: {repeat}", broken.join("; "));
+            eprintln!("    DOES NOT HOLD: {}\n    repeat: {repeat}", violations.join("; "));
             if let Some(kept) = kept {
                 eprintln!("    kept: {}", kept.display());
             }
@@ -219,15 +223,15 @@ fn prove(rows: &[Row], arguments: &Arguments) -> Result<bool> {
     };
     for mistake in mistakes::ALL.into_iter().filter(is_chosen) {
         let row =
-            rows.iter().find(|row| row.name == mistake.row).context("a mistake names its row")?;
+            rows.iter().find(|row| row.name == mistake.row).context("no row has the name that the mistake gives")?;
         eprintln!("building a milepost that {}", mistake.what);
         let binary = lab_harness::patched::build(mistake.patch)?;
-        // A row that could not be played did not find its mistake.
+        // A row that could not run has not found its mistake.
         let verdict = match run_row(row, &binary, arguments, &mut None)
-            .map(|finding| finding.broken(false))
+            .map(|finding| finding.violations(false))
         {
-            Ok(broken) if broken.is_empty() => "NOT FOUND".to_owned(),
-            Ok(broken) => format!("found: {}", broken.join("; ")),
+            Ok(violations) if violations.is_empty() => "NOT FOUND".to_owned(),
+            Ok(violations) => format!("found: {}", violations.join("; ")),
             Err(error) => format!("NOT FOUND, the row did not run: {error:#}"),
         };
         all_found &= verdict.starts_with("found");
@@ -248,16 +252,16 @@ fn prove(rows: &[Row], arguments: &Arguments) -> Result<bool> {
     Ok(all_found)
 }
 
-/// Plays a row. If the row does not hold, the folder with its logs and data is kept, and its path
-/// stored in `kept`.
+/// Plays a row. If the row does not hold, keeps the folder with its logs and data, and stores its
+/// path in `kept`.
 fn run_row(
     row: &Row,
     binary: &Path,
     arguments: &Arguments,
     kept: &mut Option<PathBuf>,
 ) -> Result<Finding> {
-    // Each row has a seed of its own, so that rows differ in their moments and each one is
-    // repeatable alone.
+    // Each row has a seed of its own, so that its random moments differ from those of other rows,
+    // and are the same when the row is repeated alone.
     let seed = arguments.seed;
     let seed = row
         .name
@@ -265,7 +269,7 @@ fn run_row(
         .fold(seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
     let mut scene = Scene::begin(binary, &arguments.strict_broker, &row.setup, row.name, seed)?;
     let played = play_row(row, &mut scene);
-    if !played.as_ref().is_ok_and(|finding| finding.broken(arguments.quick).is_empty()) {
+    if !played.as_ref().is_ok_and(|finding| finding.violations(arguments.quick).is_empty()) {
         *kept = Some(scene.keep());
     }
     played
@@ -301,12 +305,12 @@ fn play_row(row: &Row, scene: &mut Scene) -> Result<Finding> {
         undone,
         unacked: scene.unacked,
         damaged: scene.damaged,
-        misdeed: scene.misdeed.take(),
-        no_subscriber: scene.sessions_lost_to(&manifest),
+        violation: scene.violation.take(),
+        no_subscriber: scene.messages_without_subscriber(&manifest),
     })
 }
 
-/// Counts drivers without a last position, or whose last position is not their newest fix. The rows
+/// Counts the drivers that have no last position, or one that is not their newest fix. The rows
 /// of an insert become visible a moment before those of its view, so an error counts only if it
 /// persists for `within`.
 fn last_wrong(engine: &ClickHouse, within: Duration) -> Result<u64> {

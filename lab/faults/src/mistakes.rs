@@ -1,5 +1,5 @@
-//! Planted mistakes that are typical of such a consumer, as patches. The laboratory must find each
-//! on its row.
+//! Patches that plant mistakes which are typical of a consumer like milepost. The laboratory must
+//! find each by its row.
 
 pub(crate) struct Mistake {
     pub(crate) what: &'static str,
@@ -8,7 +8,7 @@ pub(crate) struct Mistake {
     pub(crate) patch: &'static str,
 }
 
-/// A milepost that keeps nothing of what fields come from.
+/// Patch for a milepost that keeps none of the values from which fields are computed.
 pub const KEEPS_NO_FIELD: &str = include_str!("mistakes/keeps_no_field.diff");
 
 pub(crate) const ALL: [Mistake; 14] = [
@@ -28,7 +28,7 @@ pub(crate) const ALL: [Mistake; 14] = [
         patch: include_str!("mistakes/keep_old_acks.diff"),
     },
     Mistake {
-        what: "takes an ambiguous end for success",
+        what: "treats an ambiguous failure as success",
         row: "reset-mid-body",
         patch: include_str!("mistakes/ambiguous_is_success.diff"),
     },
@@ -38,17 +38,17 @@ pub(crate) const ALL: [Mistake; 14] = [
         patch: include_str!("mistakes/other_sessions_acks.diff"),
     },
     Mistake {
-        what: "takes a batch for more of a session than it holds",
+        what: "completes more messages of a session than a batch holds",
         row: "kill-unsaved",
         patch: include_str!("mistakes/completes_too_much.diff"),
     },
     Mistake {
-        what: "unsubscribes also when nobody stays",
+        what: "unsubscribes even if no other member stays",
         row: "pods",
         patch: include_str!("mistakes/leave_always.diff"),
     },
     Mistake {
-        what: "keeps its session also when others stay",
+        what: "keeps its session even if another member stays",
         row: "pods",
         patch: include_str!("mistakes/leave_never.diff"),
     },
@@ -58,7 +58,7 @@ pub(crate) const ALL: [Mistake; 14] = [
         patch: include_str!("mistakes/leaves_node_untried.diff"),
     },
     Mistake {
-        what: "comes back at once when another client takes its id",
+        what: "reconnects at once when another client takes its id",
         row: "zombie",
         patch: include_str!("mistakes/fights_for_its_id.diff"),
     },
@@ -67,9 +67,9 @@ pub(crate) const ALL: [Mistake; 14] = [
         row: "events",
         patch: include_str!("mistakes/event_of_the_insert.diff"),
     },
-    Mistake { what: "keeps nothing of what fields come from", row: "field", patch: KEEPS_NO_FIELD },
+    Mistake { what: "keeps none of the values of fields", row: "field", patch: KEEPS_NO_FIELD },
     Mistake {
-        what: "takes an ambiguous end for success",
+        what: "treats an ambiguous failure as success",
         row: "field-outage",
         patch: include_str!("mistakes/ambiguous_is_success.diff"),
     },
@@ -80,7 +80,7 @@ pub(crate) const ALL: [Mistake; 14] = [
     },
 ];
 
-/// A planted mistake of the commands beside `run`, which import, replay and report.
+/// A planted mistake of the commands other than `run`, such as `import`.
 pub(crate) struct CommandMistake {
     pub(crate) what: &'static str,
     /// Full name of the test in `tests/real` that must find it.
@@ -91,17 +91,17 @@ pub(crate) struct CommandMistake {
 
 pub(crate) const OF_COMMANDS: [CommandMistake; 3] = [
     CommandMistake {
-        what: "retries an insert by the list of erased drivers that it began with",
+        what: "retries an insert with the list of erased drivers that it began with",
         test: "writers::retried_insert_skips_a_driver_erased_meanwhile",
         patch: include_str!("mistakes/stale_list.diff"),
     },
     CommandMistake {
-        what: "gives an insert up that a proxy refuses as too large",
+        what: "gives up on an insert that a proxy refuses as too large",
         test: "writers::every_command_splits_an_insert_refused_as_too_large",
         patch: include_str!("mistakes/splits_nothing.diff"),
     },
     CommandMistake {
-        what: "knows only how many fixes of a file are stored, and not which",
+        what: "compares only the number of a file's stored fixes when it resumes",
         test: "import::resumed_import_skips_only_what_it_stored",
         patch: include_str!("mistakes/resume_by_count.diff"),
     },
@@ -129,7 +129,7 @@ mod tests {
             git.stdin.take().unwrap().write_all(patch.as_bytes()).unwrap();
             assert!(
                 git.wait().unwrap().success(),
-                "the patch of a milepost that {what} is out of date"
+                "the patch for a milepost that {what} no longer applies"
             );
         }
     }

@@ -9,7 +9,7 @@ use lab_harness::scripted_clickhouse::Behaviour;
 use lab_stack::wait_until;
 
 use crate::row::{Row, SETTLE, row};
-use crate::rows::inserts_hit;
+use crate::rows::harm_next_inserts;
 use crate::scene::{Scene, UNDONE};
 
 /// Session expiry, shorter than the outages of these rows.
@@ -132,7 +132,7 @@ fn full_buffer(scene: &mut Scene) -> Result<()> {
 /// unacknowledged.
 pub(crate) fn take_all_unacked(scene: &mut Scene) -> Result<()> {
     let sent = scene.wait_until_sent()? as f64;
-    wait_until("milepost has all of it", SETTLE, || {
+    wait_until("milepost has received every message", SETTLE, || {
         Ok(scene.metric("messages_received_total")? >= sent)
     })
 }
@@ -169,16 +169,16 @@ fn session_emptied(scene: &mut Scene) -> Result<()> {
 fn lose_session(scene: &Scene) -> Result<f64> {
     scene.pause_fleet(true)?;
     let (mut queued, mut unacked) = (u64::MAX, u64::MAX);
-    wait_until("milepost has all that was sent", SETTLE, || {
+    wait_until("milepost has received every message", SETTLE, || {
         sleep(Duration::from_millis(300)); // messages that the fleet has already generated
         let sessions = scene.tell_broker("sessions")?;
         let ours = sessions
             .lines()
             .find(|line| line.starts_with("member"))
-            .context("a session of ours")?;
+            .context("the broker has no session of the member")?;
         let number = |name: &str| -> Result<u64> {
             let word =
-                ours.split(' ').find_map(|word| word.strip_prefix(name)).context("a number")?;
+                ours.split(' ').find_map(|word| word.strip_prefix(name)).context(name.to_owned())?;
             Ok(word.parse()?)
         };
         (queued, unacked) = (number("queued=")? + number("mailbox=")?, number("unacked=")?);
@@ -214,13 +214,13 @@ fn session_reborn(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Ends a member while the broker is unreachable. A member that cannot unsubscribe reports it. If it
-/// can in time, the broker routes no more messages to it.
+/// Ends a member while the broker is unreachable. A member that cannot unsubscribe reports that by
+/// its exit code. One that can unsubscribe in time leaves no subscription behind.
 fn leave_while_away(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(1)?;
     scene.mqtt.set(Bad::Refuse);
     let code = scene.members[1].process.terminate(SETTLE)?;
-    ensure!(code == UNDONE, "it did not leave, and ended with exit code {code}");
+    ensure!(code == UNDONE, "the member could not unsubscribe, but ended with exit code {code}");
     scene.mqtt.set(Bad::None);
     scene.restart_member(1)?;
     scene.wait_until_recovered(SETTLE)?;
@@ -232,10 +232,10 @@ fn leave_while_away(scene: &mut Scene) -> Result<()> {
     scene.mqtt.set(Bad::None);
     let mut leaving = scene.members.remove(1);
     let code = leaving.process.process.wait(SETTLE)?.code();
-    ensure!(code == Some(0), "it left with exit code {code:?}");
+    ensure!(code == Some(0), "the leaving member ended with exit code {code:?}");
     let sessions = scene.tell_broker("sessions")?;
-    let is_left = |line: &str| line.starts_with(&leaving.client_id) && line.contains("$share");
-    ensure!(!sessions.lines().any(is_left), "it left a subscription behind:\n{sessions}");
+    let is_subscribed = |line: &str| line.starts_with(&leaving.client_id) && line.contains("$share");
+    ensure!(!sessions.lines().any(is_subscribed), "the member left a subscription behind:\n{sessions}");
     Ok(())
 }
 
@@ -258,7 +258,7 @@ fn answers_missing(scene: &mut Scene) -> Result<()> {
 fn fsync_slow(scene: &mut Scene) -> Result<()> {
     scene.set_disk(Duration::from_millis(500))?;
     for _ in 0..8 {
-        inserts_hit(scene, 2, Behaviour::ResetInBody { after_bytes: 2_000 })?;
+        harm_next_inserts(scene, 2, Behaviour::ResetInBody { after_bytes: 2_000 })?;
     }
     scene.wait_until_recovered(SETTLE)?;
     scene.set_disk(Duration::ZERO)
@@ -273,13 +273,13 @@ fn fsync_hung(scene: &mut Scene) -> Result<()> {
         let asked = Instant::now();
         scene.members[0].process.get(path)?;
         let took = asked.elapsed();
-        ensure!(took < Duration::from_secs(1), "{path} took {took:?} beside a disk that hangs");
+        ensure!(took < Duration::from_secs(1), "{path} took {took:?} while the disk hung");
     }
     let asked = Instant::now();
     let code = scene.members[0].process.terminate(SETTLE)?;
     let took = asked.elapsed();
-    ensure!(took < Duration::from_secs(6), "a grace of 3 s took {took:?}");
-    ensure!(code == UNDONE, "it ended with exit code {code}, and kept messages");
+    ensure!(took < Duration::from_secs(6), "shutdown with a grace of 3 s took {took:?}");
+    ensure!(code == UNDONE, "milepost kept messages, but ended with exit code {code}");
     scene.set_disk(Duration::ZERO)?;
     scene.restart_member(0)?;
     scene.http.set(Bad::None);
@@ -308,7 +308,7 @@ fn drop_and_migrate(scene: &Scene) -> Result<()> {
 
 fn spools_merged(scene: &mut Scene) -> Result<()> {
     scene.http.set(Bad::Refuse);
-    wait_until("both have batches in their spools", SETTLE, || {
+    wait_until("both members have batches in their spools", SETTLE, || {
         let batches = |n: usize| scene.members[n].process.metric("spool_batches");
         Ok(batches(0)? >= 3.0 && batches(1)? >= 3.0)
     })?;
@@ -335,12 +335,12 @@ fn spools_merged(scene: &mut Scene) -> Result<()> {
     })
 }
 
-/// Sets the clock 40 days off. A wrong clock would reject valid fixes as lying in the future, and
-/// store others under a wrong date.
+/// Sets the clock 40 days back. By such a clock milepost would reject valid fixes as lying in the
+/// future, and store others under a wrong date.
 fn clock_40_days(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     scene.set_clock(-40 * 86_400)?;
-    wait_until("/readyz tells of the clock", SETTLE, || {
+    wait_until("/readyz reports the wrong clock", SETTLE, || {
         Ok(scene.members[0]
             .process
             .get("/readyz")
@@ -350,6 +350,6 @@ fn clock_40_days(scene: &mut Scene) -> Result<()> {
     scene.set_clock(0)?;
     scene.wait_until_recovered(SETTLE)?;
     let rejects = scene.engine()?.query("SELECT sum(count) FROM fleet.rejects")?;
-    ensure!(rejects.trim() == "0", "{} good fixes were refused", rejects.trim());
+    ensure!(rejects.trim() == "0", "{} valid fixes were rejected", rejects.trim());
     Ok(())
 }

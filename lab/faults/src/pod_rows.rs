@@ -9,18 +9,18 @@ use lab_stack::wait_until;
 use crate::row::{Row, SETTLE, row};
 use crate::scene::Scene;
 
-/// Session expiry; shorter than a row, so that the share of a member that left a subscription
-/// behind is lost within the row.
+/// Session expiry; shorter than a row. If a member leaves a subscription behind, the messages
+/// routed to it are therefore lost within the row.
 const EXPIRY: &str = "15s";
-/// Time after which such a session has expired at each of the brokers.
+/// Time after which a session without a connection has expired at each of the brokers.
 const EXPIRED_AFTER: Duration = Duration::from_secs(20);
 /// Time without any member; shorter than the expiry.
 const NOBODY: Duration = Duration::from_secs(5);
-/// Longest wait for a round, in which both processes have taken the sessions over from each other.
-/// A process retries after half a minute.
+/// Longest wait until each of two processes has taken the sessions over from the other. A process
+/// retries half a minute after a takeover.
 const FIGHT: Duration = Duration::from_secs(90);
 const SESSIONS: usize = 4;
-/// Time after a takeover in which nothing may happen.
+/// Time after the takeovers in which the log may report no further one.
 const CALM: Duration = Duration::from_secs(10);
 
 pub(crate) fn all() -> Vec<Row> {
@@ -58,21 +58,21 @@ fn zombie(scene: &mut Scene) -> Result<()> {
     zombie.process.process.signal("CONT")?;
     let successor = &scene.members[0].process;
     let thrown_out = "another client connected with this client id";
-    wait_until("the successor says who fights for its id", FIGHT, || {
+    wait_until("the successor reports that another client uses its id", FIGHT, || {
         Ok(successor.get("/readyz").is_err_and(|error| error.to_string().contains(thrown_out)))
     })?;
     sleep(CALM);
     let times = successor.process.log()?.matches(thrown_out).count();
     if times > 2 * SESSIONS {
-        scene.misdeed =
-            Some(format!("{times} lines of {SESSIONS} sessions that were thrown out once by each"));
+        scene.violation =
+            Some(format!("{times} log lines report takeovers, above 2 for each of {SESSIONS} sessions"));
     }
     drop(zombie);
     scene.wait_until_recovered(FIGHT).map(drop)
 }
 
-/// Returns a row whose sessions do not expire: messages that nobody takes out of them are missing
-/// at the end.
+/// Returns a row whose sessions do not expire while it is played: messages that no member receives
+/// from them are missing at the end.
 fn drained(name: &'static str, what: &'static str) -> Row {
     row(name, what, (2_000, 15), drain).members(2).pods()
 }
@@ -83,7 +83,7 @@ fn drain(scene: &mut Scene) -> Result<()> {
     gone[0].process.process.kill()?;
     sleep(NOBODY);
     let (code, printed) = scene.drain(&gone[0].client_id)?;
-    ensure!(code == 0, "it ended with exit code {code}: {printed}");
+    ensure!(code == 0, "milepost drain ended with exit code {code}: {printed}");
     scene.wait_until_recovered(SETTLE).map(drop)
 }
 
@@ -95,7 +95,7 @@ fn pods(scene: &mut Scene) -> Result<()> {
 
     scene.meet_unacked(3)?;
     let gone = stop(scene, 1)?;
-    ensure!(gone == ["member-1", "member-2", "member-3"], "{gone:?} have gone");
+    ensure!(gone == ["member-1", "member-2", "member-3"], "the members that stopped are {gone:?}");
     sleep(EXPIRED_AFTER);
     scene.wait_until_recovered(SETTLE)?;
 
@@ -112,7 +112,7 @@ fn pods(scene: &mut Scene) -> Result<()> {
     to_nobody_and_back(scene, 1, &["member-0", "member-1"])
 }
 
-/// Stops all members at once, and starts these at once.
+/// Stops all members at once, and later starts those of `back` at once.
 fn to_nobody_and_back(scene: &mut Scene, meet: usize, back: &[&str]) -> Result<()> {
     scene.meet_unacked(meet)?;
     stop(scene, 0)?;
@@ -127,8 +127,8 @@ fn stop(scene: &mut Scene, stay: usize) -> Result<Vec<String>> {
     going.iter().rev().try_for_each(|member| member.process.process.signal("TERM"))?;
     for member in &mut going {
         let code = member.process.process.wait(SETTLE)?.code();
-        let may = code.is_some_and(|code| scene.may_leave_with(code));
-        ensure!(may, "{} ended with exit code {code:?}", member.client_id);
+        let is_allowed = code.is_some_and(|code| scene.may_leave_with(code));
+        ensure!(is_allowed, "{} ended with exit code {code:?}", member.client_id);
     }
     Ok(going.into_iter().map(|member| member.client_id).collect())
 }

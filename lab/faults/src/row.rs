@@ -10,12 +10,15 @@ use crate::scene::{Scene, Setup};
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
+    /// Part of the quick subset, `--quick`.
     pub(crate) quick: bool,
-    pub(crate) whole: bool,
+    /// Part of a run without `--only` and `--quick`.
+    pub(crate) in_full_run: bool,
     pub(crate) setup: Setup,
     pub(crate) act: fn(&mut Scene) -> Result<()>,
 }
 
+/// Longest wait for a condition while a row is played.
 pub(crate) const SETTLE: Duration = Duration::from_secs(30);
 
 pub(crate) fn row(
@@ -40,7 +43,7 @@ pub(crate) fn row(
         tls: false,
         settings: Vec::new(),
     };
-    Row { name, what, quick: false, whole: true, setup, act }
+    Row { name, what, quick: false, in_full_run: true, setup, act }
 }
 
 impl Row {
@@ -50,7 +53,7 @@ impl Row {
 
     /// Marks a shorter version of another row, for the quick subset alone.
     pub(crate) fn only_quick(self) -> Self {
-        Self { quick: true, whole: false, ..self }
+        Self { quick: true, in_full_run: false, ..self }
     }
 
     pub(crate) fn over_tls(mut self) -> Self {
@@ -91,7 +94,7 @@ impl Row {
 
     /// Excludes a long row from all runs that do not name it.
     pub(crate) fn by_name_only(self) -> Self {
-        Self { whole: false, ..self }
+        Self { in_full_run: false, ..self }
     }
 
     pub(crate) fn with(mut self, key: &'static str, value: &'static str) -> Self {
@@ -109,8 +112,8 @@ impl Row {
         self
     }
 
-    /// Uses a strict-broker with these options. Without options it is exact in everything, and its
-    /// window is the client's Receive Maximum.
+    /// Uses a strict-broker with these options. Without options it does exactly what the standard
+    /// says, and its window is the client's Receive Maximum.
     pub(crate) fn on_strict_broker(mut self, options: impl Into<String>) -> Self {
         self.setup.strict = Some(options.into());
         self
@@ -119,13 +122,14 @@ impl Row {
     /// Uses a broker with the behaviour of EMQX, the settings of deploy/emqx, and these options: a
     /// session is one process that sends about 20,000 messages a second, and is killed when it
     /// falls behind.
-    pub(crate) fn on_emqx(self, more: &str) -> Self {
+    pub(crate) fn on_emqx(self, options: &str) -> Self {
         const MANNERS: &str =
             "--max-inflight 32000 --session-rate 25000 --max-mailbox 100000 --resume-rate 60000";
-        self.on_strict_broker(format!("{MANNERS} {more}"))
+        self.on_strict_broker(format!("{MANNERS} {options}"))
     }
 
-    /// Uses a cluster of two nodes with EMQX's ghosts and this `shared_subscription_strategy`.
+    /// Uses a cluster of two nodes with this `shared_subscription_strategy`. As in EMQX, the shared
+    /// subscriptions of a dead node stay as ghosts: the messages given to them are lost.
     pub(crate) fn on_cluster(mut self, strategy: &str) -> Self {
         self.setup.cluster = true;
         self.on_strict_broker(format!("--max-inflight 32000 --strategy {strategy}"))

@@ -1,5 +1,5 @@
-//! The faults, one function each. A function returns when its fault has ended. Afterwards the same
-//! conditions must hold for all of them.
+//! The faults, one function each. A function returns when its fault has ended. The conditions that
+//! must hold afterwards are the same for every fault.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use lab_stack::wait_until;
 use crate::row::{Row, SETTLE, row};
 use crate::scene::{PASSWORD, Scene};
 
-/// Returns the rows on Mosquitto. It exceeds its window at 65,535 packet ids, so in its outages
-/// rate × outage stays below that.
+/// Returns the rows on Mosquitto. It exceeds its window when all 65,535 packet ids are in use, so
+/// fewer messages than that arrive in an outage.
 pub(crate) fn all() -> Vec<Row> {
     vec![
         row("kill", "kill -9 milepost mid-batch, at 20 random moments", (2_500, 45), |scene| {
@@ -52,19 +52,19 @@ pub(crate) fn all() -> Vec<Row> {
             clickhouse_killed,
         ),
         row("answer-lost", "insert committed, its answer lost", (4_000, 12), |scene| {
-            meet_inserts(scene, 4, Behaviour::SwallowAnswer)
+            harm_inserts(scene, 4, Behaviour::SwallowAnswer)
         })
         .quick(),
         row("answer-late", "answer later than the timeout", (3_000, 25), answer_late)
             .with("LAB__INSERT_TIMEOUT", "1s"),
         row("http-500", "HTTP 500 instead of an answer", (4_000, 15), |scene| {
-            meet_inserts(scene, 6, Behaviour::ProxyError { status: 500 })
+            harm_inserts(scene, 6, Behaviour::ProxyError { status: 500 })
         }),
         row(
             "reset-mid-body",
             "connection reset in the middle of an insert",
             (4_000, 15),
-            |scene| meet_inserts(scene, 4, Behaviour::ResetInBody { after_bytes: 5_000 }),
+            |scene| harm_inserts(scene, 4, Behaviour::ResetInBody { after_bytes: 5_000 }),
         ),
         row("clickhouse-slow", "ClickHouse takes 2 s an insert", (5_000, 25), clickhouse_slow)
             .with("LAB__INSERT_TIMEOUT", "30s"),
@@ -80,10 +80,10 @@ pub(crate) fn all() -> Vec<Row> {
         )
         .quick(),
         row("hung", "connection to the broker hangs both ways for 12 s", (2_500, 30), |scene| {
-            broker_harmed(scene, Bad::HangBoth, false)
+            break_connection(scene, Bad::HangBoth, false)
         }),
         row("half-open", "what we send to the broker vanishes for 12 s", (2_500, 30), |scene| {
-            broker_harmed(scene, Bad::HalfOpen, true)
+            break_connection(scene, Bad::HalfOpen, true)
         }),
         row(
             "window-announced",
@@ -160,7 +160,7 @@ fn scale(scene: &mut Scene) -> Result<()> {
     sleep(Duration::from_secs(4));
     scene.meet_unacked(1)?;
     for _ in 0..2 {
-        let mut leaving = scene.members.pop().context("there are three")?;
+        let mut leaving = scene.members.pop().context("no member is left")?;
         let code = leaving.process.terminate(SETTLE)?;
         ensure!(code == 0, "{} left with exit code {code}", leaving.client_id);
     }
@@ -203,15 +203,15 @@ fn answer_late(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-fn meet_inserts(scene: &mut Scene, count: u32, behaviour: Behaviour) -> Result<()> {
+fn harm_inserts(scene: &mut Scene, count: u32, behaviour: Behaviour) -> Result<()> {
     scene.meet_unacked(0)?;
-    inserts_hit(scene, count, behaviour)
+    harm_next_inserts(scene, count, behaviour)
 }
 
 /// Sets the behaviour for the next `count` inserts, and waits until they have arrived.
-pub(crate) fn inserts_hit(scene: &Scene, count: u32, behaviour: Behaviour) -> Result<()> {
+pub(crate) fn harm_next_inserts(scene: &Scene, count: u32, behaviour: Behaviour) -> Result<()> {
     scene.script.set_for(count, behaviour);
-    wait_until("every one has hit an insert", SETTLE, || Ok(scene.script.is_honest()))
+    wait_until("every planned fault has hit an insert", SETTLE, || Ok(scene.script.is_honest()))
 }
 
 fn clickhouse_slow(scene: &mut Scene) -> Result<()> {
@@ -220,7 +220,7 @@ fn clickhouse_slow(scene: &mut Scene) -> Result<()> {
     sleep(Duration::from_secs(12));
     let reconnects = scene.members[0].process.metric("mqtt_reconnects_total")?;
     scene.http.set(Bad::None);
-    ensure!(reconnects == 0.0, "a slow server must not cost a connection to the broker");
+    ensure!(reconnects == 0.0, "a slow ClickHouse caused {reconnects} reconnects to the broker");
     Ok(())
 }
 
@@ -242,7 +242,7 @@ fn cut(scene: &mut Scene) -> Result<()> {
         scene.meet_unacked(0)?;
         let before = scene.metric("mqtt_reconnects_total")?;
         scene.mqtt.set(Bad::Cut);
-        wait_until("it is connected again", SETTLE, || {
+        wait_until("milepost is connected again", SETTLE, || {
             Ok(scene.metric("mqtt_reconnects_total")? > before)
         })?;
         if time < 5 {
@@ -258,13 +258,14 @@ fn cut(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Cuts the connection, and kills the member once it is connected again. An acknowledgement of the
-/// old connection that reached the new one would show, because the killed process cannot repair it.
+/// Cuts the connection, and kills the member once it is connected again. If milepost sent an
+/// acknowledgement of the old connection on the new one, the wrong message would be lost, because
+/// the killed process cannot insert it any more.
 fn cut_then_kill(scene: &mut Scene) -> Result<()> {
     for time in 1..=5 {
         scene.meet_unacked(0)?;
         scene.mqtt.set(Bad::Cut);
-        wait_until("it is connected again", SETTLE, || {
+        wait_until("milepost is connected again", SETTLE, || {
             Ok(scene.members[0].process.metric("mqtt_reconnects_total")? > 0.0)
         })?;
         scene.kill_and_restart(0)?;
@@ -275,20 +276,23 @@ fn cut_then_kill(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Breaks the connection to the broker. `still_comes`: messages from the broker still arrive during
-/// the fault.
-fn broker_harmed(scene: &mut Scene, fault: Bad, still_comes: bool) -> Result<()> {
+/// Breaks the connection to the broker. `still_receives`: messages from the broker must still
+/// arrive during the fault.
+fn break_connection(scene: &mut Scene, fault: Bad, still_receives: bool) -> Result<()> {
     scene.meet_unacked(0)?;
-    let (received, lost) =
+    let (received, reconnects) =
         (scene.metric("messages_received_total")?, scene.metric("mqtt_reconnects_total")?);
     scene.mqtt.set(fault);
     sleep(Duration::from_secs(3));
-    let came = scene.metric("messages_received_total")? - received;
+    let arrived = scene.metric("messages_received_total")? - received;
     sleep(Duration::from_secs(9));
     scene.mqtt.set(Bad::None);
-    ensure!((came > scene.rate()) == still_comes, "{came} messages came in 3 s of the fault");
-    wait_until("the connection was given up", SETTLE, || {
-        Ok(scene.metric("mqtt_reconnects_total")? > lost)
+    ensure!(
+        (arrived > scene.rate()) == still_receives,
+        "{arrived} messages arrived in 3 s of the fault"
+    );
+    wait_until("milepost is connected again after the fault", SETTLE, || {
+        Ok(scene.metric("mqtt_reconnects_total")? > reconnects)
     })
 }
 
@@ -297,8 +301,8 @@ const GOOD_CONNECTION: Duration = Duration::from_secs(10);
 /// Messages a second; more than a window of 32 carries on most machines.
 const SMALL_WINDOW_RATE: u32 = 3_000;
 
-/// Measures the rate with a window of 32 messages: it is 32 for each insert. A consumer that waits
-/// for the age of its batch would reach 32 a second.
+/// Checks that milepost receives about 32 messages per insert with a window of 32. A consumer that
+/// waits until its batch is a second old would receive 32 a second.
 fn small_window(scene: &mut Scene) -> Result<()> {
     const SHARE: f64 = 0.8;
     sleep(Duration::from_secs(3)); // time to learn the window
@@ -316,7 +320,7 @@ fn small_window(scene: &mut Scene) -> Result<()> {
     let possible = (32.0 / insert_s).min(SMALL_WINDOW_RATE.into());
     let share = rate * insert_s / 32.0;
     eprintln!(
-        "    {rate:.0} messages/s of {SMALL_WINDOW_RATE}, {share:.2} of 32 an insert of {:.1} ms",
+        "    {rate:.0} messages/s of {SMALL_WINDOW_RATE}, {share:.2} of 32 per insert of {:.1} ms",
         insert_s * 1e3
     );
     ensure!(rate >= SHARE * possible, "{rate:.0} messages/s is less than {SHARE} × {possible:.0}");
@@ -343,7 +347,7 @@ fn wrong_password(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
     std::fs::write(&scene.password_file, "a wrong one")?;
     scene.kill_and_restart(0)?;
-    wait_until("/readyz tells of the login", SETTLE, || {
+    wait_until("/readyz reports the refused login", SETTLE, || {
         Ok(scene.members[0]
             .process
             .get("/readyz")

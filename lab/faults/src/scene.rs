@@ -30,7 +30,7 @@ pub(crate) const UNDONE: i32 = 75;
 /// Password of the engine in the password row.
 pub(crate) const PASSWORD: &str = "the right one";
 
-/// Host name in the certificates of both servers.
+/// Host of both servers, as in their certificates.
 const HOST: &str = "127.0.0.1";
 
 /// The setup of a row.
@@ -54,8 +54,8 @@ pub(crate) struct Setup {
     pub(crate) clock: bool,
     /// `true`: the row sets the duration of the members' fsyncs.
     pub(crate) slow_disk: bool,
-    /// `true`: members have fixed HTTP ports, of [`PODS`] possible members, and know their peers'
-    /// addresses.
+    /// `true`: members have fixed HTTP ports, and know the addresses of all [`PODS`] possible
+    /// members.
     pub(crate) pods: bool,
     /// `true`: the broker is a cluster of two nodes. The fleet publishes to the second node, and
     /// members know both.
@@ -90,7 +90,7 @@ pub(crate) struct Scene {
     pub(crate) settings: Settings,
     pub(crate) members: Vec<Member>,
     pub(crate) mqtt: Proxy,
-    /// The proxy before the script, which is before the engine.
+    /// Proxy between milepost and the script, which forwards to the engine.
     pub(crate) http: Proxy,
     pub(crate) script: ScriptedClickHouse,
     pub(crate) rng: fastrand::Rng,
@@ -99,9 +99,8 @@ pub(crate) struct Scene {
     pub(crate) password_file: PathBuf,
     /// Positions in spool files that the row damaged. Only these may be missing.
     pub(crate) damaged: u64,
-    /// A fault of milepost that the row observed, other than a loss. The row was played, and does
-    /// not hold.
-    pub(crate) misdeed: Option<String>,
+    /// Failure of milepost that the row observed, other than a loss. It makes the row fail.
+    pub(crate) violation: Option<String>,
     tls: Option<Tls>,
     spool: bool,
     /// HTTP ports of the members by number; empty unless the row is one of pods.
@@ -118,7 +117,7 @@ pub(crate) struct Scene {
     folder: TempDir,
 }
 
-/// Runs the program under libfaketime, so that the clock of the machine is not touched.
+/// Runs milepost under libfaketime, so that a row can change its clock and not the machine's.
 fn with_clock(settings: Settings, clock_file: &Path) -> Result<Settings> {
     let libraries = std::fs::read_dir("/usr/lib")?.filter_map(Result::ok);
     let library = libraries
@@ -244,7 +243,7 @@ impl Scene {
             unacked: None,
             password_file,
             damaged: 0,
-            misdeed: None,
+            violation: None,
             tls,
             spool: setup.spool,
             ports,
@@ -273,18 +272,18 @@ impl Scene {
 
     /// Waits until the fleet has sent everything.
     pub(crate) fn finish_fleet(&mut self) -> Result<Manifest> {
-        let manifest = self.fleet.take().context("the fleet was started")?.finish()?;
+        let manifest = self.fleet.take().context("the fleet is not running")?.finish()?;
         ensure!(
             manifest.unacked.is_empty(),
-            "the broker did not take {} fixes: nothing can be said",
+            "the broker did not acknowledge {} fixes, so no verdict is possible",
             manifest.unacked.len()
         );
         Ok(manifest)
     }
 
-    /// Returns the number of messages without a subscriber. On a broker that keeps subscriptions,
-    /// each means that a session was lost; on one that forgets them, the answer is 0.
-    pub(crate) fn sessions_lost_to(&self, manifest: &Manifest) -> u64 {
+    /// Returns the number of messages for which the broker had no subscriber. Each means that a
+    /// session was lost. Returns 0 for a broker that forgets subscriptions.
+    pub(crate) fn messages_without_subscriber(&self, manifest: &Manifest) -> u64 {
         if self.broker_forgets { 0 } else { manifest.no_subscriber }
     }
 
@@ -327,7 +326,7 @@ impl Scene {
     /// Gives both servers a certificate that expires at the beginning of `year`, for new
     /// connections.
     pub(crate) fn certify_until(&self, year: i32) -> Result<()> {
-        let tls = self.tls.as_ref().context("the row is over TLS")?;
+        let tls = self.tls.as_ref().context("the row does not use TLS")?;
         let identity = tls.authority.sign_until(&[HOST], year)?;
         tls.mqtt.show(&identity)?;
         tls.http.show(&identity)
@@ -339,14 +338,15 @@ impl Scene {
         Ok(std::fs::write(&self.clock_file, format!("{seconds:+}s"))?)
     }
 
-    /// Sets the duration of every fsync of the members from now on.
-    pub(crate) fn set_disk(&self, takes: Duration) -> Result<()> {
-        Ok(std::fs::write(&self.disk_file, takes.as_millis().to_string())?)
+    /// Delays every fsync of the members by this time from now on, including those that already
+    /// wait.
+    pub(crate) fn set_disk(&self, delay: Duration) -> Result<()> {
+        Ok(std::fs::write(&self.disk_file, delay.as_millis().to_string())?)
     }
 
     /// Returns the port of the broker itself, without the proxy.
     pub(crate) fn broker_port(&self) -> Result<u16> {
-        Ok(self.broker.as_ref().context("there is a broker")?.port)
+        Ok(self.broker.as_ref().context("the broker is not running")?.port)
     }
 
     /// Returns the fleet's rate, in messages a second.
@@ -380,7 +380,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Starts a long-running command of milepost beside the members.
+    /// Starts a long-running command of milepost in addition to the members.
     pub(crate) fn start_beside(&self, command: &str) -> Result<Process> {
         let settings =
             self.settings.clone().with("HTTP__LISTEN", format!("127.0.0.1:{}", free_port()?));
@@ -388,7 +388,7 @@ impl Scene {
         Process::start(command, &mut settings.command(&[command]), log)
     }
 
-    /// Writes a file that exists as long as the scene, and returns its path.
+    /// Writes a file into the folder of the scene, and returns its path.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<String> {
         let path = self.folder.path().join(name);
         std::fs::write(&path, text)?;
@@ -403,8 +403,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Returns the acknowledgements of the running members since they started. A member that does
-    /// not answer counts as 0.
+    /// Returns how many messages the running members have acknowledged since they started. A member
+    /// that does not answer counts as 0.
     pub(crate) fn acks(&self) -> Result<f64> {
         Ok(self
             .members
@@ -413,8 +413,8 @@ impl Scene {
             .sum())
     }
 
-    /// Waits until every member is ready and, if messages wait, acknowledges. Returns the time that
-    /// took.
+    /// Waits until every member is ready and has acknowledged another message, or has nothing left
+    /// to acknowledge and the fleet has finished. Returns the time that this took.
     pub(crate) fn wait_until_recovered(&self, within: Duration) -> Result<Duration> {
         let began = Instant::now();
         let acks = |member: &Member| member.process.metric("acks_total").unwrap_or(0.0);
@@ -438,7 +438,7 @@ impl Scene {
     /// Waits until the fleet has sent everything, and the broker has acknowledged all of it.
     /// Returns the number of messages.
     pub(crate) fn wait_until_sent(&self) -> Result<u64> {
-        let fleet = self.fleet.as_ref().context("the fleet was started")?;
+        let fleet = self.fleet.as_ref().context("the fleet is not running")?;
         fleet.progress.goes_on.store(false, Ordering::Relaxed);
         wait_until("the fleet has sent everything", 2 * PATIENCE, || Ok(fleet.is_finished()))?;
         Ok(fleet.progress.acked.load(Ordering::Relaxed))
@@ -446,7 +446,7 @@ impl Scene {
 
     /// Pauses the fleet, or resumes it.
     pub(crate) fn pause_fleet(&self, paused: bool) -> Result<()> {
-        let fleet = self.fleet.as_ref().context("the fleet was started")?;
+        let fleet = self.fleet.as_ref().context("the fleet is not running")?;
         fleet.progress.paused.store(paused, Ordering::Relaxed);
         Ok(())
     }
@@ -462,7 +462,7 @@ impl Scene {
     }
 
     pub(crate) fn tell_broker(&self, command: &str) -> Result<String> {
-        self.broker.as_ref().context("there is a broker")?.tell(command)
+        self.broker.as_ref().context("the broker is not running")?.tell(command)
     }
 
     /// Makes Mosquitto save its sessions. After kill -9 it restores these.
@@ -470,12 +470,12 @@ impl Scene {
         let file = self.folder.path().join("mosquitto/mosquitto.db");
         let written = || std::fs::metadata(&file).and_then(|file| file.modified()).ok();
         let before = written();
-        self.broker.as_ref().context("there is a broker")?.process().signal("USR1")?;
-        wait_until("the broker has written its sessions down", PATIENCE, || Ok(written() != before))
+        self.broker.as_ref().context("the broker is not running")?.process().signal("USR1")?;
+        wait_until("the broker has saved its sessions", PATIENCE, || Ok(written() != before))
     }
 
     pub(crate) fn kill_broker(&mut self) -> Result<()> {
-        self.broker.as_mut().context("there is a broker")?.kill()
+        self.broker.as_mut().context("the broker is not running")?.kill()
     }
 
     /// Changes a setting of milepost, for members that start from now on.
@@ -483,8 +483,8 @@ impl Scene {
         self.settings = self.settings.clone().with(key, value);
     }
 
-    /// Waits until member `n` holds unacknowledged messages, then for a random time, and records
-    /// how many the fault meets. A fault that meets none tests nothing, so the wait is repeated.
+    /// Waits for a random time, and again until member `n` then holds unacknowledged messages: a
+    /// fault that meets none tests nothing. Records how many there are.
     pub(crate) fn meet_unacked(&mut self, n: usize) -> Result<()> {
         let began = Instant::now();
         loop {
@@ -508,26 +508,26 @@ impl Scene {
     }
 
     pub(crate) fn stop_broker(&mut self) -> Result<()> {
-        self.broker.as_mut().context("there is a broker")?.stop()
+        self.broker.as_mut().context("the broker is not running")?.stop()
     }
 
     pub(crate) fn restart_broker(&mut self) -> Result<()> {
-        let broker = self.broker.take().context("there is a broker")?;
+        let broker = self.broker.take().context("the broker is not running")?;
         self.broker = Some(broker.restart()?);
         Ok(())
     }
 
     pub(crate) fn kill_engine(&mut self) -> Result<()> {
-        self.engine.as_mut().context("there is an engine")?.kill()
+        self.engine.as_mut().context("the engine is not running")?.kill()
     }
 
     pub(crate) fn restart_engine(&mut self) -> Result<()> {
-        let engine = self.engine.take().context("there is an engine")?;
+        let engine = self.engine.take().context("the engine is not running")?;
         self.engine = Some(engine.restart()?);
         Ok(())
     }
 
     pub(crate) fn engine(&self) -> Result<&ClickHouse> {
-        self.engine.as_ref().context("there is an engine")
+        self.engine.as_ref().context("the engine is not running")
     }
 }

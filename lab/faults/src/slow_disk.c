@@ -1,4 +1,5 @@
-/* fsync takes as many milliseconds as the file $SLOW_DISK says, and less as soon as it says less. */
+/* Delays each fsync by the number of milliseconds in the file $SLOW_DISK. A new number also applies to an
+ * fsync that already waits. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-//! Outages of ClickHouse that last longer than a broker's queue, and disks that fail.
+//! Outages of ClickHouse in which more messages arrive than a broker queues, and disks that fail.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,7 +17,7 @@ const MIB: u64 = 1 << 20;
 /// Options of a broker that queues 1,000 messages beyond its window and then drops, as EMQX does by
 /// default.
 const SHALLOW: &str = "--max-queue 1000";
-/// A spool must be emptied this many times faster than it would be filled.
+/// Lowest replay rate of a spool, as a multiple of the rate of live messages.
 const REPLAY_PER_LIVE: f64 = 5.0;
 
 pub(crate) fn all() -> Vec<Row> {
@@ -87,8 +87,8 @@ fn away(scene: &mut Scene) -> Result<()> {
     scene.http.set(Bad::None);
     wait_until_empty(scene, 4 * SETTLE)?;
     let ratio = spooled / began.elapsed().as_secs_f64() / scene.rate();
-    eprintln!("    {spooled} positions replayed at {ratio:.1} × the live rate, beside it");
-    ensure!(ratio >= REPLAY_PER_LIVE, "{ratio:.1} × the live rate is less than {REPLAY_PER_LIVE}");
+    eprintln!("    {spooled} positions replayed at {ratio:.1} × the live rate, in addition to live messages");
+    ensure!(ratio >= REPLAY_PER_LIVE, "the replay had {ratio:.1} × the live rate, less than {REPLAY_PER_LIVE}");
     Ok(())
 }
 
@@ -99,8 +99,8 @@ fn slow(scene: &mut Scene) -> Result<()> {
     let (reconnects, spooled) =
         (scene.metric("mqtt_reconnects_total")?, scene.metric("positions_in_spool")?);
     scene.http.set(Bad::None);
-    ensure!(reconnects == 0.0, "a slow server must not cost a connection to the broker");
-    ensure!(spooled > 0.0, "a slow server's batches go to the spool");
+    ensure!(reconnects == 0.0, "a slow ClickHouse caused {reconnects} reconnects to the broker");
+    ensure!(spooled > 0.0, "no batch went to the spool while ClickHouse was slow");
     wait_until_empty(scene, 2 * SETTLE)
 }
 
@@ -138,10 +138,10 @@ fn disk_full(scene: &mut Scene) -> Result<()> {
     wait_until("the disk is full", SETTLE, || Ok(scene.metric("spool_refused_total")? >= 1.0))?;
     sleep(Duration::from_secs(3));
     let why =
-        scene.members[0].process.get("/readyz").err().context("it calls itself ready")?.to_string();
-    ensure!(why.contains("spool"), "/readyz does not tell of the spool: {why}");
+        scene.members[0].process.get("/readyz").err().context("/readyz reports ready")?.to_string();
+    ensure!(why.contains("spool"), "/readyz does not name the spool: {why}");
     let unacked = scene.metric("mqtt_unacked")?;
-    ensure!(unacked > 0.0, "with nowhere to put them, messages must stay unacknowledged");
+    ensure!(unacked > 0.0, "messages were acknowledged, although the disk is full");
     scene.http.set(Bad::None);
     wait_until_empty(scene, SETTLE)?;
     drop(disk);
@@ -173,19 +173,19 @@ fn damaged(scene: &mut Scene) -> Result<()> {
             bytes[middle] ^= 4
         }
         std::fs::write(path, bytes)?;
-        let name = path.file_name().and_then(|name| name.to_str()).context("a name")?;
-        scene.damaged += name.split('-').nth(1).context("positions in the name")?.parse::<u64>()?;
+        let name = path.file_name().and_then(|name| name.to_str()).context("a file without a name")?;
+        scene.damaged += name.split('-').nth(1).context("a file name without a number")?.parse::<u64>()?;
     }
     scene.restart_member(0)?;
     // Metrics answer before milepost has read its spool.
-    wait_until("it has read its spool", SETTLE, || {
+    wait_until("milepost has read its spool", SETTLE, || {
         Ok(scene.metric("spool_batches").unwrap_or(0.0) > 0.0)
     })?;
     scene.http.set(Bad::None);
     wait_until_empty(scene, SETTLE)?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
     let quarantined = scene.metric("positions_quarantined_total")? as u64;
-    ensure!(quarantined == scene.damaged, "{quarantined} counted, {} damaged", scene.damaged);
+    ensure!(quarantined == scene.damaged, "{quarantined} positions counted as quarantined, {} damaged", scene.damaged);
     Ok(())
 }
 
@@ -198,7 +198,7 @@ fn kill(scene: &mut Scene) -> Result<()> {
         scene.meet_unacked(0)?;
         scene.kill_and_restart(0)?;
     }
-    wait_until("it spools again", SETTLE, || Ok(scene.metric("acks_total").unwrap_or(0.0) > 0.0))?;
+    wait_until("milepost spools again", SETTLE, || Ok(scene.metric("acks_total").unwrap_or(0.0) > 0.0))?;
     scene.http.set(Bad::Delay(Duration::from_millis(150)));
     for _ in 0..3 {
         wait_until("a batch has been replayed", SETTLE, || {

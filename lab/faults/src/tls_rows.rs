@@ -31,7 +31,7 @@ fn certificates(scene: &mut Scene) -> Result<()> {
         scene.meet_unacked(0)?;
         scene.mqtt.set(Bad::Cut);
         for what in ["no connection", "insert failed"] {
-            wait_until("milepost says that the certificate has expired", SETTLE, || {
+            wait_until("milepost reports that the certificate has expired", SETTLE, || {
                 Ok(expired(scene, what)? > 0)
             })
             .context(what)?;
@@ -40,16 +40,16 @@ fn certificates(scene: &mut Scene) -> Result<()> {
         scene.certify_until(2099)?;
         scene.wait_until_recovered(SETTLE)?;
     }
-    let (said, sessions) = (expired(scene, "no connection")?, scene.metric("mqtt_connected")?);
-    if said as f64 > 2.0 * sessions {
-        scene.misdeed =
-            Some(format!("{said} lines say why {sessions} sessions had no connection, twice"));
+    let (lines, sessions) = (expired(scene, "no connection")?, scene.metric("mqtt_connected")?);
+    if lines as f64 > 2.0 * sessions {
+        scene.violation =
+            Some(format!("{lines} log lines for {sessions} sessions that had no connection twice"));
     }
     scene.meet_unacked(0)?;
     scene.kill_and_restart(0)
 }
 
-/// Returns the number of log lines that report an expired certificate with these words.
+/// Returns the number of log lines that contain `what` and report an expired certificate.
 fn expired(scene: &Scene, what: &str) -> Result<usize> {
     let log = scene.members[0].process.process.log()?;
     Ok(log.lines().filter(|line| line.contains(what) && line.contains("has expired")).count())

@@ -98,9 +98,9 @@ impl Shared {
         let since = *since.get_or_insert_with(Instant::now);
         if since.elapsed() >= STALLED_AFTER && get(&format!("http://{address}/readyz")).is_ok() {
             let seconds = since.elapsed().as_secs();
-            let words =
-                format!("{unacked} messages waited for {seconds} s, and /readyz said ready");
-            lock(&self.silent_stall).get_or_insert(words);
+            let stall =
+                format!("{unacked} messages waited for {seconds} s while /readyz reported ready");
+            lock(&self.silent_stall).get_or_insert(stall);
         }
     }
 }

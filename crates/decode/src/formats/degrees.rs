@@ -11,7 +11,7 @@ pub enum Degrees {
     Factor(f64),
     /// `ddmm.mmmm`, as NMEA writes degrees and minutes.
     Minutes,
-    /// `-ddmm.mmmm`: the same numbers, of the southern or western half without a sign.
+    /// `-ddmm.mmmm`: like `Minutes`, but a number without a sign is south or west.
     NegativeMinutes,
 }
 
@@ -21,7 +21,7 @@ impl Degrees {
     /// # Errors
     /// The list of valid units.
     pub fn new(unit: &str) -> Result<Self, String> {
-        // `-1 deg`: numbers of the southern or western half without a sign.
+        // `-1 deg`: a number without a sign is south or west.
         let size = unit.strip_prefix('-').or_else(|| unit.strip_prefix('+')).unwrap_or(unit);
         let is_negative = unit.starts_with('-');
         if size == "ddmm.mmmm" {
@@ -32,8 +32,8 @@ impl Degrees {
         factor.map_err(|why| why + "; or \"ddmm.mmmm\"")
     }
 
-    /// Returns the unit without its sign: that of the other coordinate, whose half of the earth
-    /// the sign does not concern.
+    /// Returns the unit without its sign. The sign applies to one coordinate only, so this is the
+    /// unit of the other one.
     #[must_use]
     pub const fn unsigned(self) -> Self {
         match self {
@@ -70,7 +70,7 @@ impl Degrees {
         }
     }
 
-    /// Returns about how many degrees one unit has.
+    /// Returns the size of one unit in degrees; roughly, for `ddmm.mmmm`.
     pub(super) const fn factor(self) -> f64 {
         match self {
             Self::Factor(factor) => factor.abs(),
@@ -97,13 +97,14 @@ impl Degrees {
 /// Names of the coordinates by slot.
 const NAMES: [&str; 2] = ["lat", "lng"];
 /// Letters of the hemispheres, the positive one first.
-pub(super) const HALVES: [[char; 2]; 2] = [['N', 'S'], ['E', 'W']];
+pub(super) const HEMISPHERE_LETTERS: [[char; 2]; 2] = [['N', 'S'], ['E', 'W']];
 
-/// Rejects degrees such as `70.25W` in a negative unit, which would move them to the other half of
-/// the earth.
+/// Rejects degrees such as `70.25W` in a negative unit, which would move them to the other
+/// hemisphere.
 pub(super) fn refuse_letter(value: &Scalar<'_>, slot: usize) -> Result<(), Refusal> {
-    let has_letter =
-        |text: &&str| written(text, HALVES[slot]).is_some_and(|written| written.has_letter);
+    let has_letter = |text: &&str| {
+        written(text, HEMISPHERE_LETTERS[slot]).is_some_and(|written| written.has_letter)
+    };
     match value.as_text().filter(has_letter) {
         Some(text) => refuse(
             Reason::WrongType,
@@ -118,7 +119,7 @@ pub(super) fn refuse_letter(value: &Scalar<'_>, slot: usize) -> Result<(), Refus
 
 /// Parses degrees in the usual notations, `33.9°S`, `W 70 39.25`, `52°31'12"N`, `-33.9°`; returns
 /// other values unchanged. A number with only a letter, such as `3330.0S`, stays in `unit`. `slot`:
-/// of lat or lng.
+/// that of lat or lng.
 ///
 /// # Errors
 /// A number lost its last digits, or states degrees where `unit` is another one.
@@ -135,13 +136,13 @@ pub(super) fn coordinate(
     if resolution(text).is_some() && number(text).is_some() {
         return exponent::check_degrees(text, NAMES[slot], unit.factor()).map(|()| value);
     }
-    let Some(written) = written(text, HALVES[slot]) else { return Ok(value) };
+    let Some(written) = written(text, HEMISPHERE_LETTERS[slot]) else { return Ok(value) };
     if written.has_marks && unit.unsigned() != Degrees::Factor(1.0) {
         let field = NAMES[slot];
         return refuse(
             Reason::WrongType,
             format!(
-                "{field} {text:.20} states degrees, and its unit is another one: remove the unit"
+                "{field} {text:.20} states degrees, but the unit is another one: remove the unit"
             ),
         );
     }
@@ -200,8 +201,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn degrees_in_text_have_a_half_of_the_earth() {
-        for (text, half, expected) in [
+    fn degrees_in_text_may_name_their_hemisphere() {
+        for (text, slot, expected) in [
             ("33.9S", 0, Some(-33.9)),
             ("33.9° s", 0, Some(-33.9)),
             ("N 52 30", 0, Some(52.5)),
@@ -216,7 +217,7 @@ mod tests {
             ("E", 1, None),
             ("", 0, None),
         ] {
-            let read = written(text, HALVES[half]).map(|written| written.degrees);
+            let read = written(text, HEMISPHERE_LETTERS[slot]).map(|written| written.degrees);
             assert_eq!(read, expected, "{text}");
         }
     }
@@ -238,7 +239,7 @@ mod tests {
             ("3330.0S", "ddmm.mmmm", Some(-33.5)),
             ("3330.0", "ddmm.mmmm", Some(33.5)),
             ("335000000S", "1e-7 deg", Some(-33.5)),
-            // Which of the numbers has the decimals, and whether it is degrees at all.
+            // Ambiguous: which number has the decimals, and are these degrees at all?
             ("52.5°30'", "deg", None),
             ("52'30", "deg", None),
             ("52:30:00", "deg", None),

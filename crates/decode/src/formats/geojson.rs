@@ -1,4 +1,4 @@
-//! GeoJSON (RFC 7946): a Feature with a Point, or a FeatureCollection of these. Longitude comes
+//! GeoJSON (RFC 7946): a Feature with a Point, or a FeatureCollection of them. Longitude comes
 //! first, then latitude, then metres above the ellipsoid. GeoJSON itself has no time and no speed:
 //! `ts`, `seq`, `speed`, `heading`, `alt` and `acc` are properties, as in milepost's own format,
 //! except that the source defines the unit of `speed`.
@@ -28,7 +28,7 @@ pub(super) const FIELDS: &[&str] = &[
     "properties/acc",
     "properties/seq",
     "geometry",
-    // Common other names of the time.
+    // Other common names of the time.
     "properties/timestamp",
     "properties/time",
 ];
@@ -81,7 +81,7 @@ pub(super) fn read(
         Some("Feature") => {}
         Some("FeatureCollection") if std::ptr::eq(json, within) => {
             let Some(features) = FEATURES.raw(json)? else {
-                return refuse(Reason::WrongShape, "a FeatureCollection without features");
+                return refuse(Reason::WrongShape, "the FeatureCollection has no features");
             };
             return points.elements(features.get(), Some(json), |points, feature| {
                 read(points, feature, within, unit)

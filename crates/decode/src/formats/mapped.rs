@@ -18,8 +18,8 @@ use crate::reject::Reason;
 use crate::time::Local;
 use crate::unit::{Quantity, TimeUnit};
 
-/// Slots of what one pass finds, behind the eight of [`Fields::pointers`]: the object with the
-/// fields, and [`Habits::extra`].
+/// Slots after the eight of [`Fields::pointers`]: the object with the fields, and the values of
+/// [`Habits::extra`].
 pub(super) const ROOT: usize = 8;
 pub(super) const EXTRA: usize = 9;
 
@@ -37,7 +37,7 @@ pub struct Fields {
     pub alt: Option<(Pointer, f64)>,
     pub acc: Option<Pointer>,
     pub seq: Option<Pointer>,
-    /// The driver's id, for a source without `driver`.
+    /// Pointer of the driver's id, for a source without `driver`.
     pub driver: Option<Pointer>,
     pub more: Option<Box<More>>,
 }
@@ -55,10 +55,10 @@ pub(super) struct Habits {
     /// The fields are in the object at `root`, or in the point itself.
     pub(super) root_is_optional: bool,
     pub(super) ts_is_beside_root: bool,
-    /// Paths of the values that `sort` reads.
+    /// Paths of the values that `ignored_kind` reads.
     pub(super) extra: &'static [&'static str],
-    /// Returns how to ignore a message that is valid and holds no fix.
-    pub(super) sort: fn(&Found<'_>, &str) -> Result<Option<Ignored>, Refusal>,
+    /// Returns the kind of a valid message without a fix; `None` for a message to be decoded.
+    pub(super) ignored_kind: fn(&Found<'_>, &str) -> Result<Option<Ignored>, Refusal>,
 }
 
 impl Habits {
@@ -70,7 +70,7 @@ impl Habits {
         root_is_optional: false,
         ts_is_beside_root: false,
         extra: &[],
-        sort: |_, _| Ok(None),
+        ignored_kind: |_, _| Ok(None),
     };
 
     pub(super) fn number<'a>(&self, value: Scalar<'a>) -> Scalar<'a> {
@@ -86,7 +86,8 @@ impl Habits {
         coordinate(value, slot, Degrees::Factor(1.0)).map(|value| self.number(value))
     }
 
-    /// Reads a number of a unit with this factor, or a string with its own unit: `36 km/h`.
+    /// Converts a number by the factor of its unit, or reads a string that states its unit, such as
+    /// `36 km/h`.
     #[inline]
     fn measured<'a>(&self, value: Scalar<'a>, quantity: Quantity, factor: f64) -> Scalar<'a> {
         let number = self.number(value);
@@ -193,7 +194,7 @@ impl Mapping {
     fn read_one(&self, points: &mut Points<'_>, json: &str, within: &str) -> Result<(), Refusal> {
         let Self { fields, habits } = self;
         let mut found = points.reading.find(json)?;
-        if let Some(kind) = (habits.sort)(&found, json)? {
+        if let Some(kind) = (habits.ignored_kind)(&found, json)? {
             points.ignore(kind);
             return Ok(());
         }
@@ -230,7 +231,7 @@ impl Mapping {
         } else {
             (lat, lng)
         };
-        // Import checks more members, and its remedy is another.
+        // Import checks more members itself, and suggests another remedy.
         if !points.reading.checks_hemispheres {
             names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
         }
@@ -295,7 +296,7 @@ impl Fields {
     }
 }
 
-/// Reads a string with a unit behind its number; leaves other strings unchanged.
+/// Reads a string with a unit after its number; leaves other strings unchanged.
 #[cold]
 fn with_unit(text: Cow<'_, str>, quantity: Quantity) -> Scalar<'_> {
     quantity.read(&text).map_or(Scalar::Text(text), |number| Scalar::Number(number.into()))

@@ -10,7 +10,7 @@ use crate::points::Points;
 use crate::refusal::Refusal;
 use crate::unit::TimeUnit;
 
-/// Returns the keys that are columns.
+/// Returns the keys that the format reads.
 pub(super) fn fields() -> Vec<&'static str> {
     let required = ["driver_id", "lat", "lng", "lon", "ts"];
     required.into_iter().chain(Field::ALL.map(Field::name)).collect()

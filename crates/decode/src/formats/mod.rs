@@ -27,7 +27,7 @@ use crate::unit::{SpeedUnit, TimeUnit};
 #[derive(Debug, Clone)]
 pub enum Format {
     Milepost,
-    /// GeoJSON does not define a unit of speed.
+    /// The unit of speeds comes from the source: GeoJSON does not define one.
     GeoJson(SpeedUnit),
     Nmea,
     Mapped(Arc<Mapping>),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::degrees::{Degrees, HALVES, coordinate, refuse_letter};
+use super::degrees::{Degrees, HEMISPHERE_LETTERS, coordinate, refuse_letter};
 use crate::extract::{Found, Pointer};
 use crate::ignored::Ignored;
 use crate::json::{Scalar, number};
@@ -12,10 +12,10 @@ use crate::reject::Reason;
 use crate::time::Local;
 use crate::unit::number_and_unit;
 
-/// The slots of a mapping's own fields, as [`Fields::pointers`](super::mapped::Fields::pointers)
-/// orders them.
+/// Names of a mapping's own fields by slot, in the order of
+/// [`Fields::pointers`](super::mapped::Fields::pointers).
 pub const FIELDS: [&str; 8] = ["lat", "lng", "ts", "speed", "heading", "alt", "acc", "seq"];
-/// Slots behind those of [`mapped`](super::mapped): the hemispheres of lat and lng, and the date.
+/// Slots after those of [`mapped`](super::mapped): the hemispheres of lat and lng, and the date.
 const HEMISPHERES: [usize; 2] = [12, 13];
 const DATE: usize = 14;
 pub(super) const LAT: usize = 0;
@@ -61,14 +61,17 @@ impl Default for More {
 /// Parses `speed=102.3` into a slot and a value.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The field is unknown, or the value is not a number.
 pub fn unknown(text: &str) -> Result<(usize, f64), String> {
     let parts = text.split_once('=').and_then(|(field, value)| {
         let slot = FIELDS.iter().position(|known| *known == field.trim())?;
         Some((slot, number(value)?.as_f64()?))
     });
     parts.ok_or_else(|| {
-        format!("\"{text}\": must be such as \"speed=102.3\", of {}", FIELDS.join(", "))
+        format!(
+            "\"{text}\": must be such as \"speed=102.3\", where the field is one of {}",
+            FIELDS.join(", ")
+        )
     })
 }
 
@@ -83,7 +86,7 @@ impl More {
     }
 
     /// Converts the found values to milepost's units. Returns `Some` if the message holds no fix.
-    /// `read` parses a number sent as a string, if the format has such.
+    /// `read` parses a number sent as a string, if the format allows that.
     pub(super) fn apply<'a>(
         &self,
         found: &mut Found<'a>,
@@ -161,13 +164,13 @@ impl More {
 /// Applies a hemisphere to a number without a sign.
 fn signed<'a>(
     value: Scalar<'a>,
-    half: &Scalar<'_>,
+    hemisphere: &Scalar<'_>,
     slot: usize,
     pointer: &Pointer,
 ) -> Result<Scalar<'a>, Refusal> {
     let Some(number) = value.as_f64() else { return Ok(value) };
-    let [positive, negative] = HALVES[slot];
-    let text = half.as_text().map(str::trim).unwrap_or_default();
+    let [positive, negative] = HEMISPHERE_LETTERS[slot];
+    let text = hemisphere.as_text().map(str::trim).unwrap_or_default();
     // NE and ESE are directions, not hemispheres.
     let is_direction = text.len() > 1 && text.bytes().all(|byte| b"NESWnesw".contains(&byte));
     let letter = text.chars().next().filter(|_| !is_direction).map(|c| c.to_ascii_uppercase());
@@ -183,7 +186,7 @@ fn signed<'a>(
             let wanted = format!("not {positive} or {negative}");
             refuse(
                 Reason::WrongType,
-                format!("{at}, the hemisphere of {field}, is {half}, {wanted}"),
+                format!("{at}, the hemisphere of {field}, is {hemisphere}, {wanted}"),
             )
         }
     }

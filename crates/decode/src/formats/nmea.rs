@@ -1,8 +1,8 @@
 //! NMEA 0183: RMC and GGA sentences of any talker, one or several lines a message. Knots,
 //! ddmm.mmmm, UTC.
 //!
-//! All sentences of one moment in a message are one fix, wherever they stand: RMC gives place,
-//! speed and course, GGA adds the altitude. A sentence with a time of day and no date gets the day
+//! All sentences of a message with the same time are one fix, in any order: RMC gives place, speed
+//! and course, GGA adds the altitude. A sentence with a time of day and no date gets the day
 //! that fits: next to the nearest RMC or ZDA of the message, else next to the time of receipt. GGA
 //! gives metres above the sea and the sea's height above the ellipsoid: the altitude is their sum.
 
@@ -22,8 +22,8 @@ use crate::unit::SpeedUnit;
 /// Longest line that is read as a sentence, in bytes. The standard allows 82.
 const LINE_BYTES_MAX: usize = 256;
 const DAY_MS: i64 = 86_400_000;
-/// Number of sentences up to which each is compared with all others. Above it, a table finds those
-/// of one moment.
+/// Number of sentences up to which each is compared with all others. Above it, a hash table finds
+/// those with the same time.
 const COMPARED_MAX: usize = 32;
 
 /// A valid RMC or GGA sentence.
@@ -57,14 +57,17 @@ struct Entry<'a> {
     line: usize,
     /// Unix milliseconds: its own time, or its time of day on the nearest day.
     at: Option<i64>,
-    /// `None`: a ZDA sentence, or a fix that was joined to another sentence of its moment.
+    /// `None`: a ZDA sentence, or a fix that was joined to another sentence with the same time.
     fix: Option<Fix<'a>>,
 }
 
 pub(super) fn read(points: &mut Points<'_>, payload: &[u8]) -> Result<(), Refusal> {
     // A line has at least one byte, so a short payload needs no count of its lines.
     if payload.len() > points.points_max && lines(payload).nth(points.points_max).is_some() {
-        return refuse(Reason::TooManyPoints, format!("more than {} lines", points.points_max));
+        return refuse(
+            Reason::TooManyPoints,
+            format!("the message has more than {} lines", points.points_max),
+        );
     }
     let mut lines = lines(payload).enumerate().peekable();
     let (mut entries, mut last) = (Vec::with_capacity(2), None);
@@ -85,14 +88,14 @@ pub(super) fn read(points: &mut Points<'_>, payload: &[u8]) -> Result<(), Refusa
         }
     }
     let Some(last) = last else {
-        return refuse(Reason::InvalidSentence, "no sentence");
+        return refuse(Reason::InvalidSentence, "the payload contains no sentence");
     };
     date(&mut entries, points.received_at.unix_ms());
     join(&mut entries);
-    let halves = halves_of_pairs(&entries, last);
+    let without_rmc = edge_lines_without_rmc(&entries, last);
     for entry in &entries {
         match (entry.at, &entry.fix) {
-            (_, Some(fix)) if fix.motion.is_none() && halves.contains(&Some(entry.line)) => {
+            (_, Some(fix)) if fix.motion.is_none() && without_rmc.contains(&Some(entry.line)) => {
                 points.ignore(Ignored::Sentence);
             }
             (Some(unix_ms), Some(fix)) => add(points, unix_ms, fix),
@@ -121,8 +124,9 @@ fn utf8(line: &[u8]) -> Result<&str, Refusal> {
     str::from_utf8(line).map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))
 }
 
-/// Dates each fix without a date: on the day on which it is nearest to the nearest clock of the
-/// message, or to the time of receipt. Of two equally near clocks, the earlier one is used.
+/// Sets the day of each fix without a date: the day on which its time is closest to that of the
+/// nearest dated sentence, or to the time of receipt if there is none. Of two equally near
+/// sentences, the earlier one is used.
 fn date(entries: &mut [Entry<'_>], receipt: i64) {
     let (mut before, mut next): (Option<(usize, i64)>, usize) = (None, 0);
     for n in 0..entries.len() {
@@ -144,7 +148,7 @@ fn date(entries: &mut [Entry<'_>], receipt: i64) {
     }
 }
 
-/// Joins all sentences of a moment into one fix, at the position of the first of them.
+/// Joins all sentences with the same time into one fix, in the place of the first of them.
 fn join(entries: &mut [Entry<'_>]) {
     let mut known: HashMap<i64, usize> = HashMap::new();
     for n in 0..entries.len() {
@@ -164,9 +168,10 @@ fn join(entries: &mut [Entry<'_>]) {
     }
 }
 
-/// Returns the lines of GGA sentences at the beginning or end of a message whose RMC is in the
-/// message before or after. As fixes of their own they would replace those, which have more fields.
-fn halves_of_pairs(entries: &[Entry<'_>], last: usize) -> [Option<usize>; 2] {
+/// Returns the lines of GGA sentences at the beginning or end of a message whose RMC sentence is in
+/// the message before or after. Stored as fixes of their own, they would replace the fixes of the
+/// RMC sentences, which have more fields.
+fn edge_lines_without_rmc(entries: &[Entry<'_>], last: usize) -> [Option<usize>; 2] {
     let fixes = || entries.iter().filter_map(|entry| Some((entry.line, entry.fix.as_ref()?)));
     let alone = || fixes().filter(|(_, fix)| fix.motion.is_none()).map(|(line, _)| line);
     let edges = [0, last].map(|edge| alone().find(|line| *line == edge));
@@ -183,7 +188,7 @@ fn on_the_nearest_day(time_ms: i64, unix_ms: i64) -> i64 {
 }
 
 impl Fix<'_> {
-    /// Adds the fields of another sentence of the same moment. The place is that of the first RMC.
+    /// Adds the fields of another sentence with the same time. The place is that of the first RMC.
     fn join(&mut self, mut other: Self) {
         if self.motion.is_none() && other.motion.is_some() {
             std::mem::swap(self, &mut other);
@@ -264,7 +269,8 @@ fn sentence(line: &str) -> Result<Sentence<'_>, Refusal> {
 
 /// Returns the text between `$` and `*`, if the checksum after it is correct.
 fn checked(line: &str) -> Result<&str, Refusal> {
-    let invalid = || Refusal::new(Reason::InvalidSentence, "no sentence such as $GPRMC,…*hh");
+    let invalid =
+        || Refusal::new(Reason::InvalidSentence, "the line is not a sentence such as $GPRMC,…*hh");
     let body = line
         .strip_prefix(['$', '!'])
         .filter(|_| line.len() <= LINE_BYTES_MAX)
@@ -277,18 +283,18 @@ fn checked(line: &str) -> Result<&str, Refusal> {
     if !is_hex || u8::from_str_radix(given, 16) != Ok(computed) {
         return refuse(
             Reason::BadChecksum,
-            format!("the sentence says {given:.8}; its checksum is {computed:02X}"),
+            format!("the checksum is {given:.8}, but must be {computed:02X}"),
         );
     }
     Ok(body)
 }
 
 /// Parses `ddmm.mmmm` or `dddmm.mmmm` with its hemisphere.
-fn degrees([text, half]: [&str; 2], [positive, negative]: [&str; 2]) -> Result<f64, Refusal> {
+fn degrees([text, letter]: [&str; 2], [positive, negative]: [&str; 2]) -> Result<f64, Refusal> {
     let wanted = || {
         Refusal::new(
             Reason::InvalidSentence,
-            format!("\"{text},{half}\": ddmm.mmmm,{positive} or {negative} is wanted"),
+            format!("\"{text},{letter}\": must be ddmm.mmmm,{positive} or ddmm.mmmm,{negative}"),
         )
     };
     let point = text.find('.').unwrap_or(text.len());
@@ -304,9 +310,9 @@ fn degrees([text, half]: [&str; 2], [positive, negative]: [&str; 2]) -> Result<f
         .filter(|(_, minutes)| *minutes < 60.0)
         .ok_or_else(wanted)?;
     let degrees = whole + minutes / 60.0;
-    if half == positive {
+    if letter == positive {
         Ok(degrees)
-    } else if half == negative {
+    } else if letter == negative {
         Ok(-degrees)
     } else {
         Err(wanted())
@@ -314,13 +320,13 @@ fn degrees([text, half]: [&str; 2], [positive, negative]: [&str; 2]) -> Result<f
 }
 
 /// Parses `ddmmyy` into its midnight in Unix milliseconds. GPS begins in 1980, so the years 80 to
-/// 99 belong to that century.
+/// 99 are 1980 to 1999.
 fn day_ms(date: &str) -> Result<i64, Refusal> {
     let read = || {
         let [day, month, year] = pairs(date.as_bytes()).filter(|_| date.len() == 6)?;
         midnight(if year < 80 { 2_000 + year } else { 1_900 + year }, month, day)
     };
-    read().ok_or_else(|| Refusal::new(Reason::BadTs, format!("date \"{date}\": ddmmyy is wanted")))
+    read().ok_or_else(|| Refusal::new(Reason::BadTs, format!("date \"{date}\": must be ddmmyy")))
 }
 
 fn midnight(year: u32, month: u32, day: u32) -> Option<i64> {
@@ -340,8 +346,7 @@ fn time_ms(time: &str) -> Result<i64, Refusal> {
         let is_time = hour < 24 && minute < 60 && second <= 60;
         is_time.then(|| i64::from((hour * 60 + minute) * 60 + second) * 1_000 + i64::from(fraction))
     };
-    read()
-        .ok_or_else(|| Refusal::new(Reason::BadTs, format!("time \"{time}\": hhmmss.ss is wanted")))
+    read().ok_or_else(|| Refusal::new(Reason::BadTs, format!("time \"{time}\": must be hhmmss.ss")))
 }
 
 /// Parses the first six bytes as three numbers of two digits.

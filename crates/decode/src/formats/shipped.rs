@@ -44,7 +44,7 @@ static SHIPPED: [Shipped; 6] = [
             numbers_may_be_strings: true,
             negative_is_unknown: true,
             extra: &["_type"],
-            sort: owntracks,
+            ignored_kind: owntracks,
             ..Habits::NONE
         },
     },
@@ -62,11 +62,16 @@ static SHIPPED: [Shipped; 6] = [
         ts: ("/position/fixTime", TimeUnit::Rfc3339),
         speed_unit: Some(SpeedUnit::Knots),
         points: None,
-        habits: Habits { root: &["position"], extra: &["event"], sort: traccar, ..Habits::NONE },
+        habits: Habits {
+            root: &["position"],
+            extra: &["event"],
+            ignored_kind: traccar,
+            ..Habits::NONE
+        },
     },
     // Traccar Client from version 9 on, and other apps on the same background-geolocation SDK:
-    // `location` is a point, or an array of those kept without a network; or the payload is one. -1
-    // is unknown. https://www.traccar.org/osmand/
+    // `location` is a point, or an array of the points that were kept without a network. The
+    // payload itself may also be a point. -1 means unknown. https://www.traccar.org/osmand/
     Shipped {
         name: "traccar-client",
         at: COORDS,
@@ -100,7 +105,7 @@ static SHIPPED: [Shipped; 6] = [
             lat_lng_is_one_string: true,
             root: &["state", "reported"],
             extra: &["CMD", "RSP"],
-            sort: teltonika,
+            ignored_kind: teltonika,
             ..Habits::NONE
         },
     },
@@ -117,11 +122,11 @@ static SHIPPED: [Shipped; 6] = [
             root: &["values"],
             root_is_optional: true,
             ts_is_beside_root: true,
-            sort: thingsboard,
+            ignored_kind: thingsboard,
             ..Habits::NONE
         },
     },
-    // A browser's GeolocationPosition; null is unknown.
+    // A browser's GeolocationPosition; null means unknown.
     // https://www.w3.org/TR/geolocation/#position_interface
     Shipped {
         name: "w3c",
@@ -178,7 +183,7 @@ fn owntracks(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
     }))
 }
 
-/// Ignores an event: it repeats a position that is forwarded by itself.
+/// Ignores an event: it repeats a position that Traccar forwards in a message of its own.
 fn traccar(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
     Ok((!found[EXTRA].is_missing()).then_some(Ignored::Event))
 }
@@ -199,7 +204,7 @@ fn teltonika(found: &Found<'_>, _: &str) -> Result<Option<Ignored>, Refusal> {
 
 fn thingsboard(found: &Found<'_>, json: &str) -> Result<Option<Ignored>, Refusal> {
     match (found[0].is_missing() && found[1].is_missing(), json.starts_with('[')) {
-        (true, true) => refuse(Reason::WrongShape, "an array in an array"),
+        (true, true) => refuse(Reason::WrongShape, "the array contains another array"),
         (true, false) => Ok(Some(Ignored::Telemetry)),
         (false, _) => Ok(None),
     }
