@@ -1,5 +1,5 @@
-//! Puts page/dist into the binary. Without it a developer's build has no page; a build with
-//! `MILEPOST_MAP_PAGE=required`, as releases and images set it, fails.
+//! Embeds page/dist in the binary. If page/dist is missing, a developer's build has no page, and a
+//! build with `MILEPOST_MAP_PAGE=required`, which releases and images set, fails.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -23,15 +23,15 @@ fn main() {
     for path in files {
         let name = path
             .strip_prefix(&root)
-            .expect("it was found there")
+            .expect("collected below root")
             .to_string_lossy()
             .replace('\\', "/");
         writeln!(code, "    ({name:?}, include_bytes!({path:?})),")
-            .expect("a string takes everything");
+            .expect("writing to a string does not fail");
     }
     code += "];\n";
     let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets it"));
-    std::fs::write(out.join("page.rs"), code).expect("OUT_DIR can be written");
+    std::fs::write(out.join("page.rs"), code).expect("OUT_DIR is writable");
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {

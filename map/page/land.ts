@@ -1,5 +1,5 @@
-// Land and borders of a world-atlas file for a flat map, made when the page is built. Its outlines are stitched over 180° for round
-// globes: an edge there would run across the whole map, and exchange land and sea. Here they are cut.
+// Land and borders of a world-atlas file for a flat map, made when the page is built. The atlas joins outlines across 180°, for globes. On
+// a flat map such an edge would run across the whole map and swap land and sea, so the outlines are cut here.
 import { feature, mesh } from 'topojson-client';
 import type { MultiPolygon, Position } from 'geojson';
 import type { GeometryCollection, Topology } from 'topojson-specification';
@@ -27,7 +27,7 @@ export function land(atlas: Atlas): Land {
   };
 }
 
-/** A polygon as one or more that do not cross 180°. */
+/** Cuts a polygon into polygons that do not cross 180°. */
 export function cut([outline, ...holes]: Position[][]): Position[][][] {
   const inside = holes.flatMap(cutRing);
   return cutRing(outline).map((ring) => [ring, ...inside.filter((hole) => box(ring, hole[0]))]);
@@ -41,13 +41,13 @@ function cutRing(ring: Position[]): Position[][] {
   for (let world = first; world <= last; world++) {
     const [west, east] = [world * 360 - 180, world * 360 + 180];
     const piece = clip(clip(flat, (lng) => lng - west), (lng) => east - lng).map(([lng, lat]) => [lng - world * 360, lat]);
-    // What only touches 180° is a line.
+    // A piece that only touches 180° is a line, not an area.
     if (piece.some(([lng]) => lng !== piece[0][0])) pieces.push(piece);
   }
   return pieces;
 }
 
-/** Longitudes go on beyond 180°. Around a pole the ring does not close: then over the pole. */
+/** Lets longitudes continue beyond 180°. A ring around a pole does not close then, so it is closed over the pole. */
 function unrolled(ring: Position[]): Position[] {
   let [[lng]] = ring;
   const flat = ring.map(([next, lat]) => {

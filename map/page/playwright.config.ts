@@ -1,15 +1,15 @@
 import { existsSync } from 'node:fs';
 import { defineConfig } from '@playwright/test';
 
-// Debian's, which lab/local/setup --map installs.
+// Debian's Chromium, which lab/local/setup --map installs.
 const chromium = process.env.CHROMIUM ?? ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 
 export default defineConfig({
   testDir: 'browser',
-  // One stack for all, and the engine is killed at the end: in order, in one worker.
+  // All tests share one stack, and the last one kills the engine: they run in order, in one worker.
   workers: 1,
   fullyParallel: false,
-  // Timings are no tests: a machine may be busy.
+  // Long, so that no test fails on a busy machine.
   timeout: 900_000,
   expect: { timeout: 120_000 },
   reporter: [['list']],
@@ -23,7 +23,7 @@ export default defineConfig({
     actionTimeout: 120_000,
     launchOptions: {
       ...(chromium ? { executablePath: chromium } : {}),
-      // As on a machine without a graphics card: WebGL is drawn by the CPU, and so is the page, but not with WebGL.
+      // As on a machine without a graphics card: the CPU draws WebGL, and the page itself without WebGL.
       args: ['--disable-gpu', '--enable-unsafe-swiftshader'],
     },
   },

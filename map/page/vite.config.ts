@@ -4,7 +4,7 @@ import { defineConfig, type Plugin } from 'vite';
 import { land, type Atlas } from './land';
 import { dependencies } from './package.json';
 
-// What background.ts imports. Written before anything is resolved, by `npx vite` as well.
+// Writes the files that background.ts imports, before anything is resolved, for `npx vite` as well.
 const folder = join(import.meta.dirname, 'made');
 mkdirSync(folder, { recursive: true });
 for (const level of ['110m', '50m', '10m']) {
@@ -19,16 +19,16 @@ export default defineConfig({
     target: 'es2022',
     // A data: URL would need a wider CSP for fonts and scripts.
     assetsInlineLimit: 0,
-    // The map's libraries, which come after the page itself.
+    // The map's libraries, which load after the page itself.
     chunkSizeWarningLimit: 2000,
     modulePreload: { polyfill: false },
   },
-  // `npx vite` shows changes at once, before a server that runs.
+  // `npx vite` shows changes at once, in front of a running server.
   server: { proxy: { '/api': { target: process.env.MAP_URL ?? 'http://127.0.0.1:9480', changeOrigin: true } } },
   plugins: [licences()],
 });
 
-/** licences.txt: the licences of all that is in the bundle ask to be there, too. */
+/** Writes licences.txt: the licences of the bundled packages require that their texts are distributed, too. */
 function licences(): Plugin {
   return {
     name: 'licences',

@@ -3,7 +3,7 @@ import { defineConfig } from 'vitest/config';
 export default defineConfig({
   test: {
     dir: 'test',
-    // Timings are no tests: a machine may be busy.
+    // Long, so that no test fails on a busy machine.
     testTimeout: 120_000,
     pool: 'threads',
     maxWorkers: 1,

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::fleet::look::Scope;
 use crate::params::driver;
 
-/// Longest validity of a link.
+/// Longest validity of a link, in hours.
 pub const LINK_HOURS_MAX: u32 = 24 * 366;
 /// Most groups and drivers in one link: the link must fit into a URL.
 const LINK_NAMES_MAX: usize = 50;
@@ -44,7 +44,7 @@ impl Access {
 /// groups and a driver.
 ///
 /// # Errors
-/// An entry of another form.
+/// An entry has another form.
 pub fn viewers(texts: Vec<String>) -> Result<Vec<(String, Arc<Scope>)>, String> {
     texts.iter().filter(|text| !text.is_empty()).map(|text| viewer(text)).collect()
 }
@@ -93,7 +93,7 @@ impl Link {
             return Err(format!("drivers, groups: expected 1 to {LINK_NAMES_MAX} in all"));
         }
         if self.groups.contains("") {
-            return Err("groups: an empty string is no group".to_owned());
+            return Err("groups: an empty string is not a group".to_owned());
         }
         self.drivers.iter().try_for_each(|id| driver(id).map(drop))
     }

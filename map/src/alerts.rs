@@ -51,13 +51,13 @@ pub async fn recent(store: &Store, scope: &Scope, hours: u32) -> Result<Vec<Aler
         LEFT JOIN ({seen}) AS seen USING (driver_id, ts, seq, kind, fence)
         ORDER BY event.known_at DESC, event.ts DESC, event.driver_id"
     );
-    let question = store.ask_in(scope, &sql).param("hours", hours);
-    question.fetch_all().await.map_err(|error| failed(store, &error))
+    let query = store.ask_in(scope, &sql).param("hours", hours);
+    query.fetch_all().await.map_err(|error| failed(store, &error))
 }
 
 /// Key of an event in a request to acknowledge it.
 #[derive(Debug, Deserialize)]
-pub struct Seen {
+pub struct AlertKey {
     pub driver_id: String,
     pub ts: i64,
     pub seq: u32,
@@ -68,11 +68,11 @@ pub struct Seen {
 /// Records that the viewer `by` acknowledged an event.
 ///
 /// # Errors
-/// ClickHouse's.
+/// The insert failed.
 pub async fn acknowledge(
     writer: &milepost_clickhouse::Reader,
     database: &str,
-    seen: &Seen,
+    seen: &AlertKey,
     by: &str,
 ) -> Result<(), clickhouse::error::Error> {
     let sql = format!(

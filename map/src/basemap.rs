@@ -23,21 +23,21 @@ pub struct Range {
 }
 
 /// Reads at most [`RANGE_BYTES_MAX`] bytes from `first` to `last`, both included. `None`: the file
-/// ends before.
+/// ends before `first`, or the range is empty.
 ///
 /// # Errors
 /// The file cannot be read.
 pub fn read(path: &Path, first: u64, last: u64) -> io::Result<Option<Range>> {
     let file = File::open(path)?;
-    let facts = file.metadata()?;
-    let total = facts.len();
+    let metadata = file.metadata()?;
+    let total = metadata.len();
     if first >= total || last < first {
         return Ok(None);
     }
     let length = (last.min(total - 1) - first + 1).min(RANGE_BYTES_MAX);
     let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
     file.read_exact_at(&mut bytes, first)?;
-    let tag = format!("\"{:x}-{:x}-{:x}\"", total, facts.mtime(), facts.mtime_nsec());
+    let tag = format!("\"{:x}-{:x}-{:x}\"", total, metadata.mtime(), metadata.mtime_nsec());
     Ok(Some(Range { first, bytes, total, tag }))
 }
 
@@ -50,10 +50,10 @@ pub fn check(path: &Path) -> Result<(), String> {
     if begin.is_some_and(|range| range.bytes == MAGIC) {
         return Ok(());
     }
-    Err(format!("{} is no PMTiles file of version 3", path.display()))
+    Err(format!("{} is not a PMTiles file of version 3", path.display()))
 }
 
-/// Parses `bytes=FIRST-LAST`, the only form that PMTiles' readers send.
+/// Parses `bytes=FIRST-LAST` or `bytes=FIRST-`; PMTiles readers send no other forms.
 #[must_use]
 pub fn parse(header: &str) -> Option<(u64, u64)> {
     let (first, last) = header.strip_prefix("bytes=")?.split_once('-')?;
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(read(file.path(), 17, 20).unwrap(), None);
         assert_eq!(check(file.path()), Ok(()));
         std::fs::write(file.path(), b"PMTiles\x02").unwrap();
-        assert!(check(file.path()).unwrap_err().contains("no PMTiles file"));
+        assert!(check(file.path()).unwrap_err().contains("not a PMTiles file"));
     }
 
     #[test]

@@ -4,16 +4,16 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-/// A live map of the drivers whose positions milepost stores. Reads ClickHouse; writes fences
-/// alone, if `fences.user` is set.
+/// A live map of the drivers whose positions milepost stores. Reads ClickHouse. If `fences.user` is
+/// set, also writes fences, cards of drivers, and acknowledgements of alerts.
 #[derive(Parser)]
 #[command(version = milepost_observe::build::LONG)]
 pub(crate) struct Arguments {
     /// TOML file; else $MILEPOST_MAP_CONFIG, else ./milepost-map.toml if there is one
     #[arg(long, global = true)]
     pub(crate) config: Option<PathBuf>,
-    /// A proxy in front of the map authenticates and encrypts: allow addresses beyond the loopback
-    /// without both
+    /// A proxy in front of the map authenticates and encrypts: listen beyond the loopback without
+    /// TLS and a login
     #[arg(long, global = true)]
     pub(crate) behind_proxy: bool,
     #[command(subcommand)]

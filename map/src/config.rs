@@ -61,7 +61,7 @@ pub struct Http {
     pub login: Option<(String, Secret)>,
     /// Header in which the proxy names the viewer; requests without it are refused.
     pub user_header: Option<HeaderName>,
-    /// Bearer token: for programs; with `user_header`, for the proxy alone.
+    /// Bearer token: for programs; with `user_header`, only for the proxy.
     pub token: Option<Secret>,
     /// Most pages open at the same time.
     pub viewers_max: usize,
@@ -72,7 +72,8 @@ pub struct Http {
 /// `[fences]`: the editors, and the ClickHouse login that writes for them.
 #[derive(Debug, Clone)]
 pub struct Fences {
-    /// ClickHouse login that writes the table `fences`; `None`: fences are read-only.
+    /// ClickHouse login that writes fences, cards of drivers, and acknowledgements of alerts;
+    /// `None`: the map is read-only.
     pub writer: Option<Server>,
     /// Viewers who may edit, as named in `http.user_header`; empty: every viewer.
     pub editors: Vec<String>,
@@ -87,9 +88,9 @@ pub struct Map {
     pub basemap: Option<PathBuf>,
     /// A driver without a fix for this long counts as silent.
     pub silent_after: Duration,
-    /// A driver without a fix for this long is not drawn unless asked for.
+    /// A driver without a fix for this long is drawn only on request.
     pub hidden_after: Duration,
-    /// Attributes with names and groups.
+    /// Attributes that hold drivers' names and groups.
     pub names: Names,
     /// Other servers that the style loads tiles, glyphs and sprites from.
     pub style_origins: Vec<String>,
@@ -114,13 +115,13 @@ impl Names {
         self.name_attribute.is_some() || self.group_attribute.is_some()
     }
 
-    /// Empty: none.
+    /// Returns the attribute that holds a driver's name; empty: none.
     #[must_use]
     pub fn name_attribute(&self) -> &str {
         self.name_attribute.as_deref().unwrap_or_default()
     }
 
-    /// Empty: none.
+    /// Returns the attribute that holds a driver's group; empty: none.
     #[must_use]
     pub fn group_attribute(&self) -> &str {
         self.group_attribute.as_deref().unwrap_or_default()
@@ -132,14 +133,15 @@ impl Config {
     /// it.
     ///
     /// # Errors
-    /// [`Error::Source`]: the file is missing or not TOML; [`Error::Violations`]: its content is invalid.
+    /// [`Error::Source`]: the file is missing or not TOML; [`Error::Violations`]: its content is
+    /// invalid.
     pub fn load(path: Option<&Path>, behind_proxy: bool) -> Result<Self, Error> {
         Self::from_settings(&mut settings(path, DEFAULT_FILE, ENVIRONMENT_PREFIX)?, behind_proxy)
     }
 
     /// Parses the text of a file, without the environment.
     ///
-    /// # Errors The same as those of [`Config::load`].
+    /// # Errors See [`Config::load`].
     pub fn parse(toml: &str) -> Result<Self, Error> {
         Self::from_settings(&mut settings_of(toml)?, false)
     }
@@ -159,14 +161,14 @@ impl Config {
         }
         if access.links_key.is_some() && !http.wants_login() && !http.behind_proxy {
             s.violations
-                .push("access.links_key: requires a login, which a link replaces".to_owned());
+                .push("access.links_key: requires a login or http.behind_proxy, because without one no link is needed".to_owned());
         }
         let (map, log) = (Map::read(s), Log::read(s));
         let effective = s.finish()?;
         Ok(Self { clickhouse, http, map, fences, access, log, effective })
     }
 
-    /// Every key with its effective value as TOML would have it, in order; secrets redacted.
+    /// Returns every key with its effective value in TOML syntax; secrets redacted.
     #[must_use]
     pub fn effective(&self) -> &[(String, String)] {
         &self.effective
@@ -185,7 +187,7 @@ impl ClickHouse {
         Self {
             server: Server::read(s),
             query_timeout: s.duration("clickhouse.query_timeout", "10s", "1s", "2m"),
-            // Below what deploy/clickhouse/access.sql allows a reader.
+            // The default is below what deploy/clickhouse/access.sql allows a reader.
             query_memory_bytes_max: s.within(
                 "clickhouse.query_memory_bytes_max",
                 2_000_000_000,
@@ -205,7 +207,7 @@ impl Http {
         let (username, password) = (s.optional("http.username"), s.secret("http.password"));
         let token = s.secret("http.token");
         if cert.is_some() != key.is_some() {
-            s.violations.push("http.cert_file: give it and http.key_file, or neither".to_owned());
+            s.violations.push("http.cert_file: set it and http.key_file, or neither".to_owned());
         }
         let tls = cert.zip(key);
         if let Some((cert, key)) = &tls {
@@ -213,7 +215,7 @@ impl Http {
         }
         if username.is_some() != password.is_some() {
             s.violations
-                .push("http.username: give it and http.password_file, or neither".to_owned());
+                .push("http.username: set it and http.password_file, or neither".to_owned());
         }
         if username
             .as_ref()
@@ -225,7 +227,8 @@ impl Http {
         let user_header = s.optional("http.user_header").and_then(|name| {
             let header = HeaderName::try_from(&name);
             if header.is_err() {
-                s.violations.push(format!("http.user_header: \"{name}\" is no name of a header"));
+                s.violations
+                    .push(format!("http.user_header: \"{name}\" is not a valid header name"));
             }
             header.ok()
         });
@@ -235,7 +238,7 @@ impl Http {
         }
         if user_header.is_some() && !listen.ip().is_loopback() && token.is_none() {
             s.violations.push(format!(
-                "http.user_header: whoever reaches {listen} could send the header: set http.token_file, and let the proxy alone \
+                "http.user_header: anyone who reaches {listen} could send the header: set http.token_file, and let only the proxy \
                  send `Authorization: Bearer` with this token; or listen on the loopback address"
             ));
         }
@@ -244,7 +247,7 @@ impl Http {
             s.violations.push(format!(
                 "http.listen: {listen} can be reached from other machines, and positions are personal data: set \
                  http.cert_file and http.key_file, and http.username and http.password_file (people) or http.token_file \
-                 (programs); or, if a proxy before it authenticates and encrypts, http.behind_proxy = true (--behind-proxy)"
+                 (programs); or, if a proxy in front of it authenticates and encrypts, http.behind_proxy = true (--behind-proxy)"
             ));
         }
         Self {
@@ -284,8 +287,9 @@ impl Fences {
         }
         let editors = s.value("fences.editors", Vec::<String>::new());
         if !editors.is_empty() && http.user_header.is_none() {
-            s.violations
-                .push("fences.editors: requires http.user_header, which names who asks".to_owned());
+            s.violations.push(
+                "fences.editors: requires http.user_header, which names the viewer".to_owned(),
+            );
         }
         Self { writer: user.map(|user| Server { user, password, ..server.clone() }), editors }
     }
@@ -306,7 +310,7 @@ impl Map {
         let basemap = s.path("map.basemap");
         if basemap.is_some() && style_url.is_some() {
             s.violations
-                .push("map.basemap: give either map.basemap or map.style_url, not both".to_owned());
+                .push("map.basemap: set either map.basemap or map.style_url, not both".to_owned());
         }
         Self {
             style_url,

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::history::failed;
 use crate::store::{Error, Store};
 
-/// Longest age of the list of fields: a new one is shown this late.
+/// How long the list of fields is cached: a new field is shown at most this late.
 const COLUMNS_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// A row of the table `drivers`.
@@ -43,7 +43,7 @@ pub struct Field {
 }
 
 impl Field {
-    /// Reads a column; `None`: it is not a field's.
+    /// Parses a row of `system.columns`; `None`: the column does not belong to a field.
     fn new(name: String, kind: &str, comment: &str) -> Option<Self> {
         let FieldComment { comment, unit, from } = FieldComment::parse(comment)?;
         let inner = kind.strip_prefix("LowCardinality(").and_then(|kind| kind.strip_suffix(')'));
@@ -86,14 +86,15 @@ struct Newest {
     values: Vec<Option<String>>,
 }
 
-/// The columns of fields, without values: asked for once a minute, not at each look at a driver.
+/// The columns of `[fields.NAME]`, without values. Read at most once a minute, not for each
+/// request.
 #[derive(Debug, Default)]
 pub struct Columns(Mutex<Option<(Instant, Vec<Field>)>>);
 
 impl Columns {
     async fn read(
         &self,
-        question: impl Future<Output = Result<Vec<Field>, Error>>,
+        query: impl Future<Output = Result<Vec<Field>, Error>>,
     ) -> Result<Vec<Field>, Error> {
         let mut kept = self.0.lock().await;
         if let Some((at, fields)) = &*kept
@@ -101,7 +102,7 @@ impl Columns {
         {
             return Ok(fields.clone());
         }
-        let fields = question.await?;
+        let fields = query.await?;
         *kept = Some((Instant::now(), fields.clone()));
         Ok(fields)
     }
@@ -163,9 +164,9 @@ async fn fields_without_values(store: &Store) -> Result<Vec<Field>, Error> {
         WHERE database = {database:String} AND table = 'last_positions' AND position(comment, {mark:String}) > 0
             AND match(name, '^[a-z][a-z0-9_]*$')
         ORDER BY position";
-    let question =
+    let query =
         store.ask(SQL).param("database", store.database()).param("mark", FieldComment::MARK);
-    let rows = question.fetch_all::<(String, String, String)>().await;
+    let rows = query.fetch_all::<(String, String, String)>().await;
     let rows = rows.map_err(|error| failed(store, &error))?;
     Ok(rows
         .into_iter()
@@ -206,14 +207,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn columns_are_asked_for_once_a_minute() {
+    async fn columns_are_read_once_a_minute() {
         let (columns, asked) = (Columns::default(), std::cell::Cell::new(0));
         let read = async || {
-            let question = async {
+            let query = async {
                 asked.set(asked.get() + 1);
                 Ok(Vec::new())
             };
-            columns.read(question).await.map(drop)
+            columns.read(query).await.map(drop)
         };
         read().await.unwrap();
         tokio::time::advance(COLUMNS_AGE_MAX - Duration::from_secs(1)).await;

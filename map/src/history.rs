@@ -28,10 +28,11 @@ const VISITS_MAX: usize = 500;
 const FILE_ROWS_MAX: usize = 1_000_000;
 /// Most cells of one response: about as many as a screen shows.
 const CELLS_MAX: usize = 50_000;
-/// Time steps of a playback.
+/// Most time steps of a playback.
 const STEPS: i64 = 240;
 const PAST_MAX: usize = 100_000;
-/// The fixes of a span in an area. Qualified: an alias of a SELECT may have the name of a column.
+/// Condition for the fixes of a span in an area. Columns are qualified, because an alias of the
+/// SELECT may have the name of a column.
 const WITHIN: &str = "fix.ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND fix.ts < parseDateTime64BestEffort({to:String}, 3, 'UTC')
             AND fix.lat BETWEEN {south:Float64} AND {north:Float64}
             AND if({west:Float64} <= {east:Float64}, fix.lng BETWEEN {west:Float64} AND {east:Float64},
@@ -88,23 +89,23 @@ pub struct Track {
 /// Returns a driver's track, simplified to within `metres`.
 ///
 /// # Errors
-/// In words.
+/// The reason, in words for the viewer.
 pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Result<Track, Error> {
     const VIEW: &str =
         "(driver = {driver:String}, from = {from:String}, to = {to:String}, tz = 'UTC')";
     let (from, to) = (iso(span.from_ms), iso(span.to_ms));
-    let question = |select: &str, view: &str, order: &str, limit: usize| {
+    let query = |select: &str, view: &str, order: &str, limit: usize| {
         let sql =
             format!("SELECT {select} FROM {{db}}_ask.{view}{VIEW} ORDER BY {order} LIMIT {limit}");
         store.ask(&sql).param("driver", driver).param("from", &from).param("to", &to)
     };
-    let points = question(
+    let points = query(
         "toUnixTimestamp64Milli(ts) AS ms, lat, lng, speed",
         "track",
         "ts, seq",
         POINTS_MAX + 1,
     );
-    let episodes = question(
+    let episodes = query(
         "kind, toUnixTimestamp64Milli(began) AS `from`, toUnixTimestamp64Milli(ended) AS `to`, lat, lng, \
          metres + untracked_m AS distance_m",
         "episodes",
@@ -122,7 +123,7 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
         store.database()
     );
     let counted_ms = episodes.iter().map(|episode| episode.to).max();
-    let work = move || (fewer(&rows, metres), tail(&rows, counted_ms));
+    let work = move || (simplified_points(&rows, metres), tail(&rows, counted_ms));
     let points = tokio::task::spawn_blocking(work).await;
     let (points, tail) = points.map_err(|_| Error::Away("simplifying failed".to_owned()))?;
     Ok(Track {
@@ -137,7 +138,8 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
     })
 }
 
-/// Distance and moving time behind the last episode, which ClickHouse computes some minutes later.
+/// Distance and moving time after the last stored episode: ClickHouse computes episodes some
+/// minutes late.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Tail {
     from: i64,
@@ -145,8 +147,8 @@ pub struct Tail {
     moving_ms: i64,
 }
 
-/// Counts the fixes since `counted_ms`. A gap longer than [`GAP_MS`] is not counted, because the
-/// route is unknown.
+/// Sums distance and moving time since `counted_ms`. A gap longer than [`GAP_MS`] is not counted,
+/// because the route is unknown.
 fn tail(rows: &[TrackRow], counted_ms: Option<i64>) -> Option<Tail> {
     let first =
         counted_ms.map_or(0, |ms| rows.partition_point(|row| row.ms < ms).saturating_sub(1));
@@ -171,7 +173,7 @@ fn tail(rows: &[TrackRow], counted_ms: Option<i64>) -> Option<Tail> {
     Some(tail)
 }
 
-fn fewer(rows: &[TrackRow], metres: f64) -> Points {
+fn simplified_points(rows: &[TrackRow], metres: f64) -> Points {
     let places: Vec<Point> =
         rows.iter().map(|row| Point { ms: row.ms, lat: row.lat, lng: row.lng }).collect();
     let mut points = Points::default();
@@ -179,7 +181,7 @@ fn fewer(rows: &[TrackRow], metres: f64) -> Points {
         points.ts.push(row.ms);
         points.lat.push(row.lat);
         points.lng.push(row.lng);
-        // Speeds are stored in cm/s.
+        // Speeds are stored in cm/s: two decimals are exact.
         points.speed.push(row.speed.map(|speed| (f64::from(speed) * 100.0).round() / 100.0));
     }
     points
@@ -194,11 +196,11 @@ struct CellRow {
     speed_cms: u16,
 }
 
-/// Fixes of an area and a time, in cells of the live tiles' size at this zoom, the fullest first,
-/// and whether there are more.
+/// Returns the fixes of an area and a span, grouped into cells of the live tiles' size at this
+/// zoom, fullest first, and whether there are more.
 ///
 /// # Errors
-/// In words.
+/// The reason, in words for the viewer.
 pub async fn cells(
     store: &Store,
     scope: &Scope,
@@ -218,10 +220,10 @@ pub async fn cells(
         ORDER BY fixes DESC, lat_e7, lng_e7 LIMIT {}",
         CELLS_MAX + 1
     );
-    let question =
+    let query =
         store.ask_in(scope, &sql).param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
-    let question = within(question.param("side", 1_u32 << (zoom + CELL_BITS)), bbox);
-    let mut rows = question.fetch_all::<CellRow>().await.map_err(|error| failed(store, &error))?;
+    let query = within(query.param("side", 1_u32 << (zoom + CELL_BITS)), bbox);
+    let mut rows = query.fetch_all::<CellRow>().await.map_err(|error| failed(store, &error))?;
     let truncated = rows.len() > CELLS_MAX;
     rows.truncate(CELLS_MAX);
     let cell = |row: CellRow| Cell {
@@ -234,7 +236,8 @@ pub async fn cells(
     Ok((rows.into_iter().map(cell).collect(), truncated))
 }
 
-/// The fleet in steps of time: columns of one row for each driver and step in which it has a fix.
+/// The fleet in time steps, column by column: a row for each driver and step in which the driver
+/// has a fix.
 #[derive(Debug, Default, Serialize)]
 pub struct Past {
     from: i64,
@@ -261,11 +264,11 @@ struct PastRow {
     mps: Option<f32>,
 }
 
-/// The newest fix of each driver in each of `STEPS` steps of a span, of drivers with fixes in the
-/// area then, in the order of time.
+/// Returns each driver's newest fix in the area, for each of at most `STEPS` steps of a span, in
+/// the order of time.
 ///
 /// # Errors
-/// In words.
+/// The reason, in words for the viewer.
 pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Result<Past, Error> {
     let sql = format!(
         "SELECT driver_id, toUnixTimestamp64Milli(max(fix.ts)) AS ms, argMax(fix.lat, (fix.ts, seq)) AS at_lat,
@@ -277,13 +280,11 @@ pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Resul
         PAST_MAX + 1
     );
     let step = ((span.to_ms - span.from_ms) / STEPS).max(1_000);
-    let question =
+    let query =
         store.ask_in(scope, &sql).param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
-    let question = question.param("from_ms", span.from_ms).param("step", step);
-    let rows = within(question, bbox)
-        .fetch_all::<PastRow>()
-        .await
-        .map_err(|error| failed(store, &error))?;
+    let query = query.param("from_ms", span.from_ms).param("step", step);
+    let rows =
+        within(query, bbox).fetch_all::<PastRow>().await.map_err(|error| failed(store, &error))?;
     let mut past = Past {
         from: span.from_ms,
         to: span.to_ms,
@@ -307,7 +308,8 @@ pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Resul
     Ok(past)
 }
 
-/// A visit of a fence, by the driver's fixes inside. The end of an ongoing visit is its newest fix.
+/// A visit to a fence, from the driver's first to the last fix inside. An ongoing visit ends at the
+/// newest fix.
 #[derive(Debug, Row, Serialize, Deserialize)]
 pub struct Visit {
     driver_id: String,
@@ -317,10 +319,10 @@ pub struct Visit {
     is_inside: bool,
 }
 
-/// Visits of a fence in a span, the newest first.
+/// Returns the visits to a fence in a span, newest first.
 ///
 /// # Errors
-/// In words.
+/// The reason, in words for the viewer.
 pub async fn visits(
     store: &Store,
     scope: &Scope,
@@ -335,15 +337,15 @@ pub async fn visits(
         WHERE {{in_scope}}
         ORDER BY visit.left_at DESC, driver_id LIMIT {VISITS_MAX}"
     );
-    let question = store.ask_in(scope, &sql).param("fence", fence);
-    let question = question.param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
-    question.fetch_all().await.map_err(|error| failed(store, &error))
+    let query = store.ask_in(scope, &sql).param("fence", fence);
+    let query = query.param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
+    query.fetch_all().await.map_err(|error| failed(store, &error))
 }
 
-/// Days of a span on which a driver has fixes, as `2026-11-22`, in order.
+/// Returns the days of a span on which a driver has fixes, in order, such as `2026-11-22`.
 ///
 /// # Errors
-/// In words.
+/// The reason, in words for the viewer.
 pub async fn days(
     store: &Store,
     driver: &str,
@@ -354,9 +356,9 @@ pub async fn days(
         WHERE driver_id = {driver:String} AND ts >= fromUnixTimestamp64Milli({from:Int64}) AND ts < fromUnixTimestamp64Milli({to:Int64})
             AND toDate(ts) >= toDate(fromUnixTimestamp64Milli({from:Int64}, 'UTC')) AND toDate(ts) <= toDate(fromUnixTimestamp64Milli({to:Int64}, 'UTC'))
         ORDER BY day";
-    let question = store.ask(SQL).param("driver", driver).param("tz", zone);
-    let question = question.param("from", span.from_ms).param("to", span.to_ms);
-    question.fetch_all().await.map_err(|error| failed(store, &error))
+    let query = store.ask(SQL).param("driver", driver).param("tz", zone);
+    let query = query.param("from", span.from_ms).param("to", span.to_ms);
+    query.fetch_all().await.map_err(|error| failed(store, &error))
 }
 
 #[derive(Row, Serialize, Deserialize)]
@@ -369,10 +371,10 @@ struct FileRow {
     heading: Option<f32>,
 }
 
-/// Returns all fixes of a driver as a file.
+/// Returns a driver's fixes of a span as a file.
 ///
 /// # Errors
-/// In words; more fixes than one file holds.
+/// The query failed, or the span has more than `FILE_ROWS_MAX` fixes; in words for the viewer.
 pub async fn file(
     store: &Store,
     driver: &str,
@@ -386,9 +388,9 @@ pub async fn file(
         ORDER BY fixes.ts, seq LIMIT {}",
         FILE_ROWS_MAX + 1
     );
-    let question = store.ask(&sql).param("driver", driver);
-    let question = question.param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
-    let rows: Vec<FileRow> = question.fetch_all().await.map_err(|error| failed(store, &error))?;
+    let query = store.ask(&sql).param("driver", driver);
+    let query = query.param("from", iso(span.from_ms)).param("to", iso(span.to_ms));
+    let rows: Vec<FileRow> = query.fetch_all().await.map_err(|error| failed(store, &error))?;
     if rows.len() > FILE_ROWS_MAX {
         return Err(Error::TooMuch(format!(
             "a file has at most {FILE_ROWS_MAX} fixes: choose a shorter time"
@@ -416,7 +418,7 @@ fn as_csv(driver: &str, rows: &[FileRow]) -> String {
     text
 }
 
-/// GPX 1.1. A driver's id has no character that XML would need escaped.
+/// Formats the fixes as GPX 1.1. A driver's id contains no character that XML must escape.
 fn as_gpx(driver: &str, rows: &[FileRow]) -> String {
     let mut text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
@@ -437,13 +439,13 @@ fn as_gpx(driver: &str, rows: &[FileRow]) -> String {
 
 /// Logs ClickHouse's error, and explains it to the viewer.
 pub fn failed(store: &Store, error: &ClientError) -> Error {
-    tracing::warn!(%error, "a question of a viewer failed");
+    tracing::warn!(%error, "a viewer's query failed");
     store.error(error)
 }
 
-fn within(question: Query, bbox: Bbox) -> Query {
-    let question = question.param("west", bbox.west).param("east", bbox.east);
-    question.param("south", bbox.south).param("north", bbox.north)
+fn within(query: Query, bbox: Bbox) -> Query {
+    let query = query.param("west", bbox.west).param("east", bbox.east);
+    query.param("south", bbox.south).param("north", bbox.north)
 }
 
 /// Formats a time as ClickHouse parses it.
@@ -462,7 +464,7 @@ mod tests {
 
     #[test]
     fn tail_counts_fixes_outside_all_episodes() {
-        // 100 m a step of 10 s, then standing, then a gap.
+        // Steps of 100 m in 10 s each, then standing, then a gap.
         let step = 100.0 / METRES_PER_DEGREE;
         let mut rows: Vec<TrackRow> =
             (0..7).map(|n| row(n * 10, n as f64 * step, Some(10.0))).collect();

@@ -1,5 +1,5 @@
-//! milepost-map: the last position of every driver on a map. It reads ClickHouse, and writes fences
-//! alone.
+//! milepost-map: the last position of every driver on a map. It reads ClickHouse. If `fences.user`
+//! is set, it also writes fences, cards of drivers, and acknowledgements of alerts.
 //!
 //! ```text
 //! ClickHouse ── store ──▶ live ──▶ fleet ──▶ tiles ──▶ http ──▶ page/
@@ -14,7 +14,7 @@
 //! | [`tiles`] | a fleet and a tile → bytes |
 //! | [`wire`] | tiles → one answer of many, compressed once for all |
 //! | [`params`] | a request's parameters → values, or an error that says what is valid |
-//! | [`access`] | who may see what: viewers and signed links |
+//! | [`access`] | who may see which drivers: viewers and signed links |
 //! | [`simplify`] | a track → the same with fewer points |
 //! | [`basemap`] | ranges of a PMTiles file |
 //! | [`tls`] | files → the server's certificate; `health` over TLS |
@@ -27,7 +27,7 @@
 //! | [`driver`] | one driver's attributes, fields and card |
 //! | [`fences`] | geofences, read and written |
 //! | [`alerts`] | events of `milepost events`, with their acknowledgements |
-//! | [`names`] | names of drivers, written |
+//! | [`names`] | cards of drivers, merged and written |
 //! | [`shared`] | equal concurrent queries → one shared answer |
 //! | [`http`] | requests → responses; authentication |
 //!

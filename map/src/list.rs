@@ -69,16 +69,15 @@ pub async fn list(
                 OR {group_attribute:String} != '' AND attributes[{group_attribute:String}] = {group:String}",
         limit = DRIVERS_MAX + 1
     );
-    let question =
+    let query =
         store.ask_in(scope, &sql).param("prefix", &filter.prefix).param("silent", filter.silent_s);
-    let question = question.param("find", &filter.find).param("found", named);
-    let question =
-        question.param("has_group", !filter.group.is_empty()).param("group", &filter.group);
-    let question = question.param("has_hidden", filter.has_hidden).param("hidden", ages.hidden_s);
-    let question = question.param("recent", ages.silent_s);
-    let question = question.param("faster", filter.faster_than).param("stopped", filter.is_stopped);
-    let question = question.param("name", &filter.attribute.0).param("value", &filter.attribute.1);
-    let found = question.param("fence", &filter.fence).fetch_all::<Found>().await;
+    let query = query.param("find", &filter.find).param("found", named);
+    let query = query.param("has_group", !filter.group.is_empty()).param("group", &filter.group);
+    let query = query.param("has_hidden", filter.has_hidden).param("hidden", ages.hidden_s);
+    let query = query.param("recent", ages.silent_s);
+    let query = query.param("faster", filter.faster_than).param("stopped", filter.is_stopped);
+    let query = query.param("name", &filter.attribute.0).param("value", &filter.attribute.1);
+    let found = query.param("fence", &filter.fence).fetch_all::<Found>().await;
     let mut found = found.map_err(|error| failed(store, &error))?;
     let is_more = found.len() > DRIVERS_MAX;
     found.truncate(DRIVERS_MAX);

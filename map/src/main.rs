@@ -30,8 +30,8 @@ use self::cli::{Arguments, Command};
 const FAILED: u8 = 1;
 /// Bad usage or configuration (sysexits' EX_USAGE).
 const BAD_USAGE: u8 = 64;
-/// Longest response of ClickHouse that is read, in bytes: the last position of every driver takes
-/// about a hundred bytes each.
+/// Maximum length of a ClickHouse response, in bytes. The last positions take about a hundred bytes
+/// per driver.
 const ANSWER_BYTES_MAX: u64 = 4 << 30;
 
 fn main() -> ExitCode {
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
                 .map_err(anyhow::Error::from)
                 .and_then(|runtime| {
                     let outcome = runtime.block_on(run(config));
-                    runtime.shutdown_background(); // a disk that hangs must not hold an exit
+                    runtime.shutdown_background(); // a hung disk must not delay the exit
                     outcome.inspect_err(|failure| error!("{failure:#}"))
                 })
                 .inspect(|()| logging::flush())
@@ -90,14 +90,14 @@ fn print_result(config: &Config) {
     print!("{config}");
 }
 
-/// Serves until SIGTERM or SIGINT; a task that ends earlier ends the process.
+/// Serves until SIGTERM or SIGINT. If a task ends earlier, the process ends with an error.
 async fn run(config: Config) -> Result<()> {
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let listen = config.http.listen;
     let listener = TcpListener::bind(listen)
         .await
-        .with_context(|| format!("http.listen: cannot listen at {listen}"))?;
+        .with_context(|| format!("http.listen: cannot listen on {listen}"))?;
     if let Some(path) = &config.map.basemap {
         milepost_map::basemap::check(path).map_err(|why| anyhow::anyhow!("map.basemap: {why}"))?;
     }
@@ -110,7 +110,7 @@ async fn run(config: Config) -> Result<()> {
             .as_ref()
             .map(|server| Reader::new(server, ANSWER_BYTES_MAX))
             .transpose()
-            .context("fences.password_file")?,
+            .context("fences.password_file cannot be read")?,
         store: Store::new(&config.clickhouse, &config.map.names, ANSWER_BYTES_MAX)
             .context("clickhouse.password_file cannot be read")?,
         columns: Columns::default(),
@@ -118,34 +118,34 @@ async fn run(config: Config) -> Result<()> {
         fence_changes: Mutex::default(),
         acknowledged: AtomicU64::default(),
         answers: Shared::default(),
-        questions: Semaphore::new(config.clickhouse.queries_max),
+        query_permits: Semaphore::new(config.clickhouse.queries_max),
         viewers: Arc::new(Semaphore::new(config.http.viewers_max)),
         ending: ending.clone(),
         gates: Gates::default(),
         config,
     });
-    let asking = Arc::clone(&state);
-    let mut live = tokio::spawn(async move { asking.live.run(&asking.store).await });
-    let naming = Arc::clone(&state);
-    let mut names = tokio::spawn(async move { naming.live.follow_names(&naming.store).await });
+    let for_live = Arc::clone(&state);
+    let mut live = tokio::spawn(async move { for_live.live.run(&for_live.store).await });
+    let for_names = Arc::clone(&state);
+    let mut names =
+        tokio::spawn(async move { for_names.live.follow_names(&for_names.store).await });
     let router = http::router(Arc::clone(&state));
-    let serving = Arc::clone(&state);
-    let mut server =
-        tokio::spawn(
-            async move { http::serve(listener, router, &serving.config.http, ending).await },
-        );
+    let for_server = Arc::clone(&state);
+    let mut server = tokio::spawn(async move {
+        http::serve(listener, router, &for_server.config.http, ending).await
+    });
     let scheme = if state.config.http.tls.is_some() { "https" } else { "http" };
     info!("{scheme}://{listen}");
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-        ended = &mut live => anyhow::bail!("the loop that asks ClickHouse ended: {ended:?}"),
+        ended = &mut live => anyhow::bail!("the query loop ended: {ended:?}"),
         ended = &mut names => anyhow::bail!("the loop that reads names ended: {ended:?}"),
-        ended = &mut server => anyhow::bail!("the server ended: {ended:?}"),
+        ended = &mut server => anyhow::bail!("the HTTP server ended: {ended:?}"),
     }
-    info!("leaving: requests under way are finished");
+    info!("shutting down: finishing the requests in flight");
     let _ = end.send(true);
-    server.await.context("the server died")?;
+    server.await.context("the HTTP server panicked")?;
     live.abort();
     names.abort();
     Ok(())

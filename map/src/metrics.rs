@@ -9,7 +9,7 @@ use prometheus::{
 const SECONDS: [f64; 13] =
     [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// Everything that is counted.
+/// The map's metrics.
 pub struct Metrics {
     registry: Registry,
     pub requests: IntCounterVec,
@@ -20,41 +20,41 @@ pub struct Metrics {
     pub rows_read: IntCounter,
     pub read_errors: IntCounter,
     pub tiles_cut: IntCounter,
-    pub questions: Histogram,
+    pub viewer_queries: Histogram,
     pub logins_refused: IntCounter,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        let registry = Registry::new_custom(Some("milepost_map".to_owned()), None)
-            .expect("the prefix is a name");
+        let registry =
+            Registry::new_custom(Some("milepost_map".to_owned()), None).expect("a valid prefix");
         let name = |name: &str, help: &str| Opts::new(name, help);
         let seconds = |name: &str, help: &str| {
             Histogram::with_opts(HistogramOpts::new(name, help).buckets(SECONDS.to_vec()))
-                .expect("a name")
+                .expect("a valid name")
         };
-        let counter = |name: &str, help: &str| IntCounter::new(name, help).expect("a name");
-        let gauge = |name: &str, help: &str| IntGauge::new(name, help).expect("a name");
-        let requests = name("http_requests_total", "Answers, by route and status");
+        let counter = |name: &str, help: &str| IntCounter::new(name, help).expect("a valid name");
+        let gauge = |name: &str, help: &str| IntGauge::new(name, help).expect("a valid name");
+        let requests = name("http_requests_total", "Responses, by route and status");
         let this = Self {
             registry,
-            requests: IntCounterVec::new(requests, &["route", "status"]).expect("names"),
+            requests: IntCounterVec::new(requests, &["route", "status"]).expect("valid names"),
             viewers: gauge("viewers", "Pages that are open: streams of ticks"),
             drivers: gauge("drivers", "Drivers held in memory"),
-            memory_bytes: gauge("fleet_bytes", "Memory that they take"),
+            memory_bytes: gauge("fleet_bytes", "Memory that the drivers take, in bytes"),
             reads: seconds(
                 "read_seconds",
-                "The question of every second: what has changed, or everything",
+                "Duration of the query of every second: changed rows, or all rows",
             ),
-            rows_read: counter("rows_read_total", "Rows of last_positions_state that it read"),
-            read_errors: counter(
-                "read_errors_total",
-                "Of these questions, those without an answer",
+            rows_read: counter(
+                "rows_read_total",
+                "Rows of last_positions_state that this query read",
             ),
-            tiles_cut: counter("tiles_cut_total", "Tiles made; viewers share them for a second"),
-            questions: seconds(
+            read_errors: counter("read_errors_total", "Failures of the query of every second"),
+            tiles_cut: counter("tiles_cut_total", "Tiles cut; viewers share them for a second"),
+            viewer_queries: seconds(
                 "question_seconds",
-                "Questions of viewers to ClickHouse: tracks and cells of the past",
+                "Duration of the queries of viewers: tracks, cells, lists",
             ),
             logins_refused: counter("logins_refused_total", "Requests with a wrong login"),
         };
@@ -67,23 +67,23 @@ impl Default for Metrics {
             Box::new(this.rows_read.clone()),
             Box::new(this.read_errors.clone()),
             Box::new(this.tiles_cut.clone()),
-            Box::new(this.questions.clone()),
+            Box::new(this.viewer_queries.clone()),
             Box::new(this.logins_refused.clone()),
         ];
         for one in all {
-            this.registry.register(one).expect("each name once");
+            this.registry.register(one).expect("names are unique");
         }
         this
     }
 }
 
 impl Metrics {
-    /// In Prometheus' text format.
+    /// Returns all metrics in Prometheus' text format.
     #[must_use]
     pub fn render(&self) -> String {
         let mut text = Vec::new();
         let encoded = TextEncoder::new().encode(&self.registry.gather(), &mut text);
-        encoded.expect("memory takes everything");
+        encoded.expect("writing to memory does not fail");
         String::from_utf8_lossy(&text).into_owned()
     }
 }

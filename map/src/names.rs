@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::Store;
 
-/// Cards per request.
+/// Most cards in one request.
 const CARDS_MAX: usize = 20_000;
-/// Drivers whose stored cards one question asks for: their ids are in its URL.
+/// Most drivers whose stored cards one query reads: their ids are in the query's URL.
 const IDS_AT_ONCE: usize = 100;
 
-/// A row of the table `drivers`; an empty string is no value.
+/// A row of the table `drivers`; an empty string means no value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Row, Serialize, Deserialize)]
 pub struct Card {
     pub driver_id: String,
@@ -24,7 +24,7 @@ pub struct Card {
     pub note: String,
 }
 
-/// A change of a card. `None`, left out or null, keeps the stored value.
+/// A change of a card. A value that is omitted or null keeps the stored one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CardChange {
@@ -37,7 +37,7 @@ pub struct CardChange {
 }
 
 impl CardChange {
-    /// Returns whether the change names every value, so that the stored card has no effect.
+    /// Returns whether the change sets every value, so that the stored card has no effect.
     fn is_whole(&self) -> bool {
         let values = [&self.name, &self.group, &self.vehicle, &self.phone, &self.note];
         values.iter().all(|value| value.is_some())
@@ -60,7 +60,7 @@ impl CardChange {
 /// their order.
 ///
 /// # Errors
-/// ClickHouse's.
+/// The query failed.
 pub async fn merged(
     store: &Store,
     changes: Vec<CardChange>,
@@ -89,11 +89,11 @@ fn applied(changes: Vec<CardChange>, mut stored: HashMap<String, Card>) -> Vec<C
     order.iter().filter_map(|id| stored.remove(id)).collect()
 }
 
-/// Reads CSV (RFC 4180) whose first line names its columns, `driver_id` among them. A column that
-/// it lacks is not changed; an empty field empties the value.
+/// Reads CSV (RFC 4180) whose first line names its columns, `driver_id` among them. A missing
+/// column leaves the value unchanged; an empty field clears it.
 ///
 /// # Errors
-/// The line that is wrong, and why.
+/// The row or column that is invalid, and why.
 pub fn csv(text: &str) -> Result<Vec<CardChange>, String> {
     let mut lines = records(text.trim_start_matches('\u{feff}'))?.into_iter();
     let columns = lines.next().unwrap_or_default();
@@ -103,7 +103,7 @@ pub fn csv(text: &str) -> Result<Vec<CardChange>, String> {
     }
     let is_twice = |column: &&String| columns.iter().filter(|other| other == column).count() > 1;
     if let Some(column) = columns.iter().find(is_twice) {
-        return Err(format!("column {column:?}: twice"));
+        return Err(format!("column {column:?} appears twice"));
     }
     if !columns.iter().any(|column| column == "driver_id") {
         return Err(
@@ -179,7 +179,7 @@ fn records(text: &str) -> Result<Vec<Vec<String>>, String> {
 /// Inserts cards in one insert.
 ///
 /// # Errors
-/// ClickHouse's.
+/// The query failed.
 pub async fn write(
     writer: &Reader,
     database: &str,
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn column_that_is_left_out_keeps_its_value() {
+    fn omitted_column_keeps_its_value() {
         let card = |id: &str, name: &str, phone: &str| Card {
             driver_id: id.to_owned(),
             name: name.to_owned(),
@@ -246,7 +246,7 @@ mod tests {
             ("driver_id,age\nd1,7", "column \"age\""),
             ("driver_id,name\nd1", "row 2: 1 fields"),
             ("driver_id\n\"d1", "does not end"),
-            ("driver_id,name,name\nd1,Anna,Ben", "column \"name\": twice"),
+            ("driver_id,name,name\nd1,Anna,Ben", "column \"name\" appears twice"),
         ] {
             assert!(csv(text).unwrap_err().contains(why), "{text}: {:?}", csv(text));
         }

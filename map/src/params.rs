@@ -14,16 +14,16 @@ const MS_MAX: i64 = 4_102_444_800_000;
 /// Default range of a track.
 const SPAN_MS: i64 = 3_600_000;
 const LIMIT_MAX: usize = 100;
-/// An attribute with its value, or a fence's name.
+/// Longest attribute with its value, group or fence name, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
-/// Tiles in one answer: twice as many as a screen of 3840 × 2160 shows.
+/// Most tiles in one response: twice as many as a screen of 3840 × 2160 shows.
 pub const TILES_MAX: usize = 128;
-/// Drivers whose names are asked for at once.
+/// Most drivers in a request for names.
 const NAMES_MAX: usize = 400;
 const SIMPLIFY_M_MAX: f64 = 10_000.0;
 const ZOOM_MAX: u8 = 20;
 
-/// Degrees. West above east crosses the antimeridian.
+/// A box in degrees. It crosses the antimeridian if west is above east.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bbox {
     pub west: f64,
@@ -33,7 +33,7 @@ pub struct Bbox {
 }
 
 impl Bbox {
-    /// Degrees times 1e7.
+    /// Returns whether the box contains a place, in degrees times 1e7.
     #[must_use]
     pub fn holds(&self, lat_e7: i32, lng_e7: i32) -> bool {
         let (lat, lng) = (f64::from(lat_e7) / 1e7, f64::from(lng_e7) / 1e7);
@@ -46,14 +46,14 @@ impl Bbox {
     }
 }
 
-/// Milliseconds since 1970; the end is exclusive.
+/// A time range in milliseconds since 1970; the end is exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     pub from_ms: i64,
     pub to_ms: i64,
 }
 
-/// Files of a track.
+/// File format of a track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Csv,
@@ -78,7 +78,8 @@ impl Format {
     }
 }
 
-/// All conditions hold; one at its default holds for everybody.
+/// Conditions of a list; a driver must meet all of them. Every driver meets a condition at its
+/// default.
 #[derive(Debug, Default, PartialEq)]
 pub struct Filter {
     pub prefix: String,
@@ -98,7 +99,7 @@ pub struct Filter {
     pub fence: String,
 }
 
-/// The part of a URL behind `?`.
+/// The parameters in the query string of a URL.
 #[derive(Debug)]
 pub struct Params {
     given: BTreeMap<String, String>,
@@ -133,8 +134,10 @@ impl Params {
     pub fn bbox(&self) -> Result<Bbox, String> {
         let text = self.text("bbox");
         let wanted = || {
-            let given = text
-                .map_or_else(|| "missing".to_owned(), |text| format!("{} is no box", shown(text)));
+            let given = text.map_or_else(
+                || "missing".to_owned(),
+                |text| format!("{} is not a box", shown(text)),
+            );
             format!(
                 "bbox: {given}; expected west,south,east,north in degrees, such as -80.3,25.6,-80.1,25.9 (west above east crosses the antimeridian)"
             )
@@ -156,7 +159,7 @@ impl Params {
         }
     }
 
-    /// The requested tiles, each with the version that the client has.
+    /// Returns the requested tiles, each with the version that the client has.
     ///
     /// # Errors
     /// No tiles, too many, or an invalid one.
@@ -171,14 +174,14 @@ impl Params {
             return Err(format!("of: {count} tiles are too many; expected at most {TILES_MAX}"));
         }
         let each =
-            |text| tile(text).ok_or_else(|| format!("of: {} is no tile; {right}", shown(text)));
+            |text| tile(text).ok_or_else(|| format!("of: {} is not a tile; {right}", shown(text)));
         text.split(',').map(each).collect()
     }
 
-    /// A time, or `default`.
+    /// Returns a time, or `default`.
     ///
     /// # Errors
-    /// It is none.
+    /// The value is not a time.
     pub fn time_ms(&self, name: &str, default: i64) -> Result<i64, String> {
         let Some(text) = self.text(name) else { return Ok(default) };
         let ms = match text.parse::<i64>() {
@@ -190,13 +193,13 @@ impl Params {
         };
         ms.filter(|ms| (0..=MS_MAX).contains(ms)).ok_or_else(|| {
             format!(
-                "{name}: {} is no time; expected milliseconds since 1970, or a string such as 2026-11-21T08:00:00Z",
+                "{name}: {} is not a time; expected milliseconds since 1970, or a string such as 2026-11-21T08:00:00Z",
                 shown(text)
             )
         })
     }
 
-    /// `from` and `to`; by default the last hour.
+    /// Returns the range of `from` and `to`; by default the last hour.
     ///
     /// # Errors
     /// An invalid time, the wrong order, or too long a range.
@@ -213,7 +216,7 @@ impl Params {
     }
 
     /// # Errors
-    /// It is no whole number from 1 to 100.
+    /// The limit is not a whole number from 1 to 100.
     pub fn limit(&self, default: usize) -> Result<usize, String> {
         let Some(text) = self.text("limit") else { return Ok(default) };
         let limit = text.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
@@ -240,7 +243,7 @@ impl Params {
     /// Conditions of a list of drivers; a missing condition holds for every driver.
     ///
     /// # Errors
-    /// One of them is invalid.
+    /// A condition is invalid.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to a month")]
     pub fn filter(&self) -> Result<Filter, String> {
         Ok(Filter {
@@ -274,10 +277,10 @@ impl Params {
             .map_err(|_| format!("{name}: {} is invalid; expected true or false", shown(text)))
     }
 
-    /// Part of a driver's id or name; `None`: not given.
+    /// Returns the part of a driver's id or name to search for; `None`: not given.
     ///
     /// # Errors
-    /// It is too long.
+    /// The text is too long.
     pub fn find(&self) -> Result<Option<&str>, String> {
         Ok(Some(self.short("find")?).filter(|text| !text.is_empty()))
     }
@@ -285,14 +288,14 @@ impl Params {
     /// States to show, as bits of [`State`]; by default all but hidden.
     ///
     /// # Errors
-    /// There is no such state.
+    /// A state does not exist.
     pub fn states(&self) -> Result<u8, String> {
         let Some(text) = self.text("states") else { return Ok(State::SHOWN) };
         text.split(',').try_fold(0, |states, name| {
             let state = State::ALL.into_iter().find(|state| state.name() == name);
             let state = state.ok_or_else(|| {
                 let names = State::ALL.map(State::name).join(", ");
-                format!("states: {} is no state; expected some of {names}", shown(name))
+                format!("states: {} is not a state; expected some of {names}", shown(name))
             })?;
             Ok(states | state as u8)
         })
@@ -302,7 +305,8 @@ impl Params {
     ///
     /// # Errors No ids, too many, or an invalid one.
     pub fn drivers(&self) -> Result<Vec<&str>, String> {
-        let text = self.text("of").ok_or("of: missing; expected ids of drivers, with commas")?;
+        let text =
+            self.text("of").ok_or("of: missing; expected driver ids, separated by commas")?;
         let ids: Vec<&str> = text.split(',').collect();
         if ids.len() > NAMES_MAX {
             return Err(format!(
@@ -317,7 +321,7 @@ impl Params {
     /// A fence's name.
     ///
     /// # Errors
-    /// It is missing, or too long.
+    /// The name is missing or too long.
     pub fn fence(&self) -> Result<&str, String> {
         let fence = self.short("fence")?;
         if fence.is_empty() {
@@ -327,9 +331,9 @@ impl Params {
         }
     }
 
-    /// A time zone of the IANA database; ClickHouse knows which exist.
+    /// Returns the name of an IANA time zone. Whether it exists is left to ClickHouse.
     ///
-    /// # Errors It has characters that no time zone's name has.
+    /// # Errors The name is too long, or has characters that no time zone's name has.
     pub fn zone(&self) -> Result<&str, String> {
         let zone = self.text("tz").unwrap_or("UTC");
         let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"/_+-".contains(&byte);
@@ -337,12 +341,15 @@ impl Params {
         if is_good {
             Ok(zone)
         } else {
-            Err(format!("tz: {} is no time zone; expected one such as Europe/Berlin", shown(zone)))
+            Err(format!(
+                "tz: {} is not a time zone; expected one such as Europe/Berlin",
+                shown(zone)
+            ))
         }
     }
 
     /// # Errors
-    /// No whole number from 1 to 744, which is 31 days.
+    /// The value is not a whole number from 1 to 744, which is 31 days.
     pub fn hours(&self, default: u32) -> Result<u32, String> {
         let Some(text) = self.text("hours") else { return Ok(default) };
         let hours = text.parse().ok().filter(|hours| (1..=744).contains(hours));
@@ -351,10 +358,10 @@ impl Params {
         })
     }
 
-    /// The file that a track is asked as; `None`: JSON.
+    /// Returns the file format in which a track is requested; `None`: JSON.
     ///
     /// # Errors
-    /// There is no such format.
+    /// The format does not exist.
     pub fn format(&self) -> Result<Option<Format>, String> {
         match self.text("format") {
             None | Some("json") => Ok(None),
@@ -376,10 +383,10 @@ impl Params {
         }
     }
 
-    /// Metres; 0: not simplified.
+    /// Returns the tolerance of the simplification, in metres; 0: not simplified.
     ///
     /// # Errors
-    /// It is no number from 0 to 10,000.
+    /// The value is not a number from 0 to 10,000.
     pub fn simplify(&self) -> Result<f64, String> {
         let Some(text) = self.text("simplify") else { return Ok(0.0) };
         let metres = text.parse().ok().filter(|metres| (0.0..=SIMPLIFY_M_MAX).contains(metres));
@@ -391,7 +398,7 @@ impl Params {
     /// The zoom of the map.
     ///
     /// # Errors
-    /// It is missing, or no whole number from 0 to 20.
+    /// The zoom is missing, or not a whole number from 0 to 20.
     pub fn zoom(&self) -> Result<u8, String> {
         let text = self.text("zoom").unwrap_or_default();
         let zoom = text.parse().ok().filter(|zoom| *zoom <= ZOOM_MAX);
@@ -404,17 +411,17 @@ impl Params {
     }
 }
 
-/// A driver id that milepost accepts.
+/// Returns the id if milepost accepts it as a driver id.
 ///
 /// # Errors
-/// It is none.
+/// The id is empty, too long, or has other characters.
 pub fn driver(id: &str) -> Result<&str, String> {
     let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
     if !id.is_empty() && id.len() <= ID_BYTES_MAX && id.bytes().all(is_known) {
         return Ok(id);
     }
     Err(format!(
-        "{} is no driver's id; expected 1 to {ID_BYTES_MAX} letters, digits and . _ : -",
+        "{} is not a driver id; expected 1 to {ID_BYTES_MAX} letters, digits and . _ : -",
         shown(id)
     ))
 }

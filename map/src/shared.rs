@@ -25,9 +25,9 @@ impl<T> Default for Shared<T> {
 }
 
 impl<T: Clone> Shared<T> {
-    /// Returns a fresh shared answer, joins a query in flight, or runs `question`. If the caller
+    /// Returns a fresh shared answer, joins a query in flight, or runs `query`. If the caller
     /// that runs the query leaves, the next waiting caller runs it.
-    pub async fn answer(&self, key: String, question: impl Future<Output = T>) -> T {
+    pub async fn answer(&self, key: String, query: impl Future<Output = T>) -> T {
         let cell = {
             let mut cells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             cells.retain(|_, cell| match cell.get() {
@@ -37,7 +37,7 @@ impl<T: Clone> Shared<T> {
             Arc::clone(cells.entry(key).or_default())
         };
         cell.get_or_init(async || {
-            let answer = question.await;
+            let answer = query.await;
             (Instant::now(), answer)
         })
         .await
@@ -58,12 +58,12 @@ mod tests {
     async fn concurrent_callers_share_one_query_even_if_its_caller_leaves() {
         tokio::time::pause();
         let (shared, asked) = (Shared::default(), Cell::new(0));
-        let question = async || {
+        let query = async || {
             asked.set(asked.get() + 1);
             sleep(Duration::from_secs(9)).await;
             asked.get()
         };
-        let ask = |key: &str| shared.answer(key.to_owned(), question());
+        let ask = |key: &str| shared.answer(key.to_owned(), query());
         // The first caller leaves; one of the other callers asks again.
         let second = Duration::from_secs(1);
         let (left, one, two, other) =
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!((ask("a").await, asked.get()), (3, 3));
         sleep(AGE_MAX).await;
         assert_eq!((ask("a").await, asked.get()), (4, 4));
-        // A question that no caller waits for is removed.
+        // A query that no caller waits for is removed.
         assert!(timeout(second, ask("c")).await.is_err());
         ask("a").await;
         assert_eq!(shared.0.lock().unwrap().len(), 1);

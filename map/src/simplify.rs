@@ -1,9 +1,9 @@
-//! Removes points of a track: an even, straight movement needs two.
+//! Removes points of a track: a straight movement at constant speed needs only two.
 
-/// Points per block, whose ends stay: the worst case is quadratic in the block.
-const AT_ONCE: usize = 2_048;
+/// Points per block. The ends of a block stay; within it, the worst case is quadratic.
+const BLOCK_POINTS: usize = 2_048;
 /// Metres per degree of latitude.
-const METRES: f64 = 111_195.0;
+const METRES_PER_DEGREE: f64 = 111_195.0;
 
 /// A point of a track: milliseconds and degrees.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -13,9 +13,9 @@ pub struct Point {
     pub lng: f64,
 }
 
-/// Returns the points to keep: an even movement between them is never further than `metres` from
-/// the original at the same moment (Meratnia and de By's TD-TR, which is Douglas-Peucker with
-/// time). So stops and speeds stay too.
+/// Returns the indexes of the points to keep. A movement at constant speed between them is never
+/// further than `metres` from the original at the same time (Meratnia and de By's TD-TR, which is
+/// Douglas-Peucker with time). Stops and speeds are kept, too.
 #[must_use]
 pub fn simplify(points: &[Point], metres: f64) -> Vec<usize> {
     if metres <= 0.0 || points.len() < 3 {
@@ -23,13 +23,13 @@ pub fn simplify(points: &[Point], metres: f64) -> Vec<usize> {
     }
     let last = points.len() - 1;
     let mut stays = vec![false; points.len()];
-    let ends = (0..last).step_by(AT_ONCE).chain([last]);
+    let ends = (0..last).step_by(BLOCK_POINTS).chain([last]);
     for end in ends {
         stays[end] = true;
     }
-    let begins = (0..last).step_by(AT_ONCE);
+    let begins = (0..last).step_by(BLOCK_POINTS);
     let mut open: Vec<(usize, usize)> =
-        begins.map(|begin| (begin, (begin + AT_ONCE).min(last))).collect();
+        begins.map(|begin| (begin, (begin + BLOCK_POINTS).min(last))).collect();
     while let Some((from, to)) = open.pop() {
         let errors = (from + 1..to).map(|at| (at, error_m(points[from], points[to], points[at])));
         let Some((worst, error)) = errors.max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
@@ -46,13 +46,15 @@ pub fn eastward(from: f64, to: f64) -> f64 {
     (to - from + 540.0).rem_euclid(360.0) - 180.0
 }
 
-/// Distance of a point from an even movement between the two others at that moment.
+/// Distance of a point from a movement at constant speed between the other two, at its time, in
+/// metres.
 fn error_m(from: Point, to: Point, at: Point) -> f64 {
     let share =
         if to.ms > from.ms { (at.ms - from.ms) as f64 / (to.ms - from.ms) as f64 } else { 0.0 };
     let east = |lng: f64| eastward(from.lng, lng);
-    let lat_m = (at.lat - from.lat - share * (to.lat - from.lat)) * METRES;
-    let lng_m = (east(at.lng) - share * east(to.lng)) * METRES * from.lat.to_radians().cos();
+    let lat_m = (at.lat - from.lat - share * (to.lat - from.lat)) * METRES_PER_DEGREE;
+    let lng_m =
+        (east(at.lng) - share * east(to.lng)) * METRES_PER_DEGREE * from.lat.to_radians().cos();
     lat_m.hypot(lng_m)
 }
 

@@ -15,10 +15,10 @@ use crate::fleet::directory::Directory;
 use crate::fleet::look::Scope;
 use crate::fleet::parts::Parts;
 
-/// Time limits of an incremental and of a full read.
+/// Time limit of a read of the last positions, incremental or full.
 const CHANGES_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A failed query, with a message for the client.
+/// A failed query, with a message for the viewer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A limit was exceeded.
@@ -117,7 +117,7 @@ impl Store {
     /// Returns a version that changes when names or groups may have changed.
     ///
     /// # Errors
-    /// ClickHouse's.
+    /// The query failed.
     pub async fn names_stamp(&self) -> Result<(u64, i64, i64), ClientError> {
         // Attributes have no time of change: they are read again every five minutes.
         let period = if self.names.is_from_attributes() {
@@ -137,7 +137,7 @@ impl Store {
     /// Reads names and groups: from attributes, overridden by the table `drivers`.
     ///
     /// # Errors
-    /// ClickHouse's.
+    /// The query failed.
     pub async fn names(&self) -> Result<Directory, ClientError> {
         type Rows = Vec<(String, String, String)>;
         const TABLE: &str = "SELECT driver_id, name, toString(`group`) FROM {db}.drivers FINAL";
@@ -211,7 +211,7 @@ impl Store {
             ),
             Some(code) => {
                 let words = advice.unwrap_or_else(|| format!("see the log of milepost-map for code {code}"));
-                Error::Away(format!("ClickHouse refuses the question: {words}"))
+                Error::Away(format!("ClickHouse refused the query: {words}"))
             }
             None => Error::Away("ClickHouse does not answer".to_owned()),
         }

@@ -33,7 +33,7 @@ pub struct Cell {
     pub speed_cms: u16,
 }
 
-/// Returns the kind for all tiles of a view: otherwise a border between points and cells could run
+/// Returns one kind for all tiles of a view: otherwise a border between points and cells could run
 /// through the map.
 #[must_use]
 pub fn kind(
@@ -57,7 +57,7 @@ pub fn kind(
     if is_too_many { Kind::Cells } else { Kind::Points }
 }
 
-/// The drivers of a tile that the filter shows, at `now_ms`.
+/// Returns the bytes of a tile, with the drivers that the filter shows, as of `now_ms`.
 #[must_use]
 pub fn cut(fleet: &Fleet, tile: Tile, kind: Kind, filter: &Filter<'_>, now_ms: i64) -> Vec<u8> {
     let all = fleet.in_tile(tile);
@@ -75,18 +75,18 @@ pub fn cut(fleet: &Fleet, tile: Tile, kind: Kind, filter: &Filter<'_>, now_ms: i
 
 fn points(fleet: &Fleet, rows: &[Row], now_ms: i64) -> Vec<u8> {
     let mut out = begin(Kind::Points, rows.len(), rows.len() * 32, now_ms);
-    let names = || rows.iter().map(|row| fleet.name(row.number()));
+    let ids = || rows.iter().map(|row| fleet.id(row.number()));
     column(&mut out, rows.iter().map(|row| row.lat_e7.to_le_bytes()));
     column(&mut out, rows.iter().map(|row| row.lng_e7.to_le_bytes()));
     column(&mut out, rows.iter().map(|row| row.ts_s.to_le_bytes()));
     column(&mut out, rows.iter().map(|row| row.speed_cms.to_le_bytes()));
     column(&mut out, rows.iter().map(|row| row.heading_cdeg.to_le_bytes()));
-    column(&mut out, names().map(|name| [u8::try_from(name.len()).unwrap_or(u8::MAX)]));
-    names().for_each(|name| out.extend_from_slice(name));
+    column(&mut out, ids().map(|id| [u8::try_from(id.len()).unwrap_or(u8::MAX)]));
+    ids().for_each(|id| out.extend_from_slice(id));
     out
 }
 
-/// The bytes of a tile of cells.
+/// Returns the bytes of a tile of cells.
 #[must_use]
 pub fn cells(cells: &[Cell], now_ms: i64) -> Vec<u8> {
     let mut out = begin(Kind::Cells, cells.len(), cells.len() * 20, now_ms);
@@ -112,7 +112,8 @@ fn column<const N: usize>(out: &mut Vec<u8>, values: impl Iterator<Item = [u8; N
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// The cells of a tile. The rows are in curve order, so those of a cell are contiguous.
+/// Groups the rows of a tile into cells. The rows are in curve order, so those of a cell are
+/// contiguous.
 fn gather(rows: &[Row], tile: Tile) -> Vec<Cell> {
     let shift = KEY_BITS - 2 * (u32::from(tile.z) + CELL_BITS);
     rows.chunk_by(|a, b| a.place() >> shift == b.place() >> shift).map(cell).collect()

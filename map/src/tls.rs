@@ -22,7 +22,7 @@ use tokio_rustls::rustls::{
 /// Loads certificate and key. Blocks while it reads the disk.
 ///
 /// # Errors
-/// The key and what is wrong with its file.
+/// The setting, and what is wrong with its file.
 pub fn read(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
     let certificates: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(cert).and_then(Iterator::collect);
@@ -39,7 +39,7 @@ pub fn read(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
     let private = PrivateKeyDer::from_pem_file(key).map_err(|error| key_unusable(&error))?;
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .expect("ring knows TLS 1.2 and 1.3");
+        .expect("ring supports TLS 1.2 and 1.3");
     let config = builder.with_no_client_auth().with_single_cert(certificates, private);
     config.map(Arc::new).map_err(|error| key_unusable(&error))
 }
@@ -47,7 +47,7 @@ pub fn read(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
 /// Requests `/readyz` of a running milepost-map over TLS.
 ///
 /// # Errors
-/// The body of the answer, or the cause of a missing one.
+/// The body of the response, or why there is none.
 pub fn ask_ready(listen: SocketAddr) -> Result<(), String> {
     ask_ready_over(listen, |address, stream| {
         let provider = Arc::new(ring::default_provider());
@@ -55,7 +55,7 @@ pub fn ask_ready(listen: SocketAddr) -> Result<(), String> {
             .with_safe_default_protocol_versions()
             .map_err(std::io::Error::other)?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
             .with_no_client_auth();
         let connection = ClientConnection::new(Arc::new(config), ServerName::from(address.ip()));
         Ok(StreamOwned::new(connection.map_err(std::io::Error::other)?, stream))
@@ -65,9 +65,9 @@ pub fn ask_ready(listen: SocketAddr) -> Result<(), String> {
 /// Accepts any certificate: `health` asks its own address, sends no secret, and the certificate
 /// names the public host.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -1,7 +1,7 @@
 //! Tiles on the wire, several in one response. The format is in docs/map.md.
 //!
-//! Guarantee: a tile is compressed once for all viewers: a gzip stream may consist of blocks that
-//! were compressed separately.
+//! Guarantee: a tile is compressed once for all viewers, because a gzip stream may consist of
+//! blocks that were compressed separately.
 
 use std::cell::RefCell;
 use std::io::Write as _;
@@ -17,9 +17,9 @@ use crate::tiles::HEADER_BYTES;
 
 /// Smallest part that is compressed, in bytes.
 pub const GZIP_BYTES_MIN: usize = 512;
-/// No name, no time, no system (RFC 1952).
+/// A header without file name, time and operating system (RFC 1952).
 const GZIP_BEGIN: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
-/// An empty last block (RFC 1951).
+/// An empty final block (RFC 1951).
 const DEFLATE_END: [u8; 2] = [3, 0];
 
 /// A tile as a part of a response: coordinates, length and version, then its bytes.
@@ -58,7 +58,7 @@ impl Part {
     }
 }
 
-/// The body of a response with these parts, as gzip or plain.
+/// Returns the body of a response with these parts, as gzip or plain.
 #[must_use]
 pub fn joined(parts: &[Arc<Part>], as_gzip: bool) -> Vec<Bytes> {
     if !as_gzip {
@@ -80,7 +80,7 @@ thread_local! {
     static DEFLATE: RefCell<(Compress, Vec<u8>)> = RefCell::new((Compress::new(Compression::fast(), false), Vec::new()));
 }
 
-/// Non-final blocks that end on a byte boundary.
+/// Compresses to non-final DEFLATE blocks that end on a byte boundary.
 fn deflated(bytes: &[u8]) -> Bytes {
     if let Some(length) = u16::try_from(bytes.len()).ok().filter(|_| bytes.len() < GZIP_BYTES_MIN) {
         return [&[0], &length.to_le_bytes()[..], &(!length).to_le_bytes(), bytes].concat().into();
@@ -89,12 +89,15 @@ fn deflated(bytes: &[u8]) -> Bytes {
         compress.reset();
         out.clear();
         let mut rest = bytes;
-        // It is flushed when there is space left.
+        // The flush is complete when space is left in the output.
         while out.len() == out.capacity() || !rest.is_empty() {
             out.reserve(bytes.len());
             let before = compress.total_in();
-            compress.compress_vec(rest, out, FlushCompress::Sync).expect("memory takes everything");
-            let taken = usize::try_from(compress.total_in() - before).expect("of a slice");
+            compress
+                .compress_vec(rest, out, FlushCompress::Sync)
+                .expect("writing to memory does not fail");
+            let taken = usize::try_from(compress.total_in() - before)
+                .expect("at most the length of a slice");
             rest = &rest[taken..];
         }
         Bytes::copy_from_slice(out)
@@ -104,6 +107,6 @@ fn deflated(bytes: &[u8]) -> Bytes {
 #[must_use]
 pub fn gzip(bytes: &[u8], level: Compression) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 2), level);
-    encoder.write_all(bytes).expect("memory takes everything");
-    encoder.finish().expect("memory takes everything")
+    encoder.write_all(bytes).expect("writing to memory does not fail");
+    encoder.finish().expect("writing to memory does not fail")
 }

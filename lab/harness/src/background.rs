@@ -1,4 +1,4 @@
-//! A fleet that publishes from a thread of its own.
+//! A fleet that publishes from its own thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,6 +43,6 @@ impl Background {
     /// Waits until the fleet has sent everything, and returns its manifest.
     pub fn finish(self) -> Result<Manifest> {
         self.progress.goes_on.store(false, Ordering::Relaxed);
-        self.thread.join().map_err(|_| anyhow!("the fleet's thread died"))?
+        self.thread.join().map_err(|_| anyhow!("the fleet's thread panicked"))?
     }
 }

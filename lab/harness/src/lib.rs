@@ -3,12 +3,12 @@
 //! | module | job |
 //! |---|---|
 //! | [`proxy`] | a TCP proxy that fails on demand: cuts, hangs, lost answers |
-//! | [`background`] | a fleet that publishes from a thread of its own |
+//! | [`background`] | a fleet that publishes from its own thread |
 //! | [`patched`] | builds a milepost with a patch applied |
-//! | [`scripted_clickhouse`] | a ClickHouse that lies, hangs and cuts by script, in front of a real one |
+//! | [`scripted_clickhouse`] | a ClickHouse that lies, hangs and cuts connections by script, in front of a real one |
 //! | `server` | the listener of the proxies and stand-ins |
 //! | [`table`] | a table of a Markdown report |
-//! | [`tls`] | certificates generated for a test, and a TLS proxy before a plain server |
+//! | [`tls`] | certificates generated for a test, and a TLS proxy in front of a plain server |
 
 pub mod background;
 pub mod patched;

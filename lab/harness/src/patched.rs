@@ -1,5 +1,5 @@
-//! Builds a milepost with a patch applied, beside the checkout: for the recipe in docs/, which must
-//! work, and for the planted mistakes that the fault laboratory must find.
+//! Builds a milepost with a patch applied, in a copy of the checkout: for the recipe in docs/,
+//! which must work, and for the planted mistakes that the fault laboratory must find.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,8 +42,8 @@ pub fn build(patch: &str) -> Result<PathBuf> {
 /// core.
 pub fn test() -> Result<()> {
     let compile: &[&str] = &["check", "--workspace", "--tests"];
-    let play: &[&str] = &["test", "--lib", "-p", "milepost-decode", "-p", "milepost-core"];
-    for arguments in [compile, play] {
+    let run_tests: &[&str] = &["test", "--lib", "-p", "milepost-decode", "-p", "milepost-core"];
+    for arguments in [compile, run_tests] {
         let mut nice = Command::new("nice");
         nice.args(["-n", "5", "cargo"]).args(arguments).args(["--locked", "--offline", "--quiet"]);
         nice.env("CARGO_TARGET_DIR", repository().join("target/patched/build"))
@@ -69,7 +69,7 @@ pub fn fails(test: &str, binary: &Path) -> Result<bool> {
     Ok(has_verdict("FAILED"))
 }
 
-/// Takes what the checkout's own build has compiled. Only the crates of the workspace, whose path
+/// Reuses what the checkout's own build has compiled. Only the crates of the workspace, whose path
 /// differs, are compiled again. Libraries are hard links; what build scripts write is copied,
 /// because they would write into the checkout's own files.
 fn take_dependencies(target: &Path) -> Result<()> {

@@ -51,8 +51,8 @@ impl Proxy {
         Ok(Self { port: server.port, shared, _server: server })
     }
 
-    /// Changes the behaviour from now on. Bytes that arrive after the return, and bytes held back,
-    /// are subject to the new fault. A cut resets all accepted connections.
+    /// Changes the behaviour from now on. Bytes that arrive after this returns, and bytes held
+    /// back, are subject to the new fault. A cut resets all accepted connections.
     pub fn set(&self, fault: Fault) {
         self.shared.state.send_modify(|state| {
             let ends_half_open = state.fault == Fault::HalfOpen && fault != Fault::HalfOpen;

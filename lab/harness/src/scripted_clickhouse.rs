@@ -44,8 +44,11 @@ impl ScriptedClickHouse {
     /// # Errors
     /// The list of engines is empty, or no port or thread is left.
     pub fn start(engines: &[String]) -> Result<Self> {
-        let address =
-            |url: &String| url.strip_prefix("http://").map(str::to_owned).context("it is http://…");
+        let address = |url: &String| {
+            url.strip_prefix("http://")
+                .map(str::to_owned)
+                .context("an engine's address must begin with http://")
+        };
         let engines: Vec<String> = engines.iter().map(address).collect::<Result<_>>()?;
         ensure!(!engines.is_empty(), "a scripted ClickHouse needs an engine behind it");
         let shared = Arc::new(Shared::new(engines));

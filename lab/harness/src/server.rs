@@ -1,4 +1,4 @@
-//! A TCP server on the loopback with a thread of its own, for the proxies and stand-ins.
+//! A TCP server on the loopback with its own thread, for the proxies and stand-ins.
 
 use std::net::Ipv4Addr;
 use std::thread::JoinHandle;
@@ -63,7 +63,7 @@ async fn accept<Served: Future<Output = ()> + Send + 'static>(
     loop {
         match listener.accept().await {
             Ok((stream, _)) => drop(tokio::spawn(serve(stream))),
-            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await, // no file handle is free
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await, // no file descriptor is free
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Certificates generated for a test, and a TLS proxy before a plain server.
+//! Certificates generated for a test, and a TLS proxy in front of a plain server.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -56,7 +56,7 @@ pub struct Identity {
     pub key: String,
 }
 
-/// A TLS proxy before a plain server of this machine.
+/// A TLS proxy in front of a plain server on this machine.
 pub struct TlsFront {
     pub port: u16,
     config: Arc<Mutex<Arc<ServerConfig>>>,

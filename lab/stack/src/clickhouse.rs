@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::process::{Process, READY_WITHIN, free_port, local_program};
+use crate::process::{Process, READY_TIMEOUT, free_port, local_program};
 use crate::sql;
 
 /// Time zone of the engine, UTC+14: its date is tomorrow for most of a UTC day, so code that takes
@@ -19,7 +19,7 @@ pub struct ClickHouse {
     /// Port of the HTTP interface.
     pub port: u16,
     password: Option<String>,
-    /// Configuration file of the server, such as clusters and macros.
+    /// Configuration file of the server, for example with clusters and macros.
     config: Option<PathBuf>,
 }
 
@@ -34,8 +34,8 @@ impl ClickHouse {
         Self::launch(folder, free_port()?, Some(password.to_owned()), None)
     }
 
-    /// Starts the engine as [`start`](Self::start) does, with a configuration file, such as for
-    /// clusters.
+    /// Starts the engine as [`start`](Self::start) does, with a configuration file, for example
+    /// with clusters.
     pub fn start_with_config(folder: &Path, config: &Path) -> Result<Self> {
         Self::launch(folder, free_port()?, None, Some(config.into()))
     }
@@ -97,7 +97,7 @@ impl ClickHouse {
         query(&self.url(), self.password.as_deref(), sql)
     }
 
-    /// Creates milepost's tables without a milepost.
+    /// Creates milepost's tables without the milepost binary.
     pub fn create_tables(&self, database: &str) -> Result<()> {
         self.query(&format!("CREATE DATABASE {database}"))?;
         self.query(&format!("CREATE DATABASE {database}_ask"))?;
@@ -218,6 +218,6 @@ pub fn get(url: &str) -> Result<String> {
 fn agent() -> ureq::Agent {
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
-        .timeout_global(Some(READY_WITHIN));
+        .timeout_global(Some(READY_TIMEOUT));
     config.build().new_agent()
 }

@@ -1,5 +1,6 @@
-//! Two fields that rows of the laboratory add to a fleet of Teltonika devices. The source keeps the
-//! value of the first one from the beginning; nobody keeps that of the second one before.
+//! Two fields that the laboratory adds while a fleet of Teltonika devices is running. The source
+//! keeps the attribute of the first field from the beginning. The attribute of the second field is
+//! not kept until the field is added.
 
 use crate::Settings;
 

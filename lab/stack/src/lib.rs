@@ -21,7 +21,7 @@ pub use self::process::{
     Process, folder, free_port, in_scratch_folder, lock, repository, unless_interrupted, wait_until,
 };
 
-/// The wall clock, in milliseconds.
+/// Returns the time of the wall clock, in milliseconds since 1970.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "a device has a clock")]
 pub fn unix_ms() -> i64 {
@@ -34,6 +34,6 @@ pub fn unix_ms() -> i64 {
 pub fn say(line: &str) {
     match writeln!(std::io::stdout().lock(), "{line}") {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
-        written => written.expect("stdout takes a line"),
+        written => written.expect("stdout is writable"),
     }
 }

@@ -18,7 +18,7 @@ use crate::prom;
 
 /// Longest time for a command. Without it, a command that waits for ever would block all tests and
 /// show no output.
-const CALL_WITHIN: Duration = Duration::from_secs(600);
+const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A running binary, configured by its environment.
 #[derive(Debug)]
@@ -104,10 +104,10 @@ impl Settings {
     /// Runs a command that ends by itself. Returns its exit code and its output.
     ///
     /// # Errors
-    /// The command does not end within [`CALL_WITHIN`]: then it is killed, and the error has its
+    /// The command does not end within [`CALL_TIMEOUT`]: then it is killed, and the error has its
     /// output.
     pub fn call(&self, arguments: &[impl AsRef<OsStr>]) -> Result<(i32, String)> {
-        self.call_within(arguments, CALL_WITHIN)
+        self.call_within(arguments, CALL_TIMEOUT)
     }
 
     fn call_within(
@@ -133,7 +133,7 @@ impl Settings {
         let code = child.wait()?.code().unwrap_or(-1);
         let mut text = Vec::new();
         for reader in [stdout, stderr] {
-            text.append(&mut reader.join().map_err(|_| anyhow!("a reader died"))??);
+            text.append(&mut reader.join().map_err(|_| anyhow!("a reader panicked"))??);
         }
         let text = String::from_utf8_lossy(&text).into_owned();
         let words: Vec<_> = arguments.iter().map(AsRef::as_ref).collect();
@@ -167,8 +167,8 @@ impl Settings {
     pub fn listen(&self) -> Result<Milepost> {
         let mut milepost = self.start()?;
         let port = milepost.port;
-        let is_there = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
-        milepost.process.wait_until("listens", is_there)?;
+        let accepts = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
+        milepost.process.wait_until("listens", accepts)?;
         Ok(milepost)
     }
 

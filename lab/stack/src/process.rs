@@ -15,14 +15,14 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::procfs;
 
-pub(crate) const READY_WITHIN: Duration = Duration::from_secs(240);
+pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(240);
 const POLL: Duration = Duration::from_millis(20);
 /// Ports from which free ones are taken. They are below the ephemeral range of the kernel, so no
 /// outgoing connection takes one in the minutes until the server binds it.
 const PORTS: Range<u16> = 10_000..32_000;
 const TRIES: usize = 1_000;
 
-/// Returns a port on which nobody listens now.
+/// Returns a port on which no process listens now.
 pub fn free_port() -> Result<u16> {
     // Two callers must not get the same port before the first has bound it.
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
@@ -55,9 +55,9 @@ pub fn wait_until(
     Ok(())
 }
 
-/// Returns the checkout that holds `lab/local`: the one that this program was built in, and for a
-/// program that was copied elsewhere the one that it is started in. So a copy never writes into the
-/// checkout that it came from.
+/// Returns the checkout that holds `lab/local`: the one in which this program was built. For a
+/// program that was copied elsewhere, it is the one in which the program was started, so that a
+/// copy never writes into the checkout from which it was copied.
 ///
 /// # Panics
 /// Neither is a checkout.
@@ -95,7 +95,7 @@ fn kill_all() {
     }
 }
 
-/// Runs `work` in a thread of its own. An interrupt kills every child and returns early.
+/// Runs `work` on its own thread. An interrupt kills every child and returns early.
 pub fn unless_interrupted<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
@@ -105,7 +105,7 @@ pub fn unless_interrupted<T: Send + 'static>(
         let mut terminate =
             tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
         tokio::select! {
-            outcome = tokio::task::spawn_blocking(work) => outcome.context("a thread died")?,
+            outcome = tokio::task::spawn_blocking(work) => outcome.context("the thread panicked")?,
             _ = tokio::signal::ctrl_c() => bail!("interrupted; nothing is left running"),
             _ = terminate.recv() => bail!("terminated; nothing is left running"),
         }
@@ -115,7 +115,7 @@ pub fn unless_interrupted<T: Send + 'static>(
     outcome
 }
 
-/// Runs `work` as [`unless_interrupted`] does, with a folder of its own in the checkout, which is
+/// Runs `work` as [`unless_interrupted`] does, with its own folder in the checkout, which is
 /// removed afterwards.
 pub fn in_scratch_folder<T: Send + 'static>(
     prefix: &str,
@@ -123,7 +123,7 @@ pub fn in_scratch_folder<T: Send + 'static>(
 ) -> Result<T> {
     let local = repository().join(".local");
     std::fs::create_dir_all(&local)?;
-    // This function owns the folder rather than the thread, so that an interrupt removes it as well.
+    // This function, not the thread, owns the folder, so that an interrupt removes it as well.
     let folder = tempfile::TempDir::with_prefix_in(prefix, &local)?;
     let path = folder.path().to_owned();
     unless_interrupted(move || work(&path))
@@ -238,7 +238,7 @@ impl Process {
         what: &str,
         mut condition: impl FnMut() -> bool,
     ) -> Result<()> {
-        wait_until(&format!("{} {what}", self.name), READY_WITHIN, || {
+        wait_until(&format!("{} {what}", self.name), READY_TIMEOUT, || {
             self.ensure_alive()?;
             Ok(condition())
         })

@@ -135,7 +135,10 @@ mod tests {
         let before = cpu_time(pid).unwrap();
         let began = std::time::Instant::now();
         while cpu_time(pid).unwrap() - before < Duration::from_millis(100) {
-            assert!(began.elapsed() < Duration::from_secs(20), "it spins, and is not seen to");
+            assert!(
+                began.elapsed() < Duration::from_secs(20),
+                "the process is busy, but its CPU time does not grow"
+            );
         }
         let memory = memory(pid).unwrap();
         assert!(memory.private_bytes > 1 << 16 && memory.resident_bytes > 1 << 20);
@@ -147,7 +150,7 @@ mod tests {
         let usage = usage_of_tree(pid).unwrap();
         assert!(
             usage.kernel > Duration::ZERO && usage.kernel < usage.cpu,
-            "it asked for the time: {usage:?}"
+            "the loop above makes system calls: {usage:?}"
         );
     }
 
@@ -157,7 +160,7 @@ mod tests {
             std::process::Command::new("sh").args(["-c", "sleep 30 & sleep 30"]).spawn().unwrap();
         let began = std::time::Instant::now();
         while descendants(shell.id()).len() < 2 {
-            assert!(began.elapsed() < Duration::from_secs(20), "two sleeps are seen");
+            assert!(began.elapsed() < Duration::from_secs(20), "the two sleeps are not found");
             std::thread::sleep(Duration::from_millis(10));
         }
         let (alone, tree) = (usage(shell.id()).unwrap(), usage_of_tree(shell.id()).unwrap());

@@ -22,7 +22,7 @@ pub fn columns() -> Result<[String; 2]> {
     let text = fs::read_to_string(repository().join("sql/columns.sql"))?;
     let sections: Vec<&str> = text.trim_end().split("\n\n").skip(1).collect();
     let sections: [&str; 2] =
-        sections.try_into().ok().context("sql/columns.sql has not two sections")?;
+        sections.try_into().ok().context("sql/columns.sql does not have two sections")?;
     Ok(sections.map(str::to_owned))
 }
 

@@ -2,9 +2,9 @@
 //! broker, so that the consumer is the bottleneck.
 //!
 //! MQTT 5, QoS 0. Each member of the share group gets the same number of messages, and nothing is
-//! sent twice. The sent fixes are known exactly: message `k` is fix [`FIRST_SEQ`] + `k / drivers` of
-//! driver `k % drivers`. The firehose is no broker otherwise: it accepts no messages, and matches no
-//! topics.
+//! sent twice. The sent fixes are known exactly: message `k` is fix [`FIRST_SEQ`] + `k / drivers`
+//! of driver `k % drivers`. The firehose is not a broker otherwise: it accepts no messages, and
+//! matches no topics.
 
 mod segment;
 
@@ -63,8 +63,8 @@ struct Dealer {
 }
 
 impl Dealer {
-    /// Deals the next [`MESSAGES`] to a member, and returns the number of the first one. `None`: the
-    /// member is too far ahead, or the pace allows no more now.
+    /// Deals the next [`MESSAGES`] to a member, and returns the number of the first one. `None`:
+    /// the member is too far ahead, or the pace allows no more now.
     fn deal(&mut self, member: usize) -> Option<u64> {
         let slowest = *self.given.values().min()?;
         let given = self.given.get_mut(&member)?;
@@ -185,7 +185,7 @@ impl Shared {
             });
             let read = self.read_all(member, &link, stream);
             lock(&link).closed = true;
-            let written = writing.join().map_err(|_| anyhow::anyhow!("a writer died"))?;
+            let written = writing.join().map_err(|_| anyhow::anyhow!("a writer panicked"))?;
             read.and(written)
         })
     }
@@ -217,7 +217,7 @@ impl Shared {
             kind::CONNECT => {
                 ensure!(
                     packet.body.get(VERSION_AT) == Some(&VERSION),
-                    "only MQTT 5 is spoken here"
+                    "the firehose supports only MQTT 5"
                 );
                 // Session present: no; reason: success; no properties.
                 put_packet(kind::CONNACK, 0, &[0, 0, 0], &mut link.control);
@@ -245,7 +245,7 @@ impl Shared {
             }
             kind::PINGREQ => put_packet(kind::PINGRESP, 0, &[], &mut link.control),
             kind::DISCONNECT => return Ok(false),
-            kind => bail!("a packet of type {kind} is not for a firehose"),
+            kind => bail!("the firehose does not support packets of type {kind}"),
         }
         Ok(true)
     }

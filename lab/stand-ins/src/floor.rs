@@ -2,8 +2,8 @@
 //!
 //! It has hand-written framing, the same pauses between reads as milepost, one JSON parse into a
 //! plain struct, one row appended to one buffer, and plain HTTP. It leaves out the purpose of a
-//! consumer: it checks types only, retries nothing, survives no fault, and ends with its connection.
-//! At QoS 1 it acknowledges after the insert, a batch in one write.
+//! consumer: it checks types only, retries nothing, survives no fault, and ends with its
+//! connection. At QoS 1 it acknowledges after the insert, a batch in one write.
 //!
 //! Its HTTP is hand-written because its cost is measured: with ureq and hyper it took 8 % more CPU
 //! per message at the ceiling (`lab bench --only ceiling-qos0 --consumer floor`, medians of four
@@ -27,7 +27,7 @@ use lab_stack::unix_ms;
 
 const ROWS_MAX: usize = 5_000;
 const AGE_MAX: Duration = Duration::from_secs(1);
-/// Target of bytes between two reads: some hundred messages.
+/// Target number of bytes between two reads: some hundred messages.
 const PAUSE_BYTES: usize = 32 * 1024;
 /// Shortest pause between two reads.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -54,8 +54,8 @@ pub struct Arguments {
     /// Port of /readyz; 0 takes a free one
     #[arg(long, default_value_t = 9464)]
     http_port: u16,
-    /// Keep a session under this name. For the bench's test of itself: a consumer that a crash
-    /// costs nothing
+    /// Keep a session under this name. For the self-test of the benchmark: a consumer that loses
+    /// nothing in a crash
     #[arg(long, hide = true)]
     session: Option<String>,
     #[command(flatten)]
@@ -117,7 +117,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let subscribed = Arc::new(AtomicBool::new(false));
     let shown = Arc::clone(&subscribed);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, arguments.http_port))
-        .context("the endpoint's port")?;
+        .context("cannot listen on the port of /readyz")?;
     std::thread::spawn(move || serve(&listener, &shown));
 
     if let Some(mib) = arguments.mistakes.leak {
@@ -134,13 +134,14 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     subscribed.store(true, Ordering::Relaxed);
     let read = read_all(stream, &batches, &reusable, arguments);
     drop(batches); // ends the inserting thread
-    let outcome = inserting.join().map_err(|_| anyhow::anyhow!("the inserting thread died"))?;
+    let outcome = inserting.join().map_err(|_| anyhow::anyhow!("the inserting thread panicked"))?;
     outcome.and(read).map(|()| true)
 }
 
 /// Connects and subscribes. Returns the stream just before the first message.
 fn subscribe(arguments: &Arguments) -> Result<TcpStream> {
-    let mut stream = TcpStream::connect(&arguments.broker).context("no broker")?;
+    let mut stream =
+        TcpStream::connect(&arguments.broker).context("cannot connect to the broker")?;
     stream.set_nodelay(true)?;
     let mut out = Vec::new();
     match &arguments.session {
@@ -307,7 +308,7 @@ fn insert_all(
     server: &str,
     mut acks: TcpStream,
 ) -> Result<()> {
-    let stream = TcpStream::connect(server).context("no ClickHouse")?;
+    let stream = TcpStream::connect(server).context("cannot connect to ClickHouse")?;
     stream.set_nodelay(true)?;
     let mut answers = BufReader::new(stream);
     let statement =
@@ -357,7 +358,7 @@ fn read_answer(answers: &mut BufReader<TcpStream>) -> Result<()> {
         let mut size = String::new();
         let take = if chunked {
             answers.read_line(&mut size)?;
-            u64::from_str_radix(size.trim(), 16).context("a chunk's length")?
+            u64::from_str_radix(size.trim(), 16).context("a chunk's length is invalid")?
         } else {
             length.unwrap_or(0)
         };

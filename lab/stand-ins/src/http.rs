@@ -15,16 +15,16 @@ use hyper_util::rt::TokioIo;
 const BODY_BYTES_MAX: usize = 256 << 20;
 
 /// A request that has arrived completely.
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     /// Path of the URL, such as `/`.
     pub(crate) path: String,
     parameters: Vec<(String, String)>,
     pub(crate) body: Bytes,
-    /// Time at which its first bytes had arrived.
+    /// Time at which the head of the request had arrived.
     pub(crate) began: Instant,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -66,7 +66,7 @@ impl Answer {
 /// Listens on a free port of the loopback. Its threads end with the process.
 pub(crate) fn listen(
     threads: usize,
-    answer: impl Fn(&Asked) -> Answer + Clone + Send + Sync + 'static,
+    answer: impl Fn(&ReceivedRequest) -> Answer + Clone + Send + Sync + 'static,
 ) -> io::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     listener.set_nonblocking(true)?;
@@ -75,14 +75,15 @@ pub(crate) fn listen(
         tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     std::thread::spawn(move || {
         runtime.block_on(async {
-            let listener = tokio::net::TcpListener::from_std(listener).expect("it is not blocking");
+            let listener =
+                tokio::net::TcpListener::from_std(listener).expect("set to nonblocking above");
             while let Ok((stream, _)) = listener.accept().await {
                 let _ = stream.set_nodelay(true);
                 let answer = answer.clone();
                 let service = service_fn(move |request| {
                     let answer = answer.clone();
                     async move {
-                        let answer = answer(&Asked::read(request).await?);
+                        let answer = answer(&ReceivedRequest::read(request).await?);
                         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(answer.response())
                     }
                 });

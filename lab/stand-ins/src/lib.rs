@@ -2,8 +2,8 @@
 //!
 //! | module | job |
 //! |---|---|
-//! | [`firehose`] | plays the broker, and sends as fast as the consumer reads |
-//! | [`sink`] | plays ClickHouse, and counts rows |
+//! | [`firehose`] | stands in for the broker, and sends as fast as the consumer reads |
+//! | [`sink`] | stands in for ClickHouse, and counts rows |
 //! | [`tally`] | stored fixes as sets, for the sink |
 //! | [`floor`] | the cheapest possible consumer |
 //! | `http` | HTTP for the sink |

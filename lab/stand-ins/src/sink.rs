@@ -19,7 +19,7 @@ use hyper::StatusCode;
 use lab_stack::{lock, unix_ms};
 
 use self::bytes::{columns_of, decompress};
-use crate::http::{self, Answer, Asked};
+use crate::http::{self, Answer, ReceivedRequest};
 use crate::tally::Tally;
 
 /// Number of threads: a consumer has two inserts in flight.
@@ -58,8 +58,8 @@ impl Sink {
             migrations: Mutex::default(),
         });
         let serving = Arc::clone(&shared);
-        let port =
-            http::listen(THREADS, move |asked| serving.serve(asked)).context("cannot listen")?;
+        let port = http::listen(THREADS, move |request| serving.serve(request))
+            .context("cannot listen")?;
         Ok(Self { port, shared })
     }
 
@@ -74,8 +74,8 @@ impl Sink {
         self.shared.rows.load(Ordering::Relaxed)
     }
 
-    /// Returns the duration of each insert of positions, from its first byte to its answer, as seen
-    /// by the sink.
+    /// Returns the duration of each insert of positions, from its head to its answer, as seen by
+    /// the sink.
     #[must_use]
     pub fn took(&self) -> Vec<Duration> {
         lock(&self.shared.took).clone()
@@ -87,8 +87,8 @@ impl Sink {
 }
 
 impl Shared {
-    fn serve(&self, asked: &Asked) -> Answer {
-        match self.answer(asked) {
+    fn serve(&self, request: &ReceivedRequest) -> Answer {
+        match self.answer(request) {
             Ok(answer) => answer,
             Err(error) => {
                 // milepost queries the properties of a ClickHouse, and logs missing answers itself.
@@ -101,27 +101,27 @@ impl Shared {
         }
     }
 
-    fn answer(&self, asked: &Asked) -> Result<Answer> {
-        if asked.path == "/ping" {
+    fn answer(&self, request: &ReceivedRequest) -> Result<Answer> {
+        if request.path == "/ping" {
             return Ok(Answer::ok("Ok.\n"));
         }
-        let (statement, data) = match asked.parameter("query") {
-            Some(statement) => (statement, &asked.body[..]),
+        let (statement, data) = match request.parameter("query") {
+            Some(statement) => (statement, &request.body[..]),
             None => {
-                (std::str::from_utf8(&asked.body).context("the statement is not UTF-8")?, &[][..])
+                (std::str::from_utf8(&request.body).context("the statement is not UTF-8")?, &[][..])
             }
         };
         let statement = without_comment(statement);
         if statement.to_ascii_uppercase().starts_with("INSERT") && !data.is_empty() {
-            let packed = asked.parameter("decompress") == Some("1");
+            let packed = request.parameter("decompress") == Some("1");
             let plain = if packed { decompress(data)? } else { Vec::new() };
-            let rows = self.insert(statement, if packed { &plain } else { data }, asked)?;
+            let rows = self.insert(statement, if packed { &plain } else { data }, request)?;
             return Ok(Answer { written_rows: Some(rows), ..Answer::ok("") });
         }
         self.other(statement).map(Answer::ok)
     }
 
-    fn insert(&self, statement: &str, data: &[u8], asked: &Asked) -> Result<u64> {
+    fn insert(&self, statement: &str, data: &[u8], request: &ReceivedRequest) -> Result<u64> {
         let target = rows::Target::of(statement)?;
         if target.table != "positions" {
             return Ok(0);
@@ -133,7 +133,7 @@ impl Shared {
         drop(tally);
         let mut took = lock(&self.took);
         if took.len() < INSERTS_KEPT {
-            took.push(asked.began.elapsed());
+            took.push(request.began.elapsed());
         }
         drop(took);
         self.rows.fetch_add(added, Ordering::Relaxed);
@@ -196,7 +196,7 @@ struct Unknown(String);
 
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown here: {}", self.0)
+        write!(f, "the sink does not support this: {}", self.0)
     }
 }
 

@@ -48,13 +48,13 @@ fn sink_counts_rows_of_every_format() {
     assert_eq!(
         insert(&sink, "RowBinary", "", &plain[..plain.len() - 1]).unwrap(),
         500,
-        "a cut row"
+        "a row that is cut off"
     );
-    assert_eq!(sink.rows(), 300, "what failed is not counted");
+    assert_eq!(sink.rows(), 300, "failed inserts are not counted");
 }
 
-/// milepost's preflight asks the broker for its nodes. Fixes that were sent to it would count as
-/// lost.
+/// milepost's preflight subscribes to the broker's list of nodes. Fixes sent to the preflight would
+/// count as lost.
 #[test]
 fn client_that_asks_for_nodes_gets_no_fixes_from_the_firehose() -> Result<()> {
     let firehose = Firehose::start(10)?;

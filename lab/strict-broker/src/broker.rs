@@ -73,8 +73,8 @@ pub(crate) struct Counters {
     pub(crate) no_subscriber: u64,
     /// Messages dropped because a queue was full.
     pub(crate) dropped: Dropped,
-    /// Messages held by sessions whose node was killed. EMQX counts neither these nor the next
-    /// ones.
+    /// Messages held by sessions whose node was killed. EMQX counts neither these nor
+    /// `given_to_ghosts`.
     pub(crate) lost_with_node: u64,
     /// Messages given to members whose node had been killed.
     pub(crate) given_to_ghosts: u64,
@@ -281,13 +281,13 @@ impl Broker {
         }
     }
 
-    /// Starts a killed or hung node again, without the sessions that it had.
+    /// Starts a killed node again, without the sessions that it had, or resumes a hung node.
     pub(crate) fn start_node(&mut self, node: usize) {
         (self.down[node], self.hung[node]) = (false, false);
         self.router.purge_node(node);
     }
 
-    /// Routes a message from a client of this node. Returns `false` if nobody is subscribed.
+    /// Routes a message from a client of this node. Returns `false` if no session is subscribed.
     pub(crate) fn receive(
         &mut self,
         topic: &str,
@@ -300,7 +300,7 @@ impl Broker {
         let reached = !targets.is_empty();
         self.counters.received += 1;
         self.counters.no_subscriber += u64::from(!reached);
-        if reached && self.loses() {
+        if reached && self.decide_loss() {
             self.counters.lost_on_purpose += 1;
             targets.clear();
             self.targets = targets;
@@ -313,8 +313,8 @@ impl Broker {
         reached
     }
 
-    /// Returns whether this message is acknowledged and discarded, and counts it.
-    fn loses(&mut self) -> bool {
+    /// Decides whether this message is acknowledged and discarded; if so, counts down `to_lose`.
+    fn decide_loss(&mut self) -> bool {
         if self.to_lose > 0 {
             self.to_lose -= 1;
             return true;
@@ -420,7 +420,7 @@ impl Broker {
                 Life::Away(_) | Life::Dying(_) => {}
             }
             // Without a connection no message is assigned a packet id, so the process cannot die of
-            // one.
+            // an id in use.
             if let Some(Ok(dropped)) = self.pace.map(|pace| session.work(now, pace)) {
                 all += dropped;
             }

@@ -97,7 +97,7 @@ impl Connection<'_> {
                 &mut self.socket.out,
                 Instant::now(),
             );
-            let until = self.limits().chain(due).min();
+            let until = self.deadlines().chain(due).min();
             let reads = self.socket.out.len() < OUT_BYTES_MAX;
             let event = self.socket.event(Some(&self.greeted.link), reads, until).await;
             let now = Instant::now();
@@ -112,20 +112,20 @@ impl Connection<'_> {
         }
     }
 
-    fn limits(&self) -> impl Iterator<Item = Instant> {
+    fn deadlines(&self) -> impl Iterator<Item = Instant> {
         let late = self.late.iter().map(|(at, _)| *at).min();
-        [self.silence(), late].into_iter().flatten()
+        [self.keep_alive_deadline(), late].into_iter().flatten()
     }
 
     /// Returns when the client's keep-alive expires: after 1.5 times its interval without a packet
     /// (3.1.2.10).
-    fn silence(&self) -> Option<Instant> {
+    fn keep_alive_deadline(&self) -> Option<Instant> {
         let keep_alive = self.greeted.keep_alive;
         (!keep_alive.is_zero()).then(|| self.last_read + keep_alive + keep_alive / 2)
     }
 
     fn check_deadlines(&mut self, now: Instant) -> Result<(), Bye> {
-        if self.silence().is_some_and(|at| at <= now) {
+        if self.keep_alive_deadline().is_some_and(|at| at <= now) {
             return Err(Bye::with_code(0x8D));
         }
         for (_, answer) in self.late.extract_if(.., |(at, _)| *at <= now) {

@@ -20,7 +20,7 @@
 //!
 //! * `never`: no answer, and the connection stays open;
 //! * `late D`: after `D`, such as `7s`; a client that has left by then keeps its session;
-//! * `lose`, for `connack` alone: the session is emptied, and the connection is closed without an
+//! * `lose`, only for `connack`: the session is emptied, and the connection is closed without an
 //!   answer.
 
 use std::rc::Rc;
@@ -72,7 +72,7 @@ fn execute(words: &[&str], hub: &Hub) -> Result<String, String> {
         }
         ["node", number, what @ ("down" | "up" | "hang")] => {
             let node =
-                number.parse().ok().filter(|node| *node < 2).ok_or("node 0 or 1 is wanted")?;
+                number.parse().ok().filter(|node| *node < 2).ok_or("node N: N must be 0 or 1")?;
             match what {
                 "down" => broker.kill_node(node),
                 "hang" => broker.hung[node] = true,
@@ -84,7 +84,7 @@ fn execute(words: &[&str], hub: &Hub) -> Result<String, String> {
             broker.denies_until = Some(Instant::now() + time);
         }
         ["lose", count] => {
-            broker.to_lose += count.parse::<u64>().map_err(|_| "lose N: a number is wanted")?;
+            broker.to_lose += count.parse::<u64>().map_err(|_| "lose N: N must be a number")?;
         }
         ["kill", prefix] => {
             let named = broker.sessions.keys().filter(|client| client.starts_with(prefix));
@@ -92,7 +92,7 @@ fn execute(words: &[&str], hub: &Hub) -> Result<String, String> {
                 broker.kill(&client, Death::Asked, Instant::now());
             }
         }
-        _ => return Err(format!("{words:?} is no command; see the top of src/control.rs")),
+        _ => return Err(format!("{words:?} is not a command; see the top of src/control.rs")),
     }
     Ok(String::new())
 }
@@ -102,11 +102,11 @@ fn order(count: &str, answer: &str, rest: &[&str]) -> Result<Order, String> {
         .parse()
         .ok()
         .filter(|count| *count > 0)
-        .ok_or("next N: a number above 0 is wanted")?;
+        .ok_or("next N: N must be a number above 0")?;
     let answer = match answer {
         "connack" => Answer::Connect,
         "suback" => Answer::Subscribe,
-        _ => return Err(format!("{answer}: connack or suback is wanted")),
+        _ => return Err(format!("{answer}: must be connack or suback")),
     };
     let (rest, prefix) = match rest {
         [rest @ .., "for", prefix] => (rest, (*prefix).to_owned()),
@@ -118,7 +118,7 @@ fn order(count: &str, answer: &str, rest: &[&str]) -> Result<Order, String> {
             Manner::Late(humantime::parse_duration(time).map_err(|error| error.to_string())?)
         }
         ["lose"] if answer == Answer::Connect => Manner::Lose,
-        _ => return Err(format!("{rest:?} is no manner; see the top of src/control.rs")),
+        _ => return Err(format!("{rest:?} is not a manner; see the top of src/control.rs")),
     };
     Ok(Order { left, answer, manner, prefix })
 }

@@ -16,7 +16,7 @@ use crate::session::{Expiry, Link};
 use crate::socket::{Event, Socket, Waited};
 
 /// Time for a CONNECT after the connection is accepted, as EMQX's idle_timeout.
-const CONNECT_WITHIN: Duration = Duration::from_secs(15);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 const PROTOCOL_ERROR: u8 = 0x82;
 const NO_CLIENT_ID: u8 = 0x85;
 
@@ -62,8 +62,8 @@ pub(crate) async fn greet(socket: &mut Socket, hub: &Hub, node: usize) -> Option
         link: Rc::clone(&opened.link),
         keep_alive: Duration::from_secs(connect.keep_alive.into()),
     };
-    if !resumes(socket, hub, &greeted, &opened).await
-        || !answers(socket, hub, &greeted, manner).await
+    if !finish_takeover(socket, hub, &greeted, &opened).await
+        || !follow_order(socket, hub, &greeted, manner).await
     {
         hub.broker.borrow_mut().close(&greeted.client, &greeted.link, None, Instant::now());
         return None;
@@ -73,7 +73,7 @@ pub(crate) async fn greet(socket: &mut Socket, hub: &Hub, node: usize) -> Option
 }
 
 async fn read_connect(socket: &mut Socket) -> Option<Connect> {
-    let until = Some(Instant::now() + CONNECT_WITHIN);
+    let until = Some(Instant::now() + CONNECT_TIMEOUT);
     loop {
         match socket.packet() {
             Ok(Some(Packet::Connect(connect, _, _))) => return Some(connect),
@@ -104,7 +104,12 @@ fn hello(connect: &Connect, client: &ClientId, node: usize, hub: &Hub) -> Hello 
 
 /// Takes over the messages of the session, at the configured rate. A client that closes the
 /// connection meanwhile leaves an empty session behind, as on EMQX.
-async fn resumes(socket: &mut Socket, hub: &Hub, greeted: &Greeted, opened: &Opened) -> bool {
+async fn finish_takeover(
+    socket: &mut Socket,
+    hub: &Hub,
+    greeted: &Greeted,
+    opened: &Opened,
+) -> bool {
     let Some(rate) = hub.options.resume_rate else { return true };
     let takes = Duration::from_secs_f64(opened.messages as f64 / rate);
     let until = Some(Instant::now() + takes);
@@ -116,7 +121,7 @@ async fn resumes(socket: &mut Socket, hub: &Hub, greeted: &Greeted, opened: &Ope
 }
 
 /// Returns whether the CONNACK must be sent, after waiting or losing the session as ordered.
-async fn answers(
+async fn follow_order(
     socket: &mut Socket,
     hub: &Hub,
     greeted: &Greeted,

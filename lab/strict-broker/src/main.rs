@@ -18,8 +18,7 @@
 //!   (`router.rs`), as are messages that arrive while the other node takes a session over;
 //! * a client id is refused for a while after its session ended (`--cleanup`), and every request
 //!   around a stop and a boot (`deny`);
-//! * messages are acknowledged and lost, as many as requested (`--lose-every`,
-//!   `lose`);
+//! * messages are acknowledged and lost, as many as requested (`--lose-every`, `lose`);
 //! * answers are late or never sent.
 //!
 //! | module | job |
@@ -118,7 +117,7 @@ async fn run(options: Options) -> Result<()> {
     std::io::stderr().write_all(line.as_bytes()).context("cannot write to stderr")?;
     tokio::select! {
         () = serve(listener, &hub, 0) => {}
-        () = async { serve(second.expect("it is there"), &hub, 1).await }, if options.second_port.is_some() => {}
+        () = async { serve(second.expect("opened above"), &hub, 1).await }, if options.second_port.is_some() => {}
         () = keep_time(&hub) => {}
         _ = term.recv() => {}
         _ = int.recv() => {}

@@ -87,5 +87,5 @@ impl Options {
 
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate| (1e-3..=1e9).contains(rate));
-    rate.ok_or_else(|| format!("{text}: a number above 0 is wanted"))
+    rate.ok_or_else(|| format!("{text}: must be a number from 0.001 to 1e9"))
 }

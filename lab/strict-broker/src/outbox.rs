@@ -1,9 +1,9 @@
 //! The messages of a session for its client: queued, or sent and unacknowledged.
 //!
 //! The unacknowledged messages never exceed the window, with one exception: a client that resumes
-//! with a smaller window receives all of them again, as on EMQX, and nothing new until there is
-//! room. The n-th message has packet id n modulo 65,535. When the next id still belongs to an
-//! unacknowledged message, EMQX's session dies; here [`IdInUse`] is returned.
+//! with a smaller window receives all of them again, as on EMQX, and nothing new until the
+//! window has room. The n-th message has packet id n modulo 65,535. When the next id still belongs
+//! to an unacknowledged message, EMQX's session dies; here [`IdInUse`] is returned.
 
 use std::collections::VecDeque;
 use std::ops::AddAssign;

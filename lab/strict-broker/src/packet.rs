@@ -122,7 +122,7 @@ impl Message {
             payload: self.payload.clone(),
             properties: self.properties.as_deref().cloned(),
         };
-        publish.write(out).expect("it came in as a packet");
+        publish.write(out).expect("decoded from a packet");
     }
 }
 

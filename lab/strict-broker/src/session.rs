@@ -64,8 +64,8 @@ pub(crate) enum Life {
     Connected(Rc<Link>),
     /// The session waits for a connection, at most until this time.
     Away(Option<Instant>),
-    /// The session has ended, but its group does not know it until this time: messages given to it
-    /// are lost.
+    /// The session has ended, but remains a member of its group until this time: messages given to
+    /// it are lost.
     Dying(Instant),
 }
 

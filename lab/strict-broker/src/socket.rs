@@ -17,7 +17,7 @@ use crate::session::Link;
 /// Largest read, in bytes.
 const READ_BYTES: usize = 16 * 1024;
 /// Longest time to write the last packets to a client.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest wait for a client to close its end afterwards.
 const LINGER: Duration = Duration::from_millis(200);
 
@@ -112,7 +112,7 @@ impl Socket {
 
     /// Sends the last packets, and closes so that the client can read them.
     pub(crate) async fn farewell(mut self) {
-        let sent = timeout(LAST_WORDS, self.stream.write_all(&self.out)).await;
+        let sent = timeout(FAREWELL_TIMEOUT, self.stream.write_all(&self.out)).await;
         if let Ok(Ok(())) = sent
             && self.stream.shutdown().await.is_ok()
         {

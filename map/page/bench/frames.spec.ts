@@ -1,4 +1,4 @@
-// Frames a second with many drivers in view, in software rendering. Prints; it judges nothing.
+// Frames a second with many drivers in view, in software rendering. Prints the rates and asserts nothing.
 import { test } from '@playwright/test';
 import type { Stage } from '../src/stage';
 import { serve } from './server';
@@ -20,7 +20,7 @@ for (const [drivers, moving] of [[5_000, 5_000], [50_000, 20_000]] as const) {
         scene.invalidate();
       }
       const moving = ((scene.frames - drawn) * 1000) / (performance.now() - begin);
-      // As if it was dragged, evenly, by a fifth of the screen.
+      // Moves the map evenly, as if dragged by a fifth of the screen.
       let moves = 0;
       const moved = () => void moves++;
       map.on('render', moved);

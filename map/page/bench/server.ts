@@ -1,4 +1,4 @@
-// The page with a fleet of any size, without the parts behind it: what is measured is the page alone.
+// Serves the page with a simulated fleet of any size, without milepost and ClickHouse: only the page is measured.
 import { readFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import { extname, join, resolve, sep } from 'node:path';

@@ -1,4 +1,4 @@
-// A fleet around Taveuni, on both sides of 180°: the map goes on there.
+// A fleet around Taveuni, on both sides of 180°, where the map continues.
 import type { Page } from '@playwright/test';
 import { publish } from './mqtt';
 import { expect, placeOf, shown, test } from './world';
@@ -33,7 +33,7 @@ test('a fleet on both sides of 180° is in one view, with its track and its fenc
   await page.waitForFunction(() => window.milepost !== undefined);
   const zoom = () => page.evaluate(() => window.milepost!.map.getZoom());
 
-  // The first view has all of them, near by.
+  // The first view has all drivers, close up.
   await expect.poll(async () => { const { dots, counted } = await shown(page); return dots + counted; }).toBe(5);
   expect(await zoom()).toBeGreaterThan(8);
   await picture(page, 'first');
@@ -41,11 +41,11 @@ test('a fleet on both sides of 180° is in one view, with its track and its fenc
   const xs = places.map((place) => Math.round(place?.x ?? -1));
   expect(xs.every((x) => x > 0 && x < 1280)).toBe(true);
   expect(xs).toEqual([...xs].sort((a, b) => a - b));
-  // Names are beside those on both sides.
+  // Drivers on both sides have names.
   const names = () => page.evaluate(() => window.milepost!.labels.placed.map(({ text }) => text));
   await expect.poll(names).toEqual(expect.arrayContaining(['west-1', 'east-2']));
 
-  // A click on the far side chooses who is there.
+  // A click on either side chooses the driver there.
   for (const id of ['west-1', 'east-1']) {
     const place = (await placeOf(page, id))!;
     await page.mouse.click(place.x, place.y);
@@ -53,7 +53,7 @@ test('a fleet on both sides of 180° is in one view, with its track and its fenc
     await page.keyboard.press('Escape');
   }
 
-  // From afar they are one disc.
+  // From afar the drivers are one disc.
   await page.evaluate(() => window.milepost!.map.jumpTo({ center: [179.5, -16], zoom: 4 }));
   await expect.poll(async () => { const { discs, counted } = await shown(page); return [discs, counted]; }).toEqual([1, 5]);
   await picture(page, 'afar');
@@ -79,7 +79,7 @@ test('a fleet on both sides of 180° is in one view, with its track and its fenc
   await page.keyboard.press('Escape');
   await page.keyboard.press('Escape');
 
-  // A fence across 180° is drawn, stored as GeoJSON has it, and edited.
+  // A fence across 180° is drawn, stored as GeoJSON requires, and edited.
   await page.evaluate(() => window.milepost!.map.jumpTo({ center: [180, -16.75], zoom: 10 }));
   await page.keyboard.press('g');
   const box = page.getByRole('region', { name: 'Fences' });
@@ -97,7 +97,7 @@ test('a fleet on both sides of 180° is in one view, with its track and its fenc
   await box.getByRole('button', { name: 'Strait', exact: true }).click();
   await page.waitForFunction(() => !window.milepost!.map.isMoving());
   expect(await zoom()).toBeGreaterThan(9);
-  // West-1 and East-1 are in it, on either side.
+  // The fence contains west-1 and east-1, one on each side.
   await expect(box.getByRole('status').first()).toBeAttached();
   await picture(page, 'fence');
   await box.getByRole('button', { name: 'Edit Strait' }).click();
@@ -123,13 +123,13 @@ test('a fleet on both sides of 180° is in one view, with its track and its fenc
   expect(places2[1]).toContain('Strait');
   expect(places2[2]).not.toContain('Strait ·');
 
-  // Everybody again, from far away.
+  // The view of all drivers, from far away.
   await page.evaluate(() => window.milepost!.map.jumpTo({ center: [10, 50], zoom: 3 }));
   await page.keyboard.press('a');
   await expect.poll(async () => { const { dots, counted } = await shown(page); return dots + counted; }).toBe(5);
   await page.waitForFunction(() => !window.milepost!.map.isMoving());
   expect(await zoom()).toBeGreaterThan(8);
-  // The heatmap and a replay ask for both sides.
+  // The heatmap and a replay have both sides.
   await page.keyboard.press('h');
   await expect(page.locator('#heat-said')).toContainText(/^6\d fixes in view/);
   await picture(page, 'heat');

@@ -1,4 +1,4 @@
-// Maps of the same fleet with other settings: streets from a file, and a link for somebody without a login.
+// Maps of the same fleet with other settings: streets from a file, and a link for a guest without a login.
 import { BUBENEC, pmtiles } from '../test/pmtiles';
 import { publish } from './mqtt';
 import { expect, shown, test } from './world';
@@ -31,7 +31,7 @@ test('streets and names come from one file, dark and light, and from no other ho
     await expect(page.locator('.maplibregl-ctrl-attrib')).toContainText('OpenStreetMap');
     if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/map-streets-${colorScheme}.jpg`, type: 'jpeg', quality: 82 });
   }
-  // Beyond the file's region are the coasts and borders of the world, in the other theme too.
+  // Beyond the file's region the coasts and borders of the world are drawn, in both themes.
   const land = () => page.evaluate(() => window.milepost!.map.queryRenderedFeatures({ layers: ['land'] }).length);
   for (const colorScheme of ['light', 'dark'] as const) {
     await page.emulateMedia({ colorScheme });
@@ -49,8 +49,8 @@ test('streets and names come from one file, dark and light, and from no other ho
   expect(ranges.every((status) => status === 206)).toBe(true);
 });
 
-test('a guest’s link shows its driver alone', async ({ page, stack, faults }) => {
-  // The browser itself writes of refusals.
+test('a guest’s link shows only its driver', async ({ page, stack, faults }) => {
+  // The browser itself logs refusals.
   faults.mayFail = true;
   const login = { Authorization: `Basic ${Buffer.from('ada:secret').toString('base64')}` };
   const url = await stack.another('guests', { MILEPOST_MAP__HTTP__USERNAME: 'ada', MILEPOST_MAP__HTTP__PASSWORD: 'secret', MILEPOST_MAP__ACCESS__LINKS_KEY: 'a key of this test alone' });

@@ -1,8 +1,8 @@
-// Two pages edit one fence: the one that saves later learns of it before it replaces anything.
+// Two pages edit one fence: the page that saves later is warned before it replaces anything.
 import { expect, open, test } from './world';
 
-test('a page that redraws an outline is told that another one has changed it meanwhile', async ({ page, stack, faults, browser }) => {
-  // The browser itself writes of the refusal.
+test('a page that redraws an outline is warned that another page has changed it meanwhile', async ({ page, stack, faults, browser }) => {
+  // The browser itself logs the refusal.
   faults.mayFail = true;
   await stack.ask("INSERT INTO fleet.fences (name, polygons) VALUES ('shared yard', [[[(15.40, 47.00), (15.41, 47.00), (15.41, 47.01), (15.40, 47.01)]]])");
   const other = await (await browser.newContext({ viewport: { width: 1280, height: 800 }, timezoneId: 'UTC' })).newPage();
@@ -20,7 +20,7 @@ test('a page that redraws an outline is told that another one has changed it mea
     await one.mouse.up();
   };
   await drag(other, 60);
-  // The worst case: in place, so that no version of before is left.
+  // The worst case: changed in place, so that no earlier version is left.
   await other.getByLabel('Change the past too').check();
   await other.getByRole('button', { name: 'Save' }).click();
   await expect(other.locator('.corner')).toHaveCount(0);
@@ -38,7 +38,7 @@ test('a page that redraws an outline is told that another one has changed it mea
   await expect(page.locator('.corner')).toHaveCount(0);
   expect(await stored()).not.toBe(theirs);
 
-  // One that was removed meanwhile does not come back without a word.
+  // A fence that was removed meanwhile does not come back without a warning.
   await page.getByRole('button', { name: 'Edit shared yard' }).click();
   await drag(page, 20);
   await other.keyboard.press('g');

@@ -1,5 +1,5 @@
-// A dispatcher's first morning, as a trial that anybody can repeat: `npm run browser -- dispatcher`. It does seven tasks with the mouse and
-// the keyboard alone, counts clicks, keys and seconds, and prints a table. PICTURES=folder keeps a picture of each task, dark and light.
+// A dispatcher's first morning, as a repeatable trial: `npm run browser -- dispatcher`. It does seven tasks with only mouse and keyboard,
+// counts clicks, keys and seconds, and prints a table. PICTURES=folder keeps a picture of each task, dark and light.
 import { join } from 'node:path';
 import type { Page } from '@playwright/test';
 import { BUBENEC, pmtiles } from '../test/pmtiles';
@@ -22,7 +22,7 @@ interface Fix {
 
 const { lat: LAT, lng: LNG } = BUBENEC;
 const EAST_M = 111_320 * Math.cos((LAT * Math.PI) / 180);
-/** Metres from the depot. */
+/** A place in metres from the depot. */
 const from = (north: number, east: number) => ({ lat: LAT + north / 111_320, lng: LNG + east / EAST_M });
 
 /** Fixes of a driver that stands, one every half minute. */
@@ -55,7 +55,7 @@ async function fleet(stack: Stack, now: number): Promise<number> {
   return accident;
 }
 
-/** Does tasks and counts: what a dispatcher presses, and how long the page takes. */
+/** Does tasks, and counts clicks, keys and seconds. */
 class Trial {
   private readonly rows: string[] = [];
   private clicks = 0;
@@ -83,7 +83,7 @@ class Trial {
     await this.page.keyboard.press(key);
   }
 
-  /** What a person does where Playwright fills in at once. */
+  /** Adds the clicks and keys that a person needs where Playwright fills in a field at once. */
   count(clicks: number, keys: number): void {
     this.clicks += clicks;
     this.keys += keys;
@@ -113,7 +113,7 @@ async function pictures(page: Page, name: string): Promise<void> {
 }
 
 test('a dispatcher does a morning’s seven tasks, and the first two on a phone', async ({ page, stack, faults, browser }) => {
-  // The browser itself writes of answers that were given up.
+  // The browser itself logs aborted requests.
   faults.mayFail = true;
   const now = Date.now();
   const accident = await fleet(stack, now);
@@ -147,14 +147,14 @@ test('a dispatcher does a morning’s seven tasks, and the first two on a phone'
   await trial.task('say who stands in the depot since when', async () => {
     await trial.click(page.getByRole('button', { name: 'Fences', exact: true }));
     await trial.click(fences.getByRole('button', { name: 'Depot', exact: true }));
-    // Drivers of other tests may stand there, too.
+    // Drivers of other tests may be inside, too.
     await expect(fences).toContainText(/Depot: \d+ inside/);
     await expect(fences.getByRole('list', { name: 'Visits' })).toContainText(/Anna Müllerinside since .*\d\d:\d\d · 3 h/);
   }, 'depot');
 
   await trial.task('see who left it today', async () => {
     const left = fences.getByRole('list', { name: 'Visits' }).getByRole('button', { name: /Ben Okafor/ });
-    // Before 00:40 that was yesterday.
+    // Before 00:40 the driver left yesterday.
     if (new Date(now - 40 * MINUTE_MS).getUTCDate() === new Date(now).getUTCDate()) await expect(left).toContainText(/left at \d\d:\d\d · came at (\d+ \w+, )?\d\d:\d\d, 2 h (39|4\d) min/);
   });
 
@@ -182,7 +182,7 @@ test('a dispatcher does a morning’s seven tasks, and the first two on a phone'
   }, 'edit');
 
   await trial.task('replay an accident', async () => {
-    // The replay is of the area in view: where Dora stands.
+    // The replay shows the area in view, so the map must show Dora's place.
     await trial.press('/');
     await trial.type('dora');
     await expect(page.getByRole('option', { name: 'Dora Lind' })).toBeVisible();
@@ -210,7 +210,7 @@ test('a dispatcher does a morning’s seven tasks, and the first two on a phone'
       const [a, b] = slots.map((slot) => fleet.lat[slot!]);
       return (b - a) * 111_320;
     });
-    // Three of five minutes before the end they meet.
+    // They meet after three of the five minutes.
     await to(0.55);
     await expect.poll(gap).toBeGreaterThan(100);
     await to(0.66);
@@ -267,7 +267,7 @@ test('a dispatcher does a morning’s seven tasks, and the first two on a phone'
   await context.close();
 });
 
-/** The page under test, in another context too. */
+/** Serves the page under test in another browser context. */
 async function serve(page: Page): Promise<void> {
   const built = process.env.MAP_PAGE;
   if (!built) return;

@@ -1,4 +1,4 @@
-// What the page promises, in a browser, between the real parts. In this order: the last test takes the engine away.
+// What the page promises, in a browser, with real servers. The order matters: the last test kills the engine.
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { Page } from '@playwright/test';
@@ -9,20 +9,20 @@ import { coloursAt, expect, open, placeOf, shown, test } from './world';
 const DAY_MS = 86_400_000;
 const HOUR_MS = 3_600_000;
 
-/** A place of its own, away from the fleet, for each driver that a test publishes. */
+/** A place away from the fleet, for a driver that a test publishes. */
 const HERE = { lat: 48.2082, lng: 16.3738 };
 const at = (zoom: number, { lat, lng } = HERE) => `#at=${zoom}/${lat}/${lng}`;
 
 const pagesOwn = (page: Page, text: string) => page.getByText(text, { exact: false });
 
-test('drivers are there, coloured, and move', async ({ page, stack }) => {
+test('drivers are drawn in colour, and move', async ({ page, stack }) => {
   await open(page, stack);
   await expect.poll(async () => { const { dots, counted } = await shown(page); return dots + counted; }).toBeGreaterThan(300);
-  // Close to the first of the fleet they are dots.
+  // Close up, drivers are dots.
   await page.getByRole('combobox').fill('sim-test-1');
   await page.getByRole('option').first().click();
   await expect.poll(async () => (await shown(page)).dots).toBeGreaterThan(0);
-  // It would drive out of the picture of a slow machine.
+  // On a slow machine the driver would leave the picture.
   await page.getByRole('button', { name: 'Follow' }).click();
   const places = () => page.evaluate(() => {
     const { fleet } = window.milepost!.scene;
@@ -36,7 +36,7 @@ test('drivers are there, coloured, and move', async ({ page, stack }) => {
   await expect(page.locator('#pulse')).toHaveAttribute('data-state', 'ok');
 });
 
-test('a fix that is published is on screen without a word from the viewer', async ({ page, stack }) => {
+test('a published fix appears without an action of the viewer', async ({ page, stack }) => {
   await open(page, stack, at(15));
   await publish(stack.mqttPort, 'drivers/fresh/gps', { ...HERE, speed: 12, heading: 90, ts: Date.now() });
   await page.waitForFunction(() => window.milepost!.scene.fleet.slot('fresh') !== undefined);
@@ -44,7 +44,7 @@ test('a fix that is published is on screen without a word from the viewer', asyn
   await expect.poll(async () => (await coloursAt(page, place!)).size).toBeGreaterThan(3);
 });
 
-test('with the keyboard alone: find a driver, read its last fix, play its track, close all', async ({ page, stack }) => {
+test('with only the keyboard: find a driver, read its last fix, play its track, close all', async ({ page, stack }) => {
   const now = Date.now();
   const trip = Array.from({ length: 40 }, (_, i) => ({ lat: 48.1 + i * 0.001, lng: 16.2, speed: 12, heading: 0, acc: 8, ts: now - (40 - i) * 10_000 }));
   await publish(stack.mqttPort, 'drivers/by-key/gps', trip);
@@ -67,7 +67,7 @@ test('with the keyboard alone: find a driver, read its last fix, play its track,
   const slider = page.getByRole('slider', { name: 'Moment of the track' });
   await expect(slider).toBeVisible();
   await expect(panel).toContainText(/\d km in \d+ min/);
-  // It starts at its end; Space plays it from its beginning.
+  // The slider starts at the end; Space plays the track from its beginning.
   await page.keyboard.press('Space');
   await expect(page.getByRole('button', { name: 'Pause' })).toBeVisible();
   const value = async () => Number(await slider.inputValue());
@@ -81,7 +81,7 @@ test('with the keyboard alone: find a driver, read its last fix, play its track,
   await expect.poll(value).toBeGreaterThan(paused);
   await expect(slider).toHaveAttribute('aria-valuetext', /\d\d:\d\d:\d\d, /);
 
-  // A link shows the same, in the units and the zone of who opens it.
+  // A link shows the same, in the units and the zone of the viewer who opens it.
   const link = await page.evaluate(() => location.hash);
   expect(link).toContain('day=hour');
   await page.goto('about:blank');
@@ -108,7 +108,7 @@ test('with the keyboard alone: find a driver, read its last fix, play its track,
   await expect(page.getByRole('dialog')).toBeHidden();
 });
 
-test('a name that is typed on and confirmed at once is the one that opens', async ({ page, stack }) => {
+test('Enter right after more typing opens the driver that was typed', async ({ page, stack }) => {
   for (const name of ['typed', 'typed-on']) {
     await publish(stack.mqttPort, `drivers/${name}/gps`, { lat: 47.5, lng: 15.7, speed: 0, ts: Date.now() });
     await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/${name}`)).status).toBe(200);
@@ -125,8 +125,8 @@ test('a name that is typed on and confirmed at once is the one that opens', asyn
   await expect(page.locator('#driver-name')).toHaveText('typed-on');
 });
 
-test('of a driver who is erased nothing stays, and where nothing can be copied the button says so', async ({ page, stack, faults }) => {
-  // The browser itself writes of the 404.
+test('an erased driver disappears from the panel, and a copy button without a clipboard says so', async ({ page, stack, faults }) => {
+  // The browser itself logs the 404.
   faults.mayFail = true;
   await page.addInitScript(() => Object.defineProperty(navigator, 'clipboard', { value: undefined }));
   await publish(stack.mqttPort, 'drivers/erased/gps', { lat: 47.5, lng: 15.8, speed: 0, ignition: 'on', batt: 80, ts: Date.now() });
@@ -139,7 +139,7 @@ test('of a driver who is erased nothing stays, and where nothing can be copied t
   await expect(page.locator('#player')).toBeVisible();
   await panel.getByRole('button', { name: 'Copy link' }).click();
   await expect(panel.getByRole('button', { name: 'Not allowed' })).toBeVisible();
-  // A page that is open over midnight.
+  // A page stays open past midnight.
   await page.locator('#day').evaluate((field: HTMLInputElement) => (field.max = '2020-01-01'));
   await expect.poll(() => page.locator('#day').getAttribute('max')).toBe(new Date().toISOString().slice(0, 10));
   await page.route('**/api/drivers/erased', (route) => route.fulfill({ status: 404, json: { error: 'nobody' } }));
@@ -153,7 +153,7 @@ test('a day’s track has its stop and its gap, its SQL, and a link that shows t
   const drive = (from: number, minutes: number, lat: number, step: number) =>
     Array.from({ length: minutes * 6 }, (_, i) => ({ lat: lat + i * step, lng: 16.5, speed: step ? 11 : 0, ts: from + i * 10_000 }));
   const minute = 60_000;
-  // 20 minutes there, 15 minutes of standing, 10 minutes on, nothing for three hours, 10 minutes elsewhere: nobody knows the way.
+  // 20 minutes of driving, 15 of standing, 10 of driving, no fixes for three hours, then 10 minutes elsewhere: the route between is unknown.
   for (const part of [
     drive(noon, 20, 48, 0.001),
     drive(noon + 20 * minute, 15, 48.12, 0),
@@ -191,7 +191,7 @@ test('a day’s track has its stop and its gap, its SQL, and a link that shows t
   expect(await page.evaluate(() => location.hash.split('&').slice(1).join())).toBe(link.split('&').slice(1).join());
 });
 
-test('a dot that is clicked says what it is; on an empty place nothing happens', async ({ page, stack }) => {
+test('a click on a dot opens its driver; on an empty place nothing happens', async ({ page, stack }) => {
   await publish(stack.mqttPort, 'drivers/clicked/gps', { lat: 47.5, lng: 15.5, speed: 0, ts: Date.now() });
   await open(page, stack, at(15, { lat: 47.5, lng: 15.5 }));
   await expect.poll(() => placeOf(page, 'clicked')).not.toBeNull();
@@ -205,7 +205,7 @@ test('a dot that is clicked says what it is; on an empty place nothing happens',
   await expect(page.locator('#panel')).toContainText('Standing.');
 });
 
-test('a list has who matches, rings them on the map, and one of them is followed', async ({ page, stack }) => {
+test('a list has the matching drivers, the map rings them, and follows one of them', async ({ page, stack }) => {
   const moved = (lng: number, ignition: string) => publish(stack.mqttPort, 'drivers/listed-1/gps', { lat: 47.5, lng, speed: 0, ts: Date.now(), ignition });
   await moved(15.1, 'off');
   await publish(stack.mqttPort, 'drivers/listed-2/gps', { lat: 47.5, lng: 15.11, speed: 30, ts: Date.now() });
@@ -214,7 +214,7 @@ test('a list has who matches, rings them on the map, and one of them is followed
   const box = page.getByRole('region', { name: 'List of drivers' });
   const entries = box.getByRole('list', { name: 'Drivers' }).getByRole('button');
   const ringed = () => page.evaluate(() => window.milepost!.scene['marked'].length);
-  // Without a filter it has everybody, and rings nobody.
+  // Without a filter the list has all drivers, and the map rings none.
   await expect.poll(() => entries.count()).toBeGreaterThan(2);
   expect(await ringed()).toBe(0);
   await page.keyboard.type('listed-');
@@ -241,7 +241,7 @@ test('a list has who matches, rings them on the map, and one of them is followed
   await expect(box).toBeHidden();
 });
 
-test('the fleet’s past is played, and then it is the present again', async ({ page, stack }) => {
+test('the fleet’s past is played, and then the present is shown again', async ({ page, stack }) => {
   const now = Date.now();
   const drive = (lng: number) => Array.from({ length: 60 }, (_, i) => ({ lat: 47.2 + i * 0.001, lng, speed: 11, ts: now - 3 * HOUR_MS + i * 60_000 }));
   await publish(stack.mqttPort, 'drivers/past-1/gps', drive(15.0));
@@ -260,7 +260,7 @@ test('the fleet’s past is played, and then it is the present again', async ({ 
   await expect.poll(lat).toBeGreaterThan(47.258);
 });
 
-test('a replay and a track are in the player in turn', async ({ page, stack }) => {
+test('a replay and a track take turns in the player', async ({ page, stack }) => {
   const track = Array.from({ length: 20 }, (_, i) => ({ lat: 47.3 + i * 0.001, lng: 15.3, speed: 11, ts: Date.now() - (20 - i) * 60_000 }));
   await publish(stack.mqttPort, 'drivers/in-turn/gps', track);
   await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/in-turn`)).status).toBe(200);
@@ -278,7 +278,7 @@ test('a replay and a track are in the player in turn', async ({ page, stack }) =
   await page.getByRole('button', { name: 'Close the track' }).click();
   await expect(player).toBeHidden();
   expect(await hasTrack()).toBe(false);
-  // While it plays, another driver may be looked at, and a track ends it.
+  // While the replay plays, another driver can be opened; a track ends the replay.
   await box.getByRole('button', { name: 'Play', exact: true }).click();
   await expect(box).toContainText('drivers');
   await page.keyboard.press('/');
@@ -294,7 +294,7 @@ test('a replay and a track are in the player in turn', async ({ page, stack }) =
 });
 
 test('a fence is drawn, edited and removed, with clicks and with keys', async ({ page, stack, faults }) => {
-  // The browser itself writes of the refusal.
+  // The browser itself logs the refusal.
   faults.mayFail = true;
   await publish(stack.mqttPort, 'drivers/fenced/gps', { lat: 47.0, lng: 15.4, speed: 3, ts: Date.now() });
   await open(page, stack, at(14, { lat: 47.0, lng: 15.4 }));
@@ -313,14 +313,14 @@ test('a fence is drawn, edited and removed, with clicks and with keys', async ({
   const inside = async () => ((await (await fetch(`${stack.url}/api/list?fence=the+yard`)).json()) as { drivers: { driver_id: string }[] }).drivers.map(({ driver_id }) => driver_id);
   await expect.poll(inside).toEqual(['fenced']);
 
-  // Its corners are where they were set; a line that crosses itself is refused in words.
+  // The corners are kept; an outline of two corners is refused with an explanation.
   await box.getByRole('button', { name: 'Edit the yard' }).click();
   await expect(page.locator('.corner')).toHaveCount(4);
   for (let i = 0; i < 2; i++) await box.getByRole('button', { name: 'Undo' }).click();
   await box.getByRole('button', { name: 'Save' }).click();
   await expect(box).toContainText('the outline needs at least three corners');
   await box.getByRole('button', { name: 'Cancel' }).click();
-  // A new name is a new version: the old one ends, its visits stay.
+  // A new name begins a new version: the old one ends, and its visits stay.
   await box.getByRole('button', { name: 'Edit the yard' }).click();
   await box.getByLabel('Name').fill('the depot');
   await box.getByRole('button', { name: 'Save' }).click();
@@ -334,7 +334,7 @@ test('a fence is drawn, edited and removed, with clicks and with keys', async ({
 });
 
 test('the rules of a fence are set on the map, shown, and kept when it is renamed', async ({ page, stack, faults }) => {
-  // The browser itself writes of the refusal.
+  // The browser itself logs the refusal.
   faults.mayFail = true;
   await publish(stack.mqttPort, 'drivers/ruled/gps', { lat: 46.9, lng: 15.2, speed: 3, ts: Date.now() });
   await expect.poll(async () => (await fetch(`${stack.url}/api/drivers/ruled`)).status).toBe(200);
@@ -353,7 +353,7 @@ test('the rules of a fence are set on the map, shown, and kept when it is rename
   await expect(box.getByRole('button', { name: 'Not only for ruled' })).toBeVisible();
   if (process.env.PICTURES) await page.screenshot({ path: `${process.env.PICTURES}/map-fence-rules.jpg`, type: 'jpeg', quality: 82 });
   await box.getByRole('button', { name: 'Save' }).click();
-  await expect(box).toContainText('are no opening hours such as');
+  await expect(box).toContainText('is not a list of opening hours such as');
   await box.getByLabel('Open', { exact: true }).fill('Mo-Fr 06:00-18:00');
   await box.getByLabel('Time zone of the hours').selectOption('Europe/Vienna');
   await box.getByRole('button', { name: 'Save' }).click();
@@ -361,7 +361,7 @@ test('the rules of a fence are set on the map, shown, and kept when it is rename
   const rules = 'name, speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers';
   const stored = () => stack.ask(`SELECT ${rules} FROM fleet.fences FINAL WHERE name LIKE 'ruled-%' AND valid_until > now64(3) FORMAT CSV`);
   expect(await stored()).toBe(`"ruled-a",50,1800,0,"Mo-Fr 06:00-18:00","Europe/Vienna","['ruled']"`);
-  // Rules alone begin no new version.
+  // A change of only the rules does not begin a new version.
   expect(await stack.ask("SELECT count() FROM fleet.fences FINAL WHERE name LIKE 'ruled-%'")).toBe('1');
   await box.getByRole('button', { name: 'Edit ruled-a' }).click();
   await box.getByLabel('Name').fill('ruled-b');
@@ -408,7 +408,7 @@ test('an open ring, a ring across a tile border and a hole are drawn, and surviv
   for (const [lng, lat, name] of [[15.401, 46.809, 'ring-open'], [15.409, 46.801, 'ring-open'], [15.465, 46.805, 'ring-border'], [15.475, 46.805, 'ring-border'], [15.432, 46.805, 'ring-hole'], [15.4375, 46.805, ''], [15.452, 46.805, '']] as const) {
     await expect.poll(() => filled(lng, lat), `${lng}, ${lat}`).toBe(name);
   }
-  // What the eye sees, not only what MapLibre knows: inside is tinted, the hole is not.
+  // The pixels, not only MapLibre's features: the inside is tinted, the hole is not.
   const spot = async (lng: number, lat: number) => [...(await coloursAt(page, await page.evaluate((place) => window.milepost!.map.project(place as [number, number]), [lng, lat]), 2))].join(' ');
   expect(await spot(15.402, 46.808)).not.toBe(await spot(15.4375, 46.8036));
   expect(await spot(15.4375, 46.8036)).toBe(await spot(15.452, 46.8036));
@@ -449,7 +449,7 @@ test('axe finds nothing in any card, dark and light', async ({ page, stack }) =>
   }
 });
 
-test('without WebGL the drivers are in a list', async ({ page, stack, faults }) => {
+test('without WebGL the page lists the drivers', async ({ page, stack, faults }) => {
   faults.mayFail = true;
   await page.addInitScript(() => {
     HTMLCanvasElement.prototype.getContext = () => null;
@@ -462,8 +462,8 @@ test('without WebGL the drivers are in a list', async ({ page, stack, faults }) 
   await expect(box.getByRole('list', { name: 'Drivers' })).toContainText(/no-webgl.*43 km\/h · 47\.5000, 15\.3000/);
 });
 
-test('a graphics card would draw the same', async ({ page, stack }) => {
-  // Without the name of what draws, the page takes it for a card.
+test('with a graphics card the drivers are drawn, too', async ({ page, stack }) => {
+  // Without the renderer's name the page assumes a graphics card.
   await page.addInitScript(() => {
     const prototype = WebGL2RenderingContext.prototype as { getExtension(name: string): unknown };
     const { getExtension } = prototype;
@@ -484,7 +484,7 @@ test('from far away drivers are counted in cells; zooming in resolves them', asy
   await expect.poll(async () => (await shown(page)).counted).toBeGreaterThanOrEqual(400);
   const far = await shown(page);
   expect(far.discs).toBeLessThan(100);
-  // All of a disc is the disc, on a large screen too; behind a track there is none.
+  // The whole disc reacts to clicks, on a large screen too; while a track is shown no disc does.
   await page.setViewportSize({ width: 3840, height: 2160 });
   const count = await page.evaluate(() => Math.max(...window.milepost!.scene.discs.map((disc) => disc.count)));
   const isHit = () => page.evaluate((edge) => {
@@ -498,7 +498,7 @@ test('from far away drivers are counted in cells; zooming in resolves them', asy
   expect(await isHit()).toBe(false);
   await page.evaluate(() => window.milepost!.scene.showTrack(null));
   await page.setViewportSize({ width: 1280, height: 800 });
-  // Zooming at the largest disc, again and again, ends at dots.
+  // Zooming in on the largest disc again and again ends at dots.
   await expect(async () => {
     await page.evaluate(() => {
       const { scene, map } = window.milepost!;
@@ -528,7 +528,7 @@ test('the heatmap counts the fixes of a span in the area in view', async ({ page
   await expect(box).toContainText('must begin before it ends');
   await box.getByRole('button', { name: '24 hours' }).click();
   await expect(box).toContainText('120 fixes in view');
-  // The map moves, and it is closed before it would count anew.
+  // The map moves, and the heatmap is closed before it would count again.
   await page.route('**/api/cells?*', () => {});
   await page.evaluate(() => {
     const { map, heat } = window.milepost!;
@@ -568,7 +568,7 @@ for (const [name, viewport] of Object.entries({ 'a small phone': { width: 360, h
     await expect(page.locator('#panel')).toContainText('Standing.');
     await page.keyboard.press('t');
     await expect(page.locator('#player')).toBeVisible();
-    // In one question: each waits for a frame, and the player draws one after the other.
+    // In one call: each call waits for a frame, and the player keeps drawing frames.
     const boxes = await page.locator('.card:visible').evaluateAll((cards) =>
       cards.map((card) => {
         const { x, y, width, height } = card.getBoundingClientRect();
@@ -588,7 +588,7 @@ for (const [name, viewport] of Object.entries({ 'a small phone': { width: 360, h
       }
     }
     expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(viewport.width);
-    // What browsers' makers call good.
+    // Web Vitals call a layout shift below 0.1 good.
     expect(await page.evaluate(() => (window as unknown as { jumps: number }).jumps)).toBeLessThan(0.1);
     const nameless = await page.locator('button:visible, input:visible, [role=region], aside:visible, section:visible').evaluateAll((elements) =>
       elements.filter((element) => !(element.getAttribute('aria-label') || element.textContent?.trim() || (element as HTMLInputElement).labels?.length)).map(({ outerHTML }) => outerHTML.slice(0, 120)),
@@ -600,7 +600,7 @@ for (const [name, viewport] of Object.entries({ 'a small phone': { width: 360, h
   });
 }
 
-test('when the engine dies the page says so, and goes on by itself when it is back', async ({ page, stack, faults }) => {
+test('the page reports that the engine is down, and recovers by itself', async ({ page, stack, faults }) => {
   await open(page, stack, at(15));
   await expect(page.locator('#banner')).toBeEmpty();
   const square = { type: 'Polygon', coordinates: [[[15, 46], [15.1, 46], [15.1, 46.1], [15, 46]]] };
@@ -608,9 +608,9 @@ test('when the engine dies the page says so, and goes on by itself when it is ba
   expect(stored.status()).toBe(200);
   faults.mayFail = true;
   await stack.killEngine();
-  await expect(page.getByRole('alert')).toContainText('ClickHouse does not answer since');
+  await expect(page.getByRole('alert')).toContainText('ClickHouse has not answered since');
   await expect(page.locator('#pulse')).toHaveAttribute('data-state', 'away');
-  // Nobody knows these numbers now.
+  // These numbers are unknown now.
   await expect(page.locator('#rate')).toHaveText('–');
   await expect(page.locator('#seen')).toHaveText('–');
   // A page that is opened meanwhile gets the fences afterwards.

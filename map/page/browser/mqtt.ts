@@ -1,4 +1,4 @@
-// Publishes at QoS 0: the three packets of MQTT 3.1.1 that this takes.
+// Publishes at QoS 0, with the three packets of MQTT 3.1.1 that this needs.
 import { once } from 'node:events';
 import { connect } from 'node:net';
 

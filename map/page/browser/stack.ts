@@ -1,4 +1,4 @@
-// The real parts on free ports: broker, engine, milepost, a fleet, the map. What was started dies with `stop`.
+// Real servers on free ports: broker, engine, milepost, a fleet, the map. `stop` kills all of them.
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -14,7 +14,7 @@ export interface Options {
   drivers: number;
   /** Positions a second. */
   rate: number;
-  /** A view of more drivers has cells. */
+  /** A view of more drivers than this has cells. */
   pointsMax: number;
 }
 
@@ -64,7 +64,7 @@ export class Stack {
       MILEPOST_MAP__HTTP__LISTEN: `127.0.0.1:${map}`,
       MILEPOST_MAP__MAP__POINTS_MAX: String(pointsMax),
       MILEPOST_MAP__FENCES__USER: 'default',
-      // A machine may be busy: an answer is judged, not its time.
+      // On a busy machine an answer may take long.
       MILEPOST_MAP__CLICKHOUSE__QUERY_TIMEOUT: '2m',
     });
     await answers(`http://127.0.0.1:${metrics}/readyz`, milepost);
@@ -85,13 +85,13 @@ export class Stack {
 
   /** Computes trips and stops of everything stored so far, instead of within five minutes. */
   async refresh(): Promise<void> {
-    // The roll-up computes the days that the first view has counted.
+    // The second view computes the days that the first one has found.
     for (const view of ['touched_mv', 'driver_days_mv']) {
       for (const what of ['REFRESH', 'WAIT']) await this.ask(`SYSTEM ${what} VIEW fleet.${view}`);
     }
   }
 
-  /** Runs SQL; the answer as text. */
+  /** Runs SQL; returns the result as text. */
   async ask(sql: string): Promise<string> {
     const answer = await fetch(`http://127.0.0.1:${this.enginePort}/`, { method: 'POST', body: sql });
     const text = await answer.text();
@@ -99,7 +99,7 @@ export class Stack {
     return text.trim();
   }
 
-  /** Another map of the same fleet; its address. */
+  /** Starts another map of the same fleet; returns its URL. */
   async another(name: string, env: Record<string, string>): Promise<string> {
     const port = await freePort();
     const child = this.run(name, join(BINARIES, 'milepost-map'), ['run'], {
@@ -113,7 +113,7 @@ export class Stack {
     return url;
   }
 
-  /** A file for a part, in the folder that goes with the stack. */
+  /** Writes a file for a server, in the folder that is removed with the stack; returns its path. */
   file(name: string, bytes: Uint8Array): string {
     const path = join(this.folder, name);
     writeFileSync(path, bytes);
@@ -130,7 +130,7 @@ export class Stack {
     rmSync(this.folder, { recursive: true, force: true });
   }
 
-  /** The end of a part's log, for a failure. */
+  /** Returns the end of a server's log, to explain a failure. */
   log(name: string): string {
     return readFileSync(join(this.folder, `${name}.log`), 'utf8').slice(-4000);
   }
@@ -154,7 +154,7 @@ async function kill(child: ChildProcess, signal: NodeJS.Signals): Promise<void> 
   await gone;
 }
 
-/** `from` is who answers there: if it ends, nobody will. */
+/** Waits until the URL answers. `from`: the process that serves it; if it ends, this throws. */
 async function answers(url: string, from: ChildProcess): Promise<void> {
   const begin = Date.now();
   for (;;) {

@@ -1,4 +1,4 @@
-// What every test has: the stack, a page that watches itself, and eyes for what is drawn on a canvas.
+// Fixtures of every test: the stack, a page whose errors fail the test, and functions that read what is drawn on a canvas.
 import { join } from 'node:path';
 import { expect, test as base, type Page } from '@playwright/test';
 import type { Stage } from '../src/stage';
@@ -12,7 +12,7 @@ declare global {
 }
 
 interface Faults {
-  /** A test that takes the server away expects what the browser then writes. */
+  /** Set by a test that makes requests fail: errors that the browser logs about them are expected. */
   mayFail: boolean;
 }
 
@@ -45,7 +45,7 @@ export const test = base.extend<{ faults: Faults }, { stack: Stack }>({
       page.on('pageerror', (error) => said.push(String(error.stack ?? error)));
       const elsewhere: string[] = [];
       page.on('request', (request) => {
-        // Another map of the same test is no other host.
+        // Another map of the same test is not another host.
         if (!/^(data:|blob:|http:\/\/127\.0\.0\.1:)/.test(request.url())) elsewhere.push(request.url());
       });
       await use(faults);
@@ -59,16 +59,16 @@ export const test = base.extend<{ faults: Faults }, { stack: Stack }>({
   ],
 });
 
-/** Chromium's own words about reading pixels of software WebGL, which a screenshot does. */
+/** Chromium's messages about reading pixels of software WebGL, which a screenshot does. */
 const IGNORED = /GPU stall due to ReadPixels|GL Driver Message/;
 
-/** Opens the page, and waits until its map is there. */
+/** Opens the page, and waits until its map has loaded. */
 export async function open(page: Page, stack: Stack, hash = ''): Promise<void> {
   await page.goto(`${stack.url}/${hash}`);
   await page.waitForFunction(() => window.milepost !== undefined);
 }
 
-/** Drivers drawn as dots, and in discs. */
+/** Counts the drivers drawn as dots, the discs, and the drivers in discs. */
 export const shown = (page: Page): Promise<{ dots: number; discs: number; counted: number }> =>
   page.evaluate(() => {
     const { fleet, discs } = window.milepost!.scene;

@@ -1,7 +1,7 @@
-// Before the first paint: the theme chosen earlier. Without one the system's is used.
+// Applies the theme chosen earlier, before the first paint. Without a choice the system's theme is used.
 try {
   const theme = localStorage.getItem('theme');
   if (theme === 'dark' || theme === 'light') document.documentElement.dataset.theme = theme;
 } catch {
-  // No storage: the system's theme.
+  // Without storage the system's theme is used.
 }

@@ -1,8 +1,8 @@
-// Alerts: what `milepost events` found, the newest first, with a mark on the map until somebody has seen it.
+// Alerts: the events that `milepost events` detected, newest first. Each has a mark on the map until a viewer acknowledges it.
 import { Marker, type Map as MapLibre } from 'maplibre-gl';
 import { alerts as ask, ApiError, seeAlert, type Alert } from './api';
 import { serverNow } from './clock';
-import { byId, make, press, say } from './dom';
+import { byId, make, setPressed, setText } from './dom';
 import { moment, pace } from './words';
 
 const EVERY_MS = 5_000;
@@ -39,10 +39,10 @@ export class Alerts {
   private readonly button = byId('alerts', HTMLButtonElement);
   private readonly badge = byId('alerts-count', HTMLElement);
   private readonly rows = byId('alerts-list', HTMLOListElement);
-  private readonly said = byId('alerts-said', HTMLElement);
+  private readonly message = byId('alerts-said', HTMLElement);
   private readonly marks = new Map<string, Marker>();
-  private asked = -Infinity;
-  private asking = false;
+  private requestedAt = -Infinity;
+  private isRequesting = false;
 
   constructor(
     private readonly map: MapLibre,
@@ -55,41 +55,41 @@ export class Alerts {
   toggle(): void {
     this.isOpen = !this.isOpen;
     this.box.hidden = !this.isOpen;
-    press(this.button, this.isOpen);
+    setPressed(this.button, this.isOpen);
     if (this.isOpen) this.box.querySelector<HTMLElement>('button')?.focus();
     else if (this.box.contains(document.activeElement)) this.button.focus();
     this.draw();
   }
 
-  /** Names of drivers are here. */
-  named(): void {
+  /** Called when names of drivers have changed. */
+  redrawNames(): void {
     for (const marker of this.marks.values()) marker.remove();
     this.marks.clear();
     this.draw();
   }
 
-  /** Once a second. */
+  /** Called once a second; requests the alerts every `EVERY_MS`. */
   async tick(): Promise<void> {
-    if (this.asking || performance.now() - this.asked < EVERY_MS) return;
-    this.asking = true;
-    this.asked = performance.now();
+    if (this.isRequesting || performance.now() - this.requestedAt < EVERY_MS) return;
+    this.isRequesting = true;
+    this.requestedAt = performance.now();
     try {
       this.all = await ask();
       this.draw();
     } catch (error) {
-      say(this.said, error instanceof ApiError ? error.message : 'The server does not answer.');
+      setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
     } finally {
-      this.asking = false;
+      this.isRequesting = false;
     }
   }
 
   private draw(): void {
     const open = this.all.filter(({ seen_at }) => seen_at === 0);
-    say(this.badge, open.length === 0 ? '' : open.length > 99 ? '99+' : String(open.length));
+    setText(this.badge, open.length === 0 ? '' : open.length > 99 ? '99+' : String(open.length));
     this.button.setAttribute('aria-label', open.length === 0 ? 'Alerts' : `Alerts, ${open.length} not seen`);
     this.mark(open.slice(0, MARKS_MAX));
     if (!this.isOpen) return;
-    say(this.said, this.all.length === 0 ? 'None in the last 24 hours. milepost events finds them.' : '');
+    setText(this.message, this.all.length === 0 ? 'None in the last 24 hours. milepost events finds them.' : '');
     const focused = document.activeElement?.closest<HTMLElement>('#alerts-list [data-key]')?.dataset.key;
     this.rows.replaceChildren(...this.all.map((alert) => this.row(alert)));
     if (focused) this.rows.querySelector<HTMLElement>(`[data-key="${CSS.escape(focused)}"]`)?.focus();
@@ -118,14 +118,14 @@ export class Alerts {
   private async see(alert: Alert): Promise<void> {
     try {
       await seeAlert(alert);
-      this.asked = -Infinity;
+      this.requestedAt = -Infinity;
       await this.tick();
     } catch (error) {
-      say(this.said, error instanceof ApiError ? error.message : 'The server does not answer.');
+      setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
   }
 
-  /** A mark where each happened, until it is seen. */
+  /** Marks the place of each alert that no viewer has acknowledged. */
   private mark(open: readonly Alert[]): void {
     const wanted = new Map(open.map((alert) => [key(alert), alert]));
     for (const [name, marker] of this.marks) {

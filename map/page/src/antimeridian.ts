@@ -1,11 +1,11 @@
-// Outlines across 180°. On this page their longitudes go on beyond it; on the server, as in GeoJSON (RFC 7946, 3.1.9), they are cut there. Pure.
+// Outlines that cross 180°. On this page their longitudes continue beyond it; on the server, as in GeoJSON (RFC 7946, 3.1.9), outlines are cut there. Pure.
 import type { MultiPolygon, Position } from 'geojson';
 
 const EDGE = 180;
-/** Degrees: a corner this near to the line between its neighbours changes nothing. */
+/** Degrees. A corner this close to the line between its neighbours does not change the outline. */
 const STRAIGHT = 1e-9;
 
-/** Cuts a closed ring at 180° into outlines on the map. One that lies within the map is returned alone. */
+/** Cuts a closed ring at 180° into outlines on the map. A ring that does not cross 180° gives one outline. */
 export function cutRing(ring: Position[]): MultiPolygon['coordinates'] {
   const west = Math.min(...ring.map(([lng]) => lng));
   const away = 360 * Math.floor((west + EDGE) / 360);
@@ -14,7 +14,7 @@ export function cutRing(ring: Position[]): MultiPolygon['coordinates'] {
   return [false, true].flatMap((isEast) => side(moved, isEast).map((outline) => [isEast ? outline.map(([lng, lat]) => [lng - 360, lat]) : outline]));
 }
 
-/** The outlines of a ring on one side of 180°. */
+/** Returns the outlines of a ring on one side of 180°. */
 function side(ring: Position[], isEast: boolean): Position[][] {
   const isHere = ([lng]: Position) => lng > EDGE === isEast;
   /** Parts of the ring on this side, from one crossing to the next. */
@@ -36,7 +36,7 @@ function side(ring: Position[], isEast: boolean): Position[][] {
   return joinChains(chains, (end) => chains.findIndex((chain) => chain[0][1] === partner(end[1])));
 }
 
-/** Joins outlines that end on both sides of 180° there, if they fit; others are returned as they are. */
+/** Joins outlines that were cut at 180°, if their ends match; otherwise returns the geometry unchanged. */
 export function joinRings(geometry: MultiPolygon): MultiPolygon {
   const { coordinates } = geometry;
   const touches = (edge: number) => coordinates.some(([ring]) => ring.some(([lng]) => lng === edge));
@@ -68,7 +68,7 @@ export function joinRings(geometry: MultiPolygon): MultiPolygon {
   return { type: 'MultiPolygon', coordinates: [...inner, ...rings.map((ring) => [straightened(ring)])] };
 }
 
-/** Closed rings of chains, each followed by the one that `next` names. */
+/** Joins chains to closed rings. `next` returns the index of the chain that follows. */
 function joinChains(chains: Position[][], next: (end: Position, i: number) => number): Position[][] {
   const rings: Position[][] = [];
   const left = new Set(chains.keys());
@@ -89,7 +89,7 @@ function add(path: Position[], corner: Position): void {
 
 const closed = (ring: Position[]): Position[] => (isSame(ring[0], ring.at(-1)!) ? ring : [...ring, ring[0]]);
 
-/** Without the corners at 180° that the cut has made. */
+/** Removes the corners at 180° that the cut has added. */
 function straightened(ring: Position[]): Position[] {
   const corners = ring.slice(0, -1);
   const isMade = ([lng, lat]: Position, i: number) => {

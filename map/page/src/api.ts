@@ -1,4 +1,4 @@
-// What the server offers. docs/map.md describes it.
+// Client of the server's API, which docs/map.md describes.
 import { decode, parts, type Cells, type Points } from './decode';
 import type { Feature, MultiPolygon } from 'geojson';
 import type { Fence } from './rings';
@@ -12,33 +12,33 @@ export interface Config {
   silent_after_s: number;
   hidden_after_s: number;
   groups: string[];
-  /** Who looks; null: the map has no names. */
+  /** The viewer's name; null: viewers have no names. */
   name: string | null;
-  /** A read-only link let this page in. */
+  /** This page was opened with a read-only link. */
   is_link: boolean;
   makes_links: boolean;
-  /** All drivers, and so the ids of those that a fence is for. */
+  /** The viewer sees all drivers, and so the ids of the drivers to which a fence applies. */
   sees_all: boolean;
-  /** Alerts may be acknowledged. */
+  /** The viewer may acknowledge alerts and name drivers. */
   writes: boolean;
   points_max: number;
   edits_fences: boolean;
   version: string;
 }
 
-/** The server's word, once a second. Times in Unix ms. */
+/** The event that the server sends once a second. Times in Unix ms. */
 export interface Tick {
   now: number;
   drivers: number;
   seen_1m: number;
-  /** Drivers that moved on, a second; null: this page sees a part of the fleet. */
+  /** Drivers that moved, per second; null: this viewer sees only a part of the fleet. */
   rate: number | null;
   newest: number | null;
   state: 'ok' | 'stale' | 'away';
   since: number;
   generation: number;
   states?: Record<DriverState, number>;
-  /** Changes with the names of drivers. */
+  /** Changes when names or groups of drivers have changed. */
   names?: number;
 }
 
@@ -70,14 +70,14 @@ export interface Track {
   to: number;
   sql: string;
   truncated: boolean;
-  /** `lng` goes on beyond ±180° where the track does. */
+  /** `lng` continues beyond ±180° where the track crosses it. */
   points: { ts: number[]; lat: number[]; lng: number[]; speed: (number | null)[] };
   episodes: Episode[];
-  /** What no episode has yet: ClickHouse computes them some minutes after the fixes. */
+  /** The fixes after the last episode: ClickHouse computes episodes some minutes late. */
   tail?: { from: number; metres: number; moving_ms: number } | null;
 }
 
-/** What the server said is wrong, in its words. */
+/** An error response, with the server's message. */
 export class ApiError extends Error {
   constructor(
     readonly status: number,
@@ -91,8 +91,8 @@ async function ask(path: string, init: RequestInit = {}): Promise<Response> {
   const response = await fetch(`api/${path}`, { cache: 'no-store', ...init });
   if (response.ok) return response;
   const body: unknown = await response.json().catch(() => null);
-  const said = body !== null && typeof body === 'object' && 'error' in body ? String(body.error) : `the server answered ${response.status}`;
-  throw new ApiError(response.status, said);
+  const message = body !== null && typeof body === 'object' && 'error' in body ? String(body.error) : `the server answered ${response.status}`;
+  throw new ApiError(response.status, message);
 }
 
 async function json<T>(path: string, signal?: AbortSignal): Promise<T> {
@@ -101,14 +101,14 @@ async function json<T>(path: string, signal?: AbortSignal): Promise<T> {
 
 export const config = (): Promise<Config> => json('config');
 
-/** What people call a driver; empty: nothing but its id. */
+/** A driver's name and group; an empty name: the driver has only an id. */
 export interface Named {
   driver_id: string;
   name: string;
   group: string;
 }
 
-/** Drivers whose id or name contains the text. */
+/** Returns the drivers whose id or name contains the text. */
 export async function drivers(find: string, signal: AbortSignal): Promise<Named[]> {
   return (await json<{ found: Named[] }>(`drivers?${new URLSearchParams({ find, limit: '20' })}`, signal)).found;
 }
@@ -133,13 +133,13 @@ export interface Field {
   type: string;
   comment: string;
   unit: string;
-  /** Attributes that it comes from. */
+  /** Attributes that the value comes from. */
   from: string[];
-  /** As text, a time in Unix ms; null: unknown. */
+  /** The value as text, a time in Unix ms; null: unknown. */
   value: string | null;
 }
 
-/** What the source keeps of the newest fix, also as typed fields, and the driver's card. */
+/** The kept attributes of the newest fix, the typed fields from them, and the driver's card. */
 export interface Properties {
   ts: number;
   attributes: Record<string, string>;
@@ -150,13 +150,13 @@ export interface Properties {
 export const properties = (id: string, signal: AbortSignal): Promise<Properties> =>
   json(`drivers/${encodeURIComponent(id)}/attributes`, signal);
 
-/** Days of a span with fixes, as `2026-11-22`. */
+/** Returns the days of a span on which the driver has fixes, such as `2026-11-22`. */
 export async function days(id: string, from: number, to: number, tz: string, signal: AbortSignal): Promise<string[]> {
   const query = new URLSearchParams({ from: String(from), to: String(to), tz });
   return (await json<{ days: string[] }>(`drivers/${encodeURIComponent(id)}/days?${query}`, signal)).days;
 }
 
-/** The address of a track as a file. */
+/** Returns the URL of a track as a file. */
 export const trackFile = (id: string, from: number, to: number, format: 'csv' | 'gpx'): string => `api/drivers/${encodeURIComponent(id)}/track?${new URLSearchParams({ from: String(from), to: String(to), format })}`;
 
 export interface Visit {
@@ -195,7 +195,7 @@ export async function seeAlert({ driver_id, ts, seq, kind, fence }: Alert): Prom
   await post('alerts/seen', { driver_id, ts, seq, kind, fence });
 }
 
-/** A read-only link to some drivers or groups: the part of the address behind `?link=`. */
+/** Makes a read-only link to drivers or groups; returns the part of the URL after `?link=`. */
 export async function makeLink(whom: { drivers?: string[]; groups?: string[] }, hours: number): Promise<string> {
   return ((await (await post('links', { ...whom, hours })).json()) as { link: string }).link;
 }
@@ -204,7 +204,7 @@ export type Found = Pick<Fix, 'driver_id' | 'ts' | 'lat' | 'lng' | 'speed'> & { 
 
 export const list = (filter: URLSearchParams, signal: AbortSignal): Promise<{ drivers: Found[]; truncated: boolean }> => json(`list?${filter}`, signal);
 
-/** Of everybody, in the order of steps: a row for each driver and step. Times in Unix ms. */
+/** The fleet's past, column by column, in the order of steps: a row for each driver and step. Times in Unix ms. */
 export interface Past {
   from: number;
   to: number;
@@ -219,7 +219,7 @@ export interface Past {
   speed: (number | null)[];
 }
 
-/** West above east crosses the antimeridian. */
+/** A box crosses the antimeridian if west is above east. */
 const box = ({ west, south, east, north }: Bounds): string => [west, south, wrap(east), north].map((degrees) => degrees.toFixed(5)).join(',');
 
 export const past = (bounds: Bounds, from: number, to: number, signal: AbortSignal): Promise<Past> =>
@@ -227,22 +227,22 @@ export const past = (bounds: Bounds, from: number, to: number, signal: AbortSign
 
 export const fences = (): Promise<{ features: Fence[] }> => json('fences');
 
-/** Begins a new version of the fence. Without a geometry its outline stays; with null the fence ends. */
+/** Stores a fence; a change of more than its rules begins a new version. Without a geometry its outline stays; with null the fence ends. */
 export async function putFence(feature: Omit<Feature, 'geometry'> & { geometry?: MultiPolygon | null }): Promise<void> {
   await ask('fences', { method: 'POST', headers: { 'Content-Type': 'application/geo+json' }, body: JSON.stringify(feature) });
 }
 
-/** A tile as the server sent it last. */
+/** A tile as the server last sent it. */
 export interface Loaded extends Tile {
-  /** Of the server; it sends a tile only to who has another. */
+  /** The server's version of the tile: it sends only tiles whose version differs. */
   version: bigint;
   data: Points | Cells;
 }
 
-/** A request for more is refused. */
+/** Most tiles in one request. */
 const TILES_MAX = 128;
 
-/** Those of the tiles that are not as they were. `states`: only drivers in these; empty: all but the long silent ones. */
+/** Returns the tiles that have changed since they were loaded. `states`: only drivers in these states; empty: in all but `hidden`. */
 export async function liveTiles(wanted: readonly Tile[], here: ReadonlyMap<string, Loaded>, signal: AbortSignal, states = ''): Promise<Loaded[]> {
   const changed: Loaded[] = [];
   for (let from = 0; from < wanted.length; from += TILES_MAX) {

@@ -1,5 +1,5 @@
 // The map under the drivers when no tile server is configured: land, borders and a graticule, from Natural Earth (public domain).
-// Nothing of it comes from another host, and it has no names. The sea is the page's (style.css).
+// Nothing is loaded from another host, and places have no names. The sea is the background of the page (style.css).
 import type { GeoJSONSource, Map as MapLibre, StyleSpecification } from 'maplibre-gl';
 import coarse from '../made/land-110m.json?url';
 import middle from '../made/land-50m.json?url';
@@ -13,7 +13,7 @@ const LEVELS = [
   { zoom: 5.5, url: fine },
 ];
 
-/** Pixels. The finest land, seen from afar again, would have more points than MapLibre draws in a polygon. */
+/** Pixels. Without simplification the finest land, seen from afar, has more points than MapLibre draws in a polygon. */
 const TOLERANCE = 0.5;
 
 const COLOURS = {
@@ -41,14 +41,14 @@ export function style(theme: Theme): StyleSpecification {
   };
 }
 
-/** The same style in other colours, without loading anything again. */
+/** Changes the style to the colours of a theme, without loading anything again. */
 export function repaint(map: MapLibre, theme: Theme): void {
   for (const layer of style(theme).layers) {
     for (const [name, value] of Object.entries(layer.paint ?? {})) map.setPaintProperty(layer.id, name as 'fill-color', value as string);
   }
 }
 
-/** Loads the land in the detail this zoom shows. */
+/** Keeps the land loaded in the detail that the zoom needs. */
 export function keepLand(map: MapLibre): void {
   let level = -1;
   let loading = false;
@@ -56,17 +56,17 @@ export function keepLand(map: MapLibre): void {
     const wanted = LEVELS.findLastIndex(({ zoom }) => map.getZoom() >= zoom);
     if (loading || wanted <= level) return;
     loading = true;
-    // One after the other: each is there long before the next, finer one.
+    // One level after the other: each is loaded long before the next, finer one.
     const next = level + 1;
     try {
-      // The drivers come first: the finer levels are as large as all the rest of the page.
+      // The drivers load first: the finer levels are as large as the rest of the page.
       if (next > 0) await map.once('idle');
       const response = await fetch(LEVELS[next].url);
       const drawn = outlines((await response.json()) as Land);
       for (const [name, geometry] of Object.entries(drawn)) source(map, name)?.setData({ type: 'Feature', properties: {}, geometry });
       level = next;
     } catch {
-      // The server is away: at the next zoom.
+      // The server does not answer: try again at the next zoom.
       return;
     } finally {
       loading = false;
@@ -77,13 +77,13 @@ export function keepLand(map: MapLibre): void {
   void look();
 }
 
-/** Lines at degrees that are round for the zoom. */
+/** Keeps the graticule drawn, at intervals that suit the zoom. */
 export function keepGraticule(map: MapLibre): void {
   let drawn = '';
   function look(): void {
     const step = graticuleStep(map.getZoom());
     const bounds = map.getBounds();
-    // Half a screen more than is seen, in whole steps: a small move draws nothing.
+    // Half a block more than the view, in whole blocks: a small move does not draw the lines again.
     const block = step * 8;
     const [west, east] = lines(bounds.getWest(), bounds.getEast(), block);
     const south = Math.max(-80, Math.floor((bounds.getSouth() - block / 2) / block) * block);
@@ -97,21 +97,21 @@ export function keepGraticule(map: MapLibre): void {
   look();
 }
 
-/** Both sides of 180° where it is in view. */
+/** Returns the first and the last longitude, in whole blocks; they continue beyond 180°. */
 function lines(west: number, east: number, block: number): [west: number, east: number] {
   const [from, to] = [Math.floor((west - block / 2) / block) * block, Math.ceil((east + block / 2) / block) * block];
   return to - from >= 360 ? [-180, 180] : [from, to];
 }
 
 export function graticuleStep(zoom: number): number {
-  // About 100 to 250 pixels apart.
+  // Lines are about 100 to 250 pixels apart.
   const degrees = (180 * 180) / (512 * 2 ** zoom);
   return [30, 20, 10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002].findLast((step) => step >= degrees) ?? 30;
 }
 
 function graticule(step: number, west: number, south: number, east: number, north: number): number[][][] {
   const lines: number[][][] = [];
-  // Counted in steps, not added up: 0.1 + 0.2 would drift.
+  // Multiplied, not added up: 0.1 + 0.2 would drift.
   for (let i = Math.ceil(west / step); i * step <= east; i++) lines.push([[i * step, Math.max(-85, south)], [i * step, Math.min(85, north)]]);
   for (let i = Math.ceil(south / step); i * step <= north; i++) lines.push([[west, i * step], [east, i * step]]);
   return lines;

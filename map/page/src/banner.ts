@@ -1,6 +1,6 @@
-// What is wrong, in one sentence above the map, and that it is over.
+// One sentence above the map: what is wrong, or that the problem is over.
 import type { Tick } from './api';
-import { byId, say } from './dom';
+import { byId, setText } from './dom';
 import { moment, span } from './words';
 
 const BACK_MS = 4000;
@@ -16,7 +16,7 @@ export function banner() {
   function show(text: string, kind: 'bad' | 'good' | 'hint' | ''): void {
     if (broken) return;
     clearTimeout(over);
-    say(element, text);
+    setText(element, text);
     element.dataset.kind = kind;
   }
 
@@ -31,26 +31,26 @@ export function banner() {
         over = window.setTimeout(() => show('', ''), BACK_MS);
       }
     },
-    /** For good: only the viewer can mend it. */
+    /** Shows the text permanently: only the viewer can solve the problem. */
     broken(text: string): void {
       show(text, 'bad');
       broken = true;
     },
     lost(): void {
-      show('The map’s server does not answer. You see what was last known; this page goes on by itself.', 'bad');
+      show('The map’s server does not answer. You see the last known positions; this page recovers by itself.', 'bad');
     },
   };
 }
 
-/** A sentence, or nothing. It changes only with the state or the minute: each change is spoken. */
+/** Returns a sentence, or an empty string. It changes only with the state or the minute, because a screen reader speaks each change. */
 export function trouble({ state, since, now }: Pick<Tick, 'state' | 'since' | 'now'>): string {
   const minutes = (now - since) / 1000 >= 60 ? `, for ${span((now - since) / 1000)}` : '';
   switch (state) {
     case 'ok':
       return '';
     case 'away':
-      return `ClickHouse does not answer since ${moment(since, now)}${minutes}. You see what was last known; it goes on by itself.`;
+      return `ClickHouse has not answered since ${moment(since, now)}${minutes}. You see the last known positions; the map recovers by itself.`;
     case 'stale':
-      return `Nothing new has come since ${moment(since, now)}${minutes}. ClickHouse answers: look at milepost and the broker.`;
+      return `No data has arrived since ${moment(since, now)}${minutes}. ClickHouse answers: check milepost and the broker.`;
   }
 }

@@ -1,13 +1,13 @@
-// A month of days, of which those with fixes can be chosen. Days are those of the viewer's zone.
+// A month of days; those with fixes can be chosen. Days are in the viewer's zone.
 import { days as ask } from './api';
 import { serverNow } from './clock';
-import { byId, make, say } from './dom';
+import { byId, make, setText } from './dom';
 import { daySpan, isoDay } from './words';
 import { zone } from './zone';
 
 const DAY_MS = 86_400_000;
 
-/** `2026-11` → its days, and how many places are before the first in a week that begins on Monday. */
+/** `2026-11` → its days, and the number of empty places before the first one in a week that begins on Monday. */
 export function month(name: string): { days: string[]; before: number } {
   const first = new Date(`${name}-01T12:00Z`);
   const days: string[] = [];
@@ -15,7 +15,7 @@ export function month(name: string): { days: string[]; before: number } {
   return { days, before: (first.getUTCDay() + 6) % 7 };
 }
 
-/** The month `by` months later. */
+/** Returns the month `by` months later. */
 export function monthAfter(name: string, by: number): string {
   const [year, number] = name.split('-').map(Number);
   return new Date(Date.UTC(year, number - 1 + by, 1)).toISOString().slice(0, 7);
@@ -29,7 +29,7 @@ export function calendar(choose: (day: string) => void) {
   const later = byId('calendar-later', HTMLButtonElement);
   let driver = '';
   let shown = '';
-  let asked: AbortController | null = null;
+  let request: AbortController | null = null;
 
   open.addEventListener('click', () => toggle());
   byId('calendar-earlier', HTMLButtonElement).addEventListener('click', () => void show(monthAfter(shown, -1)));
@@ -45,13 +45,13 @@ export function calendar(choose: (day: string) => void) {
 
   async function show(name: string): Promise<void> {
     shown = name;
-    asked?.abort();
-    const controller = (asked = new AbortController());
+    request?.abort();
+    const controller = (request = new AbortController());
     const { days, before } = month(name);
     const from = daySpan(days[0])!.from;
     const to = Math.min(daySpan(days[days.length - 1])!.to, Math.ceil(serverNow()));
     later.disabled = name >= isoDay(serverNow()).slice(0, 7);
-    say(title, new Intl.DateTimeFormat('en-GB', { month: 'long', year: 'numeric', timeZone: 'UTC' }).format(new Date(`${name}-01T12:00Z`)));
+    setText(title, new Intl.DateTimeFormat('en-GB', { month: 'long', year: 'numeric', timeZone: 'UTC' }).format(new Date(`${name}-01T12:00Z`)));
     let filled = new Set<string>();
     const draw = (isKnown: boolean) =>
       grid.replaceChildren(
@@ -74,14 +74,14 @@ export function calendar(choose: (day: string) => void) {
       filled = new Set(await ask(driver, from, Math.max(to, from + 1), zone(), controller.signal));
       if (!controller.signal.aborted) draw(true);
     } catch {
-      // The server is away: the field of the day stays.
+      // The server does not answer: the days stay disabled, and the date field can still be used.
     }
   }
 
   return {
     of(id: string): void {
       driver = id;
-      asked?.abort();
+      request?.abort();
       box.hidden = true;
       open.ariaExpanded = 'false';
     },

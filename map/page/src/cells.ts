@@ -1,4 +1,4 @@
-// Cells: many drivers as one disc with a count. The server's cells are small; for display those that are near each other are joined.
+// Cells: many drivers as one disc with a count. The server's cells are small; those close to each other are joined for display.
 import type { Cells, Points } from './decode';
 import { mercator, shorterX, unmercator } from './tiles';
 
@@ -12,7 +12,7 @@ export interface Disc {
   ts: number;
 }
 
-/** On the web's Mercator map, 0..1. */
+/** A disc with its place on the Web Mercator map, 0..1. */
 interface Heap extends Disc {
   x: number;
   y: number;
@@ -20,7 +20,7 @@ interface Heap extends Disc {
   known: number;
 }
 
-/** Joins cells until no two discs are nearer to each other than `reach`, of a world of 1. Means are weighted by count. */
+/** Joins cells until no two discs are closer to each other than `reach`, where the world is 1 wide. Means are weighted by count. */
 export function join(tiles: readonly Cells[], reach: number): Disc[] {
   let heaps = tiles.flatMap((tile) => Array.from(tile.count, (count, i): Heap => {
     const [x, y] = mercator(tile.lat[i], tile.lng[i]);
@@ -29,12 +29,12 @@ export function join(tiles: readonly Cells[], reach: number): Disc[] {
   }));
   for (let before = Infinity; heaps.length < before; ) {
     before = heaps.length;
-    heaps = joined(heaps, reach);
+    heaps = joinOnce(heaps, reach);
   }
   return heaps.map(({ x, y, count, speed, ts, known }) => ({ ...unmercator(x, y), count, speed: known ? speed : NaN, ts }));
 }
 
-/** Drivers that are nearer to each other than `reach`, of a world of 1, as discs; the others as they are. */
+/** Joins drivers closer to each other than `reach`, where the world is 1 wide, to discs; the others stay points. */
 export function cluster(tiles: readonly Points[], reach: number): { discs: Disc[]; singles: Points[] } {
   const sources = new Map<Heap, [tile: Points, i: number]>();
   let heaps = tiles.flatMap((tile) =>
@@ -48,7 +48,7 @@ export function cluster(tiles: readonly Points[], reach: number): { discs: Disc[
   );
   for (let before = Infinity; heaps.length < before; ) {
     before = heaps.length;
-    heaps = joined(heaps, reach);
+    heaps = joinOnce(heaps, reach);
   }
   const alone = heaps.filter(({ count }) => count === 1).map((heap) => sources.get(heap)!);
   const discs = heaps.filter(({ count }) => count > 1).map(({ x, y, count, speed, ts, known }) => ({ ...unmercator(x, y), count, speed: known ? speed : NaN, ts }));
@@ -67,9 +67,9 @@ export function cluster(tiles: readonly Points[], reach: number): { discs: Disc[
   return { discs, singles: [singles] };
 }
 
-/** Each goes to the nearest of those before it, if one is within reach. Where that is moves, so one round may leave two near each other. */
-function joined(heaps: Heap[], reach: number): Heap[] {
-  // Whole columns: the first is beside the last, at 180°.
+/** Adds each heap to the nearest earlier one within reach. The earlier heap then moves, so one round may leave two heaps close to each other. */
+function joinOnce(heaps: Heap[], reach: number): Heap[] {
+  // A whole number of columns: the first is next to the last, at 180°.
   const side = Math.max(1, Math.floor(1 / reach));
   const squares = new Map<number, Heap[]>();
   const found: Heap[] = [];
@@ -89,8 +89,8 @@ function joined(heaps: Heap[], reach: number): Heap[] {
     else {
       found.push(heap);
       const square = row * side + column;
-      const there = squares.get(square);
-      if (there) there.push(heap);
+      const others = squares.get(square);
+      if (others) others.push(heap);
       else squares.set(square, [heap]);
     }
   }
@@ -108,7 +108,7 @@ function add(heap: Heap, { x, y, count, speed, ts, known }: Heap): void {
   heap.known += known;
 }
 
-/** Pixels. Area grows with the logarithm; a million does not cover its neighbours, and one driver is a dot. */
+/** Radius of a disc, in pixels. It grows with the logarithm of the count: a disc of a million does not cover its neighbours. One driver is a dot. */
 export function radius(count: number): number {
   return count > 1 ? Math.min(26, 9 + 3.4 * Math.log10(count)) : 5;
 }

@@ -1,13 +1,14 @@
-// The server's clock: ages on screen are right even where the viewer's clock is wrong.
+// The server's clock: ages on the screen are right even if the viewer's clock is wrong.
 
 let ahead = 0;
 
-export function heard(now: number): void {
+/** Sets the clock, from the server's time in Unix ms. */
+export function syncClock(now: number): void {
   ahead = now - Date.now();
 }
 
 /** Unix ms on the server's clock. */
 export const serverNow = (): number => Date.now() + ahead;
 
-/** Seconds since the page began: for motion. */
+/** Seconds since the page was opened, for animation. */
 export const seconds = (): number => performance.now() / 1000;

@@ -1,4 +1,4 @@
-// A driver's colour, by its state, its speed or the age of its fix. The order of both ramps survives colour blindness: it is also one of lightness.
+// A driver's colour, by its state, its speed or the age of its fix. Both ramps also differ in lightness, for colour-blind viewers.
 import { stateOf, STATE_COLOURS } from './states';
 
 export type Theme = 'dark' | 'light';
@@ -29,7 +29,7 @@ const AGE: Stop[] = [
   { at: 86400, label: '1 day', dark: [92, 100, 120], light: [168, 174, 186] },
 ];
 
-/** None for states: they have no order. */
+/** Returns the stops of a ramp; none for states, which have no order. */
 export const stops = (by: ColourBy): readonly Stop[] => (by === 'speed' ? SPEED : by === 'age' ? AGE : []);
 
 /** Writes one colour to `out` at `at`. Speed in m/s, NaN if unknown; age in seconds. */

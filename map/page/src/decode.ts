@@ -29,7 +29,7 @@ export interface Cells {
   speed: Float32Array;
 }
 
-/** Of an answer of /api/tiles. */
+/** A tile in a response of /api/tiles. */
 export interface Part extends Tile {
   version: bigint;
   body: ArrayBuffer;
@@ -40,7 +40,7 @@ const VERSION = 1;
 const HEADER = 16;
 const UNKNOWN = 65535;
 
-/** The tiles of an answer that has many. Throws if the last one is cut short. */
+/** Splits a response of /api/tiles into its tiles. Throws if the last one is cut short. */
 export function parts(answer: ArrayBuffer): Part[] {
   const found: Part[] = [];
   for (let at = 0; at < answer.byteLength; ) {
@@ -54,7 +54,7 @@ export function parts(answer: ArrayBuffer): Part[] {
   return found;
 }
 
-/** Throws if the bytes are not a whole tile of this version. */
+/** Decodes a tile. Throws if the bytes are not a whole tile of this version. */
 export function decode(body: ArrayBuffer): Points | Cells {
   if (body.byteLength < HEADER) throw new Error(`a tile of ${body.byteLength} bytes has no header`);
   const view = new DataView(body);
@@ -67,12 +67,12 @@ export function decode(body: ArrayBuffer): Points | Cells {
   const ts = columns.scaled(Uint32Array, 1);
   switch (view.getUint8(1)) {
     case 0: {
-      const speed = columns.unknowable();
-      const heading = columns.unknowable();
+      const speed = columns.hundredths();
+      const heading = columns.hundredths();
       return { kind: 'points', now, n, lat, lng, ts, speed, heading, ids: columns.strings() };
     }
     case 1:
-      return { kind: 'cells', now, n, lat, lng, ts, count: columns.scaled(Uint32Array, 1), speed: columns.unknowable() };
+      return { kind: 'cells', now, n, lat, lng, ts, count: columns.scaled(Uint32Array, 1), speed: columns.hundredths() };
     default:
       throw new Error(`a tile of kind ${view.getUint8(1)} is unknown`);
   }
@@ -80,7 +80,7 @@ export function decode(body: ArrayBuffer): Points | Cells {
 
 type Ints = typeof Int32Array | typeof Uint32Array | typeof Uint16Array | typeof Uint8Array;
 
-/** Reads one column after the other; each begins on a multiple of 4. Like all of WebGL it wants a little-endian machine. */
+/** Reads one column after the other; each begins at a multiple of 4 bytes. Requires a little-endian machine, as the page's WebGL code does. */
 class Columns {
   private at = HEADER;
 
@@ -91,13 +91,13 @@ class Columns {
 
   scaled(type: Ints, unit: number): Float64Array {
     const raw = this.raw(type);
-    // Divided, not multiplied: 257617000 / 1e7 is the double 25.7617, times 1e-7 it is not.
+    // Divided, not multiplied: 257617000 / 1e7 is the double 25.7617, 257617000 * 1e-7 is not.
     const divisor = Math.round(1 / unit);
     return Float64Array.from(raw, (value) => value / divisor);
   }
 
-  /** Hundredths, with 65535 for unknown. */
-  unknowable(): Float32Array {
+  /** Reads hundredths; 65535, for unknown, becomes NaN. */
+  hundredths(): Float32Array {
     return Float32Array.from(this.raw(Uint16Array), (value) => (value === UNKNOWN ? NaN : value / 100));
   }
 
@@ -112,7 +112,7 @@ class Columns {
     let from = 0;
     for (let i = 0; i < this.n; i++) {
       const to = from + lengths[i];
-      // One slice of one string is ten times as fast as a decoder for each.
+      // Slicing one string is ten times as fast as decoding each id.
       ids[i] = ascii ? all.slice(from, to) : new TextDecoder().decode(bytes.subarray(from, to));
       from = to;
     }

@@ -1,6 +1,6 @@
-// The page's own elements are in index.html; here they are found, and small ones made.
+// Finds the page's elements, which are in index.html, and makes small new ones.
 
-/** Throws if index.html has no such element, or another kind: that is a bug. */
+/** Throws if index.html has no such element or one of another kind, which is a bug. */
 export function byId<T extends Element>(id: string, kind: abstract new () => T): T {
   const found = document.getElementById(id);
   if (!(found instanceof kind)) throw new Error(`index.html has no ${kind.name} #${id}`);
@@ -20,24 +20,24 @@ export function svg(tag: string, attributes: Record<string, string | number>): S
   return element;
 }
 
-/** Writes only what changed: a live region speaks, and a selection is lost, with every write. */
-export function say(element: Element, text: string): void {
+/** Writes the text only if it differs: each write makes a live region speak, and drops a selection. */
+export function setText(element: Element, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }
 
-export function press(button: Element, pressed: boolean): void {
+export function setPressed(button: Element, pressed: boolean): void {
   button.setAttribute('aria-pressed', String(pressed));
 }
 
-/** Copies, and says so on the button for two seconds. */
-export function copies(button: HTMLButtonElement, text: () => string | Promise<string>): void {
+/** Makes the button copy a text, and show the outcome for two seconds. */
+export function copyOnClick(button: HTMLButtonElement, text: () => string | Promise<string>): void {
   const name = button.textContent ?? '';
   button.addEventListener('click', async () => {
     try {
       await navigator.clipboard.writeText(await text());
       answer('Copied');
     } catch {
-      // Without a permission it rejects; without TLS there is no clipboard.
+      // Without permission the clipboard rejects; without TLS there is none.
       answer('Not allowed');
     }
   });

@@ -1,19 +1,19 @@
 // The drivers on a machine without a graphics card: the same discs and noses as in driver-layer.ts, painted by the CPU into an image.
-// WebGL in software takes some 100 ms for 50,000 points, and so the whole page waits for it; this takes 6 ms.
+// WebGL in software takes about 100 ms for 50,000 points, during which the whole page waits; this takes 6 ms.
 import type { Map as MapLibre } from 'maplibre-gl';
 import type { DriverData, DriverLook } from './driver-layer';
 import { remaining } from './fleet';
 import { SHAPES } from './states';
 import { mercator, shorterX } from './tiles';
 
-/** Headings that have a picture of their own. */
+/** Number of headings with their own stamp. */
 const HEADINGS = 32;
 
-/** A picture of one driver as pixels, each by how far it is from the middle in the image. */
+/** A driver's picture. Pixels are given by their offset from the driver's middle in the image. */
 interface Stamp {
-  /** Of the driver's colour alone. */
+  /** Pixels of the driver's colour only. */
   plain: Int32Array;
-  /** The others: how much of the pixel is covered, and how much of that is rim, of 256. */
+  /** The other pixels: how much of each is covered, and how much of that is rim, in 256ths. */
   mixed: Int32Array;
   cover: Uint16Array;
   rim: Uint16Array;
@@ -26,15 +26,15 @@ export interface Image {
   pixels: Uint32Array;
 }
 
-/** Where Mercator 0..1 is in the image: the place times `world`, and then this many pixels on. */
+/** Maps a Mercator place, 0..1, to pixels of the image: the place times `world`, plus `left` and `top`. */
 export interface Projection {
   world: number;
   left: number;
   top: number;
 }
 
-/** Whether WebGL is drawn by the CPU. Browsers do not say so: it is the name of what draws. */
-export function software(): boolean {
+/** Whether the CPU draws WebGL. Browsers do not report it, so the name of the renderer decides. */
+export function isSoftwareRendered(): boolean {
   const gl = document.createElement('canvas').getContext('webgl2');
   const unmasked = gl?.getExtension('WEBGL_debug_renderer_info');
   const name = String(gl?.getParameter(unmasked?.UNMASKED_RENDERER_WEBGL ?? gl.RENDERER));
@@ -42,10 +42,10 @@ export function software(): boolean {
   return /swiftshader|llvmpipe|softpipe|basic render|software/i.test(name);
 }
 
-// 1080p: what a CPU draws in a tenth of a second. At 4K it takes seconds a frame, and the page waits for each.
+// 1080p: what a CPU draws in a tenth of a second. At 4K a frame takes seconds, and the page waits for each.
 const SOFTWARE_PIXELS = 1920 * 1080;
 
-/** How many pixels a CPU draws for one of the page's: the screen's, but fewer where these would take too long. */
+/** Pixel ratio if the CPU draws: the screen's, or less if that would take too long. */
 export const drawnRatio = (width: number, height: number, screen: number): number => Math.min(screen, Math.sqrt(SOFTWARE_PIXELS / Math.max(1, width * height)));
 
 export class Dots {
@@ -77,7 +77,7 @@ export class Dots {
       left: shorterX(data.anchor[0] - x) * world + image.width / 2,
       top: (data.anchor[1] - y) * world + image.height / 2,
     });
-    // It replaces all that was there. What lies in the margin falls off.
+    // Replaces the whole canvas. The margin of the image lies outside it.
     this.context.putImageData(this.shown, -2 * brush.reach, -2 * brush.reach);
   }
 
@@ -99,9 +99,9 @@ export class Dots {
 
 /** Paints drivers of one size into images of one width. */
 export class Brush {
-  /** Pixels from the middle of a driver to where nothing of it is left. */
+  /** Pixels from the middle of a driver to just outside its picture. */
   readonly reach: number;
-  /** Of each heading, then of none. */
+  /** A stamp for each heading, then one for each shape. */
   private readonly stamps: Stamp[];
 
   static reach(r: number, noses: boolean): number {
@@ -120,16 +120,16 @@ export class Brush {
     this.stamps = [...headings.map((heading) => stamp(r, heading, SHAPES.disc, rimStrength, this.reach, stride)), ...shapes.map((shape) => stamp(r, null, shape, rimStrength, this.reach, stride))];
   }
 
-  /** Whose picture would not be whole is left out: the image has a margin for them. */
+  /** Leaves out drivers whose picture would be cut off: the image has a margin for them. */
   paint(image: Image, { length, attributes }: DriverData, { now, rim }: Pick<DriverLook, 'now' | 'rim'>, { world, left, top }: Projection): void {
     const { stamps, reach, noses } = this;
     const { pixels, width } = image;
     const places = attributes.places.value;
-    const ways = attributes.ways.value;
+    const moves = attributes.moves.value;
     const times = attributes.times.value;
     const headings = attributes.headings.value;
     const colours = new Uint32Array(attributes.colours.value.buffer);
-    /** The stamp of shape -1; that of -2 follows it. */
+    /** Index of the stamp of shape -1; that of -2 follows it. */
     const shapes = noses ? HEADINGS : 0;
     const rimRb = rim[0] | (rim[2] << 16);
     const rimG = rim[1] << 8;
@@ -138,10 +138,10 @@ export class Brush {
     const middleX = image.width / 2;
     for (let i = 0; i < length; i++) {
       const part = remaining(times[2 * i], times[2 * i + 1], now);
-      const place = (places[2 * i] + ways[2 * i] * part) * world + left;
+      const place = (places[2 * i] + moves[2 * i] * part) * world + left;
       // On the copy of the world that is nearest to the middle of the image.
       const x = Math.floor(place > middleX + world / 2 ? place - world : place < middleX - world / 2 ? place + world : place);
-      const y = Math.floor((places[2 * i + 1] + ways[2 * i + 1] * part) * world + top);
+      const y = Math.floor((places[2 * i + 1] + moves[2 * i + 1] * part) * world + top);
       if (x < reach || y < reach || x >= right || y >= bottom) continue;
       const { plain, mixed, cover, rim: rims } = stamps[headings[i] < 0 ? shapes - 1 - headings[i] : noses ? Math.round((headings[i] * HEADINGS) / 360) % HEADINGS : shapes];
       const middle = y * width + x;
@@ -153,7 +153,7 @@ export class Brush {
         const at = middle + mixed[j];
         const k = cover[j];
         const q = rims[j];
-        // Red and blue in one go: 8 bits lie between them.
+        // Red and blue at once: 8 bits lie between them.
         const sourceRb = q > 0 ? ((Math.imul(rb, 256 - q) + Math.imul(rimRb, q)) >>> 8) & 0xff00ff : rb;
         const sourceG = q > 0 ? ((g * (256 - q) + rimG * q) >>> 8) & 0xff00 : g;
         const below = pixels[at];
@@ -170,7 +170,7 @@ export class Brush {
   }
 }
 
-/** What the fragment shader of driver-layer.ts computes for each pixel, once. `heading` in radians, null: none. */
+/** Computes once what the fragment shader of driver-layer.ts computes for each pixel. `heading` in radians, null: none. */
 function stamp(r: number, heading: number | null, shape: number, rimStrength: number, reach: number, stride: number): Stamp {
   const plain: number[] = [];
   const mixed: [at: number, cover: number, rim: number][] = [];

@@ -1,5 +1,5 @@
-// The drivers as one draw of points: a disc, with a nose where it is heading, or the shape of its state (states.ts). The GPU moves them between fixes, so a frame costs no data.
-// Where they are on the web's Mercator map was computed once, not for each frame: without a graphics card that is most of its cost.
+// Draws all drivers as points in one call: a disc with a nose towards the heading, or the shape of the state (states.ts). The GPU moves them between fixes, so a frame uploads no data.
+// Places on the Web Mercator map are computed once, not for each frame: without a graphics card that would be most of the cost of a frame.
 import { Layer, type DefaultProps, type LayerProps, type UpdateParameters } from '@deck.gl/core';
 import { Model } from '@luma.gl/engine';
 import { mercator, shorterX } from './tiles';
@@ -27,7 +27,7 @@ const vs = `\
 #version 300 es
 #define SHADER_NAME driver-layer-vertex
 in vec2 places;
-in vec2 ways;
+in vec2 moves;
 in vec2 times;
 in float headings;
 in vec4 colours;
@@ -38,7 +38,7 @@ flat out float vShape;
 void main(void) {
   // remaining() in fleet.ts.
   float left = times.y > 0.0 ? clamp(1.0 - (drivers.now - times.x) / times.y, 0.0, 1.0) : 0.0;
-  vec2 at = (places + ways * left) * drivers.scale + drivers.shift;
+  vec2 at = (places + moves * left) * drivers.scale + drivers.shift;
   // On the copy of the world that is nearest to the middle of the view.
   at.x -= drivers.scale.x * round(at.x / drivers.scale.x);
   gl_Position = vec4(at, 0.0, 1.0);
@@ -71,7 +71,7 @@ void main(void) {
     float aside = abs(pixel.x * vAhead.y - pixel.y * vAhead.x);
     if (along > 0.5714 * r) far = 0.5714 * (along - 1.75 * r) + 0.8207 * aside;
   } else if (r >= 3.0) {
-    // Of the same area as the disc, roughly.
+    // Roughly the same area as the disc.
     if (vShape < -3.5) far = (abs(pixel.x) + abs(pixel.y) - 1.2 * r) * 0.7071;
     else if (vShape < -2.5) far = abs(length(pixel) - 0.72 * r) - 0.28 * r;
     else if (vShape < -1.5) far = max(abs(pixel.x), abs(pixel.y)) - 0.86 * r;
@@ -84,7 +84,7 @@ void main(void) {
 }
 `;
 
-/** Made by `driverData`; a new one is uploaded. */
+/** Made by `driverData`; each new object is uploaded. */
 export interface DriverData {
   length: number;
   /** Mercator, 0..1; places are offsets from it, so that 32 bits are enough at every zoom. */
@@ -107,7 +107,7 @@ export interface DriverColumns {
 
 export function driverData({ n, lat, lng, dLat, dLng, start, duration, headings, colours }: DriverColumns): DriverData {
   const places = new Float32Array(n * 2);
-  const ways = new Float32Array(n * 2);
+  const moves = new Float32Array(n * 2);
   const times = new Float32Array(n * 2);
   const anchor = n > 0 ? mercator(lat[0], lng[0]) : ([0, 0] as [number, number]);
   for (let i = 0; i < n; i++) {
@@ -116,8 +116,8 @@ export function driverData({ n, lat, lng, dLat, dLng, start, duration, headings,
     places[2 * i + 1] = y - anchor[1];
     if (dLat[i] !== 0 || dLng[i] !== 0) {
       const [fromX, fromY] = mercator(lat[i] + dLat[i], lng[i] + dLng[i]);
-      ways[2 * i] = fromX - x;
-      ways[2 * i + 1] = fromY - y;
+      moves[2 * i] = fromX - x;
+      moves[2 * i + 1] = fromY - y;
     }
     times[2 * i] = start[i];
     times[2 * i + 1] = duration[i];
@@ -127,7 +127,7 @@ export function driverData({ n, lat, lng, dLat, dLng, start, duration, headings,
     anchor,
     attributes: {
       places: { value: places, size: 2 },
-      ways: { value: ways, size: 2 },
+      moves: { value: moves, size: 2 },
       times: { value: times, size: 2 },
       headings: { value: headings.slice(0, n), size: 1 },
       colours: { value: colours.slice(0, 4 * n), size: 4 },
@@ -141,7 +141,7 @@ interface Props {
   /** Pixels. */
   radius: number;
   noses: boolean;
-  /** Colours 0..255, and how strong, 0..1. */
+  /** Red, green and blue 0..255, and strength 0..1. */
   rim: [number, number, number, number];
 }
 
@@ -161,7 +161,7 @@ export class DriverLayer extends Layer<Props> {
   override initializeState(): void {
     this.getAttributeManager()!.add({
       places: { size: 2, noAlloc: true },
-      ways: { size: 2, noAlloc: true },
+      moves: { size: 2, noAlloc: true },
       times: { size: 2, noAlloc: true },
       headings: { size: 1, noAlloc: true },
       colours: { size: 4, type: 'unorm8', noAlloc: true },
@@ -193,9 +193,9 @@ export class DriverLayer extends Layer<Props> {
     if (length === 0) return;
     const { viewport } = this.context;
     const { width, height, zoom, longitude, latitude } = viewport as unknown as Record<'width' | 'height' | 'zoom' | 'longitude' | 'latitude', number>;
-    // deck.gl draws each copy of the world that is in view; here the first has all drivers.
+    // deck.gl calls this for each copy of the world in view; the one in the middle draws all drivers.
     if (Math.abs(viewport.project([longitude, latitude])[0] - width / 2) > 1) return;
-    // Flat and north up (view.ts): clip space is Mercator, moved and scaled. In doubles, for what is small here was large.
+    // Flat and north up (view.ts): clip space is Mercator, moved and scaled. Computed in doubles: these are small differences of large numbers.
     const world = 512 * 2 ** zoom;
     const [x, y] = mercator(latitude, longitude);
     const scale: [number, number] = [(2 * world) / width, (-2 * world) / height];

@@ -1,11 +1,11 @@
-// Fences: areas with names, on the map and in a list. Whoever may changes them here: corners are set by clicks or at the middle of the
-// map, and dragged; ClickHouse keeps them.
+// Fences: named areas, on the map and in a list. Viewers who may edit them set corners by clicks or at the middle of the map, and drag
+// them; ClickHouse stores the fences.
 import type { FeatureCollection, Position } from 'geojson';
 import { LngLatBounds, Marker, type ExpressionSpecification, type GeoJSONSource, type Map as MapLibre, type StyleSpecification } from 'maplibre-gl';
 import { cutRing, joinRings } from './antimeridian';
 import { ApiError, fences as ask, putFence, visits as askVisits, type Visit } from './api';
 import { serverNow } from './clock';
-import { byId, make, press, say } from './dom';
+import { byId, make, setPressed, setText } from './dom';
 import { middle } from './places';
 import { corners, hasOneRing, nearestCopy, type Fence, type Rules } from './rings';
 import { RulesForm, rulesInWords } from './rules';
@@ -16,13 +16,13 @@ export type { Fence };
 const COLOUR = '#b06cf0';
 const DAY_MS = 86_400_000;
 const DAYS_BEFORE = 6;
-/** Pixels. */
+/** A fence wider than this is drawn fainter. */
 const WIDE_PX = 1_000;
 const ZOOM_MOST = 19;
-/** The status of an edit of what somebody else has changed. */
+/** HTTP status of an edit that would overwrite another user's change. */
 const CONFLICT = 409;
 
-/** A fence that is wider than a screen would colour all of the map, and is fainter there. */
+/** A fence wider than a screen would colour the whole map, so it is fainter. */
 function opacity(): ExpressionSpecification {
   const at = (zoom: number): ExpressionSpecification => ['case', ['>', ['coalesce', ['get', 'width'], 0], (WIDE_PX * 360) / (512 * 2 ** zoom)], 0.03, 0.12];
   return ['step', ['zoom'], at(0), ...Array.from({ length: ZOOM_MOST }, (_, i) => [i + 1, at(i + 1)] as const).flat()] as ExpressionSpecification;
@@ -33,25 +33,25 @@ export class Fences {
   /** Clicks on the map set corners. */
   isDrawing = false;
   all: Fence[] = [];
-  /** Whose visits are listed. */
-  private looked: AbortController | null = null;
+  /** Request for the visits to the chosen fence. */
+  private visitsRequest: AbortController | null = null;
   private visits: { now: number; all: Visit[] } = { now: 0, all: [] };
   private readonly visitsTitle = byId('visits-title', HTMLElement);
   private readonly visitRows = byId('visits', HTMLUListElement);
   /** Corners with their places, which stay exact: a marker moves to the copy of the world in view. */
   private placed: { marker: Marker; place: Position }[] = [];
-  /** A corner was set, moved or taken away. */
+  /** A corner was set, moved or removed. */
   private isMoved = false;
-  /** The name as the field shows it: a field has no line breaks and takes spaces off when it is read. */
+  /** The name as the field shows it, without line breaks: if the field still has it, the viewer has not changed the name. */
   private shownName = '';
-  /** What is edited; null: a new one. */
+  /** The fence that is edited; null: a new one. */
   private edited: Fence | null = null;
   private readonly box = byId('fences-box', HTMLElement);
   private readonly button = byId('fences', HTMLButtonElement);
   private readonly rows = byId('fences-list', HTMLOListElement);
   private readonly form = byId('fence-form', HTMLFormElement);
   private readonly name = byId('fence-name', HTMLInputElement);
-  private readonly said = byId('fences-said', HTMLElement);
+  private readonly message = byId('fences-said', HTMLElement);
   private readonly remove = byId('fence-remove', HTMLButtonElement);
   private readonly past = byId('fence-past', HTMLInputElement);
   private readonly pastLabel = byId('fence-past-label', HTMLLabelElement);
@@ -85,7 +85,7 @@ export class Fences {
   toggle(): void {
     this.isOpen = !this.isOpen;
     this.box.hidden = !this.isOpen;
-    press(this.button, this.isOpen);
+    setPressed(this.button, this.isOpen);
     this.end();
     if (this.isOpen) {
       void this.load();
@@ -97,9 +97,9 @@ export class Fences {
     try {
       this.all = (await ask()).features.map((fence) => ({ ...fence, geometry: joinRings(fence.geometry) }));
     } catch (error) {
-      return say(this.said, error instanceof ApiError ? error.message : 'The server does not answer.');
+      return setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
-    if (!this.isDrawing) say(this.said, this.all.length > 0 ? '' : this.edits ? 'There are none yet.' : 'There are none. milepost fences import reads them from a file.');
+    if (!this.isDrawing) setText(this.message, this.all.length > 0 ? '' : this.edits ? 'There are none yet.' : 'There are none. milepost fences import reads them from a file.');
     this.rows.replaceChildren(...this.all.map((fence) => this.row(fence)));
     byId('fence-names', HTMLDataListElement).replaceChildren(...this.all.map(({ properties }) => Object.assign(make('option'), { value: properties.name })));
     this.show('fences', { type: 'FeatureCollection', features: this.all.map((fence) => ({ ...fence, properties: { ...fence.properties, width: middle(fence).width } })) });
@@ -116,7 +116,7 @@ export class Fences {
     look.addEventListener('click', () => {
       const box = new LngLatBounds();
       for (const point of fence.geometry.coordinates.flat(2)) box.extend(point as [number, number]);
-      // On a phone the card covers the upper half, and grows with its visits; else it is at the left.
+      // On a phone the card covers the upper half, and grows with its visits; otherwise it is at the left.
       const padding = innerWidth <= 640 ? { top: innerHeight * 0.58, bottom: innerHeight * 0.06, left: 30, right: 30 } : this.beside();
       this.map.fitBounds(box, { padding, maxZoom: 17, duration: 600 });
       void this.visitors(fence.properties.name);
@@ -132,40 +132,40 @@ export class Fences {
     return item;
   }
 
-  /** The map beside the card: a corner under it cannot be dragged. */
+  /** Padding that leaves the map beside the card: a corner under the card cannot be dragged. */
   private beside(): { top: number; bottom: number; left: number; right: number } {
     const { right, top } = this.box.getBoundingClientRect();
     const edge = Math.min(80, innerWidth / 16);
     return { top: top + edge / 2, bottom: edge, left: right + edge / 2, right: edge };
   }
 
-  /** Who is in a fence since when, and who left it today. */
+  /** Lists the drivers in a fence, and those that left it today. */
   private async visitors(name: string): Promise<void> {
-    this.looked?.abort();
-    const controller = (this.looked = new AbortController());
-    say(this.visitsTitle, `${name}, today …`);
+    this.visitsRequest?.abort();
+    const controller = (this.visitsRequest = new AbortController());
+    setText(this.visitsTitle, `${name}, today …`);
     this.visits.all = [];
     this.visitRows.replaceChildren();
     const now = Math.floor(serverNow());
     try {
-      // Somebody may stand there since yesterday or longer: the view looks twelve hours beyond both ends.
+      // A driver may have been inside for days. The view looks twelve hours beyond both ends.
       const found = await askVisits(name, daySpan(isoDay(now))!.from - DAYS_BEFORE * DAY_MS, now, controller.signal);
       if (controller.signal.aborted) return;
       const today = daySpan(isoDay(now))!.from;
       const [inside, left] = [found.filter(({ is_inside }) => is_inside), found.filter(({ is_inside, left_at }) => !is_inside && left_at >= today)];
-      say(this.visitsTitle, `${name}: ${inside.length} inside, ${left.length} left today`);
+      setText(this.visitsTitle, `${name}: ${inside.length} inside, ${left.length} left today`);
       this.visits = { now, all: [...inside, ...left] };
-      this.named();
+      this.redrawNames();
     } catch (error) {
-      if (!controller.signal.aborted) say(this.visitsTitle, error instanceof ApiError ? error.message : 'The server does not answer.');
+      if (!controller.signal.aborted) setText(this.visitsTitle, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
   }
 
-  /** Names of drivers are here. */
-  named(): void {
+  /** Called when names of drivers have changed. */
+  redrawNames(): void {
     const { now, all } = this.visits;
     this.visitRows.replaceChildren(...all.map((visit) => this.visit(visit, now)));
-    this.rules.named();
+    this.rules.redrawNames();
   }
 
   private visit({ driver_id, entered, left_at, is_inside }: Visit, now: number): HTMLLIElement {
@@ -183,7 +183,7 @@ export class Fences {
   private draw(fence: Fence | null): void {
     this.end();
     this.edited = fence;
-    // An outline of several rings is edited in a file; here it can be renamed and removed.
+    // An outline of several rings is edited in a file; here the fence can be renamed and removed.
     this.isDrawing = fence === null || hasOneRing(fence.geometry);
     this.form.hidden = false;
     this.box.dataset.drawing = String(this.isDrawing);
@@ -196,14 +196,14 @@ export class Fences {
     this.rules.open(fence?.properties ?? (this.options.seesAll ? { drivers: [] } : {}));
     if (fence && this.isDrawing) for (const corner of corners(fence.geometry)) this.add(corner, corner[0]);
     this.isMoved = false;
-    say(this.said, this.isDrawing ? 'Click the map to set corners, drag them to move them.' : 'This outline has several rings: milepost fences import changes it.');
+    setText(this.message, this.isDrawing ? 'Click the map to set corners, drag them to move them.' : 'This outline has several rings: milepost fences import changes it.');
     this.name.focus();
   }
 
-  /** `near`: the longitude whose copy of the world has the corner. */
+  /** Adds a corner, on the copy of the world that is nearest to the longitude `near`. */
   private add(corner: Position, near = (this.placed[0]?.place ?? [0])[0]): void {
     const element = make('div', '', 'corner');
-    // On a corner, a click sets no other one.
+    // A click on a corner does not set another one.
     element.addEventListener('click', (event) => event.stopPropagation());
     const marker = new Marker({ element, draggable: true }).setLngLat([corner[0], corner[1]]).addTo(this.map);
     const added = { marker, place: [nearestCopy(corner[0], near), corner[1]] };
@@ -241,11 +241,11 @@ export class Fences {
     this.edited = null;
     delete this.box.dataset.drawing;
     this.form.hidden = true;
-    this.looked?.abort();
-    say(this.visitsTitle, '');
+    this.visitsRequest?.abort();
+    setText(this.visitsTitle, '');
     this.visits.all = [];
     this.visitRows.replaceChildren();
-    say(this.said, '');
+    setText(this.message, '');
     this.outline();
   }
 
@@ -253,13 +253,13 @@ export class Fences {
     const was = this.edited?.properties.name;
     const isUntouched = was !== undefined && this.name.value === this.shownName;
     const name = was !== undefined && (isRemoved || isUntouched) ? was : this.name.value.trim();
-    if (!name) return say(this.said, 'Give the fence a name.');
-    if (name !== was && this.all.some((fence) => fence.properties.name === name)) return say(this.said, 'There is a fence of this name: edit it, or choose another one.');
+    if (!name) return setText(this.message, 'Give the fence a name.');
+    if (name !== was && this.all.some((fence) => fence.properties.name === name)) return setText(this.message, 'There is a fence of this name: edit it, or choose another one.');
     let rules: Rules = {};
     try {
       if (!isRemoved) rules = this.rules.read();
     } catch (error) {
-      return say(this.said, (error as Error).message);
+      return setText(this.message, (error as Error).message);
     }
     const isDrawn = this.isMoved || !this.edited;
     const { valid_from, valid_until } = this.edited?.properties ?? {};
@@ -271,23 +271,23 @@ export class Fences {
       await this.load();
     } catch (error) {
       if (error instanceof ApiError && error.status === CONFLICT) return this.warn(error.message, was!);
-      say(this.said, error instanceof ApiError ? error.message : 'The server does not answer.');
+      setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
   }
 
-  /** Somebody else has changed the fence meanwhile: the map shows both outlines, and the next save knows of the other one. */
+  /** Another user has changed the fence meanwhile: shows both outlines; the next save replaces the other user's. */
   private async warn(why: string, name: string): Promise<void> {
     await this.load();
     this.edited = this.all.find(({ properties }) => properties.name === name) ?? null;
     this.remove.hidden = this.edited === null;
     const then = this.edited ? 'Both are on the map: save again to replace theirs, or cancel to keep it.' : 'Save again to store yours as a new fence, or cancel.';
-    say(this.said, `${why[0].toUpperCase()}${why.slice(1)}. ${then}`);
+    setText(this.message, `${why[0].toUpperCase()}${why.slice(1)}. ${then}`);
   }
 
-  /** The page's own sources and layers in a new style. */
+  /** Copies the page's own sources and layers into a new style. */
   keep(before: StyleSpecification | undefined, after: StyleSpecification): StyleSpecification {
     const own = (name: string) => /^(fence|heat)/.test(name);
-    // The land is in both styles, but its points are only in the one before.
+    // The land is in both styles, but only the previous one has its points.
     const sources = Object.entries(before?.sources ?? {}).filter(([name]) => own(name) || /^(land|coast|borders)$/.test(name));
     return { ...after, sources: { ...after.sources, ...Object.fromEntries(sources) }, layers: [...after.layers, ...(before?.layers ?? []).filter(({ id }) => own(id))] };
   }

@@ -1,11 +1,11 @@
-// The drivers on screen: where each was drawn, where it is going, and when it gets there. Takes `now` (seconds), never asks.
+// The drivers on screen: where each was drawn, where it is going, and when it gets there. `now`, in seconds, is always a parameter.
 import type { Points } from './decode';
 import { shorter } from './tiles';
 
-/** A fix is reached in as long as the driver took from the one before, within these bounds (seconds). */
+/** The move to a new fix takes as long as the driver took from the previous one, within these bounds, in seconds. */
 const MOVE_MIN = 0.8;
 const MOVE_MAX = 2;
-/** Above this it did not drive there: a jump, or another device with the same name. m/s. */
+/** m/s. Anything faster is a jump, or another device with the same id, and is not drawn as a move. */
 const DRIVEN_MPS = 100;
 
 const METRES_PER_DEGREE = 111_320;
@@ -15,7 +15,7 @@ export class Fleet {
   ids: string[] = [];
   lat = new Float64Array(0);
   lng = new Float64Array(0);
-  /** From where it is drawn on its way: degrees from (lat, lng). */
+  /** Where the move to (lat, lng) began: degrees from there. */
   dLat = new Float32Array(0);
   dLng = new Float32Array(0);
   start = new Float32Array(0);
@@ -23,13 +23,13 @@ export class Fleet {
   ts = new Float64Array(0);
   speed = new Float32Array(0);
   heading = new Float32Array(0);
-  /** When the last of them arrives. */
+  /** When the last moving driver arrives, in seconds. */
   arrivesAt = 0;
-  /** Of those under way, the fastest: degrees a second. */
+  /** Speed of the fastest move, in degrees per second. */
   fastest = 0;
   private index = new Map<string, number>();
 
-  /** What the tiles hold now, instead of what they held before. A driver in two tiles is where its newest fix is. */
+  /** Replaces the drivers with those of the tiles. For a driver in two tiles the newer fix counts. */
   replace(tiles: readonly Points[], now: number): void {
     const before = this.snapshot();
     const room = tiles.reduce((sum, tile) => sum + tile.n, 0);
@@ -103,7 +103,7 @@ export class Fleet {
 
   private move(slot: number, before: Fleet, old: number, now: number): void {
     if (this.lat[slot] === before.lat[old] && this.lng[slot] === before.lng[old]) {
-      // Nothing new: it goes on with the way it is on.
+      // No new place: the move goes on.
       this.dLat[slot] = before.dLat[old];
       this.dLng[slot] = before.dLng[old];
       this.start[slot] = before.start[old];
@@ -127,7 +127,7 @@ export class Fleet {
   }
 }
 
-/** The part of the way that is left, 1..0. The shader of driver-layer.ts has the same line. */
+/** The part of a move that remains, 1..0. The shader of driver-layer.ts has the same line. */
 export function remaining(start: number, duration: number, now: number): number {
   return duration > 0 ? Math.min(1, Math.max(0, 1 - (now - start) / duration)) : 0;
 }

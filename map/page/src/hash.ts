@@ -1,4 +1,4 @@
-// The part of the address after '#': place, driver, day, so that a link shows somebody else the same.
+// The part of the address after '#': place, driver, day, so that a link shows another viewer the same.
 
 export interface Place {
   zoom: number;
@@ -9,7 +9,7 @@ export interface Place {
 export interface Shared {
   place: Place | null;
   driver: string | null;
-  /** Of its track: `2026-11-22`, or `hour`, the last one; null: no track. */
+  /** Day of the track, such as `2026-11-22`, or `hour` for the last hour; null: no track. */
   day: string | null;
 }
 
@@ -43,7 +43,7 @@ function parsePlace(text: string | null): Place | null {
   return { zoom, lat, lng };
 }
 
-/** The address that lets a guest in. Without a place: it opens where the guest's drivers are. */
+/** Returns the URL that admits a guest. It has no place, so that the map opens where the guest's drivers are. */
 export function guestLink(href: string, link: string): string {
   const url = new URL(href);
   url.search = new URLSearchParams({ link }).toString();
@@ -51,7 +51,7 @@ export function guestLink(href: string, link: string): string {
   return url.href;
 }
 
-/** Whom a link to a list shows: the group, if it is the only filter, so that later members are in it; else the drivers. Null: none or too many. */
+/** What a link to a list shows: the group, if it is the only filter, so that later members are included; otherwise the drivers. Null: none or too many. */
 export function linkTo(filter: URLSearchParams, drivers: readonly string[], most: number): { drivers?: string[]; groups?: string[] } | null {
   const set = [...filter].filter(([, value]) => value !== '');
   if (set.length === 1 && set[0][0] === 'group') return { groups: [set[0][1]] };

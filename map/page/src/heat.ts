@@ -4,7 +4,7 @@ import type { GeoJSONSource, HeatmapLayerSpecification, Map as MapLibre } from '
 import { ApiError, history } from './api';
 import { serverNow } from './clock';
 import type { Cells } from './decode';
-import { byId, make, press, say } from './dom';
+import { byId, make, setPressed, setText } from './dom';
 import { whole } from './words';
 import { bounds } from './view';
 import { instant, local } from './zone';
@@ -29,12 +29,12 @@ export class Heat {
   private hours: number | null = 1;
   private readonly box = byId('heat-box', HTMLElement);
   private readonly button = byId('heat', HTMLButtonElement);
-  private readonly said = byId('heat-said', HTMLElement);
+  private readonly message = byId('heat-said', HTMLElement);
   private readonly scale = byId('heat-labels', HTMLUListElement);
   private readonly from = byId('heat-from', HTMLInputElement);
   private readonly to = byId('heat-to', HTMLInputElement);
   private readonly spans = this.box.querySelectorAll<HTMLButtonElement>('[data-hours]');
-  private asked: AbortController | null = null;
+  private request: AbortController | null = null;
   private timer = 0;
 
   constructor(
@@ -50,14 +50,14 @@ export class Heat {
 
   toggle(): void {
     this.on = !this.on;
-    press(this.button, this.on);
+    setPressed(this.button, this.on);
     this.box.hidden = !this.on;
     this.changed(this.on);
     if (this.on) {
       this.choose(this.hours);
     } else {
       clearTimeout(this.timer);
-      this.asked?.abort();
+      this.request?.abort();
       if (this.map.getLayer('heat')) this.map.setLayoutProperty('heat', 'visibility', 'none');
       if (this.box.contains(document.activeElement)) this.button.focus();
     }
@@ -65,7 +65,7 @@ export class Heat {
 
   private choose(hours: number | null): void {
     this.hours = hours;
-    for (const span of this.spans) press(span, Number(span.dataset.hours) === hours);
+    for (const span of this.spans) setPressed(span, Number(span.dataset.hours) === hours);
     void this.ask();
   }
 
@@ -74,7 +74,7 @@ export class Heat {
     if (this.on) this.timer = window.setTimeout(() => void this.ask(), PAUSE_MS);
   }
 
-  /** Unix ms; null if the fields are no span. */
+  /** Returns the span in Unix ms; null: the fields do not have a valid one. */
   private span(): [from: number, to: number] | null {
     if (this.hours !== null) {
       const to = Math.floor(serverNow());
@@ -88,11 +88,11 @@ export class Heat {
   }
 
   private async ask(): Promise<void> {
-    this.asked?.abort();
+    this.request?.abort();
     const span = this.span();
-    if (!span) return say(this.said, 'The span must begin before it ends.');
-    const controller = (this.asked = new AbortController());
-    say(this.said, 'Counting …');
+    if (!span) return setText(this.message, 'The span must begin before it ends.');
+    const controller = (this.request = new AbortController());
+    setText(this.message, 'Counting …');
     try {
       const zoom = Math.max(0, Math.floor(this.map.getZoom())) + 1;
       const { cells, truncated } = await history(bounds(this.map), zoom, ...span, controller.signal);
@@ -100,10 +100,10 @@ export class Heat {
       this.draw(cells);
       const fixes = cells.count.reduce((sum, count) => sum + count, 0);
       this.scale.replaceChildren(...scale(cells).map((count) => make('li', whole(count))));
-      say(this.said, `${whole(fixes)} fixes in view.${truncated ? ' More than the server counts at once: zoom in, or choose a shorter span.' : ''}`);
+      setText(this.message, `${whole(fixes)} fixes in view.${truncated ? ' More than the server counts at once: zoom in, or choose a shorter span.' : ''}`);
     } catch (error) {
       if (controller.signal.aborted) return;
-      say(this.said, error instanceof ApiError ? error.message : 'The server does not answer.');
+      setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
   }
 

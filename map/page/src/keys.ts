@@ -1,4 +1,4 @@
-// Single keys, as the help lists them. They are for the page, not for a field that is being typed in.
+// Single-key shortcuts, as the help lists them. Except for Escape, they do not work while a field is being edited.
 
 export function keys(actions: Record<string, () => void>): void {
   document.addEventListener('keydown', (event) => {
@@ -6,10 +6,10 @@ export function keys(actions: Record<string, () => void>): void {
     const target = event.target as Element;
     const typing = target.matches('input:not([type=range]), textarea, select, [contenteditable]');
     if (event.key !== 'Escape' && (typing || document.querySelector('dialog[open]'))) return;
-    // What has the focus takes its own keys: a slider and a list the arrows, the map all that move it.
+    // The focused element handles its own keys: a slider and a list the arrows, the map all keys that move it.
     if (event.key.startsWith('Arrow') && target !== document.body) return;
     if (/^[-+=]$/.test(event.key) && target.closest('#map')) return;
-    // A button takes its own space.
+    // A button handles the space key itself.
     if (event.key === ' ' && target.matches('button, summary')) return;
     const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!action) return;

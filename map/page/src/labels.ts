@@ -1,10 +1,10 @@
-// Names beside drivers and fences, drawn without overlap on a canvas of their own: the nearest zoom has all, far away there are none.
+// Names beside drivers and fences, drawn without overlap on their own canvas: close up all names, from far away none.
 import type { Map as MapLibre } from 'maplibre-gl';
 import type { Theme } from './colours';
 
 export interface Label {
   text: string;
-  /** Pixels of the page: the place it belongs to. */
+  /** The place that the label belongs to, in pixels of the page. */
   x: number;
   y: number;
   /** Pixels between the place and the text; 0: the text is on the place. */
@@ -20,24 +20,24 @@ export interface Placed extends Label {
 }
 
 const HEIGHT = 15;
-/** A fence's name is so far above or below its middle where somebody stands there. */
+/** Pixels by which a fence's name is moved up or down if a driver is at its middle. */
 const NEXT_LINE = 26;
-/** A card that opens covers names for so long at most. */
+/** A card that opens covers names for at most this long. */
 const CARDS_MS = 300;
-/** Half of a dot. */
+/** Half the size of a dot, in pixels. */
 const DOT = 5;
 const COLOURS = {
   dark: { driver: '#e9eef7', chosen: '#ffffff', fence: '#cfa6ff', rim: 'rgba(8,12,20,0.92)' },
   light: { driver: '#1a2434', chosen: '#000000', fence: '#6a2db4', rim: 'rgba(255,255,255,0.95)' },
 } as const;
 
-/** A part of the page that a card covers: what is written there cannot be read. Pixels. */
+/** A part of the page that a card covers, so that names there cannot be read. Pixels. */
 export type Covered = Pick<DOMRect, 'left' | 'top' | 'right' | 'bottom'>;
 
-/** Puts each label where no earlier one and no card is: right of its place, left, above, below; a fence's name in its middle, above, below. What has no room is left out. */
+/** Puts each label where no earlier one and no card is: right of its place, left, above, below; a fence's name in its middle, above, below. A label without room is left out. */
 export function place(labels: readonly Label[], measure: (text: string) => number, width: number, height: number, covered: readonly Covered[] = []): Placed[] {
   const placed: Placed[] = [];
-  // Drivers are not written over.
+  // Names do not cover drivers.
   const dots = labels.filter(({ gap }) => gap > 0);
   const hits = (label: Label, left: number, middle: number, wide: number) =>
     dots.some((dot) => dot !== label && dot.x > left - DOT && dot.x < left + wide + DOT && Math.abs(dot.y - middle) < HEIGHT / 2 + DOT);
@@ -105,7 +105,7 @@ export class Labels {
     }
   }
 
-  /** Where the cards are. Not looked up for every frame: it costs the page a layout. */
+  /** Where the cards are. Not measured for every frame, because that costs a layout of the page. */
   private cards(): readonly Covered[] {
     const now = performance.now();
     if (now - this.lookedAt > CARDS_MS) {

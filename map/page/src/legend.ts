@@ -1,7 +1,7 @@
 // The colours' meaning, the switch between state, speed and age, and how many drivers are in each state: a click shows or hides them.
 import type { Tick } from './api';
 import { css, stops, type ColourBy, type Theme } from './colours';
-import { byId, make, press, say, svg } from './dom';
+import { byId, make, setPressed, setText, svg } from './dom';
 import { LABELS, SHOWN, STATE_COLOURS, STATES, type DriverState } from './states';
 import { SPEEDS, speedUnit, whole } from './words';
 
@@ -36,10 +36,10 @@ export function legend(changed: (by: ColourBy) => void, filtered: (shown: readon
     picture.append(path);
     const count = make('span', '–', 'count');
     button.append(picture, make('span', LABELS[state]), count);
-    press(button, shown.has(state));
+    setPressed(button, shown.has(state));
     button.addEventListener('click', () => {
       if (!shown.delete(state)) shown.add(state);
-      press(button, shown.has(state));
+      setPressed(button, shown.has(state));
       filtered(STATES.filter((one) => shown.has(one)));
     });
     item.append(button);
@@ -57,7 +57,7 @@ export function legend(changed: (by: ColourBy) => void, filtered: (shown: readon
     const speed = (kmh: number) => String(Math.round((kmh / SPEEDS['km/h']) * SPEEDS[speedUnit()]));
     labels.replaceChildren(...all.map(({ at, label }) => make('li', by === 'speed' ? label.replace(String(at), speed(at)) : label)));
     labels.dataset.unit = by === 'speed' ? speedUnit() : '';
-    for (const button of buttons) press(button, button.dataset.by === by);
+    for (const button of buttons) setPressed(button, button.dataset.by === by);
   }
 
   function set(next: ColourBy): void {
@@ -74,12 +74,12 @@ export function legend(changed: (by: ColourBy) => void, filtered: (shown: readon
       theme = next;
       draw();
     },
-    /** Nobody knows the counts while ClickHouse does not answer. */
+    /** Shows the counts; they are unknown while ClickHouse does not answer. */
     tick({ states, state: health }: Tick): void {
       for (const [state, { item, count, button }] of rows) {
         const n = states?.[state] ?? 0;
-        say(count, health === 'away' ? '–' : whole(n));
-        // Rare states take no room while nobody is in them.
+        setText(count, health === 'away' ? '–' : whole(n));
+        // Rare states take no space while no driver is in them.
         item.hidden = n === 0 && (state === 'unknown' || state === 'hidden') && shown.has(state) === SHOWN.includes(state);
         button.title = `${shown.has(state) ? 'Hide' : 'Show'} ${LABELS[state].toLowerCase()}`;
       }

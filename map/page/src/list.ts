@@ -1,11 +1,11 @@
-// The drivers that match: by what they do, by name, by attribute, inside a fence. The map rings them; without a map this is all there is.
+// The list of drivers that match a filter: by state, name, attribute or fence. The map draws rings around them; without WebGL there is only the list.
 import { ApiError, list as ask, makeLink, type Found } from './api';
 import { serverNow } from './clock';
-import { byId, copies, make, press, say } from './dom';
+import { byId, copyOnClick, make, setPressed, setText } from './dom';
 import { guestLink, linkTo } from './hash';
 import { ago, mps, pace, speedUnit } from './words';
 
-/** Between two questions while it is open. */
+/** Interval of requests while the list is open. */
 const EVERY_MS = 10_000;
 const PAUSE_MS = 300;
 /** Drivers and groups that one link may name. */
@@ -15,9 +15,9 @@ export interface List {
   toggle(): void;
   readonly isOpen: boolean;
   redraw(): void;
-  /** What can be chosen as a group. */
+  /** Sets the groups that can be chosen. */
   groups(names: readonly string[]): void;
-  /** Links to those listed can be made. */
+  /** Allows the viewer to make links to the listed drivers. */
   shares(): void;
 }
 
@@ -26,17 +26,17 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
   const button = byId('list-open', HTMLButtonElement);
   const form = byId('filter', HTMLFormElement);
   const rows = byId('listed', HTMLOListElement);
-  const said = byId('list-said', HTMLElement);
+  const message = byId('list-said', HTMLElement);
   const field = (name: string) => form.elements.namedItem(name) as HTMLInputElement;
   const share = byId('list-share', HTMLElement);
-  let asked: AbortController | null = null;
+  let request: AbortController | null = null;
   let timer = 0;
   let canShare = false;
-  /** Whom a link to the list shows; null: too many. */
+  /** What a link to the list shows; null: no drivers or too many. */
   let shared: { drivers?: string[]; groups?: string[] } | null = null;
 
   button.addEventListener('click', toggle);
-  copies(byId('list-link', HTMLButtonElement), async () => {
+  copyOnClick(byId('list-link', HTMLButtonElement), async () => {
     const hours = Number(byId('list-link-hours', HTMLSelectElement).value);
     return guestLink(location.href, await makeLink(shared ?? {}, hours));
   });
@@ -51,9 +51,9 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
 
   function toggle(): void {
     box.hidden = !box.hidden;
-    press(button, !box.hidden);
+    setPressed(button, !box.hidden);
     clearTimeout(timer);
-    asked?.abort();
+    request?.abort();
     if (box.hidden) {
       found([]);
       if (box.contains(document.activeElement)) button.focus();
@@ -64,8 +64,8 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
   }
 
   async function refresh(): Promise<void> {
-    asked?.abort();
-    const controller = (asked = new AbortController());
+    request?.abort();
+    const controller = (request = new AbortController());
     const faster = field('faster').value;
     const filter = new URLSearchParams({
       find: field('find').value.trim(),
@@ -81,21 +81,21 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
       const { drivers, truncated } = await ask(filter, controller.signal);
       if (controller.signal.aborted) return;
       show(drivers, truncated);
-      // Without a filter all would be marked.
+      // Without a filter all drivers would be marked.
       const isFiltered = [...filter.values()].some((value) => value !== '');
       found(isFiltered ? drivers : []);
       shared = isFiltered && !truncated ? linkTo(filter, drivers.map(({ driver_id }) => driver_id), LINK_NAMES_MAX) : null;
       share.hidden = !canShare || shared === null;
     } catch (error) {
       if (controller.signal.aborted) return;
-      say(said, error instanceof ApiError ? error.message : 'The server does not answer.');
+      setText(message, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
-    // Nobody looks at a hidden page.
+    // A hidden page sends fewer requests.
     later(document.hidden ? 6 * EVERY_MS : EVERY_MS);
   }
 
   function show(drivers: Found[], truncated: boolean): void {
-    say(said, truncated ? `The first ${drivers.length} drivers` : `${drivers.length} driver${drivers.length === 1 ? '' : 's'}`);
+    setText(message, truncated ? `The first ${drivers.length} drivers` : `${drivers.length} driver${drivers.length === 1 ? '' : 's'}`);
     const now = serverNow();
     const focused = document.activeElement?.closest<HTMLElement>('#listed button')?.dataset.id;
     rows.replaceChildren(...drivers.map((driver) => row(driver, now)));
@@ -121,7 +121,7 @@ export function list(choose: (id: string) => void, found: (drivers: Found[]) => 
   }
 
   function redraw(): void {
-    say(byId('faster-unit', HTMLElement), speedUnit());
+    setText(byId('faster-unit', HTMLElement), speedUnit());
     if (!box.hidden) void refresh();
   }
 

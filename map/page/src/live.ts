@@ -1,4 +1,4 @@
-// Keeps the tiles in view at hand: asks for those that are missing, and for what has changed when the server has something new.
+// Keeps the tiles in view loaded: requests those that are missing, and the changed ones when the server has new data.
 import { ApiError, liveTiles, type Loaded } from './api';
 import type { Cells, Points } from './decode';
 import { covering, inView, key, type Bounds, type Tile } from './tiles';
@@ -12,11 +12,11 @@ export class LiveTiles {
   private wanted: Tile[] = [];
   private here = new Map<string, Loaded>();
   private shown: Loaded[] = [];
-  /** One request at a time, for all of the view. */
-  private asking: { tiles: Tile[]; controller: AbortController } | null = null;
-  /** The view or the server has changed since it was asked. */
+  /** One request at a time, for the whole view. */
+  private inFlight: { tiles: Tile[]; controller: AbortController } | null = null;
+  /** The view or the server's data has changed since the request was sent. */
   private again = false;
-  /** The last request has no answer. */
+  /** The last request was not answered. */
   private failed = false;
   private generation = -1;
   private states = '';
@@ -27,22 +27,22 @@ export class LiveTiles {
     this.wanted = inView(bounds, zoom);
     const keys = this.keys();
     for (const name of this.here.keys()) if (!keys.has(name)) this.here.delete(name);
-    if (!this.asking?.tiles.some((tile) => keys.has(key(tile)))) this.asking?.controller.abort();
+    if (!this.inFlight?.tiles.some((tile) => keys.has(key(tile)))) this.inFlight?.controller.abort();
     if (this.wanted.some((tile) => !this.here.has(key(tile)))) this.refresh();
     this.show();
   }
 
-  /** Only drivers in these states; empty: all but the long silent ones. */
+  /** Shows only drivers in these states; empty: in all but `hidden`. */
   filter(states: string): void {
     this.states = states;
     this.refresh();
   }
 
-  /** Once a second; whether it asks. The first of a stream may come from another server: what it counts has another beginning. */
+  /** Called once a second; returns whether it requests tiles. The first tick of a stream may come from another server, whose generations are counted separately. */
   tick(generation: number, isFirst: boolean): boolean {
-    // The connection it was asked on may be dead.
-    if (isFirst) this.asking?.controller.abort();
-    const asks = isFirst || generation !== this.generation || (this.failed && !this.asking);
+    // The connection of the request in flight may be dead.
+    if (isFirst) this.inFlight?.controller.abort();
+    const asks = isFirst || generation !== this.generation || (this.failed && !this.inFlight);
     this.generation = generation;
     if (asks) this.refresh();
     return asks;
@@ -50,7 +50,7 @@ export class LiveTiles {
 
   refresh(): void {
     this.again = true;
-    if (!this.asking) void this.ask();
+    if (!this.inFlight) void this.ask();
   }
 
   private async ask(): Promise<void> {
@@ -58,8 +58,8 @@ export class LiveTiles {
       while (this.again) {
         this.again = false;
         this.failed = true;
-        this.asking = { tiles: this.wanted, controller: new AbortController() };
-        const changed = await liveTiles(this.wanted, this.here, this.asking.controller.signal, this.states).catch(unreached);
+        this.inFlight = { tiles: this.wanted, controller: new AbortController() };
+        const changed = await liveTiles(this.wanted, this.here, this.inFlight.controller.signal, this.states).catch(unreached);
         if (!changed) continue;
         this.failed = false;
         const keys = this.keys();
@@ -68,7 +68,7 @@ export class LiveTiles {
         if (seen.length > 0) this.show();
       }
     } finally {
-      this.asking = null;
+      this.inFlight = null;
     }
   }
 
@@ -83,7 +83,7 @@ export class LiveTiles {
   }
 }
 
-/** Aborted, or the server is away: the banner says so, and the next tick asks again. */
+/** Aborted, or the server does not answer: the banner reports it, and the next tick sends the request again. */
 function unreached(error: unknown): null {
   if (error instanceof ApiError || error instanceof TypeError || (error instanceof Error && error.name === 'AbortError')) return null;
   throw error;

@@ -1,8 +1,8 @@
-// The page: makes its parts, and tells each what the others did.
+// Entry point of the page: creates its parts and connects them.
 import { config } from './api';
 import { banner } from './banner';
-import { heard } from './clock';
-import { byId, say } from './dom';
+import { syncClock } from './clock';
+import { byId, setText } from './dom';
 import { parse } from './hash';
 import { legend } from './legend';
 import { keys } from './keys';
@@ -15,7 +15,7 @@ import { current, themes } from './theme';
 import type { Tick } from './api';
 import type { Stage } from './stage';
 
-// The map's libraries are large: numbers, search and banner are there before them.
+// The map's libraries are large: numbers, search and banner appear before they have loaded.
 const coming = import('./stage');
 
 const numbers = status();
@@ -75,7 +75,7 @@ keys({
 
 listen({
   tick(tick, isFirst) {
-    heard(tick.now);
+    syncClock(tick.now);
     numbers.tick(tick);
     warning.tick(tick);
     colours.tick(tick);
@@ -98,7 +98,7 @@ opened.catch((error: unknown) => {
 
 async function open(): Promise<Stage> {
   const [{ makeStage }, configuration] = await Promise.all([coming, configured()]);
-  say(byId('version', HTMLElement), configuration.version ? `milepost ${configuration.version}` : '');
+  setText(byId('version', HTMLElement), configuration.version ? `milepost ${configuration.version}` : '');
   listed.groups(configuration.groups ?? []);
   if (configuration.makes_links) listed.shares();
   document.body.dataset.link = String(configuration.is_link);
@@ -110,7 +110,7 @@ async function open(): Promise<Stage> {
   return made;
 }
 
-/** Asks until the server is there: the page may have come from a cache, or the server be starting. */
+/** Requests the configuration until the server answers: the page may come from a cache, or the server may still be starting. */
 async function configured() {
   for (;;) {
     try {

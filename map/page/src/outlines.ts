@@ -1,4 +1,4 @@
-// Land and borders as land.ts packs them: whole steps of a grid, each from the point before.
+// Unpacks the land and borders that land.ts packs: whole steps on a grid, each from the previous point.
 import type { MultiLineString, MultiPolygon, Position } from 'geojson';
 
 export interface Land {
@@ -33,7 +33,7 @@ export function outlines({ scale, translate, land, borders }: Land): Outlines {
   };
 }
 
-/** A ring without its edges along 180° and the pole, where it was cut. */
+/** Returns a ring without its edges along 180° and the pole, where it was cut. */
 function coast(ring: Position[]): Position[][] {
   const lines: Position[][] = [];
   let line: Position[] = [];

@@ -1,8 +1,8 @@
-// One driver: its last fix in words, its track with stops and gaps, and the SQL that gives the same.
+// One driver: its last fix in words, its track with stops and gaps, and the SQL that returns the track.
 import { ApiError, lastFix, makeLink, properties, track as askTrack, trackFile, type Episode, type Fix, type Track } from './api';
 import { calendar } from './calendar';
 import { serverNow } from './clock';
-import { byId, copies, make, press, say } from './dom';
+import { byId, copyOnClick, make, setPressed, setText } from './dom';
 import { trackFilm, type Player } from './player';
 import { shownProperties, type Property } from './properties';
 import { episodeAt, summary } from './track';
@@ -11,24 +11,24 @@ import { zoneShort } from './zone';
 
 const HOUR_MS = 3_600_000;
 const KEPT_EVERY_MS = 5_000;
-/** Validity of a link for somebody without a login. */
+/** Validity of a guest's link. */
 const LINK_HOURS = 24;
-/** Younger points need no remark. */
+/** Fixes that are not counted yet are mentioned only if they span more than this. */
 const UNCOUNTED_MS = 60_000;
 
 interface Options {
   player: Pick<Player, 'open' | 'close' | 'seek'>;
-  /** Its newest fix, or that none is chosen any more. */
+  /** Called with the driver's newest fix; null: no driver is chosen. */
   chosen(fix: Fix | null): void;
-  /** Its track is here; null: it is closed. */
+  /** Called with the loaded track; null: the track is closed. */
   tracked(track: Track | null): void;
-  /** The moment of its track that is shown. */
+  /** Called with the moment of the track that is shown. */
   played(track: Track, ms: number): void;
-  /** Driver or day changed: for the address. */
+  /** Called when driver or day have changed, to update the URL. */
   shared(): void;
-  /** What people call a driver. */
+  /** Returns a driver's name, or the id. */
   name(id: string): string;
-  /** The fence at a place, or near it; empty: none. */
+  /** Returns the fence at or near a place; empty: none. */
   place(lng: number, lat: number): string;
   makesLinks: boolean;
 }
@@ -38,20 +38,20 @@ export class Panel {
   day: string | null = null;
   fix: Fix | null = null;
   private readonly box = byId('panel', HTMLElement);
-  private readonly said = byId('track-said', HTMLElement);
+  private readonly message = byId('track-said', HTMLElement);
   private readonly list = byId('episodes', HTMLOListElement);
   private readonly hour = byId('hour', HTMLButtonElement);
   private readonly dayField = byId('day', HTMLInputElement);
-  /** The map keeps it in the middle. */
+  /** The map keeps the driver in the middle. */
   isFollowed = false;
   private readonly followButton = byId('follow', HTMLButtonElement);
   private readonly kept = byId('attributes', HTMLDListElement);
-  /** Of the fix whose attributes are shown, and when they were asked for. */
+  /** Time of the fix whose attributes are shown, and time of the request for them. */
   private keptOf = { ts: 0, at: -Infinity };
   private readonly month: ReturnType<typeof calendar>;
   private readonly files = byId('track-files', HTMLElement);
-  private asked: AbortController | null = null;
-  private asking: AbortController | null = null;
+  private trackRequest: AbortController | null = null;
+  private fixRequest: AbortController | null = null;
   private track: Track | null = null;
 
   constructor(private readonly options: Options) {
@@ -59,24 +59,24 @@ export class Panel {
     this.followButton.addEventListener('click', () => this.follow(!this.isFollowed));
     this.hour.addEventListener('click', () => this.lastHour());
     this.dayField.addEventListener('change', () => this.showDay(this.dayField.value));
-    copies(byId('share', HTMLButtonElement), () => location.href);
+    copyOnClick(byId('share', HTMLButtonElement), () => location.href);
     this.month = calendar((day) => this.showDay(day));
     const guest = byId('share-guest', HTMLButtonElement);
     guest.hidden = !options.makesLinks;
-    copies(guest, async () => {
+    copyOnClick(guest, async () => {
       const url = new URL(location.href);
       url.search = new URLSearchParams({ link: await makeLink({ drivers: [this.id ?? ''] }, LINK_HOURS) }).toString();
       return url.href;
     });
-    copies(byId('sql-copy', HTMLButtonElement), () => this.track?.sql ?? '');
+    copyOnClick(byId('sql-copy', HTMLButtonElement), () => this.track?.sql ?? '');
   }
 
-  /** True if there is such a driver. */
+  /** Shows a driver; true: it exists. */
   async open(id: string, day: string | null = null): Promise<boolean> {
     if (this.id !== id) {
       this.closeTrack();
-      this.asking?.abort();
-      this.asking = null;
+      this.fixRequest?.abort();
+      this.fixRequest = null;
       this.id = id;
       this.fix = null;
       this.follow(false);
@@ -85,7 +85,7 @@ export class Panel {
       this.facts();
       this.title();
       this.month.of(id);
-      say(byId('driver-moves', HTMLElement), '');
+      setText(byId('driver-moves', HTMLElement), '');
       this.dayField.value = '';
     }
     this.box.hidden = false;
@@ -101,43 +101,43 @@ export class Panel {
   close(): void {
     if (!this.id) return;
     this.closeTrack();
-    this.asking?.abort();
-    this.asking = null;
+    this.fixRequest?.abort();
+    this.fixRequest = null;
     this.id = null;
     this.fix = null;
     this.follow(false);
     this.box.hidden = true;
     this.options.chosen(null);
     this.options.shared();
-    // To the map, which takes arrows and all keys; not to the search, which would take them as a name.
+    // The map gets the focus, for arrows and shortcuts; the search field would take these keys as text.
     byId('map', HTMLElement).querySelector('canvas')?.focus({ preventScroll: true });
   }
 
   follow(on: boolean): void {
     this.isFollowed = on && this.id !== null;
-    press(this.followButton, this.isFollowed);
+    setPressed(this.followButton, this.isFollowed);
     if (this.isFollowed && this.fix) this.options.chosen(this.fix);
   }
 
   closeTrack(): void {
-    this.asked?.abort();
+    this.trackRequest?.abort();
     this.day = null;
     this.track = null;
-    say(this.said, '');
+    setText(this.message, '');
     this.list.replaceChildren();
     byId('sql-box', HTMLDetailsElement).hidden = true;
     this.files.hidden = true;
-    press(this.hour, false);
+    setPressed(this.hour, false);
     this.options.player.close();
     this.options.tracked(null);
     this.options.shared();
   }
 
-  /** Once a second while it is open. */
+  /** Called once a second while the panel is open. */
   async refresh(): Promise<void> {
     const { id } = this;
-    if (!id || this.asking) return;
-    const controller = (this.asking = new AbortController());
+    if (!id || this.fixRequest) return;
+    const controller = (this.fixRequest = new AbortController());
     try {
       const fix = await lastFix(id, controller.signal);
       if (controller.signal.aborted) return;
@@ -149,24 +149,24 @@ export class Panel {
       if (error instanceof ApiError && error.status === 404) this.unknown();
       else if (!(error instanceof ApiError || error instanceof TypeError)) throw error;
     } finally {
-      if (this.asking === controller) {
-        this.asking = null;
+      if (this.fixRequest === controller) {
+        this.fixRequest = null;
         this.facts();
       }
     }
   }
 
-  /** There never was one, or it is erased: nothing of it stays. */
+  /** The driver never existed, or was erased: removes all that is shown of it. */
   private unknown(): void {
     if (this.fix && this.track) this.closeTrack();
     this.fix = null;
     this.kept.replaceChildren();
     this.keptOf.ts = 0;
     this.options.chosen(null);
-    say(byId('driver-moves', HTMLElement), 'There is no driver of this name.');
+    setText(byId('driver-moves', HTMLElement), 'There is no driver of this name.');
   }
 
-  /** ClickHouse is asked for them, unlike for the fix: seldom, and only after a new fix. */
+  /** Shows attributes, fields and card. Unlike the fix they cost a ClickHouse query, so they are requested rarely, and only after a new fix. */
   private async showKept(fix: Fix, signal: AbortSignal): Promise<void> {
     this.keptOf = { ts: fix.ts, at: performance.now() };
     const known = await properties(fix.driver_id, signal);
@@ -194,19 +194,19 @@ export class Panel {
 
   private async load(from: number, to: number, metres: number, day: string): Promise<void> {
     if (!this.id) return;
-    this.asked?.abort();
-    const controller = (this.asked = new AbortController());
-    press(this.hour, day === 'hour');
+    this.trackRequest?.abort();
+    const controller = (this.trackRequest = new AbortController());
+    setPressed(this.hour, day === 'hour');
     if (day === 'hour') this.dayField.value = '';
     this.day = day;
     this.options.shared();
-    say(this.said, 'Loading its track …');
+    setText(this.message, 'Loading its track …');
     try {
       const track = await askTrack(this.id, from, to, metres, controller.signal);
       if (!controller.signal.aborted) this.show(track);
     } catch (error) {
       if (controller.signal.aborted) return;
-      say(this.said, error instanceof ApiError ? error.message : 'The server does not answer.');
+      setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
   }
 
@@ -216,22 +216,22 @@ export class Panel {
     // ClickHouse computes trips and stops some minutes after the fixes: the newest minutes are counted from the points.
     const rest = track.tail;
     const count = (n: number, word: string) => `${n} ${word}${n === 1 ? '' : 's'}`;
-    if (track.points.ts.length === 0) say(this.said, 'No fixes in this span.');
+    if (track.points.ts.length === 0) setText(this.message, 'No fixes in this span.');
     else {
       const cut = track.truncated ? ' The track is longer than the server sends: this is its beginning.' : '';
       const driven = `${distance(metres + (rest?.metres ?? 0))} in ${duration((movingMs + (rest?.moving_ms ?? 0)) / 1000)}`;
       const parts = track.episodes.length === 0 ? '' : `, ${count(stops, 'stop')}, ${count(gaps, 'gap')}`;
       const until = rest && track.to - rest.from > UNCOUNTED_MS ? (track.episodes.length === 0 ? ' Stops are counted within minutes.' : ` Stops are counted until ${minuteOf(rest.from, this.shownDay())}.`) : '';
-      say(this.said, track.points.ts.length === 1 ? `One fix, at ${moment(track.points.ts[0], serverNow())}.${cut}` : `${driven}${parts}.${until}${cut}`);
+      setText(this.message, track.points.ts.length === 1 ? `One fix, at ${moment(track.points.ts[0], serverNow())}.${cut}` : `${driven}${parts}.${until}${cut}`);
     }
     this.list.replaceChildren(...track.episodes.map((episode) => this.row(episode)));
-    say(byId('sql', HTMLElement), track.sql);
+    setText(byId('sql', HTMLElement), track.sql);
     byId('sql-box', HTMLDetailsElement).hidden = false;
     this.files.hidden = track.points.ts.length === 0;
     for (const format of ['csv', 'gpx'] as const) byId(`track-${format}`, HTMLAnchorElement).href = trackFile(track.driver_id, track.from, track.to, format);
     if (track.points.ts.length > 0) {
       this.options.player.open(trackFilm(track, (ms) => this.options.played(track, ms)));
-      // The player covers a part of the map.
+      // After the player is open, because it covers a part of the map.
       this.options.tracked(track);
     } else {
       this.options.player.close();
@@ -254,34 +254,34 @@ export class Panel {
     return item;
   }
 
-  /** The day whose times need no date. */
+  /** Returns the day whose times are shown without a date. */
   private shownDay(): string {
     return this.day && this.day !== 'hour' ? this.day : isoDay(serverNow());
   }
 
-  /** Its name; under it the id, if that is another. */
+  /** Shows the driver's name, and below it the id if that differs. */
   title(): void {
     const { id } = this;
     if (!id) return;
     const name = this.options.name(id);
-    say(byId('driver-name', HTMLElement), name);
-    say(byId('driver-id', HTMLElement), name === id ? '' : id);
+    setText(byId('driver-name', HTMLElement), name);
+    setText(byId('driver-id', HTMLElement), name === id ? '' : id);
   }
 
-  /** Fences are here: stops have names. */
+  /** Called when fences have changed: stops are named after them. */
   renamed(): void {
     this.title();
     if (this.track) this.list.replaceChildren(...this.track.episodes.map((episode) => this.row(episode)));
   }
 
-  /** In other units, or another zone. */
+  /** Called when units or zone have changed. */
   redraw(): void {
     this.facts();
     if (this.day && this.day !== 'hour') this.showDay(this.day);
     else if (this.track) this.show(this.track);
   }
 
-  /** The episode that is played is marked in the list. */
+  /** Marks the episode that is played in the list. */
   played(ms: number): void {
     if (!this.track) return;
     const now = episodeAt(this.track.episodes, ms);
@@ -294,7 +294,7 @@ export class Panel {
 
   private facts(): void {
     const { fix } = this;
-    const set = (name: string, text: string) => say(byId(`fix-${name}`, HTMLElement), text);
+    const set = (name: string, text: string) => setText(byId(`fix-${name}`, HTMLElement), text);
     const now = serverNow();
     this.dayField.max = isoDay(now);
     if (!fix) {
@@ -303,7 +303,7 @@ export class Panel {
     }
     const age = (now - fix.ts) / 1000;
     // After five minutes the present tense would be a guess.
-    say(byId('driver-moves', HTMLElement), age < 300 ? `${motion(fix.speed, fix.heading)}.` : `Not heard of for a while; it was last seen ${ago(age)}.`);
+    setText(byId('driver-moves', HTMLElement), age < 300 ? `${motion(fix.speed, fix.heading)}.` : `Not heard of for a while; it was last seen ${ago(age)}.`);
     set('when', `${ago(age)}, at ${moment(fix.ts, now)} ${zoneShort(fix.ts)}`);
     set('speed', fix.speed === null ? 'unknown' : pace(fix.speed));
     set('heading', fix.heading === null ? 'unknown' : `${wind(fix.heading)}, ${Math.round(fix.heading)}°`);

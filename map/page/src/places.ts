@@ -4,13 +4,13 @@ import { nearestCopy, type Fence } from './rings';
 import { shorter } from './tiles';
 import { distance } from './words';
 
-/** Farther away a fence says nothing about a place. Metres. */
+/** Metres. A fence farther away does not describe a place. */
 const NEAR_M = 1_000;
 const METRES_PER_DEGREE = 111_320;
 
-export function isInside(ring: readonly Position[], place: number, lat: number): boolean {
+export function isInside(ring: readonly Position[], placeLng: number, lat: number): boolean {
   let inside = false;
-  const lng = nearestCopy(place, (least(ring) + most(ring)) / 2);
+  const lng = nearestCopy(placeLng, (least(ring) + most(ring)) / 2);
   ring.forEach(([ax, ay], i) => {
     const [bx, by] = ring[(i + 1) % ring.length];
     if (ay > lat !== by > lat && lng < ax + ((lat - ay) / (by - ay)) * (bx - ax)) inside = !inside;
@@ -18,7 +18,7 @@ export function isInside(ring: readonly Position[], place: number, lat: number):
   return inside;
 }
 
-/** "Depot", "300 m from Depot", or nothing. */
+/** "Depot", "300 m from Depot", or an empty string. */
 export function placeName(fences: readonly Fence[], lng: number, lat: number): string {
   const has = (fence: Fence) => fence.geometry.coordinates.some(([outline, ...holes]) => isInside(outline, lng, lat) && !holes.some((hole) => isInside(hole, lng, lat)));
   const inside = fences.find(has);

@@ -1,6 +1,6 @@
-// The time slider: plays a track, shows its speed, stops and gaps, and says the moment in words.
+// The time slider: plays a track, shows its speed, stops and gaps, and describes the moment in words.
 import type { Track } from './api';
-import { byId, say, svg } from './dom';
+import { byId, setText, svg } from './dom';
 import { speedCurve, spotAt } from './track';
 import { clock, pace } from './words';
 
@@ -11,17 +11,17 @@ const WIDTH = 1000;
 const HEIGHT = 40;
 const PLACES = 250;
 
-/** What is played. */
+/** What is played: a track, or the fleet's past. */
 export interface Film {
   /** Unix ms. */
   from: number;
   to: number;
-  /** Where it is opened. */
+  /** The moment at which the film opens. */
   begin: number;
   moved(ms: number): void;
-  /** The moment, and under it what is seen. */
+  /** Returns the time of a moment, and on a second line what is shown. */
   words(ms: number): string;
-  /** Behind the slider. */
+  /** Draws the picture behind the slider. */
   draw(width: number, height: number): SVGElement[];
 }
 
@@ -57,7 +57,7 @@ export function player(closed: () => void): Player {
 
   function setPace(next: number): void {
     times = next;
-    say(pace, `${times}×`);
+    setText(pace, `${times}×`);
     pace.setAttribute('aria-label', `Pace: ${times} times as fast`);
   }
 
@@ -68,7 +68,7 @@ export function player(closed: () => void): Player {
     film.moved(ms);
     const text = film.words(ms);
     slider.setAttribute('aria-valuetext', text.replace('\n', ', '));
-    say(moment, text);
+    setText(moment, text);
   }
 
   function toggle(): void {
@@ -135,7 +135,7 @@ export const trackFilm = (track: Track, moved: (ms: number) => void): Film => ({
   draw: () => draw(track),
 });
 
-/** "14:03:22", and under it what it did. */
+/** "14:03:22", and on a second line what the driver did. */
 export function words(track: Track, ms: number): string {
   const spot = spotAt(track, ms);
   if (!spot) return `${clock(ms)}\n–`;

@@ -1,8 +1,8 @@
-// The whole fleet's past: a span is loaded once, and played like a track, with everybody in view.
+// Replay of the whole fleet: a span of the area in view is loaded once, and played like a track.
 import { ApiError, past as ask, type Past } from './api';
 import { serverNow } from './clock';
 import type { Points } from './decode';
-import { byId, press, say, svg } from './dom';
+import { byId, setPressed, setText, svg } from './dom';
 import type { Film } from './player';
 import { silentAfter } from './states';
 import { moment, STANDING_MPS, whole } from './words';
@@ -11,29 +11,29 @@ import type { Bounds } from './tiles';
 
 const HOURS = 4;
 const HOUR_MS = 3_600_000;
-/** A driver is shown for so many steps after its last fix, and at least until it counts as silent: in a short span steps are shorter than the time between two fixes. */
+/** A driver is shown for this many steps after a fix, and at least until it counts as silent: in a short span steps are shorter than the time between two fixes. */
 const STEPS_KEPT = 10;
-/** One that was moving, and has no fix in the area for so long, has left it: it is shown for so many. */
+/** A moving driver that then has no fix in the area for that long has left it, and is shown for only this many steps. */
 const STEPS_LEAVING = 2;
 
 interface Options {
   bounds(): Bounds;
   play(film: Film): void;
-  /** The drivers at a moment; null: the present again. */
+  /** Shows the drivers at a moment; null: the present again. */
   show(drivers: Points | null): void;
   stop(): void;
 }
 
 export class Replay {
   isOpen = false;
-  /** Its film is in the player, not a driver's track. */
+  /** The player has the replay, not a driver's track. */
   isPlaying = false;
   private readonly box = byId('replay-box', HTMLElement);
   private readonly button = byId('replay', HTMLButtonElement);
-  private readonly said = byId('replay-said', HTMLElement);
+  private readonly message = byId('replay-said', HTMLElement);
   private readonly from = byId('replay-from', HTMLInputElement);
   private readonly to = byId('replay-to', HTMLInputElement);
-  private asked: AbortController | null = null;
+  private request: AbortController | null = null;
 
   constructor(private readonly options: Options) {
     this.button.addEventListener('click', () => this.toggle());
@@ -47,8 +47,8 @@ export class Replay {
   toggle(): void {
     this.isOpen = !this.isOpen;
     this.box.hidden = !this.isOpen;
-    press(this.button, this.isOpen);
-    say(this.said, '');
+    setPressed(this.button, this.isOpen);
+    setText(this.message, '');
     if (this.isOpen) {
       const now = serverNow();
       this.from.value = local(now - HOURS * HOUR_MS).slice(0, 16);
@@ -56,7 +56,7 @@ export class Replay {
       this.from.focus();
       return;
     }
-    this.asked?.abort();
+    this.request?.abort();
     if (this.isPlaying) {
       this.isPlaying = false;
       this.options.stop();
@@ -66,22 +66,22 @@ export class Replay {
   }
 
   private async load(): Promise<void> {
-    this.asked?.abort();
+    this.request?.abort();
     const [from, to] = [instant(this.from.value), instant(this.to.value)];
-    if (!(from < to)) return say(this.said, 'The span must begin before it ends.');
-    const controller = (this.asked = new AbortController());
-    say(this.said, 'Loading …');
+    if (!(from < to)) return setText(this.message, 'The span must begin before it ends.');
+    const controller = (this.request = new AbortController());
+    setText(this.message, 'Loading …');
     try {
       const past = await ask(this.options.bounds(), from, to, controller.signal);
       if (controller.signal.aborted) return;
       const cut = past.truncated ? ' More than the server sends at once: the end is missing. Zoom in, or choose a shorter span.' : '';
-      say(this.said, past.ids.length === 0 ? 'No fixes in this area and span.' : `${whole(past.ids.length)} drivers.${cut}`);
+      setText(this.message, past.ids.length === 0 ? 'No fixes in this area and span.' : `${whole(past.ids.length)} drivers.${cut}`);
       if (past.ids.length === 0) return;
       this.isPlaying = true;
       this.options.play(film(past, (drivers) => this.options.show(drivers)));
     } catch (error) {
       if (controller.signal.aborted) return;
-      say(this.said, error instanceof ApiError ? error.message : 'The server does not answer.');
+      setText(this.message, error instanceof ApiError ? error.message : 'The server does not answer.');
     }
   }
 }
@@ -94,7 +94,7 @@ function film(past: Past, show: (drivers: Points) => void): Film {
     to: past.to,
     begin: past.from,
     moved(ms) {
-      // Drivers are drawn on their way between two steps, as the live ones are.
+      // Between two steps the scene moves the drivers, as it does with live ones.
       const step = Math.floor((ms - past.from) / past.step);
       if (step === shown) return;
       shown = step;
@@ -115,7 +115,7 @@ function film(past: Past, show: (drivers: Points) => void): Film {
   };
 }
 
-/** Each driver's newest fix before `ms`, unless it is older than some steps, or the driver has left. */
+/** Returns each driver's newest fix before `ms`, unless it is too old, or the driver has left the area. */
 export function driversAt({ to, step, truncated, ids, driver, ts, lat, lng, speed }: Past, ms: number): Points {
   const kept = Math.max(STEPS_KEPT * step, silentAfter() * 1000);
   const newest = new Map<number, number>();
@@ -126,7 +126,7 @@ export function driversAt({ to, step, truncated, ids, driver, ts, lat, lng, spee
     if (ts[i] >= ms) next.set(driver[i], Math.min(ts[i], next.get(driver[i]) ?? Infinity));
     else if (other === undefined || ts[other] <= ts[i]) newest.set(driver[i], i);
   }
-  // What comes after it nobody knows.
+  // What comes after this moment is unknown.
   const end = truncated ? ts[ts.length - 1] : to;
   const hasLeft = (row: number) =>
     (speed[row] ?? 0) >= STANDING_MPS && ts[row] < ms - STEPS_LEAVING * step && (next.get(driver[row]) ?? end) > ts[row] + kept;

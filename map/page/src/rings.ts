@@ -1,14 +1,14 @@
 // Rings of a fence's outline. Pure.
 import type { Feature, MultiPolygon, Position } from 'geojson';
 
-/** What `milepost events` reports of a fence; null or left out: no such rule. */
+/** Rules of a fence that `milepost events` applies; null or omitted: no such rule. */
 export interface Rules {
   speed_limit_kmh?: number | null;
   stay_max_s?: number | null;
   silent_for_s?: number | null;
   hours?: string | null;
   hours_zone?: string | null;
-  /** Ids; empty: all. Left out: this viewer may not know them. */
+  /** Driver ids; empty: all drivers. Omitted: this viewer may not see them. */
   drivers?: string[];
 }
 
@@ -16,7 +16,7 @@ export type Fence = Feature<MultiPolygon, { name: string; valid_from: number; va
 
 export const hasOneRing = ({ coordinates }: MultiPolygon): boolean => coordinates.length === 1 && coordinates[0].length === 1;
 
-/** The rules that differ from those before: what a request leaves out stays, whoever else changes it meanwhile. */
+/** Returns the rules that the viewer has changed. A request leaves the others as they are, even if another user changes them meanwhile. */
 export function changedRules(before: Rules, after: Rules): Rules {
   const isSame = (key: keyof Rules) => JSON.stringify(before[key] ?? null) === JSON.stringify(after[key] ?? null);
   const keys = (Object.keys(after) as (keyof Rules)[]).filter((key) => !isSame(key));
@@ -25,10 +25,10 @@ export function changedRules(before: Rules, after: Rules): Rules {
   return Object.fromEntries(keys.map((key) => [key, after[key]]));
 }
 
-/** The longitude on the copy of the world that is nearest to another one. */
+/** Returns the longitude on the copy of the world that is nearest to the longitude `to`. */
 export const nearestCopy = (lng: number, to: number): number => lng + 360 * Math.round((to - lng) / 360);
 
-/** The corners of the first ring, each once, whether or not the ring repeats its first point at its end. */
+/** Returns the corners of the first ring, each once, whether or not the ring repeats its first point at its end. */
 export function corners({ coordinates }: MultiPolygon): Position[] {
   const ring = coordinates[0][0];
   const [first, last] = [ring[0], ring[ring.length - 1]];

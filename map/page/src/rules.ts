@@ -1,6 +1,6 @@
 // The rules of a fence, in a form and in words.
 import { drivers as find } from './api';
-import { byId, make, say } from './dom';
+import { byId, make, setText } from './dom';
 import { changedRules, type Rules } from './rings';
 import { duration, kmhOf, pace, speedUnit, speedOfKmh, type Unit } from './words';
 import { zone } from './zone';
@@ -31,7 +31,7 @@ export function kmhIn(text: string, was: number | null | undefined, unit: Unit):
   return limit === null ? null : kmhOf(limit, unit);
 }
 
-/** Seconds from a field of minutes; an untouched field keeps its exact value. Only 0 is 0: never silent. */
+/** Seconds from a field of minutes; an untouched field keeps its exact value. Only 0 becomes 0, which means never silent. */
 export function secondsIn(text: string, was: number | null | undefined): number | null {
   if (was != null && short(was / MINUTE_S) === text) return was;
   const minutes = number(text);
@@ -48,20 +48,20 @@ export class RulesForm {
   private readonly driver = byId('fence-driver', HTMLInputElement);
   private readonly names = byId('fence-driver-names', HTMLDataListElement);
   private readonly chosen = byId('fence-drivers', HTMLUListElement);
-  /** The fence as it was opened: a field that nobody touches keeps its exact value. */
+  /** The rules as the form was opened: an untouched field keeps its exact value. */
   private before: Rules = {};
-  /** The unit of the field, which the viewer may change for the rest of the page meanwhile. */
+  /** Unit of the speed field. It stays if the viewer changes the unit of the page meanwhile. */
   private unit: Unit = 'km/h';
   private drivers: string[] = [];
-  private asked: AbortController | null = null;
+  private request: AbortController | null = null;
 
   constructor(private readonly name: (id: string) => string) {
     this.driver.addEventListener('input', () => void this.suggest());
     this.driver.addEventListener('keydown', (event) => {
       if (event.key !== 'Enter') return;
-      // Not the form's: it would be stored.
+      // Otherwise the form would be submitted.
       event.preventDefault();
-      // Typed and confirmed at once: the suggestions are not there yet.
+      // Enter may come before the suggestions.
       if (!this.take(true)) void this.suggest(true);
     });
     this.driver.addEventListener('change', () => this.take(true));
@@ -77,7 +77,7 @@ export class RulesForm {
     const zones = new Set([rules.hours_zone || (rules.hours ? 'UTC' : zone()), zone(), 'UTC', ...Intl.supportedValuesOf('timeZone')]);
     this.zone.replaceChildren(...[...zones].map((name) => Object.assign(make('option', name), { value: name })));
     this.zone.selectedIndex = 0;
-    say(byId('fence-speed-unit', HTMLElement), this.unit);
+    setText(byId('fence-speed-unit', HTMLElement), this.unit);
     this.drivers = [...(rules.drivers ?? [])];
     byId('fence-drivers-box', HTMLElement).hidden = rules.drivers === undefined;
     this.driver.value = '';
@@ -85,10 +85,10 @@ export class RulesForm {
     this.box.open = rulesInWords(rules) !== '';
   }
 
-  /** The rules that were changed. Throws an Error with words for the viewer. */
+  /** Returns the rules that were changed. Throws an Error with a message for the viewer. */
   read(): Rules {
     this.take(false);
-    if (this.driver.value.trim()) throw new Error(`There is no driver “${this.driver.value.trim()}”: choose one of the list.`);
+    if (this.driver.value.trim()) throw new Error(`There is no driver “${this.driver.value.trim()}”: choose one from the list.`);
     const { before } = this;
     const hours = this.hours.value.trim() || null;
     const shown = before.hours ? before.hours_zone || 'UTC' : '';
@@ -103,19 +103,19 @@ export class RulesForm {
     });
   }
 
-  /** With `takes`, the driver is chosen if it is the only one, or has this id. */
+  /** Suggests drivers. With `takes`, adds the driver that has this id, or is the only suggestion. */
   private async suggest(takes = false): Promise<void> {
-    this.asked?.abort();
+    this.request?.abort();
     const text = this.driver.value.trim();
     if (this.take(false) || !text) return;
-    const controller = (this.asked = new AbortController());
+    const controller = (this.request = new AbortController());
     const found = await find(text, controller.signal).catch(() => []);
     if (controller.signal.aborted) return;
     this.names.replaceChildren(...found.map(({ driver_id, name }) => Object.assign(make('option', name), { value: driver_id })));
     if (takes) this.take(true);
   }
 
-  /** Adds the driver whose id is in the field; with `only`, also the one driver that was found. */
+  /** Adds the driver whose id is in the field; with `only`, also a driver that is the only suggestion. */
   private take(only: boolean): boolean {
     const text = this.driver.value.trim();
     const ids = [...this.names.options].map(({ value }) => value);
@@ -128,8 +128,8 @@ export class RulesForm {
     return true;
   }
 
-  /** Names of drivers are here. */
-  named(): void {
+  /** Called when names of drivers have changed. */
+  redrawNames(): void {
     this.draw();
   }
 

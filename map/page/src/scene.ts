@@ -20,7 +20,7 @@ import { short } from './words';
 
 export interface Chosen {
   id: string;
-  /** Where its last fix is, for when it is inside a cell. */
+  /** Place of the last fix, for a driver that is counted in a cell. */
   lng: number;
   lat: number;
 }
@@ -31,7 +31,7 @@ const CLUSTER_ZOOM = 8.5;
 const CLUSTER_PX = 36;
 const TEXT = { dark: [235, 241, 250], light: [24, 34, 48] } as const;
 
-/** Many small dots, or few large ones; from far away they are small as well. Pixels. */
+/** Radius of a dot, in pixels. Dots are small if there are many drivers, or from far away. */
 export function dotRadius(drivers: number, zoom: number): number {
   const room = Math.min(7, Math.max(2.5, 2.5 + (zoom - 7) * 0.6));
   if (drivers <= 1_000) return room;
@@ -48,17 +48,17 @@ export class Scene {
   private past: Points | null = null;
   theme: Theme;
   colourBy: ColourBy = 'state';
-  /** Called after a frame: what is written beside the drivers. */
+  /** Called after a frame, to write the names beside the drivers. */
   drawn: () => void = () => {};
   private data: DriverData = { length: 0, anchor: [0, 0], attributes: {} };
   private cellLayers: Layer[] = [];
-  /** The heatmap is looked at: the fleet goes. */
+  /** The fleet is hidden, because the heatmap is shown. */
   quiet = false;
   private chosen: Chosen | null = null;
   private marked: Found[] = [];
   private track: TrackView | null = null;
   private readonly ring = new Marker({ element: ringElement(), subpixelPositioning: true });
-  /** The layers on the GPU are not what they should be. */
+  /** The layers on the GPU are out of date. */
   private stale = true;
   private frame = 0;
   private later = 0;
@@ -68,18 +68,18 @@ export class Scene {
   constructor(
     private readonly map: MapLibre,
     private readonly overlay: MapboxOverlay,
-    /** Who paints the drivers; null: the graphics card does. */
+    /** Paints the drivers with the CPU; null: the graphics card draws them. */
     private readonly dots: Dots | null,
     theme: Theme,
-    /** Larger symbols on a large screen. */
+    /** Factor by which symbols are larger, on a large screen. */
     private readonly scale: () => number,
   ) {
     this.theme = theme;
-    // In the same frame as the map moves: they would swim after it.
+    // In the same frame in which the map moves: otherwise the drivers would lag behind it.
     if (dots) map.on('render', () => dots.draw(this.quiet ? null : this.data, this.look(seconds())));
   }
 
-  /** Everybody at a moment of the past, instead of the present; null: the present again, with the next tiles. */
+  /** Shows the fleet at a moment of the past; null: the present again. */
   showPast(past: Points | null): void {
     this.past = past;
     if (this.present) this.show(this.present, this.zoom);
@@ -90,10 +90,10 @@ export class Scene {
     const { points, cells } = this.past ? { points: [this.past], cells: [] } : present;
     this.zoom = zoom;
     const world = 512 * 2 ** Math.floor(zoom);
-    // From afar dots cover each other: they are counted, too. A replay keeps its dots, which move.
+    // From afar dots would cover each other, so they are joined, too. A replay keeps its dots, which move.
     const near = zoom < CLUSTER_ZOOM && !this.past ? cluster(points, CLUSTER_PX / world) : { discs: [], singles: points };
     this.fleet.replace(near.singles, seconds());
-    // 48 to 96 pixels apart: two discs and their counts do not cover each other.
+    // Discs are 48 to 96 pixels apart, so that they and their counts do not cover each other.
     this.discs = [...join(cells, 48 / world), ...near.discs];
     this.restyle();
   }
@@ -113,12 +113,12 @@ export class Scene {
     this.change();
   }
 
-  /** A track is looked at: the live fleet steps back. */
+  /** A track is shown, and the live fleet is faint. */
   get hasTrack(): boolean {
     return this.track !== null;
   }
 
-  /** Those of a list. */
+  /** Draws rings around the drivers of a list. */
   mark(found: Found[]): void {
     this.marked = found;
     this.change();
@@ -130,7 +130,7 @@ export class Scene {
   }
 
   private change(): void {
-    // Anew: deck.gl does not take a layer again that it has let go.
+    // New objects: deck.gl does not accept a layer again after it has removed it.
     this.cellLayers = [...this.discLayers(), this.rings()];
     this.stale = true;
     this.invalidate();
@@ -140,7 +140,7 @@ export class Scene {
     this.frame ||= requestAnimationFrame(() => this.draw());
   }
 
-  /** The disc that is drawn at this point of the page. */
+  /** Returns the disc that is drawn at this point of the page. */
   discAt(x: number, y: number): Disc | undefined {
     const isAt = ({ lng, lat, count }: Disc) => {
       const place = project(this.map, [lng, lat]);
@@ -149,7 +149,7 @@ export class Scene {
     return this.track ? undefined : this.discs.find(isAt);
   }
 
-  /** Pixels. */
+  /** Radius of a dot, in pixels. */
   dotSize(): number {
     return dotRadius(this.fleet.n, this.zoom) * this.scale();
   }
@@ -158,7 +158,7 @@ export class Scene {
     this.frame = 0;
     this.frames++;
     const now = seconds();
-    // A map that moves draws them itself.
+    // A moving map draws the dots with each of its frames.
     if (this.dots && !this.map.isMoving()) this.dots.draw(this.quiet ? null : this.data, this.look(now));
     if (!this.dots || this.stale) this.overlay.setProps({ layers: this.layers(now) });
     this.stale = false;
@@ -175,7 +175,7 @@ export class Scene {
       radius,
       noses: radius >= 4,
       rim: this.theme === 'dark' ? [6, 10, 18, 0.75] : [255, 255, 255, 0.95],
-      // The live fleet steps back while a track is looked at.
+      // The live fleet is faint while a track is shown.
       opacity: this.track ? 0.25 : 1,
     };
   }
@@ -187,7 +187,7 @@ export class Scene {
     return [...(this.track ? [] : this.cellLayers), ...drivers, ...track];
   }
 
-  /** Until somebody has moved by a third of a pixel. From far away that is long, and a frame costs a laptop its battery. */
+  /** Time until the fastest driver has moved by a third of a pixel. From far away that is long, and frames drain a laptop's battery. */
   private restMs(): number {
     const pixelsPerDegree = (512 * 2 ** this.map.getZoom()) / 360;
     return Math.min(REST_MS_MAX, 333 / (this.fleet.fastest * pixelsPerDegree || 1));
@@ -210,7 +210,7 @@ export class Scene {
     const now = serverNow() / 1000;
     const { theme, colourBy } = this;
     const tint = (disc: Disc, alpha: number) => {
-      // Many drivers have many states.
+      // A disc of several drivers has no single state.
       const [red, green, blue] = colourBy === 'state' && disc.count > 1 ? TEXT[theme] : colour(colourBy, theme, disc.speed, now - disc.ts);
       return [red, green, blue, alpha] as [number, number, number, number];
     };
@@ -223,7 +223,7 @@ export class Scene {
         getPosition: ({ lng, lat }) => [lng, lat],
         radiusUnits: 'pixels',
         getRadius: ({ count }) => radius(count) * scale,
-        // One driver is a dot.
+        // A disc of one driver looks like a dot.
         getFillColor: (disc) => tint(disc, disc.count === 1 ? 255 : theme === 'dark' ? 64 : 52),
         stroked: true,
         lineWidthUnits: 'pixels',
@@ -265,7 +265,7 @@ export class Scene {
     });
   }
 
-  /** A ring around the chosen driver. Not a layer: it moves with each frame, and the others need not be drawn for it. */
+  /** Moves the ring around the chosen driver. It is not a layer, so that its moves do not redraw the layers. */
   private ringChosen(now: number): void {
     if (!this.chosen || this.track) return void this.ring.remove();
     const slot = this.fleet.slot(this.chosen.id);

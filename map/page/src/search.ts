@@ -8,10 +8,10 @@ export function search(choose: (id: string) => void): { focus(): void } {
   const input = byId('search', HTMLInputElement);
   const list = byId('found', HTMLUListElement);
   let active = -1;
-  /** What the list is of. */
+  /** The text whose results are listed. */
   let listed = '';
   let timer = 0;
-  let asked: AbortController | null = null;
+  let request: AbortController | null = null;
 
   input.addEventListener('input', () => {
     clearTimeout(timer);
@@ -30,7 +30,7 @@ export function search(choose: (id: string) => void): { focus(): void } {
     if (input.value) void ask();
   });
   input.addEventListener('blur', close);
-  // Before the field loses the focus, and with it the list goes.
+  // The field keeps the focus: without it the list would close before the click.
   list.addEventListener('pointerdown', (event) => event.preventDefault());
   list.addEventListener('click', (event) => {
     const option = (event.target as Element).closest<HTMLElement>('[role=option]');
@@ -38,13 +38,13 @@ export function search(choose: (id: string) => void): { focus(): void } {
   });
 
   async function ask(): Promise<void> {
-    asked?.abort();
-    const prefix = input.value.trim();
-    if (!prefix) return close();
-    const controller = (asked = new AbortController());
+    request?.abort();
+    const text = input.value.trim();
+    if (!text) return close();
+    const controller = (request = new AbortController());
     try {
-      show(await drivers(prefix, controller.signal));
-      listed = prefix;
+      show(await drivers(text, controller.signal));
+      listed = text;
     } catch (error) {
       if (controller.signal.aborted) return;
       note(error instanceof TypeError ? 'The server does not answer.' : String((error as Error).message));
@@ -82,7 +82,7 @@ export function search(choose: (id: string) => void): { focus(): void } {
   }
 
   function close(): void {
-    asked?.abort();
+    request?.abort();
     list.hidden = true;
     active = -1;
     input.ariaExpanded = 'false';
@@ -105,7 +105,7 @@ export function search(choose: (id: string) => void): { focus(): void } {
   }
 
   async function take(): Promise<void> {
-    // Typed and confirmed before the list came.
+    // Enter may come before the results.
     clearTimeout(timer);
     if (list.hidden || active < 0 || listed !== input.value.trim()) await ask();
     const id = list.querySelector<HTMLElement>(`#found-${Math.max(0, active)}`)?.dataset.id;
@@ -113,7 +113,7 @@ export function search(choose: (id: string) => void): { focus(): void } {
   }
 
   function pick(id: string): void {
-    // Empty for the next name: the panel says whose this is.
+    // Cleared for the next search: the panel shows which driver was found.
     input.value = '';
     listed = '';
     close();

@@ -1,5 +1,5 @@
 // Units and time zone, kept in this browser.
-import { byId, make, press } from './dom';
+import { byId, make, setPressed } from './dom';
 import { setUnit, speedUnit } from './words';
 import { setZone, zone } from './zone';
 
@@ -19,11 +19,11 @@ export function settings(changed: () => void): void {
     changed();
   });
   for (const button of units) {
-    press(button, button.dataset.unitChoice === speedUnit());
+    setPressed(button, button.dataset.unitChoice === speedUnit());
     button.addEventListener('click', () => {
       setUnit(button.dataset.unitChoice ?? '');
       keep('unit', speedUnit());
-      for (const other of units) press(other, other === button);
+      for (const other of units) setPressed(other, other === button);
       changed();
     });
   }
@@ -41,6 +41,6 @@ function keep(name: string, value: string): void {
   try {
     localStorage.setItem(name, value);
   } catch {
-    // No storage: for this visit only.
+    // Without storage the choice lasts for this visit only.
   }
 }

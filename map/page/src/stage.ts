@@ -1,10 +1,10 @@
-// The map with all that is on it. Loaded after the page itself: it brings the large libraries.
+// The map with everything on it. Loaded after the page itself, because it needs the large libraries.
 import type { Map as MapLibre } from 'maplibre-gl';
 import type { Config, Fix, Found, Tick } from './api';
 import { Alerts } from './alerts';
 import { repaint } from './background';
 import { byId } from './dom';
-import { Dots, software } from './dots';
+import { Dots, isSoftwareRendered } from './dots';
 import { Fences } from './fences';
 import { format, parse, type Shared } from './hash';
 import { seconds } from './clock';
@@ -24,16 +24,16 @@ import { area } from './track';
 import { bounds, project, view } from './view';
 import { whereabouts } from './whereabouts';
 
-/** Close enough that every driver is a dot of its own. */
+/** Close enough that every driver is a separate dot. */
 const CLOSE_ZOOM = 14.5;
 const PAN_PX = 120;
-/** Names are beside drivers from this zoom on, if there are at most so many. */
+/** From this zoom on drivers have names, if there are at most `LABELS_MAX`. */
 const LABEL_ZOOM = 9;
 const LABELS_MAX = 300;
-/** A fence as wide as this has its name in it. */
+/** A fence at least this wide has its name in it. */
 const FENCE_LABEL_PX = 40;
 const RESTYLE_MS = 10_000;
-/** A finger is no pointer. */
+/** Reach of a tap: a finger is less precise than a mouse. */
 const TOUCH_PX = 14;
 
 export interface Stage {
@@ -50,22 +50,22 @@ export interface Stage {
   filter(shown: readonly DriverState[]): void;
   tick(tick: Tick, isFirst: boolean): void;
   find(id: string): Promise<void>;
-  /** Rings around them. */
+  /** Draws rings around these drivers. */
   mark(found: Found[]): void;
   fit(): Promise<void>;
   colour(by: ColourBy): void;
   setTheme(theme: Theme): void;
   pan(x: number, y: number): void;
-  /** Closes the topmost of what is open. */
+  /** Closes the topmost open card. */
   escape(): void;
 }
 
 export async function makeStage(config: Config, theme: Theme, shared: Shared): Promise<Stage> {
   const { style_url: styleUrl, edits_fences } = config;
   setLimits(config.silent_after_s, config.hidden_after_s);
-  // Counts are drawn from this font: it must be there first.
+  // Counts are drawn in this font: it must have loaded before.
   const font = document.fonts.load('600 16px "Inter Variable"').catch(() => []);
-  const slow = software();
+  const slow = isSoftwareRendered();
   const streets = config.has_basemap && !styleUrl ? await import('./streets') : null;
   const { map, overlay } = await view(byId('map', HTMLElement), styleUrl, streets?.streets(theme) ?? null, theme, shared.place, slow);
   streets?.keepIcons(map);
@@ -76,8 +76,8 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
   const look = () => tiles.look(bounds(map), map.getZoom());
   const names = new Names(() => {
     panel.title();
-    fences.named();
-    alerts.named();
+    fences.redrawNames();
+    alerts.redrawNames();
     scene.invalidate();
   });
   const fences = new Fences(map, edits_fences, {
@@ -143,7 +143,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     shared: remember,
   });
 
-  /** Names of what is in view, the chosen driver's first. None of the drivers while they are many or far away. */
+  /** Names of what is in view, the chosen driver's first. Other drivers have none if there are many of them, or from far away. */
   function labelsNow(): Label[] {
     const found: Label[] = [];
     const now = seconds();
@@ -152,7 +152,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
       const gap = scene.dotSize() + 5;
       const ids: string[] = [];
       const { clientWidth: width, clientHeight: height } = map.getContainer();
-      // Beside a track the others' names would hide it.
+      // Other drivers' names would hide a track.
       if (map.getZoom() >= LABEL_ZOOM && fleet.n <= LABELS_MAX && !scene.hasTrack) {
         for (let slot = 0; slot < fleet.n; slot++) {
           const at = fleet.at(slot, now);
@@ -201,9 +201,9 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     centre(fix, Math.max(map.getZoom(), CLOSE_ZOOM), 700);
   }
 
-  /** In the middle of what no card covers. */
+  /** Moves a fix to the middle of the area that no card covers. */
   function centre({ lng, lat }: Fix, zoom: number, duration: number): void {
-    // Not as padding: the map would keep it, and fitTo's would come on top, more than a phone is high.
+    // Not as padding: the map would keep it and add that of `fitTo`, together more than the height of a phone.
     const { top, bottom, left, right } = padding();
     map.easeTo({ center: [lng, lat], zoom, offset: [(left - right) / 2, (top - bottom) / 2], duration });
   }
@@ -211,7 +211,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
   function remember(): void {
     const { lng, lat } = map.getCenter().wrap();
     const hash = format({ place: { zoom: map.getZoom(), lat, lng }, driver: panel.id, day: panel.day });
-    // Not a step of the history: a map would fill it.
+    // Not a new entry of the history: moving the map would fill it.
     if (hash !== location.hash) history.replaceState(null, '', hash);
   }
 
@@ -238,7 +238,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
 
   let restyled = 0;
   let wasAway = false;
-  /** It began before there was anybody: the first drivers are shown when they come. */
+  /** The page was opened before there were drivers: the map will move to the first ones. */
   let waiting = false;
   if (!shared.place) {
     const box = await whereabouts(AbortSignal.timeout(10_000)).catch(() => null);
@@ -249,7 +249,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
   look();
   if (shared.driver) {
     const { driver, day } = shared;
-    // A link without a place: where the driver is.
+    // A link without a place opens where the driver is.
     void (shared.place ? panel.open(driver, day) : find(driver).then(() => panel.open(driver, day)));
   }
 
@@ -272,14 +272,14 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
     fit,
     tick(tick, isFirst) {
       const asks = tiles.tick(tick.generation, isFirst);
-      // Ages go on without a fix, and with them states.
+      // Ages, and so states, change without a new fix.
       if (!asks && (scene.colourBy === 'age' || tick.now - restyled > RESTYLE_MS)) {
         restyled = tick.now;
         scene.restyle();
       }
       names.tick(tick.names ?? 0);
       void alerts.tick();
-      // Others may have changed them meanwhile, or there was no answer.
+      // Other users may have changed fences meanwhile, or the last request failed.
       if (isFirst || (wasAway && tick.state !== 'away')) void fences.load();
       wasAway = tick.state === 'away';
       if (waiting && tick.drivers > 0) {
@@ -311,10 +311,10 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared): P
   };
 }
 
-/** How much larger than on a laptop everything is. */
+/** Factor by which everything is larger than on a laptop. */
 const rem = (): number => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
 
-/** What the cards cover. */
+/** Pixels at each edge that cards cover. */
 function padding(): { top: number; bottom: number; left: number; right: number } {
   const unit = 16 * rem();
   const panelBox = byId('panel', HTMLElement);

@@ -1,16 +1,16 @@
-// What a driver does, as a colour and a shape: nobody has to tell greys apart. The server filters by the same rule (fleet/look.rs).
+// A driver's state as a colour and a shape, so that it can be recognised without colours. The server filters by the same rule (fleet/look.rs).
 import type { Rgb, Theme } from './colours';
 import { STANDING_MPS } from './words';
 
 export type DriverState = 'moving' | 'standing' | 'silent' | 'unknown' | 'hidden';
 
-/** In the order of the legend. Without the last one: what is shown unless somebody asks for it. */
+/** In the order of the legend. The last one is shown only on request. */
 export const STATES: readonly DriverState[] = ['moving', 'standing', 'silent', 'unknown', 'hidden'];
 export const SHOWN: readonly DriverState[] = STATES.slice(0, -1);
 
 export const LABELS: Record<DriverState, string> = { moving: 'Moving', standing: 'Standing', silent: 'Silent', unknown: 'Speed unknown', hidden: 'Long silent' };
 
-/** Codes in the column of headings; from 0 on it is a heading, drawn as a nose. */
+/** Codes in the column of headings. A value from 0 on is a heading, drawn as a nose. */
 export const SHAPES = { disc: -1, square: -2, ring: -3, diamond: -4 } as const;
 
 const SHAPE: Record<DriverState, number> = { moving: SHAPES.disc, standing: SHAPES.square, silent: SHAPES.ring, unknown: SHAPES.diamond, hidden: SHAPES.ring };

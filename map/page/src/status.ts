@@ -1,6 +1,6 @@
-// The numbers on top. Their boxes keep their width: nothing jumps when a digit comes.
+// The numbers at the top. Their boxes keep their width, so that nothing jumps when a number gets another digit.
 import type { Tick } from './api';
-import { byId, say } from './dom';
+import { byId, setText } from './dom';
 import { span, whole } from './words';
 
 export function status() {
@@ -12,24 +12,24 @@ export function status() {
 
   return {
     tick(tick: Tick): void {
-      say(newest, tick.newest === null ? 'no fixes yet' : age((tick.now - tick.newest) / 1000));
+      setText(newest, tick.newest === null ? 'no fixes yet' : age((tick.now - tick.newest) / 1000));
       pulse.dataset.state = tick.newest === null && tick.state === 'ok' ? 'none' : tick.state;
-      // Nobody knows how many it is while ClickHouse does not answer.
+      // These numbers are unknown while ClickHouse does not answer.
       const isKnown = tick.state !== 'away';
-      say(seen, isKnown ? whole(tick.seen_1m) : '–');
-      say(drivers, ` of ${whole(tick.drivers)}`);
-      say(rate, isKnown && tick.rate !== null ? whole(tick.rate) : '–');
+      setText(seen, isKnown ? whole(tick.seen_1m) : '–');
+      setText(drivers, ` of ${whole(tick.drivers)}`);
+      setText(rate, isKnown && tick.rate !== null ? whole(tick.rate) : '–');
     },
     lost(): void {
       pulse.dataset.state = 'away';
-      say(newest, 'not connected');
-      say(seen, '–');
-      say(rate, '–');
+      setText(newest, 'not connected');
+      setText(seen, '–');
+      setText(rate, '–');
     },
   };
 }
 
-/** Half seconds would flicker. */
+/** Age of the newest message, in whole seconds: fractions would flicker. */
 export function age(seconds: number): string {
   if (seconds < 2) return 'just now';
   return seconds < 60 ? `${Math.floor(seconds)} s` : span(seconds);

@@ -1,4 +1,4 @@
-// The server's tick, once a second, over server-sent events; comes back by itself when the connection does not.
+// Receives the server's tick, once a second, as a server-sent event. Reconnects by itself.
 import type { Tick } from './api';
 
 /** The server ticks every second: after this long without one the connection is dead, whatever the socket says. */
@@ -6,13 +6,13 @@ const SILENCE_MS = 6_000;
 const HEARD_MS = 1_000;
 const RETRY_MIN_MS = 1_000;
 const RETRY_MAX_MS = 8_000;
-/** A page nobody looks at stops asking after this. */
+/** A hidden page disconnects after this. */
 const HIDDEN_MS = 30_000;
 
 export interface Listener {
-  /** The first of a stream may come from another server than the one before. */
+  /** `isFirst`: the first tick of a connection, which may come from another server than the tick before. */
   tick(tick: Tick, isFirst: boolean): void;
-  /** The server is not reached; `retryMs` until the next attempt. */
+  /** The server cannot be reached; `retryMs` until the next attempt. */
   lost(retryMs: number): void;
 }
 
@@ -39,7 +39,7 @@ export function listen({ tick, lost }: Listener): void {
 
   function expectMore(): void {
     clearTimeout(silence);
-    // Twice: a page that was busy drawing hears first what has come meanwhile.
+    // A second timer: a page that was busy drawing first handles the ticks that have arrived meanwhile.
     silence = window.setTimeout(() => (silence = window.setTimeout(failed, HEARD_MS)), SILENCE_MS);
   }
 

@@ -1,4 +1,4 @@
-// Streets and names from one PMTiles file in Protomaps' schema, which milepost-map serves by ranges. Loaded only if there is one.
+// Streets and names from one PMTiles file in Protomaps' schema, which milepost-map serves in ranges. This module is loaded only if there is a file.
 import { layers, namedFlavor, type Flavor } from '@protomaps/basemaps';
 import { addProtocol, type LayerSpecification, type Map as MapLibre, type StyleSpecification } from 'maplibre-gl';
 import { Protocol } from 'pmtiles';
@@ -9,7 +9,7 @@ import type { Theme } from './colours';
 
 let isRegistered = false;
 
-/** The style of a theme. No glyphs and no sprite from anywhere: MapLibre draws letters from the page's own font, and icons are drawn below. */
+/** Returns the style of a theme, without glyphs and sprite: MapLibre draws letters in the page's own font, and `icon` draws the icons. */
 export function streets(theme: Theme): StyleSpecification {
   if (!isRegistered) {
     addProtocol('pmtiles', new Protocol({ metadata: true }).tile);
@@ -23,12 +23,12 @@ export function streets(theme: Theme): StyleSpecification {
     version: 8,
     sources: { ...style(theme).sources, streets: { type: 'vector', url: `pmtiles://${url}`, attribution: '<a href="https://www.openstreetmap.org/copyright">© OpenStreetMap</a>' } },
     'font-faces': { 'Noto Sans Regular': font, 'Noto Sans Medium': font, 'Noto Sans Italic': font },
-    // Drivers are the colourful things here.
+    // Without points of interest, so that drivers are the colourful part of the map.
     layers: withLand(layers('streets', flavor, { lang: navigator.language.slice(0, 2) }), style(theme).layers, flavor),
   };
 }
 
-/** The file has one region: below its tiles are the coasts and borders of the rest of the world. */
+/** Adds the coasts and borders of the world below the tiles, because the file may have only one region. */
 function withLand(streets: LayerSpecification[], land: LayerSpecification[], flavor: Flavor): LayerSpecification[] {
   const sea: LayerSpecification = { id: 'background', type: 'background', paint: { 'background-color': flavor.water } };
   const coloured = land.filter(({ id }) => id !== 'graticule').map((layer) => (layer.type === 'fill' ? { ...layer, paint: { ...layer.paint, 'fill-color': flavor.earth } } : layer));

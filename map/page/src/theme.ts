@@ -1,4 +1,4 @@
-// Dark or light: the system's, until the viewer chooses. public/theme.js sets what was chosen before the first paint.
+// Dark or light: the system's, until the viewer chooses. public/theme.js applies the choice before the first paint.
 import type { Theme } from './colours';
 import { byId } from './dom';
 
@@ -10,7 +10,7 @@ export function themes(changed: (theme: Theme) => void): { toggle(): void } {
     try {
       localStorage.setItem('theme', theme);
     } catch {
-      // No storage: for this visit only.
+      // Without storage the choice lasts for this visit only.
     }
     changed(theme);
   }

@@ -1,4 +1,4 @@
-// Which tiles a view needs, and which of those at hand stand in for what has not come yet.
+// Which tiles a view needs, and which loaded ones stand in for those that have not arrived yet.
 
 export const ZOOM_MAX = 14;
 
@@ -29,20 +29,20 @@ export function unmercator(x: number, y: number): { lat: number; lng: number } {
   return { lat: (Math.atan(Math.sinh(Math.PI * (1 - 2 * y))) * 180) / Math.PI, lng: (x - 0.5) * 360 };
 }
 
-/** Degrees from one longitude to another by the shorter way round, from their difference. */
+/** Difference of two longitudes by the shorter way round, in degrees. */
 export const shorter = (degrees: number): number => degrees - 360 * Math.round(degrees / 360);
 
 /** Like `shorter`, on the map of `mercator`, whose world is 1 wide. */
 export const shorterX = (x: number): number => x - Math.round(x);
 
-/** `west` and `east` of an area as `Bounds` has them. */
+/** Normalises `west` and `east` of an area as in `Bounds`. */
 export function around(west: number, east: number): Pick<Bounds, 'west' | 'east'> {
   if (east - west >= 360) return { west: -180, east: 180 };
   const away = 360 * Math.floor((west + 180) / 360);
   return { west: west - away, east: east - away };
 }
 
-/** Tiles of 512 pixels on a map of this zoom. */
+/** Returns the tiles in view, of 512 pixels each, on a map of this zoom. */
 export function inView(bounds: Bounds, zoom: number): Tile[] {
   const z = Math.min(ZOOM_MAX, Math.max(0, Math.floor(zoom)));
   const side = 2 ** z;
@@ -66,7 +66,7 @@ export function overlap(a: Tile, b: Tile): boolean {
   return high.x >> up === low.x && high.y >> up === low.y;
 }
 
-/** What to show: the wanted tiles that are here, and for each that is not, what of before covers it. */
+/** Returns the tiles to show: the wanted ones that are loaded, and in place of the others, overlapping tiles that were shown before. */
 export function covering<T extends Tile>(wanted: Tile[], here: ReadonlyMap<string, T>, before: readonly T[]): T[] {
   const shown = new Set<T>();
   for (const tile of wanted) {

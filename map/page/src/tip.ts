@@ -1,8 +1,8 @@
-// What is under the pointer: a name beside it. For the eyes only; everything it says is in the panel, too.
+// A tooltip that names what is under the pointer. Not for screen readers: the panel has the same information.
 import type { Map as MapLibre, MapMouseEvent } from 'maplibre-gl';
 import type { Disc } from './cells';
 import { seconds } from './clock';
-import { byId, say } from './dom';
+import { byId, setText } from './dom';
 import type { Scene } from './scene';
 import { pace, whole } from './words';
 
@@ -26,7 +26,7 @@ export function tip(map: MapLibre, scene: Scene, name: (id: string) => string): 
   map.on('mousemove', (event) => {
     const found = scene.quiet ? null : under(map, scene, event, scene.dotSize() + 4);
     if (!found) return hide();
-    say(box, 'driver' in found ? describe(scene, found.driver, name) : `${found.disc.count === 1 ? '1 driver' : `${whole(found.disc.count)} drivers`}: click to zoom in`);
+    setText(box, 'driver' in found ? describe(scene, found.driver, name) : `${found.disc.count === 1 ? '1 driver' : `${whole(found.disc.count)} drivers`}: click to zoom in`);
     box.hidden = false;
     map.getCanvas().style.cursor = 'pointer';
     const left = Math.min(event.point.x + 14, innerWidth - box.offsetWidth - 8);

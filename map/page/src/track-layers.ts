@@ -1,4 +1,4 @@
-// A track as deck.gl layers: the way coloured by speed, its stops, its gaps, and the driver at the moment that is played.
+// A track as deck.gl layers: the route coloured by speed, stops, gaps, and the driver at the moment that is played.
 import type { Layer } from '@deck.gl/core';
 import { LineLayer, PathLayer, ScatterplotLayer } from '@deck.gl/layers';
 import type { Episode, Track } from './api';
@@ -18,12 +18,12 @@ type Piece = Line<Rgba>;
 const STOP: Record<Theme, Rgba> = { dark: [244, 190, 92, 255], light: [186, 110, 0, 255] };
 const GAP: Record<Theme, Rgba> = { dark: [170, 180, 200, 110], light: [90, 100, 120, 120] };
 const CASING: Record<Theme, Rgba> = { dark: [6, 10, 18, 210], light: [255, 255, 255, 235] };
-/** What lies ahead of the moment that is played. */
+/** Opacity of the route after the moment that is played, 0..255. */
 const AHEAD_ALPHA = 90;
 
 export function trackLayers({ track, ms }: TrackView, theme: Theme, scale: number): Layer[] {
   const { whole, cuts, gaps } = parts(track, theme);
-  const past = behind(track, whole, ms).flatMap(cut);
+  const past = driven(track, whole, ms).flatMap(cut);
   const spot = spotAt(track, ms);
   const line = { widthUnits: 'pixels', capRounded: true, jointRounded: true, getPath: ({ path }: Piece) => path } as const;
   const layers: Layer[] = [
@@ -50,7 +50,7 @@ export function trackLayers({ track, ms }: TrackView, theme: Theme, scale: numbe
       data: track.episodes.filter(({ kind }) => kind === 'stop'),
       getPosition: ({ lng, lat }) => [lng, lat],
       radiusUnits: 'pixels',
-      // A stop of an hour is as wide as four of four minutes.
+      // The radius grows with the square root of the duration.
       getRadius: ({ from, to }) => Math.min(14, 5 + Math.sqrt((to - from) / 60_000)) * scale,
       getFillColor: STOP[theme],
       stroked: true,
@@ -86,16 +86,16 @@ export function trackLayers({ track, ms }: TrackView, theme: Theme, scale: numbe
 
 interface Parts {
   theme: Theme;
-  /** Point by point, beyond the edges of the map. */
+  /** Point by point; longitudes may continue beyond ±180°. */
   whole: Piece[];
-  /** The same on the map. */
+  /** The same, cut at ±180°. */
   cuts: Piece[];
   gaps: Line<null>[];
 }
 
 const cache = new WeakMap<Track, Parts>();
 
-/** The same arrays for the same track: deck.gl uploads what is a new array. */
+/** Returns the same arrays for the same track, because deck.gl uploads each new array. */
 function parts(track: Track, theme: Theme): Parts {
   const known = cache.get(track);
   if (known?.theme === theme) return known;
@@ -118,7 +118,8 @@ function parts(track: Track, theme: Theme): Parts {
   return made;
 }
 
-function behind(track: Track, whole: Piece[], ms: number): Piece[] {
+/** Returns the part of the route before the moment that is played. */
+function driven(track: Track, whole: Piece[], ms: number): Piece[] {
   const now = indexAt(track.points.ts, ms);
   if (now >= track.points.ts.length - 1) return whole;
   const spot = spotAt(track, ms);

@@ -1,25 +1,25 @@
-// A driver's way through a span of time, as drawn and played. Pure.
+// A driver's track, as drawn and played. Pure.
 import type { Episode, Track } from './api';
 import { around, type Bounds } from './tiles';
 
 export interface Spot {
-  /** Beyond ±180° where the track is. */
+  /** Continues beyond ±180° as the track does. */
   lng: number;
   lat: number;
   /** m/s, null if unknown. */
   speed: number | null;
-  /** Degrees, null where it does not move. */
+  /** Degrees, null where the driver does not move. */
   heading: number | null;
   kind: Episode['kind'] | null;
 }
 
-/** A part of a way, as it is drawn. */
+/** A part of a route, as it is drawn. */
 export interface Line<Colour> {
   path: [lng: number, lat: number][];
   colours: Colour[];
 }
 
-/** Longitudes that go on beyond ±180° instead of beginning anew: between two of them is the shorter way. */
+/** Returns longitudes that continue beyond ±180°, so that each two neighbours are joined by the shorter way round. */
 export function unwrap(lng: readonly number[]): number[] {
   let turns = 0;
   return lng.map((here, i) => {
@@ -29,13 +29,13 @@ export function unwrap(lng: readonly number[]): number[] {
   });
 }
 
-/** How often the world goes round before this longitude. */
+/** Number of whole turns around the world before this longitude. */
 const turnsOf = (lng: number): number => Math.floor((lng + 180) / 360);
 
-/** On the map, which has each place once. */
+/** Returns the longitude on the map, -180 to 180. */
 export const wrap = (lng: number): number => (Math.abs(lng) <= 180 ? lng : lng - 360 * turnsOf(lng));
 
-/** The same line on the map, which ends at 180°: the rest begins at the other edge. */
+/** Cuts a line at ±180°, where the map ends: the next part begins at the opposite edge. */
 export function cut<Colour>(line: Line<Colour>): Line<Colour>[] {
   const { path, colours } = line;
   if (path.every(([lng]) => Math.abs(lng) <= 180)) return [line];
@@ -64,7 +64,7 @@ function add<Colour>({ path, colours }: Line<Colour>, lng: number, lat: number, 
   colours.push(colour);
 }
 
-/** Where it is. */
+/** Returns the area of a track. */
 export function area({ lat, lng }: Track['points']): Bounds {
   return { ...around(least(lng), most(lng)), south: least(lat), north: most(lat) };
 }
@@ -72,7 +72,7 @@ export function area({ lat, lng }: Track['points']): Bounds {
 const least = (values: number[]): number => values.reduce((a, b) => Math.min(a, b), Infinity);
 const most = (values: number[]): number => values.reduce((a, b) => Math.max(a, b), -Infinity);
 
-/** The last point at or before this moment; -1 before the first. */
+/** Returns the index of the last point at or before this moment; -1 before the first. */
 export function indexAt(ts: readonly number[], ms: number): number {
   let low = 0;
   let high = ts.length;
@@ -88,7 +88,7 @@ export function episodeAt(episodes: readonly Episode[], ms: number): Episode | n
   return episodes.find(({ from, to }) => from <= ms && ms < to) ?? null;
 }
 
-/** Where it was. In a gap it stays where it was last seen: nobody knows the way between. */
+/** Returns where the driver was. In a gap the driver stays at the last known place, because the route is unknown. */
 export function spotAt(track: Track, ms: number): Spot | null {
   const { ts, lat, lng, speed } = track.points;
   if (ts.length === 0) return null;
@@ -108,7 +108,7 @@ export function spotAt(track: Track, ms: number): Spot | null {
   };
 }
 
-/** Pieces of the way, as ranges of points: a gap parts them. */
+/** Returns the pieces of a track between its gaps, as ranges of points. */
 export function pieces({ points: { ts }, episodes }: Track): [first: number, last: number][] {
   const found: [number, number][] = [];
   let first = 0;
@@ -122,7 +122,7 @@ export function pieces({ points: { ts }, episodes }: Track): [first: number, las
   return found;
 }
 
-/** Speed at each of `n` places over the span, for the curve above the slider; NaN where there is nothing. */
+/** Speed at each of `n` places over the span, for the curve behind the slider; NaN where it is unknown. */
 export function speedCurve(track: Track, from: number, to: number, n: number): Float32Array {
   const { ts, speed } = track.points;
   const curve = new Float32Array(n).fill(NaN);
@@ -132,7 +132,7 @@ export function speedCurve(track: Track, from: number, to: number, n: number): F
     if (place < 0 || place >= n || value === null) continue;
     curve[place] = Number.isNaN(curve[place]) ? value : Math.max(curve[place], value);
   }
-  // A simplified track has few points on a straight road: between two of one piece the line goes on.
+  // A simplified track has few points on a straight road: interpolate between two points of one piece.
   for (const [first, last] of pieces(track)) {
     for (let i = first; i < last; i++) fill(curve, track, i, from, to);
   }

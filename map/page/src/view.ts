@@ -1,7 +1,7 @@
-// MapLibre, set up: flat, north up, keyboard on, and deck.gl's canvas above it. The map goes on at 180°, and shows each place once.
+// MapLibre, set up: flat, north up, keyboard on, and deck.gl's canvas above it. The map continues at 180°, and shows each place only once.
 import { MapboxOverlay } from '@deck.gl/mapbox';
 import { Map as MapLibre, NavigationControl, ScaleControl, setWorkerUrl, type StyleSpecification } from 'maplibre-gl';
-// A file of its own instead of a blob: the CSP has only 'self'.
+// A separate file instead of a blob: script-src of the CSP is only 'self'.
 import workerUrl from 'maplibre-gl/dist/maplibre-gl-worker.mjs?worker&url';
 import { keepGraticule, keepLand, style } from './background';
 import type { Theme } from './colours';
@@ -16,7 +16,7 @@ export async function view(container: HTMLElement, styleUrl: string | null, own:
   const map = new MapLibre({
     container,
     style: styleUrl ?? own ?? style(theme),
-    // Somebody else's tiles come with their terms.
+    // Tiles from other providers require an attribution.
     attributionControl: styleUrl || own ? { compact: true } : false,
     center: place ? [place.lng, place.lat] : [0, 25],
     zoom: place?.zoom ?? 1.2,
@@ -35,7 +35,7 @@ export async function view(container: HTMLElement, styleUrl: string | null, own:
   map.keyboard.disableRotation();
   map.addControl(new NavigationControl({ showCompass: false }), 'bottom-right');
   map.addControl(new ScaleControl({ maxWidth: 90 }), 'bottom-right');
-  // Its defaults cost a copy of every frame, and without a graphics card four times the work.
+  // deck.gl's defaults cost a copy of every frame, and without a graphics card four times the work.
   const overlay = new MapboxOverlay({ interleaved: false, layers: [], useDevicePixels: software ? ratio() : true, deviceProps: { webgl: { preserveDrawingBuffer: false, antialias: !software } } });
   map.addControl(overlay);
   if (software) {
@@ -49,7 +49,7 @@ export async function view(container: HTMLElement, styleUrl: string | null, own:
   await new Promise<void>((resolve) => map.once('load', () => resolve()));
   if (!styleUrl) keepLand(map);
   if (!styleUrl && !own) keepGraticule(map);
-  // The map's own canvas takes the keys and has a name; what is drawn above it is for the eyes.
+  // The map's own canvas handles keys and has a name; the canvases above it are hidden from keyboard and screen reader.
   for (const canvas of container.querySelectorAll('canvas')) {
     if (canvas === map.getCanvas()) continue;
     canvas.tabIndex = -1;
@@ -58,15 +58,15 @@ export async function view(container: HTMLElement, styleUrl: string | null, own:
   return { map, overlay };
 }
 
-/** The least zoom at which a view of this width shows no place twice. */
+/** The lowest zoom at which a view of this width shows no place twice. */
 const onceZoom = (width: number): number => Math.max(0, Math.log2(width / 512));
 
-/** The area in view. Where 180° is in it, `east` goes on beyond. */
+/** Returns the area in view. If it contains 180°, `east` is above 180. */
 export function bounds(map: MapLibre): Bounds {
   const box = map.getBounds();
   const [south, north] = [Math.max(-85.05, box.getSouth()), Math.min(85.05, box.getNorth())];
   return { ...around(box.getWest(), box.getEast()), south, north };
 }
 
-/** The place in pixels, on the copy of the world that is in view. */
+/** Returns a place in pixels, on the copy of the world that is in view. */
 export const project = (map: MapLibre, [lng, lat]: readonly [lng: number, lat: number]): { x: number; y: number } => map.project([nearestCopy(lng, map.getCenter().lng), lat]);

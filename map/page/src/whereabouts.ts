@@ -1,13 +1,13 @@
-// Where the fleet is: what the map shows first, and when asked for all drivers.
+// Where the fleet is: the area that the map shows first, and on request for all drivers.
 import { liveTiles } from './api';
 import type { Cells, Points } from './decode';
 import { around, inView, ZOOM_MAX, type Bounds } from './tiles';
 
-/** Of the drivers, this part may lie outside on each side: one device at 0°, 0° must not zoom the map out. */
+/** Share of the drivers that may lie outside on each side: one device at 0°, 0° must not zoom the map out. */
 const OUTSIDE = 0.005;
 const ROUNDS = 4;
 
-/** Null if there are no drivers. A cell says only its middle: so it looks closer until the cells are small beside the whole. */
+/** Returns the area of the fleet; null: there are no drivers. A cell has only one place, so finer cells are requested until they are small compared with the area. */
 export async function whereabouts(signal: AbortSignal): Promise<Bounds | null> {
   let found: Bounds | null = null;
   let zoom = 0;
@@ -30,12 +30,12 @@ export function extent(tiles: readonly (Points | Cells)[]): Bounds | null {
   const places = tiles.flatMap((tile) => Array.from(tile.lat, (lat, i) => ({ lat, lng: tile.lng[i], count: tile.kind === 'cells' ? tile.count[i] : 1 })));
   if (places.length === 0) return null;
   const [south, north] = middle(places.map(({ lat, count }) => [lat, count]));
-  // A fleet on both sides of 180° is near together there, and the whole world apart at 0°.
+  // A fleet on both sides of 180° is close together if longitudes continue beyond 180°, and a world apart otherwise.
   const [[west, east], [beyond, end]] = [(lng: number) => lng, (lng: number) => (lng < 0 ? lng + 360 : lng)].map((on) => middle(places.map(({ lng, count }) => [on(lng), count])));
   return end - beyond < east - west ? { west: beyond, south, east: end, north } : { west, south, east, north };
 }
 
-/** Least and greatest value, without the outermost. */
+/** Returns the least and the greatest value, without the outermost ones. */
 function middle(weighted: [value: number, count: number][]): [number, number] {
   weighted.sort(([a], [b]) => a - b);
   const skipped = weighted.reduce((sum, [, count]) => sum + count, 0) * OUTSIDE;

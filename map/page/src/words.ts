@@ -8,7 +8,7 @@ const UNITS: [seconds: number, name: string][] = [
   [60, 'minute'],
 ];
 
-/** Below this a driver stands: GPS alone moves that fast. */
+/** Below this speed a driver counts as standing: GPS noise alone reaches it. */
 export const STANDING_MPS = 0.5;
 
 export function ago(seconds: number): string {
@@ -46,12 +46,12 @@ let unit: Unit = 'km/h';
 
 export const speedUnit = (): Unit => unit;
 
-/** An unknown name: km/h. */
+/** Sets the unit; an unknown name sets km/h. */
 export function setUnit(name: string): void {
   unit = name in SPEEDS ? (name as Unit) : 'km/h';
 }
 
-/** Metres a second. */
+/** A speed in metres per second, from the viewer's unit. */
 export const mps = (speed: number): number => speed / SPEEDS[unit];
 
 /** A speed in a unit, the viewer's by default, from km/h. */
@@ -60,7 +60,7 @@ export const speedOfKmh = (kmh: number, of: Unit = unit): number => (kmh / 3.6) 
 /** A speed in km/h, from a unit; rounded to a thousandth. */
 export const kmhOf = (speed: number, of: Unit = unit): number => Math.round((speed / SPEEDS[of]) * 3600) / 1000;
 
-/** Of metres a second. */
+/** A speed in the viewer's unit, from metres per second. */
 export function pace(speed: number): string {
   return `${Math.round(speed * SPEEDS[unit])} ${unit}`;
 }
@@ -79,7 +79,7 @@ export function distance(metres: number): string {
   return `${(metres / length).toFixed(metres < 10 * length ? 1 : 0)} ${name}`;
 }
 
-/** 1,234 below ten thousand, then 12k, 1.2M. */
+/** A short count: 999, 1.2k, 12k, 1.2M. */
 export function short(count: number): string {
   if (count < 1000) return `${count}`;
   if (count < 10_000) return `${(count / 1000).toFixed(1).replace(/\.0$/, '')}k`;
@@ -94,7 +94,7 @@ export function whole(count: number): string {
 export const clock = (ms: number): string => local(ms).slice(11);
 export const clockShort = (ms: number): string => local(ms).slice(11, 16);
 
-/** The time in minutes, with the date unless it is that day's: `2026-11-22`. */
+/** The time to the minute, with the date unless it is on `day`, such as `2026-11-22`. */
 export function minuteOf(ms: number, day: string): string {
   if (isoDay(ms) === day) return clockShort(ms);
   return `${new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short', timeZone: zone() }).format(ms)}, ${clockShort(ms)}`;
@@ -110,11 +110,11 @@ export function moment(ms: number, now: number): string {
 /** A day as `<input type="date">` writes it. */
 export const isoDay = (ms: number): string => local(ms).slice(0, 10);
 
-/** Its first and last moment; null if it is no day. */
+/** Returns the beginning of a day and of the next one; null: there is no such day. */
 export function daySpan(day: string): { from: number; to: number } | null {
   const noon = Date.parse(`${day}T12:00Z`);
   if (Number.isNaN(noon) || new Date(noon).toISOString().slice(0, 10) !== day) return null;
-  // Not 24 hours later: on two days a year that is another day.
+  // Not 24 hours later: on two days a year the clocks change.
   const next = new Date(noon + 86_400_000).toISOString().slice(0, 10);
   return { from: instant(`${day}T00:00:00`), to: instant(`${next}T00:00:00`) };
 }

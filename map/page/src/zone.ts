@@ -8,10 +8,10 @@ function formatter(): Intl.DateTimeFormat {
   return new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', timeStyle: 'medium', ...(chosen ? { timeZone: chosen } : {}) });
 }
 
-/** Its name in the IANA database. */
+/** Returns the IANA name of the zone. */
 export const zone = (): string => format.resolvedOptions().timeZone;
 
-/** An empty or unknown name: the browser's. */
+/** Sets the zone; an empty or unknown name sets the browser's. */
 export function setZone(name: string): void {
   chosen = name || undefined;
   try {
@@ -24,7 +24,7 @@ export function setZone(name: string): void {
 /** `2026-11-22T14:03:22` */
 export const local = (ms: number): string => format.format(ms).replace(' ', 'T');
 
-/** The moment of such a time, in Unix ms; NaN if it is none. Of one that comes twice, the first; of one that is skipped, when it would be had the clock not been set. */
+/** Parses such a local time to Unix ms; NaN: it is invalid. A time that occurs twice means the first one; a skipped time, the moment at which it would have been without the change of clocks. */
 export function instant(text: string): number {
   const utc = Date.parse(`${text}Z`);
   if (Number.isNaN(utc)) return NaN;
@@ -33,7 +33,7 @@ export function instant(text: string): number {
   return first + ahead(first) === utc ? first : last;
 }
 
-/** As the viewer would say it: "CET", "UTC", "GMT+5:30". */
+/** The zone's short name: "CET", "UTC", "GMT+5:30". */
 export function zoneShort(ms: number): string {
   const parts = new Intl.DateTimeFormat('en-GB', { timeZone: zone(), timeZoneName: 'short' }).formatToParts(ms);
   return parts.find(({ type }) => type === 'timeZoneName')?.value ?? zone();

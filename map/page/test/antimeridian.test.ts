@@ -1,4 +1,4 @@
-// The map goes on at 180°: a fleet, its discs and its fences lie on both sides of it.
+// The map continues at 180°: a fleet, its discs and its fences lie on both sides of it.
 import type { MultiPolygon, Position } from 'geojson';
 import { describe, expect, test } from 'vitest';
 import { cutRing, joinRings } from '../src/antimeridian';
@@ -68,7 +68,7 @@ describe('an outline', () => {
     }
   });
 
-  test('in parts that do not fit at 180°, or with a hole, stays as it is', () => {
+  test('whose parts do not match at 180°, or that has a hole, stays as it is', () => {
     const west: Position[] = [[179, 0], [180, 0], [180, 2], [179, 2], [179, 0]];
     const east = (from: number): Position[] => [[-180, from], [-179, from], [-179, 2], [-180, 2], [-180, from]];
     for (const parts of [[[west], [east(1)]], [[west, [[179.4, 0.5], [179.5, 0.5], [179.5, 0.6], [179.4, 0.5]]], [east(0)]], [[west]]]) {
@@ -77,7 +77,7 @@ describe('an outline', () => {
     expect(joinRings(geometry([[west], [east(0)]])).coordinates).toHaveLength(1);
   });
 
-  test('keeps a corner at 180° that somebody has set', () => {
+  test('keeps a corner at 180° that a viewer has set', () => {
     const bent: Position[] = [[179, 0], [180, 0.5], [181, 0], [181, 2], [179, 2], [179, 0]];
     const read = joinRings(geometry(cutRing(bent)));
     expect(turned(read.coordinates[0][0])).toEqual(turned(bent));
@@ -102,12 +102,12 @@ test('a view across 180° has the tiles of both edges, and each once', () => {
   expect(new Set(whole.map(({ x }) => x)).size).toBe(8);
 });
 
-test('a fleet on both sides of 180° is near together', () => {
+test('a fleet on both sides of 180° is close together', () => {
   expect(extent([points(178.4, 179.9, -179.9)])).toMatchObject({ west: 178.4, east: 180.1 });
   expect(extent([points(-80, 13)])).toMatchObject({ west: -80, east: 13 });
 });
 
-test('two drivers beside 180° are one disc there', () => {
+test('two drivers near 180° are one disc there', () => {
   const { discs } = cluster([points(179.99, -179.99, 100)], 36 / 4096);
   expect(discs).toHaveLength(1);
   expect(Math.abs(discs[0].lng)).toBeCloseTo(180, 6);

@@ -1,10 +1,10 @@
-// Drivers painted by the CPU: the right pixels in the right colours, and none beside the image.
+// Drivers painted by the CPU: the right pixels in the right colours, and none outside the image.
 import { expect, test } from 'vitest';
 import { Brush, drawnRatio, type Image } from '../src/dots';
 import type { DriverData } from '../src/driver-layer';
 
 const SIDE = 64;
-/** Pixels: a driver far outside of the image is not on another copy of the world. */
+/** Pixels. So wide that a driver far outside the image is not on another copy of the world. */
 const WORLD = 1024;
 const GREEN = 0xff00ff00;
 const LOOK = { now: 10, rim: [0, 0, 0, 0] as [number, number, number, number] };
@@ -14,8 +14,8 @@ interface Driver {
   x: number;
   y: number;
   heading?: number;
-  /** It came from so far to the west, from `from` to `to`. */
-  way?: { west: number; start: number; duration: number };
+  /** It comes from this far to the west. Pixels and seconds. */
+  move?: { west: number; start: number; duration: number };
 }
 
 /** Places are pixels. */
@@ -26,8 +26,8 @@ function data(...drivers: Driver[]): DriverData {
     anchor: [0, 0],
     attributes: {
       places: floats(2, drivers.flatMap(({ x, y }) => [(x + 0.5) / WORLD, (y + 0.5) / WORLD])),
-      ways: floats(2, drivers.flatMap(({ way }) => [-(way?.west ?? 0) / WORLD, 0])),
-      times: floats(2, drivers.flatMap(({ way }) => [way?.start ?? 0, way?.duration ?? 0])),
+      moves: floats(2, drivers.flatMap(({ move }) => [-(move?.west ?? 0) / WORLD, 0])),
+      times: floats(2, drivers.flatMap(({ move }) => [move?.start ?? 0, move?.duration ?? 0])),
       headings: floats(1, drivers.map(({ heading }) => heading ?? -1)),
       colours: { size: 4, value: new Uint8ClampedArray(Uint32Array.from(drivers, () => GREEN).buffer) },
     },
@@ -49,29 +49,29 @@ test('a driver is a disc in its colour', () => {
   expect(count).toBeLessThan(Math.PI * 25);
 });
 
-test('a nose is where it is heading', () => {
+test('a nose points to the heading', () => {
   const east = painted(4, true, { x: 30, y: 20, heading: 90 });
   expect(east.at(35, 20)).not.toBe(0);
   expect(east.at(25, 20)).toBe(0);
   const north = painted(4, true, { x: 30, y: 20, heading: 0 });
   expect(north.at(30, 15)).not.toBe(0);
   expect(north.at(30, 25)).toBe(0);
-  // Almost all the way round is north again.
+  // 359.9° is rounded to north.
   expect(painted(4, true, { x: 30, y: 20, heading: 359.9 }).at(30, 15)).not.toBe(0);
 });
 
-test('on its way it is between', () => {
-  const { at } = painted(2, false, { x: 40, y: 20, way: { west: 20, start: 9, duration: 2 } });
+test('a moving driver is drawn between two fixes', () => {
+  const { at } = painted(2, false, { x: 40, y: 20, move: { west: 20, start: 9, duration: 2 } });
   expect(at(30, 20)).toBe(GREEN);
   expect(at(40, 20)).toBe(0);
 });
 
-test('at an edge nothing is painted on the other side', () => {
+test('a driver at an edge does not appear on the opposite side', () => {
   for (const [x, y] of [[-3, 20], [SIDE + 2, 20], [20, -3], [20, SIDE + 2], [0, 0], [SIDE - 1, SIDE - 1], [-1e9, 1e9]]) expect(painted(4, true, { x, y, heading: 45 }).count).toBe(0);
   expect(painted(4, true, { x: 10, y: 10, heading: 45 }).count).toBeGreaterThan(0);
 });
 
-test('a rim is darker than the middle, and what overlaps covers what is below', () => {
+test('a rim is darker than the middle, and a later driver covers an earlier one', () => {
   const image = blank();
   new Brush(5, false, 1, SIDE).paint(image, data({ x: 20, y: 20 }, { x: 22, y: 20 }), LOOK, { world: WORLD, left: 0, top: 0 });
   expect(image.pixels[20 * SIDE + 22]).toBe(GREEN);

@@ -23,7 +23,7 @@ test('a driver moves from where it is drawn to its new fix, and stays', () => {
   expect(fleet.arrivesAt).toBe(11);
 });
 
-test('a fix that comes on the way bends the way, without a jump', () => {
+test('a fix that arrives during a move changes the move, without a jump', () => {
   const fleet = new Fleet();
   fleet.replace([tile(A)], 0);
   fleet.replace([tile({ ...A, lat: 25.0002, ts: 101 })], 10);
@@ -32,7 +32,7 @@ test('a fix that comes on the way bends the way, without a jump', () => {
   expect(drawn(fleet, 'a', 11.5)).toEqual([-80, 25.0004]);
 });
 
-test('the same tile again does not stop a driver on its way', () => {
+test('the same tile again does not stop a move', () => {
   const fleet = new Fleet();
   fleet.replace([tile(A)], 0);
   const moved = tile({ ...A, lat: 25.0002, ts: 101 });
@@ -42,14 +42,14 @@ test('the same tile again does not stop a driver on its way', () => {
   expect(drawn(fleet, 'a', 11)).toEqual([-80, 25.0002]);
 });
 
-test('what nobody can have driven is a jump', () => {
+test('a driver that moved impossibly fast jumps', () => {
   const fleet = new Fleet();
   fleet.replace([tile(A)], 0);
   fleet.replace([tile({ ...A, lat: 26, ts: 101 })], 10);
   expect(drawn(fleet, 'a', 10)).toEqual([-80, 26]);
 });
 
-test('who is in two tiles is once on the map, where the newer fix is', () => {
+test('a driver in two tiles is drawn once, at the newer fix', () => {
   const fleet = new Fleet();
   const [old, fresh] = [tile(A), tile({ ...A, lat: 25.5, ts: 160 })];
   for (const order of [[old, fresh], [fresh, old]]) {

@@ -15,7 +15,7 @@ describe('labels', () => {
     const placed = place([label('aa', 100, 100), label('bb', 104, 113)], measure, 400, 300);
     expect(placed.map(({ left, middle }) => [left, middle])).toEqual([[108, 100], [76, 113]]);
   });
-  test('none overlaps another or leaves the picture, however many there are', () => {
+  test('none overlaps another or the edge of the picture, however many there are', () => {
     const many = Array.from({ length: 40 }, (_, i) => label(`d${i}`, (i * 137) % 400, (i * 91) % 300));
     const placed = place(many, measure, 400, 300);
     expect(placed.length).toBeGreaterThan(3);
@@ -32,11 +32,11 @@ describe('labels', () => {
     expect(place([label('aa', 140, 100)], measure, 400, 300, [card])[0].left).toBe(148);
     expect(place([label('aa', 125, 150, 12)], measure, 400, 300, [card])[0].middle).toBeGreaterThan(147);
   });
-  test('no driver is written over', () => {
+  test('none covers a driver', () => {
     const placed = place([label('aaaa', 100, 100), label('b', 120, 100)], measure, 400, 300);
     expect(placed.find(({ text }) => text === 'aaaa')!.left).toBeLessThan(100);
   });
-  test('a fence’s name makes room for who stands in its middle', () => {
+  test('a fence’s name makes room for a driver at its middle', () => {
     const fence = label('Depot', 100, 100, 0);
     expect(place([fence], measure, 400, 300)[0].middle).toBe(100);
     const both = place([label('anna', 100, 100), fence], measure, 400, 300);
@@ -44,7 +44,7 @@ describe('labels', () => {
   });
 });
 
-test('states go by age first, then by speed', () => {
+test('states depend on age first, then on speed', () => {
   setLimits(300, 86_400);
   expect([stateOf(12, 10), stateOf(0.2, 10), stateOf(NaN, 10), stateOf(12, 300), stateOf(NaN, 86_400)]).toEqual(['moving', 'standing', 'unknown', 'silent', 'hidden']);
   expect([shapeOf('moving', 90), shapeOf('moving', NaN), shapeOf('standing', 90), shapeOf('unknown', 90)]).toEqual([90, SHAPES.disc, SHAPES.square, SHAPES.diamond]);

@@ -1,4 +1,4 @@
-// The base map that is drawn without a tile server: land is land, and no edge runs across the world.
+// The base map that is drawn without a tile server: land and sea are right, and no edge runs across the world.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Position } from 'geojson';
@@ -6,10 +6,10 @@ import { describe, expect, test } from 'vitest';
 import { land, type Atlas } from '../land';
 import { outlines } from '../src/outlines';
 
-/** The edges along the pole are half a world long. */
+/** Counts the edges that jump. Those along the pole are half a world long, and do not count. */
 const jumps = (lines: Position[][]) => lines.flatMap((line) => line.slice(1).filter(([lng], i) => Math.abs(lng - line[i][0]) > 181)).length;
 
-/** By the number of edges to the east of a point. */
+/** Whether a point is inside, by the parity of the edges to the east of it. */
 const isIn = (rings: Position[][], lng: number, lat: number) =>
   rings.reduce((odd, ring) => ring.slice(1).reduce((inside, [x, y], i) => {
     const [fromX, fromY] = ring[i];
@@ -40,7 +40,7 @@ describe.each(['110m', '50m', '10m'])('outlines of %s', (level) => {
     ['Antarctica', 0, -80, true],
     ['Antarctica at 180°', 179.9, -84.8, true],
   ])('%s', (_, lng, lat, expected) => {
-    // The polygons do not overlap: an odd number of all edges is inside one.
+    // The polygons do not overlap: an odd number of edges of all of them means inside one.
     expect(isIn(polygons.flat(), lng, lat)).toBe(expected);
   });
 });

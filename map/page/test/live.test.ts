@@ -1,4 +1,4 @@
-// What the page asks for, of a server that is played here.
+// The requests of the page, to a simulated server.
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { Points } from '../src/decode';
 import { LiveTiles, type Shown } from '../src/live';
@@ -8,7 +8,7 @@ const MIAMI = { west: -80.2, south: 25.7, east: -80.1, north: 25.8 };
 const OF_MIAMI = ['10/283/435', '10/284/435', '10/283/436', '10/284/436'];
 const PARIS = { west: 2.3, south: 48.8, east: 2.4, north: 48.9 };
 
-/** Requests that wait for their answer, oldest first. */
+/** Requests without an answer, oldest first. */
 let waiting: { of: string[]; signal: AbortSignal; answer(body: ArrayBuffer): void; fail(error: Error): void }[];
 let shown: Shown;
 let tiles: LiveTiles;
@@ -30,14 +30,14 @@ beforeEach(() => {
 });
 afterEach(() => vi.unstubAllGlobals());
 
-/** A machine may be busy. */
+/** Long, because a machine may be busy. */
 const SOON = { timeout: 60_000 };
 
 const tile = (name: string, version: bigint, ...ids: string[]) => {
   const [z, x, y] = name.split('/').map(Number);
   return { z, x, y, version, body: encode('points', ids.map((id) => ({ lat: 25, lng: -80, ts: 1, id }))) };
 };
-/** Who is shown. */
+/** Ids of the drivers that are shown. */
 const ids = () => shown.points.flatMap((points: Points) => points.ids).sort();
 const settled = () => new Promise((resolve) => setTimeout(resolve));
 const asked = async () => {
@@ -45,7 +45,7 @@ const asked = async () => {
   return waiting.shift()!;
 };
 
-test('a view is one request, and only what has changed since comes again', async () => {
+test('a view is one request, and later only changed tiles are sent', async () => {
   tiles.look(MIAMI, 10);
   const first = await asked();
   expect(first.of).toEqual(OF_MIAMI);
@@ -61,7 +61,7 @@ test('a view is one request, and only what has changed since comes again', async
   expect(ids()).toEqual(['a', 'c']);
 });
 
-test('news during a request is asked for behind it, once', async () => {
+test('refreshes during a request lead to one request after it', async () => {
   tiles.look(MIAMI, 10);
   const first = await asked();
   tiles.refresh();
@@ -76,7 +76,7 @@ test('news during a request is asked for behind it, once', async () => {
   expect(waiting).toEqual([]);
 });
 
-test('who looks elsewhere does not wait for what is not seen any more', async () => {
+test('moving the view aborts a request for tiles that are no longer in view', async () => {
   tiles.look(MIAMI, 10);
   const first = await asked();
   tiles.look({ ...MIAMI, east: -80 }, 10);
@@ -90,7 +90,7 @@ test('who looks elsewhere does not wait for what is not seen any more', async ()
   expect(ids()).toEqual(['p']);
 });
 
-test('what was not answered is asked for again with the next tick, though nothing is new; then no more', async () => {
+test('a failed request is repeated at the next tick even without new data, and then no more', async () => {
   tiles.look(PARIS, 10);
   tiles.tick(7, true);
   (await asked()).answer(answer());
@@ -105,7 +105,7 @@ test('what was not answered is asked for again with the next tick, though nothin
   await vi.waitUntil(() => ids().length === 4, SOON);
   tiles.tick(7, false);
   expect(waiting).toEqual([]);
-  // So is news that was not answered.
+  // A failed request for new data is repeated as well.
   tiles.tick(8, false);
   (await asked()).fail(new TypeError('fetch failed'));
   await settled();
@@ -116,7 +116,7 @@ test('what was not answered is asked for again with the next tick, though nothin
   expect(waiting).toEqual([]);
 });
 
-test('another stream is another server: its generations say nothing, and what was asked of the one before is not waited for', async () => {
+test('the first tick of a stream requests tiles whatever its generation, and aborts the request before', async () => {
   tiles.look(MIAMI, 10);
   (await asked()).answer(answer(...OF_MIAMI.map((name) => tile(name, 1n, name))));
   await vi.waitUntil(() => ids().length === 4, SOON);
@@ -130,7 +130,7 @@ test('another stream is another server: its generations say nothing, and what wa
   await vi.waitUntil(() => ids().includes('a'), SOON);
 });
 
-test('a view of more tiles than the server takes at once is several requests', async () => {
+test('a view of more tiles than one request may have is several requests', async () => {
   tiles.look({ west: -180, south: -85, east: 180, north: 85 }, 4);
   const first = await asked();
   expect(first.of.length).toBe(128);

@@ -1,4 +1,4 @@
-// Names of drivers in lists: asked for once, however many lists want them.
+// Names of drivers in lists: requested once, however many lists need them.
 import { afterEach, expect, test, vi } from 'vitest';
 import { Names } from '../src/names';
 
@@ -14,7 +14,7 @@ function server(known: Record<string, string>): { asked: string[] } {
   return { asked };
 }
 
-test('a list’s unknown names are asked for at once, and then it is drawn again', async () => {
+test('a list’s unknown names are requested together, and then it is drawn again', async () => {
   const { asked } = server({ 'van-1': 'Anna', 'van-2': 'Ben' });
   const changed = vi.fn();
   const names = new Names(changed);
@@ -26,7 +26,7 @@ test('a list’s unknown names are asked for at once, and then it is drawn again
   expect(asked).toHaveLength(1);
 });
 
-test('a name that is wanted while others are asked for comes next', async () => {
+test('a name that is needed during a request is requested next', async () => {
   const { asked } = server({ a: 'Anna', b: 'Ben' });
   const names = new Names(() => {});
   void names.want(['a']);

@@ -1,5 +1,5 @@
 // A small PMTiles file in Protomaps' schema, for tests: streets and buildings of Bubeneč in Prague, which the PyPI package momepy 0.11 ships
-// (© OpenStreetMap contributors, ODbL), with names that are made up. The format: version 3 of PMTiles' specification, uncompressed.
+// (© OpenStreetMap contributors, ODbL), with made-up names. The format is version 3 of the PMTiles specification, uncompressed.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { GeoJSONVT } from '@maplibre/geojson-vt';
@@ -10,7 +10,7 @@ import { zxyToTileId } from 'pmtiles';
 export const BUBENEC = { lng: 14.4037, lat: 50.1045 };
 const [MIN_ZOOM, MAX_ZOOM] = [6, 15];
 const HEADER_BYTES = 127;
-/** All of the schema, as in a real file, though most are empty here. */
+/** All layers of the schema, as in a real file, though most are empty here. */
 const LAYERS = ['boundaries', 'buildings', 'earth', 'landcover', 'landuse', 'places', 'pois', 'roads', 'water'];
 
 const feature = (properties: Record<string, unknown>, geometry: Geometry): Feature => ({ type: 'Feature', properties, geometry });
@@ -58,7 +58,7 @@ function archive(tiles: { id: number; bytes: Uint8Array }[]): Uint8Array {
   tiles.forEach(({ id }, i) => varint(id - (i > 0 ? tiles[i - 1].id : 0)));
   tiles.forEach(() => varint(1));
   tiles.forEach(({ bytes }) => varint(bytes.length));
-  // One behind the other: 0 says so, and the first begins at 0, which is written as 1.
+  // 0: directly after the previous tile. The first tile is at offset 0, which is written as 1.
   tiles.forEach((_, i) => varint(i === 0 ? 1 : 0));
   const directory = Uint8Array.from(varints);
   const metadata = new TextEncoder().encode(JSON.stringify({ name: 'test', vector_layers: LAYERS.map((id) => ({ id, fields: {} })) }));

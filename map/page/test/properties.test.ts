@@ -1,4 +1,4 @@
-// The rows of the panel: which, in which order, in which words.
+// Properties in the panel: which ones, in which order and in which words.
 import { expect, test } from 'vitest';
 import type { Field } from '../src/api';
 import { shownProperties } from '../src/properties';
@@ -19,11 +19,11 @@ test('an attribute that its field could not read stays visible', () => {
   expect(rows([field('battery', 'UInt8', null)], {})).toEqual(['Group north', 'Phone +49 1']);
 });
 
-test('times and yes or no are in words', () => {
+test('times and booleans are in words', () => {
   const due = String(Date.UTC(2026, 10, 27, 8, 30));
   expect(rows([field('due', "DateTime64(3, 'UTC')", due), field('ignition', 'Bool', 'false')], {}).slice(2)).toEqual(['due 27 Nov 2026, 08:30:00', 'ignition no']);
 });
 
-test('a map of the version before sends no fields', () => {
+test('a response without fields, of the previous version, is shown', () => {
   expect(shownProperties({ attributes: { a: '1' }, card: CARD }, NOW).at(-1)).toEqual({ name: 'a', value: '1', comment: '' });
 });

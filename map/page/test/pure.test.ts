@@ -25,7 +25,7 @@ describe('words', () => {
     expect(pace(0)).toBe('0 km/h');
   });
   test('counts', () => expect([7, 999, 1000, 1250, 12_345, 999_600, 1_234_567].map(short)).toEqual(['7', '999', '1k', '1.3k', '12k', '1M', '1.2M']));
-  test('a day begins at midnight and ends at the next, and 30 February is none', () => {
+  test('a day lasts from midnight to midnight, and 30 February does not exist', () => {
     const span = daySpan('2026-11-22')!;
     expect(isoDay(span.from)).toBe('2026-11-22');
     expect(isoDay(span.to - 1)).toBe('2026-11-22');
@@ -43,14 +43,14 @@ describe('units and zones', () => {
     const said = ['km/h', 'mph', 'knots', 'furlongs'].map((unit) => (setUnit(unit), [pace(20), distance(900), distance(5000)].join(' ')));
     expect(said).toEqual(['72 km/h 900 m 5.0 km', '45 mph 900 m 3.1 mi', '39 knots 900 m 2.7 nmi', '72 km/h 900 m 5.0 km']);
   });
-  test('a day begins when it does in the zone, also when the clocks change', () => {
+  test('a day begins at midnight of the zone, even when the clocks change', () => {
     const hours = (day: string) => (daySpan(day)!.to - daySpan(day)!.from) / 3_600_000;
     setZone('Europe/Vienna');
     expect([hours('2026-03-29'), hours('2026-03-30'), hours('2026-10-25')]).toEqual([23, 24, 25]);
     expect(new Date(daySpan('2026-07-01')!.from).toISOString()).toBe('2026-06-30T22:00:00.000Z');
     setZone('Pacific/Auckland');
     expect(new Date(daySpan('2026-07-01')!.from).toISOString()).toBe('2026-06-30T12:00:00.000Z');
-    // Midnight is skipped, and comes twice: every hour is in one day.
+    // Midnight is skipped, or occurs twice: every hour is in one day.
     for (const [zone, day, length] of [['America/Santiago', '2026-09-06', 23], ['Africa/Cairo', '2026-04-24', 23], ['America/Havana', '2026-11-01', 25], ['Asia/Amman', '2021-10-29', 25]] as const) {
       setZone(zone);
       const { from, to } = daySpan(day)!;
@@ -59,7 +59,7 @@ describe('units and zones', () => {
     setZone('Asia/Kolkata');
     expect([clock(0), isoDay(-1), zoneShort(0)]).toEqual(['05:30:00', '1970-01-01', 'GMT+5:30']);
   });
-  test('a local time comes back', () => {
+  test('a local time round-trips', () => {
     for (const zone of ['UTC', 'Asia/Kolkata', 'America/St_Johns', 'nowhere']) {
       setZone(zone);
       for (const ms of [0, 1_780_000_000_000, 1_795_000_000_000]) expect(instant(local(ms)), `${zone} ${ms}`).toBe(ms);
@@ -68,13 +68,13 @@ describe('units and zones', () => {
   });
 });
 
-describe('the address', () => {
-  test('comes back', () => {
+describe('the hash of the URL', () => {
+  test('round-trips', () => {
     const shared = { place: { zoom: 12.3, lat: 25.7617, lng: -80.1918 }, driver: 'a/b&c d', day: '2026-11-22' };
     expect(parse(format(shared))).toEqual(shared);
     expect(parse(format({ ...shared, day: 'hour' })).day).toBe('hour');
   });
-  test('nonsense is nothing', () => {
+  test('is ignored if it is invalid', () => {
     for (const hash of ['', '#', '#at=1/2', '#at=x/y/z', '#at=99/0/0', '#at=3/89/0', '#at=//', '#day=yesterday']) {
       expect(parse(hash), hash).toEqual({ place: null, driver: null, day: null });
     }
@@ -93,7 +93,7 @@ describe('tiles', () => {
     expect(lat).toBeCloseTo(25.7617, 9);
     expect(lng).toBeCloseTo(-80.1918, 9);
   });
-  test('until a tile is here, what was shown before stands in for it', () => {
+  test('until a tile has loaded, the tiles shown before stand in for it', () => {
     const parent = { z: 3, x: 1, y: 2 };
     const children: Tile[] = [{ z: 4, x: 2, y: 4 }, { z: 4, x: 3, y: 4 }];
     expect(overlap(parent, children[0])).toBe(true);
@@ -106,7 +106,7 @@ describe('tiles', () => {
 
 describe('cells', () => {
   const tile = (...rows: Parameters<typeof encode>[1]) => decode(encode('cells', rows)) as Cells;
-  test('joined cells keep every driver, and weigh their means', () => {
+  test('joined cells keep every driver, and weight their means', () => {
     const [disc, ...more] = join([tile({ lat: 1, lng: 1, ts: 5, count: 3, speed: 10 }, { lat: 2, lng: 2, ts: 9, count: 1, speed: 2 }, { lat: 1, lng: 2, ts: 1, count: 4 })], 1);
     expect(more).toEqual([]);
     expect(disc).toMatchObject({ count: 8, ts: 9 });
@@ -114,7 +114,7 @@ describe('cells', () => {
     const far = join([tile({ lat: 1, lng: 1, ts: 5, count: 3 }, { lat: -40, lng: 90, ts: 9, count: 1 })], 0.1);
     expect(far.map(({ count, speed }) => [count, speed])).toEqual([[3, NaN], [1, NaN]]);
   });
-  test('discs are apart, wherever the border of a tile is, and nobody is lost', () => {
+  test('discs are apart across the border of two tiles, and no driver is lost', () => {
     // A town across the border of two tiles, as a row of cells each.
     const rows = Array.from({ length: 400 }, (_, i) => ({ lat: ((i * 0.618034) % 1) - 0.5, lng: ((i * 0.754878) % 1) - 0.5, ts: 1, count: 1 + (i % 3) }));
     const reach = 0.0003;
@@ -162,43 +162,43 @@ describe('a track', () => {
       { kind: 'trip', from: 60_000, to: 70_000, lat: 0, lng: 0.005, distance_m: 111 },
     ],
   };
-  test('between two fixes it is between them', () => {
+  test('puts the driver between two fixes', () => {
     expect(spotAt(track, 5_000)).toMatchObject({ lat: 0, lng: 0.0005, heading: 90, kind: 'trip', speed: 10 });
     expect(spotAt(track, 25_000)).toMatchObject({ lng: 0.002, heading: null, kind: 'stop' });
   });
-  test('in a gap it stays where it was last seen', () => expect(spotAt(track, 45_000)).toMatchObject({ lng: 0.002, heading: null, kind: 'gap' }));
-  test('before and after it stays, and without points it is nowhere', () => {
+  test('leaves the driver at the last known place in a gap', () => expect(spotAt(track, 45_000)).toMatchObject({ lng: 0.002, heading: null, kind: 'gap' }));
+  test('has its first and last place before and after, and none without points', () => {
     expect(spotAt(track, -5)).toMatchObject({ lng: 0 });
     expect(spotAt(track, 99_000)).toMatchObject({ lng: 0.006 });
     expect(spotAt({ ...track, points: { ts: [], lat: [], lng: [], speed: [] } }, 0)).toBeNull();
   });
-  test('a gap parts the way', () => {
+  test('is divided by a gap', () => {
     expect(pieces(track)).toEqual([[0, 3], [4, 5]]);
     expect(pieces({ ...track, episodes: [] })).toEqual([[0, 5]]);
   });
   test('indexAt', () => expect([-1, 0, 9_999, 10_000, 70_000, 1e9].map((ms) => indexAt(ts, ms))).toEqual([-1, 0, 0, 1, 5, 5]));
-  test('its sums', () => expect(summary(track.episodes)).toEqual({ metres: 333, movingMs: 30_000, stops: 1, gaps: 1 }));
-  test('its speed is drawn where it is known, and not across a gap', () => {
+  test('has sums of its episodes', () => expect(summary(track.episodes)).toEqual({ metres: 333, movingMs: 30_000, stops: 1, gaps: 1 }));
+  test('has a speed curve where the speed is known, and not across a gap', () => {
     const curve = speedCurve(track, 0, 80_000, 8);
     expect([...curve]).toEqual([10, 10, NaN, 0, NaN, NaN, 10, 10]);
   });
 });
 
-test('the past has each driver at its newest fix, as long as it is not silent', () => {
+test('a replay shows each driver at its newest fix, until it is silent', () => {
   const minutes = (...of: number[]) => of.map((one) => one * 60_000);
   const past = { from: 0, to: 6_000_000, step: 60_000, truncated: false, ids: ['a', 'b'], driver: [0, 1, 0], ts: minutes(0.5, 0.9, 1.5), lat: [1, 2, 3], lng: [4, 5, 6], speed: [null, 0, 0.4] };
   const at = (ms: number) => Object.fromEntries(driversAt(past, ms).ids.map((id, i) => [id, driversAt(past, ms).lat[i]]));
   expect(minutes(0, 1, 2, 11, 20).map(at)).toEqual([{}, { a: 1, b: 2 }, { a: 3, b: 2 }, { a: 3 }, {}]);
 });
 
-test('in a short span nobody vanishes between two of its fixes', () => {
-  // Five minutes in 240 steps; a fix every 30 s, one stands and one drives.
+test('in a short span no driver vanishes between two fixes', () => {
+  // Five minutes in 240 steps; a fix every 30 s; one driver stands and one drives.
   const ts = Array.from({ length: 10 }, (_, i) => i * 30_000);
   const past = { from: 0, to: 300_000, step: 1_250, truncated: false, ids: ['stands', 'drives'], driver: [...ts.map(() => 0), ...ts.map(() => 1)], ts: [...ts, ...ts], lat: [...ts, ...ts], lng: [...ts, ...ts], speed: [...ts.map(() => 0), ...ts.map(() => 12)] };
   for (let ms = 1; ms < 270_000; ms += 1_250) expect(driversAt(past, ms).n, String(ms)).toBe(2);
 });
 
-test('who was moving, and has no other fix in the area for long, has left it: it does not stand at the border', () => {
+test('a moving driver without further fixes in the area has left it, and does not stand at its border', () => {
   const minute = 60_000;
   const past = (end: number, truncated: boolean, ...at: number[]) => {
     const ts = at.map((one) => one * minute);
@@ -206,9 +206,9 @@ test('who was moving, and has no other fix in the area for long, has left it: it
   };
   const shown = (of: ReturnType<typeof past>, ...at: number[]) => at.map((one) => driversAt(of, one * minute).n);
   expect(shown(past(100, false, 0.5), 1, 2, 3, 5)).toEqual([1, 1, 0, 0]);
-  // One that sends seldom is there until its next fix, and one that comes back is there again.
+  // A driver with rare fixes is shown until its next one, and a driver that returns is shown again.
   expect(shown(past(100, false, 0.5, 9.5, 40), 5, 9, 10, 14, 40.001)).toEqual([1, 1, 1, 0, 1]);
-  // What comes behind the end nobody knows.
+  // What happens after the end is unknown.
   expect(shown(past(8, false, 0.5), 5, 8)).toEqual([1, 1]);
   expect(shown(past(100, true, 0.5, 6), 5, 10)).toEqual([1, 1]);
 });
@@ -218,10 +218,10 @@ test('the scale of the heatmap has numbers', () => {
   expect([scale(cells(1, 120, 8)), scale(cells(1)), scale(cells())]).toEqual([[1, 10, 120], [1], [1]]);
 });
 
-test('the banner says what is away since when, and changes once a minute only', () => {
+test('the banner says since when ClickHouse has not answered, and changes only once a minute', () => {
   const at = (state: 'ok' | 'stale' | 'away', seconds: number) => trouble({ state, since: 1_700_000_000_000, now: 1_700_000_000_000 + seconds * 1000 });
   expect(at('ok', 5)).toBe('');
-  expect(at('away', 5)).toMatch(/^ClickHouse does not answer since \d\d:\d\d:\d\d\. /);
+  expect(at('away', 5)).toMatch(/^ClickHouse has not answered since \d\d:\d\d:\d\d\. /);
   expect(at('away', 5)).toBe(at('away', 59));
   expect(at('stale', 200)).toMatch(/for 3 minutes/);
   expect(at('stale', 200_000)).toMatch(/ since 1[45] Nov 2023, \d\d:\d\d:\d\d, for 2 days\. /);
@@ -229,10 +229,10 @@ test('the banner says what is away since when, and changes once a minute only', 
 
 describe('a guest link', () => {
   const filter = (fields: Record<string, string>) => new URLSearchParams({ find: '', group: '', stopped: '', ...fields });
-  test('has no place and no driver of who made it', () => expect(guestLink('https://fleet.example/map/?link=old#at=3/1/2&driver=d1', 'a.b')).toBe('https://fleet.example/map/?link=a.b'));
-  test('names the group alone, so that later members are in it', () => expect(linkTo(filter({ group: 'north' }), ['d1'], 50)).toEqual({ groups: ['north'] }));
+  test('has no place and no driver of the viewer who made it', () => expect(guestLink('https://fleet.example/map/?link=old#at=3/1/2&driver=d1', 'a.b')).toBe('https://fleet.example/map/?link=a.b'));
+  test('names only the group, so that later members are included', () => expect(linkTo(filter({ group: 'north' }), ['d1'], 50)).toEqual({ groups: ['north'] }));
   test('names the drivers of any other filter', () => expect(linkTo(filter({ group: 'north', find: 'a' }), ['d1', 'd2'], 50)).toEqual({ drivers: ['d1', 'd2'] }));
-  test('is not made of nobody, or of more than it may name', () => {
+  test('is not made for no drivers, or for more than it may name', () => {
     expect(linkTo(filter({ find: 'x' }), [], 50)).toBeNull();
     expect(linkTo(filter({ find: 'x' }), ['d1', 'd2', 'd3'], 2)).toBeNull();
   });

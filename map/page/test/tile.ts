@@ -1,4 +1,4 @@
-// Tiles as the server writes them.
+// Encodes tiles as the server does.
 
 export interface Row {
   lat: number;
@@ -33,11 +33,11 @@ export function encode(kind: 'points' | 'cells', rows: Row[], now = 1_700_000_00
     columns.push(speeds, hundredths(rows.map(({ heading }) => heading)), Uint8Array.from(ids, (id) => id.length), Buffer.concat(ids));
   }
   const padded = columns.flatMap((column) => [column, new Uint8Array(-column.length & 3)]);
-  // Nothing after the last.
+  // No padding after the last column.
   return Uint8Array.from(Buffer.concat(padded.slice(0, -1))).buffer;
 }
 
-/** An answer of /api/tiles. */
+/** Encodes a response of /api/tiles. */
 export function answer(...tiles: { z: number; x: number; y: number; version: bigint; body: ArrayBuffer }[]): ArrayBuffer {
   const pieces = tiles.map(({ z, x, y, version, body }) => {
     const header = new DataView(new ArrayBuffer(24));

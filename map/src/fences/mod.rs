@@ -1,8 +1,8 @@
-//! Geofences: every viewer sees the ones valid now. Editors write them with a separate
-//! ClickHouse login, which can do nothing else.
+//! Geofences: every viewer sees the ones valid now. Editors write them with a separate ClickHouse
+//! login, which cannot read positions.
 //!
-//! Guarantee: a stored fence passed the rules of `milepost fences import`, and every ring that
-//! leaves here is closed.
+//! Guarantee: a fence that this module stores passed the rules of `milepost fences import`, and
+//! every ring that it returns is closed.
 
 pub mod rules;
 pub mod versions;
@@ -21,7 +21,7 @@ use crate::fleet::look::Scope;
 use crate::history::failed;
 use crate::store::{Error, Store};
 
-/// Fences per response.
+/// Most fences in one response.
 const FENCES_MAX: usize = 5_000;
 
 #[derive(Row, Serialize, Deserialize)]
@@ -38,8 +38,8 @@ impl Stored {
     /// Closes rings that SQL left open: GeoJSON and the map's editor need them closed.
     ///
     /// # Errors
-    /// The fence cannot be read, with its name: an edit would store it without the part that was
-    /// not read.
+    /// The fence cannot be read; the message names it. A part of it is not returned: an edit would
+    /// store that part as the whole fence.
     fn version(self) -> Result<Version, String> {
         let unread = |what: &str, error: serde_json::Error| {
             format!("the {what} of the stored fence \"{}\" cannot be read ({error})", self.name)
@@ -61,25 +61,26 @@ const COLUMNS: &str = "name, toUnixTimestamp64Milli(fences.valid_from) AS valid_
 const RULES: &str = "toJSONString(CAST((speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers),
     'Tuple(speed_limit_kmh Nullable(Float64), stay_max_s Nullable(UInt32), silent_for_s Nullable(UInt32),
     hours Nullable(String), hours_zone Nullable(String), drivers Array(String))')) AS rules";
-/// For a table to which an older `milepost migrate` added no columns of rules.
+/// Replaces [`RULES`] if an older `milepost migrate` created the table without columns of rules.
 const NO_RULES: &str = "'{}' AS rules";
 
-/// Why stored fences were not shown last time. Each reason is logged once, not for every page.
+/// Reasons why stored fences were missing from the last response. Each reason is logged once, not
+/// for every request.
 #[derive(Debug, Default)]
 pub struct Unreadable(Mutex<BTreeSet<String>>);
 
 impl Unreadable {
     /// Replaces the reasons, and returns those that are new.
-    fn replace(&self, whys: BTreeSet<String>) -> Vec<String> {
+    fn replace(&self, reasons: BTreeSet<String>) -> Vec<String> {
         let mut before = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = whys.difference(&before).cloned().collect();
-        *before = whys;
+        let new = reasons.difference(&before).cloned().collect();
+        *before = reasons;
         new
     }
 }
 
-/// Returns the fences that are valid now, as a GeoJSON FeatureCollection. The ids of the drivers
-/// that a fence is for are only in the answer to a viewer of all drivers.
+/// Returns the fences that are valid now, as a GeoJSON FeatureCollection. Only a viewer of all
+/// drivers gets the ids of the drivers to which a fence applies.
 ///
 /// # Errors
 /// The reason, in words for the viewer.
@@ -109,23 +110,23 @@ pub async fn all(store: &Store, scope: &Scope, unreadable: &Unreadable) -> Resul
             "geometry": { "type": "MultiPolygon", "coordinates": fence.polygons },
         })
     };
-    let (mut features, mut whys) = (Vec::with_capacity(stored.len()), BTreeSet::new());
+    let (mut features, mut reasons) = (Vec::with_capacity(stored.len()), BTreeSet::new());
     for stored in stored {
         match stored.version() {
             Ok(fence) => features.push(feature(fence)),
             Err(why) => {
-                whys.insert(why);
+                reasons.insert(why);
             }
         }
     }
-    for why in unreadable.replace(whys) {
+    for why in unreadable.replace(reasons) {
         tracing::warn!(why, "a fence is not shown: import it again");
     }
     Ok(json!({ "type": "FeatureCollection", "features": features }))
 }
 
-/// Stores a GeoJSON Feature as [`plan`] says, and logs that `user` did so. The caller serialises
-/// the changes of one process: the rows are read before they are written.
+/// Stores the rows that [`plan`] derives from a GeoJSON Feature, and logs `user` as the author. The
+/// caller serialises the changes of one process, because the rows are read before they are written.
 ///
 /// # Errors
 /// The feature is invalid, or ClickHouse refused it.
@@ -174,14 +175,15 @@ async fn change(feature: &Value) -> Result<Change, Refused> {
     let given = |key: &str| properties.get(key).filter(|value| !value.is_null());
     let was = given("was").map(|was| was.as_str().ok_or_else(|| refused("was", "the former name")));
     let was = was.transpose()?.unwrap_or(&name).to_owned();
-    let seen = given("outline")
-        .map(|seen| seen.as_str().ok_or_else(|| refused("outline", "that of the stored fence")));
+    let seen = given("outline").map(|seen| {
+        seen.as_str().ok_or_else(|| refused("outline", "the string that /api/fences returned"))
+    });
     let seen = seen.transpose()?.map(str::to_owned);
     let rewrites_past = given("rewrite_past")
         .map(|rewrites| rewrites.as_bool().ok_or_else(|| refused("rewrite_past", "true or false")));
     let rewrites_past = rewrites_past.transpose()?.unwrap_or_default();
     if given("valid_to").is_some() {
-        // The name in a file of `milepost fences import`.
+        // `valid_to` is the key in a file of `milepost fences import`.
         return Err(refused("valid_to", "valid_until, in milliseconds since 1970"));
     }
     let outline = match feature.get("geometry") {
@@ -212,20 +214,21 @@ fn moment(properties: &Value, key: &str) -> Result<Option<i64>, Refused> {
 async fn polygons(name: &str, geometry: &Value) -> Result<Polygons, Refused> {
     let feature =
         json!({ "type": "Feature", "properties": { "name": name }, "geometry": geometry });
-    // Comparing all sides of a polygon takes time: on a blocking thread, so that ticks go on.
+    // Comparing all sides of a polygon takes time: a blocking thread does it, so that ticks go on.
     let read =
         tokio::task::spawn_blocking(move || milepost_events::fences::read(&feature.to_string()));
-    let mut read = read.await.expect("does not panic").map_err(Refused::Invalid)?;
+    let mut read =
+        read.await.expect("reading a feature does not panic").map_err(Refused::Invalid)?;
     if read.fences.is_empty() {
         let prefix = format!("feature 0 \"{}\": ", name.escape_debug());
         let faults = read.invalid.iter().map(|fault| fault.strip_prefix(&prefix).unwrap_or(fault));
-        return Err(Refused::Invalid(faults.map(in_words).collect::<Vec<_>>().join("; ")));
+        return Err(Refused::Invalid(faults.map(in_editor_terms).collect::<Vec<_>>().join("; ")));
     }
     Ok(read.fences.swap_remove(0).polygons)
 }
 
 /// Replaces "ring 0", the term of a GeoJSON file, with the term that the map's editor shows.
-fn in_words(fault: &str) -> String {
+fn in_editor_terms(fault: &str) -> String {
     let Some(fault) = fault.strip_prefix("ring 0: ") else { return fault.to_owned() };
     if fault.contains("points; a ring has at least 4") || fault == "has no area" {
         return "the outline needs at least three corners that are not on one line".to_owned();
@@ -304,7 +307,7 @@ fn away(writer: &Reader, error: &clickhouse::error::Error) -> Refused {
 #[derive(Debug)]
 pub enum Refused {
     Invalid(String),
-    /// The outline changed after its editor read it.
+    /// Another viewer changed the outline after this one had read it.
     Conflict(String),
     Away(String),
 }
@@ -328,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn wrong_property_is_refused_by_its_name() {
+    async fn invalid_property_is_refused_by_name() {
         for (key, value) in [
             ("rewrite_past", json!("true")),
             ("was", json!(7)),
@@ -346,9 +349,9 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_fence_is_logged_once_until_it_is_mended() {
+    fn unreadable_fence_is_logged_once_until_it_is_fixed() {
         let unreadable = Unreadable::default();
-        let whys = |whys: &[&str]| whys.iter().map(|why| (*why).to_owned()).collect();
+        let reasons = |reasons: &[&str]| reasons.iter().map(|why| (*why).to_owned()).collect();
         for (found, logged) in [
             (&["yard"][..], &["yard"][..]),
             (&["yard"], &[]),
@@ -356,7 +359,7 @@ mod tests {
             (&["gate"], &[]),
             (&["gate", "yard"], &["yard"]),
         ] {
-            assert_eq!(unreadable.replace(whys(found)), logged, "{found:?}");
+            assert_eq!(unreadable.replace(reasons(found)), logged, "{found:?}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Rules of a fence, which `milepost events` applies. Pure.
 //!
-//! They have no effect on visits, so a change of rules alone begins no new version.
+//! Rules have no effect on visits, so a change of rules alone does not begin a new version.
 
 use milepost_events::fences::rules::{FenceRules, SPEED_LIMIT_KMH_MAX};
 use serde_json::{Map, Value, json};
@@ -21,7 +21,7 @@ pub fn show(rules: &FenceRules, properties: &mut Map<String, Value>, has_drivers
 /// that the request leaves out keeps its rule; null removes it.
 ///
 /// # Errors
-/// The property that is invalid, and what is expected.
+/// A rule is invalid; the message names the property and what is expected.
 pub fn changed(before: &FenceRules, properties: &Value) -> Result<FenceRules, String> {
     let mut rules = json!(before);
     for key in KEYS {
@@ -33,7 +33,7 @@ pub fn changed(before: &FenceRules, properties: &Value) -> Result<FenceRules, St
                 .map_err(|error| format!("properties.{key}: {error}"))?;
         }
     }
-    // The zone of hours that are removed, or that SQL stored without hours, means nothing.
+    // Without hours, whether removed now or never stored, a stored zone means nothing.
     if rules["hours"].is_null() && properties.get("hours_zone").is_none_or(Value::is_null) {
         rules["hours_zone"] = Value::Null;
     }
@@ -41,7 +41,8 @@ pub fn changed(before: &FenceRules, properties: &Value) -> Result<FenceRules, St
     serde_json::from_value(rules).map_err(|error| error.to_string())
 }
 
-/// Refuses what [`FenceRules::read`] refuses, numbers in words for who fills in the form.
+/// Refuses what [`FenceRules::read`] refuses. Errors about numbers use the words of the page's
+/// form.
 fn check(rules: &Value) -> Result<(), String> {
     let mut faults = Vec::new();
     let _ = FenceRules::read(rules, &mut faults);
@@ -51,7 +52,7 @@ fn check(rules: &Value) -> Result<(), String> {
             format!("the speed limit must be above 0 and at most {SPEED_LIMIT_KMH_MAX} km/h")
         }
         Some("stay_max_s") => "the longest stay must be from a second to a year".to_owned(),
-        Some("silent_for_s") => "the silence must be at most a year".to_owned(),
+        Some("silent_for_s") => "\"silent after\" must be at most a year".to_owned(),
         _ => fault.clone(),
     })
 }
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn left_out_rules_stay_and_null_removes_one() {
+    fn omitted_rules_stay_and_null_removes_a_rule() {
         let before = FenceRules {
             speed_limit_kmh: Some(30.0),
             stay_max_s: Some(600),
@@ -95,12 +96,12 @@ mod tests {
     }
 
     #[test]
-    fn what_an_import_refuses_the_map_refuses() {
+    fn map_refuses_the_rules_that_an_import_refuses() {
         let many: Vec<String> = (0..=DRIVERS_MAX).map(|number| format!("d{number}")).collect();
         for (properties, words) in [
-            (json!({ "hours_zone": "UTC" }), "there are no hours"),
+            (json!({ "hours_zone": "UTC" }), "is set, but hours is not"),
             (json!({ "hours": "08:00-09:00,".repeat(90) + "08:00-09:00" }), "1024 bytes"),
-            (json!({ "hours": "08:00-09:00", "hours_zone": "Mars" }), "no time zone"),
+            (json!({ "hours": "08:00-09:00", "hours_zone": "Mars" }), "not a time zone"),
             (json!({ "drivers": many }), "at most 10000"),
             (json!({ "silent_for_s": SECONDS_MAX + 1 }), "a year"),
         ] {
@@ -113,16 +114,16 @@ mod tests {
     }
 
     #[test]
-    fn removed_hours_take_their_zone_along() {
+    fn removing_hours_removes_their_zone() {
         let (hours, zone) = (Some("08:00-16:00".to_owned()), Some("Europe/Berlin".to_owned()));
         let before = FenceRules { hours, hours_zone: zone, ..FenceRules::default() };
         assert_eq!(changed(&before, &json!({ "hours": null })), Ok(FenceRules::default()));
         let both = json!({ "hours": null, "hours_zone": "UTC" });
-        assert!(changed(&before, &both).unwrap_err().contains("there are no hours"));
+        assert!(changed(&before, &both).unwrap_err().contains("is set, but hours is not"));
     }
 
     #[test]
-    fn driver_ids_are_shown_only_to_a_viewer_of_all() {
+    fn driver_ids_are_shown_only_to_a_viewer_of_all_drivers() {
         let rules = FenceRules { drivers: vec!["d1".to_owned()], ..FenceRules::default() };
         for has_drivers in [true, false] {
             let mut properties = Map::new();

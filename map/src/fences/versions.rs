@@ -18,7 +18,7 @@ const NO_END_MS: i64 = 7_258_118_400_000;
 pub struct Version {
     pub name: String,
     pub from_ms: i64,
-    /// End of the validity, exclusive. A version with `until_ms == from_ms` counts for no fix.
+    /// End of the validity, exclusive. A version with `until_ms == from_ms` applies to no fix.
     pub until_ms: i64,
     pub polygons: Polygons,
     pub rules: FenceRules,
@@ -28,7 +28,7 @@ pub struct Version {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outline {
     New(Polygons),
-    /// Left out: the stored one stays, also if another viewer changed it meanwhile.
+    /// Omitted: the stored outline stays, even if another viewer has changed it meanwhile.
     Same,
     /// The fence ends.
     Ended,
@@ -81,7 +81,10 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
             return Err(format!("there is no fence \"{}\" to rename", change.was));
         }
         let Outline::New(polygons) = &change.outline else {
-            return Err(format!("there is no fence \"{}\": expected its geometry", change.was));
+            return Err(format!(
+                "there is no fence \"{}\": send its geometry to create it",
+                change.was
+            ));
         };
         let (from_ms, until_ms) = match change.from_ms {
             Some(from_ms) => (from_ms, change.until_ms.unwrap_or(NO_END_MS)),
@@ -119,7 +122,8 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
                 .to_owned(),
         );
     }
-    // FenceRules have no effect on earlier visits: the version goes on with the new ones.
+    // No new version if only rules change, which have no effect on earlier visits, if the request
+    // rewrites the past, or if the version has not begun.
     if is_in_place || target.from_ms >= now_ms {
         let next = Version { from_ms: target.from_ms, ..next };
         check_span(&next, Some(target), stored)?;
@@ -140,7 +144,7 @@ pub fn fingerprint(polygons: &Polygons) -> String {
     hash.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns why a new outline would overwrite a change that its editor has not seen.
+/// Returns the reason if the new outline would overwrite a change that the editor has not seen.
 #[must_use]
 pub fn conflict(change: &Change, stored: &[Version], now_ms: i64) -> Option<String> {
     let (Some(seen), Outline::New(_)) = (&change.seen, &change.outline) else { return None };
@@ -155,8 +159,9 @@ pub fn conflict(change: &Change, stored: &[Version], now_ms: i64) -> Option<Stri
         .then(|| "another user changed this outline after you opened it".to_owned())
 }
 
-/// Refuses a version that ends before it begins, or would replace or overlap another version of its
-/// name. `target`: the version that it follows or replaces; what that one overlaps already stays.
+/// Refuses a version that ends before it begins, or that would replace or overlap another version
+/// of its name. `target`: the version that it follows or replaces; it may overlap what `target`
+/// overlaps.
 fn check_span(next: &Version, target: Option<&Version>, stored: &[Version]) -> Result<(), String> {
     if next.until_ms <= next.from_ms {
         return Err("properties.valid_until: expected a time in the future".to_owned());
@@ -167,12 +172,12 @@ fn check_span(next: &Version, target: Option<&Version>, stored: &[Version]) -> R
     let is_target = |row: &Version| {
         target.is_some_and(|target| target.name == row.name && target.from_ms == row.from_ms)
     };
-    let is_new = |row: &&Version| {
+    let is_new_overlap = |row: &&Version| {
         !is_target(row)
             && overlaps(next, row)
             && !target.is_some_and(|target| overlaps(target, row))
     };
-    match stored.iter().find(is_new) {
+    match stored.iter().find(is_new_overlap) {
         None => Ok(()),
         Some(row) => Err(format!(
             "another version of the fence \"{}\" is valid in a part of that time: reload the fences, or choose another name",
@@ -225,14 +230,14 @@ mod tests {
         let change = Change { seen, ..edit("yard", "yard", Some(0), 3.0) };
         let why = |stored: &[Version]| conflict(&change, stored, NOW);
         assert_eq!(why(std::slice::from_ref(&before)), None);
-        // Redrawn from now on, and with its past.
+        // Another user redrew the outline: first from then on, then for the past too.
         let ended = version("yard", 0, 500, 1.0);
         let next = version("yard", 500, NO_END_MS, 2.0);
         assert!(why(&[ended.clone(), next]).unwrap().contains("changed this outline"));
         let rewritten = version("yard", 0, NO_END_MS, 2.0);
         assert!(why(std::slice::from_ref(&rewritten)).unwrap().contains("changed this outline"));
         assert!(why(&[ended]).unwrap().contains("removed or renamed"));
-        // A request that does not say what it started from, or keeps the outline, has none.
+        // A request that does not say what it started from, or keeps the outline, has no conflict.
         for change in [
             Change { seen: None, ..change.clone() },
             Change { outline: Outline::Same, ..change.clone() },
@@ -328,14 +333,14 @@ mod tests {
         let stored = [version("yard", 0, NO_END_MS, 1.0), version("gate", 0, 500, 3.0)];
         let change = Change { rewrites_past: true, ..edit("gate", "yard", Some(0), 1.0) };
         assert!(plan(&change, &stored, NOW).unwrap_err().contains("another version"));
-        // Also one of another key: visits of that time would count twice.
+        // The other fence may begin later, too: visits at that time would count twice.
         let stored = [stored[0].clone(), version("gate", 100, 500, 3.0)];
         assert!(plan(&change, &stored, NOW).unwrap_err().contains("another version"));
     }
 
     #[test]
     fn rewriting_the_past_keeps_the_versions_of_others() {
-        // Another viewer ended the version that this one sees.
+        // Another viewer ended the version that this viewer's page still shows.
         let stored = [version("yard", 0, 500, 1.0), version("yard", 500, NO_END_MS, 2.0)];
         let change = Change {
             rewrites_past: true,
@@ -351,7 +356,7 @@ mod tests {
         let planned = [version("yard", 0, 2_000, 1.0), version("yard", 2_000, 3_000, 2.0)];
         let longer = Change { until_ms: Some(NO_END_MS), ..edit("yard", "yard", Some(0), 1.0) };
         assert!(plan(&longer, &planned, NOW).unwrap_err().contains("another version"));
-        // Nor does a page that was opened before bring back what another viewer removed.
+        // A page that was opened earlier does not bring back a fence that another viewer removed.
         let removed = [version("yard", 0, 500, 1.0)];
         for rewrites_past in [true, false] {
             let stale = Change { rewrites_past, ..longer.clone() };
@@ -387,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn outline_that_is_left_out_stays() {
+    fn omitted_outline_stays() {
         let outline = Outline::Same;
         let rename = Change { outline: outline.clone(), ..edit("gate", "yard", Some(0), 9.0) };
         let stored = [version("yard", 0, NO_END_MS, 1.0)];

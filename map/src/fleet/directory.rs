@@ -1,10 +1,10 @@
 //! Names and groups of drivers, from the table `drivers` and from attributes. Pure.
 //!
-//! Guarantee: at most 65,534 groups; a driver in a further group keeps its name and has no group.
+//! Guarantee: at most 65,534 groups; a driver in any further group keeps its name and has no group.
 
 use std::collections::HashMap;
 
-/// A driver without a group.
+/// Group number of a driver without a group.
 pub const NO_GROUP: u16 = 0;
 
 #[derive(Debug, Default)]
@@ -31,7 +31,8 @@ impl Default for Directory {
 }
 
 impl Directory {
-    /// Takes rows of (driver id, name, group); a later row of an id overrides what it names.
+    /// Takes rows of (driver id, name, group); a later row of the same id overrides the
+    /// values that it has.
     #[must_use]
     pub fn new(rows: impl IntoIterator<Item = (String, String, String)>) -> Self {
         let mut this = Self::default();
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn later_row_overrides_only_what_it_names() {
+    fn later_row_overrides_only_the_values_that_it_has() {
         let directory = Directory::new([
             row("d1", "Anna", "north"),
             row("d2", "Ben", ""),

@@ -36,41 +36,41 @@ impl Ids {
 
     /// Returns the id with this number; empty: the number is free.
     #[must_use]
-    pub fn name(&self, number: u32) -> &[u8] {
+    pub fn id(&self, number: u32) -> &[u8] {
         &self.bytes[place(self.places[number as usize])]
     }
 
     #[must_use]
-    pub fn find(&self, name: &[u8]) -> Option<u32> {
-        self.index.find(self.hasher.hash_one(name), |number| self.name(*number) == name).copied()
+    pub fn find(&self, id: &[u8]) -> Option<u32> {
+        self.index.find(self.hasher.hash_one(id), |number| self.id(*number) == id).copied()
     }
 
     /// Assigns a number to a new id.
-    pub fn add(&mut self, name: &[u8]) -> u32 {
-        let at = u32::try_from(self.bytes.len()).expect("16 million names of 64 bytes");
-        let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
-        self.bytes.extend_from_slice(&name[..usize::from(length)]);
+    pub fn add(&mut self, id: &[u8]) -> u32 {
+        let at = u32::try_from(self.bytes.len()).expect("16 million ids of 64 bytes take 1 GiB");
+        let length = u8::try_from(id.len()).unwrap_or(u8::MAX);
+        self.bytes.extend_from_slice(&id[..usize::from(length)]);
         let number = if let Some(number) = self.free.pop() {
             self.places[number as usize] = (at, length);
             number
         } else {
             self.places.push((at, length));
-            u32::try_from(self.places.len() - 1).expect("drivers_max is below")
+            u32::try_from(self.places.len() - 1).expect("at most DRIVERS_MAX numbers")
         };
         let Self { bytes, places, index, hasher, .. } = self;
         let hash = |number: &u32| hasher.hash_one(&bytes[place(places[*number as usize])]);
-        index.insert_unique(hasher.hash_one(name), number, hash);
+        index.insert_unique(hasher.hash_one(id), number, hash);
         number
     }
 
     /// Removes an id and frees its number.
     pub fn remove(&mut self, number: u32) {
-        let name = place(self.places[number as usize]);
-        let hash = self.hasher.hash_one(&self.bytes[name.clone()]);
+        let range = place(self.places[number as usize]);
+        let hash = self.hasher.hash_one(&self.bytes[range.clone()]);
         if let Ok(entry) = self.index.find_entry(hash, |known| *known == number) {
             entry.remove();
         }
-        self.wasted += name.len();
+        self.wasted += range.len();
         self.places[number as usize] = (0, 0);
         self.free.push(number);
         if self.wasted > self.bytes.len() / 2 {
@@ -81,9 +81,9 @@ impl Ids {
     fn compact(&mut self) {
         let mut bytes = Vec::with_capacity(self.bytes.len() - self.wasted);
         for kept in &mut self.places {
-            let name = place(*kept);
-            kept.0 = u32::try_from(bytes.len()).expect("there are less than before");
-            bytes.extend_from_slice(&self.bytes[name]);
+            let range = place(*kept);
+            kept.0 = u32::try_from(bytes.len()).expect("compacting does not add bytes");
+            bytes.extend_from_slice(&self.bytes[range]);
         }
         (self.bytes, self.wasted) = (bytes, 0);
     }
@@ -114,19 +114,19 @@ mod tests {
         #![proptest_config(crate::cases::cases(256))]
 
         #[test]
-        fn every_name_keeps_its_number_until_it_is_removed(steps in proptest::collection::vec((0_u8..30, any::<bool>()), 0..300)) {
+        fn every_id_keeps_its_number_until_it_is_removed(steps in proptest::collection::vec((0_u8..30, any::<bool>()), 0..300)) {
             let (mut ids, mut model) = (Ids::default(), BTreeMap::new());
             for (n, is_there) in steps {
-                let name = format!("driver-{n}").into_bytes();
-                match (ids.find(&name), is_there) {
-                    (None, true) => { model.insert(name.clone(), ids.add(&name)); }
-                    (Some(number), false) => { ids.remove(number); model.remove(&name); }
+                let id = format!("driver-{n}").into_bytes();
+                match (ids.find(&id), is_there) {
+                    (None, true) => { model.insert(id.clone(), ids.add(&id)); }
+                    (Some(number), false) => { ids.remove(number); model.remove(&id); }
                     (Some(_), true) | (None, false) => {}
                 }
                 prop_assert_eq!(ids.count(), model.len());
-                for (name, number) in &model {
-                    prop_assert_eq!(ids.find(name), Some(*number));
-                    prop_assert_eq!(ids.name(*number), &name[..]);
+                for (id, number) in &model {
+                    prop_assert_eq!(ids.find(id), Some(*number));
+                    prop_assert_eq!(ids.id(*number), &id[..]);
                 }
             }
             prop_assert!(ids.numbers() <= 30);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Fleet, Row, UNKNOWN};
 
-/// Speed below which a driver counts as standing, in cm/s: GPS noise alone moves that fast.
+/// Speed below which a driver counts as standing, in cm/s: GPS noise alone reaches it.
 const STANDING_CMS: u16 = 50;
 
 /// A driver's state; the discriminant is its bit in [`Look::states`].
@@ -17,7 +17,7 @@ pub enum State {
     Silent = 4,
     /// The newest fix has no speed.
     Unknown = 8,
-    /// No fix for [`Ages::hidden_s`]; shown only if asked for.
+    /// No fix for [`Ages::hidden_s`]; shown only on request.
     Hidden = 16,
 }
 
@@ -117,7 +117,7 @@ impl Default for Look {
     }
 }
 
-/// A [`Look`] at one moment, resolved to the fleet's numbers.
+/// A [`Look`] at a given time, with its groups and drivers resolved to the fleet's numbers.
 pub struct Filter<'a> {
     fleet: &'a Fleet,
     ages: Ages,

@@ -3,7 +3,7 @@
 //!
 //! Guarantee: a driver's fix is the greatest one taken, whatever the order, as in `last_positions`.
 //! At most `drivers_max` drivers are in memory, each in [`DRIVER_BYTES`] plus its id; others are
-//! counted.
+//! only counted.
 
 pub mod directory;
 pub mod ids;
@@ -24,8 +24,8 @@ pub const DRIVERS_MAX: usize = 1 << (u64::BITS - KEY_BITS);
 /// An unknown speed or heading.
 pub const UNKNOWN: u16 = u16::MAX;
 
-/// A driver's fix, as `last_positions_state` has it. The order of the fields is that of its
-/// `version`: the greater one is the newer.
+/// A driver's fix, as `last_positions_state` has it. The fields are in the order of the table's
+/// `version`, so the greater of two fixes is the newer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fix {
     pub ts_ms: i64,
@@ -85,19 +85,19 @@ impl Row {
 /// The fleet in memory; see the module.
 pub struct Fleet {
     ids: Ids,
-    /// By number.
+    /// Newest fix of each driver, by number.
     fixes: Vec<Fix>,
-    /// By number: the last full read that contained the driver.
+    /// Last full read that contained the driver, by number.
     passes: Vec<u8>,
     pass: u8,
     rows: Vec<Row>,
-    /// Buffer for the next order.
+    /// Buffer in which the next `rows` are built.
     spare: Vec<Row>,
     /// Numbers whose row differs from their fix.
     changed: Vec<u32>,
     /// `changed` as a bitmap.
     is_changed: Vec<u64>,
-    /// By number; empty while the directory has no groups.
+    /// Group of each driver, by number; empty while the directory has no groups.
     groups: Vec<u16>,
     directory: Arc<Directory>,
     drivers_max: usize,
@@ -135,7 +135,7 @@ impl Fleet {
         self.len() == 0
     }
 
-    /// Rows of drivers beyond `drivers_max` since [`Fleet::begin_pass`].
+    /// Rows left out since [`Fleet::begin_pass`]: `drivers_max` was reached, or the id is invalid.
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out
@@ -149,7 +149,7 @@ impl Fleet {
 
     /// Every driver's number and fix, in the order of numbers.
     pub fn fixes(&self) -> impl Iterator<Item = (u32, &Fix)> {
-        // `end_pass` marks the fixes of removed drivers so.
+        // `end_pass` marks the fixes of removed drivers with `i64::MIN`.
         (0..u32::MAX).zip(&self.fixes).filter(|(_, fix)| fix.received_ms != i64::MIN)
     }
 
@@ -165,7 +165,7 @@ impl Fleet {
         self.groups.clear();
         if self.directory.has_groups() {
             let numbers = 0..u32::try_from(self.ids.numbers()).unwrap_or(u32::MAX);
-            self.groups.extend(numbers.map(|number| self.directory.group(self.ids.name(number))));
+            self.groups.extend(numbers.map(|number| self.directory.group(self.ids.id(number))));
         }
     }
 
@@ -181,7 +181,7 @@ impl Fleet {
         self.left_out = 0;
     }
 
-    /// Adds a row; it becomes visible at the next [`Fleet::commit`].
+    /// Takes over a driver's fix if it is newer; it becomes visible at the next [`Fleet::commit`].
     pub fn take(&mut self, id: &[u8], fix: Fix) {
         let number = match self.ids.find(id) {
             Some(number) => {
@@ -235,7 +235,7 @@ impl Fleet {
     /// [`Fleet::commit`].
     pub fn end_pass(&mut self) {
         for number in 0..u32::try_from(self.passes.len()).unwrap_or(u32::MAX) {
-            if self.passes[number as usize] != self.pass && !self.ids.name(number).is_empty() {
+            if self.passes[number as usize] != self.pass && !self.ids.id(number).is_empty() {
                 self.ids.remove(number);
                 self.fixes[number as usize].received_ms = i64::MIN; // no longer visible
                 self.change(number);
@@ -243,15 +243,15 @@ impl Fleet {
         }
     }
 
-    /// Sorts the changed drivers into the map's order and returns how many there were.
+    /// Sorts the changed drivers into the map's order and returns how many changed.
     pub fn commit(&mut self) -> usize {
         let changed = self.changed.len();
         if changed == 0 {
             return 0;
         }
-        let there = self.changed.iter().filter(|number| !self.ids.name(**number).is_empty());
+        let present = self.changed.iter().filter(|number| !self.ids.id(**number).is_empty());
         let mut new: Vec<Row> =
-            there.map(|number| Row::new(*number, &self.fixes[*number as usize])).collect();
+            present.map(|number| Row::new(*number, &self.fixes[*number as usize])).collect();
         new.sort_unstable_by_key(|row| row.key);
         let is_old = |row: &&Row| {
             let number = row.number() as usize;
@@ -288,10 +288,10 @@ impl Fleet {
         &self.rows
     }
 
-    /// A driver's name.
+    /// A driver's id, by number.
     #[must_use]
-    pub fn name(&self, number: u32) -> &[u8] {
-        self.ids.name(number)
+    pub fn id(&self, number: u32) -> &[u8] {
+        self.ids.id(number)
     }
 
     /// A driver's fix, by number.
@@ -306,7 +306,7 @@ impl Fleet {
         self.ids.find(id.as_bytes())
     }
 
-    /// A driver's fix, by name.
+    /// A driver's fix, by id.
     #[must_use]
     pub fn find(&self, id: &str) -> Option<&Fix> {
         self.number(id).map(|number| self.fix(number))
@@ -317,17 +317,17 @@ impl Fleet {
     pub fn search(&self, prefix: &str, allows: impl Fn(u32) -> bool, limit: usize) -> Vec<String> {
         let mut found: Vec<&[u8]> = Vec::new();
         for number in 0..u32::try_from(self.ids.numbers()).unwrap_or(u32::MAX) {
-            let name = self.ids.name(number);
-            if name.is_empty() || !name.starts_with(prefix.as_bytes()) || !allows(number) {
+            let id = self.ids.id(number);
+            if id.is_empty() || !id.starts_with(prefix.as_bytes()) || !allows(number) {
                 continue;
             }
-            let at = found.partition_point(|known| *known < name);
+            let at = found.partition_point(|known| *known < id);
             if at < limit {
-                found.insert(at, name);
+                found.insert(at, id);
                 found.truncate(limit);
             }
         }
-        found.into_iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+        found.into_iter().map(|id| String::from_utf8_lossy(id).into_owned()).collect()
     }
 
     /// Returns the ids of drivers whose id or name contains `text` in any case: those that begin
@@ -342,7 +342,7 @@ impl Fleet {
         let folded = text.to_lowercase();
         let mut found: Vec<(bool, &str)> = Vec::new();
         for number in 0..u32::try_from(self.ids.numbers()).unwrap_or(u32::MAX) {
-            let Ok(id) = str::from_utf8(self.ids.name(number)) else { continue };
+            let Ok(id) = str::from_utf8(self.ids.id(number)) else { continue };
             let at = position(id.as_bytes(), folded.as_bytes());
             if id.is_empty()
                 || at.is_none() && !self.directory.name_contains(id, &folded)

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 /// Numbers of inserts that have been read, as runs without holes.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Parts {
-    /// First → last.
+    /// First → last number of each run.
     runs: BTreeMap<u64, u64>,
 }
 
 impl Parts {
-    /// The inserts `first` to `last` have been read.
+    /// Records that the inserts `first` to `last` have been read.
     pub fn add(&mut self, first: u64, last: u64) {
         let (mut first, mut last) = (first, last.max(first));
         // Merge with every adjacent or overlapping run.
@@ -32,7 +32,7 @@ impl Parts {
         self.runs.iter().unzip()
     }
 
-    /// Nothing has been read.
+    /// Whether nothing has been read yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
@@ -51,7 +51,7 @@ mod tests {
         #![proptest_config(crate::cases::cases(256))]
 
         #[test]
-        fn runs_are_the_numbers_without_holes(parts in proptest::collection::vec((0_u64..60, 0_u64..8), 0..40)) {
+        fn runs_hold_exactly_the_added_numbers(parts in proptest::collection::vec((0_u64..60, 0_u64..8), 0..40)) {
             let (mut runs, mut numbers) = (Parts::default(), BTreeSet::new());
             for (first, more) in parts {
                 runs.add(first, first + more);

@@ -31,25 +31,25 @@ pub(super) fn in_scope(state: &State, viewer: &Viewer, id: &str) -> Result<(), R
 }
 
 pub(super) fn unknown(id: &str) -> Refusal {
-    Refusal(StatusCode::NOT_FOUND, format!("nobody has heard of a driver {id}"))
+    Refusal(StatusCode::NOT_FOUND, format!("there is no driver {id}"))
 }
 
-/// Returns the value as JSON; 500 if it is none: an empty 200 would read as "no data".
+/// Returns the value as JSON; 500 if it cannot be serialised: an empty 200 would read as "no data".
 pub(super) fn as_json(value: &impl Serialize) -> Result<Vec<u8>, Refusal> {
     serde_json::to_vec(value).map_err(|error| {
-        tracing::error!(%error, "an answer was not written as JSON");
-        Refusal(StatusCode::INTERNAL_SERVER_ERROR, "the answer cannot be written".to_owned())
+        tracing::error!(%error, "a response cannot be serialised");
+        Refusal(StatusCode::INTERNAL_SERVER_ERROR, "the response cannot be serialised".to_owned())
     })
 }
 
-/// A short JSON response, which no cache keeps.
+/// Builds a short JSON response that must not be cached.
 pub(super) fn answer(value: &impl Serialize) -> Response {
     let answer =
         as_json(value).map(|json| ([(CONTENT_TYPE, JSON), (CACHE_CONTROL, "no-store")], json));
     answer.into_response()
 }
 
-/// A response that may be long: gzip if the client accepts it.
+/// Builds a response that may be long, compressed with gzip if the client accepts it.
 pub(super) fn packed(headers: &HeaderMap, kind: &'static str, bytes: impl Into<Bytes>) -> Response {
     let bytes = bytes.into();
     let is_packed = bytes.len() >= GZIP_BYTES_MIN && takes_gzip(headers);
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answer_that_is_no_json_is_an_error() {
+    fn answer_that_cannot_be_json_is_an_error() {
         assert_eq!(answer(&BTreeMap::from([("a", 1)])).status(), StatusCode::OK);
         // The keys of an object must be strings.
         let status = answer(&BTreeMap::from([([1, 2], 3)])).status();

@@ -24,8 +24,8 @@ use super::answers::{
 };
 use super::files;
 use super::refusal::Refusal;
-use super::state::{State, Viewer, end};
-use super::written::{edits_fences, writes};
+use super::state::{State, Viewer, until_shutdown};
+use super::written::{may_edit_fences, may_write};
 use crate::fleet::look::{Look, Scope};
 use crate::fleet::{Fix, Fleet, UNKNOWN};
 use crate::live::Tick;
@@ -36,9 +36,10 @@ use crate::wire;
 const POSITIONS_MAX: usize = 10_000;
 /// Default number of drivers in one response.
 const DRIVERS: usize = 20;
-/// The query loop counts as hung after this long without a turn: one query takes at most a minute.
+/// The query loop counts as hung after this long without an iteration: a query takes at most about
+/// a minute.
 const SILENT_MAX: Duration = Duration::from_secs(120);
-/// Interval of comments on a stream without news, so that proxies keep it open.
+/// Interval of comments on an idle stream, so that proxies keep it open.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 pub(super) fn routes() -> Router<Arc<State>> {
@@ -82,8 +83,8 @@ async fn config(
         "is_link": viewer.is_link,
         "sees_all": viewer.scope.is_all(),
         "makes_links": state.config.access.links_key.is_some() && !viewer.is_link,
-        "writes": writes(&state, &viewer),
-        "edits_fences": edits_fences(&state, &viewer),
+        "writes": may_write(&state, &viewer),
+        "edits_fences": may_edit_fences(&state, &viewer),
         "version": env!("CARGO_PKG_VERSION"),
     })))
 }
@@ -99,7 +100,7 @@ async fn live_tiles(
     let params = Params::new(query.as_deref(), &["of", "states"]).map_err(bad)?;
     let wanted = params.tiles().map_err(bad)?;
     let look = Look { scope: Arc::clone(&viewer.scope), states: params.states().map_err(bad)? };
-    state.live.look().await.map_err(away)?;
+    state.live.wait_until_fresh().await.map_err(away)?;
     let kind = state.live.kind(wanted.iter().map(|(tile, _)| *tile), &look);
     let now = wanted.into_iter().map(|(tile, known)| (state.live.tile(tile, kind, &look), known));
     let changed: Vec<_> =
@@ -148,11 +149,11 @@ async fn stream(
     let mut answer = Body::from_stream(events).into_response();
     answer.headers_mut().insert(CONTENT_TYPE, value("text/event-stream"));
     answer.headers_mut().insert(CACHE_CONTROL, value("no-store"));
-    answer.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), value("no")); // or nginx buffers the stream
+    answer.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), value("no")); // otherwise nginx buffers the stream
     Ok(answer)
 }
 
-/// An open page. Dropping it frees its place among `http.viewers_max`.
+/// An open page. Dropping it frees one of the `http.viewers_max` permits.
 struct Listener {
     scope: Arc<Scope>,
     ticks: watch::Receiver<Tick>,
@@ -166,7 +167,7 @@ impl Listener {
     /// Returns the newest tick; a slow reader skips those between. `None`: the process ends.
     async fn next(&mut self) -> Option<Bytes> {
         if std::mem::take(&mut self.is_new) {
-            let _ = self.state.live.look().await; // on failure, the tick says so
+            let _ = self.state.live.wait_until_fresh().await; // on failure, the tick says so
             return Some(self.event());
         }
         tokio::select! {
@@ -175,7 +176,7 @@ impl Listener {
                 Some(self.event())
             }
             () = tokio::time::sleep(KEEP_ALIVE) => Some(Bytes::from_static(b": still here\n\n")),
-            () = end(&mut self.ending) => None,
+            () = until_shutdown(&mut self.ending) => None,
         }
     }
 
@@ -235,7 +236,7 @@ async fn positions(
 ) -> Answer {
     let params = Params::new(query.as_deref(), &["bbox", "since"]).map_err(bad)?;
     let (bbox, since) = (params.bbox().map_err(bad)?, params.time_ms("since", 0).map_err(bad)?);
-    state.live.look().await.map_err(away)?;
+    state.live.wait_until_fresh().await.map_err(away)?;
     let mut points = Vec::new();
     {
         let fleet = state.live.fleet();
@@ -243,7 +244,7 @@ async fn positions(
         let filter = state.live.filter(&fleet, &look);
         let inside = fleet.rows().iter().filter(|row| bbox.holds(row.lat_e7, row.lng_e7));
         let inside = inside.filter(|row| filter.allows(row.number()));
-        let inside = inside.map(|row| (fleet.name(row.number()), fleet.fix(row.number())));
+        let inside = inside.map(|row| (fleet.id(row.number()), fleet.fix(row.number())));
         let newer = inside.filter(|(_, fix)| fix.received_ms >= since);
         points.extend(
             newer
@@ -265,7 +266,7 @@ async fn drivers(
     let params = Params::new(query.as_deref(), &["prefix", "find", "limit"]).map_err(bad)?;
     let (prefix, limit) = (params.prefix().map_err(bad)?, params.limit(DRIVERS).map_err(bad)?);
     let text = params.find().map_err(bad)?;
-    state.live.look().await.map_err(away)?;
+    state.live.wait_until_fresh().await.map_err(away)?;
     let fleet = state.live.fleet();
     let filter = state.live.filter(&fleet, &Look { scope: viewer.scope, ..Look::default() });
     let drivers = match text {
@@ -291,13 +292,13 @@ async fn driver(
 ) -> Answer {
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let id = params::driver(&id).map_err(bad)?;
-    state.live.look().await.map_err(away)?;
+    state.live.wait_until_fresh().await.map_err(away)?;
     in_scope(&state, &viewer, id)?;
     let fix = state.live.fleet().find(id).copied().ok_or_else(|| unknown(id))?;
     Ok(answer(&Position::new(id, &fix)))
 }
 
-/// Names and groups of the drivers that a page shows.
+/// Returns names and groups of the drivers that a page shows.
 async fn names(
     From(state): From<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
@@ -314,8 +315,8 @@ async fn names(
 
 async fn livez(From(state): From<Arc<State>>) -> Response {
     let silent = state.live.silent_for();
-    let wrong =
-        (silent > SILENT_MAX).then(|| format!("live: has not turned for {} s", silent.as_secs()));
+    let wrong = (silent > SILENT_MAX)
+        .then(|| format!("live: the query loop has been hung for {} s", silent.as_secs()));
     verdict("alive", &wrong.into_iter().collect::<Vec<_>>())
 }
 
@@ -332,7 +333,7 @@ fn verdict(good: &str, wrong: &[String]) -> Response {
 
 async fn metrics(From(state): From<Arc<State>>, Extension(viewer): Extension<Viewer>) -> Response {
     if !viewer.scope.is_all() {
-        let what = "metrics are of all drivers: you may see some".to_owned();
+        let what = "metrics cover all drivers, and you may see only some of them".to_owned();
         return Refusal(StatusCode::FORBIDDEN, what).into_response();
     }
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], state.live.metrics.render()).into_response()

@@ -23,8 +23,8 @@ use crate::params::{self, Params};
 use crate::store::Error;
 use crate::{alerts as events, driver, fences as areas, history, list as filtered, tiles};
 
-/// Time that a query waits for one of `clickhouse.queries_max` slots.
-const PLACE_WITHIN: Duration = Duration::from_secs(2);
+/// Longest time that a query waits for one of `clickhouse.queries_max` permits.
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new()
@@ -49,14 +49,14 @@ async fn attributes(
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let id = params::driver(&id).map_err(bad)?;
     in_scope(&state, &viewer, id)?;
-    // The page already has this fix: a shared answer about an older one is stale.
-    let of = state.live.fleet().find(id).map(|fix| fix.ts_ms);
-    let question = async {
+    // The page already shows this fix: a shared answer about an older fix would be stale.
+    let fix_ms = state.live.fleet().find(id).map(|fix| fix.ts_ms);
+    let load = async {
         let properties =
-            asked(&state, driver::properties(&state.store, &state.columns, id)).await?;
+            run_query(&state, driver::properties(&state.store, &state.columns, id)).await?;
         Ok(Bytes::from(as_json(&properties)?))
     };
-    let json = state.answers.answer(format!("attributes {of:?} {id}"), Box::pin(question)).await?;
+    let json = state.answers.answer(format!("attributes {fix_ms:?} {id}"), Box::pin(load)).await?;
     Ok(packed(&headers, JSON, json))
 }
 
@@ -78,15 +78,14 @@ async fn list(
         let seen = state.live.filter(&fleet, &look);
         fleet.find_anywhere(&filter.find, |number| seen.allows(number), filtered::DRIVERS_MAX)
     };
-    let question = async {
+    let load = async {
         let list = filtered::list(&state.store, &viewer.scope, &filter, named, state.live.ages);
-        let (mut found, truncated) = asked(&state, list).await?;
+        let (mut found, truncated) = run_query(&state, list).await?;
         let fleet = state.live.fleet();
         found.iter_mut().for_each(|one| one.name(fleet.directory()));
         Ok(Bytes::from(json!({ "drivers": found, "truncated": truncated }).to_string()))
     };
-    let json =
-        state.answers.answer(format!("list {:?} {filter:?}", viewer.scope), question).await?;
+    let json = state.answers.answer(format!("list {:?} {filter:?}", viewer.scope), load).await?;
     Ok(packed(&headers, JSON, json))
 }
 
@@ -98,11 +97,12 @@ async fn fences(
 ) -> Answer {
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let found =
-        asked(&state, areas::all(&state.store, &viewer.scope, &state.unreadable_fences)).await?;
+        run_query(&state, areas::all(&state.store, &viewer.scope, &state.unreadable_fences))
+            .await?;
     Ok(packed(&headers, "application/geo+json", found.to_string().into_bytes()))
 }
 
-/// Visits of a fence.
+/// Returns the visits to a fence.
 async fn visits(
     From(state): From<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
@@ -111,18 +111,18 @@ async fn visits(
 ) -> Answer {
     let params = Params::new(query.as_deref(), &["fence", "from", "to"]).map_err(bad)?;
     let (fence, span) = (params.fence().map_err(bad)?, params.span(now().unix_ms()).map_err(bad)?);
-    let question = async {
+    let load = async {
         let visits =
-            asked(&state, history::visits(&state.store, &viewer.scope, fence, span)).await?;
+            run_query(&state, history::visits(&state.store, &viewer.scope, fence, span)).await?;
         Ok(Bytes::from(json!({ "visits": visits }).to_string()))
     };
     // Pages request ranges that end now; rounding lets them share one answer for a few seconds.
     let key = format!("visits {:?} {} {} {fence}", viewer.scope, span.from_ms, span.to_ms / 5_000);
-    let json = state.answers.answer(key, question).await?;
+    let json = state.answers.answer(key, load).await?;
     Ok(packed(&headers, JSON, json))
 }
 
-/// Days on which a driver has fixes.
+/// Returns the days on which a driver has fixes.
 async fn days(
     From(state): From<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
@@ -134,7 +134,7 @@ async fn days(
     let id = params::driver(&id).map_err(bad)?;
     let (span, zone) = (params.span(now().unix_ms()).map_err(bad)?, params.zone().map_err(bad)?);
     in_scope(&state, &viewer, id)?;
-    let days = asked(&state, history::days(&state.store, id, span, zone)).await?;
+    let days = run_query(&state, history::days(&state.store, id, span, zone)).await?;
     Ok(packed(&headers, JSON, json!({ "days": days }).to_string().into_bytes()))
 }
 
@@ -146,13 +146,13 @@ async fn alerts(
 ) -> Answer {
     let params = Params::new(query.as_deref(), &["hours"]).map_err(bad)?;
     let hours = params.hours(24).map_err(bad)?;
-    let question = async {
-        let alerts = asked(&state, events::recent(&state.store, &viewer.scope, hours)).await?;
+    let load = async {
+        let alerts = run_query(&state, events::recent(&state.store, &viewer.scope, hours)).await?;
         Ok(Bytes::from(json!({ "alerts": alerts }).to_string()))
     };
     let key =
         format!("alerts {:?} {hours} {}", viewer.scope, state.acknowledged.load(Ordering::Relaxed));
-    let json = state.answers.answer(key, question).await?;
+    let json = state.answers.answer(key, load).await?;
     Ok(packed(&headers, JSON, json))
 }
 
@@ -164,7 +164,7 @@ async fn past(
 ) -> Answer {
     let params = Params::new(query.as_deref(), &["bbox", "from", "to"]).map_err(bad)?;
     let (bbox, span) = (params.bbox().map_err(bad)?, params.span(now().unix_ms()).map_err(bad)?);
-    let past = asked(&state, history::past(&state.store, &viewer.scope, bbox, span)).await?;
+    let past = run_query(&state, history::past(&state.store, &viewer.scope, bbox, span)).await?;
     Ok(packed(&headers, JSON, as_json(&past)?))
 }
 
@@ -183,7 +183,7 @@ async fn track(
     let format = params.format().map_err(bad)?;
     in_scope(&state, &viewer, id)?;
     if let Some(format) = format {
-        let file = asked(&state, history::file(&state.store, id, span, format)).await?;
+        let file = run_query(&state, history::file(&state.store, id, span, format)).await?;
         let mut answer = packed(&headers, format.content_type(), file.into_bytes());
         let name =
             format!("attachment; filename=\"{}.{}\"", id.replace(':', "_"), format.extension());
@@ -192,7 +192,7 @@ async fn track(
             .extend(HeaderValue::from_str(&name).ok().map(|name| (CONTENT_DISPOSITION, name)));
         return Ok(answer);
     }
-    let track = asked(&state, history::track(&state.store, id, span, metres)).await?;
+    let track = run_query(&state, history::track(&state.store, id, span, metres)).await?;
     Ok(packed(&headers, JSON, as_json(&track)?))
 }
 
@@ -206,7 +206,7 @@ async fn cells(
     let (bbox, zoom) = (params.bbox().map_err(bad)?, params.zoom().map_err(bad)?);
     let span = params.span(now().unix_ms()).map_err(bad)?;
     let (cells, truncated) =
-        asked(&state, history::cells(&state.store, &viewer.scope, bbox, zoom, span)).await?;
+        run_query(&state, history::cells(&state.store, &viewer.scope, bbox, zoom, span)).await?;
     let mut answer = packed(&headers, BINARY, tiles::cells(&cells, now().unix_ms()));
     if truncated {
         answer.headers_mut().insert(HeaderName::from_static("x-truncated"), value("true"));
@@ -214,27 +214,27 @@ async fn cells(
     Ok(answer)
 }
 
-/// Runs a query about the past once a slot is free. It is dropped with the request, and ClickHouse
-/// then cancels it.
-pub(super) async fn asked<T>(
+/// Runs a query about the past once a permit is free. If the client disconnects, the query is
+/// dropped with the request, and ClickHouse cancels it.
+pub(super) async fn run_query<T>(
     state: &State,
-    question: impl Future<Output = Result<T, Error>>,
+    query: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Refusal> {
-    let place = tokio::time::timeout(PLACE_WITHIN, state.questions.acquire()).await;
-    let Ok(Ok(_place)) = place else {
-        let what = "too many questions about the past at once (clickhouse.queries_max): try again in some seconds";
+    let permit = tokio::time::timeout(PERMIT_TIMEOUT, state.query_permits.acquire()).await;
+    let Ok(Ok(_permit)) = permit else {
+        let what = "too many queries about the past at once (clickhouse.queries_max): try again in a few seconds";
         return Err(Refusal(StatusCode::TOO_MANY_REQUESTS, what.to_owned()));
     };
-    let _timer = state.live.metrics.questions.start_timer();
+    let _timer = state.live.metrics.viewer_queries.start_timer();
     // The server's own limit is shorter; this timeout is for a network that does not respond.
-    let within = state.config.clickhouse.query_timeout + PLACE_WITHIN;
-    match tokio::time::timeout(within, question).await {
+    let within = state.config.clickhouse.query_timeout + PERMIT_TIMEOUT;
+    match tokio::time::timeout(within, query).await {
         Ok(answer) => answer.map_err(|error| match error {
             Error::TooMuch(words) => bad(words),
             Error::Away(words) => away(words),
         }),
         Err(_) => {
-            Err(away("ClickHouse does not answer in time (clickhouse.query_timeout)".to_owned()))
+            Err(away("ClickHouse did not answer in time (clickhouse.query_timeout)".to_owned()))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `/basemap.pmtiles`: ranges of the file of streets.
+//! `/basemap.pmtiles`: ranges of the basemap file.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) fn routes() -> Router<Arc<State>> {
     Router::new().route("/basemap.pmtiles", get(range))
 }
 
-/// One range. A request without one is refused: the file may have gigabytes.
+/// Returns one range. A request without a range is refused, because the file may have gigabytes.
 async fn range(From(state): From<Arc<State>>, headers: HeaderMap) -> Result<Response, Refusal> {
     let refused = |status, what: &str| Refusal(status, what.to_owned());
     let path = state.config.map.basemap.clone();
@@ -28,7 +28,7 @@ async fn range(From(state): From<Arc<State>>, headers: HeaderMap) -> Result<Resp
         refused(StatusCode::RANGE_NOT_SATISFIABLE, "expected one range: Range: bytes=FIRST-LAST")
     })?;
     let read = tokio::task::spawn_blocking(move || basemap::read(&path, first, last)).await;
-    let read = read.expect("does not panic").map_err(|error| {
+    let read = read.expect("basemap::read does not panic").map_err(|error| {
         tracing::warn!(%error, "the basemap cannot be read");
         refused(StatusCode::SERVICE_UNAVAILABLE, "the basemap cannot be read (map.basemap)")
     })?;

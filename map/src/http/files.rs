@@ -1,6 +1,6 @@
 //! The page's files, as `build.rs` found them.
 
-/// A file of the page: its path, and what is in it.
+/// A file of the page: its path and content.
 type File = (&'static str, &'static [u8]);
 
 include!(concat!(env!("OUT_DIR"), "/page.rs"));

@@ -10,12 +10,13 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer(pub(super) IpAddr);
 
-/// Most addresses with a gate of their own, because a login from there succeeded.
+/// Most addresses with their own gate, because a login from there succeeded.
 const KNOWN_PEERS_MAX: usize = 10_000;
 
-/// Every login passes a gate before it is compared, and a wrong one keeps it shut for a second,
-/// also if its client disconnects: otherwise 200 connections could guess 200 times per second. An
-/// address that has logged in has a gate of its own, so that an attacker does not lock out viewers.
+/// Every login waits at a gate before it is compared, and a wrong login keeps the gate shut for a
+/// second, even if its client disconnects: otherwise 200 connections could guess 200 times per
+/// second. An address that has logged in has its own gate, so that an attacker does not lock out
+/// viewers.
 #[derive(Debug, Default)]
 pub struct Gates {
     strangers: Arc<Mutex<()>>,
@@ -27,13 +28,15 @@ impl Gates {
         self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Waits at the gate. `peer`: `None` behind a proxy, where all requests come from one address.
+    /// Waits at the gate. `peer`: `None` if viewers log in through a proxy, because all requests
+    /// then come from its address.
     pub(super) async fn pass(&self, peer: Option<IpAddr>) -> OwnedMutexGuard<()> {
         let own = peer.and_then(|peer| self.lock_known().get(&peer).cloned());
         own.unwrap_or_else(|| Arc::clone(&self.strangers)).lock_owned().await
     }
 
-    pub(super) fn knows(&self, peer: Option<IpAddr>) {
+    /// Gives the address its own gate, after a successful login.
+    pub(super) fn add_known(&self, peer: Option<IpAddr>) {
         let mut known = self.lock_known();
         if let Some(peer) = peer
             && known.len() < KNOWN_PEERS_MAX

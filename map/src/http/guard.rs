@@ -1,8 +1,8 @@
 //! Runs before and after every request handler: authentication, security headers and metrics.
 //!
-//! Guarantee: where a login is configured, only `/livez` and `/readyz` are answered without it.
-//! Without a login, the map listens on the loopback only, and refuses requests whose `Host` is
-//! another name (DNS rebinding).
+//! Guarantee: where a login is configured, only `/livez` and `/readyz` are answered without it or a
+//! signed link. Without a login or a proxy, the map listens on the loopback only, and refuses
+//! requests whose `Host` is another name (DNS rebinding).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use milepost_observe::now;
 use crate::access::Link;
 use crate::config::{Http, Map};
 
-/// Interval between failed logins, over all connections.
+/// How long a failed login keeps its gate shut.
 const WRONG_LOGIN_DELAY: Duration = Duration::from_secs(1);
 /// Name of the cookie that keeps a link.
 const COOKIE: &str = "milepost_link";
@@ -104,7 +104,7 @@ async fn let_in(From(state): From<Arc<State>>, mut request: Request, next: Next)
         return if is_this_machine(request.headers()) {
             next.run(request).await
         } else {
-            let why = "without a login this machine alone is served, by the name localhost or its address";
+            let why = "no login is configured: only this machine is served, as localhost or a loopback address";
             Refusal(StatusCode::FORBIDDEN, why.to_owned()).into_response()
         };
     }
@@ -115,11 +115,11 @@ async fn let_in(From(state): From<Arc<State>>, mut request: Request, next: Next)
         let open = state.gates.pass(peer).await;
         if is_right(request.headers(), http).await {
             drop(open);
-            state.gates.knows(peer);
+            state.gates.add_known(peer);
             return named(&state, request, next).await;
         }
         state.live.metrics.logins_refused.inc();
-        // A task of its own: a client that hangs up does not open the gate.
+        // A separate task keeps the gate shut even if the client hangs up.
         let shut = tokio::spawn(async move {
             tokio::time::sleep(WRONG_LOGIN_DELAY).await;
             drop(open);
@@ -141,8 +141,8 @@ async fn let_in(From(state): From<Arc<State>>, mut request: Request, next: Next)
     answer
 }
 
-/// Answers a request with a link, valid or not. `None`: it has no link, or a login that overrides
-/// it.
+/// Answers a request that carries a link, valid or not. `None`: it carries none, or a login that
+/// overrides the link.
 async fn by_link(state: &Arc<State>, request: &mut Request, next: Next) -> Option<Response> {
     let secret = state.config.access.links_key.clone()?;
     let (given, is_new) = given_link(request, &state.config.http)?;
@@ -153,7 +153,7 @@ async fn by_link(state: &Arc<State>, request: &mut Request, next: Next) -> Optio
     };
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Some(
-            Refusal(StatusCode::FORBIDDEN, "a link only shows".to_owned()).into_response(),
+            Refusal(StatusCode::FORBIDDEN, "a link is read-only".to_owned()).into_response(),
         );
     }
     request.extensions_mut().insert(Viewer {
@@ -190,13 +190,13 @@ fn given_link(request: &Request, http: &Http) -> Option<(String, bool)> {
     (!has_login).then(|| (link.to_owned(), false))
 }
 
-/// Answers with the viewer's scope; refuses if the proxy must name a viewer and did not, or if the
+/// Answers with the viewer's scope. Refuses if the proxy must name a viewer and did not, or if the
 /// viewer has no scope.
 async fn named(state: &State, mut request: Request, next: Next) -> Response {
     let http = &state.config.http;
     let user = http.user(request.headers()).map(str::to_owned);
     if http.user_header.is_some() && user.is_none() {
-        let what = "the proxy did not name who asks (http.user_header)";
+        let what = "the proxy did not name the viewer (http.user_header)";
         return Refusal(StatusCode::UNAUTHORIZED, what.to_owned()).into_response();
     }
     let login =
@@ -219,8 +219,8 @@ fn is_basic(headers: &HeaderMap) -> bool {
     given.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"basic "))
 }
 
-/// Reads the secrets each time, so that they can change without a restart; the files are small, and
-/// in memory.
+/// Returns whether the login or token is right. Reads the secrets each time, so that they can
+/// change without a restart; the files are small, and in the page cache.
 async fn is_right(headers: &HeaderMap, http: &Http) -> bool {
     let Some(given) = headers.get(AUTHORIZATION).cloned() else { return false };
     let (login, token) = (http.login.clone(), http.token.clone());
@@ -260,12 +260,12 @@ fn basic(name: &str, password: &str) -> String {
     text
 }
 
-/// Returns whether a browser sends this request for another site's page; it may add the viewer's
-/// login or the proxy's cookie. Browsers send `Origin` with every request that writes; programs
-/// send none.
+/// Returns whether a browser sent this request for another site's page, which could use the
+/// viewer's login or the proxy's cookie. Browsers send `Origin` with every request that writes;
+/// programs send none.
 ///
-/// A proxy may have replaced `Host` or the scheme: then `Sec-Fetch-Site`, which no page can set,
-/// decides.
+/// `Sec-Fetch-Site`, which no page can set, decides if it is present, because a proxy may have
+/// replaced `Host` or the scheme.
 fn is_foreign(headers: &HeaderMap) -> bool {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("null"));
     if let Some(site) = text(HeaderName::from_static("sec-fetch-site")) {
@@ -276,11 +276,11 @@ fn is_foreign(headers: &HeaderMap) -> bool {
     let hosts = [HOST, HeaderName::from_static("x-forwarded-host")];
     // nginx' `$host` has no port.
     let name_of_origin = of_origin.rsplit_once(':').map_or(of_origin, |(name, _)| name);
-    let is_it = |host: &str| {
+    let is_of_origin = |host: &str| {
         host.eq_ignore_ascii_case(of_origin)
             || !host.contains(':') && host.eq_ignore_ascii_case(name_of_origin)
     };
-    !hosts.into_iter().filter_map(text).any(is_it)
+    !hosts.into_iter().filter_map(text).any(is_of_origin)
 }
 
 /// Returns whether `Host` is a name that can only mean this machine.
@@ -314,7 +314,7 @@ mod tests {
                 &[("origin", "http://fleet.example:8443"), ("x-forwarded-host", "fleet.example")],
                 false,
             ),
-            // The proxy asks under its own name for this server.
+            // The page is at the proxy's name; the proxy replaces Host with this server's name.
             (&[("origin", "https://fleet.example"), ("sec-fetch-site", "same-origin")], false),
             (&[("origin", "https://fleet.example"), ("x-forwarded-host", "fleet.example")], false),
         ] {

@@ -1,5 +1,5 @@
-//! The HTTP server. Connections and streams above their limits are refused; a request that is not
-//! complete in time is closed; at shutdown, requests in flight are finished.
+//! The HTTP server. Connections and streams above their limits are refused; a connection
+//! whose request is not complete in time is closed; at shutdown, requests in flight are finished.
 
 mod answers;
 mod api;
@@ -32,13 +32,13 @@ use tracing::{debug, warn};
 pub use self::gates::Gates;
 use self::gates::Peer;
 pub use self::state::State;
-use self::state::end;
+use self::state::until_shutdown;
 use crate::config;
 
 /// Timeout of a client's handshake, and then of its request's head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Timeout for the client to read a response or a stream's next event. A slow line reads a view of
-/// the map in less.
+/// Timeout for the client to read a response or a stream's next event. Even a slow line transfers
+/// a view of the map in less.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval of reloading certificates.
 const CERTIFICATE_PERIOD: Duration = Duration::from_secs(60);
@@ -52,8 +52,8 @@ pub fn router(state: Arc<State>) -> Router {
     guard::around(routes.with_state(Arc::clone(&state)), state)
 }
 
-/// Serves until `ending` becomes true, and then until requests in flight are finished, within a
-/// bound.
+/// Serves until `ending` becomes true, and then until requests in flight are finished, at most for
+/// `GRACE`.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -82,7 +82,7 @@ pub async fn serve(
                     continue;
                 }
             },
-            () = end(&mut ending) => break,
+            () = until_shutdown(&mut ending) => break,
         };
         let _ = stream.set_nodelay(true);
         let (router, watcher, peer) = (router.clone(), graceful.watcher(), Peer(peer.ip()));
@@ -139,7 +139,9 @@ async fn renew(
         let (cert, key) = (cert.clone(), key.clone());
         match tokio::task::spawn_blocking(move || crate::tls::read(&cert, &key)).await {
             Ok(Ok(new)) => drop(current.send_replace(new)),
-            Ok(Err(error)) => warn!(error, "keeping the certificate that was read before"),
+            Ok(Err(error)) => {
+                warn!(error, "the new certificate cannot be used; keeping the previous one")
+            }
             Err(_) => {}
         }
         if current.is_closed() {

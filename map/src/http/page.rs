@@ -50,8 +50,8 @@ async fn file(uri: Uri, headers: HeaderMap) -> Response {
     if !takes_gzip(&headers) {
         return answer;
     }
-    // The finest coastline takes a second in a release build: computed on a blocking thread, so
-    // that the streams of open pages do not stall.
+    // Compressing the finest coastline takes a second even in a release build: a blocking thread
+    // does it, so that the streams of open pages do not stall.
     let compressed = tokio::task::spawn_blocking(move || {
         let gzip = || Bytes::from(gzip(bytes, Compression::best()));
         let compressed = COMPRESSED[number]

@@ -34,7 +34,7 @@ pub struct State {
     /// The columns of `[fields.NAME]`.
     pub columns: Columns,
     pub unreadable_fences: Unreadable,
-    /// Writes fences; `None`: fences are read-only.
+    /// Writes fences, cards and acknowledgements; `None`: the map is read-only.
     pub fence_writer: Option<Reader>,
     /// Held while a fence is read, changed and written.
     pub fence_changes: Mutex<()>,
@@ -42,7 +42,7 @@ pub struct State {
     pub acknowledged: AtomicU64,
     pub config: config::Config,
     /// Limits concurrent queries to ClickHouse.
-    pub questions: Semaphore,
+    pub query_permits: Semaphore,
     /// Lists and attributes that viewers share, as JSON.
     pub answers: Shared<Result<Bytes, Refusal>>,
     /// Limits open pages.
@@ -52,7 +52,7 @@ pub struct State {
     pub ending: watch::Receiver<bool>,
 }
 
-/// Waits until the process ends.
-pub(super) async fn end(ending: &mut watch::Receiver<bool>) {
+/// Waits until the process shuts down.
+pub(super) async fn until_shutdown(ending: &mut watch::Receiver<bool>) {
     let _ = ending.wait_for(|ending| *ending).await;
 }

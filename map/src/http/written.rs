@@ -24,9 +24,10 @@ use crate::access::{LINK_HOURS_MAX, Link};
 use crate::names::{self, CardChange};
 use crate::{alerts, fences as areas, params};
 
-/// Largest body of a request, in bytes, and the timeout of reading it.
+/// Largest body of a request, in bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
-const BODY_WITHIN: Duration = Duration::from_secs(30);
+/// Timeout of reading a body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Validity of a link without `hours`.
 const LINK_HOURS: u32 = 24;
 
@@ -38,25 +39,25 @@ pub(super) fn routes() -> Router<Arc<State>> {
 }
 
 /// Returns whether the viewer may acknowledge alerts and name drivers.
-pub(super) fn writes(state: &State, viewer: &Viewer) -> bool {
+pub(super) fn may_write(state: &State, viewer: &Viewer) -> bool {
     state.fence_writer.is_some() && !viewer.is_link
 }
 
-pub(super) fn edits_fences(state: &State, viewer: &Viewer) -> bool {
+pub(super) fn may_edit_fences(state: &State, viewer: &Viewer) -> bool {
     let editors = &state.config.fences.editors;
     let is_editor = || viewer.name.as_ref().is_some_and(|name| editors.contains(name));
-    writes(state, viewer) && (editors.is_empty() || is_editor())
+    may_write(state, viewer) && (editors.is_empty() || is_editor())
 }
 
-/// The body of a request. Requires a content type that no foreign page can send: a browser asks
-/// before it sends this one to another site, and there is no CORS.
-async fn sent(headers: &HeaderMap, body: Body, kind: &str) -> Result<Bytes, Refusal> {
+/// Reads the body of a request. Requires a content type that keeps foreign pages out: a browser
+/// sends it to another site only after a CORS preflight, and the map allows none.
+async fn read_body(headers: &HeaderMap, body: Body, kind: &str) -> Result<Bytes, Refusal> {
     if headers.get(CONTENT_TYPE).is_none_or(|given| given != kind) {
         return Err(bad(format!("Content-Type: expected {kind}")));
     }
-    let body = tokio::time::timeout(BODY_WITHIN, to_bytes(body, BODY_BYTES_MAX)).await;
+    let body = tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, BODY_BYTES_MAX)).await;
     body.ok().and_then(Result::ok).ok_or_else(|| {
-        bad(format!("expected a body of at most {BODY_BYTES_MAX} bytes within {BODY_WITHIN:?}"))
+        bad(format!("expected a body of at most {BODY_BYTES_MAX} bytes within {BODY_TIMEOUT:?}"))
     })
 }
 
@@ -66,12 +67,14 @@ fn forbidden(what: &str) -> Refusal {
 
 /// Returns the ClickHouse login that writes, if the viewer may use it.
 fn writer<'a>(state: &'a State, viewer: &Viewer) -> Result<&'a Reader, Refusal> {
-    let writer = state.fence_writer.as_ref().filter(|_| writes(state, viewer));
-    writer.ok_or_else(|| forbidden("nothing can be written here (fences.user), or not with a link"))
+    let writer = state.fence_writer.as_ref().filter(|_| may_write(state, viewer));
+    writer.ok_or_else(|| {
+        forbidden("you cannot write: fences.user is not set, or you use a read-only link")
+    })
 }
 
-/// Waits for a write as long as for a query.
-async fn written(
+/// Waits for a write, at most `clickhouse.query_timeout`.
+async fn wait_for_write(
     state: &State,
     writer: &Reader,
     write: impl Future<Output = Result<(), clickhouse::error::Error>>,
@@ -80,35 +83,34 @@ async fn written(
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => {
             tracing::warn!(%error, "nothing was stored");
-            let why = writer.failed(&error).1.unwrap_or_else(|| "it refuses".to_owned());
+            let why = writer.failed(&error).1.unwrap_or_else(|| "it refused the insert".to_owned());
             Err(away(format!("ClickHouse did not store this: {why}")))
         }
         Err(_) => {
-            Err(away("ClickHouse does not answer in time (clickhouse.query_timeout)".to_owned()))
+            Err(away("ClickHouse did not answer in time (clickhouse.query_timeout)".to_owned()))
         }
     }
 }
 
-/// The content type keeps foreign pages out: a browser asks before it sends this one to another
-/// site, and there is no CORS.
+/// Stores, changes or ends a fence, from a GeoJSON Feature.
 pub(super) async fn put_fence(
     From(state): From<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    let writer = state.fence_writer.as_ref().filter(|_| edits_fences(&state, &viewer));
+    let writer = state.fence_writer.as_ref().filter(|_| may_edit_fences(&state, &viewer));
     let writer = writer.ok_or_else(|| {
         Refusal(
             StatusCode::FORBIDDEN,
             "you may not change fences (fences.user, fences.editors)".to_owned(),
         )
     })?;
-    let body = sent(&headers, body, "application/geo+json").await?;
+    let body = read_body(&headers, body, "application/geo+json").await?;
     let feature: serde_json::Value =
         serde_json::from_slice(&body).map_err(|error| bad(format!("not JSON: {error}")))?;
     if feature["properties"].get("drivers").is_some() && !viewer.scope.is_all() {
-        return Err(forbidden("only a viewer of all drivers may choose those of a fence"));
+        return Err(forbidden("only a viewer of all drivers may choose the drivers of a fence"));
     }
     let user = viewer.name.as_deref();
     let stored = async {
@@ -121,7 +123,7 @@ pub(super) async fn put_fence(
         Ok(Err(areas::Refused::Conflict(why))) => Err(Refusal(StatusCode::CONFLICT, why)),
         Ok(Err(areas::Refused::Away(why))) => Err(away(why)),
         Err(_) => {
-            Err(away("ClickHouse does not answer in time (clickhouse.query_timeout)".to_owned()))
+            Err(away("ClickHouse did not answer in time (clickhouse.query_timeout)".to_owned()))
         }
     }
 }
@@ -133,12 +135,13 @@ async fn see_alert(
     body: Body,
 ) -> Answer {
     let writer = writer(&state, &viewer)?;
-    let body = sent(&headers, body, JSON).await?;
-    let seen: alerts::Seen =
+    let body = read_body(&headers, body, JSON).await?;
+    let seen: alerts::AlertKey =
         serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
     in_scope(&state, &viewer, &seen.driver_id)?;
     let by = viewer.name.as_deref().unwrap_or_default();
-    written(&state, writer, alerts::acknowledge(writer, state.store.database(), &seen, by)).await?;
+    wait_for_write(&state, writer, alerts::acknowledge(writer, state.store.database(), &seen, by))
+        .await?;
     state.acknowledged.fetch_add(1, Ordering::Relaxed);
     Ok(answer(&json!({})))
 }
@@ -153,7 +156,7 @@ struct LinkRequest {
     hours: Option<u32>,
 }
 
-/// Signs a link that shows these drivers and groups, if the maker may see them.
+/// Signs a link that shows these drivers and groups, if the viewer may see them.
 async fn make_link(
     From(state): From<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
@@ -161,19 +164,21 @@ async fn make_link(
     body: Body,
 ) -> Answer {
     let secret = state.config.access.links_key.clone().filter(|_| !viewer.is_link);
-    let secret = secret.ok_or_else(|| forbidden("there are no links here (access.links_key)"))?;
-    let body = sent(&headers, body, JSON).await?;
-    let asked: LinkRequest =
+    let secret = secret.ok_or_else(|| {
+        forbidden("you cannot make links: access.links_key is not set, or you use a link")
+    })?;
+    let body = read_body(&headers, body, JSON).await?;
+    let request: LinkRequest =
         serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
-    let hours = asked.hours.unwrap_or(LINK_HOURS);
+    let hours = request.hours.unwrap_or(LINK_HOURS);
     if !(1..=LINK_HOURS_MAX).contains(&hours) {
         return Err(bad(format!("hours: expected 1 to {LINK_HOURS_MAX}")));
     }
     let until = now().unix_ms() + i64::from(hours) * 3_600_000;
     let by = viewer.name.clone().unwrap_or_default();
     let link = Link {
-        groups: asked.groups.into_iter().collect(),
-        drivers: asked.drivers.into_iter().collect(),
+        groups: request.groups.into_iter().collect(),
+        drivers: request.drivers.into_iter().collect(),
         until,
         by,
     };
@@ -189,7 +194,7 @@ async fn make_link(
     Ok(answer(&json!({ "link": link.sign(&secret), "until": until })))
 }
 
-/// Stores names of drivers, from CSV or a JSON array.
+/// Stores cards of drivers, from CSV or a JSON array.
 async fn put_cards(
     From(state): From<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
@@ -203,22 +208,22 @@ async fn put_cards(
     let is_csv =
         headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/csv"));
     let changes: Vec<CardChange> = if is_csv {
-        let body = sent(&headers, body, "text/csv").await?;
+        let body = read_body(&headers, body, "text/csv").await?;
         let text = str::from_utf8(&body).map_err(|_| bad("the CSV is not UTF-8".to_owned()))?;
         names::csv(text).map_err(bad)?
     } else {
-        let body = sent(&headers, body, JSON).await?;
+        let body = read_body(&headers, body, JSON).await?;
         serde_json::from_slice(&body)
             .map_err(|error| bad(format!("expected an array of cards: {error}")))?
     };
     changes.iter().try_for_each(|card| params::driver(&card.driver_id).map(drop)).map_err(bad)?;
     let cards = names::merged(&state.store, changes).await;
     let cards = cards.map_err(|error| {
-        tracing::warn!(%error, "the stored names were not read");
+        tracing::warn!(%error, "the stored cards cannot be read");
         away(state.store.error(&error).to_string())
     })?;
     let count = cards.len();
-    written(&state, writer, names::write(writer, state.store.database(), &cards)).await?;
+    wait_for_write(&state, writer, names::write(writer, state.store.database(), &cards)).await?;
     state.live.read_names();
     tracing::info!(user = viewer.name, count, "drivers were named");
     Ok(answer(&json!({ "stored": count })))

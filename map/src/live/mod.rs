@@ -3,8 +3,8 @@
 //!
 //! Guarantee: a row is visible after the next query, however late its fix is; a removed driver
 //! disappears within `map.reread`. While ClickHouse is down, the last positions stay, and every
-//! tick gives the time since when. The same holds while inserts have stopped, even if no page was
-//! open when they did.
+//! tick gives the start of the outage. The same holds while inserts have stopped, even if no page
+//! was open when they stopped.
 
 mod reading;
 mod tick;
@@ -32,14 +32,14 @@ use crate::store::{Changed, Error, Store};
 use crate::tiles::{self, Kind};
 use crate::wire::Part;
 
-/// The server enforces its own time limit, unless it hangs; this one is the map's.
-const ANSWER_WITHIN: Duration = Duration::from_secs(65);
-/// Without a row for this long ClickHouse counts as down, though its answer may still come.
+/// Timeout of a query. The server's own limit is shorter, but a hung server does not enforce it.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
+/// Without a row for this long ClickHouse counts as down, though its response may still arrive.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
-/// After this long without a viewer the map stops asking ClickHouse.
+/// After this long without a viewer the map stops querying ClickHouse.
 const IDLE_AFTER: Duration = Duration::from_secs(10);
 /// The first viewer waits at most this long for fresh positions, then gets the last ones.
-const FRESH_WITHIN: Duration = Duration::from_millis(1_500);
+const FRESH_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Rows per lock of the fleet, so that readers can run in between.
 const ROWS_AT_ONCE: usize = 4_096;
 /// Memory limit of the tiles of one generation, in bytes.
@@ -63,17 +63,18 @@ pub struct Live {
     fleet: RwLock<Fleet>,
     tiles: Mutex<Tiles>,
     tick: watch::Sender<Tick>,
-    /// A query has ended. Ticks also come while one runs.
-    asked: watch::Sender<()>,
+    /// Notified when a query has ended. Ticks are sent while a query runs, too.
+    query_ended: watch::Sender<()>,
     /// Time of the last request, in milliseconds since 1970.
-    looked: AtomicI64,
-    somebody: Notify,
-    /// Cause of a failure to read news; shown to viewers.
+    requested_ms: AtomicI64,
+    viewer_arrived: Notify,
+    /// Why the last read failed or is incomplete; shown to viewers.
     trouble: Mutex<Option<String>>,
+    /// Time of the last iteration of the query loop.
     beat: Mutex<Instant>,
-    /// Counts per scope, and the time at which they were taken.
-    parts: Mutex<(i64, HashMap<Arc<Scope>, Summary>)>,
-    /// Requests that names are read now.
+    /// Counts per scope, and the time of the tick for which they were taken.
+    summaries: Mutex<(i64, HashMap<Arc<Scope>, Summary>)>,
+    /// Notified to read names at once.
     names_changed: Notify,
     points_max: usize,
     drivers_max: usize,
@@ -83,7 +84,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Empty until [`Live::run`] has read everything once.
+    /// The fleet stays empty until [`Live::run`] has read everything once.
     #[must_use]
     pub fn new(config: &config::Map, metrics: Arc<Metrics>) -> Self {
         let now = now().unix_ms();
@@ -104,14 +105,14 @@ impl Live {
             fleet: RwLock::new(Fleet::new(config.drivers_max)),
             tiles: Mutex::default(),
             tick: watch::Sender::new(tick),
-            asked: watch::Sender::new(()),
-            looked: AtomicI64::new(now),
-            somebody: Notify::new(),
+            query_ended: watch::Sender::new(()),
+            requested_ms: AtomicI64::new(now),
+            viewer_arrived: Notify::new(),
             trouble: Mutex::new(Some(
-                "clickhouse: everybody's last position is being read".to_owned(),
+                "clickhouse: the last positions are still being read".to_owned(),
             )),
             beat: Mutex::new(Instant::now()),
-            parts: Mutex::default(),
+            summaries: Mutex::default(),
             names_changed: Notify::new(),
             ages: Ages {
                 silent_s: seconds(config.silent_after),
@@ -134,28 +135,28 @@ impl Live {
         self.tick.borrow().clone()
     }
 
-    /// Returns the last tick, with the counts of the drivers that a viewer may see.
+    /// Returns the tick, with the counts of only the drivers that a viewer may see.
     #[must_use]
     pub fn tick_for(&self, scope: &Arc<Scope>, tick: &Tick) -> Tick {
         if scope.is_all() {
             return tick.clone();
         }
         let known = {
-            let mut parts = lock(&self.parts);
-            if parts.0 != tick.now {
-                *parts = (tick.now, HashMap::new());
+            let mut summaries = lock(&self.summaries);
+            if summaries.0 != tick.now {
+                *summaries = (tick.now, HashMap::new());
             }
-            parts.1.get(scope).copied()
+            summaries.1.get(scope).copied()
         };
         let part = known.unwrap_or_else(|| {
             let part = summary(&self.fleet(), scope, self.ages, tick.now);
-            let mut parts = lock(&self.parts);
-            if parts.0 == tick.now {
-                parts.1.insert(Arc::clone(scope), part);
+            let mut summaries = lock(&self.summaries);
+            if summaries.0 == tick.now {
+                summaries.1.insert(Arc::clone(scope), part);
             }
             part
         });
-        Tick { rate: None, ..tick.clone().of(&part) }
+        Tick { rate: None, ..tick.clone().with_counts(&part) }
     }
 
     /// Resolves a look to the drivers that it shows now.
@@ -175,7 +176,7 @@ impl Live {
         lock(&self.trouble).iter().cloned().collect()
     }
 
-    /// Returns the time since the last turn of the query loop.
+    /// Returns the time since the last iteration of the query loop.
     #[must_use]
     pub fn silent_for(&self) -> Duration {
         lock(&self.beat).elapsed()
@@ -185,17 +186,17 @@ impl Live {
     ///
     /// # Errors
     /// Nothing has been read yet; the message gives the cause.
-    pub async fn look(&self) -> Result<(), String> {
+    pub async fn wait_until_fresh(&self) -> Result<(), String> {
         let now_ms = now().unix_ms();
-        let before = self.looked.fetch_max(now_ms, Ordering::Relaxed);
+        let before = self.requested_ms.fetch_max(now_ms, Ordering::Relaxed);
         let was_idle = now_ms - before > ms(IDLE_AFTER);
         if was_idle || self.tick.borrow().generation == 0 {
-            let mut asked = self.asked.subscribe();
-            self.somebody.notify_one();
+            let mut query_ended = self.query_ended.subscribe();
+            self.viewer_arrived.notify_one();
             let fresh = async {
-                while asked.changed().await.is_ok() && self.tick.borrow().generation == 0 {}
+                while query_ended.changed().await.is_ok() && self.tick.borrow().generation == 0 {}
             };
-            let _ = tokio::time::timeout(FRESH_WITHIN, fresh).await;
+            let _ = tokio::time::timeout(FRESH_TIMEOUT, fresh).await;
         }
         if self.tick.borrow().generation > 0 {
             return Ok(());
@@ -204,7 +205,7 @@ impl Live {
         Err(format!("nothing has been read yet: {}", why.unwrap_or_default()))
     }
 
-    /// Returns how the tiles of a view are cut.
+    /// Returns whether the tiles of a view have points or cells.
     #[must_use]
     pub fn kind(&self, view: impl Iterator<Item = Tile> + Clone, look: &Look) -> Kind {
         let fleet = self.fleet();
@@ -253,13 +254,13 @@ impl Live {
             *lock(&self.beat) = Instant::now();
             tokio::select! {
                 _ = next.tick() => {}
-                () = self.somebody.notified() => next.reset(),
+                () = self.viewer_arrived.notified() => next.reset(),
             }
-            let looked = self.looked.load(Ordering::Relaxed);
+            let requested_ms = self.requested_ms.load(Ordering::Relaxed);
             if self.tick.receiver_count() > 0 {
-                self.looked.fetch_max(now().unix_ms(), Ordering::Relaxed);
-            } else if now().unix_ms() - looked > ms(IDLE_AFTER) && reading.is_well() {
-                reading.rest();
+                self.requested_ms.fetch_max(now().unix_ms(), Ordering::Relaxed);
+            } else if now().unix_ms() - requested_ms > ms(IDLE_AFTER) && reading.is_well() {
+                reading.reset_rate();
                 continue;
             }
             let began = Instant::now();
@@ -267,7 +268,7 @@ impl Live {
                 // The client enters a tracing span for every row, which costs 0.1 s of CPU if a
                 // subscriber is active.
                 let read = self.read(store, &mut reading).with_subscriber(Dispatch::none());
-                let mut read = pin!(tokio::time::timeout(ANSWER_WITHIN, read));
+                let mut read = pin!(tokio::time::timeout(ANSWER_TIMEOUT, read));
                 let (mut rows, mut heard) = (self.metrics.rows_read.get(), began);
                 loop {
                     tokio::select! {
@@ -279,11 +280,11 @@ impl Live {
                     if rows_now != rows {
                         (rows, heard) = (rows_now, Instant::now());
                     }
-                    self.tick_on(heard.elapsed() >= SILENT_AFTER);
+                    self.tick_while_reading(heard.elapsed() >= SILENT_AFTER);
                 }
             };
             self.metrics.reads.observe(began.elapsed().as_secs_f64());
-            self.tell(store, &mut reading, outcome);
+            self.publish(store, &mut reading, outcome);
         }
     }
 
@@ -323,18 +324,18 @@ impl Live {
     }
 
     fn is_idle(&self) -> bool {
-        let looked = self.looked.load(Ordering::Relaxed);
-        self.tick.receiver_count() == 0 && now().unix_ms() - looked > ms(IDLE_AFTER)
+        let requested_ms = self.requested_ms.load(Ordering::Relaxed);
+        self.tick.receiver_count() == 0 && now().unix_ms() - requested_ms > ms(IDLE_AFTER)
     }
 
     /// Sends ticks while a query is slow; a page without ticks would report that the map is down.
-    fn tick_on(&self, is_silent: bool) {
+    fn tick_while_reading(&self, is_silent: bool) {
         let now_ms = now().unix_ms();
         self.tick.send_modify(|tick| {
             tick.now = now_ms;
             if is_silent && tick.state != State::Away {
                 (tick.state, tick.since) = (State::Away, now_ms);
-                let words = format!("no row of an answer for {SILENT_AFTER:?}");
+                let words = format!("no row of a response for {SILENT_AFTER:?}");
                 warn!("{words}; waiting");
                 *lock(&self.trouble) = Some(format!("clickhouse: {words}"));
             }
@@ -348,7 +349,7 @@ impl Live {
         reading: &mut Reading,
     ) -> Result<usize, clickhouse::error::Error> {
         let began_ms = now().unix_ms();
-        let is_pass = reading.wants_all(self.reread);
+        let is_pass = reading.is_full_read_due(self.reread);
         let mut parts = if is_pass { Parts::default() } else { reading.parts.clone() };
         if is_pass {
             self.write(Fleet::begin_pass);
@@ -388,7 +389,7 @@ impl Live {
         }
         reading.parts = parts;
         if let Some(age_ms) = age_ms {
-            reading.came(began_ms - age_ms.max(0));
+            reading.record_insert(began_ms - age_ms.max(0));
         }
         Ok(self.write(Fleet::commit))
     }
@@ -397,7 +398,8 @@ impl Live {
         change(&mut self.fleet.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn tell(
+    /// Updates the tick and the metrics after a read.
+    fn publish(
         &self,
         store: &Store,
         reading: &mut Reading,
@@ -407,14 +409,14 @@ impl Live {
         let mut tick = self.last_tick();
         let (state, since) = match outcome {
             Ok(moved) => {
-                reading.answered(moved, now);
+                reading.record_answer(moved, now);
                 if moved > 0 || tick.generation == 0 || reading.is_recut_due(now) {
                     tick.generation += 1;
                     reading.recut = Some(now);
                 }
                 *lock(&self.trouble) = self.left_out();
                 reading
-                    .stopped(now_ms)
+                    .stale_since(now_ms)
                     .map_or((State::Ok, now_ms), |stopped| (State::Stale, stopped))
             }
             Err(error) => {
@@ -422,7 +424,7 @@ impl Live {
                 let words = match store.error(&error) {
                     Error::TooMuch(words) | Error::Away(words) => words,
                 };
-                if reading.failed() {
+                if reading.record_failure() {
                     warn!(%error, "{words}; trying again every second");
                 }
                 *lock(&self.trouble) = Some(format!("clickhouse: {words}"));
@@ -444,9 +446,9 @@ impl Live {
         self.tick.send_modify(|sent| {
             tick.generation += u64::from(sent.names != tick.names);
             tick.names = sent.names;
-            *sent = Tick { now: now_ms, rate: Some(reading.rate()), ..tick.of(&all) };
+            *sent = Tick { now: now_ms, rate: Some(reading.rate()), ..tick.with_counts(&all) };
         });
-        self.asked.send_replace(());
+        self.query_ended.send_replace(());
     }
 
     fn left_out(&self) -> Option<String> {
@@ -460,10 +462,10 @@ impl Live {
     }
 }
 
-/// Logs a failure that follows a success.
+/// Logs a failure, unless the attempt before failed too. Returns the new value of `was_failing`.
 fn warn_once(was_failing: bool, error: &clickhouse::error::Error) -> bool {
     if !was_failing {
-        warn!(%error, "names of drivers were not read; trying again");
+        warn!(%error, "the names of drivers cannot be read; trying again");
     }
     true
 }
@@ -487,15 +489,15 @@ mod tests {
             live.tick.send_modify(|tick| (tick.now, tick.generation) = (now, generation))
         };
         // The last request is long ago.
-        live.looked.store(0, Ordering::Relaxed);
+        live.requested_ms.store(0, Ordering::Relaxed);
         tick(0, 5);
-        let mut look = pin!(live.look());
-        assert!(look.as_mut().poll(&mut context).is_pending());
+        let mut fresh = pin!(live.wait_until_fresh());
+        assert!(fresh.as_mut().poll(&mut context).is_pending());
         tick(i64::MAX, 5);
-        assert!(look.as_mut().poll(&mut context).is_pending(), "ClickHouse has not answered yet");
-        live.asked.send_replace(());
-        assert_eq!(look.as_mut().poll(&mut context), Poll::Ready(Ok(())));
+        assert!(fresh.as_mut().poll(&mut context).is_pending(), "ClickHouse has not answered yet");
+        live.query_ended.send_replace(());
+        assert_eq!(fresh.as_mut().poll(&mut context), Poll::Ready(Ok(())));
         // Further requests do not wait.
-        assert_eq!(pin!(live.look()).poll(&mut context), Poll::Ready(Ok(())));
+        assert_eq!(pin!(live.wait_until_fresh()).poll(&mut context), Poll::Ready(Ok(())));
     }
 }

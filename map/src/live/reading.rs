@@ -7,9 +7,10 @@ use crate::fleet::parts::Parts;
 
 /// Interval of the query.
 pub(super) const PERIOD: Duration = Duration::from_secs(1);
-/// Without an insert for this long, after there were some, the state is `stale`.
+/// The state is `stale` after this long without an insert, if there was one before.
 const STALE_AFTER: Duration = Duration::from_secs(15);
-/// Tiles are cut anew after this long without a move: drivers fall silent without a row.
+/// Tiles are cut again after this long without a move, because drivers become silent without a new
+/// row.
 const RECUT_AFTER: Duration = Duration::from_secs(15);
 /// The rate is a mean over this many queries.
 const RATE_TICKS: usize = 10;
@@ -20,8 +21,8 @@ pub(super) struct Reading {
     pub(super) parts: Parts,
     /// Time of the last full read; `None`: the next one is full.
     pub(super) all_read: Option<Instant>,
-    /// Time of the last insert by this machine's clock, in milliseconds since 1970.
-    came: Option<i64>,
+    /// Time of the last insert, by this machine's clock, in milliseconds since 1970.
+    last_insert_ms: Option<i64>,
     is_failing: bool,
     /// Time of the last new generation of tiles.
     pub(super) recut: Option<Instant>,
@@ -30,12 +31,12 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Whether the next read is full.
-    pub(super) fn wants_all(&self, every: Duration) -> bool {
+    /// Whether the next read must be full.
+    pub(super) fn is_full_read_due(&self, every: Duration) -> bool {
         self.all_read.is_none_or(|at| at.elapsed() >= every)
     }
 
-    pub(super) fn answered(&mut self, moved: usize, now: Instant) {
+    pub(super) fn record_answer(&mut self, moved: usize, now: Instant) {
         self.is_failing = false;
         // In the first read every driver is new.
         let counted = if self.counts.is_empty() { 0 } else { moved };
@@ -45,23 +46,24 @@ impl Reading {
         }
     }
 
-    /// Rows were inserted then. The same moment, computed again, differs by milliseconds.
-    pub(super) fn came(&mut self, at_ms: i64) {
-        if self.came.is_none_or(|known| at_ms > known + ms(PERIOD)) {
-            self.came = Some(at_ms);
+    /// Records the time of an insert. The time of one insert differs by milliseconds each time that
+    /// it is computed.
+    pub(super) fn record_insert(&mut self, at_ms: i64) {
+        if self.last_insert_ms.is_none_or(|known| at_ms > known + ms(PERIOD)) {
+            self.last_insert_ms = Some(at_ms);
         }
     }
 
-    /// The last insert, if it was long ago.
-    pub(super) fn stopped(&self, now_ms: i64) -> Option<i64> {
-        self.came.filter(|came| now_ms - came >= ms(STALE_AFTER))
+    /// Returns the time of the last insert, if it was at least [`STALE_AFTER`] ago.
+    pub(super) fn stale_since(&self, now_ms: i64) -> Option<i64> {
+        self.last_insert_ms.filter(|at_ms| now_ms - at_ms >= ms(STALE_AFTER))
     }
 
     pub(super) fn is_recut_due(&self, now: Instant) -> bool {
         self.recut.is_none_or(|at| now.duration_since(at) >= RECUT_AFTER)
     }
 
-    /// Mean per second between the first and the last query.
+    /// Returns the number of drivers that moved per second, averaged over the last queries.
     pub(super) fn rate(&self) -> f64 {
         let (Some((first, _)), Some((last, _))) = (self.counts.front(), self.counts.back()) else {
             return 0.0;
@@ -71,9 +73,9 @@ impl Reading {
         if seconds > 0.0 { (moved as f64 / seconds * 10.0).round() / 10.0 } else { 0.0 }
     }
 
-    /// Returns whether this is the first failure after an answer: a server that was down may have
-    /// lost rows, so the next read is full.
-    pub(super) fn failed(&mut self) -> bool {
+    /// Makes the next read full, because a server that was down may have lost rows. Returns whether
+    /// this is the first failure after an answer.
+    pub(super) fn record_failure(&mut self) -> bool {
         self.all_read = None;
         !std::mem::replace(&mut self.is_failing, true)
     }
@@ -82,8 +84,8 @@ impl Reading {
         self.all_read.is_some() && !self.is_failing
     }
 
-    /// No viewer: later fixes do not count towards the rate.
-    pub(super) fn rest(&mut self) {
+    /// Resets the rate while there is no viewer: moves in the meantime do not count.
+    pub(super) fn reset_rate(&mut self) {
         self.counts.clear();
     }
 }

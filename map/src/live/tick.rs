@@ -22,15 +22,15 @@ pub struct Tick {
     pub now: i64,
     /// Drivers in memory.
     pub drivers: usize,
-    /// Drivers with a fix in the last minute.
+    /// Drivers with a message in the last minute.
     pub seen_1m: usize,
-    /// Drivers that moved, per second; a mean of ten seconds. `None`: the viewer sees a part of the
-    /// fleet only.
+    /// Drivers that moved, per second; a mean of ten seconds. `None`: the viewer sees only a part
+    /// of the fleet.
     pub rate: Option<f64>,
     /// Arrival of the newest message at milepost.
     pub newest: Option<i64>,
     pub state: State,
-    /// Since when the state holds; of `stale`, the last insert.
+    /// Time since which the state holds; for `stale`, the time of the last insert.
     pub since: i64,
     /// Changes when tiles may have changed. 0: nothing has been read yet.
     pub generation: u64,
@@ -60,7 +60,7 @@ impl States {
 
 impl Tick {
     /// Replaces the counts of the whole fleet with those of a part of it.
-    pub(super) fn of(self, part: &Summary) -> Self {
+    pub(super) fn with_counts(self, part: &Summary) -> Self {
         Self {
             drivers: part.drivers,
             seen_1m: part.seen_1m,

@@ -1,4 +1,4 @@
-//! The map refuses to start without access control beyond the loopback, and never prints secrets.
+//! The map refuses to listen beyond the loopback without access control, and never prints secrets.
 
 use milepost_map::config::Config;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
@@ -105,7 +105,7 @@ fn user_header_requires_that_only_a_proxy_reaches_the_map() {
             "[http]\nuser_header = 'X-User'\nbehind_proxy = true\nlisten = '0.0.0.0:9480'",
             "set http.token_file, and let the proxy",
         ),
-        ("[http]\nuser_header = 'X User'\nbehind_proxy = true", "no name of a header"),
+        ("[http]\nuser_header = 'X User'\nbehind_proxy = true", "not a valid header name"),
         ("[fences]\neditors = ['ada']", "fences.editors: requires"),
         ("[fences]\npassword = 'p'", "fences.user: required"),
     ] {

@@ -1,4 +1,4 @@
-//! Everybody's last position: right under any order, bounded, and no bigger than was said.
+//! The fleet in memory: correct for any order of fixes, bounded, and within the documented memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,8 +65,8 @@ proptest! {
         prop_assert_eq!(everybody.len(), model.len());
         prop_assert!(everybody.is_sorted_by_key(|row| row.place()));
         for row in everybody {
-            let name = String::from_utf8(fleet.name(row.number()).to_vec()).unwrap();
-            prop_assert_eq!((row.lat_e7, row.lng_e7), (model[&name].lat_e7, model[&name].lng_e7));
+            let id = String::from_utf8(fleet.id(row.number()).to_vec()).unwrap();
+            prop_assert_eq!((row.lat_e7, row.lng_e7), (model[&id].lat_e7, model[&id].lng_e7));
         }
         for (name, fix) in &model {
             prop_assert_eq!(fleet.find(name), Some(fix));

@@ -1,4 +1,4 @@
-//! A tile's bytes, read as docs/map.md describes them, by a reader of its own.
+//! An independent reader of tiles, written after docs/map.md.
 
 /// A tile, column by column.
 #[derive(Debug, Default, PartialEq)]
@@ -17,7 +17,7 @@ pub struct Read {
     pub ids: Vec<String>,
 }
 
-/// A tile of an answer of `/api/tiles`.
+/// A tile in a response of `/api/tiles`.
 #[derive(Debug, PartialEq)]
 pub struct Part {
     /// z/x/y
@@ -26,7 +26,7 @@ pub struct Part {
     pub tile: Read,
 }
 
-/// An answer of `/api/tiles`.
+/// Reads a response of `/api/tiles`.
 pub fn read_all(mut bytes: &[u8]) -> Vec<Part> {
     let mut parts = Vec::new();
     while !bytes.is_empty() {

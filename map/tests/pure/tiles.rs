@@ -1,4 +1,4 @@
-//! Everybody is in exactly one tile of each zoom, and comes out of it as they went in.
+//! Every driver is in exactly one tile of each zoom, and is read from it unchanged.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub fn fix(lat: f64, lng: f64) -> Fix {
     }
 }
 
-/// Every driver, however long ago its fix is.
+/// Shows every driver, however old its fix is.
 pub fn everyone(fleet: &Fleet) -> Filter<'_> {
     let look = Look { states: u8::MAX, ..Look::default() };
     Filter::new(fleet, &look, Ages { silent_s: 300, hidden_s: 86_400 }, NOW_MS)
@@ -43,7 +43,7 @@ fn fleet(places: &[(f64, f64)]) -> Fleet {
     fleet
 }
 
-/// Computed apart: the tile in which a place is.
+/// Returns the tile of a place, computed without the Z-order curve.
 fn tile_of(z: u8, lat: f64, lng: f64) -> Tile {
     let (x, y) = square(lat, lng);
     let n = f64::from(1_u32 << z);
@@ -88,7 +88,7 @@ fn the_edges_of_the_map_are_in_the_outermost_tiles() {
         assert_eq!(
             (found.lat_e7[0], found.lng_e7[0]),
             (fix(lat, lng).lat_e7, fix(lat, lng).lng_e7),
-            "its true place"
+            "the exact place"
         );
     }
 }

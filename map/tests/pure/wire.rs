@@ -1,4 +1,4 @@
-//! An answer of many tiles is what each of them is, with gzip and without.
+//! A response with many tiles contains each of them unchanged, with gzip and without.
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -63,6 +63,6 @@ fn large_tiles_are_compressed_and_small_ones_hardly_grow() {
 #[test]
 fn version_depends_on_the_content_alone() {
     let version = |z, drivers, now_ms| part(z, drivers, now_ms).version;
-    assert_eq!(version(3, 2, NOW_MS), version(3, 2, NOW_MS + 1_000), "the clock is no change");
+    assert_eq!(version(3, 2, NOW_MS), version(3, 2, NOW_MS + 1_000), "the time does not count");
     assert_ne!(version(3, 2, NOW_MS), version(3, 3, NOW_MS));
 }

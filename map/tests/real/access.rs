@@ -14,8 +14,9 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::world::{SOON, ask, world};
 
-/// `map:secret`, and others, in base 64.
+/// `map:secret` in base 64.
 const RIGHT: &str = "Basic bWFwOnNlY3JldA==";
+/// `map:wrong` in base 64.
 const WRONG: &str = "Basic bWFwOndyb25n";
 
 #[test]
@@ -175,7 +176,7 @@ fn map_serves_https() -> Result<()> {
     let settings = settings.with("HTTP__USERNAME", "map").with("HTTP__PASSWORD", "secret");
     let map = settings.listen()?;
     let here = settings.with("HTTP__LISTEN", format!("127.0.0.1:{}", map.port));
-    wait_until("health says so", SOON, || Ok(here.call(&["health"])?.0 == 0))?;
+    wait_until("health reports ready", SOON, || Ok(here.call(&["health"])?.0 == 0))?;
     let mut roots = RootCertStore::empty();
     roots.add(cert.der().clone())?;
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -247,7 +248,7 @@ fn only_editors_named_by_the_proxy_write_fences() -> Result<()> {
     };
     ensure!(ask(&map, "/api/config", &[("X-User", "ada")])?.json()?["edits_fences"] == true);
     ensure!(post(&map, "eve", geojson, YARD)?.0 == 403);
-    ensure!(post(&map, "ada", "text/plain", YARD)?.0 == 400, "what a foreign page can send");
+    ensure!(post(&map, "ada", "text/plain", YARD)?.0 == 400, "a content type that a foreign page can send");
     for wrong in ["", "{}", &YARD.replace("yard", ""), &YARD.replace("[12,47],[12,49],", "")] {
         let (status, why) = post(&map, "ada", geojson, wrong)?;
         ensure!(status == 400 && why.contains("error"), "{wrong}: {status} {why}");
@@ -276,11 +277,11 @@ fn only_editors_named_by_the_proxy_write_fences() -> Result<()> {
     wait_until("the fence has ended", SOON, || Ok(names()?.is_empty()))?;
     ensure!(
         world.query("SELECT length(polygons[1][1]) FROM {db}.fences FINAL")? == "4",
-        "what was is kept"
+        "the ended version is kept"
     );
 
-    // A new fence of its name begins where the former one ended; an edit begins a version; then it
-    // ends.
+    // A new fence of the same name begins where the former one ended; an edit begins a new version;
+    // then the fence ends.
     ensure!(post(&map, "grace", geojson, YARD)? == (200, "{}".to_owned()));
     ensure!(names()? == "yard");
     ensure!(post(&map, "ada", geojson, &YARD.replace("[12,49]", "[12,49],[11,49]"))?.0 == 200);
@@ -325,7 +326,7 @@ fn only_editors_named_by_the_proxy_write_fences() -> Result<()> {
     let old = "SELECT groupArray((toYear(valid_from) = 1965, toYear(valid_until) = 2250, polygons[1][1][2].1)) FROM \
         (SELECT * FROM {db}.fences FINAL WHERE name IN ('old town', 'new town') ORDER BY valid_from, name)";
     ensure!(world.query(old)? == "[(1,0,12),(0,1,12.5)]", "{}", world.query(old)?);
-    // A page that still shows the former version is told.
+    // A page that still shows the former version gets a conflict.
     edited["geometry"]["coordinates"][0][0][1] = serde_json::json!([12.7, 47]);
     let (status, why) = post(&map, "ada", geojson, &edited.to_string())?;
     ensure!(status == 409 && why.contains("changed this outline"), "{status} {why}");
@@ -374,7 +375,7 @@ fn open_ring_from_sql_is_served_closed_and_survives_an_edit() -> Result<()> {
         let ring = ring.as_array().context("a ring")?;
         ensure!(ring.len() == points && ring.first() == ring.last(), "{all}");
     }
-    // Sent back unchanged, nothing is written.
+    // A feature that is sent back unchanged writes nothing.
     let send = |feature: &serde_json::Value| -> Result<u16> {
         let config =
             ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
@@ -402,7 +403,7 @@ fn only_the_proxy_can_name_the_viewer() -> Result<()> {
         .with("HTTP__BEHIND_PROXY", "true")
         .with("HTTP__USER_HEADER", "X-User");
     let (code, words) = proxied.clone().with("HTTP__LISTEN", "0.0.0.0:0").call(&["run"])?;
-    ensure!(code == 64 && words.contains("http.user_header: whoever reaches 0.0.0.0:0"), "{words}");
+    ensure!(code == 64 && words.contains("http.user_header: anyone who reaches 0.0.0.0:0"), "{words}");
     let map = proxied.with("HTTP__TOKEN", "t0ken").run()?;
     let (ada, right) = (("X-User", "ada"), ("Authorization", "Bearer t0ken"));
     for (headers, status) in [

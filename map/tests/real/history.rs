@@ -1,4 +1,4 @@
-//! The past: a track is what the views say, and nothing that is asked becomes SQL.
+//! History: a track has what the views return, and no parameter becomes SQL.
 
 use anyhow::{Result, ensure};
 use lab_stack::unix_ms;
@@ -42,8 +42,8 @@ fn track_equals_the_result_of_its_sql() -> Result<()> {
         .filter_map(|one| one["kind"].as_str())
         .collect();
     ensure!(kinds == ["trip", "stop", "trip"], "{track}");
-    let way = &track["episodes"][0]["distance_m"];
-    ensure!(way.as_f64().is_some_and(|way| (6_000.0..7_500.0).contains(&way)), "{way}");
+    let metres = &track["episodes"][0]["distance_m"];
+    ensure!(metres.as_f64().is_some_and(|m| (6_000.0..7_500.0).contains(&m)), "{metres}");
     // The SQL in the response gives the same points.
     let sql = track["sql"].as_str().unwrap_or_default();
     ensure!(

@@ -1,4 +1,4 @@
-//! The present: what was inserted shows; viewers share what it costs.
+//! Live positions: inserted fixes appear on the map, and all viewers share one query.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::tile_format::{Part, read_all};
 use crate::world::{SOON, ask, tiles, wait_for, whole_world, world};
 
-/// An open page, as far as the server knows.
+/// An open page, as the server sees it: a client that reads the stream.
 pub struct Viewer(BufReader<TcpStream>);
 
 impl Viewer {
@@ -107,7 +107,7 @@ fn fix_appears_in_its_tile_and_late_fix_does_not_replace_it() -> Result<()> {
     wait_for("d2 has moved", &map, |tile| tile.lat_e7.contains(&481_000_000))?;
     ensure!(
         names(&tiles(&map, &known("3/2/3:1"))?) == ["3/4/2", "3/2/3"],
-        "those of another version"
+        "only tiles whose version differs"
     );
     // The compressed body is the same, and has its length in the header.
     let plain = ask(&map, "/api/tiles?of=3/2/3,3/4/2", &[("Accept-Encoding", "identity")])?;
@@ -117,7 +117,6 @@ fn fix_appears_in_its_tile_and_late_fix_does_not_replace_it() -> Result<()> {
     let mut unpacked = Vec::new();
     GzDecoder::new(gzip.body.as_slice()).read_to_end(&mut unpacked)?;
     ensure!(read_all(&unpacked).len() == 2);
-    // A deleted driver disappears at the next full read.
     Ok(())
 }
 
@@ -142,15 +141,15 @@ fn twenty_viewers_cost_one_query_per_second() -> Result<()> {
     let mut viewers: Vec<Viewer> = (0..20).map(|_| Viewer::open(&map)).collect::<Result<_>>()?;
     let first = viewers[0].tick_that(|tick| tick["generation"].as_u64() > Some(0))?;
     ensure!(first["drivers"] == 1 && first["state"] != "away", "{first}");
-    let questions = || map.metric("read_seconds_count");
-    let (before, began) = (questions()?, Instant::now());
+    let queries = || map.metric("read_seconds_count");
+    let (before, began) = (queries()?, Instant::now());
     for viewer in &mut viewers {
         for _ in 0..5 {
             viewer.tick()?;
         }
     }
-    let (asked, seconds) = (questions()? - before, began.elapsed().as_secs_f64());
-    ensure!(asked <= seconds + 2.0, "{asked} questions in {seconds} s");
+    let (asked, seconds) = (queries()? - before, began.elapsed().as_secs_f64());
+    ensure!(asked <= seconds + 2.0, "{asked} queries in {seconds} s");
     ensure!(map.metric("viewers")? == 20.0);
     // One more page is refused, until one of the open pages leaves.
     let refused = ask(&map, "/api/stream", &[])?;

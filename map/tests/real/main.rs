@@ -1,4 +1,4 @@
-//! The real binary beside the real ClickHouse engine.
+//! Tests of the real binary with the real ClickHouse engine.
 #![expect(
     unreachable_pub,
     clippy::unwrap_used,

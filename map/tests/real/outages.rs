@@ -1,4 +1,4 @@
-//! ClickHouse goes, hangs and comes back.
+//! ClickHouse stops, hangs and recovers.
 
 use std::cell::Cell;
 use std::io::{Read as _, Write as _};
@@ -28,7 +28,7 @@ fn map_starts_without_clickhouse_reports_it_and_recovers() -> Result<()> {
     let ready = ask(&map, "/readyz", &[])?;
     let words = String::from_utf8_lossy(&ready.body).into_owned();
     ensure!(ready.status == 503 && words.contains("clickhouse: "), "{words}");
-    ensure!(ask(&map, "/livez", &[])?.status == 200, "no restart helps");
+    ensure!(ask(&map, "/livez", &[])?.status == 200, "a restart would not help");
     let tile = ask(&map, "/api/tiles?of=0/0/0", &[])?;
     ensure!(
         tile.status == 503
@@ -51,7 +51,7 @@ fn map_starts_without_clickhouse_reports_it_and_recovers() -> Result<()> {
     wait_for("d2 is there", &map, |tile| tile.ids.len() == 2)?;
     ensure!(ask(&map, "/readyz", &[])?.status == 200);
     let log = map.process.log()?;
-    ensure!(log.matches("trying again every second").count() == 2, "an outage is a line: {log}");
+    ensure!(log.matches("trying again every second").count() == 2, "one line per outage: {log}");
     Ok(())
 }
 
@@ -64,7 +64,7 @@ fn hung_clickhouse_is_reported() -> Result<()> {
     let map = settings(folder.path(), &engine.0.url()).with("MAP__REREAD", "5s").listen()?;
     let mut viewer = Viewer::open(&map)?;
     viewer.tick_that(|tick| tick["state"] != "away" && tick["drivers"] == 1)?;
-    // Waits until the next full read is due, which may take longer than a read of the news.
+    // Waits until the next full read is due, which may take longer than an incremental read.
     let ticks = Cell::new(0);
     viewer.tick_that(|_| ticks.replace(ticks.get() + 1) == 4)?;
     engine.0.hang()?;
@@ -77,20 +77,19 @@ fn hung_clickhouse_is_reported() -> Result<()> {
     reported?;
     ensure!(
         ticks.get() > 5,
-        "{} ticks: a page that hears nothing thinks that we are away",
+        "{} ticks: a page without ticks reports that the map is down",
         ticks.get()
     );
     viewer.tick_that(|tick| tick["state"] != "away")?;
     Ok(())
 }
 
-/// Reads a request with its body, whose length its head names. Only a question with parameters has the
-/// form that ends in `--`.
+/// Reads a request with its body, as long as Content-Length says or up to the last chunk.
 fn request_of(stream: &mut TcpStream) -> Result<String> {
     let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
         let n = stream.read(&mut buffer)?;
-        ensure!(n > 0, "cut");
+        ensure!(n > 0, "the request is cut off");
         request.extend_from_slice(&buffer[..n]);
         let text = String::from_utf8_lossy(&request);
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
@@ -107,9 +106,9 @@ fn request_of(stream: &mut TcpStream) -> Result<String> {
     }
 }
 
-/// Answers nothing, ever.
 #[test]
 fn query_is_cancelled_when_its_client_disconnects() -> Result<()> {
+    // The listener stands in for a ClickHouse that never answers.
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let folder = lab_stack::folder()?;
     let map = settings(folder.path(), &format!("http://{}", listener.local_addr()?)).listen()?;
@@ -142,7 +141,7 @@ fn query_is_cancelled_when_its_client_disconnects() -> Result<()> {
     for mut stream in of_track {
         let mut rest = Vec::new();
         let ended = stream.read_to_end(&mut rest);
-        ensure!(ended.is_ok() && rest.is_empty(), "it hung up: {ended:?}");
+        ensure!(ended.is_ok() && rest.is_empty(), "the map hangs up: {ended:?}");
     }
     wait_until("its place is free", SOON, || Ok(map.metric("question_seconds_count")? == 1.0))?;
     ensure!(map.process.log()?.len() < 100_000, "{}", map.process.log()?);

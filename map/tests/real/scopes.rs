@@ -8,7 +8,7 @@ use lab_stack::{Map, Settings, unix_ms, wait_until};
 use crate::tile_format::read_all;
 use crate::world::{Answer, SOON, World, ask, world};
 
-/// Two drivers of two groups, an hour of fixes, an event and a visit of each.
+/// Two drivers in two groups, each with ten minutes of fixes, an event and a visit.
 fn fleet(name: &str) -> Result<World> {
     let world = world(name)?;
     for (driver, lng) in [("north-1", 11.0), ("south-1", 11.001)] {
@@ -58,8 +58,8 @@ fn addresses() -> Vec<String> {
     .into()
 }
 
-/// The answer neither names the driver of the other group, nor its name, nor its place.
-fn is_silent_about_south(address: &str, answer: &Answer) -> Result<()> {
+/// Checks that the response contains neither id, name nor place of the other group's driver.
+fn check_that_south_is_absent(address: &str, answer: &Answer) -> Result<()> {
     ensure!(answer.status == 200 || answer.status == 404, "{address}: {}", answer.status);
     if answer.status == 404 {
         return Ok(());
@@ -94,7 +94,7 @@ fn proxied(world: &World) -> Settings {
         .with("ACCESS__LINKS_KEY", "s3cret")
 }
 
-/// The first tick of a stream.
+/// Returns the first tick of a stream.
 fn first_tick(map: &Map, header: (&str, &str)) -> Result<serde_json::Value> {
     let config = ureq::Agent::config_builder().timeout_global(Some(SOON));
     let request = config.build().new_agent().get(format!("{}/api/stream", map.url()));
@@ -105,7 +105,7 @@ fn first_tick(map: &Map, header: (&str, &str)) -> Result<serde_json::Value> {
     Ok(serde_json::from_str(&line.context("a tick")?)?)
 }
 
-fn waits_for_names(map: &Map) -> Result<()> {
+fn wait_for_names(map: &Map) -> Result<()> {
     wait_until("names are read", SOON, || {
         let found = ask(map, "/api/drivers?find=nora", &[("X-User", "ada")])?;
         Ok(found.status == 200 && found.json()?["drivers"][0] == "north-1")
@@ -116,10 +116,10 @@ fn waits_for_names(map: &Map) -> Result<()> {
 fn viewer_of_a_group_sees_no_driver_outside_it() -> Result<()> {
     let world = fleet("map_scopes")?;
     let map = proxied(&world).run()?;
-    waits_for_names(&map)?;
+    wait_for_names(&map)?;
     let eve = ("X-User", "eve");
     for address in addresses() {
-        is_silent_about_south(&address, &ask(&map, &address, &[eve])?)?;
+        check_that_south_is_absent(&address, &ask(&map, &address, &[eve])?)?;
     }
     for address in [
         "/api/drivers/south-1",
@@ -168,7 +168,7 @@ fn viewer_of_a_group_sees_no_driver_outside_it() -> Result<()> {
 fn link_shows_its_drivers_until_it_expires_and_writes_nothing() -> Result<()> {
     let world = fleet("map_links")?;
     let map = proxied(&world).with("FENCES__USER", "default").run()?;
-    waits_for_names(&map)?;
+    wait_for_names(&map)?;
     let post = |path: &str, header: (&str, &str), body: &str| -> Result<Answer> {
         let config =
             ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
@@ -207,7 +207,7 @@ fn link_shows_its_drivers_until_it_expires_and_writes_nothing() -> Result<()> {
     );
     let by_link = ("Cookie", cookie.as_str());
     for address in addresses() {
-        is_silent_about_south(&address, &ask(&map, &address, &[by_link])?)?;
+        check_that_south_is_absent(&address, &ask(&map, &address, &[by_link])?)?;
     }
     let config = ask(&map, "/api/config", &[by_link])?.json()?;
     ensure!(

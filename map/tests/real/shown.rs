@@ -34,7 +34,7 @@ fn long_silent_drivers_are_hidden_unless_asked_for() -> Result<()> {
     ensure!(shown("&states=silent")? == "hour");
     ensure!(shown("&states=moving,hidden")? == "now year");
     ensure!(ask(&map, "/api/tiles?of=0/0/0&states=asleep", &[])?.status == 400);
-    // "Faster than 30" names only those who are driving: all three were last seen at 12.4 m/s.
+    // All three were last seen at 12.4 m/s, but only a driver with a recent fix counts as driving.
     let listed = |query: &str| -> Result<Vec<String>> {
         let list = ask(&map, &format!("/api/list?{query}"), &[])?.json()?;
         let drivers = list["drivers"].as_array().context("drivers")?.clone();
@@ -132,7 +132,7 @@ fn names_come_from_attributes_where_the_table_has_none() -> Result<()> {
 #[test]
 fn field_comes_with_its_comment_and_unit() -> Result<()> {
     let world = world("map_fields")?;
-    // As `milepost migrate` makes the column of a `[fields.NAME]`.
+    // The columns that `milepost migrate` creates for two `[fields.NAME]`.
     world.query(
         "ALTER TABLE {db}.last_positions_state ADD COLUMN battery Nullable(UInt8) MATERIALIZED toUInt8OrNull(attributes['batt']), \
          ADD COLUMN due Nullable(DateTime64(3, 'UTC')) MATERIALIZED parseDateTime64BestEffortOrNull(attributes['due'], 3, 'UTC')",
@@ -167,7 +167,7 @@ fn field_comes_with_its_comment_and_unit() -> Result<()> {
          AS SELECT driver_id, ts, attributes, due FROM {db}.last_positions_state FINAL",
     )?;
     report("d1", "map('due', '2026-11-26T08:00:00Z')")?;
-    wait_until("the answer is of the newest fix", SOON, || {
+    wait_until("the response is about the newest fix", SOON, || {
         let known = of("d1")?;
         Ok(known["fields"].as_array().is_some_and(|fields| fields.len() == 1)
             && known["fields"][0]["value"] == "1795680000000")
@@ -255,7 +255,7 @@ fn fence_rules_are_edited_and_survive_a_rename() -> Result<()> {
     let properties = &shown["features"][0]["properties"];
     ensure!(properties["speed_limit_kmh"] == 30.5 && properties["drivers"][0] == "d1", "{shown}");
     ensure!(properties["stay_max_s"].is_null() && properties["silent_for_s"] == 900, "{shown}");
-    // What is left out stays, the outline too.
+    // Omitted rules stay, and so does an omitted outline.
     let feature = r#"{"type":"Feature","properties":{"name":"gate","silent_for_s":60}}"#;
     ensure!(post(&map, "/api/fences", "application/geo+json", feature)?.status == 200);
     let gate = "SELECT silent_for_s, stay_max_s, hours, length(polygons[1][1]) FROM {db}.fences FINAL WHERE name = 'gate'";
@@ -292,7 +292,7 @@ fn basemap_is_served_in_ranges_only() -> Result<()> {
     std::fs::write(&path, b"no tiles")?;
     let settings = world.settings.clone().with("MAP__BASEMAP", path.display().to_string());
     let (code, words) = settings.call(&["run"])?;
-    ensure!(code == 1 && words.contains("no PMTiles file"), "{code} {words}");
+    ensure!(code == 1 && words.contains("not a PMTiles file"), "{code} {words}");
     std::fs::write(&path, b"PMTiles\x03 and what follows")?;
     let map = settings.run()?;
     let range = |range: &str| ask(&map, "/basemap.pmtiles", &[("Range", range)]);

@@ -1,4 +1,4 @@
-//! A database of one's own for each test; the engine is shared by those that do not harm it.
+//! Gives each test its own database. All tests share one engine, except those that kill it.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::tile_format::{Part, Read, read_all};
 
-/// Enough for anything that should happen soon, also on a busy machine.
+/// Enough for anything that should happen soon, even on a busy machine.
 pub const SOON: Duration = Duration::from_secs(300);
 
 /// An engine with the folder it lives in.
@@ -52,7 +52,7 @@ pub struct World {
     pub folder: TempDir,
 }
 
-/// Creates milepost's tables in a database of their own, and settings for a map of them.
+/// Creates milepost's tables in a database of their own, and the settings of a map that reads them.
 pub fn world(name: &str) -> Result<World> {
     let engine = shared_engine()?;
     engine.server.create_tables(name)?;
@@ -61,7 +61,7 @@ pub fn world(name: &str) -> Result<World> {
     Ok(World { engine, database: name.to_owned(), settings, folder })
 }
 
-/// The binary that is being tested.
+/// Settings of the binary under test.
 pub fn settings(folder: &Path, clickhouse_url: &str) -> Settings {
     Settings::of_map(Path::new(env!("CARGO_BIN_EXE_milepost-map")), folder, clickhouse_url)
 }
@@ -75,7 +75,7 @@ impl World {
             .map(|text| text.trim_end().to_owned())
     }
 
-    /// A fix, as milepost inserts it.
+    /// Inserts a fix as milepost does.
     pub fn insert(&self, driver: &str, ts_ms: i64, lat: f64, lng: f64) -> Result<()> {
         self.query(&insert(driver, ts_ms, lat, lng)).map(drop)
     }
@@ -90,7 +90,7 @@ pub fn insert(driver: &str, ts_ms: i64, lat: f64, lng: f64) -> String {
     )
 }
 
-/// An answer.
+/// A response.
 pub struct Answer {
     pub status: u16,
     pub headers: ureq::http::HeaderMap,
@@ -108,7 +108,7 @@ impl Answer {
     }
 }
 
-/// GET, whatever the status.
+/// Sends a GET request; any status counts as a response.
 pub fn ask(map: &Map, path: &str, headers: &[(&str, &str)]) -> Result<Answer> {
     let config =
         ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
@@ -121,19 +121,19 @@ pub fn ask(map: &Map, path: &str, headers: &[(&str, &str)]) -> Result<Answer> {
     Ok(Answer { status: response.status().as_u16(), headers: response.headers().clone(), body })
 }
 
-/// These tiles, or those of them that have changed.
+/// Requests tiles; those with an up-to-date version are missing from the response.
 pub fn tiles(map: &Map, of: &str) -> Result<Vec<Part>> {
     let answer = ask(map, &format!("/api/tiles?of={of}"), &[])?;
     anyhow::ensure!(answer.status == 200, "{}", String::from_utf8_lossy(&answer.body));
     Ok(read_all(&answer.body))
 }
 
-/// The tile of a whole zoom-0 world.
+/// Returns the tile of zoom 0, which is the whole world.
 pub fn whole_world(map: &Map) -> Result<Read> {
     tiles(map, "0/0/0")?.pop().map(|part| part.tile).context("no tile")
 }
 
-/// Waits until the map shows so.
+/// Waits until the condition holds for the tile of the whole world.
 pub fn wait_for(what: &str, map: &Map, mut holds: impl FnMut(&Read) -> bool) -> Result<()> {
     wait_until(what, SOON, || Ok(whole_world(map).is_ok_and(|tile| holds(&tile))))
 }

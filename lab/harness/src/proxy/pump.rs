@@ -83,7 +83,7 @@ impl<'a> Pump<'a> {
                 biased;
                 _ = self.state.changed() => {}
                 written = self.writer.write(front), if writes => self.wrote(written)?,
-                read = self.reader.read(&mut self.buffer[..room]), if room > 0 => self.took_in(read),
+                read = self.reader.read(&mut self.buffer[..room]), if room > 0 => self.record_read(read),
                 () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
             }
         }
@@ -135,7 +135,7 @@ impl<'a> Pump<'a> {
         Ok(())
     }
 
-    fn took_in(&mut self, read: io::Result<usize>) {
+    fn record_read(&mut self, read: io::Result<usize>) {
         let arrived = Instant::now();
         match read {
             Ok(0) => self.end = Some((arrived, true)),

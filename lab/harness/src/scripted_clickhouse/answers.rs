@@ -10,7 +10,7 @@ const UNKNOWN_TABLE: u32 = 60;
 /// Code of the exceptions within a body.
 const OUT_OF_MEMORY: u32 = 241;
 /// Code with which the engine answers when the target of a view refuses rows that the table has
-/// taken.
+/// accepted.
 const VIOLATED_CONSTRAINT: u32 = 469;
 
 /// Code, HTTP status, name and text of each error, as a current server answers it.

@@ -22,7 +22,7 @@ const LONG_ERROR_PAUSE: Duration = Duration::from_millis(1);
 
 /// Fate of a connection after an answer.
 #[derive(Debug, PartialEq, Eq)]
-enum Then {
+enum AfterAnswer {
     Next,
     Close,
     Reset,
@@ -46,29 +46,29 @@ impl Client {
             let then =
                 if head.is_insert() { self.insert(head).await } else { self.other(&head).await }?;
             match then {
-                Then::Next => {}
-                Then::Close => break,
-                Then::Reset => return self.stream.get_ref().set_zero_linger(),
+                AfterAnswer::Next => {}
+                AfterAnswer::Close => break,
+                AfterAnswer::Reset => return self.stream.get_ref().set_zero_linger(),
             }
         }
         Ok(())
     }
 
-    async fn other(&mut self, head: &Head) -> io::Result<Then> {
+    async fn other(&mut self, head: &Head) -> io::Result<AfterAnswer> {
         let mut body = Vec::new();
         Body::of_request(head).pull_all(&mut self.stream, &mut body).await?;
         let answer = self.shared.ask_engine(head, &body).await?;
         self.relay(answer).await
     }
 
-    async fn insert(&mut self, head: Head) -> io::Result<Then> {
+    async fn insert(&mut self, head: Head) -> io::Result<AfterAnswer> {
         let (script, began) = (*self.shared.script.borrow(), Instant::now());
         let body = match self.read_rows(&head, script).await? {
             Rows::Whole(body) => body,
             Rows::TooMany(then) => return self.refuse(then).await,
             Rows::Reset => {
                 self.shared.hit();
-                return Ok(Then::Reset);
+                return Ok(AfterAnswer::Reset);
             }
         };
         let mut hasher = DefaultHasher::new();
@@ -114,11 +114,11 @@ impl Client {
         Ok(Rows::Whole(body))
     }
 
-    async fn refuse(&mut self, then: TooLarge) -> io::Result<Then> {
+    async fn refuse(&mut self, then: TooLarge) -> io::Result<AfterAnswer> {
         if then != TooLarge::Resets {
             self.send(&answers::page(413)).await?;
         }
-        Ok(if then == TooLarge::AnswersAfterIt { Then::Next } else { Then::Reset })
+        Ok(if then == TooLarge::AnswersAfterIt { AfterAnswer::Next } else { AfterAnswer::Reset })
     }
 
     async fn answer(
@@ -127,7 +127,7 @@ impl Client {
         head: Head,
         body: &[u8],
         began: Instant,
-    ) -> io::Result<Then> {
+    ) -> io::Result<AfterAnswer> {
         match script.behaviour {
             Behaviour::Honest
             | Behaviour::ReplicaDies { .. }
@@ -143,21 +143,21 @@ impl Client {
             Behaviour::Hang(HangAt::ForGood) => std::future::pending().await,
             Behaviour::Hang(HangAt::AfterBody) => {
                 self.shared.released(script).await;
-                Ok(Then::Reset)
+                Ok(AfterAnswer::Reset)
             }
             Behaviour::ExceptionInChunks => {
                 for piece in answers::exception_in_chunks() {
                     self.send(&piece).await?;
                 }
-                Ok(Then::Next)
+                Ok(AfterAnswer::Next)
             }
             Behaviour::ExceptionCutInMarker => {
                 self.say(&answers::exception_cut_in_its_marker()).await?;
-                Ok(Then::Close)
+                Ok(AfterAnswer::Close)
             }
             Behaviour::ExceptionCutInText => {
                 self.say(&answers::exception_cut_in_its_text()).await?;
-                Ok(Then::Close)
+                Ok(AfterAnswer::Close)
             }
             Behaviour::ExceptionInOldFormat => {
                 self.say(&answers::exception_in_the_old_format()).await
@@ -197,7 +197,7 @@ impl Client {
         head: &Head,
         body: &[u8],
         seen: Seen,
-    ) -> io::Result<Then> {
+    ) -> io::Result<AfterAnswer> {
         let taken_as = {
             let mut taken = lock(&self.shared.taken);
             let before = taken.get(&seen.body_hash).cloned();
@@ -224,7 +224,7 @@ impl Client {
         head: &Head,
         body: &[u8],
         began: Instant,
-    ) -> io::Result<Then> {
+    ) -> io::Result<AfterAnswer> {
         if let Behaviour::Slow(delay) = script.behaviour {
             tokio::time::sleep(delay).await;
         }
@@ -237,7 +237,7 @@ impl Client {
             // An INSERT that hung until now is subject to the new behaviour as well.
             if self.shared.script.borrow().behaviour == Behaviour::SwallowAnswer {
                 self.shared.hit();
-                return Ok(Then::Reset);
+                return Ok(AfterAnswer::Reset);
             }
         }
         if script.behaviour == Behaviour::HonestWithoutSummary {
@@ -246,7 +246,7 @@ impl Client {
         self.relay((head, body)).await
     }
 
-    async fn send_endless_error(&mut self) -> io::Result<Then> {
+    async fn send_endless_error(&mut self) -> io::Result<AfterAnswer> {
         self.send(&answers::head_of_a_long_error(None)).await?;
         let size = format!("{:x}\r\n", LONG_ERROR_PIECE.len());
         loop {
@@ -257,23 +257,23 @@ impl Client {
         }
     }
 
-    async fn send_huge_error(&mut self) -> io::Result<Then> {
+    async fn send_huge_error(&mut self) -> io::Result<AfterAnswer> {
         self.send(&answers::head_of_a_long_error(Some(HUGE_ERROR_BYTES as u64))).await?;
         for _ in 0..HUGE_ERROR_BYTES / LONG_ERROR_PIECE.len() {
             self.send(LONG_ERROR_PIECE).await?;
         }
-        Ok(Then::Next)
+        Ok(AfterAnswer::Next)
     }
 
-    async fn relay(&mut self, (head, body): (Head, Vec<u8>)) -> io::Result<Then> {
+    async fn relay(&mut self, (head, body): (Head, Vec<u8>)) -> io::Result<AfterAnswer> {
         self.send(&head.to_bytes(body.len(), "keep-alive")).await?;
         self.send(&body).await?;
-        Ok(Then::Next)
+        Ok(AfterAnswer::Next)
     }
 
-    async fn say(&mut self, bytes: &[u8]) -> io::Result<Then> {
+    async fn say(&mut self, bytes: &[u8]) -> io::Result<AfterAnswer> {
         self.send(bytes).await?;
-        Ok(Then::Next)
+        Ok(AfterAnswer::Next)
     }
 
     async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {

@@ -77,10 +77,11 @@ pub enum Behaviour {
         /// 404, 500, 502 or 503.
         status: u16,
     },
-    /// A load balancer before two replicas, the second of which is the engine. The first replica
-    /// takes each body once, records its token in the Keeper, answers with this error and dies; the
-    /// rows are lost. The second replica knows the token: it answers 319 if the insert requires a
-    /// quorum, else 200 without storing anything. It stores an insert whose token is new.
+    /// A load balancer in front of two replicas, the second of which is the engine. The first
+    /// replica takes each body once, records its token in the Keeper, answers with this error and
+    /// dies; the rows are lost. The second replica knows the token: it answers 319 if the insert
+    /// requires a quorum, else 200 without storing anything. It stores an insert whose token is
+    /// new.
     ReplicaDies {
         code: u32,
     },

@@ -114,13 +114,13 @@ pub(super) fn take_value<'a>(width: Width, rest: &mut &'a [u8]) -> Result<&'a [u
 
 /// Reads a variable-length number, encoded as in MQTT.
 fn take_length(rest: &mut &[u8]) -> Result<usize> {
-    let (len, bytes) = lab_mqtt::length(rest)?.context("a row is cut")?;
+    let (len, bytes) = lab_mqtt::length(rest)?.context("a row is cut off")?;
     take(bytes, rest)?;
     Ok(len)
 }
 
 fn take<'a>(len: usize, rest: &mut &'a [u8]) -> Result<&'a [u8]> {
-    let (taken, after) = rest.split_at_checked(len).context("a row is cut")?;
+    let (taken, after) = rest.split_at_checked(len).context("a row is cut off")?;
     *rest = after;
     Ok(taken)
 }
@@ -134,7 +134,7 @@ pub(super) fn decompress(mut blocks: &[u8]) -> Result<Vec<u8>> {
             Ok(u32::from_le_bytes(head[CHECKSUM_BYTES + at..][..4].try_into()?) as usize)
         };
         let (packed_len, plain_len) = (size(1)?, size(5)?);
-        ensure!(plain_len <= BLOCK_BYTES_MAX, "a block of {plain_len} bytes");
+        ensure!(plain_len <= BLOCK_BYTES_MAX, "a block of {plain_len} bytes is too long");
         let packed = take(
             packed_len.checked_sub(HEAD_BYTES).context("a block is shorter than its head")?,
             &mut blocks,
@@ -144,11 +144,11 @@ pub(super) fn decompress(mut blocks: &[u8]) -> Result<Vec<u8>> {
             METHOD_LZ4 => {
                 plain.resize(start + plain_len, 0);
                 let len = lz4_flex::block::decompress_into(packed, &mut plain[start..])
-                    .context("a block of LZ4")?;
-                ensure!(len == plain_len, "a block of {len} bytes says it has {plain_len}");
+                    .context("an LZ4 block cannot be decompressed")?;
+                ensure!(len == plain_len, "a block of {len} bytes declares {plain_len}");
             }
             METHOD_NONE => plain.extend_from_slice(packed),
-            other => bail!("compression method {other:#x} is not understood here"),
+            other => bail!("compression method {other:#x} is not supported by the sink"),
         }
     }
     Ok(plain)

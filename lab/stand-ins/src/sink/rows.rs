@@ -28,9 +28,10 @@ impl<'a> Target<'a> {
         let (head, format) =
             statement.rsplit_once("FORMAT ").context("an INSERT without FORMAT")?;
         let (into, columns) = match head.split_once('(') {
-            Some((into, columns)) => {
-                (into, columns.split_once(')').context("columns without an end")?.0)
-            }
+            Some((into, columns)) => (
+                into,
+                columns.split_once(')').context("an INSERT whose list of columns does not end")?.0,
+            ),
             None => (head, ""),
         };
         let table = into.split_whitespace().last().context("an INSERT without a table")?;
@@ -53,12 +54,12 @@ impl<'a> Target<'a> {
             "RowBinary" => self.read_row_binary(columns, data, row),
             "JSONEachRow" => {
                 for line in serde_json::Deserializer::from_slice(data).into_iter::<Line<'_>>() {
-                    let line = line.context("a line of JSONEachRow")?;
+                    let line = line.context("a line of JSONEachRow is invalid")?;
                     row(line.driver_id.as_bytes(), line.seq);
                 }
                 Ok(())
             }
-            other => bail!("FORMAT {other} is not understood here"),
+            other => bail!("FORMAT {other} is not supported by the sink"),
         }
     }
 
@@ -75,11 +76,13 @@ impl<'a> Target<'a> {
         let width = |name: &&str| width(name).with_context(|| format!("no column {name} in sql/"));
         let widths: Vec<Width> = self.columns.iter().map(width).collect::<Result<_>>()?;
         let index = |name: &str| self.columns.iter().position(|column| *column == name);
-        let (driver_index, seq_index) =
-            (index("driver_id").context("no driver_id")?, index("seq").context("no seq")?);
+        let (driver_index, seq_index) = (
+            index("driver_id").context("the INSERT has no driver_id")?,
+            index("seq").context("the INSERT has no seq")?,
+        );
         ensure!(
             widths[driver_index] == Width::Text && widths[seq_index] == Width::Fixed(4),
-            "driver_id String, seq UInt32"
+            "driver_id must be a String, and seq a UInt32"
         );
         let mut rest = data;
         while !rest.is_empty() {

@@ -179,7 +179,7 @@ impl Client {
             match Packet::read(&mut self.input, None) {
                 Ok(packet) => return Next::Packet(packet),
                 Err(Error::InsufficientBytes(_)) => {}
-                Err(error) => panic!("the broker sent what is not MQTT: {error}"),
+                Err(error) => panic!("the broker sent bytes that are not MQTT: {error}"),
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -200,7 +200,7 @@ impl Client {
     pub(crate) fn packet(&mut self) -> Packet {
         match self.next(LONG) {
             Next::Packet(packet) => packet,
-            other => panic!("a packet was wanted: {other:?}"),
+            other => panic!("expected a packet, got {other:?}"),
         }
     }
 
@@ -234,7 +234,7 @@ impl Client {
                 match self.packet() {
                     Packet::Publish(publish) => all.push(publish),
                     Packet::PingResp(_) => break,
-                    other => panic!("messages were wanted: {other:?}"),
+                    other => panic!("expected messages, got {other:?}"),
                 }
             }
         }
@@ -246,7 +246,7 @@ impl Client {
         while all.len() < count {
             match self.packet() {
                 Packet::Publish(publish) => all.push(publish),
-                other => panic!("messages were wanted: {other:?}"),
+                other => panic!("expected messages, got {other:?}"),
             }
         }
         all

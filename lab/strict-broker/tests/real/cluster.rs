@@ -16,7 +16,7 @@ fn taken_of_ten_after_a_kill(strategy: &str) -> (Broker, usize) {
     assert_eq!(
         (first.disconnect_reason(), broker.session("first")),
         (None, None),
-        "cut without a word, and its session is gone"
+        "cut without a DISCONNECT, and the session is gone"
     );
     publisher.publish(0..10); // all of them are acknowledged
     let taken = second.take().len();
@@ -63,5 +63,5 @@ fn other_node_takes_over_a_session_with_its_messages() {
     assert_eq!(numbers(&member.take()), sequence(0..3));
     broker.tell("node 0 down");
     Client::connect_to_second(&broker, &Hello::once("other")).publish(3..4);
-    assert_eq!(numbers(&member.take()), [3], "it lives on the second node now");
+    assert_eq!(numbers(&member.take()), [3], "the session is on the second node now");
 }

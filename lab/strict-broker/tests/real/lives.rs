@@ -35,8 +35,8 @@ fn inherited(broker: &Broker, b: &mut Client) -> Vec<usize> {
     }
 }
 
-/// Waits until the session is gone. Its messages are then with the other members.
-fn gone(broker: &Broker, client: &str) {
+/// Waits until the session is gone. Then the other members have its messages.
+fn wait_until_gone(broker: &Broker, client: &str) {
     wait_until(&format!("{client} is gone"), || broker.session(client).is_none());
 }
 
@@ -45,18 +45,18 @@ fn expired_session_gives_its_messages_to_its_group_in_order() {
     let (broker, _, a, mut b) = two_members(&[], Hello { expiry_s: Some(3), ..Hello::keep("a") });
     drop(a);
     broker.wait_for("a", "away");
-    assert_eq!(inherited(&broker, &mut b), [], "it is expected back");
-    gone(&broker, "a");
+    assert_eq!(inherited(&broker, &mut b), [], "the session has not expired yet");
+    wait_until_gone(&broker, "a");
     assert_eq!(inherited(&broker, &mut b), [0, 2, 4, 6, 8, 10]);
 }
 
 #[test]
 fn clean_start_gives_the_old_messages_to_the_group() {
     let (broker, _, a, mut b) = two_members(&[], Hello::keep("a"));
-    let anew = Client::connect(&broker, &Hello { clean: true, ..Hello::keep("a") });
-    assert!(!anew.present);
+    let renewed = Client::connect(&broker, &Hello { clean: true, ..Hello::keep("a") });
+    assert!(!renewed.present);
     assert_eq!(inherited(&broker, &mut b), [0, 2, 4, 6, 8, 10]);
-    assert!(broker.session("a").unwrap().contains("queued=0 unacked=0"), "and itself has none");
+    assert!(broker.session("a").unwrap().contains("queued=0 unacked=0"), "the new session has none");
     drop(a);
 }
 
@@ -68,7 +68,7 @@ fn session_without_expiry_gives_its_messages_to_its_group() {
             a.disconnect(None);
         }
         drop(a);
-        gone(&broker, "a");
+        wait_until_gone(&broker, "a");
         assert_eq!(inherited(&broker, &mut b), [0, 2, 4, 6, 8, 10], "politely: {politely}");
     }
 }
@@ -77,7 +77,7 @@ fn session_without_expiry_gives_its_messages_to_its_group() {
 fn expiry_zero_in_disconnect_loses_the_messages() {
     let (broker, mut publisher, mut a, mut b) = two_members(&[], Hello::keep("a"));
     a.disconnect(Some(0));
-    gone(&broker, "a");
+    wait_until_gone(&broker, "a");
     assert_eq!(b.next(Duration::from_millis(3_500)), Next::Nothing);
     publisher.publish(12..14);
     assert_eq!(inherited(&broker, &mut b), [12, 13], "the group has one member");
@@ -91,7 +91,7 @@ fn killed_session_loses_its_messages_uncounted() {
     assert_eq!(a.disconnect_reason(), None);
     publisher.publish(12..14);
     assert_eq!(inherited(&broker, &mut b), [12, 13]);
-    assert_eq!(broker.counter("delivery.dropped"), dropped, "no counter shows it");
+    assert_eq!(broker.counter("delivery.dropped"), dropped, "no counter shows the loss");
     assert!(!Client::connect(&broker, &Hello::keep("a")).present);
 }
 
@@ -102,7 +102,7 @@ fn dying_member_receives_its_share_and_loses_it() {
     broker.wait_for("a", "dying");
     publisher.publish(12..16);
     assert_eq!(inherited(&broker, &mut b).len(), 6 + 2);
-    gone(&broker, "a");
+    wait_until_gone(&broker, "a");
     publisher.publish(16..20);
     assert_eq!(inherited(&broker, &mut b), sequence(16..20));
 }

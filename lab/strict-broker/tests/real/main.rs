@@ -4,7 +4,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,
-    reason = "a test's helpers may fail it, also at a packet of any other kind"
+    reason = "a test's helpers may panic, even at a packet of another kind"
 )]
 
 mod client;

@@ -32,7 +32,7 @@ fn client_id_is_busy_until_its_former_session_is_cleaned_up() {
     wait_until("the session ends", || broker.session("probe").is_none());
     assert_eq!(connect_reason(&broker, &Hello::once("probe")), ConnectReturnCode::ServerBusy);
     assert_eq!(connect_reason(&broker, &Hello::once("other")), ConnectReturnCode::Success);
-    wait_until("it is free again", || {
+    wait_until("the client id is free again", || {
         connect_reason(&broker, &Hello::once("probe")) == ConnectReturnCode::Success
     });
 }
@@ -53,7 +53,7 @@ fn every_request_is_refused_while_the_broker_denies() {
     assert_eq!(connect_reason(&broker, &Hello::once("other")), ConnectReturnCode::NotAuthorized);
     assert_eq!(publish_reason(&mut publisher), PubAckReason::NotAuthorized);
     assert_eq!(member.subscribe("x/y", QoS::AtLeastOnce), SubscribeReasonCode::NotAuthorized);
-    wait_until("it takes messages again", || {
+    wait_until("the broker accepts messages again", || {
         std::thread::sleep(Duration::from_millis(50));
         publish_reason(&mut publisher) == PubAckReason::Success
     });

@@ -7,7 +7,7 @@ use rumqttc::v5::mqttbytes::v5::SubscribeReasonCode;
 
 use crate::client::{Broker, Client, Hello, Next, SHARED, numbers, sequence};
 
-/// Time within which an answer under way would arrive.
+/// Time within which an answer would arrive if the broker had sent one.
 const SOON: Duration = Duration::from_millis(500);
 
 /// Starts a broker with an offline member that has three messages.
@@ -18,7 +18,8 @@ fn with_messages() -> Broker {
     broker
 }
 
-fn has_all(broker: &Broker) {
+/// Checks that the session still has its three messages.
+fn check_messages(broker: &Broker) {
     let mut member = Client::connect(broker, &Hello::keep("member"));
     assert!(member.present);
     assert_eq!(numbers(&member.take()), sequence(0..3));
@@ -30,7 +31,7 @@ fn connack_never_comes() {
     broker.tell("next 1 connack never");
     let mut waiting = Client::dial(&broker, &Hello::keep("member"));
     assert_eq!(waiting.next(SOON), Next::Nothing);
-    has_all(&broker); // the next connection has the session
+    check_messages(&broker); // the next connection has the session
     assert_eq!(waiting.rest(), []);
 }
 
