@@ -1,7 +1,7 @@
 """Measures what a position costs ClickHouse, in milepost's tables and in the story's schema, with milepost's real inserts and all merges.
 
     make bench ARGS='--what inserts'                                three rounds of 1, 4 and 16 members: a quarter of an hour
-    make bench ARGS='--what inserts -- --rounds 1 --members 1'      a look
+    make bench ARGS='--what inserts -- --rounds 1 --members 1'      a quick look
     make bench ARGS='--what inserts -- --set BATCH__MEMBERS_AGE_MAX=8s'  the same with a setting of milepost
 
 The schemas take turns on one engine: "milepost", as `migrate` makes it; "story", a MergeTree and an AggregatingMergeTree of argMax states
@@ -58,7 +58,7 @@ def cpu_s(process) -> float:
 def create(url: str, schema: str) -> Database:
     db = migrated(url)
     if schema == "milepost":
-        for view in ("touched_mv", "driver_days_mv"):  # a refresh in one turn would not be in the next one
+        for view in ("touched_mv", "driver_days_mv"):  # a refresh in one turn only would distort the comparison
             db.ask(f"SYSTEM WAIT VIEW {{db}}.{view}")
             db.ask(f"SYSTEM STOP VIEW {{db}}.{view}")
         return db
@@ -143,7 +143,7 @@ def turn(args, engine, db: Database, schema: str, count: int, mqtt: int, run: st
         settle(db)
         cpu = cpu_s(engine) - before
     stored = 0 if schema == "null" else int(db.ask("SELECT uniqExact(driver_id, seq) FROM {db}.positions WHERE driver_id LIKE '%" + run + "%'"))
-    assert stored == (0 if schema == "null" else sent), f"{schema}: {stored} of {sent} are there"
+    assert stored == (0 if schema == "null" else sent), f"{schema}: {stored} of {sent} rows are stored"
     return Turn(cpu / sent * 1e6, inserts / seconds, own / sent * 1e6)
 
 
@@ -153,7 +153,7 @@ def settle(db: Database) -> None:
         time.sleep(0.5)
 
 
-def count_parts(engine, db: Database) -> float:
+def touched_cost_us(engine, db: Database) -> float:
     """Returns the CPU time in µs a row that the view behind `touched` needs to count the rows of all turns."""
     rows, before = int(db.ask("SELECT count() FROM {db}.positions")), cpu_s(engine)
     for verb in ("START", "WAIT", "REFRESH", "WAIT"):
@@ -203,7 +203,7 @@ def main() -> None:
                     one = turn(args, engine, databases[schema], schema, count, mqtt, f"r{number}m{count}{schema}", folder)
                     turns.setdefault((count, schema), []).append(one)
                     say(f"round {number + 1}, {count} members, {schema}: {one.us_a_row:.1f} µs a position, {one.inserts_s:.1f} inserts/s, milepost {one.members_us:.1f} µs")
-        counted = count_parts(engine, databases["milepost"])
+        counted = touched_cost_us(engine, databases["milepost"])
     report(args, turns)
     print(f"\nCounting all these rows into `touched`, which its view does every five minutes: {counted:.2f} µs of CPU a position.")
 

@@ -65,7 +65,7 @@ def tiles_on_screen(lat: float, lng: float, zoom: int, width=1920, height=1080) 
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time of all threads of a process, to the nanosecond: /proc has ticks of 10 ms."""
+    """Returns the CPU time of all threads of a process, to the nanosecond: /proc/PID/stat has ticks of 10 ms."""
     return sum(int(Path(thread, "schedstat").read_text().split()[0]) for thread in Path(f"/proc/{pid}/task").iterdir()) / 1e9
 
 
@@ -82,9 +82,9 @@ class Page:
         self.versions, self.bytes, self.asked, self.sent = {}, 0, 0, 0
 
     async def picture(self) -> None:
-        of = ",".join(f"{tile}:{self.versions[tile]}" if tile in self.versions else tile for tile in self.tiles)
-        async with self.session.get(f"{self.url}/api/tiles?of={of}") as answer:
-            body = await answer.content.read()  # still compressed: auto_decompress is off
+        tiles = ",".join(f"{tile}:{self.versions[tile]}" if tile in self.versions else tile for tile in self.tiles)
+        async with self.session.get(f"{self.url}/api/tiles?of={tiles}") as answer:
+            body = await answer.content.read()  # still compressed, because auto_decompress is off
         assert answer.status == 200, (answer.status, body[:200])
         self.bytes += len(body) + 300  # and about 300 bytes of headers
         self.asked += len(self.tiles)
@@ -121,7 +121,7 @@ def session() -> aiohttp.ClientSession:
 
 
 async def watched(url: str, pid: int, viewers: int, db: Database) -> dict:
-    """CPU per second, bytes per viewer and second, and memory, while this many viewers watch and drivers move."""
+    """Returns CPU per second, bytes per viewer and second, and memory, while this many viewers watch and drivers move."""
     async with session() as client:
         views = [tiles_on_screen(20, 0, 3)] + [tiles_on_screen(*town, 12) for town in TOWNS]
         pages = [Page(client, url, views[0] if n % 2 == 0 else views[1 + n // 2 % len(TOWNS)]) for n in range(viewers)]

@@ -1,8 +1,8 @@
 """Measures what analysts' questions cost: milepost's tables and views, and plain SQL on the obvious schema, in one engine, on the same fixes.
 
-    make bench ARGS='--what sql'                                  a quarter of an hour, more where others use the machine
+    make bench ARGS='--what sql'                                  a quarter of an hour, longer on a busy machine
     make bench ARGS='--what sql -- --millions 40'                 40 million fixes in each set, eight times as long, 13 GiB of memory at most
-    make bench ARGS='--what sql -- --only last'                   one part of it: sparse, dense, last
+    make bench ARGS='--what sql -- --only last'                   only this part: sparse, dense, last
     make bench ARGS='--what sql -- --questions track'             questions that contain this word (a regular expression)
 
 There are two sets of fixes, of 30 days each. "sparse": each driver sends a fix every 30 s for two and a half hours a day, so a month of
@@ -88,8 +88,6 @@ WAY = """SELECT driver_id, sum(way) FROM (
     SELECT driver_id, geoDistance(lagInFrame(lng, 1, lng) OVER w, lagInFrame(lat, 1, lat) OVER w, lng, lat) AS way
     FROM {{db}}.obvious FINAL WHERE {when}
     WINDOW w AS (PARTITION BY driver_id ORDER BY ts, seq ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)) GROUP BY driver_id"""
-# Question, milepost's, and plain SQL that gives the same rows and columns on the obvious schema, but for what only the roll-up knows:
-# which fixes are jumps. Here are none.
 GAPS = """SELECT driver_id, ts AS began, if(has_end, next_ts, NULL) AS ended,
         dateDiff('millisecond', ts, if(has_end, next_ts, least({until}, now64(3)))) / 1000 AS seconds, lat, lng, next_lat, next_lng,
         if(has_end, geoDistance(lng, lat, next_lng, next_lat), NULL) AS metres
@@ -126,6 +124,8 @@ NEAR = """SELECT driver_id, min(ts), max(ts), count(), min(away), argMin(ts, awa
     FROM (SELECT driver_id, ts, geoDistance(lng, lat, {lng}, {lat}) AS away FROM {{db}}.obvious FINAL WHERE {when})
     WHERE away <= 200 GROUP BY driver_id"""
 MONTH = "from = '2026-06-01', to = '2026-07-01', tz = 'UTC'"
+# Each entry: the question, milepost's SQL, and plain SQL that returns the same rows and columns from the obvious schema; None where
+# there is none. Only the roll-up knows which fixes are jumps, but these sets have no jumps.
 QUESTIONS = [
     ("one driver's month: count, mean speed",
      f"SELECT count(), avg(speed) FROM {{db}}.fixes WHERE driver_id = 'driver-000001' AND {MONTH_TS}",
@@ -155,7 +155,7 @@ QUESTIONS = [
      "SELECT toStartOfFifteenMinutes(ts) AS quarter, avg(speed) FROM {db}.obvious FINAL GROUP BY quarter"),
 ]
 
-# The obvious schema has no last positions but the newest of all fixes, which is not asked here.
+# In the obvious schema a last position is the newest of all fixes of a driver. That query is not measured here.
 LAST_QUESTIONS = [
     ("where is everyone", "SELECT driver_id, ts, lat, lng FROM {db}.last_positions"),
     ("where is one driver", "SELECT ts, lat, lng FROM {db}.last_positions WHERE driver_id = 'driver-0004242'"),
@@ -247,7 +247,7 @@ def last_table(db, process, state: str) -> None:
 
 
 def roll_up(db, process, fixes: int) -> None:
-    """What the refreshable view does every five minutes, here for all fixes."""
+    """Does what the refreshable view does every five minutes, here for all fixes."""
     cpu, began, pending = cpu_ms(process), time.monotonic(), 1
     while pending:
         db.refresh()
@@ -305,9 +305,9 @@ def last_positions(url: str, process) -> None:
 
 def main() -> None:
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("--millions", type=float, default=5, metavar="N", help="so many million fixes in each set (5)")
-    arguments.add_argument("--only", choices=("sparse", "dense", "last"), help="one part of it")
-    arguments.add_argument("--questions", type=re.compile, default="", metavar="REGEX", help="only questions that contain this")
+    arguments.add_argument("--millions", type=float, default=5, metavar="N", help="millions of fixes in each set (5)")
+    arguments.add_argument("--only", choices=("sparse", "dense", "last"), help="only this part")
+    arguments.add_argument("--questions", type=re.compile, default="", metavar="REGEX", help="only questions that match this")
     arguments = arguments.parse_args()
     os.environ["CLICKHOUSE_MEMORY_BYTES_MAX"] = str(max(2, round(arguments.millions / 3)) << 30)  # a month of tracks is sorted
     wanted = lambda part: arguments.only in (None, part)  # noqa: E731

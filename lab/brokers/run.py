@@ -1,4 +1,4 @@
-"""`make brokers`: runs milepost on real brokers. First `milepost check`, then each event (kill, restart, …) under 20,000 messages."""
+"""`make brokers`: runs milepost on real brokers. First `milepost check`, then each event (kill, restart, …) while 20,000 messages are sent."""
 
 import argparse
 import json
@@ -25,7 +25,7 @@ def wait_until(what, condition, within=PATIENCE_S):
     began = time.monotonic()
     while not condition():
         if time.monotonic() - began > within:
-            raise TimeoutError(f"not within {within} s: {what}")
+            raise TimeoutError(f"waited {within} s, but never: {what}")
         time.sleep(0.1)
 
 
@@ -131,21 +131,21 @@ class Place:
         assert code in (0, 1), (self.folder / "fleet.log").read_text()[-2000:]
 
     def verdict(self):
-        """Returns what was lost or stored twice, in words: "0 lost" if nothing was."""
+        """Describes what was lost or stored twice: "0 lost" if nothing was."""
         command = [self.arguments.binaries / "loadgen", "verify", "--json", "--manifest", self.folder / "manifest.json"]
         done = subprocess.run([*command, "--clickhouse", self.clickhouse, "--wait", "30s"], capture_output=True, text=True)
         verdict = json.loads(done.stdout)
         sent = json.loads((self.folder / "manifest.json").read_text())
-        unheard, unacked = sent["no_subscriber"], len(sent["unacked"])
-        said = [f"**{verdict['lost']} lost**" if verdict["lost"] else "0 lost"]
-        said += [f"{verdict['duplicates_in_fixes']} twice"] * (verdict["duplicates_in_fixes"] > 0)
-        said += [f"{unheard} refused with 0x10"] * (unheard > 0)
-        said += [f"{unacked} of the fleet not acknowledged in 30 s"] * (unacked > 0)
-        return ", ".join(said)
+        unsubscribed, unacked = sent["no_subscriber"], len(sent["unacked"])
+        parts = [f"**{verdict['lost']} lost**" if verdict["lost"] else "0 lost"]
+        parts += [f"{verdict['duplicates_in_fixes']} twice"] * (verdict["duplicates_in_fixes"] > 0)
+        parts += [f"{unsubscribed} refused with 0x10"] * (unsubscribed > 0)
+        parts += [f"{unacked} of the fleet not acknowledged in 30 s"] * (unacked > 0)
+        return ", ".join(parts)
 
 
 def kill(place):
-    """kill -9 of one of two members, and a new process."""
+    """Kills one of two members with kill -9, and starts it again."""
     place.member("0")
     place.member("1")
     place.fleet()
@@ -177,7 +177,7 @@ def restart(place):
 
 
 def scale(place):
-    """1 → 3 → 1 under load; two members leave."""
+    """Scales 1 → 3 → 1 under load; two members leave the group."""
     place.member("0")
     place.fleet()
     for name in ["1", "2"]:
@@ -240,9 +240,9 @@ def play(name, folder, arguments, clickhouse):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("brokers", nargs="*", help=f"default: {' '.join(BROKERS)}; with --url a name for it")
-    parser.add_argument("--url", help="a broker that runs, mqtt://host:port; login by MQTT_USERNAME, MQTT_PASSWORD and MQTT_PASSWORD_FILE")
-    parser.add_argument("--only", action="append", help="one stage")
+    parser.add_argument("brokers", nargs="*", help=f"default: {' '.join(BROKERS)}; with --url, one name for that broker")
+    parser.add_argument("--url", help="URL of a running broker, mqtt://host:port; login by MQTT_USERNAME, MQTT_PASSWORD and MQTT_PASSWORD_FILE")
+    parser.add_argument("--only", action="append", help="only this stage; may be given several times")
     parser.add_argument("--binaries", type=Path, default=REPOSITORY / "target" / "release")
     arguments = parser.parse_args()
     folder, rows = Path(tempfile.mkdtemp(prefix="milepost-brokers-")), []

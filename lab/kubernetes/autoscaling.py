@@ -72,8 +72,8 @@ class Autoscaling:
     def up(self):
         arguments = self.scene.arguments
         self.second = Fleet(arguments, self.servers, self.scene.folder / "second-fleet", 2 * arguments.rate, 10)
-        wanted = [f"milepost-{n}" for n in range(MEMBERS_MAX)]
-        wait_until(f"{MEMBERS_MAX} members are ready", lambda: self.scene.ready() == wanted)
+        expected = [f"milepost-{n}" for n in range(MEMBERS_MAX)]
+        wait_until(f"{MEMBERS_MAX} members are ready", lambda: self.scene.ready() == expected)
         return f"2 → {MEMBERS_MAX} at {self.received()} messages a second"
 
     def held(self):
@@ -96,7 +96,7 @@ class Autoscaling:
         return f"{MEMBERS_MAX} → 2"
 
     def panels(self):
-        """Every panel of the dashboard and every rule, on what Prometheus has scraped of these members."""
+        """Evaluates every panel of the dashboard and every rule on the metrics of these members."""
         empty, number = set(), 0
         for title, expression, samples in self.prometheus.panels():
             number += 1

@@ -48,7 +48,7 @@ class Chart(Scene):
         return {job["metadata"]["name"] for job in jobs if job.get("status", {}).get("succeeded") == 1}
 
     def configurations(self):
-        """The chart's ConfigMaps, by name."""
+        """Returns the names of the chart's ConfigMaps."""
         found = self.cluster.items("ConfigMap", NAMESPACE)
         return {thing["metadata"]["name"] for thing in found if thing["metadata"]["name"].startswith("milepost-")}
 
@@ -56,8 +56,8 @@ class Chart(Scene):
         wait_until("both members are ready", lambda: self.ready() == ["milepost-0", "milepost-1"])
 
     def installed(self):
-        said = self.helm("install", "milepost", CHART, *self.values())
-        assert "STATUS: deployed" in said, said
+        printed = self.helm("install", "milepost", CHART, *self.values())
+        assert "STATUS: deployed" in printed, printed
         self.wait_for_both_members()
         wait_until("the migrate Job has succeeded", lambda: len(self.jobs()) == 1)
         return self.helm("version", "--template", "{{.Version}}").strip() or "helm"
@@ -95,12 +95,12 @@ class Chart(Scene):
         old, other = self.uid("milepost-1"), self.uid("milepost-0")
         self.helm("upgrade", "milepost", CHART, *self.values('[decode]\nfix_age_max = "9days"\n'), "--set", "env[1].name=MILEPOST__CLICKHOUSE__URL,env[1].value=http://127.0.0.1:9")
         wait_until("milepost-1 is new", lambda: self.uid("milepost-1") not in (old, None))
-        wait_until("milepost-1 reports why it is not ready", lambda: self.says_why("milepost-1", "clickhouse"))
+        wait_until("milepost-1 reports why it is not ready", lambda: self.unready_line("milepost-1", "clickhouse"))
         time.sleep(5)
         assert self.ready() == ["milepost-0"] and self.uid("milepost-0") == other, "the rollout went on"
         try:
             self.cluster.evict(NAMESPACE, "milepost-0")
-            raise AssertionError("a drain took the only healthy member")
+            raise AssertionError("a drain evicted the only healthy member")
         except Refused as refused:
             assert refused.code == 429, refused
         return "at its first pod; a drain of the other refused (429)"
@@ -171,13 +171,13 @@ def main():
         try:
             exact = chart.play()
         except BaseException:
-            print(f"the stand-in for the kubelet last met: {kubelet.wrong}; kept: {folder}", file=sys.stderr)
-            chart.tell_pods()
+            print(f"last error of the stand-in for the kubelet: {kubelet.wrong}; kept: {folder}", file=sys.stderr)
+            chart.print_pods()
             raise
         finally:
             kubelet.stop()
-    for what, said, seconds in chart.rows:
-        print(f"| {what} | {said}{f', {seconds:.1f} s' if seconds is not None else ''} |")
+    for what, result, seconds in chart.rows:
+        print(f"| {what} | {result}{f', {seconds:.1f} s' if seconds is not None else ''} |")
     sys.exit(not exact)
 
 

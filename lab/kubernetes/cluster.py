@@ -56,7 +56,7 @@ def free_port():
 
 
 def wait_until(what, condition, within=180.0):
-    """Waits for `condition`. The limit is long, for a busy machine. Of a pause of this process, only 5 s count."""
+    """Waits for `condition`. The limit is long, for a busy machine. A pause of this process counts as 5 s at most."""
     began = time.monotonic()
     while not (found := condition()):
         assert within > 0, f"waited, but never: {what}"
@@ -79,7 +79,7 @@ class Cluster:
     def __init__(self, tools, folder):
         self.tools, self.folder = Path(tools), Path(folder)
         self.processes = []
-        self.warnings = []  # that the API server sent with its answers
+        self.warnings = []  # warnings that the API server sent with its answers
         self.token = secrets.token_hex(16)
         self.port = free_port()
         self.context = ssl.create_default_context()

@@ -42,8 +42,8 @@ class Fleet(threading.Thread):
 
 def verify(arguments, servers, manifests):
     """Returns the sums over all manifests, by name, and whether every fix is stored exactly once."""
-    unheard = "sent while nobody was subscribed"
-    sums = dict.fromkeys(("sent", "stored", "lost", "duplicates in fixes", unheard), 0)
+    unsubscribed = "sent while nobody was subscribed"
+    sums = dict.fromkeys(("sent", "stored", "lost", "duplicates in fixes", unsubscribed), 0)
     exact = True
     for manifest in manifests:
         command = [arguments.binaries / "loadgen", "verify", "--manifest", manifest]
@@ -53,9 +53,9 @@ def verify(arguments, servers, manifests):
             print(done.stdout + done.stderr, file=sys.stderr)
             exact = False
         for line in done.stdout.splitlines():
-            what, _, said = line.partition("  ")
+            what, _, value = line.partition("  ")
             if what in sums:
-                sums[what] += int(said.split()[0])
-        # The fleet sends such a message again, as a device with a memory does. Another one's is gone.
-        sums[unheard] += json.loads(manifest.read_text())["no_subscriber"]
-    return sums, exact and sums["sent"] > 0 and sums[unheard] == 0
+                sums[what] += int(value.split()[0])
+        # The fleet sends such a message again, as a device with a buffer does. A device without one loses it.
+        sums[unsubscribed] += json.loads(manifest.read_text())["no_subscriber"]
+    return sums, exact and sums["sent"] > 0 and sums[unsubscribed] == 0

@@ -22,11 +22,11 @@ from cluster import Refused
 PODS_MAX = 8
 NODES = ["node-a", "node-b"]
 CLASS = "folders"
-ROOM = {"cpu": "4", "memory": "4Gi", "pods": "20"}
+CAPACITY = {"cpu": "4", "memory": "4Gi", "pods": "20"}
 
 
 class Kubelet(threading.Thread):
-    """Runs every pod of a namespace. `programs`: what stands for an image."""
+    """Runs every pod of a namespace. `programs`: the program to run for each image."""
 
     def __init__(self, cluster, namespace, folder, programs):
         super().__init__(daemon=True)
@@ -40,7 +40,7 @@ class Kubelet(threading.Thread):
         for node in NODES:
             labels = {"kubernetes.io/hostname": node, "topology.kubernetes.io/zone": node.replace("node", "zone")}
             cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "labels": labels}}, None)
-            cluster.patch("Node", None, node, {"status": {"capacity": ROOM, "allocatable": ROOM}}, "status")
+            cluster.patch("Node", None, node, {"status": {"capacity": CAPACITY, "allocatable": CAPACITY}}, "status")
             cluster.patch("Node", None, node, {"spec": {"taints": None}})  # a new node has the taint not-ready
         default = {"name": CLASS, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
         made_by = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "milepost.example/folders"}
@@ -55,28 +55,28 @@ class Kubelet(threading.Thread):
     def run(self):
         while not self.stopped.is_set():
             try:
-                self.look()
+                self.sync()
             except (Refused, OSError) as error:
                 if not self.stopped.is_set():
-                    self.wrong = error  # a conflict is retried at the next look
+                    self.wrong = error  # the next sync retries after a conflict
             time.sleep(0.2)
 
-    def look(self):
+    def sync(self):
         self.make_volumes()
         pods = [pod for pod in self.cluster.items("Pod", self.namespace) if pod["spec"].get("nodeName")]
-        there = {pod["metadata"]["uid"]: pod for pod in pods}
-        for uid, thing in there.items():
+        present = {pod["metadata"]["uid"]: pod for pod in pods}
+        for uid, thing in present.items():
             if uid not in self.pods:
                 if thing["metadata"].get("deletionTimestamp"):
-                    self.gone(thing)
+                    self.remove(thing)
                     continue
                 self.pods[uid] = Pod(self, thing)
-            self.pods[uid].look(thing)
-        for uid in set(self.pods) - set(there):
+            self.pods[uid].sync(thing)
+        for uid in set(self.pods) - set(present):
             self.pods.pop(uid).kill()
 
     def make_volumes(self):
-        """Makes a volume for each claim without one. The volume controller binds it; the scheduler waits for that."""
+        """Creates a volume for each claim without one. The volume controller binds it; the scheduler waits for that."""
         for claim in self.cluster.items("PersistentVolumeClaim", self.namespace):
             if claim["spec"].get("volumeName") or claim["metadata"]["name"] in self.volumes:
                 continue
@@ -87,13 +87,13 @@ class Kubelet(threading.Thread):
             volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": claim["metadata"]["name"]}}
             self.cluster.create(volume | {"spec": spec}, None)
 
-    def gone(self, thing):
+    def remove(self, thing):
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": thing["metadata"]["uid"]}}
         self.cluster.delete("Pod", self.namespace, thing["metadata"]["name"], options)
 
     def address(self, name):
         number = self.numbers.setdefault(name, len(self.numbers) + 1)
-        assert number <= PODS_MAX, "more pods than there are addresses"
+        assert number <= PODS_MAX, "more pods than addresses"
         return f"{self.network}.{number}"
 
     def addresses(self):
@@ -113,7 +113,7 @@ class Pod:
         self.terminated_at = None
         self.reported = None
         self.secrets = []
-        self.looked_at = 0.0
+        self.renewed_at = 0.0
         self.process = self.start()
 
     def start(self):
@@ -132,12 +132,12 @@ class Pod:
             for path, place in places.items():
                 if value.startswith(path):
                     value = str(place) + value.removeprefix(path)
-            environment[variable["name"]] = self.on_the_loopback(value)
+            environment[variable["name"]] = self.loopback_value(value)
         log = open(self.kubelet.folder / f"{self.name}.log", "ab")
         program = self.kubelet.programs[self.container["image"]]
         return subprocess.Popen([program, *self.container["args"]], env=environment, stdout=log, stderr=log, cwd=self.folder)
 
-    def on_the_loopback(self, value):
+    def loopback_value(self, value):
         if value.startswith("0.0.0.0:"):
             return value.replace("0.0.0.0", self.address)
         service, _, port = value.partition(":")
@@ -190,21 +190,21 @@ class Pod:
 
     def renew_secrets(self):
         """Copies a changed Secret into a running pod: Kubernetes does so after about a minute, this kubelet after a second."""
-        if time.monotonic() - self.looked_at < 1:
+        if time.monotonic() - self.renewed_at < 1:
             return
-        self.looked_at = time.monotonic()
+        self.renewed_at = time.monotonic()
         for volume, folder in self.secrets:
             for name, content in self.files_of(volume).items():
                 if (folder / name).read_bytes() != content:
                     (folder / f".{name}").write_bytes(content)
                     (folder / f".{name}").replace(folder / name)
 
-    def look(self, thing):
+    def sync(self, thing):
         self.renew_secrets()
         ended = self.process.poll()
         if thing["metadata"].get("deletionTimestamp"):
             if ended is not None:
-                self.kubelet.gone(thing)
+                self.kubelet.remove(thing)
             elif self.terminated_at is None:
                 self.terminated_at = time.monotonic()
                 self.process.send_signal(signal.SIGTERM)

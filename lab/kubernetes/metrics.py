@@ -36,12 +36,12 @@ class Prometheus:
         for rule in rules["groups"][1]["rules"]:
             rule["expr"] = rule["expr"].replace("[2m]", f"[{RATES}]").replace("25000", str(share))
         (folder / "rules.yml").write_text(json.dumps(rules))
-        of_all = {"scrape_interval": f"{SCRAPES_S}s", "evaluation_interval": f"{SCRAPES_S}s"}
+        intervals = {"scrape_interval": f"{SCRAPES_S}s", "evaluation_interval": f"{SCRAPES_S}s"}
         jobs = [self.job(thing) for thing in monitoring if thing["kind"] == "PodMonitor"]
         self.stopped = threading.Event()
         self.discovery = threading.Thread(target=self.discover, daemon=True)
         self.discovery.start()
-        (folder / "prometheus.yml").write_text(json.dumps({"global": of_all, "rule_files": ["rules.yml"], "scrape_configs": jobs}))
+        (folder / "prometheus.yml").write_text(json.dumps({"global": intervals, "rule_files": ["rules.yml"], "scrape_configs": jobs}))
         command = [cluster.tools / "prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/prometheus"]
         log = open(folder / "prometheus.log", "wb")
         self.process = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{self.port}"], stdout=log, stderr=log)
@@ -56,7 +56,7 @@ class Prometheus:
             try:
                 pods = self.cluster.items("Pod", NAMESPACE)
             except (Refused, OSError):
-                continue  # retried at the next look
+                continue  # the next round retries
             found = [target for pod in pods if pod["status"].get("podIP") for target in targets(pod)]
             new = self.targets.with_suffix(".new")
             new.write_text(json.dumps(found))
@@ -103,7 +103,7 @@ class Prometheus:
         return [rule for group in self.get("rules")["groups"] for rule in group["rules"]]
 
     def panels(self):
-        """Title, expression and samples of each query of the dashboard, with Grafana's variables as Grafana sets them."""
+        """Yields title, expression and samples of each query of the dashboard, with the variables that Grafana would set."""
         known = {"$instance": ".*", "$__rate_interval": f"{4 * SCRAPES_S}s", "$__range": "1m"}
         for panel in json.loads(DASHBOARD.read_text())["panels"]:
             for target in panel["targets"]:
@@ -129,8 +129,8 @@ def targets(pod):
     labels |= {"__meta_kubernetes_namespace": pod["metadata"]["namespace"], "__meta_kubernetes_pod_name": pod["metadata"]["name"]}
     for container in pod["spec"]["containers"]:
         for port in container.get("ports", []):
-            of = {"__meta_kubernetes_pod_container_name": container["name"], "__meta_kubernetes_pod_container_port_name": port["name"]}
-            yield {"targets": [f"{pod['status']['podIP']}:{port['containerPort']}"], "labels": labels | of}
+            of_port = {"__meta_kubernetes_pod_container_name": container["name"], "__meta_kubernetes_pod_container_port_name": port["name"]}
+            yield {"targets": [f"{pod['status']['podIP']}:{port['containerPort']}"], "labels": labels | of_port}
 
 
 class ExternalMetrics:

@@ -18,7 +18,7 @@ NAMESPACE = "shown"
 
 
 def define(cluster):
-    """Custom resource definitions of other projects, as their authors publish them."""
+    """Creates the custom resource definitions of other projects, as their authors publish them."""
     names = []
     for path in sorted(DEFINITIONS.glob("*.yaml")):
         thing = yaml.safe_load(path.read_text())

@@ -41,21 +41,21 @@ class Scene:
         return sorted(pod["metadata"]["name"] for pod in self.members())
 
     def ready(self):
-        """Names of the pods that are ready and not being deleted."""
+        """Returns the names of the pods that are ready and not being deleted."""
         is_ready = lambda pod: any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", []))
         pods = [pod for pod in self.members() if "deletionTimestamp" not in pod["metadata"]]
         return sorted(pod["metadata"]["name"] for pod in pods if is_ready(pod))
 
     def scale(self, number):
         self.cluster.patch("StatefulSet", NAMESPACE, "milepost", {"spec": {"replicas": number}}, "scale")
-        wanted = [f"milepost-{n}" for n in range(number)]
-        wait_until(f"there are {number}, and ready", lambda: self.names() == self.ready() == wanted)
+        expected = [f"milepost-{n}" for n in range(number)]
+        wait_until(f"{number} members are ready", lambda: self.names() == self.ready() == expected)
 
     def step(self, what, act):
         began = time.monotonic()
-        said = act() or ""
-        self.rows.append((what, said, time.monotonic() - began))
-        print(f"    {what}: {said} ({self.rows[-1][2]:.1f} s)", file=sys.stderr)
+        result = act() or ""
+        self.rows.append((what, result, time.monotonic() - began))
+        print(f"    {what}: {result} ({self.rows[-1][2]:.1f} s)", file=sys.stderr)
 
     def log(self, pod):
         return (self.kubelet.folder / f"{pod}.log").read_text()
@@ -65,10 +65,10 @@ class Scene:
         things.sort(key=lambda thing: order.index(thing["kind"]) if thing["kind"] in order else len(order))
         for thing in things:
             self.cluster.apply(thing, NAMESPACE)
-        return f"{len(things)} objects taken, every field known"
+        return f"{len(things)} objects accepted, every field known"
 
     def migrate(self):
-        wait_until("the tables are there", lambda: self.has_succeeded("milepost-migrate"))
+        wait_until("the migrate Job has succeeded", lambda: self.has_succeeded("milepost-migrate"))
         wait_until("both members are ready", lambda: self.ready() == ["milepost-0", "milepost-1"])
 
     def wrong_pod(self):
@@ -81,7 +81,7 @@ class Scene:
         except Refused as refused:
             assert refused.code == 403 and "restricted" in refused.message, refused
             return "refused (403)"
-        raise AssertionError("a pod that may become root was taken: pod security does not work here")
+        raise AssertionError("a pod that may become root was accepted: pod security does not work here")
 
     def scale_out(self):
         self.scale(4)
@@ -91,9 +91,9 @@ class Scene:
 
     def scale_in(self):
         self.scale(1)
-        time.sleep(EXPIRY_S + 5)  # sessions that a member did not end are expired by then
-        said = [name for name in ("milepost-1", "milepost-2", "milepost-3") if "unsubscribing: milepost-0" in self.log(name)]
-        return f"{len(said)} of 3 left the group"
+        time.sleep(EXPIRY_S + 5)  # sessions that a member did not end have expired by then
+        left = [name for name in ("milepost-1", "milepost-2", "milepost-3") if "unsubscribing: milepost-0" in self.log(name)]
+        return f"{len(left)} of 3 left the group"
 
     def restart(self):
         stamp = {"spec": {"template": {"metadata": {"annotations": {"restarted": str(time.time())}}}}}
@@ -110,7 +110,7 @@ class Scene:
         )
 
     def upgrade(self, things, servers):
-        """Another image, whose version has one more migration. The members start before the Job, so they must wait for it."""
+        """Rolls out an image whose version has one more migration. The members start before the Job, so they must wait for it."""
         image = f"{IMAGE}:{NEXT}"
         self.kubelet.programs[image] = self.arguments.next
         things = {thing["kind"]: thing for thing in things if thing["kind"] in ("StatefulSet", "Job")}
@@ -119,16 +119,16 @@ class Scene:
         servers.query(f"SELECT {upgrade.FIELD} FROM fleet.fixes LIMIT 0", refused=True)
         old = self.uid("milepost-0")
         self.cluster.apply(things["StatefulSet"], NAMESPACE)
-        said = wait_until("the first new member waits for the tables", lambda: self.says_why("milepost-1", "not migrated"), 90)
+        reason = wait_until("the first new member waits for the tables", lambda: self.unready_line("milepost-1", "not migrated"), 90)
         assert self.ready() == ["milepost-0"] and self.uid("milepost-0") == old, "the rollout did not wait"
         self.cluster.delete("Job", NAMESPACE, "milepost-migrate", {"propagationPolicy": "Background"})
         self.cluster.apply(things["Job"], NAMESPACE)
-        wait_until("the new tables are there", lambda: self.has_succeeded("milepost-migrate"))
+        wait_until("the migrate Job of the new version has succeeded", lambda: self.has_succeeded("milepost-migrate"))
         wait_until("every pod is new", self.is_rolled_out)
         images = {pod["spec"]["containers"][0]["image"] for pod in self.members()}
         assert images == {image} and self.uid("milepost-0") != old, images
         servers.query(f"SELECT {upgrade.FIELD} FROM fleet.fixes LIMIT 0")
-        return f"`{said}` until the Job was through, the old member worked on"
+        return f"`{reason}` until the Job had finished; the old member kept working"
 
     def pods_of(self, component):
         pods = self.cluster.items("Pod", NAMESPACE)
@@ -138,7 +138,7 @@ class Scene:
         return self.cluster.get("Job", NAMESPACE, job).get("status", {}).get("succeeded") == 1
 
     def evictions(self):
-        wait_until("the budget has counted", lambda: self.allowed() == 1)
+        wait_until("the disruption budget is up to date", lambda: self.allowed() == 1)
         self.cluster.evict(NAMESPACE, "milepost-0")
         try:
             self.cluster.evict(NAMESPACE, "milepost-1")
@@ -148,30 +148,30 @@ class Scene:
         self.come_back("milepost-0")
         self.cluster.evict(NAMESPACE, "milepost-1")
         self.come_back("milepost-1")
-        return "one taken, the other at once refused (429), and taken later"
+        return "one accepted, the other refused at once (429), and accepted later"
 
     def allowed(self):
         return self.cluster.get("PodDisruptionBudget", NAMESPACE, "milepost").get("status", {}).get("disruptionsAllowed")
 
     def come_back(self, pod):
-        wait_until(f"{pod} goes", lambda: pod not in self.ready())
+        wait_until(f"{pod} is no longer ready", lambda: pod not in self.ready())
         wait_until(f"{pod} is back", lambda: self.ready() == ["milepost-0", "milepost-1"])
-        wait_until("the budget has counted", lambda: self.allowed() == 1)
+        wait_until("the disruption budget is up to date", lambda: self.allowed() == 1)
 
     def drain(self):
         """Drains as `kubectl drain` does: cordons the node, then evicts each of its pods, and retries while the answer is 429."""
         on = lambda: {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in self.members()}
-        there = [pod for pod, node in on().items() if node == NODES[0]]
-        assert len(there) > 1, f"{on()}: nothing would have to wait"
-        wait_until("the budget has counted", lambda: self.allowed() == 1)
+        to_move = [pod for pod, node in on().items() if node == NODES[0]]
+        assert len(to_move) > 1, f"{on()}: no eviction would have to wait"
+        wait_until("the disruption budget is up to date", lambda: self.allowed() == 1)
         self.cluster.patch("Node", None, NODES[0], {"spec": {"unschedulable": True}})
         refused = set()
-        for pod in there:
-            wait_until(f"{pod} may go", lambda: self.may_evict(pod, refused))
+        for pod in to_move:
+            wait_until(f"{pod} may be evicted", lambda: self.may_evict(pod, refused))
         wait_until("the node is empty", lambda: len(self.ready()) == 4 and set(on().values()) == {NODES[1]})
         self.cluster.patch("Node", None, NODES[0], {"spec": {"unschedulable": None}})
-        assert refused, "two members went at once"
-        return f"{len(there)} members moved, {len(refused)} after a refusal (429)"
+        assert refused, "two members were evicted at once"
+        return f"{len(to_move)} members moved, {len(refused)} after a refusal (429)"
 
     def may_evict(self, pod, refused):
         try:
@@ -183,15 +183,15 @@ class Scene:
         return True
 
     def never_ready(self):
-        """A rollout with a mistake, and back as docs/kubernetes.md says."""
+        """Rolls out a mistake, and undoes it as docs/kubernetes.md says."""
         template = self.cluster.get("StatefulSet", NAMESPACE, "milepost")["spec"]["template"]["spec"]["containers"]
         wrong = json.loads(json.dumps(template))
         wrong[0]["env"].append({"name": "MILEPOST__CLICKHOUSE__URL", "value": "http://127.0.0.1:9"})
         roll = lambda to: {"spec": {"template": {"spec": {"containers": to}}}}
         old = self.uid("milepost-1")
         self.cluster.patch("StatefulSet", NAMESPACE, "milepost", roll(wrong))
-        wait_until("the second is new", lambda: self.uid("milepost-1") not in (old, None))
-        said = wait_until("it says why it is not ready", lambda: self.says_why("milepost-1", "clickhouse"))
+        wait_until("milepost-1 is new", lambda: self.uid("milepost-1") not in (old, None))
+        reason = wait_until("milepost-1 reports why it is not ready", lambda: self.unready_line("milepost-1", "clickhouse"))
         other = self.uid("milepost-0")
         time.sleep(5)
         assert self.ready() == ["milepost-0"] and self.uid("milepost-0") == other, "the rollout went on"
@@ -199,20 +199,20 @@ class Scene:
         self.cluster.delete("Pod", NAMESPACE, "milepost-1")
         wait_until("both are ready", lambda: self.ready() == ["milepost-0", "milepost-1"])
         assert self.uid("milepost-0") == other
-        return f"the rollout stopped, the other member stayed; `{said}`"
+        return f"the rollout stopped, the other member stayed; `{reason}`"
 
     def wrong_secret(self):
-        """A password that ClickHouse refuses; the right one gets in without a restart."""
+        """Sets a password that ClickHouse refuses. The right one must then work without a restart."""
         self.set_password("of another server")
         old = self.uid("milepost-1")
         self.cluster.delete("Pod", NAMESPACE, "milepost-1")
-        wait_until("it is new", lambda: self.uid("milepost-1") not in (old, None))
-        said = wait_until("it says why it is not ready", lambda: self.says_why("milepost-1", "516"))
+        wait_until("milepost-1 is new", lambda: self.uid("milepost-1") not in (old, None))
+        reason = wait_until("milepost-1 reports why it is not ready", lambda: self.unready_line("milepost-1", "516"))
         new = self.uid("milepost-1")
         self.set_password(PASSWORD)
         wait_until("both are ready", lambda: self.ready() == ["milepost-0", "milepost-1"])
-        assert self.uid("milepost-1") == new, "it was replaced"
-        return f"`{said}`; ready again without a restart"
+        assert self.uid("milepost-1") == new, "milepost-1 was replaced"
+        return f"`{reason}`; ready again without a restart"
 
     def set_password(self, password):
         self.cluster.patch("Secret", NAMESPACE, "milepost", {"stringData": {"clickhouse-password": password}})
@@ -221,8 +221,8 @@ class Scene:
         uids = [pod["metadata"]["uid"] for pod in self.members() if pod["metadata"]["name"] == name]
         return uids[0] if uids else None
 
-    def says_why(self, pod, word):
-        """Returns the line of /readyz that contains this word."""
+    def unready_line(self, pod, word):
+        """Returns the line of a failing /readyz that contains this word."""
         try:
             urllib.request.urlopen(f"http://{self.kubelet.address(pod)}:9464/readyz", timeout=5).close()
         except urllib.error.HTTPError as answer:
@@ -236,19 +236,19 @@ class Scene:
         engine = servers.processes[1]
         engine.send_signal(signal.SIGSTOP)
         try:
-            wait_until("nobody is ready", lambda: not self.ready())
+            wait_until("no member is ready", lambda: not self.ready())
             self.cluster.patch("StatefulSet", NAMESPACE, "milepost", {"spec": {"replicas": 3}}, "scale")
-            wait_until("a third has started", lambda: len(self.names()) == 3)
-            wait_until("the budget has counted", lambda: self.allowed() == 0)
+            wait_until("a third member has started", lambda: len(self.names()) == 3)
+            wait_until("the disruption budget is up to date", lambda: self.allowed() == 0)
             before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in self.members()}
             for pod in ("milepost-0", "milepost-1"):
                 self.cluster.evict(NAMESPACE, pod)
             uids = lambda: {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in self.members()}
             is_new = lambda now: len(now) == 3 and all(now[pod] != before[pod] for pod in ("milepost-0", "milepost-1"))
-            wait_until("both are replaced", lambda: is_new(uids()))
+            wait_until("both members are replaced", lambda: is_new(uids()))
         finally:
             engine.send_signal(signal.SIGCONT)
-        wait_until("all are ready again", lambda: len(self.ready()) == 3)
+        wait_until("all members are ready again", lambda: len(self.ready()) == 3)
         self.scale(2)
         return "a third pod started, two evicted at once"
 
@@ -303,13 +303,13 @@ class Scene:
             self.step("dashboard, alerts, recording rule", scaling.panels)
             return scaling.sent
 
-    def tell_pods(self):
-        """Returns what the API server knows about the pods, to explain why one is missing."""
+    def print_pods(self):
+        """Prints what the API server knows about the pods, to explain why one is missing."""
         for pod in self.members():
             known = {key: pod["metadata"].get(key) for key in ("uid", "deletionTimestamp")} | {"on": pod["spec"].get("nodeName")}
             print(f"    {pod['metadata']['name']}: {known}, {pod['status']}", file=sys.stderr)
 
-    def tell_decisions(self):
+    def print_decisions(self):
         for log in sorted(self.kubelet.folder.glob("*.log")):
             for line in log.read_text().splitlines():
                 if '"message":"shutdown.leave = ' in line:
@@ -331,12 +331,12 @@ def play(broker, leave, arguments):
     try:
         exact, rows = play_in(folder, broker, leave, arguments)
     except BaseException:
-        print(f"kept, all logs and data: {folder}", file=sys.stderr)
+        print(f"all logs and data are kept: {folder}", file=sys.stderr)
         raise
     if exact:
         shutil.rmtree(folder, ignore_errors=True)
     else:
-        print(f"not exact; kept, all logs and data: {folder}", file=sys.stderr)
+        print(f"not every fix is stored exactly once; all logs and data are kept: {folder}", file=sys.stderr)
     return exact, rows
 
 
@@ -359,8 +359,8 @@ def play_in(folder, broker, leave, arguments):
         try:
             return scene.play(things, servers), scene.rows
         except BaseException:
-            print("the stand-in for the kubelet last met:", kubelet.wrong, file=sys.stderr)
-            scene.tell_pods()
+            print("last error of the stand-in for the kubelet:", kubelet.wrong, file=sys.stderr)
+            scene.print_pods()
             logs = shutil.copytree(folder / "control", REPOSITORY / "target" / "kubernetes-logs", ignore=all_but_logs, dirs_exist_ok=True)
             print(f"logs of the control plane: {logs}", file=sys.stderr)
             for log in sorted(folder.glob("pods/*.log")):
@@ -368,7 +368,7 @@ def play_in(folder, broker, leave, arguments):
             raise
         finally:
             kubelet.stop()
-            scene.tell_decisions()
+            scene.print_decisions()
 
 
 def table(played):
@@ -376,7 +376,7 @@ def table(played):
     print(f"| on a control plane | {' | '.join(BROKERS[broker] for broker in played)} |")
     print("|---|" + "---|" * len(played))
     for rows in zip(*played.values()):
-        cells = [f"{said}{', ' if said else ''}{seconds:.1f} s" if seconds is not None else said for _, said, seconds in rows]
+        cells = [f"{result}{', ' if result else ''}{seconds:.1f} s" if seconds is not None else result for _, result, seconds in rows]
         print(f"| {rows[0][0]} | {' | '.join(cells)} |")
 
 
@@ -396,8 +396,8 @@ def main():
     if arguments.prove:
         found = {leave: play(brokers[0], leave, arguments) for leave in ("true", "false")}
         for leave, (exact, rows) in found.items():
-            told = ", ".join(f"{what} {said}" for what, said, seconds in rows if seconds is None)
-            print(f"shutdown.leave = {leave}: {'NOT FOUND' if exact else 'found'}: {told}")
+            figures = ", ".join(f"{what} {value}" for what, value, seconds in rows if seconds is None)
+            print(f"shutdown.leave = {leave}: {'NOT FOUND' if exact else 'found'}: {figures}")
         sys.exit(any(exact for exact, _ in found.values()))
     played = {broker: play(broker, '"auto"', arguments) for broker in brokers}
     table({broker: rows for broker, (_, rows) in played.items()})

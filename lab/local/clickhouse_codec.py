@@ -19,8 +19,8 @@ METHOD_NONE = 0x02
 METHOD_LZ4 = 0x82
 RESPONSE_BLOCK_BYTES = 1 << 20
 
-# From here on a client of the binary protocol reads, over HTTP too, a head before each block of the format Native (no
-# overflow, no bucket, end) and a byte before each column (no custom serialization).
+# From this revision on, clients of the binary protocol expect in the format Native, over HTTP too, a head before each
+# block (no overflow, no bucket, end) and a byte before each column (no custom serialization).
 NATIVE_REVISION_MIN = 54454
 NATIVE_BLOCK_HEAD = b"\x01\x00\x02\xff\xff\xff\xff\x00"
 NATIVE_COLUMN_HEAD = b"\x00"
@@ -45,7 +45,7 @@ def cut_short(what: str) -> DbError:
 
 
 def decode_content(body: bytes, encoding: str, limit: int) -> bytes:
-    """Undoes the HTTP header Content-Encoding."""
+    """Decodes a body by its HTTP header Content-Encoding."""
     if encoding in ("", "identity"):
         return body
     if encoding == "lz4":
@@ -63,7 +63,7 @@ def decode_content(body: bytes, encoding: str, limit: int) -> bytes:
     if not decoder.eof:
         raise cut_short(what)
     if decoder.unused_data:
-        raise DbError(271, "CANNOT_DECOMPRESS", f"Request body goes on after the end of the {what}")
+        raise DbError(271, "CANNOT_DECOMPRESS", f"Request body continues after the end of the {what}")
     return decoded
 
 
@@ -75,7 +75,7 @@ def encode_content(body: bytes, encoding: str) -> bytes:
 
 
 def decode_native_blocks(body: bytes, limit: int) -> bytes:
-    """Undoes `decompress=1`."""
+    """Decodes a body that was sent with `decompress=1`."""
     view = memoryview(body)
     decoded, decoded_bytes, start = [], 0, 0
     while start < len(view):
@@ -90,7 +90,7 @@ def decode_native_blocks(body: bytes, limit: int) -> bytes:
         if decoded_bytes > limit:
             raise too_large(limit)
         if checksum(view[checked:end]) != view[start:checked]:
-            raise DbError(40, "CHECKSUM_DOESNT_MATCH", f"Compressed block at byte {start} was altered on its way")
+            raise DbError(40, "CHECKSUM_DOESNT_MATCH", f"Compressed block at byte {start} was altered in transit")
         decoded.append(decompress_block(method, view[checked + BLOCK_HEADER.size : end], original_bytes))
         start = end
     return b"".join(decoded)
@@ -112,7 +112,7 @@ def decompress_block(method: int, payload: memoryview, original_bytes: int) -> b
 
 
 def encode_native_blocks(body: bytes) -> bytes:
-    """Does `compress=1`."""
+    """Encodes a body for a request with `compress=1`."""
     encoded = []
     for start in range(0, len(body), RESPONSE_BLOCK_BYTES):
         original = body[start : start + RESPONSE_BLOCK_BYTES]
@@ -123,7 +123,7 @@ def encode_native_blocks(body: bytes) -> bytes:
 
 
 def native_for_revision(body: bytes, revision: int) -> bytes:
-    """The format Native as the engine writes it, with what a client of this protocol revision reads besides."""
+    """Adds to the engine's Native format the bytes that a client of this protocol revision expects."""
     if revision < NATIVE_REVISION_MIN:
         return body
     written, at = [], 0
@@ -153,7 +153,7 @@ def skip_native_data(body: bytes, at: int, kind: str, rows: int) -> int:
         return at
     width = NATIVE_WIDTHS.get(kind.split("(")[0])
     if width is None:
-        raise DbError(48, "NOT_IMPLEMENTED", f"{kind} in the format Native for clients of the binary protocol")
+        raise DbError(48, "NOT_IMPLEMENTED", f"{kind} in the format Native is not supported here for clients of the binary protocol")
     return at + width * rows
 
 

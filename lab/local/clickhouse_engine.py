@@ -17,7 +17,7 @@ import chdb
 
 from clickhouse_codec import DbError
 
-# The engine's caches and threads, cut to a laptop's size. implicit_select: chDB alone takes `1 + 1` for a query.
+# The engine's caches and threads, cut to a laptop's size. implicit_select: chDB, unlike a server, would accept `1 + 1` as a query.
 ENGINE_OPTIONS = {
     "max_server_memory_usage": int(os.environ.get("CLICKHOUSE_MEMORY_BYTES_MAX", 2 << 30)),
     "mark_cache_size": 64 << 20,
@@ -87,7 +87,7 @@ def parse_statement(text: bytes) -> Statement:
             if word == b"SETTINGS" and ASSIGNMENT.match(text, token.end()):
                 settings_start = token.start()
             if first == b"INSERT" and word in (b"SELECT", b"WITH"):
-                first = word  # INSERT ... SELECT brings no data
+                first = word  # INSERT ... SELECT has no data
             format_start = token.start()
         previous = word
     if first == b"INSERT":
@@ -147,7 +147,7 @@ class Engine:
             return query(connection, statement.sql, output_format)
         except RuntimeError as error:
             raise engine_error(str(error)) from None
-        except UnicodeDecodeError as error:  # the engine's words repeat data that are not UTF-8
+        except UnicodeDecodeError as error:  # the engine's message quotes data that are not UTF-8
             raise engine_error(error.object.decode(errors="replace")) from None
         finally:
             connection.close()
@@ -187,7 +187,7 @@ def query(connection, sql: str, output_format: str) -> Result:
 
 
 def engine_error(text: str) -> DbError:
-    """Reads code and name from the text of an engine's exception, which has them nowhere else; a prefix of the library may precede."""
+    """Reads code and name from the text of an engine's exception, which may begin with a prefix of the library."""
     found = re.search(r"Code: (\d+)\. DB::\w*Exception: (.*)", text, re.DOTALL)
     if not found:
         return DbError(1001, "STD_EXCEPTION", text)

@@ -6,7 +6,7 @@ Environment: CLICKHOUSE_PORT (8123), CLICKHOUSE_USER (default), CLICKHOUSE_PASSW
 
 Guarantees: an INSERT is given to the engine only when its whole body has arrived and is intact, so a lost
 connection or an altered block inserts nothing; 200 is answered after the engine has committed the insert, in the
-table and in what its views feed; settings, database and parameters of a request hold for that request alone.
+table and in the targets of its views; settings, database and parameters of a request hold for that request alone.
 Refuses: a port in use, a data directory in use, bodies above BODY_BYTES_MAX.
 """
 from __future__ import annotations
@@ -60,7 +60,7 @@ CONTENT_TYPES = {"JSON": "application/json", "CSV": "text/csv; charset=UTF-8", "
 
 
 class Front:
-    """Answers requests; the engine runs in a pool of threads, so a slow statement blocks no other."""
+    """Answers requests; the engine runs in a pool of threads, so a slow statement does not block the others."""
 
     def __init__(self, engine: Engine, user: str, password: str):
         self.engine = engine
@@ -74,7 +74,7 @@ class Front:
         query_id = request.query.get("query_id") or str(uuid.uuid4())
         headers = {"X-ClickHouse-Query-Id": query_id, "X-ClickHouse-Server-Display-Name": "milepost-local",
                    "X-ClickHouse-Timezone": self.engine.timezone,
-                   # Without a tag the Rust client takes data that ends like an old server's exception for one.
+                   # Without a tag the Rust client mistakes data that ends like an old server's exception for an exception.
                    "X-ClickHouse-Exception-Tag": secrets.token_hex(8)}
         try:
             self.authenticate(request)
@@ -118,7 +118,7 @@ class Front:
 
 
 async def read_statement(request: web.Request) -> tuple[bytes, dict[str, str]]:
-    """The `query` parameter, then the whole body, as one text: nothing runs on half a body. A form's other fields apart."""
+    """Returns the `query` parameter and the whole body as one text, so that nothing runs on half a body; and the other fields of a form."""
     body = bytearray()
     try:
         async for chunk in request.content.iter_any():
@@ -137,7 +137,7 @@ async def read_statement(request: web.Request) -> tuple[bytes, dict[str, str]]:
 
 
 def read_form(content_type: str, body: bytes) -> tuple[bytes, dict[str, str]]:
-    """Clients send a statement with param_* as a form, the statement in its field `query`."""
+    """Reads the form in which clients send a statement with param_*. Returns its field `query`, which has the statement, and the others."""
     parser = email.parser.BytesParser(policy=email.policy.HTTP)
     message = parser.parsebytes(b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + body)
     if not message.is_multipart() or message.defects:
@@ -192,7 +192,7 @@ def main() -> None:
         # The engine has printed the reason; its exception does not contain it.
         sys.exit(f"error: cannot open the data in {sys.argv[1]}; does another process use it? See the line above")
     front = Front(engine, os.environ.get("CLICKHOUSE_USER") or "default", os.environ.pop("CLICKHOUSE_PASSWORD", ""))
-    # auto_decompress: Content-Encoding is undone by read_statement, which knows lz4 and refuses cut streams.
+    # No auto_decompress: read_statement decodes the body, because it knows lz4 and rejects truncated streams.
     app = web.Application()
     app.router.add_get("/ping", front.ping)
     app.router.add_route("*", "/", front.statement)

@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it: paths, running processes, and error messages.
+# Sourced by the other scripts of this folder: paths, running processes, and error messages.
 # Linux only: process identity is read from /proc.
 
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -15,7 +15,7 @@ PATH="$PATH:/usr/sbin:/usr/local/sbin"
 say() { echo "$*" >&2; }
 fail() { say "error: $*"; exit 1; }
 
-# True when Node is there, with npm, and as new as vite and Playwright want it (engines in map/page/package.json).
+# True when Node and npm are installed, and Node is as new as vite and Playwright require (engines in map/page/package.json).
 node_is_good() {
     command -v npm >/dev/null &&
         node -e 'const [major, minor] = process.versions.node.split("."); process.exit(major > 20 || (major == 20 && minor >= 19) ? 0 : 1)' 2>/dev/null
@@ -28,7 +28,7 @@ port_answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 http_answers() {
     python3 - "${1%/}/ping" 2>/dev/null <<'PYTHON'
 import sys, urllib.request
-# Without a proxy: the server is this computer, or in its own network.
+# Bypass any proxy: the server is this computer, or in its own network.
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 sys.exit(opener.open(sys.argv[1], timeout=5).read().strip() != b"Ok.")
 PYTHON
@@ -36,11 +36,11 @@ PYTHON
 
 # --- What `up` started: STATE_DIR/NAME.pid holds process id, its start time in ticks since boot, and port. ---
 
-# A process id alone may by now be someone else's: with the start time it is one process. Empty when it is gone, or a zombie.
+# Prints the start time of a process; nothing if it has ended or is a zombie. A process id can be reused, but not with the same start time.
 start_time() {
     local stat
     stat="$(cat "/proc/$1/stat" 2>/dev/null)" || return 0
-    # The name, field 2, may hold spaces: count from the parenthesis behind it, where field 3 is the state.
+    # The name, field 2, may hold spaces: count from the parenthesis after it, where field 3 is the state.
     read -ra stat <<< "${stat##*) }"
     [[ "${stat[0]}" == Z ]] || echo "${stat[19]}"
 }
@@ -48,7 +48,7 @@ start_time() {
 remember() { echo "$2 $(start_time "$2") $3" > "$STATE_DIR/$1.pid"; } # NAME PID PORT
 forget() { rm -f "$STATE_DIR/$1.pid"; }
 
-# True when it runs; sets PID and PORT.
+# True when NAME runs; sets PID and PORT.
 runs() {
     local began
     { read -r PID began PORT < "$STATE_DIR/$1.pid"; } 2>/dev/null || return 1
@@ -56,13 +56,13 @@ runs() {
 }
 
 stop() {
-    local name=$1 begin=$SECONDS told=false
+    local name=$1 begin=$SECONDS is_reported=false
     runs "$name" && kill "$PID" 2>/dev/null
     while runs "$name"; do
         ((SECONDS - begin < STOP_SECONDS_MAX)) || fail "$name does not stop; end it with: kill -9 $PID"
-        if ! $told && ((SECONDS - begin >= 2)); then
-            say "waiting for $name to finish what it does"
-            told=true
+        if ! $is_reported && ((SECONDS - begin >= 2)); then
+            say "waiting for $name to finish its work"
+            is_reported=true
         fi
         sleep 0.1
     done

@@ -34,7 +34,7 @@ from clickhouse_codec import decode_native_blocks, encode_native_blocks
 HERE = Path(__file__).resolve().parent
 PASSWORD = "käse:1"
 START_SECONDS_MAX = 60
-# Deduplicates the last 100 inserts that carry a token, in a table and in what hangs on it.
+# Deduplicates the last 100 inserts that carry a token, in a table and in the targets of its views.
 WINDOW = "SETTINGS non_replicated_deduplication_window = 100"
 
 
@@ -174,7 +174,7 @@ def test_format(server, output_format, expected):
 
 
 def test_native_for_clients_of_the_binary_protocol(server):
-    """clickhouse-go sends this parameter, and reads a head before each block and a byte before each column."""
+    """clickhouse-go sends this parameter, and expects a head before each block and a byte before each column."""
     sql = "SELECT * FROM values('n UInt32, s String, m Nullable(UInt8)', (7, 'ab', 3), (8, '', NULL))"
     n, s, m = b"\x07\0\0\0\x08\0\0\0", b"\x02ab\x00", b"\x00\x01\x03\x00"
     plain = b"\x03\x02\x01n\x06UInt32" + n + b"\x01s\x06String" + s + b"\x01m\x0fNullable(UInt8)" + m
@@ -186,7 +186,7 @@ def test_native_for_clients_of_the_binary_protocol(server):
 
 
 def test_native_insert(server, table):
-    """A block with its columns' names and types, and no list of columns in the statement."""
+    """Sends a block with the names and types of its columns, without a list of columns in the statement."""
     block = b"\x01\x03\x01n\x06UInt64" + rows_of([1, 2, 3])
     statement = f"INSERT INTO {table} FORMAT Native"
     assert server.request(block, query=statement, default_format="Native", chunked=True).status == 200
@@ -332,7 +332,7 @@ def test_deduplication_token_reaches_the_view(server, table):
 
 @pytest.fixture
 def table_with_view(server, table):
-    """As positions has one: the engine's streaming insert then keeps the table's own refusal to itself, too."""
+    """A table with a view, like positions. With a view, the engine's streaming insert would not even report the table's own error."""
     server.run(f"CREATE TABLE target (n UInt64) ENGINE = MergeTree ORDER BY tuple() {WINDOW}")
     server.run(f"CREATE MATERIALIZED VIEW target_mv TO target AS SELECT n FROM {table}")
     yield table
@@ -356,21 +356,21 @@ REFUSE_ROWS = "ALTER TABLE {} ADD CONSTRAINT above CHECK n > 100"
 TAKE_ROWS = "ALTER TABLE {} DROP CONSTRAINT above"
 
 
-@pytest.mark.parametrize("break_it, code, says", [
+@pytest.mark.parametrize("break_it, code, message", [
     (REFUSE_PARTS, "252", "Too many parts (1 with "), (REFUSE_ROWS, "469", "Constraint `above` for table default."),
 ], ids=["too_many_parts", "constraint"])
-def test_failed_insert_is_told(server, table_with_view, break_it, code, says):
+def test_failed_insert_is_reported(server, table_with_view, break_it, code, message):
     assert insert_once(server, table_with_view, 1).status == 200
     server.run(break_it.format(table_with_view))
     for rows in [rows_of([2]), rows_of([2] * 5000)]:
         refused = server.insert(table_with_view, rows, chunked=True)
         assert (refused.status, refused.code) == (500, code), refused.text
-        assert refused.text.startswith(f"Code: {code}. DB::Exception: {says}")
+        assert refused.text.startswith(f"Code: {code}. DB::Exception: {message}")
     assert numbers_in(server, table_with_view) == numbers_in(server, "target") == [1]
 
 
-def test_deduplicated_insert_is_told_from_a_failed_one(server, table_with_view):
-    """As on a server, rows count as written before the token is looked at, one for the table and one for the view."""
+def test_deduplicated_insert_differs_from_a_failed_one(server, table_with_view):
+    """As on a server, rows count as written before the token is checked, one for the table and one for the view."""
     duplicates = "SELECT sum(value) FROM system.events WHERE event = 'DuplicatedInsertedBlocks'"
     first = insert_once(server, table_with_view, 1)
     before = int(server.run(duplicates))
@@ -391,8 +391,8 @@ def test_deduplicated_insert_is_told_from_a_failed_one(server, table_with_view):
     ("ALTER TABLE {}_mv MODIFY QUERY SELECT toUInt64(n + throwIf(n = 2)) AS n FROM {table}",
      "ALTER TABLE {}_mv MODIFY QUERY SELECT n FROM {table}", 500, "395"),
 ], ids=["constraint", "too_many_parts", "no_target", "query"])
-def test_failed_view_is_told(server, table_with_view, break_it, mend, status, code):
-    """As on a server, the rows may or may not be in the table then. A retry with the same token stores them exactly once."""
+def test_failed_view_is_reported(server, table_with_view, break_it, mend, status, code):
+    """As on a server, the rows may or may not be in the table afterwards. A retry with the same token stores them exactly once."""
     good = insert_once(server, table_with_view, 1)
     assert (good.status, summary_of(good)["written_rows"]) == (200, "2")
     server.run(break_it.format("target", table=table_with_view))
@@ -409,7 +409,7 @@ def test_error_about_data_that_are_not_utf8(server, table):
     assert (answer.status, answer.code) == (400, "27"), answer.text
 
 
-def test_error_says_nothing_of_how_the_engine_was_given_the_data(server, table):
+def test_error_does_not_mention_the_file_with_the_data(server, table):
     text = server.insert(table, b"\x01").text
     assert text.endswith("(at row 1)\n: While executing BinaryRowInputFormat. (CANNOT_READ_ALL_DATA) "
                          f"(version {server.run('SELECT version()').strip()} (official build))\n"), text
@@ -543,7 +543,7 @@ def test_native_compressed_response(server):
 
 @pytest.mark.parametrize("encoding, decode", [("lz4", lz4.frame.decompress), ("gzip", gzip.decompress)])
 def test_negotiated_response(server, encoding, decode):
-    """The Rust client says no more than Accept-Encoding: lz4, and decodes what Content-Encoding names."""
+    """The Rust client sends only Accept-Encoding: lz4, and decodes what Content-Encoding names."""
     sql = "SELECT number FROM numbers(1000) FORMAT RowBinary"
     answer = server.request(sql, {"Accept-Encoding": encoding})
     assert answer.headers["Content-Encoding"] == encoding
@@ -569,7 +569,7 @@ def test_concurrent_writers_and_readers(server, table):
     def read():
         while not done.is_set():
             answer = server.request(f"SELECT count() FROM {table}")
-            # An insert is seen whole or not at all.
+            # An insert is visible completely or not at all.
             if answer.status != 200 or int(answer.text) % rows:
                 problems.append(answer.text)
 
@@ -587,7 +587,7 @@ def test_concurrent_writers_and_readers(server, table):
     assert server.run(f"SELECT count(), uniqExact(n), max(n) FROM {table}") == f"{total}\t{total}\t{total - 1}\n"
 
 
-def test_ping_and_statements_beside_a_slow_one(server):
+def test_ping_and_statements_during_a_slow_one(server):
     slow = threading.Thread(target=server.run, args=("SELECT sleep(3)",))
     slow.start()
     time.sleep(0.3)

@@ -1,10 +1,10 @@
 """Imports fixes of very many drivers with the real binary: measures its memory, and queries for last positions.
 
     .local/venv/bin/python lab/scale/drivers.py                          ten million drivers, one fix each
-    .local/venv/bin/python lab/scale/drivers.py --drivers 1000000        a look
+    .local/venv/bin/python lab/scale/drivers.py --drivers 1000000        a quick look
 
-Pipes CSV into `milepost import` of the release build and the tables of `milepost migrate`, then merges last_positions_state and asks
-for all last positions, for those of a city, and for one driver, three times each. Stops after --minutes. Fails if a driver is missing.
+Pipes CSV into `milepost import` of the release build and the tables of `milepost migrate`, then merges last_positions_state and queries
+all last positions, for those of a city, and for one driver, three times each. Stops after --minutes. Fails if a driver is missing.
 """
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ QUESTIONS = {
 
 
 def write_csv(pipe, drivers: int) -> None:
-    """One fix of each driver, on a grid over the whole world, within the last hour."""
+    """Writes one fix of each driver, on a grid over the whole world, within the last hour."""
     began = int(time.time() * 1000) - 3_600_000
     with pipe:
         pipe.write(b"driver_id,ts,lat,lng,seq\n")

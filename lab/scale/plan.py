@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def broker_nodes(self) -> int:
-        """At least two, because one may stop."""
+        """Returns the nodes that the load needs, but at least two, because one may stop."""
         cores = self.rate * self.use["broker_us"] / 1e6 / self.use["busy"]
         return max(2, math.ceil(cores / self.use["broker_cores"]))
 
@@ -99,7 +99,7 @@ class Plan:
 
     @property
     def shards(self) -> int:
-        """So that inserts and merges fit into the cores, and the day of every driver is computed at least once a day."""
+        """Returns the smallest number with which inserts and merges fit into the cores, and the day of every driver is computed at least once a day."""
         shards = max(1, math.ceil(self.rate / (self.use["rollup_rows"] / 300)))
         while self.cores_of_a_shard(shards) > self.use["clickhouse_cores"] * self.use["busy"] and shards < 100:
             shards += 1
@@ -107,7 +107,7 @@ class Plan:
 
     @property
     def rollup_s(self) -> float:
-        """How old the roll-up of a driver's day is at the day's end: a refresh computes so many rows, newest first."""
+        """Returns the age of the roll-up of a driver's day at the day's end: a refresh computes `rollup_rows` rows, newest first."""
         rows_a_day = self.rate * DAY_S / self.shards
         return max(300, rows_a_day / self.use["rollup_rows"] * 300)
 
@@ -174,7 +174,7 @@ def main() -> None:
     for word in args.set:
         name, _, value = word.partition("=")
         if name not in use:
-            arguments.error(f"--set {name}: one of {', '.join(use)}")
+            arguments.error(f"--set {name}: the name must be one of {', '.join(use)}")
         use[name] = float(value)
     if args.list:
         print("| coefficient | value | from |")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Takes the last run of `make story` into the repository: docs/story.json, docs/story.md, README's sentence and picture.
+"""Copies the last run of `make story` into the repository: docs/story.json, docs/story.md, README's sentence and picture.
 
     python3 lab/story/docs.py [RESULTS]     # from bench-results/story-kept.json
-    python3 lab/story/docs.py --check       # exit 1 if the documents are not what docs/story.json says
+    python3 lab/story/docs.py --check       # exit 1 if the documents do not match docs/story.json
 """
 
 import re
@@ -23,7 +23,7 @@ def replace(text: str, name: str, content: str) -> str:
     pattern = rf"(<!-- {re.escape(name)}: begin -->\n).*?(\n?<!-- {re.escape(name)}: end -->)"
     found, count = re.subn(pattern, lambda match: match[1] + content.strip("\n") + "\n" + match[2].lstrip("\n"), text, flags=re.S)
     if count != 1:
-        sys.exit(f"no comments '<!-- {name}: begin -->' and '<!-- {name}: end -->'")
+        sys.exit(f"there are no comments '<!-- {name}: begin -->' and '<!-- {name}: end -->'")
     return found
 
 
@@ -32,18 +32,18 @@ def wrapped(paragraph: str, rest: str = "") -> str:
 
 
 def readme_sentence(story: Story) -> str:
-    """Three numbers: the cost of a message, the ceiling, and what an afternoon's code loses."""
+    """Returns the sentence with the cost of a message, the ceiling, and the losses of an afternoon's code."""
     ours, best, killed = story.reference("milepost"), story.ceiling("milepost"), story.one("kill", "milepost")
     cost = f"{ours['cpu_us_per_message']:.1f} µs of CPU a message"
     others = [f"{player['title']} {story.reference(player['name'])['cpu_us_per_message']:.1f}" for player in story.players
               if player["name"] != "milepost" and story.reference(player["name"])]
     is_busy = any((outcome.get("others_cores") or 0) > OTHERS_CORES for outcome in story.outcomes)
-    when = ", on a machine that others used meanwhile" if is_busy else ""
+    when = ", on a busy machine" if is_busy else ""
     return wrapped(
             f"- **The story's experiment, repeated**{when}: {cost} at 10,000 messages/s ({', '.join(others)}); "
-            f"{short(best['stored_per_s'])} messages/s at the ceiling, with {best['step']['drivers']:,} drivers; and {killed['kills']} kills -9 "
+            f"{short(best['stored_per_s'])} messages/s at the ceiling, with {best['step']['drivers']:,} drivers; and {killed['kills']} SIGKILLs "
             f"and an outage lose {lost(story, 'milepost')} "
-            f"messages, where 200 lines of Rust of an afternoon lose {lost(story, 'afternoon')} ([docs/story.md](docs/story.md)).", "  ")
+            f"messages, where an afternoon's 200 lines of Rust lose {lost(story, 'afternoon')} ([docs/story.md](docs/story.md)).", "  ")
 
 
 def lost(story: Story, name: str) -> str:
@@ -52,14 +52,14 @@ def lost(story: Story, name: str) -> str:
 
 
 def everyone(story: Story) -> str:
-    return markdown(story.everyone()) if story.everyone()[1] else "Not played in this run: only `--full` does."
+    return markdown(story.everyone()) if story.everyone()[1] else "Not played in this run; `--full` plays it."
 
 
 def written() -> dict[Path, str]:
     story = Story(KEPT)
-    said = "\n".join(wrapped(f"- {sentence}", "  ") for sentence in story.verdict())
+    verdict = "\n".join(wrapped(f"- {sentence}", "  ") for sentence in story.verdict())
     about = replace(STORY.read_text(encoding="utf-8"), "about", wrapped(story.about()))
-    for name, content in [("verdict", said), ("table", markdown(story.table())), ("claims", markdown(story.claims())),
+    for name, content in [("verdict", verdict), ("table", markdown(story.table())), ("claims", markdown(story.claims())),
                           ("everyone", everyone(story)), ("ramp", markdown(story.ramp()))]:
         about = replace(about, name, content)
     return {
@@ -72,7 +72,7 @@ def main() -> None:
     if "--check" in sys.argv:
         stale = [path.name for path, text in written().items() if path.read_text(encoding="utf-8") != text]
         if stale:
-            sys.exit(f"{', '.join(stale)}: not what docs/story.json says; run python3 lab/story/docs.py")
+            sys.exit(f"{', '.join(stale)}: out of date with docs/story.json; run python3 lab/story/docs.py")
         return
     results = Path(sys.argv[1]) if len(sys.argv) > 1 else REPOSITORY / "bench-results"
     shutil.copyfile(results / "story-kept.json", KEPT)

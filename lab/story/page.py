@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes bench-results/story.html from bench-results/story.json: one file, which needs no network.
+"""Makes bench-results/story.html from bench-results/story.json: one file that needs no network.
 
     .local/venv/bin/python lab/story/page.py [RESULTS]
 """
@@ -35,7 +35,7 @@ def layout(figure: go.Figure, title: str, x: str, y: str, **more) -> go.Figure:
 
 
 def ramp(story: Story, title: str, y: str, of, log: bool = True, wanted: bool = False) -> go.Figure:
-    """One curve for each consumer: whole lines through the broker, dashed ones through the firehose."""
+    """Draws a curve for each consumer: solid lines through the broker, dashed ones through the firehose."""
     figure = go.Figure()
     for player in story.players:
         for through, dash in [("broker", "solid"), ("firehose", "dash")]:
@@ -54,13 +54,13 @@ def ramp(story: Story, title: str, y: str, of, log: bool = True, wanted: bool = 
             ))
     if wanted:
         rates = sorted({o["step"]["rate"] for o in story.outcomes if o["part"] == "ramp"})
-        figure.add_trace(go.Scatter(x=rates, y=rates, mode="lines", name="all that was wanted",
+        figure.add_trace(go.Scatter(x=rates, y=rates, mode="lines", name="target",
                                     line={"color": "#c3cad2", "width": 1}))
     for ceiling in story.broker_ceilings():
         figure.add_vline(x=ceiling["rate"], line={"color": "#b3261e", "dash": "dot", "width": 1},
                          annotation_text=f"broker's ceiling, QoS {ceiling['qos']}: {short(ceiling['rate'])}/s",
                          annotation_position="top left", annotation_font_size=10)
-    layout(figure, title, "messages/s wanted, as many drivers", y)
+    layout(figure, title, "target messages/s, and number of drivers", y)
     figure.update_xaxes(type="log")
     if log:
         figure.update_yaxes(type="log")
@@ -68,7 +68,7 @@ def ramp(story: Story, title: str, y: str, of, log: bool = True, wanted: bool = 
 
 
 def flush(story: Story) -> go.Figure:
-    """Median as a whole line, 99th percentile as a dotted one."""
+    """Draws the median as a solid line, and the 99th percentile as a dotted one."""
     figure = go.Figure()
     for player in story.players:
         outcomes = [o for o in story.of("ramp", player["name"]) if o["flush_seen_ms"]]
@@ -77,7 +77,7 @@ def flush(story: Story) -> go.Figure:
             figure.add_trace(go.Scatter(
                 x=[o["step"]["rate"] for o in outcomes], y=[o["flush_seen_ms"][place] for o in outcomes],
                 mode="lines+markers", name=f"{player['title']}, {name}", line={"color": player["colour"], "dash": dash}))
-    layout(figure, "One insert, p50 and p99, at the proxy or the sink", "messages/s wanted", "ms")
+    layout(figure, "One insert, p50 and p99, at the proxy or the sink", "target messages/s", "ms")
     figure.update_xaxes(type="log")
     figure.update_yaxes(type="log")
     return figure
@@ -95,7 +95,7 @@ def over_time(story: Story, part: str, title: str, y: str, of) -> go.Figure:
 
 
 def lost(story: Story) -> go.Figure:
-    """Losses in each part, as shares of what was sent."""
+    """Draws the losses in each part, as shares of the messages sent."""
     parts = [("ramp", "ramp"), ("kill", "kill -9"), ("outage", "ClickHouse away"), ("hostile", "hostile messages"), ("pod", "pod")]
     figure = go.Figure()
     for player in story.players:
@@ -120,7 +120,7 @@ def charts(story: Story) -> list[go.Figure]:
     return [
         ramp(story, "CPU over the ramp", "cores", lambda o: o["cores"] or None),
         ramp(story, "CPU a message over the ramp", "µs", lambda o: o["cpu_us_per_message"]),
-        ramp(story, "Stored a second, of what was wanted", "rows/s", lambda o: o["stored_per_s"] or None, wanted=True),
+        ramp(story, "Rows stored a second, and the target", "rows/s", lambda o: o["stored_per_s"] or None, wanted=True),
         ramp(story, "Memory over the ramp, as docker counts", "MiB", story.memory),
         flush(story),
         lost(story),
@@ -148,12 +148,12 @@ def page(story: Story) -> str:
     shown = {"responsive": True, "displayModeBar": False}
     figures = [figure for figure in charts(story) if any(trace.y for trace in figure.data)]
     drawn = "".join(f"<div>{figure.to_html(full_html=False, include_plotlyjs=False, config=shown)}</div>" for figure in figures)
-    said = "".join(f"<li>{escape(sentence)}</li>" for sentence in story.verdict())
+    verdict = "".join(f"<li>{escape(sentence)}</li>" for sentence in story.verdict())
     return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>The story's experiment</title>
 <style>{STYLE}</style><script>{get_plotlyjs()}</script></head><body>
 <h1>The story's experiment: one pipeline, {len(story.players)} consumers</h1>
 <p class="faint">{escape(plain(story.about()))}</p>
-<h2>What the figures say, for and against milepost</h2><ul>{said}</ul>
+<h2>What the figures say, for and against milepost</h2><ul>{verdict}</ul>
 <h2>The story's table</h2>{table(story.table())}
 <div class="charts">{drawn}</div>
 <script>addEventListener("load", () => document.querySelectorAll(".plotly-graph-div").forEach((div) => Plotly.Plots.resize(div)))</script>

@@ -1,6 +1,6 @@
-"""What a record of `lab story` says: the figures that the page, docs/story.md and README's picture share.
+"""Computes figures from a record of `lab story`, for the page, docs/story.md and README's picture.
 
-Standard library only: docs/figures/draw.py and `make check` use it, too.
+Needs only the standard library, because docs/figures/draw.py and `make check` use it, too.
 """
 
 import json
@@ -8,9 +8,9 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 KEPT = REPOSITORY / "docs/story.json"
-# As in lab/story/src/findings.rs.
+# The same limit as in lab/story/src/findings.rs.
 OTHERS_CORES = 0.15
-# The story as it was published: 60,000 messages/s on one machine, the broker the ceiling of all three.
+# Figures of the story as published: at 60,000 messages/s on one machine, where the broker was the ceiling of all three.
 PUBLISHED = [
     ("Rust, as published", "29 %", "4 MiB", "1.2 / 1.7 ms"),
     ("Node, as published", "77 %", "52 MiB", "6.7 / 10.0 ms"),
@@ -19,15 +19,15 @@ PUBLISHED = [
 
 
 def short(number: float) -> str:
-    """1500000 is '1.5 M'."""
+    """Formats a number with a unit: 1500000 is '1.5 M'."""
     for size, unit in [(1e6, " M"), (1e3, " k")]:
         if number >= size:
             return f"{number / size:.3g}{unit}"
     return f"{number:.0f}"
 
 
-def three(number: float) -> str:
-    """Two significant digits, more above a hundred: 0.35, 4.2, 38, 1056."""
+def rounded(number: float) -> str:
+    """Formats two significant digits, or a whole number from 10 on: 0.35, 4.2, 38, 1056."""
     return f"{number:.0f}" if number >= 10 else f"{number:.2g}"
 
 
@@ -36,7 +36,7 @@ def percent(share: float) -> str:
 
 
 def pair(values) -> str:
-    return "–" if not values else f"{three(values[0])} / {three(values[1])} ms"
+    return "–" if not values else f"{rounded(values[0])} / {rounded(values[1])} ms"
 
 
 class Story:
@@ -61,7 +61,7 @@ class Story:
 
     @staticmethod
     def memory(outcome: dict, kind: str = "memory") -> float:
-        """MiB as `docker stats` counts, or without pages of files where there is no cgroup."""
+        """Returns MiB as `docker stats` counts them, or without pages of files where there is no cgroup."""
         memory = outcome[kind]
         return memory["private"] if memory["docker"] is None else memory["docker"]
 
@@ -71,19 +71,20 @@ class Story:
         return max(steps, key=lambda step: (step["rate"], -step["qos"]), default=None)
 
     def ceiling(self, consumer: str) -> dict | None:
-        """The consumer's step with the most rows stored."""
+        """Returns the consumer's step with the highest rate of stored rows."""
         steps = self.of("ramp", consumer)
         return max(steps, key=lambda outcome: outcome["stored_per_s"], default=None)
 
     def broker_ceilings(self) -> list[dict]:
-        """Returns the rates that the broker exceeded for no consumer. A consumer below such a rate has reached its own ceiling."""
+        """Returns the broker's ceilings, except those that another step exceeded by a tenth. A consumer that stores less has
+        reached its own ceiling."""
         def carried(qos: int) -> float:
             steps = [outcome for outcome in self.outcomes if outcome["step"]["through"] == "broker" and outcome["step"]["qos"] == qos]
             return max((outcome["stored_per_s"] for outcome in steps), default=0)
         return [ceiling for ceiling in self.record["broker_ceilings"] if carried(ceiling["qos"]) < 1.1 * ceiling["rate"]]
 
     def reference(self, consumer: str) -> dict | None:
-        """The step that costs are compared at: 10,000 messages/s at QoS 1 into ClickHouse."""
+        """Returns the step at which costs are compared: 10,000 messages/s at QoS 1 into ClickHouse."""
         return self.one("ramp", consumer, rate=10_000, through="broker")
 
     def smallest_pod(self, consumer: str) -> str:
@@ -111,14 +112,14 @@ class Story:
         gib = members * self.memory(outcome) / 1024
         return outcome["cpu_us_per_message"] * price["core_month"] + gib * price["gib_month"]
 
-    # --- Tables: a list of heads, then rows ---
+    # --- Tables: the list of column names, then the rows ---
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         step = self.busiest_through_broker()
-        heads = ["", "CPU of a core" + (f", {short(step['rate'])}/s wanted of the broker" if step else ""),
+        heads = ["", "CPU of a core" + (f", {short(step['rate'])}/s sent to the broker" if step else ""),
                  "memory there", "insert p50 / p99 there", "CPU a message, 10 k/s QoS 1 → ClickHouse",
                  "ceiling, firehose → sink", "lost after kill -9", "lost, ClickHouse away",
-                 "lost beside hostile messages", "hostile rows stored", "pod of the story: CPU, memory",
+                 "lost among hostile messages", "hostile rows stored", "pod of the story: CPU, memory",
                  "smallest pod"]
         rows = []
         for player in self.players:
@@ -146,12 +147,12 @@ class Story:
         limit = outcome["limit"]
         shares = f"{percent(outcome['cores'] / limit['cores'])}, {percent(self.memory(outcome) / limit['memory_mib'])}"
         is_busy = outcome["others_cores"] > OTHERS_CORES
-        said = "holds" if outcome["holds"] else "not judged, the machine was busy" if is_busy else "does not hold"
-        return f"{said}: {shares}"
+        verdict = "holds" if outcome["holds"] else "not judged, the machine was busy" if is_busy else "does not hold"
+        return f"{verdict}: {shares}"
 
     def ramp(self) -> tuple[list[str], list[list[str]]]:
-        heads = ["drivers", "wanted", "through → into", "consumer", "stored", "CPU, cores", "CPU a message",
-                 "memory as docker counts", "resident", "insert p50 / p99, seen", "by its own /metrics", "lost"]
+        heads = ["drivers", "target", "through → into", "consumer", "stored", "CPU, cores", "CPU a message",
+                 "memory as docker counts", "resident", "insert p50 / p99, measured outside", "by its own /metrics", "lost"]
         rows = []
         for outcome in self.outcomes:
             if outcome["part"] != "ramp":
@@ -201,8 +202,8 @@ class Story:
             lambda name: f"{self.memory(self.one('memory', name)):.1f} MiB, "
                          f"{self.one('memory', name)['slope_mib_per_min']:+.2f} MiB a minute", only("memory"))
         row("crashes at hostile messages",
-            lambda name: "none" if self.one("hostile", name)["is_alive"] else "it has ended", only("hostile"))
-        row(f"a million drivers, a message a second each, a month, at {price['core_month']:g} {price['currency']} a core and "
+            lambda name: "none" if self.one("hostile", name)["is_alive"] else "it exited", only("hostile"))
+        row(f"a month of a million drivers, a message a second each, at {price['core_month']:g} {price['currency']} a core and "
             f"{price['gib_month']:g} a GiB",
             lambda name: f"{self.month(name):,.0f} {price['currency']}", only("ramp"))
         return heads, rows
@@ -225,38 +226,38 @@ class Story:
 
     def verdict(self) -> list[str]:
         """Returns the sentences that the figures support, for and against milepost."""
-        said = []
+        lines = []
         ours, theirs = self.reference("milepost"), [
             (player["title"], self.reference(player["name"])) for player in self.players if player["name"] != "milepost"
         ]
         if ours and ours["cpu_us_per_message"]:
             ratios = [f"{title} {other['cpu_us_per_message'] / ours['cpu_us_per_message']:.1f} times"
                       for title, other in theirs if other and other["cpu_us_per_message"]]
-            said.append(f"At 10,000 messages/s milepost uses {ours['cpu_us_per_message']:.1f} µs of CPU a message and "
-                        f"{self.memory(ours):.1f} MiB; of that CPU, {', '.join(ratios)} as much.")
+            lines.append(f"At 10,000 messages/s milepost uses {ours['cpu_us_per_message']:.1f} µs of CPU a message and "
+                        f"{self.memory(ours):.1f} MiB. CPU of the others: {', '.join(ratios)} as much.")
             cheaper = [title for title, other in theirs
                        if other and other["cpu_us_per_message"] and other["cpu_us_per_message"] < ours["cpu_us_per_message"]]
             smaller = [title for title, other in theirs if other and self.memory(other) < self.memory(ours)]
             if cheaper:
-                said.append(f"Against milepost: {', '.join(cheaper)} cost less CPU a message.")
+                lines.append(f"Against milepost: {', '.join(cheaper)} use less CPU a message.")
             if smaller:
-                said.append(f"Against milepost: {', '.join(smaller)} take less memory.")
+                lines.append(f"Against milepost: {', '.join(smaller)} use less memory.")
         best = self.ceiling("milepost")
         faster = [player["title"] for player in self.players if best and player["name"] != "milepost"
                   and (self.ceiling(player["name"]) or best)["stored_per_s"] > best["stored_per_s"]]
         if faster:
-            said.append(f"Against milepost: {', '.join(faster)} store more a second at the ceiling.")
+            lines.append(f"Against milepost: {', '.join(faster)} store more rows a second at their ceiling.")
         for player in self.players:
             sentences = [finding["sentence"] for finding in player["findings"]]
-            said += [f"{player['title']} {sentence}." for sentence in sentences]
+            lines += [f"{player['title']} {sentence}." for sentence in sentences]
             if not sentences:
-                said.append(f"Nothing is found against {player['title']}.")
+                lines.append(f"There is no finding against {player['title']}.")
         for ceiling in self.broker_ceilings():
-            said.append(f"At QoS {ceiling['qos']} the broker is the ceiling: {short(ceiling['rate'])} messages/s, at "
-                        f"{ceiling['broker_cores']:.2f} cores of its own.")
+            lines.append(f"At QoS {ceiling['qos']} the broker is the ceiling: {short(ceiling['rate'])} messages/s, at "
+                        f"{ceiling['broker_cores']:.2f} cores that it uses itself.")
         for player in self.missing:
-            said.append(f"{player['title']} did not take part: {player['missing']}.")
-        return said
+            lines.append(f"{player['title']} did not take part: {player['missing']}.")
+        return lines
 
     def about(self) -> str:
         machine = self.record["machine"]

@@ -1,9 +1,9 @@
 //! MQTT to ClickHouse as a team writes it in an afternoon: with well-known crates, each used as its
 //! documentation shows.
 //!
-//! This program is not a part of milepost. `make story` measures its cost, and its losses at a kill,
-//! an outage and a malformed payload. It is meant to be good code for its size; no flaw is planted
-//! in it.
+//! This program is not a part of milepost. `make story` measures its cost, and its losses at a
+//! kill, an outage and a malformed payload. It is meant to be good code for its size; no flaw is
+//! planted in it.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,7 +88,7 @@ async fn main() -> Result<()> {
     let (sender, messages) = channel(10_000);
     tokio::spawn(receive(client, events, qos, sender));
 
-    // Validation fetches the table's schema, and requires the columns that have no DEFAULT.
+    // No validation: it fetches the table's schema, and requires every column without a DEFAULT.
     let clickhouse = Client::default()
         .with_url(variable("CLICKHOUSE_URL", "http://127.0.0.1:8123"))
         .with_database("fleet")
@@ -119,7 +119,7 @@ async fn receive(client: AsyncClient, mut events: EventLoop, qos: QoS, messages:
             Ok(_) => {}
             Err(error) => {
                 SUBSCRIBED.store(false, Ordering::Relaxed);
-                eprintln!("mqtt: {error}; connecting again");
+                eprintln!("mqtt: {error}; reconnecting");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
@@ -172,7 +172,7 @@ fn decode(message: &Publish) -> Result<(&str, Fix)> {
     let fix: Fix = serde_json::from_slice(&message.payload)?;
     ensure!(
         fix.lat.abs() <= 90.0 && fix.lng.abs() <= 180.0,
-        "{}, {} is no place",
+        "{}, {} is not a position",
         fix.lat,
         fix.lng
     );

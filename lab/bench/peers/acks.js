@@ -1,8 +1,8 @@
 // PUBACK after the insert.
 //
 // mqtt.js has two hooks, customHandleAcks and handleMessage, and both hold the *next* packet back until they are
-// called back: a batch could never fill. So the PUBACK it sends on receipt is swallowed on its way out, and ours is
-// sent when the batch has settled. _sendPacket is not public; the version is pinned.
+// called back: a batch could never fill. So the PUBACK that mqtt.js sends on receipt is discarded, and another
+// is sent when the batch has settled. _sendPacket is not public, so the version of mqtt.js is pinned.
 
 /** Returns a function that takes a received packet and returns the function that acknowledges it. */
 export function acknowledgeLater(client) {
@@ -12,7 +12,7 @@ export function acknowledgeLater(client) {
 
   let due = [];
   let epoch = 0;
-  // A packet id is valid on its connection only. The broker sends again what an earlier one did not acknowledge.
+  // A packet id is valid on its connection only. The broker redelivers what was not acknowledged on an earlier one.
   client.on('close', () => {
     epoch += 1;
     due = [];

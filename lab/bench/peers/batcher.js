@@ -1,4 +1,4 @@
-// Rows become batches by count and age; a batch is tried until ClickHouse has it, then it settles.
+// Collects rows into batches by count and age. Retries a batch until ClickHouse has stored it, then settles it.
 
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -12,7 +12,7 @@ export class Batcher {
   #waiting = [];
   #inFlight = new Set();
   #timer;
-  #roomWanted;
+  #roomCallback;
 
   /** `insert(rows, token)` resolves when the rows are durable. */
   constructor(insert, settings) {
@@ -20,7 +20,7 @@ export class Batcher {
     this.#settings = settings;
   }
 
-  /** Add a message's rows before the message: `settle` is called with the batch that has its last row. */
+  /** Call addRow for each row of a message, then addMessage: `settle` is called when the last row's batch is stored. */
   addRow(row) {
     this.#open.rows.push(row);
   }
@@ -31,10 +31,10 @@ export class Batcher {
     if (this.#open.rows.length >= this.#settings.rowsMax) this.#close();
   }
 
-  /** Calls back at once, or as soon as few enough batches wait: so messages do not pile up in memory. */
+  /** Calls back as soon as few enough batches wait, perhaps at once, so that messages do not pile up in memory. */
   whenRoom(callback) {
     if (this.#waiting.length < this.#settings.insertsInFlight) callback();
-    else this.#roomWanted = callback;
+    else this.#roomCallback = callback;
   }
 
   /** Resolves when everything taken so far is durable. */
@@ -60,9 +60,9 @@ export class Batcher {
       });
       this.#inFlight.add(running);
     }
-    if (this.#roomWanted && this.#waiting.length < this.#settings.insertsInFlight) {
-      const callback = this.#roomWanted;
-      this.#roomWanted = undefined;
+    if (this.#roomCallback && this.#waiting.length < this.#settings.insertsInFlight) {
+      const callback = this.#roomCallback;
+      this.#roomCallback = undefined;
       callback();
     }
   }
@@ -75,7 +75,7 @@ export class Batcher {
         await this.#insert(rows, token);
         break;
       } catch (error) {
-        console.error(`insert of ${rows.length} rows failed, trying again: ${error.message}`);
+        console.error(`insert of ${rows.length} rows failed, retrying: ${error.message}`);
         await sleep(RETRY_MS);
       }
     }

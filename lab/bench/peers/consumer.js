@@ -1,7 +1,7 @@
-// MQTT → ClickHouse, for Node: what a good team would write with the well-known libraries.
+// MQTT → ClickHouse, for Node: the service that a good team would write with the well-known libraries.
 //
-// Guarantee: a PUBACK leaves after the insert of its rows was answered; a crash loses nothing the broker holds.
-// Messages that are refused are counted, not stored.
+// Guarantee: a PUBACK is sent after ClickHouse has confirmed the insert of its rows, so a crash loses nothing that the
+// broker keeps. Rejected messages are counted, not stored.
 
 import { createClient } from '@clickhouse/client';
 import { connect } from 'mqtt';
@@ -16,12 +16,12 @@ import * as settings from './settings.js';
 const registry = new Registry();
 collectDefaultMetrics({ register: registry });
 const counter = (name, help, labelNames = []) => new Counter({ name, help, labelNames, registers: [registry] });
-const messages = counter('peer_messages_received_total', 'MQTT messages taken from the broker.');
-const inserted = counter('peer_positions_inserted_total', 'Positions ClickHouse has answered for.');
-const rejected = counter('peer_positions_rejected_total', 'Points and messages refused.', ['reason']);
+const messages = counter('peer_messages_received_total', 'MQTT messages received from the broker.');
+const inserted = counter('peer_positions_inserted_total', 'Positions whose insert ClickHouse has confirmed.');
+const rejected = counter('peer_positions_rejected_total', 'Rejected points and messages.', ['reason']);
 const insertSeconds = new Histogram({
   name: 'peer_insert_duration_seconds',
-  help: 'Time of one successful INSERT, as the client sees it.',
+  help: 'Duration of one successful INSERT, measured by the client.',
   buckets: [0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],
   registers: [registry],
 });
@@ -70,11 +70,11 @@ client.on('error', (error) => console.error(`mqtt: ${error.message}`));
 
 serve(settings.httpPort, '127.0.0.1', registry, () => subscribed);
 
-async function leave() {
+async function shutDown() {
   await batcher.flush();
   await client.endAsync();
   await clickhouse.close();
   process.exit(0);
 }
-process.once('SIGTERM', leave);
-process.once('SIGINT', leave);
+process.once('SIGTERM', shutDown);
+process.once('SIGINT', shutDown);

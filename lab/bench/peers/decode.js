@@ -1,4 +1,4 @@
-// Topic and payload in, rows of fleet.positions out: milepost's input contract, with its reasons for refusal.
+// Turns a topic and a payload into rows of fleet.positions, by milepost's input contract and with its reject reasons.
 
 const TOPIC = /^drivers\/([A-Za-z0-9._:-]{1,64})\/gps$/;
 const FIX_AGE_MAX_MS = 30 * 86_400_000;
@@ -7,7 +7,7 @@ const POINTS_MAX = 10_000;
 // The type's largest value means unknown.
 const UNKNOWN = { speed_cms: 65_535, heading_cdeg: 65_535, alt_dm: 2_147_483_647, acc_dm: 65_535 };
 
-/** Why a message or a point was refused; `reason` is a label of the metric. */
+/** Thrown for a rejected message or point; `reason` is a label of the metric. */
 export class Refusal extends Error {
   constructor(reason) {
     super(reason);
@@ -15,7 +15,7 @@ export class Refusal extends Error {
   }
 }
 
-/** Calls `onRow` for every good point and `onRefusal` for every other; throws a Refusal for a message refused whole. */
+/** Calls `onRow` for a valid point and `onRefusal` for an invalid one; throws a Refusal if it rejects the message. */
 export function decode(topic, payload, receivedAt, onRow, onRefusal) {
   const driverId = TOPIC.exec(topic)?.[1];
   if (driverId === undefined) throw new Refusal('bad_topic');
@@ -63,7 +63,7 @@ function row(point, driverId, receivedAt) {
   };
 }
 
-/** Milliseconds since the epoch; a row has seconds, which is how DateTime64(3) reads a JSON number. */
+/** Returns milliseconds since the epoch. Rows have seconds, because DateTime64(3) reads a JSON number as seconds. */
 function timestamp(ts, receivedAt) {
   if (ts === undefined || ts === null) return receivedAt;
   const ms = typeof ts === 'number' ? epochMs(ts) : Date.parse(ts);

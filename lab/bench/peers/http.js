@@ -1,4 +1,4 @@
-// /metrics and /readyz. On Bun with Bun.serve, which is faster there than node:http.
+// Serves /metrics and /readyz; on Bun by Bun.serve, which is faster there than node:http.
 
 import { createServer } from 'node:http';
 

@@ -7,7 +7,7 @@ export const httpPort = Number(env.HTTP_PORT ?? 9464);
 export const batch = {
   rowsMax: 5_000,
   ageMaxMs: 1_000,
-  // Two inserts overlap, so that a slow one does not stop the filling; milepost has the same two.
+  // Two, as in milepost, so that the next batch is inserted during a slow insert.
   insertsInFlight: 2,
 };
 
@@ -17,8 +17,8 @@ export const mqtt = {
   qos: Number(env.MQTT_QOS ?? 1),
   options: {
     clientId: env.MQTT_CLIENT_ID ?? 'peer',
-    protocolVersion: 5, // shared subscriptions are part of the standard from here on
-    clean: false, // the broker keeps what was not acknowledged over a reconnect
+    protocolVersion: 5, // the first version whose standard has shared subscriptions
+    clean: false, // the broker keeps unacknowledged messages across a reconnect
     keepalive: 10,
     reconnectPeriod: 1_000,
     properties: {

@@ -44,9 +44,10 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    pub(crate) fn takes(&self) -> Duration {
-        let around = if self.store == Store::Engine { 7 } else { 3 };
-        Duration::from_secs(u64::from(WARM_UP_SECONDS + self.seconds + around))
+    /// Estimates the duration of a step.
+    pub(crate) fn step_duration(&self) -> Duration {
+        let overhead = if self.store == Store::Engine { 7 } else { 3 };
+        Duration::from_secs(u64::from(WARM_UP_SECONDS + self.seconds + overhead))
     }
 
     fn real(name: &str, rate: u32, qos: u8, store: Store) -> Self {
@@ -72,7 +73,7 @@ impl Case {
             title:
                 "kill -9 under load, three times: 10000 messages/s at QoS 1, Mosquitto → ClickHouse engine"
                     .to_owned(),
-            // Losses are compared for each driver.
+            // Fewer drivers, because losses are compared for each one.
             drivers: 500,
             seconds: 4,
             repetitions: 1,

@@ -38,19 +38,19 @@ impl Binaries {
         Self { milepost, found, floor_arguments: Vec::new() }
     }
 
-    fn of(&self, kind: Kind) -> Result<&Path, &str> {
-        let found = self.found.get(&kind).ok_or("it does not take part")?;
+    fn path_of(&self, kind: Kind) -> Result<&Path, &str> {
+        let found = self.found.get(&kind).ok_or("this consumer was not requested")?;
         found.as_deref().map_err(String::as_str)
     }
 
     /// Returns why a consumer is unavailable.
     pub(crate) fn missing(&self, kind: Kind) -> Option<&str> {
-        self.of(kind).err()
+        self.path_of(kind).err()
     }
 
     pub(crate) fn versions(&self) -> BTreeMap<&'static str, String> {
-        let of = |kind: &Kind| {
-            let binary = self.of(*kind).ok()?;
+        let version_of = |kind: &Kind| {
+            let binary = self.path_of(*kind).ok()?;
             let version = || peers::version(binary).unwrap_or_else(|error| error.to_string());
             match kind {
                 Kind::Milepost => Some(("milepost", version())),
@@ -59,7 +59,7 @@ impl Binaries {
                 Kind::Floor => None,
             }
         };
-        self.found.keys().filter_map(of).collect()
+        self.found.keys().filter_map(version_of).collect()
     }
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct Consumer {
 impl Consumer {
     pub(crate) fn start(kind: Kind, binaries: &Binaries, place: &Place<'_>) -> Result<Self> {
         let began = Instant::now();
-        let binary = binaries.of(kind).map_err(|why| anyhow!("{why}"))?;
+        let binary = binaries.path_of(kind).map_err(|why| anyhow!("{why}"))?;
         let Place { folder, mqtt_port, clickhouse_url, qos, connections } = *place;
         if kind == Kind::Milepost {
             let mut settings = Settings::new(binary, folder, mqtt_port, clickhouse_url)
@@ -122,7 +122,8 @@ impl Consumer {
         match kind {
             Kind::Node => command.arg(peers::folder().join("consumer.js")),
             Kind::Telegraf => {
-                // Only a numeric variable may be set by this flag.
+                // Without this flag Telegraf replaces variables in strings only, and `qos` is a
+                // number.
                 command
                     .arg("--config")
                     .arg(peers::telegraf_configuration())
@@ -141,9 +142,9 @@ impl Consumer {
 
     /// Waits until the consumer is subscribed, and returns the time since its start.
     pub(crate) fn wait_until_ready(&mut self) -> Result<Duration> {
-        let (path, words) = self.kind.ready();
+        let (path, expected) = self.kind.ready();
         loop {
-            if get(&format!("{}{path}", self.http)).is_ok_and(|text| text.contains(words)) {
+            if get(&format!("{}{path}", self.http)).is_ok_and(|text| text.contains(expected)) {
                 return Ok(self.began.elapsed());
             }
             self.process.ensure_alive()?;

@@ -46,7 +46,7 @@ pub(crate) fn figures(trial: &mut Trial, case: &Case) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a step whose generator fell behind its rate: it has measured nothing.
+/// Refuses a step whose generator fell behind its rate, because its figures are not comparable.
 pub(crate) fn check_the_rate(trial: &mut Trial, wanted: f64) {
     let held = trial.rate_held;
     if held < wanted * RATE_MIN {
@@ -73,7 +73,7 @@ pub(crate) fn figures_of_engine(trial: &mut Trial, case: &Case, written: u64) {
     let stored_in_all = trial.messages.saturating_sub(trial.lost.unwrap_or(0)) as f64;
     let rows = (after - before) as f64 / written as f64 * stored_in_all;
     if after == before {
-        return trial.refuse(true, "nothing was stored while it counted".to_owned());
+        return trial.refuse(true, "nothing was stored in the counted seconds".to_owned());
     }
     if rows < sent * RATE_MIN - under_way(case) {
         trial.cpu_us_per_message *= sent / rows;
@@ -121,9 +121,9 @@ mod tests {
         assert!(behind.may_differ_next_time);
     }
 
-    /// Returns a step with the engine as its store: `written` rows in the counted seconds, of
-    /// 240,000 messages at 20,000 a second.
-    fn before_engine(written: u64) -> Trial {
+    /// Returns a step with the engine as its store, which writes `written` rows in the counted
+    /// seconds, out of 240,000 messages at 20,000 a second.
+    fn engine_step(written: u64) -> Trial {
         let case = crate::cases::quick().remove(0);
         let sample = |second: u64| Sample {
             seconds: second as f64,
@@ -141,22 +141,22 @@ mod tests {
 
     #[test]
     fn lagging_consumer_is_charged_by_rows_written() {
-        let keeps_up = before_engine(200_000);
+        let keeps_up = engine_step(200_000);
         assert!(
             (keeps_up.cpu_us_per_message - 5.0).abs() < 1e-6,
             "{}",
             keeps_up.cpu_us_per_message
         );
         assert_eq!(keeps_up.stored_per_second, None);
-        let lags = before_engine(100_000);
+        let lags = engine_step(100_000);
         assert!((lags.cpu_us_per_message - 10.0).abs() < 1e-6, "{}", lags.cpu_us_per_message);
         assert_eq!(lags.stored_per_second, Some(10_000.0));
     }
 
     #[test]
     fn step_is_refused_when_nothing_is_stored() {
-        let trial = before_engine(0);
-        assert_eq!(trial.refused, ["nothing was stored while it counted"]);
+        let trial = engine_step(0);
+        assert_eq!(trial.refused, ["nothing was stored in the counted seconds"]);
     }
 
     #[test]

@@ -2,11 +2,11 @@
 //! is subscribed again.
 //!
 //! The moment of the kill follows the same rule for every consumer, and depends on the consumer's
-//! own inserts. The consumer is killed when half a batch has arrived since an insert was answered
-//! and, at the second of three kills, when an insert is committed whose answer the consumer has not
-//! received. The first moment exposes a consumer that acknowledges too early, the second one that
-//! inserts stored rows again. The whole process tree is killed. The consumer is started again at
-//! once, under the same client id, while the load continues.
+//! own inserts. At the second of three kills, an insert is committed, and the consumer has not
+//! received its answer: this exposes a consumer that inserts stored rows again. At the other kills,
+//! half a batch has arrived since an insert was answered: this exposes a consumer that acknowledges
+//! too early. The whole process tree is killed. The consumer is started again at once, under the
+//! same client id, while the load continues.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -29,21 +29,21 @@ const HALF_A_BATCH_MESSAGES: u32 = 2_500;
 const PATIENCE: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(1);
 /// Interval between two comparisons with the tables.
-const LOOK: Duration = Duration::from_millis(200);
-/// Quiet time after which a complete store counts as settled. A batch of duplicates may still be
-/// open for its second.
+const COMPARE_EVERY: Duration = Duration::from_millis(200);
+/// Quiet time after which a complete store counts as settled. A batch of duplicates may be open for
+/// up to a second.
 const COMPLETE_QUIET: Duration = Duration::from_millis(1_500);
 
 /// The state of the consumer at which it is killed.
 #[derive(Debug, Clone, Copy)]
 enum Moment {
     HalfABatch,
-    AnswerUnderWay,
+    AnswerInFlight,
 }
 
 impl Moment {
     fn of(kill: u32) -> Self {
-        if kill % 3 == 1 { Self::AnswerUnderWay } else { Self::HalfABatch }
+        if kill % 3 == 1 { Self::AnswerInFlight } else { Self::HalfABatch }
     }
 
     fn wait(self, proxy: &ScriptedClickHouse, rate: u32) {
@@ -53,7 +53,7 @@ impl Moment {
                 wait_for(|| proxy.inserts_answered() > before);
                 sleep(Duration::from_secs(1) * HALF_A_BATCH_MESSAGES / rate);
             }
-            Self::AnswerUnderWay => {
+            Self::AnswerInFlight => {
                 let before = proxy.hits();
                 proxy.set_for(1, Behaviour::SwallowAnswer);
                 wait_for(|| proxy.hits() > before);
@@ -83,17 +83,17 @@ pub(crate) fn measure(
     // counted.
     servers.engine()?.query("SYSTEM STOP MERGES fleet.positions")?;
     let load = Load::start(case, servers)?;
-    let (began, lasts) = (Instant::now(), lasts(case));
+    let (began, planned) = (Instant::now(), load_duration(case));
     let mut kills = Kills::default();
-    kill_again_and_again(case, servers, &mut consumer, start_again, &mut kills)?;
-    // Waits for the planned end of the load, not for the last message: a message without a
+    kill_repeatedly(case, servers, &mut consumer, start_again, &mut kills)?;
+    // Wait for the planned end of the load, not for the last message: a message without a
     // subscriber is sent again a second later.
-    let held_to_the_end = lasts.checked_sub(began.elapsed()).map(|left| {
+    let rate_until_end = planned.checked_sub(began.elapsed()).map(|left| {
         sleep(left);
         load.sent() as f64 / began.elapsed().as_secs_f64()
     });
-    let manifest = load.finish(servers)?.manifest.context("a fleet sends, and keeps an account")?;
-    trial.rate_held = held_to_the_end.unwrap_or(manifest.rate_held);
+    let manifest = load.finish(servers)?.manifest.context("no fleet has sent the load")?;
+    trial.rate_held = rate_until_end.unwrap_or(manifest.rate_held);
     if kills.gone.is_none() {
         check_the_load(trial, case, servers, &manifest)?;
     }
@@ -115,27 +115,27 @@ pub(crate) fn measure(
     Ok(())
 }
 
-fn lasts(case: &Case) -> Duration {
+fn load_duration(case: &Case) -> Duration {
     Duration::from_secs(u64::from(WARM_UP_SECONDS + case.seconds))
 }
 
 /// Spreads the kills evenly over the load. A consumer that takes long to subscribe again is killed
 /// fewer times.
-fn kill_again_and_again(
+fn kill_repeatedly(
     case: &Case,
     servers: &Servers,
     consumer: &mut Consumer,
     start_again: &dyn Fn() -> Result<Consumer>,
     kills: &mut Kills,
 ) -> Result<()> {
-    let (rate, proxy) = (case.rate.context("kills need a rate")?, servers.proxy()?);
-    let (began, lasts) = (Instant::now(), lasts(case));
+    let (rate, proxy) = (case.rate.context("a case with kills has no rate")?, servers.proxy()?);
+    let (began, planned) = (Instant::now(), load_duration(case));
     for kill in 0..case.kills {
-        // The last kill also leaves time to subscribe again under load.
-        let due = lasts * (2 * kill + 1) / (2 * (case.kills + 1));
+        // After the last kill too, the consumer needs time to subscribe again under load.
+        let due = planned * (2 * kill + 1) / (2 * (case.kills + 1));
         sleep(due.saturating_sub(began.elapsed()));
         Moment::of(kill).wait(proxy, rate);
-        if began.elapsed() >= lasts {
+        if began.elapsed() >= planned {
             break;
         }
         let killed = Instant::now();
@@ -166,8 +166,8 @@ fn check_the_load(
     Ok(())
 }
 
-/// Waits until nothing more is stored. Complete storage is no condition: a consumer that lost rows
-/// never reaches it.
+/// Waits until nothing more is stored. Does not wait until everything is stored, which never
+/// happens if the consumer has lost rows.
 fn wait_until_settled(servers: &Servers, manifest: &Manifest) -> Result<()> {
     let tables = servers.tables()?;
     let (began, mut before, mut changed) =
@@ -178,7 +178,7 @@ fn wait_until_settled(servers: &Servers, manifest: &Manifest) -> Result<()> {
         if changed.elapsed() >= quiet || began.elapsed() >= DRAINED_WITHIN {
             return Ok(());
         }
-        sleep(LOOK);
+        sleep(COMPARE_EVERY);
         let now = progress(&tables, manifest)?;
         if now != before {
             (before, changed) = (now, Instant::now());

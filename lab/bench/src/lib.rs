@@ -49,7 +49,7 @@ pub struct Arguments {
     /// The milepost binary
     #[arg(long, default_value = "target/release/milepost")]
     milepost: PathBuf,
-    /// All cases: also Telegraf, and one to 64 connections
+    /// Run all cases, including Telegraf and one to 64 connections
     #[arg(long)]
     full: bool,
     /// Only this case; may be given several times; see --list
@@ -73,7 +73,7 @@ pub struct Arguments {
     /// List the cases and exit
     #[arg(long)]
     list: bool,
-    /// An argument for the floor, with which the benchmark tests itself: it must find the fault
+    /// Argument for the floor that plants a fault, which the benchmark must find
     #[arg(long, hide = true, allow_hyphen_values = true)]
     floor_argument: Vec<String>,
     /// Folder of the reports
@@ -101,24 +101,29 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let written = arguments.results.join("latest.md");
     let outcome =
         lab_stack::in_scratch_folder("bench-", move |folder| measure(&arguments, &cases, folder));
-    outcome.with_context(|| format!("not all was measured; {} has the rest", written.display()))
+    outcome.with_context(|| {
+        format!(
+            "the benchmark stopped early; {} has the steps that were measured",
+            written.display()
+        )
+    })
 }
 
 /// Refuses a machine that other processes use, because its figures would vary from run to run.
 fn ensure_quiet() -> Result<()> {
-    const LOOK: Duration = Duration::from_secs(3);
+    const SAMPLE: Duration = Duration::from_secs(3);
     let others = || {
         Ok::<_, anyhow::Error>(
             busy_time_of_machine()?.saturating_sub(usage_of_tree(std::process::id())?.cpu),
         )
     };
     let before = others()?;
-    std::thread::sleep(LOOK);
-    let cores = others()?.saturating_sub(before).as_secs_f64() / LOOK.as_secs_f64();
+    std::thread::sleep(SAMPLE);
+    let cores = others()?.saturating_sub(before).as_secs_f64() / SAMPLE.as_secs_f64();
     ensure!(
         cores <= OTHERS_CORES_MAX,
-        "other processes use {cores:.2} cores of this machine, more than {OTHERS_CORES_MAX}: wait for them, or measure all the \
-         same with --busy"
+        "other processes use {cores:.2} cores of this machine, more than {OTHERS_CORES_MAX}: wait for them to end, or measure \
+         anyway with --busy"
     );
     Ok(())
 }
@@ -170,7 +175,7 @@ fn measure(arguments: &Arguments, cases: &[Case], folder: &Path) -> Result<bool>
     binaries.floor_arguments.clone_from(&arguments.floor_argument);
     let mut report = Report::new(Machine::here(binaries.versions()), cases, Some(&binaries));
     let steps = steps(cases);
-    let total: Duration = steps.iter().map(|(case, ..)| case.takes()).sum();
+    let total: Duration = steps.iter().map(|(case, ..)| case.step_duration()).sum();
     let began = Instant::now();
     eprintln!("{} steps, about {} minutes", steps.len(), total.as_secs().div_ceil(60));
     let others_cores_max = if arguments.busy { f64::INFINITY } else { OTHERS_CORES_MAX };
@@ -188,19 +193,20 @@ fn measure(arguments: &Arguments, cases: &[Case], folder: &Path) -> Result<bool>
             continue;
         }
         let stage = Stage { case, kind, repetition, binaries: &binaries, folder, others_cores_max };
-        let trial = measure_once_or_again(&stage, arguments.tries);
+        let trial = measure_with_retries(&stage, arguments.tries);
         eprintln!("{}   ({} s so far)", trial.in_a_line(), began.elapsed().as_secs());
         report.add(trial);
-        write_down(&report, &arguments.results)?;
+        write_report(&report, &arguments.results)?;
     }
-    write_down(&report, &arguments.results)?;
+    write_report(&report, &arguments.results)?;
     say(&report.markdown());
     Ok(report.is_complete())
 }
 
 /// Writes the report of what has been measured so far.
-fn write_down(report: &Report, folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+fn write_report(report: &Report, folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create {}", folder.display()))?;
     std::fs::write(folder.join("latest.md"), report.markdown())?;
     std::fs::write(folder.join("latest.json"), serde_json::to_string_pretty(report)?)?;
     Ok(())
@@ -220,13 +226,13 @@ fn steps(cases: &[Case]) -> Vec<(&Case, Kind, u32)> {
     steps
 }
 
-fn measure_once_or_again(stage: &Stage<'_>, tries: u32) -> Trial {
+fn measure_with_retries(stage: &Stage<'_>, tries: u32) -> Trial {
     let mut trial = stage.measure();
     for _ in 1..tries {
         if trial.refused.is_empty() || !trial.may_differ_next_time {
             break;
         }
-        eprint!("{}; once more … ", trial.refused.join("; "));
+        eprint!("{}; trying again … ", trial.refused.join("; "));
         trial = stage.measure();
     }
     trial

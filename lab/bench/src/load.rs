@@ -46,7 +46,7 @@ impl<'a> Load<'a> {
             firehose.open();
             return Ok(Self::Firehose(firehose));
         }
-        let rate = case.rate.context("a fleet has a rate")?;
+        let rate = case.rate.context("the case has a fleet without a rate")?;
         let plan = Plan {
             broker: format!("127.0.0.1:{}", servers.mqtt_port),
             run: format!("{:x}", unix_ms()),
@@ -95,8 +95,8 @@ impl<'a> Load<'a> {
     }
 }
 
-/// Waits until the count is done, or has not changed for `quiet`. Returns `false` if it still
-/// changes after [`DRAINED_WITHIN`].
+/// Waits until `done` accepts the count, or the count has not changed for `quiet`. Returns `false`
+/// if it still changes after [`DRAINED_WITHIN`].
 pub(crate) fn wait_until_quiet(
     count: impl Fn() -> u64,
     done: impl Fn(u64) -> bool,
@@ -160,11 +160,14 @@ pub(crate) fn check_the_count(
     if counted != written {
         trial.refuse(
             true,
-            format!("the generator sent {written} messages, the broker counts {counted}"),
+            format!("the generator sent {written} messages, the broker counted {counted}"),
         );
     }
     if !manifest.unacked.is_empty() {
-        trial.refuse(true, format!("the broker did not take {} messages", manifest.unacked.len()));
+        trial.refuse(
+            true,
+            format!("the broker did not acknowledge {} messages", manifest.unacked.len()),
+        );
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use lab_stack::repository;
 /// The benchmark to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum What {
-    /// milepost beside Node, Telegraf and the floor
+    /// milepost compared with Node, Telegraf and the floor
     Peers,
     /// Analysts' queries, compared with the obvious schema; `-- --millions 40` for more fixes
     Sql,
@@ -56,7 +56,7 @@ pub(crate) fn run(what: What, more: &[String]) -> Result<bool> {
     let python = format!("{venv}/bin/python");
     for line in commands(what) {
         let mut words = line.split(' ').map(|word| if word == "PYTHON" { &python } else { word });
-        let mut command = Command::new(words.next().context("a command has a name")?);
+        let mut command = Command::new(words.next().context("the command is empty")?);
         for word in words {
             if word == "MORE" {
                 command.args(more)

@@ -54,25 +54,27 @@ pub fn node(logs: &Path) -> Result<PathBuf> {
 pub fn bun(logs: &Path) -> Result<PathBuf> {
     node(logs)?;
     let packages =
-        fs::read_dir(folder().join("node_modules/@oven")).context("npm brought no Bun")?;
+        fs::read_dir(folder().join("node_modules/@oven")).context("npm did not install Bun")?;
     let mut binaries = packages.flatten().map(|package| package.path().join("bin/bun"));
-    binaries.find(|binary| version(binary).is_ok()).context("npm brought no Bun that runs here")
+    binaries
+        .find(|binary| version(binary).is_ok())
+        .context("no Bun that npm installed runs on this machine")
 }
 
 /// Returns Telegraf's binary. Builds it unless it was built from the current go.mod. There is no
-/// go.sum: go.mod is copied and completed at the copy, checked by Go's checksum database.
+/// go.sum: Go completes a copy of go.mod, and verifies the modules by Go's checksum database.
 pub fn telegraf(logs: &Path) -> Result<PathBuf> {
     let modules = fs::read_to_string(folder().join("telegraf/go.mod"))?;
-    let (build, made_of) =
+    let (build, inputs) =
         (repository().join(".local/peers/telegraf"), modules.clone() + TELEGRAF_TAGS);
     let (binary, stamp) = (build.join("telegraf"), build.join("stamp"));
-    if binary.is_file() && fs::read_to_string(&stamp).is_ok_and(|before| before == made_of) {
+    if binary.is_file() && fs::read_to_string(&stamp).is_ok_and(|before| before == inputs) {
         return Ok(binary);
     }
     Command::new("go")
         .arg("version")
         .output()
-        .context("no go on the PATH to build Telegraf with")?;
+        .context("cannot build Telegraf: no go on the PATH")?;
     eprintln!("building Telegraf {}, once, a few minutes", telegraf_version()?);
     fs::create_dir_all(&build)?;
     fs::write(build.join("go.mod"), modules)?;
@@ -92,7 +94,7 @@ pub fn telegraf(logs: &Path) -> Result<PathBuf> {
     ]);
     command.arg(&binary).arg("github.com/influxdata/telegraf/cmd/telegraf").current_dir(&build);
     install("go build", &mut command, logs.join("telegraf-build.log"))?;
-    fs::write(stamp, made_of)?;
+    fs::write(stamp, inputs)?;
     Ok(binary)
 }
 
@@ -117,7 +119,7 @@ pub fn version(binary: &Path) -> Result<String> {
     let output = Command::new(binary)
         .arg("--version")
         .output()
-        .with_context(|| format!("no {}", binary.display()))?;
+        .with_context(|| format!("cannot run {}", binary.display()))?;
     ensure!(output.status.success(), "{} --version failed", binary.display());
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
@@ -145,7 +147,10 @@ mod tests {
         for setting in
             ["metric_batch_size = 5000", "flush_interval = \"1s\"", "$share/milepost/drivers/+/gps"]
         {
-            assert!(configuration.contains(setting), "every consumer has {setting}");
+            assert!(
+                configuration.contains(setting),
+                "telegraf.conf lacks {setting}, which every consumer has"
+            );
         }
         assert!(telegraf_version().unwrap().starts_with('v'));
     }

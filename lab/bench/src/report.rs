@@ -18,14 +18,15 @@ use crate::load::QUIET;
 use crate::machine::Machine;
 use crate::trial::{Kills, Trial};
 
-type Of = fn(&Trial) -> Option<f64>;
+/// Reads a figure from a step; `None` if the step does not have it.
+type FigureOf = fn(&Trial) -> Option<f64>;
 /// A column: its name, its figure, and the number of decimals.
-type Column = (&'static str, Of, usize);
+type Column = (&'static str, FigureOf, usize);
 
 /// A floor that uses more than this share of Node's CPU is not a floor.
 const FLOOR_MAX: f64 = 0.2;
 /// Largest spread of a ratio, as a share of its median. A ratio with a larger one proves nothing.
-const APART_MAX: f64 = 0.25;
+const SPREAD_MAX: f64 = 0.25;
 
 const CPU: Column = ("CPU µs/message", |t| Some(t.cpu_us_per_message), 2);
 const COLUMNS: [Column; 9] = [
@@ -41,7 +42,7 @@ const COLUMNS: [Column; 9] = [
 ];
 
 /// The first table, the one of docs/results.md: column, case, figure, decimals and unit.
-const HEADLINES: [(&str, &str, Of, usize, &str); 6] = [
+const HEADLINES: [(&str, &str, FigureOf, usize, &str); 6] = [
     ("CPU a message: 20k/s QoS 1 → ClickHouse", "engine-20k-qos1", CPU.1, 1, "µs"),
     ("50k/s QoS 0 → null sink", "sink-50k-qos0", CPU.1, 1, "µs"),
     ("memory there", "sink-50k-qos0", |t| Some(t.rss_peak_mib), 1, "MiB"),
@@ -57,8 +58,8 @@ const HEADLINES: [(&str, &str, Of, usize, &str); 6] = [
 ];
 
 const READING: &str = "Generator, broker and store share the cores with the consumer, so only ratios carry over to other \
-    machines. `lost` is what was not stored once the store had not grown for 4 s, `twice` what is stored again: by sets of \
-    (driver, seq). `flush` is measured at a proxy before the engine, or in the sink, from a request's first byte to its \
+    machines. `lost` counts the fixes that were not stored when the store had not grown for 4 s, `twice` those stored more than once: \
+    both by sets of (driver, seq). `flush` is measured at a proxy in front of the engine, or in the sink, from a request's first byte to its \
     answer. Not measured: EMQX, a network, TLS, more than this machine's cores.";
 
 /// The steps of a run, and the machine they ran on.
@@ -101,7 +102,7 @@ impl Figure {
     }
 
     /// Returns the spread of the repetitions, as a share of the median.
-    fn apart(self) -> f64 {
+    fn relative_spread(self) -> f64 {
         (self.most - self.least) / self.median
     }
 }
@@ -141,21 +142,21 @@ impl Row<'_> {
         self.good.iter().filter_map(|trial| trial.kills.as_ref())
     }
 
-    /// Formats the losses and duplicates, as in "0, 0", followed by the reason if the step does not
-    /// count or the consumer did not come back.
+    /// Formats the losses and duplicates, as in "0, 0", followed by a remark if the consumer lost
+    /// data, stored rows twice, or did not come back.
     fn account(&self) -> String {
         if self.good.is_empty() {
             return none();
         }
         let (lost, twice) = (self.lost(), self.twice());
         // Rows that a dead consumer has not stored may still be in the broker's queue.
-        let words = match self.kills().find_map(|kills| kills.gone.as_ref()) {
+        let remark = match self.kills().find_map(|kills| kills.gone.as_ref()) {
             Some(why) => format!(" **did not come back**: {}", why.replace(['|', '\n'], " ")),
             None if lost > 0 => " **loses data**".to_owned(),
             None if twice > 0 => " **stores twice**".to_owned(),
             None => String::new(),
         };
-        format!("{lost}, {twice}{words}")
+        format!("{lost}, {twice}{remark}")
     }
 }
 
@@ -184,10 +185,10 @@ impl Report {
 
     /// Returns `true` if every available consumer has a figure that counts in each of its cases.
     pub(crate) fn is_complete(&self) -> bool {
-        let had = |row: &&Row<'_>| !self.missing.contains_key(row.kind.name());
+        let is_available = |row: &&Row<'_>| !self.missing.contains_key(row.kind.name());
         self.cases
             .iter()
-            .all(|case| self.rows(case).iter().filter(had).all(|row| !row.good.is_empty()))
+            .all(|case| self.rows(case).iter().filter(is_available).all(|row| !row.good.is_empty()))
     }
 
     fn trials_of(&self, case: &Case, kind: Kind) -> impl Iterator<Item = &Trial> {
@@ -206,7 +207,7 @@ impl Report {
 
     pub(crate) fn markdown(&self) -> String {
         let mut out = format!(
-            "# milepost beside its peers, {}\n\n{}\n\n",
+            "# milepost compared with its peers, {}\n\n{}\n\n",
             self.machine.date,
             self.machine.in_words()
         );
@@ -216,7 +217,7 @@ impl Report {
         }
         for case in &self.cases {
             let rows = self.rows(case);
-            let table = if case.kills > 0 { of_kills(&rows) } else { of_cost(&rows) };
+            let table = if case.kills > 0 { kills_table(&rows) } else { cost_table(&rows) };
             out += &format!(
                 "\n## {}\n\n`--only {}`: {} drivers, {} s a step after {WARM_UP_SECONDS} s of warm-up, {} repetitions; \
                  medians (least–most).\n\n{}\n",
@@ -233,7 +234,7 @@ impl Report {
             out += &format!("\n## CPU a message by connections\n\n{}", table.markdown());
         }
         out + &format!(
-            "\n## How to read this\n\n{READING} A store counts as full after {} s.\n",
+            "\n## How to read this\n\n{READING} A store counts as settled when it has not grown for {} s.\n",
             QUIET.as_secs()
         )
     }
@@ -285,12 +286,12 @@ impl Report {
             ));
         }
         for row in rows.iter().skip(1).filter(|_| case.kills == 0) {
-            let apart = row.ratio_to(&rows[0], CPU.1).map_or(0.0, Figure::apart);
-            if apart > APART_MAX {
+            let spread = row.ratio_to(&rows[0], CPU.1).map_or(0.0, Figure::relative_spread);
+            if spread > SPREAD_MAX {
                 notes.push(format!(
                     "{}: the repetitions of its CPU ratio are {:.0} % apart: repeat this on a quiet machine.",
                     row.kind.name(),
-                    apart * 100.0
+                    spread * 100.0
                 ));
             }
         }
@@ -321,7 +322,7 @@ impl Report {
 }
 
 /// Returns the table of costs: each figure, with its ratio to that of the first consumer.
-fn of_cost(rows: &[Row<'_>]) -> Table {
+fn cost_table(rows: &[Row<'_>]) -> Table {
     let columns: Vec<&Column> = COLUMNS
         .iter()
         .filter(|column| rows.iter().any(|row| row.figure(column.1).is_some()))
@@ -344,7 +345,7 @@ fn of_cost(rows: &[Row<'_>]) -> Table {
 }
 
 /// Returns the table of kills: sums over the repetitions, and the longest absence.
-fn of_kills(rows: &[Row<'_>]) -> Table {
+fn kills_table(rows: &[Row<'_>]) -> Table {
     let names = "consumer|kills|messages|lost, twice|inserted again|met no session|longest absence";
     let mut table = Table::of(names.split('|'));
     for row in rows {

@@ -56,7 +56,7 @@ impl Servers {
             let url = proxy.url();
             (Some((engine, proxy)), None, url)
         };
-        // milepost checks that the sink is migrated; the other consumers ask for no tables.
+        // milepost checks that the sink is migrated; the other consumers do not query the tables.
         if kind == Kind::Milepost {
             Settings::new(milepost, folder, mqtt_port, &clickhouse_url).migrate()?;
         } else if let Some((engine, _)) = &engine {
@@ -67,11 +67,17 @@ impl Servers {
     }
 
     pub(crate) fn engine(&self) -> Result<&ClickHouse> {
-        self.engine.as_ref().map(|(engine, _)| engine).context("a sink has no tables")
+        self.engine
+            .as_ref()
+            .map(|(engine, _)| engine)
+            .context("this case uses the sink, which has no tables")
     }
 
     pub(crate) fn proxy(&self) -> Result<&ScriptedClickHouse> {
-        self.engine.as_ref().map(|(_, proxy)| proxy).context("there is no proxy before a sink")
+        self.engine
+            .as_ref()
+            .map(|(_, proxy)| proxy)
+            .context("this case uses the sink, which has no proxy")
     }
 
     /// Returns the number of rows stored so far; in the engine, rows of the views' tables count as
@@ -88,7 +94,7 @@ impl Servers {
         self.proxy().map_or_else(|_| at_sink(), ScriptedClickHouse::inserts_took)
     }
 
-    /// Returns the access to what is stored.
+    /// Returns the tables of the engine.
     pub(crate) fn tables(&self) -> Result<Tables> {
         Ok(self.engine()?.store("fleet"))
     }
@@ -129,7 +135,7 @@ pub(crate) fn broker_received(port: u16, expected: u64) -> Result<u64> {
             input.drain(..len);
         }
     }
-    count.context("the broker does not say how many messages it took")
+    count.context("the broker did not publish its count of received messages")
 }
 
 #[cfg(test)]
@@ -167,7 +173,7 @@ mod tests {
         assert_eq!(
             broker_received(broker.port, 26).unwrap(),
             25,
-            "a generator that claims too much"
+            "the count must not depend on what the generator claims"
         );
     }
 }

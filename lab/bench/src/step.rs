@@ -14,7 +14,7 @@ use crate::load::{DRAINED_WITHIN, Load, QUIET, Sent, check_the_count, sample, wa
 use crate::servers::Servers;
 use crate::trial::Trial;
 
-/// Longest time after the load in which the last rows are usually stored.
+/// Time after the load within which the last rows are usually stored.
 const STORED_WITHIN: Duration = Duration::from_secs(20);
 const LEAVE_WITHIN: Duration = Duration::from_secs(10);
 
@@ -78,8 +78,8 @@ impl Stage<'_> {
         let warm_up_inserts = trial.samples[WARM_UP_SECONDS as usize].inserts;
         trial.flush_ms = quantiles_ms(servers.inserts_took().split_off(warm_up_inserts));
         consumer.process.signal("TERM")?;
-        // A consumer that does not exit in time is killed. That it stored everything is verified
-        // already.
+        // A consumer that does not exit in time is killed. What it stored has already been
+        // verified.
         let _ = consumer.process.wait(LEAVE_WITHIN);
         Ok(())
     }
@@ -104,7 +104,7 @@ fn verify(trial: &mut Trial, servers: &Servers, sent: &Sent) -> Result<()> {
             let verdict = sink.tally().compare(&sent.by_driver);
             (verdict.lost, verdict.duplicates + verdict.never_sent)
         }
-        (None, None) => bail!("a fleet has a manifest"),
+        (None, None) => bail!("the fleet has no manifest"),
     };
     if let Some(manifest) = &sent.manifest {
         check_the_count(trial, servers, manifest)?;
@@ -114,14 +114,18 @@ fn verify(trial: &mut Trial, servers: &Servers, sent: &Sent) -> Result<()> {
         if firehose.sent() != firehose.dealt() {
             trial.refuse(
                 false,
-                format!("{} messages dealt, {} written", firehose.dealt(), firehose.sent()),
+                format!(
+                    "the firehose dealt {} messages, but wrote {}",
+                    firehose.dealt(),
+                    firehose.sent()
+                ),
             );
         }
     }
     if !settled {
         trial.refuse(
             false,
-            format!("it still stores {} s after the load", DRAINED_WITHIN.as_secs()),
+            format!("the consumer still stored rows {} s after the load", DRAINED_WITHIN.as_secs()),
         );
     }
     (trial.lost, trial.duplicates) = (Some(lost), Some(duplicates));

@@ -26,9 +26,9 @@ pub(crate) struct Trial {
     /// CPU cores that other processes, and other guests of the host, used in the counted seconds.
     pub(crate) others_cores: f64,
     pub(crate) rss_peak_mib: f64,
-    /// Median and 99th percentile of the duration of inserts, seen at a proxy before ClickHouse or
-    /// in the sink. Inserts of the warm-up do not count: the engine's first insert is its slowest
-    /// and would be the 99th percentile of a step.
+    /// Median and 99th percentile of the duration of inserts, seen at a proxy in front of
+    /// ClickHouse or in the sink. Inserts of the warm-up do not count: the engine's first insert is
+    /// its slowest and would be the 99th percentile of a step.
     pub(crate) flush_ms: Option<(f64, f64)>,
     pub(crate) freshness_ms: Option<(f64, f64)>,
     pub(crate) lost: Option<u64>,
@@ -40,7 +40,7 @@ pub(crate) struct Trial {
     pub(crate) samples: Vec<Sample>,
 }
 
-/// Figures at one second; sums over all processes of the consumer.
+/// Figures up to one second of the step; sums over all processes of the consumer.
 #[derive(Debug, Clone, Copy, Serialize, Default)]
 pub(crate) struct Sample {
     pub(crate) seconds: f64,
@@ -82,7 +82,7 @@ impl Trial {
     }
 }
 
-/// The results of the kills, beside `lost` and `duplicates`.
+/// The results of the kills, in addition to `lost` and `duplicates`.
 #[derive(Debug, Clone, Serialize, Default)]
 pub(crate) struct Kills {
     pub(crate) count: u32,

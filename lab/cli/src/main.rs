@@ -1,6 +1,6 @@
 //! `lab faults` tests the guarantees, `lab replicas` those that need several ClickHouse servers,
 //! `lab bench` measures the cost, and `lab story` repeats the experiment of the story. `lab floor`
-//! is the yardstick of the benchmark.
+//! is the cheapest possible consumer, the yardstick of the benchmark.
 
 mod replicas;
 

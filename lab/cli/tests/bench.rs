@@ -1,4 +1,4 @@
-//! Tests of the yardstick itself: a fault of a consumer must be in the report.
+//! Tests of the benchmark itself: its report must show the fault of a consumer.
 
 use std::process::Command;
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 
 const COST: &str = "--only sink-10k-qos0 --seconds 2 --repetitions 1";
 const KILL: &str = "--only kill-9 --seconds 8";
-/// Number of runs with a floor that acknowledges first, until one is killed with acknowledged
-/// messages in memory.
+/// Largest number of runs with a floor that acknowledges before the insert, until a kill meets
+/// acknowledged messages in its memory.
 const TRIES_MAX: u32 = 4;
 
 /// Runs one step of the floor with these arguments. Returns its figures and the page.
@@ -53,13 +53,13 @@ fn report_shows_drops_and_duplicates() {
 }
 
 #[test]
-#[ignore = "judges CPU, on a machine that does nothing else: `make faults` runs it"]
+#[ignore = "measures CPU, so it needs an idle machine: `make faults` runs it"]
 fn report_shows_wasted_cpu() {
     let cpu = |arguments: &[&str]| cost(arguments).unwrap()["cpu_us_per_message"].as_f64().unwrap();
     let burns = || cpu(&["--burn-us", "20"]) - cpu(&[]);
     assert!(
         (0..3).any(|_| (14.0..=28.0).contains(&burns())),
-        "20 µs a message were burnt, and not found"
+        "the floor burnt 20 µs a message, and the report does not show it"
     );
 }
 
@@ -74,12 +74,12 @@ fn busy_machine_is_refused() {
     assert!(printed.contains("cores of this machine") && printed.contains("--busy"), "{printed}");
 }
 
-/// A consumer that keeps its session and acknowledges after its insert must pass; one that
-/// acknowledges before the insert must be found. A broker without CPU time may not have read an
-/// acknowledgement when the socket is reset. It then sends those messages again, and nothing is
-/// lost.
+/// A consumer that keeps its session and acknowledges after its insert must pass. For one that
+/// acknowledges before the insert, the report must show lost data. A broker without CPU time may
+/// not have read an acknowledgement when the socket is reset. It then sends those messages again,
+/// and nothing is lost.
 #[test]
-#[ignore = "judges the moment of a kill, on a machine that does nothing else: `make faults` runs it"]
+#[ignore = "depends on the moment of a kill, so it needs an idle machine: `make faults` runs it"]
 fn acknowledgement_before_the_insert_is_found() {
     let session = ["--session", "kept"];
     let (honest, markdown) = measured(KILL, &session).unwrap();
@@ -106,5 +106,7 @@ fn acknowledgement_before_the_insert_is_found() {
             return;
         }
     }
-    panic!("half a batch was acknowledged and in memory, twice, and {lost} were found lost");
+    panic!(
+        "in {TRIES_MAX} runs with early acknowledgements, no more than 1,000 fixes were lost: {lost}"
+    );
 }

@@ -83,10 +83,10 @@ fn under_load(scene: &Scene, seconds: u32) -> Result<()> {
 /// Kills a member. Its sessions end, and their messages go to the other member.
 fn member_gone(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(0)?;
-    let mut gone = scene.members.remove(0);
-    gone.process.process.kill()?;
+    let mut killed = scene.members.remove(0);
+    killed.process.process.kill()?;
     wait_until("the sessions of the killed member have ended", SETTLE, || {
-        Ok(!scene.tell_broker("sessions")?.contains(&gone.client_id))
+        Ok(!scene.tell_broker("sessions")?.contains(&killed.client_id))
     })
 }
 
@@ -152,6 +152,9 @@ fn ids_left(scene: &mut Scene) -> Result<()> {
         Ok(sessions.lines().filter(|line| line.starts_with("member-0")).count() == 2)
     })?;
     let window = scene.members[0].process.metric("mqtt_window")?;
-    ensure!(window <= 2.0 * 32_000.0, "mqtt_window is {window}: it must not count visits to former sessions");
+    ensure!(
+        window <= 2.0 * 32_000.0,
+        "mqtt_window is {window}: it must not count visits to former sessions"
+    );
     Ok(())
 }

@@ -67,8 +67,10 @@ fn node_killed(scene: &mut Scene) -> Result<()> {
     scene.tell_broker("node 0 up")?;
     scene.wait_until_recovered(SETTLE)?;
     let (held, ghosts) = (counter(scene, "lost_with_node ")?, counter(scene, "given_to_ghosts ")?);
-    eprintln!("    {held} messages were lost with the node's sessions, {ghosts} were given to its ghosts");
-    scene.damaged = held + ghosts;
+    eprintln!(
+        "    {held} messages were lost with the node's sessions, {ghosts} were given to its ghosts"
+    );
+    scene.may_be_lost = held + ghosts;
     Ok(())
 }
 
@@ -93,20 +95,20 @@ fn node_hung(scene: &mut Scene) -> Result<()> {
     eprintln!("    all sessions were on the other node after {:?}", began.elapsed());
     scene.tell_broker("node 0 up")?;
     scene.wait_until_recovered(SETTLE)?;
-    scene.damaged = counter(scene, "lost_in_takeovers ")?;
+    scene.may_be_lost = counter(scene, "lost_in_takeovers ")?;
     Ok(())
 }
 
 /// Cuts sessions off. A takeover between nodes loses messages, so a session that was cut off
-/// returns to its own node. A session that cannot
-/// return moves to the other node once, and does not move back.
+/// returns to its own node. A session that cannot return moves to the other node once, and does not
+/// move back.
 fn takeover(scene: &mut Scene) -> Result<()> {
     for _ in 0..5 {
         scene.meet_unacked(0)?;
         let before = scene.metric("mqtt_reconnects_total")?;
         scene.mqtt.set(Fault::Cut);
-        // Each cut must hit both sessions, because the delay before a reconnect grows and becomes
-        // longer than a session waits.
+        // Wait for both sessions, so that each cut hits both. The delay before a reconnect grows,
+        // and in the end exceeds the time for which a session waits for its node.
         let are_back = || Ok(scene.metric("mqtt_reconnects_total")? >= before + 2.0);
         wait_until("both sessions of the node are back", SETTLE, are_back)?;
         let needless = counter(scene, "takeovers ")?;
@@ -123,9 +125,9 @@ fn takeover(scene: &mut Scene) -> Result<()> {
     wait_until("each node has a session", SETTLE, || Ok(!nodes()?.contains("sessions: 0")))?;
     let (takeovers, lost) = (counter(scene, "takeovers ")?, counter(scene, "lost_in_takeovers ")?);
     eprintln!("    {takeovers} sessions were taken over, which lost {lost}");
-    scene.violation =
-        (takeovers != 2).then(|| format!("{takeovers} takeovers, not one for each of the node's two sessions"));
-    scene.damaged = lost;
+    scene.violation = (takeovers != 2)
+        .then(|| format!("{takeovers} takeovers, not one for each of the node's two sessions"));
+    scene.may_be_lost = lost;
     Ok(())
 }
 

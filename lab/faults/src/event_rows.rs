@@ -13,8 +13,7 @@ use crate::row::{Row, SETTLE, row};
 use crate::scene::Scene;
 
 /// A fence whose eastern edge is between the two places of a shuttle, which is a driver that goes
-/// back and forth. The places are too close to
-/// each other to count as a jump.
+/// back and forth. The places are too close to each other to count as a jump.
 const FENCE: &str = r#"{"type":"Feature","properties":{"name":"pier"},"geometry":{"type":"Polygon",
     "coordinates":[[[0,0],[0.1,0],[0.1,0.1],[0,0.1],[0,0]]]}}"#;
 const PLACES: [f64; 2] = [0.1004, 0.0996];
@@ -73,10 +72,11 @@ fn events(scene: &mut Scene) -> Result<()> {
     let rows = "SELECT driver_id, kind, toUnixTimestamp64Milli(ts) FROM fleet.events FINAL WHERE fence = 'pier'";
     let newest = format!("{rows} ORDER BY ts DESC LIMIT 1 BY driver_id");
     let mut latest = BTreeSet::new();
-    let settled = wait_until("the last event of each driver agrees with its newest fix", SETTLE, || {
-        latest = lines(scene, &newest)?;
-        Ok(latest == expected)
-    });
+    let settled =
+        wait_until("the last event of each driver agrees with its newest fix", SETTLE, || {
+            latest = lines(scene, &newest)?;
+            Ok(latest == expected)
+        });
     let published = wait_until("every event has been published", SETTLE, || {
         Ok(lines(scene, &format!("{rows} AND mqtt_at IS NULL"))?.is_empty())
     });

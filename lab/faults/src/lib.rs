@@ -1,5 +1,6 @@
 //! `lab faults` causes faults on demand. It runs the real binary between real servers, with proxies
-//! between them that cut, hang and delay connections and swallow answers; then it judges the result.
+//! between them that cut, hang and delay connections and swallow answers; then it judges the
+//! result.
 //!
 //! A row holds when every fix that the broker acknowledged is stored once, milepost recovered in
 //! time without help, and its memory stayed small. A row that fails prints its seed and the command
@@ -85,8 +86,9 @@ struct Finding {
     /// A member that left data behind, with its exit code.
     undone: Option<String>,
     unacked: Option<u64>,
-    /// Positions in spool files that the row damaged.
-    damaged: u64,
+    /// Positions that may be missing, because the row damaged their spool files, or the cluster's
+    /// broker lost them.
+    may_be_lost: u64,
     /// Failure that the row observed, other than a loss.
     violation: Option<String>,
     /// Messages for which the broker had no subscriber.
@@ -100,7 +102,7 @@ impl Finding {
     fn violations(&self, is_quick: bool) -> Vec<String> {
         let mut violations = Vec::new();
         let Verdict { lost, duplicates_in_fixes, never_sent, .. } = &self.verdict;
-        if *lost > self.damaged || *duplicates_in_fixes > 0 || *never_sent > 0 {
+        if *lost > self.may_be_lost || *duplicates_in_fixes > 0 || *never_sent > 0 {
             violations.push(format!(
                 "{lost} fixes lost, {duplicates_in_fixes} stored twice, {never_sent} stored but never sent"
             ));
@@ -112,8 +114,7 @@ impl Finding {
             ));
         }
         if self.last_wrong > 0 {
-            violations
-                .push(format!("{} drivers have a wrong last position", self.last_wrong));
+            violations.push(format!("{} drivers have a wrong last position", self.last_wrong));
         }
         violations.extend(self.violation.clone());
         violations.extend(self.silent_stall.clone());
@@ -155,7 +156,8 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
         row.setup.tls |= arguments.tls;
     }
     for name in &arguments.only {
-        let is_test = arguments.prove && mistakes::OF_COMMANDS.iter().any(|it| it.test == name);
+        let is_test =
+            arguments.prove && mistakes::OF_COMMANDS.iter().any(|mistake| mistake.test == name);
         ensure!(
             is_test || all.iter().any(|row| row.name == name),
             "no row is called {name}; --list names them"
@@ -222,8 +224,10 @@ fn prove(rows: &[Row], arguments: &Arguments) -> Result<bool> {
         arguments.only.is_empty() || arguments.only.iter().any(|row| row == mistake.row)
     };
     for mistake in mistakes::ALL.into_iter().filter(is_chosen) {
-        let row =
-            rows.iter().find(|row| row.name == mistake.row).context("no row has the name that the mistake gives")?;
+        let row = rows
+            .iter()
+            .find(|row| row.name == mistake.row)
+            .context("no row has the name that the mistake gives")?;
         eprintln!("building a milepost that {}", mistake.what);
         let binary = lab_harness::patched::build(mistake.patch)?;
         // A row that could not run has not found its mistake.
@@ -280,8 +284,8 @@ fn play_row(row: &Row, scene: &mut Scene) -> Result<Finding> {
     (row.act)(scene)?;
     let recovered = scene.wait_until_recovered(RECOVERY_MAX * 4)?;
     let manifest = scene.finish_fleet()?;
-    // Damaged positions never arrive, so waiting for them is pointless.
-    let within = if scene.damaged > 0 { RECOVERY_MAX } else { VERIFY_WITHIN };
+    // Positions that may be lost never arrive, so a long wait for them is pointless.
+    let within = if scene.may_be_lost > 0 { RECOVERY_MAX } else { VERIFY_WITHIN };
     let verdict = verify(&scene.engine()?.store("fleet"), &manifest, within)?;
     let last_wrong = last_wrong(scene.engine()?, VIEW_WITHIN)?;
     let mut undone = None;
@@ -304,7 +308,7 @@ fn play_row(row: &Row, scene: &mut Scene) -> Result<Finding> {
         silent_stall: scene.watch.silent_stall(),
         undone,
         unacked: scene.unacked,
-        damaged: scene.damaged,
+        may_be_lost: scene.may_be_lost,
         violation: scene.violation.take(),
         no_subscriber: scene.messages_without_subscriber(&manifest),
     })

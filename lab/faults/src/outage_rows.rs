@@ -177,8 +177,10 @@ fn lose_session(scene: &Scene) -> Result<f64> {
             .find(|line| line.starts_with("member"))
             .context("the broker has no session of the member")?;
         let number = |name: &str| -> Result<u64> {
-            let word =
-                ours.split(' ').find_map(|word| word.strip_prefix(name)).context(name.to_owned())?;
+            let word = ours
+                .split(' ')
+                .find_map(|word| word.strip_prefix(name))
+                .context(name.to_owned())?;
             Ok(word.parse()?)
         };
         (queued, unacked) = (number("queued=")? + number("mailbox=")?, number("unacked=")?);
@@ -234,8 +236,12 @@ fn leave_while_away(scene: &mut Scene) -> Result<()> {
     let code = leaving.process.process.wait(SETTLE)?.code();
     ensure!(code == Some(0), "the leaving member ended with exit code {code:?}");
     let sessions = scene.tell_broker("sessions")?;
-    let is_subscribed = |line: &str| line.starts_with(&leaving.client_id) && line.contains("$share");
-    ensure!(!sessions.lines().any(is_subscribed), "the member left a subscription behind:\n{sessions}");
+    let is_subscribed =
+        |line: &str| line.starts_with(&leaving.client_id) && line.contains("$share");
+    ensure!(
+        !sessions.lines().any(is_subscribed),
+        "the member left a subscription behind:\n{sessions}"
+    );
     Ok(())
 }
 

@@ -64,8 +64,9 @@ fn zombie(scene: &mut Scene) -> Result<()> {
     sleep(CALM);
     let times = successor.process.log()?.matches(thrown_out).count();
     if times > 2 * SESSIONS {
-        scene.violation =
-            Some(format!("{times} log lines report takeovers, above 2 for each of {SESSIONS} sessions"));
+        scene.violation = Some(format!(
+            "{times} log lines report takeovers, above 2 for each of {SESSIONS} sessions"
+        ));
     }
     drop(zombie);
     scene.wait_until_recovered(FIGHT).map(drop)
@@ -79,10 +80,10 @@ fn drained(name: &'static str, what: &'static str) -> Row {
 
 fn drain(scene: &mut Scene) -> Result<()> {
     scene.meet_unacked(1)?;
-    let mut gone = scene.members.split_off(1);
-    gone[0].process.process.kill()?;
+    let mut killed = scene.members.split_off(1);
+    killed[0].process.process.kill()?;
     sleep(NOBODY);
-    let (code, printed) = scene.drain(&gone[0].client_id)?;
+    let (code, printed) = scene.drain(&killed[0].client_id)?;
     ensure!(code == 0, "milepost drain ended with exit code {code}: {printed}");
     scene.wait_until_recovered(SETTLE).map(drop)
 }
@@ -94,12 +95,12 @@ fn pods(scene: &mut Scene) -> Result<()> {
     sleep(Duration::from_secs(2));
 
     scene.meet_unacked(3)?;
-    let gone = stop(scene, 1)?;
-    ensure!(gone == ["member-1", "member-2", "member-3"], "the members that stopped are {gone:?}");
+    let stopped = stop(scene, 1)?;
+    ensure!(stopped == ["member-1", "member-2", "member-3"], "these members stopped: {stopped:?}");
     sleep(EXPIRED_AFTER);
     scene.wait_until_recovered(SETTLE)?;
 
-    to_nobody_and_back(scene, 0, &["member-0", "member-1"])?;
+    stop_all_and_return(scene, 0, &["member-0", "member-1"])?;
 
     for n in (0..scene.members.len()).rev() {
         scene.meet_unacked(n)?;
@@ -109,11 +110,11 @@ fn pods(scene: &mut Scene) -> Result<()> {
         scene.wait_until_recovered(SETTLE)?;
     }
 
-    to_nobody_and_back(scene, 1, &["member-0", "member-1"])
+    stop_all_and_return(scene, 1, &["member-0", "member-1"])
 }
 
 /// Stops all members at once, and later starts those of `back` at once.
-fn to_nobody_and_back(scene: &mut Scene, meet: usize, back: &[&str]) -> Result<()> {
+fn stop_all_and_return(scene: &mut Scene, meet: usize, back: &[&str]) -> Result<()> {
     scene.meet_unacked(meet)?;
     stop(scene, 0)?;
     sleep(NOBODY);

@@ -97,8 +97,9 @@ pub(crate) struct Scene {
     /// The smallest number of unacknowledged messages that a fault of this row met.
     pub(crate) unacked: Option<u64>,
     pub(crate) password_file: PathBuf,
-    /// Positions in spool files that the row damaged. Only these may be missing.
-    pub(crate) damaged: u64,
+    /// Number of positions that may be missing at the end: those in spool files that the row
+    /// damaged, or those that the cluster's broker lost.
+    pub(crate) may_be_lost: u64,
     /// Failure of milepost that the row observed, other than a loss. It makes the row fail.
     pub(crate) violation: Option<String>,
     tls: Option<Tls>,
@@ -242,7 +243,7 @@ impl Scene {
             rng: fastrand::Rng::with_seed(seed),
             unacked: None,
             password_file,
-            damaged: 0,
+            may_be_lost: 0,
             violation: None,
             tls,
             spool: setup.spool,

@@ -87,8 +87,13 @@ fn away(scene: &mut Scene) -> Result<()> {
     scene.http.set(Bad::None);
     wait_until_empty(scene, 4 * SETTLE)?;
     let ratio = spooled / began.elapsed().as_secs_f64() / scene.rate();
-    eprintln!("    {spooled} positions replayed at {ratio:.1} × the live rate, in addition to live messages");
-    ensure!(ratio >= REPLAY_PER_LIVE, "the replay had {ratio:.1} × the live rate, less than {REPLAY_PER_LIVE}");
+    eprintln!(
+        "    {spooled} positions replayed at {ratio:.1} × the live rate, in addition to live messages"
+    );
+    ensure!(
+        ratio >= REPLAY_PER_LIVE,
+        "the replay had {ratio:.1} × the live rate, less than {REPLAY_PER_LIVE}"
+    );
     Ok(())
 }
 
@@ -173,8 +178,10 @@ fn damaged(scene: &mut Scene) -> Result<()> {
             bytes[middle] ^= 4
         }
         std::fs::write(path, bytes)?;
-        let name = path.file_name().and_then(|name| name.to_str()).context("a file without a name")?;
-        scene.damaged += name.split('-').nth(1).context("a file name without a number")?.parse::<u64>()?;
+        let name =
+            path.file_name().and_then(|name| name.to_str()).context("a file without a name")?;
+        scene.may_be_lost +=
+            name.split('-').nth(1).context("a file name without a number")?.parse::<u64>()?;
     }
     scene.restart_member(0)?;
     // Metrics answer before milepost has read its spool.
@@ -185,7 +192,11 @@ fn damaged(scene: &mut Scene) -> Result<()> {
     wait_until_empty(scene, SETTLE)?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
     let quarantined = scene.metric("positions_quarantined_total")? as u64;
-    ensure!(quarantined == scene.damaged, "{quarantined} positions counted as quarantined, {} damaged", scene.damaged);
+    ensure!(
+        quarantined == scene.may_be_lost,
+        "{quarantined} positions counted as quarantined, {} damaged",
+        scene.may_be_lost
+    );
     Ok(())
 }
 
@@ -198,7 +209,9 @@ fn kill(scene: &mut Scene) -> Result<()> {
         scene.meet_unacked(0)?;
         scene.kill_and_restart(0)?;
     }
-    wait_until("milepost spools again", SETTLE, || Ok(scene.metric("acks_total").unwrap_or(0.0) > 0.0))?;
+    wait_until("milepost spools again", SETTLE, || {
+        Ok(scene.metric("acks_total").unwrap_or(0.0) > 0.0)
+    })?;
     scene.http.set(Bad::Delay(Duration::from_millis(150)));
     for _ in 0..3 {
         wait_until("a batch has been replayed", SETTLE, || {

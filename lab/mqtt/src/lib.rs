@@ -1,6 +1,6 @@
 //! MQTT 5 packets as bytes: the codec of the fleet, the firehose, the floor and the benchmark.
 //!
-//! Written by hand, and borrowing from the buffer that was read. The firehose sends millions of
+//! It is written by hand, and borrows from the buffer that was read. The firehose sends millions of
 //! messages a second, and the floor is the yardstick of cost, so neither may include the cost of a
 //! library's codec (rumqttc's copies each topic and payload). Numbers in brackets are sections of
 //! the MQTT 5 standard.
@@ -47,7 +47,10 @@ pub fn first_packet(input: &[u8]) -> Result<Option<Packet<'_>>> {
     let Some((body_len, head_len)) = length(input.get(1..).unwrap_or_default())? else {
         return Ok(None);
     };
-    ensure!(body_len <= PACKET_BYTES_MAX, "a packet of {body_len} bytes");
+    ensure!(
+        body_len <= PACKET_BYTES_MAX,
+        "a packet of {body_len} bytes is longer than {PACKET_BYTES_MAX}"
+    );
     let len = 1 + head_len + body_len;
     let Some(body) = input.get(1 + head_len..len) else { return Ok(None) };
     Ok(Some(Packet { kind: input[0] >> 4, flags: input[0] & 0xf, body, len }))
@@ -63,7 +66,10 @@ pub fn length(input: &[u8]) -> Result<Option<(usize, usize)>> {
             return Ok(Some((value, index + 1)));
         }
     }
-    ensure!(input.len() < LENGTH_BYTES_MAX, "a length of more than {LENGTH_BYTES_MAX} bytes");
+    ensure!(
+        input.len() < LENGTH_BYTES_MAX,
+        "a remaining length is encoded in more than {LENGTH_BYTES_MAX} bytes"
+    );
     Ok(None)
 }
 
@@ -83,12 +89,13 @@ pub fn put_packet(kind: u8, flags: u8, body: &[u8], out: &mut impl BufMut) {
 
 /// Appends a string (1.5.4).
 pub fn put_string(text: &str, out: &mut impl BufMut) {
-    out.put_u16(u16::try_from(text.len()).expect("our strings are short"));
+    out.put_u16(u16::try_from(text.len()).expect("the laboratory sends strings below 64 KiB"));
     out.put_slice(text.as_bytes());
 }
 
 /// Appends a CONNECT of MQTT 5 (3.1). Clean start is set unless the session has an expiry. The
-/// keep-alive is 18 hours, because no PINGREQ follows, and rumqttd refuses 0, which means none.
+/// keep-alive is 18 hours, because no PINGREQ follows, and rumqttd refuses 0, which would turn it
+/// off.
 pub fn put_connect(
     client_id: &str,
     login: Option<(&str, &str)>,
@@ -205,7 +212,7 @@ struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(len).context("a packet is cut")?;
+        let (taken, rest) = self.0.split_at_checked(len).context("a packet is truncated")?;
         self.0 = rest;
         Ok(taken)
     }
@@ -226,7 +233,7 @@ impl<'a> Reader<'a> {
 
     /// Reads the property block of an MQTT 5 packet.
     fn properties(&mut self) -> Result<&'a [u8]> {
-        let (len, head_len) = length(self.0)?.context("a packet is cut")?;
+        let (len, head_len) = length(self.0)?.context("a packet is truncated")?;
         self.take(head_len)?;
         self.take(len)
     }
@@ -242,7 +249,7 @@ impl<'a> Reader<'a> {
                 SESSION_EXPIRY | 39 => block.take(4)?,
                 18 | 21 | 22 | 26 | 28 | 31 => block.string()?,
                 38 => block.string().and_then(|_| block.string())?, // a user property's name and value
-                id => bail!("a CONNACK has no property {id}"),
+                id => bail!("a CONNACK with an unknown property, {id}"),
             };
         }
         Ok(u16::MAX)
@@ -310,9 +317,9 @@ mod tests {
             42,
             1,
         ];
-        let wanted = ConnAck { session_present: true, reason: 0, receive_maximum: 32 };
-        assert_eq!(ConnAck::read(&answer).unwrap(), wanted);
-        assert!(ConnAck::read(&answer[..12]).is_err(), "cut");
+        let expected = ConnAck { session_present: true, reason: 0, receive_maximum: 32 };
+        assert_eq!(ConnAck::read(&answer).unwrap(), expected);
+        assert!(ConnAck::read(&answer[..12]).is_err(), "a truncated CONNACK");
         assert_eq!(
             (read_puback(&[0, 9]).unwrap(), read_puback(&[0, 9, 0x10, 0]).unwrap()),
             ((9, 0), (9, 0x10))

@@ -50,7 +50,7 @@ impl Recipe<'_> {
         values.iter().fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
     }
 
-    fn arm(&self, command: &mut Command, arguments: &[String], http_port: u16) {
+    fn set_up(&self, command: &mut Command, arguments: &[String], http_port: u16) {
         command
             .current_dir(self.folder)
             .args(arguments.iter().map(|word| self.fill(word, http_port)));
@@ -64,7 +64,7 @@ impl Recipe<'_> {
             return Ok(());
         }
         let mut command = Command::new(&self.program);
-        self.arm(&mut command, &self.spec.prepare, free_port()?);
+        self.set_up(&mut command, &self.spec.prepare, free_port()?);
         let output =
             command.output().with_context(|| format!("cannot start {}", self.program.display()))?;
         ensure!(
@@ -79,7 +79,7 @@ impl Recipe<'_> {
     pub(crate) fn start(&self) -> Result<Running> {
         let port = free_port()?;
         let mut command = self.limits.enter(&self.program);
-        self.arm(&mut command, &self.spec.arguments, port);
+        self.set_up(&mut command, &self.spec.arguments, port);
         let began = Instant::now();
         let log = self.folder.join(format!("{}.log", self.spec.name));
         let process = Process::start(&self.spec.name, &mut command, log)?;

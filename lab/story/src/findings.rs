@@ -3,8 +3,8 @@
 
 use crate::record::{Ceiling, Finding, Outcome};
 
-/// Private memory counts as growing if it gains more than this in the second half of a run, and more
-/// than this share of its size.
+/// Private memory counts as growing if it gains more than this in the second half of a run, and
+/// more than this share of its size.
 const GROWTH_MIB: f64 = 5.0;
 const GROWTH_SHARE: f64 = 0.2;
 /// Shortest run, in seconds, that can show growth: before that, caches fill and compilers run.
@@ -24,17 +24,19 @@ pub(crate) fn of(outcome: &Outcome) -> Vec<Finding> {
     };
     let rate = step.map_or(0, |step| step.rate);
     let during = match part.as_str() {
-        "kill" => format!("at {} kills -9 under {rate} messages/s", outcome.kills),
+        "kill" => format!("after {} SIGKILLs, at {rate} messages/s", outcome.kills),
         "outage" => format!("while ClickHouse is away, at {rate} messages/s"),
-        "hostile" => format!("beside hostile messages, at {rate} messages/s"),
+        "hostile" => format!("among hostile messages, at {rate} messages/s"),
         "pod" | "smaller" => {
             let limit = outcome.limit.map_or(String::new(), |limit| {
                 format!(" in a pod of {} cores and {} MiB", limit.cores, limit.memory_mib)
             });
             format!("at {rate} messages/s{limit}")
         }
-        "everyone" => format!("of {} drivers, each once", step.map_or(0, |step| step.drivers)),
-        _ => format!("at {rate} messages/s wanted"),
+        "everyone" => {
+            format!("from {} drivers that send once each", step.map_or(0, |step| step.drivers))
+        }
+        _ => format!("at a target of {rate} messages/s"),
     };
     if let Some(error) = &outcome.error {
         add("fails", format!("fails {during}: {error}"));
@@ -49,15 +51,15 @@ pub(crate) fn of(outcome: &Outcome) -> Vec<Finding> {
         0 => {}
         twice => add(
             "doubles",
-            format!("stores {twice} rows that are twice or were never sent, {during}"),
+            format!("stores {twice} rows that are duplicates or were never sent, {during}"),
         ),
     }
     match outcome.bad_stored.unwrap_or(0) {
         0 => {}
-        bad => add("stores", format!("stores {bad} rows of messages that are no positions")),
+        bad => add("stores", format!("stores {bad} rows of messages that are not positions")),
     }
     if !outcome.is_alive {
-        add("dies", format!("has ended by itself {during}"));
+        add("dies", format!("exits by itself {during}"));
     }
     if part == "memory" && grows(outcome) {
         let slope = outcome.slope_mib_per_min.unwrap_or(0.0);
@@ -67,7 +69,10 @@ pub(crate) fn of(outcome: &Outcome) -> Vec<Finding> {
     if (part == "pod" || part == "smaller") && !outcome.holds && is_quiet {
         add(
             "fails",
-            format!("does not hold {during}: {:.0} stored a second", outcome.stored_per_s),
+            format!(
+                "does not keep up {during}: it stores {:.0} rows a second",
+                outcome.stored_per_s
+            ),
         );
     }
     found

@@ -1,8 +1,8 @@
 //! `lab story`: the experiment of docs/story.md. It compares milepost with Node, Bun and an
 //! afternoon's Rust, from a thousand drivers to ten million.
 //!
-//! `story.toml` lists the consumers and the steps. Each consumer runs alone, on fresh servers. Every
-//! second the process tree, the broker and the store are measured; lost messages are found by
+//! `story.toml` lists the consumers and the steps. Each consumer runs alone, on fresh servers.
+//! Every second the process tree, the broker and the store are measured; lost messages are found by
 //! comparing sets of (driver, seq). The record is written after every step; `page.py` makes the
 //! page, docs/story.md and README's picture from it.
 
@@ -43,11 +43,10 @@ const OTHERS_CORES_MAX: f64 = 0.1;
 /// Arguments of `lab story`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// The lengths of the story: 20 s a step, every step, Telegraf, smaller pods, ten minutes of
-    /// memory
+    /// Play everything: 20 s a step, every step, Telegraf, smaller pods, ten minutes of memory
     #[arg(long)]
     full: bool,
-    /// A minute or two, to see that everything runs; its figures mean nothing
+    /// Check in a minute or two that everything runs; the figures mean nothing
     #[arg(long, conflicts_with = "full")]
     smoke: bool,
     /// The plan
@@ -60,7 +59,7 @@ pub struct Arguments {
     /// Only this consumer of the plan; may be given several times
     #[arg(long)]
     consumer: Vec<String>,
-    /// A broker that runs already, such as EMQX: mqtt://host:port
+    /// Use a running broker, such as EMQX: mqtt://host:port
     #[arg(long)]
     broker: Option<String>,
     /// Measure even while other processes use the machine
@@ -112,7 +111,7 @@ impl Arguments {
     }
 }
 
-/// One step of one consumer that is to be played.
+/// A step to play with one consumer.
 struct Turn<'a> {
     part: &'static str,
     consumer: &'a Consumer,
@@ -159,20 +158,23 @@ fn chosen(arguments: &Arguments) -> Result<(Plan, Seconds)> {
         is_named || arguments.consumer.is_empty() && (arguments.full || !consumer.full_only)
     });
     plan.ramp.retain(|step| arguments.full || !step.full_only);
-    let seconds = *plan.seconds.get(arguments.length()).context("no such length in the plan")?;
+    let seconds = *plan
+        .seconds
+        .get(arguments.length())
+        .context("the plan has no [seconds] for a run of this length")?;
     Ok((plan, seconds))
 }
 
 /// Refuses a machine that other processes use, because its figures would vary from run to run.
 fn ensure_quiet() -> Result<()> {
-    const LOOK: Duration = Duration::from_secs(3);
+    const SAMPLE: Duration = Duration::from_secs(3);
     let before = watch::others_cpu_seconds()?;
-    std::thread::sleep(LOOK);
-    let cores = (watch::others_cpu_seconds()? - before) / LOOK.as_secs_f64();
+    std::thread::sleep(SAMPLE);
+    let cores = (watch::others_cpu_seconds()? - before) / SAMPLE.as_secs_f64();
     ensure!(
         cores <= OTHERS_CORES_MAX,
-        "other processes use {cores:.2} cores of this machine, more than {OTHERS_CORES_MAX}: wait for them, or measure \
-         all the same with --busy"
+        "other processes use {cores:.2} cores of this machine, more than {OTHERS_CORES_MAX}: wait for them to end, or measure \
+         anyway with --busy"
     );
     Ok(())
 }
@@ -185,7 +187,7 @@ fn turns<'a>(
     seconds: Seconds,
     ceiling: Option<f64>,
 ) -> Vec<Turn<'a>> {
-    let wanted = |part: &str| {
+    let is_played = |part: &str| {
         let is_full = !LONG.contains(&part) || arguments.full;
         let is_proof = !arguments.prove || PROOF.contains(&part);
         if arguments.only.is_empty() {
@@ -196,10 +198,11 @@ fn turns<'a>(
     };
     let mut turns = Vec::new();
     let mut add = |part: &'static str, step: Step, limit: Option<Limit>, seconds: u32| {
-        let can = |consumer: &&Consumer| !step.has_stand_in() || consumer.stand_ins != Some(false);
+        let takes_part =
+            |consumer: &&Consumer| !step.has_stand_in() || consumer.stand_ins != Some(false);
         let turn = |consumer| Turn { part, consumer, step, limit, seconds };
-        if wanted(part) {
-            turns.extend(plan.consumers.iter().filter(can).map(turn));
+        if is_played(part) {
+            turns.extend(plan.consumers.iter().filter(takes_part).map(turn));
         }
     };
     for step in &plan.ramp {
@@ -235,7 +238,7 @@ fn play(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path) -> 
         let turn = turns(arguments, plan, seconds, ceiling).swap_remove(index);
         let name = &turn.consumer.name;
         let Some(Ok(program)) = programs.get(name) else { continue };
-        if arguments.resume && resume::has(&record, turn.part, name, &turn.step, turn.limit) {
+        if arguments.resume && resume::has_step(&record, turn.part, name, &turn.step, turn.limit) {
             continue;
         }
         // If a pod was too small, the smaller ones are too.
@@ -278,7 +281,7 @@ fn play(arguments: &Arguments, plan: &Plan, seconds: Seconds, folder: &Path) -> 
             .into_iter()
             .filter_map(|qos| findings::broker_ceiling(&record.outcomes, qos))
             .collect();
-        write_down(&record, &arguments.results)?;
+        write_record(&record, &arguments.results)?;
     }
     for player in &record.consumers {
         say(&format!("{}: {}", player.title, summary(player)));
@@ -358,8 +361,8 @@ fn summary(player: &Player) -> String {
     if sentences.is_empty() { "no finding".to_owned() } else { sentences.join("; ") }
 }
 
-/// Returns whether each planted mistake is among its consumer's findings, and the consumer without a
-/// mistake has no findings.
+/// Returns whether each planted mistake is among its consumer's findings, and the consumer without
+/// a mistake has no findings.
 fn prove(plan: &Plan, record: &Record) -> Result<bool> {
     let mut missed = Vec::new();
     for consumer in &plan.consumers {
@@ -377,7 +380,10 @@ fn prove(plan: &Plan, record: &Record) -> Result<bool> {
                     .iter()
                     .any(|finding| finding.part == *part && finding.what == *what) =>
             {
-                missed.push(format!("{}: not found that it {what} ({part})", player.name));
+                missed.push(format!(
+                    "{}: the report does not say that it {what} ({part})",
+                    player.name
+                ));
             }
             None | Some(_) => {}
         }
@@ -385,15 +391,16 @@ fn prove(plan: &Plan, record: &Record) -> Result<bool> {
     missed.iter().for_each(|line| say(&format!("NOT PROVEN: {line}")));
     if missed.is_empty() {
         say(
-            "every planted mistake is in the report, and nothing is said against the honest consumer",
+            "every planted mistake is in the report, and there is no finding against the honest consumer",
         );
     }
     Ok(missed.is_empty())
 }
 
 /// Writes the record of the steps so far.
-fn write_down(record: &Record, folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+fn write_record(record: &Record, folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create {}", folder.display()))?;
     std::fs::write(folder.join("story.json"), serde_json::to_string(record)?)?;
     std::fs::write(
         folder.join("story-kept.json"),

@@ -1,6 +1,6 @@
-//! A cgroup for the consumer: it limits CPU and memory as a pod does, and counts memory as
-//! `docker stats` does. It uses v2 if its controllers are available, else v1. Without either, a
-//! consumer runs unlimited, and the report lacks these figures.
+//! A cgroup for the consumer: it limits CPU and memory as a pod does, and counts memory as `docker
+//! stats` does. It uses v2 if its controllers are available, else v1. Without either, steps with a
+//! limit fail, and the others lack the memory that `docker stats` would show.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::plan::Limit;
 const ROOT: &str = "/sys/fs/cgroup";
 const PERIOD_US: u32 = 100_000;
 
-/// The control groups of one consumer; removed when dropped, after the consumer.
+/// The control groups of one consumer. Dropping it removes them, so the consumer must have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     cpu: Option<PathBuf>,
@@ -30,7 +30,7 @@ impl Limits {
         if v2.contains("cpu") && v2.contains("memory") {
             fs::write(root.join("cgroup.subtree_control"), "+cpu +memory")
                 .context("cgroup v2 is read-only")?;
-            let folder = make(root.join(name))?;
+            let folder = create_group(root.join(name))?;
             let this =
                 Self { cpu: Some(folder.clone()), memory: Some(folder.clone()), is_v2: true };
             if let Some(limit) = limit {
@@ -40,9 +40,9 @@ impl Limits {
             return Ok(this);
         }
         let mut this = Self::default();
-        let cpu = make(own_group("cpu")?.join(&name))?;
+        let cpu = create_group(own_group("cpu")?.join(&name))?;
         this.cpu = Some(cpu.clone());
-        let memory = make(own_group("memory")?.join(&name))?;
+        let memory = create_group(own_group("memory")?.join(&name))?;
         this.memory = Some(memory.clone());
         if let Some(limit) = limit {
             fs::write(cpu.join("cpu.cfs_period_us"), PERIOD_US.to_string())?;
@@ -111,14 +111,14 @@ fn bytes(limit: Limit) -> String {
     (limit.memory_mib << 20).to_string()
 }
 
-fn make(folder: PathBuf) -> Result<PathBuf> {
+fn create_group(folder: PathBuf) -> Result<PathBuf> {
     let _ = fs::remove_dir(&folder);
-    fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     Ok(folder)
 }
 
-/// Returns this process's group of a v1 controller, so that the consumer's group is inside the limits
-/// of the laboratory.
+/// Returns this process's group of a v1 controller, so that the consumer's group is inside the
+/// limits of the laboratory.
 fn own_group(controller: &str) -> Result<PathBuf> {
     let root = Path::new(ROOT).join(controller);
     let groups = fs::read_to_string("/proc/self/cgroup")?;

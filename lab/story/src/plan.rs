@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub(crate) struct Plan {
     pub(crate) consumers: Vec<Consumer>,
-    /// By name: quick, full, smoke.
+    /// Lengths of the parts, by the name of the run: quick, full, smoke.
     pub(crate) seconds: BTreeMap<String, Seconds>,
     pub(crate) ramp: Vec<Step>,
     pub(crate) kill: Kill,
@@ -35,21 +35,21 @@ pub(crate) struct Consumer {
     pub(crate) colour: String,
     pub(crate) program: String,
     pub(crate) arguments: Vec<String>,
-    /// Arguments of a command that runs before it, such as `migrate`.
+    /// Arguments of a command that runs before the consumer, such as `migrate`.
     pub(crate) prepare: Vec<String>,
     pub(crate) environment: BTreeMap<String, String>,
-    /// Path that answers 200 once it is subscribed.
+    /// HTTP path that answers 200 once the consumer is subscribed.
     pub(crate) ready: String,
     /// Words that the answer must contain.
     pub(crate) ready_words: String,
     /// Histogram of insert durations in /metrics.
     pub(crate) flush: String,
     pub(crate) full_only: bool,
-    /// `false`: it needs a real broker and ClickHouse, because the stand-ins do not speak its
-    /// protocol or format.
+    /// `false`: the consumer needs a real broker and ClickHouse, because the stand-ins do not speak
+    /// its protocol or format.
     pub(crate) stand_ins: Option<bool>,
-    /// Client ids of its sessions, which are ended after each step if the broker is not started by
-    /// the laboratory; `{n}` stands for 0 to 63.
+    /// Client ids of its sessions. The laboratory ends them after each step at a broker that it did
+    /// not start. `{n}` stands for 0 to 63.
     pub(crate) sessions: Vec<String>,
     /// A planted mistake that the report must name: a part and a finding.
     pub(crate) must_show: Option<[String; 2]>,
@@ -80,7 +80,7 @@ pub(crate) enum Through {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Into {
+pub(crate) enum Destination {
     /// The real engine with milepost's tables.
     ClickHouse,
     /// The stand-in that counts rows.
@@ -95,7 +95,7 @@ pub(crate) struct Step {
     /// Messages per second.
     pub(crate) rate: u32,
     pub(crate) through: Through,
-    pub(crate) into: Into,
+    pub(crate) into: Destination,
     pub(crate) qos: u8,
     #[serde(default, skip_serializing)]
     pub(crate) full_only: bool,
@@ -170,7 +170,7 @@ pub(crate) struct Memory {
     rate: u32,
 }
 
-/// Price of a month, for each core and each GiB.
+/// Prices of a CPU core and of a GiB of memory for a month.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Price {
@@ -179,12 +179,12 @@ pub(crate) struct Price {
     gib_month: f64,
 }
 
-fn real(drivers: u32, rate: u32) -> Step {
+fn broker_to_clickhouse(drivers: u32, rate: u32) -> Step {
     Step {
         drivers,
         rate,
         through: Through::Broker,
-        into: Into::ClickHouse,
+        into: Destination::ClickHouse,
         qos: 1,
         full_only: false,
     }
@@ -192,7 +192,7 @@ fn real(drivers: u32, rate: u32) -> Step {
 
 impl Step {
     pub(crate) fn has_stand_in(&self) -> bool {
-        self.through == Through::Firehose || self.into == Into::Sink
+        self.through == Through::Firehose || self.into == Destination::Sink
     }
 
     /// Returns whether both steps load a consumer in the same way.
@@ -204,13 +204,13 @@ impl Step {
 
 impl Fleet {
     pub(crate) fn step(self) -> Step {
-        real(self.drivers, self.rate)
+        broker_to_clickhouse(self.drivers, self.rate)
     }
 }
 
 impl Fleet {
-    /// Returns the step in which the firehose sends straight into ClickHouse until each driver has
-    /// sent once, and its duration in seconds.
+    /// Returns the step in which the firehose sends one message of each driver, which the consumer
+    /// stores in ClickHouse, and the duration of the step in seconds.
     pub(crate) fn each_once(self) -> (Step, u32) {
         let step = Step { through: Through::Firehose, qos: 0, ..self.step() };
         (step, self.drivers.div_ceil(self.rate))
@@ -219,19 +219,19 @@ impl Fleet {
 
 impl Kill {
     pub(crate) fn step(self) -> Step {
-        real(self.drivers, self.rate)
+        broker_to_clickhouse(self.drivers, self.rate)
     }
 }
 
 impl Hostile {
     pub(crate) fn step(&self) -> Step {
-        real(self.drivers, self.rate)
+        broker_to_clickhouse(self.drivers, self.rate)
     }
 }
 
 impl Pod {
     pub(crate) fn step(self) -> Step {
-        real(self.drivers, self.rate)
+        broker_to_clickhouse(self.drivers, self.rate)
     }
 
     pub(crate) fn limit(self) -> Limit {
@@ -245,7 +245,7 @@ impl Memory {
     pub(crate) fn step(self, ceiling: Option<f64>) -> Step {
         let rate = ceiling
             .map_or(self.rate, |ceiling| ((ceiling * self.share / 1e3).round() * 1e3) as u32);
-        real(self.drivers, rate.max(1_000))
+        broker_to_clickhouse(self.drivers, rate.max(1_000))
     }
 }
 
@@ -276,9 +276,12 @@ impl Plan {
                 let original =
                     known.iter().find(|other| other.name == like && other.like.is_none());
                 let original = original.with_context(|| {
-                    format!("{}: like = {like:?} is not a consumer of its own", consumer.name)
+                    format!(
+                        "{}: like = {like:?} must name a consumer that has no `like`",
+                        consumer.name
+                    )
                 })?;
-                consumer.take_missing_from(original);
+                consumer.inherit_from(original);
             }
             ensure!(
                 !consumer.name.is_empty() && !consumer.program.is_empty(),
@@ -293,7 +296,7 @@ impl Plan {
 }
 
 impl Consumer {
-    fn take_missing_from(&mut self, original: &Self) {
+    fn inherit_from(&mut self, original: &Self) {
         let text = |own: &mut String, other: &String| {
             if own.is_empty() {
                 own.clone_from(other);
@@ -331,10 +334,11 @@ mod tests {
     #[test]
     fn bun_runs_the_same_files_as_node() {
         let plan = story();
-        let of = |name: &str| plan.consumers.iter().find(|consumer| consumer.name == name).unwrap();
-        assert_eq!(of("bun").arguments, of("node").arguments);
-        assert_eq!(of("bun").environment, of("node").environment);
-        assert_ne!(of("bun").program, of("node").program);
+        let consumer =
+            |name: &str| plan.consumers.iter().find(|consumer| consumer.name == name).unwrap();
+        assert_eq!(consumer("bun").arguments, consumer("node").arguments);
+        assert_eq!(consumer("bun").environment, consumer("node").environment);
+        assert_ne!(consumer("bun").program, consumer("node").program);
     }
 
     #[test]
@@ -344,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn planted_consumers_use_the_storys_load() {
+    fn planted_consumers_replace_those_of_the_story() {
         let folder = repository().join("lab/story");
         let plan =
             Plan::read(&folder.join("story.toml"), Some(&folder.join("planted.toml"))).unwrap();

@@ -31,19 +31,19 @@ pub(crate) fn find(
 }
 
 fn program(name: &str, logs: &Path) -> Result<Program> {
-    let beside = |name: &str| -> Result<PathBuf> {
+    let sibling = |name: &str| -> Result<PathBuf> {
         let path = std::env::current_exe()?.with_file_name(name);
         fs::canonicalize(&path)
-            .with_context(|| format!("no {}: cargo build -p {name}", path.display()))
+            .with_context(|| format!("no {}: run cargo build -p {name}", path.display()))
     };
     let packages = || folder_bytes(&peers::folder().join("node_modules"), &["@oven", "bun"]);
     Ok(match name {
         "milepost" => {
-            let path = beside(name)?;
+            let path = sibling(name)?;
             Program { version: peers::version(&path)?, bytes: file_bytes(&path)?, path }
         }
         "afternoon" => {
-            let path = beside(name)?;
+            let path = sibling(name)?;
             Program {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 bytes: file_bytes(&path)?,

@@ -25,7 +25,7 @@ pub(crate) struct Record {
     pub(crate) broker_ceilings: Vec<Ceiling>,
 }
 
-/// A consumer that took part.
+/// A consumer of the plan.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Player {
     pub(crate) name: String,
@@ -76,7 +76,8 @@ pub(crate) struct Outcome {
     pub(crate) cpu_us_per_message: Option<f64>,
     /// Median and 99th percentile of an insert, by the consumer's own /metrics.
     pub(crate) flush_own_ms: Option<(f64, f64)>,
-    /// Median and 99th percentile of an insert, seen at a proxy before ClickHouse or in the sink.
+    /// Median and 99th percentile of an insert, seen at a proxy in front of ClickHouse or in the
+    /// sink.
     pub(crate) flush_seen_ms: Option<(f64, f64)>,
     /// Median and 99th percentile, from the publish to the row.
     pub(crate) freshness_ms: Option<(f64, f64)>,
@@ -90,7 +91,7 @@ pub(crate) struct Outcome {
     pub(crate) others_cores: f64,
     pub(crate) kills: u32,
     pub(crate) back_after_ms: Vec<f64>,
-    /// The process runs at the end.
+    /// `true` if the process still runs at the end.
     pub(crate) is_alive: bool,
     /// Rows stored from messages that are not positions.
     pub(crate) bad_stored: Option<u64>,
@@ -98,7 +99,7 @@ pub(crate) struct Outcome {
     pub(crate) last_positions: Option<u64>,
     pub(crate) last_position_ms: Option<f64>,
     pub(crate) throttled_share: Option<f64>,
-    /// The consumer kept up with the load and lost nothing.
+    /// `true` if the consumer kept up with the load and lost nothing.
     pub(crate) holds: bool,
     /// Growth of private memory over the second half.
     pub(crate) slope_mib_per_min: Option<f64>,
@@ -117,7 +118,7 @@ pub(crate) struct MemoryMib {
     pub(crate) docker: Option<f64>,
 }
 
-/// One second; counts are since the start.
+/// One sample per second; counts are totals since the start.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) seconds: f64,
@@ -148,13 +149,13 @@ impl Record {
         kept
     }
 
-    /// Versions by consumer, for [`Machine`].
+    /// Returns the versions of the consumers that were not built here, for [`Machine`].
     pub(crate) fn versions(players: &[Player]) -> BTreeMap<&'static str, String> {
-        let of = |name: &'static str| {
+        let version_of = |name: &'static str| {
             let player =
                 players.iter().find(|player| player.name == name && !player.version.is_empty())?;
             Some((name, player.version.clone()))
         };
-        ["node", "bun", "telegraf"].into_iter().filter_map(of).collect()
+        ["node", "bun", "telegraf"].into_iter().filter_map(version_of).collect()
     }
 }

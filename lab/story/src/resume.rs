@@ -13,15 +13,15 @@ use crate::record::{Outcome, Record};
 ///
 /// # Errors
 ///
-/// If there is no record, or it is of another command, commit or machine: one table would then
-/// compare figures that have different causes.
+/// There is no record, or it is of another command, commit or machine. One table would then compare
+/// figures that are not comparable.
 pub(crate) fn take_earlier_outcomes(record: &mut Record, folder: &Path) -> Result<()> {
     let file = folder.join("story.json");
     let text = std::fs::read_to_string(&file).with_context(|| {
         format!("{}: --resume needs the record of an interrupted run", file.display())
     })?;
     let earlier: Record = serde_json::from_str(&text)
-        .with_context(|| format!("{} is no record of lab story", file.display()))?;
+        .with_context(|| format!("{} is not a record of lab story", file.display()))?;
     for (what, was, is) in [
         ("by the command", &earlier.command, &record.command),
         ("at commit", commit(&earlier), commit(record)),
@@ -30,7 +30,7 @@ pub(crate) fn take_earlier_outcomes(record: &mut Record, folder: &Path) -> Resul
     ] {
         ensure!(
             was == is,
-            "{} was made {what} {was:?}, and this run {is:?}: repeat the former, or leave out --resume",
+            "{} was made {what} {was:?}, this run {what} {is:?}: repeat the earlier run as it was, or leave out --resume",
             file.display()
         );
     }
@@ -50,7 +50,7 @@ fn commit(record: &Record) -> &String {
 }
 
 /// Returns whether the record has this step already.
-pub(crate) fn has(
+pub(crate) fn has_step(
     record: &Record,
     part: &str,
     consumer: &str,
@@ -98,9 +98,9 @@ mod tests {
         take_earlier_outcomes(&mut record, folder.path()).unwrap();
         assert_eq!(serde_json::to_value(&record).unwrap(), serde_json::to_value(&earlier).unwrap());
         for Outcome { part, consumer, step, limit, .. } in &earlier.outcomes {
-            assert!(has(&record, part, consumer, &step.unwrap(), *limit));
+            assert!(has_step(&record, part, consumer, &step.unwrap(), *limit));
             let other = Step { rate: 7, ..step.unwrap() };
-            assert!(!has(&record, part, consumer, &other, *limit));
+            assert!(!has_step(&record, part, consumer, &other, *limit));
         }
     }
 
@@ -112,7 +112,7 @@ mod tests {
         let mut record = begun(&earlier);
         take_earlier_outcomes(&mut record, folder.path()).unwrap();
         let Outcome { part, consumer, step, limit, .. } = &earlier.outcomes[0];
-        assert!(!has(&record, part, consumer, &step.unwrap(), *limit));
+        assert!(!has_step(&record, part, consumer, &step.unwrap(), *limit));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use lab_stack::{Broker, ClickHouse};
 use lab_stand_ins::firehose::{self, Firehose};
 use lab_stand_ins::sink::Sink;
 
-use crate::plan::{HostileMessage, Into, Step, Through};
+use crate::plan::{Destination, HostileMessage, Step, Through};
 
 /// Maximum number of sessions of a consumer.
 const SESSIONS_MAX: u32 = 64;
@@ -24,7 +24,8 @@ pub(crate) struct Servers {
     broker: Option<Broker>,
     pub(crate) firehose: Option<Firehose>,
     pub(crate) engine: Option<ClickHouse>,
-    /// Proxy in front of the engine: it measures inserts, and keeps running while the engine is down.
+    /// Proxy in front of the engine: it measures inserts, and keeps running while the engine is
+    /// down.
     pub(crate) proxy: Option<ScriptedClickHouse>,
     pub(crate) sink: Option<Sink>,
     /// Address of the broker, `host:port`.
@@ -53,14 +54,14 @@ impl Servers {
         };
         let (mut engine, mut proxy, mut sink) = (None, None, None);
         let clickhouse_url = match step.into {
-            Into::ClickHouse => {
+            Destination::ClickHouse => {
                 let started = ClickHouse::start(folder)?;
-                let before = ScriptedClickHouse::start(&[started.url()])?;
-                let url = before.url();
-                (engine, proxy) = (Some(started), Some(before));
+                let front = ScriptedClickHouse::start(&[started.url()])?;
+                let url = front.url();
+                (engine, proxy) = (Some(started), Some(front));
                 url
             }
-            Into::Sink => {
+            Destination::Sink => {
                 let started = Sink::start(step.drivers, first)?;
                 let url = started.url();
                 sink = Some(started);
@@ -96,10 +97,12 @@ impl Servers {
         std::str::from_utf8(&count).ok()?.parse().ok()
     }
 
-    /// Publishes each message `times` times at QoS 1; returns when the broker has acknowledged them.
+    /// Publishes each message `times` times at QoS 1; returns when the broker has acknowledged
+    /// them.
     pub(crate) fn publish_hostile(&self, messages: &[HostileMessage], times: u32) -> Result<()> {
         for _ in 0..times {
-            // One connection per message: a broker may close it because of a message that it rejects.
+            // One connection per message: a broker may close it because of a message that it
+            // rejects.
             for message in messages {
                 let mut out = Vec::new();
                 put_connect("story-hostile", None, 0, &mut out);
@@ -114,8 +117,8 @@ impl Servers {
     }
 
     /// Ends the sessions of a consumer at a broker that the laboratory did not start. A session
-    /// without a connection keeps its share of the group's messages, so the next consumer would miss
-    /// them.
+    /// without a connection keeps its share of the group's messages, so the next consumer would
+    /// miss them.
     pub(crate) fn end_sessions(&self, names: &[String]) -> Result<()> {
         if self.broker.is_some() || self.firehose.is_some() {
             return Ok(());
@@ -134,7 +137,8 @@ impl Servers {
     }
 
     fn connect(&self) -> Result<TcpStream> {
-        let address = self.mqtt.to_socket_addrs()?.next().context("the broker's address")?;
+        let address =
+            self.mqtt.to_socket_addrs()?.next().context("the broker's host has no address")?;
         let stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN)?;
         stream.set_read_timeout(Some(ANSWER_WITHIN))?;
         Ok(stream)
@@ -161,5 +165,5 @@ fn read_until(stream: &mut TcpStream, input: &mut Vec<u8>, wanted: u8) -> Result
         ensure!(read > 0, "the broker closed the connection");
         input.extend_from_slice(&buffer[..read]);
     }
-    anyhow::bail!("the broker does not answer within {ANSWER_WITHIN:?}")
+    anyhow::bail!("the broker did not answer within {ANSWER_WITHIN:?}")
 }

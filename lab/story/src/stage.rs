@@ -23,17 +23,17 @@ use crate::watch::{Sources, Target, quantiles_ms, sample, usage};
 
 const IDLE: Duration = Duration::from_millis(500);
 const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(5);
-/// A store that has not grown for this long is complete.
+/// A store that has not grown for this long counts as settled.
 const QUIET: Duration = Duration::from_secs(5);
 const SETTLED_WITHIN: Duration = Duration::from_secs(90);
-const LOOK: Duration = Duration::from_millis(200);
+const COUNT_EVERY: Duration = Duration::from_millis(200);
 /// Longest wait for the moment of a kill; a consumer that inserts nothing is killed after it.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Time after which the broker has read everything that a stopped consumer had sent.
 const ACKS_READ_WITHIN: Duration = Duration::from_millis(300);
 /// Half of a batch. Every consumer's batch is 5,000 rows.
 const HALF_A_BATCH_MESSAGES: u32 = 2_500;
-/// Share of the rate that a generator or a consumer must hold; below it, it counts as behind.
+/// Share of the rate that a consumer must store; below it, the consumer has fallen behind.
 const HOLDS_SHARE: f64 = 0.98;
 /// Rows that may be unstored at any time without the consumer being behind: those of two batches,
 /// one filling and one in flight, or, at low rates, those of two seconds.
@@ -43,7 +43,7 @@ const UNDER_WAY_SECONDS: f64 = 2.0;
 /// The fault that occurs while the load is sent.
 pub(crate) enum Fault<'a> {
     None,
-    /// kill -9, evenly over the load.
+    /// The consumer is killed with SIGKILL, at moments spread evenly over the load.
     Kill {
         times: u32,
     },
@@ -84,7 +84,7 @@ impl Load<'_> {
 }
 
 impl Stage<'_> {
-    /// Runs the step. The outcome of a failed step has the reason.
+    /// Runs the step. If it fails, the outcome has the reason.
     pub(crate) fn measure(&self) -> Outcome {
         let mut outcome = Outcome {
             part: self.part.to_owned(),
@@ -136,12 +136,12 @@ impl Stage<'_> {
         outcome.holds = outcome.is_alive
             && outcome.lost == Some(0)
             && outcome.stored_per_s >= f64::from(self.step.rate) * HOLDS_SHARE;
-        // End its processes before their group is removed.
+        // End the consumer's processes before their control group is removed.
         running.process.kill_tree()?;
         servers.end_sessions(&self.consumer.sessions)
     }
 
-    fn lasts(&self) -> Duration {
+    fn load_duration(&self) -> Duration {
         Duration::from_secs((self.warm_up + self.seconds).into())
     }
 
@@ -181,8 +181,10 @@ impl Stage<'_> {
         let (samples, fault) = scope(|scope| {
             let watching = scope.spawn(|| sample(&sources, &is_over));
             let fault = self.cause(servers, &engine, recipe, running, &target, outcome);
-            // One second more than the counted ones, so that the last sample exists.
-            sleep((self.lasts() + Duration::from_millis(100)).saturating_sub(began.elapsed()));
+            // Wait a little longer than the counted seconds, so that the last sample is taken.
+            sleep(
+                (self.load_duration() + Duration::from_millis(100)).saturating_sub(began.elapsed()),
+            );
             is_over.store(true, Ordering::Relaxed);
             (watching.join().unwrap_or_default(), fault)
         });
@@ -219,7 +221,7 @@ impl Stage<'_> {
             connections: 2,
             qos: self.step.qos,
             rate: f64::from(self.step.rate),
-            messages: u64::from(self.step.rate) * self.lasts().as_secs(),
+            messages: u64::from(self.step.rate) * self.load_duration().as_secs(),
             drain: Duration::from_secs(20),
             ..FleetPlan::default()
         };
@@ -236,7 +238,7 @@ impl Stage<'_> {
         target: &Mutex<Target>,
         outcome: &mut Outcome,
     ) -> Result<()> {
-        let (began, lasts) = (Instant::now(), self.lasts());
+        let (began, lasts) = (Instant::now(), self.load_duration());
         match self.fault {
             Fault::None => {}
             Fault::Kill { times } => {
@@ -244,9 +246,9 @@ impl Stage<'_> {
                     let due = lasts * (2 * kill + 1) / (2 * times + 1);
                     sleep(due.saturating_sub(began.elapsed()));
                     wait_for_half_a_batch(servers, self.step.rate);
-                    // A busy broker may not have read the last acknowledgements, and loses them with
-                    // the connection. Then a consumer that acknowledges too early would lose nothing.
-                    // So let the broker read them before the kill.
+                    // A busy broker may not have read the last acknowledgements, and loses them
+                    // with the connection. Then a consumer that acknowledges too early would lose
+                    // nothing. So let the broker read them before the kill.
                     running.process.signal("STOP")?;
                     sleep(ACKS_READ_WITHIN);
                     let killed = Instant::now();
@@ -254,7 +256,7 @@ impl Stage<'_> {
                     outcome.kills += 1;
                     *running = recipe
                         .start_until_ready()
-                        .context("it does not come back after kill -9")?
+                        .context("the consumer did not come back after kill -9")?
                         .0;
                     outcome.back_after_ms.push(killed.elapsed().as_secs_f64() * 1e3);
                     *lock(target) = self.target(running);
@@ -262,7 +264,8 @@ impl Stage<'_> {
             }
             Fault::Outage { away } => {
                 sleep((lasts / 4).saturating_sub(began.elapsed()));
-                let mut taken = lock(engine).take().context("an outage needs ClickHouse")?;
+                let mut taken =
+                    lock(engine).take().context("the step has no ClickHouse to kill")?;
                 taken.kill()?;
                 sleep(away);
                 *lock(engine) = Some(taken.restart()?);
@@ -289,8 +292,8 @@ impl Stage<'_> {
             first.broker_cpu_seconds.zip(last.broker_cpu_seconds).map(|(a, b)| (b - a) / seconds);
         let under_way =
             (UNDER_WAY_SECONDS * f64::from(self.step.rate)).min(UNDER_WAY_ROWS) / seconds;
-        // The first and the last second cut batches apart. A consumer that keeps up has stored as
-        // much as was sent.
+        // At the first and the last sample some rows are in an open batch. So a consumer that keeps
+        // up counts as having stored what was sent.
         if outcome.stored_per_s >= outcome.sent_per_s * HOLDS_SHARE - under_way {
             outcome.stored_per_s = outcome.sent_per_s;
         }
@@ -336,7 +339,7 @@ impl Stage<'_> {
                 let Some(sink) = &servers.sink else {
                     let tables =
                         lock(engine).as_ref().context("ClickHouse is away")?.store("fleet");
-                    return ask_about_everyone(&tables, outcome);
+                    return count_everyone(&tables, outcome);
                 };
                 let verdict = sink.tally().compare(&firehose.sent_by_driver());
                 (outcome.lost, outcome.twice) =
@@ -377,9 +380,9 @@ impl Stage<'_> {
     }
 }
 
-/// Records what is stored of a fleet that the firehose sent straight into ClickHouse, and how long
-/// a query for a driver's last position takes.
-fn ask_about_everyone(tables: &Store, outcome: &mut Outcome) -> Result<()> {
+/// Records how much of the firehose's load is stored in ClickHouse, and how long a query for a
+/// driver's last position takes.
+fn count_everyone(tables: &Store, outcome: &mut Outcome) -> Result<()> {
     let number = |sql: &str| -> Result<u64> { Ok(tables.query(sql)?.trim().parse()?) };
     let different = number("SELECT uniqExact(driver_id, seq) FROM fleet.positions")?;
     outcome.lost = Some(outcome.messages.saturating_sub(different));
@@ -400,11 +403,12 @@ fn wait_for_half_a_batch(servers: &Servers, rate: u32) {
     sleep(Duration::from_secs(1) * HALF_A_BATCH_MESSAGES / rate);
 }
 
-/// Waits until the count is done, or has not changed for a while.
+/// Waits until `done` accepts the count, the count has not changed for [`QUIET`], or
+/// [`SETTLED_WITHIN`] has passed.
 fn wait_until_quiet(count: impl Fn() -> Result<u64>, done: impl Fn(u64) -> bool) -> Result<()> {
     let (began, mut before, mut changed) = (Instant::now(), count()?, Instant::now());
     while !done(before) && changed.elapsed() < QUIET && began.elapsed() < SETTLED_WITHIN {
-        sleep(LOOK);
+        sleep(COUNT_EVERY);
         let now = count()?;
         if now != before {
             (before, changed) = (now, Instant::now());
@@ -413,7 +417,7 @@ fn wait_until_quiet(count: impl Fn() -> Result<u64>, done: impl Fn(u64) -> bool)
     Ok(())
 }
 
-/// Returns the exact median and 99th percentile.
+/// Returns the exact median and 99th percentile, in milliseconds.
 fn quantiles_of(mut took: Vec<Duration>) -> Option<(f64, f64)> {
     took.sort_unstable();
     let at = |percent: usize| {

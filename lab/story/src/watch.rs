@@ -16,7 +16,7 @@ use crate::record::{MemoryMib, Sample};
 const SECOND: Duration = Duration::from_secs(1);
 const MIB: f64 = 1_048_576.0;
 
-/// The process to watch; a restarted consumer is a new one.
+/// The process to watch. A consumer that was restarted is a new target.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Target {
     pub(crate) pid: u32,
@@ -24,7 +24,7 @@ pub(crate) struct Target {
     pub(crate) flush: String,
 }
 
-/// Sources that are read each second, beside the process.
+/// Sources that are read each second, in addition to the process.
 pub(crate) struct Sources<'a> {
     pub(crate) target: &'a Mutex<Target>,
     pub(crate) limits: &'a Limits,
@@ -38,7 +38,7 @@ pub(crate) struct Sources<'a> {
 pub(crate) fn sample(sources: &Sources<'_>, is_over: &AtomicBool) -> Vec<Sample> {
     let began = Instant::now();
     let mut samples = Vec::new();
-    // CPU of the processes that were killed, and of the running one.
+    // `earlier`: CPU seconds of the processes that were killed; `cpu`: of the running one.
     let (mut pid, mut earlier, mut cpu, mut histogram) = (0, 0.0, 0.0, Histogram::default());
     while !is_over.load(Ordering::Relaxed) {
         let target = lock(sources.target).clone();

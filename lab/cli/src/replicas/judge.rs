@@ -25,6 +25,7 @@ pub(super) struct Verdict {
     /// Fixes that were neither on another replica nor in the spool while the first replica was
     /// away; `None`: not examined.
     pub(super) lost_without_it: Option<u64>,
+    /// Batches left in the spool.
     pub(super) left: u64,
     /// Fixes missing on the replica that lacks most.
     pub(super) lost: u64,
@@ -54,7 +55,7 @@ impl Verdict {
         let why = if self.differ {
             ": last positions differ".to_owned()
         } else if self.erased_left > 0 {
-            format!(": {} rows of whoever was erased", self.erased_left)
+            format!(": {} rows of the erased driver", self.erased_left)
         } else if self.without_value > 0 {
             format!(": {} rows lack the value of the field", self.without_value)
         } else {
@@ -80,13 +81,13 @@ impl Verdict {
             self.twice = self.twice.max(found.duplicates_in_fixes);
             self.more = self.more.max(found.duplicates_raw);
         }
-        // The target table of the view is replicated on its own, a moment later.
-        let all_say_the_same = || -> Result<bool> {
+        // The target table of the view is replicated separately, a moment later.
+        let all_agree = || -> Result<bool> {
             let answers: Vec<String> =
                 replicas.iter().map(last_positions).collect::<Result<_>>()?;
             Ok(answers.windows(2).all(|pair| pair[0] == pair[1]))
         };
-        self.differ = wait_until("the replicas agree", within, all_say_the_same).is_err();
+        self.differ = wait_until("the replicas agree", within, all_agree).is_err();
         Ok(())
     }
 }
@@ -107,7 +108,7 @@ mod tests {
     #[test]
     fn row_holds_only_if_no_replica_lacks_anything() {
         let good = Verdict { sent: 9, more: 4, ..Verdict::default() };
-        assert!(good.holds(), "rows that collapse do no harm");
+        assert!(good.holds(), "duplicate rows that ClickHouse merges away are allowed");
         assert!(Verdict { lost_without_it: Some(0), ..good.clone() }.holds());
         for bad in [
             Verdict { sent: 0, ..good.clone() },
@@ -154,7 +155,10 @@ mod tests {
             assert!(found.lost == 1 && found.differ && !found.holds(), "{found:?}");
             insert(&replicas[1], "1")?;
             let found = judged()?;
-            assert!(found.holds() && found.more == 9, "inserted twice, and there once: {found:?}");
+            assert!(
+                found.holds() && found.more == 9,
+                "rows inserted twice must count once: {found:?}"
+            );
             replicas[1].query("CREATE OR REPLACE VIEW b.fixes AS SELECT * FROM b.positions")?;
             let found = judged()?;
             assert!(found.twice == 9 && !found.holds(), "{found:?}");

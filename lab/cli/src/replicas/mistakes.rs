@@ -1,5 +1,6 @@
-//! Planted mistakes of a consumer of replicated tables. The judge must find each on its row.
+//! Planted mistakes of a consumer of replicated tables. Each must make its row fail.
 
+/// How a mistake is planted.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Made {
     /// Patch against the checkout.
@@ -17,22 +18,22 @@ pub(super) struct Mistake {
 pub(super) const ALL: [Mistake; 5] = [
     Mistake { what: "asks for no quorum", row: "cut_then_killed", made: Made::ByQuorum("0") },
     Mistake {
-        what: "takes 319 for success",
+        what: "treats error 319 (unknown status of insert) as success",
         row: "cut_then_killed",
         made: Made::ByPatch(include_str!("mistakes/unknown_is_success.diff")),
     },
     Mistake {
-        what: "keeps its token after an ambiguous end",
+        what: "keeps its token after an ambiguous failure",
         row: "disk_lost",
         made: Made::ByPatch(include_str!("mistakes/token_kept.diff")),
     },
     Mistake {
-        what: "takes what comes of erased drivers",
+        what: "stores rows of erased drivers",
         row: "erased",
         made: Made::ByPatch(include_str!("mistakes/erased_taken.diff")),
     },
     Mistake {
-        what: "keeps nothing of fields",
+        what: "keeps none of the values of fields",
         row: "field",
         made: Made::ByPatch(lab_faults::KEEPS_NO_FIELD),
     },
@@ -58,7 +59,7 @@ mod tests {
                 .unwrap();
             assert!(
                 status.success(),
-                "the patch of a milepost that {} is out of date",
+                "the patch for a milepost that {} no longer applies",
                 mistake.what
             );
         }

@@ -22,11 +22,11 @@ use self::rows::Row;
 
 /// Runs the rows. Returns whether all hold; with `--prove`, whether each planted mistake is found.
 pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
-    ensure!(arguments.replica.len() > 1, "at least two --replica are wanted");
-    let wanted =
+    ensure!(arguments.replica.len() > 1, "give --replica at least twice");
+    let is_chosen =
         |row: &Row| arguments.only.is_empty() || arguments.only.iter().any(|name| name == row.name);
-    let rows: Vec<Row> = rows::all(arguments).into_iter().filter(wanted).collect();
-    ensure!(!rows.is_empty(), "no row has its commands: see lab replicas --help");
+    let rows: Vec<Row> = rows::all(arguments).into_iter().filter(is_chosen).collect();
+    ensure!(!rows.is_empty(), "no row can be played without its commands: see lab replicas --help");
     if arguments.prove { prove(arguments, &rows) } else { judge_all(arguments, &rows) }
 }
 
@@ -63,7 +63,10 @@ fn prove(arguments: &Arguments, rows: &[Row]) -> Result<bool> {
         table.rows.push(cells);
         all_found &= !verdict.holds();
     }
-    ensure!(!table.rows.is_empty(), "no planted mistake has its row's commands");
+    ensure!(
+        !table.rows.is_empty(),
+        "no planted mistake has a row that can be played with these commands"
+    );
     say(&table.markdown());
     Ok(all_found)
 }

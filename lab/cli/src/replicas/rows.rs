@@ -18,14 +18,15 @@ pub(super) enum Step {
     Erase,
     /// Adds fields on the first replica, restarts milepost with them, and adds them on the others.
     AddField,
-    /// Starts the first replica again without its data, by these commands. The others forget it
-    /// before that, and its tables are created afterwards.
+    /// Makes the other replicas forget the first one, starts it again without its data by these
+    /// commands, and creates its tables.
     Renew(Vec<String>),
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub(super) name: &'static str,
+    /// Steps, each with its time in seconds from the beginning.
     pub(super) harm: Vec<(u64, Step)>,
     /// Commands that run when the fleet has sent everything, and the other replicas and the spool
     /// have been examined without the first replica.

@@ -35,7 +35,7 @@ pub(super) fn judge(arguments: &Arguments, row: &Row) -> Result<Verdict> {
     let (arguments, row) = (arguments.clone(), row.clone());
     in_scratch_folder("replicas-", move |folder| {
         let judged = Scene::set(&arguments, &row, folder, &database).and_then(Scene::play);
-        // The databases of the views first, then those that the views read.
+        // Drop the databases of the views first, then those that the views read.
         let all = ["_ask", "", "_old_ask", "_old"].map(|after| format!("{database}{after}"));
         for (url, database) in
             arguments.replica.iter().flat_map(|url| all.iter().map(move |name| (url, name)))
@@ -51,7 +51,8 @@ struct Scene<'a> {
     row: &'a Row,
     database: &'a str,
     broker: Broker,
-    way: ScriptedClickHouse,
+    /// Proxy between milepost and the load balancer.
+    proxy: ScriptedClickHouse,
     settings: Settings,
     milepost: Milepost,
     /// Name of the first replica in the Keeper.
@@ -69,9 +70,9 @@ impl<'a> Scene<'a> {
     ) -> Result<Self> {
         let broker = Broker::start(folder)?;
         let binary = arguments.milepost.canonicalize().context("--milepost")?;
-        let way =
+        let proxy =
             ScriptedClickHouse::start(&[arguments.balancer.trim_end_matches('/').to_owned()])?;
-        let settings = Settings::new(&binary, folder, broker.port, &way.url())
+        let settings = Settings::new(&binary, folder, broker.port, &proxy.url())
             .with("CLICKHOUSE__DATABASE", database)
             .with("CLICKHOUSE__REPLICATION", "macros")
             .with("CLICKHOUSE__INSERT_QUORUM", &arguments.insert_quorum)
@@ -93,9 +94,9 @@ impl<'a> Scene<'a> {
         let milepost = if row.begins_alone() {
             let old = alone.clone().with("CLICKHOUSE__DATABASE", format!("{database}_old"));
             let old = old.with("CLICKHOUSE__REPLICATION", "none");
-            let first = if row.moves() { old } else { alone };
-            first.migrate()?;
-            first.run()?
+            let initial = if row.moves() { old } else { alone };
+            initial.migrate()?;
+            initial.run()?
         } else {
             for url in &arguments.replica {
                 settings.clone().with("CLICKHOUSE__URL", url).migrate()?;
@@ -107,7 +108,7 @@ impl<'a> Scene<'a> {
             row,
             database,
             broker,
-            way,
+            proxy,
             settings,
             milepost,
             first,
@@ -129,10 +130,14 @@ impl<'a> Scene<'a> {
         let fleet = Background::start(plan, true);
         for (seconds, step) in &self.row.harm {
             std::thread::sleep(Duration::from_secs(*seconds).saturating_sub(began.elapsed()));
-            self.take(step)?;
+            self.perform(step)?;
         }
         let mut manifest = fleet.finish()?;
-        ensure!(manifest.unacked.is_empty(), "the broker did not take everything");
+        ensure!(
+            manifest.unacked.is_empty(),
+            "the broker did not acknowledge {} fixes",
+            manifest.unacked.len()
+        );
         #[expect(clippy::cast_precision_loss, reason = "a count of messages")]
         let sent = manifest.sent() as f64;
         let milepost = &self.milepost;
@@ -183,7 +188,7 @@ impl<'a> Scene<'a> {
             })?;
         }
         if self.row.erases() {
-            ensure!(manifest.last_seq[ERASED] > 0, "whoever is erased has sent nothing");
+            ensure!(manifest.last_seq[ERASED] > 0, "the driver to erase has sent nothing");
             manifest.last_seq[ERASED] = 0;
         }
         let replicas: Vec<Store> =
@@ -191,13 +196,13 @@ impl<'a> Scene<'a> {
         let within = if verdict.left > 0 { SOON } else { BACK_WITHIN };
         verdict.compare(&replicas, &manifest, within)?;
         if self.row.erases() {
-            let in_the_end = self
+            let left_at_end = self
                 .arguments
                 .replica
                 .iter()
                 .map(|url| self.left_of_erased(url))
                 .sum::<Result<u64>>()?;
-            verdict.erased_left = self.erased_left + in_the_end;
+            verdict.erased_left = self.erased_left + left_at_end;
         }
         if self.row.adds_field() {
             let urls = self.arguments.replica.iter();
@@ -207,18 +212,18 @@ impl<'a> Scene<'a> {
         Ok(verdict)
     }
 
-    fn take(&mut self, step: &Step) -> Result<()> {
+    fn perform(&mut self, step: &Step) -> Result<()> {
         match step {
             Step::Shell(command) => shell(command),
             Step::TurnInMidInsert(command) => {
-                let before = self.way.hits();
-                self.way.set(Behaviour::Hang(HangAt::AfterStoring));
-                // The insert is committed or about to be, and its answer is outstanding. Now cut the
-                // replica off, and query the others.
+                let before = self.proxy.hits();
+                self.proxy.set(Behaviour::Hang(HangAt::AfterStoring));
+                // The insert is committed or about to be, and its answer is outstanding. Now cut
+                // the replica off, and query the others.
                 std::thread::sleep(Duration::from_secs(2));
                 shell(command)?;
-                self.way.set_for(1, Behaviour::SwallowAnswer);
-                wait_until("an answer is lost", SOON, || Ok(self.way.hits() > before))
+                self.proxy.set_for(1, Behaviour::SwallowAnswer);
+                wait_until("an answer is lost", SOON, || Ok(self.proxy.hits() > before))
             }
             Step::ScaleOut => {
                 self.milepost.terminate(BACK_WITHIN)?;
@@ -247,7 +252,7 @@ impl<'a> Scene<'a> {
                 let forget =
                     format!("SYSTEM DROP REPLICA '{}' FROM DATABASE {}", self.first, self.database);
                 // The replica counts as live until its Keeper session has ended.
-                wait_until("it is forgotten", BACK_WITHIN, || {
+                wait_until("the other replicas have forgotten the first one", BACK_WITHIN, || {
                     Ok(self.arguments.query(&others[0], &forget).is_ok())
                 })?;
                 commands.iter().try_for_each(|command| shell(command))?;
@@ -284,9 +289,12 @@ impl<'a> Scene<'a> {
     fn erase(&mut self) -> Result<()> {
         let driver = format!("sim-{}-{ERASED}", self.row.name);
         for url in &self.arguments.replica {
-            let of = format!("WHERE database = '{}' AND engine LIKE '%MergeTree'", self.database);
-            for table in
-                self.arguments.query(url, &format!("SELECT name FROM system.tables {of}"))?.lines()
+            let condition =
+                format!("WHERE database = '{}' AND engine LIKE '%MergeTree'", self.database);
+            for table in self
+                .arguments
+                .query(url, &format!("SELECT name FROM system.tables {condition}"))?
+                .lines()
             {
                 // The default of eight minutes is too long for a test.
                 let sql = format!(
@@ -308,14 +316,14 @@ impl<'a> Scene<'a> {
             if code != 0 {
                 say(&format!("erase at {url}: {printed}"));
             }
-            // The fleet's database is still there.
+            // Count the rows of the driver that are left right after the command.
             self.erased_left += self.left_of_erased(url)?;
         }
         Ok(())
     }
 
-    /// Adds two fields to the configuration and to the first replica, restarts milepost with
-    /// them, and then adds them to the others, which that process inserts into meanwhile.
+    /// Adds two fields to the configuration and to the first replica, restarts milepost with them,
+    /// and then adds them to the others while that process inserts.
     fn add_field(&mut self) -> Result<()> {
         self.settings = self.settings.clone().with_all(&ADDED);
         let [first, others @ ..] = &*self.arguments.replica else { bail!("no replica") };
@@ -328,7 +336,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Counts the rows of a replica whose columns of fields lack a value: that of `sat` must be in
-    /// every row, that of `evt` in the newest of every driver.
+    /// every row, that of `evt` in every last position and in every row with the attribute `evt`.
     fn rows_without_value(&self, url: &str) -> Result<u64> {
         let count = |table: &&str| -> Result<u64> {
             let newest =
