@@ -1,5 +1,6 @@
--- What analysts query: plain units, each fix once. Conditions on who, when and where are tested before the other columns are read. Only
--- columns of the sorting key are tested so early: of two rows for one fix, the older cannot come back.
+-- What analysts query: plain units, each fix once. ClickHouse tests conditions on columns of the sorting key (driver, time and place) before it
+-- reads the other columns. It tests other conditions only after FINAL: earlier, they could remove the newer of two rows for one fix, and the
+-- older one would be returned.
 CREATE OR REPLACE VIEW {database}.fixes{on_cluster}
 (
 {shown}

@@ -1,7 +1,7 @@
--- Each driver's newest fix. `version` puts fixes in order: by ts, then seq, lat_e7, lng_e7, then by received_at, so that of a fix that
--- came twice the later one stays, then by a hash of the rest, so that the order of inserts never decides. Late fixes, and rows that are
--- inserted again, change nothing. From the highest bits: 48 of ts, 32 each of seq, lat_e7 and lng_e7, 48 of received_at, 64 of the hash.
--- Signed numbers are moved up to begin at 0.
+-- Each driver's newest fix. `version`, the version column of ReplacingMergeTree, is highest for the newest fix: it orders fixes by ts, then seq,
+-- lat_e7, lng_e7, received_at, and a hash of the other values. If a fix arrived twice, the row that was received later stays. The order of inserts
+-- never decides: late fixes, and rows that are inserted again, change nothing. Bits of version, from the highest: 48 for ts, 32 each for seq,
+-- lat_e7 and lng_e7, 48 for received_at, 64 for the hash. Signed numbers are shifted to begin at 0.
 CREATE TABLE IF NOT EXISTS {database}.last_positions_state{on_cluster}
 (
     version UInt256 MATERIALIZED bitOr(bitOr(
@@ -9,7 +9,7 @@ CREATE TABLE IF NOT EXISTS {database}.last_positions_state{on_cluster}
             bitOr(bitShiftLeft(toUInt256(lat_e7 + 2147483648), 144), bitShiftLeft(toUInt256(lng_e7 + 2147483648), 112))), bitOr(
             bitShiftLeft(toUInt256(toUnixTimestamp64Milli(received_at) + 140737488355328), 64),
             toUInt256(cityHash64(speed_cms, heading_cdeg, alt_dm, acc_dm, attributes))))
-        CODEC(Default) COMMENT 'Sort key of fixes, highest for the newest fix: ts, seq, lat_e7, lng_e7, received_at, and a hash of the rest',
+        CODEC(Default) COMMENT 'Version column of ReplacingMergeTree, highest for the newest fix: made of ts, seq, lat_e7, lng_e7, received_at and a hash of the other values',
 {stored_plain}
 )
 ENGINE = {engine:ReplacingMergeTree(version)}

@@ -1,5 +1,5 @@
--- What was refused, and why. A row stands for `count` refusals: 1, or more above the flood limit. Rows expire by inserted_at, the
--- server's clock: with received_at, a milepost whose clock was a month behind would write rows that are gone at once.
+-- Rejected points and messages, each with its reason. A row stands for `count` rejects: for one or, above the flood limit, for several. Rows
+-- expire by inserted_at, which the server's clock sets. With received_at, rows from a milepost whose clock is far behind would expire at once.
 CREATE TABLE IF NOT EXISTS {database}.rejects{on_cluster}
 (
     received_at   DateTime64(3, 'UTC')   CODEC(DoubleDelta, ZSTD(1)) COMMENT 'Time milepost received the message, UTC, by its own clock',

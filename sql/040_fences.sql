@@ -1,5 +1,6 @@
--- Geofences: areas with names, for fleet_ask.fence_visits. Polygons as in GeoJSON (RFC 7946): each a list of rings, the outline first, then holes,
--- an area across the antimeridian is two polygons. A row with the same name and valid_from takes the place of the one before.
+-- Geofences: areas with names, for fleet_ask.fence_visits, `milepost events` and the live map. Polygons are as in GeoJSON (RFC 7946): each is a
+-- list of rings, first the outline, then holes. An area across the antimeridian is two polygons. A row with the same name and valid_from
+-- replaces the one before.
 CREATE TABLE IF NOT EXISTS {database}.fences{on_cluster}
 (
     name        String               COMMENT 'Fence name',
@@ -7,7 +8,7 @@ CREATE TABLE IF NOT EXISTS {database}.fences{on_cluster}
     valid_until DateTime64(3, 'UTC') DEFAULT toDateTime64('2200-01-01', 3, 'UTC') COMMENT 'End of validity, UTC, exclusive: later fixes do not count',
     polygons    Array(Array(Array(Tuple(lng Float64, lat Float64)))) COMMENT 'Polygons as in GeoJSON: lists of rings (outline, then holes) of points, WGS84 degrees',
     written_at  DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'Time the row was written, UTC; the newest row counts',
-    -- 065 adds these to older tables.
+    -- sql/065 adds these columns to older tables.
     speed_limit_kmh Nullable(Float64) COMMENT 'Speed limit inside, km/h; above it a driver is fast. NULL: none',
     stay_max_s      Nullable(UInt32)  COMMENT 'Longest stay inside, seconds; a driver who stays longer has overstayed. NULL: no limit',
     silent_for_s    Nullable(UInt32)  COMMENT 'Seconds without a fix after which a driver inside counts as silent; 0: never. NULL: events.silent_for applies, as outside the fence',

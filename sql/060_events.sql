@@ -1,5 +1,6 @@
--- What `milepost events` found: who entered and left a fence, fell silent and was heard again, was too fast and slower again, or jumped.
--- A row again, with the time of its delivery, takes the place of the one before: the identity is the content.
+-- What `milepost events` detected: a driver entered or left a fence, stayed in it too long, crossed its border outside opening hours, fell silent,
+-- was heard again, became too fast, became slower again, or jumped. An event is written again with the time of its delivery: that row has the same
+-- sorting key, so it replaces the one before.
 CREATE TABLE IF NOT EXISTS {database}.events{on_cluster}
 (
     driver_id  String                   COMMENT 'Driver id',

@@ -1,7 +1,7 @@
--- The newest event of each driver, state and fence. `milepost events` starts from these rows, so its start does not depend on the length of
--- the history. `version` orders events: 48 bits of known_at, 48 of ts, 32 of seq, 1 for overstayed, which follows the entered of the same fix,
--- and 48 of written_at, highest bits first. So a row that is written again with its time of delivery replaces the one before. Signed numbers
--- are shifted to begin at 0.
+-- The newest event of each driver, state and fence. `milepost events` starts from these rows, so its start does not take longer as the history
+-- grows. `version`, the version column of ReplacingMergeTree, is highest for the newest event. Its bits, from the highest: 48 for known_at, 48 for
+-- ts, 32 for seq, 1 for overstayed, which follows the entered of the same fix, and 48 for written_at. So an event that is written again with the
+-- time of its delivery replaces the row before. Signed numbers are shifted to begin at 0.
 CREATE TABLE IF NOT EXISTS {database}.event_states{on_cluster}
 (
     driver_id  String                   COMMENT 'Driver id',
@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS {database}.event_states{on_cluster}
     lat        Float64                  COMMENT 'Latitude of the fix, WGS84 degrees north',
     lng        Float64                  COMMENT 'Longitude of the fix, WGS84 degrees east',
     speed      Nullable(Float32)        COMMENT 'Speed, metres per second; NULL: unknown',
-    known_at   DateTime64(3, 'UTC')     COMMENT 'Time the event became known, UTC, by the clock of ClickHouse: the insert of the fix that showed it (for fast and jump, the fix after the one at ts); for silent, and for overstayed if that is earlier, the end of the allowed time',
+    known_at   DateTime64(3, 'UTC')     COMMENT 'Time the event became known, UTC, by the clock of ClickHouse: the insert of the fix that showed it (for fast, the fix after the one at ts); for silent, and for overstayed if that is earlier, the end of the allowed time',
     mqtt_at    Nullable(DateTime64(3, 'UTC')) COMMENT 'Time the broker acknowledged the event, UTC; NULL: not acknowledged',
     webhook_at Nullable(DateTime64(3, 'UTC')) COMMENT 'Time the webhook accepted the event, UTC; NULL: not accepted',
     written_at DateTime64(3, 'UTC')     COMMENT 'Time the row of events was written, UTC',
@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS {database}.event_states{on_cluster}
             bitShiftLeft(toUInt256(toUnixTimestamp64Milli(known_at) + 140737488355328), 129),
             bitShiftLeft(toUInt256(toUnixTimestamp64Milli(ts) + 140737488355328), 81)), bitOr(
             bitShiftLeft(toUInt256(seq) * 2 + (kind = 'overstayed'), 48), toUInt256(toUnixTimestamp64Milli(written_at) + 140737488355328)))
-        CODEC(ZSTD(1)) COMMENT 'Sort key of events, highest for the newest event: known_at, ts, seq, overstayed or not, written_at'
+        CODEC(ZSTD(1)) COMMENT 'Version column of ReplacingMergeTree, highest for the newest event: made of known_at, ts, seq, whether the kind is overstayed, and written_at'
 )
 ENGINE = {engine:ReplacingMergeTree(version)}
 ORDER BY (driver_id, state, fence)

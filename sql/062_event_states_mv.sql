@@ -1,4 +1,4 @@
--- Feeds event_states with every insert into events. jump and off_hours are not states.
+-- Feeds event_states with every insert into events. jump and off_hours are left out: they change no state.
 CREATE MATERIALIZED VIEW IF NOT EXISTS {database}.event_states_mv{on_cluster} TO {database}.event_states AS
 SELECT
     driver_id,

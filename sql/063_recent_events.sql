@@ -1,4 +1,4 @@
--- The events of the last two days, ordered by known_at, so that `milepost events` reads the last minutes without the whole history.
+-- The events written in the last two days, sorted by known_at, so that `milepost events` can read the last minutes without the whole history.
 CREATE TABLE IF NOT EXISTS {database}.recent_events{on_cluster}
 (
     known_at   DateTime64(3, 'UTC')     COMMENT 'Time the event became known, UTC, by the clock of ClickHouse: the insert of the fix that showed it (for fast and jump, the fix after the one at ts); for silent, and for overstayed if that is earlier, the end of the allowed time',
@@ -18,4 +18,4 @@ ENGINE = {engine:ReplacingMergeTree(written_at)}
 ORDER BY (known_at, driver_id, ts, seq, kind, fence)
 TTL toDateTime(written_at) + INTERVAL 2 DAY
 SETTINGS {tokens}, fsync_after_insert = 1, fsync_part_directory = 1
-COMMENT 'Events of the last two days, ordered by known_at, filled from the table events. Read with FINAL'
+COMMENT 'Events written in the last two days, sorted by known_at, filled from the table events. Read with FINAL'

@@ -5,7 +5,7 @@ CREATE TABLE IF NOT EXISTS {database}.alerts_seen{on_cluster}
     ts         DateTime64(3, 'UTC')   COMMENT 'Time of the event''s fix, UTC',
     seq        UInt32                 COMMENT 'Sequence number from the device, 0 if none',
     kind       LowCardinality(String) COMMENT 'Kind of the event',
-    fence      String                 COMMENT 'Fence name; empty for other kinds',
+    fence      String                 COMMENT 'Fence name, as in events',
     seen_by    String                 COMMENT 'Name of the viewer; empty if the map does not know it',
     seen_at    DateTime64(3, 'UTC') DEFAULT now64(3) COMMENT 'Time of the acknowledgement, UTC'
 )

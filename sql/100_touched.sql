@@ -1,6 +1,7 @@
--- How many rows were inserted for each UTC day of each driver, duplicates included, and the highest speed among them. A driver's day was
--- computed from all of them if its row in driver_days_state has the same number: no clock is compared. A fix within two hours of midnight
--- also counts for the neighbouring day, because that reads as far (360). `speeding` (212) reads only days whose speed_max is above its limit.
+-- How many rows were inserted for each UTC day of each driver, duplicates included, and the highest speed among them. The row of a day in
+-- driver_days_state is up to date if it has the same number of rows: no clocks are compared. A fix within two hours of midnight also counts for
+-- the neighbouring day, because the computation of that day reads it (sql/360). The first version of `speeding` (sql/212) read only days whose
+-- speed_max was above its limit.
 CREATE TABLE IF NOT EXISTS {database}.touched{on_cluster}
 (
     day        Date                                               COMMENT 'UTC day',
@@ -8,7 +9,7 @@ CREATE TABLE IF NOT EXISTS {database}.touched{on_cluster}
     rows       SimpleAggregateFunction(sum, UInt64)               COMMENT 'Number of rows inserted so far for the day and the two hours before and after it, duplicates included',
     touched_at SimpleAggregateFunction(max, DateTime64(3, 'UTC')) COMMENT 'Time of the newest insert, UTC, by the clock of ClickHouse',
     speed_max  SimpleAggregateFunction(max, UInt16)               COMMENT 'Highest speed sent, centimetres per second; 0 if none',
-    -- 304 adds this to older tables.
+    -- sql/304 adds this column to older tables.
     seen       SimpleAggregateFunction(max, Tuple(number UInt64, parts Array(Tuple(name String, hash String))))
         COMMENT 'Bookkeeping, only in rows of the day 2049-01-01: number of the refresh, and the data parts of positions whose rows are counted'
 )

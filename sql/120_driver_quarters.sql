@@ -23,7 +23,7 @@ AS SELECT
     if(speed_count = 0, NULL, max(speed) / 100) AS speed_max,
     sum(part_missing) AS missing
 FROM {database}.driver_days_state{all} FINAL
-ARRAY JOIN -- each array by itself: those that a question does not need are not read
+ARRAY JOIN -- each array by its own name, so that a query reads only the arrays it needs
     parts.quarter AS part_quarter, parts.kind AS kind, parts.began_ms AS began_ms, parts.ended_ms AS ended_ms, parts.metres AS way, parts.fixes AS part_fixes,
     parts.missing AS part_missing, parts.speed_count AS part_speed_count, parts.speed_sum AS part_speed_sum, parts.speed_max AS speed
 GROUP BY driver_id, day, quarter

@@ -1,4 +1,4 @@
--- An index of the highest known speed of each granule of positions, so that fleet_ask.speeding skips slow granules. % 65535 turns an
+-- An index of the highest known speed of each granule of positions, so that fleet_ask.speeding skips granules without a fast fix. % 65535 turns an
 -- unknown speed into 0.
 -- The second statement adds the index to existing parts in the background; until then speeding reads all of their granules.
 ALTER TABLE {database}.positions{on_cluster}

@@ -7,16 +7,16 @@ CREATE VIEW IF NOT EXISTS {database}.trip_rules_in_force{on_cluster}
     speed_max Float64 COMMENT 'Highest possible speed of the vehicle, metres per second',
     radius_m  Float64 COMMENT 'Radius of a stop, metres: a driver who stays within it has not left the stop',
     stop_s    Float64 COMMENT 'Shortest duration of a stop, seconds',
-    trip_m    Float64 COMMENT 'Largest distance, metres, between two stays of stop_s or longer that are one stop, and between the ends of a silence that counts as parking',
-    trip_s    Float64 COMMENT 'Longest absence, seconds, between two stays that are one stop, if at least one of them lasts for stop_s',
-    spike_s   Float64 COMMENT 'Longest absence, seconds, between two stays that are one stop, if both are shorter than stop_s',
+    trip_m    Float64 COMMENT 'Largest distance, metres, between two stays of stop_s or longer that count as one stop, and between the ends of a silence that counts as parking',
+    trip_s    Float64 COMMENT 'Longest absence, seconds, between two stays that count as one stop, if at least one of them lasts for stop_s',
+    spike_s   Float64 COMMENT 'Longest absence, seconds, between two stays that count as one stop, if both are shorter than stop_s',
     acc_max   Float64 COMMENT 'Accuracy limit, metres: a fix with a larger acc is dropped',
     rule      Tuple(UInt64, Float64, Float64, Float64, Float64, Float64, Float64, Float64)
                       COMMENT 'Hash of the limits and of the version of the definition, then the seven limits'
 )
 AS
 WITH
-    2 AS definition, -- raise it with every change to driver_days_mv (360) that changes results: older days are then computed again
+    2 AS definition, -- raise it with every change to driver_days_mv (sql/360) that changes results: older days are then computed again
     arrayFirst(one -> one.1 = kind, [
         --         speed_max radius_m stop_s trip_m trip_s spike_s acc_max
         ('car',     60.,      100.,    180.,  200.,  300.,  60.,    200.),

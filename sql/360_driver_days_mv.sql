@@ -1,36 +1,38 @@
 -- The only definition of trips, stops and distances (docs/trips.md). Every five minutes it is applied to the days of drivers that have new
--- rows since their last computation, or whose rules have changed (351).
+-- rows since their last computation, or whose rules have changed. radius_m, stop_s and the other limits are columns of trip_rules_in_force
+-- (sql/351). A leg is the straight line between two consecutive fixes.
 --   look   The first fix of the day, and the first fix of every 15-second span. Only looks decide where a driver stops.
 --   run    Consecutive looks within radius_m of the first look of the run; within trip_m, if no fix came for stop_s before the look. A look
 --          also belongs to the run if the device sends a speed of 0 at this look and at the one before, at most 30 s earlier. The place of a
 --          run is the mean of its looks in the first stop_s.
 --   stop   One or more runs of at least 45 s each. The next run belongs to the stop if the absence before it lasts for at most spike_s, and
 --          its place is within half of radius_m of the place of the first run. If either the stop so far or the next run lasts for stop_s, the
---          limits are trip_s and radius_m; if both do, trip_s and trip_m. A stop lasts for stop_s, absences included. A shorter one, even of
---          runs below 45 s, counts if it fills the whole time between two silences or is next to parking.
+--          limits are trip_s and radius_m; if both do, trip_s and trip_m. A stop lasts for at least stop_s, absences included. A shorter one,
+--          even of runs below 45 s, counts if it fills the time between two silences or is next to parking.
 --   gap    More than 3,600 s without a fix (a silence), or a leg longer than 100 m plus the distance at speed_max: the route is unknown. A
---          silence that ends within trip_m of where it began is parking, which the views (370) count as a stop.
+--          silence that ends within trip_m of where it began is parking, which the views (sql/370) count as a stop.
 --   trip   Everything else. metres is the length of the line through the places of stops and, between stops, through means of fixes. Each
 --          mean takes the fixes of about 37 m of the route, which take 1 to 64 s. If the line turns in the same direction at both ends of a
 --          leg, the curve is longer than the leg: three quarters of the detour through the intersection of the two neighbouring legs are
 --          added.
 -- Two kinds of fixes are dropped: inaccurate ones (acc above acc_max), and jumps. A jump can be neither reached nor left within speed_max,
--- while the way without it is possible; or it is more than 100 m away from the fixes before and after it, within two minutes there and back,
--- faster than 5 m/s plus one and a half times the speed around it. (spike_s limits absences from a stop, not these jumps.)
+-- while the leg without it is possible. Or it is more than 100 m away from the fixes before and after it, the way there and back takes at most
+-- two minutes, the direct way is shorter than 60 % of it, and both legs are faster than 5 m/s plus one and a half times the speed around them.
+-- (spike_s limits absences from a stop, not these jumps.)
 --
 -- Every UTC day is computed on its own, from its fixes and those of two hours on both sides, so the result does not depend on the order of
--- computation. The first fix of a day begins a new stop or trip. The leg over midnight is measured from fix to fix, and divided between the
+-- computation. The first fix of a day begins a new stop or trip. The leg across midnight is measured from fix to fix, and divided between the
 -- days by time. The driver stands still on it if all fixes within stop_s of midnight are within radius_m of the next day's first fix.
 --
--- A refresh computes days until they have 5 million rows, at least one day. Days with new rows come first, the most recently touched before
--- the others. Days that were touched in the ten minutes before their computation are computed again, because an insert may have committed
--- while the fixes were read.
+-- A refresh computes days until they have 5 million rows in total, but at least one day. Days with new rows come first, the most recently
+-- touched before the others. Days that were touched in the ten minutes before their computation are computed again, because an insert may
+-- have committed while the fixes were read.
 ALTER TABLE {database}.driver_days_mv{on_cluster} MODIFY QUERY
 WITH
     toInt64(3600000) AS gap_ms,
     15000 AS look_ms,
     100 AS jump_m,
-    120000 AS spike_ms_max, -- of a jump: longest time there and back
+    120000 AS spike_ms_max, -- longest time to a jump and back, milliseconds
     10 AS still_cms,
     30000 AS still_ms,
     45000 AS run_ms,
@@ -45,6 +47,7 @@ WITH
     6378137 AS equator_m,
     0.0066943799901413165 AS e2, -- squared eccentricity of WGS84
     2 * 6371008.8 AS earth_m, -- mean diameter of the earth
+    -- before: each element's predecessor, and `first` for the first element. after: each element's successor, and `last` for the last one.
     (xs, first) -> arrayPopBack(arrayPushFront(xs, first)) AS before,
     (xs, last) -> arrayPopFront(arrayPushBack(xs, last)) AS after,
     (xs, keep) -> arrayFilter((one, k) -> k, xs, keep) AS kept,
@@ -53,7 +56,7 @@ WITH
     (xs, ys, zs) -> arrayMap((dx, dy, dz) -> squared(dx, dy, dz), arrayDifference(xs), arrayDifference(ys), arrayDifference(zs)) AS ways_between,
     (way, ms, mps) -> way > pow(jump_m + mps / 1000 * ms, 2) AS is_impossible,
     (way, ms) -> 1000 * sqrt(way) / greatest(ms, 1) AS pace,
-    -- Stretches of fixes alternate between without and with a stop. Repeats each stop's value for each of its fixes, and 0 for other fixes.
+    -- Stretches of fixes alternate: without a stop, with a stop, and so on. Repeats each stop's value for each of its fixes, and 0 for other fixes.
     (values, lengths) -> arrayFlatten(arrayMap((n, value) -> arrayWithConstant(n, value), lengths, arrayFlatten(arrayMap(value -> [0., value], arrayPushBack(values, 0.))))) AS spread,
     (own, stretch, stops) -> arrayMap((one, n, stop) -> if(n % 2 = 0, stop, one), own, stretch, stops) AS at_stops,
     (SELECT groupArray(rule) FROM {database}.trip_rules_in_force WHERE driver_id = '') AS rules_of_all,
@@ -310,7 +313,7 @@ WITH
             arrayFlatten(arrayMap(
                 (last, next, first, end) -> [next - last - 1, end - first + 1],
                 arrayPushFront(stops.2, 0), arrayPushBack(stops.1, toInt64(length(ms)) + 1), arrayPushBack(stops.1, 1), arrayPushBack(stops.2, 0))) AS lengths,
-            -- The length of the slots whose fixes become one point of the way.
+            -- Lengths of time slots, in milliseconds: the fixes of a slot become one point of the route.
             arrayFlatten(arrayMap(
                 (mark, mark_on, slot_ms) -> arrayWithConstant(mark_on - mark, slot_ms),
                 arrayConcat([1], look_fix, [end_at]), arrayConcat(look_fix, [end_at, toUInt32(length(ms)) + 1]),
@@ -336,7 +339,7 @@ WITH
             arrayMap((m, t) -> intDiv(m, day_ms) != intDiv(m - t, day_ms), ms, time) AS is_over_midnight
         FROM numbered
     ),
-    -- The kind of each leg between two fixes, numbered as in driver_days_state.
+    -- The kind of the leg that ends at each fix, with the numbers that parts.kind of driver_days_state has.
     classed AS
     (
         SELECT
@@ -354,7 +357,7 @@ WITH
     (
         SELECT *, arrayMap((k, over) -> k = 1 AND NOT over, kind, is_over_midnight) AS is_way FROM classed
     ),
-    -- The last fix of each point. A point is a single fix, the fixes of a slot, or those of a stop in one quarter of an hour.
+    -- is_begin marks the first fix of each point. A point is a single fix, the fixes of a slot, or those of a stop in one quarter of an hour.
     pointed AS
     (
         SELECT

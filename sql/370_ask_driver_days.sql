@@ -1,6 +1,7 @@
 -- Rows of driver_days_state, each with its connection to the row before, up to three days earlier. `days` and `episodes` read this view.
 -- since and until are UTC dates. Each array of `parts` is a column of its own, so a query reads only those that it needs. is_parked: the gap
--- is a silence that ended where it began, which counts as a stop. is_new: a trip or stop begins with this part.
+-- is a silence that ended where it began, which counts as a stop. told_kinds: the kinds, with such a gap as a stop. is_new: a trip or stop
+-- begins with this part.
 CREATE OR REPLACE VIEW {database}_ask.driver_days{on_cluster} AS
 WITH
     3600000 AS gap_ms,

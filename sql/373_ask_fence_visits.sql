@@ -1,12 +1,12 @@
 -- Visits of drivers to areas: from the first fix inside to the last one before the driver is outside for more than 60 s. A silence of more
--- than 3,600 s also ends a visit, unless it ends within 210 m of where it began, which is parking. Visits that overlap the window are
--- returned whole, up to 12 hours beyond it. A grid of cells (a twentieth of a degree, or five degrees for large areas) and then the areas'
--- bounds select few pairs of fix and area, which are tested exactly.
+-- than 3,600 s also ends a visit if the driver is then more than 210 m from where the silence began. A shorter distance is parking, and the
+-- visit goes on. Visits that overlap the window from `from` to `to` are returned whole, up to 12 hours beyond it. Two grids of cells (a
+-- twentieth of a degree, and five degrees for large areas) and then the areas' bounds select few pairs of fix and area, which are tested exactly.
 CREATE OR REPLACE VIEW {database}_ask.fence_visits{on_cluster} AS
 WITH
     3600000 AS gap_ms,
     60000 AS spike_ms, -- longest absence within a visit
-    210 AS parked_m, -- trip_m of a car (351) is 200 m, but geoDistance is some metres off far from the equator
+    210 AS parked_m, -- trip_m of a car (sql/351), 200 m, plus 10 m for the error of geoDistance far from the equator
     areas AS
     (
         SELECT
@@ -22,42 +22,45 @@ SELECT
     (max(ms) - min(ms)) / 1000 AS seconds, count() AS fixes
 FROM
 (
-    SELECT *, sum(begins) OVER (PARTITION BY fence, driver_id ORDER BY place ROWS UNBOUNDED PRECEDING) AS visit
+    SELECT *, sum(begins) OVER (PARTITION BY fence, driver_id ORDER BY fix_number ROWS UNBOUNDED PRECEDING) AS visit
     FROM
     (
         SELECT
-            fence, driver_id, ms, place, lagInFrame((place, ms, lat, lng)) OVER one_by_one AS before,
-            before.1 = 0 OR place != before.1 + 1 AND ms - before.2 > spike_ms
+            -- before: the driver's previous fix in the area; its number is 0 if there is none.
+            fence, driver_id, ms, fix_number, lagInFrame((fix_number, ms, lat, lng)) OVER one_by_one AS before,
+            before.1 = 0 OR fix_number != before.1 + 1 AND ms - before.2 > spike_ms
                 OR ms - before.2 > gap_ms AND geoDistance(lng, lat, before.4, before.3) > parked_m AS begins
         FROM
         (
-            SELECT DISTINCT areas.name AS fence, driver_id, ms, place, lat, lng
+            SELECT DISTINCT area_cells.name AS fence, driver_id, ms, fix_number, lat, lng
             FROM
             (
+                -- Each fix with its cell in both grids.
                 SELECT *, degrees, toInt32(floor(lat / degrees)) AS row, toInt32(floor(lng / degrees)) AS col
                 FROM
                 (
                     SELECT
                         driver_id, ts, lat, lng, toUnixTimestamp64Milli(ts) AS ms,
-                        row_number() OVER (PARTITION BY driver_id ORDER BY ts, seq, lat, lng) AS place
+                        row_number() OVER (PARTITION BY driver_id ORDER BY ts, seq, lat, lng) AS fix_number
                     FROM {database}.fixes
                     WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
                         AND ts >= parseDateTime64BestEffort({from:String}, 3, {tz:String}) - INTERVAL 12 HOUR
                         AND ts < parseDateTime64BestEffort({to:String}, 3, {tz:String}) + INTERVAL 12 HOUR
                 )
                 ARRAY JOIN [0.05, 5] AS degrees
-            ) AS fix
+            ) AS fix_cells
             INNER JOIN
             (
+                -- Each area once for each cell that its bounds touch.
                 SELECT
                     name, valid_from, valid_until, polygons, south, north, west, east, degrees, row,
                     arrayJoin(range(toInt32(floor(west / degrees)), toInt32(floor(east / degrees)) + 1)) AS col
                 FROM (SELECT *, arrayJoin(range(toInt32(floor(south / degrees)), toInt32(floor(north / degrees)) + 1)) AS row FROM areas)
-            ) AS areas ON fix.degrees = areas.degrees AND fix.row = areas.row AND fix.col = areas.col
+            ) AS area_cells ON fix_cells.degrees = area_cells.degrees AND fix_cells.row = area_cells.row AND fix_cells.col = area_cells.col
             WHERE ts >= valid_from AND ts < valid_until AND lat BETWEEN south AND north AND lng BETWEEN west AND east
                 AND arrayExists(polygon -> pointInPolygon((lng, lat), polygon), polygons)
         )
-        WINDOW one_by_one AS (PARTITION BY fence, driver_id ORDER BY place ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
+        WINDOW one_by_one AS (PARTITION BY fence, driver_id ORDER BY fix_number ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
     )
 )
 GROUP BY fence, driver_id, visit

@@ -1,14 +1,14 @@
 -- Periods in which a driver was faster than the given speed in metres per second: one row from the first such fix to the last one. The speed
 -- is that of the device; a slower fix ends the period, as do 180 s without a fast fix. If the device sends no speed, it is derived from the
 -- distance between the first fixes of two 15-second spans that are at least 5 s apart, and the period begins with the first fix of such a
--- pair (is_derived). Dropped fixes are left out (360). Only days of drivers with such a speed are read whole: the index on the speed (302) finds
--- them and, once the day was computed, derived_cms (352).
+-- pair (is_derived). Dropped fixes are left out (sql/360). Only days of drivers with such a speed are read: for sent speeds, the index
+-- speed_range (sql/302) finds them; for derived speeds, derived_cms (sql/352) does, once the day is computed.
 CREATE OR REPLACE VIEW {database}_ask.speeding{on_cluster} AS
 WITH
     toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) AS first_day,
     toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')) AS last_day,
     3600000 AS gap_ms,
-    15000 AS look_ms, -- as in 360
+    15000 AS look_ms, -- as in sql/360
     6378137 AS equator_m,
     0.9966471893352525 AS flat, -- polar radius of WGS84, divided by the equatorial radius
     2 * 6371008.8 AS earth_m -- mean diameter of the earth
@@ -77,7 +77,7 @@ FROM
                 -- The first fix of each 15-second span.
                 SELECT
                     driver_id, min(at_ms) AS ms, argMin(lat_e7, (at_ms, seq)) AS look_lat_e7, argMin(lng_e7, (at_ms, seq)) AS look_lng_e7,
-                    any(fastest_cms) / 100 * 1.05 AS pace_max, -- a faster leg is left out: its speed is impossible (360)
+                    any(fastest_cms) / 100 * 1.05 AS pace_max, -- a faster leg is left out: its speed is impossible (sql/360)
                     flat * tan(radians(look_lat_e7 / 1e7)) AS slope, equator_m / sqrt(1 + slope * slope) AS axis_m, flat * slope * axis_m AS plane_m
                 FROM
                 (

@@ -1,7 +1,8 @@
--- The fixes of drivers, one by one. metres and seconds count from the last good fix before, if it is in the window. `dropped` is the reason
--- why a fix is left out of distances: 'inaccurate', or 'jump' once its day was computed (360). metres is computed from the straight line
--- through the earth between two fixes (from their distances to the axis and to the equator's plane, and the angle between them), as the arc
--- over that line. speed_derived is metres divided by seconds, if the device sent no speed and the fix before is 5 s to an hour older.
+-- The fixes of drivers, one by one. metres and seconds count from the last good fix before, if it is in the window from `from` to `to`.
+-- `dropped` is the reason why a fix is left out of distances: 'inaccurate', or 'jump' once its day was computed (sql/360). metres is computed
+-- from the straight line through the earth between two fixes (from their distances to the axis and to the equator's plane, and the angle
+-- between them), as the arc over that line. speed_derived is metres divided by seconds, if the device sent no speed and the fix before is 5 s
+-- to an hour older.
 CREATE OR REPLACE VIEW {database}_ask.track{on_cluster} AS
 WITH
     6378137 AS equator_m,

@@ -64,7 +64,7 @@ ALTER TABLE {database}.fixes{on_cluster}
     MODIFY COMMENT 'Every fix once, in plain units. Filter by ts, so that ClickHouse reads only the days in that range';
 
 ALTER TABLE {database}.last_positions_state{on_cluster}
-    MODIFY COLUMN version      COMMENT 'Sort key of fixes, highest for the newest fix: ts, seq, lat_e7, lng_e7, received_at, and a hash of the rest',
+    MODIFY COLUMN version      COMMENT 'Version column of ReplacingMergeTree, highest for the newest fix: made of ts, seq, lat_e7, lng_e7, received_at and a hash of the other values',
     MODIFY COLUMN driver_id    COMMENT 'Driver id',
     MODIFY COLUMN ts           COMMENT 'Time of the fix, UTC',
     MODIFY COLUMN seq          COMMENT 'Sequence number from the device, 0 if none',
@@ -86,7 +86,7 @@ ALTER TABLE {database}.last_positions_state{on_cluster}
     MODIFY COMMENT 'Newest fix of each driver, and older fixes until ClickHouse merges them. Query last_positions instead: a query without FINAL, or with a condition in PREWHERE, can return older fixes';
 
 {shards}ALTER TABLE {database}.last_positions_state_all{on_cluster}
-    MODIFY COLUMN version      COMMENT 'Sort key of fixes, highest for the newest fix: ts, seq, lat_e7, lng_e7, received_at, and a hash of the rest',
+    MODIFY COLUMN version      COMMENT 'Version column of ReplacingMergeTree, highest for the newest fix: made of ts, seq, lat_e7, lng_e7, received_at and a hash of the other values',
     MODIFY COLUMN driver_id    COMMENT 'Driver id',
     MODIFY COLUMN ts           COMMENT 'Time of the fix, UTC',
     MODIFY COLUMN seq          COMMENT 'Sequence number from the device, 0 if none',

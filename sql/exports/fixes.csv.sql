@@ -1,5 +1,5 @@
 -- Every fix of drivers as CSV, with the fields of the operator (docs/fields.md) as columns. `milepost import` reads the file: list in --keep
--- the columns that it shall keep as attributes. To leave out a column of `fixes`, add it to EXCEPT.
+-- the columns that it should keep as attributes. To leave out a column of `fixes`, add it to EXCEPT.
 SELECT * EXCEPT (received_at, inserted_at, attributes)
 FROM fleet.fixes
 WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))

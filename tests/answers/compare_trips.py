@@ -3,7 +3,7 @@
     make trips        installs both tools into a venv of their own; takes some minutes
 
 milepost: truth.py; test_labelled_days_match_truth checks that the views agree with it. movingpandas: stops of 100 m and three minutes
-(it has no defaults), the length of the trajectory. trackintel: its defaults, the length of the triplegs.
+(it has no defaults), and the length of the trajectory. trackintel: its defaults, and the length of the triplegs.
 """
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ warnings.filterwarnings("ignore")
 
 
 def milepost(labelled):
+    """Returns the stops that the tool finds in a labelled day, the mileage in metres and the number of trips, as do the other two tools."""
     found = truth.episodes(labelled.fixes)
     stops = [(row["began"], row["ended"]) for row in found if row["kind"] == "stop"]
     return stops, sum(row["metres"] for row in found), sum(row["kind"] == "trip" for row in found)
@@ -44,7 +45,7 @@ def with_movingpandas(labelled):
     data.index = data.index.tz_localize(None)
     way = movingpandas.Trajectory(data, "user_id")
     found = movingpandas.TrajectoryStopDetector(way).get_stop_time_ranges(min_duration=timedelta(seconds=180), max_diameter=100)
-    stops = [(milliseconds(one.t_0), milliseconds(one.t_n)) for one in found]
+    stops = [(milliseconds(stop.t_0), milliseconds(stop.t_n)) for stop in found]
     return stops, way.get_length(), max(0, len(stops) - 1)
 
 

@@ -28,6 +28,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 START_SECONDS_MAX = 60
 # Without a proxy: the engine runs on this machine.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# Columns of `positions` that milepost inserts, and the values that mean unknown.
 COLUMNS = ("driver_id", "ts", "seq", "lat_e7", "lng_e7", "speed_cms", "heading_cdeg", "alt_dm", "acc_dm", "received_at")
 UNKNOWN = {"speed_cms": 65535, "heading_cdeg": 65535, "alt_dm": 2147483647, "acc_dm": 65535}
 
@@ -56,6 +57,7 @@ class Database:
             raise Refused(error.read().decode()) from None
 
     def rows(self, sql: str, **settings: str) -> list[dict]:
+        """Returns the answer as one dictionary per row."""
         lines = self.ask(sql + " FORMAT JSONEachRow", output_format_json_quote_64bit_integers="0", **settings)
         return [json.loads(line) for line in lines.splitlines()]
 
@@ -82,7 +84,7 @@ class Database:
         self.ask(f"INSERT INTO {{db}}.positions ({', '.join(columns)}) FORMAT TabSeparated\n" + "\n".join(lines))
 
     def refresh(self) -> None:
-        """Runs what the schedule of the roll-up runs every five minutes."""
+        """Refreshes the roll-up, as its schedule does every five minutes."""
         self.count_parts()
         self.run_view("driver_days_mv")
 
@@ -91,6 +93,7 @@ class Database:
         self.run_view("touched_mv")
 
     def run_view(self, view: str) -> None:
+        """Refreshes a view, and waits for the end of the refresh."""
         self.ask(f"SYSTEM START VIEW {{db}}.{view}")
         self.ask(f"SYSTEM WAIT VIEW {{db}}.{view}")  # the refresh that began when the view was created
         self.ask(f"SYSTEM REFRESH VIEW {{db}}.{view}")
@@ -133,13 +136,15 @@ def engine(tmp_path_factory):
         yield url
 
 
+# Numbers of the databases.
 NUMBERS = itertools.count(1)
 
 
 def milepost(url: str, name: str, command: str) -> None:
+    """Runs a command of the binary on the database of this name."""
     binary = Path(os.environ.get("MILEPOST") or REPOSITORY / "target/debug/milepost").resolve()
     environment = {**os.environ, "MILEPOST__CLICKHOUSE__URL": url, "MILEPOST__CLICKHOUSE__DATABASE": name}
-    # Not in the root of the repository: a developer may have a milepost.toml there.
+    # It does not run in the root of the repository, because a developer may have a milepost.toml there.
     done = subprocess.run([binary, command], cwd=REPOSITORY / "tests", env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
@@ -151,6 +156,7 @@ def migrated(url: str) -> Database:
     return Database(url, name)
 
 
+# The tables that are emptied for each test.
 TABLES = ("positions", "touched", "driver_days_state", "last_positions_state", "fences", "rejects", "trip_rules")
 
 
@@ -172,31 +178,35 @@ def db(one_database) -> Database:
 
 @pytest.fixture(scope="session")
 def shared_db(engine) -> Database:
-    """A database whose rows tests share."""
+    """A database whose rows are shared by several tests."""
     return migrated(engine)
 
 
 @pytest.fixture(scope="session")
 def computed_fleet(engine) -> tuple[Database, list[dict]]:
-    """The fixes of the fleet, inserted in three shuffled parts, most of them more than once, and computed once."""
+    """Returns a database with the fleet's fixes, and these fixes.
+
+    They were inserted in three shuffled parts, most of them more than once. Then the roll-up was refreshed once.
+    """
     db, fixes, chance = migrated(engine), [fix for device in fleet() for fix in device.fixes], random.Random(1)
     for part in range(3):
-        some = [fix for fix in fixes if part == 0 or chance.random() < 0.6]
-        chance.shuffle(some)
-        db.insert(some)
+        inserted = [fix for fix in fixes if part == 0 or chance.random() < 0.6]
+        chance.shuffle(inserted)
+        db.insert(inserted)
     db.refresh()
     return db, fixes
 
 
 @pytest.fixture(scope="session")
 def day(engine) -> Database:
-    """A database with the day of docs/analysts.md alone, computed."""
+    """A database with the day of docs/analysts.md only, and a refreshed roll-up."""
     db = migrated(engine)
     fill_day(db)
     return db
 
 
 def fill_day(db: Database) -> None:
+    """Inserts the day of docs/analysts.md, and refreshes the roll-up."""
     for device in working_day():
         db.insert(device.fixes)
     db.refresh()

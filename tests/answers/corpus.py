@@ -1,7 +1,7 @@
 """Labelled days: the true positions of a vehicle, second by second, and the fixes that a receiver makes of them.
 
-The truth is the simulated movement: when the wheels stood, how far they rolled. Fixes follow from it by a rate, an error of
-position and one kind of trouble. This file does not use milepost's definition of stops and trips.
+The truth is the simulated movement: when the wheels stood, and how far they rolled. The fixes are computed from it with a rate, an
+error of position and one kind of trouble. This file does not use milepost's definition of stops and trips.
 """
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 START_MS = 1_780_282_800_000  # 2026-06-01T03:00:00Z
 STOP_S = 180  # a dispatcher's stop: the wheels stood for three minutes
 MERIDIAN_M, EQUATOR_M = 111_132.954, 6_378_137.0
+# Seconds between two fixes, and root mean squares of the error of position in metres.
 RATES = (1, 5, 15, 30, 60, 300)
 ERRORS = (3, 8, 15, 30, 50)
 # Part of the seed of vehicles, routes and errors. The limits of trips were chosen on the draw "", so the days of any other draw are held out.
@@ -55,7 +56,10 @@ class Journey:
         return self
 
     def _roll(self, metres: float, cruise: float, push: float, wobble: float, until: float) -> None:
-        """Accelerates to the cruising speed, and brakes to the speed `until` at the end of `metres`."""
+        """Accelerates to the cruising speed, and brakes to the speed `until` at the end of `metres`.
+
+        push: acceleration, m/s². wobble: standard deviation of the change of heading in each second, radians.
+        """
         end = self.metres + metres
         while self.metres < end:
             left = end - self.metres
@@ -65,7 +69,10 @@ class Journey:
 
     def drive(self, metres: float, cruise: float, block: tuple[float, float], push: float = 1.5, wobble: float = 0.004,
               turn: float = 0.5, light: float = 0.15, slow: float = 4.5) -> "Journey":
-        """Drives along blocks of a street. A block ends with a turn, a traffic light, both or neither."""
+        """Drives along blocks of a street. A block ends with a turn, a traffic light, both or neither.
+
+        block: range of the length of a block, metres. turn, light: shares of blocks that end with one. slow: speed in a turn, m/s.
+        """
         end = self.metres + metres
         while self.metres < end:
             is_turn, is_light = self.chance.random() < turn, self.chance.random() < light
@@ -93,7 +100,7 @@ def town_car(seed="town car") -> Journey:
 
 
 def truck() -> Journey:
-    """Motorway and yards; the depot at both ends."""
+    """A truck on motorways between yards, four times."""
     day = Journey("truck").stand(2400)
     for _ in range(4):
         day.drive(1500, 12, (150, 500)).drive(day.chance.uniform(30_000, 60_000), 23, (3000, 9000), push=0.6, wobble=0.002, turn=0.2, light=0, slow=20)
@@ -137,7 +144,7 @@ def parked() -> Journey:
 
 
 def commuter() -> Journey:
-    """To work and home, and a short way at noon; the car sleeps in between."""
+    """Drives to work and back home, and to a place nearby at noon. The car is parked in between."""
     day = Journey("commuter").stand(3 * 3600).drive(14_000, 16, (200, 900)).stand(4 * 3600)
     return day.drive(1800, 12, (100, 400)).stand(1500).drive(1800, 12, (100, 400)).stand(4 * 3600).drive(14_000, 16, (200, 900)).stand(3 * 3600)
 
@@ -149,13 +156,13 @@ def unit_errors(seed: str, seconds: int) -> list[tuple[float, float]]:
     Nine tenths of the variance decay with a time constant of 40 s; the rest is white noise.
     """
     chance, memory = random.Random(f"errors of {seed}{DRAW}"), math.exp(-1 / 40)
-    old, white = math.sqrt(0.9), math.sqrt(0.1)
-    fresh = old * math.sqrt(1 - memory**2)
-    slow, found = [chance.gauss(0, old), chance.gauss(0, old)], []
+    drift_m, noise_m = math.sqrt(0.9), math.sqrt(0.1)
+    step_m = drift_m * math.sqrt(1 - memory**2)
+    drift, errors = [chance.gauss(0, drift_m), chance.gauss(0, drift_m)], []
     for _ in range(seconds):
-        slow = [memory * one + chance.gauss(0, fresh) for one in slow]
-        found.append((slow[0] + chance.gauss(0, white), slow[1] + chance.gauss(0, white)))
-    return found
+        drift = [memory * axis + chance.gauss(0, step_m) for axis in drift]
+        errors.append((drift[0] + chance.gauss(0, noise_m), drift[1] + chance.gauss(0, noise_m)))
+    return errors
 
 
 def fixes_of(driver: str, day: Journey, rate_s: int, error_m: float, has_speed: bool = True, spikes: float = 0.0, tunnels: int = 0,
@@ -186,7 +193,7 @@ def fixes_of(driver: str, day: Journey, rate_s: int, error_m: float, has_speed: 
         if (second % rate_s != phase or second in dark or second in asleep) and second not in awake:
             continue
         scale = 4 if second in rough else 1
-        north, east = (scale * axis * one for one in errors[second])
+        north, east = (scale * axis * error for error in errors[second])
         if chance.random() < spikes:
             far, way = chance.uniform(200, 900), chance.uniform(0, 2 * math.pi)
             north, east = far * math.cos(way), far * math.sin(way)
@@ -200,7 +207,7 @@ def fixes_of(driver: str, day: Journey, rate_s: int, error_m: float, has_speed: 
 
 @dataclass
 class Labelled:
-    """A labelled day: its row and its cell in the table, its fixes and the truth."""
+    """A labelled day: its row in the printed table, the rate and the error of its fixes, the fixes, and the true movement."""
     row: str
     rate_s: int
     error_m: float
@@ -221,6 +228,7 @@ class Labelled:
 
 
 def corpus(rates=RATES, errors=ERRORS) -> list[Labelled]:
+    """Returns a labelled day for each row, rate and error."""
     rows = [
         ("town", town_car(), {}), ("town, no speed", town_car(), {"has_speed": False}),
         ("town, spikes", town_car("spikes"), {"spikes": 0.01, "has_speed": False}),
@@ -238,14 +246,14 @@ def corpus(rates=RATES, errors=ERRORS) -> list[Labelled]:
     return found
 
 
-def matched(found: list[tuple[int, int]], true: list[tuple[int, int]]) -> int:
+def matched(found: list[tuple[int, int]], true_stops: list[tuple[int, int]]) -> int:
     """Returns how many true stops overlap a found stop by at least half of their union. Each found stop counts once."""
     free, hits = set(range(len(found))), 0
-    for began, ended in true:
-        for place in sorted(free):
-            a, b = found[place]
+    for began, ended in true_stops:
+        for index in sorted(free):
+            a, b = found[index]
             if 2 * (min(b, ended) - max(a, began)) >= max(b, ended) - min(a, began):
-                free.discard(place)
+                free.discard(index)
                 hits += 1
                 break
     return hits
@@ -253,9 +261,10 @@ def matched(found: list[tuple[int, int]], true: list[tuple[int, int]]) -> int:
 
 @dataclass
 class Score:
-    hits: int = 0
-    found: int = 0
-    true: int = 0
+    """Sums of what a tool found and of what is true, over labelled days."""
+    hits: int = 0  # true stops that were found
+    found_stops: int = 0
+    true_stops: int = 0
     metres: float = 0.0
     true_metres: float = 0.0
     off_metres: float = 0.0
@@ -264,8 +273,8 @@ class Score:
 
     def add(self, labelled: Labelled, stops: list[tuple[int, int]], metres: float, trips: int) -> "Score":
         self.hits += matched(stops, labelled.stops)
-        self.found += len(stops)
-        self.true += len(labelled.stops)
+        self.found_stops += len(stops)
+        self.true_stops += len(labelled.stops)
         self.metres += metres
         self.true_metres += labelled.day.metres
         self.off_metres += abs(metres - labelled.day.metres)
@@ -275,17 +284,17 @@ class Score:
 
     @property
     def precision(self) -> float:
-        return self.hits / self.found if self.found else 1.0
+        return self.hits / self.found_stops if self.found_stops else 1.0
 
     @property
     def recall(self) -> float:
-        return self.hits / self.true if self.true else 1.0
+        return self.hits / self.true_stops if self.true_stops else 1.0
 
     @property
     def f1(self) -> float:
-        return 2 * self.hits / (self.found + self.true) if self.found + self.true else 1.0
+        return 2 * self.hits / (self.found_stops + self.true_stops) if self.found_stops + self.true_stops else 1.0
 
     @property
     def mileage_error(self) -> float:
-        """Sum of the absolute errors of the mileage, divided by the true mileage; for parked days, in kilometres."""
+        """Sum of the absolute errors of the mileage, divided by the true mileage. For parked days, the sum in kilometres."""
         return self.off_metres / (self.true_metres or 1000)

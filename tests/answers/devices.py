@@ -37,10 +37,12 @@ class Device:
         return self
 
     def silent(self, seconds: float) -> "Device":
+        """Sends nothing for this time."""
         self.ms += round(seconds * 1000)
         return self
 
     def jump(self, lat: float, lng: float) -> "Device":
+        """Moves to another place, without a fix and in no time."""
         self.lat, self.lng = lat, lng
         return self
 
@@ -64,12 +66,12 @@ def lunch() -> Device:
 
 
 def night() -> Device:
-    """Over midnight in Berlin, with a fix a minute."""
+    """Drives across midnight in Berlin, with a fix a minute."""
     return Device("night", "2026-06-01T23:30:30", 52.5, 13.4, every=60, tz="Europe/Berlin").drive(90, 20, 3600).stand(7200)
 
 
 def parked(driver: str, start: str, hours: int, tz: str) -> Device:
-    """Stands, and sends every ten minutes."""
+    """Stands, and sends a fix every ten minutes."""
     return Device(driver, start, 40.0, -74.0, every=600, tz=tz).stand(hours * 3600)
 
 
@@ -85,7 +87,7 @@ def pole() -> Device:
 
 
 def silent() -> Device:
-    """Underground for two hours, and then elsewhere; later silent for half an hour, parked."""
+    """Is silent for two hours, and then elsewhere. Later it is silent for half an hour, and stays in its place."""
     device = Device("silent", "2026-06-01T06:00:00", 51.5, -0.1).drive(0, 10, 900).silent(7200).jump(51.7, 0.2)
     return device.drive(90, 10, 900).silent(1800).drive(90, 10, 600)
 
@@ -122,7 +124,7 @@ def walker() -> Device:
 
 
 def courier() -> Device:
-    """Over midnight UTC: drives 400 m and stands at a door for four minutes, ten times, and then ten times on the way back."""
+    """Across midnight UTC: drives 400 m and stands at a door for four minutes, ten times, and then ten times on the way back."""
     device = Device("courier", "2026-06-01T23:01:00", 52.5, 13.4, every=10)
     for number in range(20):
         device.drive(90 if number < 10 else 270, 8, 50).stand(240)
@@ -130,7 +132,7 @@ def courier() -> Device:
 
 
 def jam() -> Device:
-    """An hour at 0.4 m/s, over midnight."""
+    """An hour at 0.4 m/s, across midnight UTC."""
     return Device("jam", "2026-06-01T23:20:00", 52.5, 13.4, every=10).drive(0, 15, 300).drive(0, 0.4, 3600).drive(0, 15, 300)
 
 
@@ -148,13 +150,13 @@ def jumper() -> Device:
 
 
 def flight() -> Device:
-    """In another town after a silence of ten minutes, which no vehicle can do; 20 hours later 11 km from there."""
+    """Is in another town after a silence of ten minutes, faster than any vehicle. 20 hours later it is 11 km from there."""
     device = Device("flight", "2026-06-01T12:00:00", 52.5, 13.4).drive(90, 10, 600).silent(600).jump(48.1, 11.5)
     return device.drive(90, 10, 600).silent(20 * 3600).jump(48.2, 11.5).drive(90, 10, 300)
 
 
 def vague() -> Device:
-    """Two fixes late in the evening, on the next day one that is inaccurate, and two more the day after."""
+    """Two fixes late in the evening, an inaccurate one on the next day, and two more on the day after."""
     device = Device("vague", "2026-06-01T22:20:00", 52.5, 13.4, every=600).drive(0, 1, 600).silent(11 * 3600)
     device.drive(0, 0.001, 600).silent(24 * 3600).drive(0, 1, 1200)
     device.fixes[2].update(acc=500.0)
@@ -170,7 +172,7 @@ def blind() -> Device:
 
 
 def twins() -> Device:
-    """Without sequence numbers: ten minutes north, and in the fifth also a fix far to the south and one far to the north."""
+    """Ten minutes north, without sequence numbers. At the fifth minute, two more fixes have the same time, far to the south and north."""
     device = Device("twins", "2026-06-01T10:00:00", 52.5, 13.4, every=60).drive(0, 2, 600)
     device.fixes += [{**device.fixes[5], "lat": lat} for lat in (51.0, 54.0)]
     for fix in device.fixes:

@@ -17,7 +17,7 @@ VIEWS = {
     "speeding": "driver, speed, from, to, tz", "heatmap": "driver, south, west, north, east, letters, from, to, tz",
     "fence_visits": "fence, driver, from, to, tz", "in_box": "south, west, north, east", "heard_since": "since, tz", "health": "driver, from, to, tz",
 }
-WHOLE = {"from": "2026-05-31", "to": "2026-06-04", "tz": "UTC"}
+EARLY_JUNE = {"from": "2026-05-31", "to": "2026-06-04", "tz": "UTC"}
 
 
 def test_comment_of_each_view_lists_its_parameters(shared_db):
@@ -30,55 +30,55 @@ def test_comment_of_each_view_lists_its_parameters(shared_db):
 
 def test_time_is_read_in_the_zone_or_by_its_own_offset(computed_fleet):
     db, _ = computed_fleet
-    def fixes(since, tz):
+    def fix_count(since, tz):
         (row,) = ask(db, "track", "count() AS n", driver="lunch", tz=tz, **{"from": since, "to": "2026-06-02"})
         return row["n"]
-    moment = fixes("2026-06-01 11:30:00", "UTC")
-    assert 0 < moment < fixes("2026-06-01", "UTC")
+    expected = fix_count("2026-06-01 11:30:00", "UTC")
+    assert 0 < expected < fix_count("2026-06-01", "UTC")
     for since, tz in (("2026-06-01T13:30:00", "Europe/Berlin"), ("2026-06-01T11:30:00Z", "Asia/Kolkata"),
                       ("2026-06-01T17:00:00+05:30", "Europe/Berlin"), (str(epoch_ms("2026-06-01T11:30:00") // 1000), "Europe/Berlin"),
                       (str(epoch_ms("2026-06-01T11:30:00")), "America/New_York")):
-        assert fixes(since, tz) == moment, (since, tz)
+        assert fix_count(since, tz) == expected, (since, tz)
     for since, tz in (("yesterday", "UTC"), ("2026-13-01", "UTC"), ("", "UTC"), ("2026-06-01", "Europe/Berlinn")):
         with pytest.raises(Refused):
-            fixes(since, tz)
+            fix_count(since, tz)
 
 
-@pytest.mark.parametrize("view, more", [
+@pytest.mark.parametrize("view, arguments", [
     ("track", {}), ("near", {"lat": 48.1, "lng": 11.5, "metres": 1e7}), ("gaps", {"seconds": 1}),
     ("speeding", {"speed": 1.0}), ("health", {}),
 ])
-def test_empty_driver_means_all_and_names_use_the_index(db, view, more):
+def test_empty_driver_means_all_and_names_use_the_index(db, view, arguments):
     many = [{"driver": f"d{number % 50:02}", "ms": epoch_ms("2026-06-01T08:00:00") + number * 1000, "lat": 48.1 + number / 1e5, "lng": 11.5,
              "speed": 20} for number in range(60_000)]
     db.insert(many)
     def drivers_and_rows(driver):
-        values = ", ".join(f"{name} = {value!r}" for name, value in {**more, "driver": driver, **WHOLE}.items())
+        values = ", ".join(f"{name} = {value!r}" for name, value in {**arguments, "driver": driver, **EARLY_JUNE}.items())
         text, summary = db.answer(f"SELECT arrayStringConcat(arraySort(groupUniqArray(driver_id)), ',') FROM {{db}}_ask.{view}({values})")
         return text.decode().strip(), int(summary["read_rows"])
     everybody, all_rows = drivers_and_rows("")
     assert len(everybody.split(",")) == 50
-    for some in ("d07", "d07,d31"):
-        drivers, rows = drivers_and_rows(some)
-        assert drivers == some and rows < all_rows / 2, (rows, all_rows)
+    for names in ("d07", "d07,d31"):
+        drivers, rows = drivers_and_rows(names)
+        assert drivers == names and rows < all_rows / 2, (rows, all_rows)
     assert drivers_and_rows("nobody")[0] == ""
     plan = db.ask(f"EXPLAIN indexes = 1 SELECT count() FROM {{db}}_ask.{view}("
-                  + ", ".join(f"{name} = {value!r}" for name, value in {**more, "driver": "", "from": "2026-06-01 10:00", "to": "2026-06-01 11:00", "tz": "UTC"}.items()) + ")")
+                  + ", ".join(f"{name} = {value!r}" for name, value in {**arguments, "driver": "", "from": "2026-06-01 10:00", "to": "2026-06-01 11:00", "tz": "UTC"}.items()) + ")")
     assert "ts in [" in plan, plan
 
 
-def test_track_and_health(computed_fleet):
+def test_track_and_health_match_truth(computed_fleet):
     db, fixes = computed_fleet
     tracks = truth.by_driver(fixes, epoch_ms("2026-05-31T00:00:00"), epoch_ms("2026-06-04T00:00:00"))
     found = ask(db, "track", "driver_id, toUnixTimestamp64Milli(ts) AS ms, seq, lat, lng, metres, seconds, dropped", "ORDER BY driver_id, ms, seq, lat, lng",
-                driver="", **WHOLE)
+                driver="", **EARLY_JUNE)
     assert len(found) == sum(map(len, tracks.values()))
-    at = 0
+    row_number = 0
     missing, restarts = {}, {}
     for driver in sorted(tracks):
         before = last_good = None
         for fix, reason in zip(tracks[driver], truth.reasons(tracks[driver])):
-            row, at = found[at], at + 1
+            row, row_number = found[row_number], row_number + 1
             assert (row["driver_id"], row["ms"], row["lat"], row["lng"], row["dropped"]) == (driver, fix["ms"], fix["lat"], fix["lng"], reason)
             expected = truth.between(last_good, fix) if last_good and not reason else 0
             assert near_enough(row["metres"], expected), (row, expected)
@@ -88,7 +88,7 @@ def test_track_and_health(computed_fleet):
             if before and fix["seq"] < before["seq"]:
                 restarts[driver] = restarts.get(driver, 0) + 1
             before = fix
-    health = {row["driver_id"]: row for row in ask(db, "health", driver="", **WHOLE)}
+    health = {row["driver_id"]: row for row in ask(db, "health", driver="", **EARLY_JUNE)}
     for driver, track in tracks.items():
         assert health[driver]["fixes"] == len(track)
         assert (health[driver]["missing"], health[driver]["restarts"]) == (missing.get(driver, 0), restarts.get(driver, 0)), driver
@@ -104,14 +104,14 @@ def test_track_and_health(computed_fleet):
 def test_gaps_are_whole_and_open_ones_are_included(computed_fleet, since, until, has_open_gap):
     db, fixes = computed_fleet
     window = {"from": since, "to": until, "tz": "UTC"}
-    what = "driver_id, toUnixTimestamp64Milli(began) AS b, toUnixTimestamp64Milli(ended) AS e, seconds, metres"
-    found = ask(db, "gaps", what, "ORDER BY driver_id, b, e", driver="", seconds=1000, **window)
+    columns = "driver_id, toUnixTimestamp64Milli(began) AS began_ms, toUnixTimestamp64Milli(ended) AS ended_ms, seconds, metres"
+    found = ask(db, "gaps", columns, "ORDER BY driver_id, began_ms, ended_ms", driver="", seconds=1000, **window)
     expected = truth.silences(fixes, 1000, epoch_ms(since), epoch_ms(until), round(time.time() * 1000))
     expected.sort(key=lambda row: (row["driver_id"], row["began"]))
-    assert [(row["driver_id"], row["b"], row["e"], row["seconds"]) for row in found] \
+    assert [(row["driver_id"], row["began_ms"], row["ended_ms"], row["seconds"]) for row in found] \
         == [(row["driver_id"], row["began"], row["ended"], row["seconds"]) for row in expected]
-    for row, true in zip(found, expected):
-        assert row["metres"] == true["metres"] if true["metres"] is None else near_enough(row["metres"], true["metres"])
+    for row, silence in zip(found, expected):
+        assert row["metres"] == silence["metres"] if silence["metres"] is None else near_enough(row["metres"], silence["metres"])
     assert any(row["ended"] for row in expected)
     assert any(row["ended"] is None for row in expected) == has_open_gap
 
@@ -131,35 +131,38 @@ def test_health_shows_clock_ahead_late_fixes_and_missing_numbers(db):
     late = [{**fix, "driver": "late", "received": fix["ms"] + (90_000 if fix["seq"] % 10 == 0 else 500)} for fix in device.fixes]
     holes = [{**fix, "driver": "holes"} for fix in device.fixes if fix["seq"] % 24 != 5]
     db.insert(ahead + late + holes)
-    rows = {row["driver_id"]: row for row in ask(db, "health", driver="", **WHOLE)}
+    rows = {row["driver_id"]: row for row in ask(db, "health", driver="", **EARLY_JUNE)}
     assert rows["ahead"]["ahead_s"] == 3600 and rows["late"]["ahead_s"] == 0
     assert rows["late"]["late"] == sum(fix["seq"] % 10 == 0 for fix in device.fixes) and rows["late"]["lag_max_s"] == 90
     assert rows["late"]["lag_p50_s"] == 0.5
     assert rows["holes"]["missing"] == sum(fix["seq"] % 24 == 5 for fix in device.fixes)
 
 
-def test_speeding_is_one_row_from_first_to_last(db):
-    """The rows are the same before and after the day is computed, and with a driver who was added later. Fixes of slower days are not read."""
+def test_speeding_has_the_same_rows_before_and_after_the_roll_up(db):
+    """A row covers a period from its first fast fix to its last one.
+
+    The day of the driver `new` is not computed when its rows are read. If no fix of a day is fast enough, the day's fixes are not read.
+    """
     device = Device("fast", "2026-06-01T08:00:00", 48, 11, every=10).drive(0, 20, 60).drive(0, 31, 100).drive(0, 25, 30).drive(0, 33, 50)
     device.silent(400).drive(0, 34, 20).drive(0, 27.78, 900)
-    device.fixes[10]["speed"] = None  # among fast fixes: an unknown speed does not end the period
+    device.fixes[10]["speed"] = None  # one of the fast fixes: an unknown speed does not end the period
     db.insert(device.fixes)
     expected = [(90, 9, 31), (40, 5, 33), (10, 2, 34)]
     for driver in ("fast", "new"):
-        rows = ask(db, "speeding", rest="WHERE driver_id = 'fast' ORDER BY began", driver="", speed=27.78, **WHOLE)
+        rows = ask(db, "speeding", rest="WHERE driver_id = 'fast' ORDER BY began", driver="", speed=27.78, **EARLY_JUNE)
         assert [(row["seconds"], row["fixes"], round(row["speed_max"])) for row in rows] == expected
-        (row,) = ask(db, "speeding", rest="ORDER BY began DESC LIMIT 1", driver="fast", speed=27.77, **WHOLE)
+        (row,) = ask(db, "speeding", rest="ORDER BY began DESC LIMIT 1", driver="fast", speed=27.77, **EARLY_JUNE)
         assert row["seconds"] == 910 and abs(row["speed_max"] - 34) < 1e-6
         if driver == "fast":
             db.refresh()
             db.insert([{**fix, "driver": "new"} for fix in device.fixes])
-    assert len(ask(db, "speeding", rest="WHERE driver_id = 'new'", driver="", speed=27.78, **WHOLE)) == 3
-    for speed, reads in ((27.78, True), (34.1, False)):
+    assert len(ask(db, "speeding", rest="WHERE driver_id = 'new'", driver="", speed=27.78, **EARLY_JUNE)) == 3
+    for speed, reads_fixes in ((27.78, True), (34.1, False)):
         _, summary = db.answer(f"SELECT * FROM {{db}}_ask.speeding(driver = '', speed = {speed}, from = '2026-06-01', to = '2026-06-02', tz = 'UTC')")
-        assert (int(summary["read_rows"]) >= len(device.fixes)) == reads, (speed, summary)
+        assert (int(summary["read_rows"]) >= len(device.fixes)) == reads_fixes, (speed, summary)
 
 
-def test_near_is_exact_among_many(db):
+def test_near_matches_the_distance_of_each_fix(db):
     chance, place = random.Random(7), (52.52, 13.405)
     fixes = [{"driver": f"d{chance.randrange(40)}", "ms": epoch_ms("2026-06-01T08:00:00") + number * 1000, "speed": None,
               "lat": place[0] + chance.gauss(0, 0.02), "lng": place[1] + chance.gauss(0, 0.03)} for number in range(4000)]
@@ -167,17 +170,17 @@ def test_near_is_exact_among_many(db):
     for radius in (50, 800, 5000):
         within: dict[str, list[float]] = {}
         for driver, track in truth.by_driver(fixes).items():
-            away = [truth.metres(fix["lat"], fix["lng"], *place) for fix in track]
-            if min(away) <= radius:
-                within[driver] = [one for one in away if one <= radius]
-        rows = {row["driver_id"]: row for row in ask(db, "near", lat=place[0], lng=place[1], metres=float(radius), driver="", **WHOLE)}
-        assert {driver: row["fixes"] for driver, row in rows.items()} == {driver: len(away) for driver, away in within.items()}
-        assert all(near_enough(rows[driver]["nearest_m"], min(away)) for driver, away in within.items())
+            distances = [truth.metres(fix["lat"], fix["lng"], *place) for fix in track]
+            if min(distances) <= radius:
+                within[driver] = [metres for metres in distances if metres <= radius]
+        rows = {row["driver_id"]: row for row in ask(db, "near", lat=place[0], lng=place[1], metres=float(radius), driver="", **EARLY_JUNE)}
+        assert {driver: row["fixes"] for driver, row in rows.items()} == {driver: len(distances) for driver, distances in within.items()}
+        assert all(near_enough(rows[driver]["nearest_m"], min(distances)) for driver, distances in within.items())
 
 
 @pytest.mark.parametrize("box", [(-30.0, 170.0, 30.0, -170.0), (-30.0, -170.0, 30.0, 170.0), (80.0, -180.0, 90.0, 180.0),
                                  (-60.0, 170.0, 60.0, 180.0), (-60.0, -180.0, 60.0, -170.0)])
-def test_boxes_and_heard_since(db, box):
+def test_in_box_heatmap_and_heard_since_match_each_fix(db, box):
     chance, newest, fixes = random.Random(3), {}, []
     for number in range(600):
         fix = {"driver": f"d{number % 150}", "ms": epoch_ms("2026-06-01T08:00:00") + chance.randrange(10**7),
@@ -190,15 +193,15 @@ def test_boxes_and_heard_since(db, box):
         db.insert(fixes[part::4])
     south, west, north, east = box
     def inside(fix):
-        # Eastward from `west`, on any turn around the globe.
-        across = any(west <= fix["lng"] + turn <= (east if west <= east else east + 360) for turn in (-360, 0, 360))
-        return south <= fix["lat"] <= north and across
+        # The box extends eastward from `west`. If it crosses the antimeridian, `east` is a turn of 360 degrees further on.
+        east_end = east if west <= east else east + 360
+        return south <= fix["lat"] <= north and any(west <= fix["lng"] + turn <= east_end for turn in (-360, 0, 360))
     rows = ask(db, "in_box", "driver_id", south=south, west=west, north=north, east=east)
     assert {row["driver_id"] for row in rows} == {driver for driver, fix in newest.items() if inside(fix)}
-    cells = ask(db, "heatmap", driver="", south=south, west=west, north=north, east=east, letters=3, **WHOLE)
+    cells = ask(db, "heatmap", driver="", south=south, west=west, north=north, east=east, letters=3, **EARLY_JUNE)
     assert sum(row["fixes"] for row in cells) == sum(map(inside, fixes)) and all(len(row["cell"]) == 3 for row in cells)
     since = epoch_ms("2026-06-01T09:30:00")
-    rows = ask(db, "heard_since", "driver_id, lat, timeZoneOf(ts) AS t, timeZoneOf(received_at) AS r, timeZoneOf(inserted_at) AS i",
+    rows = ask(db, "heard_since", "driver_id, lat, timeZoneOf(ts) AS ts_zone, timeZoneOf(received_at) AS received_zone, timeZoneOf(inserted_at) AS inserted_zone",
                since="2026-06-01 11:30", tz="Europe/Berlin")
-    assert {row[time] for row in rows for time in "tri"} == {"Europe/Berlin"}
+    assert {row[zone] for row in rows for zone in ("ts_zone", "received_zone", "inserted_zone")} == {"Europe/Berlin"}
     assert {row["driver_id"]: row["lat"] for row in rows} == {driver: fix["lat"] for driver, fix in newest.items() if fix["ms"] >= since}

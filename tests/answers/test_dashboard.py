@@ -41,10 +41,10 @@ def test_panel_returns_rows_and_its_columns_have_units(day, title):
     columns = set(rows[0])
     if "driver_id" in columns:
         assert {row["driver_id"] for row in rows} == {"anna", "eva"}
-    with_unit = {rule["matcher"]["options"] for rule in panel["fieldConfig"]["overrides"]}
-    assert with_unit <= columns, "a unit for a column that the query does not return"
+    columns_with_unit = {rule["matcher"]["options"] for rule in panel["fieldConfig"]["overrides"]}
+    assert columns_with_unit <= columns, "a unit for a column that the query does not return"
     unit = panel["fieldConfig"]["defaults"]["unit"]
-    assert unit != "short" or columns <= with_unit | PLAIN, columns - with_unit - PLAIN
+    assert unit != "short" or columns <= columns_with_unit | PLAIN, columns - columns_with_unit - PLAIN
     if panel["type"] == "geomap":
         for layer in panel["options"]["layers"]:
             assert {layer["location"]["latitude"], layer["location"]["longitude"]} <= columns
@@ -52,7 +52,7 @@ def test_panel_returns_rows_and_its_columns_have_units(day, title):
     if panel["type"] == "xychart":
         (series,) = panel["options"]["series"]
         assert {series[axis]["matcher"]["options"] for axis in "xy"} <= columns
-    # All drivers; then a name that tries to end the string literal, which must count as an unknown driver.
+    # Without a driver, all are shown. A name that tries to end the string literal must count as an unknown driver.
     everybody = answer(day, panel)
     assert (everybody == []) == (title == "Track") and (title == "Track" or len(everybody) >= len(rows))
     assert answer(day, panel, driver="x') OR 1 --") == answer(day, panel, driver="nobody")
@@ -76,6 +76,6 @@ def test_variables_are_used_and_panels_do_not_overlap():
         assert f"${{{variable['name']}:sqlstring}}" in used and variable["description"]
     for panel in PANELS.values():
         assert panel["datasource"] == source and all(target["datasource"] == source for target in panel["targets"])
-    for one, other in itertools.combinations((panel["gridPos"] for panel in PANELS.values()), 2):
-        assert (one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
-                or one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]), (one, other)
+    for first, second in itertools.combinations((panel["gridPos"] for panel in PANELS.values()), 2):
+        assert (first["x"] + first["w"] <= second["x"] or second["x"] + second["w"] <= first["x"]
+                or first["y"] + first["h"] <= second["y"] or second["y"] + second["h"] <= first["y"]), (first, second)

@@ -10,7 +10,7 @@ import pytest
 import truth
 from devices import Device, epoch_ms, flight, jumper, lunch, square, walker
 
-WHOLE = {"from": "2026-01-01", "to": "2027-01-01", "tz": "UTC"}
+YEAR_2026 = {"from": "2026-01-01", "to": "2027-01-01", "tz": "UTC"}
 ZONES = ("Europe/Berlin", "Asia/Kathmandu", "America/New_York", "UTC")
 
 
@@ -24,7 +24,7 @@ def ask(db, view: str, what: str = "*", rest: str = "", **parameters) -> list[di
 
 
 def episodes_of(db, driver="", **window) -> list[dict]:
-    rows = ask(db, "episodes", "*, toUnixTimestamp64Milli(began) AS since, toUnixTimestamp64Milli(ended) AS until", driver=driver, **(window or WHOLE))
+    rows = ask(db, "episodes", "*, toUnixTimestamp64Milli(began) AS since, toUnixTimestamp64Milli(ended) AS until", driver=driver, **(window or YEAR_2026))
     return [{**row, "began": row["since"], "ended": row["until"]} for row in rows]
 
 
@@ -34,12 +34,12 @@ def assert_same_episodes(found: list[dict], expected: list[dict]) -> None:
     found, expected = sorted(found, key=key), sorted(expected, key=key)
     names = ("driver_id", "kind", "began", "ended", "fixes")
     assert [[row[name] for name in names] for row in found] == [[row[name] for name in names] for row in expected]
-    for one, other in zip(found, expected):
-        assert near_enough(one["metres"], other["metres"]) and near_enough(one["untracked_m"], other["untracked_m"]), (one, other)
-        assert (one["speed_max"] is None) == (other["speed_max"] is None), (one, other)
-        assert abs((one["speed_max"] or 0) - (other["speed_max"] or 0)) < 0.006, (one, other)
-        assert min(truth.metres(one["lat"], one["lng"], *place) for place in other["from"]) < 1, (one, other)
-        assert min(truth.metres(one["to_lat"], one["to_lng"], *place) for place in other["to"]) < 1, (one, other)
+    for found_row, expected_row in zip(found, expected):
+        assert near_enough(found_row["metres"], expected_row["metres"]) and near_enough(found_row["untracked_m"], expected_row["untracked_m"]), (found_row, expected_row)
+        assert (found_row["speed_max"] is None) == (expected_row["speed_max"] is None), (found_row, expected_row)
+        assert abs((found_row["speed_max"] or 0) - (expected_row["speed_max"] or 0)) < 0.006, (found_row, expected_row)
+        assert min(truth.metres(found_row["lat"], found_row["lng"], *place) for place in expected_row["from"]) < 1, (found_row, expected_row)
+        assert min(truth.metres(found_row["to_lat"], found_row["to_lng"], *place) for place in expected_row["to"]) < 1, (found_row, expected_row)
 
 
 def assert_same_quarters(db, fixes) -> None:
@@ -79,7 +79,7 @@ def test_days_match_truth(computed_fleet, tz):
 
 
 def test_quarters_days_trips_and_totals_agree(computed_fleet):
-    """They agree to within a centimetre and a hundredth of a second, and have equally many fixes, for each driver and in each zone."""
+    """For each driver and in each zone, the sums agree to within a centimetre and a hundredth of a second, and the numbers of fixes are equal."""
     db, fixes = computed_fleet
     sums = {}
     for what, sql in {
@@ -87,7 +87,7 @@ def test_quarters_days_trips_and_totals_agree(computed_fleet):
         "episodes": "SELECT driver_id, sum(metres) AS metres, sumIf(seconds, kind = 'trip') AS moving FROM "
                     "{db}_ask.episodes(driver = '', from = '2026-01-01', to = '2027-01-01', tz = 'UTC') GROUP BY ALL",
         "trips": "SELECT driver_id, sum(metres) AS metres, sum(seconds) AS moving FROM {db}.trips GROUP BY ALL",
-        "the whole": "SELECT driver_id, sumArray(arrayMap((m, k) -> if(k = 'trip', m, 0), parts.metres, parts.kind)) AS metres FROM {db}.driver_days_state FINAL GROUP BY ALL",
+        "all parts": "SELECT driver_id, sumArray(arrayMap((m, k) -> if(k = 'trip', m, 0), parts.metres, parts.kind)) AS metres FROM {db}.driver_days_state FINAL GROUP BY ALL",
         **{f"days in {tz}": "SELECT driver_id, sum(metres) AS metres, sum(moving_s) AS moving, sum(moving_s + standing_s - silent_s) AS tracked, sum(fixes) AS n FROM "
            f"{{db}}_ask.days(driver = '', from = '2026-01-01', to = '2027-01-01', tz = '{tz}') GROUP BY ALL" for tz in ZONES},
     }.items():
@@ -105,13 +105,13 @@ def test_quarters_days_trips_and_totals_agree(computed_fleet):
                 assert abs(row[name] - sums["quarters"][driver][name]) < 0.01, (what, name, row, sums["quarters"][driver])
 
 
-def test_slow_walk_is_a_trip_and_courier_and_jam_are_measured(computed_fleet):
+def test_slow_and_interrupted_movements_are_measured(computed_fleet):
     db, _ = computed_fleet
     (walk,) = episodes_of(db, "walker")
     assert walk["kind"] == "trip" and walk["seconds"] == 7200 and abs(walk["metres"] - walker().fixes[-1]["seq"] * 5 + 5) < 1
     rounds = episodes_of(db, "courier")
     assert [row["kind"] for row in rounds].count("stop") == 20
-    # From door to door, and once over midnight; at both ends of a stop the driver is within 100 m of it.
+    # The courier drives from door to door, once across midnight. At both ends of a stop, a driver may be up to 100 m away from its place.
     assert abs(sum(row["metres"] for row in rounds) - 20 * 400) < 150
     assert abs(sum(row["metres"] for row in episodes_of(db, "jam")) - (2 * 4500 + 1440)) < 250
 
@@ -123,13 +123,13 @@ def test_wrong_fixes_do_not_change_the_figures_of_a_day(db):
     db.refresh()
     (trip,) = episodes_of(db)
     assert abs(trip["metres"] - 3000) < 1 and trip["speed_max"] == 10 and trip["fixes"] == len(fixes) - 4
-    (day,) = ask(db, "days", driver="", **WHOLE)
+    (day,) = ask(db, "days", driver="", **YEAR_2026)
     assert abs(day["metres"] - 3000) < 1 and day["untracked_m"] == 0 and day["speed_max"] == 10 and day["fixes"] == len(fixes)
-    dropped = ask(db, "track", "seq, dropped, metres", "WHERE dropped != '' ORDER BY seq", driver="jumper", **WHOLE)
+    dropped = ask(db, "track", "seq, dropped, metres", "WHERE dropped != '' ORDER BY seq", driver="jumper", **YEAR_2026)
     assert [(row["seq"], row["dropped"], row["metres"]) for row in dropped] == [(21, "jump", 0), (31, "jump", 0), (41, "inaccurate", 0)]
-    (track,) = ask(db, "track", "sum(metres) AS metres, count() AS n", driver="jumper", **WHOLE)
+    (track,) = ask(db, "track", "sum(metres) AS metres, count() AS n", driver="jumper", **YEAR_2026)
     assert abs(track["metres"] - 3000) < 1 and track["n"] == len(fixes)
-    assert ask(db, "speeding", driver="", speed=90.0, **WHOLE) == []
+    assert ask(db, "speeding", driver="", speed=90.0, **YEAR_2026) == []
 
 
 def test_impossible_move_that_lasts_is_a_gap(computed_fleet):
@@ -142,11 +142,11 @@ def test_impossible_move_that_lasts_is_a_gap(computed_fleet):
 
 def test_a_stop_is_where_the_driver_stood(computed_fleet):
     db, _ = computed_fleet
-    there, meal, back = sorted(episodes_of(db, "lunch"), key=lambda row: row["began"])
-    assert [there["kind"], meal["kind"], back["kind"]] == ["trip", "stop", "trip"]
-    assert 2700 <= meal["seconds"] <= 2740 and abs(there["metres"] - 18_000) < 20 and abs(back["metres"] - 18_000) < 20
-    table = lunch().fixes[1800 // 5]
-    assert truth.metres(meal["lat"], meal["lng"], table["lat"], table["lng"]) < 5 and meal["metres"] == 0
+    outward, meal, back = sorted(episodes_of(db, "lunch"), key=lambda row: row["began"])
+    assert [outward["kind"], meal["kind"], back["kind"]] == ["trip", "stop", "trip"]
+    assert 2700 <= meal["seconds"] <= 2740 and abs(outward["metres"] - 18_000) < 20 and abs(back["metres"] - 18_000) < 20
+    arrival = lunch().fixes[1800 // 5]
+    assert truth.metres(meal["lat"], meal["lng"], arrival["lat"], arrival["lng"]) < 5 and meal["metres"] == 0
     (trip,) = episodes_of(db, "square")
     assert trip["kind"] == "trip" and trip["seconds"] == 1200 and abs(trip["metres"] - 14_400) < 10
 
@@ -154,24 +154,24 @@ def test_a_stop_is_where_the_driver_stood(computed_fleet):
 @pytest.mark.parametrize("driver", ["dateline", "pole"])
 def test_trips_across_the_antimeridian_and_the_pole_are_found(computed_fleet, driver):
     db, fixes = computed_fleet
-    there, stop, on = sorted(episodes_of(db, driver), key=lambda row: row["began"])
-    assert [there["kind"], stop["kind"], on["kind"]] == ["trip", "stop", "trip"] and there["metres"] + on["metres"] < 35_000
+    first, stop, last = sorted(episodes_of(db, driver), key=lambda row: row["began"])
+    assert [first["kind"], stop["kind"], last["kind"]] == ["trip", "stop", "trip"] and first["metres"] + last["metres"] < 35_000
     place = truth.middle([(fix["lat"], fix["lng"]) for fix in fixes if fix["driver"] == driver and fix["speed"] == 0 and fix["seq"] > 1])
     for radius in (20, 300, 4000):
-        (row,) = ask(db, "near", lat=place[0], lng=place[1], metres=float(radius), driver=driver, **WHOLE)
-        away = [truth.metres(fix["lat"], fix["lng"], *place) for fix in fixes if fix["driver"] == driver]
-        assert row["fixes"] == sum(one <= radius for one in away) and near_enough(row["nearest_m"], min(away))
+        (row,) = ask(db, "near", lat=place[0], lng=place[1], metres=float(radius), driver=driver, **YEAR_2026)
+        distances = [truth.metres(fix["lat"], fix["lng"], *place) for fix in fixes if fix["driver"] == driver]
+        assert row["fixes"] == sum(metres <= radius for metres in distances) and near_enough(row["nearest_m"], min(distances))
 
 
 def test_every_window_returns_the_same_episodes_and_days(computed_fleet):
-    """Episodes and days are whole, and equal to those of a window over everything."""
+    """A window that cuts an episode or a day returns it whole, exactly as a window of a year does."""
     db, _ = computed_fleet
-    def known(row):
+    def rounded(row):
         return tuple(round(value, 3) if isinstance(value, float) else value for value in
                      (row["driver_id"], row["kind"], row["began"], row["ended"], row["metres"], row["untracked_m"], row["lat"], row["lng"]))
-    everything = {known(row) for row in episodes_of(db)}
+    everything = {rounded(row) for row in episodes_of(db)}
     for since, until in (("2026-06-01T11:40:00", "2026-06-01T11:50:00"), ("2026-06-01T03:00:00", "2026-06-02T09:30:00"), ("2026-06-02T00:00:00", "2026-06-02T00:00:01")):
-        found = {known(row) for row in episodes_of(db, **{"from": since, "to": until, "tz": "UTC"})}
+        found = {rounded(row) for row in episodes_of(db, **{"from": since, "to": until, "tz": "UTC"})}
         assert found and found <= everything
         assert found >= {row for row in everything if row[3] > epoch_ms(since) and row[2] < epoch_ms(until) and row[0] not in ("autumn-berlin", "spring-new-york")}
     whole = ask(db, "days", driver="night", tz="Europe/Berlin", **{"from": "2026-06-01", "to": "2026-06-03"})
@@ -212,7 +212,7 @@ def test_pieces_in_any_order_give_the_same_figures(db, seed):
 
 @pytest.mark.parametrize("start", ["22:10:00", "23:50:00"])
 def test_drive_over_midnight_may_arrive_in_thirds(db, start):
-    """After the first third, the drive from 23:50 begins with the leg over midnight: the trip begins at the fix before midnight, not after it."""
+    """After the first third, the drive from 23:50 begins with the leg across midnight: the trip begins at the fix before midnight, not after it."""
     device, arrived = Device("third", f"2026-06-01T{start}", 48, 11, every=300).drive(20, 10, 9000).stand(1200).drive(200, 10, 4500), []
     for third in range(3):
         db.insert(device.fixes[third::3])
@@ -223,13 +223,13 @@ def test_drive_over_midnight_may_arrive_in_thirds(db, start):
         assert_same_quarters(db, arrived)
         assert_same_days(db, arrived, date(2026, 6, 1), date(2026, 6, 4), "Europe/Berlin")
         trips = db.rows("SELECT toUnixTimestamp64Milli(began) AS since, lat, lng, to_lat, to_lng FROM {db}.trips ORDER BY began")
-        for trip, one in zip(trips, [one for one in expected if one["kind"] == "trip"], strict=True):
-            assert trip["since"] == one["began"]
-            assert truth.metres(trip["lat"], trip["lng"], *one["from"][0]) < 1 and truth.metres(trip["to_lat"], trip["to_lng"], *one["to"][0]) < 1
+        for trip, episode in zip(trips, [episode for episode in expected if episode["kind"] == "trip"], strict=True):
+            assert trip["since"] == episode["began"]
+            assert truth.metres(trip["lat"], trip["lng"], *episode["from"][0]) < 1 and truth.metres(trip["to_lat"], trip["to_lng"], *episode["to"][0]) < 1
 
 
 def test_server_clock_that_is_set_back_does_not_matter(db):
-    """The clock is an hour ahead, then right, then 90 days behind: by their times, later inserts are older than the computed day."""
+    """The clock is an hour ahead, then right, then 90 days behind, so later inserts have times before the computation of the day."""
     now = round(time.time() * 1000)
     device = square().fixes
     for part, ahead_ms in enumerate((3_600_000, 0, -90 * 86_400_000)):
@@ -242,7 +242,7 @@ def test_server_clock_that_is_set_back_does_not_matter(db):
 
 
 def test_backlog_is_computed_in_pieces_and_refresh_writes_one_part(db):
-    """Runs the view's own statement with a limit of 300 rows in place of 5 million."""
+    """Runs the query of the view driver_days_mv with a limit of 300 rows instead of 5 million."""
     db.ask("SYSTEM STOP MERGES {db}.driver_days_state")
     fixes = [{**fix, "driver": f"d{number}"} for number in range(6) for fix in square().fixes]
     db.insert(fixes)
@@ -259,7 +259,7 @@ def test_backlog_is_computed_in_pieces_and_refresh_writes_one_part(db):
     db.ask("TRUNCATE TABLE {db}.driver_days_state")
     db.insert([{"driver": f"m{number}", "ms": epoch_ms("2026-06-01T08:00:00") + number * 40_000, "lat": 48, "lng": 11} for number in range(70_000)])
     db.refresh()
-    # Every refresh, scheduled ones included, wrote one part, so it becomes visible as a whole or not at all.
+    # Every refresh, scheduled ones included, wrote one data part, so it becomes visible as a whole or not at all.
     assert db.ask("SELECT uniqExact(_part) = uniqExact(computed_at), count() >= 70000 FROM {db}.driver_days_state") == "1\t1\n"
 
 

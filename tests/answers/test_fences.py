@@ -7,10 +7,11 @@ import random
 import truth
 from devices import Device, epoch_ms, fleet
 
-WHOLE = {"from": "2026-01-01", "to": "2027-01-01", "tz": "UTC"}
+YEAR_2026 = {"from": "2026-01-01", "to": "2027-01-01", "tz": "UTC"}
 
 
 def inside(lat: float, lng: float, polygons) -> bool:
+    """Returns whether a point is in one of the polygons and in none of its holes."""
     def in_ring(ring):
         crossings = 0
         for (x1, y1), (x2, y2) in zip(ring, ring[1:] + ring[:1]):
@@ -20,13 +21,13 @@ def inside(lat: float, lng: float, polygons) -> bool:
     return any(in_ring(rings[0]) and not any(map(in_ring, rings[1:])) for rings in polygons)
 
 
-def put(db, name, polygons, since="1970-01-01 00:00:00", until="2200-01-01 00:00:00"):
+def insert_fence(db, name, polygons, since="1970-01-01 00:00:00", until="2200-01-01 00:00:00"):
     text = str([[[tuple(point) for point in ring] for ring in rings] for rings in polygons])
     db.ask(f"INSERT INTO {{db}}.fences (name, valid_from, valid_until, polygons) VALUES ('{name}', '{since}', '{until}', {text})")
 
 
 def visits_of(db, fence="", driver="", **window):
-    values = ", ".join(f"{name} = {value!r}" for name, value in {"fence": fence, "driver": driver, **(window or WHOLE)}.items())
+    values = ", ".join(f"{name} = {value!r}" for name, value in {"fence": fence, "driver": driver, **(window or YEAR_2026)}.items())
     rows = db.rows(f"SELECT *, toUnixTimestamp64Milli(entered) AS since, toUnixTimestamp64Milli(left_at) AS until FROM {{db}}_ask.fence_visits({values})")
     return sorted((row["fence"], row["driver_id"], row["since"], row["until"], row["fixes"]) for row in rows)
 
@@ -36,23 +37,24 @@ def expected_visits(fixes, fences):
     for driver, track in truth.by_driver(fixes).items():
         for name, polygons in fences.items():
             run, last = [], 0
-            for place, fix in enumerate(track):
+            for index, fix in enumerate(track):
                 if not inside(fix["lat"], fix["lng"], polygons):
                     continue
                 quiet_ms = fix["ms"] - run[-1]["ms"] if run else 0
-                was_outside = place > last + 1 and quiet_ms > 60_000
+                was_outside = index > last + 1 and quiet_ms > 60_000
                 went_silent = quiet_ms > truth.GAP_MS and truth.between(run[-1], fix) > 210
                 if run and (was_outside or went_silent):
                     found.append((name, driver, run[0]["ms"], run[-1]["ms"], len(run)))
                     run = []
                 run.append(fix)
-                last = place
+                last = index
             if run:
                 found.append((name, driver, run[0]["ms"], run[-1]["ms"], len(run)))
     return sorted(found)
 
 
 def star(chance, lat, lng, size):
+    """Returns the outline of a random star around a point."""
     turns = sorted(chance.uniform(0, 2 * math.pi) for _ in range(chance.randrange(4, 12)))
     return [[lng + size * chance.uniform(0.2, 1) * math.cos(turn), lat + size * chance.uniform(0.2, 1) * math.sin(turn)] for turn in turns]
 
@@ -69,21 +71,21 @@ def test_visits_match_a_test_of_each_fix(db):
         hole = [[near["lng"] + dx * size / 20, near["lat"] + dy * size / 20] for dx, dy in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
         fences[f"f{number:02}"] = [[outline, hole]] if number % 3 == 0 else [[outline], [star(chance, near["lat"] + size, near["lng"], size)]]
     for name, polygons in fences.items():
-        put(db, name, polygons)
+        insert_fence(db, name, polygons)
     expected = expected_visits(fixes, fences)
     assert len(expected) > 100 and len({visit[0] for visit in expected}) > 25
     assert visits_of(db) == expected
-    one = expected[0]
-    assert visits_of(db, fence=one[0], driver=one[1]) == [visit for visit in expected if visit[:2] == one[:2]]
+    fence, driver = expected[0][:2]
+    assert visits_of(db, fence=fence, driver=driver) == [visit for visit in expected if visit[:2] == (fence, driver)]
 
 
 def test_fence_counts_while_valid_with_its_newest_polygon(db):
     square = [[[10.99, 47.99], [11.01, 47.99], [11.01, 48.01], [10.99, 48.01]]]
     db.insert(Device("d1", "2026-06-01T08:00:00", 48, 11, every=60).stand(7200).fixes)
-    put(db, "moved", [[[[0, 0], [1, 0], [1, 1]]]])
+    insert_fence(db, "moved", [[[[0, 0], [1, 0], [1, 1]]]])
     assert visits_of(db) == []
-    put(db, "moved", [square])
-    put(db, "an hour", [square], "2026-06-01 08:30:00", "2026-06-01 09:30:00")
+    insert_fence(db, "moved", [square])
+    insert_fence(db, "an hour", [square], "2026-06-01 08:30:00", "2026-06-01 09:30:00")
     start = epoch_ms("2026-06-01T08:00:00")
     assert visits_of(db) == [("an hour", "d1", start + 1_800_000, start + 5_340_000, 60), ("moved", "d1", start, start + 7_200_000, 121)]
     # A visit that the window cuts is returned whole; one outside the window is not returned.

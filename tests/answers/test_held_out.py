@@ -1,4 +1,4 @@
-"""Days of kinds that the corpus does not have: all figures agree with each other, and with what really happened."""
+"""Days of kinds that corpus.py does not have: all figures agree with each other, and with the simulated truth."""
 from __future__ import annotations
 
 import math
@@ -45,7 +45,7 @@ def depots() -> Journey:
 
 
 def ferry_asleep() -> tuple[list[dict], Journey]:
-    """A car drives to a port, and its device sleeps on board for two hours while the ship goes 40 km. Then the same once more."""
+    """A car drives to a port, and its device is silent on board for two hours while the ship goes 40 km. The car does so twice."""
     day = Journey("ferry asleep").stand(1200)
     aboard = []
     for _ in range(2):
@@ -81,8 +81,8 @@ def figures(db, driver: str) -> dict:
     assert sum(row["trips"] for row in days) == len(trips) and sum(row["stops"] for row in days) == len(stops)
     gaps = sum(row["untracked_m"] for row in episodes if row["kind"] == "gap")
     assert abs(sum(row["untracked_m"] for row in days) - gaps) < 0.5
-    for one, other in zip(episodes, episodes[1:]):
-        assert one["ended"] == other["began"], (one, other)
+    for episode, following in zip(episodes, episodes[1:]):
+        assert episode["ended"] == following["began"], (episode, following)
     return {"metres": metres, "stops": stops, "trips": trips, "gap_m": gaps}
 
 
@@ -106,7 +106,7 @@ def test_held_out_days_agree_with_themselves_and_with_the_truth(db):
         spans = [(epoch_ms(row["began"]) - shift_ms, epoch_ms(row["ended"]) - shift_ms) for row in found["stops"]]
         result = Score().add(labelled, spans, found["metres"], len(found["trips"]))
         assert result.f1 == 1 and abs(found["metres"] / day.metres - 1) < 0.02, (driver, result)
-        # On board the ship the route is unknown: the gaps are the straight lines of two crossings of 40 km.
+        # The route of the ship is unknown: the gaps are the straight lines of two crossings of 40 km.
         assert abs(found["gap_m"] - (80_000 if driver == "ferry" else 0)) < 200, (driver, found["gap_m"])
 
 

@@ -34,21 +34,21 @@ def test_the_notebook_answers_ten_questions(day, monkeypatch, tmp_path):
     assert len(drawn) == len(questions) == 10
 
     fixes = [fix for device in working_day() for fix in device.fixes]
-    whole = truth.episodes(fixes)
+    episodes = truth.episodes(fixes)
     days = truth.days(fixes, date(2026, 6, 1), date(2026, 6, 3), "Europe/Berlin")
-    numbers, drawn, aspects = counted.outputs[0].text.splitlines()
+    numbers, rows, aspects = counted.outputs[0].text.splitlines()
     found = [int(float(word)) for word in numbers.split()]
     metres = found.pop(1)
-    assert abs(metres - sum(one["metres"] for one in days.values())) < 30
-    of_busiest = max(sum(row["driver_id"] == driver for row in whole) for driver in {row["driver_id"] for row in whole})
-    assert found == [5, of_busiest, len(fixes), sum(row["kind"] == "stop" and row["ended"] - row["began"] > 600_000 for row in whole),
-                     sum(row["kind"] == "trip" for row in whole), 4]
+    assert abs(metres - sum(row["metres"] for row in days.values())) < 30
+    of_busiest = max(sum(row["driver_id"] == driver for row in episodes) for driver in {row["driver_id"] for row in episodes})
+    assert found == [5, of_busiest, len(fixes), sum(row["kind"] == "stop" and row["ended"] - row["began"] > 600_000 for row in episodes),
+                     sum(row["kind"] == "trip" for row in episodes), 4]
     # The third figure: a row for each quarter of an hour, in Berlin's wall clock time; 0 if no driver sent anything.
-    drawn = json.loads(drawn)
-    assert drawn[0]["at"].startswith("2026-06-01T08:00") and drawn[-1]["at"].startswith("2026-06-02T00:30")
-    assert len(drawn) == 67 and {row["sending"] for row in drawn if "T15:00" <= row["at"][10:16] < "T22:30"} == {0}
+    rows = json.loads(rows)
+    assert rows[0]["at"].startswith("2026-06-01T08:00") and rows[-1]["at"].startswith("2026-06-02T00:30")
+    assert len(rows) == 67 and {row["sending"] for row in rows if "T15:00" <= row["at"][10:16] < "T22:30"} == {0}
     sending = {}
     for fix in fixes:
         sending.setdefault(fix["ms"] // 900_000 * 900, set()).add(fix["driver"])
-    assert [row["sending"] for row in drawn] == [len(sending.get(row["second"], ())) for row in drawn]
+    assert [row["sending"] for row in rows] == [len(sending.get(row["second"], ())) for row in rows]
     assert all(1.6 < aspect < 1.7 for aspect in json.loads(aspects)), "a degree east is 0.6 of one north in Berlin"

@@ -1,4 +1,4 @@
-"""sql/exports and every query of docs/analysts.md, as they are written.
+"""Runs the exports of sql/exports and every query of docs/analysts.md as they are written.
 
 ANSWERS_WRITE=1 replaces the answers in docs/analysts.md with those of the engine.
 """
@@ -25,7 +25,7 @@ DOCUMENT = REPOSITORY / "docs/analysts.md"
 DAY = {"driver": "", "from": "2026-06-01", "to": "2026-06-02", "tz": "Europe/Berlin"}
 
 
-def here(sql: str) -> str:
+def for_test_database(sql: str) -> str:
     """Returns the statement with the name of the test's database filled in."""
     return re.sub(r"\bfleet(_ask)?\.", r"{db}\1.", sql)
 
@@ -33,14 +33,14 @@ def here(sql: str) -> str:
 def run(db, sql: str, parameters: dict, **settings) -> bytes:
     given = {f"param_{name}": value for name, value in parameters.items()}
     # Only the name of the database is filled in here: the query's own parameters are in braces, too.
-    return db.answer(here(sql), **given, **settings)[0]
+    return db.answer(for_test_database(sql), **given, **settings)[0]
 
 
 def export(db, name: str, **more) -> bytes:
     return run(db, EXPORTS[name], {**DAY, **more})
 
 
-def test_gpx(day):
+def test_gpx_export_has_every_fix_of_a_driver(day):
     name = "{http://www.topografix.com/GPX/1/1}"
     (segment,) = xml.etree.ElementTree.fromstring(export(day, "track.gpx.sql", driver="anna")).iter(f"{name}trkseg")
     anna = truth.by_driver(working_day()[0].fixes)["anna"]
@@ -48,9 +48,9 @@ def test_gpx(day):
     assert segment[0].find(f"{name}time").text == "2026-06-01T06:00:00Z"
 
 
-def test_geojson(day):
+def test_geojson_export_has_a_line_per_driver(day):
     tracks = json.loads(export(day, "tracks.geojson.sql"))["features"]
-    assert [one["properties"]["driver_id"] for one in tracks] == ["anna", "ben", "chloe", "dmitri", "eva"]
+    assert [track["properties"]["driver_id"] for track in tracks] == ["anna", "ben", "chloe", "dmitri", "eva"]
     anna = truth.by_driver(working_day()[0].fixes)["anna"]
     assert tracks[0]["geometry"] == {"type": "LineString", "coordinates": [[fix["lng"], fix["lat"]] for fix in anna]}
 
@@ -101,14 +101,14 @@ def pixels(png: bytes) -> list[list[tuple[int, int, int]]]:
         for place in range(size):
             left, up, corner = (line[place - 3], above[place], above[place - 3]) if place > 2 else (0, above[place], 0)
             guess = left + up - corner
-            paeth = min((left, up, corner), key=lambda one: abs(guess - one))
+            paeth = min((left, up, corner), key=lambda neighbour: abs(guess - neighbour))
             line[place] = (line[place] + (0, left, up, (left + up) // 2, paeth)[kind]) % 256
         rows.append([tuple(line[place:place + 3]) for place in range(0, size, 3)])
         above = line
     return rows
 
 
-def test_png(day):
+def test_png_export_lights_the_pixels_with_fixes(day):
     south, west, north, east = 52.4, 13.2, 52.7, 13.8
     box = {"south": str(south), "west": str(west), "north": str(north), "east": str(east)}
     rows = pixels(export(day, "heatmap.png.sql", **box))
@@ -137,15 +137,15 @@ QUERY_AND_ANSWER = re.compile(r"```sql\n(.*?)```\n(?:\n((?:\|[^\n]*\n)+))?", re.
 
 def test_answers_in_the_document_are_those_of_the_engine(day):
     text = DOCUMENT.read_text()
-    def answer(found):
+    def with_answer(found):
         sql, shown = found.groups()
-        said = run(day, sql.rstrip().rstrip(";"), {}, default_format="Markdown").decode()
-        return found.group(0) if shown is None else f"```sql\n{sql}```\n\n{said}"
-    said = QUERY_AND_ANSWER.sub(answer, text)
+        answer = run(day, sql.rstrip().rstrip(";"), {}, default_format="Markdown").decode()
+        return found.group(0) if shown is None else f"```sql\n{sql}```\n\n{answer}"
+    updated = QUERY_AND_ANSWER.sub(with_answer, text)
     assert len([found for found in QUERY_AND_ANSWER.finditer(text) if found.group(2)]) >= 10
     if os.environ.get("ANSWERS_WRITE"):
-        DOCUMENT.write_text(said)
-    assert DOCUMENT.read_text() == said
+        DOCUMENT.write_text(updated)
+    assert DOCUMENT.read_text() == updated
 
 
 def test_the_document_names_every_view_query_and_export(day):

@@ -1,4 +1,4 @@
-"""The weekly questions of docs/analysts.md, as they are written, on days whose answer is known."""
+"""Runs the weekly questions of docs/analysts.md as they are written, on days whose answers are known."""
 from __future__ import annotations
 
 import json
@@ -6,26 +6,27 @@ import json
 import pytest
 
 from devices import epoch_ms
-from test_queries import DOCUMENT, here
+from test_queries import DOCUMENT, for_test_database
 
 TZ = "Europe/Berlin"
 YARD = [[13.40, 52.50], [13.42, 52.50], [13.42, 52.52], [13.40, 52.52], [13.40, 52.50]]
 
 
 def report(name: str) -> str:
-    """Returns the query below the heading."""
+    """Returns the query below this heading of docs/analysts.md."""
     text = DOCUMENT.read_text()
     return text[text.index(f"### {name}\n"):].split("```sql\n", 1)[1].split("```", 1)[0].rstrip()
 
 
 def ask(db, name: str) -> list[dict]:
-    return [json.loads(line) for line in db.ask(here(report(name)) + " FORMAT JSONEachRow", output_format_json_quote_64bit_integers="0").splitlines()]
+    return [json.loads(line) for line in db.ask(for_test_database(report(name)) + " FORMAT JSONEachRow", output_format_json_quote_64bit_integers="0").splitlines()]
 
 
 def fixes(begin: str, seconds: range, lat=52.51, lng=13.41, speed=0.0, driver="anna") -> list[dict]:
+    """Returns a fix for each second of `seconds` after `begin`. lng and speed are numbers, or functions of the second."""
     began = epoch_ms(begin, TZ)
-    place = lambda of, second: of(second) if callable(of) else of
-    return [{"driver": driver, "ms": began + second * 1000, "lat": lat, "lng": place(lng, second), "speed": place(speed, second)} for second in seconds]
+    value_at = lambda value, second: value(second) if callable(value) else value
+    return [{"driver": driver, "ms": began + second * 1000, "lat": lat, "lng": value_at(lng, second), "speed": value_at(speed, second)} for second in seconds]
 
 
 def test_time_in_a_zone_is_cut_at_local_midnight(db):

@@ -11,10 +11,12 @@ DAY_MS = 86_400_000
 
 
 def fixes(driver: str, first: int, count: int = 10, day: int = 0) -> list[dict]:
+    """Returns fixes with consecutive sequence numbers from `first`, `day` days after 1 June 2026."""
     return [{"driver": driver, "ms": NOON + day * DAY_MS + n * 1000, "seq": n, "lat": 48, "lng": 11} for n in range(first, first + count)]
 
 
 def rows(db: Database) -> dict[str, int]:
+    """Counts the new data parts, and returns the number of counted rows by driver."""
     db.count_parts()
     found = db.rows("SELECT driver_id, sum(rows) AS rows FROM {db}.touched WHERE day < '2049-01-01' GROUP BY driver_id")
     return {row["driver_id"]: row["rows"] for row in found}
@@ -23,15 +25,15 @@ def rows(db: Database) -> dict[str, int]:
 def test_each_row_counts_once_whatever_merges_and_mutations_do(db):
     for first in (0, 10, 20):
         db.insert(fixes("a", first))
-        db.insert(fixes("b", first, day=-40))  # late: another partition, whose block numbers lie in between
+        db.insert(fixes("b", first, day=-40))  # late fixes: their partition is another one, whose block numbers lie in between
     assert rows(db) == {"a": 30, "b": 30}
-    assert rows(db) == {"a": 30, "b": 30}, "no new rows"
+    assert rows(db) == {"a": 30, "b": 30}, "a second count must add nothing"
     db.ask("OPTIMIZE TABLE {db}.positions FINAL")
-    assert rows(db) == {"a": 30, "b": 30}, "a merge brings nothing new"
+    assert rows(db) == {"a": 30, "b": 30}, "a merge must add nothing"
     db.ask("ALTER TABLE {db}.positions DELETE WHERE seq = 3", mutations_sync="2")
-    assert rows(db) == {"a": 30, "b": 30}, "a mutation brings nothing new"
+    assert rows(db) == {"a": 30, "b": 30}, "a mutation must add nothing"
     db.ask("OPTIMIZE TABLE {db}.positions FINAL")
-    assert rows(db) == {"a": 30, "b": 30}, "a merge of one part brings nothing new"
+    assert rows(db) == {"a": 30, "b": 30}, "a merge of one part must add nothing"
 
 
 def test_rows_that_merged_before_they_were_counted_are_counted(db):
@@ -41,7 +43,7 @@ def test_rows_that_merged_before_they_were_counted_are_counted(db):
         db.insert(fixes("c", first))
     db.ask("OPTIMIZE TABLE {db}.positions FINAL")
     found = rows(db)
-    assert found["c"] == 30 and found["a"] >= 10, "old rows of a mixed part may count again"
+    assert found["c"] == 30 and found["a"] >= 10, "all new rows must count, and old rows of a mixed part may count again"
     assert rows(db) == found
 
 
@@ -62,7 +64,7 @@ def test_parts_of_an_emptied_table_do_not_hide_new_rows(db):
 
 
 def test_reused_block_numbers_hide_no_rows(tmp_path):
-    """A server that restarts continues after the highest block it finds: without parts, it reuses old numbers."""
+    """A restarted server continues after the highest block number that it finds. If there are no parts, it reuses old numbers."""
     with running_engine(tmp_path) as (url, _):
         db = migrated(url)
         for first in (0, 10):
@@ -78,7 +80,7 @@ def test_reused_block_numbers_hide_no_rows(tmp_path):
 
 @pytest.mark.parametrize("counted_before", [True, False])
 def test_counts_of_the_view_on_inserts_are_kept(db, counted_before):
-    """The state that 101 leaves: `touched` has counts and no record of parts. Parts that are older than the view must not be counted again."""
+    """The view of sql/101 leaves counts in `touched`, and no record of parts. Parts that are older than the view of sql/304 must not count again."""
     db.insert(fixes("a", 0))
     assert rows(db) == {"a": 10}
     age = "- INTERVAL 1 HOUR" if not counted_before else "+ INTERVAL 1 HOUR"

@@ -7,7 +7,7 @@ import truth
 from corpus import Score, corpus
 from devices import Device, epoch_ms
 from test_definition import ask, episodes_of, assert_same_episodes, assert_same_quarters
-from test_fences import put, visits_of
+from test_fences import insert_fence, visits_of
 
 DEPOT = [[[10.99, 47.99], [11.01, 47.99], [11.01, 48.01], [10.99, 48.01]]]
 JUNE = {"from": "2026-06-01", "to": "2026-07-01", "tz": "UTC"}
@@ -43,7 +43,7 @@ def test_van_asleep_in_the_depot_is_one_stop_and_one_visit(db):
     days = ask(db, "days", "day, standing_s, silent_s, stops", "ORDER BY day", driver="", **JUNE)
     assert [row["stops"] for row in days] == [1, 0] and sum(row["silent_s"] for row in days) == 12 * 3600 + 15
     assert abs(sum(row["standing_s"] for row in days) - stops[0]["seconds"]) < 0.01
-    put(db, "depot", [DEPOT])
+    insert_fence(db, "depot", [DEPOT])
     assert len(visits_of(db, fence="depot", **JUNE)) == 1
 
 
@@ -76,8 +76,8 @@ def test_new_rules_apply_to_days_that_are_already_computed(db):
     db.ask("INSERT INTO {db}.trip_rules (driver_id, preset, stop_s) VALUES ('courier', 'car', 600)")
     db.refresh()
     assert [row["driver_id"] for row in stops_and_trips(db)[0]] == ["other"]
-    db.ask("INSERT INTO {db}.trip_rules (preset) VALUES ('truck')")  # five minutes
-    db.ask("INSERT INTO {db}.trip_rules (driver_id, preset) VALUES ('courier', '')")  # as the fleet again
+    db.ask("INSERT INTO {db}.trip_rules (preset) VALUES ('truck')")  # its stop_s is five minutes
+    db.ask("INSERT INTO {db}.trip_rules (driver_id, preset) VALUES ('courier', '')")  # the fleet's limits apply to courier again
     db.refresh()
     assert stops_and_trips(db)[0] == []
     assert db.ask("SELECT preset, speed_max, stop_s FROM {db}.trip_rules_in_force") == "truck\t40\t300\n"
@@ -98,8 +98,8 @@ def scored(labelled) -> Score:
     return Score().add(labelled, stops, sum(row["metres"] for row in found), sum(row["kind"] == "trip" for row in found))
 
 
-@pytest.mark.parametrize("labelled", corpus(rates=(5, 15, 30), errors=(3, 15)), ids=lambda one: one.driver)
-def test_labelled_day_is_found(labelled):
+@pytest.mark.parametrize("labelled", corpus(rates=(5, 15, 30), errors=(3, 15)), ids=lambda labelled: labelled.driver)
+def test_stops_trips_and_mileage_of_a_labelled_day_are_found(labelled):
     score = scored(labelled)
     assert score.f1 >= 0.95, score
     assert abs(score.trips - score.true_trips) <= 1, score
@@ -107,9 +107,9 @@ def test_labelled_day_is_found(labelled):
 
 
 def test_mileage_of_all_labelled_days_is_within_two_percent():
-    every = [scored(labelled) for labelled in corpus(rates=(5, 15, 30), errors=(3, 8, 15))]
-    moving = [score.mileage_error for score in every if score.true_metres]
-    assert sum(moving) / len(moving) <= 0.02
+    scores = [scored(labelled) for labelled in corpus(rates=(5, 15, 30), errors=(3, 8, 15))]
+    errors = [score.mileage_error for score in scores if score.true_metres]
+    assert sum(errors) / len(errors) <= 0.02
 
 
 def test_speed_is_derived_if_the_device_sends_none(db):

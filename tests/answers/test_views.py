@@ -15,7 +15,10 @@ PARTS = 6
 
 @pytest.fixture(scope="module")
 def wanderers(shared_db):
-    """A database with several parts, in each of which every driver is elsewhere, in no order of time; and each driver's newest fix."""
+    """Returns a database with several data parts that are not merged, and each driver's newest fix.
+
+    Each part has a fix of every driver, at a random time and place.
+    """
     shared_db.ask("SYSTEM STOP MERGES {db}.positions")
     shared_db.ask("SYSTEM STOP MERGES {db}.last_positions_state")
     chance, newest = random.Random(19), {}
@@ -34,7 +37,7 @@ def in_the_north(newest):
     return sum(10 <= fix["lat"] <= 40 for fix in newest.values())
 
 
-def test_last_positions_shows_the_newest_of_each_while_parts_are_not_merged(wanderers):
+def test_last_positions_shows_the_newest_fix_while_parts_are_not_merged(wanderers):
     db, newest = wanderers
     assert int(db.ask("SELECT count() FROM system.parts WHERE database = '{db}' AND table = 'last_positions_state' AND active")) > 1
     found = {row["driver_id"]: (row["lat"], row["lng"]) for row in db.rows("SELECT * FROM {db}.last_positions")}
@@ -46,7 +49,7 @@ def test_last_positions_shows_the_newest_of_each_while_parts_are_not_merged(wand
             assert int(db.ask(box, **settings)) == in_the_north(newest), settings
 
 
-def test_comment_of_the_state_warns_of_queries_that_go_wrong(wanderers):
+def test_comment_of_last_positions_state_warns_of_wrong_queries(wanderers):
     """If one of these queries becomes correct in a later ClickHouse, remove its warning from the table's comment and docs/analysts.md."""
     db, newest = wanderers
     for condition in ("FINAL PREWHERE lat BETWEEN 10 AND 40", "WHERE lat BETWEEN 10 AND 40"):
@@ -58,7 +61,7 @@ def test_comment_of_the_state_warns_of_queries_that_go_wrong(wanderers):
 
 @pytest.fixture(scope="module")
 def ties():
-    """Rows of few drivers, many with the same ts, seq or place, or all of these; and each driver's newest row."""
+    """Returns rows of few drivers, and the rank of each driver's newest row. Many rows have the same ts, seq or place, or all of these."""
     chance = random.Random(30)
     rows = [{"driver_id": f"d{chance.randrange(40)}", "ts": chance.choice([-5, 0, START, START + 1]) / 1000, "seq": chance.choice([0, 1, 2**32 - 1]),
              "lat_e7": chance.choice([-9 * 10**8, 0, 9 * 10**8]), "lng_e7": chance.choice([-18 * 10**8, -1, 18 * 10**8]),
@@ -73,7 +76,7 @@ def ties():
 
 @pytest.mark.parametrize("kept", ["one of each insert", "all of each insert", "merged"])
 def test_order_of_inserts_does_not_change_last_positions(engine, ties, kept):
-    """Rows come late, with equal ts, with any seq, and again."""
+    """Rows are inserted late and twice, with equal ts and any seq."""
     rows, newest = ties
     answers = []
     for seed in (1, 2):
@@ -105,11 +108,11 @@ def test_last_positions_has_the_attributes_of_the_newest_fix(db):
     assert db.ask("SELECT attributes FROM {db}.last_positions") == "{'battery':'79'}\n"
 
 
-def test_only_conditions_on_the_sort_key_of_fixes_are_tested_early(wanderers):
+def test_only_conditions_on_the_sorting_key_are_in_prewhere(wanderers):
     db, _ = wanderers
     plan = db.ask("EXPLAIN actions = 1 SELECT count() FROM {db}.fixes WHERE lat BETWEEN 10 AND 11 AND speed > 3")
-    early = [line for line in plan.splitlines() if "Prewhere filter column:" in line]
-    assert len(early) == 1 and "lat_e7" in early[0] and "speed" not in early[0], plan
+    prewhere = [line for line in plan.splitlines() if "Prewhere filter column:" in line]
+    assert len(prewhere) == 1 and "lat_e7" in prewhere[0] and "speed" not in prewhere[0], plan
 
 
 def test_older_row_of_the_same_fix_is_never_returned(db):

@@ -1,4 +1,4 @@
-"""What the views must answer, computed the slow way: no SQL, distances by Vincenty's formulae on WGS84 (Survey Review, 1975).
+"""What the views must return, computed a second time, without SQL. Distances: Vincenty's formulae on WGS84 (Survey Review, 1975).
 
 A fix is a dictionary: driver, ms (epoch), lat, lng; optional seq, speed, acc, received (ms).
 """
@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
+# Constants of the definition of trips, as in sql/360.
 GAP_MS, LOOK_MS, JUMP_M = 3_600_000, 15_000, 100
 STILL_MPS, STILL_MS, HONEST_M, RUN_MS = 0.1, 30_000, 1000, 45_000
 STEP_M, STEP_S_MAX, BEND_M, BEND_MAX, BEND_SHARE = 37, 64, 32, 2.2, 0.75
+# Longest silence that the views connect, in UTC days, and how far beyond its window the view `gaps` reads.
 SILENCE_DAYS_MAX = 3
 SILENCE_MARGIN_MS = 12 * 3_600_000
 QUARTER_MS, DAY_MS, SEQ_MARGIN_MS = 900_000, 86_400_000, 2 * 3_600_000
+# WGS84: semi-major axis in metres, flattening, semi-minor axis.
 A, F = 6378137.0, 1 / 298.257223563
 B = A * (1 - F)
 
@@ -83,6 +86,7 @@ def on_three_axes(lat, lng):
 
 
 def middle(points) -> tuple[float, float]:
+    """Returns the mean position of points."""
     return degrees_of(tuple(sum(axis) / len(axis) for axis in zip(*(on_three_axes(*point) for point in points))))
 
 
@@ -139,11 +143,12 @@ def reasons(track: list[dict], rules=RULES) -> list[str]:
             continue
         if is_impossible(a, fix, rules) and is_impossible(fix, b, rules) and not is_impossible(a, b, rules):
             why[accurate[at]] = "jump"
-        # Also a jump: more than 100 m there and back within two minutes, faster than 5 m/s plus one and a half times the speed around it.
-        there, back, across = apart(a, fix), apart(fix, b), apart(a, b)
+        # A fix is also a jump if it is more than 100 m away from both neighbours, the way there and back takes at most two minutes, the direct
+        # way is shorter than 60 % of it, and both legs are faster than 5 m/s plus one and a half times the speed around them.
+        leg_to, leg_from, direct = apart(a, fix), apart(fix, b), apart(a, b)
         around = max(speed_between(track[accurate[at - 2]], a) if at > 1 else 0,
                      speed_between(b, track[accurate[at + 2]]) if at + 2 < len(accurate) else 0, speed_between(a, b))
-        if (min(there, back) > JUMP_M and across < 0.6 * (there + back) and b["ms"] - a["ms"] <= 120_000
+        if (min(leg_to, leg_from) > JUMP_M and direct < 0.6 * (leg_to + leg_from) and b["ms"] - a["ms"] <= 120_000
                 and min(speed_between(a, fix), speed_between(fix, b)) > 1.5 * around + 5):
             why[accurate[at]] = "jump"
     return why
@@ -171,7 +176,7 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
 
     def is_parking(at):
         return is_silence(at) and at - 1 in here and apart(fixes[at - 1], fixes[at]) <= rules.trip_m
-    # Runs: the looks within a radius of the first one.
+    # Runs: consecutive looks within a radius of the first look of the run.
     runs: list[list[int]] = []
     for before, at in zip([None, *looks], looks):
         if before is not None and not is_silence(at):
@@ -181,7 +186,7 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
                 runs[-1].append(at)
                 continue
         runs.append([at])
-    # Stays: runs that belong together.
+    # Stays: each is a run, or several runs that belong to the same stop.
     stays: list[dict] = []
     for number, run in enumerate(runs):
         next_at = runs[number + 1][0] if number + 1 < len(runs) else here[-1] + 1
@@ -192,24 +197,24 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
         if fixes[run[-1]]["ms"] - began < RUN_MS and not is_kept:
             continue
         early = [axes[at] for at in run if fixes[at]["ms"] - began <= rules.stop_s * 1000]
-        one = {"first": run[0], "last": last, "began": began, "ended": fixes[run[-1]]["ms"], "is_kept": is_kept,
+        stay = {"first": run[0], "last": last, "began": began, "ended": fixes[run[-1]]["ms"], "is_kept": is_kept,
                "place": tuple(sum(axis) / len(axis) for axis in zip(*early))}
         if stays:
             former = stays[-1]
-            long = [each["ended"] - each["began"] >= rules.stop_s * 1000 for each in (former, one)]
-            away_ms = one["began"] - former["ended"]
-            if (math.dist(former["place"], one["place"]) <= (rules.trip_m if all(long) else rules.radius_m / (1 if any(long) else 2))
-                    and away_ms <= (rules.trip_s if any(long) else rules.spike_s) * 1000):
-                former.update(last=one["last"], ended=one["ended"], is_kept=former["is_kept"] or is_kept)
+            long = [each["ended"] - each["began"] >= rules.stop_s * 1000 for each in (former, stay)]
+            absence_ms = stay["began"] - former["ended"]
+            if (math.dist(former["place"], stay["place"]) <= (rules.trip_m if all(long) else rules.radius_m / (1 if any(long) else 2))
+                    and absence_ms <= (rules.trip_s if any(long) else rules.spike_s) * 1000):
+                former.update(last=stay["last"], ended=stay["ended"], is_kept=former["is_kept"] or is_kept)
                 continue
-        stays.append(one)
-    return [(one["first"], one["last"], one["place"]) for one in stays if one["is_kept"] or one["ended"] - one["began"] >= rules.stop_s * 1000]
+        stays.append(stay)
+    return [(stay["first"], stay["last"], stay["place"]) for stay in stays if stay["is_kept"] or stay["ended"] - stay["began"] >= rules.stop_s * 1000]
 
 
 def slots_of_a_day(fixes: list[dict], day: int) -> dict[int, tuple]:
     """Returns, by the index of each fix of the UTC day, the slot of time whose mean position is one point of the route.
 
-    A slot is about STEP_M long, and lasts for at most STEP_S_MAX.
+    A slot is about STEP_M metres long, and lasts for at most STEP_S_MAX seconds.
     """
     here = [place for place, fix in enumerate(fixes) if fix["ms"] // DAY_MS == day]
     looks = [place for at, place in enumerate(here) if at == 0 or fixes[place]["ms"] // LOOK_MS != fixes[here[at - 1]]["ms"] // LOOK_MS]
@@ -254,7 +259,7 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
         return "stop" if at in stop_of and stop_of[at] == stop_of.get(at - 1) else "trip"
     kinds = [kind_of(at) for at in range(len(fixes) + 1)]
     axes = [on_three_axes(fix["lat"], fix["lng"]) for fix in fixes]
-    # Points of the route: the indices of their fixes.
+    # Points of the route, each with the indices of its fixes.
     points: list[tuple[list[int], tuple]] = []
     for at in range(len(fixes)):
         is_alone = kinds[at] != "trip" or at in stop_of or kinds[at + 1] != "trip"
@@ -320,14 +325,14 @@ def degrees_of(axes) -> tuple[float, float]:
 
 
 def runs(ways):
-    """Groups consecutive legs of the same kind, each gap alone. Leaves out gaps of more than SILENCE_DAYS_MAX days."""
-    together: list[list[dict]] = []
+    """Groups consecutive legs of the same kind; each gap is a group of its own. Leaves out gaps of more than SILENCE_DAYS_MAX days."""
+    groups: list[list[dict]] = []
     for way in ways:
-        if together and together[-1][-1]["kind"] == way["kind"] != "gap":
-            together[-1].append(way)
+        if groups and groups[-1][-1]["kind"] == way["kind"] != "gap":
+            groups[-1].append(way)
         else:
-            together.append([way])
-    return [run for run in together if run[0]["kind"] != "gap" or run[0]["is_known"]]
+            groups.append([way])
+    return [run for run in groups if run[0]["kind"] != "gap" or run[0]["is_known"]]
 
 
 def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
@@ -339,7 +344,7 @@ def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
             if ended > since and began < until:
                 speeds = [fix["speed"] for way in run for fix in way["fixes"] if fix.get("speed") is not None]
                 ends = [(fix["lat"], fix["lng"]) for fix in (run[0]["a"], run[-1]["b"])]
-                stops = [way["place"] for way in run if way["place"]]  # one for each day of a stop over midnight, and the fix at midnight
+                stops = [way["place"] for way in run if way["place"]]  # a stop across midnight has a place on each day, and one at midnight
                 found.append({"driver_id": driver, "kind": run[0]["kind"], "began": began, "ended": ended, "fixes": sum(len(way["fixes"]) for way in run),
                               "metres": sum(way["metres"] for way in run), "untracked_m": sum(way["untracked"] for way in run),
                               "speed_max": max(speeds, default=None),
@@ -347,14 +352,14 @@ def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
     return found
 
 
-def pieces(way, cuts):
-    """Splits a leg: returns the start, share and seconds of each piece. `cuts` returns the next cut after a time."""
+def pieces(way, next_cut):
+    """Splits a leg: returns the start, share and seconds of each piece. `next_cut` returns the first cut after a time."""
     began, ended, at = way["a"]["ms"], way["b"]["ms"], way["a"]["ms"]
     if began == ended:
         return [(at, 1.0, 0.0)]
     found = []
     while at < ended:
-        until = min(ended, cuts(at))
+        until = min(ended, next_cut(at))
         found.append((at, (until - at) / (ended - began), (until - at) / 1000))
         at = until
     return found
@@ -371,21 +376,21 @@ def days(fixes, since_day, until_day, tz) -> dict[tuple[str, str], dict]:
         day = day_of(ms) + timedelta(days=1)
         return round(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp() * 1000)
 
-    def of(day):
+    def row_of(day):
         return found.setdefault((driver, day.isoformat()), dict.fromkeys(
             ("fixes", "metres", "untracked_m", "moving_s", "standing_s", "silent_s", "trips", "stops"), 0))
     for driver, track in by_driver(fixes).items():
         for fix in track:
-            of(day_of(fix["ms"]))["fixes"] += 1
+            row_of(day_of(fix["ms"]))["fixes"] += 1
         for run in runs(legs(track)):
             if run[0]["kind"] != "gap":
-                of(day_of(run[0]["a"]["ms"]))[run[0]["kind"] + "s"] += 1
+                row_of(day_of(run[0]["a"]["ms"]))[run[0]["kind"] + "s"] += 1
             for way in run:
-                of(day_of(way["b"]["ms"]))["untracked_m"] += way["untracked"]
+                row_of(day_of(way["b"]["ms"]))["untracked_m"] += way["untracked"]
                 for at, share, seconds in pieces(way, next_midnight) if way["kind"] != "gap" else []:
-                    of(day_of(at))["metres"] += way["metres"] * share
-                    of(day_of(at))["moving_s" if way["kind"] == "trip" else "standing_s"] += seconds
-                    of(day_of(at))["silent_s"] += seconds if way.get("is_silent") else 0
+                    row_of(day_of(at))["metres"] += way["metres"] * share
+                    row_of(day_of(at))["moving_s" if way["kind"] == "trip" else "standing_s"] += seconds
+                    row_of(day_of(at))["silent_s"] += seconds if way.get("is_silent") else 0
     return {key: day for key, day in found.items() if since_day.isoformat() <= key[1] < until_day.isoformat()}
 
 
@@ -394,10 +399,10 @@ def quarters(fixes) -> dict[tuple[str, int], dict]:
     names = ("fixes", "distance_m", "moving_s", "tracked_s", "speed_sum", "speed_count", "missing")
     found: dict[tuple[str, int], dict] = {}
     for driver, track in by_driver(fixes).items():
-        def of(ms):
+        def quarter_of(ms):
             return found.setdefault((driver, ms // QUARTER_MS * 900), {**dict.fromkeys(names, 0), "speed_max": None})
         for before, fix, reason in zip([None, *track], track, reasons(track)):
-            quarter = of(fix["ms"])
+            quarter = quarter_of(fix["ms"])
             quarter["fixes"] += 1
             if before and before["ms"] >= fix["ms"] // DAY_MS * DAY_MS - SEQ_MARGIN_MS and 0 < before.get("seq", 0) < fix.get("seq", 0):
                 quarter["missing"] += fix["seq"] - before["seq"] - 1
@@ -407,20 +412,23 @@ def quarters(fixes) -> dict[tuple[str, int], dict]:
                 quarter["speed_max"] = max(quarter["speed_max"] or 0, fix["speed"])
         for way in legs(track):
             for at, share, seconds in pieces(way, lambda ms: ms // QUARTER_MS * QUARTER_MS + QUARTER_MS) if way["kind"] != "gap" and not way.get("is_silent") else []:
-                of(at)["distance_m"] += way["metres"] * share
-                of(at)["moving_s"] += seconds if way["kind"] == "trip" else 0
-                of(at)["tracked_s"] += seconds
+                quarter_of(at)["distance_m"] += way["metres"] * share
+                quarter_of(at)["moving_s"] += seconds if way["kind"] == "trip" else 0
+                quarter_of(at)["tracked_s"] += seconds
     return found
 
 
 def silences(fixes, seconds, since, until, now) -> list[dict]:
-    """Returns the silences that overlap the window, up to twelve hours beyond it. A silence has no end if no fix follows by then."""
+    """Returns the silences that overlap the window from `since` to `until`, whole up to twelve hours beyond it.
+
+    `ended` is None if no fix follows within these twelve hours.
+    """
     found = []
     for driver, track in by_driver(fixes, since - SILENCE_MARGIN_MS, until + SILENCE_MARGIN_MS).items():
         for fix, following in zip(track, [*track[1:], None]):
             ended = following and following["ms"]
-            lasts = ((ended or min(until, now)) - fix["ms"]) / 1000
-            if lasts > seconds and fix["ms"] < until and (ended is None or ended > since):
+            duration_s = ((ended or min(until, now)) - fix["ms"]) / 1000
+            if duration_s > seconds and fix["ms"] < until and (ended is None or ended > since):
                 way = following and between(fix, following)
-                found.append({"driver_id": driver, "began": fix["ms"], "ended": ended, "seconds": lasts, "metres": way})
+                found.append({"driver_id": driver, "began": fix["ms"], "ended": ended, "seconds": duration_s, "metres": way})
     return found

@@ -1,4 +1,5 @@
-//! Checks the access rules for ClickHouse. The local engine cannot execute them, but it parses them.
+//! Checks the access rules in deploy/clickhouse. The local engine cannot execute them, but it
+//! parses them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +9,7 @@ use lab_stack::repository;
 
 use crate::world::{Engine, shared_engine};
 
-/// Returns the statements, without comments.
+/// Splits a file into its statements, without comments.
 fn statements(sql: &str) -> Vec<String> {
     let code: Vec<&str> =
         sql.lines().map(|line| line.split("--").next().unwrap_or_default()).collect();
@@ -20,8 +21,8 @@ fn statements(sql: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the tables, without views, that have a column of driver ids.
-fn engine_tables(engine: &Engine) -> Result<Vec<String>> {
+/// Returns the tables that have a column `driver_id`; views are left out.
+fn tables_with_drivers(engine: &Engine) -> Result<Vec<String>> {
     engine.server.create_tables("access")?;
     let sql = "SELECT table FROM system.columns WHERE database = 'access' AND name = 'driver_id' AND table IN \
                (SELECT name FROM system.tables WHERE database = 'access' AND engine LIKE '%MergeTree') ORDER BY table";
@@ -29,7 +30,7 @@ fn engine_tables(engine: &Engine) -> Result<Vec<String>> {
 }
 
 #[test]
-fn engine_parses_every_statement_of_the_access_rules() -> Result<()> {
+fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
     let engine = shared_engine()?;
     let parse = |statement: &str| -> Result<String> {
         let quoted = statement.replace('\\', "\\\\").replace('\'', "\\'");
@@ -38,7 +39,7 @@ fn engine_parses_every_statement_of_the_access_rules() -> Result<()> {
             .query(&format!("SELECT formatQuerySingleLine('{quoted}')"))
             .context(statement.to_owned())
     };
-    ensure!(parse("GRANT NONSENSE ON fleet.* TO milepost").is_err(), "the parser accepts nonsense");
+    ensure!(parse("GRANT NONSENSE ON fleet.* TO milepost").is_err(), "the parser must refuse an unknown privilege");
 
     let deploy = repository().join("deploy/clickhouse");
     let sql = fs::read_to_string(deploy.join("access.sql"))?;
@@ -52,18 +53,21 @@ fn engine_parses_every_statement_of_the_access_rules() -> Result<()> {
     for statement in &rules {
         parse(statement)?;
     }
-    // A second customer is not part of "all others", and does not reduce their quota.
-    for general in [
+    // Both statements name the role that all customers have. So a second customer does not count as
+    // one of the others, who see all drivers, and is limited by the quota.
+    for clause in [
         "EXCEPT milepost_customer",
         "ALTER QUOTA IF EXISTS milepost_readers TO milepost_reader, milepost_customer",
     ] {
-        ensure!(customer.contains(general), "{general}");
+        ensure!(customer.contains(clause), "customer.sql lacks {clause}");
     }
     ensure!(!customer.contains("EXCEPT customer_"), "a policy must not except a single customer");
-    let closed = "ALTER USER migrate VALID UNTIL '2020-01-01'";
-    ensure!(sql.contains(closed), "{closed}");
-    parse(closed)?;
-    // A second run with other hashes changes the passwords.
+    // access.sql has this statement in a comment only.
+    let expire_login = "ALTER USER migrate VALID UNTIL '2020-01-01'";
+    ensure!(sql.contains(expire_login), "access.sql lacks {expire_login}");
+    parse(expire_login)?;
+    // Each user is created and then altered, so that a second run with other hashes changes the
+    // passwords.
     for (user, hash) in [
         ("milepost", "MILEPOST"),
         ("migrate", "MIGRATE"),
@@ -79,17 +83,18 @@ fn engine_parses_every_statement_of_the_access_rules() -> Result<()> {
             ensure!(rules.iter().any(|rule| rule.starts_with(&begin)), "{begin}");
         }
     }
-    // Every table with driver ids has a policy; views run with the rights of their caller.
-    let tables = engine_tables(&engine)?;
+    // Every table with driver ids has exactly two row policies: one for the customer, and one for
+    // everybody else. Views need none, because they run with the rights of their caller.
+    let tables = tables_with_drivers(&engine)?;
     assert!(tables.len() >= 3, "{tables:?}");
     for table in &tables {
         let policies = rules.iter().filter(|rule| rule.starts_with("CREATE ROW POLICY"));
         ensure!(
             policies.filter(|policy| policy.contains(&format!("fleet.{table}"))).count() == 2,
-            "{table}"
+            "{table} must have two row policies"
         );
     }
-    // The eraser may delete from these tables, too.
+    // The eraser may delete from each of these tables, except the list of erased drivers.
     for table in tables.iter().filter(|table| *table != "erased") {
         let grant = format!(
             "GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.{table} TO milepost_eraser"
@@ -101,8 +106,8 @@ fn engine_parses_every_statement_of_the_access_rules() -> Result<()> {
     {
         ensure!(rules.iter().any(|rule| rule.starts_with(kind)), "no {kind}");
     }
-    // The rules grant exactly what `milepost check` requires of the writer, what `migrate` needs
-    // and what readers query.
+    // The rules contain the grants that the writer, `migrate`, readers and the eraser need. Further
+    // grants are not detected here.
     for wanted in [
         "GRANT INSERT ON fleet.positions TO",
         "GRANT INSERT ON fleet.rejects TO",
@@ -112,7 +117,7 @@ fn engine_parses_every_statement_of_the_access_rules() -> Result<()> {
         "GRANT SELECT ON fleet_ask.* TO milepost_reader",
         "GRANT SELECT ON system.processes TO milepost_eraser",
     ] {
-        ensure!(rules.iter().any(|rule| rule.starts_with(wanted)), "{wanted}");
+        ensure!(rules.iter().any(|rule| rule.starts_with(wanted)), "no {wanted}");
     }
     Ok(())
 }
@@ -149,7 +154,7 @@ fn both_access_files_grant_what_the_migrations_need() -> Result<()> {
         assert_eq!(to_role(role), to_user(user), "access.sql for {role}, users.xml for {user}");
     }
 
-    // Adding a field (docs/add-a-field.md) replaces the first two, adding a roll-up the third.
+    // A new field (docs/add-a-field.md) replaces the first two views, a new roll-up the third.
     let replaced = ["fixes", "last_positions", "rollups"];
     for view in replaced {
         let grants = to_role("milepost_migrator");

@@ -10,7 +10,9 @@ use lab_stack::{Settings, repository};
 use crate::cluster::{self, Hosts};
 use crate::world::{SOON, World, unmigrated};
 
+/// Largest number of files that the patch may change.
 const FILES_MAX: usize = 4;
+/// Largest number of lines that the patch may add.
 const LINES_MAX: usize = 30;
 
 /// Returns the columns with the properties that Keeper compares, and with their comments.
@@ -30,14 +32,14 @@ fn add_a_field_recipe_works_as_written() -> Result<()> {
     ensure!(files <= FILES_MAX && lines <= LINES_MAX, "{files} files, {lines} lines");
     let binary = patched::build(&patch)?;
     patched::test()?;
-    let patched = |world: &World| {
+    let patched_settings = |world: &World| {
         Settings::new(&binary, world.folder.path(), world.broker.port, &world.engine.server.url())
             .with("CLICKHOUSE__DATABASE", &*world.database)
     };
 
     let world = unmigrated("add_a_field")?;
     world.settings.migrate()?;
-    let settings = patched(&world);
+    let settings = patched_settings(&world);
     settings.migrate()?;
     let _milepost = settings.run()?;
     world.publish(&[
@@ -51,12 +53,12 @@ fn add_a_field_recipe_works_as_written() -> Result<()> {
     }
 
     let replica = unmigrated("add_a_field_replica")?;
-    let settings = cluster::for_cluster(patched(&replica), &replica, &Arc::new(Hosts::default()))?;
+    let settings = cluster::for_cluster(patched_settings(&replica), &replica, &Arc::new(Hosts::default()))?;
     settings.migrate()?;
     assert_eq!(
         columns(&replica)?,
         columns(&world)?,
-        "a replica that is added later has other tables"
+        "a replica that is added later must have the same columns"
     );
     ensure!(columns(&world)?.contains("hdop_tenths"), "{}", columns(&world)?);
     Ok(())

@@ -10,8 +10,8 @@ use crate::world::{SOON, world};
 
 const DAY_MS: i64 = 86_400_000;
 
-/// Returns the fixes of a drive: east along the equator, a thousandth of a degree (111.3195 m) every
-/// 10 s, sixty times, then ten minutes in one place.
+/// Returns the fixes of a drive: east along the equator, a thousandth of a degree (111.3195 m)
+/// every 10 s, sixty times, then ten minutes in one place.
 fn drive(began_ms: i64) -> String {
     let mut points = String::new();
     for number in 0..=120_u32 {
@@ -31,8 +31,8 @@ fn drive(began_ms: i64) -> String {
 fn drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
     let world = world("answers")?;
     let _milepost = world.settings.run()?;
-    // Yesterday at noon: far from midnight, and the drive ends at a moment that the definition of a
-    // trip samples.
+    // Yesterday at noon: far from midnight, and the drive ends at a multiple of 15 s. The
+    // definition of stops samples the fixes at these times.
     let began_ms = (unix_ms() / DAY_MS - 1) * DAY_MS + DAY_MS / 2;
     let payload = drive(began_ms);
     // A device that missed its acknowledgement sends all fixes again.

@@ -1,5 +1,5 @@
-//! Tests `mqtt.broker_metrics`: the broker's own counters become a metric, and never positions. A
-//! broker that refuses them, or closes the connection because of them, affects nothing else.
+//! Tests `mqtt.broker_metrics`: the broker's own counters become a metric, and never positions. If
+//! a broker refuses the subscription to them, or closes the connection, nothing else is affected.
 
 use std::sync::mpsc;
 
@@ -100,7 +100,7 @@ fn refused_broker_counters_are_logged_and_affect_nothing_else() -> Result<()> {
 }
 
 #[test]
-fn broker_that_closes_on_the_counters_is_not_asked_for_them_again() -> Result<()> {
+fn counters_are_given_up_after_the_broker_closed_three_connections() -> Result<()> {
     let world = unmigrated("closes_for_counters")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
@@ -115,7 +115,7 @@ fn broker_that_closes_on_the_counters_is_not_asked_for_them_again() -> Result<()
     assert_eq!(broker.seen().connections.len(), 4);
     ensure!(
         milepost.process.log()?.contains("set mqtt.broker_metrics = false"),
-        "the log does not say what to do"
+        "the log must say what to do"
     );
     milepost.terminate(SOON).map(drop)
 }
@@ -123,7 +123,7 @@ fn broker_that_closes_on_the_counters_is_not_asked_for_them_again() -> Result<()
 #[test]
 fn leaving_member_does_not_subscribe_to_the_broker_counters() -> Result<()> {
     let world = unmigrated("leaves_counters")?;
-    let (says, heard) = mpsc::sync_channel(100);
+    let (recorder, packets) = mpsc::sync_channel(100);
     let broker = ScriptedBroker::start_for_sessions(move |peer| {
         loop {
             let packet = peer.receive()?;
@@ -132,17 +132,17 @@ fn leaving_member_does_not_subscribe_to_the_broker_counters() -> Result<()> {
             }
             if let Packet::Unsubscribe(asked) = &packet {
                 let [high, low] = asked.pkid.to_be_bytes();
-                // SUBACK and UNSUBSCRIBE cross.
+                // The SUBACK is sent only now, so it crosses the UNSUBSCRIBE. The UNSUBACK follows.
                 peer.send(&[&[0x90, 4, 0, 1, 0, 1][..], &[0xB0, 5, high, low, 0, 0, 0]].concat())?;
             }
-            says.send(packet)?;
+            recorder.send(packet)?;
         }
     })?;
     let settings = broker.settings(&world)?.with("MQTT__BROKER_METRICS", "true");
     let mut milepost = settings.with("SHUTDOWN__LEAVE", "true").start()?;
-    while !matches!(heard.recv_timeout(SOON)?, Packet::Subscribe(_)) {}
+    while !matches!(packets.recv_timeout(SOON)?, Packet::Subscribe(_)) {}
     assert_eq!(milepost.terminate(SOON)?, 0);
-    let later: Vec<_> = heard.try_iter().collect();
+    let later: Vec<_> = packets.try_iter().collect();
     ensure!(later.iter().any(|packet| matches!(packet, Packet::Unsubscribe(_))), "{later:?}");
     ensure!(!later.iter().any(|packet| matches!(packet, Packet::Subscribe(_))), "{later:?}");
     Ok(())
@@ -156,7 +156,7 @@ fn broker_counters_are_not_read_by_default() -> Result<()> {
         peer.send(&fix(1))?;
         loop {
             if let Packet::Subscribe(_) = peer.receive()? {
-                peer.send(&[0xE0, 1, 0x87])?; // as some managed brokers do
+                peer.send(&[0xE0, 1, 0x87])?; // not authorized, as some managed brokers answer
             }
         }
     })?;

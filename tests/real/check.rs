@@ -19,8 +19,8 @@ use crate::world::{SOON, World, settings, unmigrated, world};
 
 const PROBE: &str = "drivers/check/gps-check";
 
-/// Level and text of each line, by the name of the check; of several lines, the first that is not
-/// ok.
+/// Level and text of the line of each check, by the check's name. If a check has several lines, the
+/// first one that is not ok.
 type Lines = BTreeMap<String, (String, String)>;
 
 /// Runs `milepost check`; returns the exit code and the findings.
@@ -183,11 +183,11 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
         "warning",
         "in EMQX set mqtt.max_inflight = 32000",
     )?;
-    let alone = on(b"\x21\x00\x20", 1)?.with("MQTT__CONNECTIONS", "1");
-    finds(&alone, &[], "window", "error", "at most about 160 messages/s")?;
-    let ours = on(b"", 1)?.with("LAB__RECEIVE_MAXIMUM", "100");
+    let one_connection = on(b"\x21\x00\x20", 1)?.with("MQTT__CONNECTIONS", "1");
+    finds(&one_connection, &[], "window", "error", "at most about 160 messages/s")?;
+    let small_window = on(b"", 1)?.with("LAB__RECEIVE_MAXIMUM", "100");
     finds(
-        &ours,
+        &small_window,
         &[],
         "window",
         "warning",
@@ -217,16 +217,16 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
     finds(&on(b"", 0x87)?, &[], "subscription", "error", "allow it: EMQX acl.conf")?;
     finds(&on(b"", 0x9E)?, &[], "subscription", "error", "EMQX: mqtt.shared_subscription = true")?;
     finds(&on(b"", 0)?, &[], "subscription", "error", "EMQX: mqtt.max_qos_allowed")?;
-    let asks = |code| Ok::<_, anyhow::Error>(on(b"", code)?.with("MQTT__BROKER_METRICS", "true"));
-    finds(&asks(1)?, &[], "broker metrics", "ok", "$SYS/brokers/+/metrics/# granted")?;
-    finds(&asks(1)?, &[], "queue drops", "ok", "milepost_broker_dropped_total")?;
+    let with_counters = |code| Ok::<_, anyhow::Error>(on(b"", code)?.with("MQTT__BROKER_METRICS", "true"));
+    finds(&with_counters(1)?, &[], "broker metrics", "ok", "$SYS/brokers/+/metrics/# granted")?;
+    finds(&with_counters(1)?, &[], "queue drops", "ok", "milepost_broker_dropped_total")?;
     finds(&on(b"", 1)?, &[], "queue drops", "ok", "set mqtt.broker_metrics = true")?;
-    finds(&asks(0x87)?, &[], "queue drops", "ok", "the line \"broker metrics\" says why")?;
-    finds(&asks(0x87)?, &[], "broker metrics", "warning", "mqtt.broker_metrics = false")
+    finds(&with_counters(0x87)?, &[], "queue drops", "ok", "the line \"broker metrics\" says why")?;
+    finds(&with_counters(0x87)?, &[], "broker metrics", "warning", "mqtt.broker_metrics = false")
 }
 
 /// The broker accepts only the second attempt of each client id. EMQX, too, refuses a client id
-/// until it has cleaned up the former process of that id.
+/// until it has cleaned up after the connection that had it before.
 #[test]
 fn busy_broker_is_retried_and_does_not_fail_a_check() -> Result<()> {
     const CONNACK_BUSY: [u8; 5] = [0x20, 3, 0, 0x89, 0];
@@ -322,8 +322,8 @@ fn check_measures_the_size_that_a_proxy_refuses() -> Result<()> {
     let world = world("check_size")?;
     let proxy = |largest: usize| {
         scripted_by_size(world.engine.server.port, move |statement, bytes| {
-            let is_measured = statement.contains("JSONEachRow");
-            if is_measured && bytes > largest {
+            let is_size_probe = statement.contains("JSONEachRow");
+            if is_size_probe && bytes > largest {
                 return Scripted::Answer(413, "<html>413 Request Entity Too Large".to_owned());
             }
             Scripted::Pass
@@ -335,10 +335,10 @@ fn check_measures_the_size_that_a_proxy_refuses() -> Result<()> {
     finds(&limited_to(1 << 20)?, &[], "insert size", "warning", "takes 1024 KiB: milepost splits")?;
     finds(&limited_to(1 << 20)?, &[], "insert size", "warning", "nginx: client_max_body_size 8m")?;
     finds(&limited_to(64 << 10)?, &[], "insert size", "error", "takes 64 KiB: a single row")?;
-    // An endpoint that does not answer does not hide the following ones.
-    let both = format!("http://127.0.0.1:1,{}", proxy(64 << 10)?);
+    // The second endpoint is checked even if the first one does not answer.
+    let urls = format!("http://127.0.0.1:1,{}", proxy(64 << 10)?);
     finds(
-        &with_url(both).with("CLICKHOUSE__REPLICATION", "macros"),
+        &with_url(urls).with("CLICKHOUSE__REPLICATION", "macros"),
         &[],
         "insert size",
         "error",
@@ -372,14 +372,14 @@ fn broker_that_hangs_up_on_its_own_topics_does_not_fail_a_check() -> Result<()> 
         world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port));
     finds(&settings, &[], "queue drops", "ok", "not visible here")?;
     finds(&settings, &[], "cluster", "ok", "whether the broker has more is not visible here")?;
-    let asks = settings.with("MQTT__BROKER_METRICS", "true");
-    finds(&asks, &[], "broker metrics", "warning", "EMQX acl.conf")
+    let with_counters = settings.with("MQTT__BROKER_METRICS", "true");
+    finds(&with_counters, &[], "broker metrics", "warning", "EMQX acl.conf")
 }
 
 #[test]
 fn check_names_the_statement_that_repairs_clickhouse() -> Result<()> {
     let world = world("check_tables")?;
-    // Settings of a table that the operator created are up to the operator.
+    // `check` does not judge the settings of a table that the operator created.
     world.query("CREATE MATERIALIZED VIEW {db}.my_mv ENGINE = MergeTree ORDER BY ts AS SELECT driver_id, ts FROM {db}.positions")?;
     for what in ["deduplication", "fsync"] {
         finds(&world.settings, &[], what, "ok", "")?;
@@ -414,30 +414,35 @@ fn check_names_the_statement_that_repairs_clickhouse() -> Result<()> {
     finds_error("migrations", "run milepost migrate as a user that may create tables")
 }
 
-/// Starts a proxy to the engine that replaces one statement.
-fn changed(world: &World, of: &'static str, becomes: &'static str) -> Result<Settings> {
+/// Starts a proxy to the engine that replaces each statement in which `words` occur. Returns
+/// settings with its URL.
+fn changed(world: &World, words: &'static str, instead: &'static str) -> Result<Settings> {
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
-        if statement.contains(of) { Scripted::Instead(becomes.to_owned()) } else { Scripted::Pass }
+        if statement.contains(words) {
+            Scripted::Instead(instead.to_owned())
+        } else {
+            Scripted::Pass
+        }
     })?;
     Ok(world.settings.clone().with("CLICKHOUSE__URL", url))
 }
 
 #[test]
-fn check_names_the_setting_if_clickhouse_is_old_late_or_locked() -> Result<()> {
+fn check_names_the_setting_for_each_clickhouse_fault() -> Result<()> {
     let world = world("check_server")?;
     let old = "SELECT '23.3.1.2823', toString(toUnixTimestamp64Milli(now64(3)))";
     finds(&changed(&world, "version()", old)?, &[], "version", "error", "update ClickHouse to")?;
-    let late = "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)) - 600000)";
+    let behind = "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)) - 600000)";
     finds(
-        &changed(&world, "version()", late)?,
+        &changed(&world, "version()", behind)?,
         &[],
         "clocks",
         "error",
         "synchronise both hosts with NTP",
     )?;
-    let early = "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)) + 60000)";
+    let ahead = "SELECT version(), toString(toUnixTimestamp64Milli(now64(3)) + 60000)";
     finds(
-        &changed(&world, "version()", early)?,
+        &changed(&world, "version()", ahead)?,
         &[],
         "clocks",
         "warning",
@@ -649,7 +654,7 @@ fn check_reports_many_small_inserts_with_the_setting() -> Result<()> {
 #[test]
 fn check_reports_an_unusable_spool() -> Result<()> {
     let folder = lab_stack::folder()?;
-    // Neither server is reachable: the disk is checked nevertheless.
+    // Neither server is reachable. The disk is checked all the same.
     let with = |dir: &str| settings(folder.path(), 1, "http://127.0.0.1:1").with("SPOOL__DIR", dir);
     finds(&with("/dev/shm/milepost-check"), &[], "spool", "error", "is memory")?;
     ensure!(

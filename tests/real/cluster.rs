@@ -23,7 +23,8 @@ pub struct Hosts {
     waited: AtomicUsize,
 }
 
-/// Rewrites a statement for a single server: without `ON CLUSTER` and without replication.
+/// Rewrites a statement for a single server: without `ON CLUSTER` and without replication. `new` is
+/// the number of simulated hosts without tables.
 fn for_single_server(statement: &str, new: usize) -> String {
     let mut sql = statement.replace("ENGINE = Replicated", "ENGINE = ");
     for cluster in ["c", "two"] {
@@ -102,8 +103,8 @@ fn migration_is_recorded_after_every_host_applied_it() -> Result<()> {
 
     hosts.new.store(1, Ordering::SeqCst);
     settings.migrate()?;
-    let again = hosts.done.load(Ordering::SeqCst);
-    ensure!(again >= files, "a new host got {again} statements of {files} files");
+    let repeated = hosts.done.load(Ordering::SeqCst);
+    ensure!(repeated >= files, "a new host got {repeated} statements of {files} files");
     ensure!(recorded()? == files.to_string(), "{} of {files} migrations are recorded", recorded()?);
     Ok(())
 }
@@ -112,11 +113,11 @@ fn migration_is_recorded_after_every_host_applied_it() -> Result<()> {
 fn concurrent_migrations_of_a_cluster_apply_once() -> Result<()> {
     let world = unmigrated("cluster_twice")?;
     let settings = cluster(&world, &Arc::new(Hosts::default()))?;
-    let both = std::thread::scope(|scope| {
+    let outcomes = std::thread::scope(|scope| {
         let handles = [scope.spawn(|| settings.migrate()), scope.spawn(|| settings.migrate())];
         handles.map(|handle| handle.join().expect("the migration does not panic"))
     });
-    both.into_iter().collect::<Result<()>>()?;
+    outcomes.into_iter().collect::<Result<()>>()?;
     let (code, printed) = settings.call(&["migrate"])?;
     ensure!(code == 0 && printed.contains("applied=0"), "a migration was left: {printed}");
     let recorded = world.query("SELECT count() FROM {db}.schema_migrations FINAL")?;
@@ -228,7 +229,7 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
     let (_, printed) = settings.call(&["check"])?;
     ensure!(printed.contains("1, and inserts reach all of them"), "{printed}");
 
-    // Over one shard, each view returns the same as over the engine's own tables.
+    // With one shard, each view returns the same as on the engine's own tables.
     let asked: Vec<String> = (ASKED.iter())
         .map(|view| view.replace("{f}", "'2020-01-01'").replace("{t}", "'2100-01-01'"))
         .collect();
@@ -236,7 +237,7 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
         world.query(sql)?;
     }
     let views = ["fixes", "last_positions", "driver_quarters", "trips", "stops", "rollups"];
-    let all = || -> Result<Vec<String>> {
+    let count_rows = || -> Result<Vec<String>> {
         let mut counts = Vec::new();
         for view in &asked {
             counts.push(world.query(&format!("SELECT count() FROM {{db}}_ask.{view}"))?);
@@ -246,18 +247,18 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
         }
         Ok(counts)
     };
-    let one = all()?;
+    let of_one_shard = count_rows()?;
     world.query("SELECT throwIf(sum(fixes) != 200) FROM {db}.driver_quarters")?;
     world.query("SELECT throwIf(pending != 0) FROM {db}.rollups")?;
 
-    // Over two shards, each shard is queried, and no view is refused for a subquery on a
+    // With two shards, each shard is queried, and no view is refused for a subquery on a
     // distributed table. Views that group by driver still return one row for each driver.
-    let over = "SELECT name FROM system.tables WHERE database = '{db}' AND engine = 'Distributed'";
-    for table in world.query(over)?.lines() {
+    let distributed = "SELECT name FROM system.tables WHERE database = '{db}' AND engine = 'Distributed'";
+    for table in world.query(distributed)?.lines() {
         repoint(&world, table, "c", "two")?;
     }
-    let two = all()?;
-    for ((view, one), two) in asked.iter().map(String::as_str).chain(views).zip(one).zip(two) {
+    let of_two_shards = count_rows()?;
+    for ((view, one), two) in asked.iter().map(String::as_str).chain(views).zip(of_one_shard).zip(of_two_shards) {
         // These views return the rows of both shards; the others merge them.
         let by_row = ["driver_days", "track", "in_box", "heard_since", "fixes", "last_positions"];
         let name = view.split('(').next().unwrap_or_default();
@@ -336,7 +337,7 @@ fn insert_stored_on_one_of_two_shards_is_retried_with_a_new_token() -> Result<()
     let tokens = all("insert_deduplication_token");
     ensure!(
         all("log_comment") == tokens,
-        "log_comment, which our log shows, finds the insert in system.query_log"
+        "log_comment must equal the token, so that the log leads to the insert in system.query_log"
     );
     let log = milepost.process.log()?;
     ensure!(log.contains(&format!("log_comment {}: ", tokens[0])), "{log}");

@@ -15,14 +15,14 @@ use crate::world::{Engine, SOON, settings, unmigrated, unmigrated_on, world};
 #[test]
 fn migrations_can_be_repeated_and_run_from_two_places_at_once() -> Result<()> {
     let world = unmigrated("migrations")?;
-    let both: Vec<_> = (0..2)
+    let migrations: Vec<_> = (0..2)
         .map(|_| {
             let settings = world.settings.clone();
             thread::spawn(move || settings.migrate())
         })
         .collect();
-    for one in both {
-        one.join().expect("the migration does not panic")?;
+    for migration in migrations {
+        migration.join().expect("the migration does not panic")?;
     }
     world.settings.migrate()?;
     let files = lab_stack::sql::migrations()?.len();
@@ -92,7 +92,7 @@ fn retention_follows_the_configuration() -> Result<()> {
     assert_eq!(
         world.query("SELECT count() FROM system.mutations WHERE database = '{db}' AND command NOT LIKE '%MATERIALIZE INDEX%'")?,
         "0",
-        "nothing to change"
+        "the first migration must not change a retention"
     );
     world.query("INSERT INTO {db}.positions (driver_id, ts) VALUES ('d', now64(3) - INTERVAL 60 DAY), ('d', now64(3))")?;
     let shorter = world.settings.clone().with("CLICKHOUSE__RETENTION__POSITIONS_DAYS", "50");
@@ -109,7 +109,7 @@ fn retention_follows_the_configuration() -> Result<()> {
     assert_eq!(
         world.query("SELECT count() FROM system.mutations WHERE database = '{db}'")?,
         mutations,
-        "nothing to change"
+        "a repeated migration must not change a retention"
     );
     Ok(())
 }
@@ -187,7 +187,7 @@ fn migrate_plan_equals_what_migrate_executes() -> Result<()> {
         }
     }
     assert!(world.query("EXPLAIN AST CREATE TABLE t CLUSTER ON c (n UInt8)").is_err());
-    // The engine can execute the plan for one server; then nothing is left for `migrate`.
+    // The engine can execute the plan for one server. After that, nothing is left for `migrate`.
     let statements = plan(world.settings.clone())?;
     for sql in &statements {
         world.query(sql)?;
@@ -197,7 +197,7 @@ fn migrate_plan_equals_what_migrate_executes() -> Result<()> {
     assert_eq!(
         world.query("SELECT count() FROM {db}.schema_migrations")?,
         count,
-        "nothing is recorded again"
+        "migrate must record nothing again"
     );
     let (code, printed) = world.settings.call(&["check"])?;
     assert!(
@@ -653,16 +653,16 @@ fn trace_finds_a_driver_in_clickhouse_rejects_and_spool() -> Result<()> {
 
     // ClickHouse is unreachable: new messages go to the spool.
     milepost.terminate(SOON)?;
-    let mut away = world.settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1").start()?;
+    let mut spooling = world.settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1").start()?;
     wait_until("milepost is subscribed", SOON, || {
-        Ok(away.metric("mqtt_connected").is_ok_and(|count| count > 0.0))
+        Ok(spooling.metric("mqtt_connected").is_ok_and(|count| count > 0.0))
     })?;
     world.publish(&[
         ("drivers/d8/gps", br#"{"lat":1,"lng":1}"#),
         ("drivers/d9/gps", br#"{"lat":1,"lng":1}"#),
     ])?;
-    wait_until("both fixes are spooled", SOON, || Ok(away.metric("positions_in_spool")? >= 2.0))?;
-    away.terminate(SOON)?;
+    wait_until("both fixes are spooled", SOON, || Ok(spooling.metric("positions_in_spool")? >= 2.0))?;
+    spooling.terminate(SOON)?;
     let (code, printed) = world.settings.call(&["trace", "d8"])?;
     assert!(code == 1 && printed.contains("last fix     none of d8"), "{printed}");
     assert!(printed.contains("spool        1 rows in 1 files of"), "{printed}");
@@ -738,12 +738,12 @@ fn top_shows_every_member_and_why_one_is_not_ready() -> Result<()> {
     let by_address = |address: &str| {
         members.iter().find(|member| member["address"] == address).context("a member")
     };
-    let (ours, other) = (by_address(milepost.address())?, by_address(&unreachable)?);
+    let (running, missing) = (by_address(milepost.address())?, by_address(&unreachable)?);
     assert!(
-        ours["ready"] == true && ours["messages_per_second"] == 0.0 && other["answers"] == false,
+        running["ready"] == true && running["messages_per_second"] == 0.0 && missing["answers"] == false,
         "{screen}"
     );
-    assert!(ours["connections"].as_f64() > Some(0.0), "{screen}");
+    assert!(running["connections"].as_f64() > Some(0.0), "{screen}");
     let (code, printed) =
         world.settings.call(&["top", "--once", "--every", "100ms", &*unreachable])?;
     assert!(code == 1 && printed.contains("no member answers"), "{printed}");

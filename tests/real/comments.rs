@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::world::{World, unmigrated};
 
-/// Tables and views of 0.1.0 whose comments only migration 380 replaces.
+/// Tables and views that 0.1.0 created, and whose comments only migration 380 replaces.
 const FORMER: [&str; 14] = [
     "schema_migrations",
     "positions",
@@ -51,13 +51,13 @@ fn former_comments_become_those_of_a_new_database() -> Result<()> {
     world.settings.migrate()?;
     let migrated = comments(&world)?;
     let only = |in_one: &str, other: &str| -> Vec<String> {
-        let is_there = |line: &&str| other.lines().any(|of_other| of_other == *line);
-        in_one.lines().filter(|line| !is_there(line)).map(str::to_owned).collect()
+        let is_in_other = |line: &&str| other.lines().any(|other_line| other_line == *line);
+        in_one.lines().filter(|line| !is_in_other(line)).map(str::to_owned).collect()
     };
-    let (more, missing) = (only(&migrated, &new), only(&new, &migrated));
+    let (only_migrated, only_new) = (only(&migrated, &new), only(&new, &migrated));
     assert!(
         migrated == new,
-        "only in the migrated database: {more:#?}, only in a new one: {missing:#?}"
+        "only in the migrated database: {only_migrated:#?}, only in a new one: {only_new:#?}"
     );
     Ok(())
 }

@@ -1,16 +1,17 @@
 //! Sends each format's documented example through the real broker and the real engine, and compares
 //! the rows with rows that are written by hand.
 //!
-//! Only the time of a fix is changed in the quotations, because milepost rejects a fix that is years
-//! old: `<s>`, `<ms>`, `<iso>`, `<hhmmss>` and `<ddmmyy>` stand for it. If a document gives names
-//! and units but no values, the values are ours, and a comment at the example says so.
+//! The examples are quoted, except for the time of a fix, because milepost rejects a fix that is
+//! years old: `<s>`, `<ms>`, `<iso>`, `<hhmmss>` and `<ddmmyy>` stand for a recent time. If a
+//! document gives names and units but no values, the values are ours, and a comment at the example
+//! says so.
 
 use anyhow::{Result, ensure};
 use lab_stack::unix_ms;
 
 use crate::world::{SOON, wait_for_metric, world};
 
-/// Sources of every format, each with the driver id where its devices send it.
+/// Sources of every format. Each reads the driver id from where the format's devices send it.
 const SOURCES: &str = r#"
 [formats.particle]
 lat = "/loc/lat"
@@ -76,16 +77,17 @@ format = "particle"
 keep = ["loc/batt"]
 "#;
 
-/// A sentence without `$` and without its checksum, which depends on the date.
+/// An NMEA sentence without `$` and without its checksum, which depends on the date.
 const RMC: &str = "GPRMC,<hhmmss>,A,4807.038,N,01131.000,E,022.4,084.4,<ddmmyy>,003.1,W";
+/// Like [`RMC`], a sentence with an altitude and without a date.
 const GGA: &str = "GPGGA,<hhmmss>,4807.038,N,01131.000,E,1,08,0.9,545.4,M,46.9,M,,";
 
 struct Example {
     topic: &'static str,
     payload: &'static str,
     driver: &'static str,
-    /// The rows, from north to south: lat, lng, speed, heading, alt, acc; the fix's time after `<s>`
-    /// in milliseconds, or `now`; the kept fields.
+    /// The rows, from north to south: lat, lng, speed, heading, alt, acc; the fix's time after
+    /// `<s>` in milliseconds, or `now`; the kept fields.
     rows: &'static [&'static str],
 }
 

@@ -22,13 +22,13 @@ fn drain_takes_the_messages_of_a_lost_member_and_ends_its_sessions() -> Result<(
 
     let fleet = publish_in_background(world.plan("drained", 1_000, 20));
     wait_for_metric(&lost, "acks_total", 1.0)?;
-    let drain = |settings: &lab_stack::Settings, more: &[&str]| {
-        settings.call(&[&["drain", "--client-id", "pod-1"], more].concat())
+    let drain = |settings: &lab_stack::Settings, flags: &[&str]| {
+        settings.call(&[&["drain", "--client-id", "pod-1"], flags].concat())
     };
-    let known = settings
+    let with_peers = settings
         .clone()
         .with("SHUTDOWN__PEERS", ports.map(|port| format!("127.0.0.1:{port}")).join(","));
-    let (code, printed) = drain(&known, &[])?;
+    let (code, printed) = drain(&with_peers, &[])?;
     assert_eq!(code, 1, "{printed}");
     assert!(printed.contains("pod-1 is running at 127.0.0.1:"), "{printed}");
 
@@ -44,7 +44,7 @@ fn drain_takes_the_messages_of_a_lost_member_and_ends_its_sessions() -> Result<(
     // subscribed. The other member's acknowledgements do not show that: they are sent per batch,
     // and include earlier messages.
     wait_until("the fleet has sent enough", SOON, || Ok(sent() >= sent_before + 2_000))?;
-    let (code, printed) = drain(&known, &[])?;
+    let (code, printed) = drain(&with_peers, &[])?;
     assert_eq!(code, 0, "{printed}");
     let number = |line: &str| -> f64 {
         let line = printed.lines().find_map(|text| text.strip_prefix(line)).expect("a line");
@@ -57,7 +57,7 @@ fn drain_takes_the_messages_of_a_lost_member_and_ends_its_sessions() -> Result<(
     let manifest = finish(fleet)?;
     let verdict = world.verify(&manifest)?;
     assert!(verdict.is_exact(), "{verdict}");
-    let (code, printed) = drain(&known, &[])?;
+    let (code, printed) = drain(&with_peers, &[])?;
     assert_eq!(code, 0, "{printed}");
     assert!(printed.contains("there is no such session"), "{printed}");
     assert_eq!(survivor.terminate(SOON)?, 0);
@@ -104,12 +104,12 @@ fn drain_leaves_a_live_member_alone() -> Result<()> {
         world.settings.clone().with("MQTT__CLIENT_ID", "pod-1").with("MQTT__SESSION_EXPIRY", "3s");
     let mut running = settings.start_at(port)?;
     running.wait_until_ready()?;
-    let drain = |settings: &lab_stack::Settings, more: &[&str]| {
-        settings.call(&[&["drain", "--client-id", "pod-1"], more].concat())
+    let drain = |settings: &lab_stack::Settings, flags: &[&str]| {
+        settings.call(&[&["drain", "--client-id", "pod-1"], flags].concat())
     };
-    let here = settings.clone().with("HTTP__LISTEN", format!("0.0.0.0:{port}"));
-    for more in [&["--leave"][..], &[]] {
-        let (code, printed) = drain(&here, more)?;
+    let on_this_host = settings.clone().with("HTTP__LISTEN", format!("0.0.0.0:{port}"));
+    for flags in [&["--leave"][..], &[]] {
+        let (code, printed) = drain(&on_this_host, flags)?;
         assert_eq!(code, 1, "{printed}");
         assert!(printed.contains(&format!("pod-1 is running at 127.0.0.1:{port}")), "{printed}");
     }

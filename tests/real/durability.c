@@ -1,4 +1,5 @@
-/* Logs the program's fsync and rename calls and its PUBACKs, in order. durability.rs preloads it. */
+/* Logs the program's fsync and rename calls and its PUBACKs, in order, to the file that the variable DURABILITY_LOG names.
+   durability.rs preloads it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

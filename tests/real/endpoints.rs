@@ -14,13 +14,14 @@ use crate::events::Watcher;
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, World, wait_for_metric, world};
 
-/// An endpoint, the tokens of the position inserts that it received, and the error code of its
-/// answers; 0: it accepts inserts.
+/// A scripted server in front of the engine.
 struct Endpoint {
     url: String,
+    /// Tokens of the inserts into `positions` that it received.
     tokens: Arc<Mutex<Vec<String>>>,
+    /// Error code with which it refuses inserts into `positions`. 0: it passes them on.
     code: Arc<AtomicU32>,
-    /// Answers as a server without milepost's tables.
+    /// Whether it answers as a server without milepost's tables.
     has_no_tables: Arc<AtomicBool>,
 }
 
@@ -66,7 +67,7 @@ impl Endpoint {
         lock(&self.tokens).len()
     }
 
-    fn token(&self) -> String {
+    fn first_token(&self) -> String {
         lock(&self.tokens).first().cloned().unwrap_or_default()
     }
 }
@@ -109,8 +110,8 @@ fn insert_tries_every_endpoint_that_cannot_write() -> Result<()> {
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     wait_for_metric(&milepost, "acks_total", 1.0)?;
     let inserts: Vec<_> = endpoints.iter().map(Endpoint::inserts).collect();
-    assert_eq!(inserts, [1, 1, 1, 1], "each was tried once");
-    let tokens: Vec<_> = endpoints.iter().map(Endpoint::token).collect();
+    assert_eq!(inserts, [1, 1, 1, 1], "each endpoint must be tried once");
+    let tokens: Vec<_> = endpoints.iter().map(Endpoint::first_token).collect();
     assert_eq!(tokens[0], tokens[1], "the first one refused before it wrote");
     assert_ne!(tokens[1], tokens[2], "the second one may have written");
     assert_eq!(tokens[2], tokens[3], "the third one refused before it wrote");
@@ -131,12 +132,12 @@ fn insert_tries_every_endpoint_that_cannot_write() -> Result<()> {
 #[test]
 fn import_uses_an_endpoint_that_answers_and_writes() -> Result<()> {
     let world = world("endpoints_import")?;
-    let away = format!("http://127.0.0.1:{}", free_port()?);
+    let unreachable = format!("http://127.0.0.1:{}", free_port()?);
     let (read_only, other) = (Endpoint::in_front_of(&world)?, Endpoint::in_front_of(&world)?);
     read_only.refuse(242);
     let file = world.folder.path().join("fixes.csv");
     fs::write(&file, "driver_id,ts,lat,lng\nd1,2026-01-02T03:04:05Z,1,2\n")?;
-    let settings = member(&world, "m-0", &[&away, &read_only.url, &other.url]);
+    let settings = member(&world, "m-0", &[&unreachable, &read_only.url, &other.url]);
     let (code, printed) = settings.call(&["import", &*file.to_string_lossy()])?;
     assert_eq!((code, read_only.inserts(), other.inserts()), (0, 1, 1), "{printed}");
     world.wait_for("SELECT count() FROM {db}.fixes", "1", SOON)
@@ -146,20 +147,20 @@ fn import_uses_an_endpoint_that_answers_and_writes() -> Result<()> {
 fn unreachable_endpoint_at_start_is_skipped() -> Result<()> {
     let world = world("endpoint_away")?;
     let other = Endpoint::in_front_of(&world)?;
-    let away = format!("http://127.0.0.1:{}", free_port()?);
-    let milepost = member(&world, "m-0", &[&away, &other.url]).run()?;
+    let unreachable = format!("http://127.0.0.1:{}", free_port()?);
+    let milepost = member(&world, "m-0", &[&unreachable, &other.url]).run()?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     wait_for_metric(&milepost, "acks_total", 1.0)?;
     assert_eq!(other.inserts(), 1);
-    let (code, printed) = member(&world, "m-0", &[&away, &other.url]).call(&["check"])?;
+    let (code, printed) = member(&world, "m-0", &[&unreachable, &other.url]).call(&["check"])?;
     assert!(
-        code != 0 && printed.contains(&away) && printed.contains(&other.url),
-        "each is checked: {printed}"
+        code != 0 && printed.contains(&unreachable) && printed.contains(&other.url),
+        "each endpoint must be checked: {printed}"
     );
     Ok(())
 }
 
-/// Two replicas that joined before their migrations, and one that has its tables.
+/// Two replicas have no tables yet, and a third one has them.
 #[test]
 fn endpoint_without_tables_is_left_for_one_that_has_them() -> Result<()> {
     let world = world("endpoint_no_tables")?;
@@ -184,11 +185,11 @@ fn endpoint_without_tables_is_left_for_one_that_has_them() -> Result<()> {
     fs::write(&file, "driver_id,ts,lat,lng\nd1,2026-01-02T03:04:05Z,1,2\n")?;
     let (code, printed) =
         member(&world, "m-0", &urls).call(&["import", &*file.to_string_lossy()])?;
-    assert_eq!((code, endpoints[2].inserts()), (0, 2), "a command skips them, too: {printed}");
+    assert_eq!((code, endpoints[2].inserts()), (0, 2), "a command must skip endpoints without tables, too: {printed}");
     Ok(())
 }
 
-/// Takes 70 s, because a process queries its own endpoint again after half a minute.
+/// Takes 70 s, because a process waits for half a minute before it queries its own endpoint again.
 #[test]
 fn own_endpoint_is_used_again_only_with_its_tables() -> Result<()> {
     let world = world("endpoint_lost_tables")?;
@@ -233,7 +234,7 @@ fn members_use_endpoints_in_turn() -> Result<()> {
     Ok(())
 }
 
-/// Takes 40 s, because a process queries its own endpoint again after half a minute.
+/// Takes 40 s, because a process waits for half a minute before it queries its own endpoint again.
 #[test]
 fn events_return_to_their_own_endpoint() -> Result<()> {
     let world = world("endpoint_events")?;

@@ -12,13 +12,16 @@ use lab_stack::{Process, free_port, wait_until};
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, World, finish, publish_in_background, wait_for_metric, world};
 
+/// The erased driver, one of the fleet `gone`.
 const DRIVER: &str = "sim-gone-7";
+/// Number of [`DRIVER`] in the fleet.
 const DRIVER_INDEX: usize = 7;
 
 /// Table settings that remove old parts at once. By default they stay for eight minutes, and the
 /// thread that removes them sleeps for up to five.
 const FAST_CLEANUP: &str = "old_parts_lifetime = 1, cleanup_delay_period = 1, max_cleanup_delay_period = 1, cleanup_delay_period_random_add = 0";
 
+/// Query for the tables that store rows.
 const MERGE_TREES: &str =
     "SELECT name FROM system.tables WHERE database = '{db}' AND engine LIKE '%MergeTree'";
 
@@ -30,7 +33,7 @@ fn refresh_roll_ups(world: &World) -> Result<()> {
         .try_for_each(|view| world.query(&format!("SYSTEM REFRESH VIEW {{db}}.{view}")).map(drop))
 }
 
-/// Returns the tables that have rows of drivers.
+/// Returns the tables with a column `driver_id`, except the list of erased drivers.
 fn tables(world: &World) -> Result<Vec<String>> {
     let tables = world.query(
         "SELECT DISTINCT table FROM system.parts_columns WHERE database = '{db}' AND column = 'driver_id' AND table != 'erased'",
@@ -38,7 +41,7 @@ fn tables(world: &World) -> Result<Vec<String>> {
     Ok(tables.lines().map(str::to_owned).collect())
 }
 
-/// Returns the number of the driver's rows in every table, hidden ones included.
+/// Returns the number of rows of [`DRIVER`] in every table, hidden ones included.
 fn rows(world: &World) -> Result<Vec<(String, u64)>> {
     let count = |table: String| -> Result<(String, u64)> {
         let sql = format!(
@@ -153,8 +156,8 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
 
     let (code, printed) = erase(&["--lift"])?;
     assert!(code == 0 && printed.starts_with("lifted"), "{printed}");
-    let mut again = other.start_at(ports[1])?;
-    again.wait_until_ready()?;
+    let mut restarted = other.start_at(ports[1])?;
+    restarted.wait_until_ready()?;
     // Several messages, because the sessions of the stopped member get a share of them.
     (0..16).try_for_each(|_| world.publish(&[(&*topic, &br#"{"lat":1,"lng":2}"#[..])]))?;
     world.wait_for(
@@ -162,7 +165,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
         "1",
         SOON,
     )?;
-    assert_eq!(again.terminate(SOON)?, 75);
+    assert_eq!(restarted.terminate(SOON)?, 75);
     Ok(())
 }
 
@@ -216,7 +219,7 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
 }
 
 #[test]
-fn erase_reports_success_only_when_all_rows_are_gone() -> Result<()> {
+fn erase_and_lift_report_the_true_state() -> Result<()> {
     let world = world("erase_not")?;
     world.settings.migrate()?;
     let erase = |driver: &str, more: &[&str]| {
@@ -225,7 +228,7 @@ fn erase_reports_success_only_when_all_rows_are_gone() -> Result<()> {
     let (code, printed) = erase("nobody", &["--within", "4s"])?;
     assert!(
         code == 75 && (printed.contains("not certain yet") || printed.contains("being refreshed")),
-        "members read the list of erased drivers every 30 s: {printed}"
+        "success before members have read the list of erased drivers again: {printed}"
     );
 
     // A merge removed the rows before the mutation, so that they are in old parts only. Keep these
@@ -268,7 +271,7 @@ fn erase_reports_success_only_when_all_rows_are_gone() -> Result<()> {
     let (code, printed) = settings.call(&["erase", "--driver", "d8", "--yes", "--within", "1s"])?;
     assert!(code == 75 && printed.contains("its spool has 1 files"), "{printed}");
 
-    // One driver above the limit of the list: nothing is written, and the members continue.
+    // The list is full: another driver is refused, and nothing is written.
     world.query(
         "INSERT INTO {db}.erased (driver_id) SELECT concat('x', toString(number)) FROM numbers(50000)",
     )?;
@@ -277,7 +280,7 @@ fn erase_reports_success_only_when_all_rows_are_gone() -> Result<()> {
     assert!(code == 1 && printed.contains("lift some"), "{code} {printed}");
     assert_eq!(world.query("SELECT count() FROM {db}.erased WHERE driver_id = 'd9'")?, "0");
 
-    // Four concurrent commands for one free place: the list never exceeds its limit.
+    // Four concurrent commands compete for one free place: the list never exceeds its limit.
     world.query("INSERT INTO {db}.erased (driver_id, is_lifted) VALUES ('x0', true)")?;
     thread::scope(|scope| {
         let at_once =
@@ -297,7 +300,7 @@ fn erase_reports_success_only_when_all_rows_are_gone() -> Result<()> {
     let (code, printed) = world.settings.call(&["erase", "--driver", "x1", "--lift"])?;
     assert!(code == 0 && printed.contains("is not erased"), "{code} {printed}");
 
-    // Repeated: the server must not treat the identical statement as a retry.
+    // Erase and lift a driver twice: the server must not treat an identical statement as a retry.
     for _ in 0..2 {
         let (code, printed) = erase("e9", &["--within", "1s"])?;
         assert_eq!(code, 75, "{printed}");
@@ -317,7 +320,7 @@ fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
                   WHERE sleepEachRow(1) = 0 SETTINGS max_block_size = 1, min_insert_block_size_rows = 1000";
     let erase = || world.settings.call(&["erase", "--driver", "d7", "--yes", "--within", "4s"]);
     thread::scope(|scope| -> Result<()> {
-        let late = scope.spawn(|| world.query(insert));
+        let inserting = scope.spawn(|| world.query(insert));
         let under_way = "SELECT count() FROM system.processes WHERE query LIKE '%{db}.positions%' AND query_kind = 'Insert' \
              AND elapsed > 2";
         world.wait_for(under_way, "1", SOON)?;
@@ -328,7 +331,7 @@ fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
         )?;
         let (code, printed) = erase()?;
         assert!(code == 75 && printed.contains("1 inserts in flight"), "{code} {printed}");
-        late.join().expect("no panic")?;
+        inserting.join().expect("no panic")?;
         Ok(())
     })?;
     let count = "SELECT count() FROM {db}.positions WHERE driver_id = 'd7'";
@@ -362,8 +365,8 @@ fn statement_kind(statement: &str, driver: &str, tables: &[String]) -> String {
     kind
 }
 
-/// Erases a driver with a fault at the n-th kind of statement; returns 1 if it was reached. Without
-/// a fault, returns the number of kinds.
+/// Erases a driver, with a fault at the kind of statement with the index `at`. Returns 1 if that
+/// kind was reached, otherwise 0. If `fault` is `None`, returns the number of kinds.
 fn erase_with(
     world: &World,
     driver: &str,
@@ -441,7 +444,7 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
         |count: usize, threads: usize, work: &(dyn Fn(usize) -> Result<()> + Sync)| -> Result<()> {
             next.store(0, Ordering::SeqCst);
             thread::scope(|scope| {
-                let one = |_| {
+                let spawn_worker = |_| {
                     scope.spawn(|| -> Result<()> {
                         loop {
                             let n = next.fetch_add(1, Ordering::SeqCst);
@@ -452,8 +455,8 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
                         }
                     })
                 };
-                let at_once: Vec<_> = (0..threads).map(one).collect();
-                at_once.into_iter().try_for_each(|one| one.join().expect("no panic"))
+                let at_once: Vec<_> = (0..threads).map(spawn_worker).collect();
+                at_once.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
             })
         };
     let reached: Vec<AtomicUsize> = (0..kinds).map(|_| AtomicUsize::new(0)).collect();
@@ -473,26 +476,26 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     ensure!(begun > 0 && retried > 0, "{retried} of {begun} retried");
     // A command also removes the rows that concurrent ones have hidden, so those may never send the
     // last statements. Repeat these faults with one command at a time.
-    let mut alone = plans.len()..99;
+    let mut spare_drivers = plans.len()..99;
     for at in (0..kinds).filter(|at| reached[*at].load(Ordering::SeqCst) == 0) {
-        let n = alone.next().context("no driver is left")?;
+        let n = spare_drivers.next().context("no driver is left")?;
         let is_reached = erase_with(&world, &driver(n), &tables, at, Some(Fault::Cut))?;
         ensure!(is_reached == 1, "statement {at} of {kinds}: {reached:?}");
     }
-    let touched = alone.start;
-    // Run all at the same time: one after the other, each would wait for the old parts of the one
-    // before.
-    run_parallel(touched, touched, &|n| {
+    let tried = spare_drivers.start;
+    // Run all commands at the same time: one after the other, each would wait for the old parts of
+    // the one before.
+    run_parallel(tried, tried, &|n| {
         let (code, printed) =
             world.settings.call(&["erase", "--driver", &driver(n), "--yes", "--within", "20m"])?;
         ensure!(code == 0, "{} after {:?}: {code} {printed}", driver(n), plans.get(n));
         Ok(())
     })?;
-    let left = "SELECT DISTINCT driver_id FROM {db}.positions WHERE driver_id LIKE 'f%' ORDER BY driver_id SETTINGS apply_deleted_mask = 0";
-    let expected: Vec<String> = (touched..99).map(|n| format!("f{n}")).collect();
-    let left = world.query(left)?;
-    let mut left: Vec<&str> = left.lines().collect();
-    left.sort_by_key(|id| id[1..].parse::<usize>().unwrap_or_default());
-    assert_eq!(left, expected, "rows of drivers that are not erased");
+    let remaining = "SELECT DISTINCT driver_id FROM {db}.positions WHERE driver_id LIKE 'f%' ORDER BY driver_id SETTINGS apply_deleted_mask = 0";
+    let expected: Vec<String> = (tried..99).map(|n| format!("f{n}")).collect();
+    let remaining = world.query(remaining)?;
+    let mut remaining: Vec<&str> = remaining.lines().collect();
+    remaining.sort_by_key(|id| id[1..].parse::<usize>().unwrap_or_default());
+    assert_eq!(remaining, expected, "only drivers that were not erased may have rows");
     Ok(())
 }

@@ -17,9 +17,12 @@ use serde_json::{Value, json};
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, World, world};
 
+/// A GeoJSON file with one fence, whose name contains a slash.
 pub const YARD: &str = r#"{"type":"Feature","properties":{"name":"yard/1"},"geometry":{"type":"Polygon",
     "coordinates":[[[13.0,52.0],[13.1,52.0],[13.1,52.1],[13.0,52.1],[13.0,52.0]]]}}"#;
+/// A longitude inside [`YARD`], at latitude 52.05.
 const INSIDE: f64 = 13.05;
+/// A longitude outside [`YARD`].
 const OUTSIDE: f64 = 13.15;
 
 /// A web service that answers with `status`, and records the posts.
@@ -27,10 +30,11 @@ struct Webhook {
     port: u16,
     /// HTTP status of the answers; 0: the service reads the post and never answers.
     status: Arc<AtomicU16>,
-    /// Answers of 200 have a body that does not end.
+    /// Whether an answer with status 200 has a body that does not end.
     endless: Arc<AtomicBool>,
-    /// Number of posts of each event id.
+    /// Number of posts that were answered with status 200, by event id.
     posts: Arc<Mutex<BTreeMap<String, usize>>>,
+    /// Values of the header `Authorization`.
     tokens: Arc<Mutex<Vec<String>>>,
 }
 
@@ -40,10 +44,10 @@ impl Webhook {
         let port = listener.local_addr()?.port();
         let (status, posts, tokens) =
             (Arc::new(AtomicU16::new(200)), Arc::default(), Arc::default());
-        let it = Self { port, status, endless: Arc::default(), posts, tokens };
+        let hook = Self { port, status, endless: Arc::default(), posts, tokens };
         let (status, posts, tokens) =
-            (Arc::clone(&it.status), Arc::clone(&it.posts), Arc::clone(&it.tokens));
-        let endless = Arc::clone(&it.endless);
+            (Arc::clone(&hook.status), Arc::clone(&hook.posts), Arc::clone(&hook.tokens));
+        let endless = Arc::clone(&hook.endless);
         std::thread::spawn(move || {
             let mut open = Vec::new();
             for stream in listener.incoming().map_while(Result::ok) {
@@ -86,7 +90,7 @@ impl Webhook {
                 }
             }
         });
-        Ok(it)
+        Ok(hook)
     }
 
     fn has(&self, id: &str) -> bool {
@@ -134,32 +138,35 @@ pub fn retained(port: u16, filter: &str) -> Result<BTreeMap<String, Value>> {
     anyhow::bail!("the broker closed the connection")
 }
 
+/// A running `milepost events`.
 pub struct Watcher {
     pub process: Process,
     port: u16,
 }
 
 impl Watcher {
+    /// Starts the process, and waits until it answers HTTP. `name` is the name of its log file.
     pub fn start(settings: &Settings, world: &World, name: &str) -> Result<Self> {
         let port = free_port()?;
         let settings = settings.clone().with("HTTP__LISTEN", format!("127.0.0.1:{port}"));
         let log = world.folder.path().join(format!("{name}.log"));
         let process = Process::start("milepost events", &mut settings.command(&["events"]), log)?;
-        let mut it = Self { process, port };
+        let mut watcher = Self { process, port };
         wait_until("/livez answers", SOON, || {
-            it.process.ensure_alive()?;
-            Ok(it.get("/livez").is_ok())
+            watcher.process.ensure_alive()?;
+            Ok(watcher.get("/livez").is_ok())
         })?;
-        Ok(it)
+        Ok(watcher)
     }
 
+    /// Starts the process, and waits until it logs that it watches for events.
     pub fn start_watching(settings: &Settings, world: &World, name: &str) -> Result<Self> {
-        let mut it = Self::start(settings, world, name)?;
+        let mut watcher = Self::start(settings, world, name)?;
         wait_until("the process watches", SOON, || {
-            it.process.ensure_alive()?;
-            Ok(it.process.log()?.contains("watching"))
+            watcher.process.ensure_alive()?;
+            Ok(watcher.process.log()?.contains("watching"))
         })?;
-        Ok(it)
+        Ok(watcher)
     }
 
     pub fn get(&self, path: &str) -> Result<String> {
@@ -200,7 +207,7 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     let publish = |driver: &str, payload: &str| {
         world.publish(&[(&*format!("drivers/{driver}/gps"), payload.as_bytes())])
     };
-    let count = |what: &str, expected: &str| {
+    let wait_for_count = |what: &str, expected: &str| {
         world.wait_for(
             &format!("SELECT count() FROM {{db}}.events FINAL WHERE {what}"),
             expected,
@@ -208,8 +215,8 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
         )
     };
 
-    let away = settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1");
-    let waiting = Watcher::start(&away, &world, "waiting")?;
+    let unreachable = settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1");
+    let waiting = Watcher::start(&unreachable, &world, "waiting")?;
     wait_until("/readyz names ClickHouse", SOON, || {
         Ok(waiting.get("/readyz")?.contains("\nclickhouse: "))
     })?;
@@ -221,10 +228,10 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     for (second, lng) in [(100, INSIDE), (100, INSIDE), (50, 13.1), (110, INSIDE)] {
         publish("d1", &at(second, lng, 10.0))?;
     }
-    count("driver_id = 'd1' AND kind = 'entered' AND fence = 'yard/1'", "1")?;
+    wait_for_count("driver_id = 'd1' AND kind = 'entered' AND fence = 'yard/1'", "1")?;
     let entered = format!("d1/entered/{}/0/yard/1", begin + 100_000);
     wait_until("the event is posted", SOON, || Ok(hook.has(&entered)))?;
-    count("kind = 'entered' AND mqtt_at IS NOT NULL AND webhook_at IS NOT NULL", "1")?;
+    wait_for_count("kind = 'entered' AND mqtt_at IS NOT NULL AND webhook_at IS NOT NULL", "1")?;
     let kept = retained(world.broker.port, "fleet/events/#")?;
     let topic = "fleet/events/d1/fence/yard%2F1";
     let expected = json!({"id": entered, "driver_id": "d1", "event": "entered", "fence": "yard/1", "ts": begin + 100_000, "seq": 0,
@@ -244,7 +251,7 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     // broker.
     hook.status.store(503, Ordering::SeqCst);
     publish("d1", &at(210, OUTSIDE, 10.0))?;
-    count("kind = 'left' AND mqtt_at IS NOT NULL AND webhook_at IS NULL", "1")?;
+    wait_for_count("kind = 'left' AND mqtt_at IS NOT NULL AND webhook_at IS NULL", "1")?;
     wait_until("/readyz names the webhook", SOON, || {
         Ok(first.get("/readyz")?.contains("webhook: it answers 503"))
     })?;
@@ -268,12 +275,12 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
         let id = if second == 420 || kind == "fast" { id } else { format!("{id}/yard/1") };
         wait_until(&format!("{id} is posted"), SOON, || Ok(hook.has(&id)))?;
     }
-    // No duplicates, and no events that did not happen.
-    count("kind IN ('entered', 'left', 'fast', 'slow', 'jump')", "6")?;
-    count("webhook_at IS NULL AND kind NOT IN ('silent', 'heard')", "0")?;
+    // There are no duplicates, and no events that did not happen.
+    wait_for_count("kind IN ('entered', 'left', 'fast', 'slow', 'jump')", "6")?;
+    wait_for_count("webhook_at IS NULL AND kind NOT IN ('silent', 'heard')", "0")?;
 
     // The driver falls silent, and is heard again.
-    count(&format!("kind = 'silent' AND toUnixTimestamp64Milli(ts) = {}", begin + 420_000), "1")?;
+    wait_for_count(&format!("kind = 'silent' AND toUnixTimestamp64Milli(ts) = {}", begin + 420_000), "1")?;
     publish("d1", &at(500, OUTSIDE, 10.0))?;
     wait_until("the driver is heard again", SOON, || {
         let kept = retained(world.broker.port, "fleet/events/d1/contact")?;
@@ -286,8 +293,8 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     // A fix that can only be reached and left at an impossible speed.
     publish("d1", &at(510, 14.15, 10.0))?;
     publish("d1", &at(520, OUTSIDE, 10.0))?;
-    count(&format!("kind = 'jump' AND toUnixTimestamp64Milli(ts) = {}", begin + 510_000), "1")?;
-    count("kind IN ('entered', 'left')", "4")?;
+    wait_for_count(&format!("kind = 'jump' AND toUnixTimestamp64Milli(ts) = {}", begin + 510_000), "1")?;
+    wait_for_count("kind IN ('entered', 'left')", "4")?;
 
     // The retained states of an erased driver are cleared.
     world.query("INSERT INTO {db}.erased (driver_id) VALUES ('d1')")?;
@@ -317,7 +324,7 @@ fn webhook_gets_no_event_of_a_driver_erased_meanwhile() -> Result<()> {
             "INSERT INTO {{db}}.positions (driver_id, ts, lat_e7, lng_e7) SELECT '{driver}', now64(3), 520500000, 130500000"
         ))
     };
-    let count = |what: &str, expected: &str| {
+    let wait_for_count = |what: &str, expected: &str| {
         world.wait_for(
             &format!("SELECT count() FROM {{db}}.events FINAL WHERE {what}"),
             expected,
@@ -325,22 +332,22 @@ fn webhook_gets_no_event_of_a_driver_erased_meanwhile() -> Result<()> {
         )
     };
     enter("d1")?;
-    count("driver_id = 'd1'", "1")?;
+    wait_for_count("driver_id = 'd1'", "1")?;
     enter("d2")?;
-    count("driver_id = 'd2'", "1")?;
+    wait_for_count("driver_id = 'd2'", "1")?;
     world.query("INSERT INTO {db}.erased (driver_id) VALUES ('d1')")?;
-    wait_until("its topics are cleared", SOON, || {
+    wait_until("the topics of d1 are cleared", SOON, || {
         Ok(retained(world.broker.port, "fleet/events/d1/#")?.is_empty())
     })?;
     hook.status.store(200, Ordering::SeqCst);
-    count("driver_id = 'd2' AND webhook_at IS NOT NULL", "1")?;
+    wait_for_count("driver_id = 'd2' AND webhook_at IS NOT NULL", "1")?;
     let posts = hook.posts();
     assert!(posts.iter().all(|(id, times)| id.starts_with("d2/") && *times == 1), "{posts:?}");
     Ok(())
 }
 
-/// A query of the start takes 20 s, the webhook gives no answer, and later the query for fences
-/// gives none.
+/// At the start, one query takes 20 s. At first, the webhook does not answer; later, the query for
+/// fences gets no answer.
 #[test]
 fn hung_service_is_named_and_delays_no_other() -> Result<()> {
     let world = world("events_hang")?;
@@ -363,7 +370,7 @@ fn hung_service_is_named_and_delays_no_other() -> Result<()> {
         world.settings.clone().with("WEBHOOK__URL", format!("http://127.0.0.1:{}/hook", hook.port));
     let watcher = Watcher::start_watching(&settings.with("CLICKHOUSE__URL", url), &world, "hang")?;
     let log = watcher.process.log()?;
-    assert!(!log.contains("waiting for ClickHouse"), "the start may take two minutes: {log}");
+    assert!(!log.contains("waiting for ClickHouse"), "a slow query at the start must not count as an outage: {log}");
     let readyz_shows =
         |what: &str| wait_until(what, SOON, || Ok(watcher.get("/readyz")?.contains(what)));
     world.query("INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3), 520500000, 130500000")?;
@@ -382,7 +389,7 @@ fn hung_service_is_named_and_delays_no_other() -> Result<()> {
 }
 
 #[test]
-fn wrong_fix_after_inaccurate_ones_is_no_crossing_after_a_restart() -> Result<()> {
+fn wrong_fix_after_inaccurate_ones_causes_no_crossing_at_a_restart() -> Result<()> {
     let world = world("events_jump")?;
     world.query(
         "INSERT INTO {db}.fences (name, polygons) VALUES ('depot', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]]), \
@@ -423,7 +430,7 @@ fn wrong_fix_after_inaccurate_ones_is_no_crossing_after_a_restart() -> Result<()
 }
 
 #[test]
-fn fence_rules_give_events_and_hourly_reports_are_no_silence() -> Result<()> {
+fn fence_rules_cause_events_and_hourly_reports_no_silence() -> Result<()> {
     let world = world("events_rules")?;
     world.query(
         "INSERT INTO {db}.fences (name, polygons, speed_limit_kmh, stay_max_s, hours) SELECT \

@@ -18,24 +18,24 @@ fn feature(properties: &str, kind: &str, coordinates: &str) -> String {
 fn areas_are_imported_once_all_or_none() -> Result<()> {
     let world = world("fences")?;
     let file = world.folder.path().join("areas.geojson");
-    let import = |features: &[String], more: &[&str]| -> Result<(i32, String)> {
+    let import = |features: &[String], flags: &[&str]| -> Result<(i32, String)> {
         fs::write(
             &file,
             format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, features.join(",")),
         )?;
         world
             .settings
-            .call(&[&["fences", "import"], more, &[&*file.display().to_string()]].concat())
+            .call(&[&["fences", "import"], flags, &[&*file.display().to_string()]].concat())
     };
-    let check_counts = |code: i32, printed: &str, expected: &str, with: i32| {
+    let check_counts = |code: i32, printed: &str, expected: &str, expected_code: i32| {
         let numbers = |line: &str| {
             let line = printed.lines().find_map(|text| text.strip_prefix(line));
             line.map_or("?", str::trim).to_owned()
         };
         let found = ["new", "changed", "already there", "invalid"].map(numbers).join(" ");
-        assert_eq!((&*found, code), (expected, with), "{printed}");
+        assert_eq!((&*found, code), (expected, expected_code), "{printed}");
     };
-    let here = feature(r#""name":"Büro \"1\"","valid_from":"2020-01-01""#, "Polygon", SQUARE);
+    let office = feature(r#""name":"Büro \"1\"","valid_from":"2020-01-01""#, "Polygon", SQUARE);
     let both = feature(
         r#""name":"both""#,
         "MultiPolygon",
@@ -44,15 +44,15 @@ fn areas_are_imported_once_all_or_none() -> Result<()> {
     let wrong = feature(r#""name":"wrong""#, "Polygon", "[[[0,0],[4,4],[4,0],[0,4],[0,0]]]");
     let rows = "SELECT count() FROM {db}.fences";
 
-    let (code, printed) = import(&[here.clone(), wrong.clone(), both.clone()], &[])?;
+    let (code, printed) = import(&[office.clone(), wrong.clone(), both.clone()], &[])?;
     check_counts(code, &printed, "2 0 0 1", 1);
     assert!(printed.contains("feature 1 \"wrong\": ring 0: crosses itself near 0, 0"), "{printed}");
-    let (code, printed) = import(&[here.clone(), both.clone()], &["--dry-run"])?;
+    let (code, printed) = import(&[office.clone(), both.clone()], &["--dry-run"])?;
     check_counts(code, &printed, "2 0 0 0", 0);
     assert_eq!(world.query(rows)?, "0");
-    let (code, printed) = import(&[here.clone(), wrong, both.clone()], &["--skip-invalid"])?;
+    let (code, printed) = import(&[office.clone(), wrong, both.clone()], &["--skip-invalid"])?;
     check_counts(code, &printed, "2 0 0 1", 0);
-    let (code, printed) = import(&[here, both.clone()], &[])?;
+    let (code, printed) = import(&[office, both.clone()], &[])?;
     check_counts(code, &printed, "0 0 2 0", 0);
     assert_eq!(world.query(rows)?, "2");
 
@@ -64,7 +64,7 @@ fn areas_are_imported_once_all_or_none() -> Result<()> {
                   to = '2100-01-01', tz = 'UTC') ORDER BY fence";
     assert_eq!(world.query(visits)?, "Büro \"1\"\t1\nboth\t1");
 
-    // Rules are part of an area.
+    // An area's rules are stored with it: other rules make it a changed area.
     let ruled = feature(
         r#""name":"both","speed_limit_kmh":30,"stay_max_s":2700,"hours":"Mo-Fr 06:00-18:00","drivers":["d"]"#,
         "Polygon",

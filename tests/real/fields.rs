@@ -8,12 +8,15 @@ use loadgen::publish::Plan;
 
 use crate::world::{SOON, World, finish, publish_in_background, world};
 
+/// A fix without its closing brace.
 const FIX: &str = r#"{"lat":1,"lng":2"#;
 
+/// Returns a fix with these further members, such as `,"batt":80`.
 fn fix(rest: &str) -> Vec<u8> {
     format!("{FIX}{rest}}}").into_bytes()
 }
 
+/// Adds the field `battery` to the settings.
 fn battery(settings: &Settings) -> Settings {
     settings
         .clone()
@@ -77,22 +80,22 @@ fn new_field_is_filled_for_old_fixes_too() -> Result<()> {
 }
 
 #[test]
-fn second_migration_changes_nothing() -> Result<()> {
+fn migrate_gives_the_same_columns_from_every_earlier_state() -> Result<()> {
     let world = world("fields_again")?;
     let first = battery(&world.settings);
     first.migrate()?;
-    let both = first
+    let with_both_fields = first
         .clone()
         .with("FIELDS__AZIMUTH__FROM", "/io/9,az")
         .with("FIELDS__AZIMUTH__TYPE", "Float32")
         .with("FIELDS__AZIMUTH__COMMENT", "It's {odd}; \\");
-    both.migrate()?;
+    with_both_fields.migrate()?;
     let after = columns(&world)?;
-    both.migrate()?;
+    with_both_fields.migrate()?;
     assert_eq!(columns(&world)?, after);
     // Tables that were created with both fields equal those to which they were added.
     let new = crate::world::unmigrated("fields_again_at_once")?;
-    let at_once = both.clone().with("CLICKHOUSE__DATABASE", &*new.database);
+    let at_once = with_both_fields.clone().with("CLICKHOUSE__DATABASE", &*new.database);
     at_once.migrate()?;
     assert_eq!(columns(&new)?, after);
 
@@ -104,11 +107,11 @@ fn second_migration_changes_nothing() -> Result<()> {
     );
     let sql = "SELECT count() FROM system.columns WHERE database = '{db}' AND name = 'azimuth'";
     assert_eq!(world.query(sql)?, "2", "the columns of the tables stay");
-    both.migrate()?;
+    with_both_fields.migrate()?;
     assert_eq!(columns(&world)?, after);
 
     let renamed =
-        both.with("FIELDS__BATTERY__COMMENT", "Charge").with("FIELDS__BATTERY__UNIT", "per cent");
+        with_both_fields.with("FIELDS__BATTERY__COMMENT", "Charge").with("FIELDS__BATTERY__UNIT", "per cent");
     renamed.migrate()?;
     let sql = "SELECT comment FROM system.columns WHERE database = '{db}' AND name = 'battery' AND table = ";
     for table in ["positions", "last_positions_state", "fixes", "last_positions"] {
@@ -145,7 +148,7 @@ fn column_type_does_not_change_silently() -> Result<()> {
     }
     let (_, output) = wider.call(&["check"])?;
     ensure!(output.contains("--drop-field battery"), "{output}");
-    assert_eq!(world.query("SELECT battery FROM {db}.fixes")?, "80", "nothing was changed");
+    assert_eq!(world.query("SELECT battery FROM {db}.fixes")?, "80", "a refused migration must change nothing");
 
     // Drop the column, and compute it with another type from the kept attributes.
     let wider = settings.clone().with("FIELDS__BATTERY__TYPE", "Int16");
@@ -179,8 +182,8 @@ fn check_reports_what_migrate_would_change() -> Result<()> {
     Ok(())
 }
 
-/// Two consumers, each with a field that the other one does not have; then both fields; then a
-/// downgrade.
+/// At first, each of two consumers has a field that the other one does not have. Then both fields
+/// are migrated, and finally one consumer goes back to its earlier configuration.
 #[test]
 fn consumers_with_different_fields_keep_inserting() -> Result<()> {
     let world = world("fields_two_consumers")?;
@@ -223,7 +226,7 @@ fn consumers_with_different_fields_keep_inserting() -> Result<()> {
 
 fn check_query_refused(world: &World, sql: &str, expected: &str) -> Result<()> {
     let answer = world.query(sql);
-    ensure!(answer.as_ref().is_err_and(|it| format!("{it:#}").contains(expected)), "{answer:?}");
+    ensure!(answer.as_ref().is_err_and(|why| format!("{why:#}").contains(expected)), "{answer:?}");
     Ok(())
 }
 
@@ -239,8 +242,8 @@ fn older_spool_files_are_replayed_into_tables_with_fields() -> Result<()> {
         .with("SPOOL__DIR", spool.to_string_lossy());
     let after = battery(&before);
     let store = |settings: &Settings, driver: &str, waiting: f64| -> Result<()> {
-        let away = settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1");
-        let milepost = away.listen()?;
+        let unreachable = settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1");
+        let milepost = unreachable.listen()?;
         wait_until_subscribed(&milepost)?;
         let topic = format!("drivers/{driver}/gps");
         world.publish(&[(&topic, &fix(r#","batt":80"#))])?;
@@ -273,7 +276,7 @@ fn wait_until_subscribed(milepost: &lab_stack::Milepost) -> Result<()> {
     })
 }
 
-/// The files of `sql/exports` export every column of `fixes`.
+/// The exports of fixes as CSV and as GeoJSON have every column of `fixes`, fields included.
 #[test]
 fn exports_have_the_fields() -> Result<()> {
     let world = world("fields_exports")?;
@@ -423,8 +426,8 @@ fn decode_agrees_with_the_columns() -> Result<()> {
     Ok(())
 }
 
-/// The scenario of docs/story.json: while a fleet publishes, three lines are added, and two members
-/// restart one after the other, one of them by `kill -9`.
+/// The scenario of docs/story.json: while a fleet publishes, a field is added, and two members are
+/// restarted with it, one after the other. The second one is stopped by `kill -9`.
 #[test]
 fn field_added_under_load_loses_nothing() -> Result<()> {
     let world = world("fields_under_load")?;

@@ -1,10 +1,10 @@
 //! Tests servers and proxies that lie, hang, cut and refuse: the real binary runs between a real
 //! broker and a scripted proxy in front of the real engine.
 //!
-//! In every case: every acknowledged message is stored, at any moment; memory and log are bounded;
-//! the log and `/readyz` name the cause in time; after the fault, everything is stored and
-//! acknowledged. To run one case: `IMPOLITE=huge_error cargo test --test real impolite --
-//! --nocapture`.
+//! In every case, each acknowledged message is stored at any moment, and memory and log are
+//! bounded. If the fault prevents inserts, the log and `/readyz` name the cause in time. After the
+//! fault, everything is stored and acknowledged. To run one case:
+//! `IMPOLITE=huge_error cargo test --test real impolite -- --nocapture`.
 
 mod judge;
 
@@ -60,8 +60,8 @@ impl Case {
         Duration::from_secs(if self.hangs() { 35 } else { 20 })
     }
 
-    /// Time within which the log and `/readyz` must name the cause. The models, whose clock is
-    /// simulated, test how soon they do; this limit allows for a busy machine.
+    /// Time within which the log and `/readyz` must name the cause. This limit allows for a busy
+    /// machine. The models, whose clock is simulated, test that the cause is named sooner.
     fn report_timeout(&self) -> Duration {
         Duration::from_secs(120)
     }
@@ -308,7 +308,8 @@ fn failed_commit_or_view_acknowledges_nothing() {
     all_hold(&COMMITS);
 }
 
-/// Runs the cases, several at a time, and prints a row for each.
+/// Asserts that all cases meet their expectations. Runs several at a time, and prints a row for
+/// each. The variable `IMPOLITE` selects a single case.
 fn all_hold(cases: &'static [Case]) {
     let only = std::env::var("IMPOLITE").ok();
     let cases: Vec<&'static Case> =

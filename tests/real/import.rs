@@ -222,8 +222,8 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     ensure!(code == 75, "{printed}");
     let (_, printed) = import(&world, &["--json"], &file)?;
     ensure!(printed.contains("\"erased\":29,"), "{printed}");
-    // The same bad row further down, or of another driver, is another reject. The rows next to an
-    // unclosed quote are read.
+    // The same bad row further down, or of another driver, is another reject. An unclosed quote
+    // does not affect the rows next to it.
     let state = world.folder.path().join("state.json").display().to_string();
     let resume = |file: &Path| import(&world, &["--driver", "grows", "--resume", &state], file);
     let (bad, open) = (format!("{began},91,2\n"), format!("{began},\"1,2\n"));
@@ -242,7 +242,7 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     ensure!(world.query("SELECT count() FROM {db}.fixes WHERE driver_id = 'grows'")? == "3");
     let why = "SELECT any(detail) FROM {db}.rejects WHERE reason = 'invalid_json'";
     ensure!(world.query(why)? == "a quote in this row is never closed");
-    // The unit of a field is not guessed. A truncated file is read up to its end.
+    // The unit of a speed is never guessed. A truncated file is read as far as it goes.
     let file = write(&world, "speed.csv", "driver_id,ts,lat,lng,speed\n")?;
     let (code, printed) = import(&world, &[], &file)?;
     ensure!(code == 64 && printed.contains("--speed-unit"), "{printed}");
@@ -298,7 +298,7 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     let (code, report) =
         dry_run(&world, &[&with_speed[..], &["--zone", "+05:00"]].concat(), &file)?;
     ensure!(code == 0 && report["oldest"] == began - 5 * 3_600_000, "{report}");
-    // Error responses that were saved in place of a track.
+    // Error responses that were saved in place of a track are refused.
     let page = write(&world, "page.gpx", "<html><body>404</body></html>")?;
     let (code, printed) = import(&world, &driver, &page)?;
     ensure!(code == 64 && printed.contains("it is a web page"), "{printed}");
@@ -309,8 +309,8 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
             "{report}"
         );
     }
-    // Decimal commas split a number: such parts never become a position, and a speed becomes
-    // unknown and is counted.
+    // A decimal comma splits a number in two. The parts never become a position; a split speed
+    // becomes unknown, and is counted.
     let (code, report) = dry_run(
         &world,
         &driver,
@@ -333,7 +333,7 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     );
     let (code, printed) = import(&world, &driver, &write(&world, "none.csv", "")?)?;
     ensure!(code == 64 && printed.contains("the first row must name the columns"), "{printed}");
-    // Arguments with which data would be skipped silently.
+    // Arguments with which data would be skipped silently are refused.
     let heart = write(&world, "heart.csv", &format!("lat,lon,ts,hr\n1,2,{began},60\n"))?;
     for (arguments, said) in [
         (&["--keep", "/hr"][..], "must be a name such as"),
@@ -452,16 +452,16 @@ fn resumed_import_skips_only_what_it_stored() -> Result<()> {
     };
     let (began, head) = (began_ms(), "ts,lat,lng,note\n");
     let row = |n: i64| format!("{},1,2,x\n", began + n * 1_000);
-    // Ever longer prefixes of a file, as the program that writes it leaves them. One note has three
-    // lines.
-    let whole = format!(
+    // Import growing prefixes of a file, as a program that still writes it leaves them. One note
+    // has three lines.
+    let complete = format!(
         "{head}{}{},1,2,\"first\nsecond\nthird\"\n{}",
         (0..4).map(row).collect::<String>(),
         began + 4_000,
         (5..11).map(row).collect::<String>()
     );
-    for end in (head.len()..whole.len()).step_by(41).chain([whole.len()]) {
-        let (code, printed) = resume("grows.csv", &whole[..end])?;
+    for end in (head.len()..complete.len()).step_by(41).chain([complete.len()]) {
+        let (code, printed) = resume("grows.csv", &complete[..end])?;
         ensure!(code == 0, "{end}: {code} {printed}");
     }
     assert_eq!(count("grows")?, "11");

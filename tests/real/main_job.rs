@@ -33,7 +33,7 @@ fn reject_becomes_a_row_while_the_next_fix_is_stored() -> Result<()> {
     let milepost = settings.with("MQTT__TOPICS", "drivers/+/gps,other/+").run()?;
     let topic = "drivers/d7/gps";
     let large = vec![b' '; 5_001];
-    let many = format!("[{}]", vec![r#"{"lat":1,"lng":2}"#; 21].join(","));
+    let too_many_points = format!("[{}]", vec![r#"{"lat":1,"lng":2}"#; 21].join(","));
     let cases: [(&str, &str, &[u8]); 15] = [
         ("too_large", topic, &large),
         ("bad_topic", "other/not a driver", b"{}"),
@@ -41,7 +41,7 @@ fn reject_becomes_a_row_while_the_next_fix_is_stored() -> Result<()> {
         ("invalid_utf8", topic, b"{\"x\":\"\xff\"}"),
         ("invalid_json", topic, b"{"),
         ("wrong_shape", topic, b"[]"),
-        ("too_many_points", topic, many.as_bytes()),
+        ("too_many_points", topic, too_many_points.as_bytes()),
         ("driver_mismatch", topic, br#"{"lat":1,"lng":2,"driver_id":"d8"}"#),
         ("missing_field", topic, br#"{"lat":1}"#),
         ("lat_range", topic, br#"{"lat":91,"lng":2}"#),
@@ -90,7 +90,7 @@ fn retained_messages_stay_with_the_broker() -> Result<()> {
         assert_eq!(
             milepost.metric("messages_received_total")?,
             1.0,
-            "the retained message was received"
+            "a retained message must not be received"
         );
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! Tests `milepost_positions_missing`: gaps in the drivers' `seq` reveal messages that a broker lost
-//! and did not count.
+//! Tests `milepost_positions_missing`: gaps in the drivers' `seq` reveal messages that a broker
+//! lost and did not count.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn counter(world: &World, name: &str) -> Result<u64> {
     Ok(value.trim().parse()?)
 }
 
-/// Returns `milepost_positions_missing`.
+/// Returns the value of `milepost_positions_missing`.
 fn missing(watcher: &Watcher) -> Result<u64> {
     let metrics = watcher.get("/metrics")?;
     let line = metrics.lines().find_map(|line| line.strip_prefix("milepost_positions_missing "));
@@ -64,7 +64,7 @@ fn missing_positions_equal_the_brokers_losses_despite_kills() -> Result<()> {
 
 const DRIVERS: u32 = 20;
 
-/// Publishes a fix of each driver for each number of `seqs`, to one node of the broker.
+/// Publishes a fix of each driver for each sequence number in `seqs`, to the node at `port`.
 fn publish_numbers(port: u16, began: i64, seqs: std::ops::Range<u32>) -> Result<()> {
     let fix = |driver: u32, seq: u32| {
         let ts = began + i64::from(seq) * 100;
@@ -89,8 +89,8 @@ fn wait_until_delivered(world: &World) -> Result<()> {
     })
 }
 
-/// A node dies together with a member that had not acknowledged the node's messages. The messages of
-/// the member's sessions on the other node wait there for the member's next process.
+/// A node dies together with a member that had not acknowledged the node's messages. The messages
+/// of the member's sessions on the other node wait there for the member's next process.
 #[test]
 fn missing_positions_equal_the_losses_of_a_dead_node_and_member() -> Result<()> {
     let world = cluster_with("missing_node", &["--strategy", "local"])?;

@@ -1,5 +1,5 @@
-//! Tests faults at awkward moments: a name's address changes at run time, a process is frozen during
-//! a write, a drain connects to a hung node.
+//! Tests faults at awkward moments: the address of a host name changes at run time, a process is
+//! frozen during a write, a drain connects to a hung node.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::nodes::cluster;
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, finish, publish_in_background, wait_for_metric, world};
 
-/// Forwards connections to this port of 127.0.0.2 to the broker.
+/// Forwards connections to 127.0.0.2 at `port` to the broker, whose port is `broker`.
 fn second_address(port: u16, broker: u16) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), port))?;
     std::thread::spawn(move || {
@@ -84,16 +84,16 @@ fn events_process_frozen_at_its_write_repeats_nothing() -> Result<()> {
         }
         Scripted::Pass
     })?;
-    let second = AtomicU32::new(0);
+    let next_seq = AtomicU32::new(0);
     let drive = |lng_e7: i64| {
-        let seq = second.fetch_add(1, Ordering::SeqCst);
+        let seq = next_seq.fetch_add(1, Ordering::SeqCst);
         world.query(&format!(
             "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7) \
              SELECT 'd1', now64(3) - INTERVAL 5 MINUTE + INTERVAL {} SECOND, {seq}, 520500000, {lng_e7}",
             seq * 60
         ))
     };
-    let count =
+    let wait_for_count =
         |expected: &str| world.wait_for("SELECT count() FROM {db}.events FINAL", expected, SOON);
     // `outside` is farther from the fence than events.fence_margin.
     let (outside, inside) = (131_010_000, 130_999_999);
@@ -104,11 +104,11 @@ fn events_process_frozen_at_its_write_repeats_nothing() -> Result<()> {
     wait_until("the insert arrives", SOON, || Ok(arrived.load(Ordering::SeqCst)))?;
     first.process.signal("STOP")?;
     frozen.store(true, Ordering::SeqCst);
-    count("1")?;
+    wait_for_count("1")?;
 
     let _second = Watcher::start_watching(&world.settings, &world, "second")?;
     drive(outside)?;
-    count("2")?;
+    wait_for_count("2")?;
     let retains = |event: &str| {
         let states = retained(world.broker.port, "fleet/events/d1/#")?;
         Ok(states.len() == 1 && states.values().all(|state| state["event"] == event))
@@ -116,15 +116,15 @@ fn events_process_frozen_at_its_write_repeats_nothing() -> Result<()> {
     wait_until("the broker retains the state left", SOON, || retains("left"))?;
     first.process.signal("CONT")?;
     drive(inside)?;
-    count("3")?;
+    wait_for_count("3")?;
     drive(outside)?;
-    count("4")?;
+    wait_for_count("4")?;
     // Both processes publish, and the newest state remains.
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE mqtt_at IS NULL", "0", SOON)?;
     wait_until("the broker retains the newest state", SOON, || retains("left"))?;
     std::thread::sleep(Duration::from_secs(3));
-    ensure!(retains("left")?, "an older state replaced it");
-    count("4")
+    ensure!(retains("left")?, "an older state replaced the newest one");
+    wait_for_count("4")
 }
 
 /// The sessions of a lost member are on a node that accepts TCP connections and answers nothing.

@@ -1,4 +1,4 @@
-/* Resolves the host moving.test to the address in the file MOVING_NAME. moments.rs preloads it. */
+/* Resolves the host moving.test to the address in the file that the variable MOVING_NAME names. moments.rs preloads it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <netdb.h>

@@ -1,5 +1,5 @@
-//! Tests a broker of two nodes: strict-broker, which keeps the subscriptions of a dead node as
-//! ghosts, as EMQX does.
+//! Tests milepost with a broker of two nodes, strict-broker. Like EMQX, it keeps the subscriptions
+//! of a dead node.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -52,8 +52,8 @@ fn dead_node_is_left_and_gets_a_new_session_when_back() -> Result<()> {
     wait_for_spread(&world, &milepost, [1, 4])?;
     let node = format!("mqtt_node_sessions{{node=\"127.0.0.1:{}\"}}", ports(&world)[1]);
     assert!((milepost.metric(&node)? - 4.0).abs() < 0.1);
-    // milepost had received the messages of the node's sessions before it died, so the lost sessions
-    // do not count as at risk.
+    // milepost had received the messages of the node's sessions before it died, so the lost
+    // sessions do not count as at risk.
     assert_eq!(milepost.metric("mqtt_sessions_lost_total")?, 2.0);
     assert_eq!(milepost.metric("mqtt_sessions_lost_at_risk_total")?, 0.0);
     let verdict = world.verify(&finish(fleet)?)?;
@@ -70,7 +70,7 @@ fn dead_node_is_left_and_gets_a_new_session_when_back() -> Result<()> {
     Ok(())
 }
 
-/// A hung node accepts TCP and sends no CONNACK, at a first start and at a restart.
+/// A hung node accepts TCP and sends no CONNACK. milepost restarts while one of two nodes hangs.
 #[test]
 fn hung_node_costs_no_session() -> Result<()> {
     let world = cluster("hung", "local")?;
@@ -149,8 +149,8 @@ fn session_ended_by_a_running_broker_counts_as_at_risk() -> Result<()> {
     let world = cluster("ended_session", "local")?;
     let mut milepost = world.settings.start()?;
     wait_for_spread(&world, &milepost, [2, 2])?;
-    let members = world.broker.tell("sessions")?;
-    let first = members.split(' ').next().unwrap_or_default();
+    let sessions = world.broker.tell("sessions")?;
+    let first = sessions.split(' ').next().unwrap_or_default();
     world.broker.tell(&format!("kill {first}"))?;
     crate::world::wait_for_metric(&milepost, "mqtt_sessions_lost_at_risk_total", 1.0)?;
     assert_eq!(milepost.metric("mqtt_sessions_lost_total")?, 1.0);

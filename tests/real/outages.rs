@@ -81,17 +81,17 @@ fn names_resolve_in_parallel_and_shutdown_ignores_a_hung_resolver() -> Result<()
             .with_variable("ASKED", asked.display().to_string())
             .with_preloaded("tests/real/scripted_resolver.c")?;
     let mut milepost = settings.start()?;
-    let mut at = Vec::new();
+    let mut times_ms = Vec::new();
     wait_until("three names are looked up", SOON, || {
         milepost.process.ensure_alive()?;
         let asked = std::fs::read_to_string(&asked).unwrap_or_default();
-        at = asked.lines().filter_map(|line| line.split_once(' ')?.1.parse::<u64>().ok()).collect();
-        Ok(at.len() >= 3)
+        times_ms = asked.lines().filter_map(|line| line.split_once(' ')?.1.parse::<u64>().ok()).collect();
+        Ok(times_ms.len() >= 3)
     })?;
     // Sequential lookups would take three seconds each.
     assert!(
-        at.get(2).zip(at.first()).is_some_and(|(third, first)| third - first < 2_500),
-        "{at:?} ms"
+        times_ms.get(2).zip(times_ms.first()).is_some_and(|(third, first)| third - first < 2_500),
+        "the names were looked up at {times_ms:?} ms"
     );
     assert_eq!(
         milepost.terminate(RESOLVER_HANG / 2)?,

@@ -15,9 +15,9 @@ fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
     let (first, second) = (free_port()?, free_port()?);
     let closed = free_port()?;
     let hangs = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?; // accepts TCP, never answers
-    // At this port ClickHouse answers, which is not a member.
-    let other = world.engine.server.port;
-    let peers = [closed, hangs.local_addr()?.port(), other, first, second]
+    // ClickHouse answers at this port, and it is not a member.
+    let no_member = world.engine.server.port;
+    let peers = [closed, hangs.local_addr()?.port(), no_member, first, second]
         .map(|port| format!("127.0.0.1:{port}"));
     let settings = world.settings.clone().with("SHUTDOWN__PEERS", peers.join(","));
     let settings = settings.with("SHUTDOWN__GRACE", "30s"); // at most a third for asking peers
@@ -40,11 +40,11 @@ fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
     wait_until("/readyz says that it is leaving", SOON, || {
         Ok(lower.get("/readyz").is_err_and(|why| why.to_string().contains("leaving")))
     })?;
-    assert!(lower.get("/member")?.contains(r#""leaving":true"#), "the peers can read it");
+    assert!(lower.get("/member")?.contains(r#""leaving":true"#), "peers must see that the member leaves");
     assert_eq!(
         lower.process.wait(SOON)?.code(),
         Some(75),
-        "its session is kept, and perhaps never resumed"
+        "75: the session is kept, and may never be resumed"
     );
     // A hung peer delays the shutdown at most by the timeout of the request.
     let log = lower.process.log()?;
@@ -111,15 +111,15 @@ fn peer_resolved_at_the_second_lookup_counts_as_certain() -> Result<()> {
     answers.join().expect("the peer does not panic")
 }
 
-/// Answers the next request for `/member`.
-fn answer(peer: &TcpListener, standing: &str) -> Result<()> {
+/// Answers the next request for `/member` with this body.
+fn answer(peer: &TcpListener, body: &str) -> Result<()> {
     let (mut asked, _) = peer.accept()?;
     let mut question = [0; 4096];
     let length = asked.read(&mut question)?;
     assert!(question[..length].starts_with(b"GET /member "));
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-        standing.len()
+        body.len()
     );
-    Ok(asked.write_all((head + standing).as_bytes())?)
+    Ok(asked.write_all((head + body).as_bytes())?)
 }

@@ -1,5 +1,5 @@
-//! Tests readers of the log, of HTTP responses and of a command's output that do not read, or close
-//! early.
+//! Tests what happens if nobody reads the log, an HTTP response or the output of a command, or if
+//! the reader closes it early.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -16,9 +16,10 @@ const PIPE_BYTES: usize = 65_536;
 /// More sockets than milepost serves at the same time.
 const SOCKETS: usize = 80;
 
-struct Killed(Child);
+/// A process that is killed when the value is dropped.
+struct KilledOnDrop(Child);
 
-impl Drop for Killed {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -29,12 +30,12 @@ impl Drop for Killed {
 fn unread_log_stops_nothing_and_is_reported() -> Result<()> {
     let world = world("unread_log")?;
     let (mut reader, mut writer) = std::io::pipe()?;
-    writer.write_all(&[b'x'; PIPE_BYTES])?; // fill it: the first line of the log has no room
+    writer.write_all(&[b'x'; PIPE_BYTES])?; // fill the pipe: the first line of the log does not fit
     let port = free_port()?;
     let settings = world.settings.clone().with("HTTP__LISTEN", format!("127.0.0.1:{port}"));
     let mut command = settings.with("LAB__LOG_QUEUE_BYTES_MAX", "1000").command(&["run"]);
-    let mut milepost = Killed(command.stderr(writer).spawn()?);
-    drop(command); // it holds the write end of the pipe
+    let mut milepost = KilledOnDrop(command.stderr(writer).spawn()?);
+    drop(command); // the command holds the write end of the pipe
     let ask = |path: &str| get(&format!("http://127.0.0.1:{port}{path}"));
     wait_until("milepost is ready", SOON, || Ok(ask("/readyz").is_ok()))?;
     for seq in 1..=3 {
@@ -64,8 +65,9 @@ fn unread_log_stops_nothing_and_is_reported() -> Result<()> {
     Ok(())
 }
 
-/// Requests `/metrics` until the socket is full, and never reads.
-fn never_reads(port: u16) -> Result<TcpStream> {
+/// Requests `/metrics` until the socket is full, and reads no response. Returns the open
+/// connection.
+fn connect_and_never_read(port: u16) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_nonblocking(true)?;
     for _ in 0..20_000 {
@@ -84,7 +86,7 @@ fn clients_that_never_read_do_not_block_probes_and_are_closed() -> Result<()> {
     let mut milepost = world.settings.run()?;
     let port: u16 = milepost.address().rsplit_once(':').context("host:port")?.1.parse()?;
     let _sockets: Vec<TcpStream> =
-        (0..SOCKETS).map(|_| never_reads(port)).collect::<Result<_>>()?;
+        (0..SOCKETS).map(|_| connect_and_never_read(port)).collect::<Result<_>>()?;
     for _ in 0..20 {
         for path in ["/livez", "/readyz"] {
             let began = Instant::now();
@@ -92,9 +94,9 @@ fn clients_that_never_read_do_not_block_probes_and_are_closed() -> Result<()> {
             ensure!(began.elapsed() < Duration::from_secs(20), "{path} took {:?}", began.elapsed());
         }
     }
-    let mut alone = never_reads(port)?;
+    let mut last = connect_and_never_read(port)?;
     wait_until("the connection is closed", SOON, || {
-        Ok(alone.write(b"GET").is_err_and(|error| error.kind() != ErrorKind::WouldBlock))
+        Ok(last.write(b"GET").is_err_and(|error| error.kind() != ErrorKind::WouldBlock))
     })?;
     ensure!(milepost.terminate(SOON)? == 0);
     Ok(())
@@ -129,13 +131,15 @@ fn closed_output_pipe_is_not_a_failure() -> Result<()> {
             "{arguments:?}: {code:?} {stderr}"
         );
     }
-    // The exit code is that of the result, even if nobody reads the output.
+    // A failing command keeps its exit code, even if nobody reads its output.
     let nowhere = settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1");
     let (code, stderr) = into_a_closed_pipe(&nowhere, &["check"])?;
     ensure!(code == Some(1) && stderr.is_empty(), "{code:?} {stderr}");
     Ok(())
 }
 
+/// Returns settings with a spool of one file. The file is named like a batch of seven positions,
+/// but its content is not one.
 fn with_a_spool(world: &World) -> Result<Settings> {
     let dir = world.folder.path().join("spool");
     std::fs::create_dir(&dir)?;
@@ -144,7 +148,7 @@ fn with_a_spool(world: &World) -> Result<Settings> {
 }
 
 #[test]
-fn every_table_is_available_as_json() -> Result<()> {
+fn every_printed_table_is_available_as_json() -> Result<()> {
     let world = world("tables_as_json")?;
     let settings = with_a_spool(&world)?;
     let fences = world.folder.path().join("fences.json");

@@ -20,7 +20,9 @@ use crate::world::{SOON, World, settings, unmigrated};
 pub struct Seen {
     /// Time at which each connection began.
     pub connections: Vec<Instant>,
+    /// Acknowledged packet ids of each connection.
     pub acked: Vec<Vec<u16>>,
+    /// Times of the PINGREQs of each connection.
     pings: Vec<Vec<Instant>>,
 }
 
@@ -31,7 +33,8 @@ pub struct ScriptedBroker {
 }
 
 impl ScriptedBroker {
-    /// Serves each connection on a thread of its own.
+    /// Starts a broker that runs `serve` for each connection, on a thread of its own. It answers
+    /// visits to former sessions by itself.
     pub fn start(serve: impl Fn(&mut Peer) -> Result<()> + Send + Sync + 'static) -> Result<Self> {
         Self::serve(true, serve)
     }
@@ -44,24 +47,26 @@ impl ScriptedBroker {
         Self::serve(false, serve)
     }
 
+    /// Starts the broker. `serves_checks` is false if connections that look for further nodes are
+    /// closed.
     fn serve(
-        checks: bool,
+        serves_checks: bool,
         serve: impl Fn(&mut Peer) -> Result<()> + Send + Sync + 'static,
     ) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
         let seen = Arc::<Mutex<Seen>>::default();
-        let (to_see, serve) = (Arc::clone(&seen), Arc::new(serve));
+        let (observations, serve) = (Arc::clone(&seen), Arc::new(serve));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (seen, serve) = (Arc::clone(&to_see), Arc::clone(&serve));
+                let (seen, serve) = (Arc::clone(&observations), Arc::clone(&serve));
                 std::thread::spawn(move || {
                     let mut peer = Peer { stream, index: None, seen, input: BytesMut::new() };
                     let client_id = peer.client_id()?;
                     if is_visit(&client_id) {
                         return peer.visit();
                     }
-                    if !checks && client_id.contains("-check-") {
+                    if !serves_checks && client_id.contains("-check-") {
                         return Ok(());
                     }
                     peer.index = Some(peer.begin());
@@ -100,7 +105,8 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
 /// The broker's end of a connection.
 pub struct Peer {
     stream: TcpStream,
-    /// Index among the connections that the script serves; `None`: a visit.
+    /// Index among the connections that the script serves. It is `None` for a visit, and until the
+    /// connection is recorded.
     index: Option<usize>,
     seen: Arc<Mutex<Seen>>,
     input: BytesMut,
@@ -120,6 +126,7 @@ impl Peer {
         seen.connections.len() - 1
     }
 
+    /// Returns the index of this connection among those that the script serves.
     pub fn number(&self) -> usize {
         self.index.expect("a visit has no number")
     }
@@ -257,22 +264,22 @@ fn partly_refused_subscription_acks_only_stored_messages() -> Result<()> {
 /// Returns one hostile message of each kind, with even packet ids, and its expected result.
 fn hostile_messages() -> Vec<(BytesMut, &'static str)> {
     let gps = b"drivers/d1/gps";
-    let mut hundreds = BytesMut::new();
-    put_varint(300 * 9, &mut hundreds);
-    hundreds.put_slice(&b"\x26\x00\x02ab\x00\x02cd".repeat(300));
-    let mut megabytes = BytesMut::new();
-    put_varint(2_000_000, &mut megabytes);
-    megabytes.put_bytes(0x26, 2_000_000);
+    let mut many_properties = BytesMut::new();
+    put_varint(300 * 9, &mut many_properties);
+    many_properties.put_slice(&b"\x26\x00\x02ab\x00\x02cd".repeat(300));
+    let mut huge_properties = BytesMut::new();
+    put_varint(2_000_000, &mut huge_properties);
+    huge_properties.put_bytes(0x26, 2_000_000);
     let large = [payload(99), vec![b' '; 3_000_000]].concat();
-    let (fat, long) = ([payload(10), vec![b' '; 9_000]].concat(), vec![b'x'; 65_535]);
+    let (above_limit, long_topic) = ([payload(10), vec![b' '; 9_000]].concat(), vec![b'x'; 65_535]);
     vec![
         (publish(gps, 2, b"\x07\x26\x00\x01\xFF\x00\x01\xFE", &payload(2)), "stored"),
-        (publish(gps, 4, &hundreds, &payload(4)), "stored"),
+        (publish(gps, 4, &many_properties, &payload(4)), "stored"),
         (publish(gps, 6, &[0], &large), "too_large 3000026 65536"),
         (publish(gps, 8, b"\x7F", &payload(8)), "invalid_json 26 26"),
-        (publish(gps, 10, &[0], &fat), "too_large 9026 9026"),
-        (publish(&long, 12, &[0], &payload(12)), "bad_topic 26 26"),
-        (publish(gps, 14, &megabytes, &payload(14)), "stored"),
+        (publish(gps, 10, &[0], &above_limit), "too_large 9026 9026"),
+        (publish(&long_topic, 12, &[0], &payload(12)), "bad_topic 26 26"),
+        (publish(gps, 14, &huge_properties, &payload(14)), "stored"),
         (publish(gps, 16, b"\xFF\xFF\xFF\xFF\xFF", &[]), "invalid_utf8 5 5"),
         (publish(b"", 18, &[0], &payload(18)), "bad_topic 26 26"),
         (publish(gps, 20, &[], &[]), "empty 0 0"),
@@ -324,12 +331,12 @@ fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
         expected.iter().map(|(line, count)| format!("{line}\t{count}")).collect();
     assert_eq!(rejects.lines().collect::<Vec<_>>(), expected);
 
-    assert_eq!(milepost.terminate(SOON)?, 0, "the broker holds no message");
+    assert_eq!(milepost.terminate(SOON)?, 0, "every message must be acknowledged");
     let seen = broker.seen();
     assert_eq!(
         seen.acked,
         [(1..=21).collect::<Vec<u16>>()],
-        "each is acknowledged once, in order, on one connection"
+        "each message must be acknowledged once, in order, on one connection"
     );
     Ok(())
 }
@@ -376,9 +383,9 @@ fn garbage_refusals_and_takeover_are_logged_and_survived() -> Result<()> {
     }
     ensure!(!log.contains("panicked"), "{log}");
     let connections = broker.seen().connections.clone();
-    assert_eq!(connections.len(), 4, "the next try is half a minute away");
-    let rest = connections[3] - connections[0];
-    ensure!(rest >= Duration::from_millis(800), "four connections in {rest:?}: no backoff");
+    assert_eq!(connections.len(), 4, "after a takeover, milepost must wait for half a minute");
+    let elapsed = connections[3] - connections[0];
+    ensure!(elapsed >= Duration::from_millis(800), "four connections in {elapsed:?}: no backoff");
     milepost.terminate(SOON).map(drop)
 }
 
@@ -418,8 +425,8 @@ fn session_is_resumed_before_a_shortened_expiry() -> Result<()> {
     let mut milepost = broker.settings(&world)?.with("MQTT__SESSION_EXPIRY", "2m").start()?;
     wait_until("milepost has connected again", SOON, || Ok(broker.seen().connections.len() == 2))?;
     let connections = broker.seen().connections.clone();
-    let away = connections[1] - connections[0];
-    ensure!(away < Duration::from_secs(12), "{away:?}");
+    let elapsed = connections[1] - connections[0];
+    ensure!(elapsed < Duration::from_secs(12), "reconnected after {elapsed:?}");
     milepost.terminate(SOON).map(drop)
 }
 
@@ -446,15 +453,15 @@ fn pings_follow_the_server_keep_alive_or_our_own() -> Result<()> {
         let pings = |broker: &ScriptedBroker| broker.seen().pings.first().map_or(0, Vec::len);
         Ok(pings(&hasty) >= 4 && pings(&patient) >= 4)
     })?;
-    // At three quarters of the keep-alive: 2.25 s and 3.75 s.
+    // Pings are sent after three quarters of the keep-alive: 2.25 s and 3.75 s.
     for (broker, at_most) in [(&hasty, 3_200), (&patient, 5_000)] {
         let seen = broker.seen();
         assert_eq!(seen.connections.len(), 1);
         let mut gaps: Vec<Duration> =
             seen.pings[0].windows(2).map(|pair| pair[1] - pair[0]).collect();
         gaps.sort_unstable();
-        let usual = gaps[gaps.len() / 2];
-        ensure!(usual <= Duration::from_millis(at_most), "{usual:?} between two pings");
+        let median = gaps[gaps.len() / 2];
+        ensure!(median <= Duration::from_millis(at_most), "{median:?} between two pings");
     }
     for mut milepost in mileposts {
         milepost.terminate(SOON)?;
@@ -477,19 +484,19 @@ fn unresponsive_broker_is_disconnected() -> Result<()> {
         std::thread::sleep(Duration::from_secs(60));
         Ok(())
     })?;
-    let mut of_silent = silent.settings(&world)?.start()?;
-    let mut of_hung = hung.settings(&world)?.start()?;
+    let mut silent_milepost = silent.settings(&world)?.start()?;
+    let mut hung_milepost = hung.settings(&world)?.start()?;
     wait_until("both mileposts reconnect several times", 2 * SOON, || {
         Ok(silent.seen().connections.len() >= 2 && hung.seen().connections.len() >= 4)
     })?;
-    let log = of_silent.process.log()?;
+    let log = silent_milepost.process.log()?;
     ensure!(log.contains("no CONNACK within 5s"), "{log}");
     ensure!(log.contains("the connection hangs: no byte received for"), "{log}");
     // Other tests share the machine: two late pings are tolerated.
     let waited = hung.seen().connections.windows(2).map(|pair| pair[1] - pair[0]).min();
     ensure!(waited < Some(Duration::from_secs(15)), "{waited:?} for a keep-alive of a second");
-    assert_eq!(of_silent.terminate(SOON)?, 0, "milepost exits even while it waits for CONNACK");
-    of_hung.terminate(SOON).map(drop)
+    assert_eq!(silent_milepost.terminate(SOON)?, 0, "milepost exits even while it waits for CONNACK");
+    hung_milepost.terminate(SOON).map(drop)
 }
 
 /// Encodes a packet that has only a packet id, such as PUBREL.
@@ -526,7 +533,7 @@ fn qos_2_message_is_refused_and_the_connection_stays() -> Result<()> {
         world.query("SELECT groupArray(seq) FROM (SELECT seq FROM {db}.fixes ORDER BY seq)")?,
         "[8]"
     );
-    assert_eq!(broker.seen().connections.len(), 1, "on one connection");
+    assert_eq!(broker.seen().connections.len(), 1, "the connection must stay");
     let log = milepost.process.log()?;
     ensure!(log.contains("the broker sends messages at QoS 2"), "{log}");
     milepost.terminate(SOON).map(drop)

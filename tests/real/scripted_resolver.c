@@ -1,5 +1,5 @@
 /* Resolves names in .invalid: `late.invalid` to 127.0.0.1 from the second query on; any other name fails after a minute.
-   Appends a line for each query to the file ASKED. outages.rs and peers.rs preload it. */
+   Appends a line for each query to the file that the variable ASKED names. outages.rs and peers.rs preload it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <netdb.h>

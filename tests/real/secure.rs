@@ -89,7 +89,7 @@ pub fn tls_lines(folder: &Path, name: &str, ca: &str, identity: &Identity) -> Re
     ))
 }
 
-/// Sets a user's password in Mosquitto's file, and returns its path.
+/// Writes Mosquitto's password file, with this user only. Returns its path.
 pub fn broker_password(folder: &Path, user: &str, password: &str) -> Result<String> {
     let file = put(folder, "mosquitto.passwd", "")?;
     let status = Command::new("mosquitto_passwd").args(["-b", &file, user, password]).status()?;
@@ -111,8 +111,8 @@ pub enum Scripted {
     Cut,
 }
 
-/// Starts a proxy to the engine. The script gets each statement; for an insert, the first line of
-/// its request.
+/// Starts a proxy to the engine, whose port is `engine`. Returns the proxy's URL. The script gets
+/// each statement; for an insert, the first line of its request.
 pub fn scripted_clickhouse(
     engine: u16,
     script: impl Fn(&str) -> Scripted + Send + Sync + 'static,
@@ -120,7 +120,7 @@ pub fn scripted_clickhouse(
     scripted_by_size(engine, move |statement, _| script(statement))
 }
 
-/// Like [`scripted_clickhouse`]; the script also gets the bytes of the request's body.
+/// Like [`scripted_clickhouse`]; the script also gets the length of the request's body in bytes.
 pub fn scripted_by_size(
     engine: u16,
     script: impl Fn(&str, usize) -> Scripted + Send + Sync + 'static,

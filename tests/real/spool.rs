@@ -14,7 +14,8 @@ use lab_stack::{Milepost, Process, Settings, unix_ms, wait_until};
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{SOON, World, finish, publish_in_background, wait_for_metric, world};
 
-/// A world whose ClickHouse can be made to refuse inserts, and whose milepost has a spool.
+/// A world with a proxy in front of ClickHouse that can refuse connections, and with settings of a
+/// milepost that has a spool.
 struct Scene {
     world: World,
     http: Proxy,
@@ -36,8 +37,8 @@ fn scene(name: &str) -> Result<Scene> {
 }
 
 impl Scene {
-    /// Starts a milepost that has spooled this many messages of d1, each into a file of its own.
-    /// ClickHouse keeps refusing.
+    /// Starts a milepost, and makes it spool this many messages of d1, each into a file of its own.
+    /// ClickHouse stays unreachable.
     fn spooled(&self, messages: u32) -> Result<Milepost> {
         let milepost = self.settings.run()?;
         self.http.set(Fault::Refuse);
@@ -148,7 +149,7 @@ fn unreplayed_spool_exits_75_and_is_listed_exported_and_replayed() -> Result<()>
     ensure!(sql.starts_with("INSERT INTO spool_commands.positions ("), "{sql}");
     let mode =
         |path: &Path| std::fs::metadata(path).map(|found| found.permissions().mode() & 0o777);
-    ensure!(mode(&exported)? == 0o700, "others than the owner may read positions");
+    ensure!(mode(&exported)? == 0o700, "only the owner may read positions");
     for file in std::fs::read_dir(&exported)? {
         ensure!(mode(&file?.path())? == 0o600);
     }
@@ -242,7 +243,7 @@ fn replay_continues_after_a_permanently_refused_file() -> Result<()> {
     let code = replay.wait(SOON).with_context(|| replay.log().unwrap_or_default())?.code();
     ensure!(code == Some(0), "{code:?}: {}", replay.log()?);
     ensure!(scene.world.query("SELECT count() FROM {db}.positions")? == "3");
-    // A file that is not replayed counts as left.
+    // A file whose name is not that of a batch is left, and the exit code says so.
     std::fs::write(scene.dir.join("00000000000000000001-0000000000000001-1 (1).batch"), "a copy")?;
     let (code, printed) =
         scene.settings.clone().with("CLICKHOUSE__URL", server.url()).call(&["spool", "replay"])?;
@@ -331,8 +332,8 @@ fn torn_file_is_quarantined_and_the_others_are_replayed() -> Result<()> {
         .map(|file| file.path())
         .find(|path| path.to_string_lossy().contains("0001-1-"))
         .context("no second batch")?;
-    let whole = std::fs::read(&second)?;
-    std::fs::write(&second, &whole[..whole.len() - 1])?;
+    let complete = std::fs::read(&second)?;
+    std::fs::write(&second, &complete[..complete.len() - 1])?;
 
     scene.http.set(Fault::None);
     let milepost = scene.settings.run()?;
@@ -479,7 +480,7 @@ fn missing_table_stops_acks_and_spools_qos_0() -> Result<()> {
     assert_eq!(milepost.metric("positions_in_spool")?, 0.0);
     milepost.process.kill()?;
 
-    // The same failure at QoS 0: the broker does not keep the messages.
+    // The same failure at QoS 0, where the broker does not keep the messages.
     let settings = scene.settings.clone().with("LAB__QOS", "0").with("MQTT__GROUP", "zero");
     let dir = scene.world.folder.path().join("zero").display().to_string();
     let zero = settings.with("MQTT__CLIENT_ID", "zero").with("SPOOL__DIR", dir).start()?;

@@ -195,10 +195,11 @@ fn case(folder: &Path, name: &str, changes: &[(&str, String)]) -> Result<Milepos
     settings.start()
 }
 
-/// Name of a case, settings that override the usual ones, and the text that the log must contain.
+/// Name of a case, settings that override the usual ones, and the words that report its fault.
 type Case<'a> = (&'a str, Vec<(&'a str, String)>, &'a str);
 
-/// Runs all cases at the same time, because each waits for a timeout.
+/// Asserts that the log and `/readyz` contain the words of each case. Runs all cases at the same
+/// time, because each waits for a timeout.
 fn each_is_reported<'a>(folder: &Path, cases: impl IntoIterator<Item = Case<'a>>) -> Result<()> {
     let started: Result<Vec<_>> = cases
         .into_iter()

@@ -118,14 +118,14 @@ impl World {
             .map(|text| text.trim_end().to_owned())
     }
 
-    /// Waits until a query gives `expected`.
+    /// Waits until a query returns `expected`.
     pub fn wait_for(&self, sql: &str, expected: &str, within: Duration) -> Result<()> {
         let mut last = String::new();
-        wait_until(&format!("{sql} gives {expected}"), within, || {
+        wait_until(&format!("{sql} returns {expected}"), within, || {
             last = self.query(sql)?;
             Ok(last == expected)
         })
-        .with_context(|| format!("the query last gave {last}"))
+        .with_context(|| format!("the query last returned {last}"))
     }
 
     /// Publishes messages at QoS 1, and returns when the broker has acknowledged them.
@@ -177,13 +177,14 @@ pub fn publish_with_retain(port: u16, retain: bool, messages: &[(&str, &[u8])]) 
     anyhow::bail!("the broker acknowledged {acks} of {} messages", messages.len())
 }
 
-/// Publishes a plan in the background while the test injects faults; continues beyond the plan if
-/// they take longer.
+/// Publishes a plan in the background while the test injects faults. If they last longer than the
+/// plan, the fleet continues until [`finish`].
 pub fn publish_in_background(plan: Plan) -> Background {
     Background::start(plan, true)
 }
 
-/// Stops a fleet and returns its messages; fails if the broker did not acknowledge all of them.
+/// Stops a fleet and returns the manifest of its messages; fails if the broker did not acknowledge
+/// all of them.
 pub fn finish(fleet: Background) -> Result<Manifest> {
     let manifest = fleet.finish()?;
     ensure!(manifest.unacked.is_empty(), "the broker did not acknowledge everything");

@@ -64,8 +64,8 @@ fn retried_insert_skips_a_driver_erased_meanwhile() -> Result<()> {
         });
         wait_until("the insert is refused", SOON, || Ok(refusals.load(Ordering::SeqCst) > 0))?;
         world.query("INSERT INTO {db}.erased (driver_id) VALUES ('gone')")?;
-        // No insert starts with a list older than 35 s, and `milepost erase` waits for longer than
-        // that.
+        // No insert starts with a list of erased drivers that is older than 35 s. `milepost erase`
+        // waits for longer than that.
         let erased_at = Instant::now();
         wait_until("the list from before the erasure is too old", SOON, || {
             Ok(erased_at.elapsed() > Duration::from_secs(36))
@@ -87,6 +87,8 @@ fn retried_insert_skips_a_driver_erased_meanwhile() -> Result<()> {
 /// that a test needs few rows.
 const BODY_BYTES_MAX: usize = 40_000;
 
+/// Starts a proxy that accepts no body larger than [`BODY_BYTES_MAX`], and records the size of the
+/// largest accepted insert in `largest`. Returns its URL.
 fn behind_a_proxy(world: &World, largest: &Arc<AtomicUsize>) -> Result<String> {
     let largest = Arc::clone(largest);
     scripted_by_size(world.engine.server.port, move |statement, bytes| {
@@ -127,7 +129,7 @@ fn every_command_splits_an_insert_refused_as_too_large() -> Result<()> {
     assert_eq!(world.query("SELECT sum(count) FROM {db}.rejects")?, "100");
     assert!(
         largest.swap(0, Ordering::SeqCst) > BODY_BYTES_MAX / 5,
-        "the insert is split into too small pieces"
+        "the insert must not be split into too small pieces"
     );
 
     let ring = |n: u32| {

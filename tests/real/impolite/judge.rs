@@ -18,9 +18,9 @@ use crate::world::{Engine, SOON, settings, shared_engine};
 const MESSAGES_PER_SECOND: u32 = 50;
 /// Limit of milepost's resident memory, whatever a server sends.
 const RESIDENT_BYTES_MAX: u64 = 96 << 20;
-/// At this size milepost is killed, to protect the other processes of this machine.
+/// Resident memory at which milepost is killed, to protect the other processes of this machine.
 const RESIDENT_BYTES_FATAL: u64 = 512 << 20;
-/// Limit of milepost's log during a fault.
+/// Largest growth of milepost's log during a fault.
 const LOG_BYTES_MAX: usize = 64 << 10;
 /// Log line of an insert that was cancelled because the engine, which other tests share, did not
 /// respond for seconds. The outcome of such an insert is unknown in every case.
@@ -341,8 +341,8 @@ impl Stage {
             // On a busy machine, one or two inserts may be slow without the fault.
             self.server.inserts_took().iter().filter(|took| **took >= delay).count() > 5
         } else if let Some(second) = &self.second {
-            let any = format!("SELECT count() > 0 FROM {}.fixes", self.database);
-            second.server.query(&any).is_ok_and(|any| any.trim() == "1")
+            let has_fixes = format!("SELECT count() > 0 FROM {}.fixes", self.database);
+            second.server.query(&has_fixes).is_ok_and(|answer| answer.trim() == "1")
         } else {
             self.case.hangs() || !figures.errors.is_empty()
         };
