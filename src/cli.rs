@@ -96,7 +96,8 @@ pub fn command() -> clap::Command {
     Arguments::command().subcommands(companions.map(|companion| (companion.command)()))
 }
 
-/// Returns the companion that was called, if one was, with its arguments.
+/// Returns the companion that was called, with its arguments; `None` if a command of the consumer
+/// was called.
 #[must_use]
 pub fn companion(matches: &ArgMatches) -> Option<(&'static Companion, &ArgMatches)> {
     let (name, matches) = matches.subcommand()?;

@@ -1,8 +1,8 @@
 //! Executes delivery's commands: encodes batches, sends inserts, writes and reads spool files, and
 //! reports each outcome.
 //!
-//! It never blocks: every attempt and every disk operation is a task of its own. It decides nothing:
-//! delivery's policy decides the next step of a batch, and
+//! The executor never blocks: every attempt and every disk operation is a task of its own. It
+//! decides nothing: delivery's policy decides the next step of a batch, and
 //! [`prepare`](milepost_core::delivery::prepare) decides which rows an attempt sends, by the newest
 //! list of erased drivers.
 
@@ -15,12 +15,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet, spawn_blocking};
 
 use milepost_core::delivery::events::{BatchId, DeliveryCommand, Loaded, Outcome, Piece, Report};
-use milepost_core::delivery::prepare::{Prepared, prepare, quarantine_outcome};
+use milepost_core::delivery::prepare::{Prepared, outcome_instead_of_quarantine, prepare};
 use milepost_core::delivery::sink::{Attempt, Sink};
 use milepost_core::encode::{self, Insert};
 use milepost_core::erased::Erased;
 use milepost_core::error_chain;
-use milepost_core::screened::ReadList;
+use milepost_core::screened::ErasedSnapshot;
 use milepost_spool::{LoadError, Spool};
 
 /// The executor's connections to ClickHouse, the spool, and the driver.
@@ -30,7 +30,7 @@ pub struct Executor<S> {
     pub spool: Option<Arc<Spool>>,
     pub database: String,
     /// The list of erased drivers, whose rows are left out of every insert.
-    pub erased: watch::Receiver<ReadList>,
+    pub erased: watch::Receiver<ErasedSnapshot>,
     pub reports: mpsc::Sender<Report>,
 }
 
@@ -195,7 +195,7 @@ impl<S: Sink> State<S> {
 
     fn quarantine_row(&mut self, batch: BatchId, piece: &Piece) {
         let row = self.piece(batch, piece).expect("a row is quarantined after an attempt");
-        let settled = quarantine_outcome(&row, self.executor.erased.borrow().erased());
+        let settled = outcome_instead_of_quarantine(&row, self.executor.erased.borrow().erased());
         if let Some(outcome) = settled {
             return self.report_when_done(batch, async { outcome });
         }
@@ -229,7 +229,7 @@ impl<S: Sink> State<S> {
         match ended.expect("tasks here neither panic nor are cancelled") {
             Done::Reported => {}
             Done::Loaded(batch, loaded) => {
-                let (inserts, loaded) = describe(loaded);
+                let (inserts, loaded) = split_loaded(loaded);
                 let erased = Arc::clone(self.executor.erased.borrow().erased());
                 self.add_batch(batch, inserts, 0, erased);
                 self.report_when_done(batch, async { Outcome::Loaded(loaded) });
@@ -256,7 +256,8 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     spawn_blocking(work).await.expect("disk work neither panics nor is cancelled")
 }
 
-fn describe(loaded: Result<Vec<Insert>, LoadError>) -> (Vec<Insert>, Loaded) {
+/// Splits the result of reading a file into the inserts to keep and the report.
+fn split_loaded(loaded: Result<Vec<Insert>, LoadError>) -> (Vec<Insert>, Loaded) {
     match loaded {
         Ok(inserts) => {
             let rows = inserts.iter().map(|insert| insert.rows).collect();
@@ -293,12 +294,12 @@ mod tests {
     /// The test's ends of the executor's channels.
     struct Ends {
         reports: mpsc::Receiver<Report>,
-        list: watch::Sender<ReadList>,
+        list: watch::Sender<ErasedSnapshot>,
     }
 
-    fn read(erased: &[&str]) -> ReadList {
+    fn read(erased: &[&str]) -> ErasedSnapshot {
         let erased = Erased::new(erased.iter().map(|id| (*id).to_owned()));
-        ReadList::new(Arc::new(erased), Instant::now())
+        ErasedSnapshot::new(Arc::new(erased), Instant::now())
     }
 
     fn batch_of_d1() -> Batch {
@@ -340,12 +341,12 @@ mod tests {
     #[tokio::test]
     async fn batch_holds_its_erased_list_until_it_is_forgotten() {
         let (mut state, Ends { reports: _reports, list }) = new_state();
-        let before = Arc::downgrade(list.borrow().erased());
+        let old_list = Arc::downgrade(list.borrow().erased());
         let batch = Batch { erased: Arc::clone(list.borrow().erased()), ..Batch::default() };
         list.send_replace(read(&["d1"]));
         state.execute(DeliveryCommand::Encode(batch));
-        assert!(before.upgrade().is_some(), "a waiting batch may still have rows of d1");
+        assert!(old_list.upgrade().is_some(), "a waiting batch may still have rows of d1");
         state.execute(DeliveryCommand::Forget(0));
-        assert!(before.upgrade().is_none());
+        assert!(old_list.upgrade().is_none());
     }
 }

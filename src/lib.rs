@@ -1,5 +1,5 @@
-//! milepost: drivers' GPS positions from an MQTT broker into ClickHouse, acknowledged when they are
-//! durable.
+//! milepost stores drivers' GPS positions from an MQTT broker in ClickHouse. It acknowledges a
+//! message only when its rows are durable.
 //!
 //! ```text
 //! broker ─▶ mqtt::transport ─▶ milepost_core::consumer ─▶ executor ─▶ milepost_clickhouse | milepost_spool
@@ -11,7 +11,7 @@
 //! connections, [`executor`] executes the core's commands.
 //!
 //! Guarantee: any task that ends outside a shutdown ends the process. Refuses: to decide what
-//! happens to a batch or a session; `milepost_core` does.
+//! happens to a batch or a session; `milepost_core` decides it.
 
 pub mod app;
 pub mod cli;

@@ -1,4 +1,4 @@
-//! Arguments → configuration → logging → run → exit code.
+//! Parses the arguments, loads the configuration, runs the command, and returns its exit code.
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -24,7 +24,7 @@ use milepost_command::tables::not_asked;
 use milepost_config as config;
 use milepost_core::consumer::{Consumer, ConsumerNotice, ConsumerTotals, Now};
 use milepost_core::delivery::events::{Attention, DeliveryCommand, Durable, Report, ServerStatus};
-use milepost_core::screened::ReadList;
+use milepost_core::screened::ErasedSnapshot;
 use milepost_core::session::events::Leave;
 use milepost_observe::health::Health;
 use milepost_observe::metrics::Metrics;
@@ -32,20 +32,20 @@ use milepost_tls::Address;
 use milepost_tls::nodes;
 
 /// Longest wait between two rounds, so that `/livez` gets a heartbeat.
-const BEAT: Duration = Duration::from_secs(5);
-/// Maximum number of consecutive reads before reports and channels are processed, for connections
-/// that always have data.
-const READS_PER_TURN: u32 = 16;
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// Maximum number of consecutive reads before reports and channels are processed, in case the
+/// connections always have data.
+const CONSECUTIVE_READS_MAX: u32 = 16;
 /// Shortest interval between updates of `/readyz` while it is ready.
 const HEALTH_EVERY_READY: Duration = Duration::from_millis(100);
 /// Shortest interval while it is not ready, for scripts that poll `/readyz` during a start.
 const HEALTH_EVERY_UNREADY: Duration = Duration::from_millis(2);
 /// How long the shutdown waits for a running replay.
-const REPLAY_ENDS_WITHIN: Duration = Duration::from_secs(2);
-/// How long the first connection waits for ClickHouse's first answers. After that the consumer
-/// connects anyway, and defers only messages that it could misjudge before it has compared the
-/// clocks.
-const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const REPLAY_END_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the first connection waits for ClickHouse's first answers. After that, the consumer
+/// connects anyway. Until it has compared the clocks, it defers the messages that it could
+/// misjudge.
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The consumer's name in `/readyz` and `/livez`.
 pub(crate) const PART: &str = "consumer";
 
@@ -67,7 +67,7 @@ pub(crate) struct Wiring {
     pub leave: watch::Receiver<Option<Leave>>,
     /// Number of members of the group.
     pub members: watch::Receiver<u32>,
-    pub erased: watch::Receiver<ReadList>,
+    pub erased: watch::Receiver<ErasedSnapshot>,
     pub metrics: Arc<Metrics>,
     pub health: Arc<Health>,
 }
@@ -80,7 +80,7 @@ pub(crate) fn spawn(
     let (ended, end) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     thread::Builder::new().name("driver".to_owned()).spawn(move || {
-        // Unconstrained: tokio's cooperative budget would make a full socket look dry.
+        // Unconstrained: tokio's cooperative budget would make a full socket look empty.
         let totals =
             runtime.block_on(tokio::task::unconstrained(Driver::new(wiring, consumer).run()));
         let _ = ended.send(totals);
@@ -99,6 +99,7 @@ struct Driver {
     /// Earliest time of the next update of `/readyz`.
     next_health_update: Instant,
     health_update_pending: bool,
+    /// Time at which the consumer ended; `None` until then.
     ended_at: Option<Instant>,
 }
 
@@ -135,7 +136,7 @@ impl Driver {
             let read = poll_fn(|cx| Poll::Ready(self.state.poll(cx).is_ready())).await;
             reads = if read { reads + 1 } else { 0 };
             // Read on while a socket has data, so that a batch gets the rows of many reads.
-            if read && reads < READS_PER_TURN {
+            if read && reads < CONSECUTIVE_READS_MAX {
                 self.turn().await;
                 continue;
             }
@@ -157,8 +158,8 @@ impl Driver {
         self.state.consumer.totals()
     }
 
-    /// Resolves the nodes' names and waits for ClickHouse's first answers, at the same time. Returns
-    /// early if the process leaves.
+    /// Resolves the nodes' names and waits for ClickHouse's first answers, at the same time.
+    /// Returns early if the process leaves.
     async fn prepare(&mut self) {
         let Wiring { server, leave, mqtt, .. } = &mut self.wiring;
         let names = async {
@@ -167,7 +168,7 @@ impl Driver {
         };
         let first_answer = async {
             let is_answered = |status: &ServerStatus| status.schema != not_asked();
-            let _ = timeout(FIRST_ANSWER_WITHIN, server.wait_for(is_answered)).await;
+            let _ = timeout(FIRST_ANSWER_TIMEOUT, server.wait_for(is_answered)).await;
             server.mark_changed(); // `drain_channels` has not processed this status yet
         };
         tokio::select! {
@@ -261,7 +262,7 @@ impl Driver {
     async fn wait(&mut self) {
         let now = Instant::now();
         let health = self.health_update_pending.then_some(self.next_health_update);
-        let until = self.deadline(now).into_iter().chain(health).fold(now + BEAT, Instant::min);
+        let until = self.deadline(now).into_iter().chain(health).fold(now + WAIT_MAX, Instant::min);
         let Self { wiring, state, nodes, .. } = self;
         let report = tokio::select! {
             biased;
@@ -279,7 +280,7 @@ impl Driver {
 
     fn deadline(&self, now: Instant) -> Option<Instant> {
         let transports = self.state.transports.iter().filter_map(Transport::deadline);
-        let ended = self.ended_at.map(|at| at + REPLAY_ENDS_WITHIN);
+        let ended = self.ended_at.map(|at| at + REPLAY_END_TIMEOUT);
         self.state.consumer.poll_timeout(now).into_iter().chain(transports).chain(ended).min()
     }
 
@@ -291,7 +292,7 @@ impl Driver {
             return false;
         }
         let ended_at = *self.ended_at.get_or_insert(now);
-        self.state.consumer.is_idle() || now >= ended_at + REPLAY_ENDS_WITHIN
+        self.state.consumer.is_idle() || now >= ended_at + REPLAY_END_TIMEOUT
     }
 
     /// Logs the consumer's notices, and updates the metrics and `/readyz`.

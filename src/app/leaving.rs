@@ -1,4 +1,5 @@
-//! Decides whether this process leaves its group at SIGTERM, by `shutdown.leave`.
+//! Decides at SIGTERM, according to `shutdown.leave`, whether this process unsubscribes from its
+//! group or keeps its sessions.
 
 use std::net::IpAddr;
 
@@ -7,27 +8,28 @@ use tracing::{info, warn};
 use milepost_config::{Config, LeaveGroup, Shutdown};
 use milepost_core::peers::Peer;
 use milepost_core::peers::decision::Decision;
-use milepost_core::peers::standing::Standing;
+use milepost_core::peers::standing::MemberStatus;
 use milepost_core::session::events::Leave;
 use milepost_observe::ask::ask;
 
-/// Share of the grace period for asking peers: one third. Half is for flushing to ClickHouse, the
-/// rest for the spool.
-const ASKING_SHARE: u32 = 3;
+/// Divides the grace period: a third of it is the timeout for asking the peers. Half of the grace
+/// period is for flushing to ClickHouse, the rest for the spool.
+const ASK_TIMEOUT_DIVISOR: u32 = 3;
 
-/// Logs at start what will happen at SIGTERM.
-pub(super) fn announce(config: &Config) {
+/// Logs at start if `shutdown.leave = "auto"` cannot work: without peers, or if the peers cannot
+/// reach this member.
+pub(super) fn log_if_auto_cannot_work(config: &Config) {
     let Shutdown { leave, peers, .. } = &config.shutdown;
     match leave {
         LeaveGroup::Auto if peers.is_empty() => info!(
-            "shutdown.leave = \"auto\" without shutdown.peers: a shutdown keeps the session, as with false"
+            "shutdown.leave = \"auto\" needs shutdown.peers, which is not set: a shutdown keeps the session, as with shutdown.leave = false"
         ),
         LeaveGroup::Auto
             if config.http.listen.ip().is_loopback() && peers.iter().any(is_elsewhere) =>
         {
             warn!(
                 listen = %config.http.listen,
-                "shutdown.peers are on other machines and cannot reach http.listen: set it to an address that they can reach"
+                "shutdown.peers are on other machines and cannot reach http.listen: set http.listen to an address that they can reach"
             )
         }
         LeaveGroup::Auto | LeaveGroup::Always | LeaveGroup::Never => {}
@@ -41,15 +43,15 @@ fn is_elsewhere(peer: &Peer) -> bool {
     }
 }
 
-/// Decides at SIGTERM whether the sessions are kept, after the member has [announced that it
-/// leaves](milepost_core::peers::standing::Member::set_leaving). Also returns whether they are kept
-/// because a peer did not answer: if no process resumes them, the messages that the broker queues
-/// for them are lost.
+/// Decides at SIGTERM whether the sessions are kept. Call it after
+/// [`set_leaving`](milepost_core::peers::standing::Member::set_leaving), so that no peer counts on
+/// this member.
 ///
-/// If peers do not answer, the sessions are kept. If all members unsubscribed, the broker would drop
-/// every message; a kept session queues only its share, which a process or `milepost drain` can
-/// still consume.
-pub(super) async fn decide(config: &Config, ours: Standing) -> (Leave, bool) {
+/// If peers do not answer, the sessions are kept, and the second value is true: the messages that
+/// the broker queues are lost if no process resumes the sessions. Unsubscribing could lose more. If
+/// all members unsubscribed, the broker would drop every message; a kept session queues its share,
+/// which a process or `milepost drain` can still consume.
+pub(super) async fn decide(config: &Config, ours: MemberStatus) -> (Leave, bool) {
     let Shutdown { leave, peers, grace } = &config.shutdown;
     let (leave, uncertain, why) = match leave {
         LeaveGroup::Always => (Leave::Unsubscribe, false, "true: unsubscribing".to_owned()),
@@ -60,7 +62,7 @@ pub(super) async fn decide(config: &Config, ours: Standing) -> (Leave, bool) {
             "\"auto\" without shutdown.peers: keeping the session".to_owned(),
         ),
         LeaveGroup::Auto => {
-            let decision = ask(peers, ours, *grace / ASKING_SHARE).await;
+            let decision = ask(peers, ours, *grace / ASK_TIMEOUT_DIVISOR).await;
             let (leave, uncertain) = match decision {
                 Decision::Leave { .. } => (Leave::Unsubscribe, false),
                 Decision::Keep { certain, .. } => (Leave::KeepSession, !certain),

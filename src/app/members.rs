@@ -2,7 +2,7 @@
 //!
 //! A member resolves `shutdown.peers` and counts their addresses; it asks no peer. So the cost
 //! grows with the number of members, not with its square. An address without a process counts too:
-//! then a batch waits longer than necessary, within its bound.
+//! then a batch waits longer than necessary, but at most `batch.members_age_max`.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

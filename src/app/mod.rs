@@ -1,7 +1,7 @@
 //! Wiring and supervision: the only module that uses every other one.
 //!
-//! Guarantee: every task and thread is owned here; any that ends outside a shutdown ends the
-//! process with an error. A shutdown flushes within `shutdown.grace`, or logs that it could not.
+//! Guarantee: this module owns every task and thread. If one ends outside a shutdown, the process
+//! ends with an error. A shutdown flushes within `shutdown.grace`, or logs that it could not.
 
 pub mod commands;
 mod driver;

@@ -11,21 +11,22 @@ use milepost_core::session::window::SILENCE_MIN;
 
 /// Target of bytes received between two rounds: a few hundred messages, and a quarter of a socket
 /// buffer.
-const BYTES: usize = 32 * 1024;
-/// Added to the target for each further connection: a round costs one system call per connection
-/// with data.
-const BYTES_EACH: usize = 8 * 1024;
+const TARGET_BYTES: usize = 32 * 1024;
+/// Bytes added to the target for each further connection: a round costs one system call per
+/// connection with data.
+const TARGET_BYTES_PER_FURTHER: usize = 8 * 1024;
 const DELAY_MIN: Duration = Duration::from_millis(1);
 const DELAY_MAX: Duration = Duration::from_millis(50);
 /// The delay must not look like a silence of the broker.
 const _: () = assert!(SILENCE_MIN.as_millis() >= 3 * DELAY_MAX.as_millis());
-/// Longest delay without acknowledgements: only the sockets' buffers hold a burst back, and
-/// messages that overflow them and the broker's queue are lost.
+/// Longest delay of one connection at QoS 0: without acknowledgements, only the socket's buffer and
+/// the broker's queue hold a burst, and messages that overflow them are lost. Each further
+/// connection adds as much, up to [`DELAY_MAX`].
 const DELAY_MAX_UNACKNOWLEDGED: Duration = Duration::from_millis(5);
 /// Longest delay during a replay, which advances by one step per round.
 const DELAY_MAX_REPLAYING: Duration = Duration::from_millis(5);
-/// Window in messages below which the broker soon stops sending: during a long delay it would only
-/// wait.
+/// Below this window, in messages, the delay is the shortest: the broker soon stops sending, and
+/// would only wait during a long delay.
 const WINDOW_MIN: usize = 1_024;
 
 #[derive(Debug)]
@@ -41,21 +42,22 @@ impl ReadDelay {
 
     /// Returns the next delay. `bytes`: received since the last delay, on all connections;
     /// `connections`: how many received anything; `window`: unacknowledged messages that the broker
-    /// allows on the connection with the smallest window; `replays`: spool files are being replayed.
+    /// allows on the connection with the smallest window; `is_replaying`: true while spool files
+    /// are replayed.
     pub(super) fn next(
         &mut self,
         bytes: usize,
         connections: usize,
         window: usize,
-        replays: bool,
+        is_replaying: bool,
     ) -> Duration {
         let others = connections.saturating_sub(1);
-        let target = BYTES + BYTES_EACH * others;
+        let target = TARGET_BYTES + TARGET_BYTES_PER_FURTHER * others;
         // The delay after which a round would have read the target, at the current rate.
         let fitting = self.delay.mul_f64(target as f64 / bytes.max(1) as f64);
         let max = match self.qos {
             _ if window < WINDOW_MIN => DELAY_MIN,
-            _ if replays => DELAY_MAX_REPLAYING,
+            _ if is_replaying => DELAY_MAX_REPLAYING,
             Qos::AtLeastOnce => DELAY_MAX,
             Qos::AtMostOnce => DELAY_MAX.min(DELAY_MAX_UNACKNOWLEDGED.mul_f64(1.0 + others as f64)),
         };
@@ -92,7 +94,10 @@ mod tests {
     fn each_round_reads_about_the_target() {
         for bytes_per_second in [2e6, 5e6, 2e7] {
             let (bytes, _) = settled(bytes_per_second, ROOMY);
-            assert!((0.6..=1.1).contains(&(bytes / BYTES as f64)), "{bytes} at {bytes_per_second}");
+            assert!(
+                (0.6..=1.1).contains(&(bytes / TARGET_BYTES as f64)),
+                "{bytes} at {bytes_per_second}"
+            );
         }
     }
 
@@ -140,7 +145,7 @@ mod tests {
         assert_eq!(settled(100.0, 32).1, DELAY_MIN);
         let mut delay = ReadDelay::new(Qos::AtLeastOnce);
         while delay.next(0, 1, ROOMY, false) < DELAY_MAX {}
-        assert_eq!(delay.next(0, 1, 32, false), DELAY_MIN, "at once");
+        assert_eq!(delay.next(0, 1, 32, false), DELAY_MIN, "the delay must shrink at once");
     }
 
     #[test]

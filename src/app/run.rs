@@ -25,7 +25,7 @@ use milepost_core::delivery::events::{Attention, ServerStatus};
 use milepost_core::delivery::policy::{self, Delivery};
 use milepost_core::intake::{self, Intake};
 use milepost_core::peers::standing::Member;
-use milepost_core::screened::ReadList;
+use milepost_core::screened::ErasedSnapshot;
 use milepost_core::session::events::{self, Leave};
 use milepost_decode::Decoder;
 use milepost_observe::endpoints::EndpointUse;
@@ -40,7 +40,7 @@ const PART: &str = "process";
 /// Runs the consumer. `at_start`: tasks that the companions run while it starts.
 ///
 /// # Errors
-/// The error that ended the process outside a shutdown.
+/// The start failed, or a task ended unexpectedly.
 pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Result<Outcome> {
     let shared = Shared::new(&config);
     let Shared { metrics, health, member } = &shared;
@@ -53,7 +53,7 @@ pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Res
         .await
         .with_context(|| format!("http.listen: cannot listen on {}", config.http.listen))?;
     info!(listen = %listener.local_addr()?, "serving /metrics, /livez, /readyz and /member");
-    leaving::announce(&config);
+    leaving::log_if_auto_cannot_work(&config);
     let mut tasks = JoinSet::new();
     let answers = http::answers(Arc::clone(metrics), Arc::clone(health), Arc::clone(member));
     tasks.spawn(named("http server", http::serve(listener, answers)));
@@ -99,8 +99,8 @@ pub async fn run(config: Config, at_start: impl Iterator<Item = AtStart>) -> Res
     })
 }
 
-/// Decides whether the sessions are kept while the driver continues, then stops it. Returns its
-/// last totals, and whether the sessions were kept because a peer did not answer.
+/// Decides whether the sessions are kept. Stops the driver, which runs until then, and returns its
+/// last totals. The second value is true if the sessions are kept because a peer did not answer.
 async fn leave_group(
     config: &Config,
     shared: &Shared,
@@ -137,8 +137,8 @@ pub(super) struct Started {
     server: watch::Receiver<ServerStatus>,
 }
 
-/// Starts the executor, the driver's thread and the watcher of ClickHouse. `left`: the files that an
-/// earlier process left in the spool.
+/// Starts the executor, the driver's thread and the watcher of ClickHouse. `left`: the files that
+/// an earlier process left in the spool.
 pub(super) fn start(
     config: &Config,
     spool: Option<Arc<Spool>>,
@@ -155,7 +155,7 @@ pub(super) fn start(
     let (server, to_watch) = watch::channel(schema::unknown());
     let (attention, to_attend) = watch::channel(Attention::default());
     let (leave, leaving) = watch::channel(None);
-    let (erased, to_erase) = watch::channel(ReadList::default());
+    let (erased, to_erase) = watch::channel(ErasedSnapshot::default());
     member.set_initial_erased(to_erase.borrow().erased());
     let executor = Executor {
         sink: Arc::clone(&clickhouse),
@@ -165,7 +165,7 @@ pub(super) fn start(
         reports: to_report,
     };
     tasks.spawn(named("executor", executor.run(to_execute)));
-    let (members, to_count) = watch::channel(1);
+    let (members, member_count) = watch::channel(1);
     if !config.members_age_max.is_zero() {
         let counter = members::count(config.shutdown.peers.clone(), members);
         tasks.spawn(named("counter of members", counter));
@@ -177,7 +177,7 @@ pub(super) fn start(
         server: to_watch.clone(),
         attention,
         leave: leaving,
-        members: to_count,
+        members: member_count,
         erased: to_erase,
         metrics: Arc::clone(metrics),
         health: Arc::clone(health),
@@ -197,7 +197,7 @@ pub(super) fn start(
     Ok(Started { watch, driver, leave, server: to_watch })
 }
 
-/// Returns one endpoint in the form of the metrics.
+/// Converts the status of one endpoint to the form of the metrics.
 fn endpoint_use(EndpointStatus { url, in_use, left }: EndpointStatus) -> EndpointUse {
     let left = Cause::ALL.iter().map(|cause| (cause.name(), left[*cause as usize]));
     EndpointUse { url, in_use, left: left.collect() }
@@ -294,7 +294,8 @@ fn spool_keeps(config: &Config, totals: &ConsumerTotals) -> bool {
     batches > 0
 }
 
-/// Logs the end of a shutdown within the grace period, and returns its outcome.
+/// Logs a shutdown that ended within the grace period, and returns its outcome. `uncertain`: the
+/// sessions were kept because a peer did not answer.
 fn flushed(totals: &ConsumerTotals, uncertain: bool) -> Outcome {
     if totals.sessions.held_by_broker > 0 {
         warn!(

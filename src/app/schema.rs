@@ -17,14 +17,14 @@ use milepost_clickhouse::{Cause, ClickHouse};
 use milepost_command::tables::{self, ASK_EVERY, EVERY, Judged, WAITING_LOGGED_EVERY};
 use milepost_core::delivery::events::{Attention, Schema, ServerStatus};
 use milepost_core::peers::standing::Member;
-use milepost_core::screened::{LIST_AGE_MAX, ReadList};
+use milepost_core::screened::{ErasedSnapshot, LIST_AGE_MAX};
 use milepost_core::throttle::Throttle;
 use milepost_observe::now_ms;
 
 /// Time without an answer after which the server counts as silent.
-const ANSWER_WITHIN: Duration = Duration::from_secs(3);
-/// Time limit of the query for the list of erased drivers while inserts run.
-const LIST_WITHIN: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// Timeout of the query for the list of erased drivers while inserts run.
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns the status before the first query.
 pub(super) fn unknown() -> ServerStatus {
@@ -39,7 +39,7 @@ pub(super) struct Watcher {
     pub(super) clickhouse: Arc<ClickHouse>,
     pub(super) server: watch::Sender<ServerStatus>,
     /// Published before the tables are reported ready.
-    pub(super) erased: watch::Sender<ReadList>,
+    pub(super) erased: watch::Sender<ErasedSnapshot>,
     pub(super) member: Arc<Member>,
     pub(super) attention: watch::Receiver<Attention>,
     pub(super) clock_tolerance: Duration,
@@ -102,8 +102,8 @@ impl Watcher {
                 continue;
             }
             has_moved = false;
-            // An unanswered query leaves ready tables ready: if the server is down, the inserts show
-            // it. But report a list that is too old, because every insert would be refused.
+            // An unanswered query leaves ready tables ready: if the server is down, the inserts
+            // show it. But report a list that is too old, because every insert would be refused.
             if before != Schema::Ready || list.is_old() || !matches!(schema, Schema::Unknown(_)) {
                 (server.schema, server.refusals) = (schema, attention.refusals);
             }
@@ -114,9 +114,10 @@ impl Watcher {
         }
     }
 
-    /// Checks the tables and reads the list of erased drivers.
+    /// Checks the tables and reads the list of erased drivers. `before`: the tables' state after
+    /// the previous round.
     async fn tables(&self, before: &Schema, list: &mut LastRead) -> Result<Judged> {
-        let within = if *before == Schema::Ready { LIST_WITHIN } else { Duration::MAX };
+        let within = if *before == Schema::Ready { LIST_TIMEOUT } else { Duration::MAX };
         let (judged, erased) = tokio::join!(
             tables::judge(&self.clickhouse, before),
             timeout(within, self.clickhouse.erased())
@@ -130,7 +131,7 @@ impl Watcher {
                 return Ok(judged);
             }
             Ok(Err(error)) => Judged::refused(&error),
-            Err(_) => Schema::Unknown(format!("no answer within {LIST_WITHIN:?}")).into(),
+            Err(_) => Schema::Unknown(format!("no answer within {LIST_TIMEOUT:?}")).into(),
         };
         Ok(match judged.schema {
             // While inserts run, the last list stays in force until it is too old.
@@ -144,20 +145,20 @@ impl Watcher {
         })
     }
 
-    /// Publishes the list. An equal list keeps its `Arc`, because `Member::set_erased` counts the
-    /// holders of each.
-    fn publish(&self, read: &ReadList) {
+    /// Publishes the list of erased drivers. If it has not changed, the old `Arc` is kept, because
+    /// `Member::set_erased` counts the holders of each `Arc`.
+    fn publish(&self, read: &ErasedSnapshot) {
         let is_same = self.erased.borrow().erased().digest() == read.erased().digest();
         if !is_same {
             info!(erased = ?read.erased(), "the list of erased drivers has changed: their rows are left out from now on");
         }
         self.erased.send_modify(|last| {
             let kept = Arc::clone(if is_same { last.erased() } else { read.erased() });
-            *last = read.read_again(kept);
+            *last = read.with_equal_list(kept);
         });
     }
 
-    /// Waits until the next query is due, or an event requires it now.
+    /// Waits until the next query is due. A refusal or a clock jump makes it due at once.
     async fn wait(&mut self, asked_at: Instant, answered: Attention, list_not_read: bool) {
         loop {
             let Attention { in_doubt, refusals, clock_jumps } = *self.attention.borrow_and_update();
@@ -178,14 +179,15 @@ impl Watcher {
         }
     }
 
-    /// Queries the server's clock. Returns why this host's clock is wrong, if it is.
+    /// Queries the server's clock. Returns the difference as a message if it is more than this
+    /// host tolerates, else `None`.
     async fn compare_clocks(&self) -> Result<Option<String>, Judged> {
         let before = now_ms();
-        let theirs = match timeout(ANSWER_WITHIN, self.clickhouse.clock()).await {
+        let theirs = match timeout(ANSWER_TIMEOUT, self.clickhouse.clock()).await {
             Ok(Ok(theirs)) => theirs,
             Ok(Err(error)) => return Err(Judged::refused(&error)),
             Err(_) => {
-                let why = format!("no answer to a query within {ANSWER_WITHIN:?}");
+                let why = format!("no answer to a query within {ANSWER_TIMEOUT:?}");
                 let (schema, cause) = (Schema::Unknown(why), Some(Cause::NoAnswer));
                 return Err(Judged { schema, cause });
             }
@@ -210,8 +212,8 @@ impl LastRead {
         self.has_failed && self.read_at.elapsed() >= LIST_AGE_MAX
     }
 
-    /// Returns the tables' state after the list could not be read: `Ready` until the list is too
-    /// old.
+    /// Returns the tables' state after the list could not be read. Without an answer it stays
+    /// `Ready` until the list is too old; a refusal counts at once.
     fn after_failed_read(&mut self, refusal: Judged) -> Judged {
         let Schema::Unknown(why) = refusal.schema else { return refusal };
         if !std::mem::replace(&mut self.has_failed, true) {
@@ -229,7 +231,7 @@ struct Log {
     waiting: Throttle,
     silent: bool,
     clock_off: bool,
-    open: bool,
+    ready: bool,
 }
 
 impl Log {
@@ -238,7 +240,7 @@ impl Log {
             waiting: Throttle::every(WAITING_LOGGED_EVERY),
             silent: false,
             clock_off: false,
-            open: false,
+            ready: false,
         }
     }
 
@@ -246,12 +248,12 @@ impl Log {
         match &server.schema {
             Schema::Ready => {
                 self.waiting.reset();
-                if !std::mem::replace(&mut self.open, true) {
+                if !std::mem::replace(&mut self.ready, true) {
                     info!("ClickHouse answers, and its tables match this version");
                 }
             }
             Schema::Unknown(why) | Schema::Refused(why) => {
-                self.open = false;
+                self.ready = false;
                 if self.waiting.allow(now.into_std()) {
                     warn!(why, "waiting for ClickHouse");
                 }
@@ -315,7 +317,7 @@ mod tests {
         let mut watcher = Watcher {
             clickhouse: Arc::new(ClickHouse::new(&config.clickhouse).unwrap()),
             server: watch::channel(ServerStatus::ready()).0,
-            erased: watch::channel(ReadList::default()).0,
+            erased: watch::channel(ErasedSnapshot::default()).0,
             member: Arc::new(Member::new("m", "g", &[])),
             attention: to_attend,
             clock_tolerance: Duration::from_secs(2),

@@ -11,7 +11,7 @@ use milepost_core::consumer::broker_drops::FILTER;
 use milepost_core::intake::SessionIndex;
 use milepost_mqtt::Grant;
 
-/// The session that subscribes. All sessions would receive the same reports.
+/// The session that subscribes to the counters. Every session would receive the same reports.
 const ASKING: SessionIndex = 0;
 /// After this many connections that end without SUBACK, the subscription counts as their cause.
 const UNANSWERED_MAX: u32 = 3;
@@ -22,7 +22,7 @@ pub(super) struct BrokerMetrics {
     wanted: Option<String>,
     /// Consecutive subscriptions without a SUBACK.
     unanswered: u32,
-    /// The last logged answer.
+    /// Whether the last answer granted the subscription; `None` before the first one.
     granted: Option<bool>,
 }
 
@@ -48,7 +48,7 @@ impl BrokerMetrics {
         true
     }
 
-    /// Returns the filters to which this session subscribes besides those of the sources.
+    /// Returns the filter of the counters if this session subscribes to them, else no filter.
     pub(super) fn filters(&self, index: SessionIndex) -> &[String] {
         if index == ASKING { self.wanted.as_slice() } else { &[] }
     }

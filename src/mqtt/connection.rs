@@ -18,7 +18,7 @@ use milepost_tls::{Server, Stream};
 /// Maximum bytes in the write buffer. Further acknowledgements wait in the session.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
-/// A TLS alert (0x15), read as the packet type of an MQTT fixed header.
+/// The packet type that results if a TLS alert (0x15) is read as an MQTT fixed header.
 const TLS_ALERT: u8 = 0x15 >> 4;
 
 /// Why a connection ended.
@@ -111,11 +111,12 @@ impl Connection {
         }
     }
 
-    /// Reads until the stream is dry; ready when data has arrived. Call it only after all packets
-    /// have been taken.
+    /// Reads until the stream has no more data; ready when data has arrived. Call it only after all
+    /// packets have been taken.
     ///
-    /// TLS returns one record at a time, and brokers write a record for each message. A socket that
-    /// returned fewer bytes than requested is dry, without another system call.
+    /// Several reads may be needed: TLS returns one record at a time, and brokers write a record
+    /// for each message. The last one costs no system call if the socket returned fewer bytes than
+    /// requested before.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let mut buffer = ReadBuf::new(self.input.space());
         let mut end = self.end.take();
@@ -316,7 +317,7 @@ mod tests {
             let now = began + Duration::from_secs(second);
             assert!(
                 connection.deadline().is_some_and(|at| at > began),
-                "a deadline stays in the past"
+                "the deadline must not stay in the past"
             );
             if let Err(error) = connection.check_keep_alive(now) {
                 return (pings, Some(error));
@@ -364,8 +365,11 @@ mod tests {
         }
         assert_eq!(connection.unsent.len(), UNSENT_BYTES_MAX);
         assert!(matches!(connection.refuse(&[0; 5], began), Err(ConnectionError::RefusalsWait)));
-        assert!(connection.refuse(&[], began).is_ok(), "no message was at QoS 2");
-        assert!(write(&mut connection).is_pending(), "writing does not block");
+        assert!(
+            connection.refuse(&[], began).is_ok(),
+            "without refusals, the connection must stay open"
+        );
+        assert!(write(&mut connection).is_pending(), "the socket must be full");
         assert_eq!(connection.unsent.len(), UNSENT_BYTES_MAX - 100);
         connection.keep_alive.received(began + 2 * KEEP_ALIVE);
         let (pings, end) = pass(&mut connection, began, 60);
@@ -387,7 +391,7 @@ mod tests {
         assert!(Pin::new(&mut broker).poll_read(&mut cx, &mut buffer).is_ready());
         assert!(write(&mut connection).is_ready());
         assert!(connection.take_disconnect_sent());
-        assert!(!connection.take_disconnect_sent(), "once");
+        assert!(!connection.take_disconnect_sent(), "DISCONNECT must be reported only once");
         assert!(Pin::new(&mut broker).poll_read(&mut cx, &mut buffer).is_ready());
         assert_eq!(buffer.filled(), [0x40, 2, 0, 7, 0xE0, 0]);
     }

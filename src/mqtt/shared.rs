@@ -1,5 +1,5 @@
-//! State that all connections share: the dialer, the filters, and log lines that would repeat for
-//! each.
+//! State that all connections share: the dialer, the filters, and throttles of log lines that would
+//! otherwise repeat for each connection.
 
 use std::collections::BTreeSet;
 use std::time::Instant;

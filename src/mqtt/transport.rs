@@ -42,7 +42,7 @@ enum State {
 
 /// The wait for a node's answer to CONNECT, TCP and TLS included.
 struct Answer {
-    /// Time at which the node is probed because another one is available; otherwise `latest`.
+    /// If another node is available, the time at which this one is probed; otherwise `latest`.
     by: Instant,
     /// Time at which the wait ends in any case.
     latest: Instant,
@@ -75,7 +75,7 @@ impl Answer {
         }
     }
 
-    /// Returns when to poll it again, unless the probe wakes the task before.
+    /// Returns when to poll the wait again, unless the probe wakes the task earlier.
     fn deadline(&self) -> Instant {
         if self.probing.is_some() { self.latest } else { self.by }
     }
@@ -84,8 +84,8 @@ impl Answer {
 pub(crate) struct Transport {
     index: SessionIndex,
     state: State,
-    /// The node of the last connection, and whether it had answered an earlier CONNECT: then its
-    /// port is the right one.
+    /// The node of the last connection. The second value is true if it had answered an earlier
+    /// CONNECT, so that its port is known to be right.
     node: Option<(Node, bool)>,
 }
 
@@ -267,8 +267,8 @@ impl Transport {
             }
         }
         let State::Open { connection, .. } = &mut self.state else { return did_anything };
-        // PUBACKs leave in arrival order (MQTT-4.6.0-2). The write buffer is bounded: the others
-        // wait in the session, two bytes each, until the broker reads.
+        // PUBACKs leave in arrival order (MQTT-4.6.0-2). The write buffer is bounded: further
+        // PUBACKs wait in the session, two bytes each, until the broker reads.
         while let Some(ack) = session.ack_due().filter(|_| connection.takes_more()) {
             codec::put_ack(ack, connection.output(now));
             session.ack_sent();
@@ -327,7 +327,7 @@ impl Transport {
         let is_proven = self.node.as_ref().is_some_and(|(_, has_answered)| *has_answered);
         // A TLS port closes a plain connection before CONNACK: suggest the other port or scheme.
         if before_connack && !is_proven && error.may_be_tls() {
-            why = format!("{why}; {}", tls::is_this_the_port(Server::Broker, false));
+            why = format!("{why}; {}", tls::port_hint(Server::Broker, false));
         }
         consumer.handle_event(self.index, SessionEvent::Disconnected { taken_over, why }, now);
     }

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use milepost_core::peers::Peer;
 use milepost_core::peers::decision::Decision;
-use milepost_core::peers::standing::{Member, Standing};
+use milepost_core::peers::standing::{Member, MemberStatus};
 use milepost_observe::ask::{PATH, ask};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-fn standing(name: &str) -> Standing {
+fn standing(name: &str) -> MemberStatus {
     Member::new(name, "milepost", &["drivers/+/gps".to_owned()]).standing(true, 0)
 }
 

@@ -9,7 +9,7 @@ use milepost_core::batch::Batch;
 use milepost_core::delivery::events::{DeliveryCommand, Piece, Report};
 use milepost_core::delivery::sink::{Attempt, Sink, SinkError};
 use milepost_core::erased::Erased;
-use milepost_core::screened::{ReadList, Screened};
+use milepost_core::screened::{ErasedSnapshot, Screened};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, yield_now};
 
@@ -44,7 +44,7 @@ struct Rig {
     server: Arc<Scripted>,
     commands: mpsc::Sender<DeliveryCommand>,
     reports: mpsc::Receiver<Report>,
-    erased: watch::Sender<ReadList>,
+    erased: watch::Sender<ErasedSnapshot>,
     running: JoinHandle<()>,
 }
 
@@ -52,7 +52,7 @@ struct Rig {
 async fn rig(behaviour: Behaviour) -> Rig {
     let server = Arc::new(Scripted { behaviour, attempts: Mutex::default() });
     let ((commands, to_execute), (to_report, reports)) = (mpsc::channel(9), mpsc::channel(9));
-    let erased = watch::channel(ReadList::new(Arc::default(), Instant::now())).0;
+    let erased = watch::channel(ErasedSnapshot::new(Arc::default(), Instant::now())).0;
     let executor = Executor {
         sink: Arc::clone(&server),
         spool: None,
@@ -82,7 +82,7 @@ async fn token_changes_only_with_the_skipped_rows() {
     for driver in [None, Some("d3"), Some("d1")] {
         let list = Erased::new(driver.map(str::to_owned));
         digest = list.digest();
-        it.erased.send_replace(ReadList::new(Arc::new(list), Instant::now()));
+        it.erased.send_replace(ErasedSnapshot::new(Arc::new(list), Instant::now()));
         it.attempt().await;
         it.reports.recv().await.unwrap();
     }

@@ -11,7 +11,7 @@ use milepost_core::delivery::events::{BatchId, DeliveryCommand, Outcome, Report}
 use milepost_core::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
 use milepost_core::encode::Insert;
 use milepost_core::erased::Erased;
-use milepost_core::screened::{ReadList, Screened};
+use milepost_core::screened::{ErasedSnapshot, Screened};
 use milepost_spool as spool;
 use milepost_spool::{Kind, OpenError, Spool};
 use proptest::prelude::*;
@@ -42,7 +42,7 @@ pub struct RealBackend {
     /// Batches with an attempt in flight. Other operations, such as writing a row to quarantine, are
     /// not counted.
     attempts: BTreeSet<BatchId>,
-    erased: watch::Sender<ReadList>,
+    erased: watch::Sender<ErasedSnapshot>,
 }
 
 #[derive(Debug)]
@@ -219,7 +219,7 @@ impl RealBackend {
             reports: None,
             received: Vec::new(),
             attempts: BTreeSet::new(),
-            erased: watch::channel(ReadList::new(Arc::default(), Instant::now())).0,
+            erased: watch::channel(ErasedSnapshot::new(Arc::default(), Instant::now())).0,
         };
         (real, began)
     }
@@ -309,7 +309,7 @@ impl Backend for RealBackend {
     }
 
     fn erase(&mut self, erased: Arc<Erased>) {
-        self.erased.send_replace(ReadList::new(erased, Instant::now()));
+        self.erased.send_replace(ErasedSnapshot::new(erased, Instant::now()));
         let mut state = self.server.state();
         state.first_after_erasure = state.last_insert + 1;
     }

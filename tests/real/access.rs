@@ -39,7 +39,10 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
             .query(&format!("SELECT formatQuerySingleLine('{quoted}')"))
             .context(statement.to_owned())
     };
-    ensure!(parse("GRANT NONSENSE ON fleet.* TO milepost").is_err(), "the parser must refuse an unknown privilege");
+    ensure!(
+        parse("GRANT NONSENSE ON fleet.* TO milepost").is_err(),
+        "the parser must refuse an unknown privilege"
+    );
 
     let deploy = repository().join("deploy/clickhouse");
     let sql = fs::read_to_string(deploy.join("access.sql"))?;

@@ -217,7 +217,8 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
     finds(&on(b"", 0x87)?, &[], "subscription", "error", "allow it: EMQX acl.conf")?;
     finds(&on(b"", 0x9E)?, &[], "subscription", "error", "EMQX: mqtt.shared_subscription = true")?;
     finds(&on(b"", 0)?, &[], "subscription", "error", "EMQX: mqtt.max_qos_allowed")?;
-    let with_counters = |code| Ok::<_, anyhow::Error>(on(b"", code)?.with("MQTT__BROKER_METRICS", "true"));
+    let with_counters =
+        |code| Ok::<_, anyhow::Error>(on(b"", code)?.with("MQTT__BROKER_METRICS", "true"));
     finds(&with_counters(1)?, &[], "broker metrics", "ok", "$SYS/brokers/+/metrics/# granted")?;
     finds(&with_counters(1)?, &[], "queue drops", "ok", "milepost_broker_dropped_total")?;
     finds(&on(b"", 1)?, &[], "queue drops", "ok", "set mqtt.broker_metrics = true")?;

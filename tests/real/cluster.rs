@@ -253,12 +253,15 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
 
     // With two shards, each shard is queried, and no view is refused for a subquery on a
     // distributed table. Views that group by driver still return one row for each driver.
-    let distributed = "SELECT name FROM system.tables WHERE database = '{db}' AND engine = 'Distributed'";
+    let distributed =
+        "SELECT name FROM system.tables WHERE database = '{db}' AND engine = 'Distributed'";
     for table in world.query(distributed)?.lines() {
         repoint(&world, table, "c", "two")?;
     }
     let of_two_shards = count_rows()?;
-    for ((view, one), two) in asked.iter().map(String::as_str).chain(views).zip(of_one_shard).zip(of_two_shards) {
+    for ((view, one), two) in
+        asked.iter().map(String::as_str).chain(views).zip(of_one_shard).zip(of_two_shards)
+    {
         // These views return the rows of both shards; the others merge them.
         let by_row = ["driver_days", "track", "in_box", "heard_since", "fixes", "last_positions"];
         let name = view.split('(').next().unwrap_or_default();

@@ -653,7 +653,8 @@ fn trace_finds_a_driver_in_clickhouse_rejects_and_spool() -> Result<()> {
 
     // ClickHouse is unreachable: new messages go to the spool.
     milepost.terminate(SOON)?;
-    let mut spooling = world.settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1").start()?;
+    let mut spooling =
+        world.settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1").start()?;
     wait_until("milepost is subscribed", SOON, || {
         Ok(spooling.metric("mqtt_connected").is_ok_and(|count| count > 0.0))
     })?;
@@ -661,7 +662,9 @@ fn trace_finds_a_driver_in_clickhouse_rejects_and_spool() -> Result<()> {
         ("drivers/d8/gps", br#"{"lat":1,"lng":1}"#),
         ("drivers/d9/gps", br#"{"lat":1,"lng":1}"#),
     ])?;
-    wait_until("both fixes are spooled", SOON, || Ok(spooling.metric("positions_in_spool")? >= 2.0))?;
+    wait_until("both fixes are spooled", SOON, || {
+        Ok(spooling.metric("positions_in_spool")? >= 2.0)
+    })?;
     spooling.terminate(SOON)?;
     let (code, printed) = world.settings.call(&["trace", "d8"])?;
     assert!(code == 1 && printed.contains("last fix     none of d8"), "{printed}");
@@ -740,7 +743,9 @@ fn top_shows_every_member_and_why_one_is_not_ready() -> Result<()> {
     };
     let (running, missing) = (by_address(milepost.address())?, by_address(&unreachable)?);
     assert!(
-        running["ready"] == true && running["messages_per_second"] == 0.0 && missing["answers"] == false,
+        running["ready"] == true
+            && running["messages_per_second"] == 0.0
+            && missing["answers"] == false,
         "{screen}"
     );
     assert!(running["connections"].as_f64() > Some(0.0), "{screen}");

@@ -46,6 +46,9 @@ fn puback_waits_for_fsync_of_file_and_directory() -> Result<()> {
             _ => {}
         }
     }
-    ensure!((renamed, acks) == (3, 3), "expected three batches and three acknowledgements: {calls}");
+    ensure!(
+        (renamed, acks) == (3, 3),
+        "expected three batches and three acknowledgements: {calls}"
+    );
     Ok(())
 }

@@ -185,7 +185,11 @@ fn endpoint_without_tables_is_left_for_one_that_has_them() -> Result<()> {
     fs::write(&file, "driver_id,ts,lat,lng\nd1,2026-01-02T03:04:05Z,1,2\n")?;
     let (code, printed) =
         member(&world, "m-0", &urls).call(&["import", &*file.to_string_lossy()])?;
-    assert_eq!((code, endpoints[2].inserts()), (0, 2), "a command must skip endpoints without tables, too: {printed}");
+    assert_eq!(
+        (code, endpoints[2].inserts()),
+        (0, 2),
+        "a command must skip endpoints without tables, too: {printed}"
+    );
     Ok(())
 }
 

@@ -280,7 +280,10 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     wait_for_count("webhook_at IS NULL AND kind NOT IN ('silent', 'heard')", "0")?;
 
     // The driver falls silent, and is heard again.
-    wait_for_count(&format!("kind = 'silent' AND toUnixTimestamp64Milli(ts) = {}", begin + 420_000), "1")?;
+    wait_for_count(
+        &format!("kind = 'silent' AND toUnixTimestamp64Milli(ts) = {}", begin + 420_000),
+        "1",
+    )?;
     publish("d1", &at(500, OUTSIDE, 10.0))?;
     wait_until("the driver is heard again", SOON, || {
         let kept = retained(world.broker.port, "fleet/events/d1/contact")?;
@@ -293,7 +296,10 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     // A fix that can only be reached and left at an impossible speed.
     publish("d1", &at(510, 14.15, 10.0))?;
     publish("d1", &at(520, OUTSIDE, 10.0))?;
-    wait_for_count(&format!("kind = 'jump' AND toUnixTimestamp64Milli(ts) = {}", begin + 510_000), "1")?;
+    wait_for_count(
+        &format!("kind = 'jump' AND toUnixTimestamp64Milli(ts) = {}", begin + 510_000),
+        "1",
+    )?;
     wait_for_count("kind IN ('entered', 'left')", "4")?;
 
     // The retained states of an erased driver are cleared.
@@ -370,7 +376,10 @@ fn hung_service_is_named_and_delays_no_other() -> Result<()> {
         world.settings.clone().with("WEBHOOK__URL", format!("http://127.0.0.1:{}/hook", hook.port));
     let watcher = Watcher::start_watching(&settings.with("CLICKHOUSE__URL", url), &world, "hang")?;
     let log = watcher.process.log()?;
-    assert!(!log.contains("waiting for ClickHouse"), "a slow query at the start must not count as an outage: {log}");
+    assert!(
+        !log.contains("waiting for ClickHouse"),
+        "a slow query at the start must not count as an outage: {log}"
+    );
     let readyz_shows =
         |what: &str| wait_until(what, SOON, || Ok(watcher.get("/readyz")?.contains(what)));
     world.query("INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3), 520500000, 130500000")?;

@@ -110,8 +110,9 @@ fn migrate_gives_the_same_columns_from_every_earlier_state() -> Result<()> {
     with_both_fields.migrate()?;
     assert_eq!(columns(&world)?, after);
 
-    let renamed =
-        with_both_fields.with("FIELDS__BATTERY__COMMENT", "Charge").with("FIELDS__BATTERY__UNIT", "per cent");
+    let renamed = with_both_fields
+        .with("FIELDS__BATTERY__COMMENT", "Charge")
+        .with("FIELDS__BATTERY__UNIT", "per cent");
     renamed.migrate()?;
     let sql = "SELECT comment FROM system.columns WHERE database = '{db}' AND name = 'battery' AND table = ";
     for table in ["positions", "last_positions_state", "fixes", "last_positions"] {
@@ -148,7 +149,11 @@ fn column_type_does_not_change_silently() -> Result<()> {
     }
     let (_, output) = wider.call(&["check"])?;
     ensure!(output.contains("--drop-field battery"), "{output}");
-    assert_eq!(world.query("SELECT battery FROM {db}.fixes")?, "80", "a refused migration must change nothing");
+    assert_eq!(
+        world.query("SELECT battery FROM {db}.fixes")?,
+        "80",
+        "a refused migration must change nothing"
+    );
 
     // Drop the column, and compute it with another type from the kept attributes.
     let wider = settings.clone().with("FIELDS__BATTERY__TYPE", "Int16");

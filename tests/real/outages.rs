@@ -85,7 +85,8 @@ fn names_resolve_in_parallel_and_shutdown_ignores_a_hung_resolver() -> Result<()
     wait_until("three names are looked up", SOON, || {
         milepost.process.ensure_alive()?;
         let asked = std::fs::read_to_string(&asked).unwrap_or_default();
-        times_ms = asked.lines().filter_map(|line| line.split_once(' ')?.1.parse::<u64>().ok()).collect();
+        times_ms =
+            asked.lines().filter_map(|line| line.split_once(' ')?.1.parse::<u64>().ok()).collect();
         Ok(times_ms.len() >= 3)
     })?;
     // Sequential lookups would take three seconds each.

@@ -40,7 +40,10 @@ fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
     wait_until("/readyz says that it is leaving", SOON, || {
         Ok(lower.get("/readyz").is_err_and(|why| why.to_string().contains("leaving")))
     })?;
-    assert!(lower.get("/member")?.contains(r#""leaving":true"#), "peers must see that the member leaves");
+    assert!(
+        lower.get("/member")?.contains(r#""leaving":true"#),
+        "peers must see that the member leaves"
+    );
     assert_eq!(
         lower.process.wait(SOON)?.code(),
         Some(75),
@@ -117,9 +120,7 @@ fn answer(peer: &TcpListener, body: &str) -> Result<()> {
     let mut question = [0; 4096];
     let length = asked.read(&mut question)?;
     assert!(question[..length].starts_with(b"GET /member "));
-    let head = format!(
-        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-        body.len()
-    );
+    let head =
+        format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
     Ok(asked.write_all((head + body).as_bytes())?)
 }

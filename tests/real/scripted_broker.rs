@@ -495,7 +495,11 @@ fn unresponsive_broker_is_disconnected() -> Result<()> {
     // Other tests share the machine: two late pings are tolerated.
     let waited = hung.seen().connections.windows(2).map(|pair| pair[1] - pair[0]).min();
     ensure!(waited < Some(Duration::from_secs(15)), "{waited:?} for a keep-alive of a second");
-    assert_eq!(silent_milepost.terminate(SOON)?, 0, "milepost exits even while it waits for CONNACK");
+    assert_eq!(
+        silent_milepost.terminate(SOON)?,
+        0,
+        "milepost exits even while it waits for CONNACK"
+    );
     hung_milepost.terminate(SOON).map(drop)
 }
 

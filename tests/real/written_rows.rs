@@ -35,12 +35,18 @@ fn written_rows_is_at_least_the_rows_sent_unless_the_body_is_cut() -> Result<()>
     world.query("CREATE TABLE {db}.target (n UInt32) ENGINE = MergeTree ORDER BY n")?;
     let rows = "{\"n\":1}\n{\"n\":2}\n{\"n\":3}\n";
     ensure!(written(&world, "plain", "a", rows)? == 3);
-    ensure!(written(&world, "plain", "a", rows)? == 3, "an insert with a known token must report all rows");
+    ensure!(
+        written(&world, "plain", "a", rows)? == 3,
+        "an insert with a known token must report all rows"
+    );
     ensure!(
         world.query("SELECT count() FROM {db}.plain")? == "3",
         "an insert with a known token must store nothing"
     );
-    ensure!(written(&world, "plain", "b", "")? == 0, "an insert without its body must report no rows");
+    ensure!(
+        written(&world, "plain", "b", "")? == 0,
+        "an insert without its body must report no rows"
+    );
     world.query(
         "CREATE MATERIALIZED VIEW {db}.view TO {db}.target AS SELECT n FROM {db}.plain WHERE n > 1",
     )?;

@@ -12,7 +12,8 @@ use super::{broker, cluster, disk, server, size};
 /// Timeout of the search for the broker's nodes when the consumer starts.
 const NODE_SEARCH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Runs all checks. `probe_topic`: topic of a message to publish and receive.
+/// Runs all checks. `probe_topic`: topic of a message to publish and receive; `None`: publish
+/// nothing.
 pub(crate) async fn all(
     config: &Config,
     probe_topic: Option<&str>,

@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use super::cluster;
 use super::report::Report;
 use milepost_command::client::{
-    self, ANSWER_WITHIN, BrokerTarget, Client, ClientError, RETAINED_WITHIN, share_alone,
+    self, ANSWER_TIMEOUT, BrokerTarget, Client, ClientError, RETAINED_TIMEOUT, share_alone,
 };
 use milepost_config::Config;
 use milepost_core::Qos;
@@ -26,7 +26,7 @@ use milepost_tls::{Address, Server};
 const DROPPED_TOPIC: &str = "$SYS/broker/publish/messages/dropped";
 /// Reason codes of a PUBACK (MQTT 5, 3.4.2.1). From 0x80 on, the broker refused the message.
 const NOT_AUTHORIZED: u8 = 0x87;
-const REFUSED_FROM: u8 = 0x80;
+const ERROR_REASON_MIN: u8 = 0x80;
 
 /// Checks whether each node answers, and checks the first that does in detail, up to the first step
 /// that fails.
@@ -91,7 +91,7 @@ fn report_connect_error(
         | ClientError::Broken(_)
         | ClientError::Closed
         | ClientError::Unanswered => {
-            report.error("broker", why, tls::is_this_the_port(Server::Broker, mqtt.tls.is_some()));
+            report.error("broker", why, tls::port_hint(Server::Broker, mqtt.tls.is_some()));
         }
     }
 }
@@ -310,7 +310,7 @@ async fn dropped(target: BrokerTarget<'_>) -> Result<Option<u64>, ClientError> {
     let (mut probe, _) = Client::open(target, Duration::ZERO).await?;
     let received = async {
         probe.subscribe(&[DROPPED_TOPIC.to_owned()], Qos::AtMostOnce).await?;
-        let counter = probe.wait_for(RETAINED_WITHIN, |packet| {
+        let counter = probe.wait_for(RETAINED_TIMEOUT, |packet| {
             let Packet::Published(publish) = packet else { return None };
             let dropped = std::str::from_utf8(publish.payload).ok()?.parse::<u64>().ok()?;
             (publish.topic == DROPPED_TOPIC.as_bytes()).then_some(dropped)
@@ -356,7 +356,7 @@ async fn message(
     let began = Instant::now();
     probe.send(&bytes).await?;
     let (mut acked, mut received_after) = (None, None);
-    let both = probe.wait_for(ANSWER_WITHIN, |packet| {
+    let both = probe.wait_for(ANSWER_TIMEOUT, |packet| {
         if let Packet::Acked(reason) = packet {
             acked = Some(reason);
         } else if let Packet::Published(publish) = packet
@@ -364,7 +364,7 @@ async fn message(
         {
             received_after = Some(began.elapsed());
         }
-        let refused = acked.is_some_and(|reason| reason >= REFUSED_FROM);
+        let refused = acked.is_some_and(|reason| reason >= ERROR_REASON_MIN);
         (refused || acked.is_some() && received_after.is_some()).then_some(())
     });
     match both.await {
@@ -380,11 +380,11 @@ async fn message(
                 "`milepost run` never publishes; to let this check publish, add to EMQX acl.conf: {{allow, {{username, \"…\"}}, publish, [\"{topic}\"]}}; Mosquitto acl_file: topic readwrite {topic}"
             ),
         ),
-        (Some(reason), _) if reason >= REFUSED_FROM => report.warning("message", format!("{topic}: refused, reason {reason:#04x}"), "see the broker's log"),
+        (Some(reason), _) if reason >= ERROR_REASON_MIN => report.warning("message", format!("{topic}: refused, reason {reason:#04x}"), "see the broker's log"),
         (Some(_), Some(after)) => report.ok("message", format!("{topic}: published and received in {after:.1?}")),
         (Some(_), None) => report.error(
             "message",
-            format!("{topic}: accepted by the broker, but not delivered within {ANSWER_WITHIN:?}"),
+            format!("{topic}: accepted by the broker, but not delivered within {ANSWER_TIMEOUT:?}"),
             "the access rules allow this user to publish, but not to read: EMQX acl.conf: subscribe; Mosquitto acl_file: topic read …, for the sources' topics too",
         ),
         (None, _) => report.error("message", format!("{topic}: no acknowledgement from the broker"), "see the broker's log"),

@@ -7,7 +7,7 @@ use bytes::BytesMut;
 
 use super::report::Report;
 use milepost_command::client::{
-    self, ANSWER_WITHIN, BrokerTarget, Client, ClientError, RETAINED_WITHIN, share_alone,
+    self, ANSWER_TIMEOUT, BrokerTarget, Client, ClientError, RETAINED_TIMEOUT, share_alone,
 };
 use milepost_config::Mqtt;
 use milepost_core::Qos;
@@ -17,8 +17,8 @@ use milepost_tls::nodes;
 
 /// Topic on which EMQX retains the names of its nodes, separated by commas.
 const NODES_TOPIC: &str = "$SYS/brokers";
-/// Number of test messages: so many that under any strategy but `local` each member almost surely
-/// receives one.
+/// Number of test messages: enough that each member almost surely receives one, under any strategy
+/// other than `local`.
 const MESSAGES: usize = 10;
 /// The setting that a cluster needs, and why.
 const LOCAL: &str = "EMQX: set mqtt.shared_subscription_strategy = local: with any other strategy EMQX keeps assigning messages to a node that died, and drops them uncounted";
@@ -95,12 +95,12 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// Returns the nodes that the broker names, if it lets this user read them.
+/// Returns the nodes that the broker names; `None` if it names none, or hides them from this user.
 async fn node_names(target: BrokerTarget<'_>) -> Result<Option<Vec<String>>, ClientError> {
     let (mut probe, _) = Client::open(target, Duration::ZERO).await?;
     let retained = async {
         probe.subscribe(&[NODES_TOPIC.to_owned()], Qos::AtMostOnce).await?;
-        let names = probe.wait_for(RETAINED_WITHIN, |packet| {
+        let names = probe.wait_for(RETAINED_TIMEOUT, |packet| {
             let Packet::Published(publish) = packet else { return None };
             let names = String::from_utf8_lossy(publish.payload).into_owned();
             let is_list = publish.topic == NODES_TOPIC.as_bytes();
@@ -135,7 +135,7 @@ async fn count_received(
     let (mut by_us, mut by_them) = (0, 0);
     for _ in 0..MESSAGES {
         ours.send(&bytes).await?;
-        let acked = ours.wait_for(ANSWER_WITHIN, |packet| {
+        let acked = ours.wait_for(ANSWER_TIMEOUT, |packet| {
             by_us += usize::from(matches!(packet, Packet::Published(_)));
             matches!(packet, Packet::Acked(_)).then_some(())
         });
@@ -143,7 +143,7 @@ async fn count_received(
     }
     // Wait for the other member's messages, and for those still in transit to this one.
     for (probe, count) in [(&mut ours, &mut by_us), (&mut theirs, &mut by_them)] {
-        let rest = probe.wait_for(RETAINED_WITHIN, |packet| {
+        let rest = probe.wait_for(RETAINED_TIMEOUT, |packet| {
             *count += usize::from(matches!(packet, Packet::Published(_)));
             (*count >= MESSAGES).then_some(())
         });

@@ -1,4 +1,5 @@
-//! The command line of `milepost check`, and the checks that run while the consumer starts.
+//! The command line of `milepost check`, and the preflight: the checks that run while the consumer
+//! starts.
 
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ use crate::report::{Level, Report};
 /// `milepost check`, as `src/cli.rs` lists it.
 pub const COMMANDS: &[Companion] = &[Companion::of::<Arguments>().at_start(at_start)];
 
-/// Interval at which the preflight asks whether a session is subscribed. Earlier, checks of the
+/// Interval at which the preflight asks whether a session is subscribed. Before that, checks of the
 /// broker would only repeat the sessions' own errors.
 const SUBSCRIBED_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -48,7 +49,7 @@ impl Run for Arguments {
 }
 
 impl Arguments {
-    /// Runs all checks. Fails if the topic cannot be probed.
+    /// Runs all checks. Fails if `--probe-topic` is not a usable topic.
     async fn check(&self, config: &Config) -> anyhow::Result<Report> {
         let topic = self.probe_topic.as_deref();
         if let Some(why) = topic.and_then(|topic| all::unusable_probe(config, topic)) {

@@ -1,4 +1,5 @@
-//! The spool's directory: whether it is writable, how much fits, and whether it survives a restart.
+//! Checks the spool's directory: whether it is writable, has enough free space, and survives a
+//! restart.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -46,7 +47,7 @@ pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
     }
 }
 
-/// Writes and removes a file. The spool ignores it, because its name is not one of the spool's.
+/// Writes and removes a file. The spool ignores it, because it is not named like a spool file.
 fn try_to_write(dir: &Path) -> std::io::Result<()> {
     let path = dir.join(format!("check-{:016x}", fastrand::u64(..)));
     let written = File::create_new(&path).and_then(|mut file| {

@@ -8,17 +8,17 @@ use crate::report::Report;
 const WHAT: &str = "inserts";
 /// Period in seconds in which new parts are counted. The server keeps listing a part for 8 minutes
 /// after it was merged, so the count misses none of this period.
-const SECONDS: u64 = 300;
+const PERIOD_SECONDS: u64 = 300;
 /// Parts a second that ClickHouse can merge without falling behind. The alert
 /// `MilepostSmallInserts` has the same limits.
 const PARTS_A_SECOND_MAX: u64 = 8;
-/// Rows per insert from which on a row hardly becomes cheaper.
+/// Inserts with fewer rows than this are small. Larger ones hardly make a row cheaper.
 const ROWS_MIN: u64 = 1_000;
 
 pub(super) async fn check(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
     let sql = format!(
         "SELECT count(), sum(rows) FROM system.parts WHERE database = '{}' AND table = 'positions' \
-         AND level = 0 AND modification_time > now() - {SECONDS}",
+         AND level = 0 AND modification_time > now() - {PERIOD_SECONDS}",
         clickhouse.database
     );
     let rows = clickhouse.ask_if_allowed::<2>("reading system.parts", &sql).await?;
@@ -31,24 +31,24 @@ pub(super) async fn check(report: &mut Report, clickhouse: &ClickHouse) -> Resul
     Ok(())
 }
 
-/// `found`: number of new parts of `positions`, and of their rows; `None` if the user cannot read
-/// `system.parts`.
+/// Reports the rate and the size of inserts. `found`: number of new parts of `positions`, and of
+/// their rows; `None` if the user cannot read `system.parts`.
 fn judge(report: &mut Report, found: Option<(u64, u64)>) {
     let Some((parts, rows)) = found else {
         let how = "to count new parts, GRANT SELECT ON system.parts";
         return report.ok(WHAT, format!("not known: this user cannot read system.parts; {how}"));
     };
-    let minutes = SECONDS / 60;
+    let minutes = PERIOD_SECONDS / 60;
     if parts == 0 {
         return report.ok(WHAT, format!("none in the last {minutes} minutes"));
     }
     let rows_each = rows / parts;
     let found = format!(
         "{}.{} a second of {rows_each} rows, in the last {minutes} minutes",
-        parts / SECONDS,
-        parts * 10 / SECONDS % 10
+        parts / PERIOD_SECONDS,
+        parts * 10 / PERIOD_SECONDS % 10
     );
-    if parts > PARTS_A_SECOND_MAX * SECONDS && rows_each < ROWS_MIN {
+    if parts > PARTS_A_SECOND_MAX * PERIOD_SECONDS && rows_each < ROWS_MIN {
         report.warning(
             WHAT,
             found,

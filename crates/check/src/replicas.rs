@@ -38,8 +38,8 @@ pub(super) fn setting(engine_full: &str, name: &str, defaults: &[[String; 2]]) -
 }
 
 /// Checks the engines, the quorum, the state of the replicas and the token windows. `tables`: name,
-/// engine and `engine_full` of the tables that hold rows. `defaults`: name and value of the server's
-/// MergeTree settings.
+/// engine and `engine_full` of the tables that hold rows. `defaults`: name and value of the
+/// server's MergeTree settings.
 pub(super) async fn check(
     report: &mut Report,
     config: &config::ClickHouse,
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn missing_late_or_disconnected_replicas_are_named_with_advice() {
-        let of = |row| replica_report("replication = 'macros'", row);
+        let report_of = |row| replica_report("replication = 'macros'", row);
         for (row, level, what, words) in [
             (["0", "0", "0", "0", "3", "3", ""], Level::Ok, "replicas", "3 of 3 live"),
             (
@@ -325,9 +325,9 @@ mod tests {
                 "Connection loss",
             ),
         ] {
-            assert!(of(row).finds(level, what, words), "{row:?}: {}", of(row));
+            assert!(report_of(row).finds(level, what, words), "{row:?}: {}", report_of(row));
         }
-        let lag = of(["0", "0", "60", "0", "3", "3", ""]);
+        let lag = report_of(["0", "0", "60", "0", "3", "3", ""]);
         assert!(lag.findings().iter().all(|finding| finding.level == Level::Ok), "{lag}");
         let four = replica_report(
             "replication = 'macros'\ninsert_quorum = 4",

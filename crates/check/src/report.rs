@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use milepost_tls as tls;
 
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
@@ -86,7 +87,8 @@ impl Report {
         });
     }
 
-    /// Reports whether the connection to `peer` is encrypted. `advice`: how to encrypt it.
+    /// Reports whether the connection to `peer` is encrypted. `files`: its TLS files; `None` if it
+    /// is not encrypted. `advice`: how to encrypt it.
     pub(super) fn transport(
         &mut self,
         [what, peer]: [&'static str; 2],
@@ -127,8 +129,8 @@ impl Report {
         self.findings.iter().filter(|finding| finding.level == level).count()
     }
 
-    /// Returns one JSON object: `errors`, `warnings`, and `checks` with `level`, `what`, `found` and
-    /// `advice` (or null).
+    /// Returns one JSON object: `errors`, `warnings`, and `checks` with `level`, `what`, `found`
+    /// and `advice` (or null).
     #[must_use]
     pub(crate) fn json(&self) -> String {
         #[derive(Serialize)]

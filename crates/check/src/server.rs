@@ -19,8 +19,8 @@ use milepost_core::error_chain;
 const VERSION_MIN: (u32, u32) = (24, 10);
 /// Oldest tested version. The container stack runs it; the other tests run 26.9.
 const VERSION_TESTED: (u32, u32) = (26, 8);
-/// Clock difference above which the check warns. Above the larger of this and
-/// `decode.fix_future_max`, it is an error.
+/// Clock difference above which the check warns. Above both this and `decode.fix_future_max`, it
+/// reports an error.
 const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(2);
 /// Smallest deduplication window, in inserts, that recognises every retry.
 const WINDOW_MIN: u64 = 1_000;
@@ -78,7 +78,7 @@ fn report_unreachable(report: &mut Report, url: &str, error: &Error) {
     let chain = error_chain(error);
     let why = format!("{url}: {chain}");
     // An error that names a setting needs no further advice.
-    if error.code().is_none() && error.may_pass() && !chain.contains("clickhouse.") {
+    if error.code().is_none() && error.may_succeed_on_retry() && !chain.contains("clickhouse.") {
         report.error(
             "clickhouse",
             why,
@@ -126,6 +126,8 @@ fn version(report: &mut Report, text: &str) {
     }
 }
 
+/// Compares the clocks. `difference_ms`: ClickHouse's time minus this host's; `None` if the server
+/// did not report its time.
 fn clocks(report: &mut Report, config: &Config, difference_ms: Option<i64>) {
     let Some(difference_ms) = difference_ms else {
         return report.warning(

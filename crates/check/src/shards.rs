@@ -1,5 +1,5 @@
 //! Checks that tables, views, hosts and `clickhouse.shards` agree. If they do not, readers miss
-//! drivers, or one driver's fixes are on two shards, and no query fails.
+//! drivers, or one driver's fixes are on two shards, although no query fails.
 
 use super::report::Report;
 use milepost_clickhouse::{ClickHouse, Error};
@@ -7,7 +7,7 @@ use milepost_config as config;
 use milepost_config::Replication;
 
 const WHAT: &str = "shards";
-const ELSEWHERE: &str = "create the tables in another database (clickhouse.database), and copy the history there, see docs/clickhouse.md";
+const NEW_DATABASE_ADVICE: &str = "create the tables in another database (clickhouse.database), and copy the history there, see docs/clickhouse.md";
 /// The Distributed table over the shards' `positions`, for inserts and reads.
 const SHARDED_POSITIONS: &str = "positions_all";
 /// Views that would show one shard if they read its tables.
@@ -100,7 +100,7 @@ fn compare_tables(
             let found = format!(
                 "{SHARDED_POSITIONS} is missing: these tables were made without clickhouse.shards"
             );
-            report.error(WHAT, found, ELSEWHERE);
+            report.error(WHAT, found, NEW_DATABASE_ADVICE);
         } else if sharded.is_some() {
             let found =
                 format!("{SHARDED_POSITIONS} exists, but inserts go to one shard's own table");
@@ -108,7 +108,11 @@ fn compare_tables(
         } else if shards > 1 {
             let found =
                 format!("the cluster has {shards} shards, but the view fixes shows only one");
-            report.error(WHAT, found, format!("set clickhouse.shards = true; {ELSEWHERE}"));
+            report.error(
+                WHAT,
+                found,
+                format!("set clickhouse.shards = true; {NEW_DATABASE_ADVICE}"),
+            );
         }
         return true;
     };
@@ -120,7 +124,7 @@ fn compare_tables(
             WHAT,
             found,
             format!(
-                "if nothing was inserted yet, drop it and run milepost migrate; else {ELSEWHERE}"
+                "if nothing was inserted yet, drop it and run milepost migrate; else {NEW_DATABASE_ADVICE}"
             ),
         );
     } else if hosts.is_empty() {
@@ -141,7 +145,7 @@ fn compare_tables(
     false
 }
 
-/// Reports the views in `names`, which read one shard's table.
+/// Reports that the views in `names` read only one shard's table.
 fn views(report: &mut Report, names: &[String]) {
     if names.is_empty() {
         return;
@@ -268,7 +272,7 @@ mod tests {
 
     #[test]
     fn hosts_whose_macros_contradict_the_cluster_are_named() {
-        for (shards, of, words) in [
+        for (shards, rows, words) in [
             (["1", "2"], [["1", "a", "01"], ["2", "b", "01"]], "a (01) and b (01) are two shards"),
             (["1", "1"], [["1", "a", "01"], ["2", "b", "02"]], "a (01) and b (02) are one shard"),
         ] {
@@ -276,7 +280,7 @@ mod tests {
             macros(
                 &mut report,
                 &hosts_of_shards(&shards.map(|shard| (shard, false))),
-                &of.map(row),
+                &rows.map(row),
             );
             assert!(report.finds(Level::Error, WHAT, words), "{report}");
         }

@@ -17,20 +17,23 @@ const ROW_MAX: usize = 128 << 10;
 const TRIED_MIN: usize = 16 << 10;
 const ADVICE: &str = "raise the limit of that proxy to 8 MiB (nginx: client_max_body_size 8m; Kubernetes ingress-nginx: proxy-body-size)";
 
-/// An attempt that got no answer about the size, such as a timeout.
+/// A measurement that ended with an error, such as a timeout, before a size was accepted.
 struct Unmeasured {
     why: String,
-    /// Smallest size refused before that, in bytes.
+    /// Smallest size that was refused before, in bytes; `None` if none was.
     refused: Option<usize>,
 }
 
-/// Measures each endpoint. Writes nothing, and sends each endpoint at most 16 MiB.
+/// Measures the largest insert that each endpoint accepts. Writes nothing, and sends each endpoint
+/// at most 16 MiB.
 pub(super) async fn check(report: &mut Report, config: &Config) {
     for url in &config.clickhouse.urls {
         let mut endpoint = config.clickhouse.clone();
         endpoint.urls = vec![url.clone()];
         let measured = match ClickHouse::new(&endpoint) {
-            Ok(clickhouse) => measure(async |bytes| clickhouse.takes_body(bytes).await).await,
+            Ok(clickhouse) => {
+                measure(async |bytes| clickhouse.accepts_body_size(bytes).await).await
+            }
             Err(error) => Err(Unmeasured { why: error_chain(&error), refused: None }),
         };
         judge(report, url, measured);

@@ -29,10 +29,10 @@ use milepost_tls::{Server, Tls};
 pub(super) const STATEMENT_SECONDS_MAX: &str = "60";
 /// Timeout of such a statement for the client: longer, so that the server's error still arrives.
 pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(65);
-/// Timeout of a query.
-pub const QUESTION_TIMEOUT: Duration = Duration::from_secs(15);
-/// Maximum bytes of a query's answer. Without a bound, the library would collect an error of any
-/// length in memory.
+/// The client's timeout of a query.
+pub const QUERY_TIMEOUT: Duration = Duration::from_secs(15);
+/// Maximum bytes of a query's answer. Without this limit, the client library would collect an error
+/// of any length in memory.
 const ANSWER_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Why a query or statement failed.
@@ -44,7 +44,7 @@ pub enum Error {
         kind: FailureKind,
         /// The server's error code, if it answered with one.
         code: Option<u32>,
-        /// Why another endpoint may answer; `None`: the failure is not about the endpoint.
+        /// Why another endpoint may succeed; `None` if the failure is not the endpoint's.
         cause: Option<Cause>,
         /// The server's message, with the setting to change.
         #[source]
@@ -81,7 +81,7 @@ impl Error {
         if let Self::Server { code, .. } = self { *code } else { None }
     }
 
-    /// Returns why another endpoint may answer; `None`: the failure is not about the endpoint.
+    /// Returns why another endpoint may succeed; `None` if the failure is not the endpoint's.
     #[must_use]
     pub fn cause_to_leave(&self) -> Option<Cause> {
         if let Self::Server { cause, .. } = self { *cause } else { None }
@@ -90,7 +90,7 @@ impl Error {
     /// Returns whether a retry may succeed, for example because the server is down or busy.
     /// `false`: an operator must fix the fault first.
     #[must_use]
-    pub fn may_pass(&self) -> bool {
+    pub fn may_succeed_on_retry(&self) -> bool {
         matches!(self, Self::Server { kind, .. } if *kind != FailureKind::Permanent)
     }
 
@@ -100,8 +100,8 @@ impl Error {
         Self::Server { what, kind, code: None, cause: None, source }
     }
 
-    /// Returns the error for an answer that does not come from ClickHouse. `expected`: the kind of
-    /// value that ClickHouse would return.
+    /// Returns the error for an answer that does not come from ClickHouse. `expected`: a noun for
+    /// the value that ClickHouse would return, such as `number`.
     pub(super) fn not_clickhouse(what: &str, expected: &str) -> Self {
         let why = format!("the answer is not a {expected}: is this ClickHouse?");
         Self::Server {
@@ -147,7 +147,8 @@ pub struct ClickHouse {
     login: Arc<Login>,
     pub database: String,
     pub(super) layout: Layout,
-    /// TLS is not configured, and ClickHouse has not answered yet: its port may be the one for TLS.
+    /// True while TLS is not configured and ClickHouse has not answered yet: the configured port
+    /// may expect TLS.
     may_be_tls: AtomicBool,
     /// The newest list of erased drivers that was read.
     pub(super) erased: Mutex<Newest>,
@@ -185,14 +186,15 @@ impl ClickHouse {
         self.login.log_in(self.unbounded.clone().with_url(self.endpoints.current().1.as_str()))
     }
 
-    /// Returns the qualified name of a table; with shards, of its Distributed table.
-    pub fn of_all(&self, table: &str) -> String {
+    /// Returns the name of a table, with its database; with shards, the name of the Distributed
+    /// table, which reads all shards.
+    pub fn table_on_all_shards(&self, table: &str) -> String {
         let all = if self.layout.shards().is_some() { "_all" } else { "" };
         format!("{}.{table}{all}", self.database)
     }
 
     /// Turns an error of the client library into one with advice. Reads the password file again if
-    /// the server refused the login. `what`: the failed step, for the message.
+    /// the server refused the login. `what`: the failed step, such as `counting parts`.
     pub fn failed(&self, what: impl Into<String>, error: ClientError) -> Error {
         let advice = match code(&error) {
             Some(code) => {
@@ -201,7 +203,7 @@ impl ClickHouse {
                 advice(code).map(str::to_owned)
             }
             None => (self.may_be_tls.load(Ordering::Relaxed) && got_no_http_answer(&error))
-                .then(|| tls::is_this_the_port(Server::ClickHouse, false)),
+                .then(|| tls::port_hint(Server::ClickHouse, false)),
         };
         Error::server(what, error, advice)
     }
@@ -227,13 +229,13 @@ impl ClickHouse {
         let answer = loop {
             let query = tries.client().query_raw(sql);
             let answer = async { query.fetch_bytes("TSVRaw")?.collect().await };
-            match within(QUESTION_TIMEOUT, answer).await {
+            match within(QUERY_TIMEOUT, answer).await {
                 Err(error) if tries.retry_elsewhere(&error) => {}
                 answer => break answer.map_err(|error| self.failed(what, error))?,
             }
         };
         self.may_be_tls.store(false, Ordering::Relaxed);
-        // TSVRaw escapes nothing: each query replaces tabs and line ends in its values.
+        // TSVRaw escapes nothing, so each query must replace tabs and line ends in its values.
         let text = String::from_utf8_lossy(&answer);
         let row = |line: &str| {
             let mut cells = line.split('\t');
@@ -242,8 +244,8 @@ impl ClickHouse {
         Ok(text.lines().map(row).collect())
     }
 
-    /// Like [`ask`](Self::ask), but returns `None` if the server rejects the query: it may require
-    /// a grant for it, or be too old.
+    /// Like [`ask`](Self::ask), but returns `None` if the server rejects the query, for example
+    /// because the login lacks a grant or the server is too old.
     pub async fn ask_if_allowed<const CELLS: usize>(
         &self,
         what: &str,
@@ -281,8 +283,8 @@ impl ClickHouse {
         self.inserter.quorum.set_replicas(count.and_then(|count| count.parse().ok()).unwrap_or(0));
     }
 
-    /// Returns the largest number of active parts in a partition of this database, on the host that
-    /// answers.
+    /// Returns the largest number of active parts that any partition of this database has, on the
+    /// host that answers.
     pub async fn parts_of_a_partition(&self) -> Result<u64, Error> {
         let sql = format!(
             "SELECT max(parts) FROM (SELECT count() AS parts FROM system.parts WHERE active AND database = '{}' \
@@ -297,11 +299,11 @@ impl ClickHouse {
     ///
     /// # Errors
     /// ClickHouse does not answer, or refuses the statement.
-    pub async fn takes_body(&self, bytes: usize) -> Result<bool, Error> {
+    pub async fn accepts_body_size(&self, bytes: usize) -> Result<bool, Error> {
         let table = TABLES[0].name;
         let statement =
             format!("INSERT INTO {}.{table} (driver_id) FORMAT JSONEachRow", self.database);
-        let taken = self.inserter.takes_body(&statement, bytes).await;
+        let taken = self.inserter.accepts_body_size(&statement, bytes).await;
         taken.map_err(|source| Error::Server {
             what: "measuring the size of an insert".to_owned(),
             kind: FailureKind::Ambiguous,

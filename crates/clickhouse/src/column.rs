@@ -4,16 +4,16 @@ use std::fmt::Write as _;
 
 use milepost_config::{Field, FieldType};
 
-/// Beginning of milepost's own part of a column's comment.
+/// Beginning of the [`origin`], milepost's own part of a column's comment.
 const MARK: &str = "[field from ";
 
 /// Content of the comment of a field's column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldComment {
     pub comment: String,
-    /// Unit of the value; empty: none.
+    /// Unit of the value; empty if it has none.
     pub unit: String,
-    /// Attributes that the value comes from.
+    /// Attributes that the value is computed from: the first that is not empty counts.
     pub from: Vec<String>,
 }
 
@@ -21,8 +21,8 @@ impl FieldComment {
     /// Part of the comment of every field's column, with which a query finds these columns.
     pub const MARK: &str = MARK;
 
-    /// Parses a comment such as `Charge, in per cent [field from batt; max 100]`; `None`: the
-    /// column is not a field's.
+    /// Parses a comment such as `Charge, in per cent [field from batt; max 100]`. Returns `None` if
+    /// the column does not belong to a field.
     #[must_use]
     pub fn parse(comment: &str) -> Option<Self> {
         let origin = origin_in(comment)?;
@@ -90,7 +90,8 @@ pub(super) fn comment(field: &Field) -> String {
     format!("{} {}", words.join(", "), origin(field)).trim_start().to_owned()
 }
 
-/// Returns the [`origin`] at the end of a column's comment; `None`: the column is not a field's.
+/// Returns the [`origin`] at the end of a column's comment; `None` if the column does not belong to
+/// a field.
 pub(super) fn origin_in(comment: &str) -> Option<&str> {
     let at = comment.rfind(MARK)?;
     comment.ends_with(']').then(|| &comment[at..])
@@ -131,7 +132,8 @@ pub(super) fn shown(field: &Field) -> String {
     format!("`{}` {} COMMENT {}", field.name, column_type(&field.kind), quoted(&comment(field)))
 }
 
-/// Returns the SQL of the first attribute in `from` that is not empty; an empty string if all are.
+/// Returns an SQL expression for the first attribute in `from` that is not empty. If all are empty,
+/// the expression is an empty string.
 fn raw(from: &[String]) -> String {
     let attribute = |path: &String| format!("attributes[{}]", quoted(path));
     let Some((last, others)) = from.split_last() else { return "''".to_owned() };
@@ -157,9 +159,10 @@ fn expression(field: &Field) -> String {
             "multiIf(lower({raw}) IN ('true', '1', 'on', 'yes'){and_known}, true, \
              lower({raw}) IN ('false', '0', 'off', 'no'){and_known}, false, NULL)"
         ),
-        FieldType::DateTime64 => moment(&raw, &and_known),
+        FieldType::DateTime64 => timestamp(&raw, &and_known),
         FieldType::Enum8(values) => {
-            // Devices send the name or its number. A name that looks like another one's number wins.
+            // Devices send a value's name or its number. If a name equals the number of another
+            // value, the name wins.
             let is_name = |text: &String| values.iter().any(|(name, _)| name == text);
             let names = values.iter().map(|(name, _)| (name.clone(), name.clone()));
             let numbers = values.iter().map(|(name, number)| (number.to_string(), name.clone()));
@@ -212,9 +215,9 @@ fn number(field: &Field, raw: &str, least: f64, most: f64) -> String {
     }
 }
 
-/// Returns the SQL of a time. The size of a number gives its unit: seconds, milliseconds,
-/// microseconds or nanoseconds, as in `ts`.
-fn moment(raw: &str, and_known: &str) -> String {
+/// Returns the SQL expression of a time. The magnitude of a number determines its unit: seconds,
+/// milliseconds, microseconds or nanoseconds, as for `ts`.
+fn timestamp(raw: &str, and_known: &str) -> String {
     let number = format!("toFloat64OrNull({raw})");
     let ms = format!(
         "round({number} * multiIf(abs({number}) < 1e11, 1000, abs({number}) < 1e14, 1, \

@@ -1,9 +1,10 @@
 //! ClickHouse's own framing of a compressed body (`decompress=1`): a checksum, a header, an LZ4
 //! block.
 //!
-//! <https://clickhouse.com/docs/native-protocol/compression>: 16 bytes CityHash128 1.0.2 of what
-//! follows, 1 byte method, 4 bytes compressed size with this header, 4 bytes size; little-endian.
-//! The server refuses a block that was altered.
+//! <https://clickhouse.com/docs/native-protocol/compression>: a checksum of 16 bytes (CityHash128
+//! 1.0.2 of the header and the data), then the header: 1 byte for the method, 4 bytes for the
+//! compressed size including this header, 4 bytes for the uncompressed size. Numbers are
+//! little-endian. The server refuses a block whose checksum does not match.
 
 use bytes::{BufMut as _, Bytes};
 use lz4_flex::block;
@@ -11,10 +12,11 @@ use lz4_flex::block;
 const CHECKSUM_BYTES: usize = 16;
 const HEADER_BYTES: usize = 9;
 const LZ4: u8 = 0x82;
-/// Bytes per block. The sizes are 32-bit numbers, and smaller blocks need less memory at once.
+/// Maximum uncompressed bytes of one block. The format stores sizes as 32-bit numbers; blocks far
+/// below that limit also need less memory at once.
 const BLOCK_BYTES: usize = 16 * 1024 * 1024;
 
-/// Compresses a body into the bytes that are sent.
+/// Compresses the body of a request into a sequence of blocks.
 pub(super) fn compress(body: &[u8]) -> Bytes {
     let mut out = Vec::new();
     for block in body.chunks(BLOCK_BYTES) {
@@ -24,20 +26,20 @@ pub(super) fn compress(body: &[u8]) -> Bytes {
 }
 
 fn put_block(bytes: &[u8], out: &mut Vec<u8>) {
-    let at = out.len();
-    out.resize(at + CHECKSUM_BYTES + HEADER_BYTES + block::get_maximum_output_size(bytes.len()), 0);
-    let data = at + CHECKSUM_BYTES + HEADER_BYTES;
+    let start = out.len();
+    let data = start + CHECKSUM_BYTES + HEADER_BYTES;
+    out.resize(data + block::get_maximum_output_size(bytes.len()), 0);
     let compressed =
         block::compress_into(bytes, &mut out[data..]).expect("the buffer holds the largest output");
     out.truncate(data + compressed);
     let size = |bytes: usize| u32::try_from(bytes).expect("a block is smaller than 4 GiB");
-    let mut header = &mut out[at + CHECKSUM_BYTES..data];
+    let mut header = &mut out[start + CHECKSUM_BYTES..data];
     header.put_u8(LZ4);
     header.put_u32_le(size(HEADER_BYTES + compressed));
     header.put_u32_le(size(bytes.len()));
     // ClickHouse sends the lower half of the hash first; the crate returns it in the upper 64 bits.
-    let checksum = cityhash_rs::cityhash_102_128(&out[at + CHECKSUM_BYTES..]).rotate_right(64);
-    out[at..at + CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    let checksum = cityhash_rs::cityhash_102_128(&out[start + CHECKSUM_BYTES..]).rotate_right(64);
+    out[start..start + CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());
 }
 
 #[cfg(test)]
@@ -48,16 +50,16 @@ mod tests {
     fn compressed_blocks_decompress_to_the_body() {
         let body: Vec<u8> = (0..=250).cycle().take(BLOCK_BYTES + 1_000).collect();
         let compressed = compress(&body);
-        let (mut rest, mut back) = (&compressed[..], Vec::new());
+        let (mut rest, mut decompressed) = (&compressed[..], Vec::new());
         while !rest.is_empty() {
             let number =
                 |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().unwrap()) as usize;
             let (size, original) = (number(17), number(21));
             let checksum = cityhash_rs::cityhash_102_128(&rest[16..16 + size]).rotate_right(64);
             assert_eq!(rest[..16], checksum.to_le_bytes());
-            back.extend(block::decompress(&rest[25..16 + size], original).unwrap());
+            decompressed.extend(block::decompress(&rest[25..16 + size], original).unwrap());
             rest = &rest[16 + size..];
         }
-        assert!(back == body, "the body differs");
+        assert!(decompressed == body, "the decompressed body must equal the original");
     }
 }

@@ -20,18 +20,20 @@ use milepost_tls::{Stream, Tls};
 /// Timeout for connecting over TCP, and again for the TLS handshake. The system's default is
 /// minutes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval of TCP keep-alive probes: a server whose machine died sends nothing.
-const KEEPALIVE: Duration = Duration::from_secs(30);
-/// Time after which an idle connection is closed. Shorter than the server's keep-alive, so that the
-/// server never closes a connection on which a request begins.
+/// Idle time after which TCP keep-alive probes begin. They detect that the server's machine died:
+/// a dead machine does not close its connections.
+const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+/// Time after which an idle connection is closed. Shorter than the server's keep-alive timeout, so
+/// that the server does not close a connection just as a request begins on it.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Opens connections, each with the certificates that the files hold at that moment.
+/// Opens connections to ClickHouse. Each TLS handshake reads the certificate files again, so an
+/// operator can replace them without a restart.
 #[derive(Debug, Clone)]
 pub struct Connector {
     tcp: HttpConnector,
     tls: Option<Arc<Tls>>,
-    /// Maximum bytes of one answer.
+    /// Maximum bytes of the answer to one request.
     answer_bytes_max: u64,
 }
 
@@ -41,11 +43,11 @@ impl Connector {
         tcp.enforce_http(false); // allow https: URLs, whose TLS this connector adds
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
         tcp.set_nodelay(true);
-        tcp.set_keepalive(Some(KEEPALIVE));
+        tcp.set_keepalive(Some(TCP_KEEPALIVE_IDLE));
         Self { tcp, tls, answer_bytes_max: u64::MAX }
     }
 
-    /// Returns a connector whose connections end when an answer is longer than this, in bytes.
+    /// Returns a connector whose connections fail if an answer is longer than `answer_bytes_max`.
     pub fn bounded(&self, answer_bytes_max: u64) -> Self {
         Self { answer_bytes_max, ..self.clone() }
     }
@@ -68,7 +70,7 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        // A URI has an IPv6 address in brackets.
+        // Remove the brackets that a URI has around an IPv6 address.
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let (connecting, tls) = (self.tcp.call(uri), self.tls.clone());
         let bytes_max = self.answer_bytes_max;
@@ -80,18 +82,18 @@ impl Service<Uri> for Connector {
                     tokio::time::timeout(CONNECT_TIMEOUT, tls.handshake(&host, stream)).await??
                 }
             };
-            Ok(TokioIo::new(Bounded { stream, bytes_max, left: bytes_max }))
+            Ok(TokioIo::new(Bounded { stream, bytes_max, remaining: bytes_max }))
         })
     }
 }
 
-/// A stream that ends with an error when an answer is too long. Each write begins a new request,
-/// and resets the count.
+/// A stream that limits the length of each answer: reading more returns an error. A write resets
+/// the count of bytes read, because it belongs to a new request.
 pub struct Bounded {
     stream: Box<dyn Stream>,
     bytes_max: u64,
-    /// Bytes that may still be read of the current answer.
-    left: u64,
+    /// Number of bytes that may still be read of the current answer.
+    remaining: u64,
 }
 
 impl Connection for Bounded {
@@ -106,13 +108,13 @@ impl AsyncRead for Bounded {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.left == 0 {
-            let words = format!("the answer is longer than {} bytes", self.bytes_max);
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::FileTooLarge, words)));
+        if self.remaining == 0 {
+            let message = format!("the answer is longer than {} bytes", self.bytes_max);
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::FileTooLarge, message)));
         }
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        self.left = self.left.saturating_sub((buffer.filled().len() - before) as u64);
+        self.remaining = self.remaining.saturating_sub((buffer.filled().len() - before) as u64);
         polled
     }
 }
@@ -123,7 +125,7 @@ impl AsyncWrite for Bounded {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.left = self.bytes_max;
+        self.remaining = self.bytes_max;
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
@@ -144,7 +146,7 @@ impl AsyncWrite for Bounded {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.left = self.bytes_max;
+        self.remaining = self.bytes_max;
         Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
     }
 }

@@ -1,8 +1,8 @@
 //! The addresses of `clickhouse.url`: one is in use at a time.
 //!
 //! Guarantee: when an endpoint fails, a member moves to the next one in the list at once. It
-//! returns to its own endpoint (its home) when that answers again. Members have different homes, so
-//! a group spreads over the list.
+//! returns to its own endpoint (its home) when the home answers again. Members have different
+//! homes, so a group spreads over the list.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use url::Url;
 
 use milepost_core::throttle::Throttle;
 
-/// Time after which the home endpoint is queried again. Doubles each time that the home fails soon
-/// after the return, up to [`HOME_AGAIN_AFTER_MAX`].
+/// Time after which a home endpoint that failed is queried again. Doubles each time that the home
+/// fails soon after the return, up to [`HOME_AGAIN_AFTER_MAX`].
 const HOME_AGAIN_AFTER: Duration = Duration::from_secs(30);
 const HOME_AGAIN_AFTER_MAX: Duration = Duration::from_secs(600);
 /// Interval between log lines about failing endpoints: if all fail, milepost changes the endpoint
@@ -71,7 +71,7 @@ impl Cause {
 pub struct EndpointStatus {
     pub url: String,
     pub in_use: bool,
-    /// Number of times it was left, by [`Cause`].
+    /// Number of times that this process left the endpoint, by [`Cause`].
     pub left: [u64; Cause::ALL.len()],
 }
 
@@ -96,7 +96,7 @@ struct State {
 }
 
 impl Endpoints {
-    /// Creates the endpoints. `home`: the index of this member's own one.
+    /// Creates the endpoints. `home`: the index of this member's own endpoint, modulo their number.
     ///
     /// # Panics
     /// There is no URL, or one cannot be parsed: the configuration has checked them.
@@ -105,7 +105,7 @@ impl Endpoints {
             .iter()
             .map(|url| Url::parse(url).expect("the configuration has checked it"))
             .collect();
-        assert!(!urls.is_empty(), "at least one URL");
+        assert!(!urls.is_empty(), "the configuration has at least one URL");
         let home = home % urls.len();
         let state = State {
             current: home,
@@ -188,8 +188,8 @@ impl Endpoints {
         }
     }
 
-    /// Returns the home endpoint if another one is in use and the next query to the home is due.
-    /// Schedules the query after that one.
+    /// Returns the home endpoint if another one is in use and a query to the home is due. Then also
+    /// schedules the next query.
     pub(super) fn home_to_ask(&self, now: Instant) -> Option<&Url> {
         let mut state = self.state();
         let is_due = state.home_due.is_some_and(|due| now >= due);
@@ -252,10 +252,11 @@ mod tests {
         endpoints.leave(0, Cause::ReadOnly, "a second insert failed there, too", now);
         endpoints.leave(1, Cause::NoSpace, "code 243", now);
         let status = endpoints.status();
-        let left = |of: &EndpointStatus, cause: Cause| of.left[cause as usize];
-        assert_eq!(status.iter().map(|of| of.in_use).collect::<Vec<_>>(), [false, false, true]);
+        let left = |endpoint: &EndpointStatus, cause: Cause| endpoint.left[cause as usize];
+        let in_use: Vec<bool> = status.iter().map(|endpoint| endpoint.in_use).collect();
+        assert_eq!(in_use, [false, false, true]);
         assert_eq!((left(&status[0], Cause::ReadOnly), left(&status[1], Cause::NoSpace)), (1, 1));
-        assert_eq!(status.iter().flat_map(|of| of.left).sum::<u64>(), 2);
+        assert_eq!(status.iter().flat_map(|endpoint| endpoint.left).sum::<u64>(), 2);
         assert_eq!(status[0].url, "http://a:1");
     }
 
@@ -265,7 +266,7 @@ mod tests {
         endpoints.leave(0, Cause::Unreachable, "refused", now);
         assert_eq!(endpoints.home_to_ask(now + 29 * SECOND), None);
         assert_eq!(endpoints.home_to_ask(now + 30 * SECOND).unwrap().host_str(), Some("a"));
-        assert_eq!(endpoints.home_to_ask(now + 31 * SECOND), None, "asked, and no answer yet");
+        assert_eq!(endpoints.home_to_ask(now + 31 * SECOND), None, "it was queried 1 s ago");
         endpoints.return_home(now + 32 * SECOND);
         assert_eq!(host(&endpoints), "a");
     }
@@ -291,7 +292,7 @@ mod tests {
         let (endpoints, now) = (three(0), Instant::now());
         (0..3).for_each(|index| endpoints.leave(index, Cause::Unreachable, "refused", now));
         assert_eq!(host(&endpoints), "a");
-        assert_eq!(endpoints.home_to_ask(now + 100 * SECOND), None, "it is in use");
+        assert_eq!(endpoints.home_to_ask(now + 100 * SECOND), None, "the home is in use");
     }
 
     #[test]
@@ -300,7 +301,7 @@ mod tests {
         let others: Vec<_> = endpoints.others(1).map(|(index, _)| index).collect();
         assert_eq!(others, [2, 0]);
         endpoints.leave_for(0, 1, Cause::NoTables, "not migrated", now);
-        endpoints.leave_for(2, 1, Cause::NoTables, "it was left already", now);
+        endpoints.leave_for(2, 1, Cause::NoTables, "a second query failed there, too", now);
         assert_eq!(host(&endpoints), "a");
         assert!(endpoints.home_to_ask(now + 30 * SECOND).is_some());
     }

@@ -1,5 +1,5 @@
-//! The queries and statements of `milepost erase`, and the list of erased drivers that every
-//! milepost reads.
+//! The queries and statements of `milepost erase`, and the list of erased drivers, which every
+//! milepost process reads.
 //!
 //! A lightweight DELETE hides rows from all queries at once. APPLY DELETED MASK then rewrites the
 //! parts without them; a plain ALTER TABLE … DELETE would not, because it skips parts in which it
@@ -18,25 +18,25 @@ use super::files::{ERASED, MIGRATIONS, Migration};
 use milepost_config::Replication;
 use milepost_core::delivery::sink::FailureKind;
 use milepost_core::erased::{ERASED_MAX, Erased, Version};
-use milepost_core::screened::ReadList;
+use milepost_core::screened::ErasedSnapshot;
 use milepost_decode::position::DriverId;
 
-/// Maximum number of old parts that are named per table.
-const OLD_PARTS_NAMED: u8 = 3;
+/// Maximum number of old parts per table that [`Traces`] names.
+const OLD_PARTS_NAMED_MAX: u8 = 3;
 
 /// A table with a column `driver_id`: one of milepost's, or one that the operator has created in
 /// the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableOfDrivers {
     pub name: String,
-    /// The column is a string, as in milepost's tables. Other types, such as numbers and UUIDs, are
-    /// converted to strings and compared.
+    /// Whether the column is a string, as in milepost's tables. Values of other types, such as
+    /// numbers and UUIDs, are converted to strings before they are compared.
     is_string: bool,
 }
 
 impl TableOfDrivers {
     /// Returns the SQL condition for a driver's rows. A string column uses the table's index.
-    fn is_of(&self, driver_id: &DriverId) -> String {
+    fn driver_condition(&self, driver_id: &DriverId) -> String {
         let column = if self.is_string { "driver_id" } else { "toString(driver_id)" };
         format!("{column} = '{}'", driver_id.as_str())
     }
@@ -46,21 +46,21 @@ impl TableOfDrivers {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traces {
     pub table: TableOfDrivers,
-    /// Rows that queries see.
+    /// Number of rows that queries see.
     pub seen: u64,
-    /// Rows on the disk, in parts that are in use.
+    /// Number of rows on the disk, hidden ones included, in parts that are in use.
     pub stored: u64,
-    /// Unfinished mutations of the table, also those of other users.
+    /// Number of unfinished mutations of the table, including those of other users.
     pub mutations: u64,
     /// Failure of one of these mutations; empty if none fails.
     pub failure: String,
-    /// Rows were hidden after the last removal of hidden rows. A merge may have removed them
-    /// already; then they are in old parts that `old_parts` does not count yet.
+    /// Whether rows were hidden after the last removal of hidden rows. A merge may have removed
+    /// them already; then they are in old parts that `old_parts` does not count yet.
     pub is_masked: bool,
-    /// Inactive parts that are still on the disk and that the last erasure, of any driver, has not
-    /// processed.
+    /// Number of inactive parts that are still on the disk and that the last erasure, of any
+    /// driver, has not processed.
     pub old_parts: u64,
-    /// Names of the first old parts, and why each is still there, in ClickHouse's words.
+    /// Names of some old parts, and why each is still there, in ClickHouse's words.
     pub named: String,
 }
 
@@ -88,10 +88,10 @@ impl Hosts {
 impl ClickHouse {
     /// Reads the list of erased drivers. Never returns an older list than one that was read before,
     /// although the replica that answers may lag. Fails if the list is longer than [`ERASED_MAX`].
-    pub async fn erased(&self) -> Result<ReadList, Error> {
+    pub async fn erased(&self) -> Result<ErasedSnapshot, Error> {
         let what = "reading the list of erased drivers";
-        // One query for the list and its version. The first row has no id and carries the version,
-        // even if no driver is erased.
+        // One query returns the list and its version. The first row has no id: it carries the
+        // version even if no driver is erased.
         let sql = format!(
             "SELECT arrayJoin(arrayPushFront(ids, '')), changed, drivers FROM (SELECT groupArrayIf(driver_id, NOT is_lifted) AS ids, \
              toUnixTimestamp64Milli(max(written_at)) AS changed, count() AS drivers FROM {}.{ERASED} FINAL) LIMIT {} \
@@ -123,12 +123,13 @@ impl ClickHouse {
                 "this replica's list of erased drivers is older than the last one that was read: the newer one stays in force"
             );
         }
-        Ok(ReadList::new(newest.list(), read_at))
+        Ok(ErasedSnapshot::new(newest.list(), read_at))
     }
 
     /// Adds a driver to the list of erased drivers, or lifts the erasure.
     pub async fn erase(&self, driver_id: &DriverId, is_lifted: bool) -> Result<(), Error> {
-        // The row must be newer than the one before, even if the server's clock was set back.
+        // The row must be newer than the driver's previous one, even if the server's clock was set
+        // back.
         let sql = format!(
             "INSERT INTO {0}.{ERASED} (driver_id, is_lifted, written_at) SELECT '{1}', {2}, \
              greatest(now64(3), max(written_at) + INTERVAL 1 MILLISECOND) FROM {0}.{ERASED} WHERE driver_id = '{1}'",
@@ -154,9 +155,9 @@ impl ClickHouse {
         Ok(Some(Duration::from_secs(seconds)))
     }
 
-    /// Returns every table with rows of drivers, beginning with `positions`, from which others are
-    /// filled. Fails if the login cannot see one of milepost's tables, because its rows would be
-    /// missed.
+    /// Returns every table with rows of drivers. `positions` is first, because other tables are
+    /// filled from it. Fails if the login cannot see one of milepost's tables, because the rows of
+    /// that table would be missed.
     pub async fn tables_of_drivers(&self) -> Result<Vec<TableOfDrivers>, Error> {
         let sql = format!(
             "SELECT match(type, '^(LowCardinality\\\\()?(Nullable\\\\()?String\\\\)*$'), table FROM system.columns WHERE database = '{0}' AND name = 'driver_id' AND table != '{ERASED}' AND table IN \
@@ -175,14 +176,14 @@ impl ClickHouse {
             ["\n    driver_id ", "\n{stored"].iter().any(|column| migration.sql.contains(column))
         });
         let wanted = of_drivers.filter_map(Migration::table).filter(|table| *table != ERASED);
-        let unseen: Vec<&str> =
-            wanted.filter(|table| !tables.iter().any(|seen| seen.name == *table)).collect();
-        if unseen.is_empty() {
+        let invisible: Vec<&str> =
+            wanted.filter(|table| !tables.iter().any(|visible| visible.name == *table)).collect();
+        if invisible.is_empty() {
             return Ok(tables);
         }
         let why = format!(
             "this login cannot see {}: grant it what milepost_eraser has in access.sql",
-            unseen.join(", ")
+            invisible.join(", ")
         );
         Err(Error::unusable_answer(what, FailureKind::Permanent, why))
     }
@@ -220,7 +221,10 @@ impl ClickHouse {
             (hosts.table("system", "parts"), hosts.table("system", "mutations"));
         let count = |table: &TableOfDrivers| {
             let (name, rows) = (quoted(&table.name), hosts.table(&self.database, &table.name));
-            format!("SELECT {name} AS table, count() FROM {rows} WHERE {}", table.is_of(driver_id))
+            format!(
+                "SELECT {name} AS table, count() FROM {rows} WHERE {}",
+                table.driver_condition(driver_id)
+            )
         };
         let counts = tables.iter().map(count).collect::<Vec<_>>().join(" UNION ALL ");
         let mutated = format!(
@@ -233,7 +237,7 @@ impl ClickHouse {
         // A replicated table numbers its mutations per partition; a partition without parts has no
         // number.
         let old = format!(
-            "SELECT part.table AS table, count(), arrayStringConcat(groupArray({OLD_PARTS_NAMED})(concat(part.name, ' on ', part.host, \
+            "SELECT part.table AS table, count(), arrayStringConcat(groupArray({OLD_PARTS_NAMED_MAX})(concat(part.name, ' on ', part.host, \
              ', used by ', toString(part.refcount - 1), ' others, out of use since ', toString(part.remove_time), ': ', \
              part.removal_state)), '; ') FROM (SELECT hostName() AS host, table, name, refcount, remove_time, removal_state, \
              partition_id, data_version FROM {parts} {of_tables} AND NOT active) AS part \
@@ -280,7 +284,8 @@ impl ClickHouse {
         Ok(tables.iter().map(traces).collect())
     }
 
-    /// Counts the views that are being refreshed: they may have read rows that were hidden since.
+    /// Counts the views that are being refreshed: they may have read rows that were hidden after
+    /// the refresh began.
     pub async fn refreshes(&self, hosts: &Hosts) -> Result<u64, Error> {
         let sql = format!(
             "SELECT countIf(status LIKE 'Running%') FROM {} WHERE database = '{}'",
@@ -290,8 +295,8 @@ impl ClickHouse {
         self.number("counting", &sql).await
     }
 
-    /// Counts the inserts into this database that have been running for at least this long. A
-    /// server continues an insert even if the process that sent it was killed or has given up. It
+    /// Counts the inserts into this database that have been running for at least this long. The
+    /// server continues an insert even if the process that sent it was killed or has given up, and
     /// then commits rows that no member reports.
     pub async fn inserts_older_than(&self, hosts: &Hosts, age: Duration) -> Result<u64, Error> {
         let sql = format!(
@@ -306,8 +311,11 @@ impl ClickHouse {
 
     /// Starts the mutation that hides the rows of this driver.
     pub async fn hide(&self, table: &TableOfDrivers, driver_id: &DriverId) -> Result<(), Error> {
-        let delete =
-            format!("DELETE FROM {} WHERE {}", self.everywhere(table), table.is_of(driver_id));
+        let delete = format!(
+            "DELETE FROM {} WHERE {}",
+            self.everywhere(table),
+            table.driver_condition(driver_id)
+        );
         let what = format!("hiding rows of {}", table.name);
         self.statement(&what, &format!("{delete} SETTINGS lightweight_deletes_sync = 0")).await
     }
@@ -320,8 +328,8 @@ impl ClickHouse {
         self.statement(&what, &format!("{alter} SETTINGS mutations_sync = 0")).await
     }
 
-    /// Returns the table's name for a statement that reaches every host. Only the ON CLUSTER clause
-    /// is rendered: braces in the name of an operator's table are no placeholders.
+    /// Returns the table's name for a statement that reaches every host. Renders only the ON
+    /// CLUSTER clause, because braces in the name of an operator's table are not placeholders.
     fn everywhere(&self, table: &TableOfDrivers) -> String {
         let on_cluster = self.layout.statement("{on_cluster}");
         format!("{}.{}{on_cluster}", self.database, identifier(&table.name))
@@ -337,14 +345,14 @@ mod tests {
     use milepost_config::Config;
 
     #[test]
-    fn quoted_name_stays_one_name() {
+    fn names_and_driver_ids_are_quoted_in_statements() {
         assert_eq!(identifier(".inner_id.1-2"), "`.inner_id.1-2`");
         assert_eq!(identifier("a`b\\c"), "`a\\`b\\\\c`");
         assert_eq!(quoted("it's \\"), "'it\\'s \\\\'");
         let table = |is_string| TableOfDrivers { name: "t".to_owned(), is_string };
         let id = DriverId::new("7").unwrap();
-        assert_eq!(table(true).is_of(&id), "driver_id = '7'");
-        assert_eq!(table(false).is_of(&id), "toString(driver_id) = '7'");
+        assert_eq!(table(true).driver_condition(&id), "driver_id = '7'");
+        assert_eq!(table(false).driver_condition(&id), "toString(driver_id) = '7'");
     }
 
     /// A load balancer may direct the query to a replica that lags.

@@ -35,10 +35,10 @@ const UNKNOWN_STATUS_OF_INSERT: u32 = 319;
 /// The code SUPPORT_IS_DISABLED.
 const NOT_SUPPORTED: u32 = 344;
 
-/// Errors of an insert into replicated tables that a server returns before it writes: too many
-/// queries, a read-only replica, too many parts, too few live replicas, an earlier insert without
-/// its quorum, overload. With a quorum, a retry after such an error may use the same token, even on
-/// another replica, and even if a part of the insert was written before.
+/// Error codes of an insert into replicated tables that a server returns before it writes: too many
+/// queries, a read-only replica, too many parts, too few live replicas, an earlier insert that has
+/// not reached its quorum, overload. With a quorum, a retry after such an error may use the same
+/// token, even on another replica, and even if a part of the insert was written before.
 const BEFORE_THE_WRITE: [u32; 6] = [202, TABLE_IS_READ_ONLY, 252, TOO_FEW_LIVE_REPLICAS, 286, 745];
 
 /// Returns why another replica may accept what this one refused with `code`: unknown table or
@@ -116,9 +116,10 @@ pub(super) enum Topology {
 }
 
 /// Classifies an error code of ClickHouse. A single server that answers knows whether it committed,
-/// unless the code says otherwise. With replicas, an error after the write can leave the rows on one
-/// replica only. The next attempt may reach another replica, which refuses the same token while the
-/// first one is away; so such an error is ambiguous, and the next attempt gets another token.
+/// unless the code says otherwise. With replicas, an error after the write can leave the rows on
+/// one replica only. The next attempt may reach another replica, which refuses the same token while
+/// the first one is unreachable. Therefore such an error is ambiguous, and the next attempt gets
+/// another token.
 pub(super) fn kind_of_code(code: u32, topology: Topology) -> FailureKind {
     if PERMANENT.contains(&code) {
         return FailureKind::Permanent;
@@ -208,7 +209,7 @@ mod tests {
             ),
             ("Code: 497. DB::Exception: default: Not enough privileges.", FailureKind::Permanent),
             ("Code: 241. DB::Exception: Memory limit exceeded", FailureKind::Transient),
-            ("Code: 12345. DB::Exception: what nobody listed", FailureKind::Transient),
+            ("Code: 12345. DB::Exception: a code in no list", FailureKind::Transient),
             ("502 Bad Gateway", FailureKind::Ambiguous),
             ("<p>see Code: 60. DB::Exception</p>", FailureKind::Ambiguous),
         ] {

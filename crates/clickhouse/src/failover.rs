@@ -14,7 +14,7 @@ use super::endpoints::{Cause, EndpointStatus};
 use milepost_config::Config;
 use milepost_core::delivery::sink::{Attempt, Sink as _, error_chain};
 use milepost_core::encode::Insert;
-use milepost_core::screened::{ReadList, Screened};
+use milepost_core::screened::{ErasedSnapshot, Screened};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -49,7 +49,7 @@ impl ScriptedServer {
         let (last, extra_header) = (Arc::clone(&request), Arc::clone(&header));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let _ = read_request(stream, &counter, &scripted, &last, &extra_header).await;
+                let _ = answer_request(stream, &counter, &scripted, &last, &extra_header).await;
             }
         });
         Self { url, request_count, answer, request, header }
@@ -69,7 +69,7 @@ impl ScriptedServer {
 }
 
 /// Reads one request and answers it. The connection ends afterwards.
-async fn read_request(
+async fn answer_request(
     mut stream: TcpStream,
     request_count: &AtomicUsize,
     answer: &Mutex<Answer>,
@@ -107,7 +107,7 @@ fn client_of(urls: &[&str]) -> ClickHouse {
     ClickHouse::new(&Config::parse(&toml).unwrap().clickhouse).unwrap()
 }
 
-/// Returns the index of the endpoint in use, and how often each was left for this cause.
+/// Returns the index of the endpoint in use, and how often each endpoint was left for this cause.
 fn state(clickhouse: &ClickHouse, cause: Cause) -> (Option<usize>, Vec<u64>) {
     let status = clickhouse.endpoints();
     let left = status.iter().map(|EndpointStatus { left, .. }| left[cause as usize]).collect();
@@ -131,7 +131,7 @@ fn one_row() -> Screened {
     let statement = "INSERT INTO fleet.positions (driver_id) FORMAT RowBinary".to_owned();
     let insert = Insert { statement, body: Bytes::from_static(b"\x01a"), rows: 1 };
     let now = Instant::now();
-    ReadList::new(Arc::default(), now).screen(insert, now).unwrap()
+    ErasedSnapshot::new(Arc::default(), now).screen(insert, now).unwrap()
 }
 
 async fn closed_port() -> String {
@@ -141,8 +141,8 @@ async fn closed_port() -> String {
 
 #[tokio::test]
 async fn query_moves_to_the_next_endpoint_if_the_first_is_unreachable() {
-    let (away, other) = (closed_port().await, ScriptedServer::start(ONE).await);
-    let clickhouse = client_of(&[&away, &other.url]);
+    let (unreachable, other) = (closed_port().await, ScriptedServer::start(ONE).await);
+    let clickhouse = client_of(&[&unreachable, &other.url]);
     assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
     assert_eq!(state(&clickhouse, Cause::Unreachable), (Some(1), vec![1, 0]));
     assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
@@ -153,7 +153,7 @@ async fn query_moves_to_the_next_endpoint_if_the_first_is_unreachable() {
 async fn unanswered_query_fails_after_one_try_per_endpoint() {
     let urls = [closed_port().await, closed_port().await, closed_port().await];
     let clickhouse = client_of(&[&urls[0], &urls[1], &urls[2]]);
-    assert!(clickhouse.number("asking", "SELECT 1").await.unwrap_err().may_pass());
+    assert!(clickhouse.number("asking", "SELECT 1").await.unwrap_err().may_succeed_on_retry());
     assert_eq!(state(&clickhouse, Cause::Unreachable), (Some(2), vec![1, 1, 0]));
 }
 
@@ -177,8 +177,8 @@ async fn query_leaves_an_endpoint_that_hangs_up_or_is_not_clickhouse() {
     }
 }
 
-/// The answer would be too long at every endpoint: milepost would leave each in turn, and log a
-/// cause that applies to none.
+/// The answer would be too long at every endpoint. If it counted as a failure of the endpoint,
+/// milepost would leave each in turn, and log a cause that applies to none.
 #[tokio::test]
 async fn too_long_answer_does_not_leave_the_endpoint() {
     let long = Some((200, &*"1\n".repeat(3 << 20).leak()));
@@ -223,8 +223,8 @@ async fn insert_leaves_an_endpoint_for_its_true_cause() {
 /// Several queries run at once: one of them may have left the endpoint already.
 #[tokio::test]
 async fn endpoint_that_another_query_moved_to_is_not_left() {
-    let (away, other) = (closed_port().await, ScriptedServer::start(ONE).await);
-    let clickhouse = client_of(&[&away, &other.url]);
+    let (unreachable, other) = (closed_port().await, ScriptedServer::start(ONE).await);
+    let clickhouse = client_of(&[&unreachable, &other.url]);
     let index = clickhouse.endpoint_in_use();
     assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
     clickhouse.leave_endpoint(index, Cause::NoAnswer, "no answer within 3 s");
@@ -254,12 +254,12 @@ async fn error_names_the_cause_to_leave_the_endpoint() {
 #[tokio::test]
 async fn insert_size_counts_only_if_clickhouse_itself_answers() {
     let proxy = ScriptedServer::start(Some((200, ""))).await;
-    let error = client_of(&[&proxy.url]).takes_body(1 << 20).await.unwrap_err();
+    let error = client_of(&[&proxy.url]).accepts_body_size(1 << 20).await.unwrap_err();
     let chain = error_chain(&error);
     assert!(chain.contains("X-ClickHouse-Summary"), "{chain}");
     let clickhouse = ScriptedServer::start(Some((200, ""))).await;
     *clickhouse.header.lock().unwrap() = "x-clickhouse-summary: {\"written_rows\":\"0\"}\r\n";
-    assert!(client_of(&[&clickhouse.url]).takes_body(1 << 20).await.unwrap());
+    assert!(client_of(&[&clickhouse.url]).accepts_body_size(1 << 20).await.unwrap());
 }
 
 #[tokio::test]
@@ -315,7 +315,7 @@ async fn own_endpoint_is_used_again_once_it_answers() {
     assert_eq!(
         (home.request_count(), state(&clickhouse, Cause::ReadOnly).0),
         (1, Some(1)),
-        "too soon"
+        "after 29 s the home must not be queried yet"
     );
     clickhouse
         .return_to_own_endpoint(left_at + Duration::from_secs(31), PATIENCE, answers_one)
@@ -323,7 +323,7 @@ async fn own_endpoint_is_used_again_once_it_answers() {
     assert_eq!(
         (home.request_count(), state(&clickhouse, Cause::ReadOnly).0),
         (2, Some(1)),
-        "no answer"
+        "a home that refuses the query must not be used"
     );
     home.set(ONE);
     clickhouse
@@ -341,9 +341,10 @@ fn migrations_of_one_host_stay_at_their_endpoint() {
         let toml = format!("mqtt.client_id = 'm-1'\nclickhouse = {{ {urls}{settings} }}");
         Config::parse(&toml).unwrap().clickhouse
     };
-    let one = config("'macros'");
-    assert!(!one.changes_all_hosts());
-    assert_eq!((one.pinned().urls, one.pinned().home), (vec!["http://b:1".to_owned()], 0));
+    let one_host = config("'macros'");
+    assert!(!one_host.changes_all_hosts());
+    let pinned = one_host.pinned();
+    assert_eq!((pinned.urls, pinned.home), (vec!["http://b:1".to_owned()], 0));
     assert!(config("'macros', cluster = 'c'").changes_all_hosts());
     assert!(config("'managed'").changes_all_hosts());
 }

@@ -25,7 +25,7 @@ const TABLES: [&str; 2] = ["last_positions_state", "positions"];
 /// The views of fixes: the file that creates each, and its name.
 const VIEWS: [(&str, &str); 2] = [("011_fixes", "fixes"), ("022_last_positions", "last_positions")];
 
-/// Separates the comments of a column in ClickHouse's answer.
+/// Separates the different comments of one column in ClickHouse's answer.
 const COMMENT_SEPARATOR: char = '\u{1f}';
 
 /// A column of a table, on all hosts that have it.
@@ -35,8 +35,9 @@ struct Column {
     name: String,
     /// The column's type. If the hosts differ, all types, joined by "and".
     kind: String,
-    /// The comments, more than one if the hosts differ.
+    /// The column's comment. If the hosts differ, all comments.
     comments: Vec<String>,
+    /// Number of hosts whose table has the column.
     hosts: usize,
 }
 
@@ -45,8 +46,8 @@ impl Column {
         self.comments.iter().any(|comment| origin_in(comment).is_some())
     }
 
-    /// Returns the origins of the field, more than one if the hosts differ. `None`: on some host
-    /// the column is not a field.
+    /// Returns the origins of the field: more than one if the hosts differ. Returns `None` if on
+    /// some host the column is not a field's.
     fn origins(&self) -> Option<BTreeSet<&str>> {
         self.comments.iter().map(|comment| origin_in(comment)).collect()
     }
@@ -58,11 +59,11 @@ impl Column {
 
 /// The existing columns of the tables and views of fixes.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Found {
+pub(super) struct ExistingColumns {
     columns: Vec<Column>,
 }
 
-impl Found {
+impl ExistingColumns {
     fn column(&self, table: &str, name: &str) -> Option<&Column> {
         self.columns.iter().find(|column| column.table == table && column.name == name)
     }
@@ -86,7 +87,7 @@ impl Found {
         self.columns.iter().filter(move |column| column.table == table && column.is_field())
     }
 
-    /// Returns the names of fields that have a column and are not configured.
+    /// Returns the names of fields that have a column but are not configured.
     fn hidden<'f>(&'f self, fields: &'f [Field]) -> Vec<&'f str> {
         let is_configured = |name: &str| fields.iter().any(|field| field.name == name);
         let existing = self.fields("positions").map(|column| &*column.name);
@@ -117,9 +118,9 @@ impl Found {
             }
             if !differs.is_empty() {
                 violations.push(format!(
-                    "fields.{name}: the column is {}. Stored values do not change: give the new field another name, to have \
-                     it computed from `attributes`, for stored fixes too; or have this one computed again: drop it with \
-                     `milepost migrate --drop-field {name}`, then run `milepost migrate`",
+                    "fields.{name}: the column is {}. Stored values do not change: either give the new field another name, \
+                     so that it is computed from `attributes`, for stored fixes too; or have this field computed again: \
+                     drop it with `milepost migrate --drop-field {name}`, then run `milepost migrate`",
                     differs.join(", ")
                 ));
             }
@@ -174,7 +175,8 @@ impl Found {
             shown != wanted || !on_all
         };
         let stale = VIEWS.iter().filter(|(_, view)| is_stale(view));
-        stale.filter_map(|(file, _)| MIGRATIONS.iter().find(|it| it.name == *file)).collect()
+        let migration = |file: &str| MIGRATIONS.iter().find(|migration| migration.name == file);
+        stale.filter_map(|(file, _)| migration(file)).collect()
     }
 }
 
@@ -190,7 +192,7 @@ fn alter(layout: &Layout, table: &str, changes: &[String]) -> String {
     format!("{head}\n    {}", changes.join(",\n    "))
 }
 
-/// Returns the statements for tables without any of the configured fields, for a plan.
+/// Returns the statements that add the configured fields to tables without any of them, for a plan.
 pub(super) fn plan(layout: &Layout) -> Vec<(String, String)> {
     let column = |table: String| Column {
         table,
@@ -199,7 +201,7 @@ pub(super) fn plan(layout: &Layout) -> Vec<(String, String)> {
         comments: Vec::new(),
         hosts: 1,
     };
-    let found = Found { columns: tables(layout).map(column).collect() };
+    let found = ExistingColumns { columns: tables(layout).map(column).collect() };
     let alters = found.table_changes(layout).into_iter();
     let alters = alters.map(|(what, sql)| (format!("missing {what}"), sql));
     let views = found.stale_views(&layout.config.fields).into_iter().flat_map(|file| {
@@ -212,7 +214,7 @@ pub(super) fn plan(layout: &Layout) -> Vec<(String, String)> {
 impl ClickHouse {
     /// Adds the columns of fields to existing tables; new tables are created with them. Returns the
     /// columns that existed before.
-    pub(super) async fn add_fields(&self) -> Result<Found, Error> {
+    pub(super) async fn add_fields(&self) -> Result<ExistingColumns, Error> {
         let found = self.found_fields(self.layout.cluster()).await?;
         let violations = found.violations(&self.layout.config.fields);
         if !violations.is_empty() {
@@ -225,9 +227,9 @@ impl ClickHouse {
         Ok(found)
     }
 
-    /// Recreates the views that do not show exactly the configured fields. `found`: the columns, if
-    /// no view was created since they were read.
-    pub(super) async fn show_fields(&self, found: Option<Found>) -> Result<(), Error> {
+    /// Recreates the views that do not show exactly the configured fields. `found`: the existing
+    /// columns; `None` if they must be read again because views were created since.
+    pub(super) async fn show_fields(&self, found: Option<ExistingColumns>) -> Result<(), Error> {
         let found = match found {
             Some(found) => found,
             None => self.found_fields(self.layout.cluster()).await?,
@@ -244,7 +246,7 @@ impl ClickHouse {
         Ok(())
     }
 
-    async fn show_fields_of(&self, layout: &Layout, found: &Found) -> Result<(), Error> {
+    async fn show_fields_of(&self, layout: &Layout, found: &ExistingColumns) -> Result<(), Error> {
         for file in found.stale_views(&layout.config.fields) {
             for sql in layout.migration(file) {
                 self.statement(&format!("fields of {}", file.name), &sql).await?;
@@ -260,15 +262,15 @@ impl ClickHouse {
     /// No table has the field, or the server refuses.
     pub async fn find_field(&self, name: &str) -> Result<(), Error> {
         let found = self.found_fields(self.layout.cluster()).await?;
-        if TABLES.iter().any(|table| found.fields(table).any(|it| it.name == name)) {
+        if TABLES.iter().any(|table| found.fields(table).any(|column| column.name == name)) {
             return Ok(());
         }
         let existing: Vec<&str> = found.fields("positions").map(|column| &*column.name).collect();
         Err(Error::NoField { name: name.to_owned(), existing: existing.join(", ") })
     }
 
-    /// Drops the columns of a field from every table that has them. The attribute from which they
-    /// were computed stays.
+    /// Drops the columns of a field from every table that has them. The attributes from which they
+    /// were computed stay.
     ///
     /// # Errors
     /// The server refuses.
@@ -290,8 +292,8 @@ impl ClickHouse {
     }
 
     /// Compares the configured fields with the tables of the host that answers, and changes
-    /// nothing. Querying all hosts would require the grant REMOTE, which a login that inserts need
-    /// not have.
+    /// nothing. Querying all hosts would require the grant REMOTE, which a login for inserts may
+    /// lack.
     ///
     /// # Errors
     /// The server refuses.
@@ -315,7 +317,7 @@ impl ClickHouse {
     }
 
     /// Reads the columns on all hosts of this cluster; without a cluster, on the host that answers.
-    async fn found_fields(&self, cluster: Option<&str>) -> Result<Found, Error> {
+    async fn found_fields(&self, cluster: Option<&str>) -> Result<ExistingColumns, Error> {
         let columns = match cluster {
             None => "system.columns".to_owned(),
             Some(cluster) => format!("clusterAllReplicas('{cluster}', system.columns)"),
@@ -329,7 +331,7 @@ impl ClickHouse {
             self.database
         );
         let rows: Vec<[String; 5]> = self.ask("asking for the columns of fields", &sql).await?;
-        Ok(Found { columns: rows.into_iter().map(column).collect() })
+        Ok(ExistingColumns { columns: rows.into_iter().map(column).collect() })
     }
 }
 
@@ -348,7 +350,7 @@ pub struct FieldChanges {
     pub to_add: Vec<String>,
     /// Views that show other fields than the configured ones.
     pub stale_views: Vec<&'static str>,
-    /// Fields with a column that are not configured.
+    /// Fields that have a column but are not configured.
     pub hidden: Vec<String>,
 }
 
@@ -370,13 +372,13 @@ mod tests {
     }
 
     /// Returns existing tables of fixes with these columns of fields.
-    fn found(columns: &[(&str, &str, &str)]) -> Found {
+    fn found(columns: &[(&str, &str, &str)]) -> ExistingColumns {
         let tables = ["last_positions_state", "positions"];
-        let own = tables.map(|table| column(table, "driver_id", "String", "Driver id"));
-        let more = columns.iter().flat_map(|(name, kind, comment)| {
+        let fixed = tables.map(|table| column(table, "driver_id", "String", "Driver id"));
+        let of_fields = columns.iter().flat_map(|(name, kind, comment)| {
             tables.map(|table| column(table, name, kind, comment))
         });
-        Found { columns: own.into_iter().chain(more).collect() }
+        ExistingColumns { columns: fixed.into_iter().chain(of_fields).collect() }
     }
 
     #[test]

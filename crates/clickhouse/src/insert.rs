@@ -104,7 +104,7 @@ struct WithLogComment {
 
 impl InsertError {
     /// Returns why another endpoint may accept the insert: this one is unreachable, hangs, or
-    /// cannot write. `None`: the failure is not about the endpoint.
+    /// cannot write. Returns `None` if the failure is not the endpoint's.
     fn cause_to_leave(&self) -> Option<Cause> {
         match self {
             Self::Refused { code, .. } => cause_of_code(*code),
@@ -142,7 +142,8 @@ pub(super) struct Inserter {
     endpoints: Arc<Endpoints>,
     pub(super) quorum: Quorum,
     topology: Topology,
-    /// TLS is not configured, and no server has answered in HTTP yet.
+    /// True while TLS is not configured and no server has answered in HTTP yet: the configured port
+    /// may expect TLS.
     may_be_tls: AtomicBool,
     login: Arc<Login>,
 }
@@ -172,14 +173,14 @@ impl Inserter {
         let mut url = endpoint.clone();
         url.query_pairs_mut()
             .append_pair("decompress", "1")
-            // Delay the answer until the insert has ended. Otherwise a 200 may precede a failure.
+            // Delay the answer until the insert has ended: an earlier 200 may precede a failure.
             .append_pair("wait_end_of_query", "1")
             .append_pair("send_progress_in_http_headers", "0")
             // A profile may enable this; then the answer would not count the rows written.
             .append_pair("async_insert", "0")
             .append_pair("deduplicate_blocks_in_dependent_materialized_views", "1");
         if self.topology == Topology::Sharded {
-            // Without this the server answers when it has only queued the rows for their shards.
+            // Otherwise the server answers when it has only queued the rows for their shards.
             url.query_pairs_mut().append_pair("distributed_foreground_insert", "1");
         }
         let statement = match self.topology {
@@ -201,7 +202,7 @@ impl Inserter {
 
     /// Sends an INSERT with a body of `bytes` spaces, which contains no row. Returns `false` if the
     /// size is refused (HTTP 413). `statement`: an INSERT in a format that skips spaces.
-    pub(super) async fn takes_body(
+    pub(super) async fn accepts_body_size(
         &self,
         statement: &str,
         bytes: usize,
@@ -278,7 +279,7 @@ impl Inserter {
         let text = excerpt(&body);
         match exception.or_else(|| code_in(&text)) {
             Some(code) => Err(self.refused(code, text)),
-            // Smaller inserts help unless this is one small row: then the proxy is misconfigured.
+            // Splitting helps, unless this is one small row: then the proxy's limit is wrong.
             None if status == StatusCode::PAYLOAD_TOO_LARGE
                 && (insert.rows > 1 || insert.body.len() > SMALL_ROW_BYTES_MAX) =>
             {
@@ -299,7 +300,7 @@ impl Inserter {
         if error.is_connect() {
             InsertError::NotReached(error)
         } else if self.may_be_tls.load(Ordering::Relaxed) {
-            let advice = tls::is_this_the_port(Server::ClickHouse, false);
+            let advice = tls::port_hint(Server::ClickHouse, false);
             InsertError::NotHttp { advice, source: error }
         } else {
             InsertError::ConnectionBroke(error)

@@ -1,4 +1,4 @@
-//! ClickHouse: inserts, migrations and queries, with each answer classified by what to do about it.
+//! ClickHouse: inserts, migrations and queries. Each failure is classified by what to do about it.
 //!
 //! ```text
 //! Insert ─▶ insert (HTTP over hyper) ─▶ committed | transient | ambiguous | permanent | too large
@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Guarantee: `Ok` from an insert means that ClickHouse itself confirmed the commit of every row.
-//! At most 8 KiB of an insert's answer are read, and 4 MiB of a query's.
+//! At most 8 KiB of an insert's answer are read, and 4 MiB of a query's; only queries that read
+//! whole tables, with [`ClickHouse::unbounded`], have no limit.
 //!
 //! Refuses: to accept a proxy's HTTP 200 as ClickHouse's confirmation.
 
@@ -33,7 +34,7 @@ mod shards;
 mod trace;
 mod writer;
 
-pub use self::client::{ClickHouse, Error, QUESTION_TIMEOUT, within};
+pub use self::client::{ClickHouse, Error, QUERY_TIMEOUT, within};
 pub use self::column::FieldComment;
 pub use self::connector::Connector;
 pub use self::endpoints::{Cause, EndpointStatus};

@@ -19,8 +19,8 @@ pub(super) struct Login {
     user: String,
     secret: Option<Secret>,
     password: RwLock<Option<String>>,
-    /// A task is reading the file. Only one runs at a time, because tasks on a hung disk would pile
-    /// up.
+    /// Whether a task is reading the password file. Only one such task runs at a time: on a hung
+    /// disk, more would pile up.
     reading: AtomicBool,
     unreadable_log: Mutex<Throttle>,
 }
@@ -60,7 +60,7 @@ impl Login {
             .collect()
     }
 
-    /// Reads the password file again if the code is a failed login, because the file may have
+    /// Reads the password file again if `code` means a failed login, because the file may have
     /// changed. Does not wait for the disk.
     pub(super) fn reread_if_login_failed(self: &Arc<Self>, code: u32) {
         let Some(secret) = self.secret.clone().filter(|_| code == AUTHENTICATION_FAILED) else {

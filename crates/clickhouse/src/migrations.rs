@@ -53,16 +53,16 @@ const HOSTS_SECONDS_MAX: [&str; 2] = ["180", "200"];
 const HOSTS_TIMEOUT: Duration = Duration::from_secs(210);
 
 impl Migration {
-    /// Returns the statement that fills the view of this file, if inserts fill that view.
+    /// Returns the entry of [`FILLS`] for the view that this file creates, if it has one.
     fn fill(&self) -> Option<([&'static str; 2], &'static str)> {
         FILLS.into_iter().find(|([view, _], _)| self.makes() == Some(view))
     }
 }
 
 impl ClickHouse {
-    /// Applies the migrations that are not recorded, in order, or all of them if an object that is
-    /// recorded is missing. Returns the names of those applied. After an error, the changes before
-    /// it stay, and the next call continues.
+    /// Applies the migrations that are not recorded, in order. If a table or view of a recorded
+    /// migration is missing on some host, applies all migrations. Returns the names of those
+    /// applied. After an error, the changes made so far stay, and the next call continues.
     pub async fn migrate(&self) -> Result<Vec<&'static str>, Error> {
         for database in databases(&self.database) {
             self.create_database(&database).await?;
@@ -107,13 +107,13 @@ impl ClickHouse {
             applied.push(migration.name);
         }
         self.show_fields(applied.is_empty().then_some(found)).await?;
-        self.retain().await?;
+        self.apply_retention().await?;
         Ok(applied)
     }
 
-    /// Sets the configured storage policy and time-to-live of each table that has another one.
+    /// Sets the configured storage policy and time-to-live on each table that has other ones.
     /// ClickHouse then removes older rows in the background.
-    async fn retain(&self) -> Result<(), Error> {
+    async fn apply_retention(&self) -> Result<(), Error> {
         let sql = format!(
             "SELECT name, engine_full FROM system.tables WHERE database = '{}'",
             self.database
@@ -143,8 +143,8 @@ impl ClickHouse {
         Ok(())
     }
 
-    /// Fills a view from rows that were stored before the view existed. Takes as long as reading
-    /// them.
+    /// Fills a view from rows that were stored before the view existed. Has no timeout, because
+    /// reading them can take long.
     async fn fill(&self, view: &str, sql: &str) -> Result<(), Error> {
         let query = self.client().query_raw(&self.layout.statement(sql));
         query.execute().await.map_err(|error| {
@@ -152,8 +152,9 @@ impl ClickHouse {
         })
     }
 
-    /// Returns the recorded objects that are missing on some host, and whether each is missing on
-    /// all. An object is missing if it was dropped, or if a host joined the cluster later.
+    /// Returns the tables and views of recorded migrations that are missing on some host, each with
+    /// whether it is missing on all hosts. An object is missing if it was dropped, or if a host
+    /// joined the cluster later.
     async fn lacking(&self, pending: &[Migration]) -> Result<Vec<(String, bool)>, Error> {
         let is_recorded =
             |of: &&Migration| pending.iter().all(|migration| migration.version != of.version);
@@ -181,8 +182,8 @@ impl ClickHouse {
         Ok(rows.into_iter().map(|[name, nowhere]| (name, nowhere == "1")).collect())
     }
 
-    /// Fails if the tables were created without `clickhouse.shards`. Their views read one shard's
-    /// tables and are recorded as applied, so no migration would replace them.
+    /// Fails if `clickhouse.shards` is set but the tables were created without it. Their views read
+    /// one shard's tables and are recorded as applied, so no migration would replace them.
     async fn ensure_made_for_shards(&self, pending: &[Migration]) -> Result<(), Error> {
         let Some(cluster) = self.layout.shards() else { return Ok(()) };
         let first = MIGRATIONS.iter().find(|migration| migration.table() == Some(TABLES[0].name));
@@ -270,7 +271,8 @@ impl ClickHouse {
         Ok(misfits)
     }
 
-    /// Creates a database only if it is missing: a user without the grant may use an existing one.
+    /// Creates a database only if it is missing, so that a user without the grant CREATE DATABASE
+    /// can use an existing one.
     async fn create_database(&self, name: &str) -> Result<(), Error> {
         let doing = format!("creating database {name}");
         let everywhere = match self.layout.cluster() {
@@ -296,7 +298,7 @@ impl ClickHouse {
 
     /// Returns version and checksum of each recorded migration.
     async fn recorded(&self) -> Result<Vec<(u32, String)>, Error> {
-        // ClickHouse's answer always has the first row: an answer without it is a proxy's.
+        // ClickHouse always returns the row with version 0, so an answer without it is a proxy's.
         let sql = format!(
             "SELECT version, checksum FROM (SELECT 0 AS version, '' AS checksum UNION ALL \
              SELECT version, checksum FROM {}.{LEDGER} FINAL) ORDER BY version",
@@ -338,25 +340,25 @@ impl ClickHouse {
         (format!("{}{ASK}", self.database), names.collect())
     }
 
-    /// Executes a statement that changes data or tables. One server has a minute for it; on a
-    /// cluster, this returns once all hosts have executed it.
+    /// Executes a statement that changes data or tables. A single host has a minute to execute it;
+    /// on a cluster, this returns once all hosts have executed it, or fails after three minutes.
     pub async fn statement(&self, what: &str, sql: &str) -> Result<(), Error> {
-        let is_of_one_host = !self.layout.config.changes_all_hosts();
-        let timeout = if is_of_one_host { STATEMENT_TIMEOUT } else { HOSTS_TIMEOUT };
+        let is_for_one_host = !self.layout.config.changes_all_hosts();
+        let timeout = if is_for_one_host { STATEMENT_TIMEOUT } else { HOSTS_TIMEOUT };
         let mut tries = self.tries(cause_of_refusal);
         let executed = loop {
             let query = tries.client().query_raw(sql);
-            let query = if is_of_one_host {
+            let query = if is_for_one_host {
                 query.with_setting("max_execution_time", STATEMENT_SECONDS_MAX)
             } else {
-                // The statement has ended when every host has executed it; the answer names the
-                // hosts that have not.
-                let [hosts, own] = HOSTS_SECONDS_MAX;
+                // Wait until every host has executed the statement; if one has not, the server's
+                // error names it.
+                let [all_hosts, total] = HOSTS_SECONDS_MAX;
                 query
-                    .with_setting("distributed_ddl_task_timeout", hosts)
+                    .with_setting("distributed_ddl_task_timeout", all_hosts)
                     .with_setting("distributed_ddl_output_mode", "throw")
                     .with_setting("wait_end_of_query", "1")
-                    .with_setting("max_execution_time", own)
+                    .with_setting("max_execution_time", total)
             };
             match within(timeout, query.execute()).await {
                 Err(error) if tries.retry_elsewhere(&error) => {}
@@ -435,8 +437,8 @@ pub fn plan(config: &config::ClickHouse) -> String {
     plan
 }
 
-/// Returns the names of the first migrations, and the number of the others: an empty database lacks
-/// them all.
+/// Names up to four migrations and counts the others, for a message. An empty database lacks all of
+/// them.
 pub fn named(migrations: &[Migration]) -> String {
     const SHOWN_MAX: usize = 4;
     let names: Vec<&str> = migrations.iter().map(|migration| migration.name).collect();
@@ -468,11 +470,12 @@ mod tests {
         assert_eq!(
             MIGRATIONS[0].makes(),
             Some(LEDGER),
-            "the ledger comes before the migrations that it records"
+            "the ledger must be created before the migrations that it records"
         );
         // A file from 300 on may replace an object of an earlier one.
-        let of_tables = MIGRATIONS.iter().filter(|migration| migration.version < 300);
-        let mut made: Vec<_> = of_tables.map(|migration| migration.name.split_once('_')).collect();
+        let first_files = MIGRATIONS.iter().filter(|migration| migration.version < 300);
+        let mut made: Vec<_> =
+            first_files.map(|migration| migration.name.split_once('_')).collect();
         made.sort_unstable_by_key(|name| name.map(|(_, object)| object));
         assert!(
             made.windows(2).all(|pair| pair[0].map(|name| name.1) != pair[1].map(|name| name.1)),

@@ -1,8 +1,9 @@
 //! The number of replicas that must have an insert before the server confirms it.
 //!
-//! Without a quorum, a replica answers once it has the rows itself. If it dies then, the others may
-//! have the token in Keeper but not the rows: they answer a retry with a success and store nothing.
-//! With a quorum of two or more, they answer "unknown status" until they have the rows.
+//! Without a quorum, a replica answers once it has the rows itself. If it then dies, the other
+//! replicas may find the token in Keeper but not have the rows: they answer a retry with a success
+//! and store nothing. With a quorum of two or more, they answer "unknown status" until they have
+//! the rows.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +16,7 @@ const MIN_REPLICAS_FOR_AUTO_QUORUM: u64 = 4;
 
 /// The quorum that inserts require.
 pub(super) struct Quorum {
-    /// `None`: there is one server.
+    /// The configured quorum; `None` if the tables are not replicated.
     wanted: Option<InsertQuorum>,
     /// Number of replicas as last read; 0 before the first answer.
     replicas: AtomicU64,
@@ -39,7 +40,8 @@ impl Quorum {
         }
     }
 
-    /// Returns the settings of an insert with this timeout; none on a single server.
+    /// Returns the quorum settings of an insert with this timeout. Returns none on a single server,
+    /// or if `clickhouse.insert_quorum` is 0.
     pub(super) fn settings(&self, timeout: Duration) -> Vec<(&'static str, String)> {
         let Some(quorum) = self.quorum() else { return Vec::new() };
         // The server must report an unknown status before the client's own timeout.
@@ -52,8 +54,9 @@ impl Quorum {
         ]
     }
 
-    /// Returns the value of `insert_quorum`: 2 up to three replicas, because the server's `auto`
-    /// would be satisfied with 1 if there is one replica.
+    /// Returns the value of the server's setting `insert_quorum`; `None` if no quorum is required.
+    /// With `clickhouse.insert_quorum = "auto"` and at most three replicas, the value is 2: the
+    /// server's own `auto` would be satisfied with one replica if there is only one.
     fn quorum(&self) -> Option<String> {
         match self.wanted? {
             InsertQuorum::Replicas(0) => None,
@@ -78,11 +81,11 @@ mod tests {
     }
 
     #[test]
-    fn single_server_gets_no_quorum_settings() {
-        let none = quorum("");
-        none.set_replicas(5);
-        assert_eq!(none.settings(Duration::from_secs(60)), []);
-        assert!(!none.depends_on_replicas());
+    fn single_server_or_quorum_0_gets_no_quorum_settings() {
+        let single = quorum("");
+        single.set_replicas(5);
+        assert_eq!(single.settings(Duration::from_secs(60)), []);
+        assert!(!single.depends_on_replicas());
         assert_eq!(
             quorum("replication = 'macros'\ninsert_quorum = 0").settings(Duration::from_secs(60)),
             []
@@ -106,7 +109,7 @@ mod tests {
                 [(1, "2"), (2, "2"), (3, "2"), (4, "auto"), (0, "auto"), (5, "auto"), (3, "2")]
             {
                 auto.set_replicas(replicas);
-                assert_eq!(sent()[0].1, expected, "{replicas}");
+                assert_eq!(sent()[0].1, expected, "{replicas} replicas");
             }
         }
         let three = quorum("replication = 'macros'\ninsert_quorum = 3");

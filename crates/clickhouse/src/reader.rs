@@ -1,4 +1,5 @@
-//! A client for programs that read milepost's tables, with the same TLS, login and error messages.
+//! A client for programs that read milepost's tables. It has the TLS, login and error messages of
+//! milepost's own client.
 
 use std::sync::Arc;
 
@@ -18,8 +19,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Creates a client, and reads the password file. An answer of more than `answer_bytes_max`
-    /// ends its connection.
+    /// Creates a client, and reads the password file. A query whose answer is longer than
+    /// `answer_bytes_max` fails.
     ///
     /// # Errors
     /// The password file cannot be read.
@@ -37,8 +38,8 @@ impl Reader {
         self.login.log_in(self.client.clone())
     }
 
-    /// Returns ClickHouse's error code, if it answered with one, and advice. If the login failed,
-    /// reads the password file again.
+    /// Returns ClickHouse's error code, if it answered with one, and advice, if there is some for
+    /// this code. If the login failed, reads the password file again.
     pub fn failed(&self, error: &ClientError) -> (Option<u32>, Option<String>) {
         let code = code(error);
         if let Some(code) = code {

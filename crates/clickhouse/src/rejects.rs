@@ -2,7 +2,7 @@
 
 use clickhouse::query::RowCursor;
 
-use super::client::{ClickHouse, Error, QUESTION_TIMEOUT, within};
+use super::client::{ClickHouse, Error, QUERY_TIMEOUT, within};
 use milepost_decode::position::Timestamp;
 use milepost_decode::reject::Reason;
 
@@ -23,7 +23,7 @@ pub struct StoredReject {
     pub count: u64,
 }
 
-/// The rows of a query, read one at a time as the server sends them.
+/// The rejects that a query returns, read one at a time as the server sends them.
 pub struct StoredRejects {
     rows: RowCursor<(i64, String, String, String, u64, u64)>,
 }
@@ -35,7 +35,7 @@ impl ClickHouse {
             "SELECT toUnixTimestamp64Milli(received_at), topic, driver_id, hex(payload), payload_bytes, count \
              FROM {} WHERE reason = '{}' AND received_at >= fromUnixTimestamp64Milli({}) \
              ORDER BY received_at",
-            self.of_all("rejects"),
+            self.table_on_all_shards("rejects"),
             reason.name(),
             since.unix_ms(),
         );
@@ -51,7 +51,7 @@ fn read_error(error: clickhouse::error::Error) -> Error {
 impl StoredRejects {
     /// Returns the next row; `None` after the last one.
     pub async fn next(&mut self) -> Result<Option<StoredReject>, Error> {
-        let row = within(QUESTION_TIMEOUT, self.rows.next()).await.map_err(read_error)?;
+        let row = within(QUERY_TIMEOUT, self.rows.next()).await.map_err(read_error)?;
         Ok(row.map(|(received_ms, topic, driver_id, payload_hex, payload_bytes, count)| {
             StoredReject {
                 received_at: Timestamp::from_unix_ms(received_ms),

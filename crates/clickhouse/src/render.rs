@@ -35,8 +35,8 @@ use milepost_config as config;
 use milepost_config::{Field, Replication, Retention, Tier};
 
 const TOKENS: &str = "non_replicated_deduplication_window = 10000";
-/// Replicated tables also forget a token after some time: a week instead of the default hour, which
-/// is longer than milepost retries a batch with one token.
+/// Replicated tables also forget a token after some time. The default is an hour; a week is longer
+/// than milepost retries a batch with one token.
 const REPLICATED_TOKENS: &str =
     "replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800";
 const RETENTION: &str = "{retention:";
@@ -80,8 +80,7 @@ impl Layout {
     /// Returns the statements of a file, in order.
     ///
     /// # Panics
-    /// The file has a placeholder that is not in the table above. A test renders every
-    /// file.
+    /// The file has a placeholder that this module does not list. A test renders every file.
     pub(super) fn migration(&self, migration: &Migration) -> Vec<String> {
         let mut statements = Vec::new();
         for statement in migration.sql.trim_end().split(";\n").map(str::trim_start) {
@@ -308,10 +307,11 @@ mod tests {
                     let first = sql.lines().find(|line| !line.starts_with("--"));
                     let first = first
                         .unwrap_or_else(|| panic!("a semicolon ends a line of a comment: {sql}"));
-                    assert!(!sql.contains(";\n") && !sql.ends_with(';'), "one statement: {sql}");
+                    let is_one = !sql.contains(";\n") && !sql.ends_with(';');
+                    assert!(is_one, "{toml}: must be one statement: {sql}");
                     let is_known = ["CREATE ", "ALTER ", "DROP VIEW IF EXISTS "]
                         .iter()
-                        .any(|it| first.starts_with(it));
+                        .any(|start| first.starts_with(start));
                     assert!(is_known, "{toml}: {sql}");
                     let on_cluster = usize::from(toml.contains("cluster"));
                     assert_eq!(
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(rendered(CLUSTER, "010_positions").len(), 1);
         let fences = rendered(SHARDS, "040_fences").remove(0);
         let path = "MergeTree('/clickhouse/tables/fleet/fences', '{shard}-{replica}', written_at)";
-        assert!(fences.contains(path), "every shard joins its fixes with all of them: {fences}");
+        assert!(fences.contains(path), "every shard must have all fences: {fences}");
         let fixes = rendered(SHARDS, "011_fixes").remove(0);
         assert!(fixes.contains("FROM fleet.positions_all FINAL"), "{fixes}");
     }

@@ -13,8 +13,8 @@ pub(super) fn distributed_name(table: &str) -> String {
     format!("{table}_all")
 }
 
-/// Redirects an INSERT statement to the Distributed table. Batches are encoded and spooled with the
-/// name of the shard's own table.
+/// Redirects an INSERT statement to the Distributed table, because batches are encoded and spooled
+/// with the name of the shard's own table.
 pub(super) fn distributed_insert(statement: &str) -> String {
     TABLES.iter().fold(statement.to_owned(), |statement, table| {
         let distributed = distributed_name(table.name);
@@ -40,7 +40,8 @@ mod tests {
         "alerts_seen",
         "trip_rules",
     ];
-    /// The only view that may read a table of one shard, in a subquery of IN; and that table.
+    /// The file of the only view that may read a table of one shard, in a subquery of IN; and that
+    /// table.
     const IN_SUBQUERY: (&str, &str) = ("222_ask_in_box", "last_positions_state");
 
     #[test]
@@ -67,7 +68,7 @@ mod tests {
                 let own = [" ", "\n", ")"].map(|end| format!("{{database}}.{table}{end}"));
                 let reads: usize = own.iter().map(|name| migration.sql.matches(name).count()).sum();
                 let expected = usize::from((migration.name, *table) == IN_SUBQUERY);
-                assert_eq!(reads, expected, "{} reads {table} on one shard only", migration.name);
+                assert_eq!(reads, expected, "{}: reads of {table} on one shard", migration.name);
             }
         }
     }

@@ -11,7 +11,7 @@ use milepost_decode::position::DriverId;
 #[derive(Debug)]
 pub struct LastFix {
     pub ts: String,
-    /// Age in seconds by the server's clock; negative if the fix is ahead of it.
+    /// Age in seconds by the server's clock; negative if the fix's time is ahead of that clock.
     pub age_s: String,
     pub lat: String,
     pub lng: String,
@@ -32,9 +32,10 @@ pub struct RejectedFor {
     pub detail: String,
 }
 
-/// The identity of a driver's fix; time in milliseconds.
+/// The columns that identify a stored fix of a driver.
 #[derive(Debug)]
 pub struct StoredFix {
+    /// Unix milliseconds.
     pub ts: i64,
     pub seq: u32,
     pub lat_e7: i32,
@@ -74,14 +75,14 @@ impl ClickHouse {
         Ok(counts.map_or([0; 2], |counts| counts.map(|count| count.parse().unwrap_or(u64::MAX))))
     }
 
-    /// Returns the rejects of the last hour that name the driver, even if only a level of the topic
-    /// does.
+    /// Returns the rejects of the last hour that name the driver, grouped by reason. A reject also
+    /// counts if only a level of its topic is the driver's id.
     pub async fn rejects_lately(&self, driver_id: &DriverId) -> Result<Vec<RejectedFor>, Error> {
         let sql = format!(
             "SELECT reason, sum(count), toString(max(received_at)), replaceRegexpAll(argMax(detail, received_at), '[\\\\t\\\\n\\\\r]', ' ') \
              FROM {} WHERE received_at > now64(3) - INTERVAL 1 HOUR AND (driver_id = '{id}' OR has(splitByChar('/', topic), '{id}')) \
              GROUP BY reason ORDER BY reason",
-            self.of_all("rejects"),
+            self.table_on_all_shards("rejects"),
             id = driver_id.as_str()
         );
         let rows = self.ask("reading rejects", &sql).await?;
@@ -93,22 +94,23 @@ impl ClickHouse {
             .collect())
     }
 
-    /// Returns the driver's fixes within `around` of any of these times, in Unix milliseconds.
+    /// Returns the driver's fixes within `around` of any of these times. `times`: Unix
+    /// milliseconds.
     pub async fn stored_fixes(
         &self,
         driver_id: &DriverId,
-        moments: &[i64],
+        times: &[i64],
         around: Duration,
     ) -> Result<Vec<StoredFix>, Error> {
         let around = i64::try_from(around.as_millis()).unwrap_or(i64::MAX);
-        let moment = |ms: i64| format!("fromUnixTimestamp64Milli({ms}, 'UTC')");
-        let spans = spans(moments, around).into_iter().map(|[from, to]| {
-            let (from, to) = (moment(from), moment(to));
+        let timestamp = |ms: i64| format!("fromUnixTimestamp64Milli({ms}, 'UTC')");
+        let spans = spans(times, around).into_iter().map(|[from, to]| {
+            let (from, to) = (timestamp(from), timestamp(to));
             format!("(toDate(ts) >= toDate({from}) AND toDate(ts) <= toDate({to}) AND ts >= {from} AND ts <= {to})")
         });
         let sql = format!(
             "SELECT DISTINCT toUnixTimestamp64Milli(ts), seq, lat_e7, lng_e7 FROM {} WHERE driver_id = '{}' AND ({})",
-            self.of_all("positions"),
+            self.table_on_all_shards("positions"),
             driver_id.as_str(),
             spans.collect::<Vec<_>>().join(" OR ")
         );
@@ -121,14 +123,14 @@ impl ClickHouse {
     }
 }
 
-/// Returns the spans from `around` before to `around` after each moment, overlapping ones joined. A
-/// device's backlog of past days and its current fix remain two spans.
-fn spans(moments: &[i64], around: i64) -> Vec<[i64; 2]> {
-    let mut moments = moments.to_vec();
-    moments.sort_unstable();
+/// Returns for each time the span from `around` before it to `around` after it, and joins spans
+/// that overlap. A device's backlog of past days and its current fix remain two spans.
+fn spans(times: &[i64], around: i64) -> Vec<[i64; 2]> {
+    let mut times = times.to_vec();
+    times.sort_unstable();
     let mut spans: Vec<[i64; 2]> = Vec::new();
-    for moment in moments {
-        let [from, to] = [moment.saturating_sub(around), moment.saturating_add(around)];
+    for time in times {
+        let [from, to] = [time.saturating_sub(around), time.saturating_add(around)];
         match spans.last_mut() {
             Some(last) if last[1] >= from => last[1] = to,
             _ => spans.push([from, to]),

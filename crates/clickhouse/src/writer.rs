@@ -20,7 +20,7 @@ use milepost_core::delivery::retry::{self, Attempts, Identity};
 use milepost_core::delivery::sink::{FailureKind, Sink as _, SinkError};
 use milepost_core::encode::Insert;
 use milepost_core::error_chain;
-use milepost_core::screened::{NotScreened, ReadList, Screened};
+use milepost_core::screened::{ErasedSnapshot, NotScreened, Screened};
 use milepost_core::throttle::Reasons;
 
 /// Age above which the list of erased drivers is read again before an attempt.
@@ -28,12 +28,12 @@ const LIST_READ_AGAIN: Duration = Duration::from_secs(5);
 /// Interval between log lines with the same reason.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
-/// Whether to retry after a failure that may pass.
+/// Whether to retry after a failure that is not permanent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
     /// Retry until it succeeds. Each reason is logged, at most once a minute.
     UntilDone,
-    /// Do not retry: the caller has its own interval, and reports why it waits.
+    /// Do not retry: the caller retries at its own interval, and reports why it waits.
     Never,
 }
 
@@ -43,9 +43,10 @@ pub fn fresh_identity(number: u64) -> Identity {
     Identity { incarnation: fastrand::u64(..), number }
 }
 
-/// Numbers of rows of one insert.
+/// Row counts of one insert.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
+    /// Rows inserted.
     pub rows: u64,
     /// Rows left out because their driver is erased.
     pub erased: u64,
@@ -75,7 +76,7 @@ impl WriteError {
     fn kind(&self) -> FailureKind {
         match self {
             Self::Insert(error) => error.kind,
-            Self::List(error) if error.may_pass() => FailureKind::Transient,
+            Self::List(error) if error.may_succeed_on_retry() => FailureKind::Transient,
             Self::NotScreened(NotScreened::Unread | NotScreened::TooOld(_)) => {
                 FailureKind::Transient
             }
@@ -90,8 +91,8 @@ impl WriteError {
 pub struct Writer {
     timeout: Duration,
     retry: Retry,
-    list: ReadList,
-    /// Size in bytes from which pieces were refused as too large.
+    list: ErasedSnapshot,
+    /// Size in bytes of the smallest piece that a proxy refused as too large; `None` if none was.
     refused_bytes: Option<usize>,
     log: Reasons,
     jitter: fastrand::Rng,
@@ -103,7 +104,7 @@ impl Writer {
         Self {
             timeout,
             retry,
-            list: ReadList::default(),
+            list: ErasedSnapshot::default(),
             refused_bytes: None,
             log: Reasons::every(LOGGED_EVERY),
             jitter: fastrand::Rng::new(),
@@ -147,7 +148,7 @@ impl Writer {
         Ok(written)
     }
 
-    /// Screens the rows by the list of erased drivers, and inserts the others once.
+    /// Leaves out the rows of erased drivers, and makes one attempt to insert the others.
     async fn attempt(
         &mut self,
         clickhouse: &ClickHouse,
@@ -181,8 +182,8 @@ impl Writer {
         self.refused_bytes = Some(self.refused_bytes.map_or(bytes, |refused| refused.min(bytes)));
     }
 
-    /// Waits until the next attempt is due. Returns the error if no retry may succeed, or if
-    /// retries are off.
+    /// Waits until the next attempt is due. Returns the error if it is permanent, or if retries are
+    /// off.
     async fn wait_before_retry(
         &mut self,
         error: WriteError,

@@ -1,7 +1,7 @@
 //! A small MQTT client for commands: it sends, and waits for one answer at a time.
 //!
-//! Guarantee: every answer has a deadline, by default [`ANSWER_WITHIN`]. Only a CONNECT that a busy
-//! broker refuses is repeated.
+//! Guarantee: every answer has a deadline, by default [`ANSWER_TIMEOUT`]. Only a CONNECT that a
+//! busy broker refuses is repeated.
 
 use std::io;
 use std::sync::Arc;
@@ -19,15 +19,16 @@ use milepost_mqtt::{CodecError, Connect, Grant, Input, Packet, Subscribing};
 use milepost_tls as tls;
 use milepost_tls::{Address, Server, Stream, Tls};
 
-/// Timeout of connecting, and of each answer.
-pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Timeout for connecting, and for each answer.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_SECONDS: u16 = 60;
 /// An idle client pings the broker after this long without a packet.
 const PING_AFTER: Duration = Duration::from_secs(20);
-/// Time within which a broker delivers retained messages.
-pub const RETAINED_WITHIN: Duration = Duration::from_millis(500);
+/// How long to wait for retained messages after a subscription: a broker delivers them within this
+/// time.
+pub const RETAINED_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Time for which a CONNECT is repeated while the broker is busy.
+/// How long a CONNECT is repeated while the broker is busy.
 const BUSY_RETRY_MAX: Duration = Duration::from_secs(10);
 /// Pause between two attempts while the broker is busy.
 const BUSY_RETRY_PAUSE: Duration = Duration::from_millis(250);
@@ -46,7 +47,7 @@ pub enum ClientError {
     Broken(#[from] io::Error),
     #[error("the broker closed the connection")]
     Closed,
-    #[error("no answer within {ANSWER_WITHIN:?}")]
+    #[error("no answer within {ANSWER_TIMEOUT:?}")]
     Unanswered,
 }
 
@@ -74,10 +75,11 @@ impl ClientError {
 pub struct BrokerTarget<'a> {
     pub mqtt: &'a Mqtt,
     pub node: &'a Address,
+    /// User name and password; `None` if no user name is configured.
     pub login: Option<&'a (String, String)>,
 }
 
-/// Returns the configured user name and password.
+/// Returns the configured user name and password; `None` if no user name is configured.
 pub fn login(mqtt: &Mqtt) -> io::Result<Option<(String, String)>> {
     let password = mqtt.password.as_ref().map(Secret::read).transpose()?;
     Ok(mqtt.username.clone().map(|username| (username, password.unwrap_or_default())))
@@ -140,7 +142,7 @@ impl Client {
         expiry: Duration,
     ) -> Result<(Self, ConnAck), ClientError> {
         let tls = mqtt.tls.clone().map(|files| Arc::new(Tls::new(files)));
-        let opened = timeout(ANSWER_WITHIN, tls::open(node, None, tls)).await;
+        let opened = timeout(ANSWER_TIMEOUT, tls::open(node, None, tls)).await;
         let stream = opened.map_err(|_| ClientError::Unanswered)??;
         let bytes_max = usize::try_from(mqtt.max_packet_bytes).unwrap_or(usize::MAX);
         let mut client = Self { stream, input: Input::new(bytes_max) };
@@ -156,7 +158,7 @@ impl Client {
         let mut bytes = BytesMut::new();
         codec::put_connect(connect, &mut bytes)?;
         client.send(&bytes).await?;
-        let connack = client.wait_for(ANSWER_WITHIN, |packet| {
+        let connack = client.wait_for(ANSWER_TIMEOUT, |packet| {
             if let Packet::Connected(connack) = packet { Some(connack) } else { None }
         });
         let connack = connack.await?;
@@ -168,7 +170,7 @@ impl Client {
             self.stream.write_all(bytes).await?;
             self.stream.flush().await
         };
-        Ok(timeout(ANSWER_WITHIN, sent).await.map_err(|_| ClientError::Unanswered)??)
+        Ok(timeout(ANSWER_TIMEOUT, sent).await.map_err(|_| ClientError::Unanswered)??)
     }
 
     /// Waits for the first packet that `pick` accepts.
@@ -190,7 +192,7 @@ impl Client {
         timeout(within, picked).await.unwrap_or(Err(ClientError::Unanswered))
     }
 
-    /// Publishes at QoS 1; returns the reason code of the broker's answer.
+    /// Publishes at QoS 1. Returns the reason code of the broker's PUBACK.
     pub async fn publish(
         &mut self,
         topic: &str,
@@ -200,14 +202,14 @@ impl Client {
         let mut bytes = BytesMut::new();
         codec::put_publish(topic, payload, retain, &mut bytes)?;
         self.send(&bytes).await?;
-        let acked = self.wait_for(ANSWER_WITHIN, |packet| {
+        let acked = self.wait_for(ANSWER_TIMEOUT, |packet| {
             if let Packet::Acked(reason) = packet { Some(reason) } else { None }
         });
         acked.await
     }
 
-    /// Keeps the connection alive while there is nothing to send; returns why it ended. May be
-    /// dropped at any time.
+    /// Keeps the connection alive while there is nothing to send. Returns why the connection ended.
+    /// The future may be dropped at any time.
     pub async fn idle(&mut self) -> ClientError {
         loop {
             let outcome = match timeout(PING_AFTER, self.read()).await {
@@ -224,7 +226,7 @@ impl Client {
         let mut bytes = BytesMut::new();
         codec::put_ping(&mut bytes)?;
         self.send(&bytes).await?;
-        self.wait_for(ANSWER_WITHIN, |packet| matches!(packet, Packet::Pong).then_some(())).await
+        self.wait_for(ANSWER_TIMEOUT, |packet| matches!(packet, Packet::Pong).then_some(())).await
     }
 
     async fn read(&mut self) -> Result<(), ClientError> {
@@ -248,7 +250,7 @@ impl Client {
         let mut bytes = BytesMut::new();
         codec::put_subscribe(Subscribing::Group, filters, qos, &mut bytes)?;
         self.send(&bytes).await?;
-        let grants = self.wait_for(ANSWER_WITHIN, |packet| {
+        let grants = self.wait_for(ANSWER_TIMEOUT, |packet| {
             if let Packet::Subscribed(_, grants) = packet { Some(grants) } else { None }
         });
         grants.await

@@ -1,5 +1,5 @@
-//! Computes the values of `[fields.NAME]` as ClickHouse does, without a server. A test compares the
-//! two.
+//! Computes the values of `[fields.NAME]` without a server, as ClickHouse computes them. A test
+//! compares the results.
 
 use serde_json::{Value, json};
 
@@ -7,10 +7,10 @@ use super::times::rfc3339;
 use milepost_config::{Field, FieldType};
 use milepost_decode::attributes::Attributes;
 use milepost_decode::position::Timestamp;
-use milepost_decode::rfc3339 as time;
+use milepost_decode::rfc3339 as parse_rfc3339;
 
 /// Range of a DateTime64 column in milliseconds since 1970: the years 1900 to 2299.
-const MOMENTS_MS: std::ops::RangeInclusive<f64> = -2_208_988_800_000.0..=10_413_791_999_999.0;
+const DATETIME64_MS: std::ops::RangeInclusive<f64> = -2_208_988_800_000.0..=10_413_791_999_999.0;
 
 /// Returns the column's value; null if the attribute is missing, invalid or declared unknown.
 pub(super) fn typed(field: &Field, attributes: &Attributes) -> Value {
@@ -39,7 +39,7 @@ fn value(field: &Field, raw: &str) -> Option<Value> {
             let known = by_name.or_else(|| values.iter().find(|(_, n)| n.to_string() == raw));
             known.map(|(name, _)| name.clone().into())
         }
-        FieldType::DateTime64 => moment(raw),
+        FieldType::DateTime64 => timestamp(raw),
         FieldType::String
         | FieldType::LowCardinality
         | FieldType::Int(_)
@@ -66,17 +66,17 @@ fn number(field: &Field, raw: &str, least: f64, most: f64) -> Option<Value> {
     (number.fract() == 0.0).then(|| whole(number))
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "it is whole, and within the type")]
+#[expect(clippy::cast_possible_truncation, reason = "the number is whole, and in the type's range")]
 fn whole(number: f64) -> Value {
     let whole = number as i128;
     u64::try_from(whole).map_or_else(|_| json!(number as i64), Value::from)
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "it is within the years of the type")]
-fn moment(raw: &str) -> Option<Value> {
+#[expect(clippy::cast_possible_truncation, reason = "the range was checked")]
+fn timestamp(raw: &str) -> Option<Value> {
     let ms = match raw.parse::<f64>() {
         Ok(number) => {
-            // The size of a number gives its unit: s, ms, µs or ns.
+            // The magnitude of a number determines its unit: s, ms, µs or ns.
             let factor = match number.abs() {
                 ..1e11 => 1_000.0,
                 ..1e14 => 1.0,
@@ -85,7 +85,7 @@ fn moment(raw: &str) -> Option<Value> {
             };
             (number * factor).round()
         }
-        Err(_) => return time(raw).map(rfc3339),
+        Err(_) => return parse_rfc3339(raw).map(rfc3339),
     };
-    MOMENTS_MS.contains(&ms).then(|| rfc3339(Timestamp::from_unix_ms(ms as i64)))
+    DATETIME64_MS.contains(&ms).then(|| rfc3339(Timestamp::from_unix_ms(ms as i64)))
 }

@@ -1,14 +1,14 @@
-//! Shared parts of the commands of milepost: arguments, logs, signals, exit codes, and the first
-//! queries to both servers.
+//! Shared parts of the commands of milepost: arguments, logs, signals, exit codes, a small MQTT
+//! client, and the check of the tables in ClickHouse.
 //!
 //! ```text
 //! src/cli.rs ─▶ Companion ─▶ arguments ─▶ process (logs, runtime, signals) ─▶ the command
 //!                                                     stdout and exit code ◀─ outcome, shown
 //! ```
 //!
-//! Guarantee: a command's exit code is the same whether or not anybody reads its output, and no
-//! command inserts positions before [`tables`] has confirmed that the tables are those of this
-//! binary. `fences import` and `erase` only check that no migration is pending.
+//! Guarantee: a command's exit code is the same whether or not its output is read. No command
+//! inserts positions before [`tables`] has confirmed that the tables are those of this binary.
+//! `fences import` and `erase`, which insert no positions, only check that no migration is pending.
 //!
 //! Refuses: to depend on any command. ARCHITECTURE.md says what to delete with a [`Companion`].
 
@@ -30,6 +30,6 @@ pub use self::companion::{AtStart, Companion, Run, Starting};
 pub use self::outcome::{Outcome, Signals};
 pub use self::shown::Shown;
 
-/// Timeout of a command's request to a member. Commands have no grace period, so a busy member
-/// must not count as gone.
-pub const ASK_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
+/// Timeout of a command's request to a member. Long, so that a busy member does not count as gone:
+/// unlike a shutdown, a command has no grace period that limits it.
+pub const ASK_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);

@@ -4,11 +4,12 @@ use std::io::{self, BufRead, Read as _};
 
 use milepost_decode::{Message, PAYLOAD_BYTES_MAX};
 
-/// Bytes that are kept of a line; the decoder needs no more of a payload that is too long.
+/// Maximum bytes that are kept of a line; the decoder needs no more of a payload that is too long.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Reads the next line into `line`, at most [`LINE_BYTES_MAX`] bytes of it, without the whitespace,
-/// NUL and Ctrl-Z bytes at its end. Returns its length without them; `None` at the end of the input.
+/// NUL and Ctrl-Z bytes at its end. Returns the length of the line without those bytes, even if
+/// only its beginning was kept. Returns `None` at the end of the input.
 pub fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<usize>> {
     line.clear();
     let mut length = input.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', line)?;

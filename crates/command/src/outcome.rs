@@ -6,8 +6,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub enum Outcome {
     /// Everything received is durable and acknowledged.
     Clean,
-    /// Shut down with data left in the spool, or in the broker, which keeps it for the session's
-    /// expiry.
+    /// Shut down with data left in the spool, or in the broker, which keeps it until the session
+    /// expires.
     DataLeft,
 }
 

@@ -96,8 +96,8 @@ pub fn put_some(text: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// Logs the version. Long-running commands only: a one-shot command prints nothing before its
-/// result.
+/// Logs the version and the configuration. For long-running commands only: a one-shot command
+/// prints nothing before its result.
 pub fn log_start(config: &Config) {
     info!(configuration = %config.to_string().replace('\n', " "), version = milepost_observe::build::LONG, "milepost");
 }

@@ -10,11 +10,11 @@ use milepost_config as config;
 use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed};
 use milepost_decode::{Decoded, Field, Lacking, meant};
 
-/// Characters of a rejected payload that are printed.
-const EXCERPT_CHARS: usize = 200;
+/// Maximum characters of a rejected payload that are printed.
+const EXCERPT_CHARS_MAX: usize = 200;
 
-/// Returns one line for each position, reject and ignored message; a position also has the values
-/// of `fields`.
+/// Returns one line of JSON for each position, reject and ignored message, then one for each field
+/// that was unusable or not read. A position also has the values of `fields`.
 #[must_use]
 pub fn shown(decoded: &Decoded, fields: &[config::Field]) -> String {
     let mut lines = String::new();
@@ -24,7 +24,7 @@ pub fn shown(decoded: &Decoded, fields: &[config::Field]) -> String {
     }
     for reject in &decoded.rejects {
         let payload: String =
-            String::from_utf8_lossy(&reject.payload).chars().take(EXCERPT_CHARS).collect();
+            String::from_utf8_lossy(&reject.payload).chars().take(EXCERPT_CHARS_MAX).collect();
         let (reason, detail) = (reject.reason.name(), &reject.detail);
         put(
             &mut lines,

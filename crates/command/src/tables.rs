@@ -23,7 +23,7 @@ pub const ASK_EVERY: Duration = Duration::from_secs(1);
 pub const WAITING_LOGGED_EVERY: Duration = Duration::from_secs(30);
 /// Timeout of the queries that decide whether another endpoint is used.
 const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Timeout of the query that counts replicas. After it the last count stays in force.
+/// Timeout of the query that counts replicas. After a timeout, the last count stays in force.
 const REPLICAS_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[must_use]
@@ -94,7 +94,7 @@ async fn is_usable(endpoint: &ClickHouse) -> bool {
 }
 
 /// Checks that every migration of this binary is recorded. For commands that need other tables and
-/// rights than `run`.
+/// grants than `run`.
 ///
 /// # Errors
 /// A migration is not recorded, or the server does not answer.
@@ -113,7 +113,8 @@ fn not_migrated(pending: &[Migration]) -> String {
 #[derive(Debug)]
 pub struct Judged {
     pub schema: Schema,
-    /// Reason to try another endpoint; `None` if this one has the tables, or is not the cause.
+    /// Reason to try another endpoint; `None` if this endpoint has the tables, or if the failure is
+    /// not the endpoint's.
     pub cause: Option<Cause>,
 }
 
@@ -135,14 +136,14 @@ impl Judged {
     }
 }
 
-/// Compares the tables with this binary before any insert: rows inserted before a view exists
-/// never reach it, and columns of another type would misread the numbers.
+/// Compares the tables with this binary. Necessary before any insert: rows inserted before a
+/// materialized view exists never reach it, and the server would misread values for columns of
+/// another type. `before`: the last known state of the tables.
 ///
 /// # Errors
-/// A migration was edited after it was applied, and the tables were not ready before.
+/// A migration was edited after it was applied, and `before` is not [`Schema::Ready`].
 pub async fn judge(clickhouse: &ClickHouse, before: &Schema) -> Result<Judged> {
-    // After the timeout the last count of replicas stays in force, so that nothing waits for a slow
-    // query.
+    // Inserts do not depend on a fresh count of replicas, so do not wait for a slow query.
     let replicas = timeout(REPLICAS_TIMEOUT, clickhouse.count_replicas());
     let (pending, misfits, _) = tokio::join!(clickhouse.pending(), clickhouse.misfits(), replicas);
     match pending {
@@ -165,5 +166,5 @@ pub async fn judge(clickhouse: &ClickHouse, before: &Schema) -> Result<Judged> {
 /// refused.
 fn refusal(error: &Error) -> Schema {
     let why = error_chain(error);
-    if error.may_pass() { Schema::Unknown(why) } else { Schema::Refused(why) }
+    if error.may_succeed_on_retry() { Schema::Unknown(why) } else { Schema::Refused(why) }
 }

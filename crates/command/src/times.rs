@@ -5,7 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use milepost_decode::position::Timestamp;
 
-/// Returns the time as an RFC 3339 string; as a number of milliseconds before 1970 or after 9999.
+/// Returns the time as an RFC 3339 string. Returns a time before 1970 or after 9999 as a number, in
+/// Unix milliseconds.
 #[must_use]
 pub fn rfc3339(ts: Timestamp) -> serde_json::Value {
     let mut text = String::new();

@@ -15,7 +15,7 @@ use super::field::{Field, FieldType};
 use super::settings::Settings;
 use milepost_decode::{Keep, Pointer};
 
-/// Maximum number of fields: every insert and every row pays for each column.
+/// Maximum number of fields: each column costs time in every insert and space in every row.
 const FIELDS_MAX: usize = 32;
 /// Maximum number of paths that are tried in turn for a field.
 const FROM_MAX: usize = 8;
@@ -23,7 +23,7 @@ const UNKNOWN_MAX: usize = 32;
 const NAME_BYTES_MAX: usize = 64;
 const COMMENT_CHARS_MAX: usize = 200;
 const COLUMNS: &str = include_str!("../../../sql/columns.sql");
-/// A column of `last_positions_state` only.
+/// A column that only `last_positions_state` has, so that `sql/columns.sql` does not list it.
 const VERSION: &str = "version";
 
 /// Returns whether a table or view of fixes has a column of this name that is not a field.

@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Guarantee: either every value is usable and every key known, or all violations are reported at
-//! once, each with the key, what is wrong and what is valid. Each key and its default are in one
-//! place: in `sources.rs` for `[[sources]]` and `[formats.NAME]`, in `fields.rs` for
-//! `[fields.NAME]`, in `sections.rs` for all others.
+//! once, each with the key, what is wrong and what is valid. If there are more than 100, the others
+//! are only counted. Each key and its default are in one place: in `sources.rs` for `[[sources]]`
+//! and `[formats.NAME]`, in `fields.rs` for `[fields.NAME]`, in `sections.rs` for all others.
 //!
-//! Refuses: to show a secret, to start with an unknown key.
+//! Refuses: to show a secret, and to start with an unknown key.
 
 mod field;
 mod fields;
@@ -31,7 +31,7 @@ use std::time::Duration;
 pub use self::field::{Field, FieldType};
 pub use self::rules::{client_id, peers};
 pub use self::secret::Secret;
-pub use self::sections::STAYS_DAYS_MIN;
+pub use self::sections::STORED_DAYS_MIN;
 pub use self::setting::Setting;
 pub use self::settings::{Error, Settings};
 pub use self::types::{
@@ -57,15 +57,16 @@ pub struct Config {
     pub formats: BTreeMap<String, Arc<Mapping>>,
     pub decode: decode::Limits,
     pub batch: batch::Limits,
-    /// `batch.members_age_max`; zero: off.
+    /// `batch.members_age_max`; zero if it is off.
     pub members_age_max: Duration,
     pub clickhouse: ClickHouse,
-    /// `[spool]`; `None`: off.
+    /// `[spool]`; `None` if there is no spool.
     pub spool: Option<Spool>,
     pub http: Http,
     pub shutdown: Shutdown,
     /// Settings of `milepost events`.
     pub events: Events,
+    /// `[webhook]`; `None` if events are not posted.
     pub webhook: Option<Webhook>,
     pub log: Log,
     effective: Vec<(String, String)>,
@@ -540,9 +541,9 @@ mod tests {
     #[test]
     fn replicated_tables_may_have_a_cluster_and_a_quorum() {
         let read = |toml: &str| with(&format!("[clickhouse]\n{toml}")).unwrap().clickhouse;
-        let none = read("insert_quorum = 0");
+        let single_server = read("insert_quorum = 0");
         assert_eq!(
-            (none.replication, none.insert_quorum),
+            (single_server.replication, single_server.insert_quorum),
             (Replication::None, InsertQuorum::Replicas(0))
         );
         let macros = read("replication = 'macros'\ncluster = '{cluster}'\ninsert_quorum = '3'");

@@ -7,7 +7,8 @@ use milepost_core::peers::Peer;
 use milepost_tls as tls;
 use milepost_tls::Address;
 
-/// Parses the addresses of the broker's nodes, and whether they use TLS.
+/// Parses the addresses of the broker's nodes. The second value is `Some(true)` if they use TLS; it
+/// is never `None`.
 pub(super) fn broker_addresses(texts: Vec<String>) -> Result<(Vec<Address>, Option<bool>), String> {
     let (mut addresses, mut with_tls) = (Vec::new(), None);
     for text in texts {
@@ -16,7 +17,7 @@ pub(super) fn broker_addresses(texts: Vec<String>) -> Result<(Vec<Address>, Opti
         if with_tls.replace(tls).is_some_and(|before| before != tls) {
             return Err("must be mqtts:// for all nodes, or for none".to_owned());
         }
-        // A URL has an IPv6 address in brackets.
+        // Remove the brackets that a URL has around an IPv6 address.
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let port = url.port().unwrap_or(if tls { 8883 } else { 1883 });
         let address = Address { host, port, ip: None };
@@ -31,14 +32,15 @@ pub(super) fn broker_addresses(texts: Vec<String>) -> Result<(Vec<Address>, Opti
     Ok((addresses, with_tls))
 }
 
-/// Parses a URL, and whether it uses TLS.
+/// Checks a URL of ClickHouse. The second value is `Some(true)` if it uses TLS; it is never `None`.
 pub(super) fn http_url(text: String) -> Result<(String, Option<bool>), String> {
     let (_, tls) =
         server_url(&text, ["http", "https"], "clickhouse.user and clickhouse.password_file")?;
     Ok((text, Some(tls)))
 }
 
-/// Parses ClickHouse's endpoints, and whether they use TLS.
+/// Checks ClickHouse's endpoints. The second value is `Some(true)` if they use TLS; it is never
+/// `None`.
 pub(super) fn http_urls(texts: Vec<String>) -> Result<(Vec<String>, Option<bool>), String> {
     let (mut urls, mut with_tls) = (Vec::new(), None);
     for text in texts {
@@ -57,8 +59,8 @@ pub(super) fn http_urls(texts: Vec<String>) -> Result<(Vec<String>, Option<bool>
     Ok((urls, with_tls.flatten()))
 }
 
-/// Parses `scheme://host:port`; the second scheme is the one with TLS. No error repeats the URL: it
-/// may contain a password.
+/// Parses `scheme://host:port`; the second of `schemes` is the one with TLS. The second value is
+/// true if the URL uses TLS. No error repeats the URL, which may contain a password.
 fn server_url(
     text: &str,
     schemes: [&str; 2],
@@ -84,8 +86,9 @@ fn server_url(
     Ok((url, with_tls))
 }
 
-/// Parses a webhook's URL. It may have any path, but no login, which would be printed with the URL.
-/// An empty string counts as unset.
+/// Checks a webhook's URL. It may have any path, but no login, which would be printed with the URL.
+/// The second value is true if the URL uses TLS, and `None` if the string is empty, which counts as
+/// unset.
 pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String> {
     if text.is_empty() {
         return Ok((text, None));
@@ -105,7 +108,7 @@ pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String
             Ok((text, Some(false)))
         }
         "http" if is_complete => {
-            Err("must be https:// unless it is on this machine: events say where people are"
+            Err("must be https:// unless the host is this machine: events say where people are"
                 .to_owned())
         }
         _ => Err(wanted.to_owned()),

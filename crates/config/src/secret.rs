@@ -66,7 +66,7 @@ mod tests {
             assert_eq!(
                 read(text).unwrap_err(),
                 "it is empty",
-                "a file that is being written, or was never filled"
+                "an empty file may be one that is being written, or was never filled"
             );
         }
     }

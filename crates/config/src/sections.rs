@@ -75,7 +75,7 @@ impl Mqtt {
     }
 }
 
-/// Maximum number of points per message; a packet of the default size holds few more.
+/// Maximum number of points per message; a packet of the default size holds hardly more.
 const POINTS_MAX: usize = 10_000;
 
 /// Reads `[decode]`. `packet_bytes_max`: the broker sends no larger packets, so no payload is
@@ -120,7 +120,7 @@ pub(super) fn members_age_max(s: &mut Settings, batch: &batch::Limits) -> Durati
 /// Range of a retention in days: up to a hundred years.
 const DAYS: std::ops::RangeInclusive<u32> = 1..=36_500;
 /// Minimum number of days for which an accepted fix is stored.
-pub const STAYS_DAYS_MIN: u32 = 10;
+pub const STORED_DAYS_MIN: u32 = 10;
 
 impl Retention {
     fn read(s: &mut Settings) -> Self {
@@ -146,11 +146,11 @@ impl Retention {
     /// as positions.
     pub(super) fn check_against(&self, s: &mut Settings, limits: &decode::Limits) {
         let day = Duration::from_secs(86_400);
-        if limits.fix_age_max + day * STAYS_DAYS_MIN > day * self.positions_days {
+        if limits.fix_age_max + day * STORED_DAYS_MIN > day * self.positions_days {
             let days_min =
-                limits.fix_age_max.as_secs().div_ceil(86_400) + u64::from(STAYS_DAYS_MIN);
+                limits.fix_age_max.as_secs().div_ceil(86_400) + u64::from(STORED_DAYS_MIN);
             let why = format!(
-                "{STAYS_DAYS_MIN} more than decode.fix_age_max, otherwise an accepted fix may expire at once"
+                "{STORED_DAYS_MIN} more than decode.fix_age_max, otherwise an accepted fix may expire at once"
             );
             s.wrong(
                 "clickhouse.retention.positions_days",
@@ -175,7 +175,8 @@ fn optional_name(s: &mut Settings, key: &str) -> Option<String> {
 const DEFAULT_URL: &str = "http://localhost:8123";
 
 /// Returns the index of a member's own endpoint. Members whose names end in consecutive numbers,
-/// such as pods of a StatefulSet, get the endpoints in turn; the others, by a hash of the name.
+/// such as pods of a StatefulSet, get the endpoints in turn. For other members, a hash of the name
+/// selects the endpoint.
 fn home(member: &str, endpoints: usize) -> usize {
     let number = &member[member.trim_end_matches(|c: char| c.is_ascii_digit()).len()..];
     let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -209,7 +210,8 @@ impl Server {
 }
 
 impl ClickHouse {
-    /// Reads `[clickhouse]`. `member`: the name by which members spread over several endpoints.
+    /// Reads `[clickhouse]`. `member`: the member's name, which selects its own endpoint if there
+    /// are several.
     pub(super) fn read(s: &mut Settings, member: &str) -> Self {
         let (urls, with_tls) = s.checked("clickhouse.url", vec![DEFAULT_URL.to_owned()], http_urls);
         let Server { url: _, tls, database, user, password } =
@@ -297,7 +299,7 @@ impl Shutdown {
             peers: s.checked("shutdown.peers", Vec::new(), peers),
         };
         if !members_age_max.is_zero() && read.peers.is_empty() {
-            let why = "requires shutdown.peers, by which milepost counts the members";
+            let why = "requires shutdown.peers, from which milepost counts the members";
             s.wrong(MEMBERS_AGE_MAX, why);
         }
         read
@@ -310,8 +312,8 @@ impl Events {
         let silent_gaps = s.within("events.silent_gaps", 2.5, 0.0..=1_000.0);
         let faster_than = s.within("events.faster_than", 0.0, 0.0..=1_000.0);
         let fence_margin = s.within("events.fence_margin", 30.0, 0.0..=1_000.0);
-        // Here an empty string has a meaning: no MQTT. So has an empty variable, whatever the file
-        // contains.
+        // For this key, an empty string does not count as unset: it turns MQTT off. So does an
+        // empty environment variable, even if the file sets a topic.
         let is_empty = s.is_empty("events.topic");
         if is_empty {
             s.forget(|key| key == "events.topic");

@@ -24,7 +24,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Drops the line of the file that the parser quotes: it may contain a password.
+    /// Returns the parser's error without the line of the file that it quotes, because that line
+    /// may contain a password.
     pub(super) fn source(error: &config::ConfigError) -> Self {
         let text = error.to_string();
         let lines: Vec<&str> = text.lines().filter(|line| !line.contains('|')).collect();
@@ -38,8 +39,8 @@ pub struct Settings {
     known: Vec<String>,
     /// Keys that are given, whether or not they have been read.
     given_keys: BTreeSet<String>,
-    /// Keys that are set to an empty string. This counts as unset, because a template of variables
-    /// often cannot leave one out.
+    /// Keys that are set to an empty string. An empty string counts as unset, because a template of
+    /// environment variables often cannot leave one out.
     empty_keys: BTreeSet<String>,
     /// A prefix, and the variables that begin with it but lack the second underscore:
     /// `MILEPOST_MQTT_URL`.
@@ -93,8 +94,8 @@ impl Settings {
         self.empty_keys.contains(key)
     }
 
-    /// Records the keys of empty variables. They do not override the file, unless an empty string
-    /// has a meaning.
+    /// Records the keys of empty variables. They do not override the file, except for a key for
+    /// which an empty string has a meaning.
     pub(super) fn record_empty(&mut self, keys: impl IntoIterator<Item = String>) {
         self.empty_keys.extend(keys);
     }
@@ -106,7 +107,8 @@ impl Settings {
         names.into_iter().map(str::to_owned).collect()
     }
 
-    /// Drops keys whose violation is already reported. Returns whether there were any.
+    /// Drops the given keys that `is_meant` selects, so that they are not reported as unknown.
+    /// Returns whether there were any.
     pub(super) fn forget(&mut self, is_meant: impl Fn(&str) -> bool) -> bool {
         let before = self.given.len();
         self.given.retain(|key, _| !is_meant(key));
@@ -162,11 +164,12 @@ impl Settings {
         self.optional(key).map(PathBuf::from)
     }
 
-    /// Returns the TLS files of a section, if the scheme of its URL uses them.
+    /// Returns the TLS files of a section, if the scheme of its URL uses TLS. `with_tls`: whether
+    /// it does; `None` if the URL is invalid or not set.
     pub fn tls(&mut self, files: tls::Files, with_tls: Option<bool>) -> Option<tls::Files> {
         let section = files.server.section();
         match with_tls {
-            None => None, // the URL's own violation is already reported
+            None => None, // an invalid URL is already reported
             Some(true) => {
                 self.violations.extend(files.violations());
                 Some(files)

@@ -80,14 +80,14 @@ fn sources(s: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Sour
         "a source was dropped without a violation"
     );
     if sources.len() == wanted {
-        report_unused(s, mappings); // otherwise the invalid source may be the one that uses a format
+        report_unused(s, mappings); // otherwise an invalid source may be the one that uses a format
     }
     report_overlaps(s, "sources", &sources);
     sources
 }
 
-/// Reports each source that overlaps an earlier one, with one of these only: a list of all pairs
-/// would grow with the square of their number.
+/// Reports each source that overlaps earlier ones, and names only the first of these: a list of all
+/// pairs would grow with the square of the number of sources.
 fn report_overlaps(s: &mut Settings, key: &str, sources: &[Source]) {
     let mut distinct: Vec<&str> = Vec::new();
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();
@@ -420,7 +420,7 @@ impl Entry<'_> {
         if let Some(lat) = lat {
             more.degrees = [lat, lng.unwrap_or(lat.unsigned())];
         } else if lng.is_some() {
-            self.wrong("lng_unit", "requires lat_unit, which alone counts for both");
+            self.wrong("lng_unit", "requires lat_unit; lat_unit alone applies to both");
         }
         more.hemispheres = ["lat_hemisphere", "lng_hemisphere"].map(|key| self.pointer(key));
         for (name, quantity, factor) in [

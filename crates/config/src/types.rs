@@ -17,7 +17,7 @@ use milepost_tls::Address;
 pub struct Mqtt {
     /// The nodes of `mqtt.url`; at least one.
     pub nodes: Vec<Address>,
-    /// `None`: plain text.
+    /// The files for TLS; `None` if connections are plain text.
     pub tls: Option<tls::Files>,
     pub username: Option<String>,
     pub password: Option<Secret>,
@@ -49,7 +49,7 @@ pub struct Mqtt {
 pub struct Server {
     /// `http://host:port` or `https://host:port`
     pub url: String,
-    /// `None`: plain text.
+    /// The files for TLS; `None` if connections are plain text.
     pub tls: Option<tls::Files>,
     pub database: String,
     pub user: String,
@@ -62,19 +62,21 @@ pub struct ClickHouse {
     pub urls: Vec<String>,
     /// Index of this member's own endpoint in `urls`.
     pub home: usize,
-    /// `None`: plain text.
+    /// The files for TLS; `None` if connections are plain text.
     pub tls: Option<tls::Files>,
     pub database: String,
     pub user: String,
     pub password: Option<Secret>,
-    /// Number of concurrent inserts. A constant: while all are in flight, the open batch grows.
+    /// Maximum number of concurrent inserts of fresh batches; while all are in flight, the open
+    /// batch grows. A constant: no key sets it.
     pub inserts_in_flight: usize,
     /// Timeout of the first attempt; doubles with every timeout. A constant: no key sets it.
     pub insert_timeout: Duration,
     pub replication: Replication,
-    /// The cluster of `ON CLUSTER`; only with [`Replication::Macros`].
+    /// The cluster of `ON CLUSTER`, only with [`Replication::Macros`]. `None` if statements run on
+    /// one host, or in a managed database.
     pub cluster: Option<String>,
-    /// The shards of the cluster hold different drivers.
+    /// Whether the shards of the cluster hold different drivers.
     pub shards: bool,
     pub insert_quorum: InsertQuorum,
     pub retention: Retention,
@@ -103,9 +105,9 @@ impl ClickHouse {
 pub struct Retention {
     /// Retention of positions in days after their `ts`.
     pub positions_days: u32,
-    /// The volume to which positions move before they expire.
+    /// The volume to which positions move before they expire; `None` if they do not move.
     pub positions_tier: Option<Tier>,
-    /// The server's storage policy for positions; `None`: its default.
+    /// The server's storage policy for positions; `None` for the server's default policy.
     pub positions_policy: Option<String>,
     /// Retention of rejects in days after their `inserted_at`.
     pub rejects_days: u32,
@@ -189,13 +191,14 @@ pub enum LogFormat {
 /// `[events]`: how `milepost events` detects and publishes events.
 #[derive(Debug, Clone)]
 pub struct Events {
-    /// The topic levels before `/DRIVER/…`; `None`: events are not published over MQTT.
+    /// The topic levels before `/DRIVER/…`; `None` if events are not published over MQTT.
     pub topic: Option<String>,
-    /// Time without a fix after which a driver is silent; `None`: silence is not an event.
+    /// Time without a fix after which a driver is silent; `None` if silence is not an event.
     pub silent_for: Option<Duration>,
-    /// A driver is not silent until this many times the driver's usual gap has passed.
+    /// Minimum time without a fix before a driver is silent, as a multiple of the driver's usual
+    /// gap between fixes.
     pub silent_gaps: f64,
-    /// Speed in m/s above which a driver is too fast; `None`: speed is not an event.
+    /// Speed in m/s above which a driver is too fast; `None` if speed is not an event.
     pub faster_than: Option<f64>,
     /// Distance in metres beyond the border at which a driver has left a fence.
     pub fence_margin: f64,
@@ -206,9 +209,9 @@ pub struct Events {
 pub struct Webhook {
     /// The URL, which may contain a secret.
     pub url: String,
-    /// `None`: plain text.
+    /// The files for TLS; `None` if connections are plain text.
     pub tls: Option<tls::Files>,
-    /// The token, sent as a bearer token.
+    /// The token, sent as a bearer token; `None` if none is configured.
     pub token: Option<Secret>,
 }
 

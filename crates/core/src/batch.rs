@@ -1,7 +1,8 @@
 //! Collects rows into the open batch.
 //!
-//! Guarantee: rows leave in arrival order, each once. The open batch is due by rows or by age, and
-//! never holds more than `bytes_max`. The caller passes `now`. The consumer decides when a due
+//! Guarantee: rows leave in arrival order, each once; above the flood limit, a reject only raises
+//! the count of an earlier row. The open batch is due by rows or by age, and never holds more than
+//! `bytes_max`. The caller passes `now`. The consumer decides when a due
 //! batch closes, because that depends on the free insert slots.
 
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use super::erased::Erased;
 use milepost_decode::position::Position;
 use milepost_decode::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reject, TOPIC_BYTES_MAX};
 
-/// Bytes of a position in memory without attributes: the row, and its encoding while it is sent.
+/// Upper bound of the bytes that a position without attributes takes in memory: the row, and its
+/// encoding while it is sent.
 pub const POSITION_BYTES_MAX: usize = size_of::<Position>() + 128;
 /// Bytes of a reject's fixed part. Its strings and payload count twice: as a row, and encoded.
 const REJECT_FIXED_BYTES: usize = size_of::<Reject>() + 64;
@@ -25,7 +27,7 @@ const _: () = assert!(
 /// Flood limit: above this many rejects per second, one row stands for several with the same
 /// reason.
 pub const REJECT_ROWS_PER_SECOND_MAX: u32 = 100;
-/// Flood limit in bytes per second.
+/// Flood limit in bytes of rejects per second, counted as in [`Batch::bytes`].
 pub const REJECT_BYTES_PER_SECOND_MAX: usize = 1024 * 1024;
 
 /// `[batch]` in the configuration.
@@ -33,8 +35,7 @@ pub const REJECT_BYTES_PER_SECOND_MAX: usize = 1024 * 1024;
 pub struct Limits {
     /// Number of rows at which a batch is due.
     pub rows_max: usize,
-    /// Age of the first row at which a batch is due, unless [`Batcher::lengthen_age_max`] raises
-    /// it.
+    /// Age of its first row at which a batch is due. [`Batcher::lengthen_age_max`] can raise it.
     pub age_max: Duration,
     /// Maximum size of a batch, as [`Batch::bytes`] counts it; at least [`BYTES_MAX_MIN`].
     pub bytes_max: usize,
@@ -51,7 +52,7 @@ pub struct Batch {
     pub rejects: Vec<Reject>,
     /// Upper bound of the bytes in memory.
     pub bytes: usize,
-    /// Arrival time of the first row.
+    /// Arrival time of the first row; `None` while the batch is empty.
     pub opened_at: Option<Instant>,
     /// At least one of its messages is QoS 1, so the broker waits for a PUBACK.
     pub at_least_once: bool,
@@ -94,12 +95,13 @@ impl Batcher {
         &self.open
     }
 
-    /// Lowers `bytes_max` to this, but not below [`BYTES_MAX_MIN`]. Never raises it.
+    /// Lowers `bytes_max` to `bytes`, but not below [`BYTES_MAX_MIN`]. Never raises it.
     pub fn lower_bytes_max(&mut self, bytes: usize) {
         self.limits.bytes_max = self.limits.bytes_max.min(bytes.max(BYTES_MAX_MIN));
     }
 
-    /// Lets batches wait for this long, the open one too, but never less than [`Limits::age_max`].
+    /// Sets the age at which a batch is due, the open one included: `age`, but at least
+    /// [`Limits::age_max`].
     pub fn lengthen_age_max(&mut self, age: Duration) {
         self.age_max = age.max(self.limits.age_max);
     }
@@ -119,7 +121,7 @@ impl Batcher {
     /// Returns whether this reject still fits under `bytes_max`.
     #[must_use]
     pub fn fits_reject(&self, reject: &Reject) -> bool {
-        self.open.bytes + bytes_of(reject) <= self.limits.bytes_max
+        self.open.bytes + bytes_of_reject(reject) <= self.limits.bytes_max
     }
 
     /// Adds a position that [fits](Self::fits_position). `awaited`: its message gets a PUBACK when
@@ -132,8 +134,8 @@ impl Batcher {
     }
 
     /// Adds all positions of a message at once, and leaves `positions` empty: the fast path of the
-    /// usual message. Does nothing if not all of them fit, or if the batch is due before the last
-    /// one.
+    /// usual message. Does nothing if not all of them fit under `bytes_max` and `rows_max`, or if
+    /// the batch is due by age.
     #[expect(
         clippy::extend_with_drain,
         reason = "most messages have one position, and calling memcpy costs more than the copy"
@@ -150,11 +152,12 @@ impl Batcher {
         }
     }
 
-    /// Adds a reject that [fits](Self::fits_reject): as a row of its own or, above the flood limit,
-    /// to the count of the latest row with the same reason.
+    /// Adds a reject that [fits](Self::fits_reject). Above the flood limit, it is added to the
+    /// count of the batch's latest row with the same reason, if there is one. Otherwise it becomes
+    /// a row.
     pub fn push_reject(&mut self, reject: Reject, awaited: bool, now: Instant) {
         self.open.at_least_once |= awaited;
-        let bytes = bytes_of(&reject);
+        let bytes = bytes_of_reject(&reject);
         if self.flood.count_reject(bytes, now)
             && let Some(row) =
                 self.open.rejects.iter_mut().rev().find(|row| row.reason == reject.reason)
@@ -205,7 +208,7 @@ fn bytes_of_position(position: &Position) -> usize {
     POSITION_BYTES_MAX + 2 * position.attributes.memory_bytes()
 }
 
-fn bytes_of(reject: &Reject) -> usize {
+fn bytes_of_reject(reject: &Reject) -> usize {
     REJECT_FIXED_BYTES
         + 2 * (reject.payload.len()
             + reject.topic.len()

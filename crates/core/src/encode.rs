@@ -51,10 +51,10 @@ fn day(ts: Timestamp) -> i64 {
     ts.unix_ms().div_euclid(86_400_000)
 }
 
-/// Sorts the rows by [`sort_key`]. For speed it sorts one integer per row: eight bytes of the id
-/// after the prefix that all ids share, the time since the earliest row, and the row's index. If
-/// ids or times do not fit, the integer omits the time. Rows whose integers differ in the index
-/// only are compared by their sort keys.
+/// Sorts the rows by [`sort_key`]. For speed it sorts one integer per row: 64 bits for the eight
+/// bytes of the id after the prefix that all ids share, 32 bits for the milliseconds since the
+/// earliest row, and 32 bits for the row's index. If an id or a time does not fit, the integers
+/// omit the time. Rows whose integers differ in the index only are compared by their sort keys.
 fn in_order(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
     // One pass over the rows: the prefix that all ids share, the longest id, and the span of time.
     let first = rows.first().map_or(&[][..], |row| row.driver_id.as_bytes());
@@ -114,8 +114,8 @@ fn insert<'r, T: 'r>(
 }
 
 impl Insert {
-    /// Returns a range of the rows as an insert of its own. `None` if the columns are not those of
-    /// a known table, as in a file of another version.
+    /// Returns a range of the rows as an insert of its own. `None` if the insert has to be cut, but
+    /// its columns are not those of a known table, as in a file of another version.
     #[must_use]
     pub fn part(&self, rows: Range<usize>) -> Option<Self> {
         if rows == (0..self.rows) {

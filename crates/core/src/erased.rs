@@ -7,16 +7,20 @@ use std::time::Instant;
 
 use twox_hash::XxHash3_128;
 
+use crate::counted::counted;
 use crate::throttle::Throttle;
 use milepost_decode::position::DriverId;
 
 /// Maximum number of erased drivers. A member that cannot load the whole list inserts nothing.
 pub const ERASED_MAX: usize = 50_000;
 
-/// Orders list versions: last change time, then number of drivers ever listed.
+/// The version of a list of erased drivers. The list with the later change is newer; among equals,
+/// the one for which more drivers have ever been listed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
+    /// Unix time of the last change, in milliseconds.
     pub changed_ms: u64,
+    /// Number of drivers ever listed, including those whose erasure was lifted.
     pub drivers: u64,
 }
 
@@ -31,7 +35,7 @@ pub struct Erased {
 impl fmt::Debug for Erased {
     /// Omits the ids: they are personal data and do not belong in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} drivers, {}", self.ids.len(), self.digest())
+        write!(f, "{}, {}", counted(self.ids.len(), "driver"), self.digest())
     }
 }
 
@@ -82,7 +86,8 @@ impl Erased {
         self.ids.difference(&other.ids).filter_map(|id| str::from_utf8(id).ok())
     }
 
-    /// Returns a hash of the list. Equal lists have equal digests; the ids are not in it.
+    /// Returns a hash of the ids, in hexadecimal. Lists with the same ids have the same digest. The
+    /// ids cannot be read from it.
     #[must_use]
     pub fn digest(&self) -> String {
         format!("{:032x}", self.digest)

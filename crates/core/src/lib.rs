@@ -1,5 +1,6 @@
 //! The consumer without I/O: sessions, intake, batches, delivery's policy and the group's decision.
-//! Each takes `now` and events, and returns commands. None uses a clock, socket, task, file or log.
+//! Each takes the time and events, and returns commands. None uses a clock, socket, task, file or
+//! log.
 //!
 //! ```text
 //! a connection's events ─▶ session ─▶ intake ─▶ delivery::policy ─▶ insert | store | wait
@@ -7,13 +8,15 @@
 //!                             └── PUBACK ◀── complete below arrival n ◀────┘ reports
 //! ```
 //!
-//! Guarantee: a message is acknowledged only after all its rows are durable. Every wait has a
-//! deadline or a reason in `/readyz`. Refuses: clocks, global randomness, sockets.
+//! Guarantee: a message is acknowledged only after all its rows are durable; [`delivery`] names the
+//! rows that are left out. Every wait has a deadline or a reason in `/readyz`. The crate's
+//! `clippy.toml` rejects clocks, global randomness and sockets.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests start at the real time"))]
 
 pub mod batch;
 pub mod consumer;
+mod counted;
 pub mod delivery;
 pub mod encode;
 pub mod erased;

@@ -1,8 +1,8 @@
 //! Inserts without the rows of erased drivers.
 //!
-//! Guarantee: a sink accepts [`Screened`] inserts only, and [`ReadList::screen`] is the only way to
-//! make one. So no insert of any command starts with a list of erased drivers that is older than
-//! [`LIST_AGE_MAX`].
+//! Guarantee: a sink accepts [`Screened`] inserts only, and [`ErasedSnapshot::screen`] is the only
+//! way to make one. So no insert of any command starts with a list of erased drivers that is older
+//! than [`LIST_AGE_MAX`].
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 use super::encode::Insert;
 use super::erased::Erased;
 
-/// Maximum age of the list with which an insert starts. `milepost erase` waits longer than this
-/// before it reports that nothing is left.
+/// Maximum age of the list of erased drivers with which an insert may start. `milepost erase` waits
+/// longer than this before it reports that nothing is left.
 pub const LIST_AGE_MAX: Duration = Duration::from_secs(35);
 
-/// The list of erased drivers with the time at which it was read. The default was never read.
+/// The list of erased drivers, and when it was read. The default was never read, so no insert may
+/// start with it.
 #[derive(Debug, Clone, Default)]
-pub struct ReadList {
+pub struct ErasedSnapshot {
     erased: Arc<Erased>,
     read_at: Option<Instant>,
 }
@@ -30,20 +31,20 @@ pub enum NotScreened {
     #[error("the list of erased drivers is {} s old, so nothing is inserted", .0.as_secs())]
     TooOld(Duration),
     #[error(
-        "its columns are those of another version of milepost, so rows of erased drivers cannot be left out"
+        "the insert has the columns of another version of milepost, so rows of erased drivers cannot be left out"
     )]
     UnknownColumns,
 }
 
-impl ReadList {
+impl ErasedSnapshot {
     #[must_use]
     pub fn new(erased: Arc<Erased>, read_at: Instant) -> Self {
         Self { erased, read_at: Some(read_at) }
     }
 
-    /// Returns `equal`, an equal list, with the time at which this one was read.
+    /// Returns a snapshot that holds `equal`, an equal list, and has the read time of this one.
     #[must_use]
-    pub fn read_again(&self, equal: Arc<Erased>) -> Self {
+    pub fn with_equal_list(&self, equal: Arc<Erased>) -> Self {
         Self { erased: equal, read_at: self.read_at }
     }
 
@@ -52,7 +53,7 @@ impl ReadList {
         &self.erased
     }
 
-    /// Returns the age of the list; `None` if it was never read.
+    /// Returns the time since the list was read; `None` if it was never read.
     #[must_use]
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.read_at.map(|read_at| now.saturating_duration_since(read_at))
@@ -61,7 +62,8 @@ impl ReadList {
     /// Leaves out the rows of erased drivers.
     ///
     /// # Errors
-    /// The list is too old, or the insert has columns of another version while a driver is erased.
+    /// The list was never read or is too old, or the insert has columns of another version while a
+    /// driver is erased.
     pub fn screen(&self, insert: Insert, now: Instant) -> Result<Screened, NotScreened> {
         let age = self.age(now).ok_or(NotScreened::Unread)?;
         if age >= LIST_AGE_MAX {
@@ -78,8 +80,8 @@ impl ReadList {
     }
 }
 
-/// An insert without rows of erased drivers. It keeps its list alive: `Member::erased` counts the
-/// holders of a list.
+/// An insert without rows of erased drivers. It holds the list of erased drivers that it was
+/// checked against: `Member::erased` counts the holders of a list.
 #[derive(Debug)]
 pub struct Screened {
     insert: Insert,
@@ -124,11 +126,11 @@ mod tests {
     fn insert_needs_a_recently_read_erased_list() {
         let (read_at, statement) =
             (Instant::now(), "INSERT INTO fleet.positions (driver_id) FORMAT RowBinary");
-        let screened = |list: &ReadList, age| {
+        let screened = |list: &ErasedSnapshot, age| {
             list.screen(insert(statement), read_at + age).map(|screened| screened.rows)
         };
-        assert_eq!(screened(&ReadList::default(), Duration::ZERO), Err(NotScreened::Unread));
-        let list = ReadList::new(Arc::new(Erased::new(["a".to_owned()])), read_at);
+        assert_eq!(screened(&ErasedSnapshot::default(), Duration::ZERO), Err(NotScreened::Unread));
+        let list = ErasedSnapshot::new(Arc::new(Erased::new(["a".to_owned()])), read_at);
         assert_eq!(screened(&list, LIST_AGE_MAX - Duration::from_millis(1)), Ok(1));
         assert_eq!(screened(&list, LIST_AGE_MAX), Err(NotScreened::TooOld(LIST_AGE_MAX)));
     }
@@ -137,9 +139,9 @@ mod tests {
     fn columns_of_another_version_pass_while_no_driver_is_erased() {
         let (now, newer) =
             (Instant::now(), "INSERT INTO fleet.positions (driver_id, more) FORMAT RowBinary");
-        let empty = ReadList::new(Arc::default(), now);
+        let empty = ErasedSnapshot::new(Arc::default(), now);
         assert_eq!(empty.screen(insert(newer), now).map(|screened| screened.rows), Ok(2));
-        let list = ReadList::new(Arc::new(Erased::new(["a".to_owned()])), now);
+        let list = ErasedSnapshot::new(Arc::new(Erased::new(["a".to_owned()])), now);
         assert_eq!(
             list.screen(insert(newer), now).map(|screened| screened.rows),
             Err(NotScreened::UnknownColumns)

@@ -54,7 +54,7 @@ pub struct Reasons {
 }
 
 impl Reasons {
-    /// Number of reasons that are remembered.
+    /// Maximum number of reasons that are remembered.
     const MAX: usize = 4;
 
     pub const fn every(interval: Duration) -> Self {

@@ -10,23 +10,23 @@ use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use milepost_clickhouse::{ClickHouse, Error, Hosts, Traces};
-use milepost_command::{ASK_WITHIN, Outcome, Shown, tables};
+use milepost_command::{ASK_TIMEOUT, Outcome, Shown, tables};
 use milepost_config::Config;
 use milepost_core::erased::ERASED_MAX;
 use milepost_core::peers::decision::Next;
 use milepost_decode::position::DriverId;
 use milepost_observe::ask::{OnUnresolved, query_peers};
 use milepost_spool as spool;
-use milepost_spool::erase::{Found, count};
+use milepost_spool::erase::{EraseCounts, count};
 use milepost_spool::{Kind, OpenError, Spool};
 
-/// Time within which every running member has read the list of erased drivers, which it does
+/// Longest time until every running member has read the list of erased drivers. A member reads it
 /// twice a minute.
-const READ_WITHIN: Duration = Duration::from_secs(40);
+const LIST_READ_TIME_MAX: Duration = Duration::from_secs(40);
 /// Interval between scans at first. It grows by half with each scan, up to [`SCAN_INTERVAL_MAX`].
 const SCAN_INTERVAL_MIN: Duration = Duration::from_millis(500);
 const SCAN_INTERVAL_MAX: Duration = Duration::from_secs(10);
-/// Consecutive clean scans required: a refresh in flight may have read rows before they were
+/// Consecutive clean scans required: a view's refresh in flight may have read rows before they were
 /// hidden.
 const CLEAN_SCANS_REQUIRED: u32 = 2;
 
@@ -54,9 +54,10 @@ pub(crate) struct EraseReport {
     /// Inserts in flight that began before every member had read the list.
     inserts: u64,
     members: Members,
-    /// Description of the spool, and whether it holds nothing of the driver.
+    /// Description of the spool. The second value is true if it holds nothing of the driver.
     spool: (String, bool),
-    /// Enough consecutive scans were clean, each of them late enough.
+    /// [`CLEAN_SCANS_REQUIRED`] consecutive scans were clean. A scan counts only once every member
+    /// must have read the list.
     is_sure: bool,
 }
 
@@ -144,7 +145,7 @@ impl fmt::Display for EraseReport {
         }
         if self.hosts == Hosts::ThisAlone {
             f.write_str(
-                "counted on this replica only: run it on each, or set clickhouse.cluster\n",
+                "counted on this replica only: run the command on each, or set clickhouse.cluster\n",
             )?;
         }
         if self.refreshes > 0 {
@@ -180,7 +181,7 @@ impl fmt::Display for EraseReport {
             (true, Outcome::DataLeft) if self.is_clean() => {
                 writeln!(
                     f,
-                    "not certain yet: a member may take {READ_WITHIN:?} to read the list; run the command again"
+                    "not certain yet: a member may take {LIST_READ_TIME_MAX:?} to read the list; run the command again"
                 )
             }
             (true, Outcome::DataLeft) => {
@@ -193,8 +194,8 @@ impl fmt::Display for EraseReport {
     }
 }
 
-/// Removes a driver from the list: new data of the driver is stored again. Removed data stays
-/// removed.
+/// Removes a driver from the list of erased drivers: new data of the driver is stored again.
+/// Removed data stays removed.
 ///
 /// # Errors
 /// The table does not exist, or the server refuses.
@@ -210,7 +211,7 @@ pub(crate) async fn lift(config: &Config, driver_id: DriverId) -> Result<String>
         "the change is written, but this replica has not received it yet: run the command again"
     );
     Ok(format!(
-        "lifted: within {READ_WITHIN:?} all members will store new data of {}\n",
+        "lifted: within {LIST_READ_TIME_MAX:?} all members will store new data of {}\n",
         driver_id.as_str()
     ))
 }
@@ -237,8 +238,8 @@ pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseRepor
         info!("added to the list of erased drivers: every member that reads it skips this driver");
     }
     // If this run wrote the row, its own clock counts too: the server's may have been set forward.
-    let is_fresh = || written_at.is_some_and(|at| at.elapsed() < READ_WITHIN);
-    let (mut clean, mut interval) = (0, SCAN_INTERVAL_MIN);
+    let is_fresh = || written_at.is_some_and(|at| at.elapsed() < LIST_READ_TIME_MAX);
+    let (mut clean_scans, mut interval) = (0, SCAN_INTERVAL_MIN);
     loop {
         let age = written_at.map_or(Duration::MAX, |at| at.elapsed());
         let scanned = async {
@@ -248,17 +249,17 @@ pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseRepor
             Ok((report, is_clean))
         };
         let (mut report, is_clean) = match scanned.await {
-            Err(error) if may_pass(&error) && Instant::now() < deadline => {
+            Err(error) if may_succeed_on_retry(&error) && Instant::now() < deadline => {
                 warn!("{error:#}; retrying");
-                clean = 0;
+                clean_scans = 0;
                 sleep(interval).await;
                 interval = next_interval(interval);
                 continue;
             }
             scanned => scanned?,
         };
-        clean = if is_clean { clean + 1 } else { 0 };
-        report.is_sure = clean == CLEAN_SCANS_REQUIRED;
+        clean_scans = if is_clean { clean_scans + 1 } else { 0 };
+        report.is_sure = clean_scans == CLEAN_SCANS_REQUIRED;
         let is_last = !report.yes || report.is_sure || Instant::now() >= deadline;
         if let Some(stuck) = report
             .tables
@@ -278,7 +279,7 @@ pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseRepor
             return Ok(report);
         }
         match advance(&clickhouse, &report).await {
-            Err(error) if may_pass(&error) => warn!("{error:#}; retrying"),
+            Err(error) if may_succeed_on_retry(&error) => warn!("{error:#}; retrying"),
             done => done?,
         }
         sleep(interval).await;
@@ -291,12 +292,13 @@ fn next_interval(interval: Duration) -> Duration {
 }
 
 /// Returns whether the error is transient: the server is busy or cannot be reached.
-fn may_pass(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Error>().is_some_and(Error::may_pass)
+fn may_succeed_on_retry(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Error>().is_some_and(Error::may_succeed_on_retry)
 }
 
-/// Adds the driver to the list. A list longer than [`ERASED_MAX`] would stop the inserts of all
-/// members, so the entries are counted before and, because other runs may write too, afterwards.
+/// Adds the driver to the list of erased drivers. A list longer than [`ERASED_MAX`] would stop the
+/// inserts of all members, so the entries are counted before and, because other runs may write too,
+/// afterwards.
 async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
     let full = || {
         anyhow!(
@@ -306,7 +308,7 @@ async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
     ensure!(clickhouse.erased().await?.erased().count() < ERASED_MAX, full());
     clickhouse.erase(driver_id, false).await?;
     match clickhouse.erased().await {
-        Err(error) if !error.may_pass() => {
+        Err(error) if !error.may_succeed_on_retry() => {
             clickhouse.erase(driver_id, true).await?;
             Err(full())
         }
@@ -314,8 +316,8 @@ async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
     }
 }
 
-/// Returns whether a member that could not be asked, or a replay that an operator started, may still
-/// use an older list.
+/// Returns whether a member that could not be asked, or a replay that an operator started, may
+/// still use an older list.
 async fn is_too_early(clickhouse: &ClickHouse, report: &EraseReport) -> Result<bool> {
     let erased_for = clickhouse.erased_for(&report.driver_id).await?;
     let is_listed = erased_for.is_some() || !report.yes;
@@ -324,7 +326,7 @@ async fn is_too_early(clickhouse: &ClickHouse, report: &EraseReport) -> Result<b
         is_listed,
         "{id} is not erased on the replica that answered: another run lifted it, or the replica lags"
     );
-    Ok(erased_for.is_some_and(|since| since < READ_WITHIN))
+    Ok(erased_for.is_some_and(|since| since < LIST_READ_TIME_MAX))
 }
 
 /// Scans the members first and the tables last, so that the tables are counted after every member
@@ -349,7 +351,7 @@ async fn scan(
     // Ask for inserts before the tables: rows that such an insert commits meanwhile are counted.
     let erased_for = clickhouse.erased_for(&driver_id).await?.unwrap_or_default().min(age);
     let inserts = if yes {
-        clickhouse.inserts_older_than(&hosts, erased_for.saturating_sub(READ_WITHIN)).await?
+        clickhouse.inserts_older_than(&hosts, erased_for.saturating_sub(LIST_READ_TIME_MAX)).await?
     } else {
         0
     };
@@ -390,7 +392,7 @@ async fn advance(clickhouse: &ClickHouse, report: &EraseReport) -> Result<()> {
 async fn members(config: &Config, digest: &str) -> Members {
     let peers = &config.shutdown.peers;
     let mut members = Members { unknown: peers.is_empty(), ..Members::default() };
-    query_peers(peers, ASK_WITHIN, OnUnresolved::Report, |address, answer| {
+    query_peers(peers, ASK_TIMEOUT, OnUnresolved::Report, |address, answer| {
         match answer {
             Ok(theirs) if theirs.erased.as_deref() == Some(digest) && theirs.spool_files == 0 => {
                 members.done.push(format!("{} at {address}", theirs.name));
@@ -412,8 +414,8 @@ async fn members(config: &Config, digest: &str) -> Members {
 }
 
 /// Counts the driver's rows in this machine's spool or, with `remove`, removes them. From a spool
-/// that a running member uses, it removes nothing and counts only files. Returns a description, and
-/// whether nothing of the driver is left.
+/// that a running member uses, it removes nothing and counts only files. Returns a description. The
+/// second value is true if nothing of the driver is left.
 async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<(String, bool)> {
     let Some(settings) = config.spool.clone() else {
         return Ok(("spool.dir is not set here".to_owned(), true));
@@ -427,7 +429,7 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
             spawn_blocking(move || count(&settings.dir, |id| id == driver_id.as_bytes())).await??;
         let text =
             format!("{dir}: {} rows, {} files that cannot be read", found.rows, found.unreadable);
-        return Ok((text, found == Found::default()));
+        return Ok((text, found == EraseCounts::default()));
     }
     // Rewritten files are smaller than the ones they replace, so no bound is needed.
     let is_erased = move |id: &[u8]| id == driver_id.as_bytes();
@@ -473,9 +475,9 @@ mod tests {
     /// The other replica may lag, so its count would not show the rows that this one has.
     #[tokio::test]
     async fn erase_without_a_cluster_asks_one_replica_only() {
-        let away = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let unused_address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let urls = format!("['http://{away}', 'http://{}']", other.local_addr().unwrap());
+        let urls = format!("['http://{unused_address}', 'http://{}']", other.local_addr().unwrap());
         for replication in ["macros", "managed"] {
             let toml = format!(
                 "mqtt.client_id = 'm-0'\nclickhouse = {{ url = {urls}, replication = '{replication}' }}"
@@ -487,7 +489,7 @@ mod tests {
                 _ = other.accept() => true,
                 erased = erase(&config, args) => erased.is_ok(),
             };
-            assert!(!asked, "{replication}");
+            assert!(!asked, "{replication}: the other replica must not be asked");
         }
         assert!(timeout(Duration::from_millis(10), other.accept()).await.is_err());
     }

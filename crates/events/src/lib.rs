@@ -1,5 +1,5 @@
 //! `milepost events`: derives events from drivers' fixes (entered, left, silent, fast, …), writes
-//! them to a table and publishes them; and imports the fences that they refer to.
+//! them to a table and publishes them. `milepost fences`: imports the fences that they refer to.
 //!
 //! ```text
 //! ClickHouse ─▶ watch::reader ─▶ watch ─▶ table events ─▶ run (MQTT, webhook)

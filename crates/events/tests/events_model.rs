@@ -100,7 +100,7 @@ fn drives_from(began: f64, scale: f64) -> impl Strategy<Value = Vec<Fix>> {
                 now += seconds * 1_000 + 1;
                 let (ts, lng) = at.get(&driver).copied().unwrap_or((BEGAN, began));
                 let leap: f64 = metres * scale / 111_195.0;
-                // A fix far away is a wrong one: the next step begins where the driver was before.
+                // A fix far away is wrong: the next step begins where the driver was before it.
                 let lng_now = (lng + leap).clamp(-0.5, 0.9);
                 let ts = now.max(ts + 1);
                 at.insert(driver, (ts, if leap.abs() > 0.1 { lng } else { lng_now }));
@@ -110,12 +110,12 @@ fn drives_from(began: f64, scale: f64) -> impl Strategy<Value = Vec<Fix>> {
     })
 }
 
-/// Returns the events that a watch finds in these inserts. Ticks before each, and at the end.
+/// Returns the events that a watch finds in these inserts. Ticks before each insert and at `until`.
 fn watched(watch: &mut Watch, inserts: &[Fix], until: i64) -> Vec<Event> {
     let mut out = Vec::new();
     for fix in inserts {
         watch.tick(fix.inserted_at - 1, &mut out);
-        watch.take(fix.clone(), &mut out);
+        watch.handle_fix(fix.clone(), &mut out);
     }
     watch.tick(until, &mut out);
     in_order(out)
@@ -161,7 +161,7 @@ fn polled(inserts: &[(Fix, i64)], pauses: &[i64], most: usize, until: i64) -> Ve
     while now < until + 5_000 {
         now += pauses.next().unwrap();
         reader.begin(now);
-        while reader.take(answer(inserts, &reader, now, most), &mut watch, &mut out) {}
+        while reader.handle_answer(answer(inserts, &reader, now, most), &mut watch, &mut out) {}
         reader.end(&mut watch, &mut out);
     }
     out.retain(|event| event.known_at <= until);
@@ -225,8 +225,8 @@ proptest! {
         let (contacts, others): (Vec<_>, Vec<_>) = watched(&mut Watch::new(rules()), drive, until).into_iter().partition(is_contact);
         let (found_contacts, found): (Vec<_>, Vec<_>) = polled(&inserts, &pauses, most, until).into_iter().partition(is_contact);
         prop_assert_eq!(others, found);
-        // A poll is some seconds late, so it may miss a silence that ends within them. It must not
-        // invent one.
+        // A poll is some seconds late, so it may miss a silence that ends within these seconds. It
+        // must not invent one.
         prop_assert!(ids(&found_contacts).is_subset(&ids(&contacts)), "{:?} {:?}", contacts, found_contacts);
     }
 
@@ -236,7 +236,7 @@ proptest! {
         let until = end_of(&drive);
         let _ = watched(&mut watch, &drive, until);
         let mut out = Vec::new();
-        watch.take(Fix { inserted_at: until + 1, ..drive[which.index(drive.len())].clone() }, &mut out);
+        watch.handle_fix(Fix { inserted_at: until + 1, ..drive[which.index(drive.len())].clone() }, &mut out);
         prop_assert_eq!(out, vec![]);
     }
 
@@ -250,11 +250,11 @@ proptest! {
         let mut late = late.into_iter();
         for one in &drive {
             watch.tick(one.inserted_at - 1, &mut out);
-            watch.take(one.clone(), &mut out);
+            watch.handle_fix(one.clone(), &mut out);
             seen.insert(one.driver_id.clone());
             // A fix older than all others of its driver, inserted now.
             if let Some((driver, before, lng)) = late.next() && seen.contains(&format!("d{driver}")) {
-                watch.take(Fix { inserted_at: one.inserted_at, ..fix(driver, BEGAN - before, lng) }, &mut out);
+                watch.handle_fix(Fix { inserted_at: one.inserted_at, ..fix(driver, BEGAN - before, lng) }, &mut out);
             }
         }
         watch.tick(until, &mut out);
@@ -278,7 +278,7 @@ proptest! {
             };
             let before = states.insert((event.driver_id.clone(), state, event.fence.clone()), event.kind);
             prop_assert_ne!(before, Some(event.kind), "{:?}", events);
-            prop_assert!(begins || before.is_some(), "an end without a beginning: {:?}", events);
+            prop_assert!(begins || before.is_some(), "a state ended that had not begun: {:?}", events);
         }
     }
 
@@ -291,9 +291,9 @@ proptest! {
     ) {
         let rules = || Rules { fence_margin, ..rules() };
         let until = end_of(&drive);
-        let whole = watched(&mut Watch::new(rules()), &drive, until);
-        // The first process writes all events up to `kill`. The next one replays from some fixes
-        // before.
+        let uninterrupted = watched(&mut Watch::new(rules()), &drive, until);
+        // The first process writes all events up to `kill`. The next one replays from `from`, some
+        // fixes earlier.
         let kill = kill.index(drive.len());
         let from = kill.saturating_sub(back);
         let until_then = drive[kill].inserted_at;
@@ -304,8 +304,8 @@ proptest! {
         for fix in &drive[..from] {
             second.restore_fix(fix.clone());
         }
-        // The table of states has only the newest event of each. The replayed events imply the
-        // states before them.
+        // The table of states has only the newest event of each state. The replayed events imply
+        // the states before them.
         let newest = |event: &&Event| {
             let key = |event: &Event| (event.driver_id.clone(), state_of(event), event.fence.clone());
             let same = |other: &&Event| key(other) == key(event);
@@ -317,7 +317,7 @@ proptest! {
         second.restore_states_before(written.iter().filter(|event| event.known_at > mark));
         let rest = watched(&mut second, &drive[from..], until);
         let both: BTreeSet<String> = ids(&written).union(&ids(&rest)).cloned().collect();
-        prop_assert_eq!(both, ids(&whole));
+        prop_assert_eq!(both, ids(&uninterrupted));
     }
 
     #[test]
@@ -397,7 +397,7 @@ fn speed_around_the_limit_is_fast_and_slow_once() {
     assert_eq!(summary(&events), [(Kind::Fast, "", 10), (Kind::Slow, "", 80)]);
 }
 
-/// Returns the events of drives at one fence, from 0.3 to 0.4 degrees, with only these rules.
+/// Returns the events of a drive with one fence, from 0.3 to 0.4 degrees, with only these rules.
 fn events_by(rules: FenceRules, drive: &[Fix], silent_for: Option<i64>) -> Vec<Event> {
     let mut areas = crate::rules().areas;
     let area = areas.remove(3).with_limits(limits(rules));
@@ -426,7 +426,7 @@ fn limit_of_a_fence_applies_only_inside_it() {
     let steps = [
         (0, 0.25, Some(12.0)),
         (60, 0.29, Some(12.0)),
-        // Not fast: one fix above the limit, with the one before it outside.
+        // Not fast: only one fix inside is above the limit.
         (120, 0.31, Some(12.0)),
         (130, 0.311, Some(9.0)),
         (140, 0.312, Some(12.0)),
@@ -466,7 +466,11 @@ fn long_stay_of_a_sleeping_device_is_reported_once() {
     let expected =
         [(Kind::Entered, "c", 60), (Kind::Overstayed, "c", 60), (Kind::Left, "c", 1_900)];
     assert_eq!(summary(&found), expected);
-    assert_eq!(found[1].known_at, BEGAN + 660_000, "ten minutes after it entered");
+    assert_eq!(
+        found[1].known_at,
+        BEGAN + 660_000,
+        "the event is known ten minutes after the entry"
+    );
     // A device that was offline sends all fixes of the stay late, at one time.
     let late: Vec<Fix> = drive(&steps)
         .into_iter()
@@ -522,12 +526,12 @@ fn fence_decides_when_a_driver_inside_is_silent() {
         let silent = found.iter().filter(|event| event.kind == Kind::Silent);
         silent.map(|event| (event.known_at - BEGAN) / 1_000).collect::<Vec<_>>()
     };
-    let of = |silent_for_s| FenceRules { silent_for_s, ..FenceRules::default() };
+    let rules = |silent_for_s| FenceRules { silent_for_s, ..FenceRules::default() };
     // Outside, the fleet's rule applies.
-    assert_eq!(silences(of(None)), [120, 720, 1_320]);
-    assert_eq!(silences(of(Some(300))), [300, 720, 1_320]);
-    assert_eq!(silences(of(Some(900))), [720, 1_320]);
-    assert_eq!(silences(of(Some(0))), [720, 1_320]);
+    assert_eq!(silences(rules(None)), [120, 720, 1_320]);
+    assert_eq!(silences(rules(Some(300))), [300, 720, 1_320]);
+    assert_eq!(silences(rules(Some(900))), [720, 1_320]);
+    assert_eq!(silences(rules(Some(0))), [720, 1_320]);
 }
 
 #[test]
@@ -540,13 +544,13 @@ fn device_at_rest_on_the_border_enters_a_fence_once() {
             fix(1, BEGAN + i64::from(n) * 15_000, 0.3 + metres / 111_195.0)
         })
         .collect();
-    let at = |fence_margin| {
+    let events_with_margin = |fence_margin| {
         let rules = Rules { silent_for: None, fence_margin, ..rules() };
         watched(&mut Watch::new(rules), &drive, end_of(&drive))
     };
-    let kinds = |kind| at(30.0).iter().filter(|event| event.kind == kind).count();
+    let kinds = |kind| events_with_margin(30.0).iter().filter(|event| event.kind == kind).count();
     assert_eq!((kinds(Kind::Entered), kinds(Kind::Left)), (1, 0));
-    assert!(at(0.0).len() > 60, "the drive does not cross the border");
+    assert!(events_with_margin(0.0).len() > 60, "the drive must cross the border often");
 }
 
 #[test]
@@ -577,19 +581,20 @@ fn jump_is_one_event_and_enters_no_fence() {
 fn silence_and_its_end_are_one_event_each() {
     let mut watch = Watch::new(rules());
     let mut out = Vec::new();
-    watch.take(fix(1, BEGAN, 0.25), &mut out);
+    watch.handle_fix(fix(1, BEGAN, 0.25), &mut out);
     for second in 1..400 {
         watch.tick(BEGAN + second * 1_000, &mut out);
     }
-    watch.take(fix(1, BEGAN + 400_000, 0.25), &mut out);
-    watch.take(fix(1, BEGAN + 401_000, 0.25), &mut out);
+    watch.handle_fix(fix(1, BEGAN + 400_000, 0.25), &mut out);
+    watch.handle_fix(fix(1, BEGAN + 401_000, 0.25), &mut out);
     assert_eq!(summary(&out), [(Kind::Silent, "", 0), (Kind::Heard, "", 400)]);
     assert_eq!(out[0].known_at, BEGAN + SILENT_FOR);
 }
 
 #[test]
 fn device_that_reports_rarely_is_silent_by_its_own_rhythm() {
-    // For each fix, the minutes of its insert and of its `ts`. Returns the minutes of the silences.
+    // `fixes`: the minutes of each fix's insert and `ts`. Returns the minutes at which the driver
+    // falls silent.
     let silences = |fixes: &[(i64, i64)]| {
         let drive: Vec<Fix> = fixes
             .iter()
@@ -620,9 +625,9 @@ fn silent_event_has_the_last_fix_even_a_jump_or_a_poor_one() {
     for (metres, acc) in [(50_000.0, None), (10.0, Some(900.0)), (10.0, None)] {
         let mut watch = Watch::new(rules());
         let mut out = Vec::new();
-        watch.take(fix(1, BEGAN, 0.25), &mut out);
+        watch.handle_fix(fix(1, BEGAN, 0.25), &mut out);
         let last = Fix { acc, ..fix(1, BEGAN + 1_000, 0.25 + metres / 111_195.0) };
-        watch.take(last.clone(), &mut out);
+        watch.handle_fix(last.clone(), &mut out);
         out.clear();
         watch.tick(BEGAN + 1_000 + SILENT_FOR, &mut out);
         let silent = out.iter().find(|event| event.kind == Kind::Silent).unwrap();
@@ -635,7 +640,7 @@ fn poll(reader: &mut Reader, watch: &mut Watch, fixes: &[Fix], now: i64) -> Vec<
     let inserts: Vec<_> = fixes.iter().map(|fix| (fix.clone(), fix.inserted_at)).collect();
     let mut out = Vec::new();
     reader.begin(now);
-    while reader.take(answer(&inserts, reader, now, 100), watch, &mut out) {}
+    while reader.handle_answer(answer(&inserts, reader, now, 100), watch, &mut out) {}
     reader.end(watch, &mut out);
     out
 }
@@ -670,7 +675,7 @@ fn poll_late(
     let mut out = Vec::new();
     reader.begin(at);
     let fixes = readable(inserts, reader, now);
-    reader.take(Inserted { fixes, is_cut: false, now, lag_ms: 0 }, watch, &mut out);
+    reader.handle_answer(Inserted { fixes, is_cut: false, now, lag_ms: 0 }, watch, &mut out);
     reader.end(watch, &mut out);
     out
 }
@@ -687,7 +692,7 @@ fn insert_of_half_a_minute_is_found_by_frequent_and_rare_polls() {
                 .flat_map(|at| poll_late(&mut reader, &mut watch, &inserts, (at, BEGAN + at)))
                 .collect();
             let entered = found.iter().filter(|event| event.kind == Kind::Entered);
-            assert_eq!(entered.count(), 1, "a poll every {pause} ms, inserted at {begin} ms");
+            assert_eq!(entered.count(), 1, "poll every {pause} ms, insert at {begin} ms");
         }
     }
 }
@@ -705,8 +710,11 @@ fn polls_read_few_rows_except_the_first_one_after_a_gap() {
         let now = BEGAN + second * 1_000;
         reader.begin(second * 1_000);
         read.push(readable(&inserts, &reader, now).len());
-        while reader.take(answer(&inserts, &reader, now, usize::MAX), &mut watch, &mut Vec::new()) {
-        }
+        while reader.handle_answer(
+            answer(&inserts, &reader, now, usize::MAX),
+            &mut watch,
+            &mut Vec::new(),
+        ) {}
         reader.end(&mut watch, &mut Vec::new());
     }
     let gap = read.remove(199);
@@ -715,10 +723,10 @@ fn polls_read_few_rows_except_the_first_one_after_a_gap() {
 }
 
 #[test]
-fn clock_set_forward_and_back_silences_and_hides_no_driver() {
+fn clock_set_forward_and_back_neither_silences_nor_hides_a_driver() {
     const HOUR: i64 = 3_600_000;
     let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN - 1));
-    // A driver who sends every five seconds, under a clock that is an hour ahead in the second
+    // The driver sends every five seconds. The server's clock is an hour ahead in the second
     // minute.
     let inserted = |second: i64| BEGAN + second * 1_000 + if second / 60 == 1 { HOUR } else { 0 };
     let mut inserts = Vec::new();
@@ -747,7 +755,7 @@ fn crossings_within_a_millisecond_are_separate_events() {
     let mut watch = Watch::new(Rules { silent_for: None, ..rules() });
     let mut out = Vec::new();
     for (seq, lng) in (0..).zip([0.2999, 0.3001, 0.2999, 0.3001]) {
-        watch.take(Fix { seq, ..fix(1, BEGAN, lng) }, &mut out);
+        watch.handle_fix(Fix { seq, ..fix(1, BEGAN, lng) }, &mut out);
     }
     assert_eq!(summary(&out).len(), 3);
     assert_eq!(ids(&out).len(), 3, "{out:?}");
@@ -771,10 +779,10 @@ fn known_events_decide_the_replayed_time() {
         fence_margin: 0.0,
     });
     let mut known = Vec::new();
-    before.take(fixes[0].clone(), &mut known);
-    before.take(fixes[1].clone(), &mut known);
+    before.handle_fix(fixes[0].clone(), &mut known);
+    before.handle_fix(fixes[1].clone(), &mut known);
     before.rules.areas = vec![rules().areas.remove(3)];
-    before.take(fixes[2].clone(), &mut known);
+    before.handle_fix(fixes[2].clone(), &mut known);
     assert_eq!(summary(&known), [(Kind::Entered, "a", 0), (Kind::Entered, "c", 65)]);
 
     let mut after = Watch::new(Rules {
@@ -787,13 +795,13 @@ fn known_events_decide_the_replayed_time() {
     after.replay_known(known);
     let mut out = Vec::new();
     for fix in fixes {
-        after.take(fix, &mut out);
+        after.handle_fix(fix, &mut out);
     }
     assert_eq!(summary(&out), [(Kind::Left, "a", 65)]);
 }
 
 #[test]
-fn drawing_a_fence_around_a_driver_enters_it_and_removing_it_leaves_it() {
+fn driver_enters_a_fence_drawn_around_it_and_leaves_one_that_is_removed() {
     let mut watch = Watch::new(Rules {
         areas: vec![],
         silent_for: None,
@@ -802,11 +810,11 @@ fn drawing_a_fence_around_a_driver_enters_it_and_removing_it_leaves_it() {
         fence_margin: 0.0,
     });
     let mut out = Vec::new();
-    watch.take(fix(1, BEGAN, 0.35), &mut out);
+    watch.handle_fix(fix(1, BEGAN, 0.35), &mut out);
     watch.rules.areas = rules().areas;
-    watch.take(fix(1, BEGAN + 10_000, 0.35), &mut out);
+    watch.handle_fix(fix(1, BEGAN + 10_000, 0.35), &mut out);
     watch.rules.areas.clear();
-    watch.take(fix(1, BEGAN + 20_000, 0.35), &mut out);
+    watch.handle_fix(fix(1, BEGAN + 20_000, 0.35), &mut out);
     assert_eq!(summary(&out), [(Kind::Entered, "c", 10), (Kind::Left, "c", 20)]);
 }
 
@@ -814,11 +822,11 @@ fn drawing_a_fence_around_a_driver_enters_it_and_removing_it_leaves_it() {
 fn erased_driver_is_forgotten() {
     let mut watch = Watch::new(rules());
     let mut out = Vec::new();
-    watch.take(fix(1, BEGAN, 0.35), &mut out);
-    watch.take(fix(2, BEGAN, 0.35), &mut out);
-    watch.take(fix(1, BEGAN + 300_000, 0.25), &mut out);
-    watch.take(fix(1, BEGAN + 600_000, 0.15), &mut out);
-    // The driver is inside b, and left c, which subscribers have as a state too.
+    watch.handle_fix(fix(1, BEGAN, 0.35), &mut out);
+    watch.handle_fix(fix(2, BEGAN, 0.35), &mut out);
+    watch.handle_fix(fix(1, BEGAN + 300_000, 0.25), &mut out);
+    watch.handle_fix(fix(1, BEGAN + 600_000, 0.15), &mut out);
+    // The driver is inside b and has left c: subscribers have a state for each of the two.
     assert_eq!(
         watch.forget(|id| id == "d1"),
         [("d1".to_owned(), vec!["b".to_owned(), "c".to_owned()])]
@@ -836,7 +844,8 @@ fn names_of_kinds_are_unique() {
     assert_eq!(Kind::named("elsewhere"), None);
 }
 
-/// Rules of one fence, from 0.3 to 0.4 degrees, valid until a second of the drive.
+/// Rules with one fence, from 0.3 to 0.4 degrees. `until`: end of its validity, in seconds after
+/// [`BEGAN`].
 fn fence_until(until: i64, rules: FenceRules, silent_for: Option<i64>) -> Rules {
     let ring = vec![[0.3, 0.0], [0.4, 0.0], [0.4, 0.1], [0.3, 0.1], [0.3, 0.0]];
     let area = Area::new("c".to_owned(), 0, BEGAN + until * 1_000, vec![vec![ring]]);
@@ -854,7 +863,7 @@ fn stay_is_measured_after_a_restart_without_a_fix_of_the_driver() {
     let rules = FenceRules { stay_max_s: Some(600), ..FenceRules::default() };
     let rules = || fence_until(1_000_000, rules.clone(), None);
     let mut known = Vec::new();
-    Watch::new(rules()).take(fix(1, BEGAN, 0.35), &mut known);
+    Watch::new(rules()).handle_fix(fix(1, BEGAN, 0.35), &mut known);
     // At the start, the last fix is too old to be read, but the state is restored.
     let mut restarted = Watch::new(rules());
     restarted.restore_event(&known[0]);
@@ -872,10 +881,10 @@ fn rules_of_an_ended_fence_cause_no_event() {
     let stays = |until| {
         let mut watch = Watch::new(fence_until(until, stay.clone(), None));
         let mut out = Vec::new();
-        watch.take(fix(1, BEGAN, 0.35), &mut out);
+        watch.handle_fix(fix(1, BEGAN, 0.35), &mut out);
         watch.tick(BEGAN + 700_000, &mut out);
-        // A fix must not cause it either.
-        watch.take(fix(1, BEGAN + 710_000, 0.35), &mut out);
+        // A later fix must not cause the event either.
+        watch.handle_fix(fix(1, BEGAN + 710_000, 0.35), &mut out);
         out.into_iter().filter(|event| event.kind == Kind::Overstayed).count()
     };
     assert_eq!((stays(601), stays(600)), (1, 0));
@@ -884,7 +893,7 @@ fn rules_of_an_ended_fence_cause_no_event() {
         let rules = FenceRules { silent_for_s: Some(silent_for_s), ..FenceRules::default() };
         let mut watch = Watch::new(fence_until(until, rules, Some(SILENT_FOR)));
         let mut out = Vec::new();
-        watch.take(fix(1, BEGAN, 0.35), &mut out);
+        watch.handle_fix(fix(1, BEGAN, 0.35), &mut out);
         let silent_at = (1..2_000).find(|second| {
             watch.tick(BEGAN + second * 1_000, &mut out);
             out.iter().any(|event| event.kind == Kind::Silent)

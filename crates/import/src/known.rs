@@ -52,7 +52,7 @@ pub(super) async fn leave_out_known(
     let listed = days.iter().map(|day| (*day * 86_400).to_string()).collect::<Vec<_>>().join(", ");
     let rows = format!(
         "FROM {} WHERE ts >= fromUnixTimestamp64Milli({}) AND ts < fromUnixTimestamp64Milli({}) AND (seq != 0 OR received_at != ts){of_drivers}",
-        clickhouse.of_all("positions"),
+        clickhouse.table_on_all_shards("positions"),
         first * DAY_MS,
         (last + 1) * DAY_MS,
     );

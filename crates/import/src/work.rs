@@ -26,7 +26,7 @@ use super::timeline::timeline;
 use super::understood::FileSummary;
 use super::xml;
 use milepost_command::lines;
-use milepost_config::{Config, STAYS_DAYS_MIN};
+use milepost_config::{Config, STORED_DAYS_MIN};
 use milepost_core::batch::{Batch, Batcher, Limits};
 use milepost_decode as decode;
 use milepost_decode::position::Timestamp;
@@ -179,7 +179,7 @@ pub(super) fn read(
         // The tables' TTL would remove older fixes.
         decode: decode::Limits {
             fix_age_max: day
-                * config.clickhouse.retention.positions_days.saturating_sub(STAYS_DAYS_MIN),
+                * config.clickhouse.retention.positions_days.saturating_sub(STORED_DAYS_MIN),
             ..config.decode.clone()
         },
         received_at: now(),
@@ -334,7 +334,7 @@ impl FileReader<'_> {
             Kind::GeoJson => features(input, &mut take),
             Kind::GeoJsonLines => read::json_lines(input, &mut take),
             Kind::Csv => Table::open(input).and_then(|mut table| {
-                table.each(&plan.numbers, &plan.continued, &fault, &mut take)?;
+                table.each(&plan.numbers, &plan.split_degrees, &fault, &mut take)?;
                 rows_in_1252 = table.windows_1252;
                 Ok(())
             }),

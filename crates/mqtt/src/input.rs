@@ -20,15 +20,16 @@ const SESSION_TAKEN_OVER: u8 = 0x8E;
 const NOT_ACCEPTED: u8 = 0x83;
 /// PUBCOMP's reason for a PUBREL without an earlier PUBREC (MQTT 5, 3.7.2.1).
 const PACKET_ID_NOT_FOUND: u8 = 0x92;
-/// Longest beginning of a PUBLISH up to its properties: both headers, topic, packet id, property
-/// length.
+/// Maximum bytes of a PUBLISH before its properties: fixed header, topic with its length, packet
+/// id, property length.
 const PUBLISH_HEAD_BYTES_MAX: usize = 5 + 2 + 65_535 + 2 + 4;
 /// Minimum free space for each read, in bytes.
 const READ_BYTES_MIN: usize = 8 * 1024;
-/// Initial size of the buffer: enough for an idle connection.
-const READ_BYTES_FIRST: usize = 16 * 1024;
-/// Size of the buffer after a read filled it: what a busy connection receives between two reads.
-const READ_BYTES_BUSY: usize = 64 * 1024;
+/// Initial size of the buffer in bytes: enough for an idle connection.
+const BUFFER_BYTES_INITIAL: usize = 16 * 1024;
+/// Size of the buffer in bytes after a read filled it: what a busy connection receives between two
+/// reads.
+const BUFFER_BYTES_BUSY: usize = 64 * 1024;
 
 /// The read buffer of one connection.
 #[derive(Debug)]
@@ -37,8 +38,9 @@ pub struct Input {
     /// The range of the bytes that are not split into packets yet.
     waiting: Range<usize>,
     packet_bytes_max: usize,
-    /// CONNACK has arrived.
+    /// Whether the first packet has arrived; it must be CONNACK.
     accepted: bool,
+    /// The PUBLISH that is being truncated; `None` between such packets.
     truncated: Option<Truncated>,
 }
 
@@ -48,7 +50,7 @@ impl Input {
     #[must_use]
     pub fn new(packet_bytes_max: usize) -> Self {
         Self {
-            buffer: vec![0; READ_BYTES_FIRST],
+            buffer: vec![0; BUFFER_BYTES_INITIAL],
             waiting: 0..0,
             packet_bytes_max,
             accepted: false,
@@ -57,13 +59,13 @@ impl Input {
     }
 
     /// Returns the free part of the buffer. Read into it, then call [`advance`](Self::advance).
-    /// Call it only after [`packet`](Self::packet) has returned `None`.
+    /// Call this method only after [`packet`](Self::packet) has returned `None`.
     pub fn space(&mut self) -> &mut [u8] {
         if self.waiting.is_empty() {
             self.waiting = 0..0;
             // Release the memory of a large packet.
-            if self.buffer.len() > READ_BYTES_BUSY {
-                self.buffer.truncate(READ_BYTES_BUSY);
+            if self.buffer.len() > BUFFER_BYTES_BUSY {
+                self.buffer.truncate(BUFFER_BYTES_BUSY);
                 self.buffer.shrink_to_fit();
             }
         }
@@ -87,12 +89,12 @@ impl Input {
     pub fn advance(&mut self, bytes: usize) {
         self.waiting.end += bytes;
         // The read filled the buffer, so the socket may hold more: grow the buffer.
-        if self.waiting.end == self.buffer.len() && self.buffer.len() < READ_BYTES_BUSY {
-            self.buffer.resize(READ_BYTES_BUSY, 0);
+        if self.waiting.end == self.buffer.len() && self.buffer.len() < BUFFER_BYTES_BUSY {
+            self.buffer.resize(BUFFER_BYTES_BUSY, 0);
         }
     }
 
-    /// Returns the next packet, once all of its bytes have been read.
+    /// Returns the next packet; `None` until all of its bytes have been read.
     ///
     /// # Errors
     /// The connection must end.
@@ -106,7 +108,7 @@ impl Input {
             }
         }
         let Some(truncated) = &mut self.truncated else { return Ok(None) };
-        self.waiting.start += truncated.take(&self.buffer[self.waiting.clone()]);
+        self.waiting.start += truncated.consume(&self.buffer[self.waiting.clone()]);
         Ok(truncated.is_complete().then(|| truncated.packet()))
     }
 
@@ -220,9 +222,10 @@ fn refused(kind: u8, packet_id: u16, reason: u8) -> Packet<'static> {
     Packet::ExactlyOnce { reply: [kind << 4, 3, high, low, reason] }
 }
 
-/// The ranges of the parts of a PUBLISH's body.
+/// The parts of a PUBLISH's body before the payload: the packet id, and the ranges of the others.
 struct Head {
     topic: Range<usize>,
+    /// `None` at QoS 0.
     packet_id: Option<u16>,
     /// The properties, including their length field. Empty if that length is invalid or exceeds the
     /// body: then the payload begins here.
@@ -264,7 +267,8 @@ impl Head {
     }
 }
 
-/// A PUBLISH above Maximum Packet Size, while it arrives. Bytes beyond those kept are skipped.
+/// A PUBLISH above Maximum Packet Size, while it arrives. Its properties, and its payload beyond
+/// [`PAYLOAD_BYTES_MAX`], are skipped.
 #[derive(Debug)]
 struct Truncated {
     header: Header,
@@ -273,8 +277,9 @@ struct Truncated {
     kept: Vec<u8>,
     topic_bytes: usize,
     payload_bytes: usize,
-    /// Bytes of the properties that have not arrived yet; likewise for the payload.
+    /// Number of bytes of the properties that have not arrived yet.
     properties_left: usize,
+    /// Number of bytes of the payload that have not arrived yet.
     payload_left: usize,
 }
 
@@ -295,7 +300,7 @@ impl Truncated {
     }
 
     /// Consumes the bytes that belong to this packet, and returns their number.
-    fn take(&mut self, bytes: &[u8]) -> usize {
+    fn consume(&mut self, bytes: &[u8]) -> usize {
         let properties = bytes.len().min(self.properties_left);
         self.properties_left -= properties;
         let payload = &bytes[properties..];

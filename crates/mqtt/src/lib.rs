@@ -5,15 +5,16 @@
 //! bytes to write ◀─ put_connect, put_subscribe, put_ack …
 //! ```
 //!
-//! Guarantee: a PUBLISH whose packet id can be read is never an error, because the broker would
+//! Guarantee: a PUBLISH with a valid QoS and packet id is never an error, because the broker would
 //! send it again on every connection. Its properties are skipped unread. If it is larger than
 //! Maximum Packet Size, its payload is truncated. [`Input`] buffers at most one read and one packet
-//! of that size, or one PUBLISH header with the longest topic if that is larger.
+//! of that size, or one PUBLISH header with the longest topic if that is larger. While a PUBLISH is
+//! truncated, [`Input`] also holds its topic and the beginning of its payload.
 //!
 //! rumqttc's codec decodes CONNACK, SUBACK and UNSUBACK, and encodes CONNECT, SUBSCRIBE,
 //! UNSUBSCRIBE, PUBLISH and PINGREQ. This crate does the rest.
 //!
-//! Refuses: packets that no server may send, QoS 2.
+//! Refuses: packets that no server may send, and QoS 2.
 
 mod answers;
 mod header;

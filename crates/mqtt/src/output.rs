@@ -70,7 +70,7 @@ pub fn put_unsubscribe(filters: &[String], out: &mut BytesMut) -> Result<(), Cod
     Ok(())
 }
 
-/// Writes a PUBLISH at QoS 1. `retain`: the broker keeps the message for later subscribers.
+/// Writes a PUBLISH at QoS 1. `retain`: whether the broker keeps the message for later subscribers.
 ///
 /// # Errors
 /// The topic is longer than MQTT allows.

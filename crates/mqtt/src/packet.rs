@@ -39,7 +39,8 @@ pub enum CodecError {
     /// SUBACK or UNSUBACK with a packet id that milepost did not send.
     #[error("reply to unknown packet id {0} from the broker")]
     UnknownPacketId(u16),
-    /// A PUBLISH with a truncated topic or packet id, which cannot be acknowledged.
+    /// A PUBLISH with an invalid QoS, an incomplete topic, or an incomplete or invalid packet id:
+    /// it cannot be acknowledged.
     #[error("PUBLISH with an incomplete topic or packet id from the broker")]
     Publish,
     /// CONNACK with a reason other than success.
@@ -53,7 +54,7 @@ pub enum CodecError {
     /// The broker's DISCONNECT.
     #[error("the broker ended the connection: {words}")]
     Disconnected {
-        /// Reason 0x8E: another client has connected with the same client id.
+        /// Whether the reason is 0x8E: another client has connected with the same client id.
         taken_over: bool,
         /// The reason's name.
         words: String,
@@ -128,9 +129,9 @@ pub enum Grant {
 pub struct Connect<'a> {
     /// The client id, which names the session.
     pub client_id: String,
-    /// Clean Start: discard the session that the broker holds for this client.
+    /// Clean Start: whether the broker discards the session that it holds for this client.
     pub clean_start: bool,
-    /// User name and password.
+    /// User name and password; `None` to connect without a login.
     pub login: Option<&'a (String, String)>,
     pub keep_alive_seconds: u16,
     /// Session Expiry Interval: how long the broker keeps the session without a connection.

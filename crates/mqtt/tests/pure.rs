@@ -19,7 +19,8 @@ const CONNACK: [u8; 5] = [0x20, 3, 1, 0, 0];
 const PACKET_BYTES_MAX: usize = 1_024;
 /// Maximum size of the buffer: the head of a PUBLISH with a topic of 65,535 bytes, and one read.
 const INPUT_BYTES_MAX: usize = 5 + 2 + 65_535 + 2 + 4 + 16 * 1024;
-const REJECT_BYTES: usize = 64 * 1024;
+/// Maximum bytes that are kept of a truncated payload.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// Owned copy of [`milepost_decode::Message`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,10 +78,10 @@ fn read<'a>(
 fn feed(input: &mut Input, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let space = input.space();
-        let some = bytes.len().min(space.len());
-        space[..some].copy_from_slice(&bytes[..some]);
-        input.advance(some);
-        bytes = &bytes[some..];
+        let length = bytes.len().min(space.len());
+        space[..length].copy_from_slice(&bytes[..length]);
+        input.advance(length);
+        bytes = &bytes[length..];
         while input.packet().unwrap().is_some() {}
     }
 }
@@ -163,11 +164,11 @@ fn property_length_past_the_end_is_read_as_payload() {
         assert_eq!(messages, [message(b"t", properties, 7)]);
     }
     let (messages, _) = read_whole(&publish(&message(b"t", b"", 7), b""));
-    assert_eq!(messages, [message(b"t", b"", 7)], "no property length at all");
+    assert_eq!(messages, [message(b"t", b"", 7)], "the property length may be missing");
 }
 
 #[test]
-fn unacknowledgeable_packet_ends_the_connection() {
+fn invalid_packet_ends_the_connection() {
     let past_end = framed(0x32, b"\x00\x09topic");
     let no_id = framed(0x32, b"\x00\x05topic\x00");
     let id_0 = framed(0x32, b"\x00\x05topic\x00\x00\x00");
@@ -180,7 +181,7 @@ fn unacknowledgeable_packet_ends_the_connection() {
     assert!(matches!(read_whole(&endless), (_, Some(CodecError::RemainingLength))));
     assert!(
         matches!(read_whole(&CONNACK), (_, Some(CodecError::Unexpected(2)))),
-        "a second CONNACK"
+        "a second CONNACK is invalid"
     );
     let large_suback = framed(0x90, &[0; 2_000]);
     assert!(matches!(read_whole(&large_suback), (_, Some(CodecError::TooLarge { kind: 9, .. }))));
@@ -270,14 +271,14 @@ fn oversized_packet_is_truncated_and_its_neighbours_are_not() {
             let bytes =
                 [publish(&before, b"\x00"), publish(&large, &properties), publish(&after, b"\x00")]
                     .concat();
-            let kept = vec![b'y'; payload_bytes.min(REJECT_BYTES)];
-            let cut = Message { payload: kept, ..large };
+            let kept = vec![b'y'; payload_bytes.min(KEPT_BYTES_MAX)];
+            let truncated = Message { payload: kept, ..large };
             for chunk in [1_000, 7_919, 2_000_000] {
                 let (messages, error) = read(bytes.chunks(chunk), PACKET_BYTES_MAX);
                 assert!(error.is_none(), "{error:?}");
                 assert_eq!(messages.len(), 3);
                 assert_eq!(messages[0], before);
-                assert!(messages[1] == cut, "{payload_bytes} + {property_bytes} in {chunk}");
+                assert!(messages[1] == truncated, "{payload_bytes} + {property_bytes} in {chunk}");
                 assert_eq!(messages[2], after);
             }
         }
@@ -317,8 +318,8 @@ fn library_decodes_every_packet_of_the_codec() {
 
     let filters = ["$share/g/drivers/+/gps".to_owned(), "$share/g/x/+".to_owned()];
     let mut packet_ids = Vec::new();
-    let mut subscribe = |which| {
-        codec::put_subscribe(which, &filters, Qos::AtLeastOnce, &mut out).unwrap();
+    let mut subscribe = |kind| {
+        codec::put_subscribe(kind, &filters, Qos::AtLeastOnce, &mut out).unwrap();
         let library::Packet::Subscribe(subscribe) = by_library(out.split()) else { panic!() };
         packet_ids.push(subscribe.pkid);
         subscribe
@@ -344,7 +345,7 @@ fn library_decodes_every_packet_of_the_codec() {
     assert_eq!(
         packet_ids.len(),
         3,
-        "each request has its own packet id, by which its answer is recognised"
+        "each request must have its own packet id, which identifies its answer"
     );
 
     codec::put_ack(0x1234, &mut out);

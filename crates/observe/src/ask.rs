@@ -1,5 +1,5 @@
-//! Requests `/member` from peers within a time limit: at first from a few at a time, then from more
-//! and more until the answers are decisive.
+//! Requests `/member` from peers within a time limit: at first from a few peers at a time, then
+//! from more and more until the answers are decisive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use milepost_core::peers::Peer;
 use milepost_core::peers::decision::{Decision, Inquiry, Next};
-use milepost_core::peers::standing::Standing;
+use milepost_core::peers::standing::MemberStatus;
 use milepost_core::peers::waves::Waves;
 
 /// Path on the member's HTTP port.
@@ -46,14 +46,15 @@ pub enum OnUnresolved {
 
 /// The result of one lookup or request.
 enum Reply {
+    /// The addresses of a peer, which the number identifies by its index.
     Addresses(usize, Result<Vec<SocketAddr>, String>),
-    Answer(SocketAddr, Result<Standing, String>),
+    Answer(SocketAddr, Result<MemberStatus, String>),
 }
 
 /// Requests the standing of the members at the peers' addresses, at most [`ADDRESSES_MAX`], and
 /// repeats a request without an answer. `ours`: this member's own standing. Returns as soon as the
 /// decision is certain, at the latest after `within`.
-pub async fn ask(peers: &[Peer], ours: Standing, within: Duration) -> Decision {
+pub async fn ask(peers: &[Peer], ours: MemberStatus, within: Duration) -> Decision {
     let mut inquiry = Inquiry::new(ours);
     query_peers(peers, within, OnUnresolved::Retry, |address, answer| {
         inquiry.handle_answer(address, answer)
@@ -69,11 +70,11 @@ pub async fn query_peers(
     peers: &[Peer],
     within: Duration,
     on_unresolved: OnUnresolved,
-    mut handle_answer: impl FnMut(&str, Result<Standing, String>) -> Next,
+    mut handle_answer: impl FnMut(&str, Result<MemberStatus, String>) -> Next,
 ) {
     let until = Instant::now() + within;
     let mut requests = JoinSet::new();
-    // Host names without addresses so far, by index, with the reason.
+    // Peers whose host names have no addresses yet, by index in `peers`, each with the reason.
     let unanswered = || format!("its addresses were not found within {within:?}");
     let mut unresolved: BTreeMap<usize, String> =
         (0..peers.len()).map(|index| (index, unanswered())).collect();
@@ -156,7 +157,7 @@ pub async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
 /// Sends a request to `address`, and another one after each [`HEDGE_AFTER`]. Returns the first
 /// answer. A refused connection is final if no other request is open: no process listens there. Has
 /// no timeout.
-async fn request_hedged(address: SocketAddr) -> Result<Standing, String> {
+async fn request_hedged(address: SocketAddr) -> Result<MemberStatus, String> {
     let mut requests = JoinSet::new();
     loop {
         requests.spawn(request_standing(address));
@@ -170,9 +171,9 @@ async fn request_hedged(address: SocketAddr) -> Result<Standing, String> {
 }
 
 /// Requests `/member`. Has no timeout.
-async fn request_standing(address: SocketAddr) -> Result<Standing, String> {
+async fn request_standing(address: SocketAddr) -> Result<MemberStatus, String> {
     match get(address, PATH).await? {
-        (StatusCode::OK, answer) => Standing::from_json(&answer),
+        (StatusCode::OK, answer) => MemberStatus::from_json(&answer),
         (status, _) => Err(format!("HTTP {status} to GET {PATH}: not a milepost of this version")),
     }
 }

@@ -19,7 +19,7 @@ const IN_USE_HELP: &str = "1 for the endpoint of clickhouse.url that is in use, 
 pub struct EndpointUse {
     pub url: String,
     pub in_use: bool,
-    /// Number of times that milepost left it, by reason.
+    /// Number of times that milepost left the endpoint, by reason.
     pub left: Vec<(&'static str, u64)>,
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time without a heartbeat after which a part counts as hung. An idle part sends one every few
-/// seconds.
+/// Time without a heartbeat after which a part of the process, such as the consumer, counts as
+/// hung. An idle part sends a heartbeat every few seconds.
 const BEAT_AGE_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn part_is_unready_until_it_reports_and_dead_without_heartbeat() {
+    fn part_is_unready_while_it_has_reasons_and_dead_without_heartbeat() {
         let health = Health::default();
         let start = Instant::now();
         health.set("consumer", vec!["session 0: not subscribed yet".to_owned()]);

@@ -1,8 +1,9 @@
 //! Serves `/metrics`, `/livez`, `/readyz`, and `/member` for the other members.
 //!
 //! Guarantee: the server answers as long as the process lives; a 503 lists the reasons. No client
-//! can block another: if all slots are taken, a new connection replaces the oldest; each connection
-//! gets one answer, and is closed if the client does not read the answer in time.
+//! can block another. If the maximum number of connections is open, a new connection replaces the
+//! oldest. Each connection gets one answer, and is closed if the client does not read the answer in
+//! time.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -29,14 +30,15 @@ pub use super::read_in_time::ReadInTime;
 use crate::ask::PATH;
 use milepost_core::peers::standing::Member;
 
-/// Maximum number of connections. A further one ends the oldest. No slot is reserved for probes,
-/// because only the request shows whether a connection belongs to one.
+/// Maximum number of connections; a further connection ends the oldest. None is reserved for
+/// probes, because only the request shows whether a connection belongs to a probe.
 const CONNECTIONS_MAX: usize = 64;
-/// Age below which a connection is not ended for a new one: it may belong to a probe whose request
-/// is not read yet.
+/// Minimum age at which a connection is ended for a new one: a younger connection may belong to a
+/// probe whose request is not read yet.
 const CONNECTION_AGE_MIN: Duration = Duration::from_millis(100);
 /// Time limit for a client to send the head of a request, and then to read the answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of [`ask_ready`] for connecting, and for each read.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Content type of metrics and of plain-text answers.
 pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -110,7 +112,9 @@ pub async fn serve(
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
-                .keep_alive(false) // one answer per connection: a thousand requests for metrics would occupy the thread that inserts
+                // One answer per connection: many requests for metrics on one connection would occupy
+                // the thread that inserts.
+                .keep_alive(false)
                 .header_read_timeout(CLIENT_TIMEOUT)
                 .serve_connection(TokioIo::new(ReadInTime::new(stream, CLIENT_TIMEOUT)), answer);
             if let Err(error) = connection.await {

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Guarantee: all totals in a scrape belong to one moment. A client that stops reading blocks
-//! nothing else; neither does a reader of stderr.
+//! nothing else, and neither does a process that stops reading stderr.
 //!
-//! Refuses: more than 64 connections, request bodies.
+//! Refuses: more than 64 connections, and request bodies.
 
 pub mod ask;
 pub mod build;

@@ -1,8 +1,8 @@
 //! Writes log lines to stderr.
 //!
-//! Guarantee: no thread that logs waits for the reader of stderr. A dedicated thread writes the
-//! lines from a bounded queue; a line that does not fit is dropped and counted. While lines are
-//! dropped, `/readyz` reports it.
+//! Guarantee: no thread that logs waits for the reader of stderr, except for at most a second at an
+//! exit or a panic. A dedicated thread writes the lines from a bounded queue. A line that does not
+//! fit into the queue is dropped and counted. While lines are dropped, `/readyz` reports it.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -40,7 +40,7 @@ pub fn start(log: &Log) {
         .name("log".to_owned())
         .spawn(write)
         .expect("a thread can be started");
-    // The default hook writes to stderr itself, and may never return.
+    // The default hook writes to stderr itself, and never returns if stderr is not read.
     std::panic::set_hook(Box::new(|panic| {
         let backtrace = std::backtrace::Backtrace::capture();
         let thread = std::thread::current();
@@ -90,9 +90,9 @@ struct State {
     bytes: usize,
     bytes_max: usize,
     is_writing: bool,
-    /// Set from a dropped line until every queued line is written.
+    /// True from a dropped line until every queued line is written.
     is_dropping: bool,
-    /// Number of dropped lines that the log has reported.
+    /// Number of dropped lines that a log line has reported.
     reported: u64,
 }
 
@@ -201,7 +201,7 @@ mod tests {
             }
             assert_eq!(lines.dropped.load(Ordering::Relaxed), 40);
             assert!(lines.lock().is_dropping);
-            lines.flush(Duration::from_millis(10)); // returns although nobody reads
+            lines.flush(Duration::from_millis(10)); // returns although nothing is read
             let read: Vec<String> = reader.iter().take(11).collect();
             assert!(read[..10].iter().all(|line| line == "0123456789"), "{read:?}");
             assert_eq!(read[10], "milepost: 40 log lines were dropped: nobody read stderr\n");

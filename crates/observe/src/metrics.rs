@@ -1,8 +1,8 @@
-//! The metrics. Most are an entry of [`COUNTED`]: a name, a help text, and the source of the value
-//! in [`ConsumerTotals`].
+//! The metrics of a member. Most are entries of [`COUNTED`]: a name, a help text, and a function
+//! that reads the value from [`ConsumerTotals`].
 //!
 //! Guarantee: all totals in a scrape belong to one moment. The consumer publishes its
-//! [`ConsumerTotals`] as a whole, and a scrape reads one of them.
+//! [`ConsumerTotals`] as a whole, and a scrape reads those that were published last.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -49,8 +49,9 @@ enum Value {
     Counters(&'static str, fn(&ConsumerTotals) -> Vec<(&'static str, u64)>),
     /// A gauge per value of the label; the values change at run time.
     Gauges(&'static str, fn(&ConsumerTotals) -> &[(Node, u64)]),
-    /// Fields of sources: the labels `source` and `field`.
+    /// A counter per field of each source, with the labels `source` and `field`.
     Fields(fn(&ConsumerTotals) -> &[UnreadField]),
+    /// A gauge in seconds.
     Seconds(fn(&ConsumerTotals) -> Duration),
     /// A histogram of ages in seconds.
     Histogram(fn(&ConsumerTotals) -> &Ages),
@@ -340,7 +341,7 @@ impl Metrics {
         *lock(&self.totals) = totals;
     }
 
-    /// Sets the gauges with which alerts compare other metrics.
+    /// Sets the gauges of configured values, with which alerts compare other metrics.
     pub fn configured(&self, spool_bytes_max: u64, in_flight_usual: usize) {
         self.spool_bytes_max.set(i64::try_from(spool_bytes_max).unwrap_or(i64::MAX));
         self.in_flight_usual.set(i64::try_from(in_flight_usual).unwrap_or(i64::MAX));

@@ -95,32 +95,32 @@ mod tests {
 
     use super::*;
 
-    const WITHIN: Duration = Duration::from_secs(5);
+    const TIMEOUT: Duration = Duration::from_secs(5);
 
     #[tokio::test(start_paused = true)]
     async fn stalled_or_dripping_reader_is_disconnected() {
         let (ours, _theirs) = duplex(10);
-        let mut stops = ReadInTime::new(ours, WITHIN);
+        let mut stalled = ReadInTime::new(ours, TIMEOUT);
         let began = Instant::now();
-        let error = stops.write_all(&[0; 100]).await.unwrap_err();
-        assert_eq!((error.kind(), began.elapsed()), (io::ErrorKind::TimedOut, WITHIN));
+        let error = stalled.write_all(&[0; 100]).await.unwrap_err();
+        assert_eq!((error.kind(), began.elapsed()), (io::ErrorKind::TimedOut, TIMEOUT));
 
         let (ours, mut theirs) = duplex(10);
-        let mut drips = ReadInTime::new(ours, WITHIN);
-        let drip = tokio::spawn(async move {
+        let mut dripping = ReadInTime::new(ours, TIMEOUT);
+        let reader = tokio::spawn(async move {
             while theirs.read_u8().await.is_ok() {
                 sleep(Duration::from_secs(1)).await;
             }
         });
-        assert!(drips.write_all(&[0; 100]).await.is_err());
-        drop(drips);
-        drip.await.unwrap();
+        assert!(dripping.write_all(&[0; 100]).await.is_err());
+        drop(dripping);
+        reader.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn idle_connection_and_one_that_is_read_stay_open() {
         let (ours, mut theirs) = duplex(10);
-        let mut stream = ReadInTime::new(ours, WITHIN);
+        let mut stream = ReadInTime::new(ours, TIMEOUT);
         for _ in 0..5 {
             let reader = async {
                 sleep(Duration::from_secs(3)).await;
@@ -132,7 +132,7 @@ mod tests {
             };
             let (read, written) = tokio::join!(reader, writer);
             read.and(written.map(|()| 0)).unwrap();
-            sleep(10 * WITHIN).await;
+            sleep(10 * TIMEOUT).await;
         }
     }
 }

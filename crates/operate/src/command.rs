@@ -73,6 +73,7 @@ fn decode_lines(
     let mut is_printed = true;
     let put = |text: &str| put_some(text).inspect_err(|_| is_printed = false);
     let decoded = decode::decode_lines(config, origin, open(file)?, clock, put);
+    // An error is bad usage, except one of printing.
     if is_printed { usage(decoded) } else { decoded }.map(good)
 }
 

@@ -19,15 +19,16 @@ const PLACEHOLDER_DRIVER: &str = "some-driver";
 /// The assumed source, topic and time of receipt of a message.
 #[derive(Debug, Clone)]
 pub struct Origin {
-    /// Number of the source, from 1; not needed if the topic matches one or there is only one.
+    /// Number of the source, from 1; `None`: the source that matches the topic, or the only one.
     pub source: Option<usize>,
-    /// The topic; by default one that matches the source.
+    /// Topic of the message; `None`: a topic that matches the source.
     pub topic: Option<String>,
     /// Time of receipt, from which the age of fixes is measured.
     pub received_at: Timestamp,
 }
 
-/// Decodes a payload. Returns its rows as JSON lines, and whether nothing was rejected.
+/// Decodes a payload. Returns its rows as JSON lines. The second value is true if nothing was
+/// rejected.
 ///
 /// # Errors
 /// The source is ambiguous or unknown, or the topic does not match it.
@@ -54,9 +55,9 @@ struct MosquittoMessage {
 }
 
 /// Decodes each line as a message of its own and passes its rows to `print` before reading the next
-/// line. Ends early if `print` returns `false`. A line is an object that
-/// `mosquitto_sub -F %j` printed, or a payload with the topic and time of `origin`. Returns whether
-/// nothing was rejected.
+/// line. Ends early if `print` returns `false`. A line is an object that `mosquitto_sub -F %j`
+/// printed, or a payload with the topic and source of `origin`. Each line is received at the time
+/// that `clock` returns. Returns whether nothing was rejected.
 ///
 /// # Errors
 /// The input cannot be read, or the source of a line without a topic is ambiguous.

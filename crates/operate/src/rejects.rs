@@ -1,9 +1,9 @@
 //! `milepost rejects replay`: decodes stored payloads again, after a bug fix or a change of the
 //! format.
 //!
-//! Guarantee: idempotent. A fix is the same row however often it is replayed: it keeps the time at
-//! which its message was received, which is also its `ts` if the payload had no time. Only its age
-//! is compared with the current time. The rows of `rejects` stay.
+//! Guarantee: the replay is idempotent. A fix is the same row however often it is replayed: it
+//! keeps the time at which its message was received, which is also its `ts` if the payload had no
+//! time. Its age is checked against the current time. The rows of `rejects` stay.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,9 +32,9 @@ pub struct Summary {
     rejects: u64,
     inserted: u64,
     rejected_again: BTreeMap<Reason, u64>,
-    /// Rejects with only the beginning of their payload stored.
+    /// Rejects of which only the beginning of the payload is stored.
     cut: u64,
-    /// Rejects that the flood limit only counted, in the row of another one.
+    /// Rejects without a row of their own: the flood limit counted them in the row of another one.
     without_row: u64,
 }
 
@@ -110,7 +110,8 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
     Ok(summary)
 }
 
-/// Decodes a stored payload as if it had arrived `now`; its positions keep the time of receipt.
+/// Decodes a stored payload as if it had arrived `now`. Its positions keep the original time of
+/// receipt.
 fn decode(decoder: &Decoder, reject: &StoredReject, now: Timestamp, decoded: &mut Decoded) {
     // A rejected point of an array was stored without the object around it, which may have the id.
     let driver_id = DriverId::new(&reject.driver_id).ok();

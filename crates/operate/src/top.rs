@@ -17,11 +17,11 @@ use tokio::time::{Instant, sleep, timeout};
 use milepost_command::Shown;
 use milepost_config::Config;
 use milepost_core::peers::Peer;
-use milepost_core::peers::standing::Standing;
+use milepost_core::peers::standing::MemberStatus;
 use milepost_observe::ask::{PATH, get, resolve};
 
-/// Timeout for all answers of one member.
-const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+/// Timeout for resolving a member's host name, and for all answers of one member.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Characters per line of the screen.
 const WIDTH: usize = 80;
 const HEAD: &str =
@@ -43,7 +43,7 @@ struct Answer {
     unready: Vec<String>,
     /// Values of the metrics, summed over their labels.
     values: BTreeMap<String, f64>,
-    /// Cumulative counts by upper bound.
+    /// Buckets of the histograms: upper bound and cumulative count of each.
     buckets: BTreeMap<String, Vec<(f64, f64)>>,
 }
 
@@ -56,10 +56,12 @@ struct Row {
     ready: bool,
     /// Why the member is not ready, or why it gave no answer.
     reasons: Vec<String>,
-    /// Average rate between two refreshes.
+    /// Average rate between two refreshes, like the next two fields; `None` without an earlier
+    /// answer of the same process.
     messages_per_second: Option<f64>,
     positions_per_second: Option<f64>,
     rejects_per_second: Option<f64>,
+    /// Number of errors between two refreshes.
     insert_errors: Option<f64>,
     /// 99th percentile of the batches' lag.
     lag_p99_seconds: Option<f64>,
@@ -105,14 +107,14 @@ async fn poll(members: &[Peer], before: &Answers) -> (Screen, Answers) {
     let (mut rows, mut requests, mut now) = (Vec::new(), JoinSet::new(), Answers::new());
     let mut asked = BTreeSet::new();
     for Peer { host, port } in members {
-        let resolved = timeout(ANSWER_WITHIN, resolve(host, *port)).await;
+        let resolved = timeout(ANSWER_TIMEOUT, resolve(host, *port)).await;
         match resolved.unwrap_or_else(|_| Err("its host name was not resolved in time".to_owned()))
         {
             Ok(addresses) => {
                 for address in addresses.into_iter().filter(|address| asked.insert(*address)) {
                     requests.spawn(async move {
-                        let late = |_| Err(format!("no answer within {ANSWER_WITHIN:?}"));
-                        (address, timeout(ANSWER_WITHIN, ask(address)).await.unwrap_or_else(late))
+                        let late = |_| Err(format!("no answer within {ANSWER_TIMEOUT:?}"));
+                        (address, timeout(ANSWER_TIMEOUT, ask(address)).await.unwrap_or_else(late))
                     });
                 }
             }
@@ -146,7 +148,7 @@ async fn ask(address: SocketAddr) -> Result<Answer, String> {
     let unready = if status == StatusCode::OK { Vec::new() } else { lines(&ready) };
     let mut answer = Answer {
         at,
-        name: Standing::from_json(&member)?.name,
+        name: MemberStatus::from_json(&member)?.name,
         unready,
         values: BTreeMap::new(),
         buckets: BTreeMap::new(),
@@ -184,7 +186,8 @@ impl Answer {
     }
 
     /// Returns the upper bound of the bucket that holds the quantile of the values observed since
-    /// `before`; `None` if there were none.
+    /// `before`, or the largest finite bound if that bucket has none. Returns `None` if no value
+    /// was observed.
     fn quantile(&self, before: &Self, name: &str, q: f64) -> Option<f64> {
         let (now, then) = (self.buckets.get(name)?, before.buckets.get(name)?);
         let counts: Vec<(f64, f64)> =

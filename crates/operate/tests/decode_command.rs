@@ -80,13 +80,13 @@ fn ambiguous_or_unknown_source_is_refused() {
 #[test]
 fn each_line_of_a_stream_is_decoded_by_its_own_topic() {
     let config = Config::parse(SOURCES).unwrap();
-    let stream = |topic: Option<&str>, lines: &str, readers: usize| {
+    let stream = |topic: Option<&str>, lines: &str, prints_max: usize| {
         let clock = || Timestamp::from_unix_ms(RECEIVED_AT_MS);
         let origin = Origin { source: None, topic: topic.map(str::to_owned), received_at: clock() };
         let mut printed = Vec::new();
         let is_good = decode_lines(&config, origin, lines.as_bytes(), clock, |rows| {
             printed.push(rows.to_owned());
-            Ok(printed.len() < readers)
+            Ok(printed.len() < prints_max)
         });
         is_good.map(|is_good| (printed, is_good)).map_err(|error| error.to_string())
     };
@@ -116,7 +116,7 @@ fn each_line_of_a_stream_is_decoded_by_its_own_topic() {
         "{printed:#?}"
     );
 
-    // Lines that are payloads only, and a reader that closes early.
+    // The lines are payloads only, and the reader closes early.
     let payloads = format!("{fix}\n{fix}\n{fix}");
     let (printed, is_good) = stream(Some("owntracks/jo/phone"), &payloads, 2).unwrap();
     assert!(

@@ -1,8 +1,9 @@
 //! Removes the rows of erased drivers from a spool directory that no process uses.
 //!
 //! Guarantee: all other rows stay. The new file is fsynced before the old one is removed. A crash
-//! in between leaves both; the other rows collapse in ClickHouse, and the next run removes the old
-//! file. After a run no power cut brings an erased row back.
+//! in between leaves both: the duplicates of the other rows collapse in ClickHouse, and the next
+//! erasure removes the old file. After a successful erasure, a power cut does not bring an erased
+//! row back.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -14,16 +15,16 @@ use super::{Kind, LoadError, Spool, StoreError, format, list, sync_dir};
 use milepost_core::delivery::SpoolInventory;
 use milepost_core::encode::Insert;
 
-/// Counts of one run.
+/// Counts of an erasure, or of [`count`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct EraseCounts {
     /// Rows of erased drivers.
     pub rows: u64,
     /// Files that may hold such rows but cannot be read: damaged ones, and those of a newer format.
     pub unreadable: u64,
 }
 
-/// An error of an erasure. Files that were rewritten or removed before it stay so.
+/// Why an erasure failed. Files that it had already rewritten or removed stay so.
 #[derive(Debug, thiserror::Error)]
 pub enum EraseError {
     #[error("a file of the spool cannot be read or removed")]
@@ -41,8 +42,8 @@ impl Spool {
         &self,
         inventory: &SpoolInventory,
         is_erased: impl Fn(&[u8]) -> bool,
-    ) -> Result<Found, EraseError> {
-        let mut found = Found::default();
+    ) -> Result<EraseCounts, EraseError> {
+        let mut found = EraseCounts::default();
         for file in &inventory.files {
             let inserts = match self.load(file) {
                 Ok(inserts) => inserts,
@@ -81,7 +82,7 @@ impl Spool {
     fn erase_quarantined(
         &self,
         is_erased: &impl Fn(&[u8]) -> bool,
-        found: &mut Found,
+        found: &mut EraseCounts,
     ) -> io::Result<()> {
         for listed in list(&self.dir)? {
             match listed.kind {
@@ -110,8 +111,8 @@ impl Spool {
 ///
 /// # Errors
 /// The directory or a file cannot be read.
-pub fn count(dir: &Path, is_erased: impl Fn(&[u8]) -> bool) -> io::Result<Found> {
-    let mut found = Found::default();
+pub fn count(dir: &Path, is_erased: impl Fn(&[u8]) -> bool) -> io::Result<EraseCounts> {
+    let mut found = EraseCounts::default();
     for listed in list(dir)?.into_iter().filter(|listed| listed.kind != Kind::Unfinished) {
         let bytes = match fs::read(dir.join(&listed.name)) {
             Err(error) if error.kind() == ErrorKind::NotFound => continue, // replayed meanwhile
@@ -131,6 +132,8 @@ pub fn count(dir: &Path, is_erased: impl Fn(&[u8]) -> bool) -> io::Result<Found>
     Ok(found)
 }
 
+/// Returns the inserts without the rows of erased drivers; `None` if the driver ids cannot be
+/// located, as in a file of a newer version.
 fn without(inserts: &[Insert], is_erased: &impl Fn(&[u8]) -> bool) -> Option<Vec<Insert>> {
     inserts.iter().map(|insert| Some(insert.without(is_erased)?.0)).collect()
 }

@@ -1,9 +1,10 @@
 //! Batches on disk while ClickHouse cannot take them.
 //!
-//! Guarantee: a batch that [`Spool::store`] has taken survives a crash and a power cut: the file is
-//! written under another name, fsynced, renamed, and the directory is fsynced. A truncated or
-//! altered file is never used, not even in part. One process owns the directory and holds its lock.
-//! The files together never exceed `bytes_max`. No file overwrites another one.
+//! Guarantee: a batch for which [`Spool::store`] has returned `Ok` survives a crash and a power
+//! cut: the file is written under another name, fsynced, renamed, and the directory is fsynced. A
+//! truncated or altered file is never used, not even in part. One process owns the directory and
+//! holds its lock. A write that would make the files together exceed `bytes_max` is refused. No
+//! file overwrites another one.
 //!
 //! Each batch is one file, which never changes:
 //!
@@ -11,9 +12,9 @@
 //! 00000000000000000042-4980-730194.batch      sequence - positions - tag
 //! ```
 //!
-//! The names sort in the order of arrival, and contain the number of positions, so that counting
-//! opens no file. Quarantine: milepost renames a damaged file to `….damaged`, and stores a single
-//! row that is too large for ClickHouse or a proxy as `….row`. The operator removes both.
+//! The names sort in the order of arrival. They contain the number of positions, so that counting
+//! positions opens no file. Quarantine: milepost renames a damaged file to `….damaged`, and stores
+//! a single row that is too large for ClickHouse or a proxy as `….row`. The operator removes both.
 //!
 //! Every function blocks for as long as the disk takes: never call one on a thread that serves
 //! requests.

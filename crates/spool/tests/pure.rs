@@ -9,7 +9,7 @@ use milepost_core::encode::{self, Insert};
 use milepost_decode::position::{Position, Timestamp};
 use milepost_decode::reject::{Reason, Reject};
 use milepost_decode::{Decoded, Decoder, Limits, Message, Source};
-use milepost_spool::erase::{Found, count};
+use milepost_spool::erase::{EraseCounts, count};
 use milepost_spool::format::{self, Damaged};
 use milepost_spool::{Kind, LoadError, OpenError, Spool, StoreError, list};
 use tempfile::TempDir;
@@ -71,12 +71,12 @@ fn erase_removes_a_drivers_rows_from_every_file() {
 
     let is_erased = |driver: &[u8]| driver == b"gone";
     let (spool, inventory) = open(&folder);
-    let found = Found { rows: 4, unreadable: 1 };
+    let found = EraseCounts { rows: 4, unreadable: 1 };
     assert_eq!(count(folder.path(), is_erased).unwrap(), found);
     assert_eq!(spool.erase(&inventory, is_erased).unwrap(), found);
     drop(spool);
     let (spool, inventory) = open(&folder);
-    assert_eq!(spool.erase(&inventory, is_erased).unwrap(), Found { rows: 0, unreadable: 1 });
+    assert_eq!(spool.erase(&inventory, is_erased).unwrap(), EraseCounts { rows: 0, unreadable: 1 });
     assert_eq!(
         inventory.files.iter().map(|file| file.positions).sum::<u64>(),
         3 + 1,
@@ -96,7 +96,7 @@ fn written(inserts: &[Insert]) -> Vec<u8> {
     file
 }
 
-fn same(a: &[Insert], b: &[Insert]) -> bool {
+fn are_equal(a: &[Insert], b: &[Insert]) -> bool {
     let parts = |insert: &Insert| (insert.statement.clone(), insert.body.clone(), insert.rows);
     a.iter().map(parts).eq(b.iter().map(parts))
 }
@@ -108,7 +108,7 @@ fn open(folder: &TempDir) -> (Spool, SpoolInventory) {
 #[test]
 fn stored_file_is_read_back_intact() {
     let file = Bytes::from(written(&inserts()));
-    assert!(same(&format::read(&file).unwrap(), &inserts()));
+    assert!(are_equal(&format::read(&file).unwrap(), &inserts()));
 }
 
 #[test]
@@ -117,14 +117,14 @@ fn damaged_file_is_never_read_back() {
     for length in 0..file.len() {
         assert_eq!(format::read(&file[..length].to_vec().into()).unwrap_err(), Damaged::Checksum);
     }
-    for at in 0..file.len() {
+    for index in 0..file.len() {
         for bit in 0..8 {
             let mut flipped = file.clone();
-            flipped[at] ^= 1 << bit;
+            flipped[index] ^= 1 << bit;
             assert_eq!(
                 format::read(&flipped.into()).unwrap_err(),
                 Damaged::Checksum,
-                "byte {at}, bit {bit}"
+                "byte {index}, bit {bit}"
             );
         }
     }
@@ -157,11 +157,11 @@ fn stored_batches_are_listed_in_order_by_the_next_process() {
     assert!(inventory.files.is_empty());
     let first = spool.store(&inserts(), 3).unwrap();
     let second = spool.store(&inserts(), 4).unwrap();
-    drop(spool); // a crash, as far as the directory can tell
+    drop(spool); // leaves the directory as a crash would
 
     let (spool, inventory) = open(&folder);
     assert_eq!(inventory.files, [first, second]);
-    assert!(same(&spool.load(&first).unwrap(), &inserts()));
+    assert!(are_equal(&spool.load(&first).unwrap(), &inserts()));
     assert!(spool.store(&inserts(), 1).unwrap().sequence > second.sequence);
     spool.remove(&first).unwrap();
     assert_eq!(list(folder.path()).unwrap().len(), 2);
@@ -193,9 +193,9 @@ fn merged_directories_keep_every_file() {
     assert_eq!(inventory.files.len(), stored);
     let mut sorted = inventory.files.clone();
     sorted.sort_by_key(|file| file.sequence);
-    assert_eq!(sorted, inventory.files, "oldest first");
+    assert_eq!(sorted, inventory.files, "the oldest file must be listed first");
     for file in &inventory.files {
-        assert!(same(&spool.load(file).unwrap(), &inserts()), "{file}");
+        assert!(are_equal(&spool.load(file).unwrap(), &inserts()), "{file}");
         spool.remove(file).unwrap();
     }
     assert!(list(target.path()).unwrap().is_empty());
@@ -213,8 +213,8 @@ fn second_process_is_refused() {
 #[test]
 fn size_limit_holds_and_a_refused_store_leaves_nothing() {
     let folder = TempDir::new().unwrap();
-    let one = format::length(&inserts());
-    let (spool, _) = Spool::open(folder.path(), 2 * one).unwrap();
+    let file_bytes = format::length(&inserts());
+    let (spool, _) = Spool::open(folder.path(), 2 * file_bytes).unwrap();
     let stored = spool.store(&inserts(), 3).unwrap();
     spool.store(&inserts(), 3).unwrap();
     assert!(matches!(spool.store(&inserts(), 3), Err(StoreError::Full { .. })));
@@ -228,15 +228,15 @@ fn failed_write_leaves_nothing_and_is_retried() {
     let folder = TempDir::new().unwrap();
     let dir = folder.path().join("spool");
     let (spool, _) = Spool::open(&dir, format::length(&inserts())).unwrap();
-    let away = folder.path().join("away");
-    fs::rename(&dir, &away).unwrap();
+    let elsewhere = folder.path().join("elsewhere");
+    fs::rename(&dir, &elsewhere).unwrap();
     assert!(matches!(spool.store(&inserts(), 3), Err(StoreError::Io(_))));
-    fs::rename(&away, &dir).unwrap();
+    fs::rename(&elsewhere, &dir).unwrap();
     let stored = spool.store(&inserts(), 3).expect("the failed write released its bytes");
-    fs::rename(&dir, &away).unwrap();
+    fs::rename(&dir, &elsewhere).unwrap();
     assert!(
         matches!(spool.load(&stored), Err(LoadError::Io(_))),
-        "a volume that is not mounted may be mounted again"
+        "a missing directory may be a volume that is mounted again later"
     );
 }
 
@@ -268,10 +268,10 @@ fn half_written_and_foreign_files_are_not_batches() {
     let (_spool, inventory) = open(&folder);
     assert!(inventory.files.is_empty());
     assert!(folder.path().join("notes.txt").exists());
-    assert!(folder.path().join("who-knows.batch").exists(), "a file that is not milepost's stays");
+    assert!(folder.path().join("who-knows.batch").exists(), "a foreign file must stay");
     assert!(
         !folder.path().join("00000000000000000007-5-0.unfinished").exists(),
-        "its messages were never acknowledged"
+        "an unfinished file must be removed: its messages were never acknowledged"
     );
     let stem = |text| File::from_stem(text, 0);
     assert!(

@@ -51,7 +51,8 @@ impl Address {
     }
 
     /// Connects to the first address that answers. Each address gets an equal share of the time, so
-    /// that a dead one does not use it up.
+    /// that a dead address does not use up all of it. `within`: time limit; at most, and by
+    /// default, [`TCP_TIMEOUT`].
     pub(super) async fn reach(&self, within: Option<Duration>) -> io::Result<TcpStream> {
         let within = within.map_or(TCP_TIMEOUT, |within| within.min(TCP_TIMEOUT));
         let reached = timeout(within, self.reach_any(within)).await;
@@ -83,10 +84,10 @@ mod tests {
 
     #[tokio::test]
     async fn host_with_two_address_families_is_one_server() {
-        let of = |host: &str| Address { host: host.to_owned(), port: 1883, ip: None };
+        let address = |host: &str| Address { host: host.to_owned(), port: 1883, ip: None };
         for host in ["localhost", "127.0.0.1"] {
-            assert_eq!(of(host).all().await, Some(vec![of(host)]));
+            assert_eq!(address(host).all().await, Some(vec![address(host)]));
         }
-        assert_eq!(of("no such name").all().await, None);
+        assert_eq!(address("no such name").all().await, None);
     }
 }

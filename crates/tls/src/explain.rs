@@ -15,8 +15,9 @@ pub(super) fn not_a_tls_port(server: Server) -> String {
 }
 
 /// Returns a hint for a connection on which the server does not speak the expected protocol.
+/// `with_tls`: whether milepost used TLS on it.
 #[must_use]
-pub fn is_this_the_port(server: Server, with_tls: bool) -> String {
+pub fn port_hint(server: Server, with_tls: bool) -> String {
     let (tls, plain) = server.schemes();
     let section = server.section();
     if with_tls {
@@ -69,7 +70,7 @@ fn explain_certificate(section: &str, error: &CertificateError) -> String {
 
 #[expect(
     clippy::wildcard_enum_match_arm,
-    reason = "an alert is one byte, and most values have no cause that an operator can mend"
+    reason = "an alert is one byte, and most values have no cause that an operator can fix"
 )]
 fn explain_alert(section: &str, alert: AlertDescription) -> String {
     match alert {
@@ -110,7 +111,7 @@ pub(super) fn without_time(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), RustlsError::InvalidCertificate(timeless))
 }
 
-/// Returns the error of rustls, which several layers may have wrapped.
+/// Returns the error of rustls, which other errors may wrap; `None` if there is none.
 fn rustls_error(error: &io::Error) -> Option<&RustlsError> {
     let inner = error.get_ref()?;
     inner.downcast_ref::<RustlsError>().or_else(|| rustls_error(inner.downcast_ref::<io::Error>()?))
@@ -153,10 +154,10 @@ mod tests {
             assert!(advice.contains(words), "{words} is not in {advice}");
         }
         assert_eq!(explain(Server::Broker, &io::Error::other("reset")), None);
-        let plain = is_this_the_port(Server::ClickHouse, false);
+        let plain = port_hint(Server::ClickHouse, false);
         assert_eq!(plain, "is this a TLS port? Then use https:// in clickhouse.url");
         assert!(
-            is_this_the_port(Server::Broker, true)
+            port_hint(Server::Broker, true)
                 .ends_with("set mqtt.url to the TLS port, or use mqtt://")
         );
     }

@@ -6,10 +6,10 @@
 //!                    └─▶ an error that says what to change
 //! ```
 //!
-//! Guarantee: the server's certificate and name are always verified; no setting disables it. Files
-//! are read again for every connection, so an operator can replace them without a restart. If one
-//! cannot be used, milepost logs that and keeps the last good ones. Uses rustls with ring, which
-//! needs no C library.
+//! Guarantee: the server's certificate and name are always verified; no setting disables it. The
+//! configured files are read again for every connection, so an operator can replace them without a
+//! restart. If a file cannot be used, milepost logs that and keeps the last good ones. Uses rustls
+//! with ring, which needs no C library.
 //!
 //! Refuses: to connect to a server whose certificate cannot be verified.
 
@@ -39,12 +39,12 @@ use tracing::warn;
 use milepost_core::throttle::Throttle;
 
 pub use self::address::Address;
-pub use self::explain::{explain, is_this_the_port};
+pub use self::explain::{explain, port_hint};
 use self::explain::{not_a_tls_port, without_time};
 pub use self::one_reader::OneReader;
 pub use self::server::{Server, is_this_machine};
 
-/// Age at which the system's list of public CAs is read again.
+/// Maximum age of the system's list of public CAs: a connection reads an older list again.
 const SYSTEM_CAS_AGE_MAX: Duration = Duration::from_secs(600);
 /// Interval between log lines about an unusable file.
 const UNUSABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
@@ -220,7 +220,8 @@ impl Pem {
     }
 }
 
-/// Connects, over TLS if `tls` is given. `within`: time limit for TCP; the TLS handshake has none.
+/// Connects, over TLS if `tls` is given. `within`: time limit for connecting over TCP, at most 3 s;
+/// `None` stands for 3 s. The TLS handshake has no time limit.
 pub async fn open(
     address: &Address,
     within: Option<Duration>,
@@ -242,8 +243,8 @@ pub struct Tls {
 
 /// The files as they were last used, and the TLS configuration that was built from them.
 struct Last {
-    read: Contents,
-    at: Instant,
+    contents: Contents,
+    read_at: Instant,
     config: Arc<ClientConfig>,
 }
 
@@ -262,8 +263,8 @@ impl Tls {
         Self { files, reader: OneReader::default(), last: Mutex::new(last) }
     }
 
-    /// Makes the TLS handshake with `host`, without a time limit. Fails with [`Error::File`] if the
-    /// files are unusable and were unusable for every earlier connection.
+    /// Performs the TLS handshake with `host`, without a time limit. Fails with [`Error::File`] if
+    /// the files are unusable and were unusable for every earlier connection.
     pub async fn handshake(
         self: Arc<Self>,
         host: &str,
@@ -275,7 +276,7 @@ impl Tls {
         let failed = |source: io::Error| {
             let source = without_time(source);
             let words =
-                explain(self.files.server, &source).unwrap_or_else(|| self.explain_end(&source));
+                explain(self.files.server, &source).unwrap_or_else(|| self.explain_io(&source));
             Error::Handshake { words, source }
         };
         let name = ServerName::try_from(host.to_owned())
@@ -290,8 +291,8 @@ impl Tls {
         let (last, unusable_log) = &mut *last;
         let read = self.files.read();
         if let (Ok(read), Some(known)) = (&read, &*last)
-            && *read == known.read
-            && (self.files.ca.is_some() || known.at.elapsed() < SYSTEM_CAS_AGE_MAX)
+            && *read == known.contents
+            && (self.files.ca.is_some() || known.read_at.elapsed() < SYSTEM_CAS_AGE_MAX)
         {
             return Ok(Arc::clone(&known.config));
         }
@@ -299,8 +300,9 @@ impl Tls {
             read.and_then(|read| self.files.build(&read).map(|config| (read, Arc::new(config)))),
             &*last,
         ) {
-            (Ok((read, config)), _) => {
-                *last = Some(Last { read, at: Instant::now(), config: Arc::clone(&config) });
+            (Ok((contents, config)), _) => {
+                let read_at = Instant::now();
+                *last = Some(Last { contents, read_at, config: Arc::clone(&config) });
                 Ok(config)
             }
             (Err(error), Some(known)) => {
@@ -313,7 +315,8 @@ impl Tls {
         }
     }
 
-    fn explain_end(&self, error: &io::Error) -> String {
+    /// Returns the cause of a handshake that failed with an error of the connection, not of TLS.
+    fn explain_io(&self, error: &io::Error) -> String {
         let hung_up = [
             io::ErrorKind::UnexpectedEof,
             io::ErrorKind::ConnectionReset,

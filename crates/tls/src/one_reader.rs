@@ -1,5 +1,5 @@
-//! Reads files on a blocking thread, one read at a time: a hung disk blocks only one thread,
-//! however many callers wait.
+//! Reads files on a blocking thread, one read at a time, so that a hung disk blocks only one thread
+//! even if many callers wait.
 
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -15,7 +15,7 @@ impl<T> Default for OneReader<T> {
 
 impl<T: Send + 'static> OneReader<T> {
     /// Runs `read` on a blocking thread and returns its result. If an earlier caller gave up on a
-    /// read that still runs, waits for that one instead.
+    /// read that is still running, waits for that read and returns its result instead.
     pub async fn read(&self, read: impl FnOnce() -> T + Send + 'static) -> T {
         let mut running = self.0.lock().await;
         let result = running.get_or_insert_with(|| spawn_blocking(read)).await;
@@ -39,7 +39,8 @@ mod tests {
         let mut answer = Some(answer);
         for _ in 0..20 {
             let answer = answer.take();
-            let read = reader.read(move || answer.expect("one thread reads").recv().unwrap());
+            let read =
+                reader.read(move || answer.expect("only the first read runs").recv().unwrap());
             assert!(timeout(Duration::from_millis(1), read).await.is_err());
         }
         disk.send(7).unwrap();

@@ -248,7 +248,10 @@ fn only_editors_named_by_the_proxy_write_fences() -> Result<()> {
     };
     ensure!(ask(&map, "/api/config", &[("X-User", "ada")])?.json()?["edits_fences"] == true);
     ensure!(post(&map, "eve", geojson, YARD)?.0 == 403);
-    ensure!(post(&map, "ada", "text/plain", YARD)?.0 == 400, "a content type that a foreign page can send");
+    ensure!(
+        post(&map, "ada", "text/plain", YARD)?.0 == 400,
+        "a content type that a foreign page can send"
+    );
     for wrong in ["", "{}", &YARD.replace("yard", ""), &YARD.replace("[12,47],[12,49],", "")] {
         let (status, why) = post(&map, "ada", geojson, wrong)?;
         ensure!(status == 400 && why.contains("error"), "{wrong}: {status} {why}");
@@ -403,7 +406,10 @@ fn only_the_proxy_can_name_the_viewer() -> Result<()> {
         .with("HTTP__BEHIND_PROXY", "true")
         .with("HTTP__USER_HEADER", "X-User");
     let (code, words) = proxied.clone().with("HTTP__LISTEN", "0.0.0.0:0").call(&["run"])?;
-    ensure!(code == 64 && words.contains("http.user_header: anyone who reaches 0.0.0.0:0"), "{words}");
+    ensure!(
+        code == 64 && words.contains("http.user_header: anyone who reaches 0.0.0.0:0"),
+        "{words}"
+    );
     let map = proxied.with("HTTP__TOKEN", "t0ken").run()?;
     let (ada, right) = (("X-User", "ada"), ("Authorization", "Bearer t0ken"));
     for (headers, status) in [

@@ -3,7 +3,7 @@
 //!
 //! Guarantee: nothing is acknowledged before it is durable. A session is ended only when it is
 //! empty. It is unsubscribed first, so that new messages go to the other members of the group. If
-//! there is no other member, the messages would be lost, and the command refuses.
+//! no other member is known, they would be lost, so the command refuses unless `--leave` is given.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use crate::app::run::{Shared, Started, start};
-use milepost_command::{ASK_WITHIN, Outcome, Shown, Signals, tables};
+use milepost_command::{ASK_TIMEOUT, Outcome, Shown, Signals, tables};
 use milepost_config::Config;
 use milepost_core::consumer::{Connections, ConsumerTotals};
 use milepost_core::delivery::SpoolInventory;
@@ -24,8 +24,8 @@ use milepost_core::session::events::Leave;
 use milepost_observe::ask::{OnUnresolved, query_peers};
 use milepost_observe::metrics::Metrics;
 
-/// Timeout for the totals of a driver thread that ends.
-const TOTALS_WITHIN: Duration = Duration::from_secs(5);
+/// Timeout for the totals of a driver thread that is ending.
+const TOTALS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval between two checks of the totals.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -49,11 +49,11 @@ impl Drained {
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let ConsumerTotals { sessions, former, .. } = &self.totals;
-        let is_left = !self.visited_all
+        let sessions_remain = !self.visited_all
             || former.unfinished > 0
             || former.contested > 0
             || sessions.held_by_broker > 0;
-        if is_left { Outcome::DataLeft } else { Outcome::Clean }
+        if sessions_remain { Outcome::DataLeft } else { Outcome::Clean }
     }
 }
 
@@ -127,8 +127,9 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
         ended = &mut driver => return completed(ended),
         Some(ended) = tasks.join_next() => {
             let task = ended.context("a task panicked")?;
-            // The executor ends when the driver does, whose totals then arrive soon, or are here.
-            return match timeout(TOTALS_WITHIN, driver).await {
+            // The executor ends when the driver ends. Then the driver's totals have arrived, or
+            // will arrive soon.
+            return match timeout(TOTALS_TIMEOUT, driver).await {
                 Ok(ended) => completed(ended),
                 Err(_) => bail!("task `{task}` ended unexpectedly"),
             };
@@ -147,8 +148,8 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     Ok(Drained { totals, visited_all: false })
 }
 
-/// Waits until another process takes a session over. That process consumes, so emptying its other
-/// sessions would take its messages away.
+/// Waits until another process takes a session over. That process consumes these sessions, so the
+/// drain must not take more messages from them.
 async fn contested(metrics: &Metrics) {
     while metrics.totals().former.contested == 0 {
         sleep(POLL_INTERVAL).await;
@@ -166,7 +167,7 @@ fn completed(ended: Result<ConsumerTotals, RecvError>) -> Result<Drained> {
 async fn remaining_member(config: &Config, client_id: &str) -> Result<Result<String, String>> {
     let topics = config.mqtt.topics.iter().cloned().collect();
     let (mut remaining, mut running_at, mut why) = (None, None, String::new());
-    query_peers(&config.members(), ASK_WITHIN, OnUnresolved::Report, |address, answer| {
+    query_peers(&config.members(), ASK_TIMEOUT, OnUnresolved::Report, |address, answer| {
         match answer {
             Ok(theirs) if theirs.name == client_id => running_at = Some(address.to_owned()),
             Ok(theirs)
@@ -178,7 +179,7 @@ async fn remaining_member(config: &Config, client_id: &str) -> Result<Result<Str
                 remaining = Some(format!("{} at {address}", theirs.name));
             }
             Ok(theirs) => why += &format!("; {} at {address} has another mqtt.group or other topics, is not subscribed, or is leaving", theirs.name),
-            Err(silence) => why += &format!("; {address}: {silence}"),
+            Err(error) => why += &format!("; {address}: {error}"),
         }
         if running_at.is_some() { Next::Stop } else { Next::Settled }
     })

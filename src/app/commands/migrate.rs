@@ -48,7 +48,7 @@ pub async fn migrate(config: &Config, drop_field: Option<&str>) -> Result<()> {
         };
         match migrated.await {
             Ok(applied) => break applied,
-            Err(error) if error.may_pass() => {
+            Err(error) if error.may_succeed_on_retry() => {
                 if log.allow(Instant::now()) {
                     warn!(why = error_chain(&error), "waiting for ClickHouse");
                 }
@@ -89,7 +89,10 @@ mod tests {
         let config = format!("[clickhouse]\nurl = 'http://{address}'");
         let config = Config::parse(&config).unwrap();
         let mut migrated = Box::pin(migrate(&config, Some("battery")));
-        assert!(timeout(Duration::from_millis(500), &mut migrated).await.is_err(), "it waits");
+        assert!(
+            timeout(Duration::from_millis(500), &mut migrated).await.is_err(),
+            "migrate must wait"
+        );
         let server = tokio::spawn(empty_server(TcpListener::bind(address).await.unwrap()));
         let error = timeout(Duration::from_secs(10), migrated).await.unwrap().unwrap_err();
         assert!(error.to_string().starts_with("there is no field battery"), "{error:#}");

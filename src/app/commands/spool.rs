@@ -119,7 +119,8 @@ fn read(dir: &Path, file: &Listed) -> Result<Vec<Insert>> {
 }
 
 /// `milepost spool export`: writes each insert as a statement and its data, for
-/// `clickhouse-client` or curl. [`Outcome::DataLeft`]: a file is left out, and the text names it.
+/// `clickhouse-client` or curl. Returns the text to print, and [`Outcome::DataLeft`] if a file is
+/// left out; the text names it.
 ///
 /// # Errors
 /// The target cannot be written. Files that are already written stay.
@@ -215,7 +216,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
                     (read_at, pause) = (Instant::now(), tables::EVERY);
                     list.send_replace(now);
                 }
-                Err(error) if error.may_pass() && read_at.elapsed() < LIST_AGE_MAX => {
+                Err(error) if error.may_succeed_on_retry() && read_at.elapsed() < LIST_AGE_MAX => {
                     if is_first_failure {
                         warn!(
                             why = error_chain(&error),

@@ -18,7 +18,8 @@ const BROKERS_OWN: &[u8] = b"$SYS/";
 /// Maximum number of nodes that are counted.
 const NODES_MAX: usize = 64;
 
-/// Why a broker dropped messages: our name, and EMQX's name of the counter below `metrics/`.
+/// Why a broker dropped messages: the label of our metric, and EMQX's name of the counter below
+/// `metrics/`.
 pub const REASONS: [(&str, &str); 6] = [
     // A session's queue was full, and the oldest message was dropped.
     ("queue_full", "delivery/dropped/queue_full"),
@@ -98,7 +99,11 @@ mod tests {
     #[test]
     fn drops_are_counted_from_the_first_report_on() {
         let mut drops = BrokerDrops::default();
-        assert_eq!(report(&mut drops, "a", FULL, "700"), 0, "dropped before the first report");
+        assert_eq!(
+            report(&mut drops, "a", FULL, "700"),
+            0,
+            "drops before the first report do not count"
+        );
         assert_eq!(report(&mut drops, "a", FULL, "700"), 0);
         assert_eq!(report(&mut drops, "a", FULL, "705"), 5);
         assert_eq!(report(&mut drops, "a", FULL, "3"), 8, "the broker restarted");

@@ -3,8 +3,9 @@
 //! `src/app/schema.rs` compares it with ClickHouse's clock every 30 s. Between two comparisons, a
 //! jump is detected by the monotonic clock. Before the first comparison, while ClickHouse is down,
 //! the fleet is the reference: a correct clock finds most messages fresh. While this host's clock
-//! would reject at least as many messages as it finds fresh, the messages that it would reject or
-//! date are deferred, together with all later ones of their connection; the others are accepted.
+//! would reject at least as many messages as it finds fresh, two kinds of messages are deferred:
+//! those that it would reject, and those with a fix that would get its time. All later messages of
+//! their connection are deferred with them; the others are accepted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +17,7 @@ pub(super) struct Clock {
     jump_max: Duration,
     /// Last reading of both clocks.
     last: Option<Now>,
-    /// Why the clock cannot be trusted.
+    /// Why the clock cannot be trusted, after a jump or a comparison; `None` if it can.
     off: Option<String>,
     /// Number of jumps so far.
     jumps: u64,

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use super::former::{CONNECTIONS_MAX, Former};
+use crate::counted::counted;
 use crate::session::Session;
 use crate::session::events::ConnectionState;
 
@@ -80,6 +81,7 @@ impl Growth {
     /// Returns the next step, which the caller takes before it calls again. `has_unserved_node`:
     /// some node of the broker has no session. A new session waits for that node as long as it
     /// takes, so it must not reuse the index of a former session, whose messages would wait too.
+    /// `nodes`: number of the broker's nodes.
     pub(super) fn step(
         &mut self,
         sessions: &[Session],
@@ -117,11 +119,12 @@ impl Growth {
             && self.window(sessions) < window_wanted
     }
 
-    /// Returns a line of `/readyz` per session that does not consume. A session that was added
-    /// later counts once it has been subscribed.
+    /// Returns a line of `/readyz` for each of the first [`NAMED_MAX`] sessions that do not
+    /// consume, and a line with the number of the others. A session that was added later counts
+    /// once it has been subscribed.
     pub(super) fn unready_reasons(&self, sessions: &[Session], now: Instant) -> Vec<String> {
         let mut reasons = Vec::new();
-        let mut unnamed = 0;
+        let mut unnamed = 0_usize;
         for (index, session) in sessions[..self.consuming].iter().enumerate() {
             let counts = index < self.at_start || session.has_been_live();
             match session.unready_reason(now).filter(|_| counts) {
@@ -133,8 +136,7 @@ impl Growth {
             }
         }
         if unnamed > 0 {
-            let s = if unnamed == 1 { "" } else { "s" };
-            reasons.push(format!("and {unnamed} more session{s}"));
+            reasons.push(format!("and {}", counted(unnamed, "more session")));
         }
         reasons
     }
@@ -152,7 +154,7 @@ mod tests {
     use crate::session::ConnAck;
     use crate::session::events::{SessionConfig, SessionEvent};
 
-    fn away() -> Session {
+    fn disconnected() -> Session {
         let answer_within = Duration::from_secs(10);
         let session_expiry = Duration::from_secs(120);
         Session::consuming(SessionConfig {
@@ -164,7 +166,7 @@ mod tests {
     }
 
     fn live(window: u16) -> Session {
-        let (mut session, now) = (away(), Instant::now());
+        let (mut session, now) = (disconnected(), Instant::now());
         let connack = ConnAck { receive_maximum: Some(window), ..ConnAck::default() };
         session.handle_event(SessionEvent::Connected(connack), now);
         session.handle_event(SessionEvent::Subscribed { refusals: Vec::new() }, now);
@@ -179,16 +181,16 @@ mod tests {
 
     #[test]
     fn disconnected_session_counts_with_the_mean_window() {
-        let of_three = Growth::new(Connections::Fixed(3));
-        assert_eq!(of_three.window(&[live(20), away(), live(40)]), 90);
-        assert_eq!(of_three.window(&[away(), away(), away()]), 0);
+        let growth = Growth::new(Connections::Fixed(3));
+        assert_eq!(growth.window(&[live(20), disconnected(), live(40)]), 90);
+        assert_eq!(growth.window(&[disconnected(), disconnected(), disconnected()]), 0);
     }
 
     #[test]
     fn session_for_a_node_waits_until_no_former_one_has_its_id() {
         let (mut growth, mut sessions) = (Growth::new(Connections::Fixed(1)), vec![live(20)]);
         assert_eq!(growth.step(&sessions, 0, true, 2), GrowthStep::Visit);
-        sessions.push(away());
+        sessions.push(disconnected());
         assert_ne!(growth.step(&sessions, 0, true, 2), GrowthStep::Grow, "the visit has not ended");
         assert_eq!(growth.consuming(), 1);
     }

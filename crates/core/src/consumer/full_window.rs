@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::Consumer;
 
 /// Time after which a full window is reported: messages wait in the broker for about as long.
-const WINDOW_FULL_MAX: Duration = Duration::from_secs(10);
+const REPORTED_AFTER: Duration = Duration::from_secs(10);
 
 impl Consumer {
     /// Returns the longest time for which the window of a consuming session has been full.
@@ -15,20 +15,20 @@ impl Consumer {
         consuming.iter().map(|session| session.window_full_for(now)).max().unwrap_or_default()
     }
 
-    /// Returns the line of `/readyz` if a window has been full for longer than [`WINDOW_FULL_MAX`].
+    /// Returns the line of `/readyz` if a window has been full for at least [`REPORTED_AFTER`].
     pub(super) fn window_full_reason(&self, now: Instant) -> Option<String> {
-        if self.window_full_for < WINDOW_FULL_MAX {
+        if self.window_full_for < REPORTED_AFTER {
             return None;
         }
         let consuming = &self.sessions[..self.growth.consuming()];
         let full = consuming
             .iter()
-            .filter(|session| session.window_full_for(now) >= WINDOW_FULL_MAX)
+            .filter(|session| session.window_full_for(now) >= REPORTED_AFTER)
             .count();
         let (window, wanted) = (self.growth.window(&self.sessions), self.settings.window_wanted);
         let advice = if window < wanted {
             format!(
-                "{wanted} messages in flight keep every insert busy: raise mqtt.max_inflight to 32000 (EMQX, in the zone of \
+                "{wanted} messages in flight keep every insert slot busy: raise mqtt.max_inflight to 32000 (EMQX, in the zone of \
                  milepost's listener) or max_inflight_messages (Mosquitto)"
             )
         } else {

@@ -5,7 +5,7 @@
 //! batches with the number of members: the whole group makes about [`INSERTS_PER_AGE`] inserts per
 //! `batch.age_max`.
 //!
-//! Guarantee: the age is never shorter than `batch.age_max`, and never longer than
+//! Guarantee: the age is never shorter than `batch.age_max`, and lengthened to at most
 //! `batch.members_age_max`. Every other reason to close a batch still applies. While half of a
 //! window or half of the buffer is used, the age is `batch.age_max`, so that a broker never waits
 //! for a lengthened one.

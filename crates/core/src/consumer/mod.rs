@@ -36,9 +36,10 @@ use self::connections::{Growth, GrowthStep};
 pub use self::former::{CONNECTIONS_MAX, FormerTotals};
 use self::group_age::GroupAge;
 use self::nodes::{Node, Nodes};
-use self::notice::Log;
+use self::notice::LogThrottles;
 pub use self::notice::{ACKNOWLEDGED_WITHIN, ConsumerNotice};
 pub use self::totals::ConsumerTotals;
+use crate::counted::counted;
 use crate::delivery::events::{Attention, DeliveryCommand, Durable, Report, ServerStatus};
 use crate::delivery::policy::{Delivery, Demand};
 use crate::erased::Erased;
@@ -89,13 +90,13 @@ pub struct Consumer {
     broker_drops: BrokerDrops,
     group_age: GroupAge,
     leaving: Option<Leave>,
-    /// At QoS 0: since when the buffer has had no room for one more read.
+    /// At QoS 0: since when the buffer has had no room for one more read; `None` while it has room.
     full_since: Option<Instant>,
-    log: Log,
+    log: LogThrottles,
     /// Longest time for which the window of a consuming session has been full.
     window_full_for: Duration,
-    /// Acknowledgements sent so far, and since when the number has not changed while messages
-    /// waited.
+    /// Number of acknowledgements sent so far, and since when it has not changed although messages
+    /// wait for theirs; `None` if none waits.
     progress: (u64, Option<Instant>),
     notices: VecDeque<ConsumerNotice>,
     durable: VecDeque<Durable>,
@@ -117,7 +118,7 @@ impl Consumer {
             group_age,
             leaving: None,
             full_since: None,
-            log: Log::default(),
+            log: LogThrottles::default(),
             window_full_for: Duration::ZERO,
             progress: (0, None),
             notices: VecDeque::new(),
@@ -170,7 +171,7 @@ impl Consumer {
     }
 
     /// Records that the shell connects this session. Returns its node and, if another node is
-    /// available, how long to wait for this one.
+    /// available, how long to wait for this one. `None`: the usual connect timeout applies.
     pub fn dial(&mut self, index: SessionIndex, now: Instant) -> (Node, Option<Duration>) {
         self.nodes.dial(index, now)
     }
@@ -213,7 +214,8 @@ impl Consumer {
         self.delivery.handle_report(report, now);
     }
 
-    /// Processes the result of the watcher's last queries to ClickHouse.
+    /// Processes the result of the last queries that the watcher (`src/app/schema.rs`) sent to
+    /// ClickHouse.
     pub fn handle_server_status(&mut self, status: ServerStatus, now: Instant) {
         if status.answers.is_ok() {
             self.clock.compared(status.clock_off.clone(), status.clock_jumps);
@@ -348,10 +350,12 @@ impl Consumer {
         let stalled =
             self.progress.1.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         if stalled >= STALLED_AFTER {
+            let unacked = self.unacked();
+            let wait = if unacked == 1 { "waits" } else { "wait" };
             reasons.push(format!(
-                "acknowledgements: none for {} s, and {} messages wait",
+                "acknowledgements: none for {} s, and {} {wait}",
                 stalled.as_secs(),
-                self.unacked()
+                counted(unacked, "message")
             ));
         }
         reasons
@@ -532,7 +536,7 @@ impl Consumer {
                 }
             }
         };
-        let is_new = self.log.no_more.allow_while(unserved.is_some(), now);
+        let is_new = self.log.no_more_sessions.allow_while(unserved.is_some(), now);
         self.notices.extend(
             unserved.filter(|_| is_new).map(|node| ConsumerNotice::NoMoreSessions { node }),
         );

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::former::CONNECTIONS_MAX;
+use crate::counted::counted;
 use crate::delivery;
 use crate::intake::{SessionIndex, UnreadNotice};
 use crate::session;
@@ -17,11 +18,13 @@ pub type Node = Arc<str>;
 pub enum ConsumerNotice {
     Session(SessionIndex, session::events::SessionNotice),
     Delivery(delivery::events::DeliveryNotice),
-    /// The windows together are too small: they cap every batch below `rows_max`.
+    /// The windows add up to fewer messages than `wanted`, so they cannot keep every insert slot
+    /// busy with full batches.
     WindowSmall {
         /// Messages in flight that the broker allows, over all sessions.
         window: usize,
-        /// Messages in flight that would keep every insert busy and the open batch filling.
+        /// Messages in flight that keep every insert slot busy while the open batch fills: (inserts
+        /// in flight + 1) × rows of a full batch.
         wanted: usize,
         sessions: usize,
     },
@@ -39,10 +42,12 @@ pub enum ConsumerNotice {
     },
     /// A source has fields that are not read, or sent its first fix without a time.
     Unread(UnreadNotice),
-    /// A session is added: a node has none, or the windows of the existing ones hold too few
-    /// messages.
+    /// A session is added: a node of the broker has no session, or the windows of the existing
+    /// sessions are too small.
     Growing {
+        /// Number of sessions, including the new one.
         sessions: usize,
+        /// The node that had no session; `None` if the windows were too small.
         node: Option<Node>,
     },
     /// A node has no session, and the maximum number of sessions is reached.
@@ -65,30 +70,38 @@ pub enum ConsumerNotice {
 /// Interval between log lines about messages that match no source, or are dropped.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
-/// Limits of the log lines.
+/// The throttles of log lines that would repeat.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct LogThrottles {
     pub(super) shedding: Throttle,
     pub(super) window: Throttle,
     pub(super) encrypted: Throttle,
     pub(super) expired: Throttle,
-    /// Logs once while a node has no session.
-    pub(super) no_more: Throttle,
+    /// For [`ConsumerNotice::NoMoreSessions`]: one line until every node has a session again.
+    pub(super) no_more_sessions: Throttle,
     pub(super) foreign: Throttle,
     /// The number of foreign messages that was last logged.
     pub(super) foreign_messages: u64,
 }
 
-impl Default for Log {
+impl Default for LogThrottles {
     fn default() -> Self {
-        let [window, encrypted, expired, no_more] = [const { Throttle::once() }; 4];
+        let [window, encrypted, expired, no_more_sessions] = [const { Throttle::once() }; 4];
         let [shedding, foreign] = [const { Throttle::every(LOGGED_EVERY) }; 2];
-        Self { shedding, window, encrypted, expired, no_more, foreign, foreign_messages: 0 }
+        Self {
+            shedding,
+            window,
+            encrypted,
+            expired,
+            no_more_sessions,
+            foreign,
+            foreign_messages: 0,
+        }
     }
 }
 
-/// Typical time from a message's arrival to its acknowledgement: the batch fills, and the insert
-/// runs.
+/// Typical time, not a limit, from a message's arrival to its acknowledgement: the batch fills, and
+/// the insert runs.
 pub const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(200);
 
 impl ConsumerNotice {
@@ -118,9 +131,12 @@ impl fmt::Display for ConsumerNotice {
             Self::Delivery(notice) => notice.fmt(f),
             Self::WindowSmall { window, wanted, sessions } => write!(
                 f,
-                "the broker allows {window} unacknowledged messages over {sessions} sessions, enough for about {} messages/s; above that \
-                 its queue overflows and it drops the oldest. Allow {wanted} to keep every insert busy (EMQX: \
-                 mqtt.max_inflight and mqtt.max_mqueue_len, Mosquitto: max_inflight_messages and max_queued_messages)",
+                "the broker allows {} over {}, enough for about {} messages/s. Above that rate its \
+                 queue fills up, and the broker drops messages: EMQX the oldest one in the queue, Mosquitto the one that arrives. \
+                 Allow {wanted} to keep every insert slot busy (EMQX: mqtt.max_inflight and mqtt.max_mqueue_len, Mosquitto: \
+                 max_inflight_messages and max_queued_messages)",
+                counted(*window, "unacknowledged message"),
+                counted(*sessions, "session"),
                 window * 1_000 / usize::try_from(ACKNOWLEDGED_WITHIN.as_millis()).unwrap_or(usize::MAX)
             ),
             Self::Shedding => f.write_str(
@@ -129,30 +145,37 @@ impl fmt::Display for ConsumerNotice {
             ),
             Self::Foreign { messages } => write!(
                 f,
-                "{messages} messages so far on topics that no source matches; they become rejects (bad_topic). The \
-                 broker keeps an older subscription of these sessions: stop this process for longer than \
-                 mqtt.session_expiry, or choose another mqtt.client_id"
+                "{} so far on topics that no source matches; each becomes a reject (bad_topic). The \
+                 broker still holds an older subscription of this process's sessions: stop this process for longer than \
+                 mqtt.session_expiry, or choose another mqtt.client_id",
+                counted(*messages, "message")
             ),
             Self::Encrypted => f.write_str(
                 "OwnTracks messages are encrypted, and milepost has no key: they are counted as ignored \
                  (kind=\"encrypted\") and not stored. Remove the encryption key in the app, and use TLS",
             ),
             Self::Unread(notice) => notice.fmt(f),
-            Self::FormerExpired { sessions } => write!(
-                f,
-                "{sessions} former sessions were gone before they could be emptied, and what the broker had queued for them is \
-                 lost: they expired (mqtt.session_expiry), or the broker dropped them"
-            ),
+            Self::FormerExpired { sessions } => {
+                let (were, subject, object) =
+                    if *sessions == 1 { ("was", "it", "it") } else { ("were", "they", "them") };
+                write!(
+                    f,
+                    "{} {were} gone before {subject} could be emptied, and the messages that the broker had queued for {object} \
+                     are lost: {subject} expired (mqtt.session_expiry), or the broker dropped {object}",
+                    counted(*sessions, "former session")
+                )
+            }
             Self::Growing { sessions, node: None } => {
-                write!(f, "one more session, now {sessions}: the windows of the existing ones hold too few messages")
+                write!(f, "one more session, now {sessions}: the windows of the existing sessions are too small")
             }
             Self::Growing { sessions, node: Some(node) } => {
                 write!(f, "one more session, now {sessions}: no session was on the broker's node {node}")
             }
             Self::GroupAge { members, age } => write!(
                 f,
-                "the group has {members} members: a batch closes {age:?} after its first row, unless it is full or half of a window \
-                 is used (batch.members_age_max)"
+                "the group has {}: a batch closes {age:?} after its first row, or earlier if it is full; while half of a window or \
+                 of the buffer is used, it closes after batch.age_max (see batch.members_age_max)",
+                counted(*members, "member")
             ),
             Self::NoMoreSessions { node } => write!(
                 f,

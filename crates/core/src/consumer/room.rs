@@ -30,7 +30,7 @@ impl Consumer {
         self.is_full_for_a_read() && self.held_back_until().is_none_or(|until| now < until)
     }
 
-    /// Returns when reading resumes even if the buffer is still full.
+    /// Returns when reading resumes even if the buffer is still full; `None` if it is not full.
     pub(super) fn held_back_until(&self) -> Option<Instant> {
         self.full_since.map(|since| since + HELD_BACK_MAX)
     }
@@ -59,8 +59,9 @@ impl Consumer {
         if self.intake.room_bytes() == 0 { Err(NoRoom::BufferFull) } else { Ok(()) }
     }
 
-    /// At QoS 0: returns whether one more read might not fit. The open batch counts too, although
-    /// it is not in the backlog yet.
+    /// Returns whether, at QoS 0, the messages of one more read cannot be taken: they might not
+    /// fit, or the clock is not trusted. The open batch counts too, although it is not in the
+    /// backlog yet.
     pub(super) fn is_full_for_a_read(&self) -> bool {
         let has_room = self.intake.room_bytes() >= self.intake.open().bytes + READ_ROOM_BYTES;
         self.settings.qos == Qos::AtMostOnce

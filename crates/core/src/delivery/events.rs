@@ -6,17 +6,19 @@ use std::time::{Duration, Instant};
 
 use super::sink::{Attempt, FailureKind};
 use crate::batch::Batch;
+use crate::counted::counted;
 use crate::delivery::File;
 
 /// [`Batch::id`], or the number of a batch that was loaded from a file.
 pub type BatchId = u64;
-/// First number of batches that are loaded from files; ids of the intake's batches are below it.
+/// Lowest id of batches that are loaded from files; ids of the intake's batches are below it.
 pub(super) const FIRST_LOADED: BatchId = 1 << 63;
 
 /// A range of rows of one insert of a batch: the whole insert, unless a proxy refused its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// Index of the insert in the batch: its positions, or its rejects.
+    /// Index of the insert in the batch. A batch has at most two inserts: one of its positions,
+    /// then one of its rejects.
     pub insert: usize,
     /// The rows, by index.
     pub rows: Range<usize>,
@@ -30,7 +32,7 @@ pub enum DeliveryCommand {
     Encode(Batch),
     /// Insert a piece of the batch.
     Attempt { batch: BatchId, piece: Piece, attempt: Attempt },
-    /// Cancel the attempt of the batch, if one is in flight; it is reported as ambiguous.
+    /// Cancel the attempt of the batch, if one is in flight; the attempt is reported as ambiguous.
     Abort(BatchId),
     /// Write the batch to the spool.
     Store(BatchId),
@@ -73,8 +75,8 @@ pub enum Outcome {
         /// The whole error chain.
         why: String,
     },
-    /// The insert cannot be split, or rows of erased drivers cannot be left out: its file has the
-    /// columns of another version.
+    /// The insert cannot be split, or rows of erased drivers cannot be left out: the batch's file
+    /// has the columns of another version.
     Unsplittable,
     /// The batch's file is fsynced.
     Stored(File),
@@ -94,8 +96,9 @@ impl Outcome {
     /// may have committed it, and only its answer was lost.
     #[must_use]
     pub fn aborted() -> Self {
-        let why = "aborted after a silence of ClickHouse: it answers again, but not this insert"
-            .to_owned();
+        let why =
+            "aborted: ClickHouse answers again after a silence, but has not answered this insert"
+                .to_owned();
         Self::Failed { kind: FailureKind::Ambiguous, why }
     }
 }
@@ -103,7 +106,7 @@ impl Outcome {
 /// The content of a spool file.
 #[derive(Debug)]
 pub enum Loaded {
-    /// The number of rows of each insert.
+    /// The file was read. The number of rows of each of its inserts.
     Rows(Vec<usize>),
     /// The content differs from what was written; a checksum or a length is wrong.
     Damaged(String),
@@ -132,7 +135,8 @@ pub struct ServerStatus {
     pub schema: Schema,
     /// Whether ClickHouse answers, or why not.
     pub answers: Result<(), String>,
-    /// Why our clock cannot be trusted, if it differs too much from ClickHouse's.
+    /// Why this host's clock cannot be trusted: it differs too much from ClickHouse's. `None` if it
+    /// does not.
     pub clock_off: Option<String>,
     /// Value of [`Attention::clock_jumps`] when the clock was compared.
     pub clock_jumps: u64,
@@ -154,7 +158,7 @@ impl ServerStatus {
     }
 }
 
-/// Which queries the watcher should send to ClickHouse, and how soon.
+/// Which queries the watcher (`src/app/schema.rs`) should send to ClickHouse, and how soon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Attention {
     /// An insert is slow or failed, ClickHouse is silent, or the tables are not confirmed: query
@@ -162,7 +166,7 @@ pub struct Attention {
     pub in_doubt: bool,
     /// Incremented by each permanently refused insert: check now whether the tables still match.
     pub refusals: u64,
-    /// Incremented by each jump of our clock: compare the clocks now.
+    /// Incremented by each jump of this host's clock: compare the clocks now.
     pub clock_jumps: u64,
 }
 
@@ -174,7 +178,7 @@ pub enum StoreReason {
     NoTables,
     /// An attempt to insert it failed.
     ItFailed,
-    /// An attempt to insert another batch failed, and files wait already.
+    /// An attempt to insert another batch failed, and the spool already holds files.
     ServerIsAway,
     /// The insert is slow, and half of a window or of the buffer is used.
     ServerIsSlow,
@@ -213,14 +217,14 @@ impl fmt::Display for StoreReason {
         f.write_str(match self {
             Self::NoTables => "ClickHouse has not confirmed that the tables exist",
             Self::ItFailed => "an insert failed",
-            Self::ServerIsAway => "inserts fail, and files wait already",
+            Self::ServerIsAway => "inserts fail, and the spool already holds files",
             Self::ServerIsSlow => {
                 "an insert is slow, and half of the broker's window or of the buffer is used"
             }
             Self::NoSlot => {
                 "every insert is slow, and half of the broker's window or of the buffer is used"
             }
-            Self::Leaving => "this process is leaving, and ClickHouse has not stored them",
+            Self::Leaving => "this process is leaving, and ClickHouse has not stored these batches",
         })
     }
 }
@@ -231,7 +235,7 @@ pub struct Durable {
     pub batch: BatchId,
     /// Number of positions and rejects.
     pub rows: usize,
-    /// Arrival time of its first row.
+    /// Arrival time of its first row; `None` if it has no rows.
     pub opened_at: Option<Instant>,
 }
 
@@ -242,6 +246,7 @@ pub enum DeliveryNotice {
         batch: BatchId,
         /// Rows of the piece.
         rows: usize,
+        /// Consecutive failed attempts of this batch.
         failures: u32,
         /// Delay before the retry; `None`: the batch is in the spool, or being stored there, and is
         /// replayed later.
@@ -251,6 +256,7 @@ pub enum DeliveryNotice {
     },
     InsertSucceeded {
         batch: BatchId,
+        /// Consecutive failed attempts before this one.
         failures: u32,
     },
     /// An insert has had no answer for a while.
@@ -274,7 +280,7 @@ pub enum DeliveryNotice {
     TooLarge {
         /// Rows of the piece.
         rows: usize,
-        /// Batches are at most this large from now on.
+        /// Upper bound for the size of later batches, in bytes.
         batch_bytes_max: usize,
         /// The error chain.
         why: String,
@@ -283,7 +289,7 @@ pub enum DeliveryNotice {
     RowTooLarge {
         /// The error chain.
         why: String,
-        /// It goes into a file; without a spool it is dropped.
+        /// `true` if the row goes into a file; `false` if it is dropped because there is no spool.
         is_kept: bool,
     },
     /// A file is damaged.
@@ -328,22 +334,23 @@ impl fmt::Display for DeliveryNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InsertFailed { batch, rows, failures, retry_in, why } => {
-                write!(
-                    f,
-                    "insert failed {failures} times in a row, {}, {rows} rows",
-                    BatchName(*batch)
-                )?;
+                f.write_str("insert failed")?;
+                if *failures > 1 {
+                    write!(f, " {failures} times in a row")?;
+                }
+                write!(f, ", {}, {}", BatchName(*batch), counted(*rows, "row"))?;
                 if let Some(retry_in) = retry_in {
                     write!(f, ", next try in {retry_in:.1?}")?;
                 }
                 write!(f, ": {why}")
             }
             Self::InsertSucceeded { batch, failures } => {
-                write!(f, "insert succeeded after {failures} failures, {}", BatchName(*batch))
+                let failures = counted(*failures, "failure");
+                write!(f, "insert succeeded after {failures}, {}", BatchName(*batch))
             }
             Self::NoAnswer { waited } => write!(
                 f,
-                "no answer from ClickHouse to an insert for {waited:.0?}: its messages are acknowledged once they are inserted or spooled"
+                "no answer from ClickHouse to an insert for {waited:.0?}: the messages of its batch are acknowledged once they are inserted or spooled"
             ),
             Self::Spooling(because) => write!(f, "batches go to the spool: {because}"),
             Self::SpoolRefuses(why) => write!(
@@ -355,18 +362,20 @@ impl fmt::Display for DeliveryNotice {
                 write!(f, "the disk of spool.dir has not answered for {waited:.0?}")
             }
             Self::SpoolEmpty { batches } => {
-                write!(f, "the spool is empty again; {batches} batches replayed")
+                let batches =
+                    if *batches == 1 { "1 batch".to_owned() } else { format!("{batches} batches") };
+                write!(f, "the spool is empty again; {batches} replayed")
             }
             Self::TooLarge { rows, batch_bytes_max, why } => write!(
                 f,
                 "ClickHouse, or a proxy in front of it, refuses an insert of {rows} rows as too large: milepost splits it, and batches \
-                 are at most {batch_bytes_max} bytes from now on; raise that limit to 8 MiB or more: {why}"
+                 are at most {batch_bytes_max} bytes from now on; raise the size limit to 8 MiB or more: {why}"
             ),
             Self::RowTooLarge { why, is_kept } => {
                 let end = if *is_kept {
                     "it goes into quarantine"
                 } else {
-                    "it is dropped, because spool.dir is not set; raise that limit, or set spool.dir, which keeps such rows"
+                    "it is dropped, because spool.dir is not set; raise the size limit, or set spool.dir, which keeps such rows"
                 };
                 write!(
                     f,
@@ -375,15 +384,15 @@ impl fmt::Display for DeliveryNotice {
             }
             Self::Quarantined { file, why } => write!(
                 f,
-                "a spooled batch is unusable: {file} goes into quarantine, and its {} positions are not \
+                "a spooled batch is unusable: {file} goes into quarantine with {}, not \
                  inserted: {why}",
-                file.positions
+                counted(file.positions, "position")
             ),
             Self::Gone(file) => write!(
                 f,
-                "a spooled batch is missing: another program removed {file}, and its {} positions are not \
+                "a spooled batch is missing: another program removed {file} with {}, not \
                  inserted",
-                file.positions
+                counted(file.positions, "position")
             ),
             Self::Deferred { file, why } => write!(f, "{file} stays in the spool for now: {why}"),
         }
@@ -397,7 +406,7 @@ pub struct DeliveryTotals {
     pub inserted: u64,
     /// Batches durable in ClickHouse.
     pub batches_inserted: u64,
-    /// Batches that went to the spool, by [`StoreReason`].
+    /// Batches that were written to the spool, by [`StoreReason`].
     pub stored: [u64; StoreReason::ALL.len()],
     /// In batches that are neither in a file nor in ClickHouse, or that are being inserted while
     /// their file exists.
@@ -406,7 +415,8 @@ pub struct DeliveryTotals {
     pub spool_at_start: u64,
     /// In the spool, to be replayed.
     pub in_spool: u64,
-    /// Positions of files that are damaged or missing, and rows that are too large to insert.
+    /// Positions in damaged or missing files and, if there is a spool, positions that are too large
+    /// to insert.
     pub quarantined: u64,
     /// Positions too large for any insert, dropped because there is no spool.
     pub dropped: u64,
@@ -419,6 +429,7 @@ pub struct DeliveryTotals {
     pub files_quarantined: u64,
     /// Batches, and rows for quarantine, that the spool refused.
     pub refused: u64,
+    /// Batches in the spool, to be replayed.
     pub spool_batches: u64,
     /// Files in quarantine, including those of earlier processes.
     pub spool_quarantined: u64,

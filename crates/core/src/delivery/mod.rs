@@ -4,9 +4,9 @@
 //! and [`prepare`](mod@prepare) which of its rows an attempt sends; `src/executor.rs` executes both
 //! against a [`sink`] and the spool's directory, and reports.
 //!
-//! Guarantee: a batch is reported as durable only when every row of it is committed, or its file is
-//! fsynced. Until then it is retried indefinitely. Two kinds of rows are left out: those of erased
-//! drivers, and, only without a spool, a row that is too large for ClickHouse, which is counted.
+//! Guarantee: a batch is reported as durable only when every row of it is committed, or fsynced
+//! into the spool. Until then it is retried indefinitely. Two kinds of rows are left out: rows of
+//! erased drivers and, if there is no spool, rows that are too large to insert, which are counted.
 
 pub mod events;
 mod file;

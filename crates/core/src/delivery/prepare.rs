@@ -1,8 +1,11 @@
-//! Decides which rows an attempt sends, and which row may go to quarantine: none of an erased
-//! driver.
+//! Decides which rows an attempt sends, and whether a row that is too large to insert goes to
+//! quarantine.
+//!
+//! Rows of erased drivers are neither sent nor written to quarantine. There is one exception: a row
+//! whose columns this version does not know goes to quarantine, because its driver is unknown.
 //!
 //! Guarantee: one token never stands for different rows. If rows of erased drivers are left out,
-//! the token contains the digest of the list as well.
+//! the token also contains the digest of the list of erased drivers.
 
 use std::time::Instant;
 
@@ -10,7 +13,7 @@ use super::events::Outcome;
 use super::sink::{Attempt, FailureKind};
 use crate::encode::Insert;
 use crate::erased::Erased;
-use crate::screened::{NotScreened, ReadList, Screened};
+use crate::screened::{ErasedSnapshot, NotScreened, Screened};
 
 /// The decision about an attempt.
 #[derive(Debug)]
@@ -21,20 +24,21 @@ pub enum Prepared {
     Report(Outcome),
 }
 
-/// Leaves out the rows of erased drivers when an attempt begins. `rows`: the attempt's piece;
-/// `None`: the insert cannot be split, because it has the columns of another version.
+/// Prepares an attempt: leaves out the rows of drivers that are erased when it begins. `rows` is
+/// the piece of the batch to insert. It is `None` if the insert cannot be split, because it has the
+/// columns of another version.
 #[must_use]
 pub fn prepare(
     rows: Option<Insert>,
     mut attempt: Attempt,
-    list: &ReadList,
+    snapshot: &ErasedSnapshot,
     now: Instant,
 ) -> Prepared {
     let Some(rows) = rows else { return Prepared::Report(Outcome::Unsplittable) };
-    let insert = match list.screen(rows, now) {
+    let insert = match snapshot.screen(rows, now) {
         Ok(insert) => insert,
         Err(NotScreened::UnknownColumns) => return Prepared::Report(Outcome::Unsplittable),
-        // The watcher reads the list again, so a retry may succeed.
+        // src/app/schema.rs keeps reading the list of erased drivers, so a retry may succeed.
         Err(error @ (NotScreened::Unread | NotScreened::TooOld(_))) => {
             let (kind, why) = (FailureKind::Transient, error.to_string());
             return Prepared::Report(Outcome::Failed { kind, why });
@@ -47,10 +51,10 @@ pub fn prepare(
     Prepared::Send(insert, attempt)
 }
 
-/// Returns the outcome of a row that must not go to quarantine, because its driver is erased.
-/// `None`: write its file.
+/// Returns the outcome to report instead of writing a row to quarantine, if its driver is erased.
+/// `None` means that the row goes to quarantine.
 #[must_use]
-pub fn quarantine_outcome(row: &Insert, erased: &Erased) -> Option<Outcome> {
+pub fn outcome_instead_of_quarantine(row: &Insert, erased: &Erased) -> Option<Outcome> {
     let (others, _) = row.without(|id| erased.contains_bytes(id))?;
     (others.rows == 0).then_some(Outcome::LeftOut { rows: 1 })
 }
@@ -76,11 +80,11 @@ mod tests {
         Arc::new(Erased::new(ids.iter().map(|id| (*id).to_owned())))
     }
 
-    /// Prepares an attempt with the token `t`, and a list of this age.
+    /// Prepares an attempt with the token `t`. `ids` are the erased drivers, read this long ago.
     fn prepared(rows: Option<Insert>, ids: &[&str], age: Duration) -> Prepared {
         let read_at = Instant::now();
         let attempt = Attempt { token: "t".to_owned(), timeout: Duration::from_secs(1) };
-        prepare(rows, attempt, &ReadList::new(erased(ids), read_at), read_at + age)
+        prepare(rows, attempt, &ErasedSnapshot::new(erased(ids), read_at), read_at + age)
     }
 
     #[test]
@@ -92,11 +96,11 @@ mod tests {
         assert_eq!(sent(&[]), (2, "t".to_owned()));
         assert_eq!(sent(&["c"]), (2, "t".to_owned()));
         assert_eq!(sent(&["a"]), (1, format!("t-{}", erased(&["a"]).digest())));
-        assert_ne!(sent(&["a"]).1, sent(&["b"]).1, "other rows");
+        assert_ne!(sent(&["a"]).1, sent(&["b"]).1, "different rows must have different tokens");
     }
 
     #[test]
-    fn attempt_that_sends_nothing_has_its_outcome_at_once() {
+    fn attempt_that_is_not_sent_reports_its_outcome_at_once() {
         let newer = rows("INSERT INTO fleet.positions (driver_id, more) FORMAT RowBinary");
         let cases = [
             (Some(rows(ROWS)), &["a", "b"][..], Duration::ZERO, "LeftOut { rows: 2 }"),
@@ -118,10 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn oversized_row_of_an_erased_driver_has_no_file() {
+    fn oversized_row_of_an_erased_driver_is_not_quarantined() {
         let row =
             |body: &'static [u8]| Insert { body: Bytes::from_static(body), rows: 1, ..rows(ROWS) };
-        let outcome = |body| quarantine_outcome(&row(body), &erased(&["a"]));
+        let outcome = |body| outcome_instead_of_quarantine(&row(body), &erased(&["a"]));
         assert!(matches!(outcome(b"\x01a"), Some(Outcome::LeftOut { rows: 1 })));
         assert!(outcome(b"\x01b").is_none());
     }

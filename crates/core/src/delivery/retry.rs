@@ -93,11 +93,15 @@ mod tests {
         assert_ne!(token(&attempts, 0..10), second);
         assert_eq!(attempts.succeeded(), 3);
 
-        assert_ne!(token(&attempts, 0..5), token(&attempts, 0..10), "other rows");
+        assert_ne!(
+            token(&attempts, 0..5),
+            token(&attempts, 0..10),
+            "different rows must have different tokens"
+        );
         let again = Attempts::new(Identity { incarnation: 8, number: 1 });
-        assert_ne!(token(&again, 0..10), first, "another process");
+        assert_ne!(token(&again, 0..10), first, "another process must use different tokens");
         let other = Attempts::new(Identity { incarnation: 7, number: 2 });
-        assert_ne!(token(&other, 0..10), first, "another batch of the same rows");
+        assert_ne!(token(&other, 0..10), first, "another batch must have different tokens");
     }
 
     #[test]

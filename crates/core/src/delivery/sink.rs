@@ -1,5 +1,5 @@
-//! The destination of inserts, and the ways in which one can end. ClickHouse is behind a trait, so
-//! that tests can script it.
+//! The destination of inserts, and the ways in which an insert can fail. ClickHouse is behind a
+//! trait, so that tests can script it.
 
 use std::error::Error as StdError;
 use std::fmt::Write as _;
@@ -38,7 +38,8 @@ pub enum FailureKind {
     TimedOut,
     /// The rows were not committed; an operator must fix the table, the grant or the login first.
     Permanent,
-    /// The rows were not committed: a proxy limits the size of an insert. A smaller one may pass.
+    /// The rows were not committed: ClickHouse, or a proxy, refused an insert of this size. A
+    /// smaller one may pass.
     TooLarge,
 }
 

@@ -349,7 +349,7 @@ impl Intake {
         self.completions.pop_front()
     }
 
-    /// Lets batches wait for this long, but never less than the configured `age_max`.
+    /// Sets the age at which a batch is due: `age`, but at least the configured `age_max`.
     pub fn lengthen_batch_age(&mut self, age: Duration) {
         self.batcher.lengthen_age_max(age);
     }
@@ -534,7 +534,7 @@ mod tests {
         assert_eq!(
             completions,
             [Completion { session: 1, below: 4 }],
-            "and no completion for another session"
+            "no other session has a completion"
         );
     }
 

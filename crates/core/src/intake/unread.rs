@@ -32,7 +32,9 @@ pub struct UnreadField {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadNotice {
     pub source: Arc<str>,
+    /// `true` for the first fix without a time.
     pub is_undated: bool,
+    /// Names of the message's unread fields.
     pub names: Vec<Arc<str>>,
 }
 

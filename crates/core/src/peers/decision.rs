@@ -9,9 +9,9 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::standing::Standing;
+use super::standing::MemberStatus;
 
-/// Peers that a log line names.
+/// Maximum number of peers that a log line names.
 const NAMED_MAX: usize = 8;
 
 /// The fate of this member's sessions.
@@ -61,7 +61,8 @@ pub enum Next {
 /// The inquiry of one leaving member.
 #[derive(Debug)]
 pub struct Inquiry {
-    ours: Standing,
+    ours: MemberStatus,
+    /// Name and address of the peer that takes our share; `None` until one is known to stay.
     heir: Option<(String, String)>,
     /// For each address, why the peer does not take our share, by its last answer.
     others: BTreeMap<String, (String, Next)>,
@@ -70,12 +71,12 @@ pub struct Inquiry {
 impl Inquiry {
     /// Starts without answers.
     #[must_use]
-    pub fn new(ours: Standing) -> Self {
+    pub fn new(ours: MemberStatus) -> Self {
         Self { ours, heir: None, others: BTreeMap::new() }
     }
 
     /// Processes the answer of `address`, or the cause of a missing one.
-    pub fn handle_answer(&mut self, address: &str, answer: Result<Standing, String>) -> Next {
+    pub fn handle_answer(&mut self, address: &str, answer: Result<MemberStatus, String>) -> Next {
         let (why, next) = match answer {
             Err(why) => (format!("{address}: {why}"), Next::AskAgain),
             Ok(theirs) => {
@@ -158,9 +159,9 @@ impl<'a> Iterator for Parts<'a> {
 mod tests {
     use super::*;
 
-    fn standing(name: &str) -> Standing {
+    fn standing(name: &str) -> MemberStatus {
         let topics = ["drivers/+/gps".to_owned()].into();
-        Standing {
+        MemberStatus {
             name: name.to_owned(),
             group: "g".to_owned(),
             topics,
@@ -184,7 +185,7 @@ mod tests {
     #[test]
     fn member_leaves_only_to_a_lower_member_with_its_topics() {
         let ours = standing("milepost-2");
-        let decide = |theirs: Standing| {
+        let decide = |theirs: MemberStatus| {
             let mut inquiry = Inquiry::new(ours.clone());
             let next = inquiry.handle_answer("10.0.0.1:9464", Ok(theirs));
             let decision = inquiry.decision();
@@ -197,7 +198,7 @@ mod tests {
         );
         let kept = "keeping the session: no member with a lower name is known to stay";
         assert_eq!(decide(standing("milepost-2")), kept, "our own answer");
-        let other = |change: fn(&mut Standing)| {
+        let other = |change: fn(&mut MemberStatus)| {
             let mut theirs = standing("milepost-1");
             change(&mut theirs);
             decide(theirs)
@@ -222,7 +223,7 @@ mod tests {
     /// A pod that reaches no peer and does not come back loses its share, so its log must warn.
     #[test]
     fn decision_without_answers_is_uncertain() {
-        let certain = |answers: Vec<Result<Standing, String>>| {
+        let certain = |answers: Vec<Result<MemberStatus, String>>| {
             let mut inquiry = Inquiry::new(standing("milepost-2"));
             for answer in answers {
                 inquiry.handle_answer("10.0.0.1:9464", answer);
@@ -233,8 +234,8 @@ mod tests {
             }
         };
         let silent = || Err("cannot be reached".to_owned());
-        let starting = Standing { subscribed: false, ..standing("milepost-1") };
-        let leaving = Standing { leaving: true, ..standing("milepost-1") };
+        let starting = MemberStatus { subscribed: false, ..standing("milepost-1") };
+        let leaving = MemberStatus { leaving: true, ..standing("milepost-1") };
         assert!(!certain(vec![silent()]));
         assert!(!certain(vec![Ok(starting.clone())]));
         assert!(certain(vec![silent(), Ok(starting), Ok(leaving)]), "the last answer counts");

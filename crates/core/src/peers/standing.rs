@@ -10,7 +10,7 @@ use crate::erased::Erased;
 
 /// The fields of `/member`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct MemberStatus {
     /// `mqtt.client_id`.
     pub name: String,
     /// `mqtt.group`.
@@ -28,7 +28,7 @@ pub struct Standing {
     pub spool_files: u64,
 }
 
-impl Standing {
+impl MemberStatus {
     /// Serialises to one JSON object.
     #[must_use]
     pub fn to_json(&self) -> String {
@@ -66,7 +66,7 @@ impl Standing {
     }
 }
 
-/// This process as a member: the source of its [`Standing`].
+/// This process as a member: the source of its [`MemberStatus`].
 #[derive(Debug)]
 pub struct Member {
     name: String,
@@ -122,7 +122,8 @@ impl Member {
         lists.older.retain(|older| older.strong_count() > 0 && !older.ptr_eq(&current));
     }
 
-    /// Returns the digest of the list that everything in flight was checked against.
+    /// Returns the digest of the list that everything in flight was checked against; `None` while a
+    /// batch or an insert still holds an older list.
     fn erased(&self) -> Option<String> {
         let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         lists.older.retain(|older| older.strong_count() > 0);
@@ -131,8 +132,8 @@ impl Member {
 
     /// Returns the member's current document.
     #[must_use]
-    pub fn standing(&self, subscribed: bool, spool_files: u64) -> Standing {
-        Standing {
+    pub fn standing(&self, subscribed: bool, spool_files: u64) -> MemberStatus {
+        MemberStatus {
             name: self.name.clone(),
             group: self.group.clone(),
             topics: self.topics.clone(),
@@ -153,7 +154,7 @@ mod tests {
         let member = Member::new("milepost-2", "fleet", &["b/+".to_owned(), "a/+".to_owned()]);
         let standing = member.standing(true, 3);
         assert!(!standing.leaving);
-        assert_eq!(Standing::from_json(standing.to_json().as_bytes()), Ok(standing));
+        assert_eq!(MemberStatus::from_json(standing.to_json().as_bytes()), Ok(standing));
         member.set_leaving();
         assert!(member.standing(false, 0).leaving);
 
@@ -172,7 +173,7 @@ mod tests {
 
         let of_a_newer_version =
             br#"{"name":"n","group":"g","topics":[],"subscribed":true,"leaving":false,"more":1}"#;
-        assert!(Standing::from_json(of_a_newer_version).is_ok());
+        assert!(MemberStatus::from_json(of_a_newer_version).is_ok());
         for (text, why) in [
             (&b"ready\n"[..], "its answer is not JSON"),
             (b"[]", "its answer has no topics"),
@@ -189,7 +190,7 @@ mod tests {
                 "its answer has no leaving",
             ),
         ] {
-            assert_eq!(Standing::from_json(text), Err(why.to_owned()));
+            assert_eq!(MemberStatus::from_json(text), Err(why.to_owned()));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Decides which peers to ask, and how many at a time.
 //!
-//! A leaving member needs one answer: that of a lower member that stays. So it asks two peers first
-//! and more only while no answer decides. In a rollout of a group of n members, about n log n
-//! requests are sent; asking all peers at once would take n².
+//! A leaving member needs one answer: that of a member with a lower name that stays. So it asks two
+//! peers first and more only while no answer decides. In a rollout of a group of n members, about n
+//! log n requests are sent; asking all peers at once would take n².
 //!
 //! Guarantee: the order is random, so all members do not ask the same peers first. A peer that
 //! hangs delays the others by no more than the time until the next [`widen`](Waves::widen).

@@ -37,16 +37,16 @@ pub(super) struct Continuity {
     pub(super) was_found: bool,
     pub(super) reconnects: u64,
     pub(super) sessions_lost: u64,
-    /// Those among them that may have held messages that are stored nowhere.
+    /// Lost sessions that may have held messages that are stored nowhere.
     pub(super) lost_at_risk: u64,
-    /// The end of the last connection that was accepted.
+    /// The end of the last connection that was accepted; `None` before it.
     last: Option<Ended>,
     /// An attempt to connect has failed since: the broker, or its node, was away.
     attempt_failed: bool,
     /// Messages that were unacknowledged when the last connection ended, and were not redelivered
     /// yet.
     owed: usize,
-    /// Receive Maximum in the last CONNACK.
+    /// Receive Maximum in the last CONNACK; `None` if it had none.
     announced: Option<u16>,
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use crate::counted::counted;
 use crate::session::connack::ConnAck;
 
 /// Configuration of one MQTT session.
@@ -61,7 +62,7 @@ pub enum Leave {
 /// The decision about one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Take its rows. `Some`: its arrival number (QoS 1).
+    /// Take its rows. The value is the message's arrival number; `None` at QoS 0.
     Take(Option<u64>),
     /// Leave it unacknowledged: the broker redelivers it on the next connection, or it is a copy of
     /// a message that is already in flight on this one.
@@ -86,6 +87,7 @@ pub enum SessionCommand {
     HangUp,
 }
 
+/// The state of a session's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionState {
     /// No connection before `until`.
@@ -224,7 +226,8 @@ impl fmt::Display for AtRisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Deferred { messages } => {
-                write!(f, "it held {messages} messages that milepost had left with the broker")
+                let messages = counted(*messages, "message");
+                write!(f, "it held {messages} that milepost had left with the broker")
             }
             Self::WindowFull => f.write_str("its window was full, so it may have queued more"),
             Self::Expired { away } => {
@@ -271,18 +274,21 @@ impl fmt::Display for SessionNotice {
             Self::Disconnected { why, retry_in } => write!(f, "no connection: {why}; next try in {retry_in:.1?}"),
             Self::SessionLost(LostSession { accepted, at_risk: None }) => write!(
                 f,
-                "the broker was unreachable and no longer has this session. Nothing is lost: milepost holds and stores the {accepted} \
-                 unacknowledged messages, and the session had queued no others"
+                "the broker was unreachable and no longer has this session. Nothing is lost: milepost holds and stores {}, \
+                 and the session had queued no others",
+                counted(*accepted, "unacknowledged message")
             ),
             Self::SessionLost(LostSession { accepted, at_risk: Some(why) }) => write!(
                 f,
-                "the broker lost this session, and messages may be lost with it: {why}. Another {accepted} messages were unacknowledged; \
-                 milepost holds and stores them. Likely causes: {LOST_BECAUSE}"
+                "the broker lost this session, and messages may be lost with it: {why}. milepost holds and stores {}. \
+                 Likely causes: {LOST_BECAUSE}",
+                counted(*accepted, "unacknowledged message")
             ),
             Self::SessionEmptied { owed } => write!(
                 f,
-                "the broker reports that it kept this session, but does not resend {owed} unacknowledged messages: \
-                 {LOST_BECAUSE}. milepost stores the messages that it holds; messages that the session had queued may be lost"
+                "the broker reports that it kept this session, but does not resend {}: \
+                 {LOST_BECAUSE}. milepost stores the messages that it holds; messages that the session had queued may be lost",
+                counted(*owed, "unacknowledged message")
             ),
             Self::WindowLowered { from, to } => write!(
                 f,
@@ -309,7 +315,8 @@ impl fmt::Display for SessionNotice {
                 f.write_str("this host's clock may be wrong: messages stay with the broker")
             }
             Self::Renewed { deferred } => {
-                write!(f, "messages can be taken again: reconnecting, so that the broker sends {deferred} deferred messages again")
+                let deferred = counted(*deferred, "deferred message");
+                write!(f, "messages can be taken again: reconnecting, so that the broker sends {deferred} again")
             }
             Self::ExactlyOnceRefused => f.write_str(
                 "the broker sends messages at QoS 2, and milepost subscribes at QoS 1 at most: another program has subscribed \
@@ -321,7 +328,8 @@ impl fmt::Display for SessionNotice {
                  mqtt.retry_interval: milepost ignores the copies",
             ),
             Self::FormerEmptied { messages } => {
-                write!(f, "a former session held {messages} messages: milepost received them all and ended the session")
+                let messages = counted(*messages, "message");
+                write!(f, "a former session was emptied and ended: milepost received {messages} from it")
             }
             Self::FormerLeft { why } => write!(
                 f,
@@ -343,11 +351,12 @@ pub struct SessionTotals {
     pub reconnects: u64,
     /// Sessions that the broker did not keep.
     pub sessions_lost: u64,
-    /// Those among them that may have held messages that are stored nowhere.
+    /// Lost sessions that may have held messages that are stored nowhere.
     pub sessions_lost_at_risk: u64,
     pub unacked: u64,
     /// Messages in flight that the broker allows, as far as known.
     pub window: u64,
+    /// Subscribed sessions; visits do not count.
     pub connected: u64,
     /// Sessions whose messages the broker may send again.
     pub held_by_broker: u64,

@@ -21,8 +21,8 @@ const TAKEN_OVER_DELAY: Duration = Duration::from_secs(30);
 /// Every delay is at most the session expiry divided by this. So one attempt may fail, and there is
 /// still time for another before the broker ends the session.
 const DELAYS_PER_EXPIRY: u32 = 3;
-/// After a connection that was subscribed for this long, the next delay starts from the minimum. A
-/// shorter one counts as short.
+/// After a connection that was subscribed for at least this long, the next delay starts from the
+/// minimum. A connection that ended earlier counts as short.
 const GOOD_CONNECTION: Duration = Duration::from_secs(10);
 /// Once this many connections have been short, with no long one in between, the log names the
 /// likely cause.

@@ -70,7 +70,7 @@ impl Session {
         self.purpose == Purpose::Empty(Emptying::Unsubscribing, AfterEmptying::Keep)
     }
 
-    /// Returns why the session does not consume, as a line of `/readyz`.
+    /// Returns why the session does not consume, as a line of `/readyz`; `None` if it does.
     pub fn unready_reason(&self, now: Instant) -> Option<String> {
         if self.purpose != Purpose::Consume {
             return Some("leaving".to_owned());

@@ -23,7 +23,7 @@ const SILENCE_MAX: Duration = Duration::from_millis(500);
 /// An answer to a probe arrives within the silence divided by this. A broker that waited for
 /// acknowledgements sends as soon as it has them; a fleet that publishes in bursts sends its next
 /// burst later.
-const SILENCE_PER_ANSWER: u32 = 2;
+const ANSWER_SILENCE_DIVISOR: u32 = 2;
 /// Latest time for an answer to a probe, however long the silence was.
 const ANSWER_WITHIN: Duration = Duration::from_millis(100);
 /// Pause after the first unanswered probe; doubles up to [`PAUSE_MAX`].
@@ -132,7 +132,7 @@ impl Window {
     /// Drops a probe whose answer is overdue, and doubles the pause before the next one.
     pub fn expire_probe(&mut self, now: Instant) {
         let is_overdue = |probe: &mut Probe| {
-            let answer_within = (probe.silence / SILENCE_PER_ANSWER).min(ANSWER_WITHIN);
+            let answer_within = (probe.silence / ANSWER_SILENCE_DIVISOR).min(ANSWER_WITHIN);
             probe.acked_at.is_some_and(|at| now.duration_since(at) > answer_within)
         };
         if self.probe.take_if(is_overdue).is_some() {

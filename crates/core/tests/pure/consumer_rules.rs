@@ -294,7 +294,7 @@ fn acks_stalled_for_20_s_make_the_process_unready() {
     world.wait(Duration::from_millis(4_900));
     assert_eq!(world.consumer.unready_reasons(world.instant()), [""; 0]);
     world.wait(Duration::from_millis(200));
-    let stalled = "acknowledgements: none for 20 s, and 1 messages wait";
+    let stalled = "acknowledgements: none for 20 s, and 1 message waits";
     assert_eq!(world.consumer.unready_reasons(world.instant()), [stalled]);
 }
 

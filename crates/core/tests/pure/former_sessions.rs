@@ -238,7 +238,7 @@ fn expired_session_is_logged_once_if_a_later_one_exists() {
         (0..2).for_each(|_| consumer.handle_timeout(now));
         assert_eq!(consumer.totals().former, totals);
         let lines = std::iter::from_fn(|| consumer.poll_notice()).map(|notice| notice.to_string());
-        let says_so = |line: &String| line.starts_with("1 former sessions were gone");
+        let says_so = |line: &String| line.starts_with("1 former session was gone");
         assert_eq!(lines.filter(says_so).count() as u64, totals.expired);
     }
 }

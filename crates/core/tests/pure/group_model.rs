@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use milepost_core::consumer::Connections;
 use milepost_core::peers::decision::{Decision, Inquiry};
-use milepost_core::peers::standing::{Member, Standing};
+use milepost_core::peers::standing::{Member, MemberStatus};
 use milepost_core::session::events::Leave;
 
 use crate::cases::cases;
@@ -633,11 +633,11 @@ fn is_dead(state: State) -> bool {
     matches!(state, State::Dead(_) | State::Gone)
 }
 
-fn standing(process: &Process) -> Standing {
+fn standing(process: &Process) -> MemberStatus {
     process.member.standing(process.world.consumer.totals().sessions.connected > 0, 0)
 }
 
-fn answer(process: &Process, asker: &Standing) -> Result<Standing, String> {
+fn answer(process: &Process, asker: &MemberStatus) -> Result<MemberStatus, String> {
     let standing = standing(process);
     let topics = ["other/+".to_owned()].into();
     match (process.state, process.answers) {
@@ -645,10 +645,10 @@ fn answer(process: &Process, asker: &Standing) -> Result<Standing, String> {
         (State::Dead(_) | State::Gone, _) => Err("refused".to_owned()),
         (State::Hung(_), _) | (_, Answers::Never) => Err("no answer".to_owned()),
         (_, Answers::Honestly) => Ok(standing),
-        (_, Answers::Nonsense) => Standing::from_json(b"<html>"),
+        (_, Answers::Nonsense) => MemberStatus::from_json(b"<html>"),
         (_, Answers::Echo) => Ok(asker.clone()),
-        (_, Answers::OtherTopics) => Ok(Standing { topics, ..standing }),
-        (_, Answers::ClaimsToLeave) => Ok(Standing { leaving: true, ..standing }),
+        (_, Answers::OtherTopics) => Ok(MemberStatus { topics, ..standing }),
+        (_, Answers::ClaimsToLeave) => Ok(MemberStatus { leaving: true, ..standing }),
     }
 }
 

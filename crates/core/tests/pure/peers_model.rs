@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use milepost_core::erased::Erased;
 use milepost_core::peers::decision::{Decision, Inquiry, Next, order};
-use milepost_core::peers::standing::{Member, Standing};
+use milepost_core::peers::standing::{Member, MemberStatus};
 use proptest::prelude::*;
 
 /// Typical names of members, unsorted.
@@ -83,20 +83,20 @@ impl World {
     }
 
     /// Returns the pod's answer to a question; `None`: the pod never answers.
-    fn answer(&self, asked: usize, asker: &Standing) -> Option<Result<Standing, String>> {
+    fn answer(&self, asked: usize, asker: &MemberStatus) -> Option<Result<MemberStatus, String>> {
         let pod = &self.pods[asked];
         let Some(process) = &pod.process else { return Some(Err("refused".to_owned())) };
         let standing = process.member.standing(process.connected, 0);
         match pod.mood {
             Mood::Honest => Some(Ok(standing)),
             Mood::Hung => None,
-            Mood::Garbage => Some(Standing::from_json(b"<html>")),
+            Mood::Garbage => Some(MemberStatus::from_json(b"<html>")),
             Mood::Echo => Some(Ok(asker.clone())),
-            Mood::OtherGroup => Some(Ok(Standing { group: "other".to_owned(), ..standing })),
+            Mood::OtherGroup => Some(Ok(MemberStatus { group: "other".to_owned(), ..standing })),
             Mood::OtherTopics => {
-                Some(Ok(Standing { topics: ["other/+".to_owned()].into(), ..standing }))
+                Some(Ok(MemberStatus { topics: ["other/+".to_owned()].into(), ..standing }))
             }
-            Mood::ClaimsToLeave => Some(Ok(Standing { leaving: true, ..standing })),
+            Mood::ClaimsToLeave => Some(Ok(MemberStatus { leaving: true, ..standing })),
         }
     }
 

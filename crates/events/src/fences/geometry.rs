@@ -1,5 +1,5 @@
-//! Validity of a polygon, computed in integers, so that rounding neither creates nor hides a
-//! crossing.
+//! Checks whether a polygon is valid. Computes in integers, so that rounding neither creates nor
+//! hides a crossing.
 
 use std::cmp::Ordering;
 
@@ -97,7 +97,7 @@ fn covers_whole_width(ring: &[Point]) -> bool {
     along(-180.0) && along(180.0)
 }
 
-/// A side of a ring: the index of the ring, its own index, and its ends.
+/// A side of a ring: the index of the ring, the index of the side in the ring, and its ends.
 struct Side {
     ring: usize,
     index: usize,
@@ -114,8 +114,8 @@ impl Side {
     }
 }
 
-/// Returns an error if two sides of the rings meet that must not. Compares each side only with
-/// those that begin before it ends, from west to east.
+/// Returns an error if two sides of the rings meet in a way that is not allowed. Goes from west to
+/// east, and compares each side only with those that begin before it ends.
 fn check_sides(rings: &[Vec<Place>]) -> Result<(), String> {
     let mut sides: Vec<Side> = Vec::new();
     for (ring, places) in rings.iter().enumerate() {
@@ -153,7 +153,7 @@ fn check_sides(rings: &[Vec<Place>]) -> Result<(), String> {
                 Meet::Along => "runs back along itself",
             };
             let corner =
-                if meets == Meet::Along { shared(one.ends, other.ends) } else { one.ends.0 };
+                if meets == Meet::Along { shared_corner(one.ends, other.ends) } else { one.ends.0 };
             return Err(format!("ring {}: {what} near {}", one.ring, shown_place(corner)));
         }
     }
@@ -165,7 +165,7 @@ fn side(places: &[Place], index: usize) -> (Place, Place) {
 }
 
 /// Returns the corner at which two neighbouring sides run back along each other.
-fn shared((a, b): (Place, Place), (c, d): (Place, Place)) -> Place {
+fn shared_corner((a, b): (Place, Place), (c, d): (Place, Place)) -> Place {
     if b == c || b == d { b } else { a }
 }
 
@@ -199,8 +199,8 @@ fn meet((a, b): (Place, Place), (c, d): (Place, Place)) -> Meet {
 
 /// Returns on which side of the line from `a` to `b` point `c` is; `Equal`: on the line.
 fn turn(a: Place, b: Place, c: Place) -> Ordering {
-    let by = |from: i64, to: i64| i128::from(to) - i128::from(from);
-    (by(a.0, b.0) * by(a.1, c.1)).cmp(&(by(a.1, b.1) * by(a.0, c.0)))
+    let delta = |from: i64, to: i64| i128::from(to) - i128::from(from);
+    (delta(a.0, b.0) * delta(a.1, c.1)).cmp(&(delta(a.1, b.1) * delta(a.0, c.0)))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,13 +216,13 @@ fn locate(place: Place, ring: &[Place]) -> Where {
     for index in 0..ring.len() {
         let (a, b) = side(ring, index);
         let (low, high) = if a.1 <= b.1 { (a, b) } else { (b, a) };
-        let of = turn(low, high, place);
+        let side_of_line = turn(low, high, place);
         let in_box =
             (a.0.min(b.0)..=a.0.max(b.0)).contains(&place.0) && (low.1..=high.1).contains(&place.1);
-        if of == Ordering::Equal && in_box {
+        if side_of_line == Ordering::Equal && in_box {
             return Where::On;
         }
-        is_inside ^= low.1 <= place.1 && place.1 < high.1 && of == Ordering::Greater;
+        is_inside ^= low.1 <= place.1 && place.1 < high.1 && side_of_line == Ordering::Greater;
     }
     if is_inside { Where::Inside } else { Where::Outside }
 }

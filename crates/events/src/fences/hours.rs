@@ -1,4 +1,4 @@
-//! Opening hours of a fence, such as `Mo-Fr 06:00-18:00, Sa 08:00-12:00`: a part of the syntax of
+//! Opening hours of a fence, such as `Mo-Fr 06:00-18:00, Sa 08:00-12:00`: a subset of the syntax of
 //! OpenStreetMap's `opening_hours`, without holidays and seasons.
 
 use jiff::Timestamp;
@@ -14,12 +14,12 @@ pub struct Hours {
     spans: Vec<Span>,
 }
 
-/// A span of minutes on some days of the week. It ends on the next day unless `until` is after
-/// `from`.
+/// A span of time on some days of the week. It ends on the next day if `until` is not after `from`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Span {
     /// By weekday, Monday first.
     days: [bool; 7],
+    /// Minute of the day, like `until`, which is exclusive.
     from: u16,
     until: u16,
 }
@@ -28,7 +28,7 @@ impl Hours {
     /// Parses opening hours. `zone` is a name of the IANA database, or `None` for UTC.
     ///
     /// # Errors
-    /// The text is not of this form, or the zone is unknown.
+    /// The text does not have this form, or the zone is unknown.
     pub fn parse(text: &str, zone: Option<&str>) -> Result<Self, String> {
         let zone = zone.map_or(Ok(TimeZone::UTC), |name| {
             TimeZone::get(name)
@@ -73,8 +73,8 @@ impl Hours {
 /// Parses the times between two semicolons.
 fn spans_of(rule: &str) -> Option<Vec<Span>> {
     let mut spans = Vec::new();
-    // `collected`: days still without times, as "Mo" in "Mo,We 06:00-18:00". `last`: the days of
-    // the span before, for the second span of "06:00-12:00, 13:00-18:00".
+    // `collected`: days whose times have yet to follow, such as "Mo" in "Mo,We 06:00-18:00".
+    // `last`: the days of the previous span, for the second span of "06:00-12:00, 13:00-18:00".
     let (mut collected, mut last) = (None, [true; 7]);
     for part in rule.split(',') {
         let words: Vec<&str> = part.split_whitespace().collect();
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     fn is_open(hours: &str, zone: Option<&str>, time: &str) -> bool {
-        let time: Timestamp = time.parse().expect("a test's time");
+        let time: Timestamp = time.parse().expect("the test's time is valid");
         Hours::parse(hours, zone).expect(hours).is_open(time.as_millisecond())
     }
 

@@ -1,7 +1,8 @@
 //! `milepost fences import`: writes the areas of a GeoJSON file into the table `fences`.
 //!
-//! Guarantee: one insert writes all areas or none, unless a proxy refuses an insert of this size:
-//! then there are several. May be repeated: areas that the table already has are not written again.
+//! Guarantee: the areas are written with one insert, all or none. Exception: if a proxy refuses an
+//! insert of this size, several smaller ones write them. The import may be repeated: areas that the
+//! table already has are not written again.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,7 +21,8 @@ pub(crate) struct FenceImportArgs {
     pub(crate) skip_invalid: bool,
 }
 
-/// Counts of an import: the areas in the file, those written, and the errors.
+/// The result of an import: the file's errors, and how many of its areas are new, changed or
+/// unchanged compared to the table.
 #[derive(Debug)]
 pub(crate) struct Imported {
     args: FenceImportArgs,
@@ -72,7 +74,7 @@ impl fmt::Display for Imported {
 /// Imports the areas of a file.
 ///
 /// # Errors
-/// The file is not GeoJSON, the table does not exist, or the server refuses.
+/// The file is not GeoJSON, the table does not exist, or a query or the insert fails.
 pub(crate) async fn import(config: &Config, json: &str, args: FenceImportArgs) -> Result<Imported> {
     let read = fences::read(json.trim_start_matches('\u{feff}')).map_err(|why| anyhow!(why))?;
     let clickhouse = tables::migrated(config).await?;

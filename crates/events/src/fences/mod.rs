@@ -1,6 +1,5 @@
-//! GeoJSON (RFC 7946) → areas for the table `fences`, and an error message for each invalid one.
-//!
-//! Open rings are closed.
+//! Converts GeoJSON (RFC 7946) to areas for the table `fences`, or to an error message for each
+//! invalid one. Closes open rings.
 //!
 //! Guarantee: a returned area has closed rings that neither cross nor touch themselves, holes
 //! inside its outline, and valid degrees, so `fence_visits` can decide for every fix whether it is
@@ -27,7 +26,8 @@ use milepost_decode::row_binary::{FENCES, put_count, put_text};
 const ALWAYS: Timestamp = Timestamp::from_unix_ms(0);
 /// Default end of a fence's validity: 2200-01-01, as in the table.
 const FOR_EVER: Timestamp = Timestamp::from_unix_ms(7_258_118_400_000);
-/// Range of the table's columns.
+/// Range of `valid_from` and `valid_until` in the table, in milliseconds since 1970: the years 1900
+/// to 2299.
 pub const MOMENTS_MS: std::ops::RangeInclusive<i64> = -2_208_988_800_000..=10_413_791_999_000;
 const NAME_BYTES_MAX: usize = 256;
 
@@ -56,7 +56,7 @@ pub struct Read {
 /// Reads a FeatureCollection, or a Feature.
 ///
 /// # Errors
-/// The file is neither.
+/// The file is not JSON, or is neither of the two.
 pub fn read(json: &str) -> Result<Read, String> {
     let file: Value = serde_json::from_str(json).map_err(|error| format!("not JSON: {error}"))?;
     let one;
@@ -79,7 +79,7 @@ pub fn read(json: &str) -> Result<Read, String> {
             match known.insert((fence.name.clone(), fence.valid_from.unix_ms()), index) {
                 None => read.fences.push(fence),
                 Some(other) => {
-                    faults.push(format!("has the name and the valid_from of feature {other}"))
+                    faults.push(format!("has the same name and valid_from as feature {other}"))
                 }
             }
         }
@@ -110,7 +110,7 @@ fn fence(feature: &Value, faults: &mut Vec<String>) -> Option<Fence> {
     if !properties["valid_until"].is_null() {
         // `valid_until` is the name in the table and on the map. Ignoring it here would make the
         // fence valid for ever.
-        faults.push("valid_until: expected valid_to, a date or a time".to_owned());
+        faults.push("valid_until: use valid_to instead, with a date or a time".to_owned());
     }
     let polygons = polygons(&feature["geometry"], faults);
     let rules = FenceRules::read(properties, faults);
@@ -132,7 +132,7 @@ fn name(value: &Value) -> Result<String, String> {
 /// Checks the name of a fence.
 ///
 /// # Errors
-/// The name is invalid. The error is the rule for names.
+/// The name is invalid. The message states the rule for names.
 pub fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(char::is_control) {
         return Err(format!(
@@ -258,7 +258,7 @@ mod tests {
         read(&feature(r#"{"name":"depot"}"#, "Polygon", coordinates)).unwrap()
     }
 
-    fn refused(coordinates: &str, why: &str) {
+    fn assert_refused(coordinates: &str, why: &str) {
         let read = polygon(coordinates);
         assert_eq!(
             (read.fences.len(), read.invalid.len(), read.invalid_features),
@@ -328,7 +328,7 @@ mod tests {
                 "ring 0: 190 is not a longitude: cut an area that crosses the antimeridian",
             ),
             ("[[[170,0],[-170,0],[-170,5],[170,5],[170,0]]]", "ring 0: crosses the antimeridian"),
-            // Along only one edge of the map, or along one edge and across to the other.
+            // Rings along only one edge of the map, or along one edge and across to the other.
             ("[[[180,0],[-170,0],[-170,5],[180,5],[180,0]]]", "ring 0: crosses the antimeridian"),
             ("[[[-180,0],[180,0],[180,5],[-180,0]]]", "ring 0: crosses the antimeridian"),
             (
@@ -367,7 +367,7 @@ mod tests {
                 "ring 2 is a hole in the hole of ring 1",
             ),
         ] {
-            refused(coordinates, why);
+            assert_refused(coordinates, why);
         }
         // A hole may touch the outline in one point; both orientations are valid.
         for good in [
@@ -411,9 +411,9 @@ mod tests {
             "feature 3 \"c\": is a Point; expected a Polygon or a MultiPolygon",
             "feature 4 \"d\": polygon 1: ring 0: 1 points",
             "feature 4 \"d\": polygon 2: has no rings",
-            "feature 6 \"e\": has the name and the valid_from of feature 5",
+            "feature 6 \"e\": has the same name and valid_from as feature 5",
             "feature 7 \"f\": has no geometry",
-            "feature 8 \"g\": valid_until: expected valid_to",
+            "feature 8 \"g\": valid_until: use valid_to instead",
         ];
         assert_eq!(read.invalid.len(), expected.len(), "{:#?}", read.invalid);
         for (line, expected) in read.invalid.iter().zip(expected) {

@@ -8,7 +8,7 @@ use milepost_decode::position::DriverId;
 use milepost_decode::row_binary::{put_count, put_text};
 
 pub const SPEED_LIMIT_KMH_MAX: f64 = 1_000.0;
-/// Longest stay and silence: a year.
+/// Maximum of `stay_max_s` and `silent_for_s`: a year.
 pub const SECONDS_MAX: u32 = 31_536_000;
 const TEXT_BYTES_MAX: usize = 1_024;
 pub const DRIVERS_MAX: usize = 10_000;
@@ -48,13 +48,13 @@ impl FenceRules {
                 ));
             }
         }
-        let mut seconds = |key: &str, least: u32| {
+        let mut seconds = |key: &str, min: u32| {
             let value = given(key)?;
             let seconds = value.as_u64().and_then(|seconds| u32::try_from(seconds).ok());
-            let seconds = seconds.filter(|seconds| (least..=SECONDS_MAX).contains(seconds));
+            let seconds = seconds.filter(|seconds| (min..=SECONDS_MAX).contains(seconds));
             if seconds.is_none() {
                 faults.push(format!(
-                    "{key}: {value} is not a whole number of seconds from {least} to {SECONDS_MAX}"
+                    "{key}: {value} is not a whole number of seconds from {min} to {SECONDS_MAX}"
                 ));
             }
             seconds
@@ -97,8 +97,8 @@ impl FenceRules {
         read
     }
 
-    /// Returns whether the fence has no rule, so that a table without the columns of rules can hold
-    /// it.
+    /// Returns whether the fence has no rule. Only then can a table without the columns for rules
+    /// hold it.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
@@ -107,7 +107,7 @@ impl FenceRules {
     /// Parses the opening hours.
     ///
     /// # Errors
-    /// They are not of the form that [`Hours::parse`] reads.
+    /// The opening hours are invalid, or their time zone is unknown.
     pub fn parsed_hours(&self) -> Result<Option<Hours>, String> {
         let parse = |hours: &String| Hours::parse(hours, self.hours_zone.as_deref());
         self.hours.as_ref().map(parse).transpose()

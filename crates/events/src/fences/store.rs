@@ -1,7 +1,7 @@
 //! Reads the `fences` table.
 
 use clickhouse::Row;
-use milepost_clickhouse::{ClickHouse, Error, QUESTION_TIMEOUT, within};
+use milepost_clickhouse::{ClickHouse, Error, QUERY_TIMEOUT, within};
 use serde::Deserialize;
 use std::ops::Deref;
 
@@ -11,7 +11,7 @@ use super::rules::FenceRules;
 #[derive(Debug)]
 pub(crate) struct StoredFence {
     pub(crate) name: String,
-    /// Begin of the validity, in milliseconds since 1970.
+    /// Start of the validity, in milliseconds since 1970.
     pub(crate) from: i64,
     /// End of the validity, exclusive.
     pub(crate) until: i64,
@@ -66,7 +66,7 @@ impl FenceStore<'_> {
             self.database
         );
         let rows = self.unbounded().query_raw(&sql).fetch_all::<FenceRow>();
-        let rows = within(QUESTION_TIMEOUT, rows).await;
+        let rows = within(QUERY_TIMEOUT, rows).await;
         let rows = rows.map_err(|error| self.failed("reading fences", error))?;
         Ok(rows.into_iter().map(StoredFence::from).collect())
     }

@@ -24,7 +24,7 @@ pub(super) const STATES_OF_FENCE: usize = 2;
 pub(super) struct ChannelQueue {
     channel: Channel,
     orders: mpsc::Sender<Order>,
-    /// `events.topic`, for MQTT.
+    /// `events.topic` for MQTT; empty for the webhook.
     prefix: String,
     /// States that wait for room in a full queue, by topic. A newer state replaces an older one.
     overflow: BTreeMap<String, Order>,
@@ -93,10 +93,10 @@ impl Channels {
         Self { queues, undelivered: HashMap::new(), unrecorded: Vec::new(), status }
     }
 
-    /// Resumes the deliveries of a former process. `before`: the last state of each topic; `known`:
-    /// the events of the replayed time, oldest first. MQTT gets the events that are newer than the
-    /// last one that it accepted for their topic, so that no older state replaces that one. The
-    /// webhook gets the events of the replayed time.
+    /// Resumes the deliveries of a former process. `known`: the events of the last quarter of an
+    /// hour, oldest first; `before`: the last earlier state of each topic. MQTT gets the events
+    /// that are newer than the last one it accepted for their topic, so that an older state never
+    /// replaces a newer one. The webhook gets the events in `known`.
     pub(super) fn resume(&mut self, before: Vec<DeliveredEvent>, known: Vec<DeliveredEvent>) {
         let first = before.len();
         let deliveries: Vec<_> = before.into_iter().chain(known).collect();
@@ -119,7 +119,8 @@ impl Channels {
         self.enqueue_for(delivered, |_| true);
     }
 
-    /// Enqueues an event for those channels of `is_for` that have not accepted it.
+    /// Enqueues an event for those channels that have not accepted it and for which `is_for`
+    /// returns true.
     fn enqueue_for(&mut self, delivered: DeliveredEvent, is_for: impl Fn(Channel) -> bool) {
         let is_accepted = |channel| match channel {
             Channel::Mqtt => delivered.mqtt_at.is_some(),
@@ -208,7 +209,8 @@ impl Channels {
         self.finish(channel, &event.id());
     }
 
-    /// Removes a channel that has accepted the event, or never will, from those still pending.
+    /// Removes a channel, which has accepted the event or never will, from the event's pending
+    /// channels.
     fn finish(&mut self, channel: Channel, id: &str) {
         let Some(undelivered) = self.undelivered.get_mut(id) else { return };
         undelivered.pending.retain(|waiting| *waiting != channel);
@@ -262,7 +264,9 @@ mod tests {
         let mut received = Vec::new();
         while let Ok(Order::Publish(event)) = queue.try_recv() {
             let (channel, id) = (Channel::Mqtt, event.id());
-            answer.try_send(Answer { channel, id, is_accepted: true }).expect("one at a time");
+            answer
+                .try_send(Answer { channel, id, is_accepted: true })
+                .expect("the queue of answers is empty");
             received.push((event.kind, event.ts));
             channels.drain_answers(&mut answers, 9);
         }

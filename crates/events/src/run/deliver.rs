@@ -31,7 +31,7 @@ use milepost_tls::Tls;
 /// Capacity of a channel's queue, in events. Further events are dropped and counted, except the
 /// newest state of each MQTT topic.
 pub(super) const QUEUE_MAX: usize = 10_000;
-/// Shortest pause before a failed channel is retried; doubles up to [`RETRY_PAUSE_MAX`].
+/// First pause before a failed channel is retried. The pause doubles up to [`RETRY_PAUSE_MAX`].
 const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Time after which an event that the webhook has not accepted is dropped.
@@ -40,12 +40,12 @@ const WEBHOOK_PATIENCE: Duration = Duration::from_secs(900);
 const WEBHOOK_POSTS_MAX: usize = 8;
 /// Maximum number of events among which the next post is chosen.
 const WEBHOOK_WAITING_MAX: usize = 100;
-const WEBHOOK_ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Timeout of reading the rest of an answer, which allows the connection to be reused.
-const WEBHOOK_BODY_WITHIN: Duration = Duration::from_secs(1);
+const WEBHOOK_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout for reading the body of a response. Only a connection whose body was read can be reused.
+const WEBHOOK_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Lowest MQTT reason code that is an error.
-const REFUSED_FROM: u8 = 0x80;
+const ERROR_REASON_MIN: u8 = 0x80;
 /// Reason codes with which the broker would refuse the same message again: topic name invalid,
 /// packet too large, payload format invalid.
 const REFUSED_FOR_EVER: [u8; 3] = [0x90, 0x95, 0x99];
@@ -91,7 +91,8 @@ pub(super) struct Ends {
     pub(super) answers: mpsc::Sender<Answer>,
     /// The erased drivers. Their events are dropped, however long they have waited.
     pub(super) erased: watch::Receiver<Arc<Erased>>,
-    /// Number of times at which the broker may have lost its retained messages.
+    /// Counts how often the broker may have lost its retained messages. When it changes, the main
+    /// task publishes every state again.
     pub(super) retained_lost: watch::Sender<u64>,
 }
 
@@ -119,8 +120,8 @@ pub(super) fn topic(prefix: &str, driver_id: &str, kind: Kind, fence: &str) -> S
     format!("{prefix}/{driver_id}/{state}")
 }
 
-/// Escapes a name for one level of a topic, control characters included: a broker may close the
-/// connection at one, and again at every retry.
+/// Escapes a fence's name so that it is one level of a topic. Also escapes control characters: a
+/// broker may close the connection when it receives one, and would do so at every retry.
 fn level(name: &str) -> String {
     let is_plain = |c: char| !c.is_control() && !"%/+#".contains(c);
     let percent = |c: char| c.to_string().bytes().map(|byte| format!("%{byte:02X}")).collect();
@@ -157,7 +158,7 @@ impl Outage {
     async fn report_and_wait(&mut self, why: &str) {
         let name = self.channel.name();
         if self.log.allow(Instant::now()) {
-            warn!(to = name, why, "the channel does not accept events: they wait");
+            warn!(to = name, why, "the channel does not accept events: they wait until it does");
         }
         self.status.health.set(name, vec![format!("{name}: {why}")]);
         sleep(self.retry_after).await;
@@ -176,7 +177,7 @@ impl Outage {
 }
 
 /// Publishes orders in sequence until their sender is dropped. Stays connected between them, and
-/// notifies `ends` when the broker may have lost its retained messages.
+/// counts in `ends` how often the broker may have lost its retained messages.
 pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc<Status>) {
     let mut outage = Outage::new(Channel::Mqtt, status);
     let (mut nodes, mut batch) = (mqtt.nodes.iter().cycle(), Vec::new());
@@ -204,7 +205,7 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: Ends, status: Arc
                 orders = ends.orders.recv_many(&mut batch, 100) => if orders == 0 { return },
                 _ = publisher.idle() => {
                     connected = None;
-                    sleep(RETRY_PAUSE_MIN).await; // another client may use the same id
+                    sleep(RETRY_PAUSE_MIN).await; // another client with the same id may have connected
                 }
             }
             continue;
@@ -242,7 +243,7 @@ async fn publish(
         };
         let reason = publisher.publish(&topic, &payload, is_retained).await;
         let reason = reason.map_err(|error| error_chain(&error))?;
-        let is_accepted = reason < REFUSED_FROM;
+        let is_accepted = reason < ERROR_REASON_MIN;
         if REFUSED_FOR_EVER.contains(&reason) {
             warn!(topic, reason, "the broker refused an event: it will not be published again");
         } else if !is_accepted {
@@ -364,16 +365,16 @@ async fn post(
     let request = request
         .body(Full::from(payload(event)))
         .map_err(|error| transient(format!("webhook.url or its token is invalid: {error}")))?;
-    let answer = timeout(WEBHOOK_ANSWER_WITHIN, client.request(request))
+    let answer = timeout(WEBHOOK_RESPONSE_TIMEOUT, client.request(request))
         .await
-        .map_err(|_| transient(format!("no answer within {WEBHOOK_ANSWER_WITHIN:?}")))?
+        .map_err(|_| transient(format!("no answer within {WEBHOOK_RESPONSE_TIMEOUT:?}")))?
         .map_err(|error| transient(error_chain(&error)))?;
     let status = answer.status();
-    // The status decides the result: an endless body costs only the connection.
+    // The status decides the result: if the body never ends, only the connection is lost.
     let body = Limited::new(answer.into_body(), WEBHOOK_ANSWER_BYTES_MAX).collect();
-    let _ = timeout(WEBHOOK_BODY_WITHIN, body).await;
+    let _ = timeout(WEBHOOK_BODY_TIMEOUT, body).await;
     let is_busy = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
-    // The operator can correct the token or the URL, here or at the webhook; until then events
+    // The operator can correct the token or the URL, here or at the webhook. Until then, events
     // wait.
     let may_be_corrected =
         [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::NOT_FOUND].contains(&status);

@@ -2,13 +2,15 @@
 //! events into the table `events`, and delivers them over MQTT and to a webhook.
 //!
 //! Guarantee: an event is written before it is delivered. Delivery is retried until the channel
-//! accepts the event, unless it refuses the event for good, its queue is full, or the webhook fails
-//! for a quarter of an hour. This holds even after kill -9: a new process replays the last quarter
-//! of an hour, and the same fixes give the same events with the same ids. So a channel may receive
-//! an event twice, but the table has it once. All state is in ClickHouse.
+//! accepts the event. Exceptions: the channel refuses the event for good, its queue is full, or the
+//! webhook fails for a quarter of an hour.
 //!
-//! Runs as a process of its own, because it must never delay the consumer. The map could not do its
-//! work either: it sees only each driver's newest fix.
+//! This holds even after kill -9: a new process replays the last quarter of an hour, and the same
+//! fixes give the same events with the same ids. So a channel may receive an event twice, but the
+//! table has it once. All state is in ClickHouse.
+//!
+//! Runs as a process of its own, because it must never delay the consumer. The map cannot derive
+//! events either: it sees only each driver's newest fix.
 
 mod channels;
 mod deliver;
@@ -44,17 +46,17 @@ use milepost_observe::http;
 
 /// Interval between two polls for new fixes.
 const POLL_EVERY: Duration = Duration::from_secs(1);
-/// Age in milliseconds up to which a new process replays inserted fixes.
+/// A new process replays the fixes that were inserted within this many milliseconds.
 const REPLAY_MS: i64 = 900_000;
-/// Longest fence name, in bytes, that can cause events. As a topic level it is escaped and up to
-/// three times as long, and a topic has at most 65,535 bytes.
+/// Maximum length, in bytes, of the name of a fence that causes events. Escaped as a topic level, a
+/// name is up to three times as long, and a topic has at most 65,535 bytes.
 const FENCE_NAME_BYTES_MAX: usize = 4_096;
 /// Interval between reads of the fences and of the erased drivers.
 const REREAD_EVERY: Duration = Duration::from_secs(10);
 /// Lag of a replica above which it is reported.
 const LAG_MAX: Duration = Duration::from_secs(60);
-/// Maximum number of topics of erased drivers that are cleared at once. For a new process the whole
-/// list of erased drivers is new.
+/// Maximum number of topics of erased drivers that are cleared at once. For a new process, every
+/// erased driver is new.
 const CLEARED_MAX: usize = 100_000;
 /// Interval between log lines about clock steps: replicas with different clocks may answer in turn.
 const CLOCK_LOG_EVERY: Duration = Duration::from_secs(60);
@@ -76,15 +78,17 @@ struct Events {
     is_away: bool,
     /// Events found and not yet written.
     unwritten: Vec<DeliveredEvent>,
-    /// Ids of recent events that were found already. `known_order` has them oldest first.
+    /// Ids of recent events that were found already.
     known: HashSet<String>,
+    /// The same ids with their `known_at`, oldest first.
     known_order: VecDeque<(i64, String)>,
     /// The erased drivers. Their topics are cleared, and no channel gets their events.
     erased: watch::Sender<Arc<Erased>>,
     /// Changes when the broker may have lost its retained messages.
     retained_lost: watch::Receiver<u64>,
+    /// Time of the last read of the fences and of the erased drivers; `None` before the first.
     read_at: Option<Instant>,
-    /// Names of fences that cannot produce events, and that the log names already.
+    /// Names of the invalid fences, which cause no events and are logged already.
     bad_fences: BTreeSet<String>,
     began: Instant,
     clock_log: Throttle,
@@ -94,7 +98,7 @@ struct Events {
 /// Runs until SIGTERM.
 ///
 /// # Errors
-/// The error that ended the process outside a shutdown.
+/// The start failed, or a task ended unexpectedly.
 pub(crate) async fn run(config: Config) -> Result<Outcome> {
     let status = Arc::new(Status::new());
     status.health.set(PART, vec!["events: starting".to_owned()]);
@@ -120,7 +124,8 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
         ready = tables::until_ready(&clickhouse, waits) => ready?,
         () = signals.next() => return Ok(Outcome::Clean),
     }
-    // A poll takes as long as ClickHouse does, so a slow one must not make `/livez` fail.
+    // Beat independently of the polls: one that waits for a slow ClickHouse must not make `/livez`
+    // fail.
     let beats = async {
         loop {
             status.health.beat(PART, std::time::Instant::now());
@@ -165,7 +170,7 @@ fn start_channels(
     tasks: &mut JoinSet<()>,
 ) -> Vec<ChannelQueue> {
     let mut queues = Vec::new();
-    let mut line = |channel, prefix: &str| {
+    let mut open_queue = |channel, prefix: &str| {
         let (orders, queue) = mpsc::channel(QUEUE_MAX);
         queues.push(ChannelQueue::new(channel, prefix, orders));
         let ends = Ends {
@@ -177,11 +182,11 @@ fn start_channels(
         (ends, Arc::clone(status))
     };
     if let Some(prefix) = config.events.topic.clone() {
-        let (ends, status) = line(Channel::Mqtt, &prefix);
+        let (ends, status) = open_queue(Channel::Mqtt, &prefix);
         tasks.spawn(deliver::mqtt(config.mqtt.clone(), prefix, ends, status));
     }
     if let Some(webhook) = config.webhook.clone() {
-        let (ends, status) = line(Channel::Webhook, "");
+        let (ends, status) = open_queue(Channel::Webhook, "");
         tasks.spawn(deliver::webhook(webhook, ends, status));
     }
     queues
@@ -282,7 +287,7 @@ impl Events {
         loop {
             let inserted =
                 EventStore(&self.clickhouse).fixes_inserted_in(self.reader.wanted()).await?;
-            let is_more = self.reader.take(inserted, &mut self.watch, &mut found);
+            let is_more = self.reader.handle_answer(inserted, &mut self.watch, &mut found);
             // After an outage one poll reads hours of fixes: keep only one answer's events in
             // memory.
             self.record(&mut found);
@@ -303,7 +308,8 @@ impl Events {
         Ok(lag)
     }
 
-    /// Publishes every state again, at the start and after the broker lost its sessions.
+    /// Publishes every state again: at the start, and when the broker may have lost its retained
+    /// messages.
     async fn republish(&mut self) -> Result<()> {
         let states = EventStore(&self.clickhouse).states().await?;
         self.retained_lost.mark_unchanged();
@@ -400,7 +406,7 @@ impl Events {
         Ok(())
     }
 
-    /// Clears the topics of drivers that are new on the list. Nothing is known of a driver who was
+    /// Clears the topics of the drivers that are newly erased. Nothing is known of a driver who was
     /// erased while no process ran, so there may be a topic for any fence.
     fn clear_unwatched(&mut self, erased: &Erased) {
         let areas = self.watch.rules.areas.iter();
@@ -421,6 +427,7 @@ impl Events {
         }
     }
 
+    /// Reads the fences, and adds the limits of the configuration. Logs each invalid fence once.
     async fn rules(&mut self) -> Result<Rules> {
         let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         let (mut areas, mut bad) = (Vec::new(), BTreeSet::new());
@@ -444,8 +451,8 @@ impl Events {
                 }
             };
             if !self.bad_fences.contains(&name) {
-                let begin: String = name.chars().take(100).collect();
-                warn!(fence = begin, why, "a fence causes no events");
+                let shortened: String = name.chars().take(100).collect();
+                warn!(fence = shortened, why, "a fence causes no events");
             }
             bad.insert(name);
         }

@@ -15,8 +15,8 @@ pub(super) enum ConnectError {
     Password(#[source] io::Error),
 }
 
-/// Connects as `CLIENT_ID-events`, with a session that lasts for `mqtt.session_expiry`. Also
-/// returns whether the broker resumed that session: it then still has its retained messages.
+/// Connects as `CLIENT_ID-events`, with a session that lasts for `mqtt.session_expiry`. The second
+/// value is true if the broker resumed that session: it then still has its retained messages.
 pub(super) async fn connect(mqtt: &Mqtt, node: &Address) -> Result<(Client, bool), ConnectError> {
     let login = client::login(mqtt).map_err(ConnectError::Password)?;
     let target = BrokerTarget { mqtt, node, login: login.as_ref() };

@@ -1,4 +1,4 @@
-//! Decides whether a fix is inside a fence.
+//! Decides whether a fix is inside a fence, or near its border.
 
 use super::limits::Limits;
 
@@ -36,7 +36,7 @@ impl Area {
         Self { name, valid_from, valid_until, polygons, bounds, limits: Limits::default() }
     }
 
-    /// Adds rules to a fence that has none.
+    /// Replaces the rules of the fence.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
@@ -54,8 +54,8 @@ impl Area {
         (self.valid_from..self.valid_until).contains(&ts)
     }
 
-    /// Returns whether the border is at most `margin` metres away, also across the antimeridian,
-    /// and the fence is valid at this time.
+    /// Returns whether the fence is valid at this time and its border is at most `margin` metres
+    /// away, even across the antimeridian.
     #[must_use]
     pub fn is_near(&self, ts: i64, [lng, lat]: [f64; 2], margin: f64) -> bool {
         if margin <= 0.0 || !self.is_valid(ts) {
@@ -131,8 +131,8 @@ mod tests {
             // Beyond a corner, the distance is measured to the corner.
             let south = lat - 25.0 * metre;
             assert!(!is_near([10.1 + 25.0 * metre / south.to_radians().cos(), south]), "{lat}");
-            assert!(!area.is_near(0, east_of(0.0), 0.0), "no margin");
-            assert!(!area.is_near(10, east_of(29.0), 30.0), "no longer valid");
+            assert!(!area.is_near(0, east_of(0.0), 0.0), "nothing is near without a margin");
+            assert!(!area.is_near(10, east_of(29.0), 30.0), "the fence is no longer valid");
         }
     }
 
@@ -143,9 +143,9 @@ mod tests {
         let metre = 1.0 / METRES_PER_DEGREE / 16.5_f64.to_radians().cos();
         for (west, east, beyond) in [(179.0, 180.0, -180.0), (-180.0, -179.0, 180.0)] {
             let area = Area::new("a".to_owned(), 0, 10, vec![vec![ring(west, east)]]);
-            let into = -f64::signum(beyond);
-            assert!(area.is_near(0, [beyond + into * 29.0 * metre, -16.5], 30.0), "{west}");
-            assert!(!area.is_near(0, [beyond + into * 31.0 * metre, -16.5], 30.0), "{west}");
+            let away = -f64::signum(beyond);
+            assert!(area.is_near(0, [beyond + away * 29.0 * metre, -16.5], 30.0), "{west}");
+            assert!(!area.is_near(0, [beyond + away * 31.0 * metre, -16.5], 30.0), "{west}");
         }
     }
 
@@ -157,7 +157,7 @@ mod tests {
             let area = Area::new("square".to_owned(), 0, 1, vec![vec![ring]]);
             assert!(
                 area.has(0, [0.1, 1.0]) && area.has(0, [1.9, 1.0]),
-                "inside, near the edge that an open ring leaves out too"
+                "points must be inside even near the edge that an open ring omits"
             );
             assert!(!area.has(0, [-0.1, 1.0]) && !area.has(0, [2.1, 1.0]));
         }

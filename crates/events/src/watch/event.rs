@@ -1,7 +1,7 @@
 //! Fixes, and the events that they cause.
 
-/// Longest time between two fixes that still count as one movement: an hour.
-pub(super) const GAP_MS: i64 = 3_600_000;
+/// Maximum time between two fixes that count as one movement, in milliseconds: an hour.
+pub(super) const GAP_MS_MAX: i64 = 3_600_000;
 
 /// A row of `positions`, in plain units.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,17 +16,18 @@ pub struct Fix {
     pub speed: Option<f64>,
     /// Metres.
     pub acc: Option<f64>,
-    /// Time of the insert, by the server's clock.
+    /// Time of the insert, by ClickHouse's clock.
     pub inserted_at: i64,
 }
 
+/// The kind of an event, as in the column `kind` of `events`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Entered,
-    /// Inside for longer than the fence allows.
+    /// The driver was inside for longer than the fence allows.
     Overstayed,
     Left,
-    /// Entered or left outside the fence's opening hours.
+    /// The driver entered or left the fence outside its opening hours.
     OffHours,
     Silent,
     /// Heard again after a silence.
@@ -35,6 +36,8 @@ pub enum Kind {
     Fast,
     /// No longer fast.
     Slow,
+    /// A single fix too far from both its neighbours for the time between them: an error of the
+    /// device.
     Jump,
 }
 
@@ -72,8 +75,9 @@ impl Kind {
         !matches!(self, Self::Jump | Self::OffHours)
     }
 
-    /// Returns the kind of event that must have come before this one: before "left", "entered";
-    /// before "entered", "left". A kind without a state returns itself.
+    /// Returns the kind whose state is assumed before this event: "entered" before "left", and
+    /// "left" before "entered", even before a driver's first event. A kind without a state returns
+    /// itself.
     pub(super) fn predecessor(self) -> Self {
         match self {
             Self::Entered => Self::Left,
@@ -96,12 +100,12 @@ impl Kind {
 /// A state of a driver. Every event changes one, except `jump` and `off_hours`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum State {
-    /// Inside or outside the named fence.
+    /// The driver is inside or outside the named fence.
     Fence(String),
-    /// Silent, or heard.
+    /// The driver is silent or heard.
     Contact,
-    /// Driving above a speed limit: the limit of the named fence, or `events.faster_than` if the
-    /// name is empty.
+    /// The driver is fast or slow by a speed limit: that of the named fence, or
+    /// `events.faster_than` if the name is empty.
     Speed(String),
 }
 
@@ -137,7 +141,8 @@ impl Event {
         format!("{driver_id}/{}/{ts}/{seq}{separator}{fence}", kind.name())
     }
 
-    /// Returns the driver, and the state that the event changes; `None` if it changes none.
+    /// Returns the driver's id, and the state that the event changes; `None` for `jump` and
+    /// `off_hours`, which change no state.
     pub(crate) fn state(&self) -> Option<(String, State)> {
         let state = match self.kind {
             Kind::Entered | Kind::Overstayed | Kind::Left => State::Fence(self.fence.clone()),

@@ -1,12 +1,13 @@
-//! Events by the rules of fences, and the speed that `events.faster_than` limits.
+//! Derives the events that a fence's rules cause (stay, opening hours, speed), and those of the
+//! speed limit `events.faster_than`.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::area::Area;
-use super::event::{Event, Fix, GAP_MS, Kind, event};
+use super::event::{Event, Fix, GAP_MS_MAX, Kind, event};
 
-/// Share of the limit up to which a fast driver is slow again, so that a speed that wavers around
-/// the limit causes only one event.
+/// A fast driver is slow again at or below this share of the limit, so that a speed that wavers
+/// around the limit causes only one event.
 const SLOW_SHARE: f64 = 0.95;
 
 /// The state of a driver at a fence, after the driver's newest event of that fence.
@@ -31,7 +32,7 @@ impl Stay {
     }
 
     /// Appends `overstayed` if, at this fix, the driver has been inside for longer than one of
-    /// these areas of the fence allows. Only this finds a stay that the device reports late.
+    /// these areas of the fence allows. Only this method finds a stay that the device reports late.
     pub(super) fn overstay_by<'a>(
         &mut self,
         fix: &Fix,
@@ -43,7 +44,7 @@ impl Stay {
             return;
         }
         let areas: Vec<&Area> = areas.collect();
-        let Some(stay) = self.longest(&areas) else { return };
+        let Some(stay) = self.stay_limit(&areas) else { return };
         // Measure by the server's clock, as the next tick would, and by the device's clock.
         let by_clock = self.began.known_at.saturating_add(stay);
         let by_device = self.began.ts.saturating_add(stay);
@@ -55,8 +56,8 @@ impl Stay {
     }
 
     /// Appends `overstayed` if, by the server's clock, the driver has been inside for longer than
-    /// one of these areas of the fence allows: a sleeping device sends no fix. The fence must still
-    /// be valid then.
+    /// one of these areas of the fence allows: a sleeping device sends no fix. An area of the fence
+    /// must still be valid at the time at which the limit is exceeded.
     pub(super) fn overstay_at(
         &mut self,
         now: i64,
@@ -69,15 +70,16 @@ impl Stay {
         }
         let is_of_driver = |area: &&Area| area.is_for(driver_id);
         let areas: Vec<&Area> = areas.iter().copied().filter(is_of_driver).collect();
-        let Some(stay) = self.longest(&areas) else { return };
+        let Some(stay) = self.stay_limit(&areas) else { return };
         let known_at = self.began.known_at.saturating_add(stay);
         if known_at < now && is_any_valid(&areas, known_at) {
             self.overstay(driver_id, fence, known_at, out);
         }
     }
 
-    /// Returns the longest stay, in milliseconds, that every area valid at its start allows.
-    fn longest(&self, areas: &[&Area]) -> Option<i64> {
+    /// Returns the lowest stay limit, in milliseconds, of the areas that were valid when the stay
+    /// began; `None` if these areas have no such limit.
+    fn stay_limit(&self, areas: &[&Area]) -> Option<i64> {
         let valid = areas.iter().filter(|area| area.is_valid(self.began.ts));
         valid.filter_map(|area| area.limits.stay).min()
     }
@@ -89,7 +91,7 @@ impl Stay {
     }
 }
 
-/// Appends `off_hours` if the fence was closed when the driver crossed its border, at this fix.
+/// Appends `off_hours` if the fence was closed at this fix, with which the driver entered or left.
 pub(super) fn judge_hours<'a>(
     fix: &Fix,
     fence: &str,
@@ -109,8 +111,9 @@ fn is_any_valid(areas: &[&Area], at: i64) -> bool {
     areas.iter().any(|area| area.is_valid(at))
 }
 
-/// The fences with a rule that time alone can break, by name. Has all areas of each fence, because
-/// an area without such a rule can follow one with it.
+/// The fences with a limit for the stay or the silence, by name: a driver can exceed these limits
+/// without sending a fix. Includes all areas of such a fence, because an area without a limit can
+/// follow an area with one.
 pub(super) struct Limited<'a>(HashMap<&'a str, Vec<&'a Area>>);
 
 impl<'a> Limited<'a> {
@@ -131,7 +134,7 @@ impl<'a> Limited<'a> {
         self.0.is_empty()
     }
 
-    /// Returns all areas of a fence; an empty slice if none of them has such a rule.
+    /// Returns all areas of a fence; an empty slice if none of them has such a limit.
     pub(super) fn areas(&self, fence: &str) -> &[&'a Area] {
         self.0.get(fence).map_or(&[], Vec::as_slice)
     }
@@ -154,10 +157,10 @@ impl Speeding {
         }
     }
 
-    /// Appends `fast` and `slow`. A driver is fast from a fix above the limit on if the next fix is
-    /// not slow again: a single fix may be an error of the device. `last`: the fix before, with the
-    /// names of the fences that the driver was in. `around`: the areas that the driver is in, or
-    /// has not left because of the margin.
+    /// Appends `fast` and `slow`. A fix above the limit causes `fast` only if the next fix is not
+    /// slow: a single fast fix may be an error of the device. `last`: the previous fix, with the
+    /// names of the fences that the driver was in; `None` if this fix is the first. `around`: the
+    /// areas that the driver is in, or has not left because of the margin.
     pub(super) fn judge(
         &mut self,
         last: Option<(&Fix, &BTreeSet<String>)>,
@@ -194,7 +197,8 @@ impl Speeding {
         }
     }
 
-    /// Judges a speed by one limit. `last`: the fix before, if the limit applied there.
+    /// Judges a speed by one limit. `last`: the previous fix; `None` if the limit did not apply
+    /// there.
     fn judge_by(
         &mut self,
         (fence, limit): (&str, f64),
@@ -208,7 +212,7 @@ impl Speeding {
             self.by.remove(fence);
         } else if !is_fast && speed > slow {
             let is_first = |last: &&Fix| {
-                fix.ts - last.ts <= GAP_MS && last.speed.is_some_and(|speed| speed > limit)
+                fix.ts - last.ts <= GAP_MS_MAX && last.speed.is_some_and(|speed| speed > limit)
             };
             if let Some(first) = last.filter(is_first) {
                 out.push(Event { known_at: fix.inserted_at, ..event(first, Kind::Fast, fence) });

@@ -1,4 +1,4 @@
-//! The rules of a fence, parsed and in the units of fixes.
+//! Converts the rules of a fence to the units of fixes: m/s and milliseconds.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::fences::rules::FenceRules;
 const KMH_PER_MPS: f64 = 3.6;
 const MS_PER_S: i64 = 1_000;
 
-/// The rules of a fence, parsed.
+/// The rules of a fence, parsed. `None` means that the fence has no such rule.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Limits {
     /// Speed in m/s above which a driver inside is fast.

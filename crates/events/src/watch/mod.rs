@@ -5,6 +5,8 @@
 //! Guarantee: an event is a function of the fixes before it. A fix that is repeated, or older than
 //! a processed one of its driver, causes no event. So the same fixes in the same order give the
 //! same events with the same ids, however often the process restarts.
+//!
+//! At its start, a process replays the fixes of the last quarter of an hour (the *replayed time*).
 
 mod area;
 mod event;
@@ -19,14 +21,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 pub use self::area::Area;
 pub use self::event::{Event, Fix, Kind};
-use self::event::{GAP_MS, State, event};
+use self::event::{GAP_MS_MAX, State, event};
 use self::fenced::{Limited, Speeding, Stay, judge_hours};
 pub use self::limits::Limits;
 use self::rhythm::Rhythm;
 use self::sequence::Sequence;
 use milepost_decode::metres;
 
-/// Largest `acc`, in metres, of a fix whose place counts, as in `driver_days_mv`.
+/// Maximum `acc` in metres: the place of a less accurate fix is ignored, as in `driver_days_mv`.
 pub(crate) const ACCURACY_M_MAX: f64 = 200.0;
 /// A movement is impossible if it is longer than 100 m plus 100 m for each second. The limit is the
 /// same for every vehicle; `driver_days_mv` has one for each, in `trip_rules`.
@@ -39,11 +41,12 @@ const DRIVERS_MAX: usize = 1_000_000;
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     pub areas: Vec<Area>,
-    /// Milliseconds without a fix after which a driver is silent.
+    /// Milliseconds without a fix after which a driver is silent; `None`: only the rules of fences
+    /// count.
     pub silent_for: Option<i64>,
-    /// A driver is not silent before this many of its usual gaps; 0.0: only `silent_for` counts.
+    /// A driver is not silent before this many times its usual gap; 0.0: only `silent_for` counts.
     pub silent_gaps: f64,
-    /// Speed in m/s above which a driver is fast.
+    /// Speed in m/s above which a driver is fast; `None`: only the limits of fences count.
     pub faster_than: Option<f64>,
     /// Distance from the border, in metres, up to which a driver outside has not left a fence.
     /// Without it, errors of its position would make a device at rest on the border leave and
@@ -83,13 +86,14 @@ struct Driver {
 pub struct Watch {
     pub rules: Rules,
     drivers: HashMap<String, Driver>,
-    /// Known events of the replayed time, oldest first. `decided`: time of the last one of each
-    /// state.
+    /// Events of the replayed time that are in the table already, oldest first.
     known: VecDeque<Event>,
+    /// `known_at` of the newest known event of each state.
     decided: HashMap<(String, State), i64>,
     /// Number of fixes of drivers beyond [`DRIVERS_MAX`], which cause no events.
     pub untracked_fixes: u64,
-    /// Time at which the server's clock was set. A silence is measured from there at the earliest.
+    /// Time at which the server's clock was set; 0: never. A silence is measured from there at the
+    /// earliest.
     clock_set_at: i64,
     /// Count of numbers missing from the drivers' `seq` since the process began. Late fixes reduce
     /// it.
@@ -102,12 +106,12 @@ impl Watch {
         Self { rules, ..Self::default() }
     }
 
-    /// Restores a driver from a fix of the time before the replay. Call it for the oldest fix
-    /// first; the last three of a driver decide whether one of them is a jump.
+    /// Restores a driver from a fix that is older than the replayed time. Call it for the oldest
+    /// fix first; the last three of a driver decide whether one of them is a jump.
     pub fn restore_fix(&mut self, fix: Fix) {
         if let Some(driver) = driver(&mut self.drivers, &fix.driver_id) {
             driver.sequence.begin(fix.seq, fix.ts);
-            driver.take(fix, &Rules::default(), &mut Vec::new());
+            driver.handle_fix(fix, &Rules::default(), &mut Vec::new());
         }
     }
 
@@ -142,7 +146,7 @@ impl Watch {
     }
 
     /// Processes a fix and appends its events to `out`.
-    pub fn take(&mut self, fix: Fix, out: &mut Vec<Event>) {
+    pub fn handle_fix(&mut self, fix: Fix, out: &mut Vec<Event>) {
         while self.known.front().is_some_and(|event| event.known_at < fix.inserted_at) {
             let event = self.known.pop_front().expect("the queue has a front");
             self.restore_event(&event);
@@ -153,12 +157,12 @@ impl Watch {
             *untracked_fixes += 1;
             return;
         };
-        *missing += driver.sequence.take(fix.seq, fix.ts);
-        driver.take(fix, rules, out);
+        *missing += driver.sequence.record(fix.seq, fix.ts);
+        driver.handle_fix(fix, rules, out);
         if !decided.is_empty() {
             let is_later = |event: &Event| {
                 if event.kind == Kind::OffHours {
-                    // It was decided together with the crossing at the same fix.
+                    // An earlier process decided it together with the crossing at the same fix.
                     let crossing = Event { kind: Kind::Entered, ..event.clone() };
                     let at = crossing.state().and_then(|state| decided.get(&state));
                     return at.is_none_or(|at| *at < event.known_at);
@@ -207,7 +211,8 @@ impl Watch {
         self.clock_set_at = now;
     }
 
-    /// Forgets erased drivers. Returns each with the fences that had an event of the driver.
+    /// Forgets erased drivers. Returns their ids, each with the names of the fences that had an
+    /// event of the driver.
     pub fn forget(&mut self, is_erased: impl Fn(&str) -> bool) -> Vec<(String, Vec<String>)> {
         let gone = self.drivers.extract_if(|id, _| is_erased(id));
         gone.map(|(id, driver)| (id, driver.fences.into_keys().collect())).collect()
@@ -234,7 +239,7 @@ fn driver<'a>(drivers: &'a mut HashMap<String, Driver>, id: &str) -> Option<&'a 
 }
 
 impl Driver {
-    fn take(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
+    fn handle_fix(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
         if self.heard.as_ref().is_some_and(|heard| order(&fix) <= order(heard)) {
             return;
         }
@@ -265,9 +270,9 @@ impl Driver {
     }
 
     /// Returns the time without a fix, in milliseconds, after which the driver is silent; `None`:
-    /// never. Among the rules of the fences around the driver, the most patient one decides;
-    /// without such a rule, that of the fleet, or the driver's own rhythm if that is slower. A
-    /// fence counts while it is valid. `since`: time from which the silence is measured.
+    /// never. If valid fences around the driver have such a rule, the longest of their times
+    /// decides. Otherwise it is `rules.silent_for`, or `rules.silent_gaps` times the driver's usual
+    /// gap if that is longer. `since`: time from which the silence is measured.
     fn silent_for(
         &self,
         heard: &Fix,
@@ -309,9 +314,9 @@ impl Driver {
                 continue;
             }
             let near = of_name().filter(|area| area.is_near(fix.ts, place, rules.fence_margin));
-            let others = around.len();
+            let count_before = around.len();
             around.extend(near);
-            if around.len() == others {
+            if around.len() == count_before {
                 stay.is_inside = false;
                 out.push(event(&fix, Kind::Left, fence));
                 judge_hours(&fix, fence, of_name(), out);
@@ -322,8 +327,8 @@ impl Driver {
                 let entered = event(&fix, Kind::Entered, fence);
                 self.fences.insert(fence.to_owned(), Stay::after(&entered));
                 out.push(entered);
-                let closed = around.iter().copied().filter(|area| area.name == fence);
-                judge_hours(&fix, fence, closed, out);
+                let areas = around.iter().copied().filter(|area| area.name == fence);
+                judge_hours(&fix, fence, areas, out);
             }
         }
         let last = self.newest.as_ref().map(|newest| (newest, &was_inside));
@@ -342,5 +347,5 @@ fn is_impossible(from: &Fix, to: &Fix) -> bool {
     let ms = to.ts - from.ts;
     #[expect(clippy::cast_precision_loss, reason = "at most an hour")]
     let reach = || JUMP_M + JUMP_M_PER_MS * ms as f64;
-    ms <= GAP_MS && metres([from.lat, from.lng], [to.lat, to.lng]) > reach()
+    ms <= GAP_MS_MAX && metres([from.lat, from.lng], [to.lat, to.lng]) > reach()
 }

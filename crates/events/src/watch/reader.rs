@@ -1,17 +1,18 @@
-//! Decides which inserts to read: new ones; older ones again, because an insert gets its time
-//! before its rows become visible; and none after an insert that the answering replica may lack.
+//! Decides which inserts to read. Reads new ones, and reads older ones again, because an insert
+//! gets its time before its rows become visible. While the answering replica may lack older
+//! inserts, newer ones wait, up to a lag of [`LAG_MAX_MS`].
 
 use std::time::Duration;
 
 use super::{Event, Fix, Watch};
 
-/// Milliseconds before the newest insert that each poll reads again.
+/// Each poll reads again this many milliseconds before the newest insert.
 const BACK_MS: i64 = 2_000;
 /// Ages in milliseconds at which every insert is read again, to find rows that became visible that
 /// late. Each poll rereads only a slice, so that no poll delays its events.
 const AGES_MS: [i64; 2] = [6_000, 30_000];
-/// Step of the server's clock, in milliseconds, above which the clock was set, or another replica
-/// has answered.
+/// If the server's clock steps by more than this many milliseconds between two polls, it was set,
+/// or another replica answered.
 const STEP_MS: i64 = 30_000;
 /// Longest lag of a replica, in milliseconds, that the reader waits for. Beyond it, a driver's
 /// fixes may be processed in another order than they were inserted.
@@ -21,34 +22,36 @@ pub(crate) const LAG_MAX_MS: i64 = 900_000;
 /// sent during the outage are still being inserted.
 const SETTLE_MS: i64 = 60_000;
 
-/// A span of insert times: after the first, up to and including the second.
+/// A span of insert times in milliseconds: after the first, up to and including the second.
 pub type Span = (i64, i64);
 
-/// The answer to one query: the fixes that were inserted in its spans.
+/// The answer to one query: the fixes that were inserted in the spans it asked for.
 #[derive(Debug)]
 pub struct Inserted {
     /// Fixes in the order of their inserts.
     pub fixes: Vec<Fix>,
-    /// The answer is full, so more fixes may follow the last one.
+    /// The answer has reached its limit of fixes, so more may follow the last one.
     pub is_cut: bool,
     /// Server time at which the query began.
     pub now: i64,
-    /// Lag behind the other replicas; 0 for a single server.
+    /// Lag behind the other replicas, in milliseconds; 0 for a single server.
     pub lag_ms: i64,
 }
 
 /// How far the polls have read; see the module. A poll calls [`begin`](Self::begin), then
-/// [`take`](Self::take) for each answer, then [`end`](Self::end).
+/// [`handle_answer`](Self::handle_answer) for each answer, then [`end`](Self::end).
 #[derive(Debug, Default)]
 pub struct Reader {
     /// Insert time up to which all fixes are processed.
     cursor: i64,
     /// Insert time up to which fixes are read again, for each of [`AGES_MS`].
     again: [i64; 2],
-    /// The server's time in the first answer of the last poll, and this process's clock then.
+    /// The server's time in the first answer of the last poll, and this process's clock then;
+    /// `None` before the first poll.
     compared: Option<(i64, i64)>,
-    /// ClickHouse did not answer. `settled_at`: server time until which no driver falls silent.
+    /// ClickHouse did not answer the last poll.
     was_away: bool,
+    /// Server time until which no driver falls silent.
     settled_at: i64,
     /// Bounds of the current poll: the time at which it began, the ends of the spans that it
     /// rereads, and the start of the span of new inserts.
@@ -57,12 +60,14 @@ pub struct Reader {
     new_after: i64,
     /// Insert time up to which the current poll has read.
     from: i64,
+    /// Insert time up to which the replicas that answered the current poll have all inserts.
     complete_until: i64,
     lag_ms: i64,
     step_ms: i64,
 }
 
 impl Reader {
+    /// Creates a reader of the fixes that were inserted after this server time.
     #[must_use]
     pub fn new(since: i64) -> Self {
         Self { cursor: since, again: [since - BACK_MS; 2], ..Self::default() }
@@ -91,7 +96,12 @@ impl Reader {
     }
 
     /// Processes an answer. Returns whether this poll has more to read.
-    pub fn take(&mut self, inserted: Inserted, watch: &mut Watch, out: &mut Vec<Event>) -> bool {
+    pub fn handle_answer(
+        &mut self,
+        inserted: Inserted,
+        watch: &mut Watch,
+        out: &mut Vec<Event>,
+    ) -> bool {
         let Inserted { fixes, is_cut, now, lag_ms } = inserted;
         if self.complete_until == i64::MAX {
             self.compare(now, watch); // the first answer is the nearest to `at`
@@ -107,7 +117,7 @@ impl Reader {
             // Never advance beyond the server's time: another replica with a fast clock may have
             // inserted the fix.
             self.cursor = self.cursor.max(fix.inserted_at.min(now));
-            watch.take(fix, out);
+            watch.handle_fix(fix, out);
         }
         let Some(last) = last else { return false };
         // Rows of the last millisecond may be missing from a full answer, so read it again.
@@ -130,6 +140,7 @@ impl Reader {
         }
     }
 
+    /// Ends a poll: advances the reader, and appends the events that time alone causes.
     pub fn end(&mut self, watch: &mut Watch, out: &mut Vec<Event>) {
         self.cursor = self.cursor.max(self.complete_until - BACK_MS);
         for (n, age) in AGES_MS.into_iter().enumerate() {
@@ -149,8 +160,8 @@ impl Reader {
         Duration::from_millis(u64::try_from(self.lag_ms).unwrap_or(0))
     }
 
-    /// Returns the step of the server's clock in milliseconds, or its difference from the replica
-    /// that answered before; 0 if there is none.
+    /// Returns by how many milliseconds the server's clock was set, or differs from that of the
+    /// replica that answered before; 0 if it did neither.
     #[must_use]
     pub fn step_ms(&self) -> i64 {
         self.step_ms

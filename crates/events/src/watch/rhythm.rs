@@ -1,5 +1,5 @@
-//! The usual gap between a driver's fixes, so that a device that reports hourly does not fall
-//! silent every hour.
+//! Measures the usual gap between a driver's fixes, so that the driver of a device that reports
+//! hourly is not reported silent every hour.
 
 /// The last two gaps between fixes, in milliseconds by the server's clock.
 #[derive(Debug, Clone, Copy, Default)]
@@ -9,7 +9,7 @@ pub(super) struct Rhythm {
 
 impl Rhythm {
     /// Adds the gap before a fix. `inserted`: its length by the server's clock; `sent`: by the
-    /// device's. A gap that is less than half as long for the server does not count: the fix comes
+    /// device's. If `inserted` is less than half of `sent`, the gap does not count: the fix comes
     /// from the device's buffer.
     pub(super) fn add(&mut self, inserted: i64, sent: i64) {
         if inserted.saturating_mul(2) >= sent {

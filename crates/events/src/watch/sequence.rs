@@ -4,18 +4,22 @@
 //! fixes reveals such a loss: a number between two received ones is missing until it is received
 //! too.
 //!
-//! Guarantee: the count is the number of values between the first and the highest `seq` of each run
-//! of the device's counter that no fix had, in whatever order and however often the fixes arrive,
-//! as long as no late fix belongs to a gap older than the last [`GAPS_MAX`].
+//! Guarantee: the count is the number of values that no fix had, between the first and the highest
+//! `seq` of each run of the device's counter. A run ends when the counter is reset. Neither the
+//! order of the fixes nor repeated fixes change the count.
+//!
+//! Exception: a late fix does not reduce the count if it belongs to an earlier run, or to a gap
+//! older than the newest [`GAPS_MAX`].
 
 /// Maximum number of gaps of a device that late fixes can fill. The numbers of older gaps stay
 /// missing for ever.
 const GAPS_MAX: usize = 64;
-/// Jump ahead from which on the counter counts as reset.
-const JUMP_MAX: u32 = 1_000_000;
-/// Jump ahead from which on a fix that is older than the one with the highest number belongs to an
-/// earlier run. A device whose clock was set back sends the next numbers instead.
-const OLDER_JUMP_MAX: u32 = 100;
+/// If a number is at least this far ahead of the highest one, the counter is considered reset.
+const RESET_JUMP_MIN: u32 = 1_000_000;
+/// If a number is at least this far ahead of the highest one, but its fix is older than the fix
+/// with the highest one, the fix belongs to an earlier run. A smaller jump in an older fix means
+/// that the device's clock was set back.
+const EARLIER_RUN_JUMP_MIN: u32 = 100;
 
 /// One device's counter: 40 bytes, and 8 for each open gap.
 #[derive(Debug, Clone, Default)]
@@ -24,23 +28,24 @@ pub(super) struct Sequence {
     highest_ts: i64,
     /// Missing numbers below the highest one: first and last number of each gap, ascending.
     gaps: Vec<(u32, u32)>,
-    /// The highest number; 0: none yet.
+    /// The highest number; 0 before the first one.
     highest: u32,
 }
 
-const _: () = assert!(size_of::<Sequence>() <= 40, "the memory that each live driver may use");
+const _: () = assert!(size_of::<Sequence>() <= 40, "a driver's counter must not exceed 40 bytes");
 
 impl Sequence {
-    /// Starts the count after a fix from before the process began. Earlier gaps are not counted.
+    /// Starts the count at the first fix, or at the newest one from before the process began.
+    /// Numbers missing before that fix are not counted.
     pub(super) fn begin(&mut self, seq: u32, ts: i64) {
         if seq > 0 && (self.highest == 0 || ts >= self.highest_ts) {
             (self.highest, self.highest_ts) = (seq, ts);
         }
     }
 
-    /// Takes a fix; returns by how much the count of missing numbers changes. A device without a
-    /// counter sends 0.
-    pub(super) fn take(&mut self, seq: u32, ts: i64) -> i64 {
+    /// Records a fix. Returns by how much it changes the count of missing numbers. `seq` is 0 if
+    /// the device has no counter.
+    pub(super) fn record(&mut self, seq: u32, ts: i64) -> i64 {
         if seq == 0 {
             return 0;
         }
@@ -49,8 +54,8 @@ impl Sequence {
             return 0;
         }
         match seq.checked_sub(self.highest) {
-            Some(OLDER_JUMP_MAX..) if ts < self.highest_ts => 0,
-            Some(1..JUMP_MAX) => {
+            Some(EARLIER_RUN_JUMP_MIN..) if ts < self.highest_ts => 0,
+            Some(1..RESET_JUMP_MIN) => {
                 let missing = seq - self.highest - 1;
                 if missing > 0 {
                     if self.gaps.len() == GAPS_MAX {
@@ -62,8 +67,8 @@ impl Sequence {
                 i64::from(missing)
             }
             Some(0) => 0,
-            // The device's counter was reset; the numbers missing from the run before stay missing.
-            Some(JUMP_MAX..) => self.restart(seq, ts),
+            // The device's counter was reset; the numbers missing before the reset stay missing.
+            Some(RESET_JUMP_MIN..) => self.restart(seq, ts),
             None if self.fill(seq) => -1,
             None if ts > self.highest_ts => self.restart(seq, ts),
             None => 0,
@@ -84,10 +89,12 @@ impl Sequence {
             return false;
         };
         let rest = [(first, seq.wrapping_sub(1)), (seq.wrapping_add(1), last)];
-        let is_left = [first < seq, seq < last];
+        let is_nonempty = [first < seq, seq < last];
         self.gaps.splice(
             at..=at,
-            rest.into_iter().zip(is_left).filter_map(|(gap, is)| is.then_some(gap)),
+            rest.into_iter()
+                .zip(is_nonempty)
+                .filter_map(|(gap, is_nonempty)| is_nonempty.then_some(gap)),
         );
         if self.gaps.len() > GAPS_MAX {
             self.gaps.remove(0);
@@ -105,8 +112,8 @@ mod tests {
     use super::*;
 
     fn missing_after(seqs: &[u32]) -> i64 {
-        let mut it = Sequence::default();
-        seqs.iter().map(|seq| it.take(*seq, i64::from(*seq) * 1_000)).sum()
+        let mut sequence = Sequence::default();
+        seqs.iter().map(|seq| sequence.record(*seq, i64::from(*seq) * 1_000)).sum()
     }
 
     #[test]
@@ -123,7 +130,7 @@ mod tests {
             (&[7, 12, 9, 15], 5),
             (&[7, 12, 3, 5], 4),
             (&[0, 7, 0, 9, 0], 1),
-            (&[1, 1 + JUMP_MAX], 0),
+            (&[1, 1 + RESET_JUMP_MIN], 0),
         ] {
             assert_eq!(missing_after(seqs), missing, "{seqs:?}");
         }
@@ -131,7 +138,7 @@ mod tests {
 
     #[test]
     fn counter_reset_keeps_the_earlier_missing_numbers() {
-        let mut it = Sequence::default();
+        let mut sequence = Sequence::default();
         let fixes = [
             (900, 1_000),
             (903, 2_000),
@@ -141,30 +148,31 @@ mod tests {
             (2, 3_500),
             (4, 5_000),
         ];
-        let changes: Vec<i64> = fixes.iter().map(|(seq, ts)| it.take(*seq, *ts)).collect();
-        // 901 is too late: it belongs to the run before.
+        let changes: Vec<i64> = fixes.iter().map(|(seq, ts)| sequence.record(*seq, *ts)).collect();
+        // 901 arrives after the reset, so it no longer fills its gap.
         assert_eq!(changes, [0, 2, 0, 1, 0, -1, 0]);
     }
 
     #[test]
-    fn memory_of_gaps_is_bounded_and_their_count_is_not() {
-        let mut it = Sequence::default();
-        let missing: i64 = (1..=1_000).map(|n| it.take(n * 2, i64::from(n))).sum();
-        assert_eq!((missing, it.gaps.len()), (999, GAPS_MAX));
-        assert_eq!(it.take(3, 0), 0, "its gap was forgotten");
-        assert_eq!(it.take(1_999, 0), -1);
+    fn all_gaps_are_counted_but_only_the_newest_can_be_filled() {
+        let mut sequence = Sequence::default();
+        let missing: i64 = (1..=1_000).map(|n| sequence.record(n * 2, i64::from(n))).sum();
+        assert_eq!((missing, sequence.gaps.len()), (999, GAPS_MAX));
+        assert_eq!(sequence.record(3, 0), 0, "a forgotten gap must stay counted");
+        assert_eq!(sequence.record(1_999, 0), -1);
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
 
-        /// Compares the count with the set of all received numbers, in any order and repetition.
+        /// Sends numbers in any order, with repeats, and compares the count with the numbers that
+        /// were never sent.
         #[test]
-        fn count_matches_the_set_of_numbers(order in prop::collection::vec(2_u32..60, 0..200)) {
-            let mut it = Sequence::default();
-            let mut missing = it.take(1, 0);
-            missing += order.iter().map(|seq| it.take(*seq, 0)).sum::<i64>();
-            let received: BTreeSet<u32> = order.into_iter().chain([1]).collect();
+        fn count_matches_the_numbers_never_sent(seqs in prop::collection::vec(2_u32..60, 0..200)) {
+            let mut sequence = Sequence::default();
+            let mut missing = sequence.record(1, 0);
+            missing += seqs.iter().map(|seq| sequence.record(*seq, 0)).sum::<i64>();
+            let received: BTreeSet<u32> = seqs.into_iter().chain([1]).collect();
             let highest = received.last().copied().unwrap_or_default();
             prop_assert_eq!(missing, i64::from(highest) - i64::try_from(received.len()).unwrap_or_default());
         }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::fences::rules::put_nullable;
 use crate::watch::reader::{Inserted, Span};
 use crate::watch::{ACCURACY_M_MAX, Event, Fix, Kind};
-use milepost_clickhouse::{ClickHouse, Error, QUESTION_TIMEOUT, within};
+use milepost_clickhouse::{ClickHouse, Error, QUERY_TIMEOUT, within};
 use milepost_core::encode::Insert;
 use milepost_decode::row_binary::{EVENTS, put_text};
 
@@ -63,8 +63,8 @@ impl DeliveredEvent {
 const FIX: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat, lng, speed, acc, toUnixTimestamp64Milli(inserted_at) AS i";
 /// Maximum number of fixes in one answer, which is held in memory.
 const FIXES_MAX: usize = 200_000;
-/// Seconds by which the clocks of replicas may differ. Rows further ahead were inserted before the
-/// clock was set back.
+/// Maximum difference between the clocks of replicas, in seconds. Rows further ahead of the
+/// server's clock were inserted before it was set back, and are skipped.
 const AHEAD_S_MAX: u32 = 30;
 /// Timeout of the queries at the start. One sorts the positions of two hours: 8 million took 1.7 s,
 /// and at 10,000 a second there are 72 million.
@@ -89,14 +89,14 @@ impl EventStore<'_> {
         &self,
         spans: impl Iterator<Item = Span>,
     ) -> Result<Inserted, Error> {
-        let moment = |ms| format!("fromUnixTimestamp64Milli({ms})");
+        let datetime = |ms| format!("fromUnixTimestamp64Milli({ms})");
         let span = |(after, until)| {
             let until = if until == i64::MAX {
                 String::new()
             } else {
-                format!(" AND inserted_at <= {}", moment(until))
+                format!(" AND inserted_at <= {}", datetime(until))
             };
-            format!("inserted_at > {}{until}", moment(after))
+            format!("inserted_at > {}{until}", datetime(after))
         };
         let spans = spans.map(span).collect::<Vec<_>>().join(" OR ");
         let lag = format!(
@@ -111,9 +111,9 @@ impl EventStore<'_> {
              AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) AND ts > now64(3) - INTERVAL {FIX_AGE_MAX} \
              ORDER BY i, driver_id, t, seq, lat_e7, lng_e7 LIMIT {FIXES_MAX}) UNION ALL \
              (SELECT '', toInt64({lag}), 0, 0., 0., NULL, NULL, toUnixTimestamp64Milli(now64(3)))) ORDER BY i, driver_id, t, seq, lat, lng",
-            self.of_all("positions")
+            self.table_on_all_shards("positions")
         );
-        let mut fixes = self.fixes(&sql, QUESTION_TIMEOUT).await?;
+        let mut fixes = self.fixes(&sql, QUERY_TIMEOUT).await?;
         let clock_row = fixes.iter().position(|fix| fix.driver_id.is_empty());
         let clock_row =
             clock_row.ok_or_else(|| self.failed("reading fixes", ClientError::RowNotFound))?;
@@ -123,8 +123,9 @@ impl EventStore<'_> {
 
     /// Reads fixes that were inserted up to this time, oldest first: the newest one of each driver,
     /// and the last three accurate ones, which decide where the driver is. Covers drivers heard
-    /// within the last day plus `patience`. For drivers heard rarely, it also reads one fix of each
-    /// of the last three minutes that have fixes, within six hours: their gaps are the rhythm.
+    /// within the last day plus `patience`. For drivers heard rarely, also reads one fix from each
+    /// of the last three minutes that have fixes, within six hours: the gaps between these fixes
+    /// are the driver's rhythm.
     pub(crate) async fn last_fixes_before(
         &self,
         inserted_at: i64,
@@ -145,7 +146,7 @@ impl EventStore<'_> {
              GROUP BY driver_id HAVING uniqExact(toStartOfMinute(inserted_at)) >= 12) \
              ORDER BY i DESC, t DESC, seq DESC LIMIT 1 BY driver_id, intDiv(i, 60000)) ORDER BY i DESC LIMIT 3 BY driver_id",
             patience.as_secs(),
-            positions = self.of_all("positions"),
+            positions = self.table_on_all_shards("positions"),
             db = self.database,
         );
         let mut fixes = self.fixes(&sql, BEGIN_TIMEOUT).await?;
@@ -153,8 +154,8 @@ impl EventStore<'_> {
         Ok(fixes)
     }
 
-    /// Reads the newest event of each driver, state and fence, if it was known by this time, oldest
-    /// first. If the newest event was known later, [`Self::events_since`] has it instead.
+    /// Reads the newest event of each driver, state and fence, if it became known by this time,
+    /// oldest first. Newer ones are read by [`Self::events_since`].
     pub(crate) async fn states_before(&self, known_at: i64) -> Result<Vec<DeliveredEvent>, Error> {
         self.events("event_states", &format!("known_at <= fromUnixTimestamp64Milli({known_at})"))
             .await
@@ -165,7 +166,7 @@ impl EventStore<'_> {
         self.events("event_states", "1").await
     }
 
-    /// Counts the events of the last two days that were known by this time and that no webhook
+    /// Counts the events of the last two days that became known by this time and that no webhook
     /// accepted.
     pub(crate) async fn unposted_before(&self, known_at: i64) -> Result<u64, Error> {
         let sql = format!(
@@ -182,7 +183,8 @@ impl EventStore<'_> {
             .await
     }
 
-    /// Returns the insert that writes these rows, or replaces them.
+    /// Returns the insert that writes these events. Their rows replace earlier ones with the same
+    /// key.
     pub(crate) fn events_insert(&self, delivered: &[DeliveredEvent]) -> Insert {
         let mut body = Vec::with_capacity(delivered.len() * 128);
         delivered.iter().for_each(|delivered| delivered.encode(&mut body));
@@ -210,7 +212,7 @@ impl EventStore<'_> {
         Ok(rows.into_iter().map(fix).collect())
     }
 
-    /// Reads events, oldest first. Those of one fix are in the alphabetical order of their kinds,
+    /// Reads events, oldest first. Events of one fix are in the alphabetical order of their kinds,
     /// so that `entered` precedes `overstayed`.
     async fn events(&self, table: &str, condition: &str) -> Result<Vec<DeliveredEvent>, Error> {
         let sql = format!(

@@ -26,16 +26,16 @@ use milepost_observe::now;
 
 /// Interval between queries while a fix is not yet stored.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// Time after which a fix is reported as not stored, and no longer looked for.
+/// Time after which a fix that ClickHouse does not have is reported as not stored.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Maximum number of fixes that are looked for at once. Further ones are never reported as stored.
+/// Maximum number of fixes that wait to be stored. Further ones are never reported as stored.
 const WAITING_MAX: usize = 1_000;
 const PING_EVERY: Duration = Duration::from_secs(20);
 
 /// A received fix that is not yet stored.
 struct Waiting {
     fix: Position,
-    seen_since: Instant,
+    waits_since: Instant,
     /// The payload had no time, so each process that receives the fix gives it another one.
     is_undated: bool,
 }
@@ -142,11 +142,11 @@ fn received_lines(
     received_at: Timestamp,
     waiting: &mut Vec<Waiting>,
 ) -> String {
-    let seen_since = Instant::now();
+    let waits_since = Instant::now();
     let capacity = WAITING_MAX.saturating_sub(waiting.len());
     waiting.extend(decoded.positions.iter().take(capacity).map(|fix| Waiting {
         fix: fix.clone(),
-        seen_since,
+        waits_since,
         is_undated: decoded.lacking.undated > 0 && fix.ts == fix.received_at,
     }));
     format!(
@@ -162,13 +162,13 @@ async fn outcomes(
     driver_id: &DriverId,
     waiting: &mut Vec<Waiting>,
 ) -> Result<String> {
-    let moments: Vec<_> = waiting.iter().map(|it| it.fix.ts.unix_ms()).collect();
-    let stored = clickhouse.stored_fixes(driver_id, &moments, PATIENCE).await?;
+    let times: Vec<_> = waiting.iter().map(|entry| entry.fix.ts.unix_ms()).collect();
+    let stored = clickhouse.stored_fixes(driver_id, &times, PATIENCE).await?;
     let mut lines = String::new();
-    waiting.retain(|it| {
-        let id = json!({"ts": rfc3339(it.fix.ts), "seq": it.fix.seq});
-        let after = it.seen_since.elapsed();
-        let line = if stored.iter().any(|stored| it.is_stored_as(stored)) {
+    waiting.retain(|entry| {
+        let id = json!({"ts": rfc3339(entry.fix.ts), "seq": entry.fix.seq});
+        let after = entry.waits_since.elapsed();
+        let line = if stored.iter().any(|stored| entry.is_stored_as(stored)) {
             json!({"stored": id, "within_ms": after.as_millis()})
         } else if after >= PATIENCE {
             json!({"not_stored": id, "after_ms": after.as_millis()})

@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 
 pub use self::live::follow;
 use milepost_clickhouse::{LastFix, RejectedFor};
-use milepost_command::{ASK_WITHIN, Shown, tables};
+use milepost_command::{ASK_TIMEOUT, Shown, tables};
 use milepost_config::Config;
 use milepost_core::peers::decision::Next;
 use milepost_decode::position::DriverId;
@@ -24,13 +24,16 @@ use milepost_spool::{Kind, format};
 #[derive(Debug)]
 pub struct Trace {
     driver_id: DriverId,
+    /// The driver's newest fix in ClickHouse; `None` if there is none.
     last: Option<LastFix>,
     /// Number of fixes with a `ts` in the last hour, and in the last day.
     fixes: [u64; 2],
     rejects: Vec<RejectedFor>,
     /// Seconds since the driver was erased; `None` if the driver is not erased.
     erased_s: Option<u64>,
+    /// `None` if `spool.dir` is not set.
     spool: Option<InSpool>,
+    /// One line for each of `shutdown.peers`.
     members: Vec<String>,
 }
 
@@ -119,7 +122,7 @@ pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
     let clickhouse = tables::migrated(config).await?;
     let erased = clickhouse.erased_for(&driver_id).await?;
     let mut members = Vec::new();
-    query_peers(&config.shutdown.peers, ASK_WITHIN, OnUnresolved::Report, |address, answer| {
+    query_peers(&config.shutdown.peers, ASK_TIMEOUT, OnUnresolved::Report, |address, answer| {
         members.push(match answer {
             Ok(theirs) if theirs.spool_files == 0 => {
                 format!("{} at {address}: its spool is empty", theirs.name)
@@ -144,8 +147,8 @@ pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
     })
 }
 
-/// Reads every spool file. Works while a process uses the directory, and then misses the files
-/// that the process inserts or writes meanwhile.
+/// Reads every spool file. Works while a process uses the directory, but then misses the files
+/// that the process inserts or writes meanwhile. Returns `None` if `spool.dir` is not set.
 async fn in_spool(config: &Config, driver_id: DriverId) -> Result<Option<InSpool>> {
     let Some(settings) = &config.spool else { return Ok(None) };
     let dir = settings.dir.clone();

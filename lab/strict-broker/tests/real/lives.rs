@@ -56,7 +56,10 @@ fn clean_start_gives_the_old_messages_to_the_group() {
     let renewed = Client::connect(&broker, &Hello { clean: true, ..Hello::keep("a") });
     assert!(!renewed.present);
     assert_eq!(inherited(&broker, &mut b), [0, 2, 4, 6, 8, 10]);
-    assert!(broker.session("a").unwrap().contains("queued=0 unacked=0"), "the new session has none");
+    assert!(
+        broker.session("a").unwrap().contains("queued=0 unacked=0"),
+        "the new session has none"
+    );
     drop(a);
 }
 

@@ -89,7 +89,8 @@ impl Files {
         due.min_by_key(|(file, entry)| (entry.not_before, **file)).map(|(file, _)| *file)
     }
 
-    /// Returns when the next deferred file is due.
+    /// Returns when the next file is due. `None` if one is due at once, or if no file can be
+    /// replayed.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let due = self.entries.values().filter(|entry| !entry.newer).map(|entry| entry.not_before);
         due.min().map(|at| at.max(self.paused_until)).unwrap_or_default()
@@ -110,7 +111,7 @@ impl Files {
         (self.failures, self.deferrals) = (0, 0);
     }
 
-    /// Defers the file, twice as long as the last time.
+    /// Defers the file, twice as long as the last time, up to [`DEFERRED_MAX`].
     pub(super) fn defer(&mut self, file: &File, why: &str, successes: u64, now: Instant) {
         let Some(entry) = self.entries.get_mut(file) else { return };
         entry.why = Some(why.to_owned());

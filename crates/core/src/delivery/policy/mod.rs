@@ -1,11 +1,13 @@
 //! The delivery policy: decides the next step of each batch, and is the only module that does.
 //!
 //! Input: batches, reports of the executor, the state of ClickHouse. Output: commands (attempt,
-//! store, load, remove). Fresh batches and replayed ones pass through the same states, see
-//! [`Stage`]. [`Delivery::store_reason`] decides when a batch goes to the spool.
+//! store, load, remove). Fresh batches, which come from the intake, and replayed ones pass through
+//! the same states, see [`Stage`]. [`Delivery::store_reason`] decides when a batch goes to the
+//! spool.
 //!
-//! Guarantee: a batch is reported as durable only when every piece of it was inserted or its file
-//! is fsynced. Every wait has a deadline, or a reason in [`Delivery::unready_reasons`].
+//! Guarantee: a batch is reported as durable only when every piece of it was inserted, or its file
+//! is fsynced; [`delivery`](super) names the rows that are left out. Every wait has a deadline, or
+//! a reason in [`Delivery::unready_reasons`].
 //!
 //! Pure: it takes `now`. `src/executor.rs` executes its commands.
 
@@ -30,12 +32,13 @@ use crate::batch::Batch;
 use crate::delivery::SpoolInventory;
 use crate::throttle::{Reasons, Throttle};
 
-/// Once half of a window or of the buffer is used, an insert that takes longer than this is stored
-/// in the spool as well: a broker whose window is full queues few messages, and then drops further
-/// ones.
+/// While half of a window or of the buffer is used, a batch whose insert takes longer than this is
+/// also written to the spool. A broker whose window is full queues a limited number of messages,
+/// and drops the rest.
 pub const SLOW_AFTER: Duration = Duration::from_millis(250);
-/// Interval between log lines with the same reason to store a batch or of a failed insert, and
-/// between those about a refusing spool or rows that are too large.
+/// Minimum interval between log lines that would repeat: with the same reason to store a batch,
+/// with the same reason of a failed insert, about a spool that refuses, about a row that is too
+/// large.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// Delay before a batch that the spool refused is stored again.
 const STORE_RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -47,8 +50,9 @@ const RECHECK_EVERY: Duration = Duration::from_millis(250);
 pub struct DeliveryConfig {
     /// Maximum number of fresh batches that are inserted at the same time: the insert slots.
     pub inserts_in_flight: usize,
+    /// Whether there is a spool.
     pub spool: bool,
-    /// First timeout of an insert.
+    /// Timeout of the first insert, and minimum timeout of later ones.
     pub insert_timeout: Duration,
     /// Time after [`Delivery::leave`] at which uninserted batches go to the spool, if there is one.
     pub store_when_leaving_after: Duration,
@@ -88,7 +92,8 @@ pub struct Delivery {
     /// The refusal of the spool was logged, and its end has not been logged yet.
     is_refusal_logged: bool,
     disk_log: Throttle,
-    /// Upper bound for new batches, after a proxy refused one of twice this size.
+    /// Upper bound for new batches, in bytes: half the size of a batch that was refused as too
+    /// large. `None` if none was.
     batch_bytes_max: Option<usize>,
     /// Bytes of the files in quarantine.
     quarantined_bytes: u64,
@@ -216,11 +221,11 @@ impl Delivery {
         }
     }
 
-    /// Processes the result of the watcher's last queries.
+    /// Processes the result of the last queries that the watcher (`src/app/schema.rs`) sent.
     pub fn handle_server_status(&mut self, status: ServerStatus, now: Instant) {
         if status.answers.is_ok() && self.server.is_silent() {
-            // ClickHouse is back after a silence. It will not answer inserts from before, so cancel
-            // them instead of waiting for their timeouts.
+            // ClickHouse answers again after a silence. It will not answer inserts that were sent
+            // before the silence, so cancel them instead of waiting for their timeouts.
             self.files.wake(now);
             for (id, state) in &mut self.batches {
                 let hangs = state.stage.attempt_since().is_some();
@@ -276,7 +281,8 @@ impl Delivery {
         self.notices.pop_front()
     }
 
-    /// Returns the upper bound for new batches in bytes, if a proxy has refused one.
+    /// Returns the upper bound for new batches, in bytes; `None` if no batch was refused as too
+    /// large.
     #[must_use]
     pub fn batch_bytes_max(&self) -> Option<usize> {
         self.batch_bytes_max
@@ -316,9 +322,10 @@ impl Delivery {
         }
     }
 
-    /// Returns whether the spool may take a batch. It must not hide a fault that an operator has to
-    /// fix: there, withheld PUBACKs are the back-pressure. QoS 0 has no PUBACKs, so its batches are
-    /// spooled.
+    /// Returns whether the spool may take a batch. While an operator has to fix a fault, a batch
+    /// with QoS 1 messages is not spooled: that would hide the fault, and withheld PUBACKs are the
+    /// back-pressure. QoS 0 has no PUBACKs, so a batch of QoS 0 messages alone is spooled.
+    /// `refused_at`: when the spool last refused this batch.
     fn may_store(&self, at_least_once: bool, refused_at: Option<Instant>, now: Instant) -> bool {
         let held_back = at_least_once && self.server.needs_operator();
         let refused = refused_at.is_some_and(|at| now < at + STORE_RETRY_DELAY);
@@ -333,7 +340,8 @@ impl Delivery {
         waiting < disk_operations_max(self.settings.inserts_in_flight)
     }
 
-    /// Takes the next step of one batch, if it is due and a slot is free.
+    /// Takes the next step of one batch, if one is due: writes it to the spool, or starts an
+    /// attempt if a slot is free.
     fn step(&mut self, id: BatchId, now: Instant) {
         let Some(state) = self.batches.get(&id) else { return };
         if let Some(because) = self.store_reason(state, now) {

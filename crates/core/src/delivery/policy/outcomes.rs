@@ -287,7 +287,7 @@ impl Delivery {
             | Stage::InsertingStored { .. }
             | Stage::QuarantiningRow { .. }
             | Stage::Loading { .. }
-            | Stage::Removing { .. } => unreachable!("it was not being stored"),
+            | Stage::Removing { .. } => unreachable!("the batch was not being stored"),
         }
     }
 
@@ -328,7 +328,7 @@ impl Delivery {
     pub(super) fn loaded(&mut self, id: BatchId, loaded: Loaded, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
         let Stage::Loading { file, .. } = state.stage else {
-            unreachable!("it was not being loaded")
+            unreachable!("the batch was not being loaded")
         };
         match loaded {
             Loaded::Rows(rows) => {

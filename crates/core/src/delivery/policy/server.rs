@@ -30,7 +30,8 @@ pub(super) struct Server {
     stopped: bool,
     /// When a fresh batch is attempted next; `None` if the last attempt succeeded.
     probe_at: Option<Instant>,
-    /// Timeout of the next insert: at least the configured one, longer after a timeout.
+    /// Timeout of the next insert: at least the configured one, longer after a slow insert or a
+    /// timeout.
     timeout: Duration,
     timeout_min: Duration,
     /// Number of inserts that committed.
@@ -41,7 +42,7 @@ pub(super) struct Server {
     no_answer_log: Throttle,
     /// Why the last attempt failed, and the number of consecutive failures; `None` after a commit.
     last_failure: Option<(String, u32)>,
-    /// Why the watcher's query was not answered, and since when.
+    /// Why the watcher's query was not answered, and since when; `None` if it was answered.
     silent: Option<(String, Instant)>,
     /// Number of inserts that failed permanently.
     refusals: u64,
@@ -96,7 +97,8 @@ impl Server {
         self.timeout
     }
 
-    /// Records that an attempt was answered. `next`: start of the oldest one still in flight.
+    /// Records that an attempt was answered. `next`: start of the oldest one still in flight;
+    /// `None` if none is.
     pub(super) fn set_waiting_since(&mut self, next: Option<Instant>) {
         self.waiting_since = next;
     }

@@ -21,9 +21,9 @@ pub(super) enum Stage {
     InsertingAndStoring { since: Instant, storing_since: Instant },
     /// Being inserted; its file is fsynced.
     InsertingStored { since: Instant, file: File },
-    /// In memory, being written to the spool; the replay inserts it later. If the spool refuses,
-    /// the next attempt is due at `attempt_at`, as it was before: a spool that always refuses must
-    /// not postpone it for ever.
+    /// In memory, being written to the spool; the replay inserts it later. `attempt_at` keeps the
+    /// time of the next attempt for the case that the spool refuses: a spool that always refuses
+    /// must not postpone the attempt for ever.
     Storing { since: Instant, attempt_at: Instant },
     /// In ClickHouse, while its file is still being written; the file is removed afterwards.
     InsertedWhileStoring { since: Instant },
@@ -32,7 +32,7 @@ pub(super) enum Stage {
     /// One row is too large to insert, and is being written to a file of its own. `file`: the
     /// batch's own file, if there is one.
     QuarantiningRow { since: Instant, file: Option<File> },
-    /// In ClickHouse, damaged or missing: its file is being removed or renamed.
+    /// In ClickHouse, or its file is damaged or missing: the file is being removed or renamed.
     Removing { file: File, since: Instant },
 }
 
@@ -78,9 +78,9 @@ pub(super) struct Fresh {
     pub(super) opened_at: Option<Instant>,
     pub(super) bytes: usize,
     pub(super) at_least_once: bool,
-    /// When the spool last refused it.
+    /// When the spool last refused it; `None` if it never did.
     pub(super) refused_at: Option<Instant>,
-    /// Why it was last sent to the spool.
+    /// Why it was last sent to the spool; `None` if it never was.
     pub(super) stored_for: Option<StoreReason>,
     /// The intake was notified that it is durable.
     pub(super) reported: bool,
@@ -127,7 +127,7 @@ impl BatchState {
         if let Origin::Intake(fresh) = &mut self.origin { Some(fresh) } else { None }
     }
 
-    /// Removes the front piece, which is done. Returns whether it held positions.
+    /// Removes the front piece once it is done. Returns whether it held positions.
     pub(super) fn finish_piece(&mut self) -> bool {
         let piece = self.progress.pieces.pop_front();
         piece.is_some_and(|Piece { insert, .. }| insert == 0 && self.positions > 0)
@@ -209,7 +209,7 @@ impl Stage {
         }
     }
 
-    /// Returns the start of the attempt that is in flight.
+    /// Returns the start of the attempt that is in flight; `None` if none is.
     pub(super) fn attempt_since(self) -> Option<Instant> {
         match self {
             Self::Inserting { since }
@@ -224,7 +224,7 @@ impl Stage {
         }
     }
 
-    /// Returns the start of the disk operation that is in flight.
+    /// Returns the start of the disk operation that is in flight; `None` if none is.
     pub(super) fn disk_since(self) -> Option<Instant> {
         match self {
             Self::InsertingAndStoring { storing_since: since, .. }
