@@ -80,7 +80,7 @@ struct Events {
     unwritten: Vec<DeliveredEvent>,
     /// Ids of recent events that were found already.
     known: HashSet<String>,
-    /// The same ids with their `known_at`, oldest first.
+    /// Ids of `known` with their `known_at`, oldest first.
     known_order: VecDeque<(i64, String)>,
     /// The erased drivers. Their topics are cleared, and no channel gets their events.
     erased: watch::Sender<Arc<Erased>>,
