@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use milepost_decode::Quantity;
+
 /// How the numbers of a row are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decimals {
@@ -16,6 +18,7 @@ pub(super) enum Decimals {
 pub(super) fn decimals<'v>(values: impl Iterator<Item = &'v [u8]>) -> Decimals {
     let mut decimals = Decimals::Points;
     for value in values {
+        let value = without_unit(value);
         let last = value.iter().rposition(|byte| matches!(byte, b'.' | b','));
         let count = |wanted: u8| value.iter().filter(|byte| **byte == wanted).count();
         match (last.map(|at| value[at]), count(b','), count(b'.')) {
@@ -39,6 +42,7 @@ pub(super) fn number(value: &str, decimals: Decimals) -> Cow<'_, str> {
     if is_plain && (decimals == Decimals::Points || !value.contains('.')) {
         return Cow::Borrowed(value);
     }
+    let (value, unit) = value.split_at(without_unit(value.as_bytes()).len());
     let (thousands, decimal) = match decimals {
         Decimals::Points => (b',', '.'),
         Decimals::Commas => (b'.', ','),
@@ -56,9 +60,20 @@ pub(super) fn number(value: &str, decimals: Decimals) -> Cow<'_, str> {
         |(mark, text)| Cow::Owned(text.replace(char::from(mark), "")),
     );
     match decimals {
-        Decimals::Points => plain,
-        Decimals::Commas => Cow::Owned(plain.replacen(',', ".", 1)),
+        Decimals::Points if unit.is_empty() => plain,
+        Decimals::Points => Cow::Owned(format!("{plain}{unit}")),
+        Decimals::Commas => Cow::Owned(plain.replacen(',', ".", 1) + unit),
     }
+}
+
+/// Returns a number without the unit of a speed or a length after it, such as `km/h`.
+fn without_unit(value: &[u8]) -> &[u8] {
+    let Some(at) = value.iter().position(u8::is_ascii_alphabetic) else { return value };
+    let (number, unit) = value.split_at(at);
+    let is_unit = str::from_utf8(unit).is_ok_and(|unit| {
+        [Quantity::Length, Quantity::Speed].iter().any(|of| of.unit_called(unit).is_some())
+    });
+    if is_unit { number.trim_ascii_end() } else { value }
 }
 
 /// Returns whether a number has groups of three digits with this mark between: `12 345,6`.
@@ -98,6 +113,11 @@ mod tests {
             ("52.5|13.4|1'234.5", "52.5|13.4|1234.5"),
             ("52.5|13.4|1\u{202f}234.5", "52.5|13.4|1234.5"),
             ("52.5|13.4|1,234,567", "52.5|13.4|1234567"),
+            ("52,5|13,4|1.234,5 m", "52.5|13.4|1234.5 m"),
+            ("52.5|13.4|1 234 m", "52.5|13.4|1234 m"),
+            ("52.5|13.4|1,234.5ft", "52.5|13.4|1234.5ft"),
+            ("52,5|13,4|36,5 km/h", "52.5|13.4|36.5 km/h"),
+            ("52.5|13.4|1,234 m", "52.5|13.4|1,234 m"),
             // Thousands or decimals: left unchanged, so that the decoder finds it invalid.
             ("52.5|13.4|1,234", "52.5|13.4|1,234"),
             ("52,5|13,4|1.234", "52,5|13,4|1.234"),

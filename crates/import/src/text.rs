@@ -48,10 +48,25 @@ pub(super) fn refuse_foreign(head: &[u8], name: &str) -> Result<()> {
     if lower.starts_with("<!doctype html") || lower.starts_with("<html") {
         bail!("it is a web page, perhaps a login page: download the file itself");
     }
-    if text.starts_with('<') && text.contains("<osm") {
+    if matches!(root(&text), Some("osm" | "osmChange")) {
         bail!("{}", converter("OpenStreetMap data", "osm", name));
     }
     Ok(())
+}
+
+/// Returns the name of the root element of an XML text: the first element after declarations and
+/// comments.
+fn root(text: &str) -> Option<&str> {
+    let mut rest = text.strip_prefix('<')?;
+    loop {
+        let end = match rest {
+            _ if rest.starts_with("!--") => "-->",
+            _ if rest.starts_with('?') => "?>",
+            _ if rest.starts_with('!') => ">",
+            _ => return rest.split(|c: char| c.is_whitespace() || "/>".contains(c)).next(),
+        };
+        rest = rest.split_once(end)?.1.split_once('<')?.1;
+    }
 }
 
 /// Returns the first 4,096 bytes as text, without a byte order mark and leading whitespace.
