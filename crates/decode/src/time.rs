@@ -201,7 +201,11 @@ fn date_alone(text: &str) -> String {
 fn in_which_order(text: &str) -> Option<String> {
     let patterns: Vec<String> =
         patterns(text).map(|(pattern, _)| format!("\"{pattern}\"")).collect();
-    let end = if patterns.is_empty() { return None } else { patterns.join(" or ") };
+    let mut end = if patterns.is_empty() { return None } else { patterns.join(" or ") };
+    let word = text.trim_end().rsplit(' ').next().unwrap_or_default();
+    if is_abbreviation(word) && !["UTC", "GMT"].contains(&word) {
+        end += ", with a --zone";
+    }
     Some(format!("in which order are day, month and year? Give {PATTERN}, such as {end}"))
 }
 
@@ -320,6 +324,7 @@ fn clock_pattern(text: &str) -> Option<String> {
     pattern += &rest[..rest.len() - zone.len()];
     pattern += match zone {
         "" | "Z" | "UTC" => zone,
+        letters if is_abbreviation(letters) => letters,
         offset if offset.contains(':') => "%:z",
         _ => "%z",
     };
@@ -392,7 +397,7 @@ fn clock_of(text: &str) -> Option<Clock<'_>> {
             (meridiem_hours, rest) = (Some(hours), rest[name.len()..].trim_start());
         }
     }
-    let is_called = (3..=5).contains(&rest.len()) && rest.bytes().all(|b| b.is_ascii_uppercase());
+    let is_called = is_abbreviation(rest);
     let zone = match offset(without_remark(rest)) {
         Some(seconds) => Some(Stated::Offset(seconds)),
         None if is_called => Some(Stated::Abbreviation(rest)),
@@ -429,6 +434,11 @@ fn clock_of(text: &str) -> Option<Clock<'_>> {
     let next_second = second == 60;
     let time = Time::new(hour, minute, if next_second { 59 } else { second }, nanoseconds).ok()?;
     Some(Clock { time, next_second, zone })
+}
+
+/// Returns whether a text may be the letters of a zone, such as EST.
+fn is_abbreviation(text: &str) -> bool {
+    (3..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_uppercase())
 }
 
 /// Removes a remark after an offset: `GMT+0100 (Central European Standard Time)`.

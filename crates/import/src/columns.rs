@@ -2,10 +2,12 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use milepost_decode::{Quantity, hemisphere, meant};
+use super::hemispheres::{add_hemispheres, hemisphere_in};
+use super::zones::is_instant;
+use milepost_decode::{Quantity, meant};
 
-/// A field, its quantity, and its names in lower case without spaces, `_`, `-`, `.` and `/`, the
-/// preferred one first.
+/// A field, its quantity, and its names in lower case without spaces, `_`, `-`, `.`, `/` and brackets,
+/// the preferred one first.
 type Known = (&'static str, Option<Quantity>, &'static [&'static str]);
 
 const KNOWN: [Known; 11] = [
@@ -48,6 +50,10 @@ const KNOWN: [Known; 11] = [
             "utctime",
             "gpstime",
             "timeutc",
+            "utcdatetime",
+            "datetimeutc",
+            "utctimestamp",
+            "timestamputc",
             "basedatetime",
         ],
     ),
@@ -74,10 +80,10 @@ pub(super) struct Column {
     pub(super) unit: Option<&'static str>,
 }
 
-/// Normalises a name: lower case, without spaces, `_`, `-`, `.` and `/`.
+/// Normalises a name: lower case, without spaces, `_`, `-`, `.`, `/` and brackets.
 pub(super) fn normalised(name: &str) -> String {
     name.chars()
-        .filter(|c| !matches!(c, ' ' | '_' | '-' | '.' | '/'))
+        .filter(|c| !matches!(c, ' ' | '_' | '-' | '.' | '/' | '(' | ')' | '[' | ']'))
         .collect::<String>()
         .to_lowercase()
 }
@@ -132,21 +138,34 @@ pub(super) fn find(
             }
             Some(name) => {
                 let at = column(field, name)?;
-                found.push((field, Column { at, unit: unit_in(&columns[at]) }));
+                let column = Column { at, unit: unit_in(&columns[at]) };
+                if is_place(field) {
+                    refuse_minutes_apart(columns, column, names, rows)?;
+                }
+                found.push((field, column));
             }
             None if field == "date" => {
                 let has_date = found.iter().any(|(known, _)| *known == "date");
                 let is_clock = found.iter().any(|(known, ts)| {
                     *known == "ts" && sample.get(ts.at).is_some_and(|value| is_time_of_day(value))
                 });
+                let ts = found.iter().find(|(known, _)| *known == "ts");
+                let of_ts = ts.map_or(String::new(), |(_, ts)| normalised(&columns[ts.at]));
+                // The date of `UTC Time` is `UTC Date`, even if there is a `Date`.
+                let clock = ["utc", "gps"].into_iter().find(|clock| of_ts.contains(clock));
+                let mut names = names.to_vec();
+                names.sort_by_key(|name| clock.is_some_and(|clock| !name.contains(clock)));
                 if let (false, true, Some(date)) =
-                    (has_date, is_clock, by_name(columns, quantity, names)?)
+                    (has_date, is_clock, by_name(columns, quantity, &names)?)
                 {
                     found.push(("date", date));
                 }
             }
             None => {
-                let column = by_name(columns, quantity, names)?;
+                let mut column = by_name(columns, quantity, names)?;
+                if let (Some(local), "ts") = (column, field) {
+                    column = Some(utc_time(columns, sample, local)?);
+                }
                 if let (Some(column), "lat" | "lng") = (column, field) {
                     refuse_another_place(columns, column, names, rows)?;
                     refuse_minutes_apart(columns, column, names, rows)?;
@@ -174,6 +193,32 @@ pub(super) fn find(
         );
     }
     Ok(found)
+}
+
+/// Returns the column of times in UTC, if there is one beside a column of times without a zone.
+///
+/// # Errors
+/// That column has no date in UTC, and another time of day.
+fn utc_time(columns: &[String], sample: &[String], local: Column) -> Result<Column> {
+    const TIMES: [&str; 6] =
+        ["utcdatetime", "datetimeutc", "utctimestamp", "timestamputc", "utctime", "timeutc"];
+    let value = |at: usize| sample.get(at).map_or("", String::as_str);
+    let local_value = value(local.at);
+    let utc = by_name(columns, None, &TIMES)?.filter(|utc| {
+        utc.at != local.at && !is_instant(local_value) && !local_value.contains(value(utc.at))
+    });
+    let Some(utc) = utc else { return Ok(local) };
+    let has_date = !is_time_of_day(value(utc.at))
+        || by_name(columns, None, &["utcdate", "dateutc"])?.is_some();
+    ensure!(
+        has_date || normalised(&columns[local.at]).contains("utc"),
+        "its columns {} ({local_value}) and {} ({}) name two times: say which with --field \
+         ts=DATE+TIME",
+        columns[local.at],
+        columns[utc.at],
+        value(utc.at)
+    );
+    Ok(if has_date { utc } else { local })
 }
 
 /// Checks that no other column names the same coordinate.
@@ -219,7 +264,11 @@ fn refuse_minutes_apart(
 ) -> Result<()> {
     let value = |row: &Vec<String>| degrees(row.get(chosen.at)?);
     let has_fraction = rows.iter().filter_map(value).any(|value| value.fract() != 0.0);
-    let found = columns.iter().find_map(|name| Some((name, part_of(name, names)?)));
+    let own = normalised(&columns[chosen.at]);
+    let names = with_own(names, &own);
+    let others =
+        columns.iter().enumerate().filter(|(at, _)| *at != chosen.at && may_be_minutes(*at, rows));
+    let found = others.map(|(_, name)| name).find_map(|name| Some((name, part_of(name, &names)?)));
     if let (Some((name, part)), false) = (found, has_fraction) {
         bail!(
             "its column {} has whole degrees, and {name} has its {part}, which are not read: join \
@@ -230,27 +279,46 @@ fn refuse_minutes_apart(
     Ok(())
 }
 
+/// Returns whether no value of a column is too large for minutes or seconds, as metres are.
+fn may_be_minutes(at: usize, rows: &[Vec<String>]) -> bool {
+    let mut values = rows.iter().filter_map(|row| degrees(row.get(at)?));
+    values.all(|value| value.abs() < 60.0)
+}
+
+/// Returns the names with which a column of minutes may begin: those of the coordinate, and the
+/// chosen column's own, without its word for degrees.
+fn with_own<'n>(names: &[&'n str], own: &'n str) -> Vec<&'n str> {
+    const DEGREES: [&str; 7] = ["degrees", "degree", "deg", "grados", "grad", "d", "°"];
+    let bare = DEGREES.iter().find_map(|word| own.strip_suffix(word)).filter(|s| !s.is_empty());
+    let own = Some(own).filter(|own| own.chars().count() > 2);
+    names.iter().copied().chain(own).chain(bare).collect()
+}
+
 /// Returns which part of a coordinate a column holds: minutes or seconds. `names`: those of the
 /// coordinate.
 fn part_of(name: &str, names: &[&str]) -> Option<&'static str> {
-    const ENDINGS: [(&str, &str); 8] = [
-        ("min", "minutes"),
-        ("mins", "minutes"),
-        ("minutes", "minutes"),
-        ("minute", "minutes"),
-        ("sec", "seconds"),
-        ("secs", "seconds"),
-        ("second", "seconds"),
-        ("seconds", "seconds"),
-    ];
-    let name = normalised(name);
-    let ends = |ending: &str| names.iter().any(|known| name.strip_prefix(known) == Some(ending));
-    ENDINGS.iter().find(|(ending, _)| ends(ending)).map(|(_, part)| *part)
+    const MINUTES: [&str; 8] = ["m", "min", "mins", "minute", "minutes", "minuten", "minutos", "'"];
+    const SECONDS: [&str; 9] =
+        ["s", "sec", "secs", "sek", "second", "seconds", "sekunden", "segundos", "\""];
+    // `lats` may be a plural, so a single letter needs a mark before it.
+    let is_apart = name.len() > normalised(name).len();
+    let name = normalised(name).replace('′', "'").replace('″', "\"");
+    let ends = |ending: &&&str| {
+        let ends = names.iter().any(|known| name.strip_prefix(known) == Some(**ending));
+        ends && (is_apart || ending.len() > 1)
+    };
+    let minutes = MINUTES.iter().find(ends).map(|_| "minutes");
+    minutes.or_else(|| SECONDS.iter().find(ends).map(|_| "seconds"))
 }
 
 /// Returns whether a column has a usual name of the latitude.
 pub(super) fn is_latitude(name: &str) -> bool {
-    KNOWN[0].2.contains(&&*normalised(name))
+    is_name_of("lat", name)
+}
+
+/// Returns whether a column has one of the usual names of a field.
+pub(super) fn is_name_of(field: &str, name: &str) -> bool {
+    KNOWN.iter().any(|(known, _, names)| *known == field && names.contains(&&*normalised(name)))
 }
 
 /// Returns whether a field is a coordinate, whose notations the decoder parses.
@@ -261,13 +329,18 @@ fn is_place(field: &str) -> bool {
 /// Returns pairs of columns by index: one with degrees, one with their minutes or seconds.
 pub(super) fn split_degrees(
     columns: &[String],
+    rows: &[Vec<String>],
     found: &[(&'static str, Column)],
 ) -> Vec<(usize, usize)> {
     let of_place = found.iter().filter(|(field, _)| is_place(field));
     let pairs = of_place.flat_map(|(field, column)| {
         let (_, _, names) = KNOWN.iter().find(|(known, ..)| known == field).expect("one of them");
-        let parts = (0..columns.len()).filter(|at| part_of(&columns[*at], names).is_some());
-        parts.filter(|at| *at != column.at).map(|at| (column.at, at))
+        let own = normalised(&columns[column.at]);
+        let names = with_own(names, &own);
+        let parts = (0..columns.len())
+            .filter(|at| part_of(&columns[*at], &names).is_some() && may_be_minutes(*at, rows));
+        let parts: Vec<usize> = parts.collect();
+        parts.into_iter().filter(|at| *at != column.at).map(|at| (column.at, at))
     });
     pairs.filter(|(_, part)| found.iter().all(|(_, column)| column.at != *part)).collect()
 }
@@ -279,117 +352,12 @@ pub(super) fn is_split(whole: &str, part: &str) -> bool {
 }
 
 /// Parses plain degrees, with a decimal point or a comma.
-fn degrees(value: &str) -> Option<f64> {
+pub(super) fn degrees(value: &str) -> Option<f64> {
     value.replace(',', ".").parse().ok()
 }
 
-/// Splits the hemisphere off a column's name such as `Longitude (W)`. Returns the rest of the name,
-/// and the hemisphere.
-fn hemisphere_in(name: &str) -> Option<(&str, &'static str)> {
-    let hemispheres = [
-        ("north", "north"),
-        ("south", "south"),
-        ("east", "east"),
-        ("west", "west"),
-        ("n", "north"),
-        ("s", "south"),
-        ("e", "east"),
-        ("w", "west"),
-    ];
-    let inner = name.trim_end_matches([')', ']', ' ']);
-    hemispheres.into_iter().find_map(|(word, hemisphere)| {
-        let at = inner.len().checked_sub(word.len()).filter(|at| inner.is_char_boundary(*at))?;
-        let (rest, end) = inner.split_at(at);
-        let is_apart = rest.ends_with(['(', '[', ' ', '_', '-', '.', '°']);
-        let rest = rest.trim_end_matches(['(', '[', ' ', '_', '-', '.', '°']);
-        (end.eq_ignore_ascii_case(word) && is_apart && !rest.is_empty())
-            .then_some((rest, hemisphere))
-    })
-}
-
-/// Checks that a column whose name says south or west has negative numbers. `given`, `stated`: the
-/// units of `--unit` and of the column's name.
-///
-/// # Errors
-/// A number has no sign, so it would be in the other hemisphere, and `given` does not settle the
-/// sign.
-pub(super) fn refuse_unsigned_hemisphere<'v>(
-    field: &str,
-    name: &str,
-    (given, stated): (Option<&str>, Option<&str>),
-    mut values: impl Iterator<Item = &'v str>,
-) -> Result<()> {
-    let is_settled = given.is_some_and(|unit| unit == "deg" || unit.starts_with(['-', '+']));
-    let Some((_, negative_side @ ("south" | "west"))) = hemisphere_in(name).filter(|_| !is_settled)
-    else {
-        return Ok(());
-    };
-    let Some(value) = values.find(|value| degrees(value) > Some(0.0)) else { return Ok(()) };
-    let (negative, positive) = match given.or(stated) {
-        None | Some("deg") => ("-1 deg".to_owned(), "deg".to_owned()),
-        Some(unit) => (format!("-{unit}"), format!("'+{unit}'")),
-    };
-    bail!(
-        "its column {name} says {negative_side}, and {value} has no sign: give --unit \
-         {field}='{negative}' to make its numbers negative, or --unit {field}={positive} to take \
-         them as they are"
-    );
-}
-
-/// Finds the columns of hemispheres by their values, `N` or `S` and `E` or `W`. A column that is
-/// named after its coordinate, such as `lat_ref`, is used on its own. Columns with other names are
-/// used only if there is one for each coordinate, because a column of directions looks the same:
-/// the column next to the coordinate, or any column if each coordinate has only one candidate.
-fn add_hemispheres<'s>(
-    columns: &[String],
-    value: impl Fn(usize) -> &'s str,
-    found: &mut Vec<(&'static str, Column)>,
-) {
-    const COORDINATES: [(&str, &str, [&str; 4]); 2] = [
-        ("lat", "lat_hemisphere", ["n", "s", "north", "south"]),
-        ("lng", "lng_hemisphere", ["e", "w", "east", "west"]),
-    ];
-    let get = |field: &str| found.iter().find(|(known, _)| *known == field).map(|(_, of)| of.at);
-    if get("lat").is_none() || get("lng").is_none() {
-        return;
-    }
-    let is_named = |at: usize, n: usize| hemisphere(&columns[at]) == Some(n);
-    let candidates = [0, 1].map(|n| {
-        let (_, field, letters) = COORDINATES[n];
-        let is_one = |at: &usize| {
-            let is_used = found.iter().any(|(_, column)| column.at == *at);
-            let has_letter = letters.contains(&&*value(*at).to_ascii_lowercase());
-            !is_used && has_letter && (is_named(*at, n) || !is_direction(&columns[*at]))
-        };
-        get(field).map_or_else(|| (0..columns.len()).filter(is_one).collect(), |at| vec![at])
-    });
-    let are_both = candidates.iter().all(|columns| columns.len() == 1);
-    let chosen = [0, 1].map(|n| {
-        let beside = get(COORDINATES[n].0)
-            .and_then(|of| candidates[n].iter().find(|at| at.abs_diff(of) == 1));
-        beside.or(candidates[n].first().filter(|_| are_both)).copied()
-    });
-    let has_pair = chosen.iter().all(Option::is_some);
-    let mut added = Vec::new();
-    for (n, (_, field, _)) in COORDINATES.into_iter().enumerate() {
-        if let (None, Some(at)) = (get(field), chosen[n])
-            && (has_pair || is_named(at, n))
-        {
-            added.push((field, Column { at, unit: None }));
-        }
-    }
-    found.extend(added);
-}
-
-/// Returns whether a column's name names a direction of travel or of the wind.
-fn is_direction(name: &str) -> bool {
-    let name = normalised(name);
-    let is_part = |known: &&str| name.contains(*known);
-    name.starts_with("wind") || ["direction", "heading", "course", "bearing"].iter().any(is_part)
-}
-
 /// Returns whether a value is hh:mm:ss, or hhmmss.
-fn is_time_of_day(value: &str) -> bool {
+pub(super) fn is_time_of_day(value: &str) -> bool {
     let digits = value.bytes().take_while(u8::is_ascii_digit).count();
     let after = value.as_bytes().get(digits).copied();
     matches!((digits, after), (1 | 2, Some(b':')) | (6, None | Some(b'.')))
@@ -621,49 +589,15 @@ mod tests {
     }
 
     #[test]
-    fn hemisphere_in_a_name_needs_signed_numbers() {
+    fn name_may_state_the_hemisphere() {
         for (names, expected) in [
             ("time,Latitude (N),Longitude (W)", "lat=Latitude (N) lng=Longitude (W) ts=time"),
             ("time,Latitude N,Longitude E", "lat=Latitude N lng=Longitude E ts=time"),
             ("time,Lat (°S),Lon (°W)", "lat=Lat (°S) lng=Lon (°W) ts=time"),
             ("time,LATITUDE_SOUTH,lat", "lat=lat ts=time"),
+            ("time,LatN,LONW", "lat=LatN lng=LONW ts=time"),
         ] {
             check(names, "", expected);
-        }
-        for (name, value, said) in [
-            ("Longitude (W)", "70.5", "says west, and 70.5 has no sign: give --unit lng='-1 deg'"),
-            ("lon_w", "70,5", "says west"),
-            ("Latitude South", "33.5", "says south"),
-            ("Lat (°S)", "33.5", "says south"),
-            ("Longitude (W)", "-70.5", ""),
-            ("Longitude (E)", "70.5", ""),
-            ("lats", "33.5", ""),
-            ("lon", "70.5", ""),
-            ("w", "70.5", ""),
-        ] {
-            let values = ["deg", "-1", "", value];
-            let why =
-                refuse_unsigned_hemisphere("lng", name, (None, None), values.into_iter()).err();
-            let why = why.map_or(String::new(), |why| why.to_string());
-            assert!(why.contains(said) && why.is_empty() == said.is_empty(), "{name}: {why}");
-        }
-    }
-
-    #[test]
-    fn unit_deg_or_a_signed_unit_settles_the_hemisphere() {
-        for (given, stated, said) in [
-            (None, Some("deg"), "give --unit lng='-1 deg' to make"),
-            (None, Some("1e-7 deg"), "give --unit lng='-1e-7 deg' to make"),
-            (Some("ddmm.mmmm"), None, "or --unit lng='+ddmm.mmmm' to take"),
-            (Some("deg"), None, ""),
-            (Some("-ddmm.mmmm"), None, ""),
-            (Some("+1e-7 deg"), Some("deg"), ""),
-        ] {
-            let values = ["7015.0"].into_iter();
-            let why =
-                refuse_unsigned_hemisphere("lng", "Longitude (W)", (given, stated), values).err();
-            let why = why.map_or(String::new(), |why| why.to_string());
-            assert!(why.contains(said) && why.is_empty() == said.is_empty(), "{given:?}: {why}");
         }
     }
 

@@ -63,7 +63,7 @@ pub(super) fn described(
     let given = |field: &str| {
         args.fields.iter().rev().find(|(known, _)| known == field).map(|(_, at)| at.as_str())
     };
-    let unit = |field: &str| unit(field, args, metres_per_second);
+    let unit = |field: &str| unit(field, kind, args, metres_per_second);
     let mut parts: Vec<(Vec<&str>, &str, String)> = Vec::new();
     for (fields, at) in usual(kind) {
         for field in fields.iter().filter(|field| given(field).is_none()) {
@@ -85,7 +85,7 @@ pub(super) fn described(
 }
 
 /// Returns the unit of a field; empty if it is milepost's own.
-fn unit(field: &str, args: &ImportArgs, metres_per_second: Option<f64>) -> String {
+fn unit(field: &str, kind: Kind, args: &ImportArgs, metres_per_second: Option<f64>) -> String {
     let stated = |unit: f64, name: &str| format!("1 = {} {name}", (unit * 1e6).round() / 1e6);
     let given = |field: &str| args.unit_of(field).map(str::to_owned);
     let unit = match field {
@@ -96,7 +96,8 @@ fn unit(field: &str, args: &ImportArgs, metres_per_second: Option<f64>) -> Strin
             Some(of_lat.trim_start_matches(['-', '+']).to_owned())
         }),
         "ts" => {
-            let zone = args.zone.as_ref().map(Zone::name);
+            let usual = (kind == Kind::Gpx).then_some("Z");
+            let zone = args.zone.as_ref().map(Zone::name).or(usual);
             let zone = zone.map(|zone| format!("without an offset: {zone}"));
             let parts: Vec<String> = given("ts").into_iter().chain(zone).collect();
             (!parts.is_empty()).then(|| parts.join("; "))

@@ -8,9 +8,11 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::columns::{self, Column};
 use super::described::described;
+use super::hemispheres::{LateHemispheres, SignedColumn};
 use super::orders::{ImportArgs, Kind};
+use super::row_checks::{Meridiems, RowChecks};
 use super::xml::GPX_TIME;
-use super::zones::refuse_other_zones;
+use super::zones::{ZoneCheck, zone_letters};
 use milepost_config::Config;
 use milepost_decode::attributes::ATTRIBUTES_MAX;
 use milepost_decode::formats::{Degrees, Fields, Format, Mapping, More, shipped};
@@ -43,8 +45,8 @@ pub(super) struct Plan {
     pub(super) topic: String,
     /// Indexes of the CSV columns that are numbers.
     pub(super) numbers: Vec<usize>,
-    /// Pairs of indexes of CSV columns: one with degrees, one with their minutes or seconds.
-    pub(super) split_degrees: Vec<(usize, usize)>,
+    /// Checks of each row of a CSV file.
+    pub(super) checks: RowChecks,
     /// Description of each field that is read: its name, place and unit.
     pub(super) read: Vec<String>,
     /// The CSV columns that are not read.
@@ -104,48 +106,39 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
     let fields = config.clickhouse.fields.iter();
     let computed_from: Vec<String> = fields.flat_map(|field| field.from.clone()).collect();
     let (mut read, mut numbers, mut unread) = (Vec::new(), Vec::new(), Vec::new());
-    let mut split_degrees = Vec::new();
-    let format = match (mapping, kind) {
-        (Some(mapping), _) => Format::Mapped(mapping),
-        (None, Kind::GeoJson | Kind::GeoJsonLines) if is_default(args) => {
-            let unit = speed_unit()?;
-            let units = SpeedUnit::NAMES.map(|(_, unit)| unit);
-            let same = units.into_iter().find(|known| known.metres_per_second() == unit);
-            Format::GeoJson(
-                same.context(
+    let mut checks = RowChecks::default();
+    let format =
+        match (mapping, kind) {
+            (Some(mapping), _) => Format::Mapped(mapping),
+            (None, Kind::GeoJson | Kind::GeoJsonLines) if is_default(args) => {
+                let unit = speed_unit()?;
+                let units = SpeedUnit::NAMES.map(|(_, unit)| unit);
+                let same = units.into_iter().find(|known| known.metres_per_second() == unit);
+                Format::GeoJson(same.context(
                     "--speed-unit: must be m/s, km/h, mph or knots unless you give --field",
-                )?,
-            )
-        }
-        (None, Kind::Csv) => {
-            let (sample, rows) = (file.sample, file.rows);
-            let found = columns::find(columns, sample, rows, &args.fields)?;
-            if args.zone.is_none() && args.unit_of("ts").is_none() {
-                refuse_other_zones(columns, sample, &found)?;
+                )?)
             }
-            for (field, column) in found.iter().filter(|(field, _)| matches!(*field, "lat" | "lng"))
-            {
-                let values = rows.iter().filter_map(|row| Some(row.get(column.at)?.as_str()));
-                let units = (args.unit_of(field), column.unit);
-                columns::refuse_unsigned_hemisphere(field, &columns[column.at], units, values)?;
+            (None, Kind::Csv) => {
+                let (sample, rows) = (file.sample, file.rows);
+                let found = columns::find(columns, sample, rows, &args.fields)?;
+                checks = row_checks(file, &found, args)?;
+                let kept: Vec<String> = args.keep.iter().chain(&computed_from).cloned().collect();
+                unread = columns::unread(columns, sample, &found, &kept, &driver_column(&driver));
+                checks.split_degrees = columns::split_degrees(columns, rows, &found);
+                numbers = found
+                    .iter()
+                    .filter(|(field, _)| !is_text(field))
+                    .map(|(_, column)| column.at)
+                    .collect();
+                let fields = fields_of_columns(&found, columns, args, speed_unit, &mut read)?;
+                Format::Mapped(Arc::new(Mapping::new(fields)))
             }
-            let kept: Vec<String> = args.keep.iter().chain(&computed_from).cloned().collect();
-            unread = columns::unread(columns, sample, &found, &kept, &driver_column(&driver));
-            split_degrees = columns::split_degrees(columns, &found);
-            numbers = found
-                .iter()
-                .filter(|(field, _)| !is_text(field))
-                .map(|(_, column)| column.at)
-                .collect();
-            let fields = fields_of_columns(&found, columns, args, speed_unit, &mut read)?;
-            Format::Mapped(Arc::new(Mapping::new(fields)))
-        }
-        (None, _) => {
-            let fields = fields_by_names(kind, args, speed_unit)?;
-            read = described(kind, args, fields.speed.as_ref().map(|(_, factor)| *factor));
-            Format::Mapped(Arc::new(Mapping::new(fields)))
-        }
-    };
+            (None, _) => {
+                let fields = fields_by_names(kind, args, speed_unit)?;
+                read = described(kind, args, fields.speed.as_ref().map(|(_, factor)| *factor));
+                Format::Mapped(Arc::new(Mapping::new(fields)))
+            }
+        };
     let keep = Keep::of_names(&args.keep).map_err(|why| anyhow!("--keep: {why}"))?;
     if let (Kind::Csv, Keep::Named(names)) = (kind, &keep) {
         let missing = names.iter().find(|name| !columns.iter().any(|column| column == *name));
@@ -161,7 +154,37 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
     if let Some(zone) = &args.zone {
         source = source.in_zone(zone.clone());
     }
-    Ok(Plan { sources: vec![source], topic, numbers, split_degrees, read, unread })
+    Ok(Plan { sources: vec![source], topic, numbers, checks, read, unread })
+}
+
+/// Returns the checks of the rows of a CSV file.
+///
+/// # Errors
+/// One of the first rows fails them.
+fn row_checks(
+    file: &FileInfo<'_>,
+    found: &[(&'static str, Column)],
+    args: &ImportArgs,
+) -> Result<RowChecks> {
+    let FileInfo { columns, sample, rows, .. } = *file;
+    let places = found.iter().filter(|(field, _)| matches!(*field, "lat" | "lng"));
+    let signed = places.filter_map(|(field, column)| {
+        let texts = (&*columns[column.at], sample.get(column.at).map_or("", String::as_str));
+        SignedColumn::new((field, column.at), texts, (args.unit_of(field), column.unit))
+    });
+    let without_zone = || ZoneCheck::new(columns, found, args.unit_of("ts"));
+    let checks = RowChecks {
+        split_degrees: Vec::new(),
+        zones: if args.zone.is_none() { without_zone() } else { None },
+        meridiems: Meridiems::new(columns, rows, found),
+        signed: signed.collect(),
+        hemispheres: LateHemispheres::new(columns, rows, found),
+    };
+    let value = |row: &'_ Vec<String>, at: usize| row.get(at).cloned().unwrap_or_default().into();
+    match rows.iter().find_map(|row| checks.fault(|at| value(row, at))) {
+        Some(why) => bail!("{why}"),
+        None => Ok(checks),
+    }
 }
 
 /// Returns whether every field of GeoJSON has its usual name and unit.
@@ -234,6 +257,12 @@ fn common_options(args: &ImportArgs, default_zone: Option<Zone>) -> Result<(More
     let mut pattern = None;
     if let Some(given) = args.unit_of("ts") {
         if given.contains('%') {
+            if let (Some(letters), None) = (zone_letters(given), &args.zone) {
+                bail!(
+                    "--unit ts: {letters} names a zone, but is not read as one: give --zone, such \
+                     as --zone America/New_York"
+                );
+            }
             (pattern, unit) =
                 (Some(Local::check_pattern(given).map_err(wrong)?), TimeUnit::Pattern);
         } else {
@@ -354,7 +383,10 @@ fn fields_by_names(
     args: &ImportArgs,
     speed_unit: impl Fn() -> Result<f64>,
 ) -> Result<Fields> {
-    let (mut more, time_unit) = common_options(args, kind.has_names_of_gpx().then(Zone::utc))?;
+    let (mut more, time_unit) = common_options(args, (kind == Kind::Gpx).then(Zone::utc))?;
+    if kind.has_names_of_gpx() && more.local.is_none() {
+        more.local = Some(Arc::default());
+    }
     // TCX and KML files have points without coordinates, for example during a pause.
     more.may_lack_position = matches!(kind, Kind::Tcx | Kind::Kml);
     let known = FIELDS.map(|(field, ..)| field);
@@ -478,6 +510,7 @@ fn owntracks(path: &Path, configured: &[Source]) -> Result<Plan> {
         configured.iter().any(|source| source.takes(&topic)),
         "no configured source matches the topic {topic}, which names the driver: give --driver"
     );
-    let (numbers, split_degrees, read, unread) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    Ok(Plan { sources: configured.to_vec(), topic, numbers, split_degrees, read, unread })
+    let (numbers, checks) = (Vec::new(), RowChecks::default());
+    let (read, unread) = (Vec::new(), Vec::new());
+    Ok(Plan { sources: configured.to_vec(), topic, numbers, checks, read, unread })
 }

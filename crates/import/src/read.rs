@@ -1,15 +1,17 @@
 //! Reads the files: passes each fix as a payload to the decoder before it reads the next one. No
 //! file is held in memory as a whole.
 
-use std::cell::Cell;
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, BufRead};
 
 use anyhow::{Result, bail, ensure};
 
-use super::columns::{is_latitude, is_split};
+use super::columns::is_latitude;
 use super::numbers::{Decimals, decimals, number};
 use super::record::Record;
+use super::row_checks::RowChecks;
 use super::text::windows_1252;
 use milepost_command::lines;
 use milepost_decode::PAYLOAD_BYTES_MAX;
@@ -128,14 +130,13 @@ impl<R: BufRead> Table<R> {
     }
 
     /// Passes each row to `take` as JSON. `numbers`: the columns of numbers, in which a comma may
-    /// be a decimal comma. `split_degrees`: the columns of degrees, each with the column of its
-    /// minutes or seconds. A row that cannot be parsed is passed as it is, which is not JSON;
-    /// `fault` then holds the reason.
+    /// be a decimal comma. A row that cannot be parsed or fails the checks is passed as it is, which
+    /// is not JSON; `fault` then holds the reason.
     pub(super) fn each(
         &mut self,
         numbers: &[usize],
-        split_degrees: &[(usize, usize)],
-        fault: &Cell<&'static str>,
+        checks: &RowChecks,
+        fault: &RefCell<Cow<'static, str>>,
         take: Take<'_>,
     ) -> Result<()> {
         let (mut line, mut row, mut record) = (Vec::new(), Row::default(), Record::default());
@@ -152,21 +153,20 @@ impl<R: BufRead> Table<R> {
             // next column.
             let has_more =
                 row.values().skip(self.columns.len()).any(|value| !value.trim_ascii().is_empty());
-            fault.set(match (is_whole, self.is_at_end) {
+            fault.replace(Cow::Borrowed(match (is_whole, self.is_at_end) {
                 (true, _) => MORE_VALUES,
                 (false, false) => "a quote in this row is never closed",
                 (false, true) => OPEN_AT_END,
-            });
-            let value = |at| row.values().nth(at).and_then(|value| str::from_utf8(value).ok());
-            let has_minutes = is_whole
-                && !has_more
-                && split_degrees.iter().any(|(whole, part)| {
-                    value(*whole).zip(value(*part)).is_some_and(|(a, b)| is_split(a, b))
-                });
-            if has_minutes {
-                fault.set(MINUTES_APART);
+            }));
+            let mut is_valid = is_whole && !has_more;
+            if is_valid && !checks.is_empty() {
+                let value = |at| String::from_utf8_lossy(row.value(at));
+                if let Some(why) = checks.fault(value) {
+                    fault.replace(why);
+                    is_valid = false;
+                }
             }
-            if !is_whole || has_more || has_minutes {
+            if !is_valid {
                 take(&line, length, begin)?;
                 continue;
             }
@@ -184,6 +184,9 @@ impl<R: BufRead> Table<R> {
                         record.put(name, &number(value.trim(), decimals));
                     }
                     Ok(value) => record.put(name, value.trim()),
+                    Err(_) if numbers.contains(&n) => {
+                        record.put(name, &number(windows_1252(value).trim(), decimals));
+                    }
                     Err(_) => record.put(name, windows_1252(value).trim()),
                 }
             }
@@ -236,8 +239,6 @@ impl<R: BufRead> Table<R> {
 
 const MORE_VALUES: &str = "the row has more values than columns, perhaps because of decimal commas: save the file with ; or tab as the separator";
 
-const MINUTES_APART: &str = "its minutes or seconds are in a separate column, which is not read: join them with the degrees in one column, such as 52°30'36\"";
-
 /// The values of a row.
 #[derive(Default)]
 struct Row {
@@ -260,6 +261,13 @@ impl Row {
     fn values(&self) -> impl Iterator<Item = &[u8]> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
         begins.zip(&self.ends).map(|(begin, end)| &self.text[begin..*end])
+    }
+
+    /// Returns a value; empty if the row is shorter.
+    fn value(&self, at: usize) -> &[u8] {
+        let begin = at.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied());
+        let bounds = begin.zip(self.ends.get(at));
+        bounds.map_or(&[], |(begin, end)| &self.text[begin..*end])
     }
 
     /// Adds a line. It continues the open quote, if there is one. A quote inside an unquoted value
@@ -362,7 +370,10 @@ mod tests {
         let table = |file: &[u8]| {
             let mut table = Table::open(file).unwrap();
             let columns = table.columns.clone();
-            (columns, all(|take| table.each(&[0], &[], &Cell::default(), take)).0)
+            (
+                columns,
+                all(|take| table.each(&[0], &RowChecks::default(), &RefCell::default(), take)).0,
+            )
         };
         let (columns, rows) =
             table(b"\xef\xbb\xbflat;when\r\n1;2026-01-31 08:00:00\r\n2\r\n\"3;4\";;\r\n4;\xff\r\n");
@@ -407,7 +418,7 @@ mod tests {
     fn unclosed_quote_costs_one_line() {
         let rows = |text: &str| {
             let mut table = Table::open(text.as_bytes()).unwrap();
-            all(|take| table.each(&[], &[], &Cell::default(), take)).0
+            all(|take| table.each(&[], &RowChecks::default(), &RefCell::default(), take)).0
         };
         let (one, two) = (r#"{"a":"1","b":"x"}"#, r#"{"a":"2","b":"x"}"#);
         for next in ["2,x\n".to_owned(), "2,\"x\"\n".to_owned(), "2,x\n".repeat(2 * ROW_LINES_MAX)]

@@ -71,7 +71,11 @@ impl FileSummary {
     /// Returns the detail of a reject with its place, `FILE:LINE`.
     pub(super) fn with_place(&self, line: u64, detail: &str) -> String {
         // A file has no source, and perhaps no format, that could state the zone.
-        let detail = detail.replace("`zone` of the source or `ts_zone` of the format", "--zone");
+        let detail =
+            detail.replace("`zone` of the source or `ts_zone` of the format", "--zone").replace(
+                "`zone` of the source, `ts_zone` of the format, or --zone of import",
+                "--zone",
+            );
         format!("{}: {detail}", self.place(line))
     }
 

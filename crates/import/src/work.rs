@@ -1,7 +1,8 @@
 //! The thread that reads the files: it decodes payloads into positions and rejects, and collects
 //! them in batches.
 
-use std::cell::Cell;
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek as _};
@@ -280,7 +281,7 @@ impl FileReader<'_> {
             .with_age_limit_of("clickhouse.retention.positions_days and rollups_days");
         let explaining =
             (kind != Kind::Csv).then(|| decoder.clone().listing_unread().checking_hemispheres());
-        let fault = Cell::new("");
+        let fault = RefCell::<Cow<'static, str>>::default();
         let (mut rows_in_1252, mut unread) = (0, BTreeSet::new());
         let (mut mark, mut leaves_rest, mut has_hemisphere) = (Mark::default(), false, false);
         let skipped = stored.map_or(0, Stored::fixes);
@@ -288,7 +289,7 @@ impl FileReader<'_> {
         let mut take = |payload: &[u8], length: usize, line: u64| {
             // The rest of the row may not be written yet, so leave it to the next run.
             leaves_rest =
-                args.resume.is_some() && kind == Kind::Csv && fault.get() == read::OPEN_AT_END;
+                args.resume.is_some() && kind == Kind::Csv && *fault.borrow() == read::OPEN_AT_END;
             ensure!(!leaves_rest, "the rest is left to the next run");
             mark.add(payload);
             self.counts.fixes += 1;
@@ -318,7 +319,7 @@ impl FileReader<'_> {
                 let rejects = self.decoded.rejects.iter_mut();
                 rejects
                     .filter(|reject| reject.reason == Reason::InvalidJson)
-                    .for_each(|reject| fault.get().clone_into(&mut reject.detail));
+                    .for_each(|reject| fault.borrow().as_ref().clone_into(&mut reject.detail));
             }
             self.add_decoded(payload, line)?;
             if let Some((_, stored)) = self.marks.last_mut() {
@@ -334,7 +335,7 @@ impl FileReader<'_> {
             Kind::GeoJson => features(input, &mut take),
             Kind::GeoJsonLines => read::json_lines(input, &mut take),
             Kind::Csv => Table::open(input).and_then(|mut table| {
-                table.each(&plan.numbers, &plan.split_degrees, &fault, &mut take)?;
+                table.each(&plan.numbers, &plan.checks, &fault, &mut take)?;
                 rows_in_1252 = table.windows_1252;
                 Ok(())
             }),

@@ -1,51 +1,150 @@
-//! Refuses a CSV file that states, in a way that milepost does not read, that its times are in a
-//! zone other than UTC.
+//! Finds out whether a CSV file states, in a way that milepost does not read, that its times are in
+//! a zone other than UTC.
 
-use anyhow::{Result, bail};
+use std::borrow::Cow;
 
 use super::columns::{Column, normalised};
 
-/// Checks that no name or value of a column states a time zone that would be ignored.
-///
-/// # Errors
-/// The file states that its times are not UTC, in a way that milepost does not read.
-pub(super) fn refuse_other_zones(
-    columns: &[String],
-    sample: &[String],
-    found: &[(&'static str, Column)],
-) -> Result<()> {
-    let value = |at: usize| sample.get(at).map_or("", String::as_str);
-    let Some((_, ts)) = found.iter().find(|(field, _)| *field == "ts") else { return Ok(()) };
-    let is_instant = value(ts.at).parse::<f64>().is_ok() || has_offset(value(ts.at));
-    if is_instant {
-        return Ok(());
-    }
-    let of_time = found.iter().filter(|(field, _)| matches!(*field, "ts" | "date"));
-    if let Some(name) =
-        of_time.map(|(_, column)| &columns[column.at]).find(|name| is_local_time(name))
-    {
-        bail!("its times are in a zone other than UTC, as the column {name} says: give --zone");
-    }
-    let zones =
-        ["timezone", "tz", "zone", "utcofst", "utcoffset", "gmtoffset", "offset", "tzoffset"];
-    let is_zone = |(at, name): &(usize, &String)| {
-        let is_utc = ["", "z", "utc", "gmt", "0", "+00:00", "+0000", "00:00"];
-        zones.contains(&&*normalised(name)) && !is_utc.contains(&&*value(*at).to_ascii_lowercase())
-    };
-    if let Some((at, name)) = columns.iter().enumerate().find(is_zone) {
-        bail!(
-            "its times have no zone, and its column {name}, which is not read, says {}: give --zone",
-            value(at)
-        );
-    }
-    Ok(())
+/// The columns that state a zone, and that of the times.
+#[derive(Debug)]
+pub(super) struct ZoneCheck {
+    ts: usize,
+    /// A column of the time or the date whose name states a zone.
+    local: Option<String>,
+    /// Columns of zones.
+    zones: Vec<(usize, String)>,
+    /// The times are in a pattern without a zone.
+    has_pattern: bool,
 }
 
-/// Returns whether a time ends in Z, UTC, GMT or an offset.
+impl ZoneCheck {
+    /// Returns `None` if the file needs no check. `unit`: that of `--unit ts=…`.
+    pub(super) fn new(
+        columns: &[String],
+        found: &[(&'static str, Column)],
+        unit: Option<&str>,
+    ) -> Option<Self> {
+        let has_pattern = unit.is_some_and(|unit| unit.contains('%'));
+        let is_instant = match unit {
+            Some(pattern) if has_pattern => has_zone(pattern),
+            Some(unit) => ["s", "ms", "us", "ns"].contains(&unit),
+            None => false,
+        };
+        let (_, ts) = found.iter().find(|(field, _)| *field == "ts")?;
+        let of_time = || found.iter().filter(|(field, _)| matches!(*field, "ts" | "date"));
+        let names = of_time().map(|(_, column)| &columns[column.at]);
+        let local = names.into_iter().find(|name| is_local_time(name)).cloned();
+        let is_zone = |(at, name): &(usize, &String)| {
+            of_time().all(|(_, column)| column.at != *at) && is_zone(name)
+        };
+        let zones: Vec<_> = columns
+            .iter()
+            .enumerate()
+            .filter(is_zone)
+            .map(|(at, name)| (at, name.clone()))
+            .collect();
+        let is_needed = !is_instant && (local.is_some() || !zones.is_empty());
+        is_needed.then_some(Self { ts: ts.at, local, zones, has_pattern })
+    }
+
+    /// Returns what is wrong with a row: its time has no zone, and the file states one that would
+    /// be ignored.
+    pub(super) fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
+        let time = value(self.ts);
+        let time = time.trim();
+        if time.is_empty() || !self.has_pattern && is_instant(time) {
+            return None;
+        }
+        if let Some(name) = &self.local {
+            return Some(format!(
+                "its times are in a zone other than UTC, as the column {name} says: give --zone"
+            ));
+        }
+        self.zones.iter().find_map(|(at, name)| {
+            let zone = value(*at);
+            let zone = zone.trim();
+            // A column `zone` may be one of a place.
+            let is_other = !is_utc(zone) && (normalised(name) != "zone" || is_time_zone(zone));
+            is_other.then(|| {
+                format!(
+                    "its times have no zone, and its column {name}, which is not read, says \
+                     {zone}: give --zone"
+                )
+            })
+        })
+    }
+}
+
+/// Returns whether a pattern has the zone of its times.
+fn has_zone(pattern: &str) -> bool {
+    ["%z", "%:z", "%::z", "%s", "%Q", "%:Q"].iter().any(|zone| pattern.contains(zone))
+        || pattern.ends_with("UTC")
+        || pattern.ends_with("GMT")
+        || pattern.ends_with('Z') && !pattern.ends_with("%Z")
+}
+
+/// Returns the letters of a zone at the end of a pattern, such as EST or GMT+1, which it compares,
+/// but does not read.
+pub(super) fn zone_letters(pattern: &str) -> Option<&str> {
+    let last =
+        pattern.rfind('%').map_or("", |at| pattern[at..].trim_start_matches(['%', '-', '.', ':']));
+    let end = last.get(1..)?.trim_start();
+    let is_name = (3..=5).contains(&end.len()) && end.bytes().all(|b| b.is_ascii_uppercase());
+    let is_shifted = ["UTC", "GMT"]
+        .iter()
+        .any(|zone| end.strip_prefix(zone).is_some_and(|rest| rest.starts_with(['+', '-'])));
+    (is_name && !["UTC", "GMT"].contains(&end) || is_shifted).then_some(end)
+}
+
+/// Returns whether a column's name is one of a zone.
+fn is_zone(name: &str) -> bool {
+    const NAMES: [&str; 6] = ["zone", "offset", "tzname", "tzid", "tzoffset", "tzinfo"];
+    const PARTS: [&str; 8] = [
+        "timezone",
+        "utcoffset",
+        "utcofst",
+        "gmtoffset",
+        "gmtofst",
+        "zeitzone",
+        "zonahoraria",
+        "fuseauhoraire",
+    ];
+    let mut words = name.split(|c: char| !c.is_alphanumeric());
+    let is_tz = words.any(|word| word.eq_ignore_ascii_case("tz"));
+    let name = normalised(name);
+    is_tz || NAMES.contains(&&*name) || PARTS.iter().any(|part| name.contains(part))
+}
+
+/// Returns whether the value of a column of zones is UTC, or there is none.
+fn is_utc(zone: &str) -> bool {
+    let zone = zone.to_ascii_lowercase();
+    let zone = zone.strip_prefix("etc/").unwrap_or(&zone);
+    let rest = ["utc", "gmt", "z"].iter().find_map(|name| zone.strip_prefix(name)).unwrap_or(zone);
+    rest.chars().all(|c| matches!(c, '0' | '+' | '-' | ':' | '.'))
+}
+
+/// Returns whether a value looks like a time zone: `Europe/Berlin`, `+01:00`, `UTC+1` or `CET`.
+fn is_time_zone(value: &str) -> bool {
+    let has_letters = value.starts_with(|c: char| c.is_ascii_uppercase());
+    value.starts_with(['+', '-'])
+        || has_letters && (value.contains('/') || value.contains(['+', '-']))
+        || (3..=5).contains(&value.len()) && value.bytes().all(|b| b.is_ascii_uppercase())
+}
+
+/// Returns whether a value is one instant: a number of seconds or parts of them, or a time with its
+/// zone.
+pub(super) fn is_instant(time: &str) -> bool {
+    // Other lengths are figures of a date or of a time of day.
+    let digits = time.bytes().take_while(u8::is_ascii_digit).count();
+    let is_number = time.parse::<f64>().is_ok();
+    if is_number { matches!(digits, 10 | 13 | 16 | 19) } else { has_offset(time) }
+}
+
+/// Returns whether a time ends in Z, UTC, GMT, an offset or a zone in brackets.
 fn has_offset(time: &str) -> bool {
     let time = time.to_ascii_lowercase();
     let digits = time.trim_end_matches(|c: char| c.is_ascii_digit() || c == ':');
-    ["z", "utc", "gmt"].iter().any(|zone| time.ends_with(zone))
+    ["z", "utc", "gmt", "]"].iter().any(|zone| time.ends_with(zone))
         || digits.ends_with(['+', '-']) && digits.contains(':')
 }
 
@@ -106,8 +205,9 @@ mod tests {
             let (columns, sample) = (list(names), list(row));
             let at = columns.iter().position(|name| name.to_lowercase().contains("time"));
             let ts = ("ts", Column { at: at.unwrap(), unit: None });
-            let why = refuse_other_zones(&columns, &sample, &[ts]).err();
-            let why = why.map_or(String::new(), |why| why.to_string());
+            let check = ZoneCheck::new(&columns, &[ts], None);
+            let why = check.and_then(|check| check.fault(|at| sample[at].as_str().into()));
+            let why = why.unwrap_or_default();
             assert!(why.contains(said) && why.is_empty() == said.is_empty(), "{names}: {why}");
         }
     }

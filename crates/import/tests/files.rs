@@ -899,3 +899,325 @@ fn every_combination_of_csv_notations_is_read_correctly() {
     }
     assert!(files >= 200, "{files}");
 }
+
+/// Returns `columns`, a line end and `row` with the date and the time of yesterday.
+fn rows_of(columns: &str, rows: &str) -> String {
+    let day = &yesterday("")[..10];
+    let [year, month, day_of_month] = [&day[..4], &day[5..7], &day[8..]];
+    let rows = rows.replace("M/D/Y", &format!("{month}/{day_of_month}/{year}"));
+    format!("{columns}\n{}\n", rows.replace("DMY", &format!("{day_of_month}{month}{year}")))
+        .replace("DAY", day)
+}
+
+/// A pattern says in which order the parts of a time are, not in which zone it is.
+#[test]
+fn pattern_without_a_zone_does_not_hide_a_stated_zone() {
+    let us = "ts=%m/%d/%Y %I:%M:%S %p";
+    for (arguments, columns, row, said) in [
+        (
+            &["--field", "ts=Time (EST)", "--unit", us][..],
+            "Time (EST),lat,lon",
+            "M/D/Y 10:12:47 AM,1,2",
+            "as the column Time (EST) says: give --zone",
+        ),
+        (
+            &["--field", "ts=Local Time", "--unit", us],
+            "Local Time,lat,lon",
+            "M/D/Y 10:12:47 AM,1,2",
+            "as the column Local Time says: give --zone",
+        ),
+        (
+            &["--unit", us],
+            "Time,TimeZone,lat,lon",
+            "M/D/Y 10:12:47 AM,America/New_York,1,2",
+            "says America/New_York: give --zone",
+        ),
+        (
+            &["--unit", "ts=auto"],
+            "Time,TimeZone,lat,lon",
+            "DAY 10:12:47,America/New_York,1,2",
+            "says America/New_York: give --zone",
+        ),
+        (
+            &["--unit", "ts=%d%m%Y%H%M%S"],
+            "Time,TimeZone,lat,lon",
+            "DMY101247,Europe/Berlin,1,2",
+            "says Europe/Berlin: give --zone",
+        ),
+        (
+            &["--unit", "ts=%m/%d/%Y %I:%M:%S %p EST"],
+            "Time,lat,lon",
+            "M/D/Y 10:12:47 AM EST,1,2",
+            "EST names a zone, but is not read as one: give --zone",
+        ),
+        (
+            &["--unit", "ts=%m/%d/%Y %H:%M:%S GMT+1"],
+            "Time,lat,lon",
+            "M/D/Y 10:12:47 GMT+1,1,2",
+            "GMT+1 names a zone, but is not read as one: give --zone",
+        ),
+        (&[], "Time,lat,lon", "M/D/Y 10:12:47 AM EST,1,2", "%I:%M:%S %p EST\\\", with a --zone"),
+        (
+            &["--zone", "America/New_York"],
+            "Time,lat,lon",
+            "M/D/Y 05:12:47 AM EST,1,2",
+            "%I:%M:%S %p EST\\\", with a --zone",
+        ),
+    ] {
+        check_refused(arguments, "a.csv", rows_of(columns, row), said);
+    }
+    for (arguments, columns, row) in [
+        (&["--unit", us][..], "Time,lat,lon", "M/D/Y 10:12:47 AM,1,2"),
+        (&["--unit", us], "Time,tz,lat,lon", "M/D/Y 10:12:47 AM,UTC,1,2"),
+        (
+            &["--unit", "ts=%m/%d/%Y %H:%M:%S %z"],
+            "Time,tz,lat,lon",
+            "M/D/Y 11:12:47 +0100,Europe/Berlin,1,2",
+        ),
+        (
+            &["--unit", "ts=%m/%d/%Y %H:%M:%S UTC"],
+            "Time,tz,lat,lon",
+            "M/D/Y 10:12:47 UTC,Europe/Berlin,1,2",
+        ),
+        (
+            &["--unit", "ts=%m/%d/%Y %H:%M:%S JST", "--zone", "Asia/Tokyo"],
+            "Time,lat,lon",
+            "M/D/Y 19:12:47 JST,1,2",
+        ),
+    ] {
+        check(arguments, "a.csv", rows_of(columns, row), "1 2 - - - -");
+    }
+}
+
+/// Other programs' namespaces may begin with `osm`.
+#[test]
+fn gpx_of_osmand_is_no_openstreetmap_data() {
+    let ts = yesterday("10:12:47Z");
+    let gpx = format!(
+        "<?xml version='1.0'?>\n<!-- <osm> --><gpx xmlns:osmand='https://osmand.net'><trk><trkseg>\
+         <trkpt lat=\"1\" lon=\"2\"><time>{ts}</time><extensions><osmand:speed>3.5</osmand:speed>\
+         </extensions></trkpt></trkseg></trk></gpx>"
+    );
+    check(&[], "a.gpx", gpx, "1 2 3.5 - - -");
+    for osm in ["<?xml version='1.0'?>\n<osm version='0.6'>", "<osm>", "<osmChange version='1'>"] {
+        check_refused(&[], "a.gpx", osm, "it is OpenStreetMap data");
+    }
+}
+
+/// Only in GPX and CSV is a time without an offset UTC.
+#[test]
+fn times_without_an_offset_are_refused_in_tcx_kml_and_timeline() {
+    let ts = yesterday("10:12:47");
+    let tcx = format!(
+        "<TrainingCenterDatabase><Activities><Activity><Lap><Track><Trackpoint><Time>{ts}</Time>\
+         <Position><LatitudeDegrees>1</LatitudeDegrees><LongitudeDegrees>2</LongitudeDegrees>\
+         </Position></Trackpoint></Track></Lap></Activity></Activities></TrainingCenterDatabase>"
+    );
+    let kml = format!(
+        "<kml><Placemark><TimeStamp><when>{ts}</when></TimeStamp><Point><coordinates>2,1\
+         </coordinates></Point></Placemark></kml>"
+    );
+    let timeline = format!(
+        r#"{{"locations":[{{"latitudeE7":10000000,"longitudeE7":20000000,"timestamp":"{ts}"}}]}}"#
+    );
+    for (name, file) in [("a.tcx", &tcx), ("a.kml", &kml), ("a.json", &timeline)] {
+        check_refused(&[], name, file, "has no zone: name it with --zone");
+        check(&["--zone", "Z"], name, file, "1 2 - - - -");
+        check(&[], name, file.replace(&ts, &format!("{ts}Z")), "1 2 - - - -");
+        check(
+            &[],
+            name,
+            file.replace(&ts, &ts.replace('T', " ")).replace(":47", ":47 +00:00"),
+            "1 2 - - - -",
+        );
+    }
+    let gpx = format!("<gpx><trkpt lat='1' lon='2'><time>{ts}</time></trkpt></gpx>");
+    check(&[], "a.gpx", &gpx, "1 2 - - - -");
+    let result = import("", &["--driver", "d7"], "a.gpx", gpx.as_bytes()).unwrap();
+    let read = result["understood"][0]["read"].to_string();
+    assert!(read.contains("ts = time (without an offset: Z)"), "{read}");
+}
+
+/// Returns the number of positions, and the details of the rejects or the reason of the refusal.
+fn outcome(arguments: &[&str], file: &str) -> (u64, String) {
+    match import("", &[&["--driver", "d7"], arguments].concat(), "a.csv", file.as_bytes()) {
+        Ok(result) => (result["positions"].as_u64().unwrap(), result["details"].to_string()),
+        Err(why) => (0, why),
+    }
+}
+
+/// A zone, a half of the day or a hemisphere in a column that is not read is checked in each row:
+/// in the first ones the file is refused, later ones are rejected.
+#[test]
+fn unread_columns_that_change_a_value_are_checked_in_each_row() {
+    for (arguments, columns, usual, other, said) in [
+        (
+            &[][..],
+            "time,tz,lat,lon",
+            "DAY 09:00:00,+00:00,1,2",
+            "DAY 10:00:10,+01:00,1,2",
+            "its column tz, which is not read, says +01:00: give --zone",
+        ),
+        (
+            &[],
+            "time,timezone,lat,lon",
+            "DAY 09:00:00,UTC,1,2",
+            "DAY 10:00:10,Europe/Berlin,1,2",
+            "its column timezone, which is not read, says Europe/Berlin: give --zone",
+        ),
+        (
+            &["--field", "ts=Local Time"],
+            "Local Time,lat,lon",
+            "DAYT09:00:00Z,1,2",
+            "DAYT10:00:10,1,2",
+            "as the column Local Time says: give --zone",
+        ),
+        (
+            &[],
+            "Date,Time,AM/PM,lat,lon",
+            "DAY,9:00:00,AM,1,2",
+            "DAY,9:00:10,PM,1,2",
+            "its column AM/PM, which is not read, says PM: join it with the time in one column",
+        ),
+        (
+            &[],
+            "time,Latitude (S),Longitude (W)",
+            "DAY 09:00:00,,",
+            "DAY 09:00:00,33.5,70.4",
+            "its column Latitude (S) says south, and 33.5 has no sign: give --unit lat='-1 deg'",
+        ),
+        (
+            &[],
+            "time,lat,q1,lon,q2",
+            "DAY 09:00:00,,,,",
+            "DAY 09:00:00,33.5,S,70.4,W",
+            "column q1, which is not read, says S, and 33.5 has no sign: give --field lat_hemisphere='q1'",
+        ),
+        (
+            &[],
+            "time,lat,lat_ref,lon",
+            "DAY 09:00:00,,,",
+            "DAY 09:00:00,33.5,S,70.4",
+            "column lat_ref, which is not read, says S, and 33.5 has no sign: give --field lat_hemisphere='lat_ref'",
+        ),
+    ] {
+        for before in [1, 150] {
+            let file = rows_of(columns, &format!("{}{other}", format!("{usual}\n").repeat(before)));
+            let (positions, why) = outcome(arguments, &file);
+            let is_fix = !usual.contains(",,");
+            let expected = if before == 150 && is_fix { 150 } else { 0 };
+            // With few rows, hemispheres are found by their values.
+            if before == 1 && columns.contains("lat,") && !is_fix {
+                assert_eq!(positions, 1, "{columns}: {why}");
+                continue;
+            }
+            assert_eq!(positions, expected, "{columns}: {why}");
+            let why = if before == 150 { why.replace("another row", "its row") } else { why };
+            assert!(why.contains(said), "{columns}, {before}: {why}");
+        }
+    }
+    for (columns, rows, expected) in [
+        ("time,tz,lat,lon", "DAY 09:00:00Z,UTC,1,2\nDAY 10:00:00+01:00,Europe/Berlin,1,2", 2),
+        // A 24-hour clock; a shift is no half of the day.
+        ("Date,Time,AM/PM,lat,lon", "DAY,09:00:00,AM,1,2\nDAY,21:00:10,PM,1,2", 2),
+        ("time,shift,lat,lon", "DAY 09:00:00,AM,1,2\nDAY 12:30:00,PM,1,2", 2),
+        ("time,half,lat,lon", "DAY 9:00:00 PM,PM,1,2", 1),
+        ("time,zone,lat,lon", "DAY 09:00:00,,1,2\nDAY 12:30:00,Depot 7,1,2", 2),
+        // Numbers with a sign, or a hemisphere that is north or east.
+        ("time,lat,q1,lon,q2", "DAY 09:00:00,33.5,N,70.4,E", 1),
+        ("time,Latitude (S),Longitude (W)", "DAY 09:00:00,-33.5,-70.4", 1),
+        ("time,Latitude (S),Longitude (W)", "DAY 09:00:00,33.5° S,W 70.4", 1),
+    ] {
+        let (positions, why) = outcome(&[], &rows_of(columns, rows));
+        assert_eq!(positions, expected, "{columns}: {why}");
+    }
+    for name in
+        ["timezone_offset", "utc_offset_minutes", "utc offset (h)", "tz_name", "Zeitzone", "GPS TZ"]
+    {
+        let file = rows_of(&format!("time,{name},lat,lon"), "DAY 09:00:00,7,1,2");
+        let (_, why) = outcome(&[], &file);
+        assert!(why.contains("says 7: give --zone"), "{name}: {why}");
+    }
+}
+
+#[test]
+fn column_that_says_west_needs_a_sign_in_any_notation() {
+    for (arguments, columns, row, said) in [
+        (&[][..], "time,Latitude (N),Longitude (W)", "33.5°,70.4°", "says west, and 70.4° has"),
+        (&[], "time,Latitude (N),Longitude (W)", "33°30',70°24'", "says west, and 70°24' has"),
+        (&["--field", "lng=LonW"], "time,lat,LonW", "33.5,70.4", "LonW says west"),
+        (&[], "time,lat,LonW", "33.5,70.4", "LonW says west"),
+        (&[], "time,lat,LONW", "33.5,70.4", "LONW says west"),
+        (&[], "time,lat,West Longitude", "33.5,70.4", "West Longitude says west"),
+        (&[], "time,lat,westLongitude", "33.5,70.4", "westLongitude says west"),
+        (
+            &["--field", "lng=Longitude W (deg)"],
+            "time,lat,Longitude W (deg)",
+            "33.5,70.4",
+            "says west",
+        ),
+        // A row of units may say it, too.
+        (&[], "time,lat,lon", "deg S,deg W\nDAY 10:12:47,33.5,70.4", "says south, and 33.5 has"),
+        (&[], "time,lat,Longitude (W)", "33.5,7024.0", "give --unit lng='-ddmm.mmmm' to make"),
+    ] {
+        let time = if row.starts_with("deg") { "" } else { "DAY 10:12:47" };
+        let file = rows_of(columns, &format!("{time},{row}"));
+        check_refused(arguments, "a.csv", file, said);
+    }
+}
+
+#[test]
+fn minutes_in_another_column_are_refused_under_any_name() {
+    for (arguments, columns, row, said) in [
+        (&[][..], "time,lat,lat m,lon,lon m", "52,30,13,24", "lat m has its minutes"),
+        (
+            &["--field", "lat=Breite Grad", "--field", "lng=Länge Grad"],
+            "time,Breite Grad,Breite Min,Länge Grad,Länge Min",
+            "52,30,13,24",
+            "Breite Min has its minutes",
+        ),
+        (&[], "time,lat,lat ',lon,lon '", "52,30,13,24", "lat ' has its minutes"),
+    ] {
+        check_refused(arguments, "a.csv", rows_of(columns, &format!("DAY 10:12:47,{row}")), said);
+    }
+    for row in ["1.5,2.5,7", "1,2,5820000"] {
+        let metres = rows_of("time,lat,lon,lat m", &format!("DAY 10:12:47,{row}"));
+        let expected = row.split(',').take(2).collect::<Vec<_>>().join(" ");
+        check(&[], "a.csv", metres, &format!("{expected} - - - -"));
+    }
+}
+
+/// Of two times, the one whose columns say UTC is read.
+#[test]
+fn date_and_time_in_utc_are_preferred_to_local_ones() {
+    let row = "DAY,DAY,10:12:47,1,2".replacen("DAY", "2001-01-01", 1);
+    check(&[], "a.csv", rows_of("Date,UTC Date,UTC Time,lat,lon", &row), "1 2 - - - -");
+    let row = "2001-01-01,03:00:00,DAY,10:12:47,1,2";
+    for columns in
+        ["Date,Time,UTC Date,UTC Time,lat,lon", "Date,Time,Date (UTC),Time (UTC),lat,lon"]
+    {
+        check(&[], "a.csv", rows_of(columns, row), "1 2 - - - -");
+    }
+    let two = rows_of("Date,Time,UTC Time,lat,lon", "DAY,03:00:00,10:12:47,1,2");
+    check_refused(&[], "a.csv", &two, "Time (03:00:00) and UTC Time (10:12:47) name two times");
+    check(&["--field", "ts=Date+UTC Time"], "a.csv", &two, "1 2 - - - -");
+    let full = rows_of("time,utc_time,lat,lon", "DAYT10:12:47Z,10:12:47,1,2");
+    check(&[], "a.csv", full, "1 2 - - - -");
+}
+
+#[test]
+fn numbers_with_units_may_have_decimal_commas_and_thousands() {
+    let ts = yesterday("10:12:47Z");
+    for (row, expected) in [
+        ("52,5;13,4;1.234,5 m", "52.5 13.4 - - 1234.5 -"),
+        ("52,5;13,4;1 234 m", "52.5 13.4 - - 1234 -"),
+        ("52.5;13.4;1,234.5 m", "52.5 13.4 - - 1234.5 -"),
+        ("52.5;13.4;1 000 ft", "52.5 13.4 - - 304.8 -"),
+    ] {
+        check(&[], "a.csv", format!("ts;lat;lon;alt\n{ts};{row}\n"), expected);
+    }
+    for row in ["52,5°;13,4°", "52,5°N;13,4°E"] {
+        let file = format!("ts;lat;lon\n{ts};{row}\n");
+        check(&[], "a.csv", encoding_rs::WINDOWS_1252.encode(&file).0, "52.5 13.4 - - - -");
+    }
+}
