@@ -3,90 +3,9 @@
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::hemispheres::{add_hemispheres, hemisphere_in};
-use super::zones::is_instant;
+use super::names::{Column, KNOWN, normalised};
+use super::values::{degrees, is_instant, is_time_of_day};
 use milepost_decode::{Quantity, meant};
-
-/// A field, its quantity, and its names in lower case without spaces, `_`, `-`, `.`, `/` and brackets,
-/// the preferred one first.
-type Known = (&'static str, Option<Quantity>, &'static [&'static str]);
-
-const KNOWN: [Known; 11] = [
-    (
-        "lat",
-        Some(Quantity::Angle),
-        &["lat", "latitude", "gpslat", "gpslatitude", "locationlat", "positionlat"],
-    ),
-    (
-        "lng",
-        Some(Quantity::Angle),
-        &[
-            "lng",
-            "lon",
-            "long",
-            "longitude",
-            "gpslon",
-            "gpslng",
-            "gpslongitude",
-            "locationlong",
-            "locationlon",
-            "positionlong",
-        ],
-    ),
-    ("lat_hemisphere", None, &["ns", "lathemisphere", "latitudehemisphere", "latns", "latdir"]),
-    (
-        "lng_hemisphere",
-        None,
-        &["ew", "lnghemisphere", "longitudehemisphere", "lonhemisphere", "lonew", "londir"],
-    ),
-    (
-        "ts",
-        None,
-        &[
-            "ts",
-            "timestamp",
-            "fixtime",
-            "time",
-            "datetime",
-            "utctime",
-            "gpstime",
-            "timeutc",
-            "utcdatetime",
-            "datetimeutc",
-            "utctimestamp",
-            "timestamputc",
-            "basedatetime",
-        ],
-    ),
-    ("date", None, &["date", "utcdate", "gpsdate", "dateutc"]),
-    (
-        "speed",
-        Some(Quantity::Speed),
-        &["speed", "velocity", "groundspeed", "speedoverground", "sog"],
-    ),
-    (
-        "heading",
-        Some(Quantity::Angle),
-        &["heading", "course", "bearing", "courseoverground", "cog"],
-    ),
-    ("alt", Some(Quantity::Length), &["alt", "altitude", "ele", "elevation", "height"]),
-    ("acc", Some(Quantity::Length), &["acc", "accuracy", "hacc", "horizontalaccuracy"]),
-    ("seq", None, &["seq"]),
-];
-
-/// A column by its index, and the unit in its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Column {
-    pub(super) at: usize,
-    pub(super) unit: Option<&'static str>,
-}
-
-/// Normalises a name: lower case, without spaces, `_`, `-`, `.`, `/` and brackets.
-pub(super) fn normalised(name: &str) -> String {
-    name.chars()
-        .filter(|c| !matches!(c, ' ' | '_' | '-' | '.' | '/' | '(' | ')' | '[' | ']'))
-        .collect::<String>()
-        .to_lowercase()
-}
 
 /// Endings of names such as `latitudeE7`, and the unit of degrees that each states.
 const SCALED: [(&str, &str); 3] = [("e7", "1e-7 deg"), ("e6", "1e-6 deg"), ("e5", "1e-5 deg")];
@@ -311,16 +230,6 @@ fn part_of(name: &str, names: &[&str]) -> Option<&'static str> {
     minutes.or_else(|| SECONDS.iter().find(ends).map(|_| "seconds"))
 }
 
-/// Returns whether a column has a usual name of the latitude.
-pub(super) fn is_latitude(name: &str) -> bool {
-    is_name_of("lat", name)
-}
-
-/// Returns whether a column has one of the usual names of a field.
-pub(super) fn is_name_of(field: &str, name: &str) -> bool {
-    KNOWN.iter().any(|(known, _, names)| *known == field && names.contains(&&*normalised(name)))
-}
-
 /// Returns whether a field is a coordinate, whose notations the decoder parses.
 fn is_place(field: &str) -> bool {
     matches!(field, "lat" | "lng")
@@ -343,24 +252,6 @@ pub(super) fn split_degrees(
         parts.into_iter().filter(|at| *at != column.at).map(|at| (column.at, at))
     });
     pairs.filter(|(_, part)| found.iter().all(|(_, column)| column.at != *part)).collect()
-}
-
-/// Returns whether degrees have no fraction and their minutes or seconds are not 0.
-pub(super) fn is_split(whole: &str, part: &str) -> bool {
-    let is_whole = degrees(whole).is_some_and(|degrees| degrees.fract() == 0.0);
-    is_whole && degrees(part).is_some_and(|part| part != 0.0)
-}
-
-/// Parses plain degrees, with a decimal point or a comma.
-pub(super) fn degrees(value: &str) -> Option<f64> {
-    value.replace(',', ".").parse().ok()
-}
-
-/// Returns whether a value is hh:mm:ss, or hhmmss.
-pub(super) fn is_time_of_day(value: &str) -> bool {
-    let digits = value.bytes().take_while(u8::is_ascii_digit).count();
-    let after = value.as_bytes().get(digits).copied();
-    matches!((digits, after), (1 | 2, Some(b':')) | (6, None | Some(b'.')))
 }
 
 /// Returns the column whose name is one of `names`, which are in the order of preference.

@@ -3,7 +3,8 @@
 
 use std::borrow::Cow;
 
-use super::columns::{Column, degrees, is_name_of, normalised};
+use super::names::{Column, is_name_of, normalised};
+use super::values::degrees;
 use milepost_decode::hemisphere;
 
 /// Characters between a coordinate and its hemisphere.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
-use super::columns::{self, Column};
+use super::columns;
 use super::described::described;
 use super::hemispheres::{LateHemispheres, SignedColumn};
+use super::names::Column;
 use super::orders::{ImportArgs, Kind};
 use super::row_checks::{Meridiems, RowChecks};
 use super::xml::GPX_TIME;

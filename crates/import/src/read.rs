@@ -8,7 +8,7 @@ use std::io::{self, BufRead};
 
 use anyhow::{Result, bail, ensure};
 
-use super::columns::is_latitude;
+use super::names::is_latitude;
 use super::numbers::{Decimals, decimals, number};
 use super::record::Record;
 use super::row_checks::RowChecks;
@@ -112,8 +112,8 @@ impl<R: BufRead> Table<R> {
         })
     }
 
-    /// Returns the values of the first [`SAMPLED_ROWS`].
-    pub(super) fn sample(mut self) -> Vec<Vec<String>> {
+    /// Returns the values of the first [`SAMPLED_ROWS`]. `is_cut`: the input may end within a row.
+    pub(super) fn sample(mut self, is_cut: bool) -> Vec<Vec<String>> {
         let (mut line, mut row, mut rows) = (Vec::new(), Row::default(), Vec::new());
         while rows.len() < SAMPLED_ROWS
             && let Ok(Some(length)) = self.next_line(&mut line)
@@ -125,6 +125,9 @@ impl<R: BufRead> Table<R> {
             row.add(&line, self.separator);
             let text = |value: &[u8]| String::from_utf8_lossy(value).trim().to_owned();
             rows.push(row.values().take(self.columns.len()).map(text).collect());
+        }
+        if is_cut && rows.len() < SAMPLED_ROWS {
+            rows.pop();
         }
         rows
     }

@@ -6,8 +6,9 @@
 
 use std::borrow::Cow;
 
-use super::columns::{Column, is_split, is_time_of_day};
 use super::hemispheres::{LateHemispheres, SignedColumn};
+use super::names::Column;
+use super::values::{is_split, is_time_of_day};
 use super::zones::ZoneCheck;
 
 const MINUTES_APART: &str = "its minutes or seconds are in a separate column, which is not read: \

@@ -122,7 +122,7 @@ pub(super) fn files(
         if kind == Kind::Csv {
             let table = || Table::open(as_text(Cursor::new(head.clone()), &head));
             columns = table()?.columns;
-            rows = table()?.sample();
+            rows = table()?.sample(head.len() == text::HEAD_BYTES);
         }
         let first = |at: usize| {
             let mut values = rows.iter().filter_map(|row: &Vec<String>| row.get(at));

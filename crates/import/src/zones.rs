@@ -3,7 +3,8 @@
 
 use std::borrow::Cow;
 
-use super::columns::{Column, normalised};
+use super::names::{Column, normalised};
+use super::values::is_instant;
 
 /// The columns that state a zone, and that of the times.
 #[derive(Debug)]
@@ -52,7 +53,8 @@ impl ZoneCheck {
     pub(super) fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
         let time = value(self.ts);
         let time = time.trim();
-        if time.is_empty() || !self.has_pattern && is_instant(time) {
+        let has_digit = time.contains(|c: char| c.is_ascii_digit());
+        if !has_digit || !self.has_pattern && is_instant(time) {
             return None;
         }
         if let Some(name) = &self.local {
@@ -63,8 +65,12 @@ impl ZoneCheck {
         self.zones.iter().find_map(|(at, name)| {
             let zone = value(*at);
             let zone = zone.trim();
-            // A column `zone` may be one of a place.
-            let is_other = !is_utc(zone) && (normalised(name) != "zone" || is_time_zone(zone));
+            // A column `zone` may be one of a place, and `offset` one of a recording.
+            let is_other = match &*normalised(name) {
+                "zone" => is_time_zone(zone),
+                "offset" => is_time_zone(zone) || is_offset(zone),
+                _ => true,
+            } && !is_utc(zone);
             is_other.then(|| {
                 format!(
                     "its times have no zone, and its column {name}, which is not read, says \
@@ -131,21 +137,16 @@ fn is_time_zone(value: &str) -> bool {
         || (3..=5).contains(&value.len()) && value.bytes().all(|b| b.is_ascii_uppercase())
 }
 
-/// Returns whether a value is one instant: a number of seconds or parts of them, or a time with its
-/// zone.
-pub(super) fn is_instant(time: &str) -> bool {
-    // Other lengths are figures of a date or of a time of day.
-    let digits = time.bytes().take_while(u8::is_ascii_digit).count();
-    let is_number = time.parse::<f64>().is_ok();
-    if is_number { matches!(digits, 10 | 13 | 16 | 19) } else { has_offset(time) }
-}
-
-/// Returns whether a time ends in Z, UTC, GMT, an offset or a zone in brackets.
-fn has_offset(time: &str) -> bool {
-    let time = time.to_ascii_lowercase();
-    let digits = time.trim_end_matches(|c: char| c.is_ascii_digit() || c == ':');
-    ["z", "utc", "gmt", "]"].iter().any(|zone| time.ends_with(zone))
-        || digits.ends_with(['+', '-']) && digits.contains(':')
+/// Returns whether a number may be the offset of a zone, in hours, minutes or seconds.
+fn is_offset(value: &str) -> bool {
+    let number: Option<f64> = value.replace(',', ".").parse().ok();
+    let is_multiple = |number: f64, of: f64, max: f64| number % of == 0.0 && number.abs() <= max;
+    let is_one = |number| {
+        is_multiple(number, 0.25, 14.0)
+            || is_multiple(number, 15.0, 840.0)
+            || is_multiple(number, 900.0, 50_400.0)
+    };
+    number.map_or_else(|| value.len() == 5 && value.as_bytes()[2] == b':', is_one)
 }
 
 /// Returns whether a column's name states that its times are local, or in a zone other than UTC.

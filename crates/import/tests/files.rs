@@ -1122,6 +1122,7 @@ fn unread_columns_that_change_a_value_are_checked_in_each_row() {
         ("Date,Time,AM/PM,lat,lon", "DAY,09:00:00,AM,1,2\nDAY,21:00:10,PM,1,2", 2),
         ("time,shift,lat,lon", "DAY 09:00:00,AM,1,2\nDAY 12:30:00,PM,1,2", 2),
         ("time,half,lat,lon", "DAY 9:00:00 PM,PM,1,2", 1),
+        ("time,offset,lat,lon", "DAY 09:00:00,0,1,2\nDAY 09:00:01,0.04,1,2", 2),
         ("time,zone,lat,lon", "DAY 09:00:00,,1,2\nDAY 12:30:00,Depot 7,1,2", 2),
         // Numbers with a sign, or a hemisphere that is north or east.
         ("time,lat,q1,lon,q2", "DAY 09:00:00,33.5,N,70.4,E", 1),

@@ -1,0 +1,36 @@
+//! Recognises what a value of a CSV file is: degrees, a time of day, an instant.
+
+/// Parses plain degrees, with a decimal point or a comma.
+pub(super) fn degrees(value: &str) -> Option<f64> {
+    value.replace(',', ".").parse().ok()
+}
+
+/// Returns whether degrees have no fraction and their minutes or seconds are not 0.
+pub(super) fn is_split(whole: &str, part: &str) -> bool {
+    let is_whole = degrees(whole).is_some_and(|degrees| degrees.fract() == 0.0);
+    is_whole && degrees(part).is_some_and(|part| part != 0.0)
+}
+
+/// Returns whether a value is hh:mm:ss, or hhmmss.
+pub(super) fn is_time_of_day(value: &str) -> bool {
+    let digits = value.bytes().take_while(u8::is_ascii_digit).count();
+    let after = value.as_bytes().get(digits).copied();
+    matches!((digits, after), (1 | 2, Some(b':')) | (6, None | Some(b'.')))
+}
+
+/// Returns whether a value is one instant: a number of seconds or parts of them, or a time with its
+/// zone.
+pub(super) fn is_instant(time: &str) -> bool {
+    // Other lengths are figures of a date or of a time of day.
+    let digits = time.bytes().take_while(u8::is_ascii_digit).count();
+    let is_number = time.parse::<f64>().is_ok();
+    if is_number { matches!(digits, 10 | 13 | 16 | 19) } else { has_offset(time) }
+}
+
+/// Returns whether a time ends in Z, UTC, GMT, an offset or a zone in brackets.
+fn has_offset(time: &str) -> bool {
+    let time = time.to_ascii_lowercase();
+    let digits = time.trim_end_matches(|c: char| c.is_ascii_digit() || c == ':');
+    ["z", "utc", "gmt", "]"].iter().any(|zone| time.ends_with(zone))
+        || digits.ends_with(['+', '-']) && digits.contains(':')
+}
