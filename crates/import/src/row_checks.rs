@@ -95,11 +95,12 @@ impl Meridiems {
 
 /// Returns whether a value is PM; `None` if it is neither AM nor PM.
 fn is_pm(value: &str) -> Option<bool> {
-    let is = |words: [&str; 3]| words.iter().any(|word| value.eq_ignore_ascii_case(word));
-    if is(["am", "a.m.", "a"]) {
+    // A alone is a status of NMEA.
+    let is = |words: [&str; 2]| words.iter().any(|word| value.eq_ignore_ascii_case(word));
+    if is(["am", "a.m."]) {
         return Some(false);
     }
-    is(["pm", "p.m.", "p"]).then_some(true)
+    is(["pm", "p.m."]).then_some(true)
 }
 
 /// Returns the hour of a time that has no AM or PM of its own.

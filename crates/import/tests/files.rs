@@ -1121,6 +1121,7 @@ fn unread_columns_that_change_a_value_are_checked_in_each_row() {
         // A 24-hour clock; a shift is no half of the day.
         ("Date,Time,AM/PM,lat,lon", "DAY,09:00:00,AM,1,2\nDAY,21:00:10,PM,1,2", 2),
         ("time,shift,lat,lon", "DAY 09:00:00,AM,1,2\nDAY 12:30:00,PM,1,2", 2),
+        ("time,status,lat,lon", "DAY 12:00:00,A,1,2", 1),
         ("time,half,lat,lon", "DAY 9:00:00 PM,PM,1,2", 1),
         ("time,offset,lat,lon", "DAY 09:00:00,0,1,2\nDAY 09:00:01,0.04,1,2", 2),
         ("time,zone,lat,lon", "DAY 09:00:00,,1,2\nDAY 12:30:00,Depot 7,1,2", 2),
