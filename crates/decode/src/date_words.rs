@@ -84,6 +84,20 @@ pub(super) fn date_in_figures(text: &str) -> Option<String> {
     }
 }
 
+/// Returns whether a text may be the abbreviation of a zone.
+pub(super) fn is_abbreviation(text: &str) -> bool {
+    (3..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_uppercase())
+}
+
+/// Returns the English abbreviation of a zone, as the database of zones has it.
+pub(super) fn in_english(abbreviation: &str) -> &str {
+    match abbreviation {
+        "MEZ" => "CET",
+        "MESZ" => "CEST",
+        english => english,
+    }
+}
+
 /// Returns an example of a zone for an abbreviation: `, such as Europe/Berlin` for CET. Returns an
 /// empty text if the abbreviation is unknown.
 pub(super) fn zone_example(abbreviation: &str) -> String {
@@ -100,7 +114,7 @@ pub(super) fn zone_example(abbreviation: &str) -> String {
         (&["JST"], "Asia/Tokyo"),
         (&["AEST", "AEDT"], "Australia/Sydney"),
     ];
-    let zone = ZONES.iter().find(|(names, _)| names.contains(&abbreviation));
+    let zone = ZONES.iter().find(|(names, _)| names.contains(&in_english(abbreviation)));
     zone.map_or(String::new(), |(_, zone)| format!(", such as {zone}"))
 }
 

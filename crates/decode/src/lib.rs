@@ -33,6 +33,7 @@ mod keep;
 mod message;
 mod names;
 mod number;
+mod patterns;
 mod plain;
 mod point;
 mod points;

@@ -7,7 +7,8 @@ use jiff::civil::{Date, DateTime, Time};
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
-use super::date_words::{date_in_figures, month, zone_example};
+use super::date_words::{date_in_figures, in_english, is_abbreviation, month, zone_example};
+use super::patterns::patterns;
 use crate::position::Timestamp;
 
 /// A zone of IANA's database such as `Europe/Berlin`, or a fixed offset.
@@ -64,6 +65,7 @@ impl Zone {
     /// has that abbreviation at this time. In an hour that a clock change repeats, the abbreviation
     /// says which of the two instants is meant.
     fn unix_ms_called(&self, time: DateTime, abbreviation: &str) -> Option<i64> {
+        let abbreviation = in_english(abbreviation);
         let offsets = match self.zone.to_ambiguous_timestamp(time).offset() {
             AmbiguousOffset::Unambiguous { offset } => [offset; 2],
             AmbiguousOffset::Fold { before, after } => [before, after],
@@ -114,11 +116,20 @@ impl Local {
         let date = date_of(date).map_err(|why| in_which_order(text).unwrap_or(why))?;
         let time = DateTime::from_parts(date, time);
         let ms = match zone {
-            Some(Stated::Offset(seconds)) => Offset::from_seconds(seconds)
+            Some(stated) => self.stated(time, &stated)?,
+            None => self.zoned(time)?,
+        };
+        Ok(ms + if next_second { 1_000 } else { 0 })
+    }
+
+    /// Returns the instant of a time in the zone that its text states.
+    fn stated(&self, time: DateTime, stated: &Stated<'_>) -> Result<i64, String> {
+        match *stated {
+            Stated::Offset(seconds) => Offset::from_seconds(seconds)
                 .and_then(|offset| offset.to_timestamp(time))
                 .map(jiff::Timestamp::as_millisecond)
-                .map_err(|error| error.to_string())?,
-            Some(Stated::Abbreviation(name)) => {
+                .map_err(|error| error.to_string()),
+            Stated::Abbreviation(name) => {
                 let zone = self.zone.as_ref();
                 zone.and_then(|zone| zone.unix_ms_called(time, name)).ok_or_else(|| {
                     let such_as = zone_example(name);
@@ -127,11 +138,9 @@ impl Local {
                         None => format!("more than one zone is called {name}"),
                     };
                     format!("{why}: {NAME_THE_ZONE}{such_as}")
-                })?
+                })
             }
-            None => self.zoned(time)?,
-        };
-        Ok(ms + if next_second { 1_000 } else { 0 })
+        }
     }
 
     fn zoned(&self, time: DateTime) -> Result<i64, String> {
@@ -147,8 +156,13 @@ impl Local {
             return parts.to_timestamp().map(jiff::Timestamp::as_millisecond).map_err(wrong);
         }
         let time = parts.to_datetime().map_err(wrong)?;
-        let is_utc = pattern.ends_with("UTC") || pattern.ends_with('Z') && !pattern.ends_with("%Z");
-        if is_utc { Zone::utc().unix_ms(time) } else { self.zoned(time) }
+        if let Some(name) = parts.iana_time_zone() {
+            return Zone::new(name)?.unix_ms(time);
+        }
+        match stated_in_pattern(pattern) {
+            Some(stated) => self.stated(time, &stated),
+            None => self.zoned(time),
+        }
     }
 
     /// Checks a pattern, and returns it.
@@ -161,9 +175,14 @@ impl Local {
         let wrong = |error: jiff::Error| format!("\"{pattern}\": {error}");
         let example = example.map_err(wrong)?;
         let text = jiff::fmt::strtime::format(pattern, &example).map_err(wrong)?;
-        let local = Self { zone: Some(Zone::utc()), pattern: Some(pattern.to_owned()) };
-        let read = local.by_pattern(&text, pattern)?;
-        if read == example.timestamp().as_millisecond() {
+        let parts = BrokenDownTime::parse(pattern, &text).map_err(wrong)?;
+        let is_read = if parts.offset().is_some() || parts.timestamp().is_some() {
+            parts.to_timestamp().map_err(wrong)? == example.timestamp()
+        } else {
+            // Which zone the pattern states does not matter here.
+            parts.to_datetime().map_err(wrong)? == example.datetime()
+        };
+        if is_read {
             Ok(pattern.to_owned())
         } else {
             Err(format!(
@@ -243,92 +262,28 @@ pub(super) fn is_in_figures(text: &str) -> bool {
         && (figures.len() == 8 || clock_of(&figures[8..]).is_some())
 }
 
+/// Returns whether a text may be a time for which `is_near` holds, whatever its zone and the order
+/// of its day, month and year.
+pub(super) fn may_be_time(text: &str, is_near: impl Fn(i64) -> bool) -> bool {
+    let utc = Local { zone: Some(Zone::utc()), pattern: None };
+    let may_be = |text: &str| {
+        utc.unix_ms(text).is_ok_and(&is_near) || patterns(text).any(|(_, ms)| is_near(ms))
+    };
+    let is_zone = |word: &str| is_abbreviation(word) && month(word).is_none();
+    let without_zone = || {
+        let words = text.split_whitespace();
+        words.filter(|word| !is_zone(word)).collect::<Vec<_>>().join(" ")
+    };
+    let has_zone = || text.split_whitespace().any(is_zone);
+    text.len() <= 100 && (may_be(text) || has_zone() && may_be(&without_zone()))
+}
+
 /// Returns whether a text is a time of day, with colons or as `hhmmss`.
 pub(super) fn is_time_of_day(text: &str) -> bool {
     let text = text.trim();
     let has_colon = text.contains(':');
     (has_colon || text.split('.').next().is_some_and(|whole| whole.len() == 6))
         && clock_of(text).is_some()
-}
-
-/// Returns the patterns that can parse a time whose date has an unknown order, each with the
-/// resulting time in Unix milliseconds.
-fn patterns(text: &str) -> impl Iterator<Item = (String, i64)> {
-    const OF_DATES: [&str; 3] = ["%d%m%y", "%m%d%y", "%y%m%d"];
-    let text = text.trim().to_owned();
-    let utc = Local { zone: Some(Zone::utc()), pattern: None };
-    let length = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-    let (first, after) = text.split_at(length(&text));
-    let is_mark = |c: &char| matches!(c, '/' | '-' | '.');
-    let (dates, rest) = match (first.len(), after.chars().next().filter(is_mark)) {
-        (8, None) => (["%d%m%Y", "%m%d%Y"].map(str::to_owned).to_vec(), after),
-        (6, None) => (OF_DATES.map(str::to_owned).to_vec(), after),
-        (12, None) => {
-            let written = ["%d%m%y%H%M%S", "%y%m%d%H%M%S", "%Y%m%d%H%M"];
-            (written.map(str::to_owned).to_vec(), after)
-        }
-        (14, None) => (["%Y%m%d%H%M%S", "%d%m%Y%H%M%S"].map(str::to_owned).to_vec(), after),
-        (17, None) => (vec!["%Y%m%d%H%M%S%f".to_owned()], after),
-        (1 | 2, Some(mark)) => {
-            let (second, third) = after[1..].split_once(mark).unwrap_or_default();
-            let (year, rest) = third.split_at(length(third));
-            let is_name = second.starts_with(|c: char| c.is_ascii_alphabetic());
-            let orders: &[[&str; 3]] = match (year.len(), is_name) {
-                (4, false) => &[["%d", "%m", "%Y"], ["%m", "%d", "%Y"]],
-                (2, false) => &[["%d", "%m", "%y"], ["%m", "%d", "%y"], ["%y", "%m", "%d"]],
-                (2, true) => &[["%d", "%b", "%y"]],
-                _ => &[],
-            };
-            (orders.iter().map(|order| order.join(&mark.to_string())).collect(), rest)
-        }
-        _ => (Vec::new(), after),
-    };
-    let clock =
-        if first.len() > 6 && rest.is_empty() { Some(String::new()) } else { clock_pattern(rest) };
-    let found: Vec<(String, i64)> = dates
-        .into_iter()
-        .filter_map(|date| {
-            let pattern = date + clock.as_ref()?;
-            let ms = utc.by_pattern(&text, &pattern).ok()?;
-            Some((pattern, ms))
-        })
-        .collect();
-    found.into_iter()
-}
-
-/// Returns the pattern of a time of day, with the text before and after it.
-fn clock_pattern(text: &str) -> Option<String> {
-    let (between, clock) = text.split_at(text.find(|c: char| c.is_ascii_digit())?);
-    let end = clock.find(|c: char| !(c.is_ascii_digit() || c == ':')).unwrap_or(clock.len());
-    let (figures, mut rest) = clock.split_at(end);
-    let mut pattern = match (figures.matches(':').count(), figures.len()) {
-        (2, _) => "%H:%M:%S",
-        (1, _) => "%H:%M",
-        (0, 6) => "%H%M%S",
-        (0, 4) => "%H%M",
-        _ => return None,
-    }
-    .to_owned();
-    if let Some(fraction) = rest.strip_prefix('.') {
-        pattern += "%.f";
-        rest = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
-    }
-    let word = rest.trim_start();
-    let space = &rest[..rest.len() - word.len()];
-    let meridiem = word.get(..2).filter(|two| ["am", "pm"].contains(&&*two.to_ascii_lowercase()));
-    if meridiem.is_some() {
-        pattern = pattern.replace("%H", "%I") + space + "%p";
-        rest = &word[2..];
-    }
-    let zone = rest.trim_start();
-    pattern += &rest[..rest.len() - zone.len()];
-    pattern += match zone {
-        "" | "Z" | "UTC" => zone,
-        letters if is_abbreviation(letters) => letters,
-        offset if offset.contains(':') => "%:z",
-        _ => "%z",
-    };
-    (between.len() <= 2).then(|| format!("{between}{pattern}"))
 }
 
 /// Splits a string into date and time of day, at the T or the space between them.
@@ -358,7 +313,9 @@ fn date_of(text: &str) -> Result<Date, String> {
         [year, name, day] if year.len() == 4 => {
             date(year, &month(name).ok_or_else(other)?.to_string(), day)
         }
-        [day, month, year] if year.len() == 4 && text.contains('.') => date(year, month, day),
+        [day, month, year] if year.len() == 4 && is_plain(month) && text.contains('.') => {
+            date(year, month, day)
+        }
         [day, name, year] if year.len() == 4 && !is_plain(name) => {
             date(year, &month(name).ok_or_else(other)?.to_string(), day)
         }
@@ -397,10 +354,9 @@ fn clock_of(text: &str) -> Option<Clock<'_>> {
             (meridiem_hours, rest) = (Some(hours), rest[name.len()..].trim_start());
         }
     }
-    let is_called = is_abbreviation(rest);
     let zone = match offset(without_remark(rest)) {
         Some(seconds) => Some(Stated::Offset(seconds)),
-        None if is_called => Some(Stated::Abbreviation(rest)),
+        None if is_abbreviation(rest) => Some(Stated::Abbreviation(rest)),
         None if rest.is_empty() => None,
         None => return None,
     };
@@ -436,9 +392,30 @@ fn clock_of(text: &str) -> Option<Clock<'_>> {
     Some(Clock { time, next_second, zone })
 }
 
-/// Returns whether a text may be the letters of a zone, such as EST.
-fn is_abbreviation(text: &str) -> bool {
-    (3..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_uppercase())
+/// Returns the zone that the letters of a pattern state after the time of day, such as `EST` in
+/// `%H:%M:%S EST`.
+fn stated_in_pattern(pattern: &str) -> Option<Stated<'_>> {
+    let mut is_after_time = false;
+    for (n, piece) in pattern.split('%').enumerate() {
+        // The first piece has no conversion; a conversion ends with its letter.
+        let end = if n == 0 { 0 } else { piece.find(char::is_alphabetic).map_or(0, |at| at + 1) };
+        is_after_time |= n > 0 && piece[..end].ends_with(['H', 'I', 'k', 'l', 'T', 'R']);
+        let literal = piece.get(end..).filter(|_| is_after_time).unwrap_or_default();
+        for word in literal.split_whitespace() {
+            let begins = |c: char| c.is_ascii_digit() || "([.,;_".contains(c);
+            let word = word.trim_start_matches(begins).trim_end_matches([')', ']', ',', ';']);
+            if let Some(seconds) = offset(word) {
+                return Some(Stated::Offset(seconds));
+            }
+            if is_abbreviation(word) {
+                return Some(Stated::Abbreviation(word));
+            }
+            if word.ends_with('Z') || word.ends_with("UTC") {
+                return Some(Stated::Offset(0));
+            }
+        }
+    }
+    None
 }
 
 /// Removes a remark after an offset: `GMT+0100 (Central European Standard Time)`.
@@ -537,6 +514,7 @@ mod tests {
             ("20260131T080000Z", "+05:00", "2026-01-31T08:00:00Z"),
             ("31.01.2026 08:00:00", "Z", "2026-01-31T08:00:00Z"),
             ("31-Jan-2026 08:00:00", "Z", "2026-01-31T08:00:00Z"),
+            ("31.Jan.2026 08:00:00", "Z", "2026-01-31T08:00:00Z"),
             ("2026-01-31 08:00:00 PM", "Z", "2026-01-31T20:00:00Z"),
             ("2026-01-31 12:00:00 am", "Z", "2026-01-31T00:00:00Z"),
             ("2026-01-31 08:00:00 p.m.", "Z", "2026-01-31T20:00:00Z"),
@@ -635,6 +613,7 @@ mod tests {
             ("25/11/2026 08:00:00 +0100", "%d/%m/%Y %H:%M:%S %z"),
             ("25.11.26 08:00:00+01:00", "%d.%m.%y %H:%M:%S%:z; %y.%m.%d %H:%M:%S%:z"),
             ("25-Nov-26 08:00:00", "%d-%b-%y %H:%M:%S"),
+            ("25/11/2026 08:00:00 GMT", "%d/%m/%Y %H:%M:%S GMT"),
             ("251126 080000.00", "%d%m%y %H%M%S%.f; %y%m%d %H%M%S%.f"),
             ("251126080000", "%d%m%y%H%M%S; %y%m%d%H%M%S"),
             ("25112026080000", "%d%m%Y%H%M%S"),
