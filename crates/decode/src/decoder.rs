@@ -168,6 +168,7 @@ impl Decoder {
             age,
             points_max,
             elements_seen: 0,
+            time_beside: None,
             out,
         };
         // Try plain JSON before checking UTF-8: the plain reader checks it, too.

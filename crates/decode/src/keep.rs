@@ -1,6 +1,7 @@
 //! Collects the other fields of a point that a source keeps: every scalar by its path, with `/`
 //! between names.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::fmt;
 use std::ops::Deref;
@@ -289,6 +290,68 @@ impl Walk<'_> {
             self.cut += u64::from(!fits);
         }
     }
+}
+
+/// A value that [`visit_values`] finds.
+pub(super) enum Value<'a> {
+    /// A string, a number or a boolean, as `keep` stores it.
+    Scalar(Cow<'a, str>),
+    /// The JSON of an array.
+    Array(&'a str),
+}
+
+/// Calls `visit` with the path and value of each scalar and array of an object, or of the one at
+/// `root` in it, without the limits on kept fields except those of path and depth. Does not enter
+/// arrays.
+pub(super) fn visit_values(
+    json: &[u8],
+    root: &'static [&'static str],
+    visit: &mut dyn FnMut(&str, Value<'_>),
+) {
+    let json = std::str::from_utf8(json).expect("UTF-8").trim_ascii_start();
+    visit_below(json, root, &mut String::new(), 0, visit);
+}
+
+fn visit_below(
+    json: &str,
+    root: &'static [&'static str],
+    path: &mut String,
+    depth: usize,
+    visit: &mut dyn FnMut(&str, Value<'_>),
+) {
+    if !json.starts_with('{') {
+        return;
+    }
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    // Keep the members that were found before an error.
+    let _ = deserializer.deserialize_map(Members(|key: &str, value: &str| match root {
+        [first, rest @ ..] if *first == key => visit_below(value, rest, path, depth, visit),
+        [_, ..] => {}
+        [] => {
+            let length = path.len();
+            if length + key.len() >= NAME_BYTES_MAX {
+                return;
+            }
+            if length > 0 {
+                path.push('/');
+            }
+            path.push_str(key);
+            match value.as_bytes() {
+                [b'{', ..] if depth < DEPTH_MAX => {
+                    visit_below(value, &[], path, depth + 1, visit);
+                }
+                [b'{' | b'n', ..] => {}
+                [b'[', ..] => visit(path, Value::Array(value)),
+                [b'"', ..] => {
+                    if let Ok(text) = serde_json::from_str::<Text<'_>>(value) {
+                        visit(path, Value::Scalar(text.0));
+                    }
+                }
+                _ => visit(path, Value::Scalar(value.into())),
+            }
+            path.truncate(length);
+        }
+    }));
 }
 
 /// Visits each key with its raw value.

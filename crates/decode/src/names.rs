@@ -6,14 +6,17 @@
 use std::collections::BTreeSet;
 
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
 
 use super::driver::Driver;
+use super::exponent;
 use super::hemisphere::{hemisphere, normalised, says_negative};
 use super::json::{Scalar, Text, number};
-use super::keep::{Keep, Origin};
+use super::keep::{Keep, Origin, Value, visit_values};
 use super::reading::Reading;
 use super::refusal::{Refusal, refuse};
-use super::time::{Local, Zone, epoch_ms_from_float, is_in_figures, is_time_of_day};
+use super::time::{epoch_ms_from_float, is_in_figures, is_time_of_day, may_be_time};
+use super::unit::TimeUnit;
 use crate::position::Timestamp;
 use crate::reject::Reason;
 
@@ -153,41 +156,23 @@ pub(super) fn time_in<'j>(
         members.retain(|(_, value)| !value.is_missing());
         for known in TIMES {
             if let Some(at) = members.iter().position(|(name, _)| normalised(name) == known) {
-                return Ok(members.swap_remove(at).1);
+                let (name, value) = members.swap_remove(at);
+                if exponent::may_have_one(&value) {
+                    check_exponent(json, &name)?;
+                }
+                return Ok(value);
             }
         }
     }
-    let whole = Origin::whole(json);
-    // Skip no paths: those that a format reads begin at its root, so a `time` next to the
-    // properties of a Feature would be taken for the `time` in them.
-    let (all, _) = Keep::All.collect(&whole, &[]);
-    let is_time = |path: &str, value: &str| {
-        let is_named_so = is_time_name(path, reading.is_own);
-        let number = || number(value).and_then(|number| number.as_f64()).map(epoch_ms_from_float);
-        // The zone does not matter here: a day is near enough.
-        let utc = || Local { zone: Some(Zone::utc()), pattern: None };
-        let ms = || match number() {
-            Some(ms) if !is_in_figures(value) => Some(ms),
-            _ => utc().unix_ms(value).ok(),
-        };
-        let is_near = |ms: i64| ms.abs_diff(received_at.unix_ms()) < PLAUSIBLE_MS.unsigned_abs();
-        is_named_so && ms().is_some_and(is_near)
-    };
-    let is_clock = |path: &str, value: &str| {
-        let name = normalised(path.rsplit('/').next().unwrap_or(path));
-        TIMES_OF_DAY.contains(&&*name) && is_time_of_day(value)
-    };
-    if let Some((path, value)) = all.iter().find(|(path, value)| is_clock(path, value)) {
-        return refuse(
+    match unread_time(json, reading.is_own, received_at) {
+        Some(UnreadTime { path, value, is_time_of_day: true }) => refuse(
             Reason::BadTs,
             format!(
                 "there is no {ts}, but {path:.60} is the time of day {value:.40}: map it as ts, and \
                  its date as ts_date, with [formats.NAME]"
             ),
-        );
-    }
-    match all.iter().find(|(path, value)| is_time(path, value)) {
-        Some((path, value)) => refuse(
+        ),
+        Some(UnreadTime { path, value, .. }) => refuse(
             Reason::BadTs,
             format!(
                 "there is no {ts}, but {path:.60} is {value:.40}: rename it, or map it with \
@@ -196,6 +181,100 @@ pub(super) fn time_in<'j>(
         ),
         None => Ok(Scalar::Missing),
     }
+}
+
+/// Checks the number under the time's other name.
+///
+/// # Errors
+/// The number has lost its last digits.
+fn check_exponent(json: &[u8], name: &str) -> Result<(), Refusal> {
+    let mut checked = Ok(());
+    visit_values(json, &[], &mut |path, value| {
+        if let Value::Scalar(sent) = value
+            && path == name
+            && checked.is_ok()
+        {
+            checked = exponent::check_time_sent(&sent, TimeUnit::BySize);
+        }
+    });
+    checked
+}
+
+/// A time under a name that is not read.
+#[derive(Debug, Clone)]
+pub(super) struct UnreadTime {
+    pub(super) path: String,
+    pub(super) value: String,
+    is_time_of_day: bool,
+}
+
+/// Returns the first time in an object under a name that is not read, or a time of day if there is
+/// one.
+#[cold]
+pub(super) fn unread_time(json: &[u8], is_own: bool, received_at: Timestamp) -> Option<UnreadTime> {
+    let is_near = |ms: i64| ms.abs_diff(received_at.unix_ms()) < PLAUSIBLE_MS.unsigned_abs();
+    let is_time = |value: &str| {
+        let number = number(value).and_then(|number| number.as_f64()).map(epoch_ms_from_float);
+        match number {
+            Some(ms) if !is_in_figures(value) => is_near(ms),
+            Some(_) | None => may_be_time(value, is_near),
+        }
+    };
+    let (mut time_of_day, mut time) = (None, None);
+    // Visit all paths: those that a format reads begin at its root, so a `time` next to the
+    // properties of a Feature would be taken for the `time` in them.
+    visit_values(json, &[], &mut |path, value| {
+        let name = || normalised(path.rsplit('/').next().unwrap_or(path));
+        let found = |value: &str, is_time_of_day| {
+            Some(UnreadTime { path: path.to_owned(), value: value.to_owned(), is_time_of_day })
+        };
+        match value {
+            Value::Scalar(text) => {
+                if time_of_day.is_none()
+                    && is_time_of_day(&text)
+                    && TIMES_OF_DAY.contains(&&*name())
+                {
+                    time_of_day = found(&text, true);
+                }
+                if time.is_none() && is_time_name(path, is_own) && is_time(&text) {
+                    time = found(&text, false);
+                }
+            }
+            Value::Array(array) => {
+                let is_place = path.ends_with("geometry/coordinates");
+                if time.is_none() && (is_place || is_time_name(path, is_own)) {
+                    let texts = times_in_array(array, is_place);
+                    if texts.iter().any(|text| is_time(text)) {
+                        time = found(array, false);
+                    }
+                }
+            }
+        }
+    });
+    time_of_day.or(time)
+}
+
+/// Returns the texts that may be the time of an array: its first element, all of its elements as
+/// one text, and those of a date such as `[2026,11,27,9,0]`, as Java's Jackson writes it.
+/// `is_place`: only the fourth element, after those of a place.
+fn times_in_array(json: &str, is_place: bool) -> Vec<String> {
+    const ELEMENTS_MAX: usize = 8;
+    let Ok(values) = serde_json::from_str::<Vec<&RawValue>>(json) else { return Vec::new() };
+    let is_scalar = |value: &str| !value.starts_with(['[', '{', 'n']);
+    if values.len() > ELEMENTS_MAX || !values.iter().all(|value| is_scalar(value.get())) {
+        return Vec::new();
+    }
+    let texts: Vec<&str> = values.iter().map(|value| value.get().trim_matches('"')).collect();
+    if is_place {
+        return texts.get(3).map(|text| (*text).to_owned()).into_iter().collect();
+    }
+    let mut times: Vec<String> = texts.first().map(|text| (*text).to_owned()).into_iter().collect();
+    times.push(texts.join(" "));
+    if let [year, month, day, hour, minute, rest @ ..] = &texts[..] {
+        let second = rest.first().unwrap_or(&"0");
+        times.push(format!("{year}-{month}-{day} {hour}:{minute}:{second}"));
+    }
+    times
 }
 
 /// Returns whether a value at this path is the time of the fix. In milepost's own format, devices
@@ -281,16 +360,20 @@ pub(super) fn check_unread_hemispheres(
     has_one: &mut bool,
 ) -> Result<(), Refusal> {
     let degrees = [("lat", lat.as_f64()), ("lng", lng.as_f64())];
-    let (all, _) = Keep::All.collect(origin, &reading.used);
-    for (path, value) in all.iter() {
-        let Some(coordinate) = hemisphere_at(path) else { continue };
+    let mut checked = Ok(());
+    visit_values(origin.raw, origin.root, &mut |path, value| {
+        let Value::Scalar(value) = value else { return };
+        let is_used = || reading.used.iter().any(|used| used == path);
+        let Some(coordinate) = hemisphere_at(path).filter(|_| !is_used()) else { return };
         *has_one = true;
         let (field, degrees) = degrees[coordinate];
-        let is_negative = says_negative(value, coordinate);
-        if let Some(degrees) = degrees.filter(|degrees| is_negative && *degrees > 0.0) {
+        let is_negative = says_negative(&value, coordinate);
+        if let Some(degrees) = degrees.filter(|degrees| is_negative && *degrees > 0.0)
+            && checked.is_ok()
+        {
             let at = [origin.root.join("/").as_str(), path].join("/");
             let at = at.trim_start_matches('/');
-            return refuse(
+            checked = refuse(
                 Reason::WrongType,
                 format!(
                     "{field} is {degrees}, and {path:.40} is {value:.20}, which is not read: give \
@@ -298,8 +381,8 @@ pub(super) fn check_unread_hemispheres(
                 ),
             );
         }
-    }
-    Ok(())
+    });
+    checked
 }
 
 /// Adds to the detail of a missing field the similar name that the point has, or all of its names.
@@ -326,7 +409,7 @@ pub(super) fn hint(mut refusal: Refusal, json: &[u8], reading: &Reading) -> Refu
 
 /// Adds the paths of a point's fields that are neither read nor kept.
 pub(super) fn unread(origin: &Origin<'_>, reading: &Reading, into: &mut BTreeSet<String>) {
-    const NAMES_MAX: usize = 64;
+    const NAMES_MAX: usize = 256;
     if reading.keep == Keep::All || !origin.raw.starts_with(b"{") {
         return;
     }
@@ -337,15 +420,26 @@ pub(super) fn unread(origin: &Origin<'_>, reading: &Reading, into: &mut BTreeSet
     let is_driver = |name: &str| {
         driver.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
     };
-    let (all, _) = Keep::All.collect(origin, &reading.used);
     let (kept, _) = reading.keep.collect(origin, &reading.used);
-    for (name, _) in all.iter() {
+    visit_values(origin.raw, origin.root, &mut |name, value| {
+        // A format may read an element of an array.
+        let is_used = |used: &String| {
+            let rest = used.strip_prefix(name);
+            rest.is_some_and(|rest| {
+                rest.is_empty() || matches!(value, Value::Array(_)) && rest.starts_with('/')
+            })
+        };
         let is_kept = kept.iter().any(|(kept, _)| kept == name);
         let is_time = reading.is_own && TIMES.contains(&&*normalised(name));
-        if !is_kept && !is_time && !is_driver(name) && into.len() < NAMES_MAX {
+        if !is_kept
+            && !is_time
+            && !is_driver(name)
+            && !reading.used.iter().any(is_used)
+            && into.len() < NAMES_MAX
+        {
             into.insert(name.to_owned());
         }
-    }
+    });
 }
 
 #[cfg(test)]

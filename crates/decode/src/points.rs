@@ -6,7 +6,7 @@ use super::driver::{Named, id_of};
 use super::ignored::Ignored;
 use super::json::{Scalar, excerpt, raw_points};
 use super::keep::{Keep, Origin};
-use super::names;
+use super::names::{self, UnreadTime};
 use super::plain::Plain;
 use super::point::{Context, Point};
 use super::reading::Reading;
@@ -25,6 +25,8 @@ pub(super) struct Points<'m> {
     pub(super) points_max: usize,
     /// Number of array elements so far.
     pub(super) elements_seen: usize,
+    /// The time in the object around the current points, after the first of them without a time.
+    pub(super) time_beside: Option<Option<UnreadTime>>,
     pub(super) out: &'m mut Decoded,
 }
 
@@ -47,6 +49,9 @@ impl Points<'_> {
         let substitute;
         let ts = if point.ts.is_missing() {
             substitute = names::time_in(origin.raw, reading, received_at)?;
+            if substitute.is_missing() {
+                self.check_time_beside(origin)?;
+            }
             &substitute
         } else {
             &point.ts
@@ -79,6 +84,32 @@ impl Points<'_> {
             self.out.lacking.attributes_cut += cut;
         }
         Ok(())
+    }
+
+    /// Checks the object around a point that has no time.
+    ///
+    /// # Errors
+    /// The object has a time. With the time of receipt instead, the fix would be wrong.
+    #[cold]
+    fn check_time_beside(&mut self, origin: &Origin<'_>) -> Result<(), Refusal> {
+        let Some(ts) = &self.reading.ts_called else { return Ok(()) };
+        if std::ptr::eq(origin.raw, origin.within) {
+            return Ok(());
+        }
+        let received_at = self.received_at;
+        let beside = self
+            .time_beside
+            .get_or_insert_with(|| names::unread_time(origin.within, false, received_at));
+        match beside {
+            Some(UnreadTime { path, value, .. }) => refuse(
+                Reason::BadTs,
+                format!(
+                    "there is no {ts} in the point, but {path:.60} beside the points is \
+                     {value:.40}: send the time in each point"
+                ),
+            ),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn ignore(&mut self, kind: Ignored) {
@@ -170,6 +201,7 @@ impl Points<'_> {
             );
         }
         self.elements_seen = self.elements_seen.saturating_sub(1) + count;
+        self.time_beside = None;
         for raw in kept {
             if let Err(refusal) = read(self, raw.get()) {
                 let raw = raw.get().as_bytes();

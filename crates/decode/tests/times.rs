@@ -86,6 +86,140 @@ fn feature(members: &str) -> String {
     )
 }
 
+#[test]
+fn time_beside_the_points_rejects_those_without_a_time() {
+    let batch = mapped(Fields { points: Some(pointer("/fixes")), ..fields(TimeUnit::BySize) });
+    for (members, path) in [
+        (r#""ts":1795770000"#, "ts"),
+        (r#""recorded_at":"2026-11-27T09:00:00Z""#, "recorded_at"),
+        (r#""head":{"time":1795770000}"#, "head/time"),
+        (r#""date":"2026-11-27","time":"09:00:00""#, "time"),
+        (r#""time":[2026,11,27,9,0]"#, "time"),
+    ] {
+        let fixes = r#""fixes":[{"lat":52.5,"lng":13.4},{"lat":52.6,"lng":13.4}]"#;
+        for payload in [format!("{{{members},{fixes}}}"), format!("{{{fixes},{members}}}")] {
+            let said = format!("no /ts in the point, but {path} beside the points is");
+            refuses(&batch, &payload, &said);
+        }
+        // Each point has its own time.
+        let payload =
+            format!(r#"{{{members},"fixes":[{{"lat":52.5,"lng":13.4,"ts":1795770000}}]}}"#);
+        assert_eq!(decode(&batch, payload).positions.len(), 1);
+    }
+    // The time of one message is not that of the next one in the same payload.
+    let two = r#"[{"ts":1795770000,"fixes":[{"lat":1,"lng":2}]},{"fixes":[{"lat":3,"lng":4}]}]"#;
+    let decoded = decode(&batch, two);
+    assert_eq!((decoded.positions.len(), decoded.rejects.len()), (1, 1), "{decoded:?}");
+    refuses(
+        &format_called("traccar-client"),
+        r#"{"location":[{"coords":{"latitude":1,"longitude":2}}],"timestamp":"2026-11-27T09:00:00Z"}"#,
+        "but timestamp beside the points is",
+    );
+    let geojson = format_called("geojson");
+    for beside in
+        [r#""timestamp":"2026-11-27T09:00:00Z""#, r#""properties":{"timestamp":1795770000}"#]
+    {
+        let payload = format!(
+            r#"{{"type":"FeatureCollection",{beside},"features":[{}]}}"#,
+            feature(r#""properties":{}"#)
+        );
+        refuses(&geojson, &payload, "timestamp beside the points is");
+    }
+    // Neither the points nor a list of them is a time.
+    stores_undated(&batch, r#"{"when":[{"ts":1795770000}],"fixes":[{"lat":52.5,"lng":13.4}]}"#);
+}
+
+#[test]
+fn time_in_an_array_rejects_the_fix() {
+    let own = format_called("milepost");
+    for value in [
+        "[2026,11,27,9,0,0]",
+        "[2026, 11, 27, 9, 0, 0, 123000000]",
+        "[1795770000,0]",
+        "[\"2026-11-27T09:00:00Z\"]",
+        "[\"2026-11-27\",\"09:00:00\"]",
+    ] {
+        let fix = format!(r#"{{"lat":52.5,"lng":13.4,"recordedAt":{value}}}"#);
+        refuses(&own, &fix, "recordedAt is");
+        refuses(
+            &format_called("thingsboard"),
+            &format!(r#"{{"latitude":1,"longitude":2,"recordedAt":{value}}}"#),
+            "recordedAt is",
+        );
+        refuses(
+            &format_called("w3c"),
+            &format!(r#"{{"coords":{{"latitude":1,"longitude":2}},"time":{value}}}"#),
+            "time is",
+        );
+        refuses(
+            &format_called("geojson"),
+            &feature(&format!(r#""properties":{{}},"when":{value}"#)),
+            "when is",
+        );
+    }
+    refuses(
+        &format_called("geojson"),
+        r#"{"type":"Feature","properties":{},"geometry":{"type":"Point","coordinates":[13.4,52.5,30,1795770000]}}"#,
+        "geometry/coordinates is",
+    );
+    for other in
+        ["\"times\":[]", "\"uptimes\":[1,2,3]", "\"date\":[[1795770000]]", "\"gps_time\":[1,2]"]
+    {
+        stores_undated(&own, &format!(r#"{{"lat":52.5,"lng":13.4,{other}}}"#));
+    }
+    let decoded =
+        decode(&own, r#"{"lat":52.5,"lng":13.4,"ts":1795770000,"can":[1,2],"a":{"b":[]}}"#);
+    assert_eq!(decoded.unread.into_iter().collect::<Vec<_>>(), ["a/b", "can"]);
+    let one_array =
+        mapped(Fields { lat: pointer("/p/0"), lng: pointer("/p/1"), ..fields(TimeUnit::BySize) });
+    let decoded = decode(&one_array, r#"{"p":[52.5,13.4],"ts":1795770000}"#);
+    assert!(decoded.unread.is_empty() && decoded.positions.len() == 1, "{decoded:?}");
+}
+
+#[test]
+fn rounded_time_is_rejected_under_every_name() {
+    let own = format_called("milepost");
+    for name in ["ts", "timestamp", "time", "fixTime", "Date_Time"] {
+        let fix = |value: &str| format!(r#"{{"lat":52.5,"lng":13.4,"{name}":{value}}}"#);
+        refuses(&own, &fix("1.795771e+09"), "lost its last digits");
+        assert_eq!(decode(&own, fix("1.79577000E9")).positions.len(), 1, "{name}");
+        assert_eq!(decode(&own, fix("1795770000.5")).positions.len(), 1, "{name}");
+    }
+    let geojson = format_called("geojson");
+    for name in ["ts", "timestamp", "time", "datetime", "fixTime"] {
+        let payload = feature(&format!(r#""properties":{{"{name}":1.79577e9}}"#));
+        refuses(&geojson, &payload, "lost its last digits");
+    }
+    let both = feature(r#""properties":{"ts":1795770000.5,"time":1.79577e9}"#);
+    assert_eq!(decode(&geojson, both).positions.len(), 1);
+}
+
+#[test]
+fn time_behind_many_fields_rejects_the_fix() {
+    let many: String = (0..70).map(|n| format!(r#""io{n}":{n},"#)).collect();
+    let fix = format!(r#"{{"lat":52.5,"lng":13.4,{many}"recorded_at":"2026-11-27T09:00:00Z"}}"#);
+    refuses(&format_called("milepost"), &fix, "recorded_at is");
+    let dated = format!(r#"{{"lat":52.5,"lng":13.4,{many}"ts":1795770000,"zebra":1}}"#);
+    let decoded = decode(&format_called("milepost"), dated);
+    assert!(decoded.unread.contains("zebra"), "{:?}", decoded.unread);
+}
+
+#[test]
+fn time_of_unknown_order_or_zone_rejects_the_fix() {
+    let own = format_called("milepost");
+    for (name, value) in [
+        ("date", "27/11/2026 09:00:00"),
+        ("gps_time", "11/27/2026 9:00:00 AM"),
+        ("recorded_at", "27-11-26 09:00"),
+        ("recorded_at", "2026-11-27 04:00:00 EST"),
+        ("recorded_at", "11/27/2026 04:00:00 AM EST"),
+        ("recorded_at", "27.Nov.2026 09:00"),
+    ] {
+        refuses(&own, &format!(r#"{{"lat":52.5,"lng":13.4,"{name}":"{value}"}}"#), value);
+    }
+    stores_undated(&own, r#"{"lat":52.5,"lng":13.4,"update":"11/27/1999 09:00:00"}"#);
+}
+
 /// Decodes a time by a pattern, in a zone if it is not empty. Returns its distance from 09:00Z in
 /// seconds.
 fn by_pattern(pattern: &str, zone: &str, text: &str) -> Result<i64, String> {

@@ -5,6 +5,7 @@
 
 use std::sync::LazyLock;
 
+use crate::exponent;
 use crate::extract::Pointer;
 use crate::ignored::Ignored;
 use crate::keep::Origin;
@@ -13,7 +14,7 @@ use crate::point::Point;
 use crate::points::Points;
 use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
-use crate::unit::SpeedUnit;
+use crate::unit::{SpeedUnit, TimeUnit};
 
 pub(super) const FIELDS: &[&str] = &[
     "type",
@@ -47,6 +48,12 @@ pub(super) const ALIASES: [(&str, usize); 10] = [
 ];
 static FEATURES: LazyLock<Pointer> =
     LazyLock::new(|| Pointer::new("/features").expect("well formed"));
+
+static TIMES: LazyLock<Vec<Pointer>> = LazyLock::new(|| {
+    let names = ["ts", "timestamp", "time", "datetime", "fixTime", "fixtime"];
+    let pointer = |name| Pointer::new(&format!("/properties/{name}")).expect("well formed");
+    names.map(pointer).into()
+});
 
 /// Reads a Feature or a FeatureCollection. `within`: the FeatureCollection around a Feature, or
 /// `json` itself.
@@ -107,10 +114,14 @@ pub(super) fn read(
     if !points.reading.checks_hemispheres {
         names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
     }
+    let ts = [ts, timestamp, time].into_iter().find(|ts| !ts.is_missing()).unwrap_or_default();
+    if exponent::may_have_one(&ts) {
+        check_exponent(json)?;
+    }
     let point = Point {
         lat,
         lng,
-        ts: [ts, timestamp, time].into_iter().find(|ts| !ts.is_missing()).unwrap_or_default(),
+        ts,
         seq,
         speed: speed.times(unit.metres_per_second()),
         heading,
@@ -122,4 +133,21 @@ pub(super) fn read(
         &point,
         &Origin { driver, within: within.as_bytes(), root: &["properties"], raw: json.as_bytes() },
     )
+}
+
+/// Checks the exponent of the time.
+///
+/// # Errors
+/// The number has lost its last digits.
+#[cold]
+fn check_exponent(json: &str) -> Result<(), Refusal> {
+    if !exponent::is_in(json) {
+        return Ok(());
+    }
+    for pointer in TIMES.iter() {
+        if let Some(raw) = pointer.raw(json)?.filter(|raw| raw.get() != "null") {
+            return exponent::check_time_sent(raw.get(), TimeUnit::BySize);
+        }
+    }
+    Ok(())
 }
