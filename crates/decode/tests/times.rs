@@ -220,6 +220,17 @@ fn time_of_unknown_order_or_zone_rejects_the_fix() {
     stores_undated(&own, r#"{"lat":52.5,"lng":13.4,"update":"11/27/1999 09:00:00"}"#);
 }
 
+#[test]
+fn date_without_its_time_of_day_rejects_the_fix() {
+    let more = More { date: Some(pointer("/date")), ..More::default() };
+    let source = mapped(Fields { more: Some(Box::new(more)), ..fields(TimeUnit::Rfc3339) });
+    for ts in ["", r#","ts":null"#] {
+        let fix = format!(r#"{{"lat":52.5,"lng":13.4,"date":"271126"{ts}}}"#);
+        refuses(&source, &fix, "the date \"271126\" has no time of day");
+    }
+    stores_undated(&source, r#"{"lat":52.5,"lng":13.4}"#);
+}
+
 /// Decodes a time by a pattern, in a zone if it is not empty. Returns its distance from 09:00Z in
 /// seconds.
 fn by_pattern(pattern: &str, zone: &str, text: &str) -> Result<i64, String> {

@@ -123,14 +123,21 @@ impl More {
                 found[slot] = read(std::mem::take(&mut found[slot])).times(factor);
             }
         }
-        if self.date.is_some() && !found[TS].is_missing() {
+        if self.date.is_some() {
             let text = |value: &Scalar<'_>| {
                 value.as_text().map_or_else(|| value.to_string(), str::to_owned)
             };
-            let Some(date) = Some(&found[DATE]).filter(|date| !date.is_missing()) else {
-                return refuse(Reason::BadTs, format!("the time {} has no date", found[TS]));
-            };
-            found[TS] = Scalar::Text(format!("{} {}", text(date), text(&found[TS])).into());
+            match (&found[DATE], &found[TS]) {
+                (Scalar::Missing, Scalar::Missing) => return Ok(None),
+                (Scalar::Missing, ts) => {
+                    return refuse(Reason::BadTs, format!("the time {ts} has no date"));
+                }
+                (date, Scalar::Missing) => {
+                    return refuse(Reason::BadTs, format!("the date {date} has no time of day"));
+                }
+                _ => {}
+            }
+            found[TS] = Scalar::Text(format!("{} {}", text(&found[DATE]), text(&found[TS])).into());
         }
         Ok(None)
     }
