@@ -77,11 +77,21 @@ impl Pointer {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Paths {
     slot: Option<usize>,
-    /// Used only if the slot's own path has no value.
-    is_alias: bool,
+    sharing: Sharing,
     /// The object at this path has the name of a coordinate: 0 for lat, 1 for lng.
     coordinate: Option<usize>,
     children: Vec<(Box<str>, Paths)>,
+}
+
+/// Whether other paths lead to a path's slot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Sharing {
+    #[default]
+    Alone,
+    /// The slot's own path: its value replaces that of an alias, but null does not.
+    HasAlias,
+    /// Used only if the slot's own path has no value.
+    IsAlias,
 }
 
 /// The extracted values, by slot.
@@ -112,25 +122,38 @@ impl Paths {
             });
             at = &mut at.children[index].1;
         }
-        (at.slot, at.is_alias) = (Some(slot), false);
+        (at.slot, at.sharing) = (Some(slot), Sharing::Alone);
     }
 
     /// Adds another name for a slot's value. If a payload has several, the one of
     /// [`add`](Self::add) is used.
     pub(super) fn add_alias(&mut self, path: &str, slot: usize) {
+        self.each_of_slot(slot, &mut |own| own.sharing = Sharing::HasAlias);
         self.add(path.split('/'), slot);
         let mut at = self;
         for step in path.split('/') {
             let index = at.children.iter().position(|(name, _)| **name == *step);
             at = &mut at.children[index.expect("just added")].1;
         }
-        at.is_alias = true;
+        at.sharing = Sharing::IsAlias;
+    }
+
+    /// Calls `change` with each path of a slot that is not an alias.
+    fn each_of_slot(&mut self, slot: usize, change: &mut impl FnMut(&mut Self)) {
+        if self.slot == Some(slot) && self.sharing != Sharing::IsAlias {
+            change(self);
+        }
+        for (_, child) in &mut self.children {
+            child.each_of_slot(slot, change);
+        }
     }
 
     #[inline]
     fn put<'a>(&self, value: Scalar<'a>, found: &mut Found<'a>) {
         match self.slot {
-            Some(slot) if self.is_alias => put_alias(value, &mut found[slot]),
+            Some(slot) if self.sharing != Sharing::Alone => {
+                put_shared(value, &mut found[slot], self.sharing);
+            }
             Some(slot) => found[slot] = value,
             None => {}
         }
@@ -243,10 +266,15 @@ impl Paths {
     }
 }
 
-/// Stores the value of an alias, unless the slot has a value.
+/// Stores a value of a slot that has an alias.
 #[cold]
-fn put_alias<'a>(value: Scalar<'a>, slot: &mut Scalar<'a>) {
-    if slot.is_missing() {
+fn put_shared<'a>(value: Scalar<'a>, slot: &mut Scalar<'a>, sharing: Sharing) {
+    let is_stored = match sharing {
+        Sharing::IsAlias => slot.is_missing(),
+        Sharing::HasAlias => !value.is_missing(),
+        Sharing::Alone => true,
+    };
+    if is_stored {
         *slot = value;
     }
 }

@@ -283,3 +283,27 @@ fn zone_in_a_pattern_is_that_of_the_time() {
         "such as \"%m/%d/%Y %I:%M:%S %p EST\"",
     );
 }
+
+#[test]
+fn null_does_not_replace_the_value_of_another_name() {
+    let geojson = format_called("geojson");
+    for properties in [
+        r#""velocity":3,"speed":null,"fixTime":"2026-11-27T09:00:00Z","time":null"#,
+        r#""speed":null,"velocity":3,"time":null,"fixTime":"2026-11-27T09:00:00Z""#,
+        r#""velocity":4,"speed":3,"fixTime":1,"time":"2026-11-27T09:00:00Z""#,
+        r#""speed":3,"velocity":4,"time":"2026-11-27T09:00:00Z","fixTime":1"#,
+    ] {
+        let payload = feature(&format!(r#""properties":{{{properties}}}"#));
+        let plain = decode(&geojson, &payload);
+        assert_eq!(plain.rejects, [], "{payload}");
+        assert_eq!(plain.positions[0].speed.cms(), 300, "{payload}");
+        assert_eq!(plain.positions[0].ts.unix_ms(), 1_795_770_000_000, "{payload}");
+        let mut other = Decoded::default();
+        Decoder::new(std::slice::from_ref(&geojson), Limits::default()).by_serde_json().decode(
+            Message::new(b"in/d7", payload.as_bytes()),
+            Timestamp::from_unix_ms(NOW_MS),
+            &mut other,
+        );
+        assert_eq!(plain.positions, other.positions, "{payload}");
+    }
+}
