@@ -9,7 +9,14 @@ pub(super) fn normalised(name: &str) -> String {
 #[inline]
 pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
     match key {
-        [b'n' | b'N' | b'e' | b'E', ..] => matches!(key.len(), 2 | 3),
+        [b'n' | b'N' | b'e' | b'E', _] | [b'n' | b'N' | b'e' | b'E', _, _] => true,
+        // `ns_indicator`, `n/s`, `northSouth`; `ew…`, `eastWest`; `dirLat`; `hemisphereLat`.
+        [b'n' | b'N', b's' | b'S' | b'/' | b'_' | b'-', ..]
+        | [b'e' | b'E', b'w' | b'W' | b'/' | b'_' | b'-', ..]
+        | [b'n' | b'N', b'o' | b'O', b'r' | b'R', ..]
+        | [b'e' | b'E', b'a' | b'A', b's' | b'S', ..]
+        | [b'd' | b'D', b'i' | b'I', b'r' | b'R', b'l' | b'L' | b'_' | b'-', ..]
+        | [b'h' | b'H', b'e' | b'E', b'm' | b'M', ..] => true,
         [b'l' | b'L', b'a' | b'A' | b'o' | b'O' | b'n' | b'N', _, _, ..] => true,
         [b'g' | b'G', b'p' | b'P', b's' | b'S', _, _, ..] => true,
         _ => false,
@@ -17,8 +24,24 @@ pub(super) fn may_be_hemisphere(key: &[u8]) -> bool {
 }
 
 /// The endings by which the name of a hemisphere differs from that of its coordinate.
-const HEMISPHERE_ENDINGS: [&str; 10] =
-    ["ns", "ew", "h", "dir", "direction", "ref", "hemi", "hemisphere", "indicator", "cardinal"];
+const HEMISPHERE_ENDINGS: [&str; 12] = [
+    "ns",
+    "ew",
+    "h",
+    "dir",
+    "direction",
+    "ref",
+    "hem",
+    "hemi",
+    "hemisphere",
+    "indicator",
+    "cardinal",
+    "pole",
+];
+/// The beginnings by which the name of a hemisphere differs from that of its coordinate.
+const HEMISPHERE_BEGINNINGS: [&str; 4] = ["dir", "hem", "hemi", "hemisphere"];
+/// The names of both hemispheres of a coordinate.
+const BOTH: [[&str; 2]; 2] = [["ns", "northsouth"], ["ew", "eastwest"]];
 /// The names of latitude and longitude with which the name of a hemisphere may begin.
 const COORDINATES: [&[&str]; 2] = [&["lat", "latitude"], &["lng", "lon", "long", "longitude"]];
 
@@ -50,17 +73,19 @@ pub(super) fn says_negative(value: &str, coordinate: usize) -> bool {
 pub fn hemisphere(name: &str) -> Option<usize> {
     let name = normalised(name).replace('/', "");
     let name = name.strip_prefix("gps").unwrap_or(&name);
-    let of = |fields: &[&str]| {
-        let ends = |field: &&str| {
-            name.strip_prefix(*field).is_some_and(|end| HEMISPHERE_ENDINGS.contains(&end))
-        };
-        fields.iter().any(ends)
+    let is_of = |field: &str| {
+        let ends = name.strip_prefix(field).is_some_and(|end| HEMISPHERE_ENDINGS.contains(&end));
+        let begin = || name.strip_suffix(field);
+        ends || begin().is_some_and(|begin| HEMISPHERE_BEGINNINGS.contains(&begin))
     };
-    match name {
-        "ns" => Some(0),
-        "ew" => Some(1),
-        _ => COORDINATES.iter().position(|fields| of(fields)),
-    }
+    let is_both = |both: &str| {
+        name.strip_prefix(both)
+            .is_some_and(|end| end.is_empty() || HEMISPHERE_ENDINGS.contains(&end))
+    };
+    [0, 1].into_iter().find(|n| {
+        BOTH[*n].iter().any(|both| is_both(both))
+            || COORDINATES[*n].iter().any(|field| is_of(field))
+    })
 }
 
 #[cfg(test)]

@@ -307,3 +307,34 @@ fn null_does_not_replace_the_value_of_another_name() {
         assert_eq!(plain.positions, other.positions, "{payload}");
     }
 }
+
+#[test]
+fn hemisphere_is_known_by_all_its_usual_names() {
+    for names in [
+        ["ns_indicator", "ew_indicator"],
+        ["nsIndicator", "ewIndicator"],
+        ["NorthSouth", "EastWest"],
+        ["north_south", "east_west"],
+        ["latPole", "lonPole"],
+        ["lat_hem", "lon_hem"],
+        ["dirLat", "dirLon"],
+        ["dir_lat", "dir_lng"],
+        ["hemisphereLatitude", "hemisphereLongitude"],
+        ["lat_dir", "lon_dir"],
+    ] {
+        for (at, letter) in [(0, "S"), (1, "W")] {
+            let fix =
+                format!(r#"{{"lat":33.5,"lng":70.4,"ts":1795770000,"{}":"{letter}"}}"#, names[at]);
+            for source in [format_called("milepost"), mapped(fields(TimeUnit::BySize))] {
+                let decoded = decode(&source, &fix);
+                let reasons: Vec<_> =
+                    decoded.rejects.iter().map(|reject| reject.reason.name()).collect();
+                assert_eq!(reasons, ["wrong_type"], "{fix}");
+            }
+        }
+    }
+    for name in ["note", "node", "direction", "east_gate", "dirty", "northing"] {
+        let fix = format!(r#"{{"lat":33.5,"lng":70.4,"ts":1795770000,"{name}":"S"}}"#);
+        assert_eq!(decode(&format_called("milepost"), &fix).positions.len(), 1, "{fix}");
+    }
+}
