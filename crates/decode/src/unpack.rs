@@ -106,9 +106,11 @@ fn frame(payload: &mut &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
 }
 
 /// Writes CBOR as JSON (RFC 8949, 6.1): drops tags; writes null for values that JSON lacks, and for
-/// byte strings; turns integer keys into strings.
+/// byte strings; writes bignums as numbers; turns integer keys into strings.
 struct Json<'a> {
     cbor: Decoder<&'a [u8]>,
+    /// The tag before the current item, if it has one.
+    tag: Option<u64>,
     out: Vec<u8>,
     bytes_max: usize,
 }
@@ -117,6 +119,7 @@ impl<'a> Json<'a> {
     fn of(payload: &'a [u8], bytes_max: usize) -> Result<Vec<u8>, Refusal> {
         let mut json = Self {
             cbor: Decoder::from(payload),
+            tag: None,
             out: Vec::with_capacity(2 * payload.len()),
             bytes_max,
         };
@@ -134,9 +137,10 @@ impl<'a> Json<'a> {
 
     /// Returns the next item without its tags.
     fn pull(&mut self) -> Result<Header, Refusal> {
+        self.tag = None;
         loop {
             match self.cbor.pull() {
-                Ok(Header::Tag(_)) => {}
+                Ok(Header::Tag(tag)) => self.tag = Some(tag),
                 Ok(header) => return Ok(header),
                 Err(_) => return Err(self.malformed()),
             }
@@ -162,8 +166,19 @@ impl<'a> Json<'a> {
                 self.scalar(&text);
             }
             Header::Bytes(length) => {
-                self.skip(length)?;
-                self.scalar(&());
+                // RFC 8949, 3.4.3: 2 is a bignum n, 3 is -1 - n.
+                let is_negative = match self.tag {
+                    Some(2) => Some(false),
+                    Some(3) => Some(true),
+                    Some(_) | None => None,
+                };
+                let magnitude = self.bytes(length)?;
+                match (is_negative, magnitude) {
+                    (None, _) => self.scalar(&()),
+                    (Some(false), Some(number)) => self.scalar(&number),
+                    (Some(true), Some(number)) => self.scalar(&(-1 - i128::from(number))),
+                    (Some(_), None) => self.scalar(&"a bignum of more than 64 bits"),
+                }
             }
             Header::Array(_) | Header::Map(_) if depth == CBOR_DEPTH_MAX => {
                 return Err(self.malformed());
@@ -244,15 +259,22 @@ impl<'a> Json<'a> {
         read().map(|()| text).ok_or_else(|| self.malformed())
     }
 
-    fn skip(&mut self, length: Option<usize>) -> Result<(), Refusal> {
-        let mut buffer = [0; 256];
+    /// Reads a byte string as a number, the highest byte first; `None` if it has more than 64 bits.
+    fn bytes(&mut self, length: Option<usize>) -> Result<Option<u64>, Refusal> {
+        let (mut number, mut buffer) = (Some(0_u64), [0; 256]);
         let mut segments = self.cbor.bytes(length);
         let mut read = || {
             while let Some(mut segment) = segments.pull().ok()? {
-                while segment.pull(&mut buffer).ok()?.is_some() {}
+                while let Some(piece) = segment.pull(&mut buffer).ok()? {
+                    for byte in piece {
+                        let shifted = number.and_then(|number| number.checked_mul(256));
+                        number = shifted.map(|shifted| shifted + u64::from(*byte));
+                    }
+                }
             }
             Some(())
         };
-        read().ok_or_else(|| self.malformed())
+        read().ok_or_else(|| self.malformed())?;
+        Ok(number)
     }
 }

@@ -338,3 +338,30 @@ fn hemisphere_is_known_by_all_its_usual_names() {
         assert_eq!(decode(&format_called("milepost"), &fix).positions.len(), 1, "{fix}");
     }
 }
+
+#[test]
+fn bignum_in_cbor_is_a_number() {
+    let fix = |ts: &[u8]| {
+        let mut cbor = vec![0xa3, 0x63];
+        cbor.extend(b"lat\x01\x63lng\x02\x62ts");
+        cbor.extend(ts);
+        decode(&format_called("milepost"), cbor)
+    };
+    // 1795770000 with and without leading zeros, as an integer, and in two pieces.
+    for ts in [
+        &[0xc2, 0x44, 0x6b, 0x09, 0x46, 0x90][..],
+        &[0xc2, 0x46, 0, 0, 0x6b, 0x09, 0x46, 0x90],
+        &[0x1a, 0x6b, 0x09, 0x46, 0x90],
+        &[0xc2, 0x5f, 0x42, 0x6b, 0x09, 0x42, 0x46, 0x90, 0xff],
+    ] {
+        let decoded = fix(ts);
+        let times: Vec<_> = decoded.positions.iter().map(|fix| fix.ts.unix_ms()).collect();
+        assert_eq!((times, decoded.lacking.undated), (vec![1_795_770_000_000], 0), "{decoded:?}");
+    }
+    let long = [&[0xc2, 0x58, 40, 1][..], &[0; 39]].concat();
+    assert_eq!(fix(&long).rejects[0].reason.name(), "bad_ts");
+    let negative = fix(&[0xc3, 0x44, 0x6b, 0x09, 0x46, 0x90]);
+    assert_eq!(negative.rejects[0].reason.name(), "too_old");
+    // Other byte strings count as null.
+    assert_eq!(fix(&[0x44, 0x6b, 0x09, 0x46, 0x90]).lacking.undated, 1);
+}
