@@ -1189,7 +1189,7 @@ fn minutes_in_another_column_are_refused_under_any_name() {
     }
 }
 
-/// Of two times, the one whose columns say UTC is read.
+/// If a file has two times, the one whose columns say UTC is read.
 #[test]
 fn date_and_time_in_utc_are_preferred_to_local_ones() {
     let row = "DAY,DAY,10:12:47,1,2".replacen("DAY", "2001-01-01", 1);
