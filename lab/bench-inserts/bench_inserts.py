@@ -149,7 +149,8 @@ def turn(args, engine, db: Database, schema: str, count: int, mqtt: int, run: st
 
 def settle(db: Database) -> None:
     deadline = time.monotonic() + MERGED_SECONDS_MAX
-    while int(db.ask("SELECT count() FROM system.merges")) > 0 and time.monotonic() < deadline:
+    while (merges := int(db.ask("SELECT count() FROM system.merges"))) > 0:
+        assert time.monotonic() < deadline, f"{merges} merges still run after {MERGED_SECONDS_MAX} s: their CPU would be missing"
         time.sleep(0.5)
 
 

@@ -386,7 +386,9 @@ fn count_everyone(tables: &Store, outcome: &mut Outcome) -> Result<()> {
     let number = |sql: &str| -> Result<u64> { Ok(tables.query(sql)?.trim().parse()?) };
     let different = number("SELECT uniqExact(driver_id, seq) FROM fleet.positions")?;
     outcome.lost = Some(outcome.messages.saturating_sub(different));
-    outcome.twice = Some(different.saturating_sub(outcome.messages));
+    let fixes = number("SELECT count() FROM fleet.fixes")?;
+    let duplicates = fixes.saturating_sub(different);
+    outcome.twice = Some(duplicates + different.saturating_sub(outcome.messages));
     outcome.last_positions = Some(number("SELECT count() FROM fleet.last_positions")?);
     let began = Instant::now();
     number("SELECT count() FROM fleet.last_positions WHERE driver_id = 'sim-fh-0004711'")?;
