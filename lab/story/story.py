@@ -39,6 +39,10 @@ def pair(values) -> str:
     return "–" if not values else f"{rounded(values[0])} / {rounded(values[1])} ms"
 
 
+def capitalised(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 class Story:
     def __init__(self, path: Path):
         self.record = json.loads(path.read_text(encoding="utf-8"))
@@ -249,7 +253,8 @@ class Story:
             lines.append(f"Against milepost: {', '.join(faster)} store more rows a second at their ceiling.")
         for player in self.players:
             sentences = [finding["sentence"] for finding in player["findings"]]
-            lines += [f"{player['title']} {sentence}." for sentence in sentences]
+            name = player["title"] if player["name"] == "milepost" else capitalised(player["title"])
+            lines += [f"{name} {sentence}." for sentence in sentences]
             if not sentences:
                 lines.append(f"There is no finding against {player['title']}.")
         for ceiling in self.broker_ceilings():
