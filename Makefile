@@ -1,4 +1,4 @@
-# The one door. Everything a target needs beyond Rust, cc, Python 3, git and make it installs itself, or names.
+# The entry point for every task. A target needs Rust, cc, Python 3, git and make. It installs what else it needs, or names it.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 
@@ -10,42 +10,42 @@ SECONDS ?= 3600
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-demo: ## broker, ClickHouse, milepost and a fleet on free ports; a table and a picture; leaves nothing running
+demo: ## run broker, ClickHouse, milepost and a fleet on free ports; prints a table and draws a picture; leaves nothing running
 	lab/local/setup & cargo build --profile demo --locked -p milepost -p loadgen; built=$$?; wait $$! && exit $$built
 	target/demo/loadgen demo --milepost target/demo/milepost
 
-map: page ## the same parts, a fleet with an hour behind it, and the live map of it; prints the address; until Ctrl-C
+map: page ## run the same, with a fleet that has already driven for an hour, and the live map; prints the map's address; ends with Ctrl-C
 	lab/local/setup
 	cargo build --release --locked -p milepost -p milepost-map -p loadgen
 	target/release/loadgen map
 
-dispatcher: page ## a dispatcher's tasks on the live map, in a browser, counted and timed; PICTURES=/folder keeps a picture of each; three minutes
+dispatcher: page ## do a dispatcher's tasks on the live map in a browser, counted and timed; PICTURES=/folder keeps a picture of each task; three minutes
 	lab/local/setup --map
 	cargo build --locked -p milepost -p milepost-map -p loadgen
 	lab/local/npm --prefix map/page run browser -- dispatcher
 
-quick: ## while you work, a minute: format, lints, pure rooms with a tenth of the cases, the page's unit tests
+quick: ## while you work: format, lints, tests of the crates without I/O with a tenth of the cases, unit tests of the page; one minute
 	python3 tests/run quick $(ARGS)
 
-test: ## every test but the long faults, side by side, all verdicts; ARGS='real answers': only these steps
+test: ## every test except the long fault runs, in parallel, without stopping at a failure; ARGS='real answers': only these steps
 	python3 tests/run test $(ARGS)
 
 check: ## what CI runs: `make test`, format, lints, licences, manifests; ARGS=manifests: only this step
 	python3 tests/run check $(ARGS)
 
-soak: ## new cases for the models, fuzzers and faults for SECONDS (3600); says how to repeat what it finds
+soak: ## run models, fuzzers and faults with new random cases for SECONDS (3600); says how to repeat each finding
 	lab/local/setup --dev
 	lab/local/setup --faults
 	python3 tests/run soak $(SECONDS)
 
-faults: ## the whole fault harness, half an hour; then the mistakes it must find, ten minutes
+faults: ## run the whole fault harness, half an hour; then check that it finds every planted mistake, ten minutes
 	lab/local/setup --faults
 	cargo build --release --locked --workspace
 	target/release/lab faults
 	target/release/lab faults --prove
 	cargo test --locked --workspace --test bench -- --ignored
 
-kubernetes: ## the manifests on a real control plane, with pods as processes; twelve minutes, and the first time twenty more to build it
+kubernetes: ## test the manifests on a real control plane, with pods as processes; twelve minutes, and twenty more to build it the first time
 	lab/local/setup --dev
 	deploy/kubernetes/tools
 	deploy/kubernetes/crds
@@ -54,7 +54,7 @@ kubernetes: ## the manifests on a real control plane, with pods as processes; tw
 	$${VENV_DIR:-.local/venv}/bin/python lab/kubernetes/run.py $(ARGS)
 	$${VENV_DIR:-.local/venv}/bin/python lab/kubernetes/chart.py
 
-replicas: ## milepost on replicas that are killed, cut off and turned from: in containers, or with ARGS='--replica URL …' on your own (lab replicas --help)
+replicas: ## test milepost with ClickHouse replicas that are killed, cut off and made unreachable: in containers, or with ARGS='--replica URL …' on your own (lab replicas --help)
 	lab/local/setup
 	cargo build --release --locked -p milepost -p loadgen -p lab
 	$(if $(ARGS),target/release/lab replicas $(ARGS),lab/replicas/run)
@@ -62,58 +62,58 @@ replicas: ## milepost on replicas that are killed, cut off and turned from: in c
 fuzz:
 	fuzz/run
 
-bench: ## milepost beside Node and the floor, nine minutes; ARGS=--full: with Telegraf, longer; ARGS='--what sql|inserts|map|micro': other benches
+bench: ## compare milepost with a Node consumer and with the fastest possible one, nine minutes; ARGS=--full: with Telegraf, longer; ARGS='--what sql|inserts|map|micro': other benches
 	lab/local/setup
 	cargo build --release --locked --workspace
 	target/release/lab bench $(ARGS)
 
-# The quick run builds what `make demo` builds, in a third of the time; the full one measures what is shipped.
+# The quick run uses the profile of `make demo`, which builds in a third of the time; --full measures the release profile.
 STORY_PROFILE = $(if $(findstring --full,$(ARGS)),release,demo)
-story: ## milepost, 200 lines of Rust, Node and Bun, from a thousand drivers to ten million, and a page; a quarter of an hour; ARGS=--full: all of it, two hours
+story: ## compare milepost with 200 lines of Rust, Node and Bun, from a thousand drivers to ten million, and make a page of the results; 15 minutes; ARGS=--full: all steps, two hours
 	lab/local/setup --story & cargo build --profile $(STORY_PROFILE) --locked -p milepost -p afternoon -p lab; built=$$?; wait $$! && exit $$built
 	PATH="$$PATH:$${VENV_DIR:-.local/venv}/bin" target/$(STORY_PROFILE)/lab story $(ARGS); played=$$?; \
 	    $${VENV_DIR:-.local/venv}/bin/python lab/story/page.py && exit $$played
 
-release: ## dist/: tarballs, deb, rpm, SBOMs, checksums; built twice and compared, packages installed and removed; half an hour
+release: ## build tarballs, deb, rpm, SBOMs and checksums into dist/, twice, and compare; install and remove the packages; half an hour
 	deploy/release/build dist
 	deploy/release/test dist
 
-# Images and docker-compose.yml as people use them, on any Docker; a quarter of an hour after the images are built.
+# Tests the images and docker-compose.yml as users run them, on any Docker. Takes 15 minutes once the images are built.
 containers:
 	lab/containers/run
 
-upgrade: ## from the last release to this version and back, under load; ARGS=v0.1.0: from another one; ten minutes
+upgrade: ## test the upgrade from the last release to this version, and the downgrade, under load; ARGS=v0.1.0: from another version; ten minutes
 	lab/upgrade/run $(ARGS)
 
-# Real brokers, and what happens to them: docs/brokers.md. Ten minutes each, and the first time twenty more to build some.
+# Tests milepost with real brokers and faults: docs/brokers.md. Ten minutes for each broker; the first run builds some, twenty minutes more.
 brokers:
 	lab/local/setup
 	cargo build --release --locked -p milepost -p loadgen
 	python3 lab/brokers/run.py $(ARGS)
 
-# Stops, trips and mileage on labelled days, beside movingpandas and trackintel: a table for docs/results.md.
+# Compares stops, trips and mileage with movingpandas and trackintel on labelled days; prints a table for docs/results.md.
 trips:
 	python3 -m venv .local/trips
 	.local/trips/bin/pip install --quiet movingpandas trackintel
 	.local/trips/bin/python tests/answers/compare_trips.py $(ARGS)
 
-# README's pictures, drawn anew from docs/results.md and docs/story.json.
+# Redraws the README's pictures from docs/results.md and docs/story.json.
 figures:
 	python3 docs/figures/draw.py
 
-up: ## broker and ClickHouse in the background, on MQTT_PORT (1883) and CLICKHOUSE_PORT (8123)
+up: ## start broker and ClickHouse in the background, on MQTT_PORT (1883) and CLICKHOUSE_PORT (8123)
 	lab/local/up
 
 down: ## stop what `make up` started; the data stays in .local
 	lab/local/down
 
-# The day that docs/analysts.md asks about, into the ClickHouse of `make up`.
+# Loads the day that the queries of docs/analysts.md are about into the ClickHouse of `make up`.
 day:
 	lab/local/setup --dev
 	cargo run --quiet --release --locked -- migrate
 	$${VENV_DIR:-.local/venv}/bin/python tests/answers/load_day.py
 
-# node_modules says itself when it was filled, dist when it was built.
+# The modification times of these two files say when node_modules was filled and when dist was built.
 map/page/node_modules/.package-lock.json: map/page/package-lock.json
 	lab/local/setup --page
 	lab/local/npm --prefix map/page ci
@@ -123,9 +123,9 @@ map/page/dist/index.html: map/page/node_modules/.package-lock.json map/page/inde
 	lab/local/npm --prefix map/page run build
 	touch $@
 
-# The live map's page, which milepost-map takes in when it is built.
+# Builds the live map's page, which the build of milepost-map embeds.
 page: map/page/dist/index.html
 
-# Forgets the local broker's and engine's data.
+# Deletes the data of the local broker and the local ClickHouse.
 clean-state: down
 	rm -rf .local/mosquitto .local/clickhouse

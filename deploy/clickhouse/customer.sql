@@ -1,9 +1,10 @@
--- An example: a customer who sees only their own drivers, those whose names begin with acme-. Run after access.sql, by an administrator.
--- For another customer run it again with another name for acme, everywhere.
--- The tests parse this file. They cannot run it: their engine has no users.
--- Views run with the rights of who asks, so what holds for the tables holds for fixes, last_positions, driver_quarters,
--- trips, stops and all of fleet_ask.
--- Every customer's role has it. What is said of "all others" names this one, so that the next customer is none of them.
+-- An example: a customer who sees only their own drivers, whose ids begin with acme-. Run it after access.sql, as an administrator.
+-- For another customer, replace acme by another name everywhere and run it again.
+-- The tests only parse this file, because their engine has no users.
+-- Views run with the caller's rights. So the row policies on the tables also limit what the views show: fixes, last_positions,
+-- driver_quarters, trips, stops and all of fleet_ask.
+-- milepost_customer is granted to every customer's role. The policy everybody_else and the quota below name it, so they need no
+-- change for the next customer.
 CREATE ROLE IF NOT EXISTS milepost_customer;
 CREATE ROLE IF NOT EXISTS customer_acme;
 GRANT milepost_customer TO customer_acme;
@@ -26,13 +27,14 @@ CREATE ROW POLICY IF NOT EXISTS customer_acme ON fleet.positions, fleet.last_pos
     fleet.driver_days_state, fleet.rejects, fleet.events, fleet.event_states, fleet.recent_events, fleet.erased,
     fleet.drivers, fleet.alerts_seen, fleet.trip_rules
     FOR SELECT USING startsWith(driver_id, 'acme-') TO customer_acme;
--- A table with a policy may show nothing to those who have none (users_without_row_policies_can_read_rows): all others see all.
+-- Users without a row policy may see no rows of a table that has one (users_without_row_policies_can_read_rows). So this policy
+-- shows all rows to everybody who is not a customer.
 CREATE ROW POLICY OR REPLACE everybody_else ON fleet.positions, fleet.last_positions_state, fleet.touched,
     fleet.driver_days_state, fleet.rejects, fleet.events, fleet.event_states, fleet.recent_events, fleet.erased,
     fleet.drivers, fleet.alerts_seen, fleet.trip_rules
     FOR SELECT USING 1 TO ALL EXCEPT milepost_customer;
 
--- The limits and the quota are those of other readers.
+-- A customer has the same limits and quota as other readers.
 CREATE USER IF NOT EXISTS acme IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_ACME'
     HOST IP '10.0.0.0/8' DEFAULT ROLE customer_acme SETTINGS PROFILE 'milepost_reader';
 GRANT customer_acme TO acme;

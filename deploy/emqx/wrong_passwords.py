@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Tries wrong passwords on a broker until it is told to stop: exit 1 if one was let in, 2 if no answer ever came.
+"""Tries a wrong password on a broker again and again, for --seconds.
+
+Exits with 1 if the broker accepted it once, with 2 if it never refused it, else with 0.
 
 Run it while the broker starts and stops: wrong_passwords.py --port 1883 --seconds 60
 """
@@ -11,8 +13,8 @@ import struct
 import sys
 import time
 
-PAUSE_S = 0.005  # between two tries
-ANSWER_WITHIN_S = 2
+PAUSE_S = 0.005  # between two attempts
+TIMEOUT_S = 2
 
 
 def text(value: str) -> bytes:
@@ -21,7 +23,7 @@ def text(value: str) -> bytes:
 
 
 def connect_packet() -> bytes:
-    """An MQTT 5 CONNECT with a clean start, as user d7 with a password that nobody has."""
+    """Returns an MQTT 5 CONNECT with Clean Start, for the user d7 with a password that no user has."""
     head = text("MQTT") + bytes([5, 0b1100_0010]) + struct.pack(">H", 60) + b"\x00"
     body = head + text("wrong-passwords") + text("d7") + text("wrong")
     return bytes([0x10, len(body)]) + body
@@ -29,7 +31,7 @@ def connect_packet() -> bytes:
 
 def try_once(host: str, port: int) -> str:
     try:
-        with socket.create_connection((host, port), ANSWER_WITHIN_S) as connection:
+        with socket.create_connection((host, port), TIMEOUT_S) as connection:
             connection.sendall(connect_packet())
             answer = connection.recv(4)
     except OSError:

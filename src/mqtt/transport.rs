@@ -31,26 +31,27 @@ enum State {
     Down,
     Dialing {
         dialing: Dialing,
-        answer: Answer,
+        waiting: AnswerWait,
     },
-    /// `answer`: `None` once CONNACK has arrived.
+    /// `waiting`: the wait for CONNACK; `None` once it has arrived.
     Open {
         connection: Box<Connection>,
-        answer: Option<Answer>,
+        waiting: Option<AnswerWait>,
     },
 }
 
 /// The wait for a node's answer to CONNECT, TCP and TLS included.
-struct Answer {
-    /// If another node is available, the time at which this one is probed; otherwise `latest`.
-    by: Instant,
+struct AnswerWait {
+    /// If another node is available, the time at which this one is probed, or at which the attempt
+    /// fails if CONNECT has not been sent; otherwise `latest`.
+    probe_at: Instant,
     /// Time at which the wait ends in any case.
     latest: Instant,
     /// The probe: a second client that shows whether the node hangs.
     probing: Option<Probing>,
 }
 
-impl Answer {
+impl AnswerWait {
     /// Polls the wait; ready with an error when it ends.
     fn poll(
         &mut self,
@@ -62,12 +63,13 @@ impl Answer {
         if now >= self.latest {
             return Poll::Ready(ConnectionError::Unanswered(shared.mqtt.connect_timeout));
         }
-        if now < self.by {
+        if now < self.probe_at {
             return Poll::Pending;
         }
         match self.probing.get_or_insert_with(probe).as_mut().poll(cx) {
             Poll::Ready(true) => {
-                (self.by, self.probing) = (self.latest, None); // it resumes a large session
+                // The node is alive, so it is probably resuming a large session.
+                (self.probe_at, self.probing) = (self.latest, None);
                 Poll::Pending
             }
             Poll::Ready(false) => Poll::Ready(ConnectionError::Hung(ANSWERS_WITHIN)),
@@ -77,7 +79,7 @@ impl Answer {
 
     /// Returns when to poll the wait again, unless the probe wakes the task earlier.
     fn deadline(&self) -> Instant {
-        if self.probing.is_some() { self.latest } else { self.by }
+        if self.probing.is_some() { self.latest } else { self.probe_at }
     }
 }
 
@@ -113,9 +115,9 @@ impl Transport {
                 let dialing =
                     Box::pin(shared.dialer.dial(self.index, ends_session, address, within));
                 let latest = now + shared.mqtt.connect_timeout;
-                let by = within.map_or(latest, |_| latest.min(now + ANSWERS_WITHIN));
+                let probe_at = within.map_or(latest, |_| latest.min(now + ANSWERS_WITHIN));
                 self.state =
-                    State::Dialing { dialing, answer: Answer { by, latest, probing: None } };
+                    State::Dialing { dialing, waiting: AnswerWait { probe_at, latest, probing: None } };
             }
             // Dropping the connection drops its buffers: no unsent PUBACK reaches the next
             // connection, where its packet id may belong to another message.
@@ -137,22 +139,25 @@ impl Transport {
     ) -> Poll<()> {
         let result = match &mut self.state {
             State::Down => return Poll::Pending,
-            State::Dialing { dialing, answer } => match dialing.as_mut().poll(cx) {
+            State::Dialing { dialing, waiting } => match dialing.as_mut().poll(cx) {
                 Poll::Ready(Ok(connection)) => {
-                    let (by, latest) = (answer.by, answer.latest);
-                    let answer = Some(Answer { by, latest, probing: None });
-                    self.state = State::Open { connection: Box::new(connection), answer };
+                    let (probe_at, latest) = (waiting.probe_at, waiting.latest);
+                    let waiting = Some(AnswerWait { probe_at, latest, probing: None });
+                    self.state = State::Open { connection: Box::new(connection), waiting };
                     Ok(())
                 }
                 Poll::Ready(Err(error)) => Err(error),
-                // CONNECT was not sent yet, so a large session cannot be the cause: no probe.
-                Poll::Pending if now.instant >= answer.by => {
-                    Err(ConnectionError::Unanswered(ANSWERS_WITHIN))
+                // CONNECT has not been sent yet, so a large session cannot be the cause: no probe.
+                Poll::Pending if now.instant >= waiting.probe_at => {
+                    let has_other_node = waiting.probe_at < waiting.latest;
+                    let waited =
+                        if has_other_node { ANSWERS_WITHIN } else { shared.mqtt.connect_timeout };
+                    Err(ConnectionError::Unanswered(waited))
                 }
                 Poll::Pending => return Poll::Pending,
             },
-            State::Open { connection, answer } => {
-                let reads = answer.is_some() || !consumer.holds_back(now.instant);
+            State::Open { connection, waiting } => {
+                let reads = waiting.is_some() || !consumer.holds_back(now.instant);
                 if reads && let Poll::Ready(read) = connection.poll_read(cx) {
                     read.and_then(|()| self.dispatch_packets(consumer, shared, now))
                 } else if connection.has_unsent()
@@ -162,7 +167,7 @@ impl Transport {
                 } else if let Err(error) = connection.check_keep_alive(now.instant) {
                     Err(error)
                 } else {
-                    let Some(answer) = answer else { return Poll::Pending };
+                    let Some(waiting) = waiting else { return Poll::Pending };
                     let node = self.node.as_ref().map(|(node, _)| node);
                     let address = node.map(|node| shared.address(node));
                     let probe = || -> Probing {
@@ -171,7 +176,7 @@ impl Transport {
                             None => Box::pin(std::future::ready(false)),
                         }
                     };
-                    match answer.poll(probe, shared, now.instant, cx) {
+                    match waiting.poll(probe, shared, now.instant, cx) {
                         Poll::Ready(error) => Err(error),
                         Poll::Pending => return Poll::Pending,
                     }
@@ -193,14 +198,14 @@ impl Transport {
         now: Now,
     ) -> Result<(), ConnectionError> {
         let index = self.index;
-        let State::Open { connection, answer } = &mut self.state else { return Ok(()) };
+        let State::Open { connection, waiting } = &mut self.state else { return Ok(()) };
         connection.keep_alive.received(now.instant);
         let (mut replies, mut asks_for_metrics) = (Vec::new(), false);
         while let Some(packet) = connection.packet()? {
             match packet {
                 Packet::Published(message) => consumer.handle_publish(index, message, now),
                 Packet::Connected(connack) => {
-                    *answer = None;
+                    *waiting = None;
                     shared.answered.extend(self.node.iter().map(|(node, _)| Arc::clone(node)));
                     shared.compare_expiry(connack, now.instant);
                     consumer.handle_event(index, SessionEvent::Connected(connack), now.instant);
@@ -297,9 +302,9 @@ impl Transport {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match &self.state {
             State::Down => None,
-            State::Dialing { answer, .. } => Some(answer.deadline()),
-            State::Open { connection, answer } => {
-                connection.deadline().into_iter().chain(answer.as_ref().map(Answer::deadline)).min()
+            State::Dialing { waiting, .. } => Some(waiting.deadline()),
+            State::Open { connection, waiting } => {
+                connection.deadline().into_iter().chain(waiting.as_ref().map(AnswerWait::deadline)).min()
             }
         }
     }
@@ -315,8 +320,8 @@ impl Transport {
     /// Closes the socket, and reports to the session why it ended.
     fn connection_ended(&mut self, error: &ConnectionError, consumer: &mut Consumer, now: Instant) {
         let before_connack = match &self.state {
-            State::Dialing { .. } | State::Open { answer: Some(_), .. } => true,
-            State::Down | State::Open { answer: None, .. } => false,
+            State::Dialing { .. } | State::Open { waiting: Some(_), .. } => true,
+            State::Down | State::Open { waiting: None, .. } => false,
         };
         self.state = State::Down;
         let taken_over = matches!(
@@ -325,7 +330,7 @@ impl Transport {
         );
         let mut why = error_chain(error);
         let is_proven = self.node.as_ref().is_some_and(|(_, has_answered)| *has_answered);
-        // A TLS port closes a plain connection before CONNACK: suggest the other port or scheme.
+        // A TLS port closes a plain connection before CONNACK: suggest the scheme for TLS.
         if before_connack && !is_proven && error.may_be_tls() {
             why = format!("{why}; {}", tls::port_hint(Server::Broker, false));
         }
